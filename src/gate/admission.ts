@@ -84,7 +84,7 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
         host = value
         break
       case 'contentLength':
-        if (contentLength !== undefined || !isContentLength(value)) return badRequest
+        if (contentLength !== undefined || !CONTENT_LENGTH.test(value)) return badRequest
         contentLength = value
         break
       case 'transferEncoding':
@@ -159,18 +159,15 @@ function joined(before: string | undefined, value: string): string {
 }
 
 /** A canonical decimal number that a double represents exactly. */
-function isContentLength(value: string): boolean {
-  return /^(?:0|[1-9][0-9]{0,14})$/.test(value)
-}
+const CONTENT_LENGTH = /^(?:0|[1-9][0-9]{0,14})$/
 
-/** A registered name without the comma, which separates lists (RFC 3986, section 3.2.2), and an optional port. */
-const NAMED_HOST = /^[\w.~!$&'()*+;=%-]+(?::([0-9]{0,5}))?$/
-const IPV6_HOST = /^\[([0-9A-Fa-f:.]+)\](?::([0-9]{0,5}))?$/
+/** A registered name (RFC 3986, section 3.2.2) without the comma, which separates lists; or an IPv6 address. */
+const HOST = /^(?:[\w.~!$&'()*+;=%-]+|\[([0-9A-Fa-f:.]+)\])(?::([0-9]{0,5}))?$/
 
 /** Whether a `Host` value is one host and at most one port, without userinfo, lists or a zone index. */
 function isHost(value: string): boolean {
-  const named = NAMED_HOST.exec(value)
-  if (named !== null) return Number(named[1] ?? 0) <= 65535
-  const [, address, port] = IPV6_HOST.exec(value) ?? []
-  return address !== undefined && isIPv6(address) && Number(port ?? 0) <= 65535
+  const match = HOST.exec(value)
+  if (match === null) return false
+  const [, ipv6, port = 0] = match
+  return (ipv6 === undefined || isIPv6(ipv6)) && Number(port) <= 65535
 }

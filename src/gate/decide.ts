@@ -43,7 +43,7 @@ export type Decision =
 export type ForwardDecision = Extract<Decision, { act: ForUpstream['act'] }>
 
 /** `decision` is a promise where `verify` returns one; it rejects only on an internal error. */
-export interface Decided {
+interface Decided {
   /** Absent if the request was not admitted: then the connection must close. */
   readonly request: Admitted | undefined
   /** The request to allow. Absent also if it is forward auth, and no trusted proxy names the original request clearly. */

@@ -4,7 +4,6 @@
  * all but letters and digits (CVE-2025-64484; CGI, WSGI: `_`, RFC 3875 section 4.1.18; PHP: `.`; lighttpd: all).
  */
 
-/** Names by their kind. */
 const NAMES = {
   host: ['host'],
   contentLength: ['content-length'],
@@ -33,7 +32,6 @@ const NAMES = {
   ],
 } as const
 
-/** The kind of a field name. */
 export type HeaderKind =
   | keyof typeof NAMES
   | 'identity'
@@ -49,7 +47,7 @@ const KNOWN: ReadonlyMap<string, HeaderKind> = new Map(
   (Object.keys(NAMES) as (keyof typeof NAMES)[]).flatMap((kind) => NAMES[kind].map((name) => [name, kind])),
 )
 
-/** Framing, `Host` and `Authorization`: two readings of them are two requests. */
+/** Two readings of them are two requests. */
 const CRITICAL: readonly HeaderKind[] = ['host', 'contentLength', 'transferEncoding', 'authorization']
 
 const IDENTITY_PREFIX = 'x-authenticated-'
@@ -71,8 +69,6 @@ export function headerKind(name: string): HeaderKind {
   return kind
 }
 
-const DASH = 0x2d
-
 /** Linear in the name, which may be as long as `limits.headerBytes`. */
 function classify(name: string): HeaderKind {
   const lower = name.toLowerCase()
@@ -82,16 +78,15 @@ function classify(name: string): HeaderKind {
   // `Authorization_` and `-Host` fold to a name with dashes at its ends: looked up without them.
   const folded = lower.replace(/[^a-z0-9]/g, '-')
   let start = 0
-  while (folded.charCodeAt(start) === DASH) start++
+  while (folded[start] === '-') start++
   if (folded.startsWith(IDENTITY_PREFIX, start)) return 'identity'
   let end = folded.length
-  while (end > start && folded.charCodeAt(end - 1) === DASH) end--
+  while (end > start && folded[end - 1] === '-') end--
   const kind = KNOWN.get(folded.slice(start, end))
   if (kind === undefined) return 'other'
   if (CRITICAL.includes(kind)) return 'refusedLookAlike'
   if (isForScope(kind)) return 'override'
-  const isSetBySidecar = kind === 'forwarded' || kind === 'requestId'
-  return isSetBySidecar ? 'removedLookAlike' : 'other'
+  return kind === 'forwarded' || kind === 'requestId' ? 'removedLookAlike' : 'other'
 }
 
 /** Whether the scope of a restricted caller depends on it. */
@@ -125,20 +120,15 @@ const USUAL_CONNECTIONS: ReadonlyMap<string, ConnectionOptions> = new Map(
 export function parseConnection(value: string): ConnectionOptions {
   const usual = USUAL_CONNECTIONS.get(value)
   if (usual !== undefined) return usual
-  const options = new Set<string>()
-  for (const part of value.split(',')) {
-    const option = part.trim().toLowerCase()
-    if (option !== '') options.add(option)
-  }
-  return options
+  const options = value.split(',').map((option) => option.trim().toLowerCase())
+  return new Set(options.filter((option) => option !== ''))
 }
 
 /** Whether removing the named fields would change framing or identity. */
 export function namesFramingOrIdentity(options: ConnectionOptions): boolean {
   for (const option of options) {
     const kind = headerKind(option)
-    if (kind === 'identity' || kind === 'refusedLookAlike') return true
-    if (CRITICAL.includes(kind)) return true
+    if (kind === 'identity' || kind === 'refusedLookAlike' || CRITICAL.includes(kind)) return true
   }
   return false
 }

@@ -13,14 +13,10 @@ export const LINKS_PATH = '/v2/auth/links'
  */
 export function originForm(url: string, host: string | undefined): string | undefined {
   let target = url
-  if (url.charCodeAt(0) !== SLASH) {
-    const scheme = /^https?:\/\//i.exec(url)
-    if (scheme === null || host === undefined) return undefined
-    const rest = url.slice(scheme[0].length)
-    if (rest.slice(0, host.length).toLowerCase() !== host.toLowerCase()) return undefined
-    target = rest.slice(host.length)
-    if (target === '' || target.charCodeAt(0) === QUESTION_MARK) target = `/${target}`
-    else if (target.charCodeAt(0) !== SLASH) return undefined
+  if (!url.startsWith('/')) {
+    const [, authority, rest = ''] = /^https?:\/\/([^/?]*)(.*)$/is.exec(url) ?? []
+    if (authority === undefined || authority.toLowerCase() !== host?.toLowerCase()) return undefined
+    target = rest.startsWith('/') ? rest : `/${rest}`
   }
   return HAS_FORBIDDEN.test(target) ? undefined : target
 }
@@ -33,13 +29,8 @@ export function pathOf(target: string): string {
 
 /** A prefix ends on a segment boundary; `''` is the prefix of every path. */
 export function isWithin(path: string, prefix: string): boolean {
-  return (
-    path.startsWith(prefix) && (path.length === prefix.length || path.charCodeAt(prefix.length) === SLASH)
-  )
+  return path.startsWith(prefix) && (path.length === prefix.length || path[prefix.length] === '/')
 }
-
-const SLASH = 0x2f
-const QUESTION_MARK = 0x3f
 
 /** Controls, the space and `#`: a target has no fragment. */
 const HAS_FORBIDDEN = /[\x00-\x20#\x7f]/

@@ -23,10 +23,7 @@ class PassProxy extends httpProxy<SidecarRequest, SidecarResponse> {
   ) => void
 }
 
-/** What all upstreams have in common. */
-type Shared = Pick<Upstream, 'responder' | 'recheck' | 'now' | 'onInternalError'>
-
-interface ForwarderOptions extends Shared {
+interface ForwarderOptions extends Pick<Upstream, 'responder' | 'recheck' | 'now' | 'onInternalError'> {
   readonly secureContextOf: (prefix: string) => (() => SecureContext) | undefined
   readonly events: (prefix: string) => UpstreamEvents
 }
@@ -58,7 +55,6 @@ export class Forwarder {
     })
   }
 
-  /** Responds with the upstream's response, opens a tunnel, or refuses. */
   forward(res: SidecarResponse): void {
     this.#proxy.web(res.req, res)
   }
@@ -71,7 +67,6 @@ export class Forwarder {
     else new Transfer(res, admitted, decision, upstream).start()
   }
 
-  /** The connections of each upstream. */
   pools(): readonly Pick<UpstreamPool, 'upstream' | 'connections' | 'queued'>[] {
     return this.#upstreams.map(({ pool }) => pool)
   }

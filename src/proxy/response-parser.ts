@@ -17,9 +17,6 @@ export class ResponseSyntaxError extends Error {
   override readonly name = 'ResponseSyntaxError'
 }
 
-/** What marks the end of a body. `close`: the end of the connection. */
-export type Framing = 'none' | 'length' | 'chunked' | 'close'
-
 export interface UpstreamHead {
   readonly status: number
   readonly statusText: string
@@ -28,7 +25,8 @@ export interface UpstreamHead {
   /** `kinds[i]` is that of the name `rawHeaders[2 * i]`. */
   readonly kinds: readonly HeaderKind[]
   readonly connectionOptions: ConnectionOptions | undefined
-  readonly framing: Framing
+  /** What marks the end of the body. `close`: the end of the connection. */
+  readonly framing: 'none' | 'length' | 'chunked' | 'close'
   /** In bytes; a response without a body may have it, too. */
   readonly contentLength: number | undefined
   /** How long the upstream keeps the idle connection after this response; 0: the connection cannot be used again. */
@@ -241,7 +239,7 @@ function parseHead(text: string, isHeadRequest: boolean, maxLines: number): Upst
     }
   }
   const connectionOptions = connection === undefined ? undefined : parseConnection(connection)
-  let framing: Framing = contentLength === undefined ? 'close' : 'length'
+  let framing: UpstreamHead['framing'] = contentLength === undefined ? 'close' : 'length'
   if (chunked) framing = 'chunked'
   if (status === 101)
     framing = 'close' // a tunnel follows, whatever its head says

@@ -3,7 +3,7 @@
  * In: the addresses of a connection, and the setting `forwarded.trust`. Out: the peer, created once per connection.
  * `X-Forwarded-*` and `Forwarded` (RFC 7239) from a client count only when its address is trusted.
  */
-import { isIP } from 'node:net'
+import { isIP, type Socket } from 'node:net'
 import ipaddr from 'ipaddr.js'
 
 /** The other end of a connection: the client, or a proxy in front of it. */
@@ -45,20 +45,15 @@ export class Peer {
   }
 }
 
-interface Addresses {
-  readonly remoteAddress?: string | undefined
-  readonly localPort?: number | undefined
-}
-
 /** For one listener. `trust`: CIDRs and single addresses. */
-export function createPeers(trust: readonly string[]): (socket: Addresses, tls: boolean) => Peer {
+export function createPeers(trust: readonly string[]) {
   const ranges = { trusted: trust.map(parseRange) }
   const trusts = (address: string) =>
     trust.length > 0 &&
     ipaddr.isValid(address) &&
     ipaddr.subnetMatch(ipaddr.parse(address), ranges, 'other') === 'trusted'
   let port: number | undefined
-  return (socket, tls) => {
+  return (socket: Pick<Socket, 'remoteAddress' | 'localPort'>, tls: boolean): Peer => {
     port ??= socket.localPort // the listener's: read once, because it is a system call
     const address = normalize(socket.remoteAddress ?? '') ?? 'unknown'
     return new Peer(address, trusts, tls ? 'https' : 'http', port ?? (tls ? 443 : 80))
@@ -91,8 +86,7 @@ function withoutPort(entry: string): string {
 
 /** Returns the canonical form of an IP address without its zone index, or undefined. */
 function normalize(text: string): string | undefined {
-  const family = isIP(text)
-  if (family === 4) return text
+  if (isIP(text) === 4) return text
   const bare = text.replace(/%.*$/, '')
-  return family === 6 && ipaddr.isValid(bare) ? ipaddr.process(bare).toString() : undefined
+  return isIP(text) === 6 && ipaddr.isValid(bare) ? ipaddr.process(bare).toString() : undefined
 }

@@ -2,15 +2,16 @@
  * Handles a request: executes the decision of the gate.
  * In: a request. Out: a response by the upstream, an endpoint or the responder, also after an internal error.
  */
+import { createLoginThrottle } from '../credentials/throttles.ts'
 import { ERRORS } from '../errors.ts'
 import type { Decide, Decision } from '../gate/decide.ts'
 import type { Route } from '../gate/route.ts'
 import { newRequestId, requestIdOf } from '../http/request-ids.ts'
 import { type Caller, identityHeaders } from '../token/caller.ts'
 import type { SidecarResponse } from './context.ts'
-import { LinkEndpoint } from './link-endpoint.ts'
+import { endLink, issueLink } from './link-endpoint.ts'
 import type { RefusalOptions } from './respond.ts'
-import { type EndpointOptions, TokenEndpoint } from './token-endpoint.ts'
+import { checkToken, type EndpointOptions, issueToken, revoke } from './token-endpoint.ts'
 
 /** `endpoints`: what the endpoints need; other responses use its settings, its responder and its clock. */
 export function createHandle(
@@ -20,8 +21,7 @@ export function createHandle(
   onInternalError: (requestId: string, error: unknown) => void,
 ): (res: SidecarResponse) => void {
   const { config, responder, now } = endpoints
-  const tokenEndpoint = new TokenEndpoint(endpoints)
-  const linkEndpoint = new LinkEndpoint(endpoints)
+  const throttle = createLoginThrottle(config.limits.loginFailures)
 
   /** Returns a promise, which rejects only on an internal error, where the response takes time. */
   const execute = (decision: Decision, res: SidecarResponse): void | Promise<void> => {
@@ -39,15 +39,15 @@ export function createHandle(
       case 'forwardAuth':
         return allowForwarding(res, decision.caller)
       case 'issueToken':
-        return tokenEndpoint.issueToken(res)
+        return issueToken(endpoints, throttle, res)
       case 'checkToken':
-        return tokenEndpoint.checkToken(res, decision.caller.identity)
+        return checkToken(endpoints, res, decision.caller.identity)
       case 'logout':
-        return tokenEndpoint.logout(res, decision.caller.identity)
+        return revoke(endpoints, res, decision.caller.identity, { event: 'logout' })
       case 'issueLink':
-        return linkEndpoint.issueLink(res, decision.caller)
+        return issueLink(endpoints, res, decision.caller)
       case 'endLink':
-        return linkEndpoint.endLink(res, decision.caller.identity, decision.linkId)
+        return endLink(endpoints, res, decision.caller.identity, decision.linkId)
       case 'otherMethod':
         return responder.refuseMethod(res, decision.allowed)
       default:

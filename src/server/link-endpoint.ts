@@ -9,51 +9,48 @@ import { isLinkId, isLinkOf, LINK_METHODS, type LinkedRequest, linkTargetProblem
 import { allows, type Scope } from '../token/scopes.ts'
 import type { SidecarResponse } from './context.ts'
 import { invalid, type Reading, readJson } from './json-body.ts'
+import type { Responder } from './respond.ts'
 import { type EndpointOptions, expirationSec, revoke } from './token-endpoint.ts'
 
-/** A link's lifetime where the request names none. */
-const DEFAULT_LIFETIME_SECONDS = 3600
+/** POST: makes a link. Rejects only on an internal error. */
+export async function issueLink(
+  options: EndpointOptions,
+  res: SidecarResponse,
+  caller: Caller,
+): Promise<void> {
+  const { config, responder, signer, audit, metrics } = options
+  if (!signer.canSign) return responder.refuse(res, 'unavailable', ERRORS.serviceNotReady)
+  const read = await readJson(res, config.timeouts.idleSeconds)
+  const fields = read.ok ? readFields(read.members, config.links.maxLifetimeSeconds) : read
+  if (!fields.ok) return responder.refuse(res, 'invalid', fields.error)
+  const { linked, lifetime } = fields
+  if (!mayLink(caller.identity.scope, linked)) return deny(responder, res)
+  const issued = await signer.issueLink(caller, linked, lifetime)
+  if (issued === undefined) return responder.refuse(res, 'invalid', TARGET_TOO_LONG)
+  const { url, linkId, expiresAtSeconds } = issued
+  metrics.onLinkIssued()
+  audit.request(res.req, { event: 'link_created', linkId })
+  responder.send(res, 200, { url, linkId, expirationSec: expirationSec(options, expiresAtSeconds) })
+}
 
-export class LinkEndpoint {
-  readonly #options: EndpointOptions
+/** DELETE: ends a link of the account, known or not. Rejects only on an internal error. */
+export async function endLink(
+  options: EndpointOptions,
+  res: SidecarResponse,
+  { accountId }: Identity,
+  linkId: string,
+): Promise<void> {
+  const { config, responder, now } = options
+  if (!isLinkId(linkId)) return responder.refuse(res, 'invalid', NO_LINK_ID)
+  if (!isLinkOf(linkId, accountId)) return deny(responder, res)
+  // The id does not say when the link ends.
+  const expiresAtSeconds = Math.ceil(now() / 1000) + config.links.maxLifetimeSeconds
+  const ended = { accountId, tokenId: linkId, expiresAtSeconds }
+  await revoke(options, res, ended, { event: 'link_ended', linkId })
+}
 
-  constructor(options: EndpointOptions) {
-    this.#options = options
-  }
-
-  /** POST: makes a link. Rejects only on an internal error. */
-  async issueLink(res: SidecarResponse, caller: Caller): Promise<void> {
-    const { config, responder, signer, audit, metrics } = this.#options
-    if (!signer.canSign) return responder.refuse(res, 'unavailable', ERRORS.serviceNotReady)
-    const read = await readJson(res, config.timeouts.idleSeconds)
-    const fields = read.ok ? readFields(read.members, config.links.maxLifetimeSeconds) : read
-    if (!fields.ok) return responder.refuse(res, 'invalid', fields.error)
-    const { linked, lifetime } = fields
-    if (!mayLink(caller.identity.scope, linked)) return this.#deny(res)
-    const issued = await signer.issueLink(caller, linked, lifetime)
-    if (issued === undefined) return responder.refuse(res, 'invalid', TARGET_TOO_LONG)
-    const { url, linkId, expiresAtSeconds } = issued
-    metrics.onLinkIssued()
-    audit.request(res.req, { event: 'link_created', linkId })
-    const left = expirationSec(this.#options, expiresAtSeconds)
-    responder.send(res, 200, { url, linkId, expirationSec: left })
-  }
-
-  /** DELETE: ends a link of the caller's account, known or not. Rejects only on an internal error. */
-  async endLink(res: SidecarResponse, { accountId }: Identity, linkId: string): Promise<void> {
-    const { config, responder, now } = this.#options
-    if (!isLinkId(linkId)) return responder.refuse(res, 'invalid', NO_LINK_ID)
-    if (!isLinkOf(linkId, accountId)) return this.#deny(res)
-    // The id does not say when the link ends.
-    const expiresAtSeconds = Math.ceil(now() / 1000) + config.links.maxLifetimeSeconds
-    const ended = { accountId, tokenId: linkId, expiresAtSeconds }
-    await revoke(this.#options, res, ended, { event: 'link_ended', linkId })
-  }
-
-  #deny(res: SidecarResponse): void {
-    const options = { errorType: 'http_request_denied', details: 'scope' } as const
-    this.#options.responder.refuse(res, 'scope', ERRORS.accessDenied, options)
-  }
+function deny(responder: Responder, res: SidecarResponse): void {
+  responder.refuse(res, 'scope', ERRORS.accessDenied, { errorType: 'http_request_denied', details: 'scope' })
 }
 
 const TARGET_TOO_LONG = invalid('target is too long for a link of this account.').error
@@ -66,8 +63,8 @@ function readFields(
 ): Reading<{ linked: LinkedRequest; lifetime: number }> {
   const method = members.get('method')
   const target = members.get('target')
-  const fallback = Math.min(DEFAULT_LIFETIME_SECONDS, maxLifetimeSeconds)
-  const lifetime = members.has('expirationSec') ? members.get('expirationSec') : fallback
+  const defaultLifetime = Math.min(3600, maxLifetimeSeconds)
+  const lifetime = members.has('expirationSec') ? members.get('expirationSec') : defaultLifetime
   const problems: string[] = []
   if (!LINK_METHODS.has(method)) problems.push(`method must be one of ${[...LINK_METHODS].join(', ')}.`)
   const targetProblem = linkTargetProblem(target)

@@ -6,7 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Config } from '../config/config.ts'
 import type { EndedToken, RevokeToken } from '../credentials/revocations.ts'
 import type { CredentialStore, Login } from '../credentials/store.ts'
-import { createLoginThrottle, type LoginThrottle } from '../credentials/throttles.ts'
+import type { LoginThrottle } from '../credentials/throttles.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Identity } from '../token/caller.ts'
 import type { TokenSigner } from '../token/issue.ts'
@@ -46,84 +46,68 @@ export interface EndpointOptions {
 /** Without a delay, 200 clients that ignored `Retry-After` sent 6,000 logins a second and starved token checks. */
 const RETRY_LATER_DELAY_MS = 250
 
-export class TokenEndpoint {
-  readonly #options: EndpointOptions
-  readonly #throttle: LoginThrottle
-  /** The same for every rejected login. */
-  readonly #rejected: PublicError
-
-  constructor(options: EndpointOptions) {
-    this.#options = options
-    this.#rejected = {
-      ...ERRORS.authenticationFailed,
-      code: options.config.contract.authenticationFailedCode,
-    }
-    this.#throttle = createLoginThrottle(options.config.limits.loginFailures)
-  }
-
-  /** POST: issues a token. Rejects only on an internal error. */
-  async issueToken(res: SidecarResponse): Promise<void> {
-    const { config, credentials, signer, audit, responder, metrics } = this.#options
-    const { req } = res
-    const { context } = req
-    if (credentials === undefined || !signer.canSign)
-      return this.#fail(res, 'unavailable', ERRORS.serviceNotReady)
-    const read = await readJson(res, config.timeouts.idleSeconds)
-    const fields = read.ok ? readLogin(read.members) : read
-    if (!fields.ok) return this.#fail(res, 'invalid', fields.error)
-    const { login } = fields
-    const { accountId, accessKey } = login
-    if (credentials.hasAccount(accountId)) context.login = { accountId }
-    const client = clientNetwork(req.clientAddress)
-    const { verdict, retryAfterSeconds } = await this.#throttle(login, client, async () =>
-      res.destroyed ? 'busy' : credentials.authenticate(login, client),
-    )
-    if (verdict === 'unavailable') return this.#fail(res, verdict, ERRORS.serviceNotReady)
-    const credential = credentials.credentialStatus(accountId, accessKey)
-    if (credential.active) context.login = { accountId, accessKey }
-    if (verdict === 'busy' || verdict === 'throttled') {
-      if (!res.destroyed) await sleep(RETRY_LATER_DELAY_MS)
-      if (res.destroyed) return // the client left while its login waited
-      return this.#fail(res, verdict, ERRORS.serviceNotReady, { retryAfterSeconds })
-    }
-    // Not active: disabled a moment ago.
-    if (verdict === 'rejected' || !credential.active)
-      return this.#fail(res, 'rejected', this.#rejected, { errorType: 'http_request_denied' })
-    const granted = grant(fields.scope, login, credential)
-    if (!granted.ok) return this.#fail(res, 'invalid', granted.error)
-    const issued = signer.issueToken({ accountId, accessKey, scope: granted.scope })
-    const { token, identity } = await issued.catch((error: unknown) => {
-      this.#recordFailure(req, 'internal')
-      throw error
-    })
-    context.login = identity
-    metrics.onTokenIssued()
-    audit.request(req, { event: 'login' })
-    const lifetime = expirationSec(this.#options, identity.expiresAtSeconds)
-    responder.send(res, 200, { token, expirationSec: lifetime })
-  }
-
-  /** GET and HEAD. */
-  checkToken(res: SidecarResponse, { expiresAtSeconds }: Identity): void {
-    const left = expirationSec(this.#options, expiresAtSeconds)
-    this.#options.responder.send(res, 200, { expirationSec: left })
-  }
-
-  /** DELETE: revokes the token. Rejects only on an internal error. */
-  logout(res: SidecarResponse, identity: Identity): Promise<void> {
-    return revoke(this.#options, res, identity, { event: 'logout' })
-  }
-
-  #fail(res: SidecarResponse, reason: IssueFailure, error: PublicError, options?: RefusalOptions): void {
-    this.#recordFailure(res.req, reason)
-    this.#options.responder.refuse(res, reason, error, options)
-  }
-
-  #recordFailure(req: SidecarRequest, reason: IssueFailure): void {
-    const { metrics, audit } = this.#options
+/** POST: issues a token. Rejects only on an internal error. */
+export async function issueToken(
+  options: EndpointOptions,
+  throttle: LoginThrottle,
+  res: SidecarResponse,
+): Promise<void> {
+  const { config, credentials, signer, audit, responder, metrics } = options
+  const { req } = res
+  const { context } = req
+  const recordFailure = (reason: IssueFailure) => {
     metrics.onIssueFailure(reason)
     audit.request(req, { event: 'login_failed', reason })
   }
+  const fail = (reason: IssueFailure, error: PublicError, refusal?: RefusalOptions) => {
+    recordFailure(reason)
+    responder.refuse(res, reason, error, refusal)
+  }
+  if (credentials === undefined || !signer.canSign) return fail('unavailable', ERRORS.serviceNotReady)
+  const read = await readJson(res, config.timeouts.idleSeconds)
+  const fields = read.ok ? readLogin(read.members) : read
+  if (!fields.ok) return fail('invalid', fields.error)
+  const { login } = fields
+  const { accountId, accessKey } = login
+  if (credentials.hasAccount(accountId)) context.login = { accountId }
+  const client = clientNetwork(req.clientAddress)
+  const { verdict, retryAfterSeconds } = await throttle(login, client, async () =>
+    res.destroyed ? 'busy' : credentials.authenticate(login, client),
+  )
+  if (verdict === 'unavailable') return fail(verdict, ERRORS.serviceNotReady)
+  const credential = credentials.credentialStatus(accountId, accessKey)
+  if (credential.active) context.login = { accountId, accessKey }
+  if (verdict === 'busy' || verdict === 'throttled') {
+    if (!res.destroyed) await sleep(RETRY_LATER_DELAY_MS)
+    if (res.destroyed) return // the client left while its login waited
+    return fail(verdict, ERRORS.serviceNotReady, { retryAfterSeconds })
+  }
+  // Not active: disabled a moment ago. The response is the same for every rejected login.
+  if (verdict === 'rejected' || !credential.active) {
+    const rejected = { ...ERRORS.authenticationFailed, code: config.contract.authenticationFailedCode }
+    return fail('rejected', rejected, { errorType: 'http_request_denied' })
+  }
+  const granted = grant(fields.scope, login, credential)
+  if (!granted.ok) return fail('invalid', granted.error)
+  const issued = signer.issueToken({ accountId, accessKey, scope: granted.scope })
+  const { token, identity } = await issued.catch((error: unknown) => {
+    recordFailure('internal')
+    throw error
+  })
+  context.login = identity
+  metrics.onTokenIssued()
+  audit.request(req, { event: 'login' })
+  const lifetime = expirationSec(options, identity.expiresAtSeconds)
+  responder.send(res, 200, { token, expirationSec: lifetime })
+}
+
+/** GET and HEAD: tells how much time the token has left. */
+export function checkToken(
+  options: EndpointOptions,
+  res: SidecarResponse,
+  { expiresAtSeconds }: Identity,
+): void {
+  options.responder.send(res, 200, { expirationSec: expirationSec(options, expiresAtSeconds) })
 }
 
 /** Whole seconds that are really left; 0 within the clock tolerance. */
@@ -149,32 +133,28 @@ export async function revoke(
   }
 }
 
-const LOGIN_FIELDS = [
-  ['accountId', nameProblem],
-  ['accessKey', nameProblem],
-  ['secret', secretProblem],
-] as const
-
 /** Ignores unknown fields; names every invalid one. */
 function readLogin(
   members: ReadonlyMap<string, unknown>,
 ): Reading<{ login: Login; scope: string | undefined }> {
-  const fields: Record<string, string> = {}
   const problems: string[] = []
-  for (const [field, problemOf] of LOGIN_FIELDS) {
-    const text = members.get(field)
-    const problem =
-      text === undefined ? 'is missing' : typeof text === 'string' ? problemOf(text) : 'must be a string'
+  const read = (field: string, problemOf: (text: string) => string | undefined): string => {
+    const value = members.get(field)
+    const text = typeof value === 'string' ? value : undefined
+    const mistake = value === undefined ? 'is missing' : 'must be a string'
+    const problem = text === undefined ? mistake : problemOf(text)
     if (problem !== undefined) problems.push(`${field} ${problem}.`)
-    else fields[field] = String(text)
+    return text ?? ''
+  }
+  const login = {
+    accountId: read('accountId', nameProblem),
+    accessKey: read('accessKey', nameProblem),
+    secret: read('secret', secretProblem),
   }
   // Its text is checked once the secret has been: the requested scope must not change how a login fails.
   const scope = members.get('scope')
   if (scope !== undefined && typeof scope !== 'string') problems.push('scope must be a string.')
-  const { accountId, accessKey, secret } = fields
-  return problems.length > 0 || accountId === undefined || accessKey === undefined || secret === undefined
-    ? invalid(problems.join(' '))
-    : { ok: true, login: { accountId, accessKey, secret }, scope: scope?.toString() }
+  return problems.length > 0 ? invalid(problems.join(' ')) : { ok: true, login, scope: scope?.toString() }
 }
 
 /** The maximum of every field of a login. */

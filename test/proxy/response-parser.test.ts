@@ -1,5 +1,5 @@
 import t from 'tap'
-import type { Framing } from '../../src/proxy/response-parser.ts'
+import type { UpstreamHead } from '../../src/proxy/response-parser.ts'
 import { type How, type Reading, read } from '../support/response-reading.ts'
 
 const OK = 'HTTP/1.1 200 OK\r\n'
@@ -139,7 +139,7 @@ t.test('the only transfer coding is chunked, in HTTP/1.1', async (t) => {
 
 t.test('request, status and framing determine where a response ends', async (t) => {
   const both = 'Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n'
-  const table: readonly [bytes: string, framing: Framing, body: string, how?: How][] = [
+  const table: readonly [bytes: string, framing: UpstreamHead['framing'], body: string, how?: How][] = [
     [`${OK}Content-Length: 5\r\n\r\nhello`, 'length', 'hello'],
     [`${OK}Content-Length: 0\r\n\r\n`, 'length', ''],
     [`${CHUNKED}5\r\nhello\r\n1;a=b\r\n!\r\n0\r\n\r\n`, 'chunked', 'hello!'],
