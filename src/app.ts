@@ -2,7 +2,7 @@
  * The composition root: wires one sidecar from validated settings, each part after those that it uses.
  *   listener -> handle -> gate (admission, route, token check) -> forward | token endpoint | responder
  */
-import { type AuthData, openAuthData } from './auth-data.ts'
+import { type AuthData, openAuthData, type ReadyCheck } from './auth-data.ts'
 import { secureContextOf } from './certificates.ts'
 import type { Config } from './config/config.ts'
 import { checkBearer, createDecide } from './gate/decide.ts'
@@ -10,7 +10,7 @@ import { publicJwks } from './keys/key-ring.ts'
 import { createLifeCycle, type DrainReport, type ListenAddresses, type Phase } from './life-cycle.ts'
 import { type Logger, logListenerErrors } from './log.ts'
 import { type AdminData, createAdminListener } from './ops/admin.ts'
-import { Audit } from './ops/audit.ts'
+import { createAudit } from './ops/audit.ts'
 import { Metrics } from './ops/metrics.ts'
 import { Forwarder } from './proxy/forward.ts'
 import { createAccessLog } from './server/access-log.ts'
@@ -53,20 +53,14 @@ export interface ServingApp extends App {
  * Polls what decides on access from now on, and listens from `start` on.
  * @throws InvalidAuthData with every problem of keys, credentials and certificates
  */
-export async function createApp({
-  config,
-  log,
-  logLinesDropped = () => 0,
-  now = Date.now,
-  settingsFile,
-  worker = false,
-}: AppOptions): Promise<ServingApp> {
+export async function createApp(options: AppOptions): Promise<ServingApp> {
+  const { config, log, logLinesDropped = () => 0, now = Date.now, settingsFile, worker = false } = options
   const phase: Phase = { name: 'starting', isAborting: false }
   const authData = await openAuthData(config, log, now)
   const metrics = new Metrics(config, authData, now)
   const signer = new TokenSigner(authData.keys, config.token, now)
   const cache = createTokenCache(config, authData, signer, now)
-  const audit = new Audit(log, config.log.audit)
+  const audit = createAudit(log, config.log.audit)
   const responder = new Responder(config.cors.allowedOrigins)
   const onInternalError = (requestId: string, error: unknown) =>
     log.error({ requestId, err: error }, 'request failed with an internal error')
@@ -98,10 +92,9 @@ export async function createApp({
     onTlsError: (code) => log.debug({ code }, 'TLS handshake failed'),
     onListenError: logListenerErrors(log),
   })
-  const checks = () => {
-    const accepting = { name: 'accepting', ok: phase.name === 'running' }
-    const isDraining = phase.name === 'draining'
-    return [...authData.checks(), isDraining ? { ...accepting, state: 'draining' as const } : accepting]
+  const checks = (): ReadyCheck[] => {
+    const state = phase.name === 'draining' ? 'draining' : undefined
+    return [...authData.checks(), { name: 'accepting', ok: phase.name === 'running', state }]
   }
   const isReady = () => checks().every(({ ok }) => ok)
   metrics.readFrom({ cache, listener, forwarder, isReady, logLinesDropped })
@@ -126,9 +119,17 @@ export async function createApp({
   })
   events.on('fetch', metrics.onFetch)
   authData.start()
-  const parts = { config, settingsFile, log, phase, authData, listener, forwarder, admin }
-  const { start, stop } = createLifeCycle(parts)
-  return { start, reload: authData.reload, stop, adminData, abort: () => void listener.abort() }
+  const lifeCycle = createLifeCycle({
+    config,
+    settingsFile,
+    log,
+    phase,
+    authData,
+    listener,
+    forwarder,
+    admin,
+  })
+  return { ...lifeCycle, reload: authData.reload, adminData, abort: () => void listener.abort() }
 }
 
 /** Verifies tokens and caches those that are accepted. */

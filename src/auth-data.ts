@@ -53,15 +53,14 @@ interface AuthDataEvents {
 
 type Events = EventEmitter<AuthDataEvents>
 
-/** One condition of readiness. */
+/** One condition of readiness. Its state is shown as it is; the last is of workers that respond. */
 export interface ReadyCheck {
   readonly name: string
   readonly ok: boolean
-  readonly state?: CheckState
+  readonly state?:
+    | ('draining' | 'current' | 'database down, last snapshot active' | `${number} of ${number}`)
+    | undefined
 }
-
-/** Shown as it is. The last is of workers that respond. */
-type CheckState = 'draining' | 'current' | 'database down, last snapshot active' | `${number} of ${number}`
 
 export type AuthData = Awaited<ReturnType<typeof openAuthData>>
 
@@ -113,10 +112,8 @@ export async function openAuthData(config: Config, log: Logger, now: () => numbe
     return keySet === undefined ? [] : [trustedIssuer(entry, keySet.findKey, isOwnAccount)]
   })
 
-  const issuers: readonly [TokenIssuer, ...TokenIssuer[]] = [own, ...trusted]
   return {
     events,
-    /** Those that are reloaded. */
     subjects,
     keys,
     /** Undefined in a sidecar that only verifies. */
@@ -125,8 +122,7 @@ export async function openAuthData(config: Config, log: Logger, now: () => numbe
     tokenLifetimes: () => tokenLifetimes(keys(), maxLifetimeSeconds + clockToleranceSeconds, now()),
     keysReady,
     /** Whose tokens are accepted; our own first. */
-    issuers,
-    /** The keys that are fetched, by issuer. */
+    issuers: [own, ...trusted] as readonly [TokenIssuer, ...TokenIssuer[]],
     keySets,
     credentials,
     isRevoked: (token: RevocableToken) =>
@@ -134,16 +130,13 @@ export async function openAuthData(config: Config, log: Logger, now: () => numbe
       database?.revocations().isRevoked(token) === true,
     /** Absent without a database. */
     revokeToken: database && createTokenRevoker(database.revoke, clockToleranceSeconds),
-    /** How many there are. */
     revocations: () => (revocationsFile?.current().size ?? 0) + (database?.revocations().size ?? 0),
     certificates,
-    /** Conditions of readiness. */
     checks: (): readonly ReadyCheck[] => [
       { name: 'keys', ok: keysReady(), ...ownKeySet?.state() },
       ...(credentialsFile ? [{ name: 'credentials', ok: true }] : []),
       ...(database ? [database.check()] : []),
     ],
-    /** Polls from now on. */
     start(): void {
       for (const one of polled) one.start()
     },
@@ -158,7 +151,6 @@ export async function openAuthData(config: Config, log: Logger, now: () => numbe
     async reload(): Promise<void> {
       await Promise.all(polled.map((one) => one.reload()))
     },
-    /** Ends the polling. The values stay. */
     async stop(): Promise<void> {
       await Promise.all(polled.map((one) => one.stop()))
     },

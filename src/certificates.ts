@@ -67,12 +67,9 @@ export function certificateSets(config: Config): CertificateSet[] {
 export const certificatePaths = ({ cert, key, ca }: CertificateSet): string[] =>
   [cert, key, ca].flatMap((file) => file?.path ?? [])
 
-/** The active certificates of each set. */
-type CertificateMap = ReadonlyMap<CertificateName, Reloadable<Certificates>>
-
 /** Undefined where the settings name no file. */
 export function secureContextOf(
-  certificates: CertificateMap,
+  certificates: ReadonlyMap<CertificateName, Reloadable<Certificates>>,
   name: CertificateName,
 ): (() => SecureContext) | undefined {
   const set = certificates.get(name)

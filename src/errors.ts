@@ -5,24 +5,12 @@
  */
 
 export interface PublicError {
-  readonly status: 400 | 401 | 403 | 405 | 408 | 417 | 431 | 500 | 503
-  readonly code:
-    | 'InvalidArgument'
-    | 'ExpiredToken'
-    | 'InvalidToken'
-    | 'Authentication failed'
-    | 'AuthenticationFailed'
-    | 'AccessDenied'
-    | 'InternalError'
-    | 'ServiceNotReady'
+  readonly status: number
+  readonly code: string
   readonly message: string
 }
 
-const error = (status: PublicError['status'], code: PublicError['code'], message: string): PublicError => ({
-  status,
-  code,
-  message,
-})
+const error = (status: number, code: string, message: string): PublicError => ({ status, code, message })
 
 /** Messages are plain words: no stack, path, token, secret or address. */
 export const ERRORS = {

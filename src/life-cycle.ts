@@ -121,22 +121,13 @@ export function createLifeCycle(parts: LifeCycleParts) {
   }
 
   return {
-    start(): Promise<ListenAddresses> {
-      started ??= start()
-      return started
-    },
-    stop({ lameDuck }: { readonly lameDuck: boolean } = { lameDuck: false }): Promise<DrainReport> {
-      stopped ??= stop(lameDuck && phase.name === 'running')
-      return stopped
-    },
+    start: (): Promise<ListenAddresses> => (started ??= start()),
+    stop: ({ lameDuck } = { lameDuck: false }): Promise<DrainReport> =>
+      (stopped ??= stop(lameDuck && phase.name === 'running')),
   }
 }
 
-/**
- * Logs what has started: enough to tell one deployment from another, and nothing that is secret.
- * @param settingsFile - undefined without one
- * @param signingKey - the `kid` of the key that signs; undefined in a sidecar that only verifies
- */
+/** Logs what has started. `signingKey`: the `kid` of the key that signs, if one does. */
 export function logStart(
   log: Logger,
   config: Config,

@@ -49,21 +49,19 @@ export function createRemoteKeys(options: RemoteKeysOptions) {
     settleLoaded = resolve
   })
   const reloadable: Reloadable<KeySet | undefined> = new Reloadable<KeySet | undefined>({
-    source: {
-      async observe() {
-        const fetched = await fetchJwks(options, stopping.signal)
-        if (!fetched.ok) return fetched
-        jwks = fetched.value
-        // The same keys in another order are the same set: it keeps the cache of verified tokens.
-        const sorted = jwks.map((jwk) => JSON.stringify(jwk)).sort()
-        return { ok: true, value: sorted.join(), warnings: [] }
-      },
-      async load() {
-        const { keys, warnings } = await importKeys(jwks, algorithms, Math.floor(now() / 1000))
-        // The keys of a set that empties are withdrawn. A first set without keys is a mistake.
-        const isUsable = keys.length > 0 || reloadable.current() !== undefined
-        return isUsable ? { ok: true, value: keys, warnings } : { ok: false, problems: warnings }
-      },
+    async observe() {
+      const fetched = await fetchJwks(options, stopping.signal)
+      if (!fetched.ok) return fetched
+      jwks = fetched.value
+      // The same keys in another order are the same set: it keeps the cache of verified tokens.
+      const sorted = jwks.map((jwk) => JSON.stringify(jwk)).sort()
+      return { ok: true, value: sorted.join(), warnings: [] }
+    },
+    async load() {
+      const { keys, warnings } = await importKeys(jwks, algorithms, Math.floor(now() / 1000))
+      // The keys of a set that empties are withdrawn. A first set without keys is a mistake.
+      const isUsable = keys.length > 0 || reloadable.current() !== undefined
+      return isUsable ? { ok: true, value: keys, warnings } : { ok: false, problems: warnings }
     },
     initial: undefined,
     pollMs: REFRESH_MS,

@@ -23,38 +23,27 @@ export interface AuditLine {
   readonly traceId?: string | undefined
 }
 
-export class Audit {
-  readonly #log: Logger
-  readonly #isOn: boolean
-
-  constructor(log: Logger, isOn: boolean) {
-    this.#log = log
-    this.#isOn = isOn
+export function createAudit(log: Logger, isOn: boolean) {
+  const write = (line: AuditLine) => {
+    if (isOn) log.info(line, 'audit')
   }
-
-  /** Something that a request did; called once it is done. */
-  request(req: SidecarRequest, what: AuditedRequest): void {
-    const { id, loggedIdentity: identity } = req.context
-    this.#write({
-      event: what.event,
-      ...(what.event === 'login_failed' ? { reason: what.reason } : { outcome: 'ok' }),
-      account: text(identity?.accountId),
-      accessKey: text(identity?.accessKey),
-      tokenId: text(identity?.tokenId),
-      ...('linkId' in what && { linkId: loggable(what.linkId) }),
-      client: req.clientAddress,
-      requestId: id,
-      traceId: traceIdOf(req.headers['traceparent']),
-    })
-  }
-
-  /** A new version became active, or was rejected. */
-  reload(subject: ReloadSubject, outcome: ReloadResult): void {
-    this.#write({ event: 'reload', subject, outcome })
-  }
-
-  #write(line: AuditLine): void {
-    if (this.#isOn) this.#log.info(line, 'audit')
+  return {
+    /** Something that a request did; called once it is done. */
+    request(req: SidecarRequest, what: AuditedRequest): void {
+      const { id, loggedIdentity: identity } = req.context
+      write({
+        event: what.event,
+        ...(what.event === 'login_failed' ? { reason: what.reason } : { outcome: 'ok' }),
+        account: text(identity?.accountId),
+        accessKey: text(identity?.accessKey),
+        tokenId: text(identity?.tokenId),
+        ...('linkId' in what && { linkId: loggable(what.linkId) }),
+        client: req.clientAddress,
+        requestId: id,
+        traceId: traceIdOf(req.headers['traceparent']),
+      })
+    },
+    reload: (subject: ReloadSubject, outcome: ReloadResult) => write({ event: 'reload', subject, outcome }),
   }
 }
 

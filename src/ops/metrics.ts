@@ -97,12 +97,9 @@ export interface MeasuredParts {
 export interface MeasuredAuthData extends Pick<AuthData, 'subjects' | 'tokenLifetimes' | 'revocations'> {
   readonly signingKey: () => Pick<Key, 'kid' | 'createdAt'> | undefined
   readonly certificates: ReadonlyMap<string, { current(): Pick<Certificates, 'expiresAt'> }>
-  readonly keySets: readonly { readonly issuer: string; state(): KeySetState }[]
+  /** `ageSeconds`: undefined until there is a set. */
+  readonly keySets: readonly { issuer: string; state(): { readonly ageSeconds?: number | undefined } }[]
 }
-
-type MeasuredConfig = Pick<Config, 'upstreams' | 'enforcement'>
-/** `ageSeconds`: undefined until there is a set. */
-type KeySetState = { readonly ageSeconds?: number | undefined }
 
 /** Counts events, with one method for each, and reads the values that other components have. */
 export class Metrics {
@@ -127,7 +124,11 @@ export class Metrics {
   readonly #now: () => number
 
   /** `now`: epoch milliseconds. */
-  constructor({ upstreams, enforcement }: MeasuredConfig, authData: MeasuredAuthData, now: () => number) {
+  constructor(
+    { upstreams, enforcement }: Pick<Config, 'upstreams' | 'enforcement'>,
+    authData: MeasuredAuthData,
+    now: () => number,
+  ) {
     this.#now = now
     collectDefaultMetrics({ register: this.registry })
     for (const name of MISNAMED_METRICS) this.registry.removeSingleMetric(name)

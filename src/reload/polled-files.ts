@@ -51,13 +51,11 @@ export async function openPolledFiles<T>(
   const first = await load()
   if (!first.ok) return first
   const reloadable: Reloadable<T> = new Reloadable({
-    source: {
-      observe: async () => ({ ok: true, value: await versionOf(paths, includes), warnings: [] }),
-      async load() {
-        const loaded = await load(reloadable.current())
-        if (loaded.ok) return loaded
-        return { ok: false, problems: loaded.problems.map(({ path, message }) => `${path}: ${message}`) }
-      },
+    observe: async () => ({ ok: true, value: await versionOf(paths, includes), warnings: [] }),
+    async load() {
+      const loaded = await load(reloadable.current())
+      if (loaded.ok) return loaded
+      return { ok: false, problems: loaded.problems.map(({ path, message }) => `${path}: ${message}`) }
     },
     initial: first.value,
     version,

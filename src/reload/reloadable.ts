@@ -42,19 +42,12 @@ export interface ChangeState {
   readonly unavailable?: string | undefined
 }
 
-type Found =
-  | { readonly version: string; readonly isForced: boolean }
-  /** Why the source is not available. */
-  | { readonly unavailable: string }
-
-type Action = 'wait' | 'attempt' | 'load' | 'report'
-
 /** Decides after a poll. Pure, so that a test has its cases as a table. */
 export function nextAction(
   before: ChangeState,
-  found: Found,
+  found: { readonly version: string; readonly isForced: boolean } | { readonly unavailable: string },
   limits: ChangeLimits = LOAD_AT_ONCE,
-): readonly [ChangeState, Action] {
+): readonly [ChangeState, 'wait' | 'attempt' | 'load' | 'report'] {
   if ('unavailable' in found) {
     const { unavailable } = found
     return [{ ...before, unavailable }, unavailable === before.unavailable ? 'wait' : 'report']
@@ -78,7 +71,6 @@ export function nextAction(
     : [changed, 'wait']
 }
 
-/** The state once a loaded version is active, or was rejected. */
 export function afterDecision(state: ChangeState, decided: string, isGood: boolean): ChangeState {
   return { ...state, decided, changedPolls: 0, rejectedPolls: isGood ? undefined : 0 }
 }
@@ -91,16 +83,11 @@ export type ReloadResult = (typeof RELOAD_RESULTS)[number]
 /** The label `subject` of metrics. */
 export type ReloadSubject = 'keys' | 'credentials' | 'revocations' | 'certificates'
 
-/** What is polled. Neither function is called while the other, or itself, is in progress. */
-export interface Source<T> {
-  /** Finds a text that differs after every change, or why the source is not available. */
-  observe(): Promise<Loaded<string>>
-  /** Loads the version that is there now. `isForced`: an operator asks for a reload. */
-  load(isForced: boolean): Promise<Loaded<T>>
-}
-
 interface ReloadableOptions<T> {
-  readonly source: Source<T>
+  /** Finds a text that differs after every change of the source, or why the source is not available. */
+  readonly observe: () => Promise<Loaded<string>>
+  /** Loads the version that is there now, while nothing is observed. `isForced`: an operator asks for a reload. */
+  readonly load: (isForced: boolean) => Promise<Loaded<T>>
   /** The value until the first version, or the one that was loaded already; then `version` is its version. */
   readonly initial: T
   readonly version?: string
@@ -111,7 +98,7 @@ interface ReloadableOptions<T> {
   readonly retryMs: number
   /** A new version is active. Called before the subscribers. */
   readonly onActive: (value: T, warnings: readonly string[]) => void
-  /** A version was rejected, or the source is not available: once for each version or reason. */
+  /** Called once for each version that was rejected, and for each reason why the source is not available. */
   readonly onFailed: (problems: readonly string[]) => void
   /** After each poll. `isCurrent`: the source is available, and its version is the active one. */
   readonly onPolled?: (isCurrent: boolean) => void
@@ -194,8 +181,8 @@ export class Reloadable<T> {
   }
 
   async #poll(isForced: boolean): Promise<void> {
-    const { source, limits, onActive, onFailed } = this.#options
-    const observed = await this.#guard(source.observe())
+    const { observe, load, limits, onActive, onFailed } = this.#options
+    const observed = await this.#guard(observe())
     if (this.#isStopped) return
     const version = observed.ok ? observed.value : ''
     const found = observed.ok ? { version, isForced } : { unavailable: observed.problems.join('\n') }
@@ -204,21 +191,19 @@ export class Reloadable<T> {
     if (action === 'report' && !observed.ok) onFailed(observed.problems)
     if (action !== 'attempt' && action !== 'load') return
 
-    const loaded = await this.#guard(source.load(isForced))
-    // An attempt that fails decides nothing: the version may be incomplete.
-    const isDecided = action === 'load' || (loaded.ok && (await this.#shows(version)))
-    if (this.#isStopped || !isDecided) return
+    const loaded = await this.#guard(load(isForced))
+    if (action === 'attempt') {
+      // If it fails, or the version changes meanwhile, nothing is decided: the version may be incomplete.
+      const again = loaded.ok ? await this.#guard(observe()) : undefined
+      if (!again?.ok || again.value !== version) return
+    }
+    if (this.#isStopped) return
     this.#state = afterDecision(this.#state, version, loaded.ok)
     if (!loaded.ok) return onFailed(loaded.problems)
     const former = this.#value
     this.#value = loaded.value
     onActive(loaded.value, loaded.warnings)
     for (const subscriber of this.#subscribers) subscriber(loaded.value, former)
-  }
-
-  async #shows(version: string): Promise<boolean> {
-    const observed = await this.#guard(this.#options.source.observe())
-    return observed.ok && observed.value === version
   }
 
   #guard<R>(loading: Promise<Loaded<R>>): Promise<Loaded<R>> {

@@ -120,10 +120,7 @@ export async function createPrimary(
       pool.reload()
       await certificates?.reload()
     },
-    stop({ lameDuck } = { lameDuck: false }) {
-      stopped ??= stop(lameDuck && phase === 'running')
-      return stopped
-    },
+    stop: ({ lameDuck } = { lameDuck: false }) => (stopped ??= stop(lameDuck && phase === 'running')),
   }
 }
 

@@ -5,18 +5,13 @@
 import cluster from 'node:cluster'
 import { once } from 'node:events'
 import type { ServingApp } from '../app.ts'
-import type { ReadyCheck } from '../auth-data.ts'
 import type { Config } from '../config/config.ts'
 import type { DrainReport } from '../life-cycle.ts'
 import type { AdminData } from '../ops/admin.ts'
-import { type MetricFamily, type MetricsScope, statusMetrics } from '../ops/samples.ts'
+import { type MetricsScope, statusMetrics } from '../ops/samples.ts'
 import type { Problem } from '../values/problem.ts'
 
-export interface WorkerState {
-  readonly checks: readonly ReadyCheck[]
-  readonly jwks: unknown
-  readonly metrics: readonly MetricFamily[]
-}
+export type WorkerState = Awaited<ReturnType<typeof stateOf>>
 
 export type ToWorker =
   | { readonly type: 'init'; readonly config: Config }
@@ -65,7 +60,7 @@ async function serve(app: ServingApp): Promise<void> {
   await sendToPrimary({ type: 'stopped', value: await app.stop(await stopRequested) })
 }
 
-async function stateOf(data: AdminData, scope: MetricsScope): Promise<WorkerState> {
+async function stateOf(data: AdminData, scope: MetricsScope) {
   const registry = await data.registry(scope)
   const metrics = scope === 'all' ? registry.getMetricsAsJSON() : statusMetrics(registry)
   return { checks: await data.checks(), jwks: data.jwks(), metrics: await metrics }

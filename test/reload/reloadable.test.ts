@@ -28,7 +28,8 @@ function setup(t: Test, pollMs = 3_600_000) {
     fail: (problem: string) => (source.shown = { ok: false, problems: [problem] }),
   }
   const reloadable = new Reloadable({
-    source,
+    observe: source.observe,
+    load: () => source.load(),
     initial: 'none',
     pollMs,
     retryMs: 5,

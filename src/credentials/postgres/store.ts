@@ -49,11 +49,9 @@ function createStore(options: PostgresStoreOptions, target: PostgresTarget) {
   })
 
   const snapshots: Reloadable<Snapshot> = new Reloadable<Snapshot>({
-    source: {
-      observe: () => pool.ask(async (connections) => (await readRevision(connections)).number),
-      load: (isForced) =>
-        pool.ask((connections) => readSnapshot(connections, isForced ? NO_SNAPSHOT : snapshots.current())),
-    },
+    observe: () => pool.ask(async (connections) => (await readRevision(connections)).number),
+    load: (isForced) =>
+      pool.ask((connections) => readSnapshot(connections, isForced ? NO_SNAPSHOT : snapshots.current())),
     initial: NO_SNAPSHOT,
     pollMs,
     retryMs: RETRY_MS,
