@@ -149,16 +149,10 @@ function judgeEndpoint(response: Response, isEndpoint: boolean): Finding {
 function checkRefusals(probe: URL): Promise<Finding[]> {
   const forged = (exp: number) => {
     const header = { alg: 'ES256', kid: 'check', typ: 'at+jwt' }
-    const claims = {
-      iss: 'check',
-      aud: 'check',
-      sub: 'check',
-      client_id: 'check',
-      jti: 'check',
-      iat: exp - 60,
-      exp,
-    }
-    const parts = [header, claims].map((part) => Buffer.from(JSON.stringify(part)).toString('base64url'))
+    const names = { iss: 'check', aud: 'check', sub: 'check', client_id: 'check', jti: 'check' }
+    const parts = [header, { ...names, iat: exp - 60, exp }].map((part) =>
+      Buffer.from(JSON.stringify(part)).toString('base64url'),
+    )
     return { Authorization: `Bearer ${parts.join('.')}.${randomBytes(64).toString('base64url')}` }
   }
   const requests = {
@@ -196,12 +190,8 @@ async function checkExposure(origin: string): Promise<Finding> {
 }
 
 async function checkLogin(endpoint: URL, probe: URL, credential: object, echoPath: string | undefined) {
-  const json = { 'Content-Type': 'application/json' }
-  const issued = await sendRequest(endpoint, {
-    method: 'POST',
-    headers: json,
-    body: JSON.stringify(credential),
-  })
+  const json = { method: 'POST', headers: { 'Content-Type': 'application/json' } }
+  const issued = await sendRequest(endpoint, { ...json, body: JSON.stringify(credential) })
   const { token } = fieldsOf(issued)
   // The pattern also keeps a hostile value out of the head of the next request.
   if (issued.status !== 200 || typeof token !== 'string' || !/^[\w.-]{1,8192}$/.test(token))

@@ -16,15 +16,10 @@ export class UsageFailure extends CommandFailure {
   override readonly exitCode = 2
 }
 
-/** What a change or a reading returns. */
+/** What a change or a reading returns: what it needs is unusable, unless `isUnusable` is false. */
 type Outcome =
   | { readonly ok: true; readonly warnings?: readonly string[] }
-  | {
-      readonly ok: false
-      readonly problems: readonly string[]
-      /** Whether what the command needs is missing or invalid, which is the default, or only refuses the change. */
-      readonly isUnusable?: boolean
-    }
+  | { readonly ok: false; readonly problems: readonly string[]; readonly isUnusable?: boolean }
 
 /** Part of `process`. */
 interface Streams {

@@ -28,17 +28,6 @@ const SCOPE_HELP =
 
 const parseScope = parserWith(scopeProblem)
 
-const GRANTS = `
-Grants, once the tables exist (the role names are yours):
-  -- A sidecar only reads, and with contract.logout adds revocations of tokens:
-  GRANT USAGE ON SCHEMA storage_auth TO sidecar;
-  GRANT SELECT ON ALL TABLES IN SCHEMA storage_auth TO sidecar;
-  GRANT INSERT (jti, expires_at) ON storage_auth.revocations TO sidecar;
-  -- The role that runs \`credentials add\` and the like or writes revocations needs on top of that:
-  GRANT INSERT, UPDATE, DELETE ON storage_auth.credentials, storage_auth.revocations TO operator;
-Every change of both tables is active within a second, however it is made.
-`
-
 export function credentialsCommand(io: CommandIo): Command {
   const group = io.command(
     'credentials',
@@ -90,15 +79,13 @@ export function credentialsCommand(io: CommandIo): Command {
     io.unwrap(await ('removed' in update ? credentials.remove(name) : credentials.update(name, update)))
     io.print(flags.json ? JSON.stringify({ ...name, ...update }) : done)
   }
-  named('disable', 'refuse logins with a credential, and end its tokens').action((flags: ChangeFlags) =>
-    change(flags, { disabled: true }, 'disabled'),
-  )
-  named('enable', 'let a disabled credential log in again').action((flags: ChangeFlags) =>
-    change(flags, { disabled: false }, 'enabled'),
-  )
-  named('remove', 'remove a credential, and end its tokens').action((flags: ChangeFlags) =>
-    change(flags, { removed: true }, 'removed'),
-  )
+  const changes = [
+    ['disable', 'refuse logins with a credential, and end its tokens', { disabled: true }],
+    ['enable', 'let a disabled credential log in again', { disabled: false }],
+    ['remove', 'remove a credential, and end its tokens', { removed: true }],
+  ] as const
+  for (const [name, description, update] of changes)
+    named(name, description).action((flags: ChangeFlags) => change(flags, update, `${name}d`))
   named('restrict', 'let a credential and its tokens do less or, again, more', "--scope 'storage.read:/a'")
     .addOption(new Option('--scope <scope>', SCOPE_HELP).argParser(parseScope).conflicts('unrestricted'))
     .option('--unrestricted', 'instead of --scope: lift the restriction')
@@ -113,7 +100,7 @@ export function credentialsCommand(io: CommandIo): Command {
     'create the tables in PostgreSQL, or bring them up to date; may be repeated',
     'storage-auth-sidecar credentials migrate --postgres-url-file postgres.url',
   )
-    .addHelpText('after', GRANTS)
+    .addHelpText('after', '\nThe grants that roles need then: docs/credentials-and-revocations.md')
     .requiredOption(DATABASE, 'a file that holds the URL of the PostgreSQL database', parsePath)
     .option('--json', 'print JSON')
     .action(async ({ postgresUrlFile, json }: Flags<'postgresUrlFile', never, 'json'>) => {

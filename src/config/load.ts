@@ -13,8 +13,6 @@ import { completed, NAMES, namesBelow, SETTINGS, type Setting, valueAt } from '.
 /** The variable that names the settings file; the only one that is no setting. */
 export const FILE_VARIABLE = 'SIDECAR_CONFIG'
 
-const PREFIX = 'SIDECAR_'
-
 /** Texts by the name of the variable or flag. */
 type NamedValues = Readonly<Record<string, string | undefined>>
 
@@ -153,16 +151,14 @@ function withValue(branch: unknown = {}, [step, ...below]: readonly string[], va
 
 function ownVariables(environment: NamedValues): NamedValues {
   const isOwn = ([name, value = '']: [string, string | undefined]) =>
-    name.startsWith(PREFIX) && name !== FILE_VARIABLE && !isServiceLink(name, value)
+    name.startsWith('SIDECAR_') && name !== FILE_VARIABLE && !isServiceLink(name, value)
   return Object.fromEntries(Object.entries(environment).filter(isOwn))
 }
 
 /** Kubernetes sets `SIDECAR_ADMIN_PORT=tcp://10.0.0.7:8081` in each pod beside a Service called `sidecar-admin`. */
-function isServiceLink(name: string, value: string): boolean {
-  if (/_SERVICE_(?:HOST|PORT(?:_[A-Z0-9_]+)?)$|_PORT_\d+_(?:TCP|UDP|SCTP)(?:_[A-Z]+)?$/.test(name))
-    return true
-  return name.endsWith('_PORT') && /^(?:tcp|udp|sctp):\/\//.test(value)
-}
+const isServiceLink = (name: string, value: string) =>
+  /_SERVICE_(?:HOST|PORT(?:_[A-Z0-9_]+)?)$|_PORT_\d+_(?:TCP|UDP|SCTP)(?:_[A-Z]+)?$/.test(name) ||
+  (name.endsWith('_PORT') && /^(?:tcp|udp|sctp):\/\//.test(value))
 
 /**
  * The values that variables and flags (`name`) give to settings, not checked yet. An unknown variable is a problem: a

@@ -43,9 +43,7 @@ export const RUN_ON_INVALID_INPUT = { when: () => true }
 
 /** A map with these members alone. */
 function member<Shape extends z.core.$ZodLooseShape>(requirement: string, shape: Shape) {
-  return z.strictObject(shape, {
-    error: ({ code }) => (code === 'invalid_type' ? requirement : undefined),
-  })
+  return z.strictObject(shape, { error: ({ code }) => (code === 'invalid_type' ? requirement : undefined) })
 }
 
 function group<Shape extends z.core.$ZodLooseShape>(shape: Shape) {
@@ -53,9 +51,7 @@ function group<Shape extends z.core.$ZodLooseShape>(shape: Shape) {
 }
 
 const upstream = member(UPSTREAM, {
-  prefix: pathPrefix.describe(
-    'Paths that this upstream serves; the longest matching prefix wins, on segment boundaries.',
-  ),
+  prefix: pathPrefix.describe('Paths that it serves; the longest prefix wins, on segment boundaries.'),
   url: upstreamUrl.describe('Where it is: http://host:port, https://host:port or unix:/absolute/path.'),
   caFile: filePath.optional().describe('PEM file of the CAs that sign its certificate.'),
   certFile: filePath.optional().describe('PEM file of the client certificate that it receives.'),
@@ -154,6 +150,9 @@ function optional<Shape extends z.core.$ZodLooseShape>(description: string, shap
   return group(shape).optional().describe(description)
 }
 
+/** Limits on the whole sidecar: each of several workers gets its share of them. */
+export const SHARED_LIMITS = ['connections', 'upstreamConnections', 'upstreamQueue'] as const
+
 export const settingsSchema = group({
   listen: section('Data listener: what clients connect to.', {
     host: setting(listenHost, '0.0.0.0', 'Address it listens on.'),
@@ -161,11 +160,7 @@ export const settingsSchema = group({
     basePath: setting(basePath, '', 'Path in front of /v2/auth/token; forwarded targets keep it.'),
     tls: optional('TLS to clients; plain HTTP without it. Files are re-read on change.', {
       ...certificatePair('clients', 'tls'),
-      clientCaFile: described(
-        filePath.optional(),
-        'PEM file of CAs of client certificates.',
-        `${ETC}/tls/ca.crt`,
-      ),
+      clientCaFile: described(filePath.optional(), 'PEM file of the CAs of clients.', `${ETC}/tls/ca.crt`),
     }),
   }),
   admin: section('Admin listener: metrics, health, public keys.', {

@@ -114,9 +114,9 @@ export class LockError extends Error {}
 export async function withLock<T>(lock: string, change: () => Promise<T>, retries = 50): Promise<T> {
   // A process id names one process within a space: containers that share a volume have a space each.
   const space = `${hostname()} ${await readlink('/proc/self/ns/pid').catch(() => '')}`
-  const owner = `${space} ${process.pid}`
+  const holder = `${space} ${process.pid}`
   const take = () =>
-    writeFile(lock, owner, { flag: 'wx', mode: 0o600 }).then(
+    writeFile(lock, holder, { flag: 'wx', mode: 0o600 }).then(
       () => true,
       (error: unknown) => {
         if (errorCode(error) !== 'EEXIST') throw error
@@ -129,7 +129,7 @@ export async function withLock<T>(lock: string, change: () => Promise<T>, retrie
     else throw new LockError(`another command is changing it; if none runs, remove its lock ${lock}`)
   }
   return await change().finally(async () => {
-    if ((await readFile(lock, 'utf8').catch(() => '')) !== owner)
+    if ((await readFile(lock, 'utf8').catch(() => '')) !== holder)
       throw new LockError('the lock was lost: another command may have changed it, too')
     await rm(lock)
   })
@@ -141,8 +141,8 @@ async function isStale(lock: string, space: string): Promise<boolean> {
     const stats = await stat(lock)
     if (!stats.isFile()) return false
     if (Date.now() - stats.mtimeMs > LOCK_STALE_MS) return true
-    const [, ownerSpace, pid] = /^(.*) (\d+)$/.exec(await readFile(lock, 'utf8')) ?? []
-    if (ownerSpace === space) process.kill(Number(pid), 0)
+    const [, holderSpace, pid] = /^(.*) (\d+)$/.exec(await readFile(lock, 'utf8')) ?? []
+    if (holderSpace === space) process.kill(Number(pid), 0)
     return false
   } catch (error) {
     return errorCode(error) === 'ESRCH'

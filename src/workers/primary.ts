@@ -7,6 +7,7 @@ import { AggregatorRegistry, Gauge, Registry } from 'prom-client'
 import type { App } from '../app.ts'
 import { openAdminCertificates } from '../auth-data.ts'
 import type { Config } from '../config/config.ts'
+import { SHARED_LIMITS } from '../config/schema.ts'
 import { type DrainReport, type ListenAddresses, logStart } from '../life-cycle.ts'
 import type { LogDestination, Logger } from '../log.ts'
 import { type AdminData, createAdminListener } from '../ops/admin.ts'
@@ -134,8 +135,7 @@ const OWN_FILES = 40
  */
 function shareOf(config: Config, count: number): Config {
   const limits = { ...config.limits }
-  for (const name of ['connections', 'upstreamConnections', 'upstreamQueue'] as const)
-    limits[name] = Math.ceil(limits[name] / count)
+  for (const name of SHARED_LIMITS) limits[name] = Math.ceil(limits[name] / count)
   limits.connections = Math.min(limits.connections, Math.max(1, Math.floor((maxOpenFiles() - OWN_FILES) / 2)))
   return { ...config, limits }
 }

@@ -154,7 +154,7 @@ const UNUSABLE: Readonly<Record<string, string>> = {
   '3F000': `its tables are missing: ${RUN_MIGRATE}`,
   '42P01': `its tables are missing: ${RUN_MIGRATE}`,
   '42703': `its tables are not up to date: ${RUN_MIGRATE}`,
-  '42501': 'this user lacks a privilege there: `credentials migrate --help` shows the grants it needs',
+  '42501': 'this user lacks a privilege there: docs/credentials-and-revocations.md has the grants it needs',
   '28000': 'it refuses this user',
   '28P01': 'it refuses this user or the password',
 }
