@@ -128,13 +128,13 @@ function newAccessKey(): string {
 }
 
 function listEntry(credential: Credential, now: number) {
-  const { accountId, accessKey, disabled, expiresAt, secretHash, scope } = credential
+  const { accountId, accessKey, disabled, expiresAtMs, secretHash, scope } = credential
   return {
     accountId,
     accessKey,
     active: isActive(credential, now),
     disabled,
-    expiresAt: expiresAt === Number.POSITIVE_INFINITY ? null : new Date(expiresAt).toISOString(),
+    expiresAt: expiresAtMs === Number.POSITIVE_INFINITY ? null : new Date(expiresAtMs).toISOString(),
     secretKind: secretHash.startsWith('$sha256$') ? 'generated' : 'chosen',
     ...(scope != null && { scope }),
   }

@@ -61,8 +61,8 @@ export function keysCommand(io: CommandIo): Command {
     .option('--activate', 'let it sign at once, though not every sidecar may know it yet')
     .action(async (flags: AddFlags) => {
       const change = await withLifetime(flags)
-      const { kid, alg, active, createdAt } = io.unwrap(await addKey(change).catch(failureIn(flags)))
-      io.print(JSON.stringify({ kid, alg, active, created: new Date(createdAt * 1000).toISOString() }))
+      const { kid, alg, active, createdAtSeconds } = io.unwrap(await addKey(change).catch(failureIn(flags)))
+      io.print(JSON.stringify({ kid, alg, active, created: new Date(createdAtSeconds * 1000).toISOString() }))
     })
 
   subcommand('list', 'list the keys, which of them signs, and when each can be retired', '--json').action(

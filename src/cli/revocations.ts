@@ -31,7 +31,7 @@ export function revocationsCommand(io: CommandIo): Command {
     .action(async ({ issuedBefore, ...flags }: NameFlags) => {
       const name = nameOf(flags)
       const bound = issuedBefore === 'now' ? io.now() : parseTime(issuedBefore ?? '')
-      const revocation = { ...name, ...(bound !== undefined && { issuedBefore: bound }) }
+      const revocation = { ...name, ...(bound !== undefined && { issuedBeforeMs: bound }) }
       const { revocations } = await openEditors(flags)
       io.unwrap(await revocations.add(revocation))
       io.print(JSON.stringify(revocationEntry(revocation)))

@@ -73,6 +73,6 @@ const fileSchema = z
   )
   .transform(({ accounts }) =>
     accounts.flatMap(({ accountId, credentials }) =>
-      credentials.map((credential) => ({ accountId, ...credential })),
+      credentials.map(({ expiresAt, ...rest }) => ({ accountId, ...rest, expiresAtMs: expiresAt })),
     ),
   )

@@ -97,7 +97,7 @@ export function openFileEditors(file: string): Editors {
       }, NEW_REVOCATIONS),
     remove: (name) =>
       changeRevocations((document) => {
-        const { revocations }: { revocations: Revocation[] } = document.toJS()
+        const { revocations }: { revocations: { issuedBefore?: string }[] } = document.toJS()
         const at = revocations.flatMap(({ issuedBefore: _, ...named }, index) =>
           isDeepStrictEqual(named, name) ? [index] : [],
         )
@@ -122,12 +122,12 @@ function locate(document: Document, { accountId, accessKey }: CredentialName) {
 }
 
 /** A revocation as JSON and files hold it, with its time in RFC 3339. */
-export function revocationEntry({ jti, accountId, accessKey, issuedBefore }: Revocation) {
+export function revocationEntry({ jti, accountId, accessKey, issuedBeforeMs }: Revocation) {
   return {
     ...(jti && { jti }),
     ...(accountId && { accountId }),
     ...(accessKey && { accessKey }),
-    ...(typeof issuedBefore === 'number' && { issuedBefore: new Date(issuedBefore).toISOString() }),
+    ...(typeof issuedBeforeMs === 'number' && { issuedBefore: new Date(issuedBeforeMs).toISOString() }),
   }
 }
 

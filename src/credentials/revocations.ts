@@ -15,8 +15,8 @@ export interface Revocation {
   readonly jti?: string | null | undefined
   readonly accountId?: string | null | undefined
   readonly accessKey?: string | null | undefined
-  /** Only tokens issued before it, in epoch milliseconds, are revoked; without it, every token is. */
-  readonly issuedBefore?: number | null | undefined
+  /** Only tokens issued before it (epoch) are revoked; without it, every token is. */
+  readonly issuedBeforeMs?: number | null | undefined
 }
 
 const ofAccount = (accountId: string) => `account ${accountId}`
@@ -35,11 +35,11 @@ export class Revocations {
   }
 
   /** The latest bound of a name counts. */
-  add({ jti, accountId, accessKey, issuedBefore }: Revocation): void {
+  add({ jti, accountId, accessKey, issuedBeforeMs }: Revocation): void {
     this.#size++
     if (jti) this.#tokens.add(jti)
     const name = accountId ? ofAccount(accountId) : accessKey && ofAccessKey(accessKey)
-    if (name) this.#bounds.set(name, Math.max(this.#bound(name), issuedBefore ?? Number.POSITIVE_INFINITY))
+    if (name) this.#bounds.set(name, Math.max(this.#bound(name), issuedBeforeMs ?? Number.POSITIVE_INFINITY))
   }
 
   get size(): number {
@@ -76,11 +76,11 @@ const REVOKED_WINDOW_SECONDS = 60
 
 /**
  * Revokes tokens for the endpoints, such as at a logout.
- * @param write - whether the revocation was written and is active; does not reject. `until`: epoch seconds
+ * @param write - whether the revocation was written and is active; does not reject
  * @param clockToleranceSeconds - until then a token is accepted after its end
  */
 export function createTokenRevoker(
-  write: (tokenId: string, until: number) => Promise<boolean>,
+  write: (tokenId: string, untilSeconds: number) => Promise<boolean>,
   clockToleranceSeconds: number,
 ) {
   const counts = createFixedWindow<{ revoked: number }>(REVOKED_WINDOW_SECONDS)
@@ -137,4 +137,6 @@ const fileSchema = z
     { revocations: z.array(revocationSchema, `must be a list; ${EMPTY}`) },
     `must be a map with the one member revocations; ${EMPTY}`,
   )
-  .transform(({ revocations }) => revocations)
+  .transform(({ revocations }) =>
+    revocations.map(({ issuedBefore: issuedBeforeMs, ...name }) => ({ ...name, issuedBeforeMs })),
+  )

@@ -14,8 +14,8 @@ export interface CredentialName {
 export interface Credential extends CredentialName {
   /** As `hashSecret` writes it. */
   readonly secretHash: string
-  /** Epoch milliseconds; `Infinity` when it never expires. */
-  readonly expiresAt: number
+  /** Epoch; `Infinity` when it never expires. */
+  readonly expiresAtMs: number
   readonly disabled: boolean
   /** The text of a scope; undefined or, from PostgreSQL, null: unrestricted. */
   readonly scope?: string | null | undefined
@@ -72,8 +72,8 @@ function keyOf({ accountId, accessKey }: CredentialName): string {
 }
 
 /** @param now - epoch milliseconds */
-export function isActive({ disabled, expiresAt }: Credential, now: number): boolean {
-  return !disabled && now < expiresAt
+export function isActive({ disabled, expiresAtMs }: Credential, now: number): boolean {
+  return !disabled && now < expiresAtMs
 }
 
 export interface Login extends CredentialName {
@@ -135,8 +135,8 @@ export function createCredentialStore(
     credentialStatus(accountId: string, accessKey: string): CredentialStatus {
       const credential = credentials().find({ accountId, accessKey })
       if (credential === undefined || !isActive(credential, now())) return { active: false }
-      const { expiresAt, scope } = credential
-      return { active: true, until: expiresAt / 1000, scope }
+      const { expiresAtMs, scope } = credential
+      return { active: true, untilMs: expiresAtMs, scope }
     },
   }
 }

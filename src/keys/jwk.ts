@@ -61,15 +61,16 @@ const jwkSchema = z.object({
   ...{ d: member, p: member, q: member, dp: member, dq: member, qi: member },
 })
 
-/** Never rejects. @param createdAt - of a key without `iat`, epoch seconds */
-export async function importKey(jwk: object, createdAt: number): Promise<Loaded<Key>> {
+/** Never rejects. @param createdAtSeconds - of a key without `iat` */
+export async function importKey(jwk: object, createdAtSeconds: number): Promise<Loaded<Key>> {
   const parsed = jwkSchema.safeParse(jwk)
   if (!parsed.success) {
     return refused(...parsed.error.issues.map(({ path, message }) => `${path.join('.')} ${message}`))
   }
   const { kid, alg, use: _use, key_ops: _ops, iat, signedUntil, tokenSeconds, ...members } = parsed.data
   if (!fitsType(alg, members)) return refused(`kty and crv must be ${KEY_TYPES[alg]} for ${alg}`)
-  const described = { kid, alg, createdAt: iat ?? createdAt, signedUntil, tokenSeconds }
+  const times = { createdAtSeconds: iat ?? createdAtSeconds, signedUntilSeconds: signedUntil, tokenSeconds }
+  const described = { kid, alg, ...times }
   const imported = (key: Key): Loaded<Key> => ({ ok: true, value: key, warnings: [] })
   try {
     const { kty, k = '' } = members
@@ -95,18 +96,18 @@ export async function importKey(jwk: object, createdAt: number): Promise<Loaded<
   }
 }
 
-/** A private JWK. @param createdAt - epoch seconds */
-export async function generateKey(alg: Algorithm, kid: string, createdAt: number) {
+/** A private JWK. */
+export async function generateKey(alg: Algorithm, kid: string, createdAtSeconds: number) {
   const members: JWK =
     alg === 'HS256'
       ? { kty: 'oct', k: randomBytes(MIN_SECRET_BYTES).toString('base64url') }
       : await exportJWK((await generateKeyPair(alg, { extractable: true })).privateKey)
-  return { kid, alg, use: 'sig', ...members, iat: createdAt }
+  return { kid, alg, use: 'sig', ...members, iat: createdAtSeconds }
 }
 
-/** Algorithm, day of `createdAt` (epoch seconds) and 32 random bits, nothing derived from the key. */
-export function newKid(alg: Algorithm, createdAt: number): string {
-  const day = new Date(createdAt * 1000).toISOString().slice(0, 10).replaceAll('-', '')
+/** Algorithm, day and 32 random bits, nothing derived from the key. */
+export function newKid(alg: Algorithm, createdAtSeconds: number): string {
+  const day = new Date(createdAtSeconds * 1000).toISOString().slice(0, 10).replaceAll('-', '')
   return `${alg.toLowerCase()}-${day}-${randomBytes(4).toString('hex')}`
 }
 

@@ -26,7 +26,7 @@ interface KeyChange {
 
 /**
  * Creates a missing directory (mode 0700). The key signs when it is the first private one or with `activate`; otherwise
- * it is only published, so that every verifier has it before it signs. `createdAt`: epoch seconds. @throws file system errors, or `LockError`
+ * it is only published, so that every verifier has it before it signs. @throws file system errors, or `LockError`
  */
 export async function addKey(
   change: KeyChange & { readonly alg: Algorithm; readonly kid?: string; readonly activate?: boolean },
@@ -34,16 +34,16 @@ export async function addKey(
   const { directory, alg, now } = change
   await createDirectory(directory)
   return changeDirectory(directory, async (keys) => {
-    const createdAt = Math.floor(now() / 1000)
-    const kid = change.kid ?? newKid(alg, createdAt)
+    const createdAtSeconds = Math.floor(now() / 1000)
+    const kid = change.kid ?? newKid(alg, createdAtSeconds)
     if (keys.files.has(kid)) return refused(`there is already a key ${kid}`)
     // Two private keys need an `active` file: write it before the second one appears.
     if (keys.signing) await writeActive(directory, keys.signing.key.kid)
     const active = change.activate === true || privateFiles(keys.files).length === 0
-    const generated = await generateKey(alg, kid, createdAt)
+    const generated = await generateKey(alg, kid, createdAtSeconds)
     await writeKey(directory, kid, active ? generated : { ...generated, signedUntil: NEVER_SIGNED })
     if (active) await switchSigningKey(change, keys, kid)
-    return { ok: true, kid, alg, active, createdAt }
+    return { ok: true, kid, alg, active, createdAtSeconds }
   })
 }
 
@@ -80,9 +80,9 @@ export async function retireKey(change: KeyChange & { readonly kid: string; read
     if (file === undefined) return refused(`there is no key ${kid}`)
     if (keys.ambiguity !== undefined) return refused(`${keys.ambiguity}; activate one first`)
     if (keys.signing === file) return refused(`${kid} signs new tokens; activate another key first`)
-    const from = tokensEndAt(file.key, change.longestSeconds)
-    if (change.force !== true && (from === undefined || now() < from * 1000)) {
-      return refused(`${whyKept(file.key, from)}; --force removes it all the same`)
+    const fromSeconds = tokensEndAt(file.key, change.longestSeconds)
+    if (change.force !== true && (fromSeconds === undefined || now() < fromSeconds * 1000)) {
+      return refused(`${whyKept(file.key, fromSeconds)}; --force removes it all the same`)
     }
     await rm(join(directory, `${kid}${KEY_FILE_SUFFIX}`))
     return { ok: true }
@@ -112,7 +112,7 @@ async function switchSigningKey(
 ): Promise<void> {
   for (const { key, document } of privateFiles(keys.files)) {
     const maySign = keys.signing === undefined || keys.signing.key === key
-    if (key.kid === kid || (key.signedUntil !== undefined && !maySign)) continue
+    if (key.kid === kid || (key.signedUntilSeconds !== undefined && !maySign)) continue
     const recorded = { signedUntil: Math.ceil(now() / 1000), tokenSeconds: longestSeconds }
     await writeKey(directory, key.kid, { ...document, ...recorded })
   }
@@ -127,11 +127,11 @@ function writeKey(directory: string, kid: string, document: object): Promise<voi
   return replaceFile(join(directory, `${kid}${KEY_FILE_SUFFIX}`), `${JSON.stringify(document, null, 2)}\n`)
 }
 
-function whyKept({ kid, signedUntil, signKey }: Key, from: number | undefined): string {
-  if (from !== undefined) {
-    return `tokens signed by ${kid} can be alive until ${new Date(from * 1000).toISOString()}`
+function whyKept({ kid, signedUntilSeconds, signKey }: Key, fromSeconds: number | undefined): string {
+  if (fromSeconds !== undefined) {
+    return `tokens signed by ${kid} can be alive until ${new Date(fromSeconds * 1000).toISOString()}`
   }
-  if (signedUntil !== undefined) {
+  if (signedUntilSeconds !== undefined) {
     return `tokens signed by ${kid} can be alive until an unknown time: give --config or --max-lifetime-seconds`
   }
   if (signKey === undefined) return `of ${kid} only the public half is here, so it may still sign elsewhere`

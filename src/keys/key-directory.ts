@@ -166,9 +166,9 @@ async function loadKeyFile(path: string, kid: string): Promise<Loaded<KeyFile>> 
 export function listKeys({ files, signing }: KeyDirectory, longestSeconds: number | undefined) {
   return [...files.values()]
     .map(({ key }) => key)
-    .sort((a, b) => a.createdAt - b.createdAt)
+    .sort((a, b) => a.createdAtSeconds - b.createdAtSeconds)
     .map((key) => {
-      const { kid, alg, createdAt, signedUntil } = key
+      const { kid, alg, createdAtSeconds, signedUntilSeconds } = key
       const active = key === signing?.key
       const end = tokensEndAt(key, longestSeconds)
       return {
@@ -176,11 +176,11 @@ export function listKeys({ files, signing }: KeyDirectory, longestSeconds: numbe
         alg,
         active,
         private: key.signKey !== undefined,
-        created: time(createdAt),
+        created: time(createdAtSeconds),
         /** Null when it signs, never signed, or may sign elsewhere. */
-        signedUntil: active || !signedUntil ? null : time(signedUntil),
+        signedUntil: active || !signedUntilSeconds ? null : time(signedUntilSeconds),
         /** When it can be retired, which may be in the past; null when it signs, or when that is not known. */
-        retirableFrom: active || end === undefined ? null : time(Math.max(end, createdAt)),
+        retirableFrom: active || end === undefined ? null : time(Math.max(end, createdAtSeconds)),
       }
     })
 }

@@ -21,9 +21,9 @@ export interface Key {
   /** Published by the admin listener; absent for HS256, which has no public half. */
   readonly publicJwk?: JWK | undefined
   /** When the key was created (`iat` of its JWK, else the file's modification time), in epoch seconds. */
-  readonly createdAt: number
+  readonly createdAtSeconds: number
   /** When the key stopped signing, in epoch seconds; {@link NEVER_SIGNED}; absent when it is not known. */
-  readonly signedUntil?: number | undefined
+  readonly signedUntilSeconds?: number | undefined
   /** How long its tokens live at most, with the clock tolerance; recorded when it stopped signing, if it was known. */
   readonly tokenSeconds?: number | undefined
 }
@@ -64,12 +64,12 @@ export function publicJwks(ring: KeyRing): { readonly keys: readonly JWK[] } {
  * @param longestSeconds - the longest lifetime of a token plus the clock tolerance; default: as recorded in the key's file
  */
 export function tokensEndAt(
-  { signedUntil, tokenSeconds }: Key,
+  { signedUntilSeconds, tokenSeconds }: Key,
   longestSeconds: number | undefined,
 ): number | undefined {
-  if (signedUntil === undefined || signedUntil === NEVER_SIGNED) return signedUntil
+  if (signedUntilSeconds === undefined || signedUntilSeconds === NEVER_SIGNED) return signedUntilSeconds
   const seconds = longestSeconds ?? tokenSeconds
-  return seconds === undefined ? undefined : signedUntil + RELOAD_SECONDS + seconds
+  return seconds === undefined ? undefined : signedUntilSeconds + RELOAD_SECONDS + seconds
 }
 
 /**

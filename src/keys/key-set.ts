@@ -122,21 +122,18 @@ async function fetchText(
 /** A member of `keys`. */
 export type UncheckedJwk = Readonly<Record<string, unknown>>
 
-/**
- * A set may serve others, too: a key that cannot be used leaves the rest usable. Never rejects.
- * @param now - epoch seconds
- */
+/** A set may serve others, too: a key that cannot be used leaves the rest usable. Never rejects. */
 export async function importKeys(
   jwks: readonly UncheckedJwk[],
   algorithms: readonly Algorithm[],
-  now: number,
+  nowSeconds: number,
 ) {
   const keys: Key[] = []
   const warnings: string[] = []
   for (const [index, jwk] of jwks.entries()) {
     if (index % KEYS_PER_TURN === KEYS_PER_TURN - 1) await nextTurn()
     if (jwk['use'] === 'enc') continue
-    const imported = await importForEach(jwk, algorithms, now)
+    const imported = await importForEach(jwk, algorithms, nowSeconds)
     if (imported.ok) keys.push(...imported.value)
     else warnings.push(`keys[${index}] is ignored: ${imported.problems.join(', ')}`)
   }
@@ -148,7 +145,7 @@ export async function importKeys(
 async function importForEach(
   jwk: UncheckedJwk,
   algorithms: readonly Algorithm[],
-  now: number,
+  nowSeconds: number,
 ): Promise<Loaded<readonly Key[]>> {
   if (Object.keys(jwk).some((name) => PRIVATE_MEMBERS.has(name)))
     return refused('it is private or symmetric, so it has leaked and must be replaced')
@@ -159,7 +156,7 @@ async function importForEach(
   const keys: Key[] = []
   for (const alg of fitting) {
     // Its `iat` is not used, so a wrong unit there is no reason to ignore the key.
-    const imported = await importKey({ ...jwk, alg, kid, iat: undefined, signedUntil: undefined }, now)
+    const imported = await importKey({ ...jwk, alg, kid, iat: undefined, signedUntil: undefined }, nowSeconds)
     if (!imported.ok) return imported
     keys.push(imported.value)
   }

@@ -42,8 +42,8 @@ export function createRemoteKeys(options: RemoteKeysOptions) {
   const stopping = new AbortController()
   let jwks: readonly UncheckedJwk[] = []
   let lastFetch: ReloadResult | undefined
-  let goodAt = 0
-  let cooldownFrom = Number.NEGATIVE_INFINITY
+  let goodAtMs = 0
+  let cooldownFromMs = Number.NEGATIVE_INFINITY
   let settleLoaded: (isLoaded: boolean) => void = () => {}
   const loaded = new Promise<boolean>((resolve) => {
     settleLoaded = resolve
@@ -82,8 +82,8 @@ export function createRemoteKeys(options: RemoteKeysOptions) {
     onPolled(isCurrent) {
       if (isCurrent && lastFetch === 'failed') log.info(where, 'the JWK Set can be used again')
       lastFetch = isCurrent ? 'ok' : 'failed'
-      if (isCurrent) goodAt = now()
-      else cooldownFrom = now()
+      if (isCurrent) goodAtMs = now()
+      else cooldownFromMs = now()
       onFetch(issuer, lastFetch)
       if (isCurrent) settleLoaded(true)
     },
@@ -99,9 +99,9 @@ export function createRemoteKeys(options: RemoteKeysOptions) {
   /** Fetches for an unknown kid, if due: a fetch in progress may have begun before the key was published. */
   async function findNewer(kid: string | undefined, alg: string) {
     // The clock may be set back.
-    const isDue = Math.abs(now() - cooldownFrom) >= COOLDOWN_MS
+    const isDue = Math.abs(now() - cooldownFromMs) >= COOLDOWN_MS
     if (isDue && reloadable.current() !== undefined) {
-      cooldownFrom = now()
+      cooldownFromMs = now()
       fetching = reloadable.refresh()
     }
     await Promise.race([fetching, sleep(WAIT_MS, undefined, { ref: false })])
@@ -125,7 +125,7 @@ export function createRemoteKeys(options: RemoteKeysOptions) {
     }),
     state() {
       const loaded = reloadable.current() !== undefined
-      return { loaded, ageSeconds: loaded ? Math.max(0, (now() - goodAt) / 1000) : undefined, lastFetch }
+      return { loaded, ageSeconds: loaded ? Math.max(0, (now() - goodAtMs) / 1000) : undefined, lastFetch }
     },
     start(): void {
       reloadable.start()

@@ -95,7 +95,7 @@ export interface MeasuredParts {
 
 /** What decides on access: read at each scrape, too. */
 export interface MeasuredAuthData extends Pick<AuthData, 'subjects' | 'tokenLifetimes' | 'revocations'> {
-  readonly signingKey: () => Pick<Key, 'kid' | 'createdAt'> | undefined
+  readonly signingKey: () => Pick<Key, 'kid' | 'createdAtSeconds'> | undefined
   readonly certificates: ReadonlyMap<string, { current(): Pick<Certificates, 'expiresAt'> }>
   /** `ageSeconds`: undefined until there is a set. */
   readonly keySets: readonly { issuer: string; state(): { readonly ageSeconds?: number | undefined } }[]
@@ -217,7 +217,9 @@ export class Metrics {
     value('key_token_lifetime_seconds', () => tokenLifetimes().map(({ kid, seconds }) => [kid, seconds]))
     value('signing_key_age_seconds', () => {
       const key = signingKey()
-      return key === undefined ? [] : [[key.kid, Math.max(0, Math.floor(this.#now() / 1000) - key.createdAt)]]
+      return key === undefined
+        ? []
+        : [[key.kid, Math.max(0, Math.floor(this.#now() / 1000) - key.createdAtSeconds)]]
     })
     value('certificate_not_after_timestamp_seconds', () =>
       [...certificates].flatMap(([name, set]) => {

@@ -87,7 +87,7 @@ export class Tunnel implements RequestOwner {
       client.destroy()
     } else if (!client.destroyed) {
       // At most `cache.maxAgeSeconds`, whose maximum is that of a Node timer.
-      this.#timer = setTimeout(() => void this.recheck(), caller.usableUntil - upstream.now())
+      this.#timer = setTimeout(() => void this.recheck(), caller.usableUntilMs - upstream.now())
     }
   }
 }

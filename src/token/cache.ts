@@ -44,7 +44,7 @@ export class TokenCache {
     const entry = this.#entries.get(token)
     if (entry !== undefined) {
       // Compared here: lru-cache serves an entry at exactly its ttl and reads the clock once a millisecond.
-      if (this.#options.now() < entry.caller.usableUntil) {
+      if (this.#options.now() < entry.caller.usableUntilMs) {
         this.hits++
         return entry
       }
@@ -93,9 +93,9 @@ export class TokenCache {
   async #entryOf({ caller }: Accepted): Promise<Accepted> {
     const { signAssertions, maxAgeSeconds, now } = this.#options
     const { identity, identityLines, issuer, link } = caller
-    const { assertions, renewAt = Number.POSITIVE_INFINITY } = (await signAssertions?.(identity)) ?? {}
-    const usableUntil = Math.min(caller.usableUntil, renewAt, now() + maxAgeSeconds * 1000)
+    const { assertions, renewAtMs = Number.POSITIVE_INFINITY } = (await signAssertions?.(identity)) ?? {}
+    const usableUntilMs = Math.min(caller.usableUntilMs, renewAtMs, now() + maxAgeSeconds * 1000)
     // A spread takes 270 bytes more.
-    return { ok: true, caller: { identity, identityLines, issuer, link, usableUntil, assertions } }
+    return { ok: true, caller: { identity, identityLines, issuer, link, usableUntilMs, assertions } }
   }
 }

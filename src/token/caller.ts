@@ -29,8 +29,8 @@ export interface Caller {
   readonly issuer: string
   /** The request that the proof is bound to, if it is a link and not an access token. */
   readonly link?: Link | undefined
-  /** Epoch milliseconds at which the proof must be verified again: its end at the latest, or that of its credential. */
-  readonly usableUntil: number
+  /** When the proof must be verified again (epoch): at its end, or that of its credential, at the latest. */
+  readonly usableUntilMs: number
   /** Signed identities by audience. */
   readonly assertions?: ReadonlyMap<string, string> | undefined
 }

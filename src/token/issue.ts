@@ -12,8 +12,8 @@ import { MAX_TOKEN_BYTES } from './verify.ts'
 export interface Assertions {
   /** Compact JWSs by audience. */
   readonly assertions: ReadonlyMap<string, string>
-  /** Epoch milliseconds: at half of its lifetime, or at its end when it ends with the token. */
-  readonly renewAt: number
+  /** At half of their lifetime, or at their end when they end with the token. */
+  readonly renewAtMs: number
 }
 
 interface TokenSettings {
@@ -38,13 +38,13 @@ export class TokenSigner {
     return this.#keys().signing !== undefined
   }
 
-  /** `lifetime`: whole seconds. Rejects without a signing key. */
+  /** Rejects without a signing key. */
   async issueToken(
     { accountId, accessKey, scope }: Pick<Identity, 'accountId' | 'accessKey' | 'scope'>,
-    lifetime = this.#settings.lifetimeSeconds,
+    lifetimeSeconds = this.#settings.lifetimeSeconds,
   ) {
     const issuedAtSeconds = Math.floor(this.#now() / 1000)
-    const times = { issuedAtSeconds, expiresAtSeconds: issuedAtSeconds + lifetime }
+    const times = { issuedAtSeconds, expiresAtSeconds: issuedAtSeconds + lifetimeSeconds }
     const identity: Identity = { accountId, accessKey, tokenId: randomUUID(), ...times, scope }
     const token = await this.#sign(identity, 'at+jwt')
     if (token.length > MAX_TOKEN_BYTES) throw new Error('the names and the scope are too long for one token')
@@ -52,13 +52,13 @@ export class TokenSigner {
   }
 
   /**
-   * `lifetime`: whole seconds; a link ends with the caller's token at the latest. Resolves with undefined if the names and
-   * the target are too long for one link. Rejects without a signing key.
+   * A link ends with the caller's token at the latest. Resolves with undefined if the names and the target are too long
+   * for one link. Rejects without a signing key.
    */
-  async issueLink({ identity, issuer }: Caller, { method, target }: LinkedRequest, lifetime: number) {
+  async issueLink({ identity, issuer }: Caller, { method, target }: LinkedRequest, lifetimeSeconds: number) {
     const { tokenId: parent_jti, issuedAtSeconds: parent_iat } = identity
     const now = Math.floor(this.#now() / 1000)
-    const expiresAtSeconds = Math.min(now + lifetime, identity.expiresAtSeconds)
+    const expiresAtSeconds = Math.min(now + lifetimeSeconds, identity.expiresAtSeconds)
     // Within the clock tolerance the token may have ended before now.
     const issuedAtSeconds = Math.min(now, expiresAtSeconds - 1)
     const linkId = createLinkId(identity.accountId)
@@ -77,19 +77,19 @@ export class TokenSigner {
   async signAssertions(
     identity: Identity,
     audiences: readonly string[],
-    lifetime: number,
+    lifetimeSeconds: number,
   ): Promise<Assertions | undefined> {
     const now = this.#now()
     const issuedAtSeconds = Math.floor(now / 1000)
-    const expiresAtSeconds = Math.min(issuedAtSeconds + lifetime, identity.expiresAtSeconds)
-    const endsAt = expiresAtSeconds * 1000
-    if (!this.canSign || endsAt <= now) return undefined
+    const expiresAtSeconds = Math.min(issuedAtSeconds + lifetimeSeconds, identity.expiresAtSeconds)
+    const endsAtMs = expiresAtSeconds * 1000
+    if (!this.canSign || endsAtMs <= now) return undefined
     const asserted = { ...identity, issuedAtSeconds, expiresAtSeconds }
     const signFor = async (aud: string) =>
       [aud, await this.#sign(asserted, 'upstream-assertion+jwt', { aud })] as const
     return {
       assertions: new Map(await Promise.all([...new Set(audiences)].map(signFor))),
-      renewAt: expiresAtSeconds === identity.expiresAtSeconds ? endsAt : (now + endsAt) / 2,
+      renewAtMs: expiresAtSeconds === identity.expiresAtSeconds ? endsAtMs : (now + endsAtMs) / 2,
     }
   }
 

@@ -10,9 +10,9 @@ import type { Identity } from './caller.ts'
 import { LINK_TYPE } from './links.ts'
 import { parseScope } from './scopes.ts'
 
-/** Whether tokens of a credential are valid, and what they may do at most. `until`: epoch seconds, or `Infinity`. */
+/** Whether tokens of a credential are valid, until when (epoch milliseconds, or `Infinity`), and what they may do at most. */
 export type CredentialStatus =
-  | { readonly active: true; readonly until: number; readonly scope?: string | null | undefined }
+  | { readonly active: true; readonly untilMs: number; readonly scope?: string | null | undefined }
   | { readonly active: false }
 
 type Names = Pick<Identity, 'accountId' | 'accessKey' | 'tokenId' | 'scope'>
@@ -25,9 +25,9 @@ export interface TokenIssuer {
   readonly findKey: FindKey
   /** The longest `exp - iat` in seconds, by the accepted values of `typ` in lower case; undefined: it may be absent. */
   readonly maxLifetimes: ReadonlyMap<string | undefined, number>
-  /** The names, or the claim that does not give one. The claims are verified, but for what they give here. */
+  /** The names, or the claim that does not give one. Signature, `iss`, `aud` and times are verified before. */
   readonly namesOf: (claims: JWTPayload, token: string) => Names | string
-  /** Of its tokens and of links that they made. Absent where another sidecar has the credentials. */
+  /** The credentials of its tokens, and of links that these made. Absent where another sidecar has them. */
   readonly credentialStatus?: ((accountId: string, accessKey: string) => CredentialStatus) | undefined
 }
 
@@ -91,7 +91,7 @@ export function trustedIssuer(
     // A link that a token made under an earlier entry may do no more than a token may now.
     credentialStatus: (accountId, accessKey) =>
       accountOf(accessKey) === accountId
-        ? { active: true, until: Number.POSITIVE_INFINITY, scope: entry.scope }
+        ? { active: true, untilMs: Number.POSITIVE_INFINITY, scope: entry.scope }
         : { active: false },
     namesOf(claims, token) {
       for (const [name, value] of Object.entries(entry.requiredClaims)) {

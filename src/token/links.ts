@@ -18,7 +18,7 @@ export interface LinkedRequest {
 export interface Link extends LinkedRequest {
   /** The id, the time (epoch seconds) and the issuer of the token that made it. */
   readonly parentId: string
-  readonly parentIssuedAt: number
+  readonly parentIssuedAtSeconds: number
   readonly parentIssuer: string
 }
 
@@ -68,13 +68,13 @@ export function linkTargetProblem(target: unknown): string | undefined {
 /** Reads the claims that bind a link, or returns the claim that does not. */
 export function linkOf(claims: Readonly<Record<string, unknown>>): Link | string {
   const { method, target } = claims
-  const { parent_jti: parentId, parent_iat: parentIssuedAt, parent_iss: parentIssuer } = claims
+  const { parent_jti: parentId, parent_iat: parentIssuedAtSeconds, parent_iss: parentIssuer } = claims
   if (typeof method !== 'string' || !LINK_METHODS.has(method)) return 'method'
   if (typeof target !== 'string' || linkTargetProblem(target) !== undefined) return 'target'
   if (typeof parentId !== 'string') return 'parent_jti'
-  if (typeof parentIssuedAt !== 'number') return 'parent_iat'
+  if (typeof parentIssuedAtSeconds !== 'number') return 'parent_iat'
   return typeof parentIssuer === 'string'
-    ? { method, target, parentId, parentIssuedAt, parentIssuer }
+    ? { method, target, parentId, parentIssuedAtSeconds, parentIssuer }
     : 'parent_iss'
 }
 

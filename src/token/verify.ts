@@ -100,8 +100,8 @@ async function verifySigned(
   if (typeof names === 'string') return refused('claims', names)
   const link = typ === LINK_TYPE ? linkOf(payload) : undefined
   if (typeof link === 'string') return refused('claims', link)
-  const endsAt = exp + clockToleranceSeconds
-  if (isExpired || now() >= endsAt * 1000) return refused('expired', 'exp')
+  const endsAtMs = (exp + clockToleranceSeconds) * 1000
+  if (isExpired || now() >= endsAtMs) return refused('expired', 'exp')
   // A link is as good as a token of the issuer of its parent.
   const parentIssuer = link === undefined ? issuer : issuers.find(({ name }) => name === link.parentIssuer)
   if (parentIssuer === undefined) return refused('claims', 'parent_iss')
@@ -109,7 +109,7 @@ async function verifySigned(
   if (credential?.active === false) return refused('revoked')
   const scope = intersectScopes(names.scope, validScope(credential?.scope))
   const identity: Identity = { ...names, scope, issuedAtSeconds: iat, expiresAtSeconds: exp }
-  const parent = link && { ...identity, tokenId: link.parentId, issuedAtSeconds: link.parentIssuedAt }
+  const parent = link && { ...identity, tokenId: link.parentId, issuedAtSeconds: link.parentIssuedAtSeconds }
   if (isRevoked(identity) || (parent && isRevoked(parent))) return refused('revoked')
   return {
     ok: true,
@@ -118,7 +118,7 @@ async function verifySigned(
       identityLines: identityLines(identity),
       issuer: parentIssuer.name,
       link,
-      usableUntil: Math.min(endsAt, credential?.until ?? endsAt) * 1000,
+      usableUntilMs: Math.min(endsAtMs, credential?.untilMs ?? endsAtMs),
     },
   }
 }

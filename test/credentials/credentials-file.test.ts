@@ -42,8 +42,8 @@ accounts:
   t.same(parsed, {
     ok: true,
     value: [
-      { ...acme, accessKey: 'one', expiresAt: Number.POSITIVE_INFINITY, disabled: false },
-      { ...acme, accessKey: '2', expiresAt: Date.parse('2027-01-31T08:00:00Z'), disabled: true },
+      { ...acme, accessKey: 'one', expiresAtMs: Number.POSITIVE_INFINITY, disabled: false },
+      { ...acme, accessKey: '2', expiresAtMs: Date.parse('2027-01-31T08:00:00Z'), disabled: true },
     ],
     warnings: [],
   })

@@ -28,15 +28,15 @@ t.test('a token is revoked by its id, account or access key, and by nothing else
 
 t.test('issuedBefore spares tokens issued at that time or later', async (t) => {
   for (const name of [{ accountId: 'acme' }, { accessKey: 'AK' }]) {
-    t.equal(revoked([{ ...name, issuedBefore: 1_000_001 }]), true)
-    t.equal(revoked([{ ...name, issuedBefore: 1_000_000 }]), false)
+    t.equal(revoked([{ ...name, issuedBeforeMs: 1_000_001 }]), true)
+    t.equal(revoked([{ ...name, issuedBeforeMs: 1_000_000 }]), false)
     t.equal(revoked([name], { issuedAtSeconds: Number.MAX_SAFE_INTEGER }), true)
   }
 })
 
 t.test('several entries for one name are combined, in any order', async (t) => {
-  const early = { accountId: 'acme', issuedBefore: 1 }
-  const late = { accountId: 'acme', issuedBefore: 1_000_001 }
+  const early = { accountId: 'acme', issuedBeforeMs: 1 }
+  const late = { accountId: 'acme', issuedBeforeMs: 1_000_001 }
   for (const list of [
     [early, late],
     [late, early],
@@ -48,15 +48,15 @@ t.test('several entries for one name are combined, in any order', async (t) => {
 })
 
 t.test('what is newly revoked are tokens, or more than that', async (t) => {
-  const account = { accountId: 'acme', issuedBefore: 5 }
+  const account = { accountId: 'acme', issuedBeforeMs: 5 }
   const before = new Revocations([{ jti: 'a' }, { jti: 'b' }, account, { accessKey: 'AK' }])
   const added = (list: readonly Revocation[]) => new Revocations(list).addedSince(before)
-  t.same(added([{ jti: 'a' }, account, { accessKey: 'AK', issuedBefore: 7 }]), [], 'less is no change')
+  t.same(added([{ jti: 'a' }, account, { accessKey: 'AK', issuedBeforeMs: 7 }]), [], 'less is no change')
   t.same(added([{ jti: 'c' }, { jti: 'b' }, { jti: 'd' }]), ['c', 'd'])
   for (const more of [
-    { accountId: 'acme', issuedBefore: 6 },
+    { accountId: 'acme', issuedBeforeMs: 6 },
     { accountId: 'AK' },
-    { accessKey: 'acme', issuedBefore: 0 },
+    { accessKey: 'acme', issuedBeforeMs: 0 },
   ]) {
     t.equal(added([{ jti: 'c' }, more]), undefined)
   }
@@ -72,7 +72,7 @@ t.test('a list is read in any YAML layout', async (t) => {
     ok: true,
     value: [
       { jti: '3f0c2a5e-6f0e-4c57-9d0b-2f4c8f3a7b11' },
-      { accountId: 'a b', issuedBefore: Date.parse(TIME) },
+      { accountId: 'a b', issuedBeforeMs: Date.parse(TIME) },
       { accessKey: '1' },
     ],
   })

@@ -22,8 +22,8 @@ createHook({
 }).enable()
 
 function credential(accessKey: string, secretHash: string, more: Partial<Credential> = {}): Credential {
-  const expiresAt = Number.POSITIVE_INFINITY
-  return { accountId: 'acme', accessKey, secretHash, expiresAt, disabled: false, ...more }
+  const expiresAtMs = Number.POSITIVE_INFINITY
+  return { accountId: 'acme', accessKey, secretHash, expiresAtMs, disabled: false, ...more }
 }
 
 function login(accessKey: string, secret = SECRET, accountId = 'acme'): Login {
@@ -43,13 +43,13 @@ function makeStore(list: readonly Credential[]) {
 const generatedOnly = [
   credential('fast', fast),
   credential('disabled', fast, { disabled: true }),
-  credential('expired', fast, { expiresAt: NOW }),
+  credential('expired', fast, { expiresAtMs: NOW }),
 ]
 const mixed = [
   ...generatedOnly,
   credential('slow', slow),
   credential('slow-disabled', slow, { disabled: true }),
-  credential('slow-expired', slow, { expiresAt: NOW }),
+  credential('slow-expired', slow, { expiresAtMs: NOW }),
 ]
 
 t.test('the right secret is accepted, and a generated one needs no scrypt', async (t) => {
@@ -144,9 +144,12 @@ t.test('a change made while a secret is being hashed takes effect', async (t) =>
 })
 
 t.test('the status says until when tokens of a credential are valid', async (t) => {
-  const { store, state } = makeStore([...generatedOnly, credential('ends', fast, { expiresAt: NOW + 1500 })])
-  t.same(store.credentialStatus('acme', 'fast'), { active: true, until: Number.POSITIVE_INFINITY })
-  t.same(store.credentialStatus('acme', 'ends'), { active: true, until: NOW / 1000 + 1.5 })
+  const { store, state } = makeStore([
+    ...generatedOnly,
+    credential('ends', fast, { expiresAtMs: NOW + 1500 }),
+  ])
+  t.same(store.credentialStatus('acme', 'fast'), { active: true, untilMs: Number.POSITIVE_INFINITY })
+  t.same(store.credentialStatus('acme', 'ends'), { active: true, untilMs: NOW + 1500 })
   for (const key of ['disabled', 'expired', 'unknown', '__proto__']) {
     t.same(store.credentialStatus('acme', key), { active: false }, key)
   }

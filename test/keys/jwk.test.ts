@@ -49,10 +49,10 @@ t.test('the published JWK contains only public parameters', async (t) => {
 
 t.test('the age of a key is its iat, or else that of its file', async (t) => {
   const dated = await imported({ ...es256.privateJwk, iat: 99, signedUntil: 100 })
-  t.match(dated, { createdAt: 99, signedUntil: 100 })
+  t.match(dated, { createdAtSeconds: 99, signedUntilSeconds: 100 })
   const undated = await imported(es256.privateJwk)
-  t.equal(undated.createdAt, 1234)
-  t.equal(undated.signedUntil, undefined)
+  t.equal(undated.createdAtSeconds, 1234)
+  t.equal(undated.signedUntilSeconds, undefined)
 })
 
 t.test('refuses a key that does not match its alg or use', async (t) => {
@@ -145,7 +145,7 @@ t.test('reports all problems at once without parts of the key', async (t) => {
 t.test('a generated key of each algorithm can be imported, and no two are alike', async (t) => {
   for (const alg of ALGORITHMS) {
     const [one, two] = [await generateKey(alg, kid, 77), await generateKey(alg, kid, 77)]
-    t.match(await imported(one), { alg, createdAt: 77, signKey: {} }, alg)
+    t.match(await imported(one), { alg, createdAtSeconds: 77, signKey: {} }, alg)
     t.not(one.k ?? one.d, two.k ?? two.d, alg)
   }
 })

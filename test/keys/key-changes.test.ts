@@ -21,7 +21,7 @@ const noteOf = (directory: string, kid: string) =>
 t.test('the first key creates the directory and signs', async (t) => {
   const directory = `${t.testdir({})}/new/keys`
   const added = await add(directory)
-  t.match(added, { alg: 'ES256', active: true, createdAt: seconds })
+  t.match(added, { alg: 'ES256', active: true, createdAtSeconds: seconds })
   t.equal(await signerOf(directory), added.kid)
   t.equal(statSync(directory).mode & 0o777, 0o700)
   for (const name of readdirSync(directory))

@@ -11,7 +11,7 @@ const ROUTES = ['token_issue', 'token_check', 'proxy', 'public', 'forward_auth']
 
 const AUTH_DATA: MeasuredAuthData = {
   subjects: ['keys', 'credentials', 'revocations', 'certificates'],
-  signingKey: () => ({ kid: 'k1', createdAt: 1000 }),
+  signingKey: () => ({ kid: 'k1', createdAtSeconds: 1000 }),
   tokenLifetimes: () => [
     { kid: 'k1', seconds: 86_400 },
     { kid: 'k0', seconds: 12 },

@@ -69,7 +69,7 @@ t.test('the headline shows the most severe current problem', async (t) => {
     ],
     authData: {
       certificates: new Map([['listener', { current: () => ({ expiresAt: NOON + 3 * 86_400_000 }) }]]),
-      signingKey: () => ({ kid: 'k1', createdAt: NOON / 1000 - 91 * 86_400 }),
+      signingKey: () => ({ kid: 'k1', createdAtSeconds: NOON / 1000 - 91 * 86_400 }),
       tokenLifetimes: () => [{ kid: 'k1', seconds: 60 }],
       keySets: [{ issuer: 'idp', state: () => ({ ageSeconds: 400 }) }],
     },

@@ -87,7 +87,7 @@ export async function tenBusyMinutes() {
     ],
     credentials: { postgres: { urlFile: 'url', poolSize: 1 } },
     authData: {
-      signingKey: () => ({ kid: 'rotation-2026-11', createdAt: NOON / 1000 - 12 * 86_400 }),
+      signingKey: () => ({ kid: 'rotation-2026-11', createdAtSeconds: NOON / 1000 - 12 * 86_400 }),
       tokenLifetimes: () => [
         { kid: 'rotation-2026-11', seconds: 86_400 },
         { kid: 'rotation-2026-08', seconds: 0 },

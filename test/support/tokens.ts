@@ -45,10 +45,13 @@ export function goodClaims({ now = Date.now(), lifetimeSeconds = 3600 }: Partial
 }
 
 /** The caller that a token of `acme` proves, but for the changes. */
-export function makeCaller(changes: Partial<Identity> = {}, usableUntil = Number.POSITIVE_INFINITY): Caller {
+export function makeCaller(
+  changes: Partial<Identity> = {},
+  usableUntilMs = Number.POSITIVE_INFINITY,
+): Caller {
   const times = { issuedAtSeconds: 1_000_000_000, expiresAtSeconds: 2_000_000_000 }
   const identity = { accountId: 'acme', accessKey: 'AK', tokenId: 'token-1', ...times, ...changes }
-  return { issuer: 'us', identity, identityLines: identityLines(identity), usableUntil }
+  return { issuer: 'us', identity, identityLines: identityLines(identity), usableUntilMs }
 }
 
 /** Mints a token: a good one for the key, but for what the options say. Nothing is checked. */

@@ -23,9 +23,9 @@ function setUp({ maxTokens = 10, maxAgeSeconds = 300 } = {}) {
   return { clock, asked, cache, check, accept }
 }
 
-const good = (accountId = 'acme', usableUntil = START + 3_600_000, tokenId = 'j'): Verdict => ({
+const good = (accountId = 'acme', usableUntilMs = START + 3_600_000, tokenId = 'j'): Verdict => ({
   ok: true,
-  caller: makeCaller({ accountId, tokenId }, usableUntil),
+  caller: makeCaller({ accountId, tokenId }, usableUntilMs),
 })
 const refusal: Refused = { ok: false, reason: 'signature' }
 const isValue = (verdict: Verdict | Promise<Verdict>) => 'ok' in verdict

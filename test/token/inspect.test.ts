@@ -19,7 +19,7 @@ interface Options {
 function inspect(token: string, verdict: Verdict, options: Options = {}) {
   const { at = NOW, active = true, kept = true, isRevoked = () => false } = options
   const credentialStatus = () =>
-    active ? ({ active: true, until: 1 } as const) : ({ active: false } as const)
+    active ? ({ active: true, untilMs: 1 } as const) : ({ active: false } as const)
   const own = { name: ISSUER, ...(kept && { credentialStatus }) }
   return inspectToken(
     token,
@@ -59,7 +59,7 @@ t.test('explains every reject reason and names the invalid claim', async (t) => 
 })
 
 t.test('a link is no bearer token, and has the credential of its maker', async (t) => {
-  const link = { method: 'GET', target: '/a', parentId: 'p', parentIssuedAt: 1, parentIssuer: ISSUER }
+  const link = { method: 'GET', target: '/a', parentId: 'p', parentIssuedAtSeconds: 1, parentIssuer: ISSUER }
   const made = await mintToken({ key, claims: { ...claims, parent_iss: 'https://idp.example' } })
   const { explanation, credentialActive } = await inspect(made, { ok: true, caller: { ...caller, link } })
   t.match(explanation, /^It is a link: .* GET .* refused as a bearer token\.$/)

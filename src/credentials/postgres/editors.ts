@@ -91,11 +91,11 @@ export function openPostgresEditors(urlFile: string): Editors {
   }
   const revocations: Editors['revocations'] = {
     list: () => list<Revocation>(`${SELECT_REVOCATIONS} ORDER BY id`),
-    add: ({ jti, accountId, accessKey, issuedBefore }) =>
+    add: ({ jti, accountId, accessKey, issuedBeforeMs }) =>
       change(
         `INSERT INTO storage_auth.revocations (jti, account_id, access_key, issued_before)
          VALUES ($1, $2, $3, to_timestamp($4::float8 / 1000))`,
-        [jti, accountId, accessKey, issuedBefore],
+        [jti, accountId, accessKey, issuedBeforeMs],
         NO_SUCH_REVOCATION,
       ),
     remove({ jti, accountId, accessKey }) {

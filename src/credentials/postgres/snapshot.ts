@@ -48,9 +48,9 @@ export type CredentialRow = Credential & { readonly id: string }
 
 export const SELECT_CREDENTIALS = `SELECT id, account_id AS "accountId", access_key AS "accessKey",
   secret_hash AS "secretHash", disabled, scope,
-  coalesce(extract(epoch FROM expires_at) * 1000, 'Infinity')::float8 AS "expiresAt" FROM storage_auth.credentials`
+  coalesce(extract(epoch FROM expires_at) * 1000, 'Infinity')::float8 AS "expiresAtMs" FROM storage_auth.credentials`
 export const SELECT_REVOCATIONS = `SELECT id, jti, account_id AS "accountId", access_key AS "accessKey",
-  (extract(epoch FROM issued_before) * 1000)::float8 AS "issuedBefore", created_at::text AS "createdAt"
+  (extract(epoch FROM issued_before) * 1000)::float8 AS "issuedBeforeMs", created_at::text AS "createdAt"
   FROM storage_auth.revocations`
 
 /** A page takes about 5 ms of work. */

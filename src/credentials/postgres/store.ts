@@ -100,11 +100,11 @@ function createStore(options: PostgresStoreOptions, target: PostgresTarget) {
     credentials: () => snapshots.current().credentials,
     refresh,
     revocations: () => snapshots.current().revocations,
-    /** Whether the token is refused from now on. @param until - its end, in epoch seconds: then the row is removed */
-    async revoke(tokenId: string, until: number): Promise<boolean> {
+    /** Whether the token is refused from now on. @param untilSeconds - its end, when the row is removed */
+    async revoke(tokenId: string, untilSeconds: number): Promise<boolean> {
       if (!(await refresh())) return false
       try {
-        await (await pool.current()).query(REVOKE_SQL, [tokenId, until])
+        await (await pool.current()).query(REVOKE_SQL, [tokenId, untilSeconds])
       } catch (cause) {
         const { kind, message } = postgresFailure(cause)
         const fields = { database: pool.label, reason: message }
