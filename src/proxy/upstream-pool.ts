@@ -120,8 +120,9 @@ export class UpstreamPool implements ConnectionOwner {
   }
 
   #takeIdle(): UpstreamConnection | undefined {
-    const connection = this.#idle.pop()
-    return connection === undefined || connection.socket.writable ? connection : this.#takeIdle()
+    let connection = this.#idle.pop()
+    while (connection?.socket.writable === false) connection = this.#idle.pop()
+    return connection
   }
 
   #checkDeadlines(): void {

@@ -56,20 +56,22 @@ export function createHandle(
   }
 
   const allowForwarding = (res: SidecarResponse, caller: Caller | undefined) => {
-    const left = caller === undefined ? 0 : caller.identity.expiresAtSeconds - Math.ceil(now() / 1000)
-    // A decision for one request of a restricted token, or of a link, is none for another.
-    const isForAll = caller?.identity.scope === undefined && caller?.link === undefined
-    const age = isForAll ? Math.min(config.forwardAuth.maxAgeSeconds, left) : 0
+    if (caller === undefined) return responder.send(res, 200, undefined, VARY_BY_TOKEN)
+    const { identity, link, assertions, usableUntil } = caller
     // A client that reaches the forward-auth path itself must not collect assertions.
     const { isTrusted } = res.req.context.connection.peer
-    const assertion = isTrusted ? caller?.assertions?.get(config.identity.assertion.audience) : undefined
+    const assertion = isTrusted ? assertions?.get(config.identity.assertion.audience) : undefined
+    // At `usableUntil` the assertion is renewed: a proxy must not keep it until it expires.
+    const endMs = assertion === undefined ? identity.expiresAtSeconds * 1000 : usableUntil
+    const left = Math.floor((endMs - now()) / 1000)
+    // A decision for one request of a restricted token, or of a link, is none for another.
+    const isForAll = identity.scope === undefined && link === undefined
+    const age = isForAll ? Math.min(config.forwardAuth.maxAgeSeconds, left) : 0
     responder.send(res, 200, undefined, [
-      // nginx ignores `Cache-Control: private` if this header precedes it.
-      ...(age > 0 ? ['X-Accel-Expires', String(age)] : []),
-      'Cache-Control',
-      age > 0 ? `private, max-age=${age}` : 'no-store',
+      // nginx ignores `Cache-Control: private` if `X-Accel-Expires` precedes it.
+      ...(age > 0 ? ['X-Accel-Expires', String(age), 'Cache-Control', `private, max-age=${age}`] : []),
       ...VARY_BY_TOKEN,
-      ...(caller === undefined ? [] : identityHeaders(caller.identity, assertion)),
+      ...identityHeaders(identity, assertion),
     ])
   }
 

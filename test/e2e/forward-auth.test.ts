@@ -106,6 +106,24 @@ t.test("a decision may be cached for maxAgeSeconds, but not beyond the token's e
   t.equal(await age('none'), 'no-store', 'a refusal is never cached')
 })
 
+t.test('a decision with an assertion may be cached until the assertion is renewed', async (t) => {
+  let now = Date.now()
+  const { ask, head } = await startSetup(t, {
+    settings: {
+      ...PATH,
+      'forward-auth-max-age-seconds': '60',
+      'forwarded-trust': '[127.0.0.1]',
+      'identity-assertion-enabled': 'true',
+      'identity-assertion-lifetime-seconds': '60',
+    },
+    now: () => now,
+  })
+  for (const expected of [/^private, max-age=(29|30)$/, /^private, max-age=(9|10)$/]) {
+    t.match((await ask(head('GET /_auth'))).headers['cache-control'], expected)
+    now += 20_000
+  }
+})
+
 t.test('the assertion is among the headers if it is enabled and the peer is trusted', async (t) => {
   const settings = { ...PATH, 'identity-assertion-enabled': 'true' }
   const trusting = await startSetup(t, { settings: { ...settings, 'forwarded-trust': '[127.0.0.1]' } })
