@@ -57,12 +57,12 @@ export function createHandle(
 
   const allowForwarding = (res: SidecarResponse, caller: Caller | undefined) => {
     if (caller === undefined) return responder.send(res, 200, undefined, VARY_BY_TOKEN)
-    const { identity, link, assertions, usableUntil } = caller
+    const { identity, link, assertions, usableUntilMs } = caller
     // A client that reaches the forward-auth path itself must not collect assertions.
     const { isTrusted } = res.req.context.connection.peer
     const assertion = isTrusted ? assertions?.get(config.identity.assertion.audience) : undefined
-    // At `usableUntil` the assertion is renewed: a proxy must not keep it until it expires.
-    const endMs = assertion === undefined ? identity.expiresAtSeconds * 1000 : usableUntil
+    // At `usableUntilMs` the assertion is renewed: a proxy must not keep it until it expires.
+    const endMs = assertion === undefined ? identity.expiresAtSeconds * 1000 : usableUntilMs
     const left = Math.floor((endMs - now()) / 1000)
     // A decision for one request of a restricted token, or of a link, is none for another.
     const isForAll = identity.scope === undefined && link === undefined
