@@ -37,7 +37,7 @@ export interface App {
   /** The admin listener responds, not ready, while this waits. Rejects if a port is taken, and listens on neither. */
   start(): Promise<ListenAddresses>
   /** Loads everything again, changed or not. */
-  reload(): Promise<void>
+  reload(): Promise<unknown>
   /** `lameDuck`: continues to accept for a while first, if it was running. A second call waits for the same end. */
   stop(how?: { readonly lameDuck: boolean }): Promise<DrainReport>
 }

@@ -15,20 +15,24 @@
  */
 import { EventEmitter } from 'node:events'
 import {
+  type CertificateMap,
   type CertificateName,
-  type CertificateSet,
   type Certificates,
-  certificatePaths,
   certificateSets,
-  loadCertificates,
+  openCertificates,
   secureContextOf,
 } from './certificates.ts'
 import { type Config, insecureKeySets, keySetsOf } from './config/config.ts'
 import { loadCredentialsFile } from './credentials/credentials-file.ts'
-import { createTokenRevoker, loadRevocationsFile, type Revocations } from './credentials/revocations.ts'
-import { createCredentialStore } from './credentials/store.ts'
+import {
+  createTokenRevoker,
+  loadRevocationsFile,
+  type Revocations,
+  type RevokeToken,
+} from './credentials/revocations.ts'
+import { type CredentialStore, createCredentialStore } from './credentials/store.ts'
 import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
-import { findKeyIn, type KeyRing, tokenLifetimes } from './keys/key-ring.ts'
+import { findKeyIn, type Key, type KeyRing, tokenLifetimes } from './keys/key-ring.ts'
 import { readBearerToken } from './keys/key-set.ts'
 import { createRemoteKeys } from './keys/remote-keys.ts'
 import type { Logger } from './log.ts'
@@ -62,14 +66,52 @@ export interface ReadyCheck {
     | undefined
 }
 
-export type AuthData = Awaited<ReturnType<typeof openAuthData>>
+/** What decides on access. Its functions return the values that are active when they are called. */
+export interface AuthData {
+  readonly events: Events
+  /** What is reloaded in this sidecar. */
+  readonly subjects: readonly ReloadSubject[]
+  /** The ring is empty until the JWK Set at `keys.jwksUrl` has been fetched. */
+  readonly keys: () => KeyRing
+  readonly keysReady: () => boolean
+  /** Undefined in a sidecar that only verifies. */
+  readonly signingKey: () => Pick<Key, 'kid' | 'createdAtSeconds'> | undefined
+  /** How long tokens of each key may still be valid. */
+  readonly tokenLifetimes: () => readonly { readonly kid: string; readonly seconds: number }[]
+  /** The age of each JWK Set that is fetched; undefined until it has been. */
+  readonly keySetAges: () => readonly (readonly [issuer: string, seconds: number | undefined])[]
+  /** Those whose tokens are accepted, our own first. */
+  readonly issuers: readonly [TokenIssuer, ...TokenIssuer[]]
+  /** Undefined in a sidecar that only verifies and has no database. */
+  readonly credentials: CredentialStore | undefined
+  readonly isRevoked: (token: RevocableToken) => boolean
+  /** Undefined without a database. */
+  readonly revokeToken: RevokeToken | undefined
+  /** How many revocations there are. */
+  readonly revocations: () => number
+  readonly certificates: CertificateMap
+  /** When the first certificate of each chain expires, in epoch seconds; undefined of a set without a chain. */
+  readonly certificateEnds: () => readonly (readonly [CertificateName, seconds: number | undefined])[]
+  /** Conditions of readiness. */
+  readonly checks: () => readonly ReadyCheck[]
+  /** Polls, fetches and connects from now on. */
+  start(): void
+  /** Waits for the JWK Set at `keys.jwksUrl` and the database; false if stopped before. @throws InvalidAuthData */
+  whenLoaded(): Promise<boolean>
+  /** Waits for the fetches of JWK Sets in progress. */
+  whenFetched(): Promise<unknown>
+  /** Loads everything again, changed or not. Never rejects. */
+  reload(): Promise<unknown>
+  /** Ends the polling. The values stay. */
+  stop(): Promise<unknown>
+}
 
 /**
  * Reads the files; nothing is polled, fetched or connected before `start`.
  * @param now - epoch milliseconds
  * @throws InvalidAuthData with every problem
  */
-export async function openAuthData(config: Config, log: Logger, now: () => number) {
+export async function openAuthData(config: Config, log: Logger, now: () => number): Promise<AuthData> {
   const events: Events = new EventEmitter()
   const opened = await openFiles(config, log, now, events)
   if (opened.problems.length > 0) throw new InvalidAuthData(opened.problems)
@@ -97,9 +139,7 @@ export async function openAuthData(config: Config, log: Logger, now: () => numbe
 
   const ownKeySet = config.keys.jwksUrl === undefined ? undefined : keySets[0]
   const keys = ownKeySet?.ring ?? keyFiles?.current ?? (() => NO_KEYS)
-  /** False until the JWK Set at `keys.jwksUrl` has been fetched. */
   const keysReady = () => ownKeySet?.state().loaded ?? true
-  /** Absent in a sidecar that only verifies and has no database. */
   const index = credentialsFile?.current ?? database?.credentials
   const onFault = (cause: unknown) => log.error({ err: cause }, 'a login could not be checked')
   const credentials = index && createCredentialStore(index, now, onFault, database?.refresh)
@@ -116,44 +156,36 @@ export async function openAuthData(config: Config, log: Logger, now: () => numbe
     events,
     subjects,
     keys,
-    /** Undefined in a sidecar that only verifies. */
     signingKey: () => keys().signing,
-    /** How long tokens of each key may still be valid. */
     tokenLifetimes: () => tokenLifetimes(keys(), maxLifetimeSeconds + clockToleranceSeconds, now()),
     keysReady,
-    /** Whose tokens are accepted; our own first. */
-    issuers: [own, ...trusted] as readonly [TokenIssuer, ...TokenIssuer[]],
-    keySets,
+    keySetAges: () => keySets.map(({ issuer, state }) => [issuer, state().ageSeconds]),
+    issuers: [own, ...trusted],
     credentials,
-    isRevoked: (token: RevocableToken) =>
+    isRevoked: (token) =>
       revocationsFile?.current().isRevoked(token) === true ||
       database?.revocations().isRevoked(token) === true,
-    /** Absent without a database. */
     revokeToken: database && createTokenRevoker(database.revoke, clockToleranceSeconds),
     revocations: () => (revocationsFile?.current().size ?? 0) + (database?.revocations().size ?? 0),
     certificates,
-    checks: (): readonly ReadyCheck[] => [
+    certificateEnds: () => [...certificates].map(([name, set]) => [name, set.current().endsAtSeconds]),
+    checks: () => [
       { name: 'keys', ok: keysReady(), ...ownKeySet?.state() },
       ...(credentialsFile ? [{ name: 'credentials', ok: true }] : []),
       ...(database ? [database.check()] : []),
     ],
-    start(): void {
+    start() {
       for (const one of polled) one.start()
     },
-    /** Waits for the JWK Set at `keys.jwksUrl` and the database; false if stopped before. @throws InvalidAuthData */
-    async whenLoaded(): Promise<boolean> {
+    async whenLoaded() {
       if ((await ownKeySet?.whenLoaded()) === false) return false
       const { ok, problems } = (await database?.opened) ?? { ok: true, problems: [] }
       if (problems.length > 0) throw new InvalidAuthData(databaseProblems(problems))
       return ok
     },
-    /** Loads everything again, changed or not. Never rejects. */
-    async reload(): Promise<void> {
-      await Promise.all(polled.map((one) => one.reload()))
-    },
-    async stop(): Promise<void> {
-      await Promise.all(polled.map((one) => one.stop()))
-    },
+    whenFetched: () => Promise.all(keySets.map((keySet) => keySet.whenFetched())),
+    reload: () => Promise.all(polled.map((one) => one.reload())),
+    stop: () => Promise.all(polled.map((one) => one.stop())),
   }
 }
 
@@ -224,7 +256,8 @@ export async function openFiles(
   const database = await openDatabase()
   const certificates = new Map<CertificateName, Reloadable<Certificates>>()
   for (const set of certificateSets(config)) {
-    const opened = unwrap(await openCertificates(set, log, now, events))
+    const onReload = (result: ReloadResult) => events.emit('reload', 'certificates', result, set.name)
+    const opened = unwrap(await openCertificates(set, log, now, onReload))
     if (opened !== undefined) certificates.set(set.name, opened)
   }
   for (const [index, { bearerTokenFile }] of trustedIssuers.entries()) {
@@ -248,21 +281,4 @@ async function withSetting<T>(setting: string, loading: Promise<Loaded<T>>): Pro
   const loaded = await loading
   if (loaded.ok) return loaded
   return { ok: false, problems: loaded.problems.map((problem) => fileProblem(setting, problem)) }
-}
-
-const openCertificates = (set: CertificateSet, log: Logger, now: () => number, events: Events) =>
-  openPolledFiles<Certificates>({
-    subject: 'certificates',
-    paths: certificatePaths(set),
-    load: () => loadCertificates(set, now()),
-    onReload: (result) => events.emit('reload', 'certificates', result, set.name),
-    log,
-  })
-
-/** Those of the admin listener, for the primary process; the workers count their reloads. @throws InvalidAuthData */
-export async function openAdminCertificates(config: Config, log: Logger) {
-  const set = certificateSets(config).find(({ name }) => name === 'admin')
-  const opened = set && (await openCertificates(set, log, Date.now, new EventEmitter()))
-  if (opened?.ok === false) throw new InvalidAuthData(opened.problems)
-  return opened?.value
 }

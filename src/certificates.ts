@@ -6,8 +6,10 @@ import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
 import { createSecureContext, type SecureContext } from 'node:tls'
 import { type Config, keySetsOf } from './config/config.ts'
 import { errorCode, readRegularFile } from './files/files.ts'
-import type { Reloadable } from './reload/reloadable.ts'
-import { fileProblem, type Loaded, type Problem } from './values/problem.ts'
+import type { Logger } from './log.ts'
+import { openPolledFiles } from './reload/polled-files.ts'
+import type { Reloadable, ReloadResult } from './reload/reloadable.ts'
+import { fileProblem, InvalidAuthData, type Loaded, type Problem } from './values/problem.ts'
 
 /** A file, and the setting that names it, such as `listen.tls.certFile`. */
 interface CertificateFile {
@@ -33,8 +35,8 @@ export type CertificateMaterial = { readonly [Part in 'cert' | 'key' | 'ca']?: B
 export interface Certificates {
   readonly material: CertificateMaterial
   readonly context: SecureContext
-  /** When the first certificate of the chain expires, in epoch milliseconds. */
-  readonly expiresAt?: number
+  /** When the first certificate of the chain expires, in epoch seconds. */
+  readonly endsAtSeconds?: number
 }
 
 type CertificateSettings = { readonly [Name in 'certFile' | 'keyFile' | 'caFile']?: string | undefined }
@@ -67,13 +69,39 @@ export function certificateSets(config: Config): CertificateSet[] {
 export const certificatePaths = ({ cert, key, ca }: CertificateSet): string[] =>
   [cert, key, ca].flatMap((file) => file?.path ?? [])
 
+/** The active certificates of each set. Listeners subscribe to theirs. */
+export type CertificateMap = ReadonlyMap<CertificateName, Reloadable<Certificates>>
+
 /** Undefined where the settings name no file. */
 export function secureContextOf(
-  certificates: ReadonlyMap<CertificateName, Reloadable<Certificates>>,
+  certificates: CertificateMap,
   name: CertificateName,
 ): (() => SecureContext) | undefined {
   const set = certificates.get(name)
   return set && (() => set.current().context)
+}
+
+/** Loads a set; its files are polled from `start` on. Never rejects. `now`: epoch milliseconds. */
+export const openCertificates = (
+  set: CertificateSet,
+  log: Logger,
+  now: () => number,
+  onReload: (result: ReloadResult) => void,
+) =>
+  openPolledFiles<Certificates>({
+    subject: 'certificates',
+    paths: certificatePaths(set),
+    load: () => loadCertificates(set, now()),
+    onReload,
+    log,
+  })
+
+/** Those of the admin listener, for the primary process; the workers count their reloads. @throws InvalidAuthData */
+export async function openAdminCertificates(config: Config, log: Logger) {
+  const set = certificateSets(config).find(({ name }) => name === 'admin')
+  const opened = set && (await openCertificates(set, log, Date.now, () => {}))
+  if (opened?.ok === false) throw new InvalidAuthData(opened.problems)
+  return opened?.value
 }
 
 /** Five times a bundle of all public CAs. */
@@ -125,7 +153,7 @@ export async function loadCertificates(
     ...(first ? certificateWarnings(first, now).map((warning) => `${cert?.path}: ${warning}`) : []),
     ...(key?.permissionWarnings ?? []),
   ]
-  const value = { material, context, ...(first && { expiresAt: Date.parse(first.validTo) }) }
+  const value = { material, context, ...(first && { endsAtSeconds: Date.parse(first.validTo) / 1000 }) }
   return { ok: true, value, warnings }
 }
 

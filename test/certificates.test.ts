@@ -56,7 +56,7 @@ t.test('a chain with its key and authorities is loaded unchanged', async (t) => 
   for (const member of ['cert', 'key', 'ca'] as const) {
     t.equal(String(loaded.value.material[member]), contents[member])
   }
-  t.equal(loaded.value.expiresAt, notAfter)
+  t.equal(loaded.value.endsAtSeconds, notAfter / 1000)
   const sec1 = createPrivateKey(key).export({ type: 'sec1', format: 'pem' }).toString()
   t.strictSame(await complaints(t, { cert: leaf.cert, key: sec1 }), [])
 })

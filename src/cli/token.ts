@@ -119,7 +119,7 @@ async function loadAuthData(loaded: LoadedConfig, io: CommandIo, waitMs: number)
   try {
     authData.start()
     if (await Promise.race([authData.whenLoaded(), late])) {
-      await Promise.race([Promise.all(authData.keySets.map((keySet) => keySet.whenFetched())), late])
+      await Promise.race([authData.whenFetched(), late])
       return authData
     }
     const missing = authData.checks().flatMap(({ name, ok }) => (ok ? [] : [name]))

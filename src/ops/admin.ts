@@ -13,7 +13,7 @@ import type { Certificates } from '../certificates.ts'
 import type { Config } from '../config/config.ts'
 import { type Logger, logListenerErrors } from '../log.ts'
 import type { Reloadable } from '../reload/reloadable.ts'
-import { connectionKey } from '../server/tls-sockets.ts'
+import { connectionKey, secureContext, tlsOptions } from '../server/tls-sockets.ts'
 import { type MetricsScope, Samples } from './samples.ts'
 import { type StatusConfig, statusOf } from './status.ts'
 import { statusProblems } from './status-problems.ts'
@@ -167,11 +167,13 @@ const MAX_CONNECTIONS = 1024
  * connections never block a probe.
  */
 function createBoundedServer(certificates: Reloadable<Certificates> | undefined, handle: RequestListener) {
-  const options = { requestTimeout: 5000, connectionsCheckingInterval: 500, handshakeTimeout: 5000 }
+  const options = { requestTimeout: 5000, connectionsCheckingInterval: 500 }
   const server = certificates
-    ? createSecureServer({ ...options, ...certificates.current().material })
+    ? createSecureServer({ ...options, ...tlsOptions(certificates.current().material, 5) })
     : createServer(options)
-  certificates?.subscribe(({ material }) => 'setSecureContext' in server && server.setSecureContext(material))
+  certificates?.subscribe(
+    ({ material }) => 'setSecureContext' in server && server.setSecureContext(secureContext(material)),
+  )
   server.timeout = 10_000 // closes connections of clients that do not read
   server.maxRequestsPerSocket = 100
   /** By the key that a TLS socket shares with its TCP socket; the least recently used first. */

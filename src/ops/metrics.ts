@@ -4,11 +4,9 @@
  */
 import { type Aggregator, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import type { AuthData } from '../auth-data.ts'
-import type { Certificates } from '../certificates.ts'
 import type { Config } from '../config/config.ts'
 import { ROUTE_OF, type Route } from '../gate/route.ts'
 import { UPSTREAM_OUTCOMES } from '../http/proxy-errors.ts'
-import type { Key } from '../keys/key-ring.ts'
 import type { Forwarder } from '../proxy/forward.ts'
 import type { UpstreamEvents } from '../proxy/upstream.ts'
 import { RELOAD_RESULTS, type ReloadResult, type ReloadSubject } from '../reload/reloadable.ts'
@@ -93,13 +91,11 @@ export interface MeasuredParts {
   readonly logLinesDropped: () => number
 }
 
-/** What decides on access: read at each scrape, too. */
-export interface MeasuredAuthData extends Pick<AuthData, 'subjects' | 'tokenLifetimes' | 'revocations'> {
-  readonly signingKey: () => Pick<Key, 'kid' | 'createdAtSeconds'> | undefined
-  readonly certificates: ReadonlyMap<string, { current(): Pick<Certificates, 'expiresAt'> }>
-  /** `ageSeconds`: undefined until there is a set. */
-  readonly keySets: readonly { issuer: string; state(): { readonly ageSeconds?: number | undefined } }[]
-}
+/** The part of what decides on access that is read at each scrape. */
+export type MeasuredAuthData = Pick<
+  AuthData,
+  'subjects' | 'signingKey' | 'tokenLifetimes' | 'revocations' | 'certificateEnds' | 'keySetAges'
+>
 
 /** Counts events, with one method for each, and reads the values that other components have. */
 export class Metrics {
@@ -144,7 +140,7 @@ export class Metrics {
       for (const outcome of UPSTREAM_OUTCOMES) this.#outcomes(upstream, outcome)
       for (const statusClass of STATUS_CLASSES) this.#responses(upstream, statusClass)
     }
-    for (const { issuer } of authData.keySets)
+    for (const [issuer] of authData.keySetAges())
       for (const result of RELOAD_RESULTS) this.#fetches(issuer, result)
     for (const subject of authData.subjects) {
       for (const result of RELOAD_RESULTS) this.#reloads(subject, result)
@@ -211,28 +207,22 @@ export class Metrics {
     value('upstream_queue', () => forwarder.pools().map(({ upstream, queued }) => [upstream, queued]))
   }
 
-  #readAuthData({ signingKey, tokenLifetimes, revocations, certificates, keySets }: MeasuredAuthData): void {
+  #readAuthData({
+    signingKey,
+    tokenLifetimes,
+    revocations,
+    certificateEnds,
+    keySetAges,
+  }: MeasuredAuthData): void {
     const { value } = this.#create
     value('revocations', revocations)
     value('key_token_lifetime_seconds', () => tokenLifetimes().map(({ kid, seconds }) => [kid, seconds]))
     value('signing_key_age_seconds', () => {
       const key = signingKey()
-      return key === undefined
-        ? []
-        : [[key.kid, Math.max(0, Math.floor(this.#now() / 1000) - key.createdAtSeconds)]]
+      return key ? [[key.kid, Math.max(0, Math.floor(this.#now() / 1000) - key.createdAtSeconds)]] : []
     })
-    value('certificate_not_after_timestamp_seconds', () =>
-      [...certificates].flatMap(([name, set]) => {
-        const { expiresAt } = set.current()
-        return expiresAt === undefined ? [] : [[name, expiresAt / 1000]]
-      }),
-    )
-    value('jwks_age_seconds', () =>
-      keySets.flatMap(({ issuer, state }) => {
-        const { ageSeconds } = state()
-        return ageSeconds === undefined ? [] : [[issuer, ageSeconds]]
-      }),
-    )
+    value('certificate_not_after_timestamp_seconds', certificateEnds)
+    value('jwks_age_seconds', keySetAges)
   }
 }
 
@@ -264,13 +254,15 @@ export function metricsIn(registry: Registry) {
     else new Gauge(options)
   }
   return {
-    /** A value that another component has, or its values by the metric's one label. */
-    value(name: MetricName, read: () => number | Iterable<readonly [label: string, value: number]>): void {
+    /** A value that another component has, or its values by the metric's one label: one that is undefined has no series. */
+    value(name: MetricName, read: () => number | readonly (readonly [string, number | undefined])[]): void {
       const [labelName = ''] = METRICS[name].labels
       define(name, () => {
         const values = read()
         if (typeof values === 'number') return [{ labels: {}, value: values }]
-        return Array.from(values, ([label, value]) => ({ labels: { [labelName]: label }, value }))
+        return values.flatMap(([label, value]) =>
+          value === undefined ? [] : { labels: { [labelName]: label }, value },
+        )
       })
     },
     /**

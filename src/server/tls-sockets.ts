@@ -1,5 +1,5 @@
 /**
- * TLS of the data listener: options, and which TCP socket carries a TLS socket. A TLS socket cannot be reset, and has no
+ * TLS of both listeners: options, and which TCP socket carries a TLS socket. A TLS socket cannot be reset, and has no
  * public reference to the TCP socket that can.
  */
 import { constants } from 'node:crypto'

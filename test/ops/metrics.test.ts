@@ -16,16 +16,15 @@ const AUTH_DATA: MeasuredAuthData = {
     { kid: 'k1', seconds: 86_400 },
     { kid: 'k0', seconds: 12 },
   ],
-  certificates: new Map([
-    ['listener', { current: () => ({ expiresAt: 1_500 }) }],
-    ['admin', { current: () => ({}) }],
-  ]),
-  keySets: [keySet('idp', { ageSeconds: 1 }), keySet('other', {})],
+  certificateEnds: () => [
+    ['listener', 1.5],
+    ['admin', undefined],
+  ],
+  keySetAges: () => [
+    ['idp', 1],
+    ['other', undefined],
+  ],
   revocations: () => 13,
-}
-
-function keySet(issuer: string, state: { readonly ageSeconds?: number }) {
-  return { issuer, state: () => ({ ...state }) }
 }
 
 interface Changes {
@@ -101,13 +100,12 @@ t.test('reloads are counted, and a subject is failing while any of its parts fai
 })
 
 t.test('fetches of a JWK Set are counted, and its age is absent before the first', async (t) => {
-  const state: { ageSeconds?: number } = {}
-  const { metrics, scrape } = metricsOf({
-    authData: { keySets: [keySet('idp', state), keySet('other', {})] },
-  })
+  let age: number | undefined
+  const keySetAges = () => [['idp', age] as const, ['other', undefined] as const]
+  const { metrics, scrape } = metricsOf({ authData: { keySetAges } })
   metrics.onFetch('idp', 'failed')
   t.equal(sampleValue(await scrape(), 'auth_sidecar_jwks_age_seconds'), undefined)
-  state.ageSeconds = 7
+  age = 7
   const samples = await scrape()
   t.equal(sampleValue(samples, 'auth_sidecar_jwks_age_seconds', { issuer: 'idp' }), 7)
   t.equal(sampleValue(samples, 'auth_sidecar_jwks_fetches_total', { issuer: 'idp', result: 'failed' }), 1)
@@ -116,7 +114,7 @@ t.test('fetches of a JWK Set are counted, and its age is absent before the first
 
 t.test('with several processes counters are summed and gauges take the worst state', async (t) => {
   const processOf = (isReady: boolean, ageSeconds: number, revocations: number) => {
-    const authData = { keySets: [keySet('idp', { ageSeconds })], revocations: () => revocations }
+    const authData = { keySetAges: () => [['idp', ageSeconds] as const], revocations: () => revocations }
     const { metrics } = metricsOf({ authData, isReady })
     metrics.onRequest('proxy', 'GET', 200, 0.3)
     metrics.onReload('keys', 'ok')

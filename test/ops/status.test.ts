@@ -68,10 +68,10 @@ t.test('the headline shows the most severe current problem', async (t) => {
       { prefix: '/b', url: 'http://user:canary@10.0.0.1:9000/x' },
     ],
     authData: {
-      certificates: new Map([['listener', { current: () => ({ expiresAt: NOON + 3 * 86_400_000 }) }]]),
+      certificateEnds: () => [['listener', NOON / 1000 + 3 * 86_400]],
       signingKey: () => ({ kid: 'k1', createdAtSeconds: NOON / 1000 - 91 * 86_400 }),
       tokenLifetimes: () => [{ kid: 'k1', seconds: 60 }],
-      keySets: [{ issuer: 'idp', state: () => ({ ageSeconds: 400 }) }],
+      keySetAges: () => [['idp', 400]],
     },
   })
   const { metrics, checks } = setup

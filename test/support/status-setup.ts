@@ -32,8 +32,8 @@ export function statusSetup(options: SetupOptions = {}) {
     signingKey: () => undefined,
     tokenLifetimes: () => [],
     revocations: () => 2,
-    certificates: new Map(),
-    keySets: [],
+    certificateEnds: () => [],
+    keySetAges: () => [],
     ...options.authData,
   }
   const metrics = new Metrics({ upstreams, enforcement }, authData, now)
@@ -92,8 +92,8 @@ export async function tenBusyMinutes() {
         { kid: 'rotation-2026-11', seconds: 86_400 },
         { kid: 'rotation-2026-08', seconds: 0 },
       ],
-      certificates: new Map([['listener', { current: () => ({ expiresAt: NOON + 9 * 86_400_000 }) }]]),
-      keySets: [{ issuer: 'idp', state: () => ({}) }],
+      certificateEnds: () => [['listener', NOON / 1000 + 9 * 86_400]],
+      keySetAges: () => [['idp', undefined]],
     },
     parts: {
       forwarder: {
