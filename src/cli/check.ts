@@ -43,11 +43,8 @@ const finding =
   })
 const [ok, warning, failure] = [finding('ok'), finding('warning'), finding('failure')]
 
-type CheckFlags = Flags<
-  'url',
-  'adminUrl' | 'upstreamUrl' | 'echoPath' | 'account' | 'accessKey',
-  'secretStdin' | 'json'
->
+type OptionalFlag = 'adminUrl' | 'upstreamUrl' | 'echoPath' | 'account' | 'accessKey'
+type CheckFlags = Flags<'url', OptionalFlag, 'secretStdin' | 'json'>
 
 const parseUrl = parserWith((text) => {
   const { protocol = '', username, password } = URL.canParse(text) ? new URL(text) : {}
@@ -71,11 +68,7 @@ export function checkCommand(io: CommandIo): Command {
     .requiredOption('--url <url>', 'the data listener, with listen.basePath if there is one', parseUrl)
     .option('--admin-url <url>', 'the admin listener', parseUrl)
     .option('--upstream-url <url>', 'the storage service, which must not answer from here', parseUrl)
-    .option(
-      '--echo-path <path>',
-      'a path whose response shows the request headers it received',
-      parseRequestPath,
-    )
+    .option('--echo-path <path>', 'a path whose response shows the request headers', parseRequestPath)
     .option('--account <id>', 'the account to log in with')
     .option('--access-key <key>', 'its access key')
     .option('--secret-stdin', 'read its secret from stdin')
@@ -181,10 +174,10 @@ function judgeClock({ headers }: Response): Finding {
 
 /** Whether the data listener serves pages of the admin listener. */
 async function checkExposure(origin: string): Promise<Finding> {
-  const responses = await Promise.all(
-    ['/metrics', '/status.json'].map((path) => sendRequest(new URL(path, origin))),
+  const pages = ['/metrics', '/status.json'].map((path) => sendRequest(new URL(path, origin)))
+  return (await Promise.all(pages)).some(
+    ({ status, body }) => status === 200 && /auth_sidecar_|"version"/.test(body),
   )
-  return responses.some(({ status, body }) => status === 200 && /auth_sidecar_|"version"/.test(body))
     ? failure('admin exposure', 'the admin listener can be reached through the data address')
     : ok('admin exposure', 'the admin listener cannot be reached through the data address')
 }
@@ -231,10 +224,8 @@ async function checkAdmin(url: string): Promise<Finding> {
   const response = await sendRequest(below(url, '/readyz'))
   if (response.status === 200 && fieldsOf(response)['status'] === 'ready')
     return ok('admin', 'the admin listener is ready')
-  return failure(
-    'admin',
-    `the admin listener is not ready, or this is another server (${outcomeOf(response)})`,
-  )
+  const outcome = outcomeOf(response)
+  return failure('admin', `the admin listener is not ready, or this is another server (${outcome})`)
 }
 
 async function checkUpstream(url: string): Promise<Finding> {

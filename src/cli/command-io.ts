@@ -21,7 +21,6 @@ type Outcome =
   | { readonly ok: true; readonly warnings?: readonly string[] }
   | { readonly ok: false; readonly problems: readonly string[]; readonly isUnusable?: boolean }
 
-/** Part of `process`. */
 interface Streams {
   readonly stdin: Readable
   readonly stdout: Writable
@@ -30,7 +29,7 @@ interface Streams {
 }
 
 /** Values of flags: texts that are required, other texts, and flags without a value. */
-export type Flags<Required extends string, Optional extends string, Switch extends string> = {
+export type Flags<Required extends string, Optional extends string = never, Switch extends string = never> = {
   readonly [Flag in Required]: string
 } & { readonly [Flag in Optional]?: string } & { readonly [Flag in Switch]?: true }
 

@@ -46,11 +46,7 @@ function readSettings(options: ParsedOptions, { env }: Pick<CommandIo, 'env'>, n
 }
 
 /** As {@link readSettings}. @throws UsageFailure with every problem */
-export function loadSettings(
-  options: ParsedOptions,
-  io: Pick<CommandIo, 'env'>,
-  needsUpstream = true,
-): LoadedConfig {
+export function loadSettings(options: ParsedOptions, io: Pick<CommandIo, 'env'>, needsUpstream = true) {
   const loaded = readSettings(options, io, needsUpstream)
   if (!loaded.ok) throw new UsageFailure(formatProblems(loaded.problems))
   return loaded

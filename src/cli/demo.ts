@@ -38,14 +38,13 @@ async function runDemo(io: CommandIo, serving: ServingProcess, ports: Ports): Pr
   await expectFree(ports.adminPort, '--admin-port')
   const directory = resolve('.sidecar')
   const stop = serving.signals.listen()
-  const storage = await startStorageApi(join(directory, 'objects'), (fault) =>
-    io.warn(`storage API: ${fault}`),
-  )
+  const onFault = (fault: unknown) => io.warn(`storage API: ${fault}`)
+  const storage = await startStorageApi(join(directory, 'objects'), onFault)
   try {
     const workspace = await prepareWorkspace(directory, ports, storage.url)
     // The environment does not count: its SIDECAR_ variables are meant for another sidecar.
     const loaded = loadSettings({ config: workspace.configFile }, { env: {} })
-    const app = await createSidecar(loaded, serving, 'warn')
+    const app = await createSidecar(loaded, serving)
     io.print(guide(workspace, await app.start()))
     await stop
     await app.stop()

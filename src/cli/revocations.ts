@@ -5,7 +5,7 @@ import { parseTime, timeProblem } from '../values/names.ts'
 import { type CommandIo, type Flags, parserWith, UsageFailure } from './command-io.ts'
 import { addStoreCommand, openEditors, parseName, type StoreFlags } from './store-flags.ts'
 
-type NameFlags = StoreFlags & Flags<never, 'jti' | 'account' | 'accessKey' | 'issuedBefore', never>
+type NameFlags = StoreFlags & Flags<never, 'jti' | 'account' | 'accessKey' | 'issuedBefore'>
 
 export function revocationsCommand(io: CommandIo): Command {
   const example =
@@ -15,9 +15,7 @@ export function revocationsCommand(io: CommandIo): Command {
   const named = (name: string, description: string, example: string) =>
     addStoreCommand(group, name, description, example)
       .addOption(
-        new Option('--jti <id>', 'one token, by its claim jti')
-          .argParser(parseName)
-          .conflicts('issuedBefore'),
+        new Option('--jti <id>', 'one token, by its jti').argParser(parseName).conflicts('issuedBefore'),
       )
       .option('--account <id>', 'the tokens of an account', parseName)
       .option('--access-key <key>', 'the tokens of an access key', parseName)

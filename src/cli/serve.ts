@@ -37,7 +37,7 @@ export function serveCommand(io: CommandIo, serving: ServingProcess): Command {
 async function serve(loaded: LoadedConfig, serving: ServingProcess): Promise<void> {
   const stop = serving.signals.listen()
   const { config } = loaded
-  const app = await createSidecar(loaded, serving, config.log.level)
+  const app = await createSidecar(loaded, serving)
   // A process that is stopped while it starts does not begin to listen.
   const isStopping = await Promise.race([stop, undefined])
   if (!isStopping) await Promise.race([app.start().catch((error) => rethrowFault(error, config)), stop])
@@ -46,13 +46,9 @@ async function serve(loaded: LoadedConfig, serving: ServingProcess): Promise<voi
 }
 
 /** Modules of the application are loaded on demand: the primary of several workers does without most of them. */
-export async function createSidecar(
-  { config, file }: LoadedConfig,
-  serving: ServingProcess,
-  logLevel: string,
-): Promise<App> {
+export async function createSidecar({ config, file }: LoadedConfig, serving: ServingProcess): Promise<App> {
   const { signals, destination } = serving
-  const log = createProcessLog(logLevel, destination)
+  const log = createProcessLog(config.log.level, destination)
   const workers = config.workers === 'auto' ? availableParallelism() : config.workers
   let app: App
   if (workers === 1) app = await serveHere({ config, log, settingsFile: file }, serving)
@@ -111,10 +107,8 @@ function rethrowFault(error: ListenError, { admin }: Config): void {
 const LISTEN_ERRORS: Readonly<Record<string, (host: unknown, port: unknown, group: string) => string>> = {
   EADDRINUSE: (_, port, group) => `port ${port} is in use (${group}.port)`,
   EADDRNOTAVAIL: (host, _, group) => `${host} is not an address of this machine (${group}.host)`,
-  EAFNOSUPPORT: (host, _, group) => `this machine has no addresses of the kind of ${host} (${group}.host)`,
   EACCES: (_, port, group) =>
     `port ${port} needs a privilege that this process does not have; choose one above 1023 (${group}.port)`,
   ENOTFOUND: (host, _, group) => `the name ${host} has no address (${group}.host)`,
   EAI_AGAIN: (host, _, group) => `the address of ${host} cannot be looked up now (${group}.host)`,
-  EMFILE: () => 'too many open files: raise ulimit -n',
 }

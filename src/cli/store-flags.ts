@@ -4,7 +4,8 @@ import { openFileEditors } from '../credentials/editors.ts'
 import { nameProblem, namesProblem } from '../values/names.ts'
 import { describe, type Flags, parsePath, parserWith, UsageFailure } from './command-io.ts'
 
-export type StoreFlags = Flags<never, 'file' | 'postgresUrlFile', 'json'>
+type Store = { readonly [Name in 'file' | 'postgresUrlFile']?: string | undefined }
+export type StoreFlags = Store & Flags<never, never, 'json'>
 
 export const DATABASE = '--postgres-url-file <path>'
 
@@ -12,19 +13,15 @@ export const DATABASE = '--postgres-url-file <path>'
 export function addStoreCommand(group: Command, name: string, description: string, example = ''): Command {
   const subject = group.name()
   const call = `storage-auth-sidecar ${subject} ${name} --file ${subject}.yaml`
+  const file = new Option('--file <path>', `the ${subject} file`).argParser(parsePath)
   return describe(group.command(name), description, `${call} ${example}`.trimEnd())
-    .addOption(
-      new Option('--file <path>', `the ${subject} file`).argParser(parsePath).conflicts('postgresUrlFile'),
-    )
+    .addOption(file.conflicts('postgresUrlFile'))
     .option(DATABASE, 'or a file that holds the URL of the PostgreSQL database', parsePath)
     .option('--json', 'print JSON')
 }
 
 /** Modules of the database are loaded only where one is named. */
-export async function openEditors({
-  file,
-  postgresUrlFile,
-}: { readonly [Name in 'file' | 'postgresUrlFile']?: string | undefined }) {
+export async function openEditors({ file, postgresUrlFile }: Store) {
   if (postgresUrlFile !== undefined) {
     const { openPostgresEditors } = await import('../credentials/postgres/editors.ts')
     return openPostgresEditors(postgresUrlFile)
@@ -36,11 +33,7 @@ export async function openEditors({
 export const parseName = parserWith(nameProblem)
 
 /** @throws UsageFailure where they are too long for a token */
-export function credentialNameOf({
-  account,
-  accessKey,
-  scope,
-}: Flags<'account' | 'accessKey', 'scope', never>) {
+export function credentialNameOf({ account, accessKey, scope }: Flags<'account' | 'accessKey', 'scope'>) {
   const problem = namesProblem(account, accessKey, scope)
   if (problem !== undefined) throw new UsageFailure(`--access-key ${problem}`)
   return { accountId: account, accessKey }

@@ -91,11 +91,8 @@ export function tokenCommand(io: CommandIo, waitMs = 5000): Command {
 }
 
 /** Warns of a token that sidecars with these settings refuse. */
-async function warnUnlessActive(
-  { accountId, accessKey }: CredentialName,
-  { credentials: { file, postgres } }: Config,
-  io: CommandIo,
-) {
+async function warnUnlessActive({ accountId, accessKey }: CredentialName, config: Config, io: CommandIo) {
+  const { file, postgres } = config.credentials
   const { credentials } = await openEditors({ file, postgresUrlFile: postgres?.urlFile })
   const listed = await credentials.list()
   if (!listed.ok) return io.warn(...listed.problems.map((problem) => `no credential is known: ${problem}`))

@@ -21,10 +21,11 @@ type Settings = z.output<typeof settingsSchema>
 
 type Report = (path: string, message: string) => void
 
-type Check = (settings: Settings, report: Report) => void
-
 /** @param paths - the settings that `check` reads */
-const rule = (paths: readonly string[], check: Check) => ({ paths, check })
+const rule = (paths: readonly string[], check: (settings: Settings, report: Report) => void) => ({
+  paths,
+  check,
+})
 
 /** If both are set, the first is refused. `why` ends the message. */
 const exclusive = (path: string, other: string, why = '') =>
@@ -166,10 +167,8 @@ export function keySetsOf({ token, keys, trustedIssuers }: Config) {
 export const insecureKeySets = (config: Config) =>
   keySetsOf(config).flatMap(({ setting, jwksUrl }) => {
     const { protocol, hostname } = new URL(jwksUrl)
-    if (protocol === 'https:' || isLoopback(hostname)) return []
-    return [
-      `${setting}.jwksUrl: the keys are fetched without TLS, so what changes them on the way can sign any token`,
-    ]
+    const danger = 'the keys are fetched without TLS, so what changes them on the way can sign any token'
+    return protocol === 'https:' || isLoopback(hostname) ? [] : [`${setting}.jwksUrl: ${danger}`]
   })
 
 type DeepReadonly<T> = T extends readonly (infer Member)[]

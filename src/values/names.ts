@@ -27,10 +27,8 @@ export function nameProblem(text: string): string | undefined {
 const MAX_NAMES_BYTES = 5120
 
 export function namesProblem(accountId: string, accessKey: string, scope = ''): string | undefined {
-  const bytes = [accountId, accessKey, scope].reduce(
-    (sum, name) => sum + Buffer.byteLength(JSON.stringify(name)) - 2,
-    0,
-  )
+  const escaped = [accountId, accessKey, scope].map((name) => JSON.stringify(name).slice(1, -1))
+  const bytes = Buffer.byteLength(escaped.join(''))
   const parts = scope === '' ? 'account and access key' : 'account, access key and scope'
   return bytes <= MAX_NAMES_BYTES
     ? undefined
