@@ -68,7 +68,12 @@ export class Revocations {
 /** A token, or a link, to end before it expires. */
 export type EndedToken = Pick<Identity, 'accountId' | 'tokenId' | 'expiresAtSeconds'>
 
-export type RevokeToken = ReturnType<typeof createTokenRevoker>
+type Revoked =
+  | { readonly ok: true }
+  | { readonly ok: false; readonly reason: 'throttled' | 'unavailable'; readonly retryAfterSeconds?: number }
+
+/** Resolves once the token is refused here, and soon everywhere. Never rejects. */
+export type RevokeToken = (token: EndedToken) => Promise<Revoked>
 
 /** Revocations of one account in a window: each is a row to write. Those that could not be written do not count. */
 const MAX_REVOKED = 60
@@ -82,20 +87,18 @@ const REVOKED_WINDOW_SECONDS = 60
 export function createTokenRevoker(
   write: (tokenId: string, untilSeconds: number) => Promise<boolean>,
   clockToleranceSeconds: number,
-) {
+): RevokeToken {
   const counts = createFixedWindow<{ revoked: number }>(REVOKED_WINDOW_SECONDS)
-  /** Resolves once the token is refused here, and soon everywhere. Never rejects. */
-  return async ({ accountId, tokenId, expiresAtSeconds }: EndedToken) => {
+  return async ({ accountId, tokenId, expiresAtSeconds }) => {
     const count = counts.get(accountId) ?? { revoked: 0 }
     if (count.revoked >= MAX_REVOKED) {
-      const retryAfterSeconds = secondsLeft(counts, accountId)
-      return { ok: false, reason: 'throttled', retryAfterSeconds } as const
+      return { ok: false, reason: 'throttled', retryAfterSeconds: secondsLeft(counts, accountId) }
     }
     count.revoked++
     counts.set(accountId, count)
-    if (await write(tokenId, expiresAtSeconds + clockToleranceSeconds)) return { ok: true } as const
+    if (await write(tokenId, expiresAtSeconds + clockToleranceSeconds)) return { ok: true }
     count.revoked--
-    return { ok: false, reason: 'unavailable' } as const
+    return { ok: false, reason: 'unavailable' }
   }
 }
 

@@ -83,7 +83,13 @@ export interface Login extends CredentialName {
 /** `rejected`: the client must not learn why. `busy`: too many logins wait. `unavailable`: store or scrypt failed. */
 export type LoginVerdict = 'accepted' | 'rejected' | 'busy' | 'unavailable'
 
-export type CredentialStore = ReturnType<typeof createCredentialStore>
+export interface CredentialStore {
+  /** Never rejects. @param client - the network of its address: networks share the scrypt queue fairly */
+  authenticate(login: Login, client?: string): Promise<LoginVerdict>
+  /** Whether the account exists: a log names only those, because any other name is text of the client's choice. */
+  hasAccount(accountId: string): boolean
+  credentialStatus(accountId: string, accessKey: string): CredentialStatus
+}
 
 /**
  * @param now - epoch milliseconds
@@ -95,7 +101,7 @@ export function createCredentialStore(
   now: () => number,
   onFault?: (cause: unknown) => void,
   refresh = async () => true,
-) {
+): CredentialStore {
   const dummySha256 = dummyHash('$sha256')
   const verifyInQueue = createScryptQueue()
 
@@ -121,8 +127,7 @@ export function createCredentialStore(
   }
 
   return {
-    /** Never rejects. @param client - the network of its address: networks share the scrypt queue fairly */
-    async authenticate(login: Login, client = ''): Promise<LoginVerdict> {
+    async authenticate(login, client = '') {
       try {
         return await check(login, client)
       } catch (cause) {
@@ -130,9 +135,8 @@ export function createCredentialStore(
         return 'unavailable'
       }
     },
-    /** Whether the account exists: a log names only those, because any other name is text of the client's choice. */
-    hasAccount: (accountId: string) => credentials().hasAccount(accountId),
-    credentialStatus(accountId: string, accessKey: string): CredentialStatus {
+    hasAccount: (accountId) => credentials().hasAccount(accountId),
+    credentialStatus(accountId, accessKey) {
       const credential = credentials().find({ accountId, accessKey })
       if (credential === undefined || !isActive(credential, now())) return { active: false }
       const { expiresAtMs, scope } = credential

@@ -104,7 +104,10 @@ export function createRemoteKeys(options: RemoteKeysOptions) {
       cooldownFromMs = now()
       fetching = reloadable.refresh()
     }
-    await Promise.race([fetching, sleep(WAIT_MS, undefined, { ref: false })])
+    const waiting = new AbortController()
+    const timeout = sleep(WAIT_MS, undefined, { ref: false, signal: waiting.signal }).catch(() => {})
+    await Promise.race([fetching, timeout])
+    waiting.abort() // a timer for each token would stay
     return findNow(kid, alg)
   }
 

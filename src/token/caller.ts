@@ -81,7 +81,7 @@ export interface Refused {
   readonly ok: false
   readonly reason: RefusalReason
   /** The invalid header parameter or claim: for `token inspect`, not for clients. */
-  readonly claim?: string | undefined
+  readonly at?: string | undefined
 }
 
 export interface Accepted {

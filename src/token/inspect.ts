@@ -89,10 +89,10 @@ const acceptance = ({ link }: Caller) =>
     : `It is a link: it is accepted as link_token of its ${link.method} request, and refused as a bearer token.`
 
 /** No explanation repeats any part of the token. */
-function explain({ reason, claim }: Refused, credentialActive: boolean | null): string {
-  if (reason === 'malformed' && claim !== undefined) return `Its header has no valid ${claim}.`
+function explain({ reason, at }: Refused, credentialActive: boolean | null): string {
+  if (reason === 'malformed' && at !== undefined) return `Its header has no valid ${at}.`
   if (reason === 'claims')
-    return `The ${claim} is missing, maps to no account, or is not that of an access token for this service.`
+    return `The ${at} is missing, maps to no account, or is not that of an access token for this service.`
   if (reason === 'revoked' && credentialActive === false)
     return 'The credential that the token was issued for is disabled, removed or expired.'
   return EXPLANATIONS[reason]

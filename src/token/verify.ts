@@ -36,8 +36,7 @@ export interface VerifierOptions {
   readonly now: () => number
 }
 
-/** `claim`: the header parameter or claim that is not valid. */
-const refused = (reason: RefusalReason, claim?: string): Refused => ({ ok: false, reason, claim })
+const refused = (reason: RefusalReason, at?: string): Refused => ({ ok: false, reason, at })
 
 export function createVerifier(options: VerifierOptions): Verify {
   const { issuers } = options

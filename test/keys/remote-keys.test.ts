@@ -1,3 +1,4 @@
+import { createHook } from 'node:async_hooks'
 import { generateKeyPairSync } from 'node:crypto'
 import { writeFileSync } from 'node:fs'
 import { createServer, type ServerResponse } from 'node:http'
@@ -245,7 +246,13 @@ t.test('forged kids cause at most one fetch in five seconds, whether the issuer 
   const { keys, clock, finds } = await watch(t, issuer)
   await keys.whenLoaded()
   const flood = () => Promise.all(Array.from({ length: 500 }, (_, n) => finds(`forged-${n}`)))
+  const timers = new Set<number>()
+  const init = (id: number, type: string) => type === 'Timeout' && timers.add(id)
+  const hook = createHook({ init, destroy: (id) => timers.delete(id) }).enable()
   t.ok((await flood()).every((found) => !found))
+  await new Promise(setImmediate)
+  t.ok(timers.size < 50, `${timers.size} timers are left`)
+  hook.disable()
   t.equal(issuer.requests.length, 2)
   clock.ms += 4999
   issuer.publish(second.publicJwk)

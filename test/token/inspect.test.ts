@@ -54,7 +54,7 @@ t.test('explains every reject reason and names the invalid claim', async (t) => 
     seen.add(explanation)
   }
   t.equal(seen.size, reasons.length)
-  t.match((await inspect(token, { ok: false, reason: 'claims', claim: 'aud' })).explanation, /^The aud is/)
+  t.match((await inspect(token, { ok: false, reason: 'claims', at: 'aud' })).explanation, /^The aud is/)
   t.match(await inspect('', accepted), { ...NOTHING, reason: 'missing', explanation: 'There is no token.' })
 })
 

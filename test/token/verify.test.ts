@@ -65,7 +65,7 @@ t.test('a token of each algorithm is verified with the private and the public ke
 async function faultOf(changes: object | string, options: Options = {}) {
   const token = await mint(typeof changes === 'string' ? { claimsText: changes } : { claims: { ...changes } })
   const verified = await verifierFor(ring, options)(token)
-  return verified.ok ? 'ok' : verified.reason === 'claims' ? verified.claim : verified.reason
+  return verified.ok ? 'ok' : verified.reason === 'claims' ? verified.at : verified.reason
 }
 
 const good = goodClaims({ now: NOW })

@@ -6,6 +6,8 @@
 
 import { MAX_LOGGED_PROBLEMS, Reloadable, type ReloadResult } from '../../reload/reloadable.ts'
 import type { Loaded } from '../../values/problem.ts'
+import type { Revocations } from '../revocations.ts'
+import type { CredentialIndex } from '../store.ts'
 import { type PostgresTarget, postgresFailure, ReplacedPool, readUrlFile } from './connection.ts'
 import { NO_SNAPSHOT, readRevision, readSnapshot, type Snapshot } from './snapshot.ts'
 
@@ -20,7 +22,29 @@ export interface PostgresStoreOptions {
   readonly pollMs?: number
 }
 
-type PostgresStore = ReturnType<typeof createStore>
+/** Nothing here rejects. */
+export interface PostgresStore {
+  readonly opened: Promise<Opened>
+  /** Until there is a snapshot, there are none. */
+  credentials(): CredentialIndex
+  revocations(): Revocations
+  /** Whether the snapshot is as new as the call. While the database is known to be down, no request waits for it. */
+  refresh(): Promise<boolean>
+  /** Whether the token is refused from now on. @param untilSeconds - its end, when the row is removed */
+  revoke(tokenId: string, untilSeconds: number): Promise<boolean>
+  /** A condition of readiness: a sidecar with a snapshot stays ready. */
+  check(): {
+    readonly name: string
+    readonly ok: boolean
+    readonly state?: 'current' | 'database down, last snapshot active'
+  }
+  /** Connects, and polls from now on. */
+  start(): void
+  /** Connects anew, and reads everything. */
+  reload(): Promise<void>
+  /** The last snapshot stays active. */
+  stop(): Promise<void>
+}
 
 /** `ok`: there is a snapshot. `problems`: those only an operator can solve (tables, access); none after a stop. */
 interface Opened {
@@ -33,13 +57,13 @@ const RETRY_MS = 500
 const REVOKE_SQL =
   'INSERT INTO storage_auth.revocations (jti, expires_at) VALUES ($1, to_timestamp($2::float8))'
 
-/** Reads the URL; connects from `start` on. Nothing here rejects. */
+/** Reads the URL. Never rejects. */
 export async function openPostgresStore(options: PostgresStoreOptions): Promise<Loaded<PostgresStore>> {
   const named = await readUrlFile(options.urlFile)
   return named.ok ? { ...named, value: createStore(options, named.value) } : named
 }
 
-function createStore(options: PostgresStoreOptions, target: PostgresTarget) {
+function createStore(options: PostgresStoreOptions, target: PostgresTarget): PostgresStore {
   const { urlFile, poolSize, log, onChange, onReload, pollMs = POLL_MS } = options
   const pool = new ReplacedPool(urlFile, target, poolSize)
   let isDown = false
@@ -57,6 +81,7 @@ function createStore(options: PostgresStoreOptions, target: PostgresTarget) {
     retryMs: RETRY_MS,
     onActive(fresh) {
       const { revokedTokens, problems } = fresh
+      for (const revocation of fresh.newRevocations) fresh.revocations.add(revocation)
       if (revokedTokens !== undefined) return // a line for each logout in each sidecar would be noise
       report()
       for (const problem of problems.slice(0, MAX_LOGGED_PROBLEMS)) {
@@ -91,17 +116,14 @@ function createStore(options: PostgresStoreOptions, target: PostgresTarget) {
   })
   const isOpen = () => snapshots.current() !== NO_SNAPSHOT
   const report = () => onReload(snapshots.current().problems.length === 0 ? 'ok' : 'failed')
-  /** Whether the snapshot is as new as the call. While the database is known to be down, no request waits for it. */
   const refresh = async () => isOpen() && !isDown && (await snapshots.refresh())
 
   return {
     opened,
-    /** Until there is a snapshot, there are none. */
     credentials: () => snapshots.current().credentials,
     refresh,
     revocations: () => snapshots.current().revocations,
-    /** Whether the token is refused from now on. @param untilSeconds - its end, when the row is removed */
-    async revoke(tokenId: string, untilSeconds: number): Promise<boolean> {
+    async revoke(tokenId, untilSeconds) {
       if (!(await refresh())) return false
       try {
         await (await pool.current()).query(REVOKE_SQL, [tokenId, untilSeconds])
@@ -114,19 +136,17 @@ function createStore(options: PostgresStoreOptions, target: PostgresTarget) {
       await snapshots.refresh()
       return true
     },
-    /** A condition of readiness: a sidecar with a snapshot stays ready. */
     check: () => {
-      const state = isDown ? ('database down, last snapshot active' as const) : ('current' as const)
+      const state = isDown ? 'database down, last snapshot active' : 'current'
       return { name: 'credentials', ok: isOpen(), ...(isOpen() && { state }) }
     },
     start: () => snapshots.start(),
-    async reload(): Promise<void> {
+    async reload() {
       if (!isOpen()) return
       pool.replace()
       await snapshots.reload()
     },
-    /** The last snapshot stays active. */
-    async stop(): Promise<void> {
+    async stop() {
       snapshots.stop()
       settle({ ok: false, problems: [] })
       await snapshots.refresh() // ends after the poll in progress
