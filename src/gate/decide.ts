@@ -10,7 +10,7 @@ import { allows } from '../token/scopes.ts'
 import { type Admitted, admit, type RequestHead } from './admission.ts'
 import {
   createRouter,
-  type OriginalRequest,
+  type EffectiveRequest,
   originalRequest,
   ROUTE_OF,
   type Route,
@@ -28,7 +28,7 @@ export type Decision =
       readonly wouldRefuse?: RefusalReason
       readonly target?: string | undefined
     }
-  | { readonly act: 'checkToken' | 'logout' | 'issueLink'; readonly caller: Caller }
+  | { readonly act: 'timeLeft' | 'logout' | 'issueLink'; readonly caller: Caller }
   | { readonly act: 'endLink'; readonly caller: Caller; readonly linkId: string }
   | { readonly act: 'issueToken' }
   | { readonly act: 'otherMethod'; readonly allowed: string }
@@ -47,7 +47,7 @@ interface Decided {
   /** Absent if the request was not admitted: then the connection must close. */
   readonly request: Admitted | undefined
   /** The request to allow. Absent also if it is forward auth, and no trusted proxy names the original request clearly. */
-  readonly original: OriginalRequest | undefined
+  readonly effective: EffectiveRequest | undefined
   readonly route: Route
   readonly decision: Decision | Promise<Decision>
 }
@@ -88,17 +88,17 @@ export function createDecide(
   const decisionOn = (
     routing: NeedsCaller,
     request: Admitted,
-    original: OriginalRequest | undefined,
-    link: LinkParameter | undefined,
+    effective: EffectiveRequest | undefined,
+    parameter: LinkParameter | undefined,
     verdict: Verdict,
   ): Decision => {
     if (!verdict.ok) return refuseOrReport(routing, verdict.reason)
     const { caller } = verdict
-    const reason = reasonToRefuse(routing, request, original, link, caller)
+    const reason = reasonToRefuse(routing, request, effective, parameter, caller)
     if (reason !== undefined) return refuseOrReport(routing, reason, reason === 'scope' ? caller : undefined)
     onCheck('ok')
     return isForUpstream(routing)
-      ? { act: routing.act, caller, target: link?.target }
+      ? { act: routing.act, caller, target: parameter?.target }
       : { ...routing, caller }
   }
 
@@ -108,25 +108,26 @@ export function createDecide(
       const { reason } = admission
       if (reason === 'malformed') onCheck(reason)
       const decision = reason === 'malformed' ? refuse(reason) : ({ act: 'refuse', ...admission } as const)
-      return { request: undefined, original: undefined, route: ROUTE_OF.forward, decision }
+      return { request: undefined, effective: undefined, route: ROUTE_OF.forward, decision }
     }
     const { request } = admission
     const routing = routeOf(request)
     const { act } = routing
-    if (act === 'forwardPublic') return { request, original: request, route: ROUTE_OF[act], decision: PUBLIC }
-    if (act === 'issueToken') return { request, original: request, route: ROUTE_OF[act], decision: routing }
-    if (act === 'otherMethod') return { request, original: request, route: routing.route, decision: routing }
+    if (act === 'forwardPublic')
+      return { request, effective: request, route: ROUTE_OF[act], decision: PUBLIC }
+    if (act === 'issueToken') return { request, effective: request, route: ROUTE_OF[act], decision: routing }
+    if (act === 'otherMethod') return { request, effective: request, route: routing.route, decision: routing }
     const isForwardAuth = act === 'forwardAuth'
-    const original = !isForwardAuth ? request : peerTrusted ? originalRequest(request) : undefined
-    const takesLink = config.links.enabled && isForUpstream(routing) && original !== undefined
-    const link = takesLink ? takeLinkParameter(original.target) : undefined
-    const verdict = verdictOn(request.authorization, link, verify)
+    const effective = !isForwardAuth ? request : peerTrusted ? originalRequest(request) : undefined
+    const takesLink = config.links.enabled && isForUpstream(routing) && effective !== undefined
+    const parameter = takesLink ? takeLinkParameter(effective.target) : undefined
+    const verdict = verdictOn(request.authorization, parameter, verify)
     const decision =
       verdict instanceof Promise
-        ? verdict.then((resolved) => decisionOn(routing, request, original, link, resolved))
-        : decisionOn(routing, request, original, link, verdict)
-    const route = ROUTE_OF[link !== undefined && act === 'forward' ? 'forwardLinked' : act]
-    return { request, original, route, decision }
+        ? verdict.then((resolved) => decisionOn(routing, request, effective, parameter, resolved))
+        : decisionOn(routing, request, effective, parameter, verdict)
+    const route = ROUTE_OF[parameter !== undefined && act === 'forward' ? 'forwardLinked' : act]
+    return { request, effective, route, decision }
   }
 }
 
@@ -146,11 +147,11 @@ const MALFORMED: Verdict = { ok: false, reason: 'malformed' }
 /** A link beside `Authorization` is refused: two proofs may name two callers. */
 function verdictOn(
   authorization: string | undefined,
-  link: LinkParameter | undefined,
+  parameter: LinkParameter | undefined,
   verify: Verify,
 ): Verdict | Promise<Verdict> {
-  if (link === undefined) return checkBearer(authorization, verify)
-  return link.token === undefined || authorization !== undefined ? MALFORMED : verify(link.token)
+  if (parameter === undefined) return checkBearer(authorization, verify)
+  return parameter.token === undefined || authorization !== undefined ? MALFORMED : verify(parameter.token)
 }
 
 /** Scheme in any case, then spaces (RFC 6750 section 2.1, RFC 9110 section 11.4). A list fails on the token's shape. */
@@ -166,26 +167,26 @@ export function checkBearer(authorization: string | undefined, verify: Verify): 
 
 /**
  * Why a verified token or link does not allow the request, or undefined. The endpoints of the sidecar need no scope.
- * @param original - the request to allow
- * @param link - the link parameter of `original`
+ * @param effective - the request to allow
+ * @param parameter - the link parameter of `effective`
  */
 function reasonToRefuse(
   routing: NeedsCaller,
   request: Admitted,
-  original: OriginalRequest | undefined,
-  link: LinkParameter | undefined,
+  effective: EffectiveRequest | undefined,
+  parameter: LinkParameter | undefined,
   caller: Caller,
 ): 'claims' | 'scope' | undefined {
   // A link is no bearer token and a token is no link.
-  if ((link === undefined) !== (caller.link === undefined)) return 'claims'
-  if (link !== undefined && caller.link !== undefined) {
-    const isLinked = original !== undefined && allowsRequest(caller.link, original.method, link.target)
+  if ((parameter === undefined) !== (caller.link === undefined)) return 'claims'
+  if (parameter !== undefined && caller.link !== undefined) {
+    const isLinked = effective !== undefined && allowsRequest(caller.link, effective.method, parameter.target)
     if (!isLinked) return 'claims'
     if (request.namesOtherRequest || request.isWebSocket) return 'scope'
   }
   const { scope } = caller.identity
   if (scope === undefined || !isForUpstream(routing)) return undefined
-  return original !== undefined && allows(scope, original) ? undefined : 'scope'
+  return effective !== undefined && allows(scope, effective) ? undefined : 'scope'
 }
 
 function refusedTokenErrors(status: 400 | 401): Readonly<Record<RefusalReason, PublicError>> {

@@ -13,8 +13,8 @@ import type { Admitted } from './admission.ts'
 /** What a request asks for, and the label `route` that it has in the metrics. */
 export const ROUTE_OF = {
   issueToken: 'token_issue',
-  /** How much time a token has left: GET or HEAD of the token endpoint, not the check of every token. */
-  checkToken: 'token_check',
+  /** GET or HEAD of the token endpoint, not the check of every token. */
+  timeLeft: 'token_check',
   logout: 'logout',
   issueLink: 'link_issue',
   endLink: 'link_issue',
@@ -28,7 +28,7 @@ export const ROUTE_OF = {
 export type Route = (typeof ROUTE_OF)[keyof typeof ROUTE_OF]
 
 export type Routing =
-  | { readonly act: 'checkToken' | 'logout' | 'issueLink' }
+  | { readonly act: 'timeLeft' | 'logout' | 'issueLink' }
   | { readonly act: 'forward' | 'forwardAuth' }
   | { readonly act: 'forwardPublic' }
   | { readonly act: 'issueToken' }
@@ -53,10 +53,10 @@ export function createRouter(config: Config, canEndLinks: boolean): (request: Ad
 
   const toTokenEndpoint = (method: string): Routing => {
     if (method === 'POST') return { act: 'issueToken' }
-    if (method === 'GET' || method === 'HEAD') return { act: 'checkToken' }
+    if (method === 'GET' || method === 'HEAD') return { act: 'timeLeft' }
     if (method === 'DELETE' && logout) return { act: 'logout' }
     const allowed = logout ? 'GET, HEAD, POST, DELETE' : 'GET, HEAD, POST'
-    return { act: 'otherMethod', route: ROUTE_OF.checkToken, allowed }
+    return { act: 'otherMethod', route: ROUTE_OF.timeLeft, allowed }
   }
 
   const toLinkEndpoint = (method: string, path: string): Routing => {
@@ -79,8 +79,8 @@ export function createRouter(config: Config, canEndLinks: boolean): (request: Ad
   }
 }
 
-/** Of any other request than one of forward auth, it is the admitted request itself. */
-export interface OriginalRequest extends ScopedRequest {
+/** The request to allow: of forward auth the original one, otherwise the admitted request itself. */
+export interface EffectiveRequest extends ScopedRequest {
   readonly target: string
 }
 
@@ -96,7 +96,7 @@ const METHOD = /^[A-Z][A-Z-]*$/
  * Undefined where method or target are missing or have several values: a proxy that sets one pair of headers may pass the
  * client's spelling of the other.
  */
-export function originalRequest(proxyRequest: Admitted): OriginalRequest | undefined {
+export function originalRequest(proxyRequest: Admitted): EffectiveRequest | undefined {
   const { rawHeaders, connectionOptions } = proxyRequest
   const valuesOf = (name: string) => headerValues(rawHeaders, name)
   let named: { readonly method: string; readonly target: string } | undefined

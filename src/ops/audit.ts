@@ -6,7 +6,7 @@ import { traceIdOf } from '../http/request-ids.ts'
 import { type Logger, loggable } from '../log.ts'
 import type { ReloadResult, ReloadSubject } from '../reload/reloadable.ts'
 import type { SidecarRequest } from '../server/context.ts'
-import type { AuditedRequest } from '../server/token-endpoint.ts'
+import type { AuditedRequest } from '../server/endpoint.ts'
 
 /** Of a line, beside `level`, `time` and `msg`; each has a row in `docs/operations.md`. */
 export interface AuditLine {

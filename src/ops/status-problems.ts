@@ -1,5 +1,5 @@
 /** The problems of the sidecar in words, worst first, for the head line and the title of the status page. */
-import type { IssueFailure } from '../server/context.ts'
+import type { IssueFailure } from '../credentials/throttles.ts'
 import { sum, type Windows } from './samples.ts'
 import type { Status } from './status.ts'
 

@@ -42,12 +42,12 @@ export class Forwarder {
     this.#responder = shared.responder
     this.#upstreams = config.upstreams
       .map(({ prefix, url, assertionAudience = assertion.audience }) => {
-        const path = prefix.replace(/\/$/, '')
+        const pathPrefix = prefix.replace(/\/$/, '')
         const address = upstreamAddress(url, secureContextOf(prefix))
         const pool = new UpstreamPool(prefix, address, config)
-        return { ...common, path, pool, host: address.host, assertionAudience, events: events(prefix) }
+        return { ...common, pathPrefix, pool, host: address.host, assertionAudience, events: events(prefix) }
       })
-      .toSorted((a, b) => b.path.length - a.path.length)
+      .toSorted((a, b) => b.pathPrefix.length - a.pathPrefix.length)
     // Before the first of the package's passes. A truthy result ends the chain.
     this.#proxy.before('web', 'deleteLength', (_req, res) => {
       this.#transfer(res)
@@ -62,7 +62,7 @@ export class Forwarder {
   #transfer(res: SidecarResponse): void {
     const { admitted, decision } = res.req.context
     if (admitted === undefined || decision?.act !== 'forward') throw new Error('a request that must not pass')
-    const upstream = this.#upstreams.find(({ path }) => isWithin(admitted.path, path))
+    const upstream = this.#upstreams.find(({ pathPrefix }) => isWithin(admitted.path, pathPrefix))
     if (upstream === undefined) refuseFailed(this.#responder, res, 'destination_not_found')
     else new Transfer(res, admitted, decision, upstream).start()
   }

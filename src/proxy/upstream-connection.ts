@@ -55,7 +55,7 @@ export interface UpstreamRequest {
   onFault(fault: UpstreamFault, stale: boolean): void
 }
 
-export interface ConnectionOwner {
+export interface ConnectionPool {
   /** A response is complete; the connection can carry another request. */
   onReusable(connection: UpstreamConnection): void
   onClosed(connection: UpstreamConnection): void
@@ -75,7 +75,7 @@ const MARGIN_MS = 1000
 
 export class UpstreamConnection {
   readonly socket: Socket
-  readonly #owner: ConnectionOwner
+  readonly #pool: ConnectionPool
   readonly #timeouts: Config['timeouts']
   readonly #parser: ResponseParser
   #request: UpstreamRequest | undefined
@@ -89,11 +89,11 @@ export class UpstreamConnection {
 
   constructor(
     address: UpstreamAddress,
-    owner: ConnectionOwner,
+    pool: ConnectionPool,
     request: UpstreamRequest,
     { timeouts, limits }: Pick<Config, 'timeouts' | 'limits'>,
   ) {
-    this.#owner = owner
+    this.#pool = pool
     this.#timeouts = timeouts
     this.#request = request
     this.#parser = new ResponseParser(limits)
@@ -119,7 +119,7 @@ export class UpstreamConnection {
     this.socket.on('close', () => {
       this.#fail('connection_terminated')
       if (this.#buffer !== undefined) returnBuffer(this.#buffer)
-      owner.onClosed(this)
+      pool.onClosed(this)
     })
   }
 
@@ -197,7 +197,7 @@ export class UpstreamConnection {
     this.#isReused = true
     this.#deadline = performance.now() + idleMs
     // After an early response the next request would be queued after unsent bytes of this one.
-    if (isClean && idleMs > 0 && this.socket.writableLength === 0) this.#owner.onReusable(this)
+    if (isClean && idleMs > 0 && this.socket.writableLength === 0) this.#pool.onReusable(this)
     else this.socket.destroy()
   }
 

@@ -4,7 +4,7 @@
  */
 import type { Config } from '../config/config.ts'
 import {
-  type ConnectionOwner,
+  type ConnectionPool,
   type UpstreamAddress,
   UpstreamConnection,
   type UpstreamRequest,
@@ -13,7 +13,7 @@ import {
 /** Interval of the deadline check, in milliseconds: a timer per request would cost more. */
 const CHECK_MS = 100
 
-export class UpstreamPool implements ConnectionOwner {
+export class UpstreamPool implements ConnectionPool {
   /** The upstream's prefix. */
   readonly upstream: string
   readonly #address: UpstreamAddress

@@ -10,8 +10,8 @@ import type { UpstreamPool } from './upstream-pool.ts'
 
 /** An upstream, and what transfers and tunnels to it need. */
 export interface Upstream {
-  /** Its prefix without a slash at the end. */
-  readonly path: string
+  /** Without a slash at the end. */
+  readonly pathPrefix: string
   readonly pool: UpstreamPool
   /** `Host` for an HTTP/1.0 request that has none: HTTP/1.1 requires one. */
   readonly host: string

@@ -34,12 +34,12 @@ export function createAccessLog(
   const writeLine = (req: SidecarRequest, status: number, reason: Reason | undefined, ms: number) => {
     const { context } = req
     const { loggedIdentity: identity } = context
-    const original = context.original ?? context.admitted
-    const path = original?.path ?? originPath(req.url ?? '')
+    const effective = context.effective ?? context.admitted
+    const path = effective?.path ?? originPath(req.url ?? '')
     log.info(
       {
         requestId: context.id,
-        method: loggable(original?.method ?? req.method ?? '', 32),
+        method: loggable(effective?.method ?? req.method ?? '', 32),
         path: path && loggable(path),
         route: context.route,
         status,
@@ -76,8 +76,9 @@ export function createAccessLog(
     /** Returns the request id of the response. */
     onParserError({ status }: PublicError, { address }: Peer): string {
       const requestId = newRequestId()
+      const reason: Reason = 'parser'
       metrics.onRequest('proxy', undefined, status, 0)
-      if (access !== 'off') log.info({ requestId, status, reason: 'parser', client: address }, 'request')
+      if (access !== 'off') log.info({ requestId, status, reason, client: address }, 'request')
       return requestId
     },
   }

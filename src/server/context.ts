@@ -4,9 +4,10 @@
  */
 import { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
+import type { IssueFailure } from '../credentials/throttles.ts'
 import type { Admitted } from '../gate/admission.ts'
 import type { Decision } from '../gate/decide.ts'
-import type { OriginalRequest, Route } from '../gate/route.ts'
+import type { EffectiveRequest, Route } from '../gate/route.ts'
 import type { UpstreamFailure } from '../http/proxy-errors.ts'
 import type { Identity, RefusalReason } from '../token/caller.ts'
 import type { Peer } from './client-address.ts'
@@ -39,17 +40,13 @@ export interface RequestOwner {
   onRelease?(): void
 }
 
-/** Why no token was issued; the label `reason` of `auth_sidecar_token_issue_failures_total`. */
-export const ISSUE_FAILURES = ['invalid', 'rejected', 'throttled', 'busy', 'unavailable', 'internal'] as const
-
-export type IssueFailure = (typeof ISSUE_FAILURES)[number]
-
 /** Why a request failed or was refused: the field `reason` of the access log. A closed set, never client input. */
 export type Reason =
   | RefusalReason
   | IssueFailure
   | UpstreamFailure
   | 'admission'
+  | 'parser'
   | 'upgrade'
   | 'method'
   | 'drain_deadline'
@@ -72,7 +69,7 @@ export class RequestContext {
   /** Absent before admission, and when it refused the request. */
   admitted: Admitted | undefined
   /** The request to allow: of forward auth the one that a trusted proxy names, otherwise the admitted one. */
-  original: OriginalRequest | undefined
+  effective: EffectiveRequest | undefined
   /** `proxy` before routing, and for requests refused at admission. */
   route: Route = 'proxy'
   decision: Decision | undefined

@@ -9,9 +9,10 @@ import type { Route } from '../gate/route.ts'
 import { newRequestId, requestIdOf } from '../http/request-ids.ts'
 import { type Caller, identityHeaders } from '../token/caller.ts'
 import type { SidecarResponse } from './context.ts'
+import { type EndpointOptions, revoke } from './endpoint.ts'
 import { endLink, issueLink } from './link-endpoint.ts'
 import type { RefusalOptions } from './respond.ts'
-import { checkToken, type EndpointOptions, issueToken, revoke } from './token-endpoint.ts'
+import { issueToken, sendTimeLeft } from './token-endpoint.ts'
 
 /** `endpoints`: what the endpoints need; other responses use its settings, its responder and its clock. */
 export function createHandle(
@@ -40,8 +41,8 @@ export function createHandle(
         return allowForwarding(res, decision.caller)
       case 'issueToken':
         return issueToken(endpoints, throttle, res)
-      case 'checkToken':
-        return checkToken(endpoints, res, decision.caller.identity)
+      case 'timeLeft':
+        return sendTimeLeft(endpoints, res, decision.caller.identity)
       case 'logout':
         return revoke(endpoints, res, decision.caller.identity, { event: 'logout' })
       case 'issueLink':
@@ -88,9 +89,9 @@ export function createHandle(
     const { req } = res
     const { context } = req
     try {
-      const { request, original, route, decision } = decide(req, context.connection.peer.isTrusted)
+      const { request, effective, route, decision } = decide(req, context.connection.peer.isTrusted)
       context.admitted = request
-      context.original = original
+      context.effective = effective
       context.route = route
       context.id = request === undefined ? requestIdOf(req.rawHeaders) : (request.requestId ?? newRequestId())
       // Node reports an invalid chunked body after `request`: a microtask later, `isBodyMalformed` is set.

@@ -8,9 +8,8 @@ import type { Caller, Identity } from '../token/caller.ts'
 import { isLinkId, isLinkOf, LINK_METHODS, type LinkedRequest, linkTargetProblem } from '../token/links.ts'
 import { allows, type Scope } from '../token/scopes.ts'
 import type { SidecarResponse } from './context.ts'
-import { invalid, type Reading, readJson } from './json-body.ts'
+import { type EndpointOptions, expirationSec, invalid, type Reading, readJson, revoke } from './endpoint.ts'
 import type { Responder } from './respond.ts'
-import { type EndpointOptions, expirationSec, revoke } from './token-endpoint.ts'
 
 /** POST: makes a link. Rejects only on an internal error. */
 export async function issueLink(

@@ -3,45 +3,17 @@
  * In: a request on one of its paths. Out: a documented response, byte for byte the same for every rejected login.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Config } from '../config/config.ts'
-import type { EndedToken, RevokeToken } from '../credentials/revocations.ts'
-import type { CredentialStore, Login } from '../credentials/store.ts'
-import type { LoginThrottle } from '../credentials/throttles.ts'
+import type { Login } from '../credentials/store.ts'
+import type { IssueFailure, LoginThrottle } from '../credentials/throttles.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Identity } from '../token/caller.ts'
-import type { TokenSigner } from '../token/issue.ts'
 import type { CredentialStatus } from '../token/issuers.ts'
 import { coversScope, parseScope, type Scope, validScope } from '../token/scopes.ts'
 import { nameProblem, namesProblem, secretProblem } from '../values/names.ts'
 import { clientNetwork } from './client-address.ts'
-import type { IssueFailure, SidecarRequest, SidecarResponse } from './context.ts'
-import { invalid, type Reading, readJson } from './json-body.ts'
-import type { RefusalOptions, Responder } from './respond.ts'
-
-/** What a request did; the identity of its context did it. */
-export type AuditedRequest =
-  | { readonly event: 'login' | 'logout' }
-  | { readonly event: 'login_failed'; readonly reason: IssueFailure }
-  | { readonly event: 'link_created' | 'link_ended'; readonly linkId: string }
-
-/** What the token endpoint and the link endpoint need. */
-export interface EndpointOptions {
-  readonly config: Config
-  readonly responder: Responder
-  readonly signer: TokenSigner
-  /** Absent in a sidecar that only verifies. */
-  readonly credentials: CredentialStore | undefined
-  /** Absent where no database has the revocations. */
-  readonly revokeToken: RevokeToken | undefined
-  /** The audit log. `request`: something that a request did; called once it is done. */
-  readonly audit: { request(req: SidecarRequest, what: AuditedRequest): void }
-  readonly metrics: {
-    onTokenIssued(): void
-    onLinkIssued(): void
-    onIssueFailure(reason: IssueFailure): void
-  }
-  readonly now: () => number
-}
+import type { SidecarResponse } from './context.ts'
+import { type EndpointOptions, expirationSec, invalid, type Reading, readJson } from './endpoint.ts'
+import type { RefusalOptions } from './respond.ts'
 
 /** Without a delay, 200 clients that ignored `Retry-After` sent 6,000 logins a second and starved token checks. */
 const RETRY_LATER_DELAY_MS = 250
@@ -101,36 +73,13 @@ export async function issueToken(
   responder.send(res, 200, { token, expirationSec: lifetime })
 }
 
-/** GET and HEAD: tells how much time the token has left. */
-export function checkToken(
+/** GET and HEAD. */
+export function sendTimeLeft(
   options: EndpointOptions,
   res: SidecarResponse,
   { expiresAtSeconds }: Identity,
 ): void {
   options.responder.send(res, 200, { expirationSec: expirationSec(options, expiresAtSeconds) })
-}
-
-/** Whole seconds that are really left; 0 within the clock tolerance. */
-export function expirationSec({ config, now }: EndpointOptions, expiresAtSeconds: number): number | string {
-  const left = Math.max(0, Math.floor(expiresAtSeconds - now() / 1000))
-  return config.contract.expirationSec === 'string' ? String(left) : left
-}
-
-/** Revokes a token or a link, and writes `event` to the audit log. Rejects only on an internal error. */
-export async function revoke(
-  { responder, revokeToken, audit }: EndpointOptions,
-  res: SidecarResponse,
-  ended: EndedToken,
-  event: AuditedRequest,
-): Promise<void> {
-  const revoked = (await revokeToken?.(ended)) ?? ({ ok: false, reason: 'unavailable' } as const)
-  if (!revoked.ok) {
-    const { reason, retryAfterSeconds } = revoked
-    responder.refuse(res, reason, ERRORS.serviceNotReady, { retryAfterSeconds })
-  } else {
-    audit.request(res.req, event)
-    responder.send(res, 204, undefined)
-  }
 }
 
 /** Ignores unknown fields; names every invalid one. */
@@ -157,7 +106,7 @@ function readLogin(
   return problems.length > 0 ? invalid(problems.join(' ')) : { ok: true, login, scope: scope?.toString() }
 }
 
-/** The maximum of every field of a login. */
+/** In characters, as for every field of a login. A credential's own scope may be longer. */
 const MAX_REQUESTED_LENGTH = 1024
 
 /** The scope of a login's token: the requested one, within that of the credential, or all of that. */

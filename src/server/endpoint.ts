@@ -1,9 +1,63 @@
 /**
- * The body of a login, and of a request for a link: a JSON object, in UTF-8 without a BOM.
- * In: a request. Out: the object's members, or an error that never repeats what was sent.
+ * What the token endpoint and the link endpoint share: their parts, the end of a token or link, and the reading of bodies.
+ * A body is a JSON object, in UTF-8 without a BOM. Errors never repeat what was sent.
  */
+import type { Config } from '../config/config.ts'
+import type { EndedToken, RevokeToken } from '../credentials/revocations.ts'
+import type { CredentialStore } from '../credentials/store.ts'
+import type { IssueFailure } from '../credentials/throttles.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
+import type { TokenSigner } from '../token/issue.ts'
 import type { SidecarRequest, SidecarResponse } from './context.ts'
+import type { Responder } from './respond.ts'
+
+/** What a request did; the identity of its context did it. */
+export type AuditedRequest =
+  | { readonly event: 'login' | 'logout' }
+  | { readonly event: 'login_failed'; readonly reason: IssueFailure }
+  | { readonly event: 'link_created' | 'link_ended'; readonly linkId: string }
+
+/** What the token endpoint and the link endpoint need. */
+export interface EndpointOptions {
+  readonly config: Config
+  readonly responder: Responder
+  readonly signer: TokenSigner
+  /** Absent in a sidecar that only verifies. */
+  readonly credentials: CredentialStore | undefined
+  /** Absent where no database has the revocations. */
+  readonly revokeToken: RevokeToken | undefined
+  /** The audit log. `request`: something that a request did; called once it is done. */
+  readonly audit: { request(req: SidecarRequest, what: AuditedRequest): void }
+  readonly metrics: {
+    onTokenIssued(): void
+    onLinkIssued(): void
+    onIssueFailure(reason: IssueFailure): void
+  }
+  readonly now: () => number
+}
+
+/** Whole seconds that are really left; 0 within the clock tolerance. */
+export function expirationSec({ config, now }: EndpointOptions, expiresAtSeconds: number): number | string {
+  const left = Math.max(0, Math.floor(expiresAtSeconds - now() / 1000))
+  return config.contract.expirationSec === 'string' ? String(left) : left
+}
+
+/** Revokes a token or a link, and writes `event` to the audit log. Rejects only on an internal error. */
+export async function revoke(
+  { responder, revokeToken, audit }: EndpointOptions,
+  res: SidecarResponse,
+  ended: EndedToken,
+  event: AuditedRequest,
+): Promise<void> {
+  const revoked = (await revokeToken?.(ended)) ?? ({ ok: false, reason: 'unavailable' } as const)
+  if (!revoked.ok) {
+    const { reason, retryAfterSeconds } = revoked
+    responder.refuse(res, reason, ERRORS.serviceNotReady, { retryAfterSeconds })
+  } else {
+    audit.request(res.req, event)
+    responder.send(res, 204, undefined)
+  }
+}
 
 interface Refusal {
   readonly ok: false
