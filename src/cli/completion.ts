@@ -20,7 +20,6 @@ export function completionCommand(io: CommandIo): Command {
     })
 }
 
-/** What may follow the words of a command. */
 type Choice = readonly [wordsBefore: string, words: string]
 
 /** A subcommand stands before its group, as shells take the first pattern that matches. */

@@ -14,7 +14,6 @@ import { CommandFailure, type CommandIo, UsageFailure } from './command-io.ts'
 import { addSettingFlags, loadSettings, type ParsedOptions, rethrowAsUsage } from './config.ts'
 import type { Signals } from './signals.ts'
 
-/** What a process that serves has besides its settings. */
 export interface ServingProcess {
   readonly signals: Signals
   readonly destination: LogDestination

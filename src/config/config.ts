@@ -15,8 +15,6 @@ import { valueAt } from './settings.ts'
 /** The documented lifetime of a token; longer ones are accepted only when the sidecar issues longer ones. */
 const API_TOKEN_LIFETIME_SECONDS = 86_400
 
-const VERIFIES_ONLY = ': such a sidecar only verifies and issues no tokens'
-
 type Settings = z.output<typeof settingsSchema>
 
 type Report = (path: string, message: string) => void
@@ -36,10 +34,9 @@ const exclusive = (path: string, other: string, why = '') =>
 
 const NOT_AN_ACCESS_TOKEN = 'must differ from token.audience: an assertion is not an access token'
 
-/** The rules across settings. */
 const RULES = [
   exclusive('keys.jwksUrl', 'keys.directory'),
-  exclusive('credentials.file', 'keys.jwksUrl', VERIFIES_ONLY),
+  exclusive('credentials.file', 'keys.jwksUrl', ': such a sidecar only verifies and issues no tokens'),
   exclusive('credentials.postgres', 'credentials.file'),
   exclusive('identity.assertion.enabled', 'keys.jwksUrl', ': an assertion needs a key that signs'),
   rule(['keys'], ({ keys: { caFile, jwksUrl = '' } }, report) => {

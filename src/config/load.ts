@@ -13,7 +13,6 @@ import { completed, NAMES, namesBelow, SETTINGS, type Setting, valueAt } from '.
 /** The variable that names the settings file; the only one that is no setting. */
 export const FILE_VARIABLE = 'SIDECAR_CONFIG'
 
-/** Texts by the name of the variable or flag. */
 type NamedValues = Readonly<Record<string, string | undefined>>
 
 export interface LoadOptions {
@@ -29,7 +28,6 @@ export interface LoadOptions {
 export interface LoadedConfig {
   readonly ok: true
   readonly config: Config
-  /** Undefined without a settings file. */
   readonly file: string | undefined
   /** The source of the value of a setting: `file:line:column`, a variable, a flag or `default`. */
   readonly originOf: (path: string) => string

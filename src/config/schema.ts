@@ -29,7 +29,6 @@ import { checkedText, name } from '../values/names.ts'
 /** Ten years: longer is a typing mistake, and far from the limits of integers. */
 const MAX_TOKEN_SECONDS = 315_360_000
 
-/** The directory of default and example files. */
 const ETC = '/etc/storage-auth-sidecar'
 export const KEYS_DIRECTORY = `${ETC}/keys`
 export const CREDENTIALS_FILE = `${ETC}/credentials.yaml`
@@ -41,7 +40,6 @@ const UPSTREAM = 'must be a map such as { prefix: /, url: http://127.0.0.1:9000 
 /** Runs a check on invalid input too, so that all mistakes are reported at once. The input may have any shape. */
 export const RUN_ON_INVALID_INPUT = { when: () => true }
 
-/** A map with these members alone. */
 function member<Shape extends z.core.$ZodLooseShape>(requirement: string, shape: Shape) {
   return z.strictObject(shape, { error: ({ code }) => (code === 'invalid_type' ? requirement : undefined) })
 }
@@ -226,11 +224,7 @@ export const settingsSchema = group({
       lifetimeSeconds: setting(integer(1, 86400), 300, 'Seconds it lives, never longer than its token.'),
     }),
   }),
-  enforcement: setting(
-    oneOf(['enforce', 'report']),
-    'enforce',
-    'report: requests that the token check refuses are forwarded without identity.',
-  ),
+  enforcement: setting(oneOf(['enforce', 'report']), 'enforce', 'report: forwards what it would refuse.'),
   forwarded: section('Proxies in front of the sidecar.', {
     trust: list(
       addressRange,
@@ -278,11 +272,7 @@ export const settingsSchema = group({
     ),
     keepAliveSeconds: setting(seconds(), 75, 'Seconds an idle client connection is kept open.'),
     upstreamConnectSeconds: setting(seconds(), 3, 'Seconds to connect to an upstream, TLS included.'),
-    upstreamResponseSeconds: setting(
-      seconds(),
-      60,
-      'Seconds until an upstream responds, or has a free connection.',
-    ),
+    upstreamResponseSeconds: setting(seconds(), 60, 'Seconds for a response, or for a free connection.'),
   }),
   shutdown: section('What happens on SIGTERM.', {
     lameDuckSeconds: setting(seconds(0), 5, 'Seconds that the sidecar still accepts while not ready.'),

@@ -115,15 +115,10 @@ export async function withLock<T>(lock: string, change: () => Promise<T>, retrie
   // A process id names one process within a space: containers that share a volume have a space each.
   const space = `${hostname()} ${await readlink('/proc/self/ns/pid').catch(() => '')}`
   const holder = `${space} ${process.pid}`
-  const take = () =>
-    writeFile(lock, holder, { flag: 'wx', mode: 0o600 }).then(
-      () => true,
-      (error: unknown) => {
-        if (errorCode(error) !== 'EEXIST') throw error
-        return false
-      },
-    )
-  for (let left = retries; !(await take()); left--) {
+  for (let left = retries; ; left--) {
+    const error: unknown = await writeFile(lock, holder, { flag: 'wx', mode: 0o600 }).catch((error) => error)
+    if (error === undefined) break
+    if (errorCode(error) !== 'EEXIST') throw error
     if (await isStale(lock, space)) await rm(lock, { force: true })
     else if (left > 0) await sleep(LOCK_RETRY_MS)
     else throw new LockError(`another command is changing it; if none runs, remove its lock ${lock}`)
