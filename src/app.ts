@@ -27,7 +27,7 @@ export interface AppOptions {
   readonly logLinesDropped?: () => number
   /** Epoch milliseconds. */
   readonly now?: () => number
-  /** Of the settings, for the start line. */
+  /** For the start line. */
   readonly settingsFile?: string | undefined
   /** One of several processes that share the data listener: without an admin listener. */
   readonly worker?: boolean

@@ -43,7 +43,6 @@ export interface Phase {
 
 interface LifeCycleParts {
   readonly config: Config
-  /** For the start line. */
   readonly settingsFile: string | undefined
   readonly log: Logger
   readonly phase: Phase

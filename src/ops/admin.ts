@@ -18,7 +18,7 @@ import { type MetricsScope, Samples } from './samples.ts'
 import { type StatusConfig, statusOf } from './status.ts'
 import { statusProblems } from './status-problems.ts'
 
-/** The data of the admin listener: of this process, or collected from workers. */
+/** What the admin listener shows: the state of this process, or that of all workers. */
 export interface AdminData {
   readonly checks: () => readonly ReadyCheck[] | Promise<readonly ReadyCheck[]>
   /** A JWK Set (RFC 7517); undefined before a worker has responded. */
@@ -47,11 +47,7 @@ export interface AdminListener {
   close(): Promise<void>
 }
 
-/**
- * Logs faults of the listening socket, and of samples and pages that could not be created.
- * @param certificates - absent without TLS; new ones are for new connections
- * @param now - epoch milliseconds
- */
+/** `certificates`: undefined without TLS; new ones are for new connections. `now`: epoch milliseconds. */
 export function createAdminListener(
   config: StatusConfig & Pick<Config, 'admin'>,
   data: AdminData,
@@ -61,12 +57,9 @@ export function createAdminListener(
 ): AdminListener {
   const onError = logListenerErrors(log)
   const samples = new Samples(data.registry, now)
-  const pages = new Map(
-    Object.entries(pagesOf(config, data, samples)).map(([path, render]) => [
-      path,
-      onceAtATime(render, onError),
-    ]),
-  )
+  const pages = new Map<string, Render>()
+  for (const [path, render] of Object.entries(pagesOf(config, data, samples)))
+    pages.set(path, onceAtATime(render, onError))
   const server = createBoundedServer(certificates, (req, res) => {
     req.resume()
     const { method, url = '' } = req
@@ -98,11 +91,7 @@ export function createAdminListener(
 
 type Render = () => Promise<Page>
 
-function pagesOf(
-  config: StatusConfig,
-  { checks, registry, jwks }: AdminData,
-  samples: Samples,
-): Readonly<Record<string, Render>> {
+function pagesOf(config: StatusConfig, { checks, registry, jwks }: AdminData, samples: Samples) {
   const file = (type: string, specifier: string): Render => {
     const url = new URL(import.meta.resolve(specifier))
     return async () => ({ status: 200, type: `${type}; charset=utf-8`, body: await readFile(url) })

@@ -8,7 +8,7 @@ import type { ReloadResult, ReloadSubject } from '../reload/reloadable.ts'
 import type { SidecarRequest } from '../server/context.ts'
 import type { AuditedRequest } from '../server/endpoint.ts'
 
-/** Of a line, beside `level`, `time` and `msg`; each has a row in `docs/operations.md`. */
+/** The fields of a line beside `level`, `time` and `msg`; each has a row in `docs/operations.md`. */
 export interface AuditLine {
   readonly account?: string | undefined
   readonly accessKey?: string | undefined

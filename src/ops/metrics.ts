@@ -18,7 +18,7 @@ import { VERSION } from '../version.ts'
 
 /** Other methods have the label `other`. */
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS'])
-/** Of final responses of upstreams; those of other statuses are not counted. */
+/** Classes of final responses of upstreams; other statuses are not counted. */
 const STATUS_CLASSES = ['2xx', '3xx', '4xx', '5xx']
 const LATENCY_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
 
@@ -32,7 +32,7 @@ const metric = (help: string, labels: readonly string[] = [], aggregator: Aggreg
   aggregator,
 })
 
-/** Every metric, without `auth_sidecar_`: help and labels. Each has a row in `docs/operations.md`. */
+/** Every metric by its name without `auth_sidecar_`. Each has a row in `docs/operations.md`. */
 const METRICS = {
   build_info: metric('Version of the sidecar and of Node.', ['version', 'node'], 'max'),
   certificate_not_after_timestamp_seconds: metric(
@@ -79,7 +79,6 @@ const METRICS = {
 
 export type MetricName = keyof typeof METRICS
 
-/** The full name, for readers of the metrics. */
 export const fullName = (name: MetricName) => `auth_sidecar_${name}`
 
 /** Components whose values are read at each scrape. */

@@ -6,7 +6,6 @@ import type { Registry } from 'prom-client'
 import type { MetricName } from './metrics.ts'
 
 export type MetricFamily = Awaited<ReturnType<Registry['getMetricsAsJSON']>>[number]
-
 type Labels = MetricFamily['values'][number]['labels']
 
 /** Labels, each with its value or a pattern of its values. */
@@ -22,10 +21,8 @@ const STATUS_METRIC = /^auth_sidecar_|^process_(?:cpu_seconds_total|resident_mem
 /** The metrics of the status page. Collecting all metrics costs more, and resets the event loop's measurements. */
 export function statusMetrics(registry: Registry): Promise<MetricFamily[]> {
   const names = registry.getMetricsAsArray().map(({ name }) => name)
-  const metrics = names
-    .filter((name) => STATUS_METRIC.test(name))
-    .map((name) => registry.getSingleMetric(name))
-  return Promise.all(metrics.filter((metric) => metric !== undefined).map((metric) => metric.get()))
+  const wanted = names.filter((name) => STATUS_METRIC.test(name))
+  return Promise.all(wanted.flatMap((name) => registry.getSingleMetric(name)?.get() ?? []))
 }
 
 /** The counters at one moment, in epoch milliseconds: a column for each series. What a row lacks is zero. */
@@ -37,7 +34,6 @@ interface Sample {
 /** The columns of each metric. */
 type Columns = Map<string, Map<string, { readonly labels: Labels; readonly index: number }>>
 
-/** How the counters grew between two moments. */
 export type Growth = ReturnType<typeof growthOf>
 
 export type Windows = Awaited<ReturnType<Samples['windows']>>
@@ -55,13 +51,12 @@ export class Samples {
   readonly #samples: Sample[] = []
   #timer: NodeJS.Timeout | undefined
 
-  /** `registry`: called for each sample. `now`: epoch milliseconds. */
+  /** `now`: epoch milliseconds. */
   constructor(registry: (scope: MetricsScope) => Registry | Promise<Registry>, now: () => number) {
     this.#read = async () => statusMetrics(await registry('status'))
     this.#now = now
   }
 
-  /** Takes samples from now on. `onError`: called with those that failed. */
   start(onError: (error: unknown) => void): void {
     const sample = () => void this.sample().catch(onError)
     sample()
@@ -114,7 +109,7 @@ export class Samples {
   }
 }
 
-/** Of the series that exist at the end. A counter that decreased (its worker was replaced) counts as zero. */
+/** How the counters grew between two moments. One that decreased (its worker was replaced) counts as zero. */
 function growthOf(columns: Columns, from: Sample, to: Sample) {
   const seconds = (to.at - from.at) / 1000
   /** By the values of a label, of the series that `where` selects. */

@@ -12,20 +12,15 @@ const DAY_SECONDS = 86_400
 /** Fewer may be one person's typing mistakes. */
 const MANY_LOGINS = 5
 const MANY_TOKENS = 20
-/** Of tokens that were good once; strangers can send the others. */
+/** Reasons for refusing tokens that were good once; strangers can cause the others. */
 const ONCE_GOOD: ReadonlySet<string> = new Set(['expired', 'revoked', 'claims', 'scope', 'unavailable'])
 
 /** Outcomes of an unreachable upstream. */
 const UNREACHABLE = /^(?:connection_refused|connection_timeout|dns_error|destination_)/
 
-interface StatusProblem {
-  readonly severity: 'critical' | 'warning'
-  readonly text: string
-}
-
-export function statusProblems(windows: Windows, { checks, requests, upstreams }: Status): StatusProblem[] {
+export function statusProblems(windows: Windows, { checks, requests, upstreams }: Status) {
   const { at, tenMinutes, recently, values } = windows
-  const problems: StatusProblem[] = []
+  const problems: { readonly severity: 'critical' | 'warning'; readonly text: string }[] = []
   const add = (isCritical: boolean, text: string) =>
     problems.push({ severity: isCritical ? 'critical' : 'warning', text })
   const critical = (text: string) => add(true, text)
@@ -85,11 +80,9 @@ export function statusProblems(windows: Windows, { checks, requests, upstreams }
       `${percentOf(failingRatio)} % of forwarded requests fail (5xx) ${now}`,
     )
 
-  for (const [certificate, expiresAt] of values.by(
-    'certificate_not_after_timestamp_seconds',
-    'certificate',
-  )) {
-    const secondsLeft = expiresAt - at / 1000
+  const certificateEnds = values.by('certificate_not_after_timestamp_seconds', 'certificate')
+  for (const [certificate, endSeconds] of certificateEnds) {
+    const secondsLeft = endSeconds - at / 1000
     const days = Math.floor(secondsLeft / DAY_SECONDS)
     if (days >= CERTIFICATE_WARNING_DAYS) continue
     const isCritical = days < CERTIFICATE_CRITICAL_DAYS

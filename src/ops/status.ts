@@ -93,8 +93,7 @@ function trustIn({ values }: Windows) {
   return {
     keys: [...values.by('key_token_lifetime_seconds', 'kid')].map(([kid, tokensLiveSeconds]) => ({
       kid,
-      /** Of the key that signs. */
-      ageSeconds: signers.get(kid) ?? null,
+      ageSeconds: signers.get(kid) ?? null, // only the key that signs has one
       tokensLiveSeconds,
     })),
     keySets: [...values.by('jwks_fetches_total', 'issuer').keys()].map((issuer) => ({
@@ -130,7 +129,7 @@ function upstreamIn({ at, tenMinutes, recently, steps, values }: Windows, upstre
     count,
     failed: requests(tenMinutes, FAULT),
     failedNow,
-    /** Of the upstream's own responses. */
+    /** 5xx among the upstream's own responses. */
     serverErrors: tenMinutes.total('upstream_responses_total', { upstream, class: '5xx' }),
     serverErrorRatio,
     lastFault:

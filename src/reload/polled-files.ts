@@ -31,7 +31,7 @@ type Includes = (name: string) => boolean
 
 const POLL_MS = 200
 
-/** A file may be half-written. The limits are 1 s, 10 s and 5 s. */
+/** 1 s, 10 s and 5 s: a file may be half-written. */
 export const FILE_LIMITS: ChangeLimits = { reportPolls: 5, unstablePolls: 50, retryPolls: 25 }
 
 /** Loads the files; they are polled from `start` on. Never rejects. */
@@ -99,8 +99,8 @@ async function versionOf(paths: readonly string[], includes: Includes): Promise<
 /** Names what decides on access and every user of the machine can write. */
 async function writeWarnings(paths: readonly string[], includes: Includes): Promise<string[]> {
   const writable = new Set<string>()
-  const check = async (path: string, isSafe = 0) => {
-    if (((await stat(path)).mode & (0o002 | isSafe)) !== 0o002) return
+  const check = async (path: string, protectingBits = 0) => {
+    if (((await stat(path)).mode & (0o002 | protectingBits)) !== 0o002) return
     // Volumes of Kubernetes have such modes, and are mounted read-only.
     const isReadOnly = await access(path, constants.W_OK).catch(() => true)
     if (isReadOnly !== true) writable.add(path)
@@ -114,7 +114,6 @@ async function writeWarnings(paths: readonly string[], includes: Includes): Prom
   return [...writable].map((path) => `${path} can be written by every user of this machine`)
 }
 
-/** The files of a directory that count. */
 async function namesIn(path: string, includes: Includes): Promise<string[]> {
   const isVisible = (name: string) => !name.startsWith('.') && !name.endsWith('.tmp')
   return (await readdir(path)).filter((name) => isVisible(name) && includes(name)).sort()

@@ -14,13 +14,13 @@
  */
 import type { Loaded } from '../values/problem.ts'
 
-/** How long a change may take, counted in polls. */
+/** How many polls a change may take. */
 export interface ChangeLimits {
-  /** A bad version is rejected after so many. Until then it may be incomplete: a key may follow its certificate late. */
+  /** Until then a bad version may be incomplete: a key may follow its certificate late. */
   readonly reportPolls: number
-  /** A version that differs at each poll is loaded after so many. Loaded earlier, a part of a revocation list is valid. */
+  /** A version that differs at each poll is loaded then. Loaded earlier, a part of a revocation list is valid. */
   readonly unstablePolls: number
-  /** A rejected version is loaded again after so many: the cause may be ours, such as too many open files. */
+  /** Why a version was rejected may be temporary, such as too many open files. */
   readonly retryPolls: number
 }
 
@@ -28,11 +28,9 @@ export interface ChangeLimits {
 const LOAD_AT_ONCE: ChangeLimits = { reportPolls: 1, unstablePolls: 1, retryPolls: 1 }
 
 export interface ChangeState {
-  /** The version that the last poll found. */
+  /** The version that the last poll found, the one that was loaded last, and the last active or rejected one. */
   readonly found?: string | undefined
-  /** The version that was loaded last. */
   readonly loaded?: string | undefined
-  /** The version that became active or was rejected last. */
   readonly decided?: string | undefined
   /** Polls since `decided` was rejected; undefined if it is active. */
   readonly rejectedPolls?: number | undefined
@@ -96,13 +94,12 @@ interface ReloadableOptions<T> {
   readonly pollMs: number
   /** Between polls while the source is not available, or its version is rejected. */
   readonly retryMs: number
-  /** A new version is active. Called before the subscribers. */
+  /** Called before the subscribers. */
   readonly onActive: (value: T, warnings: readonly string[]) => void
   /** Called once for each version that was rejected, and for each reason why the source is not available. */
   readonly onFailed: (problems: readonly string[]) => void
   /** After each poll. `isCurrent`: the source is available, and its version is the active one. */
   readonly onPolled?: (isCurrent: boolean) => void
-  /** `observe`, `load` or a callback has thrown. */
   readonly onFault: (error: unknown) => void
 }
 
@@ -152,8 +149,8 @@ export class Reloadable<T> {
   }
 
   /** Loads the source now, changed or not. Never rejects. */
-  async reload(): Promise<void> {
-    await this.#enqueue(true)
+  reload(): Promise<unknown> {
+    return this.#enqueue(true)
   }
 
   /** The value stays. A load in progress has no effect. */

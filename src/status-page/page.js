@@ -60,7 +60,8 @@ const secondsBetween = (from, to) => Math.max(0, (Date.parse(to) - Date.parse(fr
 const clock = (at) => `${at.slice(11, 19)} UTC`
 const plural = (value, unit) => `${count(value)} ${unit}${value === 1 ? '' : 's'}`
 const inRecent = ({ window }) => `in ${Math.round(window.nowSeconds)} s`
-const inWindow = ({ window }) => (window.seconds >= 590 ? 'in 10 min' : `in ${age(window.seconds)}`)
+const inWindow = ({ window }) =>
+  window.seconds >= 590 ? 'in 10 min' : `in ${age(Math.round(window.seconds))}`
 
 /** Words with a mark that differs in shape, not only in color. */
 const mark = (kind, words) =>
@@ -256,6 +257,12 @@ function draw(id, times, lines, show) {
   charts.get(id).chart.setLegend({ idx: times.length - 1 })
 }
 
+/** The indices of values without a neighbor, which a line does not show. */
+const isolated = ({ data }, line) =>
+  data[line].flatMap((value, at, all) =>
+    value !== null && (all[at - 1] ?? all[at + 1] ?? null) === null ? [at] : [],
+  )
+
 function createChart(place, data, names, show) {
   const axis = {
     stroke: color('--quiet'),
@@ -292,7 +299,7 @@ function createChart(place, data, names, show) {
           dash: DASHES[at % DASHES.length],
           fill: at === 0 ? `${color('--one')}18` : undefined,
           width: 1.75,
-          points: { show: false },
+          points: { show: false, filter: isolated },
           value: (_, value) => show(value),
         })),
       ],

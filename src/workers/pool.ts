@@ -29,7 +29,7 @@ export function createWorkerPool(config: Config, log: Logger, destination: LogDe
   const listening = new Map<Worker, number>()
   const drained = new Map<Worker, DrainReport>()
   /** The counters of workers that have ended, so that no sum decreases. */
-  let ended: readonly MetricFamily[] = []
+  let ended: MetricFamily[] = []
   let keeping = Promise.resolve()
   let restarts = 0
   let isStopping = false
@@ -102,7 +102,6 @@ export function createWorkerPool(config: Config, log: Logger, destination: LogDe
 
   return {
     fork,
-    /** How many workers have been replaced. */
     restarts: () => restarts,
     states: () => [...states.values()].flatMap(({ newest }) => newest ?? []),
     /** Asks for new states; one that does not come leaves the last one. Returns how many workers listen and respond. */
@@ -115,11 +114,8 @@ export function createWorkerPool(config: Config, log: Logger, destination: LogDe
       })
       return (await Promise.all(responses)).filter((responds) => responds).length
     },
-    /** Of all workers, also those that have ended, for prom-client to aggregate. */
-    metrics: (): MetricFamily[][] => [
-      ...[...states.values()].map(({ metrics }) => [...metrics.values()]),
-      [...ended],
-    ],
+    /** Those of each worker, and of all that have ended, for prom-client to aggregate. */
+    metrics: () => [...Array.from(states.values(), ({ metrics }) => [...metrics.values()]), ended],
     reload(): void {
       for (const worker of listening.keys()) sendTo(worker, { type: 'reload' })
     },
@@ -154,7 +150,6 @@ const kill = (worker: Worker) => worker.process.kill('SIGKILL')
 // A worker that has ended emits `exit`; without a callback a failed send is an `error` event.
 const sendTo = (worker: Worker, message: ToWorker) => worker.send(message, () => {})
 
-/** The error as the caller of `fork` knows it, with Node's fields such as `code` and `port`. */
 function deserializeError({ name, message, problems = [], ...fields }: SerializedError): Error {
   return name === InvalidAuthData.name
     ? new InvalidAuthData(problems)

@@ -42,7 +42,7 @@ export async function createPrimary(
   let stopped: Promise<DrainReport> | undefined
   const isReady = (responding: number) => phase === 'running' && responding === count
 
-  /** Of this process, and those of all workers. */
+  /** The metrics of this process and of all workers. */
   const registry = async (scope: MetricsScope): Promise<Registry> => {
     const responding = await pool.update(scope)
     const own = new Registry()

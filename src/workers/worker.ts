@@ -18,15 +18,10 @@ export type ToWorker =
   | { readonly type: MetricsScope | 'reload' }
   | { readonly type: 'stop'; readonly lameDuck: boolean }
 
-/** Beside these fields, those of Node. */
-export interface SerializedError {
-  readonly name: string
-  readonly message: string
-  /** Of an `InvalidAuthData`. */
-  readonly problems?: readonly Problem[]
-}
+/** An error with Node's own fields, such as `code` and `port` of a listener. `InvalidAuthData` has problems. */
+export type SerializedError = Pick<Error, 'name' | 'message'> & { readonly problems?: readonly Problem[] }
 
-/** `init`: asks for the settings. `failed`: with the fields that explain a failed start. */
+/** `init`: asks for the settings. `failed`: the start has failed. */
 export type FromWorker =
   | { readonly type: 'init'; readonly value?: undefined }
   | { readonly type: 'failed'; readonly value: SerializedError }
@@ -40,7 +35,6 @@ export async function runWorker(createApp: (config: Config) => Promise<ServingAp
     await serve(await createApp(config))
   } catch (error) {
     if (!(error instanceof Error)) throw error
-    // Spread: Node's own fields, such as `code` and `port` of a listener that could not be created.
     await sendToPrimary({ type: 'failed', value: { ...error, name: error.name, message: error.message } })
   }
 }
@@ -66,7 +60,6 @@ async function stateOf(data: AdminData, scope: MetricsScope) {
   return { checks: await data.checks(), jwks: data.jwks(), metrics: await metrics }
 }
 
-/** Sends to the primary, if it is still there. */
 function sendToPrimary(message: FromWorker): Promise<void> {
   return new Promise((resolve) => {
     cluster.worker?.send(message, () => resolve())

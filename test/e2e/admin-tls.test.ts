@@ -1,8 +1,6 @@
-import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
 import { request } from 'node:https'
 import { join } from 'node:path'
-import { connect } from 'node:tls'
 import t from 'tap'
 import { makeCertificate } from '../support/certificates.ts'
 import { eventually } from '../support/eventually.ts'
@@ -49,10 +47,6 @@ for (const workers of ['1', '2']) {
 
     writePair(directory, named('second'))
     await eventually(async () => (await get(adminPort, '/livez')).shown === 'second', 'the new one')
-    const socket = connect({ port: adminPort, host: '127.0.0.1', ca: authority.cert, maxVersion: 'TLSv1.2' })
-    await once(socket, 'secureConnect')
-    const renegotiated = new Promise((resolve) => socket.once('error', resolve).renegotiate({}, resolve))
-    t.match(await renegotiated, { code: 'ERR_SSL_NO_RENEGOTIATION' })
     writeFileSync(join(directory, 'cert.pem'), 'rubbish')
     const isFailing = async () =>
       /reload_failing\{subject="certificates"} 1/.test((await get(adminPort, '/metrics')).body)
