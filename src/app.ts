@@ -49,10 +49,7 @@ export interface ServingApp extends App {
   abort(): void
 }
 
-/**
- * Polls what decides on access from now on, and listens from `start` on.
- * @throws InvalidAuthData with every problem of keys, credentials and certificates
- */
+/** Listens from `start` on. @throws InvalidAuthData with every problem of keys, credentials and certificates */
 export async function createApp(options: AppOptions): Promise<ServingApp> {
   const { config, log, logLinesDropped = () => 0, now = Date.now, settingsFile, worker = false } = options
   const phase: Phase = { name: 'starting', isAborting: false }
@@ -119,17 +116,8 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   })
   events.on('fetch', metrics.onFetch)
   authData.start()
-  const lifeCycle = createLifeCycle({
-    config,
-    settingsFile,
-    log,
-    phase,
-    authData,
-    listener,
-    forwarder,
-    admin,
-  })
-  return { ...lifeCycle, reload: authData.reload, adminData, abort: () => void listener.abort() }
+  const parts = { config, settingsFile, log, phase, authData, listener, forwarder, admin }
+  return { ...createLifeCycle(parts), reload: authData.reload, adminData, abort: () => void listener.abort() }
 }
 
 /** Verifies tokens and caches those that are accepted. */

@@ -7,8 +7,6 @@
  *   certificates   the PEM files of each listener, upstream and issuer
  *   key sets       the JWK Set of each of `trustedIssuers`
  *
- * In: settings. Out: functions that return the active values, and an event for each change (`AuthDataEvents`). The
- * listeners subscribe to their certificates themselves.
  * A changed file becomes active at the second poll that finds it whole, one each 200 ms (`reload/`). Its event `change`
  * clears the cache of verified tokens (`app.ts`); the next request verifies its token anew (`token/verify.ts`), which asks
  * `isRevoked` and the `credentialStatus` of `credentials/store.ts`.
@@ -44,10 +42,7 @@ import { fileProblem, InvalidAuthData, type Loaded, type Problem } from './value
 
 /** The arguments of each event. The new version is active before its event. */
 interface AuthDataEvents {
-  /**
-   * Keys, credentials or revocations have changed: a cached verdict may be wrong. Where only tokens were revoked, the
-   * argument has their ids.
-   */
+  /** Cached verdicts may be wrong: those on the revoked tokens, or without the argument all of them. */
   change: [revokedTokens?: readonly string[]]
   /** A new version is active, or was rejected. */
   reload: [subject: ReloadSubject, result: ReloadResult, certificate?: CertificateName]
@@ -106,11 +101,7 @@ export interface AuthData {
   stop(): Promise<unknown>
 }
 
-/**
- * Reads the files; nothing is polled, fetched or connected before `start`.
- * @param now - epoch milliseconds
- * @throws InvalidAuthData with every problem
- */
+/** Reads the files. `now`: epoch milliseconds. @throws InvalidAuthData with every problem */
 export async function openAuthData(config: Config, log: Logger, now: () => number): Promise<AuthData> {
   const events: Events = new EventEmitter()
   const opened = await openFiles(config, log, now, events)

@@ -165,7 +165,6 @@ export function logStart(
 
 const HOUR_MS = 3_600_000
 
-/** Warns now and every hour. */
 function warnOfReportMode(log: Logger): NodeJS.Timeout {
   const warn = () => log.warn('report mode: requests without a valid token are forwarded')
   warn()

@@ -7,12 +7,6 @@ import pino, { type DestinationStream, type Logger } from 'pino'
 
 export type { Logger } from 'pino'
 
-/** Maximum bytes queued for a slow reader; further lines are dropped. */
-const MAX_QUEUED_BYTES = 1024 * 1024
-
-/** Fields that are never logged, whatever their value. Headers may hold a token. */
-const SECRET_FIELDS = ['authorization', 'headers', 'rawPacket', 'secret', 'token']
-
 /** Where log lines go, without ever making the writer wait. */
 export interface LogDestination {
   write(line: string): void
@@ -27,7 +21,7 @@ export function openLogDestination(): LogDestination {
   const stream = pino.destination({
     dest: 1,
     sync: false,
-    maxLength: MAX_QUEUED_BYTES,
+    maxLength: 1024 * 1024, // more is dropped while the reader is slow
     // After a failed write, as to a full disk, a full queue drops lines without trying again: a flush tries. One with
     // `minLength` 0 does nothing.
     minLength: 1,
@@ -62,7 +56,7 @@ export function createLog(level: string, destination: DestinationStream): Logger
       level,
       base: null,
       timestamp: pino.stdTimeFunctions.isoTime,
-      redact: SECRET_FIELDS,
+      redact: ['authorization', 'headers', 'rawPacket', 'secret', 'token'], // headers may hold a token
       serializers: { err: serializeError },
     },
     destination,

@@ -151,10 +151,7 @@ function sendPage(res: ServerResponse, { status, type, body }: Page): void {
 /** Twice Node's backlog: among many connections accepted at once, a probe is read before it is the oldest. */
 const MAX_CONNECTIONS = 1024
 
-/**
- * A server that accepts every connection: above the limit it closes the oldest idle one, so that clients that hold
- * connections never block a probe.
- */
+/** Above its limit it closes the oldest idle connection: clients that hold connections never block a probe. */
 function createBoundedServer(certificates: Reloadable<Certificates> | undefined, handle: RequestListener) {
   const options = { requestTimeout: 5000, connectionsCheckingInterval: 500 }
   const server = certificates

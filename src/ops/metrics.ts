@@ -234,7 +234,6 @@ interface Series {
   readonly below: Map<string | number, Series>
 }
 
-/** Functions that create metrics in a registry. */
 export function metricsIn(registry: Registry) {
   const optionsOf = (name: MetricName) => {
     const { help, labels, aggregator } = METRICS[name]

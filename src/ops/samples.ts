@@ -67,13 +67,12 @@ export class Samples {
     clearInterval(this.#timer)
   }
 
-  /** Rejects when the metrics cannot be read. */
   async sample(): Promise<void> {
     this.#samples.push(await this.#current())
     if (this.#samples.length > MAX_SAMPLES) this.#samples.shift()
   }
 
-  /** The growth in windows that end now. Rejects as `sample` does. */
+  /** The growth in windows that end now. */
   async windows() {
     const to = await this.#current()
     const all = [...this.#samples, to]

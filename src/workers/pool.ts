@@ -1,6 +1,4 @@
-/**
- * The worker processes: forks them, replaces those that end, collects their states and metrics, and stops them.
- */
+/** The worker processes: forks them, replaces those that end, collects their states and metrics, and stops them. */
 import cluster, { type Worker } from 'node:cluster'
 import { once } from 'node:events'
 import type { AddressInfo } from 'node:net'

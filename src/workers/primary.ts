@@ -18,10 +18,7 @@ import { createWorkerPool } from './pool.ts'
 /** Time after the drain deadline until workers are killed. */
 const STOP_MARGIN_MS = 3000
 
-/**
- * Creates a sidecar of `count` workers. Its `start` rejects with the first error of a worker.
- * @throws InvalidAuthData with every problem of the admin listener's certificates
- */
+/** `start` rejects with the first error of a worker. @throws InvalidAuthData of the admin listener's certificates */
 export async function createPrimary(
   config: Config,
   count: number,
@@ -129,9 +126,8 @@ export async function createPrimary(
 const OWN_FILES = 40
 
 /**
- * The settings of one worker: together the workers open as many connections as one process would.
- * A worker must not run out of file descriptors: `node:cluster` never gives it another connection then. Each connection
- * of a client may need one to an upstream.
+ * The settings of one worker: its part of the limits, within its file descriptors, of which a client may need two. A
+ * worker that ran out of them would never get another connection from `node:cluster`.
  */
 function shareOf(config: Config, count: number): Config {
   const limits = { ...config.limits }
