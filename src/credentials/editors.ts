@@ -13,13 +13,6 @@ import { parse as parseCredentials } from './credentials-file.ts'
 import { parse as parseRevocations, type Revocation } from './revocations.ts'
 import type { Credential, CredentialName } from './store.ts'
 
-interface NewCredential extends CredentialName {
-  readonly secretHash: string
-  /** RFC 3339. */
-  readonly expiresAt?: string
-  readonly scope?: string | undefined
-}
-
 export type Changed = { readonly ok: true } | NotDone
 
 /** A scope of null lifts the restriction. */
@@ -28,19 +21,20 @@ export type CredentialUpdate = { readonly disabled: boolean } | { readonly scope
 /** Exactly one of them. */
 export type RevocationName = Pick<Revocation, 'jti' | 'accountId' | 'accessKey'>
 
-interface Editor<Row, Name, New = Row> {
+interface Editor<Row, Name> {
   /** In the order in which they were added, those of an account together. */
   list(): Promise<Loaded<readonly Row[]> | NotDone>
-  add(row: New): Promise<Changed>
   /** Removes all of the name. */
   remove(name: Name): Promise<Changed>
 }
 
 export interface Editors {
-  readonly credentials: Editor<Credential, CredentialName, NewCredential> & {
+  readonly credentials: Editor<Credential, CredentialName> & {
+    /** `expiresAt`: RFC 3339. */
+    add(row: CredentialName & { secretHash: string; expiresAt?: string; scope?: string }): Promise<Changed>
     update(name: CredentialName, update: CredentialUpdate): Promise<Changed>
   }
-  readonly revocations: Editor<Revocation, RevocationName>
+  readonly revocations: Editor<Revocation, RevocationName> & { add(row: Revocation): Promise<Changed> }
 }
 
 export const NAME_TAKEN = 'the account already has a credential of that access key'

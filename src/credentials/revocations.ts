@@ -10,7 +10,6 @@ import { name, time } from '../values/names.ts'
 import type { Loaded } from '../values/problem.ts'
 import { createFixedWindow, secondsLeft } from './throttles.ts'
 
-/** Names a token, an account or an access key. */
 export interface Revocation {
   readonly jti?: string | null | undefined
   readonly accountId?: string | null | undefined
@@ -24,15 +23,10 @@ const ofAccessKey = (accessKey: string) => `key ${accessKey}`
 
 /** The index of revocations. One of 300,000 takes about 100 ms to build. */
 export class Revocations {
-  /** Revoked by their ids. */
   readonly #tokens = new Set<string>()
   /** By account or access key: tokens issued before, in epoch milliseconds, are revoked. */
   readonly #bounds = new Map<string, number>()
   #size = 0
-
-  constructor(list: Iterable<Revocation> = []) {
-    for (const revocation of list) this.add(revocation)
-  }
 
   /** The latest bound of a name counts. */
   add({ jti, accountId, accessKey, issuedBeforeMs }: Revocation): void {

@@ -29,10 +29,6 @@ export class CredentialIndex {
   /** Seeds the choice of parameters: clients do not know it, all processes have the same one, few changes replace it. */
   #smallestScryptHash: string | undefined
 
-  constructor(credentials: Iterable<Credential> = []) {
-    for (const credential of credentials) this.add(credential)
-  }
-
   add(credential: Credential): void {
     const { accountId, secretHash } = credential
     this.#accounts.add(accountId)
@@ -67,9 +63,7 @@ export class CredentialIndex {
 }
 
 /** Names hold no control characters, so U+0001 between them keeps pairs apart. */
-function keyOf({ accountId, accessKey }: CredentialName): string {
-  return `${accountId}\u0001${accessKey}`
-}
+const keyOf = ({ accountId, accessKey }: CredentialName) => `${accountId}\u0001${accessKey}`
 
 /** @param now - epoch milliseconds */
 export function isActive({ disabled, expiresAtMs }: Credential, now: number): boolean {

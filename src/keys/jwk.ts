@@ -96,7 +96,6 @@ export async function importKey(jwk: object, createdAtSeconds: number): Promise<
   }
 }
 
-/** A private JWK. */
 export async function generateKey(alg: Algorithm, kid: string, createdAtSeconds: number) {
   const members: JWK =
     alg === 'HS256'

@@ -101,9 +101,8 @@ function changeDirectory<T extends { readonly ok: true }>(
 }
 
 /**
- * Makes `kid` the signing key. Writes the `signedUntil` values first: if the last write fails, the old key keeps
- * signing and its value is corrected on the next change. Where the signing key is unknown, each key without a value may
- * have signed.
+ * Writes the `signedUntil` values first: if the last write fails, the old key keeps signing and its value is corrected
+ * on the next change. Where the signing key is unknown, each key without a value may have signed.
  */
 async function switchSigningKey(
   { directory, longestSeconds, now }: KeyChange,

@@ -5,7 +5,7 @@
  */
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
-import { errorCode, fileErrorReason, readRegularFile } from '../files/files.ts'
+import { errorCode, fileErrorReason, type ReadFile, readRegularFile } from '../files/files.ts'
 import type { Loaded } from '../values/problem.ts'
 import { importKey } from './jwk.ts'
 import { type Key, type KeyRing, tokensEndAt } from './key-ring.ts'
@@ -13,7 +13,6 @@ import { type Key, type KeyRing, tokensEndAt } from './key-ring.ts'
 export const ACTIVE_FILE = 'active'
 export const KEY_FILE_SUFFIX = '.jwk.json'
 
-/** Whether a change of a file with this name can change the ring. */
 export function isKeyFileName(name: string): boolean {
   return name === ACTIVE_FILE || name.endsWith(KEY_FILE_SUFFIX)
 }
@@ -114,20 +113,22 @@ export async function readKeyDirectory(directory: string): Promise<KeyDirectory>
   for (const name of names) {
     const path = join(directory, name)
     if (name.startsWith('.') || name.endsWith('.tmp')) continue // .tmp: a file that is being replaced
-    if (name === ACTIVE_FILE) {
-      const read = await readRegularFile(path, MAX_FILE_BYTES)
-      if (!read.ok) problems.push(...read.problems)
-      else active = read.bytes.toString().trim()
-      if (active !== undefined && !isKid(active)) problems.push(`${path}: does not hold a kid`)
-    } else if (name.endsWith(KEY_FILE_SUFFIX)) {
-      const loaded = await loadKeyFile(path, name.slice(0, -KEY_FILE_SUFFIX.length))
-      if (!loaded.ok) problems.push(...loaded.problems)
+    if (!isKeyFileName(name)) {
+      warnings.push(`${path}: ignored, key files are named <kid>${KEY_FILE_SUFFIX}`)
+      continue
+    }
+    const read = await readRegularFile(path, MAX_FILE_BYTES)
+    if (!read.ok) problems.push(...read.problems)
+    else if (name === ACTIVE_FILE) {
+      active = read.bytes.toString().trim()
+      if (!isKid(active)) problems.push(`${path}: does not hold a kid`)
+    } else {
+      const loaded = await importKeyFile(read, name)
+      if (!loaded.ok) problems.push(...loaded.problems.map((problem) => `${path}: ${problem}`))
       else {
         files.set(loaded.value.key.kid, loaded.value)
-        warnings.push(...loaded.warnings)
+        if (loaded.value.key.signKey) warnings.push(...read.permissionWarnings)
       }
-    } else {
-      warnings.push(`${path}: ignored, key files are named <kid>${KEY_FILE_SUFFIX}`)
     }
   }
   // An invalid file may be the signing key.
@@ -135,31 +136,28 @@ export async function readKeyDirectory(directory: string): Promise<KeyDirectory>
   return { files, ...signing, problems, warnings }
 }
 
-async function loadKeyFile(path: string, kid: string): Promise<Loaded<KeyFile>> {
-  const refused = (...problems: readonly string[]): Loaded<never> => ({
-    ok: false,
-    problems: problems.map((problem) => `${path}: ${problem}`),
-  })
-  const read = await readRegularFile(path, MAX_FILE_BYTES)
-  if (!read.ok) return read
+async function importKeyFile(
+  { bytes, modifiedAt }: Extract<ReadFile, { ok: true }>,
+  name: string,
+): Promise<Loaded<KeyFile>> {
+  const refused = (problem: string): Loaded<never> => ({ ok: false, problems: [problem] })
   let document: unknown
   try {
-    document = JSON.parse(read.bytes.toString())
+    document = JSON.parse(bytes.toString())
   } catch {
-    const isPem = read.bytes.includes('-----BEGIN ')
+    const isPem = bytes.includes('-----BEGIN ')
     return refused(isPem ? 'holds PEM; a JWK (RFC 7517) is needed' : 'is not a JSON text')
   }
   if (typeof document !== 'object' || document === null || Array.isArray(document)) {
     return refused('is not a JSON object')
   }
-  const imported = await importKey(document, Math.floor(read.modifiedAt / 1000))
-  if (!imported.ok) return refused(...imported.problems)
+  const imported = await importKey(document, Math.floor(modifiedAt / 1000))
+  if (!imported.ok) return imported
   const key = imported.value
   if (!isKid(key.kid)) return refused(`kid ${KID_RULE}`)
-  if (key.kid !== kid) {
-    return refused(`its kid is ${key.kid}; rename the file to ${key.kid}${KEY_FILE_SUFFIX}`)
-  }
-  return { ok: true, value: { key, document }, warnings: key.signKey ? read.permissionWarnings : [] }
+  const properName = `${key.kid}${KEY_FILE_SUFFIX}`
+  if (name !== properName) return refused(`its kid is ${key.kid}; rename the file to ${properName}`)
+  return { ok: true, value: { key, document }, warnings: [] }
 }
 
 /** Oldest first; times in RFC 3339. @param longestSeconds - as for {@link tokensEndAt} */

@@ -55,7 +55,7 @@ export const NEVER_SIGNED = 0
 const RELOAD_SECONDS = 1
 
 /** The public keys of a ring as a JWK Set (RFC 7517, section 5). An HS256 key is never in it. */
-export function publicJwks(ring: KeyRing): { readonly keys: readonly JWK[] } {
+export function publicJwks(ring: KeyRing) {
   return { keys: [...ring.keys.values()].flatMap(({ publicJwk }) => publicJwk ?? []) }
 }
 
@@ -63,10 +63,7 @@ export function publicJwks(ring: KeyRing): { readonly keys: readonly JWK[] } {
  * When the last token of a key that does not sign has expired, in epoch seconds (0: at once); undefined if not known.
  * @param longestSeconds - the longest lifetime of a token plus the clock tolerance; default: as recorded in the key's file
  */
-export function tokensEndAt(
-  { signedUntilSeconds, tokenSeconds }: Key,
-  longestSeconds: number | undefined,
-): number | undefined {
+export function tokensEndAt({ signedUntilSeconds, tokenSeconds }: Key, longestSeconds: number | undefined) {
   if (signedUntilSeconds === undefined || signedUntilSeconds === NEVER_SIGNED) return signedUntilSeconds
   const seconds = longestSeconds ?? tokenSeconds
   return seconds === undefined ? undefined : signedUntilSeconds + RELOAD_SECONDS + seconds
@@ -76,11 +73,7 @@ export function tokensEndAt(
  * For how many seconds tokens of each key may be valid at most. A key without a time at which it stopped signing counts
  * as signing, and so does one that never signed: another sidecar may have read `active` earlier. `now`: milliseconds.
  */
-export function tokenLifetimes(
-  { keys, signing }: KeyRing,
-  longestSeconds: number,
-  now: number,
-): readonly { readonly kid: string; readonly seconds: number }[] {
+export function tokenLifetimes({ keys, signing }: KeyRing, longestSeconds: number, now: number) {
   return [...keys.values()].map((key) => {
     const end = key.kid === signing?.kid ? undefined : tokensEndAt(key, longestSeconds)
     return { kid: key.kid, seconds: end ? Math.max(0, Math.ceil(end - now / 1000)) : longestSeconds }

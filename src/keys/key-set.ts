@@ -119,7 +119,6 @@ async function fetchText(
   }
 }
 
-/** A member of `keys`. */
 export type UncheckedJwk = Readonly<Record<string, unknown>>
 
 /** A set may serve others, too: a key that cannot be used leaves the rest usable. Never rejects. */

@@ -19,7 +19,6 @@ export interface RemoteKeysOptions extends KeySetSource {
   /** For log lines and metrics. */
   readonly issuer: string
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>
-  /** Epoch milliseconds. */
   readonly now: () => number
   /** A different set has become the current one. */
   readonly onChange: () => void

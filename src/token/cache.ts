@@ -70,7 +70,6 @@ export class TokenCache {
     }
   }
 
-  /** Verifies a token once for all concurrent requests that carry it. */
   #verifyOnce(token: string): Verdict | Promise<Verdict> {
     const generation = this.#generation
     const found = this.#options.verifyUncached(token)

@@ -16,7 +16,6 @@ export interface Identity {
   readonly scope?: Scope | undefined
 }
 
-/** What a revocation can match. */
 export type RevocableToken = Omit<Identity, 'expiresAtSeconds' | 'scope'>
 
 export type IsRevoked = (token: RevocableToken) => boolean

@@ -10,7 +10,6 @@ import { createLinkId, LINK_TYPE, type LinkedRequest, withLinkParameter } from '
 import { MAX_TOKEN_BYTES } from './verify.ts'
 
 export interface Assertions {
-  /** Compact JWSs by audience. */
   readonly assertions: ReadonlyMap<string, string>
   /** At half of their lifetime, or at their end when they end with the token. */
   readonly renewAtMs: number
@@ -27,7 +26,6 @@ export class TokenSigner {
   readonly #settings: TokenSettings
   readonly #now: () => number
 
-  /** `now`: epoch milliseconds. */
   constructor(keys: () => KeyRing, settings: TokenSettings, now: () => number) {
     this.#keys = keys
     this.#settings = settings
@@ -51,10 +49,7 @@ export class TokenSigner {
     return { token, identity }
   }
 
-  /**
-   * A link ends with the caller's token at the latest. Resolves with undefined if the names and the target are too long
-   * for one link. Rejects without a signing key.
-   */
+  /** It ends with the caller's token at the latest. Undefined: the names and the target are too long for one link. */
   async issueLink({ identity, issuer }: Caller, { method, target }: LinkedRequest, lifetimeSeconds: number) {
     const { tokenId: parent_jti, issuedAtSeconds: parent_iat } = identity
     const now = Math.floor(this.#now() / 1000)
@@ -70,9 +65,8 @@ export class TokenSigner {
   }
 
   /**
-   * Signs an identity for each audience. An assertion ends with its token at the latest: in the clock tolerance after
-   * that, and without a signing key, there is none.
-   * @param audiences - none is that of access tokens, so that an assertion never passes for one
+   * An assertion ends with its token at the latest: in the clock tolerance after that, and without a signing key, there
+   * is none. No audience is that of access tokens, so that an assertion never passes for one.
    */
   async signAssertions(
     identity: Identity,

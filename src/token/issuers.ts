@@ -17,7 +17,6 @@ export type CredentialStatus =
 
 type Names = Pick<Identity, 'accountId' | 'accessKey' | 'tokenId' | 'scope'>
 
-/** An issuer whose tokens are accepted, with its keys and rules. */
 export interface TokenIssuer {
   /** Equals `iss`. */
   readonly name: string

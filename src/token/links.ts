@@ -35,7 +35,6 @@ export interface LinkParameter {
   readonly target: string
 }
 
-/** Undefined where there is none. */
 export function takeLinkParameter(target: string): LinkParameter | undefined {
   if (!target.includes(PARAMETER)) return undefined
   const path = pathOf(target)

@@ -52,7 +52,6 @@ export function parseScope(text: string): Scope | string {
   return { text, items }
 }
 
-/** Why a text is not a scope, or undefined. */
 export function scopeProblem(text: string): string | undefined {
   const scope = parseScope(text)
   return typeof scope === 'string' ? scope : undefined
@@ -89,7 +88,6 @@ export function intersectScopes(a: Scope | undefined, b: Scope | undefined): Sco
   return { text: items.map((item) => item.text).join(' '), items }
 }
 
-/** Whether every item of `b` is within one of `a`. */
 export function coversScope(a: Scope, b: Scope): boolean {
   return b.items.every((inner) => a.items.some((outer) => coversItem(outer, inner)))
 }

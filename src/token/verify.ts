@@ -146,7 +146,6 @@ function readHeader(token: string): Header | string {
   return { alg, kid, typ: typ === undefined ? undefined : type }
 }
 
-/** The JSON object in a segment, or undefined. */
 export function jsonObjectIn(segment = ''): Readonly<Record<string, unknown>> | undefined {
   try {
     const value: unknown = JSON.parse(Buffer.from(segment, 'base64url').toString())

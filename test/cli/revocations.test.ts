@@ -122,6 +122,7 @@ t.test('wrong usage and unusable files end with exit code 2, and change nothing'
 })
 
 t.test('the bound of --issued-before now spares a login of a later second', async (t) => {
-  const revocations = new Revocations([{ accountId: 'acme', issuedBeforeMs: NOW }])
+  const revocations = new Revocations()
+  revocations.add({ accountId: 'acme', issuedBeforeMs: NOW })
   t.equal(revocations.isRevoked({ ...token, issuedAtSeconds: token.issuedAtSeconds + 1 }), false)
 })

@@ -26,13 +26,19 @@ function credential(accessKey: string, secretHash: string, more: Partial<Credent
   return { accountId: 'acme', accessKey, secretHash, expiresAtMs, disabled: false, ...more }
 }
 
+function indexOf(list: readonly Credential[]): CredentialIndex {
+  const index = new CredentialIndex()
+  for (const one of list) index.add(one)
+  return index
+}
+
 function login(accessKey: string, secret = SECRET, accountId = 'acme'): Login {
   return { accountId, accessKey, secret }
 }
 
 /** A store over credentials that a test can replace. */
 function makeStore(list: readonly Credential[]) {
-  const state = { credentials: new CredentialIndex(list), now: NOW }
+  const state = { credentials: indexOf(list), now: NOW }
   const store = createCredentialStore(
     () => state.credentials,
     () => state.now,
@@ -101,7 +107,7 @@ t.test(
     const list = [credential('a', slow), credential('b', costly), credential('c', fast)]
     const others = [[...list].reverse(), [...list, credential('d', fast)], [list[0], list[1]]]
     const drawn = (credentials: readonly (Credential | undefined)[]) => {
-      const index = new CredentialIndex(credentials.filter((one) => one !== undefined))
+      const index = indexOf(credentials.filter((one) => one !== undefined))
       return Array.from({ length: 50 }, (_, at) =>
         index.scryptParametersFor({ accountId: `a${at}`, accessKey: 'k' }),
       )
@@ -138,7 +144,7 @@ t.test('a change made while a secret is being hashed takes effect', async (t) =>
   for (const [what, list, verdict] of changes) {
     const { store, state } = makeStore(mixed)
     const attempt = store.authenticate(login('slow'))
-    state.credentials = new CredentialIndex(list)
+    state.credentials = indexOf(list)
     t.equal(await attempt, verdict, what)
   }
 })

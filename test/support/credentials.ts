@@ -3,7 +3,7 @@ import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Test } from 'tap'
 import { stringify } from 'yaml'
-import { generateSecret, hashSecret, type SecretScheme } from '../../src/credentials/secret-hash.ts'
+import { generateSecret, hashSecret } from '../../src/credentials/secret-hash.ts'
 import type { Login } from '../../src/credentials/store.ts'
 import { temporaryDirectory } from './temporary-directory.ts'
 
@@ -13,7 +13,7 @@ export interface CredentialOptions {
   readonly accessKey?: string
   readonly secret?: string
   /** default `sha256`; `scrypt` takes some 0.2 s for each login and each created credential. */
-  readonly scheme?: SecretScheme
+  readonly scheme?: 'sha256' | 'scrypt'
   readonly expiresAt?: string
   readonly disabled?: boolean
   readonly scope?: string

@@ -4,7 +4,6 @@
  */
 import pg from 'pg'
 import { parseTime } from '../../values/names.ts'
-import type { NotDone } from '../../values/problem.ts'
 import { type Changed, type Editors, NAME_TAKEN, NO_SUCH_NAME, NO_SUCH_REVOCATION } from '../editors.ts'
 import type { Revocation } from '../revocations.ts'
 import { clientConfig, postgresFailure, readUrlFile } from './connection.ts'
@@ -26,14 +25,12 @@ const CHECK_MS = 2000
 const NAME_KEY = 'storage_auth.name_key(account_id, access_key)'
 const BY_NAME = `${NAME_KEY} = storage_auth.name_key($1, $2)`
 
-type Outcome<T> = { readonly ok: true; readonly value: T; readonly warnings: readonly string[] } | NotDone
-
 /** Runs on a connection of its own. Never rejects. */
 async function inDatabase<T>(
   urlFile: string,
   run: (client: pg.Client) => Promise<T>,
   statementMs = STATEMENT_MS,
-): Promise<Outcome<T>> {
+) {
   const named = await readUrlFile(urlFile)
   if (!named.ok) return { ...named, isUnusable: true }
   const { value: target, warnings } = named
@@ -42,11 +39,11 @@ async function inDatabase<T>(
   try {
     await client.connect()
     await client.query(`SET lock_timeout = ${LOCK_MS}`)
-    return { ok: true, value: await run(client), warnings }
+    return { ok: true as const, value: await run(client), warnings }
   } catch (cause) {
     const { kind, message } = postgresFailure(cause)
     const problems = [`${urlFile}: the database ${target.label}: ${message}`]
-    return { ok: false, isUnusable: kind === 'unusable', problems }
+    return { ok: false as const, isUnusable: kind === 'unusable', problems }
   } finally {
     void client.end() // not awaited: a server may hang
   }

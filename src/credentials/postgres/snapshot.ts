@@ -12,13 +12,6 @@ import { secretHashProblem } from '../secret-hash.ts'
 import { type Credential, CredentialIndex } from '../store.ts'
 import { ChangesNotRecorded } from './connection.ts'
 
-interface Revision {
-  /** Differs after every change. */
-  readonly number: string
-  /** Differs after every change other than new revocations. */
-  readonly base: string
-}
-
 export interface Snapshot {
   /** As in the revision it was read at. */
   readonly base: string
@@ -46,7 +39,6 @@ export const NO_SNAPSHOT: Snapshot = {
   added: 0,
 }
 
-/** A row of the table, not checked yet. */
 export type CredentialRow = Credential & { readonly id: string }
 
 export const SELECT_CREDENTIALS = `SELECT id, account_id AS "accountId", access_key AS "accessKey",
@@ -78,9 +70,9 @@ export async function readSnapshot(pool: Pool, former: Snapshot): Promise<Snapsh
   }
 }
 
-/** @throws ChangesNotRecorded */
-export async function readRevision(database: Pool | ClientBase): Promise<Revision> {
-  const { rows } = await database.query<Revision & { triggers: number }>(
+/** `number` differs after every change, `base` after those other than new revocations. @throws ChangesNotRecorded */
+export async function readRevision(database: Pool | ClientBase) {
+  const { rows } = await database.query<{ number: string; base: string; triggers: number }>(
     `SELECT number || ' ' || stamp AS number, CASE WHEN base_of = stamp THEN base ELSE stamp END AS base,
        (SELECT count(*)::int FROM pg_trigger
         WHERE tgrelid IN ('storage_auth.credentials'::regclass, 'storage_auth.revocations'::regclass)
