@@ -57,8 +57,6 @@ const tooLarge: Admission = { ok: false, error: ERRORS.headersTooLarge, reason: 
 const badExpectation: Admission = { ok: false, error: ERRORS.expectationFailed, reason: 'admission' }
 const twoAuthorizations: Admission = { ok: false, reason: 'malformed' }
 
-const PREFLIGHT_HEADERS = ['origin', 'access-control-request-method']
-
 export function admit(head: RequestHead, maxHeaderLines: number): Admission {
   const { method = '', url = '', rawHeaders: raw } = head
   // TRACE would echo the identity headers to the client (RFC 9110, section 9.3.8). Node's parser also accepts HTTP/0.9
@@ -148,7 +146,8 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
       requestId: isRequestId(requestId) ? requestId : undefined,
       connectionOptions,
       isPreflight:
-        method === 'OPTIONS' && PREFLIGHT_HEADERS.every((name) => headerValues(raw, name).length > 0),
+        method === 'OPTIONS' &&
+        ['origin', 'access-control-request-method'].every((name) => headerValues(raw, name).length > 0),
     },
   }
 }

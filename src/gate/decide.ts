@@ -55,10 +55,7 @@ interface Decided {
 /** `peerTrusted`: whether the client is a proxy of `forwarded.trust`. */
 export type Decide = (head: RequestHead, peerTrusted: boolean) => Decided
 
-/**
- * @param canEndLinks - whether there is a database for the revocations of links
- * @param onCheck - called once for each request that needs a caller
- */
+/** `onCheck`: called once for each request that needs a caller. */
 export function createDecide(
   config: Config,
   canEndLinks: boolean,
@@ -72,11 +69,10 @@ export function createDecide(
   const refuse = (reason: RefusalReason, caller?: Caller): Decision => ({
     act: 'refuse',
     reason,
-    error: errorOf[reason],
+    error: errorOf(reason),
     caller,
   })
 
-  /** `caller`: of a valid token that does not allow the request. */
   const refuseOrReport = (routing: NeedsCaller, reason: RefusalReason, caller?: Caller): Decision => {
     onCheck(reason)
     if (!reportOnly || !isForUpstream(routing)) return refuse(reason, caller)
@@ -165,11 +161,7 @@ export function checkBearer(authorization: string | undefined, verify: Verify): 
   return start < authorization.length ? verify(authorization.slice(start)) : MALFORMED
 }
 
-/**
- * Why a verified token or link does not allow the request, or undefined. The endpoints of the sidecar need no scope.
- * @param effective - the request to allow
- * @param parameter - the link parameter of `effective`
- */
+/** Why a verified token or link does not allow the request, or undefined. The endpoints of the sidecar need no scope. */
 function reasonToRefuse(
   routing: NeedsCaller,
   request: Admitted,
@@ -189,18 +181,12 @@ function reasonToRefuse(
   return effective !== undefined && allows(scope, effective) ? undefined : 'scope'
 }
 
-function refusedTokenErrors(status: 400 | 401): Readonly<Record<RefusalReason, PublicError>> {
+function refusedTokenErrors(status: 400 | 401): (reason: RefusalReason) => PublicError {
   const invalid = { ...ERRORS.invalidToken, status }
-  return {
+  const others: Readonly<Partial<Record<RefusalReason, PublicError>>> = {
     unavailable: ERRORS.serviceNotReady,
     scope: ERRORS.accessDenied,
     expired: { ...ERRORS.expiredToken, status }, // implies a valid signature
-    missing: invalid,
-    malformed: invalid,
-    signature: invalid,
-    unknown_key: invalid,
-    algorithm: invalid,
-    claims: invalid,
-    revoked: invalid,
   }
+  return (reason) => others[reason] ?? invalid
 }

@@ -100,7 +100,7 @@ export function headerValues(rawHeaders: readonly string[], name: string): strin
 }
 
 /**
- * Copies text of a head before a cache keeps it. V8 represents a slice by a reference to the text that it is a part of, and
+ * Copies a part of a head before a table or the token cache keeps it. V8 represents a slice by a reference to the text that it is a part of, and
  * a concatenation by a tree of its pieces: a cached token would keep the complete header line in memory, a name the head.
  * @param text - Latin-1, as Node decodes header fields
  */
@@ -111,7 +111,6 @@ export function flatCopy(text: string): string {
 /** Of `Connection` (RFC 9110, section 7.6.1), in lower case: `close` and the names of hop-by-hop fields among them. */
 export type ConnectionOptions = ReadonlySet<string>
 
-/** The usual values, parsed once. */
 const USUAL_CONNECTIONS: ReadonlyMap<string, ConnectionOptions> = new Map(
   ['keep-alive', 'close'].map((option) => [option, new Set([option])]),
 )

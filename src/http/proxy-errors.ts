@@ -33,7 +33,6 @@ export function isClientFailure(reason: string | undefined): reason is 'client_a
   return reason === 'client_aborted' || reason === 'client_idle'
 }
 
-/** An error type of `Proxy-Status`. */
 export type ProxyErrorType =
   | UpstreamFault
   | 'http_request_error'

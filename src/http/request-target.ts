@@ -7,10 +7,7 @@
 export const TOKEN_PATH = '/v2/auth/token'
 export const LINKS_PATH = '/v2/auth/links'
 
-/**
- * Returns the origin form of a target, or undefined. Accepts the absolute form when its authority equals `host`
- * (section 3.2.2), and no other form.
- */
+/** The origin form of a target, also of an absolute one whose authority equals `host` (section 3.2.2); or undefined. */
 export function originForm(url: string, host: string | undefined): string | undefined {
   let target = url
   if (!url.startsWith('/')) {

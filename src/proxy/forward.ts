@@ -79,7 +79,6 @@ export class Forwarder {
     for (const tunnel of this.#tunnels) void tunnel.recheck()
   }
 
-  /** Closes every upstream connection as soon as it is idle. */
   close(): void {
     for (const { pool } of this.#upstreams) pool.close()
   }

@@ -8,11 +8,9 @@
  *   a connection            `upstream-connection.ts`: `upstreamConnectSeconds`; in the queue of `upstream-pool.ts`:
  *                           `upstreamResponseSeconds`
  *   the response head       `upstream-connection.ts`: `upstreamResponseSeconds` from the end of the upload on
- *   progress of the upload  `onIdle`, of the client's socket: Node calls it after `idleSeconds` (`server/listener.ts`
- *                           sets `server.timeout`). While the upstream reads nothing, `upload.ts` pauses that socket.
- *   progress of a response  `onIdle`: the client's socket is idle, too, while the upstream sends nothing. While the
- *                           client reads nothing, `download.ts` pauses the upstream's socket.
- *   an unread upload's end  `server/respond.ts`: 5 s without a byte, 30 s in all
+ *   progress, either way    `onIdle`: the client's socket (`server/listener.ts`) is idle, too, while the upstream sends
+ *                           nothing. `upload.ts` pauses it while the upstream does not read; `download.ts` pauses the
+ *                           upstream's socket while the client does not read.
  */
 import type { Admitted } from '../gate/admission.ts'
 import type { ForwardDecision } from '../gate/decide.ts'

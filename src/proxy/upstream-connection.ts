@@ -68,7 +68,6 @@ const TIMEOUT_FAULTS = {
   response: 'http_response_timeout',
 } as const
 
-/** The longest time for which an idle connection is kept. */
 const MAX_IDLE_MS = 60_000
 /** The upstream's keep-alive timer started before ours: connections are closed sooner. */
 const MARGIN_MS = 1000

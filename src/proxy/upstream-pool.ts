@@ -25,7 +25,7 @@ export class UpstreamPool implements ConnectionPool {
   readonly #released: UpstreamConnection[] = []
   /**
    * Waiting requests in order of arrival, with monotonic deadlines. Not a map: after a rehash its dead tables keep dead
-   * requests alive for the young generation's collector. Measured: 45 -> 28 µs a request.
+   * requests alive for the young generation's collector, which costs a third of a request's CPU time.
    */
   readonly #queue: { readonly request: UpstreamRequest; readonly deadline: number }[] = []
   #isDispatchScheduled = false
@@ -106,7 +106,8 @@ export class UpstreamPool implements ConnectionPool {
     const released = this.#released.splice(0)
     for (let [next] = this.#queue; next !== undefined; [next] = this.#queue) {
       const connection = this.#takeIdle()
-      if (connection === undefined && (this.#isFull || this.#queue.length <= released.length)) break
+      const isFull = this.connections >= this.#config.limits.upstreamConnections
+      if (connection === undefined && (isFull || this.#queue.length <= released.length)) break
       this.#queue.shift()
       if (connection === undefined) this.connect(next.request)
       else connection.send(next.request)
@@ -132,10 +133,6 @@ export class UpstreamPool implements ConnectionPool {
       this.#queue.shift()
       next.request.onFault('connection_limit_reached', false)
     }
-  }
-
-  get #isFull(): boolean {
-    return this.connections >= this.#config.limits.upstreamConnections
   }
 
   /** Waiting requests minus those for which there is room. */

@@ -8,7 +8,6 @@ import type { Responder } from '../server/respond.ts'
 import type { Verdict } from '../token/caller.ts'
 import type { UpstreamPool } from './upstream-pool.ts'
 
-/** An upstream, and what transfers and tunnels to it need. */
 export interface Upstream {
   /** Without a slash at the end. */
   readonly pathPrefix: string
@@ -28,7 +27,6 @@ export interface Upstream {
   readonly onInternalError: (requestId: string, error: unknown) => void
 }
 
-/** A request that the gate lets pass to an upstream. */
 export interface ForwardedRequest {
   readonly res: SidecarResponse
   readonly admitted: Admitted

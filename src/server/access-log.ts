@@ -35,7 +35,9 @@ export function createAccessLog(
     const { context } = req
     const { loggedIdentity: identity } = context
     const effective = context.effective ?? context.admitted
-    const path = effective?.path ?? originPath(req.url ?? '')
+    const { url = '' } = req
+    // Other forms of a refused target than the origin form may hold a password.
+    const path = effective?.path ?? (url.startsWith('/') ? url.replace(/[?#].*/s, '') : undefined)
     log.info(
       {
         requestId: context.id,
@@ -87,9 +89,4 @@ export function createAccessLog(
 /** The reason that report mode ignored. */
 function wouldRefuse({ decision }: RequestContext): RefusalReason | undefined {
   return decision !== undefined && 'wouldRefuse' in decision ? decision.wouldRefuse : undefined
-}
-
-/** The path of a refused target; undefined for other forms, which may hold a password. */
-function originPath(target: string): string | undefined {
-  return target.startsWith('/') ? target.replace(/[?#].*/s, '') : undefined
 }

@@ -70,7 +70,6 @@ export class Connection implements ClientConnection {
     socket.once('end', () => this.#onEnd())
   }
 
-  /** Requests being handled or waiting, without tunnels and requests whose unread body is drained. */
   get inFlight(): number {
     const isServed = this.#current !== undefined && this.#current.req.context.owner?.state === undefined
     return this.#waiting.length + Number(isServed)
@@ -91,7 +90,6 @@ export class Connection implements ClientConnection {
     return this.#waiting.length >= MAX_WAITING_REQUESTS
   }
 
-  /** A request has arrived. */
   receive(res: SidecarResponse): void {
     const socket = this.#socket
     if (socket.destroyed) return // TLS delivers what it had decrypted; no `close` would follow
@@ -193,7 +191,6 @@ export class Connection implements ClientConnection {
     endConnection(this.#socket, this.#events.onParserError(error, this.peer, bytes))
   }
 
-  /** The socket was idle for its timeout. */
   onTimeout(): void {
     const socket = this.#socket
     const res = this.#current
@@ -217,7 +214,7 @@ export class Connection implements ClientConnection {
 
   /**
    * Whether bytes have arrived since the previous response. If they are a part of a head, Node refuses it when it is late.
-   * If they are empty lines, Node does not count the time: the socket's own timer, with `#headMs`, closes the connection.
+   * If they are empty lines, Node does not count the time: the socket's own timer, set to `headMs`, closes the connection.
    */
   get #mayAwaitHead(): boolean {
     return !this.#isEnding && this.#socket.bytesRead !== this.#bytesBefore
@@ -235,7 +232,6 @@ export class Connection implements ClientConnection {
     if (this.#current?.isCloseDelimited === true && !this.#current.writableEnded) this.abort()
   }
 
-  /** See `ClientConnection`. */
   abort(): void {
     const { headersSent = false, isCloseDelimited = false, req } = this.#current ?? {}
     // A client that still sends its body may fail at a write after a reset, before it reads the response.
@@ -272,7 +268,6 @@ function endConnection(socket: Socket, text = ''): void {
   dropUnread(socket)
 }
 
-/** After the last response of a connection. */
 function dropUnread(socket: Socket): void {
   socket.resume()
   socket.setTimeout(DRAIN_IDLE_MS)

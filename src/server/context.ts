@@ -17,7 +17,6 @@ export interface ClientConnection {
   readonly peer: Peer
   /** Under TLS another than the request's. */
   readonly tcpSocket: Socket
-  /** Whether it must close after the response to the current request. */
   readonly mustClose: boolean
   /**
    * Destroys it; with a reset if a response has begun and its request has arrived: clients that do not count bytes
@@ -34,7 +33,6 @@ export interface RequestOwner {
   readonly state?: 'tunnel' | 'drain'
   /** The client socket was idle for `timeouts.idleSeconds`, or 5 s while an unread body is drained. */
   onIdle(): void
-  /** Node's parser failed within the request's body. */
   onMalformedBody?(): void
   /** Called once: another component owns the request now, or its response is over. */
   onRelease?(): void
@@ -60,7 +58,6 @@ export class RequestContext {
   readonly firstBytes: Buffer | undefined
   /** Monotonic milliseconds. */
   readonly startedAt = performance.now()
-  /** Node's parser failed within the body. */
   isBodyMalformed = false
 
   // handle.ts, by the decision of the gate.
@@ -81,7 +78,7 @@ export class RequestContext {
 
   // respond.ts.
 
-  /** Of a failure or refusal, the latest one. */
+  /** That of the latest failure or refusal. */
   reason: Reason | undefined
 
   // Body bytes from and to the client, added up by the parts that read and write them.
@@ -129,7 +126,6 @@ export class SidecarRequest extends IncomingMessage {
 }
 
 export class SidecarResponse extends ServerResponse<SidecarRequest> {
-  /** `100 Continue` has been sent. */
   isContinued = false
   /** The end of the connection is the end of the body. */
   isCloseDelimited = false

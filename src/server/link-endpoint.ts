@@ -25,7 +25,8 @@ export async function issueLink(
   const { linked, lifetime } = fields
   if (!mayLink(caller.identity.scope, linked)) return deny(responder, res)
   const issued = await signer.issueLink(caller, linked, lifetime)
-  if (issued === undefined) return responder.refuse(res, 'invalid', TARGET_TOO_LONG)
+  if (issued === undefined)
+    return responder.refuse(res, 'invalid', invalid('target is too long for a link of this account.').error)
   const { url, linkId, expiresAtSeconds } = issued
   metrics.onLinkIssued()
   audit.request(res.req, { event: 'link_created', linkId })
@@ -40,7 +41,8 @@ export async function endLink(
   linkId: string,
 ): Promise<void> {
   const { config, responder, now } = options
-  if (!isLinkId(linkId)) return responder.refuse(res, 'invalid', NO_LINK_ID)
+  if (!isLinkId(linkId))
+    return responder.refuse(res, 'invalid', invalid('The path has no id of a link.').error)
   if (!isLinkOf(linkId, accountId)) return deny(responder, res)
   // The id does not say when the link ends.
   const expiresAtSeconds = Math.ceil(now() / 1000) + config.links.maxLifetimeSeconds
@@ -51,9 +53,6 @@ export async function endLink(
 function deny(responder: Responder, res: SidecarResponse): void {
   responder.refuse(res, 'scope', ERRORS.accessDenied, { errorType: 'http_request_denied', details: 'scope' })
 }
-
-const TARGET_TOO_LONG = invalid('target is too long for a link of this account.').error
-const NO_LINK_ID = invalid('The path has no id of a link.').error
 
 /** `lifetime`: whole seconds. */
 function readFields(

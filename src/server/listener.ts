@@ -7,8 +7,7 @@
  *   a TLS handshake              `handshakeTimeout`: `headersSeconds`; Node
  *   the first byte of a head     the socket's: `idleSeconds`, or `keepAliveTimeout` between requests; `Connection.onTimeout`
  *   the rest of a head           `headersTimeout`, looked at every 500 ms: 408 by `Connection.onParserError`
- *   bytes of a body, either way  the socket's: `idleSeconds`; `Connection.onTimeout` calls `onIdle` of the request's owner:
- *                                `proxy/transfer.ts` (upload, download)
+ *   bytes of a body, either way  the socket's: `idleSeconds`; `onIdle` of the request's owner, such as `proxy/transfer.ts`
  *   the body of a login or link  `idleSeconds` in all; `endpoint.ts`
  *   the end of an unread body    5 s without a byte, 30 s in all; `respond.ts`
  */
@@ -167,12 +166,10 @@ export class DataListener {
     this.#tlsSockets.destroyPending()
   }
 
-  /** Returns the number of closed tunnels. */
   closeTunnels(): number {
     return [...this.#open.values()].filter((connection) => connection.closeTunnel()).length
   }
 
-  /** Returns the number of aborted requests. */
   abort(): number {
     const { inFlight } = this
     for (const connection of this.#open.values()) connection.abort()

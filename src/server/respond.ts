@@ -9,7 +9,7 @@ import { ERRORS, type PublicError } from '../errors.ts'
 import type { ProxyErrorType } from '../http/proxy-errors.ts'
 import type { Reason, SidecarRequest, SidecarResponse } from './context.ts'
 
-/** Of a drain, in milliseconds: without a byte, and in all. */
+/** A drain ends after so many milliseconds without a byte, or in all. */
 export const DRAIN_IDLE_MS = 5_000
 export const DRAIN_TOTAL_MS = 30_000
 
@@ -18,7 +18,7 @@ export interface RefusalOptions {
   readonly errorType?: ProxyErrorType
   /** A word of a closed set, never client input. */
   readonly details?: string
-  /** For 503. */
+  /** `Retry-After` of a 503. */
   readonly retryAfterSeconds?: number | undefined
   readonly close?: boolean
   /** Names and values, alternating. */
