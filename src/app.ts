@@ -27,7 +27,7 @@ export interface AppOptions {
   readonly logLinesDropped?: () => number
   /** Epoch milliseconds. */
   readonly now?: () => number
-  /** For the start line. */
+  /** Shown in the start line. */
   readonly settingsFile?: string | undefined
   /** One of several processes that share the data listener: without an admin listener. */
   readonly worker?: boolean
@@ -45,7 +45,7 @@ export interface App {
 /** A sidecar that serves requests in this process. */
 export interface ServingApp extends App {
   readonly adminData: AdminData
-  /** For a process that ends without a drain. */
+  /** Destroys all connections, where the process ends without a drain. */
   abort(): void
 }
 
@@ -90,8 +90,8 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     onListenError: logListenerErrors(log),
   })
   const checks = (): ReadyCheck[] => {
-    const state = phase.name === 'draining' ? 'draining' : undefined
-    return [...authData.checks(), { name: 'accepting', ok: phase.name === 'running', state }]
+    const draining = phase.name === 'draining' && ({ state: 'draining' } as const)
+    return [...authData.checks(), { name: 'accepting', ok: phase.name === 'running', ...draining }]
   }
   const isReady = () => checks().every(({ ok }) => ok)
   metrics.readFrom({ cache, listener, forwarder, isReady, logLinesDropped })

@@ -56,9 +56,7 @@ type Events = EventEmitter<AuthDataEvents>
 export interface ReadyCheck {
   readonly name: string
   readonly ok: boolean
-  readonly state?:
-    | ('draining' | 'current' | 'database down, last snapshot active' | `${number} of ${number}`)
-    | undefined
+  readonly state?: 'draining' | 'current' | 'database down, last snapshot active' | `${number} of ${number}`
 }
 
 /** What decides on access. Its functions return the values that are active when they are called. */
@@ -75,7 +73,7 @@ export interface AuthData {
   readonly tokenLifetimes: () => readonly { readonly kid: string; readonly seconds: number }[]
   /** The age of each JWK Set that is fetched; undefined until it has been. */
   readonly keySetAges: () => readonly (readonly [issuer: string, seconds: number | undefined])[]
-  /** Those whose tokens are accepted, our own first. */
+  /** Issuers whose tokens are accepted, our own first. */
   readonly issuers: readonly [TokenIssuer, ...TokenIssuer[]]
   /** Undefined in a sidecar that only verifies and has no database. */
   readonly credentials: CredentialStore | undefined

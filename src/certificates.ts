@@ -29,7 +29,7 @@ export interface CertificateSet {
   readonly ca?: CertificateFile | undefined
 }
 
-/** For `setSecureContext` and `createSecureContext`. */
+/** What `setSecureContext` and `createSecureContext` take. */
 export type CertificateMaterial = { readonly [Part in 'cert' | 'key' | 'ca']?: Buffer }
 
 export interface Certificates {
@@ -96,7 +96,7 @@ export const openCertificates = (
     log,
   })
 
-/** Those of the admin listener, for the primary process; the workers count their reloads. @throws InvalidAuthData */
+/** The certificates of the admin listener, for the primary process; the workers count their reloads. @throws InvalidAuthData */
 export async function openAdminCertificates(config: Config, log: Logger) {
   const set = certificateSets(config).find(({ name }) => name === 'admin')
   const opened = set && (await openCertificates(set, log, Date.now, () => {}))
@@ -104,7 +104,7 @@ export async function openAdminCertificates(config: Config, log: Logger) {
   return opened?.value
 }
 
-/** Five times a bundle of all public CAs. */
+/** Five times the size of a bundle of all public CAs. */
 const MAX_BYTES = 1_048_576
 
 /** Checks that a set can be used. Never rejects. @param now - epoch milliseconds, for warnings about expiry */

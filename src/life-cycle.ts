@@ -53,7 +53,7 @@ interface LifeCycleParts {
   readonly admin: AdminListener | undefined
 }
 
-/** Between two closings of idle connections. */
+/** The pause between two closings of idle connections. */
 const STEP_MS = 50
 
 export function createLifeCycle(parts: LifeCycleParts) {

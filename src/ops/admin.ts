@@ -162,7 +162,7 @@ function createBoundedServer(certificates: Reloadable<Certificates> | undefined,
   )
   server.timeout = 10_000 // closes connections of clients that do not read
   server.maxRequestsPerSocket = 100
-  /** By the key that a TLS socket shares with its TCP socket; the least recently used first. */
+  /** Open connections by the key that a TLS socket shares with its TCP socket, the least recently used first. */
   const connections = new Map<string, { readonly socket: Socket; pending: number }>()
 
   server.on('connection', (socket: Socket) => {

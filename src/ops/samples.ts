@@ -80,11 +80,11 @@ export class Samples {
     return {
       at: to.at,
       tenMinutes: growth(all[0], to),
-      /** The last 30 seconds. */
+      /** The growth in the last 30 seconds. */
       recently: growth(all.at(-RECENT_STEPS - 2) ?? all[0], to),
       /** From each sample to the next, in order of time. */
       steps: all.slice(1).map((sample, index) => growth(all[index], sample)),
-      /** Since zero: the current values. */
+      /** The growth since zero: the current values. */
       values: growth({ at: 0, row: [] }, to),
     }
   }
@@ -111,7 +111,7 @@ export class Samples {
 /** How the counters grew between two moments. One that decreased (its worker was replaced) counts as zero. */
 function growthOf(columns: Columns, from: Sample, to: Sample) {
   const seconds = (to.at - from.at) / 1000
-  /** By the values of a label, of the series that `where` selects. */
+  /** The growth by the values of a label, of the series that `where` selects. */
   const by = (metric: Name, label: string, where: Where = {}) => {
     const growth = new Map<string, number>()
     const wanted = Object.entries(where)
@@ -132,7 +132,7 @@ function growthOf(columns: Columns, from: Sample, to: Sample) {
     seconds,
     by,
     total: (metric: Name, where?: Where) => sum(by(metric, '', where)),
-    /** Per second; null if the interval is empty. */
+    /** The growth per second; null if the interval is empty. */
     rate: (metric: Name, where?: Where) =>
       seconds > 0 ? rounded(sum(by(metric, '', where)) / seconds) : null,
     percentiles: (histogram: MetricName, where?: Where) => percentiles(by(histogram, 'le', where)),

@@ -34,7 +34,7 @@ export function statusOf(config: StatusConfig, checks: readonly ReadyCheck[], wi
     ready: checks.every(({ ok }) => ok),
     enforcing: values.total('enforcing') !== 0,
     checks,
-    /** What the counts cover, and what the rates cover. */
+    /** How long the counts cover, and how long the rates. */
     window: { seconds: rounded(tenMinutes.seconds), nowSeconds: rounded(recently.seconds) },
     requests: requestsIn(windows),
     rejections: {
@@ -159,7 +159,7 @@ function seriesIn({ steps, tenMinutes }: Windows) {
   }
 }
 
-/** From 0 to 1; null of nothing. */
+/** A ratio from 0 to 1; null if the total is 0. */
 function share(part: number, total: number): number | null {
   return total > 0 ? rounded(part / total) : null
 }

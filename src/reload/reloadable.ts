@@ -24,7 +24,7 @@ export interface ChangeLimits {
   readonly retryPolls: number
 }
 
-/** For a source that shows complete versions only. */
+/** The limits of a source that shows complete versions only. */
 const LOAD_AT_ONCE: ChangeLimits = { reportPolls: 1, unstablePolls: 1, retryPolls: 1 }
 
 export interface ChangeState {
@@ -89,16 +89,16 @@ interface ReloadableOptions<T> {
   /** The value until the first version, or the one that was loaded already; then `version` is its version. */
   readonly initial: T
   readonly version?: string
-  /** Default: each version is complete, and is loaded at once. */
+  /** By default each version is complete, and is loaded at once. */
   readonly limits?: ChangeLimits
   readonly pollMs: number
-  /** Between polls while the source is not available, or its version is rejected. */
+  /** The pause between polls while the source is not available, or its version is rejected. */
   readonly retryMs: number
   /** Called before the subscribers. */
   readonly onActive: (value: T, warnings: readonly string[]) => void
   /** Called once for each version that was rejected, and for each reason why the source is not available. */
   readonly onFailed: (problems: readonly string[]) => void
-  /** After each poll. `isCurrent`: the source is available, and its version is the active one. */
+  /** Called after each poll. `isCurrent`: the source is available, and its version is the active one. */
   readonly onPolled?: (isCurrent: boolean) => void
   readonly onFault: (error: unknown) => void
 }

@@ -19,7 +19,7 @@ const MIN_SERVED_MS = 1000
 /** Below the one-second timeout of a kubelet probe. */
 const STATE_TIMEOUT_MS = 400
 
-/** @param config - the settings of each worker */
+/** `config`: the settings of each worker. */
 export function createWorkerPool(config: Config, log: Logger, destination: LogDestination) {
   /** The newest states of the workers that have their settings, with the newest values of all metrics. */
   const states = new Map<Worker, { newest?: WorkerState; readonly metrics: Map<string, MetricFamily> }>()
@@ -110,9 +110,9 @@ export function createWorkerPool(config: Config, log: Logger, destination: LogDe
         const response = await once(worker, scope, { signal }).catch(() => undefined)
         return response !== undefined && listening.has(worker)
       })
-      return (await Promise.all(responses)).filter((responds) => responds).length
+      return (await Promise.all(responses)).filter(Boolean).length
     },
-    /** Those of each worker, and of all that have ended, for prom-client to aggregate. */
+    /** The metrics of each worker, and of all that have ended, for prom-client to aggregate. */
     metrics: () => [...Array.from(states.values(), ({ metrics }) => [...metrics.values()]), ended],
     reload(): void {
       for (const worker of listening.keys()) sendTo(worker, { type: 'reload' })
