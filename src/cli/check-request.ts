@@ -18,8 +18,8 @@ export interface Response {
   readonly error?: UpstreamFault | undefined
   /** Whether the server accepted the connection. */
   readonly isConnected: boolean
-  /** When the certificate of the server ends, in epoch milliseconds; NaN without TLS. */
-  readonly certificateEnds: number
+  /** When the certificate of the server ends; NaN without TLS. */
+  readonly certificateEndsMs: number
 }
 
 /** Never rejects; a body that is too long is truncated. */
@@ -46,10 +46,10 @@ export async function sendRequest(
     const { socket, statusCode: status = 0, headers } = response
     const validTo = socket instanceof TLSSocket ? socket.getPeerCertificate().valid_to : ''
     const text = (await readUpTo(response, MAX_BODY_BYTES)).toString()
-    return { status, headers, body: text, fault: '', isConnected, certificateEnds: Date.parse(validTo) }
+    return { status, headers, body: text, fault: '', isConnected, certificateEndsMs: Date.parse(validTo) }
   } catch (error) {
     const fault = signal.aborted ? 'timeout' : errorCode(error)
-    const failed = { status: 0, headers: {}, body: '', isConnected, certificateEnds: Number.NaN }
+    const failed = { status: 0, headers: {}, body: '', isConnected, certificateEndsMs: Number.NaN }
     return { ...failed, fault, error: networkErrorOf(error) }
   } finally {
     clearTimeout(timer)

@@ -33,14 +33,10 @@ export interface Finding {
   readonly remedy?: string
 }
 
-const finding =
-  (status: Finding['status']) =>
-  (check: Finding['check'], message: string): Finding => ({
-    check,
-    status,
-    message,
-    ...(status !== 'ok' && { remedy: REMEDIES[check] }),
-  })
+const finding = (status: Finding['status']) => (check: Finding['check'], message: string) => {
+  const found: Finding = { check, status, message }
+  return status === 'ok' ? found : { ...found, remedy: REMEDIES[check] }
+}
 const [ok, warning, failure] = [finding('ok'), finding('warning'), finding('failure')]
 
 type OptionalFlag = 'adminUrl' | 'upstreamUrl' | 'echoPath' | 'account' | 'accessKey'
@@ -239,9 +235,9 @@ async function checkUpstream(url: string): Promise<Finding> {
 const MIN_CERTIFICATE_DAYS = 14
 
 /** Says for how long the certificate is valid; nothing without TLS. */
-function judgeCertificate({ certificateEnds }: Response): Finding[] {
-  if (Number.isNaN(certificateEnds)) return []
-  const days = Math.floor((certificateEnds - Date.now()) / 86_400_000)
+function judgeCertificate({ certificateEndsMs }: Response): Finding[] {
+  if (Number.isNaN(certificateEndsMs)) return []
+  const days = Math.floor((certificateEndsMs - Date.now()) / 86_400_000)
   if (days < MIN_CERTIFICATE_DAYS) return [warning('certificate', `the certificate ends in ${days} days`)]
   return [ok('certificate', `the certificate is valid for ${days} days`)]
 }

@@ -138,7 +138,6 @@ export class CommandIo {
   }
 }
 
-/** Gives a command its help. `examples`: complete lines. */
 export const describe = (command: Command, description: string, ...examples: readonly string[]) =>
   command.description(description).addHelpText('after', ['\nExamples:', ...examples].join('\n  '))
 

@@ -2,7 +2,6 @@
 import { Argument, type Command } from 'commander'
 import type { CommandIo } from './command-io.ts'
 
-/** Completes the commands of its parent. */
 export function completionCommand(io: CommandIo): Command {
   return io
     .command(

@@ -52,7 +52,6 @@ export function loadSettings(options: ParsedOptions, io: Pick<CommandIo, 'env'>,
   return loaded
 }
 
-/** Adds the location of the setting that names the file. */
 function located(problems: readonly Problem[], { originOf }: LoadedConfig) {
   return problems.map((problem) => ({ ...problem, origin: originOf(problem.path) }))
 }

@@ -19,7 +19,6 @@ import {
   type StoreFlags,
 } from './store-flags.ts'
 
-/** `add` chooses a new access key where none is given. */
 type AddFlags = StoreFlags & Flags<'account', 'accessKey' | 'expiresAt' | 'scope', 'secretStdin'>
 type ChangeFlags = StoreFlags & Flags<'account' | 'accessKey', 'scope', 'unrestricted'>
 
@@ -44,7 +43,9 @@ export function credentialsCommand(io: CommandIo): Command {
     .option('--expires-at <time>', 'when it expires, as RFC 3339 with its zone', parserWith(timeProblem))
     .option('--scope <scope>', SCOPE_HELP, parseScope)
     .action(async ({ expiresAt, secretStdin, ...flags }: AddFlags) => {
-      const name = credentialNameOf({ accessKey: newAccessKey(), ...flags })
+      // Upper-case letters and digits only: it is typed, spoken and pasted into command lines.
+      const newKey = `AK${randomBytes(10).toString('hex').toUpperCase()}`
+      const name = credentialNameOf({ accessKey: newKey, ...flags })
       const { credentials } = await openEditors(flags)
       const secret = secretStdin ? await readChosenSecret(io) : generateSecret()
       const secretHash = await hashSecret(secret, secretStdin ? 'scrypt' : 'sha256')
@@ -120,11 +121,6 @@ async function readChosenSecret(io: CommandIo): Promise<string> {
   throw new UsageFailure(
     `a secret of fewer than ${MIN_CHOSEN_CHARACTERS} characters can be guessed: choose a longer one, or leave out --secret-stdin`,
   )
-}
-
-/** Upper-case letters and digits only: it is typed, spoken and pasted into command lines. */
-function newAccessKey(): string {
-  return `AK${randomBytes(10).toString('hex').toUpperCase()}`
 }
 
 function listEntry(credential: Credential, now: number) {

@@ -59,7 +59,6 @@ export async function createSidecar({ config, file }: LoadedConfig, serving: Ser
   return app
 }
 
-/** Only `serve` starts a worker. */
 export function workerCommand(serving: ServingProcess): Command {
   return new Command('worker').action(async () => {
     if (process.send === undefined)

@@ -90,7 +90,6 @@ export function tokenCommand(io: CommandIo, waitMs = 5000): Command {
   return group
 }
 
-/** Warns of a token that sidecars with these settings refuse. */
 async function warnUnlessActive({ accountId, accessKey }: CredentialName, config: Config, io: CommandIo) {
   const { file, postgres } = config.credentials
   const { credentials } = await openEditors({ file, postgresUrlFile: postgres?.urlFile })

@@ -7,7 +7,6 @@ import type { Step } from '../files/yaml-text.ts'
 import { settingsSchema } from './schema.ts'
 
 export interface Setting {
-  /** `limits.loginFailures.count`. */
   readonly path: string
   readonly steps: readonly string[]
   readonly variable: string

@@ -26,8 +26,7 @@ export type ReadFile =
       readonly bytes: Buffer
       /** The warning for a file with a secret that every user of the machine can read. */
       readonly permissionWarnings: readonly string[]
-      /** Epoch milliseconds. */
-      readonly modifiedAt: number
+      readonly modifiedAtMs: number
     }
   | { readonly ok: false; readonly isMissing?: boolean; readonly problems: readonly string[] }
 
@@ -51,7 +50,7 @@ export async function readRegularFile(path: string, maxBytes: number): Promise<R
       if (bytes.length > maxBytes) return rejected(tooLarge)
       const permissionWarnings =
         (stats.mode & 0o004) === 0 ? [] : [`${path} can be read by every user of this machine`]
-      return { ok: true, bytes, permissionWarnings, modifiedAt: stats.mtimeMs }
+      return { ok: true, bytes, permissionWarnings, modifiedAtMs: stats.mtimeMs }
     } finally {
       await file.close()
     }
@@ -103,7 +102,7 @@ export async function replaceFile(path: string, text: string): Promise<void> {
 const LOCK_STALE_MS = 60_000
 const LOCK_RETRY_MS = 100
 
-/** Its message is a reason, as of {@link fileErrorReason}. */
+/** {@link fileErrorReason} returns its message. */
 export class LockError extends Error {}
 
 /**

@@ -41,16 +41,16 @@ export async function readRows<T>(
   const read = await readRegularFile(path, MAX_FILE_BYTES)
   if (!read.ok) return read
   const { bytes } = read
-  const rejected = (problems: readonly string[]): ReadFile => ({ ok: false, problems })
   try {
     const batches = bytes.length <= MAX_INLINE_BYTES ? [parse(bytes)] : parseInThread<T>(moduleUrl, bytes)
     for await (const batch of batches) {
-      if (!batch.ok) return rejected(batch.problems.map((problem) => `${path}:${problem}`))
+      if (!batch.ok) return { ok: false, problems: batch.problems.map((problem) => `${path}:${problem}`) }
       for (const row of batch.value) add(row)
     }
     return read
   } catch {
-    return rejected([`${path}: cannot be parsed within ${MAX_SECONDS} s and ${MAX_HEAP_MB} MB of memory`])
+    const problem = `${path}: cannot be parsed within ${MAX_SECONDS} s and ${MAX_HEAP_MB} MB of memory`
+    return { ok: false, problems: [problem] }
   }
 }
 

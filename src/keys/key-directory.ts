@@ -137,7 +137,7 @@ export async function readKeyDirectory(directory: string): Promise<KeyDirectory>
 }
 
 async function importKeyFile(
-  { bytes, modifiedAt }: Extract<ReadFile, { ok: true }>,
+  { bytes, modifiedAtMs }: Extract<ReadFile, { ok: true }>,
   name: string,
 ): Promise<Loaded<KeyFile>> {
   const refused = (problem: string): Loaded<never> => ({ ok: false, problems: [problem] })
@@ -151,7 +151,7 @@ async function importKeyFile(
   if (typeof document !== 'object' || document === null || Array.isArray(document)) {
     return refused('is not a JSON object')
   }
-  const imported = await importKey(document, Math.floor(modifiedAt / 1000))
+  const imported = await importKey(document, Math.floor(modifiedAtMs / 1000))
   if (!imported.ok) return imported
   const key = imported.value
   if (!isKid(key.kid)) return refused(`kid ${KID_RULE}`)

@@ -5,7 +5,6 @@
 import { z } from 'zod'
 import { must } from './kinds.ts'
 
-/** The longest account identifier, access key or secret. */
 const MAX_FIELD_CODE_POINTS = 1024
 
 /** Why a text is not a valid secret, or undefined. Nothing is trimmed or normalized: every code point matters. */

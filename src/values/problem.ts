@@ -40,7 +40,6 @@ export class InvalidAuthData extends Error {
 
 const MAX_PRINTED = 20
 
-/** A summary, then one line for each of the first problems. */
 export function formatProblems(problems: readonly Problem[]): string {
   const lines = problems
     .slice(0, MAX_PRINTED)

@@ -20,7 +20,7 @@ t.test('a file is read completely, through links too, with its time', async (t) 
   symlinkSync('file', path('link'))
   chmodSync(path('file'), 0o640)
   utimesSync(path('file'), 5, 7.25)
-  t.match(await readRegularFile(path('link'), 3), { ok: true, permissionWarnings: [], modifiedAt: 7250 })
+  t.match(await readRegularFile(path('link'), 3), { ok: true, permissionWarnings: [], modifiedAtMs: 7250 })
   t.strictSame([await outcome(path('link'), 3), await outcome(path('empty'), 0)], ['abc', ''])
 })
 
