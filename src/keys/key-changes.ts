@@ -38,7 +38,7 @@ export async function addKey(
     const kid = change.kid ?? newKid(alg, createdAtSeconds)
     if (keys.files.has(kid)) return refused(`there is already a key ${kid}`)
     // Two private keys need an `active` file: write it before the second one appears.
-    if (keys.signing) await writeActive(directory, keys.signing.key.kid)
+    if (keys.signing) await writeFile(directory, ACTIVE_FILE, keys.signing.key.kid)
     const active = change.activate === true || privateFiles(keys.files).length === 0
     const generated = await generateKey(alg, kid, createdAtSeconds)
     await writeKey(directory, kid, active ? generated : { ...generated, signedUntil: NEVER_SIGNED })
@@ -115,16 +115,15 @@ async function switchSigningKey(
     const recorded = { signedUntil: Math.ceil(now() / 1000), tokenSeconds: longestSeconds }
     await writeKey(directory, key.kid, { ...document, ...recorded })
   }
-  await writeActive(directory, kid)
-}
-
-function writeActive(directory: string, kid: string): Promise<void> {
-  return replaceFile(join(directory, ACTIVE_FILE), `${kid}\n`)
+  await writeFile(directory, ACTIVE_FILE, kid)
 }
 
 function writeKey(directory: string, kid: string, document: object): Promise<void> {
-  return replaceFile(join(directory, `${kid}${KEY_FILE_SUFFIX}`), `${JSON.stringify(document, null, 2)}\n`)
+  return writeFile(directory, `${kid}${KEY_FILE_SUFFIX}`, JSON.stringify(document, null, 2))
 }
+
+const writeFile = (directory: string, name: string, text: string) =>
+  replaceFile(join(directory, name), `${text}\n`)
 
 function whyKept({ kid, signedUntilSeconds, signKey }: Key, fromSeconds: number | undefined): string {
   if (fromSeconds !== undefined) {

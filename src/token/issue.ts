@@ -52,10 +52,10 @@ export class TokenSigner {
   /** It ends with the caller's token at the latest. Undefined: the names and the target are too long for one link. */
   async issueLink({ identity, issuer }: Caller, { method, target }: LinkedRequest, lifetimeSeconds: number) {
     const { tokenId: parent_jti, issuedAtSeconds: parent_iat } = identity
-    const now = Math.floor(this.#now() / 1000)
-    const expiresAtSeconds = Math.min(now + lifetimeSeconds, identity.expiresAtSeconds)
+    const nowSeconds = Math.floor(this.#now() / 1000)
+    const expiresAtSeconds = Math.min(nowSeconds + lifetimeSeconds, identity.expiresAtSeconds)
     // Within the clock tolerance the token may have ended before now.
-    const issuedAtSeconds = Math.min(now, expiresAtSeconds - 1)
+    const issuedAtSeconds = Math.min(nowSeconds, expiresAtSeconds - 1)
     const linkId = createLinkId(identity.accountId)
     const linked = { ...identity, tokenId: linkId, issuedAtSeconds, expiresAtSeconds }
     const claims = { method, target, parent_jti, parent_iat, parent_iss: issuer }

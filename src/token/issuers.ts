@@ -117,9 +117,7 @@ function isName(value: unknown): value is string {
   return typeof value === 'string' && nameProblem(value) === undefined
 }
 
-/** In UTF-16 units: it becomes a header line of the forwarded request. */
-const MAX_TOKEN_ID_LENGTH = 256
-
+/** At most 256 UTF-16 units: it becomes a header line of the forwarded request. */
 function isTokenId(value: unknown): value is string {
-  return isName(value) && value.length <= MAX_TOKEN_ID_LENGTH
+  return isName(value) && value.length <= 256
 }

@@ -22,9 +22,6 @@ import { intersectScopes, validScope } from './scopes.ts'
 
 export const MAX_TOKEN_BYTES = 8192
 
-/** Header parameters that change the meaning of a token. */
-const FORBIDDEN_PARAMETERS = ['crit', 'b64', 'zip', 'cty'] as const
-
 /** In base64url. JSON must not begin with it (RFC 8259, section 8.1), but jose skips it. */
 const BYTE_ORDER_MARK = '77u_'
 
@@ -138,7 +135,8 @@ function readHeader(token: string): Header | string {
   const header = jsonObjectIn(token.slice(0, token.indexOf('.')))
   if (header === undefined) return 'JSON'
   const { alg, kid, typ }: { alg?: unknown; kid?: unknown; typ?: unknown } = header
-  const forbidden = FORBIDDEN_PARAMETERS.find((name) => name in header)
+  // They change the meaning of a token.
+  const forbidden = ['crit', 'b64', 'zip', 'cty'].find((name) => name in header)
   if (forbidden !== undefined) return forbidden
   if (typeof alg !== 'string') return 'alg'
   if (kid !== undefined && typeof kid !== 'string') return 'kid'

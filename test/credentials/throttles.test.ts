@@ -106,13 +106,6 @@ t.test('the table is bounded: beyond 50,000 pairs the least recently used is dro
   t.equal(await login('rejected', 'unused'), undefined)
 })
 
-t.test('an accepted login clears the failures of its pair', async (t) => {
-  const { login, fail } = throttled()
-  await fail(2)
-  t.equal(await login('accepted'), undefined)
-  t.same(await fail(4), [undefined, undefined, undefined, 60])
-})
-
 t.test('an accepted login removes the failures of its own access key only', async (t) => {
   const { clock, login } = throttled()
   const guess = (verdict: LoginVerdict, accessKey: string) => login(verdict, 'acme', '192.0.2.1', accessKey)

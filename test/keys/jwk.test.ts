@@ -73,11 +73,7 @@ t.test('refuses a key that does not match its alg or use', async (t) => {
     ['key_ops with more', { ...jwk, key_ops: ['deriveKey'] }, 'key_ops.0 must be sign or verify'],
     ['key_ops that is no list', { ...jwk, key_ops: 'sign' }, 'key_ops must be a list'],
     ['iat that is no time', { ...jwk, iat: '2026-01-01' }, 'iat must be an integer of epoch seconds'],
-    [
-      'a negative signedUntil',
-      { ...jwk, signedUntil: -1 },
-      'signedUntil must be an integer of epoch seconds',
-    ],
+    ['a negative time', { ...jwk, signedUntil: -1 }, 'signedUntil must be an integer of epoch seconds'],
     ['iat in milliseconds', { ...jwk, iat: 1.8e12 }, 'iat must be an integer of epoch seconds'],
     ['no x', { ...jwk, x: undefined }, 'x is missing; must be base64url'],
     ['a number', { ...jwk, x: 12 }, 'x must be base64url'],
