@@ -12,8 +12,8 @@ export interface LogDestination {
   write(line: string): void
   /** Lines dropped so far because they could not be written in time. */
   readonly dropped: number
-  /** Writes the queued lines, for at most `waitMs`, and accepts no more. */
-  close(waitMs?: number): Promise<void>
+  /** Writes the queued lines, for at most half a second, and accepts no more. */
+  close(): Promise<void>
 }
 
 /** A pipe must be non-blocking, which Node sets on the first use of `process.stdout`, or a full one blocks a thread. */
@@ -41,11 +41,11 @@ export function openLogDestination(): LogDestination {
     get dropped() {
       return dropped
     },
-    async close(waitMs = 500) {
+    async close() {
       open = false
       const closed = new Promise((resolve) => stream.once('close', resolve))
       stream.end()
-      await Promise.race([closed, sleep(waitMs)])
+      await Promise.race([closed, sleep(500)])
     },
   }
 }

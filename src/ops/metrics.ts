@@ -146,7 +146,17 @@ export class Metrics {
       this.#lastGood(subject).value = now() / 1000
       this.#reloadFailing(subject)
     }
-    this.#readAuthData(authData)
+    const { value } = this.#create
+    value('revocations', authData.revocations)
+    value('key_token_lifetime_seconds', () =>
+      authData.tokenLifetimes().map(({ kid, seconds }) => [kid, seconds]),
+    )
+    value('signing_key_age_seconds', () => {
+      const key = authData.signingKey()
+      return key ? [[key.kid, Math.max(0, Math.floor(now() / 1000) - key.createdAtSeconds)]] : []
+    })
+    value('certificate_not_after_timestamp_seconds', authData.certificateEnds)
+    value('jwks_age_seconds', authData.keySetAges)
   }
 
   /** A request is over. `seconds`: from its head to the end of the response. */
@@ -204,24 +214,6 @@ export class Metrics {
       forwarder.pools().map(({ upstream, connections }) => [upstream, connections]),
     )
     value('upstream_queue', () => forwarder.pools().map(({ upstream, queued }) => [upstream, queued]))
-  }
-
-  #readAuthData({
-    signingKey,
-    tokenLifetimes,
-    revocations,
-    certificateEnds,
-    keySetAges,
-  }: MeasuredAuthData): void {
-    const { value } = this.#create
-    value('revocations', revocations)
-    value('key_token_lifetime_seconds', () => tokenLifetimes().map(({ kid, seconds }) => [kid, seconds]))
-    value('signing_key_age_seconds', () => {
-      const key = signingKey()
-      return key ? [[key.kid, Math.max(0, Math.floor(this.#now() / 1000) - key.createdAtSeconds)]] : []
-    })
-    value('certificate_not_after_timestamp_seconds', certificateEnds)
-    value('jwks_age_seconds', keySetAges)
   }
 }
 
