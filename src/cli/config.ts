@@ -77,7 +77,7 @@ export function configCommand(io: CommandIo): Command {
     .option('--fetch', 'also fetch each key set once, and say whether it is good')
     .option('--json', 'print the outcome as JSON')
   addSettingFlags(check).action(async (options: ParsedOptions) => {
-    const { problems, warnings = [], notes = [] } = await checkSettings(options, io)
+    const { problems, warnings, notes } = await checkSettings(options, io)
     io.warn(...warnings)
     if (options['json']) printJson({ ok: problems.length === 0, problems })
     if (problems.length > 0) throw new UsageFailure(formatProblems(problems))
@@ -111,26 +111,20 @@ export function configCommand(io: CommandIo): Command {
   return group
 }
 
-interface Checked {
-  readonly problems: readonly Problem[]
-  readonly warnings?: readonly string[]
-  /** What is good, in words. */
-  readonly notes?: readonly string[]
-}
-
-/** Opens files and database, and fetches key sets, only where the settings themselves are valid. */
-async function checkSettings(options: ParsedOptions, io: CommandIo): Promise<Checked> {
+/** Opens files and database, and fetches key sets, only where the settings are valid. `notes` say what is good. */
+async function checkSettings(options: ParsedOptions, io: CommandIo) {
   const loaded = readSettings(options, io, true)
-  if (!loaded.ok) return { problems: loaded.problems }
+  if (!loaded.ok) return { problems: loaded.problems, warnings: [], notes: [] }
   const { config } = loaded
-  if (!options['files'] && !options['fetch']) return { problems: [], warnings: insecureKeySets(config) }
+  if (!options['files'] && !options['fetch'])
+    return { problems: [], warnings: insecureKeySets(config), notes: [] }
   const { problems, warnings } = await checkFiles(config)
   const sources = options['fetch'] ? keySetsOf(config) : []
   const sets = await Promise.all(sources.map((source) => checkKeySet(source, config)))
   return {
     problems: located([...problems, ...sets.flatMap((set) => set.problems)], loaded),
     warnings,
-    notes: sets.flatMap(({ notes = [] }) => notes),
+    notes: sets.flatMap(({ notes }) => notes),
   }
 }
 
@@ -148,17 +142,15 @@ async function checkFiles(config: Config) {
 }
 
 /** Fetches a key set once, unless its CA file cannot be used, which is a problem of the files already. */
-async function checkKeySet(
-  { setting, ...source }: ReturnType<typeof keySetsOf>[number],
-  config: Config,
-): Promise<Checked> {
+async function checkKeySet({ setting, ...source }: ReturnType<typeof keySetsOf>[number], config: Config) {
   const path = `${setting}.jwksUrl`
   const unusable = (texts: readonly string[]) => ({
     problems: texts.map((text) => fileProblem(path, `the JWK Set ${text}`)),
+    notes: [],
   })
   const ca = certificateSets(config).find(({ name }) => name === `issuer:${setting}`)
   const certificates = ca && (await loadCertificates(ca, Date.now()))
-  if (certificates?.ok === false) return { problems: [] }
+  if (certificates?.ok === false) return { problems: [], notes: [] }
   const secureContext = certificates && (() => certificates.value.context)
   const fetched = await fetchJwks({ ...source, secureContext })
   if (!fetched.ok) return unusable(fetched.problems)

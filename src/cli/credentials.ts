@@ -10,14 +10,7 @@ import { type Credential, isActive } from '../credentials/store.ts'
 import { scopeProblem } from '../token/scopes.ts'
 import { timeProblem } from '../values/names.ts'
 import { type CommandIo, describe, type Flags, parsePath, parserWith, UsageFailure } from './command-io.ts'
-import {
-  addStoreCommand,
-  credentialNameOf,
-  DATABASE,
-  openEditors,
-  parseName,
-  type StoreFlags,
-} from './store-flags.ts'
+import { addStoreCommand, credentialNameOf, openEditors, parseName, type StoreFlags } from './store-flags.ts'
 
 type AddFlags = StoreFlags & Flags<'account', 'accessKey' | 'expiresAt' | 'scope', 'secretStdin'>
 type ChangeFlags = StoreFlags & Flags<'account' | 'accessKey', 'scope', 'unrestricted'>
@@ -102,7 +95,11 @@ export function credentialsCommand(io: CommandIo): Command {
     'storage-auth-sidecar credentials migrate --postgres-url-file postgres.url',
   )
     .addHelpText('after', '\nThe grants that roles need then: docs/credentials-and-revocations.md')
-    .requiredOption(DATABASE, 'a file that holds the URL of the PostgreSQL database', parsePath)
+    .requiredOption(
+      '--postgres-url-file <path>',
+      'a file that holds the URL of the PostgreSQL database',
+      parsePath,
+    )
     .option('--json', 'print JSON')
     .action(async ({ postgresUrlFile, json }: Flags<'postgresUrlFile', never, 'json'>) => {
       const { migrate } = await import('../credentials/postgres/editors.ts')

@@ -7,8 +7,6 @@ import { describe, type Flags, parsePath, parserWith, UsageFailure } from './com
 type Store = { readonly [Name in 'file' | 'postgresUrlFile']?: string | undefined }
 export type StoreFlags = Store & Flags<never, never, 'json'>
 
-export const DATABASE = '--postgres-url-file <path>'
-
 /** A subcommand of `credentials` or `revocations`. `example`: its arguments besides the store. */
 export function addStoreCommand(group: Command, name: string, description: string, example = ''): Command {
   const subject = group.name()
@@ -16,7 +14,11 @@ export function addStoreCommand(group: Command, name: string, description: strin
   const file = new Option('--file <path>', `the ${subject} file`).argParser(parsePath)
   return describe(group.command(name), description, `${call} ${example}`.trimEnd())
     .addOption(file.conflicts('postgresUrlFile'))
-    .option(DATABASE, 'or a file that holds the URL of the PostgreSQL database', parsePath)
+    .option(
+      '--postgres-url-file <path>',
+      'or a file that holds the URL of the PostgreSQL database',
+      parsePath,
+    )
     .option('--json', 'print JSON')
 }
 

@@ -3,13 +3,7 @@ import type { z } from 'zod'
 import { isWithin, LINKS_PATH, TOKEN_PATH } from '../http/request-target.ts'
 import { PUBLIC_ALGORITHMS } from '../keys/key-ring.ts'
 import { isLoopback } from '../values/kinds.ts'
-import {
-  CREDENTIALS_FILE,
-  KEYS_DIRECTORY,
-  REVOCATIONS_FILE,
-  RUN_ON_INVALID_INPUT,
-  settingsSchema,
-} from './schema.ts'
+import { CREDENTIALS_FILE, KEYS_DIRECTORY, REVOCATIONS_FILE, RUN_ALWAYS, settingsSchema } from './schema.ts'
 import { valueAt } from './settings.ts'
 
 /** The documented lifetime of a token; longer ones are accepted only when the sidecar issues longer ones. */
@@ -131,7 +125,7 @@ function checkPaths({ listen, links, forwardAuth, publicRoutes }: Settings, repo
 export const configSchema = (needsUpstream: boolean) => {
   const rules = needsUpstream ? [NEEDS_UPSTREAM, ...RULES] : RULES
   return settingsSchema
-    .superRefine((settings, context) => checkAcross(settings, context, rules), RUN_ON_INVALID_INPUT)
+    .superRefine((settings, context) => checkAcross(settings, context, rules), RUN_ALWAYS)
     .transform(({ token, keys, credentials, revocations, ...rest }) => {
       const { maxLifetimeSeconds = Math.max(API_TOKEN_LIFETIME_SECONDS, token.lifetimeSeconds) } = token
       const { directory = KEYS_DIRECTORY, ...remote } = keys

@@ -38,7 +38,7 @@ const ROUTE = 'must be a map such as { method: GET, path: /healthz }'
 const UPSTREAM = 'must be a map such as { prefix: /, url: http://127.0.0.1:9000 }'
 
 /** Runs a check on invalid input too, so that all mistakes are reported at once. The input may have any shape. */
-export const RUN_ON_INVALID_INPUT = { when: () => true }
+export const RUN_ALWAYS = { when: () => true }
 
 function member<Shape extends z.core.$ZodLooseShape>(requirement: string, shape: Shape) {
   return z.strictObject(shape, { error: ({ code }) => (code === 'invalid_type' ? requirement : undefined) })
@@ -64,7 +64,7 @@ const upstream = member(UPSTREAM, {
     if (!/^https:/i.test(String(upstream.url))) report('needs a url that begins with https:')
     if (upstream[partners[file]] === undefined) report(`needs ${partners[file]} beside it`)
   }
-}, RUN_ON_INVALID_INPUT)
+}, RUN_ALWAYS)
 
 const TRUSTED_ISSUER =
   'must be a map such as { issuer: https://idp.example, jwksUrl: https://idp.example/keys, audience: storage-api, accountPrefix: "idp:" }'
@@ -111,7 +111,7 @@ const trustedIssuer = member(TRUSTED_ISSUER, {
     report('accounts', 'must be set, or accountPrefix, and not both')
   if (caFile !== undefined && !/^https:/i.test(String(jwksUrl)))
     report('caFile', 'needs a jwksUrl that begins with https:')
-}, RUN_ON_INVALID_INPUT)
+}, RUN_ALWAYS)
 
 type Fallback<Output> = z.core.util.NoUndefined<NoInfer<Output>>
 
