@@ -28,7 +28,6 @@ export class Revocations {
   readonly #bounds = new Map<string, number>()
   #size = 0
 
-  /** The latest bound of a name counts. */
   add({ jti, accountId, accessKey, issuedBeforeMs }: Revocation): void {
     this.#size++
     if (jti) this.#tokens.add(jti)
@@ -74,7 +73,6 @@ const MAX_REVOKED = 60
 const REVOKED_WINDOW_SECONDS = 60
 
 /**
- * Revokes tokens for the endpoints, such as at a logout.
  * @param write - whether the revocation was written and is active; does not reject
  * @param clockToleranceSeconds - until then a token is accepted after its end
  */

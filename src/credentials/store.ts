@@ -65,7 +65,6 @@ export class CredentialIndex {
 /** Names hold no control characters, so U+0001 between them keeps pairs apart. */
 const keyOf = ({ accountId, accessKey }: CredentialName) => `${accountId}\u0001${accessKey}`
 
-/** @param now - epoch milliseconds */
 export function isActive({ disabled, expiresAtMs }: Credential, now: number): boolean {
   return !disabled && now < expiresAtMs
 }
@@ -85,11 +84,7 @@ export interface CredentialStore {
   credentialStatus(accountId: string, accessKey: string): CredentialStatus
 }
 
-/**
- * @param now - epoch milliseconds
- * @param onFault - a login could not be checked
- * @param refresh - called before each login: whether the index is as new as the call. It does not reject
- */
+/** @param refresh - called before each login: whether the index is as new as the call. It does not reject */
 export function createCredentialStore(
   credentials: () => CredentialIndex,
   now: () => number,

@@ -53,13 +53,11 @@ export function createLoginThrottle(
 ) {
   /** The failures of each pair, as digests of their access keys. */
   const failures = createFixedWindow<number[]>(windowSeconds, now)
-  /** The queues of pairs with logins in flight. */
   const limits = new Map<string, LimitFunction>()
   let waiting = 0
   /**
    * Runs `check` when the pair may log in: `rejected` is a failure, `accepted` removes those of its own access key. The
    * others stay: a client could guess the secret of another key between logins with its own.
-   * @param client - the network of its address
    */
   return async function attempt(
     { accountId, accessKey }: CredentialName,

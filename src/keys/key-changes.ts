@@ -20,7 +20,6 @@ interface KeyChange {
   readonly directory: string
   /** The longest lifetime of a token plus the clock tolerance, if it is known; default: what the key's file recorded. */
   readonly longestSeconds?: number | undefined
-  /** Epoch milliseconds. */
   readonly now: () => number
 }
 

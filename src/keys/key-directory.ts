@@ -32,7 +32,6 @@ export interface KeyFile {
 
 /** The content of a key directory. Invalid files appear in `problems` only. */
 export interface KeyDirectory {
-  /** By kid. */
   readonly files: ReadonlyMap<string, KeyFile>
   /** The key that signs: the one that `active` names or, without that file, the only private one. */
   readonly signing?: KeyFile | undefined
@@ -45,11 +44,7 @@ export interface KeyDirectory {
 const NO_ASSERTION_KEY =
   'identity.assertion.enabled needs a private key here, and not one for HS256: upstreams verify with its public half'
 
-/**
- * A directory without a private key is valid: it only verifies.
- * @param signsAssertions - for upstreams to verify
- * @param mayBeEmpty - tokens of trusted issuers need no key of ours
- */
+/** A directory without a private key is valid. @param mayBeEmpty - tokens of trusted issuers need no key of ours */
 export async function loadKeyRing(
   directory: string,
   signsAssertions = false,

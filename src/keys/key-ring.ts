@@ -20,16 +20,15 @@ export interface Key {
   readonly signKey?: CryptoKey | undefined
   /** Published by the admin listener; absent for HS256, which has no public half. */
   readonly publicJwk?: JWK | undefined
-  /** When the key was created (`iat` of its JWK, else the file's modification time), in epoch seconds. */
+  /** When the key was created: `iat` of its JWK, else the file's modification time. */
   readonly createdAtSeconds: number
-  /** When the key stopped signing, in epoch seconds; {@link NEVER_SIGNED}; absent when it is not known. */
+  /** When the key stopped signing, or {@link NEVER_SIGNED}; absent when it is not known. */
   readonly signedUntilSeconds?: number | undefined
   /** How long its tokens live at most, with the clock tolerance; recorded when it stopped signing, if it was known. */
   readonly tokenSeconds?: number | undefined
 }
 
 export interface KeyRing {
-  /** By kid. */
   readonly keys: ReadonlyMap<string, Key>
   /** The one that signs, with its `signKey`. Absent in a sidecar that only verifies. */
   readonly signing?: Key | undefined

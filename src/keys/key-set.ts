@@ -140,7 +140,6 @@ export async function importKeys(
   return { keys, warnings }
 }
 
-/** A key without `alg` is imported for each algorithm that fits its type. */
 async function importForEach(
   jwk: UncheckedJwk,
   algorithms: readonly Algorithm[],

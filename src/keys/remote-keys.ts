@@ -16,7 +16,6 @@ import {
 } from './key-set.ts'
 
 export interface RemoteKeysOptions extends KeySetSource {
-  /** For log lines and metrics. */
   readonly issuer: string
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>
   readonly now: () => number

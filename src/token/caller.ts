@@ -5,7 +5,6 @@ import { flatCopy } from '../http/headers.ts'
 import type { Link } from './links.ts'
 import type { Scope } from './scopes.ts'
 
-/** Times are epoch seconds. */
 export interface Identity {
   readonly accountId: string
   readonly accessKey: string

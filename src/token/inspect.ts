@@ -12,10 +12,7 @@ export type Inspection = Awaited<ReturnType<typeof inspectToken>>
 /** A segment with more, several times those of a token, is not shown. */
 const MAX_BRACKETS = 64
 
-/**
- * A member is null where the token, or what the sidecar knows of it, does not say.
- * @param own - our own issuer: credentials belong to its tokens
- */
+/** A member is null where the token, or what the sidecar knows of it, does not say. Credentials belong to tokens of `own`. */
 export async function inspectToken(
   token: string,
   verify: Verify,

@@ -22,8 +22,8 @@ export interface TokenIssuer {
   readonly name: string
   readonly audience: string
   readonly findKey: FindKey
-  /** The longest `exp - iat` in seconds, by the accepted values of `typ` in lower case; undefined: it may be absent. */
-  readonly maxLifetimes: ReadonlyMap<string | undefined, number>
+  /** The longest `exp - iat`, by the accepted values of `typ` in lower case; undefined: it may be absent. */
+  readonly maxSecondsByType: ReadonlyMap<string | undefined, number>
   /** The names, or the claim that does not give one. Signature, `iss`, `aud` and times are verified before. */
   readonly namesOf: (claims: JWTPayload, token: string) => Names | string
   /** The credentials of its tokens, and of links that these made. Absent where another sidecar has them. */
@@ -38,13 +38,13 @@ export function ownIssuer(
   findKey: FindKey,
   credentialStatus: TokenIssuer['credentialStatus'],
 ): TokenIssuer {
-  const maxLifetimes = new Map([['at+jwt', maxLifetimeSeconds]])
-  if (links.enabled) maxLifetimes.set(LINK_TYPE, links.maxLifetimeSeconds)
+  const maxSecondsByType = new Map([['at+jwt', maxLifetimeSeconds]])
+  if (links.enabled) maxSecondsByType.set(LINK_TYPE, links.maxLifetimeSeconds)
   return {
     name: issuer,
     audience,
     findKey: (kid, alg) => (kid === undefined ? 'unknown_key' : findKey(kid, alg)),
-    maxLifetimes,
+    maxSecondsByType,
     credentialStatus,
     namesOf({ sub, client_id, jti, scope }) {
       if (!isName(sub)) return 'sub'
@@ -86,7 +86,7 @@ export function trustedIssuer(
     name: issuer,
     audience,
     findKey,
-    maxLifetimes: new Map([undefined, 'jwt', 'at+jwt'].map((typ) => [typ, maxLifetimeSeconds])),
+    maxSecondsByType: new Map([undefined, 'jwt', 'at+jwt'].map((typ) => [typ, maxLifetimeSeconds])),
     // A link that a token made under an earlier entry may do no more than a token may now.
     credentialStatus: (accountId, accessKey) =>
       accountOf(accessKey) === accountId

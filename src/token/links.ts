@@ -16,7 +16,7 @@ export interface LinkedRequest {
 }
 
 export interface Link extends LinkedRequest {
-  /** The id, the time (epoch seconds) and the issuer of the token that made it. */
+  /** The id, the time and the issuer of the token that made it. */
   readonly parentId: string
   readonly parentIssuedAtSeconds: number
   readonly parentIssuer: string

@@ -6,7 +6,6 @@
 import { type ConnectionOptions, headerKind } from '../http/headers.ts'
 import { isWithin, originForm, pathOf } from '../http/request-target.ts'
 
-/** `modify` includes `create`. */
 type Action = 'read' | 'create' | 'modify'
 
 /** A percent-decoded path with each encoded slash read as a separator, and as a character of its segment. */
@@ -30,7 +29,6 @@ export interface Scope {
 /** About 100 items. The scope becomes a claim and a header line. */
 export const MAX_SCOPE_LENGTH = 4096
 
-/** In origin form, but without query and fragment. */
 const ITEM = /^storage\.(read|create|modify):(\/[!-~]*)$/
 
 /** Returns the scope, or what is wrong with the text: it follows the name of the field and repeats nothing of the text. */

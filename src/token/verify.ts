@@ -85,7 +85,7 @@ async function verifySigned(
     else throw error
   }
   if (token.startsWith(BYTE_ORDER_MARK, token.indexOf('.') + 1)) return refused('claims', 'payload')
-  const maxLifetimeSeconds = issuer.maxLifetimes.get(typ)
+  const maxLifetimeSeconds = issuer.maxSecondsByType.get(typ)
   if (maxLifetimeSeconds === undefined) return refused('claims', 'typ')
   const { iat = Number.NaN, exp = Number.NaN } = payload
   if (!Number.isSafeInteger(iat) || iat > now() / 1000 + clockToleranceSeconds)
@@ -130,7 +130,6 @@ interface Header {
   readonly typ: string | undefined
 }
 
-/** Returns the parameter that is not valid, if there is one. */
 function readHeader(token: string): Header | string {
   const header = jsonObjectIn(token.slice(0, token.indexOf('.')))
   if (header === undefined) return 'JSON'

@@ -84,7 +84,6 @@ export class ReplacedPool {
   readonly #size: number
   #target: PostgresTarget
   #pool: Promise<pg.Pool> | undefined
-  /** Why the last question failed. */
   failure: PostgresFailure | undefined
 
   constructor(urlFile: string, target: PostgresTarget, size: number) {

@@ -3,7 +3,6 @@
  * Token checks read a snapshot in memory and never wait for the database. A login first polls its revision, and logins
  * share a poll. LISTEN would be faster, but takes a connection of its own and does not pass poolers.
  */
-
 import { MAX_LOGGED_PROBLEMS, Reloadable, type ReloadResult } from '../../reload/reloadable.ts'
 import type { Loaded } from '../../values/problem.ts'
 import type { Revocations } from '../revocations.ts'
@@ -57,7 +56,6 @@ const RETRY_MS = 500
 const REVOKE_SQL =
   'INSERT INTO storage_auth.revocations (jti, expires_at) VALUES ($1, to_timestamp($2::float8))'
 
-/** Reads the URL. Never rejects. */
 export async function openPostgresStore(options: PostgresStoreOptions): Promise<Loaded<PostgresStore>> {
   const named = await readUrlFile(options.urlFile)
   return named.ok ? { ...named, value: createStore(options, named.value) } : named
