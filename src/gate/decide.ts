@@ -113,8 +113,7 @@ export function createDecide(
       return { request, effective: request, route: ROUTE_OF[act], decision: PUBLIC }
     if (act === 'issueToken') return { request, effective: request, route: ROUTE_OF[act], decision: routing }
     if (act === 'otherMethod') return { request, effective: request, route: routing.route, decision: routing }
-    const isForwardAuth = act === 'forwardAuth'
-    const effective = !isForwardAuth ? request : peerTrusted ? originalRequest(request) : undefined
+    const effective = act === 'forwardAuth' ? originalRequest(request, peerTrusted) : request
     const takesLink = config.links.enabled && isForUpstream(routing) && effective !== undefined
     const parameter = takesLink ? takeLinkParameter(effective.target) : undefined
     const verdict = verdictOn(request.authorization, parameter, verify)

@@ -93,10 +93,11 @@ const PAIRS = [
 const METHOD = /^[A-Z][A-Z-]*$/
 
 /**
- * Undefined where method or target are missing or have several values: a proxy that sets one pair of headers may pass the
+ * Undefined unless a trusted proxy names one method and one target: a proxy that sets one pair of headers may pass the
  * client's spelling of the other.
  */
-export function originalRequest(proxyRequest: Admitted): EffectiveRequest | undefined {
+export function originalRequest(proxyRequest: Admitted, isTrusted: boolean): EffectiveRequest | undefined {
+  if (!isTrusted) return undefined
   const { rawHeaders, connectionOptions } = proxyRequest
   const valuesOf = (name: string) => headerValues(rawHeaders, name)
   let named: { readonly method: string; readonly target: string } | undefined

@@ -58,7 +58,6 @@ export class Download {
     this.#isHeadPending = true
   }
 
-  /** After a 101 the rest of the response are the bytes of the tunnel. */
   switchTo(client: Socket): void {
     this.#out = client
   }

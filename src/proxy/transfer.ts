@@ -35,7 +35,6 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   readonly requestHead: string
   readonly isHeadRequest: boolean
   readonly isWebSocket: boolean
-  /** Undefined for a request without a body. */
   readonly #upload: Upload | undefined
   readonly #download: Download
   /** GET or HEAD without a body, not retried yet. */

@@ -86,18 +86,13 @@ export class UpstreamConnection {
   /** Filled by the next read; undefined under TLS, where Node allocates. */
   #buffer: Buffer | undefined
 
-  constructor(
-    address: UpstreamAddress,
-    pool: ConnectionPool,
-    request: UpstreamRequest,
-    { timeouts, limits }: Pick<Config, 'timeouts' | 'limits'>,
-  ) {
+  constructor(address: UpstreamAddress, pool: ConnectionPool, request: UpstreamRequest, config: Config) {
     this.#pool = pool
-    this.#timeouts = timeouts
+    this.#timeouts = config.timeouts
     this.#request = request
-    this.#parser = new ResponseParser(limits)
+    this.#parser = new ResponseParser(config.limits)
     this.#waitsFor = address.isNamed ? 'lookup' : 'connect'
-    this.#deadline = performance.now() + timeouts.upstreamConnectSeconds * 1000
+    this.#deadline = performance.now() + config.timeouts.upstreamConnectSeconds * 1000
     this.#buffer = address.tls ? undefined : takeBuffer()
     this.socket = address.open({
       buffer: () => this.#buffer ?? NO_BYTES,

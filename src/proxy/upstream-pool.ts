@@ -17,7 +17,7 @@ export class UpstreamPool implements ConnectionPool {
   /** The upstream's prefix. */
   readonly upstream: string
   readonly #address: UpstreamAddress
-  readonly #config: Pick<Config, 'limits' | 'timeouts'>
+  readonly #config: Config
   readonly #open = new Set<UpstreamConnection>()
   /** The one used last is at the end. */
   readonly #idle: UpstreamConnection[] = []
@@ -32,7 +32,7 @@ export class UpstreamPool implements ConnectionPool {
   #isClosed = false
   readonly #timer: NodeJS.Timeout
 
-  constructor(upstream: string, address: UpstreamAddress, config: Pick<Config, 'limits' | 'timeouts'>) {
+  constructor(upstream: string, address: UpstreamAddress, config: Config) {
     this.upstream = upstream
     this.#address = address
     this.#config = config

@@ -5,8 +5,8 @@
  */
 import type { PublicError } from '../errors.ts'
 import type { Route } from '../gate/route.ts'
+import { newRequestId, traceIdOf } from '../http/headers.ts'
 import { isClientFailure } from '../http/proxy-errors.ts'
-import { newRequestId, traceIdOf } from '../http/request-ids.ts'
 import { type Logger, loggable } from '../log.ts'
 import type { RefusalReason } from '../token/caller.ts'
 import type { Peer } from './client-address.ts'

@@ -52,11 +52,9 @@ export function createPeers(trust: readonly string[]) {
     trust.length > 0 &&
     ipaddr.isValid(address) &&
     ipaddr.subnetMatch(ipaddr.parse(address), ranges, 'other') === 'trusted'
-  let port: number | undefined
   return (socket: Pick<Socket, 'remoteAddress' | 'localPort'>, tls: boolean): Peer => {
-    port ??= socket.localPort // the listener's: read once, because it is a system call
     const address = normalize(socket.remoteAddress ?? '') ?? 'unknown'
-    return new Peer(address, trusts, tls ? 'https' : 'http', port ?? (tls ? 443 : 80))
+    return new Peer(address, trusts, tls ? 'https' : 'http', socket.localPort ?? (tls ? 443 : 80))
   }
 }
 

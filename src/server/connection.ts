@@ -21,7 +21,6 @@ export interface ConnectionEvents {
 
 /** The same for all connections of a listener. */
 export interface ConnectionSettings {
-  /** `timeouts.idleSeconds`. */
   readonly idleMs: number
   /** Longer than Node waits for the rest of a head. */
   readonly headMs: number

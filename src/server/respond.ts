@@ -60,12 +60,8 @@ export class Responder {
   }
 
   /** The one place that records why a request failed, also where `send` does nothing. */
-  refuse(
-    res: SidecarResponse,
-    reason: Reason,
-    { status, code, message }: PublicError,
-    options: RefusalOptions = {},
-  ): void {
+  refuse(res: SidecarResponse, reason: Reason, error: PublicError, options: RefusalOptions = {}): void {
+    const { status, code, message } = error
     const defaultType = status === 503 ? 'proxy_internal_response' : 'http_request_error'
     const { errorType = defaultType, details, retryAfterSeconds = 1, close, headers = [] } = options
     res.req.context.reason = reason

@@ -74,12 +74,8 @@ export async function issueToken(
 }
 
 /** GET and HEAD. */
-export function sendTimeLeft(
-  options: EndpointOptions,
-  res: SidecarResponse,
-  { expiresAtSeconds }: Identity,
-): void {
-  options.responder.send(res, 200, { expirationSec: expirationSec(options, expiresAtSeconds) })
+export function sendTimeLeft(options: EndpointOptions, res: SidecarResponse, identity: Identity): void {
+  options.responder.send(res, 200, { expirationSec: expirationSec(options, identity.expiresAtSeconds) })
 }
 
 /** Ignores unknown fields; names every invalid one. */
