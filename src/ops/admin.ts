@@ -16,7 +16,6 @@ import type { Reloadable } from '../reload/reloadable.ts'
 import { connectionKey, secureContext, tlsOptions } from '../server/tls-sockets.ts'
 import { type MetricsScope, Samples } from './samples.ts'
 import { type StatusConfig, statusOf } from './status.ts'
-import { statusProblems } from './status-problems.ts'
 
 /** What the admin listener shows: the state of this process, or that of all workers. */
 export interface AdminData {
@@ -113,9 +112,7 @@ function pagesOf(config: StatusConfig, { checks, registry, jwks }: AdminData, sa
       return json(200, keys, 'application/jwk-set+json')
     },
     async '/status.json'() {
-      const windows = await samples.windows()
-      const status = statusOf(config, await checks(), windows)
-      return json(200, { problems: statusProblems(windows, status), ...status })
+      return json(200, statusOf(config, await checks(), await samples.windows()))
     },
     '/': file('text/html', '../status-page/page.html'),
     '/page.js': file('text/javascript', '../status-page/page.js'),

@@ -5,7 +5,6 @@ import type { Config } from '../../src/config/config.ts'
 import { type MeasuredAuthData, type MeasuredParts, Metrics } from '../../src/ops/metrics.ts'
 import { Samples } from '../../src/ops/samples.ts'
 import { statusOf } from '../../src/ops/status.ts'
-import { statusProblems } from '../../src/ops/status-problems.ts'
 
 /** 2026-11-20T12:00:00Z. */
 export const NOON = Date.UTC(2026, 10, 20, 12)
@@ -60,9 +59,7 @@ export function statusSetup(options: SetupOptions = {}) {
     samples,
     /** What `/status.json` shows. */
     async report() {
-      const windows = await samples.windows()
-      const status = statusOf(config, checks, windows)
-      return { problems: statusProblems(windows, status), ...status }
+      return statusOf(config, checks, await samples.windows())
     },
     /** Lets time pass, and takes a sample. */
     async step(seconds = 5) {
