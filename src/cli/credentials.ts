@@ -95,11 +95,7 @@ export function credentialsCommand(io: CommandIo): Command {
     'storage-auth-sidecar credentials migrate --postgres-url-file postgres.url',
   )
     .addHelpText('after', '\nThe grants that roles need then: docs/credentials-and-revocations.md')
-    .requiredOption(
-      '--postgres-url-file <path>',
-      'a file that holds the URL of the PostgreSQL database',
-      parsePath,
-    )
+    .requiredOption('--postgres-url-file <path>', 'a file with the URL of the PostgreSQL database', parsePath)
     .option('--json', 'print JSON')
     .action(async ({ postgresUrlFile, json }: Flags<'postgresUrlFile', never, 'json'>) => {
       const { migrate } = await import('../credentials/postgres/editors.ts')

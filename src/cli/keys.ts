@@ -4,16 +4,8 @@ import { errorCode, fileErrorReason } from '../files/files.ts'
 import { activateKey, addKey, retireKey } from '../keys/key-changes.ts'
 import { isKid, KID_RULE, listKeys, readKeyDirectory } from '../keys/key-directory.ts'
 import { ALGORITHMS, type Algorithm } from '../keys/key-ring.ts'
-import {
-  CommandFailure,
-  type CommandIo,
-  describe,
-  type Flags,
-  parsePath,
-  parserWith,
-  parseSeconds,
-  UsageFailure,
-} from './command-io.ts'
+import type { CommandIo, Flags } from './command-io.ts'
+import { CommandFailure, describe, parsePath, parserWith, parseSeconds, UsageFailure } from './command-io.ts'
 
 type KeyFlags = Flags<'directory', 'config', 'json' | 'force'> & { readonly maxLifetimeSeconds?: number }
 type AddFlags = KeyFlags & Flags<never, 'kid', 'activate'> & { readonly alg: Algorithm }

@@ -14,9 +14,7 @@ export function revocationsCommand(io: CommandIo): Command {
   const group = io.command('revocations', description, example)
   const named = (name: string, description: string, example: string) =>
     addStoreCommand(group, name, description, example)
-      .addOption(
-        new Option('--jti <id>', 'one token, by its jti').argParser(parseName).conflicts('issuedBefore'),
-      )
+      .addOption(new Option('--jti <id>', 'one token by jti').argParser(parseName).conflicts('issuedBefore'))
       .option('--account <id>', 'the tokens of an account', parseName)
       .option('--access-key <key>', 'the tokens of an access key', parseName)
 

@@ -14,11 +14,7 @@ export function addStoreCommand(group: Command, name: string, description: strin
   const file = new Option('--file <path>', `the ${subject} file`).argParser(parsePath)
   return describe(group.command(name), description, `${call} ${example}`.trimEnd())
     .addOption(file.conflicts('postgresUrlFile'))
-    .option(
-      '--postgres-url-file <path>',
-      'or a file that holds the URL of the PostgreSQL database',
-      parsePath,
-    )
+    .option('--postgres-url-file <path>', 'or a file with the URL of the PostgreSQL database', parsePath)
     .option('--json', 'print JSON')
 }
 

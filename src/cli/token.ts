@@ -11,14 +11,8 @@ import { type Inspection, inspectToken } from '../token/inspect.ts'
 import { TokenSigner } from '../token/issue.ts'
 import { createVerifier } from '../token/verify.ts'
 import { printable } from '../values/problem.ts'
-import {
-  CommandFailure,
-  type CommandIo,
-  describe,
-  type Flags,
-  parseSeconds,
-  UsageFailure,
-} from './command-io.ts'
+import type { CommandIo, Flags } from './command-io.ts'
+import { CommandFailure, describe, parseSeconds, UsageFailure } from './command-io.ts'
 import { addSettingFlags, loadSettings, type ParsedOptions, rethrowAsUsage } from './config.ts'
 import { credentialNameOf, openEditors, parseName } from './store-flags.ts'
 

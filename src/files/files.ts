@@ -3,17 +3,8 @@
  * A path may name anything, a FIFO or a directory included. Errors say why in plain words, without the path.
  */
 import { randomUUID } from 'node:crypto'
-import {
-  constants,
-  type FileHandle,
-  open,
-  readFile,
-  readlink,
-  rename,
-  rm,
-  stat,
-  writeFile,
-} from 'node:fs/promises'
+import { constants } from 'node:fs'
+import { type FileHandle, open, readFile, readlink, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { hostname } from 'node:os'
 import { dirname } from 'node:path'
 import { buffer } from 'node:stream/consumers'

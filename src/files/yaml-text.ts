@@ -3,17 +3,8 @@
  * its positions, or every problem. Messages never repeat the text: it may be the wrong file, and hold secrets.
  */
 import { isUtf8 } from 'node:buffer'
-import {
-  type Document,
-  isAlias,
-  isMap,
-  isNode,
-  isScalar,
-  LineCounter,
-  type Node,
-  parseDocument,
-  visit,
-} from 'yaml'
+import type { Document, Node } from 'yaml'
+import { isAlias, isMap, isNode, isScalar, LineCounter, parseDocument, visit } from 'yaml'
 import type { z } from 'zod'
 import type { Loaded } from '../values/problem.ts'
 

@@ -41,9 +41,7 @@ export function seconds(min: 0 | 0.001 = 0.001) {
 
 export const boolean = z.boolean(must('must be true or false'))
 
-export function oneOf<const Values extends readonly [string | number, ...(string | number)[]]>(
-  values: Values,
-) {
+export function oneOf<const Value extends string | number>(values: readonly Value[]) {
   return z.literal(values, must(`must be one of: ${values.join(', ')}`))
 }
 
