@@ -12,22 +12,12 @@
  * `isRevoked` and the `credentialStatus` of `credentials/store.ts`.
  */
 import { EventEmitter } from 'node:events'
-import {
-  type CertificateMap,
-  type CertificateName,
-  type Certificates,
-  certificateSets,
-  openCertificates,
-  secureContextOf,
-} from './certificates.ts'
+import type { CertificateMap, CertificateName, Certificates } from './certificates.ts'
+import { certificateSets, openCertificates, secureContextOf } from './certificates.ts'
 import { type Config, insecureKeySets, keySetsOf } from './config/config.ts'
 import { loadCredentialsFile } from './credentials/credentials-file.ts'
-import {
-  createTokenRevoker,
-  loadRevocationsFile,
-  type Revocations,
-  type RevokeToken,
-} from './credentials/revocations.ts'
+import type { Revocations, RevokeToken } from './credentials/revocations.ts'
+import { createTokenRevoker, loadRevocationsFile } from './credentials/revocations.ts'
 import { type CredentialStore, createCredentialStore } from './credentials/store.ts'
 import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
 import { findKeyIn, type Key, type KeyRing, tokenLifetimes } from './keys/key-ring.ts'

@@ -8,14 +8,8 @@ import type { Caller, RefusalReason, Verdict, Verify } from '../token/caller.ts'
 import { allowsRequest, type LinkParameter, takeLinkParameter } from '../token/links.ts'
 import { allows } from '../token/scopes.ts'
 import { type Admitted, admit, type RequestHead } from './admission.ts'
-import {
-  createRouter,
-  type EffectiveRequest,
-  originalRequest,
-  ROUTE_OF,
-  type Route,
-  type Routing,
-} from './route.ts'
+import type { EffectiveRequest, Route, Routing } from './route.ts'
+import { createRouter, originalRequest, ROUTE_OF } from './route.ts'
 
 export type Decision =
   /**

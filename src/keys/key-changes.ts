@@ -7,13 +7,8 @@ import { dirname, join } from 'node:path'
 import { errorCode, replaceFile, withLock } from '../files/files.ts'
 import type { NotDone } from '../values/problem.ts'
 import { generateKey, newKid } from './jwk.ts'
-import {
-  ACTIVE_FILE,
-  KEY_FILE_SUFFIX,
-  type KeyDirectory,
-  privateFiles,
-  readKeyDirectory,
-} from './key-directory.ts'
+import type { KeyDirectory } from './key-directory.ts'
+import { ACTIVE_FILE, KEY_FILE_SUFFIX, privateFiles, readKeyDirectory } from './key-directory.ts'
 import { type Algorithm, type Key, NEVER_SIGNED, tokensEndAt } from './key-ring.ts'
 
 interface KeyChange {

@@ -6,14 +6,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from '../log.ts'
 import { MAX_LOGGED_PROBLEMS, Reloadable, type ReloadResult } from '../reload/reloadable.ts'
 import type { FindKey, KeyRing } from './key-ring.ts'
-import {
-  fetchJwks,
-  findInSet,
-  importKeys,
-  type KeySet,
-  type KeySetSource,
-  type UncheckedJwk,
-} from './key-set.ts'
+import type { KeySet, KeySetSource, UncheckedJwk } from './key-set.ts'
+import { fetchJwks, findInSet, importKeys } from './key-set.ts'
 
 export interface RemoteKeysOptions extends KeySetSource {
   readonly issuer: string

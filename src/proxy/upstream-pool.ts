@@ -3,12 +3,8 @@
  * Requests are written in the check phase of the event loop, so that unsolicited bytes are noticed before.
  */
 import type { Config } from '../config/config.ts'
-import {
-  type ConnectionPool,
-  type UpstreamAddress,
-  UpstreamConnection,
-  type UpstreamRequest,
-} from './upstream-connection.ts'
+import type { ConnectionPool, UpstreamAddress, UpstreamRequest } from './upstream-connection.ts'
+import { UpstreamConnection } from './upstream-connection.ts'
 
 /** Interval of the deadline check, in milliseconds: a timer per request would cost more. */
 const CHECK_MS = 100

@@ -7,13 +7,8 @@ import { dirname, join } from 'node:path'
 import { errorCode } from '../files/files.ts'
 import type { Logger } from '../log.ts'
 import type { Loaded, Problem } from '../values/problem.ts'
-import {
-  type ChangeLimits,
-  MAX_LOGGED_PROBLEMS,
-  Reloadable,
-  type ReloadResult,
-  type ReloadSubject,
-} from './reloadable.ts'
+import type { ChangeLimits, ReloadResult, ReloadSubject } from './reloadable.ts'
+import { MAX_LOGGED_PROBLEMS, Reloadable } from './reloadable.ts'
 
 interface PolledFilesOptions<T> {
   readonly subject: ReloadSubject

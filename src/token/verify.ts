@@ -7,15 +7,8 @@ import type { CryptoKey, JWTPayload } from 'jose'
 import * as errors from 'jose/errors'
 import { jwtVerify } from 'jose/jwt/verify'
 import type { FoundKey } from '../keys/key-ring.ts'
-import {
-  type Identity,
-  type IsRevoked,
-  identityLines,
-  type RefusalReason,
-  type Refused,
-  type Verdict,
-  type Verify,
-} from './caller.ts'
+import type { Identity, IsRevoked, RefusalReason, Refused, Verdict, Verify } from './caller.ts'
+import { identityLines } from './caller.ts'
 import type { TokenIssuer } from './issuers.ts'
 import { LINK_TYPE, linkOf } from './links.ts'
 import { intersectScopes, validScope } from './scopes.ts'

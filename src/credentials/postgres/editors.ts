@@ -8,13 +8,8 @@ import { type Changed, type Editors, NAME_TAKEN, NO_SUCH_NAME, NO_SUCH_REVOCATIO
 import type { Revocation } from '../revocations.ts'
 import { clientConfig, postgresFailure, readUrlFile } from './connection.ts'
 import { SCHEMA_SQL } from './schema.ts'
-import {
-  type CredentialRow,
-  readRevision,
-  rowProblem,
-  SELECT_CREDENTIALS,
-  SELECT_REVOCATIONS,
-} from './snapshot.ts'
+import type { CredentialRow } from './snapshot.ts'
+import { readRevision, rowProblem, SELECT_CREDENTIALS, SELECT_REVOCATIONS } from './snapshot.ts'
 
 const LOCK_MS = 10_000
 const STATEMENT_MS = 120_000
