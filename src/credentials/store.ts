@@ -128,8 +128,7 @@ export function createCredentialStore(
     credentialStatus(accountId, accessKey) {
       const credential = credentials().find({ accountId, accessKey })
       if (credential === undefined || !isActive(credential, now())) return { active: false }
-      const { expiresAtMs, scope } = credential
-      return { active: true, untilMs: expiresAtMs, scope }
+      return { active: true, untilMs: credential.expiresAtMs, scope: credential.scope }
     },
   }
 }
