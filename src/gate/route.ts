@@ -1,8 +1,7 @@
 /**
  * Routes a request by its method and path.
  * In: an admitted request. Out: what it asks for; of forward auth also the original request, which a trusted proxy has
- * received and names in headers of its own request. Paths are compared as raw bytes: decoding or normalizing them could
- * differ from the upstream's reading (CVE-2025-54576).
+ * received and names in headers of its own request. Paths are compared as raw bytes (`http/request-target.ts`).
  */
 import type { Config } from '../config/config.ts'
 import { headerKind, headerValues } from '../http/headers.ts'

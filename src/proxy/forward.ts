@@ -67,10 +67,7 @@ export class Forwarder {
     return this.#upstreams.map(({ pool }) => pool)
   }
 
-  /**
-   * Must be called when keys, credentials or revocations have changed: closes the tunnels of tokens refused now.
-   * All in one turn: `limits.upstreamConnections` bounds their number.
-   */
+  /** Must be called when keys, credentials or revocations have changed: closes the tunnels of tokens refused now. */
   recheckTunnels(): void {
     for (const tunnel of this.#tunnels) void tunnel.recheck()
   }

@@ -12,11 +12,6 @@ import type { RefusalReason } from '../token/caller.ts'
 import type { Peer } from './client-address.ts'
 import type { Reason, RequestContext, SidecarRequest, SidecarResponse } from './context.ts'
 
-/** The client closed the connection before the response was complete; no client receives this status. */
-const CLIENT_CLOSED = 499
-/** The upstream or the drain deadline aborted the response. */
-const ABORTED = 503
-
 interface RequestMetrics {
   /** `seconds`: from the head to the end of the response. */
   onRequest(route: Route, method: string | undefined, status: number, seconds: number): void
@@ -67,7 +62,9 @@ export function createAccessLog(
       const isSent = res.writableFinished || res.isComplete || res.statusCode === 101
       const reason = !isSent && isAborting() ? 'drain_deadline' : context.reason
       const hasLeft = reason === undefined || isClientFailure(reason)
-      const status = isSent ? res.statusCode : hasLeft ? CLIENT_CLOSED : ABORTED
+      // 499: the client closed the connection. 503: the upstream or the drain deadline aborted the response.
+      const statusUnsent = hasLeft ? 499 : 503
+      const status = isSent ? res.statusCode : statusUnsent
       metrics.onRequest(context.route, req.method, status, ms / 1000)
       if (context.bytesIn > 0) metrics.onBytes('in', context.bytesIn)
       if (context.bytesOut > 0) metrics.onBytes('out', context.bytesOut)
