@@ -63,7 +63,7 @@ export function createDecide(
   const refuse = (reason: RefusalReason, caller?: Caller): Decision => ({
     act: 'refuse',
     reason,
-    error: errorOf(reason),
+    error: errorOf[reason],
     caller,
   })
 
@@ -174,12 +174,18 @@ function reasonToRefuse(
   return effective !== undefined && allows(scope, effective) ? undefined : 'scope'
 }
 
-function refusedTokenErrors(status: 400 | 401): (reason: RefusalReason) => PublicError {
+function refusedTokenErrors(status: 400 | 401): Readonly<Record<RefusalReason, PublicError>> {
   const invalid = { ...ERRORS.invalidToken, status }
-  const others: Readonly<Partial<Record<RefusalReason, PublicError>>> = {
+  return {
     unavailable: ERRORS.serviceNotReady,
     scope: ERRORS.accessDenied,
     expired: { ...ERRORS.expiredToken, status }, // implies a valid signature
+    missing: invalid,
+    malformed: invalid,
+    signature: invalid,
+    unknown_key: invalid,
+    algorithm: invalid,
+    claims: invalid,
+    revoked: invalid,
   }
-  return (reason) => others[reason] ?? invalid
 }
