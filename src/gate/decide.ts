@@ -70,8 +70,10 @@ export function createDecide(
   const refuseOrReport = (routing: NeedsCaller, reason: RefusalReason, caller?: Caller): Decision => {
     onCheck(reason)
     if (!reportOnly || !isForUpstream(routing)) return refuse(reason, caller)
-    // A link proves its own request alone. Most services read an empty X-Authenticated-Scope as none: unrestricted.
-    const isNamed = caller?.link === undefined && caller?.identity.scope?.text !== ''
+    // Most services read an empty X-Authenticated-Scope as none, which is unrestricted.
+    const mayDoNothing = caller?.identity.scope?.text === ''
+    const isLink = caller?.link !== undefined // it proves its own request alone
+    const isNamed = !mayDoNothing && !isLink
     return { act: routing.act, caller: isNamed ? caller : undefined, wouldRefuse: reason }
   }
 

@@ -19,17 +19,16 @@ const NAMES = {
   trailer: ['trailer'],
   requestId: ['x-request-id'],
   forwarded: ['forwarded', 'x-forwarded-for', 'x-forwarded-host', 'x-forwarded-proto', 'x-forwarded-port'],
-  /** With the next two, what a request needs of its caller's scope depends on it (`token/scopes.ts`). */
+  /** What a request needs of its caller's scope depends on these and on those of the next two kinds (`token/scopes.ts`). */
   condition: ['if-none-match', 'overwrite'],
   secondPath: ['destination', 'x-amz-copy-source', 'x-goog-copy-source', 'x-ms-copy-source', 'x-copy-from'],
   /**
    * Names another method, or a second path or account that is not judged, or folds to one of the two kinds above: refused
-   * where a scope restricts the caller. The list is of what storage services read; any other header is trusted to name none.
+   * where a scope restricts the caller. Beside these, `OTHER_SOURCE`; any other header is trusted to name none.
    */
   override: [
     ...['x-http-method-override', 'x-http-method', 'x-method-override'],
-    ...['x-amz-rename-source', 'x-ms-rename-source', 'x-object-manifest', 'x-symlink-target'],
-    ...['x-copy-from-account', 'destination-account'],
+    ...['x-object-manifest', 'x-symlink-target', 'x-copy-from-account', 'destination-account'],
   ],
 } as const
 
@@ -52,6 +51,8 @@ const KNOWN: ReadonlyMap<string, HeaderKind> = new Map(
 const CRITICAL: readonly HeaderKind[] = ['host', 'contentLength', 'transferEncoding', 'authorization']
 
 const IDENTITY_PREFIX = 'x-authenticated-'
+/** As the storage services of several vendors name the object that they copy or rename: `x-oss-copy-source`. */
+const OTHER_SOURCE = /-(?:copy|rename)-source$/
 
 /**
  * Classified spellings: a lookup replaces the folding. Clients choose their spellings, so the table is emptied when it is
@@ -83,8 +84,9 @@ function classify(name: string): HeaderKind {
   if (folded.startsWith(IDENTITY_PREFIX, start)) return 'identity'
   let end = folded.length
   while (end > start && folded[end - 1] === '-') end--
-  const kind = KNOWN.get(folded.slice(start, end))
-  if (kind === undefined) return 'other'
+  const trimmed = folded.slice(start, end)
+  const kind = KNOWN.get(trimmed)
+  if (kind === undefined) return OTHER_SOURCE.test(trimmed) ? 'override' : 'other'
   if (CRITICAL.includes(kind)) return 'refusedLookAlike'
   if (isForScope(kind)) return 'override'
   return kind === 'forwarded' || kind === 'requestId' ? 'removedLookAlike' : 'other'
@@ -101,8 +103,8 @@ export function headerValues(rawHeaders: readonly string[], name: string): strin
 }
 
 /**
- * Copies a part of a head before a table or the token cache keeps it. V8 represents a slice by a reference to the text that it is a part of, and
- * a concatenation by a tree of its pieces: a cached token would keep the complete header line in memory, a name the head.
+ * Copies a part of a head before a table or the token cache keeps it. V8 represents a slice by a reference to the text
+ * that it is a part of, and a concatenation by a tree of its pieces: a cached token would keep its head in memory.
  * @param text - Latin-1, as Node decodes header fields
  */
 export function flatCopy(text: string): string {

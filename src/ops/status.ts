@@ -76,17 +76,13 @@ function stateOf(config: StatusConfig, checks: readonly ReadyCheck[], windows: W
 
 function requestsIn({ tenMinutes, recently, values }: Windows) {
   const failing = recently.total('requests_total', FAILING)
-  const forwarded = recently.total('requests_total', { route: FORWARDED })
   return {
     perSecond: recently.rate('requests_total'),
     count: tenMinutes.total('requests_total'),
     byStatus: Object.fromEntries(tenMinutes.by('requests_total', 'status')),
     failing: tenMinutes.total('requests_total', FAILING),
-    // The refused ones are left out: they would hide that all others fail.
-    failingRatio: share(
-      failing,
-      Math.max(failing, forwarded - recently.total('token_checks_total', REFUSED)),
-    ),
+    // Of forwarded requests alone: refused ones would hide that all others fail.
+    failingRatio: share(failing, Math.max(failing, recently.total('upstream_requests_total'))),
     inFlight: values.total('requests_in_flight'),
     connections: values.total('client_connections'),
   }

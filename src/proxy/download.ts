@@ -2,7 +2,8 @@
  * The download half of a transfer: the upstream's response, streamed to the client (RFC 9110, section 7.6).
  * In: what the parser has read of the response. Out: its status line; its header lines in the same order and multiplicity,
  * without hop-by-hop headers and identity headers (an upstream that echoes its request would leak them); `X-Request-Id`;
- * body and trailers, written once for each read of the upstream's socket. Memory: one read buffer, by backpressure.
+ * body and trailers, written once for each read of the upstream's socket. Node adds `Keep-Alive`, the framing of chunks,
+ * and `Date` where the upstream sent none. Memory: one read buffer, by backpressure.
  */
 import type { Socket } from 'node:net'
 import type { Writable } from 'node:stream'

@@ -164,7 +164,7 @@ export class Connection implements ClientConnection {
     }
   }
 
-  /** Node's parser refuses what the client sent, or waits for too long. */
+  /** Node's parser has found an error in what the client sent, or a head is late. */
   onParserError(error: ParserError): void {
     const socket = this.#socket
     if (this.#finalRefusal !== undefined) return // errors of the bytes that the parser discards

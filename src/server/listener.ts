@@ -103,7 +103,7 @@ export class DataListener {
       } else if (this.#isSecure) this.#tlsSockets.add(tcpSocket)
       else this.#addConnection(tcpSocket, tcpSocket)
     }
-    // Node's own listeners begin a TLS handshake, or read requests, which look for their connection.
+    // Before Node's own listener reads requests, each of which looks for its connection; under TLS it reads none yet.
     if (this.#isSecure) server.on('connection', accept)
     else server.prependListener('connection', accept)
     server.prependListener('secureConnection', (socket: Socket) => {

@@ -176,6 +176,7 @@ t.test('a header decides if it is read in one way and reaches the upstream', asy
     no  modify PUT /a/x | X_Amz_Copy_Source: /r/y
     no  modify GET /r/x | X-HTTP-Method-Override: GET
     no  modify PUT /r/x | X-Amz-Rename-Source: /r/y
+    no  modify PUT /r/x | x_oss_copy_source: /r/y
     no  modify PUT /r/x | Destination_Account: other
     no  modify GET /r/x | X-Http-Method: GET | Connection: x-http-method
     no  modify GET /r/x | x_method_override: DELETE

@@ -131,8 +131,7 @@ function createStore(options: PostgresStoreOptions, target: PostgresTarget): Pos
         if (kind === 'unusable') log.warn(fields, 'a request failed in the database')
         return false
       }
-      await snapshots.refresh()
-      return true
+      return snapshots.refresh()
     },
     check: () => {
       const state = isDown ? 'database down, last snapshot active' : 'current'
