@@ -91,7 +91,7 @@ t.test('the headline shows the most severe current problem', async (t) => {
   ])
   metrics.onReload('credentials', 'failed')
   checks.push({ name: 'accepting', ok: false, state: 'draining' })
-  for (let i = 0; i < 99; i++) forward(setup, 200)
+  for (let i = 0; i < 97; i++) forward(setup, 200)
   metrics.onRequest('proxy', 'GET', 503, 0.1)
   metrics.ofUpstream('/').onOutcome('http_response_timeout')
   metrics.ofUpstream('/b').onOutcome('client_aborted')
