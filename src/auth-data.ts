@@ -16,8 +16,8 @@ import type { CertificateMap, CertificateName, Certificates } from './certificat
 import { certificateSets, openCertificates, secureContextOf } from './certificates.ts'
 import { type Config, insecureKeySets, keySetsOf } from './config/config.ts'
 import { loadCredentialsFile } from './credentials/credentials-file.ts'
-import type { Revocations, RevokeToken } from './credentials/revocations.ts'
-import { createTokenRevoker, loadRevocationsFile } from './credentials/revocations.ts'
+import type { RevocationList, RevokeToken } from './credentials/revocation-list.ts'
+import { createTokenRevoker, loadRevocationsFile } from './credentials/revocation-list.ts'
 import { type CredentialStore, createCredentialStore } from './credentials/store.ts'
 import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
 import { findKeyIn, type Key, type KeyRing, tokenLifetimes } from './keys/key-ring.ts'
@@ -218,8 +218,8 @@ export async function openFiles(
   async function openDatabase() {
     if (credentials.postgres === undefined) return undefined
     // Imported on demand: most sidecars have no database, and its client loads slowly.
-    const { openPostgresStore } = await import('./credentials/postgres/store.ts')
-    const opening = openPostgresStore({
+    const { openDatabase } = await import('./credentials/postgres/database.ts')
+    const opening = openDatabase({
       ...credentials.postgres,
       log,
       onChange: (revokedTokens) => events.emit('change', revokedTokens),
@@ -229,7 +229,7 @@ export async function openFiles(
   }
   const keyFiles = await open('keys', 'keys.directory', keys.directory, loadKeys, isKeyFileName)
   const credentialsFile = await open('credentials', 'credentials.file', credentials.file, loadCredentialsFile)
-  const loadRevocations = (path: string, active?: Revocations) =>
+  const loadRevocations = (path: string, active?: RevocationList) =>
     loadRevocationsFile(path, revocations.required, active)
   const revocationsFile = await open('revocations', 'revocations.file', revocations.file, loadRevocations)
   const database = await openDatabase()

@@ -134,7 +134,7 @@ async function checkFiles(config: Config) {
   const { problems, warnings, database } = await openFiles(config, log, Date.now)
   const { postgres } = config.credentials
   if (postgres === undefined || database === undefined) return { problems, warnings }
-  const { checkDatabase } = await import('../credentials/postgres/editors.ts')
+  const { checkDatabase } = await import('../credentials/postgres/table-editors.ts')
   const checked = await checkDatabase(postgres.urlFile)
   if (!checked.ok && checked.isUnusable) problems.push(...databaseProblems(checked.problems))
   else if (!checked.ok) warnings.push(...checked.problems.map((problem) => `not checked: ${problem}`))

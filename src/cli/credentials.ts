@@ -98,7 +98,7 @@ export function credentialsCommand(io: CommandIo): Command {
     .requiredOption('--postgres-url-file <path>', 'a file with the URL of the PostgreSQL database', parsePath)
     .option('--json', 'print JSON')
     .action(async ({ postgresUrlFile, json }: Flags<'postgresUrlFile', never, 'json'>) => {
-      const { migrate } = await import('../credentials/postgres/editors.ts')
+      const { migrate } = await import('../credentials/postgres/table-editors.ts')
       const { value: created } = io.unwrap(await migrate(postgresUrlFile))
       const text = created ? 'created the tables' : 'the tables are up to date'
       io.print(json ? JSON.stringify({ created }) : text)

@@ -21,8 +21,8 @@ export function addStoreCommand(group: Command, name: string, description: strin
 /** Modules of the database are loaded only where one is named. */
 export async function openEditors({ file, postgresUrlFile }: Store) {
   if (postgresUrlFile !== undefined) {
-    const { openPostgresEditors } = await import('../credentials/postgres/editors.ts')
-    return openPostgresEditors(postgresUrlFile)
+    const { openTableEditors } = await import('../credentials/postgres/table-editors.ts')
+    return openTableEditors(postgresUrlFile)
   }
   if (file === undefined) throw new UsageFailure('--file or --postgres-url-file is required')
   return openFileEditors(file)

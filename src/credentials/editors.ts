@@ -1,6 +1,6 @@
 /**
  * Changes credentials and revocations by name: the interface, and the implementation for YAML files, which keeps
- * comments and order (`postgres/editors.ts` has the other one). Problems are free of secrets, and nothing rejects.
+ * comments and order (`postgres/table-editors.ts` has the other one). Problems are free of secrets, and nothing rejects.
  */
 import { lstat, realpath } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
@@ -10,7 +10,7 @@ import { fileErrorReason, readRegularFile, replaceFile, withLock } from '../file
 import { MAX_FILE_BYTES, type Parse } from '../files/parse-thread.ts'
 import type { Loaded, NotDone } from '../values/problem.ts'
 import { parse as parseCredentials } from './credentials-file.ts'
-import { parse as parseRevocations, type Revocation } from './revocations.ts'
+import { parse as parseRevocations, type Revocation } from './revocation-list.ts'
 import type { Credential, CredentialName } from './store.ts'
 
 export type Changed = { readonly ok: true } | NotDone

@@ -1,5 +1,5 @@
 /**
- * Bounds failed logins: who guesses a secret must wait. The window also counts revocations (`revocations.ts`), which fill
+ * Bounds failed logins: who guesses a secret must wait. The window also counts revocations (`revocation-list.ts`), which fill
  * the database. Memory: at most 50,000 keys each, in an LRU cache, 300 bytes each and 8 for each failed login.
  */
 import { hash } from 'node:crypto'

@@ -3,7 +3,7 @@
  * A body is a JSON object, in UTF-8 without a BOM. Errors never repeat what was sent.
  */
 import type { Config } from '../config/config.ts'
-import type { EndedToken, RevokeToken } from '../credentials/revocations.ts'
+import type { EndedToken, RevokeToken } from '../credentials/revocation-list.ts'
 import type { CredentialStore } from '../credentials/store.ts'
 import type { IssueFailure } from '../credentials/throttles.ts'
 import { ERRORS, type PublicError } from '../errors.ts'

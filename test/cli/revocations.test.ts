@@ -2,8 +2,8 @@ import { readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { revocationsCommand } from '../../src/cli/revocations.ts'
-import { loadRevocationsFile, Revocations } from '../../src/credentials/revocations.ts'
-import { NO_SERVER, openStore } from '../support/opened-store.ts'
+import { loadRevocationsFile, RevocationList } from '../../src/credentials/revocation-list.ts'
+import { NO_SERVER, openStore } from '../support/opened-database.ts'
 import { startPostgres } from '../support/postgres.ts'
 import { runCommand } from '../support/run-command.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
@@ -122,7 +122,7 @@ t.test('wrong usage and unusable files end with exit code 2, and change nothing'
 })
 
 t.test('the bound of --issued-before now spares a login of a later second', async (t) => {
-  const revocations = new Revocations()
+  const revocations = new RevocationList()
   revocations.add({ accountId: 'acme', issuedBeforeMs: NOW })
   t.equal(revocations.isRevoked({ ...token, issuedAtSeconds: token.issuedAtSeconds + 1 }), false)
 })

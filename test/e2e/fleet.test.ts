@@ -2,7 +2,7 @@
 import { monitorEventLoopDelay } from 'node:perf_hooks'
 import t from 'tap'
 import { eventually } from '../support/eventually.ts'
-import { NO_SERVER } from '../support/opened-store.ts'
+import { NO_SERVER } from '../support/opened-database.ts'
 import { databaseSetup, startPostgres } from '../support/postgres.ts'
 import { serve } from '../support/program.ts'
 import { sidecarClient } from '../support/sidecar-client.ts'

@@ -2,7 +2,7 @@ import dns from 'node:dns/promises'
 import { mock } from 'node:test'
 import pg from 'pg'
 import t from 'tap'
-import { clientConfig } from '../../src/credentials/postgres/connection.ts'
+import { clientConfig } from '../../src/credentials/postgres/database-pool.ts'
 import { fetchJwks } from '../../src/keys/key-set.ts'
 import { eventually } from '../support/eventually.ts'
 

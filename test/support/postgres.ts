@@ -14,7 +14,7 @@ import { dirname, join } from 'node:path'
 import { promisify } from 'node:util'
 import pg from 'pg'
 import type { Test } from 'tap'
-import { SCHEMA_SQL } from '../../src/credentials/postgres/schema.ts'
+import { TABLES_SQL } from '../../src/credentials/postgres/tables.ts'
 import { hashSecret } from '../../src/credentials/secret-hash.ts'
 import type { Algorithm } from '../../src/keys/key-ring.ts'
 import type { TestCertificate } from './certificates.ts'
@@ -82,7 +82,7 @@ ssl = ${certificate === undefined ? 'off' : 'on'}
   await connected('postgres', `CREATE DATABASE ${TEMPLATE}`)
   const template = new pg.Client(url(TEMPLATE))
   await template.connect()
-  await template.query(SCHEMA_SQL)
+  await template.query(TABLES_SQL)
   await template.end()
 
   /** The URL of a database, for the superuser unless another user is named. */

@@ -7,10 +7,10 @@ import { isDeepStrictEqual } from 'node:util'
 import type { ClientBase, Pool } from 'pg'
 import { scopeProblem } from '../../token/scopes.ts'
 import { nameProblem, namesProblem } from '../../values/names.ts'
-import { type Revocation, Revocations } from '../revocations.ts'
+import { type Revocation, RevocationList } from '../revocation-list.ts'
 import { secretHashProblem } from '../secret-hash.ts'
 import { type Credential, CredentialIndex } from '../store.ts'
-import { ChangesNotRecorded } from './connection.ts'
+import { ChangesNotRecorded } from './database-pool.ts'
 
 export interface Snapshot {
   /** As in the revision it was read at. */
@@ -18,7 +18,7 @@ export interface Snapshot {
   readonly credentials: CredentialIndex
   readonly problems: readonly string[]
   /** Their index, without `newRevocations`: the store adds these when the snapshot becomes active. */
-  readonly revocations: Revocations
+  readonly revocations: RevocationList
   readonly newRevocations: readonly Revocation[]
   /** The newest revocation: while the table has it, only rows after it are new. */
   readonly newest?: RevocationRow | undefined
@@ -34,7 +34,7 @@ export const NO_SNAPSHOT: Snapshot = {
   base: '',
   credentials: new CredentialIndex(),
   problems: [],
-  revocations: new Revocations(),
+  revocations: new RevocationList(),
   newRevocations: [],
   added: 0,
 }
@@ -97,7 +97,7 @@ async function readCredentials(client: ClientBase) {
 }
 
 async function readRevocations(client: ClientBase) {
-  const revocations = new Revocations()
+  const revocations = new RevocationList()
   const newest = await readRows<RevocationRow>(client, SELECT_REVOCATIONS, (row) => revocations.add(row))
   return { revocations, newRevocations: [], newest, added: 0 }
 }

@@ -1,7 +1,7 @@
 import t from 'tap'
 import { generateSecret, hashSecret } from '../../../src/credentials/secret-hash.ts'
 import { eventually } from '../../support/eventually.ts'
-import { NO_SERVER, openStore } from '../../support/opened-store.ts'
+import { NO_SERVER, openStore } from '../../support/opened-database.ts'
 import { startPostgres } from '../../support/postgres.ts'
 
 const server = await startPostgres(t)

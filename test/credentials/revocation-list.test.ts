@@ -5,15 +5,15 @@ import {
   loadRevocationsFile,
   parse as parseBytes,
   type Revocation,
-  Revocations,
-} from '../../src/credentials/revocations.ts'
+  RevocationList,
+} from '../../src/credentials/revocation-list.ts'
 import type { RevocableToken } from '../../src/token/caller.ts'
 
 const TIME = '2026-01-01T00:00:00Z'
 const parseRevocations = (text: string) => parseBytes(Buffer.from(text))
 const token: RevocableToken = { tokenId: 'j', accountId: 'acme', accessKey: 'AK', issuedAtSeconds: 1000 }
-function indexOf(list: readonly Revocation[]): Revocations {
-  const index = new Revocations()
+function indexOf(list: readonly Revocation[]): RevocationList {
+  const index = new RevocationList()
   for (const one of list) index.add(one)
   return index
 }
@@ -141,7 +141,7 @@ t.test('a file that is not required may be missing until it has had revocations'
   const missing = { ok: false, problems: [`${file}: cannot be read: there is no such file or directory`] }
   t.match(await loadRevocationsFile(file, true), missing)
   t.match(await loadRevocationsFile(file, false), { ok: true, value: { size: 0 } })
-  t.match(await loadRevocationsFile(file, false, new Revocations()), { ok: true })
+  t.match(await loadRevocationsFile(file, false, new RevocationList()), { ok: true })
   writeFileSync(file, 'revocations: [jti: j]')
   const loaded = await loadRevocationsFile(file, false)
   if (!loaded.ok) throw new Error(loaded.problems.join())

@@ -5,11 +5,11 @@
 import pg from 'pg'
 import { parseTime } from '../../values/names.ts'
 import { type Changed, type Editors, NAME_TAKEN, NO_SUCH_NAME, NO_SUCH_REVOCATION } from '../editors.ts'
-import type { Revocation } from '../revocations.ts'
-import { clientConfig, postgresFailure, readUrlFile } from './connection.ts'
-import { SCHEMA_SQL } from './schema.ts'
+import type { Revocation } from '../revocation-list.ts'
+import { clientConfig, databaseFailure, readUrlFile } from './database-pool.ts'
 import type { CredentialRow } from './snapshot.ts'
 import { readRevision, rowProblem, SELECT_CREDENTIALS, SELECT_REVOCATIONS } from './snapshot.ts'
+import { TABLES_SQL } from './tables.ts'
 
 const LOCK_MS = 10_000
 const STATEMENT_MS = 120_000
@@ -36,7 +36,7 @@ async function inDatabase<T>(
     await client.query(`SET lock_timeout = ${LOCK_MS}`)
     return { ok: true as const, value: await run(client), warnings }
   } catch (cause) {
-    const { kind, message } = postgresFailure(cause)
+    const { kind, message } = databaseFailure(cause)
     const problems = [`${urlFile}: the database ${target.label}: ${message}`]
     return { ok: false as const, isUnusable: kind === 'unusable', problems }
   } finally {
@@ -44,7 +44,7 @@ async function inDatabase<T>(
   }
 }
 
-export function openPostgresEditors(urlFile: string): Editors {
+export function openTableEditors(urlFile: string): Editors {
   async function change(text: string, values: unknown[], ifNone: string): Promise<Changed> {
     const changed = await inDatabase(urlFile, (client) => client.query(text, values))
     if (!changed.ok || changed.value.rowCount !== 0) return changed
@@ -114,6 +114,6 @@ export const checkDatabase = (urlFile: string) =>
 export const migrate = (urlFile: string) =>
   inDatabase(urlFile, async (client) => {
     const { rows } = await client.query(`SELECT to_regclass('storage_auth.credentials') IS NULL AS is_new`)
-    await client.query(SCHEMA_SQL)
+    await client.query(TABLES_SQL)
     return rows[0]?.is_new === true
   })

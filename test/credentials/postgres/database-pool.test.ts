@@ -2,7 +2,7 @@ import { chmod, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import pg from 'pg'
 import t from 'tap'
-import { postgresFailure, readUrlFile } from '../../../src/credentials/postgres/connection.ts'
+import { databaseFailure, readUrlFile } from '../../../src/credentials/postgres/database-pool.ts'
 import { makeCertificate } from '../../support/certificates.ts'
 import { temporaryDirectory } from '../../support/temporary-directory.ts'
 
@@ -122,7 +122,7 @@ t.test('each failure is reported with its remedy and without its details', async
     [coded('ERR_SSL_WRONG_VERSION_NUMBER'), 'unusable', /is not accepted \(ERR_SSL_/],
   ]
   for (const [thrown, kind, message] of faults) {
-    const failure = postgresFailure(thrown)
+    const failure = databaseFailure(thrown)
     t.match(failure, { kind, message })
     t.notMatch(failure.message, /hush/)
   }

@@ -19,7 +19,7 @@ DROP TRIGGER IF EXISTS note_change ON storage_auth.${table};
 CREATE TRIGGER note_change BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON storage_auth.${table}
   FOR EACH STATEMENT EXECUTE FUNCTION storage_auth.note_change();`
 
-export const SCHEMA_SQL = `
+export const TABLES_SQL = `
 BEGIN;
 SELECT pg_advisory_xact_lock(1396790083);
 DO $$ BEGIN

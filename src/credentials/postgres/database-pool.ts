@@ -9,7 +9,7 @@ import { lookup } from '../../http/host-lookup.ts'
 import { isLoopback } from '../../values/kinds.ts'
 import type { Loaded } from '../../values/problem.ts'
 
-export interface PostgresTarget {
+export interface DatabaseTarget {
   /** Holds the password. */
   readonly url: string
   /** `host:port/database`. */
@@ -22,7 +22,7 @@ const CONNECT_MS = 2000
 const QUERY_MS = 1000
 const PERCENT = 'special characters of the password must be percent-encoded'
 
-export async function readUrlFile(file: string): Promise<Loaded<PostgresTarget>> {
+export async function readUrlFile(file: string): Promise<Loaded<DatabaseTarget>> {
   const read = await readRegularFile(file, MAX_URL_BYTES)
   if (!read.ok) return read
   const target = parseUrl(read.bytes.toString().trim())
@@ -31,7 +31,7 @@ export async function readUrlFile(file: string): Promise<Loaded<PostgresTarget>>
 }
 
 /** The target, or the problem. pg accepts any text as a URL. */
-function parseUrl(text: string): PostgresTarget | string {
+function parseUrl(text: string): DatabaseTarget | string {
   if (!/^postgres(ql)?:\/\/\S+$/.test(text)) {
     return 'must hold one URL such as postgres://user:password@host:5432/database'
   }
@@ -66,7 +66,7 @@ class DatabaseSocket extends Socket {
   }
 }
 
-export const clientConfig = ({ url }: PostgresTarget, queryMs: number) => ({
+export const clientConfig = ({ url }: DatabaseTarget, queryMs: number) => ({
   connectionString: url,
   fallback_application_name: 'storage-auth-sidecar',
   connectionTimeoutMillis: CONNECT_MS,
@@ -79,14 +79,14 @@ export const clientConfig = ({ url }: PostgresTarget, queryMs: number) => ({
  * Connections to the database that a file names. After a failure they are replaced, and the file is read again: it may
  * name another database by then. Where it cannot be read, the last URL is used.
  */
-export class ReplacedPool {
+export class DatabasePool {
   readonly #urlFile: string
   readonly #size: number
-  #target: PostgresTarget
+  #target: DatabaseTarget
   #pool: Promise<pg.Pool> | undefined
-  failure: PostgresFailure | undefined
+  failure: DatabaseFailure | undefined
 
-  constructor(urlFile: string, target: PostgresTarget, size: number) {
+  constructor(urlFile: string, target: DatabaseTarget, size: number) {
     this.#urlFile = urlFile
     this.#target = target
     this.#size = size
@@ -111,7 +111,7 @@ export class ReplacedPool {
       return { ok: true, value: await question(await this.current()), warnings: [] }
     } catch (cause) {
       this.replace()
-      this.failure = postgresFailure(cause)
+      this.failure = databaseFailure(cause)
       // A server that hangs is not asked twice.
       if (mayRetry && this.failure.kind !== 'timeout') return this.ask(question, false)
       return { ok: false, problems: [this.failure.message] }
@@ -135,7 +135,7 @@ export class ReplacedPool {
   }
 }
 
-interface PostgresFailure {
+interface DatabaseFailure {
   /** `down` and `timeout` may pass by themselves; `unusable` needs a change in the database or in the URL. */
   readonly kind: 'down' | 'timeout' | 'unusable'
   readonly message: string
@@ -159,7 +159,7 @@ const UNUSABLE: Readonly<Record<string, string>> = {
 }
 
 /** Without the detail of a server's error, which quotes rows. The message follows the name of the database. */
-export function postgresFailure(error: unknown): PostgresFailure {
+export function databaseFailure(error: unknown): DatabaseFailure {
   if (!(error instanceof Error)) return { kind: 'down', message: 'it failed for an unknown reason' }
   if (error instanceof ChangesNotRecorded) {
     return { kind: 'unusable', message: `${error.message}: ${RUN_MIGRATE}` }

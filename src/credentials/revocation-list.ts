@@ -22,7 +22,7 @@ const ofAccount = (accountId: string) => `account ${accountId}`
 const ofAccessKey = (accessKey: string) => `key ${accessKey}`
 
 /** The index of revocations. One of 300,000 takes about 100 ms to build. */
-export class Revocations {
+export class RevocationList {
   readonly #tokens = new Set<string>()
   /** By account or access key: tokens issued before, in epoch milliseconds, are revoked. */
   readonly #bounds = new Map<string, number>()
@@ -48,7 +48,7 @@ export class Revocations {
   }
 
   /** The tokens that were not revoked by their ids in `former`; undefined if more of an account or access key is revoked. */
-  addedSince(former: Revocations): readonly string[] | undefined {
+  addedSince(former: RevocationList): readonly string[] | undefined {
     for (const [name, bound] of this.#bounds) if (bound > former.#bound(name)) return undefined
     return [...this.#tokens].filter((tokenId) => !former.#tokens.has(tokenId))
   }
@@ -98,9 +98,9 @@ export function createTokenRevoker(
 export async function loadRevocationsFile(
   path: string,
   required: boolean,
-  active?: Revocations,
-): Promise<Loaded<Revocations>> {
-  const revocations = new Revocations()
+  active?: RevocationList,
+): Promise<Loaded<RevocationList>> {
+  const revocations = new RevocationList()
   const read = await readRows(path, parse, import.meta.url, (row) => revocations.add(row))
   const mayBeMissing = !required && (active?.size ?? 0) === 0
   if (!read.ok && !(read.isMissing && mayBeMissing)) return read

@@ -5,12 +5,12 @@
  */
 import { MAX_LOGGED_PROBLEMS, Reloadable, type ReloadResult } from '../../reload/reloadable.ts'
 import type { Loaded } from '../../values/problem.ts'
-import type { Revocations } from '../revocations.ts'
+import type { RevocationList } from '../revocation-list.ts'
 import type { CredentialIndex } from '../store.ts'
-import { type PostgresTarget, postgresFailure, ReplacedPool, readUrlFile } from './connection.ts'
+import { DatabasePool, type DatabaseTarget, databaseFailure, readUrlFile } from './database-pool.ts'
 import { NO_SNAPSHOT, readRevision, readSnapshot, type Snapshot } from './snapshot.ts'
 
-export interface PostgresStoreOptions {
+export interface DatabaseOptions {
   /** Read again whenever connections are replaced. */
   readonly urlFile: string
   readonly poolSize: number
@@ -22,11 +22,11 @@ export interface PostgresStoreOptions {
 }
 
 /** Nothing here rejects. */
-export interface PostgresStore {
+export interface CredentialsDatabase {
   readonly opened: Promise<Opened>
   /** Until there is a snapshot, there are none. */
   credentials(): CredentialIndex
-  revocations(): Revocations
+  revocations(): RevocationList
   /** Whether the snapshot is as new as the call. While the database is known to be down, no request waits for it. */
   refresh(): Promise<boolean>
   /** Whether the token is refused from now on. @param untilSeconds - its end, when the row is removed */
@@ -56,14 +56,14 @@ const RETRY_MS = 500
 const REVOKE_SQL =
   'INSERT INTO storage_auth.revocations (jti, expires_at) VALUES ($1, to_timestamp($2::float8))'
 
-export async function openPostgresStore(options: PostgresStoreOptions): Promise<Loaded<PostgresStore>> {
+export async function openDatabase(options: DatabaseOptions): Promise<Loaded<CredentialsDatabase>> {
   const named = await readUrlFile(options.urlFile)
   return named.ok ? { ...named, value: createStore(options, named.value) } : named
 }
 
-function createStore(options: PostgresStoreOptions, target: PostgresTarget): PostgresStore {
+function createStore(options: DatabaseOptions, target: DatabaseTarget): CredentialsDatabase {
   const { urlFile, poolSize, log, onChange, onReload, pollMs = POLL_MS } = options
-  const pool = new ReplacedPool(urlFile, target, poolSize)
+  const pool = new DatabasePool(urlFile, target, poolSize)
   let isDown = false
   let settle: (opened: Opened) => void = () => {}
   const opened = new Promise<Opened>((resolve) => {
@@ -126,7 +126,7 @@ function createStore(options: PostgresStoreOptions, target: PostgresTarget): Pos
       try {
         await (await pool.current()).query(REVOKE_SQL, [tokenId, untilSeconds])
       } catch (cause) {
-        const { kind, message } = postgresFailure(cause)
+        const { kind, message } = databaseFailure(cause)
         const fields = { database: pool.label, reason: message }
         if (kind === 'unusable') log.warn(fields, 'a request failed in the database')
         return false

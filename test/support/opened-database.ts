@@ -1,13 +1,13 @@
 /** A PostgreSQL store of one replica, as a test sees it. */
 import type { Test } from 'tap'
-import { openPostgresStore, type PostgresStoreOptions } from '../../src/credentials/postgres/store.ts'
+import { type DatabaseOptions, openDatabase } from '../../src/credentials/postgres/database.ts'
 import { createCredentialStore } from '../../src/credentials/store.ts'
 
 /** Starts a store; it is stopped at the end of the test. */
 export async function startStore(
   t: Pick<Test, 'teardown'>,
   urlFile: string,
-  options: Partial<PostgresStoreOptions> = {},
+  options: Partial<DatabaseOptions> = {},
 ) {
   /** Fields and message of each line. */
   const log: Record<string, unknown>[] = []
@@ -15,7 +15,7 @@ export async function startStore(
   const write = (fields: object, message: string) => void log.push({ ...fields, message })
   /** What each change left to evict: tokens, or undefined for all. */
   const evicted: (readonly string[] | undefined)[] = []
-  const read = await openPostgresStore({
+  const read = await openDatabase({
     urlFile,
     poolSize: 3,
     log: { info: write, warn: write },

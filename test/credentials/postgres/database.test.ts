@@ -1,11 +1,11 @@
 import { writeFile } from 'node:fs/promises'
 import pg from 'pg'
 import t, { type Test } from 'tap'
-import { migrate, openPostgresEditors } from '../../../src/credentials/postgres/editors.ts'
+import { migrate, openTableEditors } from '../../../src/credentials/postgres/table-editors.ts'
 import { generateSecret, hashSecret } from '../../../src/credentials/secret-hash.ts'
 import { makeCertificate } from '../../support/certificates.ts'
 import { eventually } from '../../support/eventually.ts'
-import { NO_SERVER, openStore, startStore } from '../../support/opened-store.ts'
+import { NO_SERVER, openStore, startStore } from '../../support/opened-database.ts'
 import { startPostgres, type TestDatabase } from '../../support/postgres.ts'
 
 const authority = makeCertificate({ commonName: 'authority', authority: true })
@@ -63,7 +63,7 @@ t.test('a login uses the current state of the database', async (t) => {
   t.equal(await store.authenticate({ ...acme, accessKey: 'AK2' }), 'rejected')
   await insert(database, 'acme', 'AK2')
   t.equal(await store.authenticate({ ...acme, accessKey: 'AK2' }), 'accepted')
-  const editor = openPostgresEditors(database.urlFile).credentials
+  const editor = openTableEditors(database.urlFile).credentials
   await editor.update({ accountId: 'acme', accessKey: 'AK2' }, { disabled: true })
   t.equal(await store.authenticate({ ...acme, accessKey: 'AK2' }), 'rejected')
   await editor.remove(acme)
@@ -309,7 +309,7 @@ t.test('read grants suffice, and missing grants are reported', async (t) => {
   await database.sql('UPDATE storage_auth.credentials SET disabled = true')
   await eventually(() => !isActive(replica), 'the change')
   t.equal(replica.changes(), 1)
-  const forbidden = await openPostgresEditors(await as('sidecar')).credentials.update(acme, {
+  const forbidden = await openTableEditors(await as('sidecar')).credentials.update(acme, {
     disabled: false,
   })
   t.match(forbidden, { ok: false, problems: [/lacks a privilege/] })
@@ -320,7 +320,7 @@ t.test('read grants suffice, and missing grants are reported', async (t) => {
   })
   await database.sql(`GRANT USAGE ON SCHEMA storage_auth TO stranger;
     GRANT SELECT, INSERT, UPDATE, DELETE ON storage_auth.credentials TO stranger`)
-  const operator = openPostgresEditors(await as('stranger')).credentials
+  const operator = openTableEditors(await as('stranger')).credentials
   t.match(
     await operator.update(acme, { disabled: false }),
     { ok: true },
