@@ -5,6 +5,7 @@
 import { type AuthData, openAuthData, type ReadyCheck } from './auth-data.ts'
 import { secureContextOf } from './certificates.ts'
 import type { Config } from './config/config.ts'
+import { createLoginThrottle } from './credentials/throttles.ts'
 import { checkBearer, createDecide } from './gate/decide.ts'
 import { publicJwks } from './keys/key-ring.ts'
 import { createLifeCycle, type DrainReport, type ListenAddresses, type Phase } from './life-cycle.ts'
@@ -72,8 +73,9 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   })
   const decide = createDecide(config, authData.revokeToken !== undefined, cache.verify, metrics.onTokenCheck)
   const { credentials, revokeToken } = authData
+  const throttle = createLoginThrottle(config.limits.loginFailures)
   const handle = createHandle(
-    { config, responder, signer, credentials, revokeToken, audit, metrics, now },
+    { config, responder, signer, credentials, throttle, revokeToken, audit, metrics, now },
     decide,
     (res) => forwarder.forward(res),
     onInternalError,

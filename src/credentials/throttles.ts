@@ -25,11 +25,6 @@ export const createFixedWindow = <V extends object>(windowSeconds: number, now =
 export const secondsLeft = <V extends object>(window: LRUCache<string, V>, key: string) =>
   Math.max(1, Math.ceil(window.getRemainingTTL(key) / 1000))
 
-/** Why no token was issued; `reason` of `auth_sidecar_token_issue_failures_total`, where a refused login is `rejected`. */
-export const ISSUE_FAILURES = ['invalid', 'rejected', 'throttled', 'busy', 'unavailable', 'internal'] as const
-
-export type IssueFailure = (typeof ISSUE_FAILURES)[number]
-
 interface LoginOutcome {
   readonly verdict: LoginVerdict | 'throttled'
   /** Set for a throttled login: whole seconds, at least 1. */

@@ -1,6 +1,6 @@
 /**
- * The gate decides on a request: admission -> route -> proof of the caller -> forward | respond | refuse.
- * In: the head of a request. Out: a value, whose effects are left to `server/handle.ts`.
+ * The gate decides on a request: admission -> route -> proof of the caller -> what the route asks for, or a refusal.
+ * In: the head of a request. Out: a value, which `server/handle.ts` carries out.
  */
 import type { Config } from '../config/config.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
@@ -8,24 +8,14 @@ import type { Caller, RefusalReason, Verdict, Verify } from '../token/caller.ts'
 import { allowsRequest, type LinkParameter, takeLinkParameter } from '../token/links.ts'
 import { allows } from '../token/scopes.ts'
 import { type Admitted, admit, type RequestHead } from './admission.ts'
-import type { EffectiveRequest, Route, Routing } from './route.ts'
-import { createRouter, originalRequest, ROUTE_OF } from './route.ts'
+import { type OriginalRequest, originalRequest } from './original-request.ts'
+import { createRouter, type Route, type RouteLabel } from './route.ts'
 
+/** What the sidecar does: what the route asks for, or a refusal. */
 export type Decision =
-  /**
-   * `caller` is absent on a public route and where report mode ignores a refused token; `wouldRefuse` says why.
-   * `forwardAuth`: 200 with the identity headers. `target`: that of the upstream's request, without a link's parameter.
-   */
-  | {
-      readonly act: ForUpstream['act']
-      readonly caller: Caller | undefined
-      readonly wouldRefuse?: RefusalReason
-      readonly target?: string | undefined
-    }
-  | { readonly act: 'timeLeft' | 'logout' | 'issueLink'; readonly caller: Caller }
-  | { readonly act: 'endLink'; readonly caller: Caller; readonly linkId: string }
-  | { readonly act: 'issueToken' }
-  | { readonly act: 'otherMethod'; readonly allowed: string }
+  | ServiceDecision
+  | (EndpointRoute & { readonly caller: Caller })
+  | PublicEndpointRoute
   | {
       readonly act: 'refuse'
       readonly error: PublicError
@@ -34,20 +24,38 @@ export type Decision =
       readonly caller?: Caller | undefined
     }
 
-export type ForwardDecision = Extract<Decision, { act: ForUpstream['act'] }>
+export interface ServiceDecision {
+  readonly act: ServiceRoute['act']
+  /** Absent on a public route, and where report mode ignores a refused token: `wouldRefuse` says why. */
+  readonly caller: Caller | undefined
+  readonly wouldRefuse?: RefusalReason
+  /** The target of the upstream's request, where a link's parameter is removed. */
+  readonly target?: string | undefined
+}
 
-/** `decision` is a promise where `verify` returns one; it rejects only on an internal error. */
-interface Decided {
+type PublicEndpointRoute = Extract<Route, { act: 'logIn' | 'refuseMethod' }>
+type CallerRoute = Exclude<Route, PublicEndpointRoute | { act: 'forwardPublic' }>
+/** To a service behind the sidecar, or behind the proxy that asks. Scopes and links restrict it; report mode allows it. */
+type ServiceRoute = Extract<CallerRoute, { act: 'forward' | 'approve' }>
+/** To an endpoint of the sidecar, which any valid token may use. */
+type EndpointRoute = Exclude<CallerRoute, ServiceRoute>
+
+function isForService(route: CallerRoute): route is ServiceRoute {
+  return route.act === 'forward' || route.act === 'approve'
+}
+
+interface GateResult {
   /** Absent if the request was not admitted: then the connection must close. */
-  readonly request: Admitted | undefined
-  /** The request to allow. Absent also if it is forward auth, and no trusted proxy names the original request clearly. */
-  readonly effective: EffectiveRequest | undefined
-  readonly route: Route
+  readonly admitted: Admitted | undefined
+  /** Absent also if it is forward auth, and no trusted proxy names the original request clearly. */
+  readonly original: OriginalRequest | undefined
+  readonly routeLabel: RouteLabel
+  /** A promise where `verify` returns one; it rejects only on an internal error. */
   readonly decision: Decision | Promise<Decision>
 }
 
 /** `peerTrusted`: whether the client is a proxy of `forwarded.trust`. */
-export type Decide = (head: RequestHead, peerTrusted: boolean) => Decided
+export type Decide = (head: RequestHead, peerTrusted: boolean) => GateResult
 
 /** `onCheck`: called once for each request that needs a caller. */
 export function createDecide(
@@ -67,31 +75,29 @@ export function createDecide(
     caller,
   })
 
-  const refuseOrReport = (routing: NeedsCaller, reason: RefusalReason, caller?: Caller): Decision => {
+  const refuseOrReport = (route: CallerRoute, reason: RefusalReason, caller?: Caller): Decision => {
     onCheck(reason)
-    if (!reportOnly || !isForUpstream(routing)) return refuse(reason, caller)
+    if (!reportOnly || !isForService(route)) return refuse(reason, caller)
     // Most services read an empty X-Authenticated-Scope as none, which is unrestricted.
     const mayDoNothing = caller?.identity.scope?.text === ''
     const isLink = caller?.link !== undefined // it proves its own request alone
     const isNamed = !mayDoNothing && !isLink
-    return { act: routing.act, caller: isNamed ? caller : undefined, wouldRefuse: reason }
+    return { act: route.act, caller: isNamed ? caller : undefined, wouldRefuse: reason }
   }
 
-  const decisionOn = (
-    routing: NeedsCaller,
-    request: Admitted,
-    effective: EffectiveRequest | undefined,
+  const decideOn = (
+    route: CallerRoute,
+    admitted: Admitted,
+    original: OriginalRequest | undefined,
     parameter: LinkParameter | undefined,
     verdict: Verdict,
   ): Decision => {
-    if (!verdict.ok) return refuseOrReport(routing, verdict.reason)
+    if (!verdict.ok) return refuseOrReport(route, verdict.reason)
     const { caller } = verdict
-    const reason = reasonToRefuse(routing, request, effective, parameter, caller)
-    if (reason !== undefined) return refuseOrReport(routing, reason, reason === 'scope' ? caller : undefined)
+    const reason = reasonToRefuse(route, admitted, original, parameter, caller)
+    if (reason !== undefined) return refuseOrReport(route, reason, reason === 'scope' ? caller : undefined)
     onCheck('ok')
-    return isForUpstream(routing)
-      ? { act: routing.act, caller, target: parameter?.target }
-      : { ...routing, caller }
+    return isForService(route) ? { act: route.act, caller, target: parameter?.target } : { ...route, caller }
   }
 
   return (head, peerTrusted) => {
@@ -100,37 +106,28 @@ export function createDecide(
       const { reason } = admission
       if (reason === 'malformed') onCheck(reason)
       const decision = reason === 'malformed' ? refuse(reason) : ({ act: 'refuse', ...admission } as const)
-      return { request: undefined, effective: undefined, route: ROUTE_OF.forward, decision }
+      return { admitted: undefined, original: undefined, routeLabel: 'proxy', decision }
     }
-    const { request } = admission
-    const routing = routeOf(request)
-    const { act } = routing
-    if (act === 'forwardPublic')
-      return { request, effective: request, route: ROUTE_OF[act], decision: PUBLIC }
-    if (act === 'issueToken') return { request, effective: request, route: ROUTE_OF[act], decision: routing }
-    if (act === 'otherMethod') return { request, effective: request, route: routing.route, decision: routing }
-    const effective = act === 'forwardAuth' ? originalRequest(request, peerTrusted) : request
-    const takesLink = config.links.enabled && isForUpstream(routing) && effective !== undefined
-    const parameter = takesLink ? takeLinkParameter(effective.target) : undefined
-    const verdict = verdictOn(request.authorization, parameter, verify)
+    const admitted = admission.request
+    const route = routeOf(admitted)
+    if (route.act === 'forwardPublic')
+      return { admitted, original: admitted, routeLabel: route.label, decision: PUBLIC }
+    if (route.act === 'logIn' || route.act === 'refuseMethod')
+      return { admitted, original: admitted, routeLabel: route.label, decision: route }
+    const original = route.act === 'approve' ? originalRequest(admitted, peerTrusted) : admitted
+    const takesLink = config.links.enabled && isForService(route) && original !== undefined
+    const parameter = takesLink ? takeLinkParameter(original.target) : undefined
+    const verdict = verdictOn(admitted.authorization, parameter, verify)
     const decision =
       verdict instanceof Promise
-        ? verdict.then((resolved) => decisionOn(routing, request, effective, parameter, resolved))
-        : decisionOn(routing, request, effective, parameter, verdict)
-    const route = ROUTE_OF[parameter !== undefined && act === 'forward' ? 'forwardLinked' : act]
-    return { request, effective, route, decision }
+        ? verdict.then((resolved) => decideOn(route, admitted, original, parameter, resolved))
+        : decideOn(route, admitted, original, parameter, verdict)
+    const routeLabel = parameter !== undefined && route.act === 'forward' ? 'link' : route.label
+    return { admitted, original, routeLabel, decision }
   }
 }
 
 const PUBLIC: Decision = { act: 'forward', caller: undefined }
-
-type NeedsCaller = Exclude<Routing, { act: 'forwardPublic' | 'issueToken' | 'otherMethod' }>
-type ForUpstream = Extract<Routing, { act: 'forward' | 'forwardAuth' }>
-
-/** Otherwise the sidecar itself serves it. */
-function isForUpstream(routing: NeedsCaller): routing is ForUpstream {
-  return routing.act === 'forward' || routing.act === 'forwardAuth'
-}
 
 const MISSING: Verdict = { ok: false, reason: 'missing' }
 const MALFORMED: Verdict = { ok: false, reason: 'malformed' }
@@ -156,24 +153,24 @@ export function checkBearer(authorization: string | undefined, verify: Verify): 
   return start < authorization.length ? verify(authorization.slice(start)) : MALFORMED
 }
 
-/** Why a verified token or link does not allow the request, or undefined. The endpoints of the sidecar need no scope. */
+/** Why a verified token or link does not allow the request, or undefined. */
 function reasonToRefuse(
-  routing: NeedsCaller,
-  request: Admitted,
-  effective: EffectiveRequest | undefined,
+  route: CallerRoute,
+  admitted: Admitted,
+  original: OriginalRequest | undefined,
   parameter: LinkParameter | undefined,
   caller: Caller,
 ): 'claims' | 'scope' | undefined {
   // A link is no bearer token and a token is no link.
   if ((parameter === undefined) !== (caller.link === undefined)) return 'claims'
   if (parameter !== undefined && caller.link !== undefined) {
-    const isLinked = effective !== undefined && allowsRequest(caller.link, effective.method, parameter.target)
+    const isLinked = original !== undefined && allowsRequest(caller.link, original.method, parameter.target)
     if (!isLinked) return 'claims'
-    if (request.namesOtherRequest || request.isWebSocket) return 'scope'
+    if (admitted.namesOtherRequest || admitted.isWebSocket) return 'scope'
   }
   const { scope } = caller.identity
-  if (scope === undefined || !isForUpstream(routing)) return undefined
-  return effective !== undefined && allows(scope, effective) ? undefined : 'scope'
+  if (scope === undefined || !isForService(route)) return undefined
+  return original !== undefined && allows(scope, original) ? undefined : 'scope'
 }
 
 function refusedTokenErrors(status: 400 | 401): Readonly<Record<RefusalReason, PublicError>> {

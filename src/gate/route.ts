@@ -1,46 +1,54 @@
 /**
- * Routes a request by its method and path.
- * In: an admitted request. Out: what it asks for; of forward auth also the original request, which a trusted proxy has
- * received and names in headers of its own request. Paths are compared as raw bytes (`http/request-target.ts`).
+ * Routes a request by its method and path, which are compared as raw bytes (`http/request-target.ts`).
+ * In: an admitted request. Out: what it asks for. `gate/decide.ts` decides whether it gets that.
  */
 import type { Config } from '../config/config.ts'
-import { headerKind, headerValues } from '../http/headers.ts'
-import { isWithin, LINKS_PATH, originForm, pathOf, TOKEN_PATH } from '../http/request-target.ts'
-import type { ScopedRequest } from '../token/scopes.ts'
+import { isWithin, LINKS_PATH, TOKEN_PATH } from '../http/request-target.ts'
 import type { Admitted } from './admission.ts'
 
-/** What a request asks for, and the label `route` that it has in the metrics. */
-export const ROUTE_OF = {
-  issueToken: 'token_issue',
+/** The label `route` of the metrics and the access log. */
+export const ROUTE_LABELS = [
+  'token_issue',
   /** GET or HEAD of the token endpoint, not the check of every token. */
-  timeLeft: 'token_check',
-  logout: 'logout',
-  issueLink: 'link_issue',
-  endLink: 'link_issue',
-  forward: 'proxy',
-  forwardLinked: 'link',
-  forwardPublic: 'public',
-  /** A proxy asks whether it may forward a request to its own upstream. */
-  forwardAuth: 'forward_auth',
-} as const
+  'token_check',
+  'logout',
+  'link_issue',
+  'proxy',
+  'link',
+  'public',
+  'forward_auth',
+] as const
 
-export type Route = (typeof ROUTE_OF)[keyof typeof ROUTE_OF]
+export type RouteLabel = (typeof ROUTE_LABELS)[number]
 
-export type Routing =
-  | { readonly act: 'timeLeft' | 'logout' | 'issueLink' }
-  | { readonly act: 'forward' | 'forwardAuth' }
-  | { readonly act: 'forwardPublic' }
-  | { readonly act: 'issueToken' }
-  | { readonly act: 'endLink'; readonly linkId: string }
-  /** A method that the endpoint on this path does not have. */
-  | { readonly act: 'otherMethod'; readonly route: Route; readonly allowed: string }
+/** What a request asks for: `act` is what the sidecar does if the request is allowed. */
+export type Route =
+  | typeof FORWARD
+  | typeof FORWARD_PUBLIC
+  | typeof APPROVE
+  | typeof LOG_IN
+  | typeof SEND_TIME_LEFT
+  | typeof LOG_OUT
+  | typeof CREATE_LINK
+  | { readonly act: 'endLink'; readonly label: 'link_issue'; readonly linkId: string }
+  | {
+      readonly act: 'refuseMethod'
+      readonly label: 'token_check' | 'link_issue'
+      /** The methods that the endpoint on this path has. */
+      readonly allowed: string
+    }
 
-const FORWARD: Routing = { act: 'forward' }
-const FORWARD_AUTH: Routing = { act: 'forwardAuth' }
-const FORWARD_PUBLIC: Routing = { act: 'forwardPublic' }
+const FORWARD = { act: 'forward', label: 'proxy' } as const
+const FORWARD_PUBLIC = { act: 'forwardPublic', label: 'public' } as const
+/** A proxy asks whether it may forward a request to its own upstream (forward auth). */
+const APPROVE = { act: 'approve', label: 'forward_auth' } as const
+const LOG_IN = { act: 'logIn', label: 'token_issue' } as const
+const SEND_TIME_LEFT = { act: 'sendTimeLeft', label: 'token_check' } as const
+const LOG_OUT = { act: 'logOut', label: 'logout' } as const
+const CREATE_LINK = { act: 'createLink', label: 'link_issue' } as const
 
 /** @param canEndLinks - whether there is a database for the revocations of links */
-export function createRouter(config: Config, canEndLinks: boolean): (request: Admitted) => Routing {
+export function createRouter(config: Config, canEndLinks: boolean): (request: Admitted) => Route {
   const { basePath } = config.listen
   const { logout } = config.contract
   const { links, forwardAuth } = config
@@ -50,75 +58,30 @@ export function createRouter(config: Config, canEndLinks: boolean): (request: Ad
   const publicRoutes = new Set(config.publicRoutes.map(({ method, path }) => `${method} ${path}`))
   const passPreflight = config.corsPreflight === 'pass'
 
-  const toTokenEndpoint = (method: string): Routing => {
-    if (method === 'POST') return { act: 'issueToken' }
-    if (method === 'GET' || method === 'HEAD') return { act: 'timeLeft' }
-    if (method === 'DELETE' && logout) return { act: 'logout' }
+  const toTokenEndpoint = (method: string): Route => {
+    if (method === 'POST') return LOG_IN
+    if (method === 'GET' || method === 'HEAD') return SEND_TIME_LEFT
+    if (method === 'DELETE' && logout) return LOG_OUT
     const allowed = logout ? 'GET, HEAD, POST, DELETE' : 'GET, HEAD, POST'
-    return { act: 'otherMethod', route: ROUTE_OF.timeLeft, allowed }
+    return { act: 'refuseMethod', label: 'token_check', allowed }
   }
 
-  const toLinkEndpoint = (method: string, path: string): Routing => {
+  const toLinkEndpoint = (method: string, path: string): Route => {
     const isCollection = path === linksPath
-    if (isCollection && method === 'POST') return { act: 'issueLink' }
+    if (isCollection && method === 'POST') return CREATE_LINK
     if (!isCollection && method === 'DELETE' && canEndLinks)
-      return { act: 'endLink', linkId: path.slice(linksPath.length + 1) }
+      return { act: 'endLink', label: 'link_issue', linkId: path.slice(linksPath.length + 1) }
     const allowed = isCollection ? 'POST' : canEndLinks ? 'DELETE' : ''
-    return { act: 'otherMethod', route: ROUTE_OF.issueLink, allowed }
+    return { act: 'refuseMethod', label: 'link_issue', allowed }
   }
 
   return ({ method, path, isPreflight, hasBody, namesOtherRequest }) => {
     if (path === tokenPath || path === tokenPathSlash) return toTokenEndpoint(method)
     if (links.enabled && isWithin(path, linksPath)) return toLinkEndpoint(method, path)
-    if (forwardAuth.path !== '' && isWithin(path, forwardAuth.path)) return FORWARD_AUTH
+    if (forwardAuth.path !== '' && isWithin(path, forwardAuth.path)) return APPROVE
     // Some services execute the method of `X-HTTP-Method-Override`, or act on the path of `Destination`.
     if (namesOtherRequest) return FORWARD
     if (publicRoutes.size > 0 && publicRoutes.has(`${method} ${path}`)) return FORWARD_PUBLIC
     return passPreflight && isPreflight && !hasBody ? FORWARD_PUBLIC : FORWARD
   }
-}
-
-/** The request to allow: of forward auth the original one, otherwise the admitted request itself. */
-export interface EffectiveRequest extends ScopedRequest {
-  readonly target: string
-}
-
-const PAIRS = [
-  ['x-forwarded-method', 'x-forwarded-uri'],
-  ['x-original-method', 'x-original-uri'],
-] as const
-
-/** One that Node's parser accepts: services may read others without regard to case, or as a list. */
-const METHOD = /^[A-Z][A-Z-]*$/
-
-/**
- * Undefined unless a trusted proxy names one method and one target: a proxy that sets one pair of headers may pass the
- * client's spelling of the other.
- */
-export function originalRequest(proxyRequest: Admitted, isTrusted: boolean): EffectiveRequest | undefined {
-  if (!isTrusted) return undefined
-  const { rawHeaders, connectionOptions } = proxyRequest
-  const valuesOf = (name: string) => headerValues(rawHeaders, name)
-  let named: { readonly method: string; readonly target: string } | undefined
-  for (const pair of PAIRS) {
-    const values = pair.map(valuesOf)
-    if (values.every(({ length }) => length === 0)) continue
-    const [method = '', target = ''] = values.map(([first]) => first)
-    const isOther = named !== undefined && (named.method !== method || named.target !== target)
-    if (isOther || values.some(({ length }) => length !== 1)) return undefined
-    named = { method, target }
-  }
-  // Proxies may join repeated lines. Whether a line that `Connection` names reaches the service is up to the proxy.
-  const isUnclear = rawHeaders.some(
-    (name, at) =>
-      at % 2 === 0 &&
-      headerKind(name) === 'secondPath' &&
-      (rawHeaders[at + 1]?.includes(',') || connectionOptions?.has(name.toLowerCase())),
-  )
-  if (named === undefined || isUnclear || !METHOD.test(named.method)) return undefined
-  const target = originForm(named.target, undefined)
-  if (target === undefined) return undefined
-  const hosts = valuesOf('x-forwarded-host')
-  const host = hosts.length === 0 ? proxyRequest.host : hosts.length === 1 ? hosts[0] : undefined
-  return { method: named.method, target, path: pathOf(target), host, rawHeaders, connectionOptions }
 }

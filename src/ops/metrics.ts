@@ -5,13 +5,13 @@
 import { type Aggregator, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import type { AuthData } from '../auth-data.ts'
 import type { Config } from '../config/config.ts'
-import { ISSUE_FAILURES, type IssueFailure } from '../credentials/throttles.ts'
-import { ROUTE_OF, type Route } from '../gate/route.ts'
+import { ROUTE_LABELS, type RouteLabel } from '../gate/route.ts'
 import { UPSTREAM_OUTCOMES } from '../http/proxy-errors.ts'
 import type { Forwarder } from '../proxy/forward.ts'
 import type { UpstreamEvents } from '../proxy/upstream.ts'
 import { RELOAD_RESULTS, type ReloadResult, type ReloadSubject } from '../reload/reloadable.ts'
 import type { DataListener } from '../server/listener.ts'
+import { ISSUE_FAILURES, type IssueFailure } from '../server/reasons.ts'
 import type { TokenCache } from '../token/cache.ts'
 import { REFUSAL_REASONS, type RefusalReason } from '../token/caller.ts'
 import { VERSION } from '../version.ts'
@@ -130,7 +130,7 @@ export class Metrics {
     this.#create.series('build_info')(VERSION, process.version).value = 1
     this.#create.series('enforcing')().value = Number(enforcement === 'enforce')
     // Every series of a closed set exists from the first scrape on.
-    for (const route of Object.values(ROUTE_OF)) this.#durations.zero({ route })
+    for (const route of ROUTE_LABELS) this.#durations.zero({ route })
     for (const direction of ['in', 'out']) this.#bytes(direction)
     for (const reason of ['ok', ...REFUSAL_REASONS]) this.#checks(resultOf(reason), reason)
     for (const reason of ISSUE_FAILURES) this.#failures(reason)
@@ -160,7 +160,7 @@ export class Metrics {
   }
 
   /** A request is over. `seconds`: from its head to the end of the response. */
-  onRequest(route: Route, method = 'other', status: number, seconds: number): void {
+  onRequest(route: RouteLabel, method = 'other', status: number, seconds: number): void {
     this.#requests(route, METHODS.has(method) ? method : 'other', status).value++
     this.#durations.observe({ route }, seconds)
   }

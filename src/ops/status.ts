@@ -4,7 +4,7 @@
  */
 import type { ReadyCheck } from '../auth-data.ts'
 import type { Config } from '../config/config.ts'
-import type { IssueFailure } from '../credentials/throttles.ts'
+import type { IssueFailure } from '../server/reasons.ts'
 import { withoutPath } from '../values/kinds.ts'
 import { VERSION } from '../version.ts'
 import { type Growth, rounded, sum, type Windows } from './samples.ts'

@@ -4,7 +4,7 @@
  * multiplicity, without hop-by-hop headers, token and identity headers, and with the headers of the sidecar.
  */
 import type { Admitted } from '../gate/admission.ts'
-import type { ForwardDecision } from '../gate/decide.ts'
+import type { ServiceDecision } from '../gate/decide.ts'
 import { headerKind } from '../http/headers.ts'
 import type { RequestContext } from '../server/context.ts'
 import type { Upstream } from './upstream.ts'
@@ -14,7 +14,7 @@ import { UPGRADE_LINES } from './websocket.ts'
 export function requestHead(
   context: RequestContext,
   admitted: Admitted,
-  { caller, wouldRefuse, target = admitted.target }: ForwardDecision,
+  { caller, wouldRefuse, target = admitted.target }: ServiceDecision,
   upstream: Pick<Upstream, 'host' | 'assertionAudience' | 'forwardAuthorization'>,
 ): string {
   const { rawHeaders, host, requestId, connectionOptions } = admitted

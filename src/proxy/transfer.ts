@@ -13,7 +13,7 @@
  *                           upstream's socket while the client does not read.
  */
 import type { Admitted } from '../gate/admission.ts'
-import type { ForwardDecision } from '../gate/decide.ts'
+import type { ServiceDecision } from '../gate/decide.ts'
 import type { UpstreamFailure, UpstreamFault, UpstreamOutcome } from '../http/proxy-errors.ts'
 import type { RequestOwner, SidecarResponse } from '../server/context.ts'
 import { Download, responseHeaders } from './download.ts'
@@ -30,7 +30,7 @@ const MAX_IGNORED_BODY = 64 * 1024
 export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner {
   readonly res: SidecarResponse
   readonly admitted: Admitted
-  readonly decision: ForwardDecision
+  readonly decision: ServiceDecision
   readonly upstream: Upstream
   readonly requestHead: string
   readonly isHeadRequest: boolean
@@ -45,7 +45,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   /** Set once, when the transfer is over or has become a tunnel. */
   #outcome: UpstreamOutcome | undefined
 
-  constructor(res: SidecarResponse, admitted: Admitted, decision: ForwardDecision, upstream: Upstream) {
+  constructor(res: SidecarResponse, admitted: Admitted, decision: ServiceDecision, upstream: Upstream) {
     const { method, hasBody } = admitted
     const { context } = res.req
     this.res = res

@@ -4,7 +4,7 @@
  * and the buffers of Node's two sockets hold up to about as much. Backpressure pauses the client's socket.
  */
 import { MessageChannel, type MessagePort } from 'node:worker_threads'
-import type { ForwardDecision } from '../gate/decide.ts'
+import type { ServiceDecision } from '../gate/decide.ts'
 import { forwardedTrailers } from '../http/headers.ts'
 import type { ForwardedRequest } from './upstream.ts'
 import type { UpstreamConnection } from './upstream-connection.ts'
@@ -92,7 +92,7 @@ export class Upload {
 }
 
 /** Whether the request may name another method or path. On a public route it is without a caller and not refused. */
-function mayDoAnything({ caller, wouldRefuse }: ForwardDecision): boolean {
+function mayDoAnything({ caller, wouldRefuse }: ServiceDecision): boolean {
   if (caller === undefined) return wouldRefuse !== undefined
   return caller.identity.scope === undefined && caller.link === undefined
 }

@@ -1,7 +1,7 @@
 /** An upstream, a request that is forwarded to it, and how one that failed before a response is refused. */
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Admitted } from '../gate/admission.ts'
-import type { ForwardDecision } from '../gate/decide.ts'
+import type { ServiceDecision } from '../gate/decide.ts'
 import { isClientFailure, type UpstreamFailure, type UpstreamOutcome } from '../http/proxy-errors.ts'
 import type { SidecarResponse } from '../server/context.ts'
 import type { Responder } from '../server/respond.ts'
@@ -30,7 +30,7 @@ export interface Upstream {
 export interface ForwardedRequest {
   readonly res: SidecarResponse
   readonly admitted: Admitted
-  readonly decision: ForwardDecision
+  readonly decision: ServiceDecision
   readonly upstream: Upstream
 }
 

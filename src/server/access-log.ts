@@ -4,17 +4,18 @@
  * one that a login named, if it exists. Method and path of a decision are those that a trusted proxy names.
  */
 import type { PublicError } from '../errors.ts'
-import type { Route } from '../gate/route.ts'
+import type { RouteLabel } from '../gate/route.ts'
 import { newRequestId, traceIdOf } from '../http/headers.ts'
 import { isClientFailure } from '../http/proxy-errors.ts'
 import { type Logger, loggable } from '../log.ts'
 import type { RefusalReason } from '../token/caller.ts'
 import type { Peer } from './client-address.ts'
-import type { Reason, RequestContext, SidecarRequest, SidecarResponse } from './context.ts'
+import type { RequestContext, SidecarRequest, SidecarResponse } from './context.ts'
+import type { Reason } from './reasons.ts'
 
 interface RequestMetrics {
   /** `seconds`: from the head to the end of the response. */
-  onRequest(route: Route, method: string | undefined, status: number, seconds: number): void
+  onRequest(route: RouteLabel, method: string | undefined, status: number, seconds: number): void
   /** Body bytes from (`in`) or to (`out`) the client. */
   onBytes(direction: 'in' | 'out', count: number): void
 }
@@ -29,16 +30,16 @@ export function createAccessLog(
   const writeLine = (req: SidecarRequest, status: number, reason: Reason | undefined, ms: number) => {
     const { context } = req
     const { loggedIdentity: identity } = context
-    const effective = context.effective ?? context.admitted
+    const original = context.original ?? context.admitted
     const { url = '' } = req
     // Other forms of a refused target than the origin form may hold a password.
-    const path = effective?.path ?? (url.startsWith('/') ? url.replace(/[?#].*/s, '') : undefined)
+    const path = original?.path ?? (url.startsWith('/') ? url.replace(/[?#].*/s, '') : undefined)
     log.info(
       {
         requestId: context.id,
-        method: loggable(effective?.method ?? req.method ?? '', 32),
+        method: loggable(original?.method ?? req.method ?? '', 32),
         path: path && loggable(path),
-        route: context.route,
+        route: context.routeLabel,
         status,
         reason,
         wouldRefuse: wouldRefuse(context),
@@ -65,7 +66,7 @@ export function createAccessLog(
       // 499: the client closed the connection. 503: the upstream or the drain deadline aborted the response.
       const statusUnsent = hasLeft ? 499 : 503
       const status = isSent ? res.statusCode : statusUnsent
-      metrics.onRequest(context.route, req.method, status, ms / 1000)
+      metrics.onRequest(context.routeLabel, req.method, status, ms / 1000)
       if (context.bytesIn > 0) metrics.onBytes('in', context.bytesIn)
       if (context.bytesOut > 0) metrics.onBytes('out', context.bytesOut)
       // An upstream's 404 is routine in storage.

@@ -4,13 +4,13 @@
  */
 import { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
-import type { IssueFailure } from '../credentials/throttles.ts'
 import type { Admitted } from '../gate/admission.ts'
 import type { Decision } from '../gate/decide.ts'
-import type { EffectiveRequest, Route } from '../gate/route.ts'
-import type { UpstreamFailure } from '../http/proxy-errors.ts'
-import type { Identity, RefusalReason } from '../token/caller.ts'
+import type { OriginalRequest } from '../gate/original-request.ts'
+import type { RouteLabel } from '../gate/route.ts'
+import type { Identity } from '../token/caller.ts'
 import type { Peer } from './client-address.ts'
+import type { Reason } from './reasons.ts'
 
 /** A client's connection, as far as its requests know it. */
 export interface ClientConnection {
@@ -38,17 +38,6 @@ export interface RequestOwner {
   onRelease?(): void
 }
 
-/** Why a request failed or was refused: the field `reason` of the access log. A closed set, never client input. */
-export type Reason =
-  | RefusalReason
-  | IssueFailure
-  | UpstreamFailure
-  | 'admission'
-  | 'parser'
-  | 'upgrade'
-  | 'method'
-  | 'drain_deadline'
-
 /** The facts of a request, grouped by the file that adds them. */
 export class RequestContext {
   // connection.ts, on arrival.
@@ -65,10 +54,10 @@ export class RequestContext {
   id = ''
   /** Absent before admission, and when it refused the request. */
   admitted: Admitted | undefined
-  /** The request to allow: of forward auth the one that a trusted proxy names, otherwise the admitted one. */
-  effective: EffectiveRequest | undefined
+  /** Of forward auth the request that a trusted proxy names, otherwise the admitted one. */
+  original: OriginalRequest | undefined
   /** `proxy` before routing, and for requests refused at admission. */
-  route: Route = 'proxy'
+  routeLabel: RouteLabel = 'proxy'
   decision: Decision | undefined
 
   // token-endpoint.ts.

@@ -1,14 +1,14 @@
 /**
- * What the token endpoint and the link endpoint share: their parts, the end of a token or link, and the reading of bodies.
- * A body is a JSON object, in UTF-8 without a BOM. Errors never repeat what was sent.
+ * What the token endpoint and the link endpoint share: their parts, the seconds that are left, the end of a token or link.
  */
 import type { Config } from '../config/config.ts'
 import type { EndedToken, RevokeToken } from '../credentials/revocation-list.ts'
 import type { CredentialStore } from '../credentials/store.ts'
-import type { IssueFailure } from '../credentials/throttles.ts'
-import { ERRORS, type PublicError } from '../errors.ts'
+import type { LoginThrottle } from '../credentials/throttles.ts'
+import { ERRORS } from '../errors.ts'
 import type { TokenSigner } from '../token/issue.ts'
 import type { SidecarRequest, SidecarResponse } from './context.ts'
+import type { IssueFailure } from './reasons.ts'
 import type { Responder } from './respond.ts'
 
 /** What a request did; the identity of its context did it. */
@@ -24,6 +24,7 @@ export interface EndpointOptions {
   readonly signer: TokenSigner
   /** Absent in a sidecar that only verifies. */
   readonly credentials: CredentialStore | undefined
+  readonly throttle: LoginThrottle
   /** Absent where no database has the revocations. */
   readonly revokeToken: RevokeToken | undefined
   /** The audit log. `request`: something that a request did; called once it is done. */
@@ -57,98 +58,4 @@ export async function revoke(
     audit.request(res.req, event)
     responder.send(res, 204, undefined)
   }
-}
-
-interface Refusal {
-  readonly ok: false
-  readonly error: PublicError
-}
-
-export type Reading<T> = ({ readonly ok: true } & Readonly<T>) | Refusal
-
-export function invalid(message: string): Refusal {
-  return { ok: false, error: { ...ERRORS.invalidArgument, message } }
-}
-
-type Body = { members: ReadonlyMap<string, unknown> }
-
-const MAX_BYTES = 16 * 1024
-const TOO_LARGE = invalid(`The body is larger than ${MAX_BYTES / 1024} KiB.`)
-
-/**
- * Refuses by the head, before `100 Continue`. Never rejects; stays pending when the client closes.
- * @param maxSeconds - for the whole body: a client that sends a byte a minute must not hold a connection
- */
-export async function readJson(res: SidecarResponse, maxSeconds: number): Promise<Reading<Body>> {
-  const { req } = res
-  const refusal = refuseHead(req)
-  if (refusal !== undefined) return refusal
-  res.continueIfExpected()
-  const body = await readBody(req, maxSeconds * 1000)
-  req.context.changeOwner(undefined)
-  return 'ok' in body ? body : parse(body)
-}
-
-function refuseHead({ headers, headersDistinct }: SidecarRequest): Refusal | undefined {
-  const { 'content-encoding': encodings, 'content-type': types = [] } = headersDistinct
-  if (encodings !== undefined) return invalid('Content-Encoding is not accepted here.')
-  if (types.length > 1 || !types.every(isJsonInUtf8))
-    return invalid('Content-Type must be application/json, in UTF-8.')
-  return Number(headers['content-length'] ?? 0) > MAX_BYTES ? TOO_LARGE : undefined
-}
-
-function isJsonInUtf8(contentType: string): boolean {
-  // Split, not matched by one pattern: optional white space around optional parts backtracks without end.
-  const parts = contentType.toLowerCase().split(';')
-  const [type, ...parameters] = parts.map((part) => part.trim())
-  const [charset = 'charset=utf-8', ...others] = parameters.filter((parameter) => parameter !== '')
-  const isUtf8 = charset === 'charset=utf-8' || charset === 'charset="utf-8"'
-  return type === 'application/json' && isUtf8 && others.length === 0
-}
-
-function readBody(req: SidecarRequest, maxMs: number): Promise<Buffer | Refusal> {
-  const { context } = req
-  return new Promise((resolve) => {
-    const chunks: Buffer[] = []
-    const stop = (refusal: Refusal) => {
-      req.removeListener('data', onData)
-      resolve(refusal)
-    }
-    const onData = (chunk: Buffer) => {
-      context.bytesIn += chunk.length
-      chunks.push(chunk)
-      if (context.bytesIn > MAX_BYTES) stop(TOO_LARGE)
-    }
-    const onTimeout = () => stop({ ok: false, error: ERRORS.requestTimeout })
-    const deadline = setTimeout(onTimeout, maxMs)
-    context.changeOwner({
-      onIdle: onTimeout,
-      onRelease: () => clearTimeout(deadline),
-      onMalformedBody: () => stop({ ok: false, error: ERRORS.malformedRequest }),
-    })
-    req.on('data', onData)
-    req.once('end', () => resolve(Buffer.concat(chunks)))
-  })
-}
-
-const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
-
-/** Throws for values without an exact form (a number beyond a double, a lone surrogate), also in ignored fields. */
-function refuseInexact(_key: string, value: unknown): unknown {
-  const isExact =
-    typeof value === 'string' ? value.isWellFormed() : typeof value !== 'number' || Number.isFinite(value)
-  if (!isExact) throw new RangeError('a value that cannot be represented')
-  return value
-}
-
-function parse(body: Buffer): Reading<Body> {
-  let value: unknown
-  try {
-    value = JSON.parse(utf8.decode(body), refuseInexact)
-  } catch {
-    return invalid('The body must be JSON, in UTF-8.')
-  }
-  if (typeof value !== 'object' || value === null || Array.isArray(value))
-    return invalid('The body must be a JSON object.')
-  return { ok: true, members: new Map(Object.entries(value)) }
 }

@@ -1,18 +1,17 @@
 /**
- * Handles a request: executes the decision of the gate.
+ * Handles a request: carries out the decision of the gate.
  * In: a request. Out: a response by the upstream, an endpoint or the responder, also after an internal error.
  */
-import { createLoginThrottle } from '../credentials/throttles.ts'
 import { ERRORS } from '../errors.ts'
 import type { Decide, Decision } from '../gate/decide.ts'
-import type { Route } from '../gate/route.ts'
 import { newRequestId, requestIdOf } from '../http/headers.ts'
-import { type Caller, identityHeaders } from '../token/caller.ts'
+import type { Caller } from '../token/caller.ts'
 import type { SidecarResponse } from './context.ts'
 import { type EndpointOptions, revoke } from './endpoint.ts'
-import { endLink, issueLink } from './link-endpoint.ts'
+import { approvalHeaders, VARY_BY_TOKEN } from './forward-auth.ts'
+import { createLink, endLink } from './link-endpoint.ts'
 import type { RefusalOptions } from './respond.ts'
-import { issueToken, sendTimeLeft } from './token-endpoint.ts'
+import { logIn, sendTimeLeft } from './token-endpoint.ts'
 
 /** `endpoints`: what the endpoints need; other responses use its settings, its responder and its clock. */
 export function createHandle(
@@ -22,59 +21,48 @@ export function createHandle(
   onInternalError: (requestId: string, error: unknown) => void,
 ): (res: SidecarResponse) => void {
   const { config, responder, now } = endpoints
-  const throttle = createLoginThrottle(config.limits.loginFailures)
 
   /** Returns a promise, which rejects only on an internal error, where the response takes time. */
-  const execute = (decision: Decision, res: SidecarResponse): void | Promise<void> => {
+  const carryOut = (decision: Decision, res: SidecarResponse): void | Promise<void> => {
     const { context } = res.req
     if (res.destroyed) return // the client left while the token was verified
     context.decision = decision
-    if (decision.act === 'refuse')
-      return responder.refuse(res, decision.reason, decision.error, refusalOptions(decision, context.route))
+    if (decision.act === 'refuse') {
+      const options = refusalOptions(decision, context.routeLabel === 'forward_auth')
+      return responder.refuse(res, decision.reason, decision.error, options)
+    }
     if (context.isBodyMalformed) return responder.refuse(res, 'admission', ERRORS.malformedRequest)
     if (context.isDetached && context.admitted?.isWebSocket !== true)
       return responder.refuse(res, 'upgrade', ERRORS.upgradeRefused)
     switch (decision.act) {
       case 'forward':
         return forward(res)
-      case 'forwardAuth':
-        return allowForwarding(res, decision.caller)
-      case 'issueToken':
-        return issueToken(endpoints, throttle, res)
-      case 'timeLeft':
+      case 'approve':
+        return approve(res, decision.caller)
+      case 'logIn':
+        return logIn(endpoints, res)
+      case 'sendTimeLeft':
         return sendTimeLeft(endpoints, res, decision.caller.identity)
-      case 'logout':
+      case 'logOut':
         return revoke(endpoints, res, decision.caller.identity, { event: 'logout' })
-      case 'issueLink':
-        return issueLink(endpoints, res, decision.caller)
+      case 'createLink':
+        return createLink(endpoints, res, decision.caller)
       case 'endLink':
         return endLink(endpoints, res, decision.caller.identity, decision.linkId)
-      case 'otherMethod':
+      case 'refuseMethod':
         return responder.refuseMethod(res, decision.allowed)
       default:
-        decision satisfies never // a new decision that is not executed fails to compile
+        decision satisfies never // a new decision that is not carried out fails to compile
     }
   }
 
-  const allowForwarding = (res: SidecarResponse, caller: Caller | undefined) => {
-    if (caller === undefined) return responder.send(res, 200, undefined, VARY_BY_TOKEN)
-    const { identity, link, assertions, usableUntilMs } = caller
-    // A client that reaches the forward-auth path itself must not collect assertions.
-    const { isTrusted } = res.req.context.connection.peer
-    const assertion = isTrusted ? assertions?.get(config.identity.assertion.audience) : undefined
-    // At `usableUntilMs` the assertion is renewed: a proxy must not keep it until it expires.
-    const endMs = assertion === undefined ? identity.expiresAtSeconds * 1000 : usableUntilMs
-    const left = Math.floor((endMs - now()) / 1000)
-    // A decision for one request of a restricted token, or of a link, is none for another.
-    const isForAll = identity.scope === undefined && link === undefined
-    const age = isForAll ? Math.min(config.forwardAuth.maxAgeSeconds, left) : 0
-    responder.send(res, 200, undefined, [
-      // nginx ignores `Cache-Control: private` if `X-Accel-Expires` precedes it.
-      ...(age > 0 ? ['X-Accel-Expires', String(age), 'Cache-Control', `private, max-age=${age}`] : []),
-      ...VARY_BY_TOKEN,
-      ...identityHeaders(identity, assertion),
-    ])
-  }
+  const approve = (res: SidecarResponse, caller: Caller | undefined) =>
+    responder.send(
+      res,
+      200,
+      undefined,
+      approvalHeaders(caller, res.req.context.connection.peer, config, now()),
+    )
 
   const onError = (res: SidecarResponse, error: unknown) => {
     const { context } = res.req
@@ -89,16 +77,17 @@ export function createHandle(
     const { req } = res
     const { context } = req
     try {
-      const { request, effective, route, decision } = decide(req, context.connection.peer.isTrusted)
-      context.admitted = request
-      context.effective = effective
-      context.route = route
-      context.id = request === undefined ? requestIdOf(req.rawHeaders) : (request.requestId ?? newRequestId())
+      const { admitted, original, routeLabel, decision } = decide(req, context.connection.peer.isTrusted)
+      context.admitted = admitted
+      context.original = original
+      context.routeLabel = routeLabel
+      context.id =
+        admitted === undefined ? requestIdOf(req.rawHeaders) : (admitted.requestId ?? newRequestId())
       // Node reports an invalid chunked body after `request`: a microtask later, `isBodyMalformed` is set.
-      const mustWait = decision instanceof Promise || request?.isChunked === true
+      const mustWait = decision instanceof Promise || admitted?.isChunked === true
       const pending = mustWait
-        ? Promise.resolve(decision).then((resolved) => execute(resolved, res))
-        : execute(decision, res)
+        ? Promise.resolve(decision).then((resolved) => carryOut(resolved, res))
+        : carryOut(decision, res)
       pending?.catch((error: unknown) => onError(res, error))
     } catch (error) {
       onError(res, error)
@@ -106,12 +95,9 @@ export function createHandle(
   }
 }
 
-/** A proxy that keeps a decision of forward auth must not give it to another client. */
-const VARY_BY_TOKEN = ['Vary', 'Authorization']
-
 function refusalOptions(
   { error, reason }: Extract<Decision, { act: 'refuse' }>,
-  route: Route,
+  isForwardAuth: boolean,
 ): RefusalOptions {
   if (reason === 'admission') return {}
   // RFC 6750, section 3: no error code where no token was sent.
@@ -121,7 +107,7 @@ function refusalOptions(
     details: reason,
     headers: [
       ...(error.status === 401 ? ['WWW-Authenticate', challenge] : []),
-      ...(route === 'forward_auth' ? VARY_BY_TOKEN : []),
+      ...(isForwardAuth ? VARY_BY_TOKEN : []),
     ],
   }
 }

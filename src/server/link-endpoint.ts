@@ -1,5 +1,5 @@
 /**
- * The link endpoint: makes links for a request that the caller's token allows, and ends them.
+ * The link endpoint: creates links for a request that the caller's token allows, and ends them.
  * In: a request with a verified token. Out: a documented response.
  */
 import { ERRORS } from '../errors.ts'
@@ -8,11 +8,12 @@ import type { Caller, Identity } from '../token/caller.ts'
 import { isLinkId, isLinkOf, LINK_METHODS, type LinkedRequest, linkTargetProblem } from '../token/links.ts'
 import { allows, type Scope } from '../token/scopes.ts'
 import type { SidecarResponse } from './context.ts'
-import { type EndpointOptions, expirationSec, invalid, type Reading, readJson, revoke } from './endpoint.ts'
+import { type EndpointOptions, expirationSec, revoke } from './endpoint.ts'
+import { invalid, type Reading, readJson } from './json-body.ts'
 import type { Responder } from './respond.ts'
 
-/** POST: makes a link. Rejects only on an internal error. */
-export async function issueLink(
+/** POST: creates a link. Rejects only on an internal error. */
+export async function createLink(
   options: EndpointOptions,
   res: SidecarResponse,
   caller: Caller,

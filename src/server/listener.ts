@@ -8,7 +8,7 @@
  *   the first byte of a head     the socket's: `idleSeconds`, or `keepAliveTimeout` between requests; `Connection.onTimeout`
  *   the rest of a head           `headersTimeout`, looked at every 500 ms: 408 by `Connection.onParserError`
  *   bytes of a body, either way  the socket's: `idleSeconds`; `onIdle` of the request's owner, such as `proxy/transfer.ts`
- *   the body of a login or link  `idleSeconds` in all; `endpoint.ts`
+ *   the body of a login or link  `idleSeconds` in all; `json-body.ts`
  *   the end of an unread body    5 s without a byte, 30 s in all; `respond.ts`
  */
 import { createServer, type Server, type ServerOptions } from 'node:http'

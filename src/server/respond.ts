@@ -7,7 +7,8 @@
 import { STATUS_CODES } from 'node:http'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { ProxyErrorType } from '../http/proxy-errors.ts'
-import type { Reason, SidecarRequest, SidecarResponse } from './context.ts'
+import type { SidecarRequest, SidecarResponse } from './context.ts'
+import type { Reason } from './reasons.ts'
 
 /** A drain ends after so many milliseconds without a byte, or in all. */
 export const DRAIN_IDLE_MS = 5_000

@@ -4,7 +4,6 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Login } from '../credentials/store.ts'
-import type { IssueFailure, LoginThrottle } from '../credentials/throttles.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Identity } from '../token/caller.ts'
 import type { CredentialStatus } from '../token/issuers.ts'
@@ -12,19 +11,17 @@ import { coversScope, parseScope, type Scope, validScope } from '../token/scopes
 import { nameProblem, namesProblem, secretProblem } from '../values/names.ts'
 import { clientNetwork } from './client-address.ts'
 import type { SidecarResponse } from './context.ts'
-import { type EndpointOptions, expirationSec, invalid, type Reading, readJson } from './endpoint.ts'
+import { type EndpointOptions, expirationSec } from './endpoint.ts'
+import { invalid, type Reading, readJson } from './json-body.ts'
+import type { IssueFailure } from './reasons.ts'
 import type { RefusalOptions } from './respond.ts'
 
 /** Without a delay, 200 clients that ignored `Retry-After` sent 6,000 logins a second and starved token checks. */
 const RETRY_LATER_DELAY_MS = 250
 
 /** POST: issues a token. Rejects only on an internal error. */
-export async function issueToken(
-  options: EndpointOptions,
-  throttle: LoginThrottle,
-  res: SidecarResponse,
-): Promise<void> {
-  const { config, credentials, signer, audit, responder, metrics } = options
+export async function logIn(options: EndpointOptions, res: SidecarResponse): Promise<void> {
+  const { config, credentials, throttle, signer, audit, responder, metrics } = options
   const { req } = res
   const { context } = req
   const recordFailure = (reason: IssueFailure) => {
