@@ -3,6 +3,7 @@
  * A ring is an immutable snapshot: a reload is one assignment, and no request sees half of it.
  */
 import type { CryptoKey, JWK } from 'jose'
+import type { Result } from '../values/problem.ts'
 
 /** The accepted signature algorithms; each key pins its own (RFC 8725, section 3.1). */
 export const PUBLIC_ALGORITHMS = ['ES256', 'ES384', 'EdDSA', 'RS256', 'PS256'] as const
@@ -34,8 +35,11 @@ export interface KeyRing {
   readonly signing?: Key | undefined
 }
 
-/** The key of a token, or why there is none: the label `reason` of its refusal. */
-export type FoundKey = CryptoKey | 'unknown_key' | 'algorithm' | 'unavailable'
+/** The key of a token, or the label `reason` of its refusal. */
+export type FoundKey = Result<CryptoKey, 'unknown_key' | 'algorithm' | 'unavailable'>
+
+export const UNKNOWN_KEY: FoundKey = { ok: false, reason: 'unknown_key' }
+export const OTHER_ALGORITHM: FoundKey = { ok: false, reason: 'algorithm' }
 
 /** Finds the key that a token's header names. A promise only where keys are fetched or imported; does not reject. */
 export type FindKey = (kid: string | undefined, alg: string) => FoundKey | Promise<FoundKey>
@@ -43,8 +47,8 @@ export type FindKey = (kid: string | undefined, alg: string) => FoundKey | Promi
 export function findKeyIn(ring: () => KeyRing): FindKey {
   return (kid = '', alg) => {
     const key = ring().keys.get(kid)
-    if (key === undefined) return 'unknown_key'
-    return key.alg === alg ? key.verifyKey : 'algorithm'
+    if (key === undefined) return UNKNOWN_KEY
+    return key.alg === alg ? { ok: true, value: key.verifyKey } : OTHER_ALGORITHM
   }
 }
 

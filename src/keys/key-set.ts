@@ -12,7 +12,7 @@ import { errorCode, readRegularFile, readUpTo } from '../files/files.ts'
 import { lookup } from '../http/host-lookup.ts'
 import type { Loaded } from '../values/problem.ts'
 import { fitsType, importKey, PRIVATE_MEMBERS } from './jwk.ts'
-import type { Algorithm, FoundKey, Key } from './key-ring.ts'
+import { type Algorithm, type FoundKey, type Key, OTHER_ALGORITHM, UNKNOWN_KEY } from './key-ring.ts'
 
 export interface KeySetSource {
   readonly jwksUrl: string
@@ -37,12 +37,12 @@ export function findInSet(
   kid: string | undefined,
   alg: string,
 ): FoundKey {
-  if (!algorithms.includes(alg)) return 'algorithm'
-  if (kid === '') return 'unknown_key'
+  if (!algorithms.includes(alg)) return OTHER_ALGORITHM
+  if (kid === '') return UNKNOWN_KEY
   const named = kid === undefined ? keys : keys.filter((key) => key.kid === kid)
   const [found, ...others] = named.filter((key) => key.alg === alg)
-  if (found !== undefined && others.length === 0) return found.verifyKey
-  return found === undefined && kid !== undefined && named.length > 0 ? 'algorithm' : 'unknown_key'
+  if (found !== undefined && others.length === 0) return { ok: true, value: found.verifyKey }
+  return found === undefined && kid !== undefined && named.length > 0 ? OTHER_ALGORITHM : UNKNOWN_KEY
 }
 
 /** From the request to the last byte of the response. */

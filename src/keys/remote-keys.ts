@@ -5,7 +5,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from '../log.ts'
 import { MAX_LOGGED_PROBLEMS, Reloadable, type ReloadResult } from '../reload/reloadable.ts'
-import type { FindKey, KeyRing } from './key-ring.ts'
+import type { FindKey, FoundKey, KeyRing } from './key-ring.ts'
 import type { KeySet, KeySetSource, UncheckedJwk } from './key-set.ts'
 import { fetchJwks, findInSet, importKeys } from './key-set.ts'
 
@@ -83,9 +83,9 @@ export function createRemoteKeys(options: RemoteKeysOptions) {
   })
   let fetching = Promise.resolve(true)
 
-  function findNow(kid: string | undefined, alg: string) {
+  function findNow(kid: string | undefined, alg: string): FoundKey {
     const keys = reloadable.current()
-    return keys === undefined ? 'unavailable' : findInSet(keys, algorithms, kid, alg)
+    return keys === undefined ? { ok: false, reason: 'unavailable' } : findInSet(keys, algorithms, kid, alg)
   }
 
   /** Fetches for an unknown kid, if due: a fetch in progress may have begun before the key was published. */
@@ -107,8 +107,8 @@ export function createRemoteKeys(options: RemoteKeysOptions) {
     issuer,
     findKey: ((kid, alg) => {
       const found = findNow(kid, alg)
-      const mayAppear = found === 'unavailable' || (found === 'unknown_key' && kid !== undefined)
-      return mayAppear ? findNewer(kid, alg) : found
+      if (found.ok || found.reason === 'algorithm') return found
+      return found.reason === 'unavailable' || kid !== undefined ? findNewer(kid, alg) : found
     }) satisfies FindKey,
     /** Resolves with true once there is a good set, with false if it is stopped before. */
     whenLoaded: () => loaded,

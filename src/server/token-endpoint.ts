@@ -110,11 +110,14 @@ function grant(
 ): Reading<{ scope: Scope | undefined }> {
   const own = validScope(credential.scope)
   if (requested === undefined) return { ok: true, scope: own }
-  const isLong = requested.length > MAX_REQUESTED_LENGTH
-  const scope = isLong ? `must have at most ${MAX_REQUESTED_LENGTH} characters` : parseScope(requested)
-  if (typeof scope === 'string') return invalid(`scope ${scope}.`)
-  if (own !== undefined && !coversScope(own, scope))
+  if (requested.length > MAX_REQUESTED_LENGTH)
+    return invalid(`scope must have at most ${MAX_REQUESTED_LENGTH} characters.`)
+  const scope = parseScope(requested)
+  if (!scope.ok) return invalid(`scope ${scope.reason}.`)
+  if (own !== undefined && !coversScope(own, scope.value))
     return invalid('scope has an item that the credential does not cover.')
   const isTooLong = namesProblem(accountId, accessKey, requested) !== undefined
-  return isTooLong ? invalid('scope is too long for a token with these names.') : { ok: true, scope }
+  return isTooLong
+    ? invalid('scope is too long for a token with these names.')
+    : { ok: true, scope: scope.value }
 }

@@ -4,8 +4,9 @@
  */
 import { hash } from 'node:crypto'
 import type { JWTPayload } from 'jose'
-import type { FindKey } from '../keys/key-ring.ts'
+import { type FindKey, UNKNOWN_KEY } from '../keys/key-ring.ts'
 import { nameProblem, namesProblem } from '../values/names.ts'
+import { failed, type Result } from '../values/problem.ts'
 import type { Identity } from './caller.ts'
 import { LINK_TYPE } from './links.ts'
 import { parseScope } from './scopes.ts'
@@ -24,8 +25,8 @@ export interface TokenIssuer {
   readonly findKey: FindKey
   /** The longest `exp - iat`, by the accepted values of `typ` in lower case; undefined: it may be absent. */
   readonly maxSecondsByType: ReadonlyMap<string | undefined, number>
-  /** The names, or the claim that does not give one. Signature, `iss`, `aud` and times are verified before. */
-  readonly namesOf: (claims: JWTPayload, token: string) => Names | string
+  /** `reason`: the claim that does not give a name. Signature, `iss`, `aud` and times are verified before. */
+  readonly namesOf: (claims: JWTPayload, token: string) => Result<Names>
   /** The credentials of its tokens, and of links that these made. Absent where another sidecar has them. */
   readonly credentialStatus?: ((accountId: string, accessKey: string) => CredentialStatus) | undefined
 }
@@ -43,17 +44,17 @@ export function ownIssuer(
   return {
     name: issuer,
     audience,
-    findKey: (kid, alg) => (kid === undefined ? 'unknown_key' : findKey(kid, alg)),
+    findKey: (kid, alg) => (kid === undefined ? UNKNOWN_KEY : findKey(kid, alg)),
     maxSecondsByType,
     credentialStatus,
     namesOf({ sub, client_id, jti, scope }) {
-      if (!isName(sub)) return 'sub'
-      if (!isName(client_id) || namesProblem(sub, client_id) !== undefined) return 'client_id'
-      if (!isTokenId(jti)) return 'jti'
+      if (!isName(sub)) return failed('sub')
+      if (!isName(client_id) || namesProblem(sub, client_id) !== undefined) return failed('client_id')
+      if (!isTokenId(jti)) return failed('jti')
       const names = { accountId: sub, accessKey: client_id, tokenId: jti }
-      if (scope === undefined) return names
+      if (scope === undefined) return { ok: true, value: names }
       const read = parseScope(typeof scope === 'string' ? scope : '')
-      return typeof read === 'string' ? 'scope' : { ...names, scope: read }
+      return read.ok ? { ok: true, value: { ...names, scope: read.value } } : failed('scope')
     },
   }
 }
@@ -95,14 +96,15 @@ export function trustedIssuer(
     namesOf(claims, token) {
       for (const [name, value] of Object.entries(entry.requiredClaims)) {
         const claim = ownMember(claims, name)
-        if (Array.isArray(claim) ? !claim.includes(value) : claim !== value) return name
+        if (Array.isArray(claim) ? !claim.includes(value) : claim !== value) return failed(name)
       }
       const accessKey = ownMember(claims, accessKeyClaim)
-      if (!isName(accessKey)) return accessKeyClaim
+      if (!isName(accessKey)) return failed(accessKeyClaim)
       const accountId = accountOf(accessKey)
-      if (!isName(accountId) || namesProblem(accountId, accessKey) !== undefined) return accessKeyClaim
+      if (!isName(accountId) || namesProblem(accountId, accessKey) !== undefined)
+        return failed(accessKeyClaim)
       const tokenId = claims.jti ?? claims['uti'] ?? hash('sha256', token, 'base64url')
-      return isTokenId(tokenId) ? { accountId, accessKey, tokenId } : 'jti'
+      return isTokenId(tokenId) ? { ok: true, value: { accountId, accessKey, tokenId } } : failed('jti')
     },
   }
 }

@@ -4,6 +4,7 @@
  */
 import { hash, randomBytes } from 'node:crypto'
 import { pathOf } from '../http/request-target.ts'
+import { failed, type Result } from '../values/problem.ts'
 
 /** The `typ` of a link's JWS: it is no access token, and an access token is no link. */
 export const LINK_TYPE = 'link+jwt'
@@ -64,17 +65,16 @@ export function linkTargetProblem(target: unknown): string | undefined {
     : undefined
 }
 
-/** Reads the claims that bind a link, or returns the claim that does not. */
-export function linkOf(claims: Readonly<Record<string, unknown>>): Link | string {
+/** Reads the claims that bind a link. `reason`: the claim that does not. */
+export function linkOf(claims: Readonly<Record<string, unknown>>): Result<Link> {
   const { method, target } = claims
   const { parent_jti: parentId, parent_iat: parentIssuedAtSeconds, parent_iss: parentIssuer } = claims
-  if (typeof method !== 'string' || !LINK_METHODS.has(method)) return 'method'
-  if (typeof target !== 'string' || linkTargetProblem(target) !== undefined) return 'target'
-  if (typeof parentId !== 'string') return 'parent_jti'
-  if (typeof parentIssuedAtSeconds !== 'number') return 'parent_iat'
-  return typeof parentIssuer === 'string'
-    ? { method, target, parentId, parentIssuedAtSeconds, parentIssuer }
-    : 'parent_iss'
+  if (typeof method !== 'string' || !LINK_METHODS.has(method)) return failed('method')
+  if (typeof target !== 'string' || linkTargetProblem(target) !== undefined) return failed('target')
+  if (typeof parentId !== 'string') return failed('parent_jti')
+  if (typeof parentIssuedAtSeconds !== 'number') return failed('parent_iat')
+  if (typeof parentIssuer !== 'string') return failed('parent_iss')
+  return { ok: true, value: { method, target, parentId, parentIssuedAtSeconds, parentIssuer } }
 }
 
 export function allowsRequest(link: LinkedRequest, method: string, target: string): boolean {

@@ -5,6 +5,7 @@
  */
 import { type ConnectionOptions, headerKind } from '../http/headers.ts'
 import { isWithin, originForm, pathOf } from '../http/request-target.ts'
+import { failed, type Result } from '../values/problem.ts'
 
 type Action = 'read' | 'create' | 'modify'
 
@@ -31,36 +32,36 @@ export const MAX_SCOPE_LENGTH = 4096
 
 const ITEM = /^storage\.(read|create|modify):(\/[!-~]*)$/
 
-/** Returns the scope, or what is wrong with the text: it follows the name of the field and repeats nothing of the text. */
-export function parseScope(text: string): Scope | string {
-  if (text === '') return 'must not be empty'
-  if (text.length > MAX_SCOPE_LENGTH) return `must have at most ${MAX_SCOPE_LENGTH} characters`
+/** A reason follows the name of the field and repeats nothing of the text. */
+export function parseScope(text: string): Result<Scope> {
+  if (text === '') return failed('must not be empty')
+  if (text.length > MAX_SCOPE_LENGTH) return failed(`must have at most ${MAX_SCOPE_LENGTH} characters`)
   const items: Item[] = []
   for (const [index, part] of text.split(' ').entries()) {
     const place = `has an invalid item ${index + 1}:`
     const [, action, path = ''] = ITEM.exec(part) ?? []
-    if (part === '') return `${place} one space separates items`
+    if (part === '') return failed(`${place} one space separates items`)
     if (action !== 'read' && action !== 'create' && action !== 'modify')
-      return `${place} it must be storage.read:, storage.create: or storage.modify: and an ASCII path`
+      return failed(`${place} it must be storage.read:, storage.create: or storage.modify: and an ASCII path`)
     const read = /[?#]/.test(path) ? undefined : readPath(path)
     if (read === undefined)
-      return `${place} its path must have one meaning, without query, dot segments and \`//\``
+      return failed(`${place} its path must have one meaning, without query, dot segments and \`//\``)
     items.push({ text: part, action, separated: bare(read.separated), literal: bare(read.literal) })
   }
-  return { text, items }
+  return { ok: true, value: { text, items } }
 }
 
 export function scopeProblem(text: string): string | undefined {
   const scope = parseScope(text)
-  return typeof scope === 'string' ? scope : undefined
+  return scope.ok ? undefined : scope.reason
 }
 
 /** @throws Error for a text that was not checked when it was loaded */
 export function validScope(text: string | null | undefined): Scope | undefined {
   if (text == null) return undefined
   const scope = parseScope(text)
-  if (typeof scope === 'string') throw new Error(`a scope ${scope}`)
-  return scope
+  if (!scope.ok) throw new Error(`a scope ${scope.reason}`)
+  return scope.value
 }
 
 function bare(path: string): string {

@@ -7,6 +7,7 @@ import type { CryptoKey, JWTPayload } from 'jose'
 import * as errors from 'jose/errors'
 import { jwtVerify } from 'jose/jwt/verify'
 import type { FoundKey } from '../keys/key-ring.ts'
+import { failed, type Result } from '../values/problem.ts'
 import type { Identity, IsRevoked, RefusalReason, Refused, Verdict, Verify } from './caller.ts'
 import { identityLines } from './caller.ts'
 import type { TokenIssuer } from './issuers.ts'
@@ -39,11 +40,12 @@ export function createVerifier(options: VerifierOptions): Verify {
     // Canonical: jose accepts many spellings of one token, and each would take an entry of the cache.
     if (token.length > MAX_TOKEN_BYTES || !SHAPE.test(token)) return refused('malformed')
     const header = readHeader(token)
-    if (typeof header === 'string') return refused('malformed', header)
+    if (!header.ok) return refused('malformed', header.reason)
+    const { kid, alg } = header.value
     const issuer = issuerOf(token)
     const check = (key: FoundKey) =>
-      typeof key === 'string' ? refused(key) : verifySigned(token, key, header, issuer, options)
-    const found = issuer.findKey(header.kid, header.alg)
+      key.ok ? verifySigned(token, key.value, header.value, issuer, options) : key
+    const found = issuer.findKey(kid, alg)
     return found instanceof Promise ? found.then(check) : check(found)
   }
 }
@@ -86,18 +88,19 @@ async function verifySigned(
   if (!Number.isSafeInteger(exp) || exp <= iat || exp - iat > maxLifetimeSeconds)
     return refused('claims', 'exp')
   const names = issuer.namesOf(payload, token)
-  if (typeof names === 'string') return refused('claims', names)
-  const link = typ === LINK_TYPE ? linkOf(payload) : undefined
-  if (typeof link === 'string') return refused('claims', link)
+  if (!names.ok) return refused('claims', names.reason)
+  const binding = typ === LINK_TYPE ? linkOf(payload) : undefined
+  if (binding?.ok === false) return refused('claims', binding.reason)
+  const link = binding?.value
   const endsAtMs = (exp + clockToleranceSeconds) * 1000
   if (isExpired || now() >= endsAtMs) return refused('expired', 'exp')
   // A link is as good as a token of the issuer of its parent.
   const parentIssuer = link === undefined ? issuer : issuers.find(({ name }) => name === link.parentIssuer)
   if (parentIssuer === undefined) return refused('claims', 'parent_iss')
-  const credential = parentIssuer.credentialStatus?.(names.accountId, names.accessKey)
+  const credential = parentIssuer.credentialStatus?.(names.value.accountId, names.value.accessKey)
   if (credential?.active === false) return refused('revoked')
-  const scope = intersectScopes(names.scope, validScope(credential?.scope))
-  const identity: Identity = { ...names, scope, issuedAtSeconds: iat, expiresAtSeconds: exp }
+  const scope = intersectScopes(names.value.scope, validScope(credential?.scope))
+  const identity: Identity = { ...names.value, scope, issuedAtSeconds: iat, expiresAtSeconds: exp }
   const parent = link && { ...identity, tokenId: link.parentId, issuedAtSeconds: link.parentIssuedAtSeconds }
   if (isRevoked(identity) || (parent && isRevoked(parent))) return refused('revoked')
   return {
@@ -123,17 +126,18 @@ interface Header {
   readonly typ: string | undefined
 }
 
-function readHeader(token: string): Header | string {
+/** `reason`: the invalid header parameter. */
+function readHeader(token: string): Result<Header> {
   const header = jsonObjectIn(token.slice(0, token.indexOf('.')))
-  if (header === undefined) return 'JSON'
+  if (header === undefined) return failed('JSON')
   const { alg, kid, typ }: { alg?: unknown; kid?: unknown; typ?: unknown } = header
   // They change the meaning of a token.
   const forbidden = ['crit', 'b64', 'zip', 'cty'].find((name) => name in header)
-  if (forbidden !== undefined) return forbidden
-  if (typeof alg !== 'string') return 'alg'
-  if (kid !== undefined && typeof kid !== 'string') return 'kid'
+  if (forbidden !== undefined) return failed(forbidden)
+  if (typeof alg !== 'string') return failed('alg')
+  if (kid !== undefined && typeof kid !== 'string') return failed('kid')
   const type = typeof typ === 'string' ? typ.toLowerCase().replace(/^application\//, '') : ''
-  return { alg, kid, typ: typ === undefined ? undefined : type }
+  return { ok: true, value: { alg, kid, typ: typ === undefined ? undefined : type } }
 }
 
 export function jsonObjectIn(segment = ''): Readonly<Record<string, unknown>> | undefined {

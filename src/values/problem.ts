@@ -11,6 +11,13 @@ export interface Problem {
   readonly origin: string
 }
 
+/** A value, or the one reason why there is none. Every result has a member `ok`, and none is a string in place of a value. */
+export type Result<T, Reason = string> =
+  | { readonly ok: true; readonly value: T }
+  | { readonly ok: false; readonly reason: Reason }
+
+export const failed = (reason: string): Result<never> => ({ ok: false, reason })
+
 /** A usable value, or every reason why there is none. Problems and warnings are lines without secrets. */
 export type Loaded<T, P = string> =
   | { readonly ok: true; readonly value: T; readonly warnings: readonly string[] }

@@ -1,12 +1,19 @@
 import { execFileSync, spawnSync } from 'node:child_process'
 import fc from 'fast-check'
 import t from 'tap'
-import { allows, coversScope, intersectScopes, parseScope, type Scope } from '../../src/token/scopes.ts'
+import {
+  allows,
+  coversScope,
+  intersectScopes,
+  parseScope,
+  type Scope,
+  scopeProblem,
+} from '../../src/token/scopes.ts'
 
 function scope(text: string): Scope {
   const read = parseScope(text)
-  if (typeof read === 'string') throw new Error(read)
-  return read
+  if (!read.ok) throw new Error(read.reason)
+  return read.value
 }
 
 type Headers = readonly (readonly [string, string])[]
@@ -63,7 +70,7 @@ t.test('a path with several readings is never allowed, and is no path of an item
     t.notOk(judge('storage.read:/a storage.modify:/', 'GET', path), path)
     t.notOk(judge('storage.read:/ storage.modify:/', 'COPY', '/a', [['Destination', path]]), `to ${path}`)
     t.notOk(judge('storage.read:/', 'GET', '/a', [['X-Copy-From', path]]), `from ${path}`)
-    t.type(parseScope(`storage.read:${path}`), 'string', `item ${path}`)
+    t.ok(scopeProblem(`storage.read:${path}`), `item ${path}`)
   }
 })
 
@@ -83,7 +90,7 @@ t.test('a bad scope is named by its item', async (t) => {
     ['storage.read:/é', /item 1/],
     [`storage.read:/${'a'.repeat(4096)}`, /4096/],
   ] as const) {
-    t.match(parseScope(text), place, JSON.stringify(text))
+    t.match(scopeProblem(text), place, JSON.stringify(text))
   }
 })
 
@@ -271,9 +278,7 @@ const tamePath = fc
 const path = fc.oneof(wildPath, tamePath)
 const action = fc.constantFrom('read', 'create', 'modify')
 const item = fc.tuple(action, path).map(([action, path]) => `storage.${action}:${path}`)
-const items = fc
-  .array(item, { minLength: 1, maxLength: 4 })
-  .filter((list) => typeof parseScope(list.join(' ')) === 'object')
+const items = fc.array(item, { minLength: 1, maxLength: 4 }).filter((list) => parseScope(list.join(' ')).ok)
 const METHOD_OF: Record<string, string> = { read: 'GET', create: 'MKCOL', modify: 'DELETE' }
 
 t.test('judgements and parsing agree with the model', async () => {
@@ -287,10 +292,7 @@ t.test('judgements and parsing agree with the model', async () => {
   fc.assert(
     fc.property(path, (path) => {
       const isAscii = /^[!-~]*$/.test(path)
-      return (
-        (typeof parseScope(`storage.read:${path}`) === 'object') ===
-        (isAscii && readingsOf(path) !== undefined)
-      )
+      return parseScope(`storage.read:${path}`).ok === (isAscii && readingsOf(path) !== undefined)
     }),
     { numRuns: 5000 },
   )
