@@ -1,6 +1,6 @@
 import t from 'tap'
 import { ERRORS } from '../src/errors.ts'
-import { UPSTREAM_OUTCOMES } from '../src/http/proxy-errors.ts'
+import { UPSTREAM_OUTCOMES } from '../src/http/upstream-failures.ts'
 import { REFUSAL_REASONS } from '../src/token/caller.ts'
 import { codeIn, tableUnder } from './support/markdown.ts'
 

@@ -4,7 +4,7 @@ import http, { type IncomingHttpHeaders, type IncomingMessage, type RequestOptio
 import https from 'node:https'
 import { TLSSocket } from 'node:tls'
 import { errorCode, readUpTo } from '../files/files.ts'
-import { networkErrorOf, type UpstreamFault } from '../http/proxy-errors.ts'
+import { networkFailureOf, type UpstreamFailure } from '../http/upstream-failures.ts'
 
 export const REQUEST_MS = 3000
 const MAX_BODY_BYTES = 262_144
@@ -15,7 +15,7 @@ export interface Response {
   readonly headers: IncomingHttpHeaders
   readonly body: string
   readonly fault: string
-  readonly error?: UpstreamFault | undefined
+  readonly error?: UpstreamFailure | undefined
   /** Whether the server accepted the connection. */
   readonly isConnected: boolean
   /** When the certificate of the server ends; NaN without TLS. */
@@ -50,7 +50,7 @@ export async function sendRequest(
   } catch (error) {
     const fault = signal.aborted ? 'timeout' : errorCode(error)
     const failed = { status: 0, headers: {}, body: '', isConnected, certificateEndsMs: Number.NaN }
-    return { ...failed, fault, error: networkErrorOf(error) }
+    return { ...failed, fault, error: networkFailureOf(error) }
   } finally {
     clearTimeout(timer)
     request.destroy()

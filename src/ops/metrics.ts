@@ -6,7 +6,7 @@ import { type Aggregator, Counter, collectDefaultMetrics, Gauge, Histogram, Regi
 import type { AuthData } from '../auth-data.ts'
 import type { Config } from '../config/config.ts'
 import { ROUTE_LABELS, type RouteLabel } from '../gate/route.ts'
-import { UPSTREAM_OUTCOMES } from '../http/proxy-errors.ts'
+import { UPSTREAM_OUTCOMES } from '../http/upstream-failures.ts'
 import type { Forwarder } from '../proxy/forward.ts'
 import type { UpstreamEvents } from '../proxy/upstream.ts'
 import { RELOAD_RESULTS, type ReloadResult, type ReloadSubject } from '../reload/reloadable.ts'

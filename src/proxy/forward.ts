@@ -10,7 +10,7 @@ import { isWithin } from '../http/request-target.ts'
 import type { SidecarRequest, SidecarResponse } from '../server/context.ts'
 import type { Responder } from '../server/respond.ts'
 import { Transfer } from './transfer.ts'
-import { refuseFailed, type Upstream, type UpstreamEvents } from './upstream.ts'
+import type { Upstream, UpstreamEvents } from './upstream.ts'
 import { upstreamAddress } from './upstream-connection.ts'
 import { UpstreamPool } from './upstream-pool.ts'
 
@@ -59,7 +59,7 @@ export class Forwarder {
     const { admitted, decision } = res.req.context
     if (admitted === undefined || decision?.act !== 'forward') throw new Error('a request that must not pass')
     const upstream = this.#upstreams.find(({ pathPrefix }) => isWithin(admitted.path, pathPrefix))
-    if (upstream === undefined) refuseFailed(this.#responder, res, 'destination_not_found')
+    if (upstream === undefined) this.#responder.reportFailure(res, 'destination_not_found')
     else new Transfer(res, admitted, decision, upstream).start()
   }
 

@@ -7,8 +7,8 @@ import type { Admitted } from '../gate/admission.ts'
 import type { ServiceDecision } from '../gate/decide.ts'
 import { headerKind } from '../http/headers.ts'
 import type { RequestContext } from '../server/context.ts'
+import { UPGRADE_LINES } from './tunnel.ts'
 import type { Upstream } from './upstream.ts'
-import { UPGRADE_LINES } from './websocket.ts'
 
 /** Returns the head with its empty line; every character is one byte (Latin-1). */
 export function requestHead(

@@ -14,15 +14,15 @@
  */
 import type { Admitted } from '../gate/admission.ts'
 import type { ServiceDecision } from '../gate/decide.ts'
-import type { UpstreamFailure, UpstreamFault, UpstreamOutcome } from '../http/proxy-errors.ts'
+import type { UpstreamFailure, UpstreamOutcome } from '../http/upstream-failures.ts'
 import type { RequestOwner, SidecarResponse } from '../server/context.ts'
 import { Download, responseHeaders } from './download.ts'
 import { requestHead } from './request-headers.ts'
 import type { ResponseParser, UpstreamHead } from './response-parser.ts'
+import { Tunnel } from './tunnel.ts'
 import { Upload } from './upload.ts'
-import { type ForwardedRequest, refuseFailed, type Upstream } from './upstream.ts'
+import type { ForwardedRequest, Upstream } from './upstream.ts'
 import type { UpstreamConnection, UpstreamRequest } from './upstream-connection.ts'
-import { Tunnel } from './websocket.ts'
 
 /** Servers read an unused body up to about this size. */
 const MAX_IGNORED_BODY = 64 * 1024
@@ -122,13 +122,13 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     this.#end('ok')
   }
 
-  onFault(fault: UpstreamFault, stale: boolean): void {
+  onFailure(failure: UpstreamFailure, isStale: boolean): void {
     if (this.#outcome !== undefined) return // a tunnel, which ends with either socket
     this.#connection = undefined
-    const isRetried = stale && this.#isRetryable
+    const isRetried = isStale && this.#isRetryable
     this.#isRetryable = false
     if (isRetried) this.upstream.pool.connect(this)
-    else this.#fail(fault)
+    else this.#fail(failure)
   }
 
   // Calls of the listener.
@@ -182,7 +182,6 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     if (this.#outcome !== undefined) return
     this.#outcome = outcome
     this.upstream.events.onOutcome(outcome)
-    // Only for the logs, if a response has begun or the client has left.
-    if (outcome !== 'ok') refuseFailed(this.upstream.responder, this.res, outcome)
+    if (outcome !== 'ok') this.upstream.responder.reportFailure(this.res, outcome)
   }
 }

@@ -8,7 +8,7 @@ import { connect as connectTcp, isIP, type OnReadOpts, type Socket } from 'node:
 import { connect as connectTls, createSecureContext, type SecureContext } from 'node:tls'
 import type { Config } from '../config/config.ts'
 import { lookup } from '../http/host-lookup.ts'
-import { networkErrorOf, type UpstreamFault } from '../http/proxy-errors.ts'
+import { networkFailureOf, type UpstreamFailure } from '../http/upstream-failures.ts'
 import { ResponseParser, ResponseSyntaxError } from './response-parser.ts'
 
 /** Opens sockets to an upstream. TCP and unix sockets read by `onread`; TLS sockets emit `data`. */
@@ -49,10 +49,10 @@ export interface UpstreamRequest {
   /** `writable`: the upstream accepts more bytes now; otherwise `onDrain` follows. */
   onHeadWritten(connection: UpstreamConnection, writable: boolean): void
   onDrain(): void
-  /** Called after each read, with what it has completed of the response, and before a fault of syntax. */
+  /** Called after each read, with what it has completed of the response, and before a syntax error. */
   onResponse(response: ResponseParser, connection: UpstreamConnection): void
-  /** The last call. `stale`: a reused connection, no byte of a response: most likely the upstream had closed it. */
-  onFault(fault: UpstreamFault, stale: boolean): void
+  /** The last call. `isStale`: a reused connection, no byte of a response: most likely the upstream had closed it. */
+  onFailure(failure: UpstreamFailure, isStale: boolean): void
 }
 
 export interface ConnectionPool {
@@ -61,8 +61,8 @@ export interface ConnectionPool {
   onClosed(connection: UpstreamConnection): void
 }
 
-/** What a connection waits for, and the fault when its deadline passes. `response`: from its first request on. */
-const TIMEOUT_FAULTS = {
+/** What a connection waits for, and the failure when its deadline passes. `response`: from its first request on. */
+const TIMEOUT_FAILURES = {
   lookup: 'dns_error',
   connect: 'connection_timeout',
   response: 'http_response_timeout',
@@ -78,7 +78,7 @@ export class UpstreamConnection {
   readonly #timeouts: Config['timeouts']
   readonly #parser: ResponseParser
   #request: UpstreamRequest | undefined
-  #waitsFor: keyof typeof TIMEOUT_FAULTS
+  #waitsFor: keyof typeof TIMEOUT_FAILURES
   /** Monotonic milliseconds of the connect, response or idle timeout; `Infinity` while bodies are transferred. */
   #deadline: number
   #isReused = false
@@ -153,7 +153,7 @@ export class UpstreamConnection {
   }
 
   checkDeadline(now: number): void {
-    if (this.#deadline <= now) this.#fail(TIMEOUT_FAULTS[this.#waitsFor])
+    if (this.#deadline <= now) this.#fail(TIMEOUT_FAILURES[this.#waitsFor])
   }
 
   /** `chunk`: undefined at the end of the connection. */
@@ -196,21 +196,21 @@ export class UpstreamConnection {
   }
 
   #onError(error: Error): void {
-    const fault = networkErrorOf(error) ?? 'proxy_internal_error'
+    const failure = networkFailureOf(error) ?? 'proxy_internal_error'
     // With TLS 1.3 a server refuses a client certificate after the request has been written.
-    const isConnecting = this.#waitsFor !== 'response' || fault.startsWith('tls_')
-    this.#fail(isConnecting ? fault : 'connection_terminated')
+    const isConnecting = this.#waitsFor !== 'response' || failure.startsWith('tls_')
+    this.#fail(isConnecting ? failure : 'connection_terminated')
   }
 
-  #fail(fault: UpstreamFault): void {
+  #fail(failure: UpstreamFailure): void {
     const request = this.#request
     this.#request = undefined
     this.socket.destroy()
     if (request === undefined) return
-    const isClosed = fault === 'connection_terminated'
+    const isClosed = failure === 'connection_terminated'
     const isTruncated = isClosed && this.#hasResponseBytes
     const isStale = isClosed && this.#isReused && !this.#hasResponseBytes
-    request.onFault(isTruncated ? 'http_response_incomplete' : fault, isStale)
+    request.onFailure(isTruncated ? 'http_response_incomplete' : failure, isStale)
   }
 }
 

@@ -7,7 +7,7 @@ import type { ConnectionPool, UpstreamAddress, UpstreamRequest } from './upstrea
 import { UpstreamConnection } from './upstream-connection.ts'
 
 /** Interval of the deadline check, in milliseconds: a timer per request would cost more. */
-const CHECK_MS = 100
+const DEADLINE_CHECK_MS = 100
 
 export class UpstreamPool implements ConnectionPool {
   /** The upstream's prefix. */
@@ -32,7 +32,7 @@ export class UpstreamPool implements ConnectionPool {
     this.upstream = upstream
     this.#address = address
     this.#config = config
-    this.#timer = setInterval(() => this.#checkDeadlines(), CHECK_MS)
+    this.#timer = setInterval(() => this.#checkDeadlines(), DEADLINE_CHECK_MS)
     this.#timer.unref()
   }
 
@@ -48,7 +48,7 @@ export class UpstreamPool implements ConnectionPool {
   acquire(request: UpstreamRequest): void {
     const { limits, timeouts } = this.#config
     if (this.#excess >= (request.isWebSocket ? 0 : limits.upstreamQueue)) {
-      request.onFault('connection_limit_reached', false)
+      request.onFailure('connection_limit_reached', false)
       return
     }
     const deadline = performance.now() + timeouts.upstreamResponseSeconds * 1000
@@ -127,7 +127,7 @@ export class UpstreamPool implements ConnectionPool {
     for (const connection of this.#open) connection.checkDeadline(now)
     for (let [next] = this.#queue; next !== undefined && next.deadline <= now; [next] = this.#queue) {
       this.#queue.shift()
-      next.request.onFault('connection_limit_reached', false)
+      next.request.onFailure('connection_limit_reached', false)
     }
   }
 

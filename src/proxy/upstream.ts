@@ -1,8 +1,7 @@
-/** An upstream, a request that is forwarded to it, and how one that failed before a response is refused. */
-import { ERRORS, type PublicError } from '../errors.ts'
+/** An upstream, and a request that is forwarded to it. */
 import type { Admitted } from '../gate/admission.ts'
 import type { ServiceDecision } from '../gate/decide.ts'
-import { isClientFailure, type UpstreamFailure, type UpstreamOutcome } from '../http/proxy-errors.ts'
+import type { UpstreamOutcome } from '../http/upstream-failures.ts'
 import type { SidecarResponse } from '../server/context.ts'
 import type { Responder } from '../server/respond.ts'
 import type { Verdict } from '../token/caller.ts'
@@ -38,33 +37,4 @@ export interface UpstreamEvents {
   onOutcome(outcome: UpstreamOutcome): void
   /** The head of a final response. `seconds`: since the request's start. */
   onResponse(status: number, seconds: number): void
-}
-
-/** `serviceNotReady` for the other failures, which a later attempt may not meet. */
-const ERROR_OF: Readonly<Partial<Record<UpstreamFailure, PublicError>>> = {
-  client_aborted: ERRORS.malformedRequest,
-  client_idle: ERRORS.requestTimeout,
-  http_protocol_error: ERRORS.internalError,
-  proxy_internal_error: ERRORS.internalError,
-}
-
-/** The upstream is not there: it may be shutting down, and its replica with it. */
-const NOT_THERE: ReadonlySet<UpstreamFailure> = new Set([
-  'connection_refused',
-  'connection_terminated',
-  'connection_timeout',
-  'destination_ip_unroutable',
-  'dns_error',
-  'http_response_incomplete',
-])
-
-/** Refuses a request of whose response nothing has been sent; of another one, records why it failed. */
-export function refuseFailed(responder: Responder, res: SidecarResponse, failure: UpstreamFailure): void {
-  const isOfClient = isClientFailure(failure)
-  responder.refuse(res, failure, ERROR_OF[failure] ?? ERRORS.serviceNotReady, {
-    // RFC 9209 has one name for all errors of the client.
-    errorType: isOfClient ? 'http_request_error' : failure,
-    // The client should connect again, perhaps to another replica, before its next request.
-    close: isOfClient || NOT_THERE.has(failure),
-  })
 }

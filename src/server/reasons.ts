@@ -1,5 +1,5 @@
 /** The closed sets of reasons that logs and metrics show. A reason is never text of a client. */
-import type { UpstreamFailure } from '../http/proxy-errors.ts'
+import type { UpstreamFailure } from '../http/upstream-failures.ts'
 import type { RefusalReason } from '../token/caller.ts'
 
 /** Why no token was issued; `reason` of `auth_sidecar_token_issue_failures_total`, where a refused login is `rejected`. */

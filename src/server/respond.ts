@@ -6,13 +6,20 @@
  */
 import { STATUS_CODES } from 'node:http'
 import { ERRORS, type PublicError } from '../errors.ts'
-import type { ProxyErrorType } from '../http/proxy-errors.ts'
+import { isClientFailure, type UpstreamFailure } from '../http/upstream-failures.ts'
 import type { SidecarRequest, SidecarResponse } from './context.ts'
 import type { Reason } from './reasons.ts'
 
 /** A drain ends after so many milliseconds without a byte, or in all. */
 export const DRAIN_IDLE_MS = 5_000
 export const DRAIN_TOTAL_MS = 30_000
+
+/** Of `Proxy-Status`. */
+type ProxyErrorType =
+  | Exclude<UpstreamFailure, 'client_aborted' | 'client_idle'>
+  | 'http_request_error'
+  | 'http_request_denied'
+  | 'proxy_internal_response'
 
 export interface RefusalOptions {
   /** By default, that of a request we cannot serve: now (503) or at all. */
@@ -71,6 +78,16 @@ export class Responder {
     this.send(res, status, { code, message }, list, close)
   }
 
+  /** Sends the error response to a forwarded request, unless a response has begun: then only the log shows the failure. */
+  reportFailure(res: SidecarResponse, failure: UpstreamFailure): void {
+    const isOfClient = isClientFailure(failure)
+    this.refuse(res, failure, ERROR_OF[failure] ?? ERRORS.serviceNotReady, {
+      errorType: isOfClient ? 'http_request_error' : failure,
+      // The client should connect again, perhaps to another replica, before its next request.
+      close: isOfClient || NOT_THERE.has(failure),
+    })
+  }
+
   /** A method that an endpoint does not have: a CORS preflight of an allowed origin (Fetch standard), or 405. */
   refuseMethod(res: SidecarResponse, allowed: string): void {
     const { context, headers } = res.req
@@ -124,6 +141,24 @@ export class Responder {
     ]
   }
 }
+
+/** `serviceNotReady` for the other failures, which a later attempt may not meet. */
+const ERROR_OF: Readonly<Partial<Record<UpstreamFailure, PublicError>>> = {
+  client_aborted: ERRORS.malformedRequest,
+  client_idle: ERRORS.requestTimeout,
+  http_protocol_error: ERRORS.internalError,
+  proxy_internal_error: ERRORS.internalError,
+}
+
+/** The upstream is not there: it may be shutting down, and its replica with it. */
+const NOT_THERE: ReadonlySet<UpstreamFailure> = new Set([
+  'connection_refused',
+  'connection_terminated',
+  'connection_timeout',
+  'destination_ip_unroutable',
+  'dns_error',
+  'http_response_incomplete',
+])
 
 function proxyStatus(errorType: ProxyErrorType, details?: string): string {
   return `storage-auth-sidecar; error=${errorType}${details === undefined ? '' : `; details="${details}"`}`

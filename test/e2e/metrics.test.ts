@@ -1,5 +1,5 @@
 import t from 'tap'
-import { UPSTREAM_OUTCOMES } from '../../src/http/proxy-errors.ts'
+import { UPSTREAM_OUTCOMES } from '../../src/http/upstream-failures.ts'
 import { RELOAD_RESULTS } from '../../src/reload/reloadable.ts'
 import { ISSUE_FAILURES } from '../../src/server/reasons.ts'
 import { REFUSAL_REASONS } from '../../src/token/caller.ts'

@@ -1,6 +1,6 @@
 import { AggregatorRegistry } from 'prom-client'
 import t from 'tap'
-import { UPSTREAM_OUTCOMES } from '../../src/http/proxy-errors.ts'
+import { UPSTREAM_OUTCOMES } from '../../src/http/upstream-failures.ts'
 import { type MeasuredAuthData, Metrics } from '../../src/ops/metrics.ts'
 import { ISSUE_FAILURES } from '../../src/server/reasons.ts'
 import { REFUSAL_REASONS } from '../../src/token/caller.ts'

@@ -1,7 +1,7 @@
 /** A sidecar in front of a recording upstream, and checks that apply to every exchange. */
 import type { ConnectionOptions } from 'node:tls'
 import type { Test } from 'tap'
-import type { UpstreamOutcome } from '../../src/http/proxy-errors.ts'
+import type { UpstreamOutcome } from '../../src/http/upstream-failures.ts'
 import { eventually } from './eventually.ts'
 import { type RawClient, rawClient, rawTlsClient } from './raw-client.ts'
 import { OK, recordingUpstream, type UpstreamHooks } from './recording-upstream.ts'

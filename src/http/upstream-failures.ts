@@ -3,7 +3,9 @@
  * names of RFC 9209, section 2.3, the error type in `Proxy-Status`. Errors of sockets, of name resolution and of TLS are
  * classified by the `code` that Node, OpenSSL or the system gives them.
  */
-const UPSTREAM_FAULTS = [
+const UPSTREAM_FAILURES = [
+  'client_aborted',
+  'client_idle',
   'connection_refused',
   'connection_timeout',
   'connection_terminated',
@@ -21,25 +23,20 @@ const UPSTREAM_FAULTS = [
   'proxy_internal_error',
 ] as const
 
-export type UpstreamFault = (typeof UPSTREAM_FAULTS)[number]
+/** Why a forwarded request failed. */
+export type UpstreamFailure = (typeof UPSTREAM_FAILURES)[number]
 
-export const UPSTREAM_OUTCOMES = ['ok', 'client_aborted', 'client_idle', ...UPSTREAM_FAULTS] as const
+export const UPSTREAM_OUTCOMES = ['ok', ...UPSTREAM_FAILURES] as const
 
+/** How a forwarded request ended. */
 export type UpstreamOutcome = (typeof UPSTREAM_OUTCOMES)[number]
-export type UpstreamFailure = Exclude<UpstreamOutcome, 'ok'>
 
-/** RFC 9209 has one name for these: `http_request_error`. */
+/** The failures that the client causes. RFC 9209 has one name for them: `http_request_error`. */
 export function isClientFailure(reason: string | undefined): reason is 'client_aborted' | 'client_idle' {
   return reason === 'client_aborted' || reason === 'client_idle'
 }
 
-export type ProxyErrorType =
-  | UpstreamFault
-  | 'http_request_error'
-  | 'http_request_denied'
-  | 'proxy_internal_response'
-
-const BY_CODE: Readonly<Record<string, UpstreamFault>> = {
+const BY_CODE: Readonly<Record<string, UpstreamFailure>> = {
   ECONNREFUSED: 'connection_refused',
   ENOENT: 'connection_refused', // a unix socket that does not exist
   EACCES: 'connection_refused',
@@ -60,7 +57,7 @@ const BY_CODE: Readonly<Record<string, UpstreamFault>> = {
 }
 
 /** Undefined for an error that is not one of the network. An unknown error of the system counts as a broken connection. */
-export function networkErrorOf(error: unknown): UpstreamFault | undefined {
+export function networkFailureOf(error: unknown): UpstreamFailure | undefined {
   const code = error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : ''
   const known = BY_CODE[code]
   if (known !== undefined) return known

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { networkErrorOf } from '../../src/http/proxy-errors.ts'
+import { networkFailureOf } from '../../src/http/upstream-failures.ts'
 
 t.test('a socket error has a name of RFC 9209', async (t) => {
   const table = {
@@ -16,9 +16,9 @@ t.test('a socket error has a name of RFC 9209', async (t) => {
     ],
     undefined: ['ERR_INVALID_ARG_TYPE', 'ERR_HTTP_HEADERS_SENT', ''],
   }
-  for (const [fault, codes] of Object.entries(table))
+  for (const [failure, codes] of Object.entries(table))
     for (const code of codes)
-      t.equal(String(networkErrorOf(Object.assign(new Error('any text'), { code }))), fault, code)
+      t.equal(String(networkFailureOf(Object.assign(new Error('any text'), { code }))), failure, code)
   for (const thrown of [new TypeError('x'), Object.assign(new Error(), { code: 5 }), 'ECONNREFUSED', null])
-    t.equal(networkErrorOf(thrown), undefined)
+    t.equal(networkFailureOf(thrown), undefined)
 })
