@@ -9,7 +9,7 @@ import type { Socket } from 'node:net'
 import type { Writable } from 'node:stream'
 import { forwardedTrailers, headerValues } from '../http/headers.ts'
 import type { SidecarResponse } from '../server/context.ts'
-import { endAfterBody, hasUnreadBody } from '../server/respond.ts'
+import { endAfterBody, hasUnreadBody } from '../server/lingering-close.ts'
 import type { ResponseParser, UpstreamHead } from './response-parser.ts'
 import type { UpstreamConnection } from './upstream-connection.ts'
 

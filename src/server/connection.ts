@@ -6,7 +6,7 @@ import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Peer } from './client-address.ts'
 import { type ClientConnection, RequestContext, type SidecarRequest, SidecarResponse } from './context.ts'
-import { DRAIN_IDLE_MS, DRAIN_TOTAL_MS } from './respond.ts'
+import { dropUnread, endConnection } from './lingering-close.ts'
 
 export interface ConnectionEvents {
   /** Must not throw. */
@@ -259,19 +259,6 @@ function responseOnDetached(req: SidecarRequest): SidecarResponse {
 
 function onResponseClosed(this: SidecarResponse): void {
   this.req.context.connection.finish(this)
-}
-
-/** Sends the last bytes of a connection, and drops those that still arrive. */
-function endConnection(socket: Socket, text = ''): void {
-  socket.end(text, 'latin1')
-  dropUnread(socket)
-}
-
-function dropUnread(socket: Socket): void {
-  socket.resume()
-  socket.setTimeout(DRAIN_IDLE_MS)
-  const deadline = setTimeout(() => socket.destroy(), DRAIN_TOTAL_MS)
-  socket.once('close', () => clearTimeout(deadline))
 }
 
 function isLost({ code = '' }: NodeJS.ErrnoException): boolean {

@@ -118,7 +118,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
   isContinued = false
   /** The end of the connection is the end of the body. */
   isCloseDelimited = false
-  /** All of it has been written, whatever becomes of the rest of the request. Set by respond.ts alone. */
+  /** All of it has been written, whatever becomes of the rest of the request. */
   isComplete = false
 
   /** Called before the body is read: a client may wait to be asked for it. */

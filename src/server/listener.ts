@@ -9,7 +9,7 @@
  *   the rest of a head           `headersTimeout`, looked at every 500 ms: 408 by `Connection.onParserError`
  *   bytes of a body, either way  the socket's: `idleSeconds`; `onIdle` of the request's owner, such as `proxy/transfer.ts`
  *   the body of a login or link  `idleSeconds` in all; `json-body.ts`
- *   the end of an unread body    5 s without a byte, 30 s in all; `respond.ts`
+ *   the end of an unread body    5 s without a byte, 30 s in all; `lingering-close.ts`
  */
 import { createServer, type Server, type ServerOptions } from 'node:http'
 import { createServer as createSecureServer } from 'node:https'

@@ -1,18 +1,13 @@
 /**
  * The sidecar's own responses: JSON with a `Content-Length` (a published client drops chunked error bodies) and
  * by default `Cache-Control: no-store`; errors with `Proxy-Status` (RFC 9209); CORS headers for allowed origins.
- * A response that precedes the end of its request's body is followed by a drain of the rest, within the bounds of nginx's
- * lingering close: clients that send everything before they read (Python, Java; all over TLS) lose it to a reset.
  */
 import { STATUS_CODES } from 'node:http'
 import { ERRORS, type PublicError } from '../errors.ts'
 import { isClientFailure, type UpstreamFailure } from '../http/upstream-failures.ts'
-import type { SidecarRequest, SidecarResponse } from './context.ts'
+import type { SidecarResponse } from './context.ts'
+import { endAfterBody, hasUnreadBody } from './lingering-close.ts'
 import type { Reason } from './reasons.ts'
-
-/** A drain ends after so many milliseconds without a byte, or in all. */
-export const DRAIN_IDLE_MS = 5_000
-export const DRAIN_TOTAL_MS = 30_000
 
 /** Of `Proxy-Status`. */
 type ProxyErrorType =
@@ -162,41 +157,4 @@ const NOT_THERE: ReadonlySet<UpstreamFailure> = new Set([
 
 function proxyStatus(errorType: ProxyErrorType, details?: string): string {
   return `storage-auth-sidecar; error=${errorType}${details === undefined ? '' : `; details="${details}"`}`
-}
-
-/** Whether a part of the body may still arrive. */
-export function hasUnreadBody({ complete, socket, context: { admitted } }: SidecarRequest): boolean {
-  return !complete && !socket.readableEnded && (admitted === undefined || admitted.hasBody)
-}
-
-/**
- * Ends a response that says `Connection: close` and whose body has been written. Node closes at `end()`, so the drain
- * comes first. `trailers`: of a chunked response.
- */
-export function endAfterBody(
-  res: SidecarResponse,
-  trailers: readonly (readonly [name: string, value: string])[] = [],
-): void {
-  const { req } = res
-  res.isComplete = true
-  if (res.chunkedEncoding) {
-    // Node 26 holds chunks until the next tick, and loses them once the encoding is off.
-    while (res.writableCorked > 0) res.uncork()
-    res.chunkedEncoding = false
-    res.write(`0\r\n${trailers.map(([name, value]) => `${name}: ${value}\r\n`).join('')}\r\n`, 'latin1')
-  }
-  const { context, socket, headers } = req
-  // A client that waits for `100 Continue` sends no body, and an upgraded socket has no parser.
-  const isAwaited = !res.isContinued && headers.expect?.toLowerCase() === '100-continue'
-  if (req.readableEnded || isAwaited || context.isDetached) {
-    res.end()
-    return
-  }
-  const finish = () => res.end()
-  const deadline = setTimeout(finish, DRAIN_TOTAL_MS)
-  context.changeOwner({ state: 'drain', onIdle: finish, onRelease: () => clearTimeout(deadline) })
-  socket.setTimeout(DRAIN_IDLE_MS)
-  req.once('end', finish)
-  socket.once('end', finish) // a malformed body does not end
-  req.resume()
 }
