@@ -28,7 +28,7 @@ import { openPolledFiles } from './reload/polled-files.ts'
 import type { Reloadable, ReloadResult, ReloadSubject } from './reload/reloadable.ts'
 import type { RevocableToken } from './token/caller.ts'
 import { ownIssuer, type TokenIssuer, trustedIssuer } from './token/issuers.ts'
-import { fileProblem, InvalidAuthData, type Loaded, type Problem } from './values/problem.ts'
+import { fileProblem, formatProblems, type Loaded, type Problem } from './values/problem.ts'
 
 /** The arguments of each event. The new version is active before its event. */
 interface AuthDataEvents {
@@ -87,6 +87,16 @@ export interface AuthData {
   reload(): Promise<unknown>
   /** Ends the polling. The values stay. */
   stop(): Promise<unknown>
+}
+
+/** Files, or the database, that an operator must mend before the sidecar can start. */
+export class InvalidAuthData extends Error {
+  override readonly name = 'InvalidAuthData'
+  readonly problems: readonly Problem[]
+  constructor(problems: readonly Problem[]) {
+    super(formatProblems(problems))
+    this.problems = problems
+  }
 }
 
 /** Reads the files. `now`: epoch milliseconds. @throws InvalidAuthData with every problem */
@@ -260,4 +270,12 @@ async function withSetting<T>(setting: string, loading: Promise<Loaded<T>>): Pro
   const loaded = await loading
   if (loaded.ok) return loaded
   return { ok: false, problems: loaded.problems.map((problem) => fileProblem(setting, problem)) }
+}
+
+/** The certificates of the admin listener, for the primary process; the workers count their reloads. @throws InvalidAuthData */
+export async function openAdminCertificates(config: Config, log: Logger) {
+  const set = certificateSets(config).find(({ name }) => name === 'admin')
+  const opened = set && (await openCertificates(set, log, Date.now, () => {}))
+  if (opened?.ok === false) throw new InvalidAuthData(opened.problems)
+  return opened?.value
 }

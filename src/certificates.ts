@@ -9,7 +9,7 @@ import { errorCode, readRegularFile } from './files/files.ts'
 import type { Logger } from './log.ts'
 import { openPolledFiles } from './reload/polled-files.ts'
 import type { Reloadable, ReloadResult } from './reload/reloadable.ts'
-import { fileProblem, InvalidAuthData, type Loaded, type Problem } from './values/problem.ts'
+import { fileProblem, type Loaded, type Problem } from './values/problem.ts'
 
 /** A file, and the setting that names it, such as `listen.tls.certFile`. */
 interface CertificateFile {
@@ -95,14 +95,6 @@ export const openCertificates = (
     onReload,
     log,
   })
-
-/** The certificates of the admin listener, for the primary process; the workers count their reloads. @throws InvalidAuthData */
-export async function openAdminCertificates(config: Config, log: Logger) {
-  const set = certificateSets(config).find(({ name }) => name === 'admin')
-  const opened = set && (await openCertificates(set, log, Date.now, () => {}))
-  if (opened?.ok === false) throw new InvalidAuthData(opened.problems)
-  return opened?.value
-}
 
 /** Five times the size of a bundle of all public CAs. */
 const MAX_BYTES = 1_048_576

@@ -7,11 +7,11 @@ import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { AuthData } from './auth-data.ts'
 import type { Config } from './config/config.ts'
+import { isLoopback, withoutPath } from './http/hosts.ts'
 import type { Logger } from './log.ts'
 import type { AdminListener } from './ops/admin.ts'
 import type { Forwarder } from './proxy/forward.ts'
 import type { DataListener } from './server/listener.ts'
-import { isLoopback, withoutPath } from './values/kinds.ts'
 import { VERSION } from './version.ts'
 
 /** A stop was requested while another issuer or a database was awaited. */

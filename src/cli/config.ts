@@ -1,13 +1,13 @@
 /** `config check | show | schema`, and the settings that commands take as flags. */
 import { type Command, Option } from 'commander'
-import { databaseProblems, openFiles } from '../auth-data.ts'
+import { databaseProblems, InvalidAuthData, openFiles } from '../auth-data.ts'
 import { certificateSets, loadCertificates } from '../certificates.ts'
 import { type Config, insecureKeySets, keySetsOf } from '../config/config.ts'
 import { explain, FILE_VARIABLE, type LoadedConfig, loadConfig } from '../config/load.ts'
 import { configJsonSchema, FLAGS, SETTINGS } from '../config/settings.ts'
 import { fetchJwks, importKeys } from '../keys/key-set.ts'
 import { createLog } from '../log.ts'
-import { fileProblem, formatProblems, InvalidAuthData, type Problem } from '../values/problem.ts'
+import { fileProblem, formatProblems, type Problem } from '../values/problem.ts'
 import { type CommandIo, describe, UsageFailure } from './command-io.ts'
 
 /** Values of flags by their name in camel case, from commander. */

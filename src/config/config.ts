@@ -1,8 +1,8 @@
 /** The configuration as the program uses it: the settings, the rules across settings, and derived values. */
 import type { z } from 'zod'
+import { isLoopback } from '../http/hosts.ts'
 import { isWithin, LINKS_PATH, TOKEN_PATH } from '../http/request-target.ts'
 import { PUBLIC_ALGORITHMS } from '../keys/key-ring.ts'
-import { isLoopback } from '../values/kinds.ts'
 import { CREDENTIALS_FILE, KEYS_DIRECTORY, REVOCATIONS_FILE, RUN_ALWAYS, settingsSchema } from './schema.ts'
 import { valueAt } from './settings.ts'
 

@@ -4,8 +4,8 @@
  */
 import type { ReadyCheck } from '../auth-data.ts'
 import type { Config } from '../config/config.ts'
+import { withoutPath } from '../http/hosts.ts'
 import type { IssueFailure } from '../server/reasons.ts'
-import { withoutPath } from '../values/kinds.ts'
 import { VERSION } from '../version.ts'
 import { type Growth, rounded, sum, type Windows } from './samples.ts'
 

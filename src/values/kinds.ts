@@ -61,18 +61,6 @@ export const listenHost = satisfying(
   'must be an IP address without brackets, or a host name; the port is a setting of its own',
 )
 
-/** Whether only this machine connects to the host: a name or an address, in brackets or not. */
-export function isLoopback(host: string): boolean {
-  return /^(?:localhost|127\.[\d.]+|::1|\[::1\])$/.test(host)
-}
-
-/** Scheme, host and port of an upstream, or the path of its socket: a URL may hold more. */
-export function withoutPath(url: string): string {
-  if (url.startsWith('unix:')) return url
-  const { protocol, host } = new URL(url)
-  return `${protocol}//${host}`
-}
-
 /** The beginning of a request target as raw bytes. Non-ASCII never occurs there unencoded (RFC 9112, section 3.2). */
 export const pathPrefix = matching(
   /^\/[!"$->@-~]*$/,

@@ -35,16 +35,6 @@ export function fileProblem(path: string, message: string): Problem {
   return { path, message, origin: 'default' }
 }
 
-/** Files, or the database, that an operator must mend before the sidecar can start. */
-export class InvalidAuthData extends Error {
-  override readonly name = 'InvalidAuthData'
-  readonly problems: readonly Problem[]
-  constructor(problems: readonly Problem[]) {
-    super(formatProblems(problems))
-    this.problems = problems
-  }
-}
-
 const MAX_PRINTED = 20
 
 export function formatProblems(problems: readonly Problem[]): string {

@@ -5,11 +5,11 @@ import type { AddressInfo } from 'node:net'
 import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { AggregatorRegistry } from 'prom-client'
+import { InvalidAuthData } from '../auth-data.ts'
 import type { Config } from '../config/config.ts'
 import type { DrainReport } from '../life-cycle.ts'
 import type { LogDestination, Logger } from '../log.ts'
 import type { MetricFamily, MetricsScope } from '../ops/samples.ts'
-import { InvalidAuthData } from '../values/problem.ts'
 import type { FromWorker, SerializedError, ToWorker, WorkerState } from './worker.ts'
 
 /** Delay before a worker that could not start is started again. */

@@ -5,7 +5,7 @@
 import cluster from 'node:cluster'
 import { AggregatorRegistry, Gauge, Registry } from 'prom-client'
 import type { App } from '../app.ts'
-import { openAdminCertificates } from '../certificates.ts'
+import { openAdminCertificates } from '../auth-data.ts'
 import type { Config } from '../config/config.ts'
 import { SHARED_LIMITS } from '../config/schema.ts'
 import { type DrainReport, type ListenAddresses, logStart } from '../life-cycle.ts'

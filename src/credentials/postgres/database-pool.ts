@@ -5,8 +5,7 @@
 import { Socket } from 'node:net'
 import pg from 'pg'
 import { readRegularFile } from '../../files/files.ts'
-import { lookup } from '../../http/host-lookup.ts'
-import { isLoopback } from '../../values/kinds.ts'
+import { isLoopback, lookup } from '../../http/hosts.ts'
 import type { Loaded } from '../../values/problem.ts'
 
 export interface DatabaseTarget {

@@ -1,13 +1,25 @@
-/**
- * Looks up the hosts of upstreams, key sets and the database. libuv has two threads for all lookups of a process and
- * cannot abort one, and that of a host whose DNS server is silent takes up to a minute: other hosts would wait, too.
- */
+/** Hosts of listeners, upstreams, key sets and the database: how they are looked up and shown. */
 import { ADDRCONFIG } from 'node:dns'
 import dns from 'node:dns/promises'
 import type { LookupFunction } from 'node:net'
 import pLimit from 'p-limit'
 
-/** One lookup for each host. */
+/** Whether only this machine connects to the host: a name or an address, in brackets or not. */
+export function isLoopback(host: string): boolean {
+  return /^(?:localhost|127\.[\d.]+|::1|\[::1\])$/.test(host)
+}
+
+/** Scheme, host and port of an upstream, or the path of its socket: a URL may hold more. */
+export function withoutPath(url: string): string {
+  if (url.startsWith('unix:')) return url
+  const { protocol, host } = new URL(url)
+  return `${protocol}//${host}`
+}
+
+/**
+ * libuv has two threads for all lookups of a process and cannot abort one, and that of a host whose DNS server is silent
+ * takes up to a minute: other hosts would wait, too. So there is one lookup for each host at a time.
+ */
 const pending = new Map<string, ReturnType<typeof lookUp>>()
 /** Hosts whose last lookup was slow: further ones take one thread in all. A host that fails at once blocks no thread. */
 const slow = new Set<string>()
