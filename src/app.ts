@@ -104,7 +104,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   }
   const admin = worker
     ? undefined
-    : createAdminListener(config, adminData, authData.certificates.get('admin'), log, now)
+    : createAdminListener(config, adminData, secureContextOf(authData.certificates, 'admin'), log, now)
 
   const { events } = authData
   events.on('change', (revokedTokens) => {

@@ -2,8 +2,8 @@
  * Loads the certificates of both listeners and of upstreams from PEM files (RFC 7468). The files of one set become
  * active together: the key is that of the first certificate. Problems name setting and file, and never quote the file.
  */
-import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
-import { createSecureContext, type SecureContext } from 'node:tls'
+import { constants, createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
+import { createSecureContext, type SecureContext, type SecureContextOptions } from 'node:tls'
 import { type Config, keySetsOf } from './config/config.ts'
 import { errorCode, readRegularFile } from './files/files.ts'
 import type { Logger } from './log.ts'
@@ -29,11 +29,9 @@ export interface CertificateSet {
   readonly ca?: CertificateFile | undefined
 }
 
-/** What `setSecureContext` and `createSecureContext` take. */
-export type CertificateMaterial = { readonly [Part in 'cert' | 'key' | 'ca']?: Buffer }
-
 export interface Certificates {
-  readonly material: CertificateMaterial
+  readonly options: SecureContextOptions
+  /** Created from `options`. */
   readonly context: SecureContext
   /** When the first certificate of the chain expires, in epoch seconds. */
   readonly endsAtSeconds?: number
@@ -96,6 +94,15 @@ export const openCertificates = (
     log,
   })
 
+/** The protocols of both listeners, as TLS negotiates them (RFC 7301). */
+export const ALPN_PROTOCOLS = ['http/1.1', 'http/1.0']
+
+/** For both listeners. */
+const LISTENER_OPTIONS: SecureContextOptions = {
+  minVersion: 'TLSv1.2', // RFC 8996
+  secureOptions: constants.SSL_OP_NO_RENEGOTIATION, // a client could ask for one expensive handshake after another
+}
+
 /** Five times the size of a bundle of all public CAs. */
 const MAX_BYTES = 1_048_576
 
@@ -128,14 +135,15 @@ export async function loadCertificates(
   }
   if (problems.length > 0) return { ok: false, problems }
 
-  const material: CertificateMaterial = {
+  const options: SecureContextOptions = {
+    ...((set.name === 'listener' || set.name === 'admin') && LISTENER_OPTIONS),
     ...(cert && { cert: cert.bytes }),
     ...(key && { key: key.bytes }),
     ...(ca && { ca: ca.bytes }),
   }
   let context: SecureContext
   try {
-    context = createSecureContext(material)
+    context = createSecureContext(options)
   } catch (error) {
     const file = cert ?? key ?? ca
     if (file) report(file, `cannot be used for TLS: ${errorCode(error)}`)
@@ -145,7 +153,7 @@ export async function loadCertificates(
     ...(first ? certificateWarnings(first, now).map((warning) => `${cert?.path}: ${warning}`) : []),
     ...(key?.permissionWarnings ?? []),
   ]
-  const value = { material, context, ...(first && { endsAtSeconds: Date.parse(first.validTo) / 1000 }) }
+  const value = { options, context, ...(first && { endsAtSeconds: Date.parse(first.validTo) / 1000 }) }
   return { ok: true, value, warnings }
 }
 

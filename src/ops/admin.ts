@@ -2,18 +2,15 @@
  * The admin listener: metrics, health, public keys and the status page, on a port of their own.
  * GET and HEAD only; nothing here changes anything, and nothing here is secret.
  */
-import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
-import { createServer, type RequestListener, type ServerResponse } from 'node:http'
-import { createServer as createSecureServer } from 'node:https'
-import type { AddressInfo, Socket } from 'node:net'
+import type { ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import type { SecureContext } from 'node:tls'
 import type { Registry } from 'prom-client'
 import type { ReadyCheck } from '../auth-data.ts'
-import type { Certificates } from '../certificates.ts'
 import type { Config } from '../config/config.ts'
 import { type Logger, logListenerErrors } from '../log.ts'
-import type { Reloadable } from '../reload/reloadable.ts'
-import { connectionKey, secureContext, tlsOptions } from '../server/tls-sockets.ts'
+import { BoundedServer } from './bounded-server.ts'
 import { type MetricsScope, Samples } from './samples.ts'
 import { type StatusConfig, statusOf } from './status.ts'
 
@@ -46,11 +43,11 @@ export interface AdminListener {
   close(): Promise<void>
 }
 
-/** `certificates`: undefined without TLS; new ones are for new connections. `now`: epoch milliseconds. */
+/** `secureContext`: called for each connection; undefined without TLS. `now`: epoch milliseconds. */
 export function createAdminListener(
   config: StatusConfig & Pick<Config, 'admin'>,
   data: AdminData,
-  certificates: Reloadable<Certificates> | undefined,
+  secureContext: (() => SecureContext) | undefined,
   log: Pick<Logger, 'error'>,
   now: () => number,
 ): AdminListener {
@@ -59,7 +56,7 @@ export function createAdminListener(
   const pages = new Map<string, Render>()
   for (const [path, render] of Object.entries(pagesOf(config, data, samples)))
     pages.set(path, onceAtATime(render, onError))
-  const server = createBoundedServer(certificates, (req, res) => {
+  const server = new BoundedServer(secureContext, (req, res) => {
     req.resume()
     const { method, url = '' } = req
     if (method !== 'GET' && method !== 'HEAD') {
@@ -73,18 +70,14 @@ export function createAdminListener(
   })
   return {
     async listen() {
-      server.listen(config.admin.port, config.admin.host)
-      await once(server, 'listening')
-      server.on('error', onError)
+      const address = await server.listen(config.admin.port, config.admin.host, onError)
       samples.start(onError)
-      return server.address() as AddressInfo
+      return address
     },
-    close: () =>
-      new Promise<void>((resolve) => {
-        samples.stop()
-        server.close(() => resolve())
-        server.closeAllConnections()
-      }),
+    async close() {
+      samples.stop()
+      await server.close()
+    },
   }
 }
 
@@ -143,47 +136,4 @@ function json(status: number, value: unknown, type = 'application/json'): Page {
 function sendPage(res: ServerResponse, { status, type, body }: Page): void {
   res.writeHead(status, { 'Content-Type': type, 'Content-Length': body.length, ...HEADERS })
   res.end(body)
-}
-
-/** Twice Node's backlog: among many connections accepted at once, a probe is read before it is the oldest. */
-const MAX_CONNECTIONS = 1024
-
-/** Above its limit it closes the oldest idle connection: clients that hold connections never block a probe. */
-function createBoundedServer(certificates: Reloadable<Certificates> | undefined, handle: RequestListener) {
-  const options = { requestTimeout: 5000, connectionsCheckingInterval: 500 }
-  const server = certificates
-    ? createSecureServer({ ...options, ...tlsOptions(certificates.current().material, 5) })
-    : createServer(options)
-  certificates?.subscribe(
-    ({ material }) => 'setSecureContext' in server && server.setSecureContext(secureContext(material)),
-  )
-  server.timeout = 10_000 // closes connections of clients that do not read
-  server.maxRequestsPerSocket = 100
-  /** Open connections by the key that a TLS socket shares with its TCP socket, the least recently used first. */
-  const connections = new Map<string, { readonly socket: Socket; pending: number }>()
-
-  server.on('connection', (socket: Socket) => {
-    const key = connectionKey(socket)
-    connections.set(key, { socket, pending: 0 })
-    socket.once('close', () => connections.delete(key))
-    if (connections.size <= MAX_CONNECTIONS) return
-    for (const [oldest, { socket, pending }] of connections) {
-      if (pending > 0) continue
-      connections.delete(oldest)
-      socket.destroy()
-      return
-    }
-  })
-  server.on('request', (req, res) => {
-    const key = connectionKey(req.socket)
-    const connection = connections.get(key)
-    if (connection !== undefined) {
-      connections.delete(key)
-      connections.set(key, connection)
-      connection.pending++
-      res.once('close', () => connection.pending--)
-    }
-    handle(req, res)
-  })
-  return server
 }

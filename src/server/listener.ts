@@ -22,7 +22,7 @@ import type { Reloadable } from '../reload/reloadable.ts'
 import { createPeers, type Peer } from './client-address.ts'
 import { Connection, type ConnectionEvents, type ConnectionSettings, type ParserError } from './connection.ts'
 import { SidecarRequest, SidecarResponse } from './context.ts'
-import { secureContext, TlsSockets, tlsOptions } from './tls-sockets.ts'
+import { TlsSockets, tlsOptions } from './tls-sockets.ts'
 
 interface ListenerEvents extends ConnectionEvents {
   readonly onTlsError: (code: string | undefined) => void
@@ -68,9 +68,9 @@ export class DataListener {
     }
     if (certificates === undefined) this.#server = createServer(httpOptions)
     else {
-      const tls = tlsOptions(certificates.current().material, timeouts.headersSeconds)
+      const tls = tlsOptions(certificates.current(), timeouts.headersSeconds)
       const secure = createSecureServer({ ...httpOptions, ...tls })
-      certificates.subscribe(({ material }) => secure.setSecureContext(secureContext(material)))
+      certificates.subscribe(({ options }) => secure.setSecureContext(options))
       this.#server = secure
     }
     const server = this.#server

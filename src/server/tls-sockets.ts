@@ -1,11 +1,10 @@
 /**
- * TLS of both listeners: options, and which TCP socket carries a TLS socket. A TLS socket cannot be reset, and has no
- * public reference to the TCP socket that can.
+ * TLS of the data listener: options, and which TCP socket carries a TLS socket. A TLS socket cannot be reset, and has
+ * no public reference to the TCP socket that can.
  */
-import { constants } from 'node:crypto'
 import type { Socket } from 'node:net'
-import type { SecureContextOptions, TlsOptions } from 'node:tls'
-import type { CertificateMaterial } from '../certificates.ts'
+import type { TlsOptions } from 'node:tls'
+import { ALPN_PROTOCOLS, type Certificates } from '../certificates.ts'
 
 export class TlsSockets {
   /** The TCP sockets of handshakes that are not finished. */
@@ -37,26 +36,18 @@ export class TlsSockets {
 }
 
 /** A TLS socket and its TCP socket have the same. */
-export function connectionKey({ localAddress, remoteAddress, remotePort }: Socket): string {
+function connectionKey({ localAddress, remoteAddress, remotePort }: Socket): string {
   return `${localAddress} ${remoteAddress} ${remotePort}`
 }
 
 /** With `ca`, clients must present a certificate. */
-export function tlsOptions(certificates: CertificateMaterial, handshakeSeconds: number): TlsOptions {
-  const requiresCertificate = certificates.ca !== undefined
+export function tlsOptions({ options }: Certificates, handshakeSeconds: number): TlsOptions {
+  const requiresCertificate = options.ca !== undefined
   return {
-    ...secureContext(certificates),
-    ALPNProtocols: ['http/1.1', 'http/1.0'],
+    ...options,
+    ALPNProtocols: ALPN_PROTOCOLS,
     handshakeTimeout: handshakeSeconds * 1000,
     requestCert: requiresCertificate,
     rejectUnauthorized: requiresCertificate,
-  }
-}
-
-export function secureContext(certificates: CertificateMaterial): SecureContextOptions {
-  return {
-    ...certificates,
-    minVersion: 'TLSv1.2', // RFC 8996
-    secureOptions: constants.SSL_OP_NO_RENEGOTIATION, // a client could ask for one expensive handshake after another
   }
 }

@@ -74,7 +74,8 @@ export async function createPrimary(
   }
   const certificates = await openAdminCertificates(config, log)
   const cache = { ...config.cache, maxTokens: config.cache.maxTokens * count } // each worker has its own
-  const admin = createAdminListener({ ...config, cache }, adminData, certificates, log, Date.now)
+  const secureContext = certificates && (() => certificates.current().context)
+  const admin = createAdminListener({ ...config, cache }, adminData, secureContext, log, Date.now)
 
   const start = async (): Promise<ListenAddresses> => {
     // Round robin: connections last long, and every worker gets its share of them.

@@ -1,10 +1,12 @@
 import { connect } from 'node:net'
+import { createSecureContext, type SecureContext } from 'node:tls'
 import { Registry } from 'prom-client'
 import t, { type Test } from 'tap'
 import type { ReadyCheck } from '../../src/auth-data.ts'
 import { type AdminData, createAdminListener } from '../../src/ops/admin.ts'
+import { makeCertificate } from '../support/certificates.ts'
 import { eventually } from '../support/eventually.ts'
-import { rawClient } from '../support/raw-client.ts'
+import { rawClient, rawTlsClient } from '../support/raw-client.ts'
 
 const CONFIG = {
   admin: { host: '127.0.0.1', port: 0 },
@@ -19,15 +21,17 @@ const DATA: AdminData = {
   registry: () => new Registry(),
 }
 
+const TLS = makeCertificate({ commonName: '127.0.0.1', names: ['127.0.0.1'] })
+
 /** An admin listener on a free port. */
-async function adminListener(t: Test, data: Partial<AdminData> = {}) {
+async function adminListener(t: Test, data: Partial<AdminData> = {}, secureContext?: () => SecureContext) {
   const faults: unknown[] = []
   const log = { error: ({ err }: { err: unknown }) => void faults.push(err) }
-  const admin = createAdminListener(CONFIG, { ...DATA, ...data }, undefined, log, Date.now)
+  const admin = createAdminListener(CONFIG, { ...DATA, ...data }, secureContext, log, Date.now)
   const { port } = await admin.listen()
   t.teardown(() => admin.close())
   const ask = async (request: string, { head = false } = {}) => {
-    const client = await rawClient(t, port)
+    const client = await (secureContext ? rawTlsClient(t, port, { ca: TLS.cert }) : rawClient(t, port))
     client.send(request)
     const response = await client.response({ head })
     client.socket.destroy()
@@ -135,9 +139,17 @@ t.test('a failing page is a 500 without the cause, which is reported', async (t)
 })
 
 t.test('probes are answered within a second beside as many connections as clients can open', async (t) => {
-  const { get, port } = await adminListener(t)
+  const plain = await adminListener(t)
+  const secureContext = createSecureContext(TLS)
+  const secure = await adminListener(t, {}, () => secureContext)
   const page = 'GET /uplot.js HTTP/1.1\r\nHost: a\r\n\r\n'
-  for (const [kind, bytes] of Object.entries({ idle: '', 'half-sent': 'GET /metr', slow: page.repeat(4) })) {
+  for (const [kind, bytes, { get, port }] of [
+    ['idle', '', plain],
+    ['half-sent', 'GET /metr', plain],
+    ['slow', page.repeat(4), plain],
+    ['before a TLS handshake', '', secure],
+    ['in a TLS handshake', '\x16\x03\x01\x02', secure],
+  ] as const) {
     const sockets = Array.from({ length: 1200 }, () => {
       const socket = connect(port, '127.0.0.1', () => socket.pause().write(bytes))
       return socket.on('error', () => {})
