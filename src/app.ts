@@ -65,7 +65,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
 
   const forwarder = new Forwarder(config, {
     secureContextOf: (prefix) => secureContextOf(authData.certificates, `upstream:${prefix}`),
-    recheck: (authorization) => checkBearer(authorization, cache.verify),
+    checkBearer: (authorization) => checkBearer(authorization, cache.verify),
     responder,
     events: metrics.ofUpstream,
     now,

@@ -10,10 +10,10 @@ import {
   type ConnectionOptions,
   headerKind,
   headerValues,
-  isRequestId,
   namesFramingOrIdentity,
   parseConnection,
 } from '../http/headers.ts'
+import { isRequestId } from '../http/request-ids.ts'
 import { originForm, pathOf } from '../http/request-target.ts'
 
 export type RequestHead = Readonly<

@@ -1,10 +1,8 @@
 /**
- * Header names, the options of `Connection`, and the ids of a request.
+ * What a header does to a request, by its name, and the options of `Connection`.
  * In: a field name as received. Out: its kind. Names are folded as careless upstreams do: lower-cased, with `-` for
  * all but letters and digits (CVE-2025-64484; CGI, WSGI: `_`, RFC 3875 section 4.1.18; PHP: `.`; lighttpd: all).
  */
-import { randomUUID } from 'node:crypto'
-
 const NAMES = {
   host: ['host'],
   contentLength: ['content-length'],
@@ -19,12 +17,13 @@ const NAMES = {
   trailer: ['trailer'],
   requestId: ['x-request-id'],
   forwarded: ['forwarded', 'x-forwarded-for', 'x-forwarded-host', 'x-forwarded-proto', 'x-forwarded-port'],
-  /** What a request needs of its caller's scope depends on these and on those of the next two kinds (`token/scopes.ts`). */
+  /** Decides whether a request may replace an object. */
   condition: ['if-none-match', 'overwrite'],
+  /** Names a second object, which the request reads or writes. */
   secondPath: ['destination', 'x-amz-copy-source', 'x-goog-copy-source', 'x-ms-copy-source', 'x-copy-from'],
   /**
-   * Names another method, or a second path or account that is not judged, or folds to one of the two kinds above: refused
-   * where a scope restricts the caller. Beside these, `OTHER_SOURCE`; any other header is trusted to name none.
+   * Makes it another request in a way that has no one reading: by another method, a second object or its account, or a
+   * name that folds to one of the two kinds above. Beside these, `OTHER_SOURCE`; no other header is known to do so.
    */
   override: [
     ...['x-http-method-override', 'x-http-method', 'x-method-override'],
@@ -88,12 +87,12 @@ function classify(name: string): HeaderKind {
   const kind = KNOWN.get(trimmed)
   if (kind === undefined) return OTHER_SOURCE.test(trimmed) ? 'override' : 'other'
   if (CRITICAL.includes(kind)) return 'refusedLookAlike'
-  if (isForScope(kind)) return 'override'
+  if (changesEffect(kind)) return 'override'
   return kind === 'forwarded' || kind === 'requestId' ? 'removedLookAlike' : 'other'
 }
 
-/** Whether the scope of a restricted caller depends on it. */
-function isForScope(kind: HeaderKind): boolean {
+/** Whether it changes what the request does to which object. */
+function changesEffect(kind: HeaderKind): boolean {
   return kind === 'condition' || kind === 'secondPath' || kind === 'override'
 }
 
@@ -135,48 +134,17 @@ export function namesFramingOrIdentity(options: ConnectionOptions): boolean {
   return false
 }
 
-/**
- * The trailers to forward, as names and values: not those that the sidecar or one hop interprets (RFC 9110, section 6.5.1).
- * @param isScoped - a scope or a link restricts the caller: it was compared with the head, and an upstream may merge both
- */
+/** The trailers to forward: not those that the sidecar or one hop interprets (RFC 9110, section 6.5.1). */
 export function forwardedTrailers(
   rawTrailers: readonly string[],
   options: ConnectionOptions | undefined,
-  isScoped = false,
 ): [name: string, value: string][] {
   const trailers: [string, string][] = []
   for (let at = 0; at < rawTrailers.length; at += 2) {
     const name = rawTrailers[at] as string
     const kind = headerKind(name)
-    const passes = isForScope(kind) ? !isScoped : kind === 'other'
+    const passes = kind === 'other' || changesEffect(kind)
     if (passes && !options?.has(name.toLowerCase())) trailers.push([name, rawTrailers[at + 1] as string])
   }
   return trailers
-}
-
-/** Whether a client's `X-Request-Id` is safe in a header, in a log line and in a shell; otherwise a new one replaces it. */
-export function isRequestId(value: string | undefined): value is string {
-  return value !== undefined && /^[A-Za-z0-9._-]{1,128}$/.test(value)
-}
-
-/** The id that a head names, if it has exactly one that is valid; otherwise a new one. */
-export function requestIdOf(rawHeaders: readonly string[]): string {
-  const ids = headerValues(rawHeaders, 'x-request-id')
-  return ids.length === 1 && isRequestId(ids[0]) ? ids[0] : randomUUID()
-}
-
-export const newRequestId: () => string = randomUUID
-
-const TRACEPARENT = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-[^,]*)?$/
-const ZEROS = /^0+$/
-
-/**
- * The trace id of `traceparent` (W3C Trace Context, section 3.2), for log lines, or undefined if it is not valid:
- * version `ff`, or ids of zeros alone. Versions above `00` may add fields.
- * @param traceparent - as Node joins it: a header that came twice has a comma
- */
-export function traceIdOf(traceparent: string | string[] | undefined): string | undefined {
-  const [, version = 'ff', traceId = '', parentId = '', more] = TRACEPARENT.exec(String(traceparent)) ?? []
-  const isValid = version !== 'ff' && !(version === '00' && more !== undefined)
-  return isValid && !ZEROS.test(traceId) && !ZEROS.test(parentId) ? traceId : undefined
 }

@@ -2,7 +2,7 @@
  * The audit log: one line for each login, logout, link and reload. Fields are a closed set; their values are ours, or
  * known to be: an account or access key that a client names is left out unless it exists.
  */
-import { traceIdOf } from '../http/headers.ts'
+import { traceIdOf } from '../http/request-ids.ts'
 import { type Logger, loggable } from '../log.ts'
 import type { ReloadResult, ReloadSubject } from '../reload/reloadable.ts'
 import type { SidecarRequest } from '../server/context.ts'

@@ -9,8 +9,8 @@ import type { Config } from '../config/config.ts'
 import { isWithin } from '../http/request-target.ts'
 import type { SidecarRequest, SidecarResponse } from '../server/context.ts'
 import type { Responder } from '../server/respond.ts'
-import { Transfer } from './transfer.ts'
-import type { Upstream, UpstreamEvents } from './upstream.ts'
+import { Transfer, type Upstream, type UpstreamEvents } from './transfer.ts'
+import type { Tunnels } from './tunnel.ts'
 import { upstreamAddress } from './upstream-connection.ts'
 import { UpstreamPool } from './upstream-pool.ts'
 
@@ -19,29 +19,38 @@ class PassProxy extends httpProxy<SidecarRequest, SidecarResponse> {
   declare before: (type: 'web', passName: string, pass: (req: unknown, res: SidecarResponse) => true) => void
 }
 
-interface ForwarderOptions extends Pick<Upstream, 'responder' | 'recheck' | 'now' | 'onInternalError'> {
+interface ForwarderOptions
+  extends Pick<Upstream, 'responder' | 'onInternalError'>,
+    Pick<Tunnels, 'checkBearer' | 'now'> {
   readonly secureContextOf: (prefix: string) => (() => SecureContext) | undefined
   readonly events: (prefix: string) => UpstreamEvents
+}
+
+interface PrefixedUpstream extends Upstream {
+  /** Without a slash at the end. */
+  readonly pathPrefix: string
 }
 
 export class Forwarder {
   readonly #responder: Responder
   /** The one with the longest prefix first. */
-  readonly #upstreams: readonly Upstream[]
-  readonly #tunnels: Upstream['tunnels'] = new Set()
+  readonly #upstreams: readonly PrefixedUpstream[]
+  readonly #tunnels: Tunnels
   // http-proxy requires a target before it runs any pass; ours chooses its own.
   readonly #proxy = new PassProxy({ target: {} })
 
-  constructor(config: Config, { secureContextOf, events, ...shared }: ForwarderOptions) {
+  constructor(config: Config, options: ForwarderOptions) {
+    const { secureContextOf, events, responder, onInternalError, checkBearer, now } = options
     const { assertion, forwardAuthorization } = config.identity
-    const common = { ...shared, forwardAuthorization, tunnels: this.#tunnels }
-    this.#responder = shared.responder
+    this.#responder = responder
+    this.#tunnels = { open: new Set(), checkBearer, now }
+    const shared = { forwardAuthorization, responder, onInternalError, tunnels: this.#tunnels }
     this.#upstreams = config.upstreams
       .map(({ prefix, url, assertionAudience = assertion.audience }) => {
         const pathPrefix = prefix.replace(/\/$/, '')
         const address = upstreamAddress(url, secureContextOf(prefix))
         const pool = new UpstreamPool(prefix, address, config)
-        return { ...common, pathPrefix, pool, host: address.host, assertionAudience, events: events(prefix) }
+        return { ...shared, pathPrefix, pool, host: address.host, assertionAudience, events: events(prefix) }
       })
       .toSorted((a, b) => b.pathPrefix.length - a.pathPrefix.length)
     // Before the first of the package's passes. A truthy result ends the chain.
@@ -69,7 +78,7 @@ export class Forwarder {
 
   /** Must be called when keys, credentials or revocations have changed: closes the tunnels of tokens refused now. */
   recheckTunnels(): void {
-    for (const tunnel of this.#tunnels) void tunnel.recheck()
+    for (const tunnel of this.#tunnels.open) void tunnel.recheck()
   }
 
   close(): void {

@@ -1,26 +1,41 @@
 /**
- * Header rules towards the upstream (RFC 9110, section 7.6).
+ * Rules for headers and trailers towards the upstream (RFC 9110, section 7.6).
  * In: the client's head and the caller. Out: the upstream request's head: the client's names, order, values and
  * multiplicity, without hop-by-hop headers, token and identity headers, and with the headers of the sidecar.
  */
 import type { Admitted } from '../gate/admission.ts'
 import type { ServiceDecision } from '../gate/decide.ts'
-import { headerKind } from '../http/headers.ts'
-import type { RequestContext } from '../server/context.ts'
+import { forwardedTrailers, headerKind } from '../http/headers.ts'
+import type { RequestContext, SidecarResponse } from '../server/context.ts'
 import { UPGRADE_LINES } from './tunnel.ts'
-import type { Upstream } from './upstream.ts'
+
+/** A request that the gate lets pass. */
+export interface ForwardedRequest {
+  readonly res: SidecarResponse
+  readonly admitted: Admitted
+  readonly decision: ServiceDecision
+}
+
+/** On what the head depends besides the request. */
+export interface HeadOptions {
+  /** `Host` for an HTTP/1.0 request that has none: HTTP/1.1 requires one. */
+  readonly host: string
+  readonly assertionAudience: string
+  /** Whether an accepted token is forwarded. */
+  readonly forwardAuthorization: boolean
+}
 
 /** Returns the head with its empty line; every character is one byte (Latin-1). */
 export function requestHead(
   context: RequestContext,
   admitted: Admitted,
   { caller, wouldRefuse, target = admitted.target }: ServiceDecision,
-  upstream: Pick<Upstream, 'host' | 'assertionAudience' | 'forwardAuthorization'>,
+  options: HeadOptions,
 ): string {
   const { rawHeaders, host, requestId, connectionOptions } = admitted
   const { peer } = context.connection
   // Report mode forwards a refused token unchanged; a public route never forwards one.
-  const keepAuthorization = caller === undefined ? wouldRefuse !== undefined : upstream.forwardAuthorization
+  const keepAuthorization = caller === undefined ? wouldRefuse !== undefined : options.forwardAuthorization
   let isForwardedKept = false
   let head = `${admitted.method} ${target} HTTP/1.1\r\n`
   for (let at = 0; at < rawHeaders.length; at += 2) {
@@ -52,12 +67,26 @@ export function requestHead(
     }
     head += `${name}: ${rawHeaders[at + 1]}\r\n`
   }
-  if (host === undefined) head += `Host: ${upstream.host}\r\n`
+  if (host === undefined) head += `Host: ${options.host}\r\n`
   if (requestId === undefined) head += `X-Request-Id: ${context.id}\r\n`
   if (!isForwardedKept) head += peer.forwardedLines(host)
-  const assertion = caller?.assertions?.get(upstream.assertionAudience)
+  const assertion = caller?.assertions?.get(options.assertionAudience)
   if (assertion !== undefined) head += `X-Authenticated-Assertion: ${assertion}\r\n`
   if (caller !== undefined) head += caller.identityLines
   if (context.isDetached) head += UPGRADE_LINES
   return `${head}\r\n`
+}
+
+/** Returns the trailers as lines. */
+export function requestTrailers({ res, admitted, decision }: ForwardedRequest): string {
+  const { caller, wouldRefuse } = decision
+  const mayDoAnything =
+    caller === undefined
+      ? wouldRefuse !== undefined // report mode forwards a refused token's request; a public route is one request
+      : caller.identity.scope === undefined && caller.link === undefined
+  // What a restricted caller may do was compared with the head, and an upstream may merge both.
+  return forwardedTrailers(res.req.rawTrailers, admitted.connectionOptions)
+    .filter(([name]) => mayDoAnything || headerKind(name) === 'other')
+    .map(([name, value]) => `${name}: ${value}\r\n`)
+    .join('')
 }

@@ -16,13 +16,29 @@ import type { Admitted } from '../gate/admission.ts'
 import type { ServiceDecision } from '../gate/decide.ts'
 import type { UpstreamFailure, UpstreamOutcome } from '../http/upstream-failures.ts'
 import type { RequestOwner, SidecarResponse } from '../server/context.ts'
+import type { Responder } from '../server/respond.ts'
 import { Download, responseHeaders } from './download.ts'
-import { requestHead } from './request-headers.ts'
+import { type ForwardedRequest, type HeadOptions, requestHead } from './request-headers.ts'
 import type { ResponseParser, UpstreamHead } from './response-parser.ts'
-import { Tunnel } from './tunnel.ts'
+import { Tunnel, type Tunnels } from './tunnel.ts'
 import { Upload } from './upload.ts'
-import type { ForwardedRequest, Upstream } from './upstream.ts'
 import type { UpstreamConnection, UpstreamRequest } from './upstream-connection.ts'
+import type { UpstreamPool } from './upstream-pool.ts'
+
+export interface UpstreamEvents {
+  onOutcome(outcome: UpstreamOutcome): void
+  /** The head of a final response. `seconds`: since the request's start. */
+  onResponse(status: number, seconds: number): void
+}
+
+/** What the transfers to one upstream share. */
+export interface Upstream extends HeadOptions {
+  readonly pool: UpstreamPool
+  readonly tunnels: Tunnels
+  readonly responder: Responder
+  readonly events: UpstreamEvents
+  readonly onInternalError: (requestId: string, error: unknown) => void
+}
 
 /** Servers read an unused body up to about this size. */
 const MAX_IGNORED_BODY = 64 * 1024
@@ -31,10 +47,10 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   readonly res: SidecarResponse
   readonly admitted: Admitted
   readonly decision: ServiceDecision
-  readonly upstream: Upstream
   readonly requestHead: string
   readonly isHeadRequest: boolean
   readonly isWebSocket: boolean
+  readonly #upstream: Upstream
   readonly #upload: Upload | undefined
   readonly #download: Download
   /** GET or HEAD without a body, not retried yet. */
@@ -51,7 +67,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     this.res = res
     this.admitted = admitted
     this.decision = decision
-    this.upstream = upstream
+    this.#upstream = upstream
     this.requestHead = requestHead(context, admitted, decision, upstream)
     this.isHeadRequest = method === 'HEAD'
     this.isWebSocket = context.isDetached
@@ -62,7 +78,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
 
   start(): void {
     this.res.req.context.changeOwner(this)
-    this.upstream.pool.acquire(this)
+    this.#upstream.pool.acquire(this)
   }
 
   // Calls of the upstream connection.
@@ -83,7 +99,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     } catch (error) {
       const { context } = this.res.req
       connection.abandon()
-      this.upstream.onInternalError(context.id, error)
+      this.#upstream.onInternalError(context.id, error)
       if (this.#outcome === undefined) this.#fail('proxy_internal_error')
       else context.connection.abort()
     }
@@ -105,13 +121,13 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   #onResponseHead(head: UpstreamHead, connection: UpstreamConnection): void {
     const { context, socket } = this.res.req
     this.#hasResponseHead = true
-    this.upstream.events.onResponse(head.status, (performance.now() - context.startedAt) / 1000)
+    this.#upstream.events.onResponse(head.status, (performance.now() - context.startedAt) / 1000)
     if (head.status !== 101) {
       this.#download.writeHead(head)
       return
     }
     this.#end('ok')
-    new Tunnel(this, connection).open(responseHeaders(head, context.id, false))
+    new Tunnel(this, connection, this.#upstream.tunnels).open(responseHeaders(head, context.id, false))
     this.#download.switchTo(socket)
   }
 
@@ -127,7 +143,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     this.#connection = undefined
     const isRetried = isStale && this.#isRetryable
     this.#isRetryable = false
-    if (isRetried) this.upstream.pool.connect(this)
+    if (isRetried) this.#upstream.pool.connect(this)
     else this.#fail(failure)
   }
 
@@ -164,7 +180,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   }
 
   #giveUpUpstream(): void {
-    if (this.#connection === undefined) this.upstream.pool.cancel(this)
+    if (this.#connection === undefined) this.#upstream.pool.cancel(this)
     else this.#connection.abandon()
     this.#connection = undefined
   }
@@ -181,7 +197,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     this.#upload?.stop()
     if (this.#outcome !== undefined) return
     this.#outcome = outcome
-    this.upstream.events.onOutcome(outcome)
-    if (outcome !== 'ok') this.upstream.responder.reportFailure(this.res, outcome)
+    this.#upstream.events.onOutcome(outcome)
+    if (outcome !== 'ok') this.#upstream.responder.reportFailure(this.res, outcome)
   }
 }

@@ -3,8 +3,9 @@
  * In: the upstream's 101. Out: bytes in both directions until a side closes, the token would be refused or the drain ends.
  */
 import type { RequestOwner } from '../server/context.ts'
+import type { Verdict } from '../token/caller.ts'
 import { allows } from '../token/scopes.ts'
-import type { ForwardedRequest } from './upstream.ts'
+import type { ForwardedRequest } from './request-headers.ts'
 import type { UpstreamConnection } from './upstream-connection.ts'
 
 /** The lines of a handshake and of its 101 that are hop-by-hop. */
@@ -16,16 +17,26 @@ const CLOSE_MS = 5000
 /** Idle time before the first probe; libuv gives up after ten more, one second apart. */
 const KEEP_ALIVE_MS = 60_000
 
+/** The open tunnels of all upstreams, and how their tokens are verified again. */
+export interface Tunnels {
+  readonly open: Set<Tunnel>
+  readonly checkBearer: (authorization: string | undefined) => Verdict | Promise<Verdict>
+  /** Epoch milliseconds. */
+  readonly now: () => number
+}
+
 export class Tunnel implements RequestOwner {
   readonly state = 'tunnel'
   readonly #request: ForwardedRequest
   readonly #connection: UpstreamConnection
+  readonly #tunnels: Tunnels
   /** Until the verdict on the token ends. */
   #timer: NodeJS.Timeout | undefined
 
-  constructor(request: ForwardedRequest, connection: UpstreamConnection) {
+  constructor(request: ForwardedRequest, connection: UpstreamConnection, tunnels: Tunnels) {
     this.#request = request
     this.#connection = connection
+    this.#tunnels = tunnels
   }
 
   /** Sends the 101. The upstream's bytes then go to the client's socket. `headers`: names and values, alternating. */
@@ -62,13 +73,12 @@ export class Tunnel implements RequestOwner {
     this.#connection.abandon()
   }
 
-  /** Public routes have no token, and only report mode forwards a handshake with a link. */
   #watchToken(): void {
-    const { res, decision, upstream } = this.#request
-    if (decision.caller === undefined || decision.caller.link !== undefined) return
-    upstream.tunnels.add(this)
-    res.req.socket.once('close', () => {
-      upstream.tunnels.delete(this)
+    const { open } = this.#tunnels
+    if (this.#request.decision.caller === undefined) return
+    open.add(this)
+    this.#request.res.req.socket.once('close', () => {
+      open.delete(this)
       clearTimeout(this.#timer)
     })
     void this.recheck() // the token may have been revoked since the request arrived
@@ -76,9 +86,10 @@ export class Tunnel implements RequestOwner {
 
   /** Closes the tunnel if its token would be refused now; otherwise checks again when the new verdict ends. */
   async recheck(): Promise<void> {
-    const { res, admitted, decision, upstream } = this.#request
+    const { res, admitted, decision } = this.#request
+    const { checkBearer, now } = this.#tunnels
     const client = res.req.socket
-    const verdict = await Promise.resolve(upstream.recheck(admitted.authorization)).catch(() => undefined)
+    const verdict = await Promise.resolve(checkBearer(admitted.authorization)).catch(() => undefined)
     const caller = verdict?.ok === true ? verdict.caller : undefined
     // Report mode forwards what a scope does not allow.
     const scope = decision.wouldRefuse === undefined ? caller?.identity.scope : undefined
@@ -87,7 +98,7 @@ export class Tunnel implements RequestOwner {
       client.destroy()
     } else if (!client.destroyed) {
       // At most `cache.maxAgeSeconds`, whose maximum is that of a Node timer.
-      this.#timer = setTimeout(() => void this.recheck(), caller.usableUntilMs - upstream.now())
+      this.#timer = setTimeout(() => void this.recheck(), caller.usableUntilMs - now())
     }
   }
 }

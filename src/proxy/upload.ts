@@ -4,9 +4,7 @@
  * and the buffers of Node's two sockets hold up to about as much. Backpressure pauses the client's socket.
  */
 import { MessageChannel, type MessagePort } from 'node:worker_threads'
-import type { ServiceDecision } from '../gate/decide.ts'
-import { forwardedTrailers } from '../http/headers.ts'
-import type { ForwardedRequest } from './upstream.ts'
+import { type ForwardedRequest, requestTrailers } from './request-headers.ts'
 import type { UpstreamConnection } from './upstream-connection.ts'
 
 /** Bytes that wait for the next write; from there on the client's socket is paused. */
@@ -63,8 +61,7 @@ export class Upload {
 
   #write(): void {
     const connection = this.#connection
-    const { admitted, decision } = this.#request
-    const { isChunked, connectionOptions } = admitted
+    const { isChunked } = this.#request.admitted
     const pieces = this.#pieces
     const bytes = this.#bytes
     this.#pieces = []
@@ -79,9 +76,8 @@ export class Upload {
       if (isChunked) writable = socket.write('\r\n', 'latin1')
     }
     if (this.#isEnded) {
-      const trailers = forwardedTrailers(this.#req.rawTrailers, connectionOptions, !mayDoAnything(decision))
-      const lines = trailers.map(([name, value]) => `${name}: ${value}\r\n`).join('')
-      if (isChunked) socket.write(`0\r\n${lines}\r\n`, 'latin1')
+      const trailers = requestTrailers(this.#request)
+      if (isChunked) socket.write(`0\r\n${trailers}\r\n`, 'latin1')
       this.isWritten = true
       connection.awaitHead()
     }
@@ -89,12 +85,6 @@ export class Upload {
     if (!writable) this.#req.pause()
     else this.resume()
   }
-}
-
-/** Whether the request may name another method or path. On a public route it is without a caller and not refused. */
-function mayDoAnything({ caller, wouldRefuse }: ServiceDecision): boolean {
-  if (caller === undefined) return wouldRefuse !== undefined
-  return caller.identity.scope === undefined && caller.link === undefined
 }
 
 /**

@@ -5,7 +5,7 @@
  */
 import type { PublicError } from '../errors.ts'
 import type { RouteLabel } from '../gate/route.ts'
-import { newRequestId, traceIdOf } from '../http/headers.ts'
+import { newRequestId, traceIdOf } from '../http/request-ids.ts'
 import { isClientFailure } from '../http/upstream-failures.ts'
 import { type Logger, loggable } from '../log.ts'
 import type { RefusalReason } from '../token/caller.ts'

@@ -4,7 +4,7 @@
  */
 import { ERRORS } from '../errors.ts'
 import type { Decide, Decision } from '../gate/decide.ts'
-import { newRequestId, requestIdOf } from '../http/headers.ts'
+import { newRequestId, requestIdOf } from '../http/request-ids.ts'
 import type { Caller } from '../token/caller.ts'
 import type { SidecarResponse } from './context.ts'
 import { type EndpointOptions, revoke } from './endpoint.ts'

@@ -1,0 +1,33 @@
+/**
+ * The ids by which the log lines of one request are found: its own, and that of the trace it belongs to.
+ * In: header lines of a client. Out: ids that are safe in a header and in a log line.
+ */
+import { randomUUID } from 'node:crypto'
+import { headerValues } from './headers.ts'
+
+/** Whether a client's `X-Request-Id` is safe in a header, in a log line and in a shell; otherwise a new one replaces it. */
+export function isRequestId(value: string | undefined): value is string {
+  return value !== undefined && /^[A-Za-z0-9._-]{1,128}$/.test(value)
+}
+
+/** The id that a head names, if it has exactly one that is valid; otherwise a new one. */
+export function requestIdOf(rawHeaders: readonly string[]): string {
+  const ids = headerValues(rawHeaders, 'x-request-id')
+  return ids.length === 1 && isRequestId(ids[0]) ? ids[0] : randomUUID()
+}
+
+export const newRequestId: () => string = randomUUID
+
+const TRACEPARENT = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-[^,]*)?$/
+const ZEROS = /^0+$/
+
+/**
+ * The trace id of `traceparent` (W3C Trace Context, section 3.2), for log lines, or undefined if it is not valid:
+ * version `ff`, or ids of zeros alone. Versions above `00` may add fields.
+ * @param traceparent - as Node joins it: a header that came twice has a comma
+ */
+export function traceIdOf(traceparent: string | string[] | undefined): string | undefined {
+  const [, version = 'ff', traceId = '', parentId = '', more] = TRACEPARENT.exec(String(traceparent)) ?? []
+  const isValid = version !== 'ff' && !(version === '00' && more !== undefined)
+  return isValid && !ZEROS.test(traceId) && !ZEROS.test(parentId) ? traceId : undefined
+}
