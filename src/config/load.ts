@@ -8,7 +8,7 @@ import { fileErrorReason } from '../files/files.ts'
 import { MAX_UNKNOWN_NAMES, parseYaml, type Step, writePath } from '../files/yaml-text.ts'
 import type { Problem } from '../values/problem.ts'
 import { type Config, configSchema } from './config.ts'
-import { completed, NAMES, namesBelow, SETTINGS, type Setting, valueAt } from './settings.ts'
+import { NAMES, namesBelow, onlyMatch, SETTINGS, type Setting, valueAt } from './settings.ts'
 
 /** The variable that names the settings file; the only one that is no setting. */
 export const FILE_VARIABLE = 'SIDECAR_CONFIG'
@@ -170,7 +170,7 @@ function readNamed(given: NamedValues) {
     const setting = NAMES.get(name)
     const fullName = setting?.[name.startsWith('--') ? 'flag' : 'variable'] ?? ''
     if (setting === undefined) {
-      const meant = completed(name, [...NAMES.keys(), FILE_VARIABLE])
+      const meant = onlyMatch(name, [...NAMES.keys(), FILE_VARIABLE])
       const hint = meant === undefined ? '' : `; did you mean ${meant}?`
       problems.push({ path: '', message: `${name} is not a setting${hint}`, origin: name })
     } else if (name !== fullName && given[fullName] !== undefined) {
@@ -218,7 +218,7 @@ function problemsOf(issues: readonly z.core.$ZodIssue[], locationOf: LocationOf)
 /** The end of the message for an unknown name: a setting of such a name, or all names that are known here. */
 function hint(above: readonly Step[], key: string): string {
   const names = namesBelow(above)
-  const here = completed(key, names)
+  const here = onlyMatch(key, names)
   const isInList = above.some((step) => typeof step === 'number')
   if (here !== undefined) return `did you mean ${isInList ? here : writePath([...above, here])}?`
   const elsewhere = SETTINGS.filter(({ steps }) => steps.at(-1) === key).map(({ path }) => path)

@@ -18,13 +18,13 @@ import {
   listenHost,
   must,
   oneOf,
-  origin,
   pathPrefix,
+  plainText,
   seconds,
-  text,
   upstreamUrl,
+  webOrigin,
 } from '../values/kinds.ts'
-import { checkedText, name } from '../values/names.ts'
+import { checkedText, nameSchema } from '../values/names.ts'
 
 /** Ten years: longer is a typing mistake, and far from the limits of integers. */
 const MAX_TOKEN_SECONDS = 315_360_000
@@ -48,13 +48,13 @@ function group<Shape extends z.core.$ZodLooseShape>(shape: Shape) {
   return member(`must be a map of settings: ${Object.keys(shape).join(', ')}`, shape)
 }
 
-const upstream = member(UPSTREAM, {
+const upstreamSchema = member(UPSTREAM, {
   prefix: pathPrefix.describe('Paths that it serves; the longest prefix wins, on segment boundaries.'),
   url: upstreamUrl.describe('Where it is: http://host:port, https://host:port or unix:/absolute/path.'),
   caFile: filePath.optional().describe('PEM file of the CAs that sign its certificate.'),
   certFile: filePath.optional().describe('PEM file of the client certificate that it receives.'),
   keyFile: filePath.optional().describe('PEM file of the private key of certFile.'),
-  assertionAudience: text.optional().describe('Claim aud of its assertions, if not that of all.'),
+  assertionAudience: plainText.optional().describe('Claim aud of its assertions, if not that of all.'),
 }).superRefine((upstream, context) => {
   if (!(upstream instanceof Object)) return
   const partners = { caFile: 'caFile', certFile: 'keyFile', keyFile: 'certFile' } as const
@@ -79,23 +79,23 @@ const mapWithoutProto = z
   .refine((map) => !(map instanceof Object && Object.hasOwn(map, '__proto__')), 'must not contain __proto__')
   .meta({ type: 'object' })
 
-const trustedIssuer = member(TRUSTED_ISSUER, {
-  issuer: text.describe('Claim iss of its tokens.'),
+const trustedIssuerSchema = member(TRUSTED_ISSUER, {
+  issuer: plainText.describe('Claim iss of its tokens.'),
   jwksUrl: httpUrl.describe('URL of its JWK Set.'),
   caFile: filePath.optional().describe('PEM file of the CAs that sign the certificate of that URL.'),
   bearerTokenFile: filePath.optional().describe('File with the token that is sent to that URL.'),
-  audience: text.describe('Must be in the claim aud.'),
+  audience: plainText.describe('Must be in the claim aud.'),
   algorithms: z
     .array(oneOf(PUBLIC_ALGORITHMS), 'must be a list of algorithms')
     .min(1, 'must have at least one algorithm')
     .default(['RS256', 'ES256'])
     .describe('Accepted algorithms.'),
-  accessKeyClaim: text.default('sub').describe('The claim that becomes the access key.'),
+  accessKeyClaim: plainText.default('sub').describe('The claim that becomes the access key.'),
   accounts: mapWithoutProto
-    .pipe(z.record(name, name, must(ACCOUNTS)))
+    .pipe(z.record(nameSchema, nameSchema, must(ACCOUNTS)))
     .optional()
     .describe('The account for each value of that claim.'),
-  accountPrefix: text.optional().describe('Instead of accounts: prefix and value are the account.'),
+  accountPrefix: plainText.optional().describe('Instead of accounts: prefix and value are the account.'),
   scope: checkedText(scopeProblem).optional().describe('Restricts every token of this issuer.'),
   requiredClaims: mapWithoutProto
     .pipe(z.record(z.string(), claimValue, must(REQUIRED_CLAIMS)))
@@ -170,13 +170,13 @@ export const settingsSchema = group({
     ),
   }),
   upstreams: described(
-    z.array(upstream, `must be a list; each member ${UPSTREAM}`).default([]),
+    z.array(upstreamSchema, `must be a list; each member ${UPSTREAM}`).default([]),
     'Storage services requests are forwarded to, at least one: prefix, url, for https caFile, certFile, keyFile; assertionAudience.',
     [{ prefix: '/', url: 'http://127.0.0.1:9000' }],
   ),
   token: section('Tokens, issued and verified.', {
-    issuer: setting(text, 'storage-account-api', 'Claim iss of every token.'),
-    audience: setting(text, 'storage-api', 'Claim aud of every token.'),
+    issuer: setting(plainText, 'storage-account-api', 'Claim iss of every token.'),
+    audience: setting(plainText, 'storage-api', 'Claim aud of every token.'),
     lifetimeSeconds: setting(integer(1, MAX_TOKEN_SECONDS), 86400, 'Seconds a new token is good for.'),
     clockToleranceSeconds: setting(integer(0, 3600), 0, "Seconds another issuer's clock may differ by."),
     maxLifetimeSeconds: described(
@@ -208,7 +208,7 @@ export const settingsSchema = group({
     file: setting(filePath, REVOCATIONS_FILE, 'YAML file of revocations; only the default may be missing.'),
   }),
   trustedIssuers: list(
-    trustedIssuer,
+    trustedIssuerSchema,
     `must be a list; each member ${TRUSTED_ISSUER}`,
     'Other issuers whose tokens are accepted: docs/trusted-issuers.md.',
   ),
@@ -220,7 +220,7 @@ export const settingsSchema = group({
     forwardAuthorization: setting(boolean, false, 'Whether upstreams receive the Authorization header.'),
     assertion: section('A signed statement of the identity, X-Authenticated-Assertion.', {
       enabled: setting(boolean, false, 'Whether upstreams receive it; needs a key that signs.'),
-      audience: setting(text, 'storage-upstream', 'Claim aud of the assertion.'),
+      audience: setting(plainText, 'storage-upstream', 'Claim aud of the assertion.'),
       lifetimeSeconds: setting(integer(1, 86400), 300, 'Seconds it lives, never longer than its token.'),
     }),
   }),
@@ -304,7 +304,7 @@ export const settingsSchema = group({
   }),
   cors: section('Browser apps of other origins.', {
     allowedOrigins: list(
-      origin,
+      webOrigin,
       'must be a list of origins',
       "Origins whose scripts may read the sidecar's own responses; * for all.",
     ),

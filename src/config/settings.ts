@@ -36,9 +36,9 @@ export const FLAGS: readonly string[] = [...NAMES.keys()].filter((name) => name.
 export function namesBelow(steps: readonly Step[]): readonly string[] {
   let schema: z.core.$ZodType | undefined = settingsSchema
   for (const step of steps) {
-    if (schema instanceof z.ZodArray) schema = bare(schema.element)
+    if (schema instanceof z.ZodArray) schema = withoutDefault(schema.element)
     else if (schema instanceof z.ZodObject && Object.hasOwn(schema.shape, step))
-      schema = bare(schema.shape[step])
+      schema = withoutDefault(schema.shape[step])
     else return []
   }
   return schema instanceof z.ZodObject ? Object.keys(schema.shape) : []
@@ -53,7 +53,7 @@ export function valueAt(value: unknown, steps: readonly Step[]): unknown {
 }
 
 /** The one candidate that begins with `name`, case and separators aside; undefined if none or several do. */
-export function completed(name: string, candidates: readonly string[]): string | undefined {
+export function onlyMatch(name: string, candidates: readonly string[]): string | undefined {
   const plain = (text: string) => text.toLowerCase().replace(/[._-]/g, '')
   const [found, ...others] = candidates.filter((candidate) => plain(candidate).startsWith(plain(name)))
   return others.length === 0 ? found : undefined
@@ -61,7 +61,7 @@ export function completed(name: string, candidates: readonly string[]): string |
 
 function flatten(schema: z.ZodObject, above: readonly string[]): Setting[] {
   return Object.entries(schema.shape).flatMap(([name, member]) => {
-    const inner = bare(member)
+    const inner = withoutDefault(member)
     const steps = [...above, name]
     return inner instanceof z.ZodObject ? flatten(inner, steps) : [settingOf(member, inner, steps)]
   })
@@ -82,7 +82,7 @@ function settingOf(member: z.core.$ZodType, inner: z.core.$ZodType, steps: reado
 }
 
 /** The schema of a value that is present. */
-function bare(schema: z.core.$ZodType): z.core.$ZodType {
+function withoutDefault(schema: z.core.$ZodType): z.core.$ZodType {
   return schema instanceof z.ZodDefault || schema instanceof z.ZodOptional || schema instanceof z.ZodPrefault
     ? schema.unwrap()
     : schema

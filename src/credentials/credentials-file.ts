@@ -7,7 +7,7 @@ import { type Parse, readRows } from '../files/parse-thread.ts'
 import { parseFile } from '../files/yaml-text.ts'
 import { scopeProblem } from '../token/scopes.ts'
 import { boolean, must } from '../values/kinds.ts'
-import { checkedText, name, namesProblem, time } from '../values/names.ts'
+import { checkedText, nameSchema, namesProblem, timeSchema } from '../values/names.ts'
 import type { Loaded } from '../values/problem.ts'
 import { secretHashProblem } from './secret-hash.ts'
 import { type Credential, CredentialIndex } from './store.ts'
@@ -40,9 +40,9 @@ const listOf = <T extends z.ZodType>(item: T, member: string, repeated: string) 
 
 const credentialSchema = z.strictObject(
   {
-    accessKey: name,
+    accessKey: nameSchema,
     secretHash: checkedText(secretHashProblem),
-    expiresAt: time.default(Number.POSITIVE_INFINITY),
+    expiresAt: timeSchema.default(Number.POSITIVE_INFINITY),
     disabled: boolean.default(false),
     scope: checkedText(scopeProblem).optional(),
   },
@@ -52,7 +52,7 @@ const credentialSchema = z.strictObject(
 const accountSchema = z
   .strictObject(
     {
-      accountId: name,
+      accountId: nameSchema,
       credentials: listOf(credentialSchema, 'accessKey', 'repeats an access key of this account'),
     },
     must('must be a map with accountId and credentials'),

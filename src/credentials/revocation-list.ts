@@ -6,7 +6,7 @@ import { z } from 'zod'
 import { type Parse, readRows } from '../files/parse-thread.ts'
 import { parseFile } from '../files/yaml-text.ts'
 import type { Identity, RevocableToken } from '../token/caller.ts'
-import { name, time } from '../values/names.ts'
+import { nameSchema, timeSchema } from '../values/names.ts'
 import type { Loaded } from '../values/problem.ts'
 import { createFixedWindow, secondsLeft } from './throttles.ts'
 
@@ -113,10 +113,10 @@ const EMPTY = 'without entries, write `revocations: []`'
 const revocationSchema = z
   .strictObject(
     {
-      jti: name.optional(),
-      accountId: name.optional(),
-      accessKey: name.optional(),
-      issuedBefore: time.optional(),
+      jti: nameSchema.optional(),
+      accountId: nameSchema.optional(),
+      accessKey: nameSchema.optional(),
+      issuedBefore: timeSchema.optional(),
     },
     'must be a map with one of jti, accountId and accessKey',
   )

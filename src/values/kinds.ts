@@ -45,7 +45,7 @@ export function oneOf<const Value extends string | number>(values: readonly Valu
   return z.literal(values, must(`must be one of: ${values.join(', ')}`))
 }
 
-export const text = matching(
+export const plainText = matching(
   /^[^\u0000-\u001f\u007f-\u009f]{1,1024}$/,
   'must be text (in quotes if it looks like a number): 1 to 1024 characters, none of them control characters',
 )
@@ -101,7 +101,7 @@ export const addressRange = satisfying((range) => {
 }, 'must be an IP address or a CIDR range such as 10.0.0.0/8 or fd00::/8')
 
 /** A web origin as browsers send it (RFC 6454, section 6.2), or `*`. */
-export const origin = satisfying((value) => {
+export const webOrigin = satisfying((value) => {
   if (value === '*') return true
   const shape = /^[a-z][a-z0-9+.-]*:\/\/(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[1-9]\d{0,4})?$/
   if (!shape.test(value) || !URL.canParse(value)) return false

@@ -59,7 +59,7 @@ export const checkedText = (problemOf: (value: string) => string | undefined) =>
     if (problem !== undefined) context.addIssue(problem)
   })
 
-export const name = checkedText(nameProblem)
+export const nameSchema = checkedText(nameProblem)
 
 /** Why a text is not a time that {@link parseTime} takes, or undefined. */
 export function timeProblem(text: string): string | undefined {
@@ -69,4 +69,4 @@ export function timeProblem(text: string): string | undefined {
 }
 
 /** Out: epoch milliseconds. */
-export const time = checkedText(timeProblem).transform((text) => Number(parseTime(text)))
+export const timeSchema = checkedText(timeProblem).transform((text) => Number(parseTime(text)))
