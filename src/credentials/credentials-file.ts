@@ -8,17 +8,17 @@ import { parseFile } from '../files/yaml-text.ts'
 import { scopeProblem } from '../token/scopes.ts'
 import { boolean, must } from '../values/kinds.ts'
 import { checkedText, nameSchema, namesProblem, timeSchema } from '../values/names.ts'
-import type { Loaded } from '../values/problem.ts'
+import { type Loaded, loaded, notLoaded } from '../values/problem.ts'
 import { secretHashProblem } from './secret-hash.ts'
 import { type Credential, CredentialIndex } from './store.ts'
 
 export async function loadCredentialsFile(path: string): Promise<Loaded<CredentialIndex>> {
   const index = new CredentialIndex()
   const read = await readRows(path, parse, import.meta.url, (row) => index.add(row))
-  if (read.ok) return { ok: true, value: index, warnings: read.permissionWarnings }
+  if (read.ok) return loaded(index, read.permissionWarnings)
   if (!read.isMissing) return read
   const hint = `storage-auth-sidecar credentials add --file ${path} --account ACCOUNT creates it`
-  return { ok: false, problems: read.problems.map((problem) => `${problem}; ${hint}`) }
+  return notLoaded(read.problems.map((problem) => `${problem}; ${hint}`))
 }
 
 export const parse: Parse<Credential> = (bytes) => parseFile(bytes, fileSchema)

@@ -8,7 +8,7 @@ import { isDeepStrictEqual } from 'node:util'
 import { type Document, isCollection, parseDocument, visit } from 'yaml'
 import { fileErrorReason, readRegularFile, replaceFile, withLock } from '../files/files.ts'
 import { MAX_FILE_BYTES, type Parse } from '../files/parse-thread.ts'
-import type { Loaded, NotDone } from '../values/problem.ts'
+import { type Loaded, type NotDone, notDone, notLoaded } from '../values/problem.ts'
 import { parse as parseCredentials } from './credentials-file.ts'
 import { parse as parseRevocations, type Revocation } from './revocation-list.ts'
 import type { Credential, CredentialName } from './store.ts'
@@ -130,7 +130,7 @@ async function listYamlFile<T>(file: string, parse: Parse<T>): Promise<Loaded<re
   if (!read.ok) return read
   const parsed = parse(read.bytes)
   if (parsed.ok) return parsed
-  return { ok: false, problems: parsed.problems.map((problem) => `${file}:${problem}`) }
+  return notLoaded(parsed.problems.map((problem) => `${file}:${problem}`))
 }
 
 /** Changes the document of a valid file, or returns the problem. */
@@ -150,13 +150,16 @@ async function changeYamlFile(
     // Two names of one file share one lock.
     const target = await realTarget(file)
     return await withLock(`${target}.lock`, async () => {
-      const failed = (what: string) => notDone(false, `${file}: ${what}`)
+      const failed = (what: string) => notDone(false, [`${file}: ${what}`])
       const found = await readRegularFile(target, MAX_FILE_BYTES)
-      if (!found.ok && (!found.isMissing || initialText === undefined))
-        return notDone(true, ...found.problems)
+      if (!found.ok && (!found.isMissing || initialText === undefined)) return notDone(true, found.problems)
       const before = found.ok ? found.bytes : Buffer.from(initialText ?? '')
       const valid = parse(before)
-      if (!valid.ok) return notDone(true, ...valid.problems.map((problem) => `${target}:${problem}`))
+      if (!valid.ok)
+        return notDone(
+          true,
+          valid.problems.map((problem) => `${target}:${problem}`),
+        )
       const document = parseDocument(before.toString())
       if (hasAlias(document)) return failed('uses YAML aliases, which commands cannot change')
       const problem = edit(document)
@@ -167,12 +170,8 @@ async function changeYamlFile(
       return { ok: true }
     })
   } catch (error) {
-    return notDone(false, `${file}: ${fileErrorReason(error)}`)
+    return notDone(false, [`${file}: ${fileErrorReason(error)}`])
   }
-}
-
-function notDone(isUnusable: boolean, ...problems: readonly string[]): NotDone {
-  return { ok: false, isUnusable, problems }
 }
 
 /** As `realpath`, but the file itself may be missing. A link to a missing file is not followed: it stays. */

@@ -7,7 +7,7 @@ import { type Parse, readRows } from '../files/parse-thread.ts'
 import { parseFile } from '../files/yaml-text.ts'
 import type { Identity, RevocableToken } from '../token/caller.ts'
 import { nameSchema, timeSchema } from '../values/names.ts'
-import type { Loaded } from '../values/problem.ts'
+import { type Loaded, loaded } from '../values/problem.ts'
 import { createFixedWindow, secondsLeft } from './throttles.ts'
 
 export interface Revocation {
@@ -104,7 +104,7 @@ export async function loadRevocationsFile(
   const read = await readRows(path, parse, import.meta.url, (row) => revocations.add(row))
   const mayBeMissing = !required && (active?.size ?? 0) === 0
   if (!read.ok && !(read.isMissing && mayBeMissing)) return read
-  return { ok: true, value: revocations, warnings: [] }
+  return loaded(revocations)
 }
 
 export const parse: Parse<Revocation> = (bytes) => parseFile(bytes, fileSchema)

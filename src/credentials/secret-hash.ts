@@ -6,6 +6,7 @@
 import { hash, randomBytes, scrypt, timingSafeEqual } from 'node:crypto'
 import { promisify } from 'node:util'
 import pLimit from 'p-limit'
+import { failed, type Result } from '../values/problem.ts'
 
 const DIGEST_BYTES = 32
 const SALT_BYTES = 16
@@ -38,37 +39,44 @@ export async function hashSecret(secret: string, scheme: 'sha256' | 'scrypt'): P
 /** Why a text is not a usable hash, or undefined. The problem follows the name of the field and repeats nothing of the text. */
 export function secretHashProblem(text: string): string | undefined {
   const parsed = parseSecretHash(text)
-  return typeof parsed === 'string' ? parsed : undefined
+  return parsed.ok ? undefined : parsed.reason
 }
 
-/** A stored hash, or its problem. One of SHA-256 has no salt. */
-function parseSecretHash(text: string) {
+interface StoredHash {
+  readonly digest: Buffer
+  /** Absent for SHA-256. */
+  readonly slow?: { readonly salt: Buffer; readonly parameters: typeof NEW_PARAMETERS }
+}
+
+function parseSecretHash(text: string): Result<StoredHash> {
   const sha256Digest = unbase64(sha256Form.exec(text)?.[1])
-  if (sha256Digest !== undefined) return { digest: sha256Digest }
+  if (sha256Digest !== undefined) return { ok: true, value: { digest: sha256Digest } }
 
   const [, ln, r, p, saltText, digestText] = scryptForm.exec(text) ?? []
   const salt = unbase64(saltText)
   const digest = unbase64(digestText)
   if (salt === undefined || digest === undefined) {
-    return 'must be a complete $sha256$ or $scrypt$ hash, as `credentials add` writes it'
+    return failed('must be a complete $sha256$ or $scrypt$ hash, as `credentials add` writes it')
   }
   const parameters = { cost: 2 ** Number(ln), blockSize: Number(r), parallelization: Number(p) }
   const work = parameters.cost * parameters.blockSize * parameters.parallelization
   if (parameters.cost < MIN_COST || work < MIN_WORK) {
-    return 'has scrypt parameters that are too weak (at least ln=14,r=8,p=5 or its equal)'
+    return failed('has scrypt parameters that are too weak (at least ln=14,r=8,p=5 or its equal)')
   }
   if (128 * parameters.cost * parameters.blockSize > MAX_MEMORY_BYTES || work > MAX_WORK) {
-    return 'has scrypt parameters that cost too much (at most 64 MiB, and ln=16,r=8,p=4)'
+    return failed('has scrypt parameters that cost too much (at most 64 MiB, and ln=16,r=8,p=4)')
   }
-  return { digest, salt, parameters }
+  return { ok: true, value: { digest, slow: { salt, parameters } } }
 }
 
 /** scrypt takes a thread of libuv's pool about 0.2 s. Rejects if the text is no valid hash, or memory is short. */
 export async function verifySecret(secret: string, text: string): Promise<boolean> {
   const stored = parseSecretHash(text)
-  if (typeof stored === 'string') throw new Error('a stored hash cannot be parsed')
-  const { digest, salt, parameters } = stored
-  const computed = salt ? await runScrypt(secret, salt, parameters) : hash('sha256', secret, 'buffer')
+  if (!stored.ok) throw new Error('a stored hash cannot be parsed')
+  const { digest, slow } = stored.value
+  const computed = slow
+    ? await runScrypt(secret, slow.salt, slow.parameters)
+    : hash('sha256', secret, 'buffer')
   return timingSafeEqual(computed, digest)
 }
 

@@ -5,7 +5,7 @@
  */
 import { once } from 'node:events'
 import { type MessagePort, parentPort, Worker } from 'node:worker_threads'
-import type { Loaded } from '../values/problem.ts'
+import { type Loaded, notLoaded } from '../values/problem.ts'
 import { type ReadFile, readRegularFile } from './files.ts'
 
 /** A module exports it as `parse`. Problems are lines, `line:column: path message`. */
@@ -44,13 +44,12 @@ export async function readRows<T>(
   try {
     const batches = bytes.length <= MAX_INLINE_BYTES ? [parse(bytes)] : parseInThread<T>(moduleUrl, bytes)
     for await (const batch of batches) {
-      if (!batch.ok) return { ok: false, problems: batch.problems.map((problem) => `${path}:${problem}`) }
+      if (!batch.ok) return notLoaded(batch.problems.map((problem) => `${path}:${problem}`))
       for (const row of batch.value) add(row)
     }
     return read
   } catch {
-    const problem = `${path}: cannot be parsed within ${MAX_SECONDS} s and ${MAX_HEAP_MB} MB of memory`
-    return { ok: false, problems: [problem] }
+    return notLoaded([`${path}: cannot be parsed within ${MAX_SECONDS} s and ${MAX_HEAP_MB} MB of memory`])
   }
 }
 

@@ -6,7 +6,7 @@ import { isUtf8 } from 'node:buffer'
 import type { Document, Node } from 'yaml'
 import { isAlias, isMap, isNode, isScalar, LineCounter, parseDocument, visit } from 'yaml'
 import type { z } from 'zod'
-import type { Loaded } from '../values/problem.ts'
+import { type Loaded, loaded, notLoaded } from '../values/problem.ts'
 
 /** A step into a value: a member name or a list index. */
 export type Step = string | number
@@ -124,17 +124,17 @@ function offsetOf(document: Document, steps: readonly Step[], key: 'key' | undef
 
 /** Parses a file and checks it against a schema. Problems are sorted lines, `line:column: path message`. */
 export function parseFile<T>(bytes: Uint8Array, schema: z.ZodType<T>): Loaded<T> {
-  if (!isUtf8(bytes)) return { ok: false, problems: ['1:1: is not UTF-8 text'] }
+  if (!isUtf8(bytes)) return notLoaded(['1:1: is not UTF-8 text'])
   const yaml = parseYaml(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString())
   const line = (position: Position, text: string) => `${position.line}:${position.column}: ${text}`
   if (!yaml.ok) {
     const lines = yaml.mistakes.map(({ message, position }) =>
       line(position, `is not valid YAML: ${message}`),
     )
-    return { ok: false, problems: lines }
+    return notLoaded(lines)
   }
   const parsed = schema.safeParse(yaml.value)
-  if (parsed.success) return { ok: true, value: parsed.data, warnings: [] }
+  if (parsed.success) return loaded(parsed.data)
   const problems = parsed.error.issues.flatMap((issue) => {
     const path = issue.path.map((step) => (typeof step === 'number' ? step : String(step)))
     const name = path.length === 0 ? '' : `${writePath(path)} `
@@ -145,5 +145,5 @@ export function parseFile<T>(bytes: Uint8Array, schema: z.ZodType<T>): Loaded<T>
     }))
   })
   problems.sort((a, b) => a.at.line - b.at.line || a.at.column - b.at.column)
-  return { ok: false, problems: problems.map(({ at, text }) => line(at, text)) }
+  return notLoaded(problems.map(({ at, text }) => line(at, text)))
 }

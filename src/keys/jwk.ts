@@ -14,7 +14,7 @@ import { generateKeyPair } from 'jose/key/generate/keypair'
 import { importJWK } from 'jose/key/import'
 import { z } from 'zod'
 import { integer, must } from '../values/kinds.ts'
-import type { Loaded } from '../values/problem.ts'
+import { type Loaded, loaded, notLoaded } from '../values/problem.ts'
 import { ALGORITHMS, type Algorithm, type Key } from './key-ring.ts'
 
 /** The members that must never be published (RFC 7518, sections 6.2.2, 6.3.2 and 6.4.1; `priv` of the AKP key type). */
@@ -65,34 +65,33 @@ const jwkSchema = z.object({
 export async function importKey(jwk: object, createdAtSeconds: number): Promise<Loaded<Key>> {
   const parsed = jwkSchema.safeParse(jwk)
   if (!parsed.success) {
-    return refused(...parsed.error.issues.map(({ path, message }) => `${path.join('.')} ${message}`))
+    return notLoaded(parsed.error.issues.map(({ path, message }) => `${path.join('.')} ${message}`))
   }
   const { kid, alg, use: _use, key_ops: _ops, iat, signedUntil, tokenSeconds, ...members } = parsed.data
-  if (!fitsType(alg, members)) return refused(`kty and crv must be ${KEY_TYPES[alg]} for ${alg}`)
+  if (!fitsType(alg, members)) return notLoaded([`kty and crv must be ${KEY_TYPES[alg]} for ${alg}`])
   const times = { createdAtSeconds: iat ?? createdAtSeconds, signedUntilSeconds: signedUntil, tokenSeconds }
   const described = { kid, alg, ...times }
-  const imported = (key: Key): Loaded<Key> => ({ ok: true, value: key, warnings: [] })
   try {
     const { kty, k = '' } = members
     if (kty === 'oct') {
       const secret = Buffer.from(k, 'base64url')
       if (secret.length < MIN_SECRET_BYTES)
-        return refused(`the secret is shorter than ${MIN_SECRET_BYTES} bytes`)
+        return notLoaded([`the secret is shorter than ${MIN_SECRET_BYTES} bytes`])
       const hmac = { name: 'HMAC', hash: 'SHA-256' }
       const key = await webcrypto.subtle.importKey('raw', secret, hmac, false, ['sign', 'verify'])
-      return imported({ ...described, verifyKey: key, signKey: key })
+      return loaded({ ...described, verifyKey: key, signKey: key })
     }
     const publicEntries = Object.entries(members).filter(([name]) => !PRIVATE_MEMBERS.has(name))
     const verifyKey = await importJWK({ ...Object.fromEntries(publicEntries), kty }, alg)
     const weakness = rsaWeakness(verifyKey)
-    if (weakness !== undefined) return refused(weakness)
+    if (weakness !== undefined) return notLoaded([weakness])
     const signKey = members.d === undefined ? undefined : await importJWK({ ...members, kty }, alg)
     if (signKey !== undefined) await assertPair(signKey, verifyKey, alg)
     const publicJwk = { kid, alg, use: 'sig', ...(await exportJWK(verifyKey)) }
-    return imported({ ...described, verifyKey, signKey, publicJwk })
+    return loaded({ ...described, verifyKey, signKey, publicJwk })
   } catch {
     // The cause may quote a member.
-    return refused(`is no valid ${alg} key, or its private and public halves do not belong together`)
+    return notLoaded([`is no valid ${alg} key, or its private and public halves do not belong together`])
   }
 }
 
@@ -109,8 +108,6 @@ export function newKid(alg: Algorithm, createdAtSeconds: number): string {
   const day = new Date(createdAtSeconds * 1000).toISOString().slice(0, 10).replaceAll('-', '')
   return `${alg.toLowerCase()}-${day}-${randomBytes(4).toString('hex')}`
 }
-
-const refused = (...problems: readonly string[]): Loaded<never> => ({ ok: false, problems })
 
 function rsaWeakness(key: CryptoKey): string | undefined {
   const { modulusLength, publicExponent } = KeyObject.from(key).asymmetricKeyDetails ?? {}

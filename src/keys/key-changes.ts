@@ -5,7 +5,7 @@
 import { access, mkdir, rm, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { errorCode, replaceFile, withLock } from '../files/files.ts'
-import type { NotDone } from '../values/problem.ts'
+import { type NotDone, notDone } from '../values/problem.ts'
 import { generateKey, newKid } from './jwk.ts'
 import type { KeyDirectory } from './key-directory.ts'
 import { ACTIVE_FILE, KEY_FILE_SUFFIX, privateFiles, readKeyDirectory } from './key-directory.ts'
@@ -30,7 +30,7 @@ export async function addKey(
   return changeDirectory(directory, async (keys) => {
     const createdAtSeconds = Math.floor(now() / 1000)
     const kid = change.kid ?? newKid(alg, createdAtSeconds)
-    if (keys.files.has(kid)) return refused(`there is already a key ${kid}`)
+    if (keys.files.has(kid)) return notDone(false, [`there is already a key ${kid}`])
     // Two private keys need an `active` file: write it before the second one appears.
     if (keys.signing) await writeFile(directory, ACTIVE_FILE, keys.signing.key.kid)
     const active = change.activate === true || privateFiles(keys.files).length === 0
@@ -57,8 +57,8 @@ export async function activateKey(change: KeyChange & { readonly kid: string }) 
   const { directory, kid } = change
   return changeDirectory(directory, async (keys) => {
     const incoming = keys.files.get(kid)
-    if (incoming === undefined) return refused(`there is no key ${kid}`)
-    if (incoming.key.signKey === undefined) return refused(`of ${kid} only the public half is here`)
+    if (incoming === undefined) return notDone(false, [`there is no key ${kid}`])
+    if (incoming.key.signKey === undefined) return notDone(false, [`of ${kid} only the public half is here`])
     const previous = keys.signing?.key.kid
     await writeKey(directory, kid, { ...incoming.document, signedUntil: undefined, tokenSeconds: undefined })
     await switchSigningKey(change, keys, kid)
@@ -71,12 +71,12 @@ export async function retireKey(change: KeyChange & { readonly kid: string; read
   const { directory, kid, now } = change
   return changeDirectory(directory, async (keys) => {
     const file = keys.files.get(kid)
-    if (file === undefined) return refused(`there is no key ${kid}`)
-    if (keys.ambiguity !== undefined) return refused(`${keys.ambiguity}; activate one first`)
-    if (keys.signing === file) return refused(`${kid} signs new tokens; activate another key first`)
+    if (file === undefined) return notDone(false, [`there is no key ${kid}`])
+    if (keys.ambiguity !== undefined) return notDone(false, [`${keys.ambiguity}; activate one first`])
+    if (keys.signing === file) return notDone(false, [`${kid} signs new tokens; activate another key first`])
     const fromSeconds = tokensEndAt(file.key, change.longestSeconds)
     if (change.force !== true && (fromSeconds === undefined || now() < fromSeconds * 1000)) {
-      return refused(`${whyKept(file.key, fromSeconds)}; --force removes it all the same`)
+      return notDone(false, [`${whyKept(file.key, fromSeconds)}; --force removes it all the same`])
     }
     await rm(join(directory, `${kid}${KEY_FILE_SUFFIX}`))
     return { ok: true }
@@ -89,7 +89,7 @@ function changeDirectory<T extends { readonly ok: true }>(
 ): Promise<T | NotDone> {
   return withLock(join(directory, '.lock'), async () => {
     const keys = await readKeyDirectory(directory)
-    if (keys.problems.length > 0) return { ok: false, isUnusable: true, problems: keys.problems }
+    if (keys.problems.length > 0) return notDone(true, keys.problems)
     return await change(keys)
   })
 }
@@ -128,8 +128,4 @@ function whyKept({ kid, signedUntilSeconds, signKey }: Key, fromSeconds: number 
   }
   if (signKey === undefined) return `of ${kid} only the public half is here, so it may still sign elsewhere`
   return `the file of ${kid} does not record when it stopped signing; run 'keys activate' with the active key to add it`
-}
-
-function refused(problem: string): NotDone {
-  return { ok: false, isUnusable: false, problems: [problem] }
 }

@@ -6,7 +6,7 @@
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { errorCode, fileErrorReason, type ReadFile, readRegularFile } from '../files/files.ts'
-import type { Loaded } from '../values/problem.ts'
+import { type Loaded, loaded, notLoaded } from '../values/problem.ts'
 import { importKey } from './jwk.ts'
 import { type Key, type KeyRing, tokensEndAt } from './key-ring.ts'
 
@@ -51,19 +51,14 @@ export async function loadKeyRing(
   mayBeEmpty = false,
 ): Promise<Loaded<KeyRing>> {
   const { files, signing, ambiguity, problems, warnings } = await readKeyDirectory(directory)
-  if (problems.length > 0) return { ok: false, problems }
-  const unusable = (problem: string) => ({ ok: false as const, problems: [`${directory}: ${problem}`] })
+  if (problems.length > 0) return notLoaded(problems)
   const isEmpty = mayBeEmpty && files.size === 0
-  if (ambiguity !== undefined && !isEmpty) return unusable(ambiguity)
-  if (signsAssertions && (signing?.key.alg ?? 'HS256') === 'HS256') return unusable(NO_ASSERTION_KEY)
+  if (ambiguity !== undefined && !isEmpty) return notLoaded([`${directory}: ${ambiguity}`])
+  if (signsAssertions && (signing?.key.alg ?? 'HS256') === 'HS256')
+    return notLoaded([`${directory}: ${NO_ASSERTION_KEY}`])
   const keys = new Map([...files].map(([kid, { key }]) => [kid, key]))
-  return {
-    ok: true,
-    value: { keys, signing: signing?.key },
-    warnings: isEmpty
-      ? [`${directory}: ${ambiguity}: only tokens of trusted issuers are accepted`]
-      : warnings,
-  }
+  const emptyWarnings = [`${directory}: ${ambiguity}: only tokens of trusted issuers are accepted`]
+  return loaded({ keys, signing: signing?.key }, isEmpty ? emptyWarnings : warnings)
 }
 
 const addKey = (directory: string) => `storage-auth-sidecar keys add --directory ${directory} creates one`
@@ -118,11 +113,11 @@ export async function readKeyDirectory(directory: string): Promise<KeyDirectory>
       active = read.bytes.toString().trim()
       if (!isKid(active)) problems.push(`${path}: does not hold a kid`)
     } else {
-      const loaded = await importKeyFile(read, name)
-      if (!loaded.ok) problems.push(...loaded.problems.map((problem) => `${path}: ${problem}`))
+      const imported = await importKeyFile(read, name)
+      if (!imported.ok) problems.push(...imported.problems.map((problem) => `${path}: ${problem}`))
       else {
-        files.set(loaded.value.key.kid, loaded.value)
-        if (loaded.value.key.signKey) warnings.push(...read.permissionWarnings)
+        files.set(imported.value.key.kid, imported.value)
+        if (imported.value.key.signKey) warnings.push(...read.permissionWarnings)
       }
     }
   }
@@ -135,24 +130,23 @@ async function importKeyFile(
   { bytes, modifiedAtMs }: Extract<ReadFile, { ok: true }>,
   name: string,
 ): Promise<Loaded<KeyFile>> {
-  const refused = (problem: string): Loaded<never> => ({ ok: false, problems: [problem] })
   let document: unknown
   try {
     document = JSON.parse(bytes.toString())
   } catch {
     const isPem = bytes.includes('-----BEGIN ')
-    return refused(isPem ? 'holds PEM; a JWK (RFC 7517) is needed' : 'is not a JSON text')
+    return notLoaded([isPem ? 'holds PEM; a JWK (RFC 7517) is needed' : 'is not a JSON text'])
   }
   if (typeof document !== 'object' || document === null || Array.isArray(document)) {
-    return refused('is not a JSON object')
+    return notLoaded(['is not a JSON object'])
   }
   const imported = await importKey(document, Math.floor(modifiedAtMs / 1000))
   if (!imported.ok) return imported
   const key = imported.value
-  if (!isKid(key.kid)) return refused(`kid ${KID_RULE}`)
+  if (!isKid(key.kid)) return notLoaded([`kid ${KID_RULE}`])
   const properName = `${key.kid}${KEY_FILE_SUFFIX}`
-  if (name !== properName) return refused(`its kid is ${key.kid}; rename the file to ${properName}`)
-  return { ok: true, value: { key, document }, warnings: [] }
+  if (name !== properName) return notLoaded([`its kid is ${key.kid}; rename the file to ${properName}`])
+  return loaded({ key, document })
 }
 
 /** Oldest first; times in RFC 3339. @param longestSeconds - as for {@link tokensEndAt} */

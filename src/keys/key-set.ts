@@ -10,7 +10,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { SecureContext } from 'node:tls'
 import { errorCode, readRegularFile, readUpTo } from '../files/files.ts'
 import { lookup } from '../http/hosts.ts'
-import type { Loaded } from '../values/problem.ts'
+import { type Loaded, loaded, notLoaded } from '../values/problem.ts'
 import { fitsType, importKey, PRIVATE_MEMBERS } from './jwk.ts'
 import { type Algorithm, type FoundKey, type Key, OTHER_ALGORITHM, UNKNOWN_KEY } from './key-ring.ts'
 
@@ -72,10 +72,10 @@ export async function fetchJwks(
     })
     if (!fetched.ok) return fetched
     const keys = keysIn(JSON.parse(fetched.value))
-    return keys === undefined ? refused(NO_SET) : { ok: true, value: keys, warnings: [] }
+    return keys === undefined ? notLoaded([NO_SET]) : loaded(keys)
   } catch (error) {
-    if (timeout.aborted) return refused(`did not arrive within ${timeoutMs / 1000} s`)
-    return refused(error instanceof SyntaxError ? NO_SET : `cannot be fetched: ${errorCode(error)}`)
+    if (timeout.aborted) return notLoaded([`did not arrive within ${timeoutMs / 1000} s`])
+    return notLoaded([error instanceof SyntaxError ? NO_SET : `cannot be fetched: ${errorCode(error)}`])
   }
 }
 
@@ -84,11 +84,9 @@ export async function readBearerToken(path: string): Promise<Loaded<string>> {
   const read = await readRegularFile(path, MAX_BEARER_BYTES)
   if (!read.ok) return read
   const value = read.bytes.toString('latin1').trim()
-  if (!/^[!-~]+$/.test(value)) return refused(`${path}: holds no token`)
-  return { ok: true, value, warnings: [] }
+  if (!/^[!-~]+$/.test(value)) return notLoaded([`${path}: holds no token`])
+  return loaded(value)
 }
-
-const refused = (problem: string): Loaded<never> => ({ ok: false, problems: [problem] })
 
 const NO_SET = 'is not a JWK Set'
 
@@ -110,10 +108,10 @@ async function fetchText(
   const [response]: unknown[] = await once(request, 'response', options)
   if (!(response instanceof IncomingMessage)) throw new Error('no response')
   try {
-    if (response.statusCode !== 200) return refused(`was answered with status ${response.statusCode}`)
+    if (response.statusCode !== 200) return notLoaded([`was answered with status ${response.statusCode}`])
     const bytes = await readUpTo(response, MAX_BYTES)
-    if (bytes.length > MAX_BYTES) return refused(`is larger than ${MAX_BYTES} bytes`)
-    return { ok: true, value: bytes.toString(), warnings: [] }
+    if (bytes.length > MAX_BYTES) return notLoaded([`is larger than ${MAX_BYTES} bytes`])
+    return loaded(bytes.toString())
   } finally {
     request.destroy()
   }
@@ -146,11 +144,11 @@ async function importForEach(
   nowSeconds: number,
 ): Promise<Loaded<readonly Key[]>> {
   if (Object.keys(jwk).some((name) => PRIVATE_MEMBERS.has(name)))
-    return refused('it is private or symmetric, so it has leaked and must be replaced')
+    return notLoaded(['it is private or symmetric, so it has leaked and must be replaced'])
   const { kid = '', alg } = jwk
   // The settings may repeat an algorithm, and of two keys with one name neither is found.
   const fitting = [...new Set(algorithms)].filter((one) => fitsType(one, jwk) && (alg ?? one) === one)
-  if (fitting.length === 0) return refused(`its kty, crv or alg fits none of ${algorithms.join(', ')}`)
+  if (fitting.length === 0) return notLoaded([`its kty, crv or alg fits none of ${algorithms.join(', ')}`])
   const keys: Key[] = []
   for (const alg of fitting) {
     // Its `iat` is not used, so a wrong unit there is no reason to ignore the key.
@@ -158,5 +156,5 @@ async function importForEach(
     if (!imported.ok) return imported
     keys.push(imported.value)
   }
-  return { ok: true, value: keys, warnings: [] }
+  return loaded(keys)
 }

@@ -5,6 +5,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from '../log.ts'
 import { MAX_LOGGED_PROBLEMS, Reloadable, type ReloadResult } from '../reload/reloadable.ts'
+import { loaded, notLoaded } from '../values/problem.ts'
 import type { FindKey, FoundKey, KeyRing } from './key-ring.ts'
 import type { KeySet, KeySetSource, UncheckedJwk } from './key-set.ts'
 import { fetchJwks, findInSet, importKeys } from './key-set.ts'
@@ -37,7 +38,7 @@ export function createRemoteKeys(options: RemoteKeysOptions) {
   let goodAtMs = 0
   let cooldownFromMs = Number.NEGATIVE_INFINITY
   let settleLoaded: (isLoaded: boolean) => void = () => {}
-  const loaded = new Promise<boolean>((resolve) => {
+  const firstSet = new Promise<boolean>((resolve) => {
     settleLoaded = resolve
   })
   const reloadable: Reloadable<KeySet | undefined> = new Reloadable<KeySet | undefined>({
@@ -47,13 +48,13 @@ export function createRemoteKeys(options: RemoteKeysOptions) {
       jwks = fetched.value
       // The same keys in another order are the same set: it keeps the cache of verified tokens.
       const sorted = jwks.map((jwk) => JSON.stringify(jwk)).sort()
-      return { ok: true, value: sorted.join(), warnings: [] }
+      return loaded(sorted.join())
     },
     async load() {
       const { keys, warnings } = await importKeys(jwks, algorithms, Math.floor(now() / 1000))
       // The keys of a set that empties are withdrawn. A first set without keys is a mistake.
       const isUsable = keys.length > 0 || reloadable.current() !== undefined
-      return isUsable ? { ok: true, value: keys, warnings } : { ok: false, problems: warnings }
+      return isUsable ? loaded(keys, warnings) : notLoaded(warnings)
     },
     initial: undefined,
     pollMs: REFRESH_MS,
@@ -111,7 +112,7 @@ export function createRemoteKeys(options: RemoteKeysOptions) {
       return found.reason === 'unavailable' || kid !== undefined ? findNewer(kid, alg) : found
     }) satisfies FindKey,
     /** Resolves with true once there is a good set, with false if it is stopped before. */
-    whenLoaded: () => loaded,
+    whenLoaded: () => firstSet,
     /** Resolves when the newest fetch has ended, well or not. */
     whenFetched: () => fetching,
     /** For a sidecar without keys of its own: those of the set that have a kid. */
@@ -119,8 +120,12 @@ export function createRemoteKeys(options: RemoteKeysOptions) {
       keys: new Map(reloadable.current()?.flatMap((key) => (key.kid === '' ? [] : [[key.kid, key]]))),
     }),
     state() {
-      const loaded = reloadable.current() !== undefined
-      return { loaded, ageSeconds: loaded ? Math.max(0, (now() - goodAtMs) / 1000) : undefined, lastFetch }
+      const isLoaded = reloadable.current() !== undefined
+      return {
+        loaded: isLoaded,
+        ageSeconds: isLoaded ? Math.max(0, (now() - goodAtMs) / 1000) : undefined,
+        lastFetch,
+      }
     },
     start(): void {
       reloadable.start()

@@ -6,7 +6,7 @@ import { access, constants, readdir, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { errorCode } from '../files/files.ts'
 import type { Logger } from '../log.ts'
-import type { Loaded, Problem } from '../values/problem.ts'
+import { type Loaded, loaded, notLoaded, type Problem } from '../values/problem.ts'
 import type { ChangeLimits, ReloadResult, ReloadSubject } from './reloadable.ts'
 import { MAX_LOGGED_PROBLEMS, Reloadable } from './reloadable.ts'
 
@@ -35,10 +35,10 @@ export async function openPolledFiles<T>(
 ): Promise<Loaded<Reloadable<T>, Problem>> {
   const { subject, paths, includes = () => true, onReload, log } = options
   async function load(active?: T): Promise<Loaded<T, Problem>> {
-    const loaded = await options.load(active)
-    if (!loaded.ok) return loaded
+    const next = await options.load(active)
+    if (!next.ok) return next
     const warnings = await writeWarnings(paths, includes).catch(() => [])
-    return { ...loaded, warnings: [...loaded.warnings, ...warnings] }
+    return loaded(next.value, [...next.warnings, ...warnings])
   }
 
   // Before the files are read: the next poll finds a change made since.
@@ -46,11 +46,10 @@ export async function openPolledFiles<T>(
   const first = await load()
   if (!first.ok) return first
   const reloadable: Reloadable<T> = new Reloadable({
-    observe: async () => ({ ok: true, value: await versionOf(paths, includes), warnings: [] }),
+    observe: async () => loaded(await versionOf(paths, includes)),
     async load() {
-      const loaded = await load(reloadable.current())
-      if (loaded.ok) return loaded
-      return { ok: false, problems: loaded.problems.map(({ path, message }) => `${path}: ${message}`) }
+      const next = await load(reloadable.current())
+      return next.ok ? next : notLoaded(next.problems.map(({ path, message }) => `${path}: ${message}`))
     },
     initial: first.value,
     version,
@@ -70,7 +69,7 @@ export async function openPolledFiles<T>(
     },
     onFault: (error) => log.error({ subject, err: error }, 'fault while reloading'),
   })
-  return { ok: true, value: reloadable, warnings: first.warnings }
+  return loaded(reloadable, first.warnings)
 }
 
 /** A text that differs after every change of the files or of the targets of symbolic links. Never rejects. */

@@ -12,7 +12,7 @@
  *   that the source is not available                    reports it, once for each reason
  *   any version, where an operator asks for a reload    loads it
  */
-import type { Loaded } from '../values/problem.ts'
+import { type Loaded, notLoaded } from '../values/problem.ts'
 
 /** How many polls a change may take. */
 export interface ChangeLimits {
@@ -106,7 +106,7 @@ interface ReloadableOptions<T> {
 /** Problems beyond them are counted, not logged. */
 export const MAX_LOGGED_PROBLEMS = 20
 
-const FAULT: Loaded<never> = { ok: false, problems: ['could not be loaded because of an internal error'] }
+const INTERNAL_ERROR = notLoaded(['could not be loaded because of an internal error'])
 
 export class Reloadable<T> {
   readonly #options: ReloadableOptions<T>
@@ -206,7 +206,7 @@ export class Reloadable<T> {
   #guard<R>(loading: Promise<Loaded<R>>): Promise<Loaded<R>> {
     return loading.catch((error: unknown) => {
       this.#options.onFault(error)
-      return FAULT
+      return INTERNAL_ERROR
     })
   }
 

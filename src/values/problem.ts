@@ -18,10 +18,15 @@ export type Result<T, Reason = string> =
 
 export const failed = (reason: string): Result<never> => ({ ok: false, reason })
 
-/** A usable value, or every reason why there is none. Problems and warnings are lines without secrets. */
+/** What is loaded, or every problem that prevents it. Problems and warnings are lines without secrets. */
 export type Loaded<T, P = string> =
   | { readonly ok: true; readonly value: T; readonly warnings: readonly string[] }
   | { readonly ok: false; readonly problems: readonly P[] }
+
+export const loaded = <T>(value: T, warnings: readonly string[] = []) =>
+  ({ ok: true, value, warnings }) as const
+
+export const notLoaded = (problems: readonly string[]) => ({ ok: false, problems }) as const
 
 /** Why a command changed nothing. `isUnusable`: what it would change is missing, unreachable or invalid. */
 export interface NotDone {
@@ -29,6 +34,12 @@ export interface NotDone {
   readonly isUnusable: boolean
   readonly problems: readonly string[]
 }
+
+export const notDone = (isUnusable: boolean, problems: readonly string[]): NotDone => ({
+  ok: false,
+  isUnusable,
+  problems,
+})
 
 /** A problem of a file; `path` is the setting that names it. */
 export function fileProblem(path: string, message: string): Problem {

@@ -6,7 +6,7 @@ import { Socket } from 'node:net'
 import pg from 'pg'
 import { readRegularFile } from '../../files/files.ts'
 import { isLoopback, lookup } from '../../http/hosts.ts'
-import type { Loaded } from '../../values/problem.ts'
+import { failed, type Loaded, loaded, notLoaded, type Result } from '../../values/problem.ts'
 
 export interface DatabaseTarget {
   /** Holds the password. */
@@ -25,21 +25,21 @@ export async function readUrlFile(file: string): Promise<Loaded<DatabaseTarget>>
   const read = await readRegularFile(file, MAX_URL_BYTES)
   if (!read.ok) return read
   const target = parseUrl(read.bytes.toString().trim())
-  if (typeof target === 'string') return { ok: false, problems: [`${file}: ${target}`] }
-  return { ok: true, value: target, warnings: read.permissionWarnings }
+  if (!target.ok) return notLoaded([`${file}: ${target.reason}`])
+  return loaded(target.value, read.permissionWarnings)
 }
 
-/** The target, or the problem. pg accepts any text as a URL. */
-function parseUrl(text: string): DatabaseTarget | string {
+/** pg accepts any text as a URL. */
+function parseUrl(text: string): Result<DatabaseTarget> {
   if (!/^postgres(ql)?:\/\/\S+$/.test(text)) {
-    return 'must hold one URL such as postgres://user:password@host:5432/database'
+    return failed('must hold one URL such as postgres://user:password@host:5432/database')
   }
   // An empty host means a Unix socket named by the parameter `host`, as in libpq.
   const parseable = text.replace('@/', '@socket/')
   const url = URL.canParse(parseable) ? new URL(parseable) : undefined
   // An unencoded `#`, `/` or `?` ends the password: its rest would become part of the database name.
   if (url === undefined || url.hash !== '' || `${url.pathname}${url.search}`.includes('@')) {
-    return `holds no valid URL (${PERCENT})`
+    return failed(`holds no valid URL (${PERCENT})`)
   }
   // pg treats these three modes as `verify-full`, and warns on stderr that this will change.
   const connectionString = text.replace(/([?&]sslmode=)(?:prefer|require|verify-ca)(?=&|$)/g, '$1verify-full')
@@ -49,11 +49,13 @@ function parseUrl(text: string): DatabaseTarget | string {
     // Passwords and hashes would pass the network in plain text, and pg says nothing.
     const mode = url.searchParams.getAll('sslmode').at(-1)
     if (isRemote && mode !== 'verify-full' && mode !== 'disable') {
-      return 'names a remote host: it needs ?sslmode=verify-full, or ?sslmode=disable to do without TLS'
+      return failed(
+        'names a remote host: it needs ?sslmode=verify-full, or ?sslmode=disable to do without TLS',
+      )
     }
-    return { url: connectionString, label: `${host}:${port}/${database}` }
+    return { ok: true, value: { url: connectionString, label: `${host}:${port}/${database}` } }
   } catch {
-    return `holds a URL that cannot be used (${PERCENT}; the files that it names must be readable)`
+    return failed(`holds a URL that cannot be used (${PERCENT}; the files that it names must be readable)`)
   }
 }
 
@@ -107,13 +109,13 @@ export class DatabasePool {
     mayRetry = this.#pool !== undefined,
   ): Promise<Loaded<T>> {
     try {
-      return { ok: true, value: await question(await this.current()), warnings: [] }
+      return loaded(await question(await this.current()))
     } catch (cause) {
       this.replace()
       this.failure = databaseFailure(cause)
       // A server that hangs is not asked twice.
       if (mayRetry && this.failure.kind !== 'timeout') return this.ask(question, false)
-      return { ok: false, problems: [this.failure.message] }
+      return notLoaded([this.failure.message])
     }
   }
 

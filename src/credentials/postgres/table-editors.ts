@@ -4,6 +4,7 @@
  */
 import pg from 'pg'
 import { parseTime } from '../../values/names.ts'
+import { loaded, notDone } from '../../values/problem.ts'
 import { type Changed, type Editors, NAME_TAKEN, NO_SUCH_NAME, NO_SUCH_REVOCATION } from '../editors.ts'
 import type { Revocation } from '../revocation-list.ts'
 import { clientConfig, databaseFailure, readUrlFile } from './database-pool.ts'
@@ -34,11 +35,10 @@ async function inDatabase<T>(
   try {
     await client.connect()
     await client.query(`SET lock_timeout = ${LOCK_MS}`)
-    return { ok: true as const, value: await run(client), warnings }
+    return loaded(await run(client), warnings)
   } catch (cause) {
     const { kind, message } = databaseFailure(cause)
-    const problems = [`${urlFile}: the database ${target.label}: ${message}`]
-    return { ok: false as const, isUnusable: kind === 'unusable', problems }
+    return notDone(kind === 'unusable', [`${urlFile}: the database ${target.label}: ${message}`])
   } finally {
     void client.end() // not awaited: a server may hang
   }
@@ -48,7 +48,7 @@ export function openTableEditors(urlFile: string): Editors {
   async function change(text: string, values: unknown[], ifNone: string): Promise<Changed> {
     const changed = await inDatabase(urlFile, (client) => client.query(text, values))
     if (!changed.ok || changed.value.rowCount !== 0) return changed
-    return { ok: false, isUnusable: false, problems: [`${urlFile}: ${ifNone}`] }
+    return notDone(false, [`${urlFile}: ${ifNone}`])
   }
   const list = <T extends object>(text: string) =>
     inDatabase(urlFile, async (client) => (await client.query<T>(text)).rows)
@@ -58,11 +58,8 @@ export function openTableEditors(urlFile: string): Editors {
       const listed = await list<CredentialRow>(`${SELECT_CREDENTIALS} ${order}`)
       if (!listed.ok) return listed
       const problems = listed.value.flatMap((row) => rowProblem(row) ?? [])
-      return {
-        ok: true,
-        value: listed.value.filter((row) => rowProblem(row) === undefined),
-        warnings: [...listed.warnings, ...problems.map((problem) => `${problem}: it is left out`)],
-      }
+      const rows = listed.value.filter((row) => rowProblem(row) === undefined)
+      return loaded(rows, [...listed.warnings, ...problems.map((problem) => `${problem}: it is left out`)])
     },
     add: ({ accountId, accessKey, secretHash, expiresAt, scope }) =>
       change(
