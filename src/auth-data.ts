@@ -191,13 +191,13 @@ export async function openFiles(
   events: Events = new EventEmitter(),
 ) {
   const { keys, credentials, revocations, identity, trustedIssuers } = config
-  const problems: Problem[] = []
+  let problems: readonly Problem[] = []
   const warnings: string[] = []
 
   /** The value; keeps problems and warnings. */
   function unwrap<T>(loaded: Loaded<T, Problem>): T | undefined {
     if (loaded.ok) warnings.push(...loaded.warnings)
-    else problems.push(...loaded.problems)
+    else problems = problems.concat(loaded.problems) // `push` with 130,000 arguments overflows the stack
     return loaded.ok ? loaded.value : undefined
   }
 

@@ -32,6 +32,13 @@ t.test('a database URL that cannot be read is a problem beside those of other fi
   ])
 })
 
+t.test('a file may have more problems than a call has arguments', async (t) => {
+  const revocations = join(await temporaryDirectory(t), 'revocations.yaml')
+  writeFileSync(revocations, `revocations:\n${'- {}\n'.repeat(130_000)}`)
+  const { problems } = await read({ '--keys-directory': '/none', '--revocations-file': revocations })
+  t.ok(problems.filter(({ path }) => path === 'revocations.file').length === 130_000)
+})
+
 t.test('what decides on access and every user can write is a warning', async (t) => {
   const { directory, kid } = await makeKeyDirectory(t)
   const { file } = await makeCredentialsFile(t)

@@ -136,8 +136,9 @@ async function checkFiles(config: Config) {
   if (postgres === undefined || database === undefined) return { problems, warnings }
   const { checkDatabase } = await import('../credentials/postgres/table-editors.ts')
   const checked = await checkDatabase(postgres.urlFile)
-  if (!checked.ok && checked.isUnusable) problems.push(...databaseProblems(checked.problems))
-  else if (!checked.ok) warnings.push(...checked.problems.map((problem) => `not checked: ${problem}`))
+  if (!checked.ok && checked.isUnusable)
+    return { problems: [...problems, ...databaseProblems(checked.problems)], warnings }
+  if (!checked.ok) warnings.push(...checked.problems.map((problem) => `not checked: ${problem}`))
   return { problems, warnings }
 }
 
