@@ -17,13 +17,13 @@ const NAMES = {
   trailer: ['trailer'],
   requestId: ['x-request-id'],
   forwarded: ['forwarded', 'x-forwarded-for', 'x-forwarded-host', 'x-forwarded-proto', 'x-forwarded-port'],
-  /** Decides whether a request may replace an object. */
+  /** Says whether the request may replace an object. */
   condition: ['if-none-match', 'overwrite'],
   /** Names a second object, which the request reads or writes. */
   secondPath: ['destination', 'x-amz-copy-source', 'x-goog-copy-source', 'x-ms-copy-source', 'x-copy-from'],
   /**
-   * Makes it another request in a way that has no one reading: by another method, a second object or its account, or a
-   * name that folds to one of the two kinds above. Beside these, `OTHER_SOURCE`; no other header is known to do so.
+   * Makes another request of it: names another method, or a second object in a way that is not read here. So do names
+   * that fold to one of the two kinds above, and `OTHER_SOURCE`. Any other header is trusted not to.
    */
   override: [
     ...['x-http-method-override', 'x-http-method', 'x-method-override'],

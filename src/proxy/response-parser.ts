@@ -4,8 +4,13 @@
  * be, because a misread response reaches another client: two lengths, unknown codings and bare line feeds are errors.
  */
 import type { Config } from '../config/config.ts'
-import type { ConnectionOptions, HeaderKind } from '../http/headers.ts'
-import { headerKind, headerValues, parseConnection } from '../http/headers.ts'
+import {
+  type ConnectionOptions,
+  type HeaderKind,
+  headerKind,
+  headerValues,
+  parseConnection,
+} from '../http/headers.ts'
 
 /** Upstream bytes that are not an HTTP/1.1 response. The message gives the reason, and none of the bytes. */
 export class ResponseSyntaxError extends Error {
@@ -234,14 +239,7 @@ function parseHead(text: string, isHeadRequest: boolean, maxLines: number): Upst
     }
   }
   const connectionOptions = connection === undefined ? undefined : parseConnection(connection)
-  let framing: UpstreamHead['framing'] = contentLength === undefined ? 'close' : 'length'
-  if (chunked) framing = 'chunked'
-  if (status === 101)
-    framing = 'close' // a tunnel follows, whatever its head says
-  else if (isHeadRequest || status < 200 || status === 204 || status === 304) framing = 'none'
-  // A response without a body may have both: they describe that of a GET.
-  if (framing === 'chunked' && contentLength !== undefined)
-    throw new ResponseSyntaxError('a length beside chunks')
+  const framing = framingOf(status, isHeadRequest, chunked, contentLength)
   // A 204 that announces a body may be followed by it: the connection is not reused.
   const isFollowed = status === 204 && (chunked || (contentLength ?? 0) > 0)
   const isLast = http10 || isFollowed || framing === 'close' || connectionOptions?.has('close') === true
@@ -255,6 +253,21 @@ function parseHead(text: string, isHeadRequest: boolean, maxLines: number): Upst
     contentLength,
     keepAliveSeconds: isLast ? 0 : keepAliveSeconds,
   }
+}
+
+/** RFC 9112, section 6.3. */
+function framingOf(
+  status: number,
+  isHeadRequest: boolean,
+  chunked: boolean,
+  contentLength: number | undefined,
+): UpstreamHead['framing'] {
+  if (status === 101) return 'close' // a tunnel follows, whatever its head says
+  // The length and the coding of a response without a body describe that of a GET.
+  if (isHeadRequest || status < 200 || status === 204 || status === 304) return 'none'
+  if (chunked && contentLength !== undefined) throw new ResponseSyntaxError('a length beside chunks')
+  if (chunked) return 'chunked'
+  return contentLength === undefined ? 'close' : 'length'
 }
 
 /** Parses the field lines from `start` on. `text`: a head or trailers, without the empty line. */

@@ -3,14 +3,17 @@
  * In: an accepted request. Out: the upstream's response; or an error response; or, after a part was sent, a reset
  * connection, which most clients cannot take for the end of the object.
  *
- * What it waits for, and which timer ends the wait. Only a drain bounds its total duration.
+ * What it waits for, which timer ends the wait, and the failure that follows. Only a drain bounds the total duration.
  *
- *   a connection            `upstream-connection.ts`: `upstreamConnectSeconds`; in the queue of `upstream-pool.ts`:
- *                           `upstreamResponseSeconds`
- *   the response head       `upstream-connection.ts`: `upstreamResponseSeconds` from the end of the upload on
- *   progress, either way    `onIdle`: the client's socket (`server/listener.ts`) is idle, too, while the upstream sends
- *                           nothing. `upload.ts` pauses it while the upstream does not read; `download.ts` pauses the
- *                           upstream's socket while the client does not read.
+ *   a free connection         `upstreamResponseSeconds`, in `upstream-pool.ts`: `connection_limit_reached`
+ *   a new connection          `upstreamConnectSeconds`, in `upstream-connection.ts`: `connection_timeout`, `dns_error`
+ *   the client's body         `idleSeconds`, in `onIdle`: `client_idle`
+ *   the upstream's reads      `idleSeconds`: `connection_write_timeout`; `upload.ts` has paused the client's socket
+ *   the response head         `upstreamResponseSeconds` after the upload, in `upstream-connection.ts`: `http_response_timeout`
+ *   the upstream's body       `idleSeconds`: `connection_read_timeout`
+ *   the client's reads        `idleSeconds`: `client_idle`; `download.ts` has paused the upstream's socket
+ *
+ * `idleSeconds` is the timer of the client's socket, which is idle, too, while the upstream does not read or send.
  */
 import type { Admitted } from '../gate/admission.ts'
 import type { ServiceDecision } from '../gate/decide.ts'
@@ -147,42 +150,36 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     else this.#fail(failure)
   }
 
-  // Calls of the listener.
+  // Calls of the client's connection.
 
   onRelease(): void {
     if (this.#outcome !== undefined) return
-    this.#giveUpUpstream()
+    this.#upstream.pool.cancel(this)
     this.#end('client_aborted')
   }
 
   onMalformedBody(): void {
-    if (this.#outcome !== undefined || this.#isRequestWritten) return
-    this.#giveUpUpstream()
-    this.#fail('client_aborted')
+    if (this.#outcome === undefined && !this.#isRequestWritten) this.#cancel('client_aborted')
   }
 
   onIdle(): void {
     const { headersSent, req } = this.res
-    if (this.#outcome !== undefined) {
-      req.context.connection.abort() // the client does not read the response
-      return
-    }
-    // Waiting for a connection or a response head has its own timeout.
-    if (!headersSent && (this.#isRequestWritten || this.#connection === undefined)) return
-    const isClientBlocked = this.#connection?.socket.isPaused() === true
-    this.#giveUpUpstream()
-    if (headersSent) this.#fail(isClientBlocked ? 'client_idle' : 'connection_read_timeout')
-    else this.#fail(req.isPaused() ? 'connection_write_timeout' : 'client_idle')
+    const upstream = this.#connection?.socket
+    if (this.#outcome !== undefined)
+      req.context.connection.abort() // the client does not read the end of the response
+    else if (headersSent)
+      this.#cancel(upstream?.isPaused() === true ? 'client_idle' : 'connection_read_timeout')
+    else if (upstream !== undefined && !this.#isRequestWritten)
+      this.#cancel(req.isPaused() ? 'connection_write_timeout' : 'client_idle')
   }
 
   get #isRequestWritten(): boolean {
     return this.#upload === undefined || this.#upload.isWritten
   }
 
-  #giveUpUpstream(): void {
-    if (this.#connection === undefined) this.#upstream.pool.cancel(this)
-    else this.#connection.abandon()
-    this.#connection = undefined
+  #cancel(failure: UpstreamFailure): void {
+    this.#upstream.pool.cancel(this)
+    this.#fail(failure)
   }
 
   #fail(failure: UpstreamFailure): void {

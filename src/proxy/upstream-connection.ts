@@ -49,7 +49,7 @@ export interface UpstreamRequest {
   /** `writable`: the upstream accepts more bytes now; otherwise `onDrain` follows. */
   onHeadWritten(connection: UpstreamConnection, writable: boolean): void
   onDrain(): void
-  /** Called after each read, with what it has completed of the response, and before a syntax error. */
+  /** Called after each read, also before the failure that the read may cause. */
   onResponse(response: ResponseParser, connection: UpstreamConnection): void
   /** The last call. `isStale`: a reused connection, no byte of a response: most likely the upstream had closed it. */
   onFailure(failure: UpstreamFailure, isStale: boolean): void

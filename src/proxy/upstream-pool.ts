@@ -61,7 +61,7 @@ export class UpstreamPool implements ConnectionPool {
     this.#open.add(new UpstreamConnection(this.#address, this, request, this.#config))
   }
 
-  /** Cancels a request that has no connection yet. */
+  /** Removes the request from the queue, or closes its connection. */
   cancel(request: UpstreamRequest): void {
     const at = this.#queue.findIndex((waiting) => waiting.request === request)
     if (at >= 0) this.#queue.splice(at, 1)
