@@ -1,7 +1,7 @@
 /**
- * Scopes: what a restricted credential or token may do, with the names of the WLCG token profile.
- * In: a scope's text, a request. Out: whether the scope allows the request. A path that an upstream could read in
- * another way is never allowed (CVE-2025-54576), nor is a header that names a second path unreadably.
+ * Scopes: what a restricted credential or token may do. Each item, such as `storage.read:/photos`, allows one action on a
+ * path and all below it; its words are those of the WLCG token profile. In: a scope's text, a request. Out: whether the
+ * scope allows it. A path that an upstream could read in another way is never allowed (CVE-2025-54576).
  */
 import { type ConnectionOptions, headerKind } from '../http/headers.ts'
 import { isWithin, originForm, pathOf } from '../http/request-target.ts'
@@ -9,16 +9,17 @@ import { failed, type Result } from '../values/problem.ts'
 
 type Action = 'read' | 'create' | 'modify'
 
-/** A percent-decoded path with each encoded slash read as a separator, and as a character of its segment. */
+/** A percent-decoded path in both readings of an encoded slash: as a separator, and as a character of its segment. */
 interface Path {
   readonly separated: string
   readonly literal: string
 }
 
-/** Its path has no slash at its end: that of `/` is empty. */
-interface Item extends Path {
+interface Item {
   readonly text: string
   readonly action: Action
+  /** Without a slash at its end: that of `/` is empty. */
+  readonly path: Path
 }
 
 export interface Scope {
@@ -38,17 +39,23 @@ export function parseScope(text: string): Result<Scope> {
   if (text.length > MAX_SCOPE_LENGTH) return failed(`must have at most ${MAX_SCOPE_LENGTH} characters`)
   const items: Item[] = []
   for (const [index, part] of text.split(' ').entries()) {
-    const place = `has an invalid item ${index + 1}:`
-    const [, action, path = ''] = ITEM.exec(part) ?? []
-    if (part === '') return failed(`${place} one space separates items`)
-    if (action !== 'read' && action !== 'create' && action !== 'modify')
-      return failed(`${place} it must be storage.read:, storage.create: or storage.modify: and an ASCII path`)
-    const read = /[?#]/.test(path) ? undefined : readPath(path)
-    if (read === undefined)
-      return failed(`${place} its path must have one meaning, without query, dot segments and \`//\``)
-    items.push({ text: part, action, separated: bare(read.separated), literal: bare(read.literal) })
+    const item = parseItem(part)
+    if (!item.ok) return failed(`has an invalid item ${index + 1}: ${item.reason}`)
+    items.push(item.value)
   }
   return { ok: true, value: { text, items } }
+}
+
+function parseItem(text: string): Result<Item> {
+  if (text === '') return failed('one space separates items')
+  const [, action, rawPath = ''] = ITEM.exec(text) ?? []
+  if (action !== 'read' && action !== 'create' && action !== 'modify')
+    return failed('it must be storage.read:, storage.create: or storage.modify: and an ASCII path')
+  const path = /[?#]/.test(rawPath) ? undefined : readPath(rawPath)
+  if (path === undefined)
+    return failed('its path must have one meaning, without query, dot segments and `//`')
+  const [separated, literal] = [path.separated.replace(/\/$/, ''), path.literal.replace(/\/$/, '')]
+  return { ok: true, value: { text, action, path: { separated, literal } } }
 }
 
 export function scopeProblem(text: string): string | undefined {
@@ -64,10 +71,6 @@ export function validScope(text: string | null | undefined): Scope | undefined {
   return scope.value
 }
 
-function bare(path: string): string {
-  return path.endsWith('/') ? path.slice(0, -1) : path
-}
-
 /** What both allow; `undefined` is unrestricted. Where one covers the other, its text stays as it is. */
 export function intersectScopes(a: Scope | undefined, b: Scope | undefined): Scope | undefined {
   if (a === undefined || (b !== undefined && coversScope(a, b))) return b
@@ -75,11 +78,15 @@ export function intersectScopes(a: Scope | undefined, b: Scope | undefined): Sco
   const shared = new Map<string, Item>()
   for (const left of a.items) {
     for (const right of b.items) {
-      const path = coversPath(left, right) ? right : coversPath(right, left) ? left : undefined
+      const inner = coversPath(left.path, right.path)
+        ? right
+        : coversPath(right.path, left.path)
+          ? left
+          : undefined
       const action = weaker(left.action, right.action)
-      if (path === undefined || action === undefined) continue
-      const text = `storage.${action}:${path.text.slice(path.text.indexOf('/'))}`
-      shared.set(text, { text, action, separated: path.separated, literal: path.literal })
+      if (inner === undefined || action === undefined) continue
+      const text = `storage.${action}:${inner.text.slice(inner.text.indexOf('/'))}`
+      shared.set(text, { text, action, path: inner.path })
     }
   }
   const all = [...shared.values()]
@@ -92,15 +99,15 @@ export function coversScope(a: Scope, b: Scope): boolean {
 }
 
 function coversItem(outer: Item, inner: Item): boolean {
-  return includes(outer.action, inner.action) && coversPath(outer, inner)
+  return includes(outer.action, inner.action) && coversPath(outer.path, inner.path)
 }
 
 function coversPath(outer: Path, inner: Path): boolean {
   return isWithin(inner.separated, outer.separated) && isWithin(inner.literal, outer.literal)
 }
 
-function includes(has: Action, needed: Action): boolean {
-  return has === needed || (has === 'modify' && needed === 'create')
+function includes(has: Action, needed: Action | 'any'): boolean {
+  return has === needed || needed === 'any' || (has === 'modify' && needed === 'create')
 }
 
 function weaker(a: Action, b: Action): Action | undefined {
@@ -120,16 +127,11 @@ export interface ScopedRequest {
 export function allows(scope: Scope, request: ScopedRequest): boolean {
   const { method, host } = request
   const path = readPath(request.path)
-  const headers = scopeHeaders(request)
-  if (path === undefined || headers === undefined) return false
-  for (const name of headers.keys()) {
-    if (name === 'destination' || headerKind(name) !== 'secondPath') continue
-    const source = readCopySource(onlyValue(headers, name), host)
-    if (source === undefined || !grants(scope, 'read', source)) return false
-  }
+  const headers = decidingHeaders(request)
+  if (path === undefined || headers === undefined || !mayReadSources(scope, headers, host)) return false
   switch (method) {
     case 'HEAD':
-      return grants(scope, undefined, path)
+      return grants(scope, 'any', path)
     case 'GET':
     case 'OPTIONS':
     case 'PROPFIND':
@@ -139,20 +141,15 @@ export function allows(scope: Scope, request: ScopedRequest): boolean {
       return grants(scope, 'read', ROOT) // the body names their targets
     case 'MKCOL':
       return grants(scope, 'create', path)
-    case 'PUT': {
-      const condition = onlyValue(headers, 'if-none-match')
-      const isNew = condition === '*' && isOnce(headers, 'if-none-match')
-      return condition !== CONFLICT && grants(scope, isNew ? 'create' : 'modify', path)
-    }
+    case 'PUT':
+      return mayWrite(scope, path, headers.get('if-none-match'), '*')
     case 'COPY':
     case 'MOVE': {
-      const overwrite = onlyValue(headers, 'overwrite')
-      const destination = readDestination(onlyValue(headers, 'destination'), host)
-      if (destination === undefined || overwrite === CONFLICT) return false
-      const keeps = overwrite?.toUpperCase() === 'F' && isOnce(headers, 'overwrite')
-      const neededThere = keeps ? 'create' : 'modify'
-      const neededHere = method === 'COPY' ? 'read' : 'modify'
-      return grants(scope, neededHere, path) && grants(scope, neededThere, destination)
+      const destination = readDestination(onlyLine(headers.get('destination')), host)
+      return (
+        grants(scope, method === 'COPY' ? 'read' : 'modify', path) &&
+        mayWrite(scope, destination, headers.get('overwrite'), 'F')
+      )
     }
     default:
       return grants(scope, 'modify', path)
@@ -161,11 +158,28 @@ export function allows(scope: Scope, request: ScopedRequest): boolean {
 
 const ROOT: Path = { separated: '/', literal: '/' }
 
-/** `needed`: undefined for any action. Both meanings of an encoded slash must be covered. */
-function grants({ items }: Scope, needed: Action | undefined, { separated, literal }: Path): boolean {
-  const able = items.filter(({ action }) => needed === undefined || includes(action, needed))
-  const asSeparator = able.some((item) => isWithin(separated, item.separated))
-  return asSeparator && able.some((item) => isWithin(literal, item.literal))
+/** A path that cannot be read is granted to no scope. */
+function grants({ items }: Scope, needed: Action | 'any', path: Path | undefined): boolean {
+  if (path === undefined) return false
+  const able = items.filter(({ action }) => includes(action, needed))
+  const asSeparator = able.some((item) => isWithin(path.separated, item.path.separated))
+  return asSeparator && able.some((item) => isWithin(path.literal, item.path.literal))
+}
+
+/** `condition`: the lines of a header with which a write replaces nothing if its value is `keeps`. */
+function mayWrite(scope: Scope, path: Path | undefined, condition: readonly string[] = [], keeps: string) {
+  if (condition.length > 0 && onlyLine(condition) === undefined) return false
+  // To an upstream that joins repeated lines, `*, *` is not `*`.
+  const isNew = condition.length === 1 && condition[0]?.toUpperCase() === keeps
+  return grants(scope, isNew ? 'create' : 'modify', path)
+}
+
+function mayReadSources(scope: Scope, headers: DecidingHeaders, host: string | undefined): boolean {
+  for (const [name, lines] of headers) {
+    const isSource = name !== 'destination' && headerKind(name) === 'secondPath'
+    if (isSource && !grants(scope, 'read', readCopySource(onlyLine(lines), host))) return false
+  }
+  return true
 }
 
 /** An empty or dot segment (`..;` is one to Tomcat), a backslash, a control, or what a second decoding would change. */
@@ -204,10 +218,10 @@ function readCopySource(value = '', host: string | undefined): Path | undefined 
   return path === target || isVersion ? readPath(path) : undefined
 }
 
-/** The headers on which the needed scope depends, in lower case, with their values: those that reach the upstream. */
-type ScopeHeaders = ReadonlyMap<string, readonly string[]>
+/** The lines of each header on which the needed scope depends, by its name in lower case: those that reach the upstream. */
+type DecidingHeaders = ReadonlyMap<string, readonly string[]>
 
-function scopeHeaders({ rawHeaders, connectionOptions }: ScopedRequest): ScopeHeaders | undefined {
+function decidingHeaders({ rawHeaders, connectionOptions }: ScopedRequest): DecidingHeaders | undefined {
   const found = new Map<string, readonly string[]>()
   for (let at = 0; at < rawHeaders.length; at += 2) {
     const kind = headerKind(rawHeaders[at] as string)
@@ -220,15 +234,7 @@ function scopeHeaders({ rawHeaders, connectionOptions }: ScopedRequest): ScopeHe
   return found
 }
 
-/** Different values of one header: no path, and nothing that Node's parser lets through. */
-const CONFLICT = '\0'
-
-function onlyValue(headers: ScopeHeaders, name: string): string | undefined {
-  const values = headers.get(name)
-  return values?.every((value) => value === values[0]) === false ? CONFLICT : values?.[0]
-}
-
-/** To an upstream that joins repeated lines, `*, *` is not `*`. */
-function isOnce(headers: ScopeHeaders, name: string): boolean {
-  return headers.get(name)?.length === 1
+/** Undefined if there is no line, or two differ. */
+function onlyLine(lines: readonly string[] = []): string | undefined {
+  return lines.every((line) => line === lines[0]) ? lines[0] : undefined
 }
