@@ -43,42 +43,53 @@ export function createVerifier(options: VerifierOptions): Verify {
     if (!header.ok) return refused('malformed', header.reason)
     const { kid, alg } = header.value
     const issuer = issuerOf(token)
-    const check = (key: FoundKey) =>
-      key.ok ? verifySigned(token, key.value, header.value, issuer, options) : key
+    const check = async (key: CryptoKey) => {
+      const signed = await verifySignature(token, key, header.value, issuer, options)
+      return signed.ok ? judge(token, signed, header.value, issuer, options) : signed
+    }
+    const checkFound = (key: FoundKey) => (key.ok ? check(key.value) : key)
     const found = issuer.findKey(kid, alg)
-    return found instanceof Promise ? found.then(check) : check(found)
+    return found instanceof Promise ? found.then(checkFound) : checkFound(found)
   }
 }
 
-async function verifySigned(
+type Signed = { readonly ok: true; readonly payload: JWTPayload; readonly isExpired: boolean }
+
+async function verifySignature(
   token: string,
   key: CryptoKey,
-  { alg, typ }: Header,
-  issuer: TokenIssuer,
-  { issuers, clockToleranceSeconds, now, isRevoked }: VerifierOptions,
-): Promise<Verdict> {
-  let payload: JWTPayload
-  let isExpired = false
+  { alg }: Header,
+  { name, audience }: TokenIssuer,
+  { clockToleranceSeconds, now }: VerifierOptions,
+): Promise<Signed | Refused> {
   try {
-    const verified = await jwtVerify(token, key, {
+    const { payload } = await jwtVerify(token, key, {
       algorithms: [alg],
-      issuer: issuer.name,
-      audience: issuer.audience,
+      issuer: name,
+      audience,
       requiredClaims: ['iat', 'exp'],
       clockTolerance: clockToleranceSeconds,
       currentDate: new Date(now()),
     })
-    payload = verified.payload
+    return { ok: true, payload, isExpired: false }
   } catch (error) {
     // jose checks the signature first and the expiry last: only our own rules remain.
-    if (error instanceof errors.JWTExpired) {
-      isExpired = true
-      payload = error.payload
-    } else if (error instanceof errors.JWTClaimValidationFailed) return refused('claims', error.claim)
-    else if (error instanceof errors.JWTInvalid) return refused('claims', 'payload')
-    else if (error instanceof errors.JOSEError) return refused('signature')
-    else throw error
+    if (error instanceof errors.JWTExpired) return { ok: true, payload: error.payload, isExpired: true }
+    if (error instanceof errors.JWTClaimValidationFailed) return refused('claims', error.claim)
+    if (error instanceof errors.JWTInvalid) return refused('claims', 'payload')
+    if (error instanceof errors.JOSEError) return refused('signature')
+    throw error
   }
+}
+
+/** Judges the claims of a token whose signature, `iss`, `aud` and `nbf` are right. */
+function judge(
+  token: string,
+  { payload, isExpired }: Signed,
+  { typ }: Header,
+  issuer: TokenIssuer,
+  { issuers, clockToleranceSeconds, now, isRevoked }: VerifierOptions,
+): Verdict {
   if (token.startsWith(BYTE_ORDER_MARK, token.indexOf('.') + 1)) return refused('claims', 'payload')
   const maxLifetimeSeconds = issuer.maxSecondsByType.get(typ)
   if (maxLifetimeSeconds === undefined) return refused('claims', 'typ')
