@@ -1,13 +1,12 @@
 /**
  * Rules for headers and trailers towards the upstream (RFC 9110, section 7.6).
- * In: the client's head and the caller. Out: the upstream request's head: the client's names, order, values and
+ * In: the client's lines and the caller. Out: the lines of the upstream's request: the client's names, order, values and
  * multiplicity, without hop-by-hop headers, token and identity headers, and with the headers of the sidecar.
  */
 import type { Admitted } from '../gate/admission.ts'
 import type { ServiceDecision } from '../gate/decide.ts'
 import { forwardedTrailers, headerKind } from '../http/headers.ts'
 import type { RequestContext, SidecarResponse } from '../server/context.ts'
-import { UPGRADE_LINES } from './tunnel.ts'
 
 /** A request that the gate lets pass. */
 export interface ForwardedRequest {
@@ -24,6 +23,9 @@ export interface HeadOptions {
   /** Whether an accepted token is forwarded. */
   readonly forwardAuthorization: boolean
 }
+
+/** The hop-by-hop lines of a WebSocket handshake and of its 101. */
+export const UPGRADE_LINES = 'Connection: Upgrade\r\nUpgrade: websocket\r\n'
 
 /** Returns the head with its empty line; every character is one byte (Latin-1). */
 export function requestHead(

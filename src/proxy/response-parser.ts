@@ -1,16 +1,11 @@
 /**
  * Parses the HTTP/1.1 responses of one upstream connection (RFC 9112).
- * In: chunks as the socket reads them. Out: the parts of the response that they complete. Stricter than a client must
+ * In: chunks as the socket reads them. Out: the parts of the response that have arrived. Stricter than a client must
  * be, because a misread response reaches another client: two lengths, unknown codings and bare line feeds are errors.
  */
 import type { Config } from '../config/config.ts'
-import {
-  type ConnectionOptions,
-  type HeaderKind,
-  headerKind,
-  headerValues,
-  parseConnection,
-} from '../http/headers.ts'
+import type { ConnectionOptions, HeaderKind } from '../http/headers.ts'
+import { headerKind, headerValues, parseConnection } from '../http/headers.ts'
 
 /** Upstream bytes that are not an HTTP/1.1 response. The message gives the reason, and none of the bytes. */
 export class ResponseSyntaxError extends Error {

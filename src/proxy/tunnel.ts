@@ -5,11 +5,8 @@
 import type { RequestOwner } from '../server/context.ts'
 import type { Verdict } from '../token/caller.ts'
 import { allows } from '../token/scopes.ts'
-import type { ForwardedRequest } from './request-headers.ts'
+import { type ForwardedRequest, UPGRADE_LINES } from './request-headers.ts'
 import type { UpstreamConnection } from './upstream-connection.ts'
-
-/** The lines of a handshake and of its 101 that are hop-by-hop. */
-export const UPGRADE_LINES = 'Connection: Upgrade\r\nUpgrade: websocket\r\n'
 
 /** How long a client may take to read the last bytes, in milliseconds. */
 const CLOSE_MS = 5000

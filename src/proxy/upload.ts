@@ -13,8 +13,8 @@ const MAX_PENDING = 64 * 1024
 export class Upload {
   readonly #request: ForwardedRequest
   #connection: UpstreamConnection | undefined
-  #pieces: Buffer[] = []
-  #bytes = 0
+  #pending: Buffer[] = []
+  #pendingBytes = 0
   #isEnded = false
   /** The complete request has been written to the upstream. Set here alone. */
   isWritten = false
@@ -49,30 +49,30 @@ export class Upload {
   #onData(chunk: Buffer): void {
     if (this.#connection === undefined) return
     this.#req.context.bytesIn += chunk.length
-    if (this.#pieces.push(chunk) === 1) afterReadingSockets(() => this.#write())
-    this.#bytes += chunk.length
-    if (this.#bytes >= MAX_PENDING) this.#req.pause()
+    if (this.#pending.push(chunk) === 1) afterReadingSockets(() => this.#write())
+    this.#pendingBytes += chunk.length
+    if (this.#pendingBytes >= MAX_PENDING) this.#req.pause()
   }
 
   #onEnd(): void {
     this.#isEnded = true
-    if (this.#pieces.length === 0) this.#write()
+    if (this.#pending.length === 0) this.#write()
   }
 
   #write(): void {
     const connection = this.#connection
     const { isChunked } = this.#request.admitted
-    const pieces = this.#pieces
-    const bytes = this.#bytes
-    this.#pieces = []
-    this.#bytes = 0
+    const pending = this.#pending
+    const bytes = this.#pendingBytes
+    this.#pending = []
+    this.#pendingBytes = 0
     if (connection === undefined) return
     const { socket } = connection
     let writable = true
     socket.cork()
     if (bytes > 0) {
       if (isChunked) socket.write(`${bytes.toString(16)}\r\n`, 'latin1')
-      for (const piece of pieces) writable = socket.write(piece, freeWhenWritten(piece))
+      for (const piece of pending) writable = socket.write(piece, freeWhenWritten(piece))
       if (isChunked) writable = socket.write('\r\n', 'latin1')
     }
     if (this.#isEnded) {

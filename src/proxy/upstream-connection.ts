@@ -40,7 +40,7 @@ export function upstreamAddress(upstreamUrl: string, secureContext?: () => Secur
   return { tls, open, isNamed, host }
 }
 
-/** What a connection needs of a request, and calls. */
+/** A request as its connection knows it. */
 export interface UpstreamRequest {
   readonly requestHead: string
   readonly isHeadRequest: boolean

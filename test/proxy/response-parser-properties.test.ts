@@ -63,7 +63,7 @@ t.test('every valid response is parsed correctly in any packet split', async () 
     const { head } = reading
     const headers = head?.rawHeaders.slice(0, sample.headers.length)
     return (
-      reading.fault === undefined &&
+      reading.error === undefined &&
       reading.hasMore === (!closes && more !== '') &&
       reading.earlyHints.length === sample.informational.filter((code) => code === 103).length &&
       head?.framing === sample.framing &&

@@ -17,13 +17,13 @@ function always<T>(bytes: string, how: How, of: (reading: Reading) => T): T {
   return first
 }
 
-const isFault = (bytes: string, how: How = {}) => always(bytes, how, ({ fault }) => fault !== undefined)
+const fails = (bytes: string, how: How = {}) => always(bytes, how, ({ error }) => error !== undefined)
 
 /** The reading of a complete response. */
 function complete(bytes: string, how: How = {}) {
   const reading = always(bytes, how, (reading) => reading)
-  if (reading.fault !== undefined || reading.trailers === undefined)
-    throw new Error(`incomplete (${reading.fault}): ${JSON.stringify(bytes)}`)
+  if (reading.error !== undefined || reading.trailers === undefined)
+    throw new Error(`incomplete (${reading.error}): ${JSON.stringify(bytes)}`)
   return reading
 }
 
@@ -65,7 +65,7 @@ t.test('a status line has one form', async (t) => {
     ...['GET / HTTP/1.1', 'HTTP/1.1 200 a\0b', 'HTTP/1.1 200 a\rb', 'HTTP/1.1 200 a\nb'],
     ...['HTTP/1.1 200 a\x7f', 'HTTP/1.1 200 a\x1b[2J'],
   ])
-    t.equal(isFault(`${line}\r\nContent-Length: 0\r\n\r\n`), true, JSON.stringify(line))
+    t.equal(fails(`${line}\r\nContent-Length: 0\r\n\r\n`), true, JSON.stringify(line))
 })
 
 t.test('bytes that cannot start a response are refused before the end of a head', async (t) => {
@@ -75,7 +75,7 @@ t.test('bytes that cannot start a response are refused before the end of a head'
     ...['HTTP/1.1 200 OK\nContent-Length: 2\n\nok', 'HTTP/1.1 200 OK\r\nX: y\n'],
     ...['HTTP/1.1 200 OK\r\nX: y\r\n\n'],
   ])
-    t.equal(isFault(bytes), true, JSON.stringify(bytes))
+    t.equal(fails(bytes), true, JSON.stringify(bytes))
   for (const bytes of ['', 'H', 'HTTP/', 'HTTP/1.1 200 OK', 'HTTP/1.1 200 OK\r', 'HTTP/1.1 200 OK\r\n\r'])
     t.strictSame(
       always(bytes, { closes: true }, (reading) => reading),
@@ -91,12 +91,12 @@ t.test('an ambiguous field line is refused', async (t) => {
     ...['{"a":1}', '\rX: y', '\r', 'X: a\0b', 'X: a\rb', 'X: a\r', 'X: \r', 'X: a\nY: b', 'X: a\n'],
     ...['X: a\x0bb', 'X: a\x7fb', 'X: a\x1bb'],
   ]) {
-    t.equal(isFault(`${OK}${line}\r\nContent-Length: 0\r\n\r\n`), true, JSON.stringify(line))
-    t.equal(isFault(`${OK}Content-Length: 0\r\n${line}\r\n\r\n`), true, `${JSON.stringify(line)} at the end`)
-    t.equal(isFault(`${CHUNKED}0\r\nY: z\r\n${line}\r\n\r\n`), true, `${JSON.stringify(line)} as a trailer`)
+    t.equal(fails(`${OK}${line}\r\nContent-Length: 0\r\n\r\n`), true, JSON.stringify(line))
+    t.equal(fails(`${OK}Content-Length: 0\r\n${line}\r\n\r\n`), true, `${JSON.stringify(line)} at the end`)
+    t.equal(fails(`${CHUNKED}0\r\nY: z\r\n${line}\r\n\r\n`), true, `${JSON.stringify(line)} as a trailer`)
   }
   for (const name of ["!#$%&'*+-.^_`|~09azAZ", 'x', '_'])
-    t.equal(isFault(`${OK}${name}: y\r\n\r\n`), false, name)
+    t.equal(fails(`${OK}${name}: y\r\n\r\n`), false, name)
 })
 
 t.test('a body has one length', async (t) => {
@@ -110,7 +110,7 @@ t.test('a body has one length', async (t) => {
     ...['', '+5', '-0', '-5', '0x5', '5,5', '5, 5', '5 5', '5.0', '5e1', '"5"', 'five', '\xb2'],
     ...['1000000000000000', '18446744073709551616'],
   ])
-    t.equal(isFault(`${OK}Content-Length: ${value}\r\n\r\n`), true, JSON.stringify(value))
+    t.equal(fails(`${OK}Content-Length: ${value}\r\n\r\n`), true, JSON.stringify(value))
   for (const [first, second] of [
     ['Content-Length: 5', 'Content-Length: 5'],
     ['Content-Length: 5', 'content-length: 6'],
@@ -118,8 +118,8 @@ t.test('a body has one length', async (t) => {
     ['Content-Length: 0', 'Transfer-Encoding: chunked'],
     ['Transfer-Encoding: chunked', 'Transfer-Encoding: chunked'],
   ]) {
-    t.equal(isFault(`${OK}${first}\r\n${second}\r\n\r\n`), true, `${first}, ${second}`)
-    t.equal(isFault(`${OK}${second}\r\n${first}\r\n\r\n`), true, `${second}, ${first}`)
+    t.equal(fails(`${OK}${first}\r\n${second}\r\n\r\n`), true, `${first}, ${second}`)
+    t.equal(fails(`${OK}${second}\r\n${first}\r\n\r\n`), true, `${second}, ${first}`)
   }
 })
 
@@ -130,10 +130,10 @@ t.test('the only transfer coding is chunked, in HTTP/1.1', async (t) => {
     ...['', 'identity', 'gzip', 'gzip, chunked', 'chunked, gzip', 'chunked, chunked', 'chunked,', ',chunked'],
     ...['chunked;q=1', 'xchunked', 'chunkedx', '"chunked"', 'chunked\x0b'],
   ]) {
-    t.equal(isFault(`${OK}Transfer-Encoding: ${value}\r\n\r\n`), true, JSON.stringify(value))
-    t.equal(isFault(`${OK}Transfer-Encoding: ${value}\r\n\r\n`, { isHead: true }), true, `${value}, to HEAD`)
+    t.equal(fails(`${OK}Transfer-Encoding: ${value}\r\n\r\n`), true, JSON.stringify(value))
+    t.equal(fails(`${OK}Transfer-Encoding: ${value}\r\n\r\n`, { isHead: true }), true, `${value}, to HEAD`)
   }
-  t.equal(isFault('HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n'), true)
+  t.equal(fails('HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n'), true)
   t.equal(read(`${OK}Transfer_Encoding: chunked\r\nContent_Length: 5\r\n\r\n`).head?.framing, 'close')
 })
 
@@ -171,8 +171,8 @@ t.test('a truncated response is never complete', async (t) => {
     'HTTP/1.1 100 \r\n\r\nHTTP/1.1 204 \r\n\r\n',
   ]) {
     for (let length = 0; length < bytes.length; length++) {
-      const { fault, trailers } = read(bytes.slice(0, length), { closes: true })
-      t.strictSame([fault, trailers], [undefined, undefined], `${length} bytes`)
+      const { error, trailers } = read(bytes.slice(0, length), { closes: true })
+      t.strictSame([error, trailers], [undefined, undefined], `${length} bytes`)
     }
   }
 })
@@ -198,9 +198,9 @@ t.test('a chunk size is hexadecimal digits and an optional extension', async (t)
     ...['5;a\nb', '5\r', '5\n'],
     `1;${'x'.repeat(255)}`,
   ])
-    t.equal(isFault(`${CHUNKED}${line}\r\nhello\r\n0\r\n\r\n`), true, JSON.stringify(line.slice(0, 30)))
-  t.equal(isFault(`${CHUNKED}1;${'x'.repeat(256)}`), true, 'a line without an end')
-  t.equal(isFault(`${CHUNKED}${'0'.repeat(300)}`), true)
+    t.equal(fails(`${CHUNKED}${line}\r\nhello\r\n0\r\n\r\n`), true, JSON.stringify(line.slice(0, 30)))
+  t.equal(fails(`${CHUNKED}1;${'x'.repeat(256)}`), true, 'a line without an end')
+  t.equal(fails(`${CHUNKED}${'0'.repeat(300)}`), true)
 })
 
 t.test('a chunk is as long as its size, and its lines end in CR LF', async (t) => {
@@ -209,7 +209,7 @@ t.test('a chunk is as long as its size, and its lines end in CR LF', async (t) =
     ...['5\r\nhello\n', '5\r\nhello\r0', '5\r\nhello\r\r\n', '5\nhello\n0\n\n', '5;ext\n', '0\n'],
     ...['5\r\nhello\r\n0\n\n'],
   ])
-    t.equal(isFault(CHUNKED + rest), true, JSON.stringify(rest))
+    t.equal(fails(CHUNKED + rest), true, JSON.stringify(rest))
 })
 
 t.test('trailers are parsed byte for byte', async (t) => {
@@ -227,11 +227,11 @@ t.test('heads and trailers are bounded in bytes and lines', async (t) => {
   ] as const) {
     const start = before + section
     const filled = (bytes: number) => `${start}X: ${'a'.repeat(bytes - section.length - 3)}`
-    t.equal(isFault(`${filled(100)}\r\n\r\n`, { limits }), false)
-    t.equal(isFault(`${filled(101)}\r\n\r\n`, { limits }), true)
-    t.equal(isFault(filled(104), { limits }), true, 'without an end')
-    t.equal(isFault(`${start}${'X: y\r\n'.repeat(4)}\r\n`, { limits }), false)
-    t.equal(isFault(`${start}${'X: y\r\n'.repeat(5)}\r\n`, { limits }), true)
+    t.equal(fails(`${filled(100)}\r\n\r\n`, { limits }), false)
+    t.equal(fails(`${filled(101)}\r\n\r\n`, { limits }), true)
+    t.equal(fails(filled(104), { limits }), true, 'without an end')
+    t.equal(fails(`${start}${'X: y\r\n'.repeat(4)}\r\n`, { limits }), false)
+    t.equal(fails(`${start}${'X: y\r\n'.repeat(5)}\r\n`, { limits }), true)
   }
 })
 
@@ -246,8 +246,8 @@ t.test(
     ])
     t.match(reading, { head: { status: 200 }, body: 'ok' })
     const some = (count: number) => 'HTTP/1.1 102 \r\n\r\n'.repeat(count)
-    t.equal(read(`${some(100)}${OK}Content-Length: 0\r\n\r\n`).fault, undefined)
-    t.type(read(some(101)).fault, 'string')
+    t.equal(read(`${some(100)}${OK}Content-Length: 0\r\n\r\n`).error, undefined)
+    t.type(read(some(101)).error, 'string')
     const upgrade = 'HTTP/1.1 101 \r\nConnection: upgrade\r\nUpgrade: WebSocket\r\n'
     const switched = `${upgrade}\r\nbytes`
     for (const bytes of [`HTTP/1.1 100 \r\n\r\n${switched}`, `${upgrade}Content-Length: 0\r\n\r\nbytes`])
@@ -255,9 +255,9 @@ t.test(
         head: { status: 101, framing: 'close', keepAliveSeconds: 0 },
         body: 'bytes',
       })
-    t.type(read(switched).fault, 'string', 'not asked for')
+    t.type(read(switched).error, 'string', 'not asked for')
     for (const lines of ['Upgrade: websocket\r\n', 'Connection: upgrade\r\nUpgrade: h2c\r\n'])
-      t.type(read(`HTTP/1.1 101 \r\n${lines}\r\n`, { isWebSocket: true }).fault, 'string', lines)
+      t.type(read(`HTTP/1.1 101 \r\n${lines}\r\n`, { isWebSocket: true }).error, 'string', lines)
   },
 )
 

@@ -23,7 +23,7 @@ export interface Reading {
   trailers?: readonly string[]
   /** Bytes followed the response. */
   hasMore?: boolean
-  fault?: string
+  error?: string
 }
 
 /** Reads Latin-1 text. Errors other than those of syntax are thrown. */
@@ -46,7 +46,7 @@ export function read(
     }
   } catch (error) {
     if (!(error instanceof ResponseSyntaxError)) throw error
-    reading.fault = error.message
+    reading.error = error.message
   }
   const { head } = parser
   if (head !== undefined) reading.head = head
