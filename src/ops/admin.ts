@@ -11,7 +11,7 @@ import type { ReadyCheck } from '../auth-data.ts'
 import type { Config } from '../config/config.ts'
 import { type Logger, logListenerErrors } from '../log.ts'
 import { BoundedServer } from './bounded-server.ts'
-import { type MetricsScope, Samples } from './samples.ts'
+import { type MetricGroup, Samples } from './samples.ts'
 import { type StatusConfig, statusOf } from './status.ts'
 
 /** What the admin listener shows: the state of this process, or that of all workers. */
@@ -19,7 +19,7 @@ export interface AdminData {
   readonly checks: () => readonly ReadyCheck[] | Promise<readonly ReadyCheck[]>
   /** A JWK Set (RFC 7517); undefined before a worker has responded. */
   readonly jwks: () => unknown
-  readonly registry: (scope: MetricsScope) => Registry | Promise<Registry>
+  readonly registry: (group: MetricGroup) => Registry | Promise<Registry>
 }
 
 interface Page {

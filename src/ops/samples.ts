@@ -13,8 +13,8 @@ type Where = Readonly<Record<string, string | RegExp>>
 
 type Name = MetricName | 'process_cpu_seconds_total' | 'process_resident_memory_bytes'
 
-/** Which metrics are collected. `status`: those of the status page. */
-export type MetricsScope = 'all' | 'status'
+/** `status`: those of the status page. */
+export type MetricGroup = 'all' | 'status'
 
 const STATUS_METRIC = /^auth_sidecar_|^process_(?:cpu_seconds_total|resident_memory_bytes)$/
 
@@ -52,7 +52,7 @@ export class Samples {
   #timer: NodeJS.Timeout | undefined
 
   /** `now`: epoch milliseconds. */
-  constructor(registry: (scope: MetricsScope) => Registry | Promise<Registry>, now: () => number) {
+  constructor(registry: (group: MetricGroup) => Registry | Promise<Registry>, now: () => number) {
     this.#read = async () => statusMetrics(await registry('status'))
     this.#now = now
   }

@@ -12,11 +12,13 @@ import { type DrainReport, type ListenAddresses, logStart } from '../life-cycle.
 import type { LogDestination, Logger } from '../log.ts'
 import { type AdminData, createAdminListener } from '../ops/admin.ts'
 import { fullName, metricsIn } from '../ops/metrics.ts'
-import type { MetricsScope } from '../ops/samples.ts'
-import { createWorkerPool } from './pool.ts'
+import type { MetricGroup } from '../ops/samples.ts'
+import { createWorkerPool, type WorkerPool } from './pool.ts'
 
 /** Time after the drain deadline until workers are killed. */
 const STOP_MARGIN_MS = 3000
+
+type Phase = 'starting' | 'running' | 'draining'
 
 /** `start` rejects with the first error of a worker. @throws InvalidAuthData of the admin listener's certificates */
 export async function createPrimary(
@@ -26,55 +28,13 @@ export async function createPrimary(
   log: Logger,
   destination: LogDestination,
 ): Promise<App> {
-  const share = shareOf(config, count)
-  const { connections } = share.limits
-  if (connections < Math.ceil(config.limits.connections / count)) {
-    log.warn(
-      { connections, workers: count },
-      'the limit of open files is low: each worker takes fewer connections',
-    )
-  }
-  const pool = createWorkerPool(share, log, destination)
-  let phase: 'starting' | 'running' | 'draining' = 'starting'
+  const pool = createWorkerPool(shareOf(config, count, log), log, destination)
+  let phase: Phase = 'starting'
   let stopped: Promise<DrainReport> | undefined
-  const isReady = (responding: number) => phase === 'running' && responding === count
-
-  /** The metrics of this process and of all workers. */
-  const registry = async (scope: MetricsScope): Promise<Registry> => {
-    const responding = await pool.update(scope)
-    const own = new Registry()
-    const { value } = metricsIn(own)
-    value('workers', () => responding)
-    value('ready', () => Number(isReady(responding)))
-    value('worker_restarts_total', pool.restarts)
-    value('log_lines_dropped_total', () => destination.dropped)
-    new Gauge({
-      name: 'process_start_time_seconds', // those of the workers differ, and prom-client omits them
-      help: 'Start time of the process since unix epoch in seconds.',
-      aggregator: 'first',
-      registers: [own],
-    }).set(Math.round(performance.timeOrigin / 1000))
-    // Its own first: `process_start_time_seconds` of the first is used.
-    return AggregatorRegistry.aggregate([await own.getMetricsAsJSON(), ...pool.metrics()])
-  }
-  const adminData: AdminData = {
-    async checks() {
-      const responding = await pool.update('status')
-      const state = phase === 'draining' ? 'draining' : (`${responding} of ${count}` as const)
-      const states = pool.states()
-      // The checks of a worker that is not ready, if any.
-      const { checks = [] } = states.find(({ checks }) => checks.some(({ ok }) => !ok)) ?? states[0] ?? {}
-      return [...checks, { name: 'workers', ok: isReady(responding), state }]
-    },
-    async jwks() {
-      await pool.update('status')
-      return pool.states().find(({ jwks }) => jwks !== undefined)?.jwks
-    },
-    registry,
-  }
+  const adminData = createAdminData(pool, count, () => phase, destination)
   const certificates = await openAdminCertificates(config, log)
-  const cache = { ...config.cache, maxTokens: config.cache.maxTokens * count } // each worker has its own
   const secureContext = certificates && (() => certificates.current().context)
+  const cache = { ...config.cache, maxTokens: config.cache.maxTokens * count } // each worker has its own
   const admin = createAdminListener({ ...config, cache }, adminData, secureContext, log, Date.now)
 
   const start = async (): Promise<ListenAddresses> => {
@@ -88,10 +48,7 @@ export async function createPrimary(
       const [data] = await Promise.all([pool.fork(), ...Array.from({ length: count - 1 }, () => pool.fork())])
       if (phase === 'starting') phase = 'running'
       const where = { data, admin: adminAddress }
-      const keyAge = await (await registry('status'))
-        .getSingleMetric(fullName('signing_key_age_seconds'))
-        ?.get()
-      logStart(log, config, settingsFile, keyAge?.values[0]?.labels['kid']?.toString(), where)
+      logStart(log, config, settingsFile, await signingKeyIn(adminData), where)
       return where
     } catch (error) {
       if (phase !== 'draining') await pool.stop(false, 0)
@@ -123,6 +80,53 @@ export async function createPrimary(
   }
 }
 
+/** The state and the metrics of this process and of all workers. */
+function createAdminData(
+  pool: WorkerPool,
+  count: number,
+  phase: () => Phase,
+  destination: LogDestination,
+): AdminData {
+  const isReady = (responding: number) => phase() === 'running' && responding === count
+  return {
+    async checks() {
+      const responding = await pool.update('status')
+      const state = phase() === 'draining' ? 'draining' : (`${responding} of ${count}` as const)
+      const states = pool.states()
+      // The checks of a worker that is not ready, if any.
+      const { checks = [] } = states.find(({ checks }) => checks.some(({ ok }) => !ok)) ?? states[0] ?? {}
+      return [...checks, { name: 'workers', ok: isReady(responding), state }]
+    },
+    async jwks() {
+      await pool.update('status')
+      return pool.states().find(({ jwks }) => jwks !== undefined)?.jwks
+    },
+    async registry(group: MetricGroup) {
+      const responding = await pool.update(group)
+      const own = new Registry()
+      const { value } = metricsIn(own)
+      value('workers', () => responding)
+      value('ready', () => Number(isReady(responding)))
+      value('worker_restarts_total', pool.restarts)
+      value('log_lines_dropped_total', () => destination.dropped)
+      new Gauge({
+        name: 'process_start_time_seconds', // those of the workers differ, and prom-client omits them
+        help: 'Start time of the process since unix epoch in seconds.',
+        aggregator: 'first',
+        registers: [own],
+      }).set(Math.round(performance.timeOrigin / 1000))
+      // Its own first: `process_start_time_seconds` of the first is used.
+      return AggregatorRegistry.aggregate([await own.getMetricsAsJSON(), ...pool.metrics()])
+    },
+  }
+}
+
+/** The `kid` of the key with which the workers sign. */
+async function signingKeyIn({ registry }: AdminData): Promise<string | undefined> {
+  const age = (await registry('status')).getSingleMetric(fullName('signing_key_age_seconds'))
+  return (await age?.get())?.values[0]?.labels['kid']?.toString()
+}
+
 /** The files that a worker opens beside its connections. */
 const OWN_FILES = 40
 
@@ -130,10 +134,17 @@ const OWN_FILES = 40
  * The settings of one worker: its part of the limits, within its file descriptors, of which a client may need two. A
  * worker that ran out of them would never get another connection from `node:cluster`.
  */
-function shareOf(config: Config, count: number): Config {
+function shareOf(config: Config, count: number, log: Logger): Config {
   const limits = { ...config.limits }
   for (const name of SHARED_LIMITS) limits[name] = Math.ceil(limits[name] / count)
-  limits.connections = Math.min(limits.connections, Math.max(1, Math.floor((maxOpenFiles() - OWN_FILES) / 2)))
+  const maxConnections = Math.max(1, Math.floor((maxOpenFiles() - OWN_FILES) / 2))
+  if (limits.connections > maxConnections) {
+    limits.connections = maxConnections
+    log.warn(
+      { connections: maxConnections, workers: count },
+      'the limit of open files is low: each worker takes fewer connections',
+    )
+  }
   return { ...config, limits }
 }
 
