@@ -9,16 +9,15 @@ import { networkFailureOf, type UpstreamFailure } from '../http/upstream-failure
 export const REQUEST_MS = 3000
 const MAX_BODY_BYTES = 262_144
 
-/** Without a response `status` is 0 and `fault` an error code. */
+/** Where there is none `status` is 0, and `code` says why. */
 export interface Response {
   readonly status: number
   readonly headers: IncomingHttpHeaders
   readonly body: string
-  readonly fault: string
+  readonly code: string
   readonly error?: UpstreamFailure | undefined
-  /** Whether the server accepted the connection. */
   readonly isConnected: boolean
-  /** When the certificate of the server ends; NaN without TLS. */
+  /** NaN without TLS. */
   readonly certificateEndsMs: number
 }
 
@@ -27,7 +26,7 @@ export async function sendRequest(
   url: URL,
   { body, ...options }: Pick<RequestOptions, 'method' | 'headers'> & { readonly body?: string } = {},
 ): Promise<Response> {
-  // Not AbortSignal.timeout, whose timer does not keep the process alive: an unasked 101 ends the request silently.
+  // The timer of AbortSignal.timeout would not keep the process alive when an unasked 101 ends the request silently.
   const limit = new AbortController()
   const timer = setTimeout(() => limit.abort(), REQUEST_MS)
   const { signal } = limit
@@ -46,11 +45,11 @@ export async function sendRequest(
     const { socket, statusCode: status = 0, headers } = response
     const validTo = socket instanceof TLSSocket ? socket.getPeerCertificate().valid_to : ''
     const text = (await readUpTo(response, MAX_BODY_BYTES)).toString()
-    return { status, headers, body: text, fault: '', isConnected, certificateEndsMs: Date.parse(validTo) }
+    return { status, headers, body: text, code: '', isConnected, certificateEndsMs: Date.parse(validTo) }
   } catch (error) {
-    const fault = signal.aborted ? 'timeout' : errorCode(error)
+    const code = signal.aborted ? 'timeout' : errorCode(error)
     const failed = { status: 0, headers: {}, body: '', isConnected, certificateEndsMs: Number.NaN }
-    return { ...failed, fault, error: networkFailureOf(error) }
+    return { ...failed, code, error: networkFailureOf(error) }
   } finally {
     clearTimeout(timer)
     request.destroy()

@@ -8,7 +8,7 @@ import { TOKEN_PATH } from '../http/request-target.ts'
 import { fieldsOf, REQUEST_MS, type Response, sendRequest } from './check-request.ts'
 import { CommandFailure, type CommandIo, type Flags, parserWith, UsageFailure } from './command-io.ts'
 
-/** What is checked, and what to do unless all is well. */
+/** What to do when a check is not ok. */
 const REMEDIES = {
   reachable: 'check the address, the port, and whether the sidecar runs and is ready',
   certificate:
@@ -120,11 +120,11 @@ async function checkSidecar({ url, echoPath }: CheckFlags, credential: object | 
   return [...findings, ...judgeCertificate(first)]
 }
 
-function judgeSilence({ error, fault }: Response): Finding {
+function judgeSilence({ error, code }: Response): Finding {
   if (error === 'tls_certificate_error')
-    return failure('certificate', `the certificate is not accepted here (${fault})`)
+    return failure('certificate', `the certificate is not accepted here (${code})`)
   const isTls = error !== 'tls_protocol_error'
-  const reason = isTls ? fault : 'the port speaks no TLS, or no known version of it'
+  const reason = isTls ? code : 'the port speaks no TLS, or no known version of it'
   return failure('reachable', `no HTTP response: ${reason}`)
 }
 
@@ -168,7 +168,6 @@ function judgeClock({ headers }: Response): Finding {
   return failure('clock', `the clocks differ by ${seconds} s`)
 }
 
-/** Whether the data listener serves pages of the admin listener. */
 async function checkExposure(origin: string): Promise<Finding> {
   const pages = ['/metrics', '/status.json'].map((path) => sendRequest(new URL(path, origin)))
   return (await Promise.all(pages)).some(
@@ -225,16 +224,14 @@ async function checkAdmin(url: string): Promise<Finding> {
 }
 
 async function checkUpstream(url: string): Promise<Finding> {
-  const { status, error, isConnected } = await sendRequest(new URL(url))
+  const { status, isConnected } = await sendRequest(new URL(url))
   if (status > 0) return failure('upstream', 'the service answers from here without the sidecar')
   if (isConnected) return warning('upstream', 'the service accepts connections from here, without an answer')
-  if (error === 'dns_error') return warning('upstream', 'the name in --upstream-url is unknown here')
   return ok('upstream', 'the service does not answer from here')
 }
 
 const MIN_CERTIFICATE_DAYS = 14
 
-/** Says for how long the certificate is valid; nothing without TLS. */
 function judgeCertificate({ certificateEndsMs }: Response): Finding[] {
   if (Number.isNaN(certificateEndsMs)) return []
   const days = Math.floor((certificateEndsMs - Date.now()) / 86_400_000)
@@ -244,11 +241,11 @@ function judgeCertificate({ certificateEndsMs }: Response): Finding[] {
 
 const below = (url: string, path: string) => new URL(`${url.replace(/\/$/, '')}${path}`)
 
-/** Whether the sidecar itself made a response (RFC 9209). */
+/** RFC 9209: the sidecar names itself in the responses that it makes. */
 const isOurs = ({ headers }: Response) =>
   /^storage-auth-sidecar(?:;|$)/.test(String(headers['proxy-status'] ?? ''))
 
 const isInvalidToken = (response: Response) =>
   isOurs(response) && [400, 401].includes(response.status) && fieldsOf(response)['code'] === 'InvalidToken'
 
-const outcomeOf = ({ status, fault }: Response) => (status === 0 ? fault : `status ${status}`)
+const outcomeOf = ({ status, code }: Response) => (status === 0 ? code : `status ${status}`)

@@ -16,7 +16,7 @@ export class UsageFailure extends CommandFailure {
   override readonly exitCode = 2
 }
 
-/** What a change or a reading returns: what it needs is unusable, unless `isUnusable` is false. */
+/** Without `isUnusable` it is true: what could not be read is unusable. */
 type Outcome =
   | { readonly ok: true; readonly warnings?: readonly string[] }
   | { readonly ok: false; readonly problems: readonly string[]; readonly isUnusable?: boolean }
@@ -28,14 +28,14 @@ interface Streams {
   readonly env: Readonly<Record<string, string | undefined>>
 }
 
-/** Values of flags: texts that are required, other texts, and flags without a value. */
 export type Flags<Required extends string, Optional extends string = never, Switch extends string = never> = {
   readonly [Flag in Required]: string
 } & { readonly [Flag in Optional]?: string } & { readonly [Flag in Switch]?: true }
 
-/** The cell of an entry, by the title of its column. */
+/** They derive a cell from an entry, by the title of the column. */
 type Columns<T> = Readonly<Record<string, (entry: T) => string>>
 
+/** Secrets and tokens are shorter. */
 const MAX_STDIN_BYTES = 65_536
 
 export class CommandIo {
@@ -95,7 +95,6 @@ export class CommandIo {
     return result as Extract<R, { readonly ok: true }>
   }
 
-  /** Reads the beginning of stdin: more than any secret or token takes. */
   readBytes(): Promise<Buffer> {
     return readUpTo(this.#streams.stdin, MAX_STDIN_BYTES)
   }

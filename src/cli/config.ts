@@ -10,7 +10,7 @@ import { createLog } from '../log.ts'
 import { fileProblem, formatProblems, type Problem } from '../values/problem.ts'
 import { type CommandIo, describe, UsageFailure } from './command-io.ts'
 
-/** Values of flags by their name in camel case, from commander. */
+/** Commander names the flags in camel case. */
 export type ParsedOptions = Readonly<Record<string, unknown>>
 
 const SETTINGS_HELP = `
@@ -56,7 +56,6 @@ function located(problems: readonly Problem[], { originOf }: LoadedConfig) {
   return problems.map((problem) => ({ ...problem, origin: originOf(problem.path) }))
 }
 
-/** Handles the problems of unusable files, which count as wrong usage. */
 export const rethrowAsUsage = (loaded: LoadedConfig) => (error: unknown) => {
   if (!(error instanceof InvalidAuthData)) throw error
   throw new UsageFailure(formatProblems(located(error.problems, loaded)))
@@ -111,7 +110,6 @@ export function configCommand(io: CommandIo): Command {
   return group
 }
 
-/** Opens files and database, and fetches key sets, only where the settings are valid. `notes` say what is good. */
 async function checkSettings(options: ParsedOptions, io: CommandIo) {
   const loaded = readSettings(options, io, true)
   if (!loaded.ok) return { problems: loaded.problems, warnings: [], notes: [] }

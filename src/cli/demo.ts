@@ -38,8 +38,8 @@ async function runDemo(io: CommandIo, serving: ServingProcess, ports: Ports): Pr
   await expectFree(ports.adminPort, '--admin-port')
   const directory = resolve('.sidecar')
   const stop = serving.signals.listen()
-  const onFault = (fault: unknown) => io.warn(`storage API: ${fault}`)
-  const storage = await startStorageApi(join(directory, 'objects'), onFault)
+  const onError = (error: unknown) => io.warn(`storage API: ${error}`)
+  const storage = await startStorageApi(join(directory, 'objects'), onError)
   try {
     const workspace = await prepareWorkspace(directory, ports, storage.url)
     // The environment does not count: its SIDECAR_ variables are meant for another sidecar.
@@ -55,14 +55,13 @@ async function runDemo(io: CommandIo, serving: ServingProcess, ports: Ports): Pr
 
 async function expectFree(port: number, flag: string): Promise<void> {
   const probe = createServer().listen(port, '127.0.0.1')
-  await once(probe, 'listening').catch((fault: NodeJS.ErrnoException) => {
-    const why = fault.code === 'EADDRINUSE' ? 'is in use' : `cannot be listened on (${fault.code})`
+  await once(probe, 'listening').catch(({ code }: NodeJS.ErrnoException) => {
+    const why = code === 'EADDRINUSE' ? 'is in use' : `cannot be listened on (${code})`
     throw new CommandFailure(`port ${port} ${why}; choose another with ${flag} (0: any free one)`)
   })
   await new Promise((resolve) => probe.close(resolve))
 }
 
-/** Writes the settings file, all that it names, and a file to upload. Only the owner can read them. */
 async function prepareWorkspace(directory: string, { port, adminPort }: Ports, upstreamUrl: string) {
   await mkdir(directory, { recursive: true, mode: 0o700 })
   await chmod(directory, 0o700)
@@ -93,7 +92,7 @@ async function prepareWorkspace(directory: string, { port, adminPort }: Ports, u
 
 type Workspace = Awaited<ReturnType<typeof prepareWorkspace>>
 
-/** Lines to paste. Comments hold no character that a shell interprets: an interactive zsh runs them as commands. */
+/** The comments hold no character that a shell interprets: an interactive zsh runs them as commands. */
 export function guide(
   { login, sampleFile, credentialsFile }: Omit<Workspace, 'configFile'>,
   { data, admin }: ListenAddresses,
@@ -147,12 +146,12 @@ curl -sS ${url(admin)}/metrics | grep '^auth_sidecar_token'
  * Serves PUT, GET, HEAD and DELETE of objects. It trusts `X-Authenticated-Account-Id`; a request without it did not pass the
  * sidecar and is refused.
  */
-export async function startStorageApi(directory: string, onFault: (fault: unknown) => void) {
+export async function startStorageApi(directory: string, onError: (error: unknown) => void) {
   // An upload may take long: the sidecar in front watches its progress.
   const server = http.createServer({ requestTimeout: 0 }, (req, res) => {
-    respond(directory, req, res).catch((fault: unknown) => {
+    respond(directory, req, res).catch((error: unknown) => {
       if (req.destroyed && !req.complete) return // the client disconnected
-      onFault(fault)
+      onError(error)
       if (res.headersSent) res.destroy()
       else send(res, 500, { code: 'InternalError', message: 'The storage API failed. Retry the request.' })
     })
@@ -197,8 +196,7 @@ async function respond(directory: string, req: IncomingMessage, res: ServerRespo
     return
   }
   res.writeHead(200, { 'Content-Type': 'application/octet-stream', 'Content-Length': found.size })
-  if (method === 'HEAD') res.end()
-  else await pipeline(createReadStream(path), res)
+  await pipeline(createReadStream(path), res) // Node sends no body after HEAD
 }
 
 /** Stores a complete object, or nothing if the upload is aborted. */

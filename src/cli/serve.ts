@@ -39,7 +39,7 @@ async function serve(loaded: LoadedConfig, serving: ServingProcess): Promise<voi
   const app = await createSidecar(loaded, serving)
   // A process that is stopped while it starts does not begin to listen.
   const isStopping = await Promise.race([stop, undefined])
-  if (!isStopping) await Promise.race([app.start().catch((error) => rethrowFault(error, config)), stop])
+  if (!isStopping) await Promise.race([app.start().catch((error) => rethrowListenError(error, config)), stop])
   const { cut } = await app.stop({ lameDuck: (await stop) === 'SIGTERM' })
   if (cut > 0) throw new CommandFailure(`requests aborted at the end of shutdown.deadlineSeconds: ${cut}`)
 }
@@ -71,15 +71,13 @@ export function workerCommand(serving: ServingProcess): Command {
   })
 }
 
-/** The log of this process, which an uncaught error does not end: it is logged. */
 function createProcessLog(level: string, destination: LogDestination): Logger {
   const log = createLog(level, destination)
-  // The request of an uncaught error runs into its time limit; all others continue.
+  // One request must not end the process: it runs into its time limit, all others continue.
   process.on('uncaughtException', (error) => log.fatal({ err: error }, 'uncaught exception'))
   return log
 }
 
-/** Serves requests in this process, alone or as one of several. */
 async function serveHere(options: AppOptions, serving: ServingProcess): Promise<ServingApp> {
   const { createApp } = await import('../app.ts')
   const app = await createApp({ ...options, logLinesDropped: () => serving.destination.dropped })
@@ -87,10 +85,10 @@ async function serveHere(options: AppOptions, serving: ServingProcess): Promise<
   return app
 }
 
-/** Node's error of a listener; `hostname` replaces address and port when the name has no address. */
+/** `hostname` replaces address and port when the name has no address. */
 type ListenError = NodeJS.ErrnoException & { readonly [Name in 'address' | 'hostname' | 'port']?: unknown }
 
-function rethrowFault(error: ListenError, { admin }: Config): void {
+function rethrowListenError(error: ListenError, { admin }: Config): void {
   if (error instanceof StoppedWhileStarting) return
   const { code = '', syscall, address, hostname, port, message } = error
   if (syscall === undefined) throw error

@@ -18,7 +18,7 @@ export function addStoreCommand(group: Command, name: string, description: strin
     .option('--json', 'print JSON')
 }
 
-/** Modules of the database are loaded only where one is named. */
+/** The modules of the database load slowly. */
 export async function openEditors({ file, postgresUrlFile }: Store) {
   if (postgresUrlFile !== undefined) {
     const { openTableEditors } = await import('../credentials/postgres/table-editors.ts')

@@ -79,7 +79,7 @@ const RULES = [
   }),
 ]
 
-/** The rule for a command that must forward or decide something. */
+/** Only commands that forward or decide something need it. */
 const NEEDS_UPSTREAM = rule(['upstreams', 'forwardAuth.path'], ({ upstreams, forwardAuth }, report) => {
   const message =
     'at least one upstream is needed; set upstreams in a file (--config FILE), or SIDECAR_UPSTREAM_URL'
@@ -87,7 +87,7 @@ const NEEDS_UPSTREAM = rule(['upstreams', 'forwardAuth.path'], ({ upstreams, for
 })
 
 /** Checks each rule whose settings are valid by themselves. */
-function checkAcross(settings: Settings, context: z.RefinementCtx, rules: typeof RULES): void {
+function checkRules(settings: Settings, context: z.RefinementCtx, rules: typeof RULES): void {
   // An unknown name does not make its group invalid. The dot at the end keeps `a.b` apart from `a.bc`; '.' is the root.
   const known = context.issues.filter(({ code }) => code !== 'unrecognized_keys')
   const invalid = known.map(({ path = [] }) => `${path.join('.')}.`)
@@ -113,11 +113,11 @@ function checkPaths({ listen, links, forwardAuth, publicRoutes }: Settings, repo
     report('forwardAuth.path', `must not be the token endpoint ${token}, a path above it or one below it`)
   else if (isLink(decision)) report('forwardAuth.path', `must not be at or below the link endpoint ${link}`)
   for (const [index, { path }] of publicRoutes.entries()) {
-    const refuse = (where: string) =>
+    const reportPlace = (where: string) =>
       report(`publicRoutes.${index}.path`, `must not be ${where}, which is never forwarded`)
-    if (path === token || path === `${token}/`) refuse('the token endpoint')
-    else if (isLink(path)) refuse('at or below the link endpoint')
-    else if (isDecision(path)) refuse('at or below forwardAuth.path')
+    if (path === token || path === `${token}/`) reportPlace('the token endpoint')
+    else if (isLink(path)) reportPlace('at or below the link endpoint')
+    else if (isDecision(path)) reportPlace('at or below forwardAuth.path')
   }
 }
 
@@ -125,7 +125,7 @@ function checkPaths({ listen, links, forwardAuth, publicRoutes }: Settings, repo
 export const configSchema = (needsUpstream: boolean) => {
   const rules = needsUpstream ? [NEEDS_UPSTREAM, ...RULES] : RULES
   return settingsSchema
-    .superRefine((settings, context) => checkAcross(settings, context, rules), RUN_ALWAYS)
+    .superRefine((settings, context) => checkRules(settings, context, rules), RUN_ALWAYS)
     .transform(({ token, keys, credentials, revocations, ...rest }) => {
       const { maxLifetimeSeconds = Math.max(API_TOKEN_LIFETIME_SECONDS, token.lifetimeSeconds) } = token
       const { directory = KEYS_DIRECTORY, ...remote } = keys
@@ -168,5 +168,5 @@ type DeepReadonly<T> = T extends readonly (infer Member)[]
     ? { readonly [Name in keyof T]: DeepReadonly<T[Name]> }
     : T
 
-/** The active settings: complete, consistent, frozen at every depth. */
+/** The settings are complete, consistent, and frozen at every depth. */
 export type Config = DeepReadonly<z.output<ReturnType<typeof configSchema>>>

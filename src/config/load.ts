@@ -8,7 +8,7 @@ import { fileErrorReason } from '../files/files.ts'
 import { MAX_UNKNOWN_NAMES, parseYaml, type Step, writePath } from '../files/yaml-text.ts'
 import type { Problem } from '../values/problem.ts'
 import { type Config, configSchema } from './config.ts'
-import { NAMES, namesBelow, onlyMatch, SETTINGS, type Setting, valueAt } from './settings.ts'
+import { namesBelow, onlyMatch, SETTING_OF_NAME, SETTINGS, type Setting, valueAt } from './settings.ts'
 
 /** The variable that names the settings file; the only one that is no setting. */
 export const FILE_VARIABLE = 'SIDECAR_CONFIG'
@@ -167,10 +167,10 @@ function readNamed(given: NamedValues) {
   const problems: Problem[] = []
   for (const [name, text] of Object.entries(given)) {
     if (text === undefined) continue
-    const setting = NAMES.get(name)
+    const setting = SETTING_OF_NAME.get(name)
     const fullName = setting?.[name.startsWith('--') ? 'flag' : 'variable'] ?? ''
     if (setting === undefined) {
-      const meant = onlyMatch(name, [...NAMES.keys(), FILE_VARIABLE])
+      const meant = onlyMatch(name, [...SETTING_OF_NAME.keys(), FILE_VARIABLE])
       const hint = meant === undefined ? '' : `; did you mean ${meant}?`
       problems.push({ path: '', message: `${name} is not a setting${hint}`, origin: name })
     } else if (name !== fullName && given[fullName] !== undefined) {

@@ -40,15 +40,15 @@ const UPSTREAM = 'must be a map such as { prefix: /, url: http://127.0.0.1:9000 
 /** Runs a check on invalid input too, so that all mistakes are reported at once. The input may have any shape. */
 export const RUN_ALWAYS = { when: () => true }
 
-function member<Shape extends z.core.$ZodLooseShape>(requirement: string, shape: Shape) {
+function strictMap<Shape extends z.core.$ZodLooseShape>(requirement: string, shape: Shape) {
   return z.strictObject(shape, { error: ({ code }) => (code === 'invalid_type' ? requirement : undefined) })
 }
 
 function group<Shape extends z.core.$ZodLooseShape>(shape: Shape) {
-  return member(`must be a map of settings: ${Object.keys(shape).join(', ')}`, shape)
+  return strictMap(`must be a map of settings: ${Object.keys(shape).join(', ')}`, shape)
 }
 
-const upstreamSchema = member(UPSTREAM, {
+const upstreamSchema = strictMap(UPSTREAM, {
   prefix: pathPrefix.describe('Paths that it serves; the longest prefix wins, on segment boundaries.'),
   url: upstreamUrl.describe('Where it is: http://host:port, https://host:port or unix:/absolute/path.'),
   caFile: filePath.optional().describe('PEM file of the CAs that sign its certificate.'),
@@ -79,7 +79,7 @@ const mapWithoutProto = z
   .refine((map) => !(map instanceof Object && Object.hasOwn(map, '__proto__')), 'must not contain __proto__')
   .meta({ type: 'object' })
 
-const trustedIssuerSchema = member(TRUSTED_ISSUER, {
+const trustedIssuerSchema = strictMap(TRUSTED_ISSUER, {
   issuer: plainText.describe('Claim iss of its tokens.'),
   jwksUrl: httpUrl.describe('URL of its JWK Set.'),
   caFile: filePath.optional().describe('PEM file of the CAs that sign the certificate of that URL.'),
@@ -119,16 +119,16 @@ function setting<Output>(kind: z.ZodType<Output>, fallback: Fallback<Output>, de
   return kind.default(fallback).describe(description)
 }
 
-/** A setting without a default, or whose default says little. `config/sidecar.yaml` shows the example. */
-function described<Kind extends z.ZodType>(kind: Kind, description: string, example: unknown) {
+/** `config/sidecar.yaml` shows the example. */
+function withoutDefault<Kind extends z.ZodType>(kind: Kind, description: string, example: unknown) {
   return kind.meta({ description, examples: [example] })
 }
 
 function certificatePair(receivers: string, directory: string) {
   const path = `${ETC}/${directory}`
   return {
-    certFile: described(filePath, `PEM file of the chain that ${receivers} receive.`, `${path}/tls.crt`),
-    keyFile: described(filePath, 'PEM file of the private key of certFile.', `${path}/tls.key`),
+    certFile: withoutDefault(filePath, `PEM file of the chain that ${receivers} receive.`, `${path}/tls.crt`),
+    keyFile: withoutDefault(filePath, 'PEM file of the private key of certFile.', `${path}/tls.key`),
   }
 }
 
@@ -136,15 +136,14 @@ function list<Member extends z.ZodType>(member: Member, requirement: string, des
   return z.array(member, requirement).default([]).describe(description)
 }
 
-/** A group of settings; leaving it out, or leaving it empty, means its defaults. */
+/** A group that is left out, or left empty, means its defaults. */
 function section<Shape extends z.core.$ZodLooseShape>(description: string, shape: Shape) {
   const members = group(shape)
   // The type of a generic shape cannot say that every member of every group has a default; a test does.
   return members.prefault({} as z.input<typeof members>).describe(description)
 }
 
-/** A group of settings that is off unless it is there. */
-function optional<Shape extends z.core.$ZodLooseShape>(description: string, shape: Shape) {
+function optionalSection<Shape extends z.core.$ZodLooseShape>(description: string, shape: Shape) {
   return group(shape).optional().describe(description)
 }
 
@@ -156,20 +155,24 @@ export const settingsSchema = group({
     host: setting(listenHost, '0.0.0.0', 'Address it listens on.'),
     port: setting(integer(0, 65535), 8080, 'TCP port; 0 lets the system choose one.'),
     basePath: setting(basePath, '', 'Path in front of /v2/auth/token; forwarded targets keep it.'),
-    tls: optional('TLS to clients; plain HTTP without it. Files are re-read on change.', {
+    tls: optionalSection('TLS to clients; plain HTTP without it. Files are re-read on change.', {
       ...certificatePair('clients', 'tls'),
-      clientCaFile: described(filePath.optional(), 'PEM file of the CAs of clients.', `${ETC}/tls/ca.crt`),
+      clientCaFile: withoutDefault(
+        filePath.optional(),
+        'PEM file of the CAs of clients.',
+        `${ETC}/tls/ca.crt`,
+      ),
     }),
   }),
   admin: section('Admin listener: metrics, health, public keys.', {
     host: setting(listenHost, '0.0.0.0', 'Address it listens on.'),
     port: setting(integer(0, 65535), 8081, 'TCP port; 0 lets the system choose one.'),
-    tls: optional(
+    tls: optionalSection(
       'TLS on the admin listener; plain HTTP without it. Files are re-read on change.',
       certificatePair('probes, scrapers and sidecars', 'admin-tls'),
     ),
   }),
-  upstreams: described(
+  upstreams: withoutDefault(
     z.array(upstreamSchema, `must be a list; each member ${UPSTREAM}`).default([]),
     'Storage services requests are forwarded to, at least one: prefix, url, for https caFile, certFile, keyFile; assertionAudience.',
     [{ prefix: '/', url: 'http://127.0.0.1:9000' }],
@@ -179,7 +182,7 @@ export const settingsSchema = group({
     audience: setting(plainText, 'storage-api', 'Claim aud of every token.'),
     lifetimeSeconds: setting(integer(1, MAX_TOKEN_SECONDS), 86400, 'Seconds a new token is good for.'),
     clockToleranceSeconds: setting(integer(0, 3600), 0, "Seconds another issuer's clock may differ by."),
-    maxLifetimeSeconds: described(
+    maxLifetimeSeconds: withoutDefault(
       integer(1, MAX_TOKEN_SECONDS).optional(),
       'Longest accepted exp - iat in seconds; default: the larger of 86400 and token.lifetimeSeconds.',
       86400,
@@ -190,17 +193,25 @@ export const settingsSchema = group({
       description: 'Directory of KID.jwk.json files and the file active, which names the kid that signs.',
       default: KEYS_DIRECTORY,
     }),
-    jwksUrl: described(
+    jwksUrl: withoutDefault(
       httpUrl.optional(),
       "URL of another issuer's JWK Set; the sidecar then issues no tokens.",
       'https://issuer:8081/.well-known/jwks.json',
     ),
-    caFile: described(filePath.optional(), 'PEM file of the CAs of keys.jwksUrl.', `${ETC}/issuer-ca.crt`),
+    caFile: withoutDefault(
+      filePath.optional(),
+      'PEM file of the CAs of keys.jwksUrl.',
+      `${ETC}/issuer-ca.crt`,
+    ),
   }),
   credentials: section('Who may log in: a file or a database, not both; no file with keys.jwksUrl.', {
     file: filePath.optional().meta({ description: 'YAML file of accounts.', default: CREDENTIALS_FILE }),
-    postgres: optional('Credentials in PostgreSQL, shared by all replicas.', {
-      urlFile: described(filePath, 'File of the connection URL, with its password.', `${ETC}/postgres-url`),
+    postgres: optionalSection('Credentials in PostgreSQL, shared by all replicas.', {
+      urlFile: withoutDefault(
+        filePath,
+        'File of the connection URL, with its password.',
+        `${ETC}/postgres-url`,
+      ),
       poolSize: setting(integer(1, 1000), 5, 'Maximum number of connections.'),
     }),
   }),
@@ -233,7 +244,7 @@ export const settingsSchema = group({
     ),
   }),
   publicRoutes: list(
-    member(ROUTE, {
+    strictMap(ROUTE, {
       method: forwardedMethod.describe('Exact method.'),
       path: exactPath.describe('Exact path, without query.'),
     }),

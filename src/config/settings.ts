@@ -13,24 +13,27 @@ export interface Setting {
   readonly flag: string
   readonly description: string
   readonly schema: z.core.$ZodType
-  /** Undefined where there is none, or where it depends on other settings. */
+  /** It is undefined where it depends on other settings, too. */
   readonly default: unknown
 }
 
 export const SETTINGS: readonly Setting[] = flatten(settingsSchema, [])
 
-/** Short names of settings. A URL of an upstream means one upstream at prefix `/`. */
-const SHORT = { SIDECAR_UPSTREAM_URL: 'upstreams', '--upstream-url': 'upstreams', '--port': 'listen.port' }
+/** An `--upstream-url` means one upstream at prefix `/`. */
+const SHORT_NAMES = {
+  SIDECAR_UPSTREAM_URL: 'upstreams',
+  '--upstream-url': 'upstreams',
+  '--port': 'listen.port',
+}
 
-/** Each setting by its variable, its flag and its short names. */
-export const NAMES = new Map(
+export const SETTING_OF_NAME = new Map(
   SETTINGS.flatMap((setting) => {
-    const short = Object.entries(SHORT).flatMap(([name, path]) => (path === setting.path ? [name] : []))
+    const short = Object.entries(SHORT_NAMES).flatMap(([name, path]) => (path === setting.path ? [name] : []))
     return [setting.variable, setting.flag, ...short].map((name) => [name, setting] as const)
   }),
 )
 
-export const FLAGS: readonly string[] = [...NAMES.keys()].filter((name) => name.startsWith('--'))
+export const FLAGS: readonly string[] = [...SETTING_OF_NAME.keys()].filter((name) => name.startsWith('--'))
 
 /** The names below `steps`: of a group, or of the maps in a list; none below a value. */
 export function namesBelow(steps: readonly Step[]): readonly string[] {
@@ -81,7 +84,6 @@ function settingOf(member: z.core.$ZodType, inner: z.core.$ZodType, steps: reado
   }
 }
 
-/** The schema of a value that is present. */
 function withoutDefault(schema: z.core.$ZodType): z.core.$ZodType {
   return schema instanceof z.ZodDefault || schema instanceof z.ZodOptional || schema instanceof z.ZodPrefault
     ? schema.unwrap()

@@ -1,6 +1,4 @@
-/**
- * The caller: who a request acts as, proven by a token or a link; its identity as headers; the verdict on such a proof.
- */
+/** The caller: who a request acts as, proven by a token or a link; its identity as headers; the verdict on a proof. */
 import { flatCopy } from '../http/headers.ts'
 import type { Link } from './links.ts'
 import type { Scope } from './scopes.ts'
@@ -11,7 +9,7 @@ export interface Identity {
   readonly tokenId: string
   readonly issuedAtSeconds: number
   readonly expiresAtSeconds: number
-  /** Undefined: unrestricted. Of a verified token: what the token and its credential both allow. */
+  /** It is undefined when unrestricted. A verified token may do what it and its credential both allow. */
   readonly scope?: Scope | undefined
 }
 
@@ -21,19 +19,19 @@ export type IsRevoked = (token: RevocableToken) => boolean
 
 export interface Caller {
   readonly identity: Identity
-  /** The identity as header lines of forwarded requests. That they are cached saves 2 µs, 5 % of a request. */
+  /** They are cached with the token, which saves 2 µs, 5 % of a forwarded request. */
   readonly identityLines: string
   /** The issuer of the token, or of the token that made the link. */
   readonly issuer: string
-  /** The request that the proof is bound to, if it is a link and not an access token. */
+  /** It is undefined when the proof is an access token. */
   readonly link?: Link | undefined
-  /** When the proof must be verified again (epoch): at its end, or that of its credential, at the latest. */
+  /** The proof must be verified again at its end, or that of its credential, at the latest. */
   readonly usableUntilMs: number
-  /** Signed identities by audience. */
+  /** They are signed for one audience each. */
   readonly assertions?: ReadonlyMap<string, string> | undefined
 }
 
-/** Returns names and values, alternating. */
+/** It returns names and values, alternating. */
 export function identityHeaders(identity: Identity, assertion?: string): string[] {
   const headers = [
     ...['X-Authenticated-Account-Id', encodeIdentityValue(identity.accountId)],
@@ -53,7 +51,7 @@ export function identityLines(identity: Identity): string {
   return flatCopy(lines) // in place of the tree of its pieces: 1.1 KB less for each cached token
 }
 
-/** Percent-encodes `%` and every character outside `!` to `~`: reversible, and no value can inject a line. */
+/** Encoding `%` and every character outside `!` to `~` is reversible, and no value can inject a line. */
 export function encodeIdentityValue(value: string): string {
   return value.toWellFormed().replace(/[^!-$&-~]/gu, encodeURIComponent)
 }
@@ -89,5 +87,5 @@ export interface Accepted {
 
 export type Verdict = Accepted | Refused
 
-/** A promise where a signature is checked or keys are fetched, otherwise a value. Rejects only on an internal fault. */
+/** It returns a promise where a signature is checked or keys are fetched, and rejects only on an internal error. */
 export type Verify = (token: string) => Verdict | Promise<Verdict>

@@ -9,10 +9,10 @@ import { jsonObjectIn, MAX_TOKEN_BYTES } from './verify.ts'
 
 export type Inspection = Awaited<ReturnType<typeof inspectToken>>
 
-/** A segment with more, several times those of a token, is not shown. */
+/** A segment of a token has several times fewer. */
 const MAX_BRACKETS = 64
 
-/** A member is null where the token, or what the sidecar knows of it, does not say. Credentials belong to tokens of `own`. */
+/** A member is null where it is unknown. Credentials belong to tokens of `own`. */
 export async function inspectToken(
   token: string,
   verify: Verify,
@@ -39,19 +39,17 @@ export async function inspectToken(
     verdict: verdict.ok ? 'valid' : 'refused',
     reason: verdict.ok ? null : verdict.reason,
     explanation: verdict.ok ? acceptance(verdict.caller) : explain(verdict, credentialActive),
-    kid: text(header?.['kid']),
-    alg: text(header?.['alg']),
-    /** What upstreams receive, or received before the token ended. */
+    kid: textOrNull(header?.['kid']),
+    alg: textOrNull(header?.['alg']),
+    /** Upstreams receive the names, or received them before the token ended. */
     account: identity?.accountId ?? (named && hasEnded ? sub : null),
     accessKey: identity?.accessKey ?? (named && hasEnded ? clientId : null),
-    /** Whole seconds until `exp`, 0 afterwards. */
     timeLeftSeconds: Number.isSafeInteger(exp) ? Math.max(0, Math.ceil(Number(exp) - now() / 1000)) : null,
-    /** What an accepted token may do now; null when it is unrestricted, empty when it may do nothing. */
+    /** It is null when the token is unrestricted, empty when it may do nothing. */
     scope: identity?.scope?.text ?? null,
-    /** Whether a revocation or the end of its credential ended it early. */
     revoked: verdict.ok ? false : verdict.reason === 'revoked' || credentialActive === false || isListed,
     credentialActive,
-    /** Not verified unless the signature is valid. The same holds for `claims`. */
+    /** Header and claims are not verified unless the signature is valid. */
     header,
     claims,
   }
@@ -62,7 +60,7 @@ function readable(segment: string): Readonly<Record<string, unknown>> | null {
   return brackets > MAX_BRACKETS ? null : (jsonObjectIn(segment) ?? null)
 }
 
-function text(value: unknown): string | null {
+function textOrNull(value: unknown): string | null {
   return typeof value === 'string' ? value : null
 }
 
@@ -85,7 +83,6 @@ const acceptance = ({ link }: Caller) =>
     ? 'The token is accepted.'
     : `It is a link: it is accepted as link_token of its ${link.method} request, and refused as a bearer token.`
 
-/** No explanation repeats any part of the token. */
 function explain({ reason, at }: Refused, credentialActive: boolean | null): string {
   if (reason === 'malformed' && at !== undefined) return `Its header has no valid ${at}.`
   if (reason === 'claims')

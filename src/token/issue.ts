@@ -11,7 +11,7 @@ import { MAX_TOKEN_BYTES } from './verify.ts'
 
 export interface Assertions {
   readonly assertions: ReadonlyMap<string, string>
-  /** At half of their lifetime, or at their end when they end with the token. */
+  /** It is at half of their lifetime, or at their end when they end with the token. */
   readonly renewAtMs: number
 }
 
@@ -36,7 +36,6 @@ export class TokenSigner {
     return this.#keys().signing !== undefined
   }
 
-  /** Rejects without a signing key. */
   async issueToken(
     { accountId, accessKey, scope }: Pick<Identity, 'accountId' | 'accessKey' | 'scope'>,
     lifetimeSeconds = this.#settings.lifetimeSeconds,
@@ -49,7 +48,7 @@ export class TokenSigner {
     return { token, identity }
   }
 
-  /** It ends with the caller's token at the latest. Undefined: the names and the target are too long for one link. */
+  /** It returns undefined when the names and the target are too long for one link. */
   async issueLink({ identity, issuer }: Caller, { method, target }: LinkedRequest, lifetimeSeconds: number) {
     const { tokenId: parent_jti, issuedAtSeconds: parent_iat } = identity
     const nowSeconds = Math.floor(this.#now() / 1000)
@@ -87,7 +86,7 @@ export class TokenSigner {
     }
   }
 
-  /** `claims`: beside those of every token, or in their place. */
+  /** `claims` are added to those of every token, or replace them. @throws Error without a signing key */
   async #sign(
     { accountId, accessKey, tokenId, issuedAtSeconds, expiresAtSeconds, scope }: Identity,
     typ: string,

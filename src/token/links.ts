@@ -9,10 +9,9 @@ import { failed, type Result } from '../values/problem.ts'
 /** The `typ` of a link's JWS: it is no access token, and an access token is no link. */
 export const LINK_TYPE = 'link+jwt'
 
-/** The request that a link allows. One for GET allows HEAD, too. */
 export interface LinkedRequest {
   readonly method: string
-  /** In origin form, without the parameter. */
+  /** It is in origin form, without the parameter. */
   readonly target: string
 }
 
@@ -30,9 +29,9 @@ const MAX_LINK_TARGET = 4096
 const PARAMETER = 'link_token'
 
 export interface LinkParameter {
-  /** Undefined if the parameter is there more than once. */
+  /** It is undefined if the parameter is there more than once. */
   readonly token: string | undefined
-  /** The target without the parameter and its one separator. */
+  /** It is the rest: without the parameter and its one separator. */
   readonly target: string
 }
 
@@ -54,7 +53,7 @@ export function withLinkParameter(target: string, token: string): string {
   return `${target}${target.includes('?') ? '&' : '?'}${PARAMETER}=${token}`
 }
 
-/** Why a link cannot be bound to a target, or undefined. What follows makes the parameter's removal ambiguous. */
+/** With `&&`, or a separator at the end of the target, the removal of the parameter would be ambiguous. */
 export function linkTargetProblem(target: unknown): string | undefined {
   if (typeof target !== 'string' || !/^\/[!"$-~]*$/.test(target))
     return "must be a path that begins with '/', percent-encoded, with an optional query"
@@ -65,7 +64,7 @@ export function linkTargetProblem(target: unknown): string | undefined {
     : undefined
 }
 
-/** Reads the claims that bind a link. `reason`: the claim that does not. */
+/** `reason` is the claim that does not bind the link. */
 export function linkOf(claims: Readonly<Record<string, unknown>>): Result<Link> {
   const { method, target } = claims
   const { parent_jti: parentId, parent_iat: parentIssuedAtSeconds, parent_iss: parentIssuer } = claims
@@ -81,8 +80,8 @@ export function allowsRequest(link: LinkedRequest, method: string, target: strin
   return target === link.target && (method === link.method || (method === 'HEAD' && link.method === 'GET'))
 }
 
-/** Characters of a random part of 16 bytes, and of a digest of as many, in base64url. */
-const PART = 22
+/** So many characters of base64url encode 16 bytes. */
+const PART_LENGTH = 22
 
 /** A link's id: a random part and a digest of it and the account, by which every sidecar recognizes the account. */
 export function createLinkId(accountId: string): string {
@@ -93,9 +92,9 @@ export function createLinkId(accountId: string): string {
 export const isLinkId = (id: string): boolean => /^[\w-]{44}$/.test(id)
 
 export function isLinkOf(id: string, accountId: string): boolean {
-  return id.slice(PART) === accountDigest(id.slice(0, PART), accountId)
+  return id.slice(PART_LENGTH) === accountDigest(id.slice(0, PART_LENGTH), accountId)
 }
 
 function accountDigest(random: string, accountId: string): string {
-  return hash('sha256', `${random} ${accountId}`, 'base64url').slice(0, PART)
+  return hash('sha256', `${random} ${accountId}`, 'base64url').slice(0, PART_LENGTH)
 }

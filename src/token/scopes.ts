@@ -18,17 +18,17 @@ interface Path {
 interface Item {
   readonly text: string
   readonly action: Action
-  /** Without a slash at its end: that of `/` is empty. */
+  /** It has no slash at its end: that of `/` is empty. */
   readonly path: Path
 }
 
 export interface Scope {
-  /** In ASCII. Empty when nothing is allowed. */
+  /** It is ASCII, and empty when nothing is allowed. */
   readonly text: string
   readonly items: readonly Item[]
 }
 
-/** About 100 items. The scope becomes a claim and a header line. */
+/** A scope of about 100 items still fits into a claim and a header line. */
 export const MAX_SCOPE_LENGTH = 4096
 
 const ITEM = /^storage\.(read|create|modify):(\/[!-~]*)$/
@@ -71,7 +71,7 @@ export function validScope(text: string | null | undefined): Scope | undefined {
   return scope.value
 }
 
-/** What both allow; `undefined` is unrestricted. Where one covers the other, its text stays as it is. */
+/** `undefined` is unrestricted. Where one scope covers the other, its text stays as it is. */
 export function intersectScopes(a: Scope | undefined, b: Scope | undefined): Scope | undefined {
   if (a === undefined || (b !== undefined && coversScope(a, b))) return b
   if (b === undefined || coversScope(b, a)) return a
@@ -166,7 +166,7 @@ function grants({ items }: Scope, needed: Action | 'any', path: Path | undefined
   return asSeparator && able.some((item) => isWithin(path.literal, item.path.literal))
 }
 
-/** `condition`: the lines of a header with which a write replaces nothing if its value is `keeps`. */
+/** `condition` has the lines of a header with which a write replaces nothing if its value is `keeps`. */
 function mayWrite(scope: Scope, path: Path | undefined, condition: readonly string[] = [], keeps: string) {
   if (condition.length > 0 && onlyLine(condition) === undefined) return false
   // To an upstream that joins repeated lines, `*, *` is not `*`.
@@ -218,7 +218,7 @@ function readCopySource(value = '', host: string | undefined): Path | undefined 
   return path === target || isVersion ? readPath(path) : undefined
 }
 
-/** The lines of each header on which the needed scope depends, by its name in lower case: those that reach the upstream. */
+/** The lines that reach the upstream of each header on which the needed scope depends, by its name in lower case. */
 type DecidingHeaders = ReadonlyMap<string, readonly string[]>
 
 function decidingHeaders({ rawHeaders, connectionOptions }: ScopedRequest): DecidingHeaders | undefined {
@@ -234,7 +234,7 @@ function decidingHeaders({ rawHeaders, connectionOptions }: ScopedRequest): Deci
   return found
 }
 
-/** Undefined if there is no line, or two differ. */
+/** It returns undefined if there is no line, or two differ. */
 function onlyLine(lines: readonly string[] = []): string | undefined {
   return lines.every((line) => line === lines[0]) ? lines[0] : undefined
 }

@@ -16,11 +16,11 @@ import { intersectScopes, validScope } from './scopes.ts'
 
 export const MAX_TOKEN_BYTES = 8192
 
-/** In base64url. JSON must not begin with it (RFC 8259, section 8.1), but jose skips it. */
+/** JSON must not begin with it (RFC 8259, section 8.1), but jose skips it. This is its form in base64url. */
 const BYTE_ORDER_MARK = '77u_'
 
 export interface VerifierOptions {
-  /** The first is our own. Their names differ. */
+  /** The first is our own. */
   readonly issuers: readonly [TokenIssuer, ...TokenIssuer[]]
   readonly isRevoked: IsRevoked
   readonly clockToleranceSeconds: number
@@ -37,7 +37,7 @@ export function createVerifier(options: VerifierOptions): Verify {
   const issuerOf = (token: string) =>
     (byName.size === 1 ? own : byName.get(jsonObjectIn(token.split('.')[1])?.['iss'])) ?? own
   return (token) => {
-    // Canonical: jose accepts many spellings of one token, and each would take an entry of the cache.
+    // jose accepts many spellings of one token, and each would take an entry of the cache.
     if (token.length > MAX_TOKEN_BYTES || !SHAPE.test(token)) return refused('malformed')
     const header = readHeader(token)
     if (!header.ok) return refused('malformed', header.reason)
@@ -130,19 +130,20 @@ function judge(
 const SEGMENT = '(?:[\\w-]{4})*(?:[\\w-]{4}|[\\w-][AQgw]|[\\w-]{2}[AEIMQUYcgkosw048])'
 const SHAPE = new RegExp(`^${SEGMENT}\\.${SEGMENT}\\.${SEGMENT}$`)
 
-/** Unverified. `typ`: lower-cased, without `application/`; '' if it is no string. */
+/** Nothing of it is verified. */
 interface Header {
   readonly alg: string
   readonly kid: string | undefined
+  /** It is in lower case, without `application/`; '' if it is no string. */
   readonly typ: string | undefined
 }
 
-/** `reason`: the invalid header parameter. */
+/** `reason` is the invalid header parameter. */
 function readHeader(token: string): Result<Header> {
   const header = jsonObjectIn(token.slice(0, token.indexOf('.')))
   if (header === undefined) return failed('JSON')
   const { alg, kid, typ }: { alg?: unknown; kid?: unknown; typ?: unknown } = header
-  // They change the meaning of a token.
+  // These parameters change the meaning of a token.
   const forbidden = ['crit', 'b64', 'zip', 'cty'].find((name) => name in header)
   if (forbidden !== undefined) return failed(forbidden)
   if (typeof alg !== 'string') return failed('alg')

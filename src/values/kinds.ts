@@ -11,7 +11,6 @@ const MAX_TIMER_SECONDS = 2_147_483
 /** `sun_path` of `struct sockaddr_un` on Linux, less its closing NUL. */
 const MAX_SOCKET_PATH_BYTES = 107
 
-/** The error message of a schema; a required member that is absent is reported as missing. */
 export function must(requirement: string): { error: (issue: { readonly input?: unknown }) => string } {
   return { error: ({ input }) => (input === undefined ? `is missing; ${requirement}` : requirement) }
 }
@@ -33,7 +32,7 @@ export function integerOrAuto(max: number) {
   return z.union([integer(1, max, requirement), z.literal('auto', requirement)], requirement)
 }
 
-/** Seconds for a timer: decimals allowed, at least a millisecond unless 0 has a meaning. */
+/** A timer counts milliseconds; only where 0 has a meaning it is the minimum. */
 export function seconds(min: 0 | 0.001 = 0.001) {
   const requirement = must(`must be a number of seconds from ${min} to ${MAX_TIMER_SECONDS}`)
   return z.number(requirement).min(min, requirement).max(MAX_TIMER_SECONDS, requirement)
@@ -50,7 +49,6 @@ export const plainText = matching(
   'must be text (in quotes if it looks like a number): 1 to 1024 characters, none of them control characters',
 )
 
-/** The path of a file or directory, taken as given: relative to the working directory. */
 export const filePath = matching(
   /^[^\u0000-\u001f\u007f-\u009f]{1,4096}$/,
   'must be a path: 1 to 4096 characters, none of them control characters',
@@ -61,19 +59,18 @@ export const listenHost = satisfying(
   'must be an IP address without brackets, or a host name; the port is a setting of its own',
 )
 
-/** The beginning of a request target as raw bytes. Non-ASCII never occurs there unencoded (RFC 9112, section 3.2). */
+/** A request target holds no unencoded non-ASCII (RFC 9112, section 3.2). */
 export const pathPrefix = matching(
   /^\/[!"$->@-~]*$/,
   "must be a path that begins with '/', percent-encoded, without '?', '#' and spaces",
 )
 
-/** A prefix that may be empty and does not end with `/`. */
 export const basePath = matching(
   /^(?:\/[!"$->@-~]*[!"$-.0->@-~])?$/,
   "must be '' or a path that begins with '/' and does not end with '/', without '?', '#' and spaces",
 )
 
-/** A request path compared byte for byte; `*` is refused because it would look like a pattern. */
+/** A `*` would look like a pattern. */
 export const exactPath = matching(
   /^\/[!"$-)+->@-~]*$/,
   "must be an exact path that begins with '/', percent-encoded, without '?', '#', '*' and spaces (no patterns)",
@@ -85,14 +82,14 @@ export const forwardedMethod = matching(
   'must be a request method in upper case, other than CONNECT and TRACE',
 )
 
-/** The address of a JWK Set. A user name or password would be a secret outside a file. */
+/** A user name or password would be a secret outside a file. */
 export const httpUrl = satisfying((url) => {
   if (!/^https?:\/\/[^\s\\#\p{Cc}]+$/iu.test(url) || !URL.canParse(url)) return false
   const { username, password } = new URL(url)
   return username === '' && password === ''
 }, 'must be an http: or https: URL without a user name, password or fragment')
 
-/** A single IP address or a CIDR range. A zone (`%eth0`) is refused: it names a link of one host. */
+/** A zone (`%eth0`) would name a link of one host. */
 export const addressRange = satisfying((range) => {
   const [address = '', bits = '0', ...rest] = range.split('/')
   const maxBits = isIP(address) === 4 ? 32 : 128
@@ -100,7 +97,7 @@ export const addressRange = satisfying((range) => {
   return /^(?:0|[1-9]\d{0,2})$/.test(bits) && Number(bits) <= maxBits
 }, 'must be an IP address or a CIDR range such as 10.0.0.0/8 or fd00::/8')
 
-/** A web origin as browsers send it (RFC 6454, section 6.2), or `*`. */
+/** Browsers send an origin in this form (RFC 6454, section 6.2). */
 export const webOrigin = satisfying((value) => {
   if (value === '*') return true
   const shape = /^[a-z][a-z0-9+.-]*:\/\/(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[1-9]\d{0,4})?$/
@@ -111,7 +108,7 @@ export const webOrigin = satisfying((value) => {
 const UPSTREAM_URL = `must be http://host:port, https://host:port or unix:/absolute/path (at most ${MAX_SOCKET_PATH_BYTES} bytes), without a user name, path below the host, query, fragment and spaces`
 const NO_PATH = 'must have no path behind the host: the path of each request is forwarded as it came'
 
-/** The address of an upstream. Parts that the sidecar would ignore are refused: the request target passes untouched. */
+/** The request target passes untouched, so the sidecar would ignore a path, query or fragment of the URL. */
 export const upstreamUrl = z.string(must(UPSTREAM_URL)).refine(isUpstreamUrl, {
   error: ({ input }) =>
     isUpstreamUrl(String(input).replace(/^(https?:\/\/[^/]+)\/[^?#]+$/i, '$1')) ? NO_PATH : UPSTREAM_URL,

@@ -7,7 +7,7 @@ import { must } from './kinds.ts'
 
 const MAX_FIELD_CODE_POINTS = 1024
 
-/** Why a text is not a valid secret, or undefined. Nothing is trimmed or normalized: every code point matters. */
+/** Nothing is trimmed or normalized: every code point of a secret matters. */
 export function secretProblem(text: string): string | undefined {
   // A code point is one or two UTF-16 units: the cheap bound spares counting a long text.
   const tooLong = text.length > 2 * MAX_FIELD_CODE_POINTS || [...text].length > MAX_FIELD_CODE_POINTS
@@ -17,7 +17,7 @@ export function secretProblem(text: string): string | undefined {
   return undefined
 }
 
-/** Why a text is not a valid name, or undefined. It becomes a claim, a header value and a part of a log line. */
+/** A name becomes a claim, a header value and a part of a log line. */
 export function nameProblem(text: string): string | undefined {
   return secretProblem(text) ?? (/\p{Cc}/u.test(text) ? 'must not hold control characters' : undefined)
 }
@@ -36,7 +36,7 @@ export function namesProblem(accountId: string, accessKey: string, scope = ''): 
 
 const dateTime = z.iso.datetime({ offset: true })
 
-/** Parses an RFC 3339 time with its zone and, in UTC, a year of four digits: epoch milliseconds, or undefined. */
+/** Returns epoch milliseconds. In UTC, RFC 3339 has years of four digits. */
 export function parseTime(text: string): number | undefined {
   const upperCase = text.toUpperCase() // RFC 3339 allows `t` and `z`, the pattern does not
   const milliseconds = dateTime.safeParse(upperCase).success ? Date.parse(upperCase) : Number.NaN
@@ -52,7 +52,6 @@ const string = z.string({
       : STRING.error(issue),
 })
 
-/** Text for which `problemOf` finds no problem. */
 export const checkedText = (problemOf: (value: string) => string | undefined) =>
   string.superRefine((value, context) => {
     const problem = problemOf(value)
@@ -61,12 +60,10 @@ export const checkedText = (problemOf: (value: string) => string | undefined) =>
 
 export const nameSchema = checkedText(nameProblem)
 
-/** Why a text is not a time that {@link parseTime} takes, or undefined. */
 export function timeProblem(text: string): string | undefined {
   const requirement =
     'must be an RFC 3339 time with its zone, in UTC before the year 10000: 2027-12-31T23:59:59Z'
   return parseTime(text) === undefined ? requirement : undefined
 }
 
-/** Out: epoch milliseconds. */
 export const timeSchema = checkedText(timeProblem).transform((text) => Number(parseTime(text)))

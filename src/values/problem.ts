@@ -41,7 +41,7 @@ export const notDone = (isUnusable: boolean, problems: readonly string[]): NotDo
   problems,
 })
 
-/** A problem of a file; `path` is the setting that names it. */
+/** `path`: the setting that names the file. */
 export function fileProblem(path: string, message: string): Problem {
   return { path, message, origin: 'default' }
 }
