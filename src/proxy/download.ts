@@ -1,9 +1,8 @@
 /**
  * The download half of a transfer: the upstream's response, streamed to the client (RFC 9110, section 7.6).
- * In: what the parser has read of the response. Out: its status line; its header lines in the same order and multiplicity,
- * without hop-by-hop headers and identity headers (an upstream that echoes its request would leak them); `X-Request-Id`;
- * body and trailers, written once for each read of the upstream's socket. Node adds `Keep-Alive`, the framing of chunks,
- * and `Date` where the upstream sent none. Memory: one read buffer, by backpressure.
+ * In: what the parser has read. Out: the response without hop-by-hop headers and identity headers (an upstream that echoes
+ * its request would leak them), and with `X-Request-Id`. Node adds `Keep-Alive`, the framing of chunks, and `Date` where
+ * the upstream sent none. Memory: one read buffer, by backpressure.
  */
 import type { Socket } from 'node:net'
 import type { Writable } from 'node:stream'
@@ -13,7 +12,7 @@ import { endAfterBody, hasUnreadBody } from '../server/lingering-close.ts'
 import type { ResponseParser, UpstreamHead } from './response-parser.ts'
 import type { UpstreamConnection } from './upstream-connection.ts'
 
-/** Up to this size the bytes of one read are copied; larger chunks hold their read buffer. */
+/** A chunk up to this size is copied; a larger one holds its read buffer until it is sent. */
 const MAX_COPIED = 16 * 1024
 const NO_BYTES = Buffer.alloc(0)
 
@@ -45,16 +44,16 @@ export class Download {
 
   writeHead(head: UpstreamHead): void {
     const { req } = this.#res
-    const { context, httpVersionMinor, method } = req
-    const canChunk = httpVersionMinor > 0 && method !== 'HEAD'
-    const headers = responseHeaders(head, context.id, canChunk && head.framing === 'chunked')
-    // Framed by close, or by chunks that an HTTP/1.0 client cannot read.
-    const closeDelimited = head.framing === 'close' || (head.framing === 'chunked' && !canChunk)
+    const { context } = req
+    const isChunked = head.framing === 'chunked'
+    const readsChunks = req.httpVersionMinor > 0
+    const headers = responseHeaders(head, context.id, isChunked && readsChunks)
+    const isCloseDelimited = head.framing === 'close' || (isChunked && !readsChunks)
     // The rest of an upload follows an early response: no further request is read (RFC 9112, section 9.6).
     this.#isEarly = hasUnreadBody(req)
-    if (this.#isEarly || closeDelimited || context.connection.mustClose) headers.push('Connection', 'close')
-    this.#res.isCloseDelimited = closeDelimited
-    if (closeDelimited) this.#res.removeHeader('Transfer-Encoding') // Node then adds no chunks of its own
+    if (this.#isEarly || isCloseDelimited || context.connection.mustClose) headers.push('Connection', 'close')
+    this.#res.isCloseDelimited = isCloseDelimited
+    if (isCloseDelimited) this.#res.removeHeader('Transfer-Encoding') // Node then adds no chunks of its own
     this.#res.writeHead(head.status, head.statusText, headers)
     this.#isHeadPending = true
   }
@@ -104,7 +103,7 @@ export class Download {
     const [first] = body
     if (first === undefined || body.length > 1 || first.length <= MAX_COPIED)
       return this.#out.write(Buffer.concat(body))
-    // Without a copy: the read buffer is reused when the chunk has been sent. Node 26: 1,780 -> 700 ms of CPU per GiB.
+    // The chunk is not copied: its read buffer is reused when it has been sent. Node 26: 1,780 -> 700 ms of CPU per GiB.
     return this.#out.write(first, connection.holdBuffer())
   }
 }
@@ -130,7 +129,7 @@ export function responseHeaders(
       case 'identity':
         continue
       case 'contentLength':
-        // Not allowed on 1xx and 204 (RFC 9110, section 8.6): some clients wait for the body.
+        // RFC 9110, section 8.6, forbids it on 1xx and 204: some clients would wait for a body.
         if (status < 200 || status === 204) continue
         lengthAt = headers.length
         break
@@ -139,7 +138,7 @@ export function responseHeaders(
         break
       default:
         if (connectionOptions?.has(name.toLowerCase())) continue
-        // Moved before Content-Length: after it, Node writes this value as UTF-8 or throws (nodejs/node#46528).
+        // It moves before Content-Length: after it, Node writes this value as UTF-8 or throws (nodejs/node#46528).
         if (lengthAt >= 0 && name.length === 19 && name.toLowerCase() === 'content-disposition') {
           headers.splice(lengthAt, 0, name, value)
           lengthAt += 2

@@ -33,7 +33,7 @@ interface PrefixedUpstream extends Upstream {
 
 export class Forwarder {
   readonly #responder: Responder
-  /** The one with the longest prefix first. */
+  /** The longest prefix is first. */
   readonly #upstreams: readonly PrefixedUpstream[]
   readonly #tunnels: Tunnels
   // http-proxy requires a target before it runs any pass; ours chooses its own.
@@ -53,7 +53,7 @@ export class Forwarder {
         return { ...shared, pathPrefix, pool, host: address.host, assertionAudience, events: events(prefix) }
       })
       .toSorted((a, b) => b.pathPrefix.length - a.pathPrefix.length)
-    // Before the first of the package's passes. A truthy result ends the chain.
+    // The pass precedes the first of the package's own, and its truthy result ends the chain.
     this.#proxy.before('web', 'deleteLength', (_req, res) => {
       this.#transfer(res)
       return true

@@ -38,7 +38,7 @@ const NO_BYTES = Buffer.alloc(0)
 const MAX_CHUNK_LINE = 256
 /** Informational responses are not progress: an upstream may not send them for ever. */
 const MAX_INFORMATIONAL = 100
-/** When the upstream announces no `Keep-Alive: timeout`. */
+/** That of an upstream that announces no `Keep-Alive: timeout`. */
 const KEEP_ALIVE_SECONDS = 5
 const KEEP_ALIVE_TIMEOUT = /(?:^|[,\s])timeout=([0-9]{1,6})(?:$|[,\s])/i
 
@@ -93,7 +93,7 @@ export class ResponseParser {
     while (at < data.length && this.#state !== 'done') {
       const next = this.#step(data, at)
       if (next < 0) {
-        this.#partial = Buffer.from(data.subarray(at)) // at most a head, and seldom incomplete
+        this.#partial = Buffer.from(data.subarray(at)) // it is at most a head, and seldom incomplete
         return true
       }
       at = next
@@ -250,7 +250,7 @@ function parseHead(text: string, isHeadRequest: boolean, maxLines: number): Upst
   }
 }
 
-/** RFC 9112, section 6.3. */
+/** What ends the body (RFC 9112, section 6.3). */
 function framingOf(
   status: number,
   isHeadRequest: boolean,
@@ -277,7 +277,7 @@ function parseFieldLines(text: string, start: number, maxLines: number) {
     if (kinds.length === maxLines) throw new ResponseSyntaxError('too many field lines')
     const name = text.slice(at, colon)
     const kind = headerKind(name)
-    // Also refuses folded lines: they begin with white space.
+    // This refuses folded lines, too: they begin with white space.
     if (kind === 'invalid') throw new ResponseSyntaxError('bad field name')
     let from = colon + 1
     let to = end

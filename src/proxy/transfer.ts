@@ -135,14 +135,14 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   }
 
   #onResponseEnd({ status }: UpstreamHead): void {
-    // Not reused: an unfinished upload, and one that the upstream refuses and may not read.
+    // After an unfinished upload, or one that the upstream refuses and may not read, the connection is not reused.
     const mayBeUnread = status >= 400 && this.res.req.context.bytesIn > MAX_IGNORED_BODY
     if (!this.#isRequestWritten || mayBeUnread) this.#connection?.abandon()
     this.#end('ok')
   }
 
   onFailure(failure: UpstreamFailure, isStale: boolean): void {
-    if (this.#outcome !== undefined) return // a tunnel, which ends with either socket
+    if (this.#outcome !== undefined) return // it is a tunnel, which ends with either socket
     this.#connection = undefined
     const isRetried = isStale && this.#isRetryable
     this.#isRetryable = false
@@ -185,7 +185,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   #fail(failure: UpstreamFailure): void {
     const { headersSent, req } = this.res
     this.#end(failure)
-    // Later, so that the part that was just written is sent.
+    // The part that was just written is sent first.
     if (headersSent) setImmediate(() => req.context.connection.abort())
   }
 

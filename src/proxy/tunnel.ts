@@ -27,7 +27,7 @@ export class Tunnel implements RequestOwner {
   readonly #request: ForwardedRequest
   readonly #connection: UpstreamConnection
   readonly #tunnels: Tunnels
-  /** Until the verdict on the token ends. */
+  /** Runs until the verdict on the token ends. */
   #timer: NodeJS.Timeout | undefined
 
   constructor(request: ForwardedRequest, connection: UpstreamConnection, tunnels: Tunnels) {
@@ -94,7 +94,7 @@ export class Tunnel implements RequestOwner {
     if (caller === undefined || (scope && !allows(scope, admitted))) {
       client.destroy()
     } else if (!client.destroyed) {
-      // At most `cache.maxAgeSeconds`, whose maximum is that of a Node timer.
+      // The delay is at most `cache.maxAgeSeconds`, whose maximum is that of a Node timer.
       this.#timer = setTimeout(() => void this.recheck(), caller.usableUntilMs - now())
     }
   }

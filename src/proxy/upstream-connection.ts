@@ -1,8 +1,7 @@
 /**
  * One connection to an upstream: one request at a time, and its response. It is reused only when both are complete and
  * no unsolicited byte arrived: an upstream must not choose the next client's response (response desync, CVE-2026-48931).
- * A client of its own: a request through undici costs 80 % more and through `http.request` 130 %, and both change the
- * order of header lines.
+ * A request through undici would cost 80 % more, through `http.request` 130 %, and both change the order of header lines.
  */
 import { connect as connectTcp, isIP, type OnReadOpts, type Socket } from 'node:net'
 import { connect as connectTls, createSecureContext, type SecureContext } from 'node:tls'
@@ -51,12 +50,12 @@ export interface UpstreamRequest {
   onDrain(): void
   /** Called after each read, also before the failure that the read may cause. */
   onResponse(response: ResponseParser, connection: UpstreamConnection): void
-  /** The last call. `isStale`: a reused connection, no byte of a response: most likely the upstream had closed it. */
+  /** The last call. `isStale`: no byte came on a reused connection, which the upstream had most likely closed. */
   onFailure(failure: UpstreamFailure, isStale: boolean): void
 }
 
 export interface ConnectionPool {
-  /** A response is complete; the connection can carry another request. */
+  /** The connection can carry another request. */
   onReusable(connection: UpstreamConnection): void
   onClosed(connection: UpstreamConnection): void
 }

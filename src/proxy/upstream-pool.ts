@@ -108,7 +108,7 @@ export class UpstreamPool implements ConnectionPool {
       if (connection === undefined) this.connect(next.request)
       else connection.send(next.request)
     }
-    // Only now: bytes after the response are noticed by the read before the next dispatch.
+    // They are not idle before: bytes after the response are noticed by the read before the next dispatch.
     for (const connection of released) {
       if (this.#isClosed) connection.abandon()
       else if (connection.socket.writable) this.#idle.push(connection)
