@@ -19,7 +19,7 @@ export class StoppedWhileStarting extends Error {
   override readonly name = 'StoppedWhileStarting'
 }
 
-/** The outcome of the requests in flight when the listener stopped listening. */
+/** What became of the requests in flight when the listener stopped listening. */
 export interface DrainReport {
   readonly drained: number
   readonly cut: number
@@ -53,9 +53,6 @@ interface LifeCycleParts {
   readonly admin: AdminListener | undefined
 }
 
-/** The pause between two closings of idle connections. */
-const STEP_MS = 50
-
 export function createLifeCycle(parts: LifeCycleParts) {
   const { config, log, phase, authData, listener, forwarder, admin } = parts
   const { lameDuckSeconds, deadlineSeconds } = config.shutdown
@@ -80,28 +77,6 @@ export function createLifeCycle(parts: LifeCycleParts) {
     }
   }
 
-  const drain = async (lameDuckMs: number): Promise<DrainReport> => {
-    if (lameDuckMs > 0) await sleep(lameDuckMs)
-    const { inFlight } = listener
-    let open = true
-    let tunnels = 0
-    const closed = listener.close().then(() => {
-      open = false
-    })
-    const deadline = performance.now() + deadlineSeconds * 1000
-    while (open && performance.now() < deadline) {
-      // A response that began before the drain promised to keep its connection, and leaves it idle.
-      listener.closeIdle()
-      if (listener.inFlight === 0) tunnels += listener.closeTunnels() // they have no end: nothing else is awaited
-      await Promise.race([closed, sleep(STEP_MS)])
-    }
-    tunnels += listener.closeTunnels()
-    phase.isAborting = open
-    const cut = open ? listener.abort() : 0
-    await closed
-    return { drained: Math.max(0, inFlight - cut), cut, tunnels }
-  }
-
   const stop = async (lameDuck: boolean): Promise<DrainReport> => {
     const wasStarting = phase.name === 'starting'
     phase.name = 'draining'
@@ -110,7 +85,8 @@ export function createLifeCycle(parts: LifeCycleParts) {
       await authData.stop() // a start that waits ends here; what it has opened is closed below
       await started?.catch(() => {})
     }
-    const report = await drain(lameDuck ? lameDuckSeconds * 1000 : 0)
+    if (lameDuck) await sleep(lameDuckSeconds * 1000)
+    const report = await drain(listener, phase, deadlineSeconds)
     forwarder.close()
     await authData.stop()
     await admin?.close()
@@ -124,6 +100,30 @@ export function createLifeCycle(parts: LifeCycleParts) {
     stop: ({ lameDuck } = { lameDuck: false }): Promise<DrainReport> =>
       (stopped ??= stop(lameDuck && phase.name === 'running')),
   }
+}
+
+/** The pause between two closings of idle connections. */
+const STEP_MS = 50
+
+/** Accepts no more connections, closes those that are idle or become so, and aborts the others after the deadline. */
+async function drain(listener: DataListener, phase: Phase, deadlineSeconds: number): Promise<DrainReport> {
+  const { inFlight } = listener
+  const deadline = performance.now() + deadlineSeconds * 1000
+  let isClosed = false
+  let tunnels = 0
+  const closed = listener.close().then(() => {
+    isClosed = true
+  })
+  while (!isClosed && performance.now() < deadline) {
+    listener.closeIdle() // also a connection whose response, begun before the drain, promised to keep it
+    if (listener.inFlight === 0) tunnels += listener.closeTunnels() // they have no end: nothing else is awaited
+    await Promise.race([closed, sleep(STEP_MS)])
+  }
+  tunnels += listener.closeTunnels()
+  phase.isAborting = !isClosed
+  const cut = isClosed ? 0 : listener.abort()
+  await closed
+  return { drained: Math.max(0, inFlight - cut), cut, tunnels }
 }
 
 /** Logs what has started. `signingKey`: the `kid` of the key that signs, if one does. */
