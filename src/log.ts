@@ -63,7 +63,7 @@ export function createLog(level: string, destination: DestinationStream): Logger
   )
 }
 
-/** Logs faults of a listener, such as running out of file descriptors or a page that could not be created. */
+/** Logs errors of a listener, such as running out of file descriptors or a page that could not be created. */
 export function logListenerErrors(log: Pick<Logger, 'error'>): (error: unknown) => void {
   return (error) => log.error({ err: error }, 'listener error')
 }

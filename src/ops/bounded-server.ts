@@ -52,7 +52,7 @@ export class BoundedServer {
     }
   }
 
-  /** Rejects when the address cannot be bound. `onError`: faults of the listening socket from then on. */
+  /** Rejects when the address cannot be bound. `onError`: called with errors of the listening socket from then on. */
   async listen(port: number, host: string, onError: (error: unknown) => void): Promise<AddressInfo> {
     const server = this.#tcpServer.listen(port, host)
     await once(server, 'listening')

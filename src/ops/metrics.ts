@@ -79,7 +79,12 @@ const METRICS = {
 
 export type MetricName = keyof typeof METRICS
 
-export const fullName = (name: MetricName) => `auth_sidecar_${name}`
+export const METRIC_PREFIX = 'auth_sidecar_'
+
+export const fullName = (name: MetricName) => `${METRIC_PREFIX}${name}`
+
+/** In full. */
+export const METRIC_NAMES = Object.keys(METRICS).map((name) => `${METRIC_PREFIX}${name}`)
 
 /** Components whose values are read at each scrape. */
 export interface MeasuredParts {

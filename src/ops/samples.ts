@@ -3,7 +3,7 @@
  * between two samples. Memory is bounded, as label sets are closed.
  */
 import type { Registry } from 'prom-client'
-import type { MetricName } from './metrics.ts'
+import { METRIC_NAMES, METRIC_PREFIX, type MetricName } from './metrics.ts'
 
 export type MetricFamily = Awaited<ReturnType<Registry['getMetricsAsJSON']>>[number]
 type Labels = MetricFamily['values'][number]['labels']
@@ -11,18 +11,19 @@ type Labels = MetricFamily['values'][number]['labels']
 /** Labels, each with its value or a pattern of its values. */
 type Where = Readonly<Record<string, string | RegExp>>
 
-type Name = MetricName | 'process_cpu_seconds_total' | 'process_resident_memory_bytes'
-
-/** `status`: those of the status page. */
+/** Which metrics are collected. `status`: those of the status page. */
 export type MetricGroup = 'all' | 'status'
 
-const STATUS_METRIC = /^auth_sidecar_|^process_(?:cpu_seconds_total|resident_memory_bytes)$/
+/** What the status page shows beside the sidecar's own metrics. */
+const PROCESS_METRICS = ['process_cpu_seconds_total', 'process_resident_memory_bytes'] as const
+
+type Name = MetricName | (typeof PROCESS_METRICS)[number]
+
+const STATUS_METRICS: readonly string[] = [...METRIC_NAMES, ...PROCESS_METRICS]
 
 /** The metrics of the status page. Collecting all metrics costs more, and resets the event loop's measurements. */
 export function statusMetrics(registry: Registry): Promise<MetricFamily[]> {
-  const names = registry.getMetricsAsArray().map(({ name }) => name)
-  const wanted = names.filter((name) => STATUS_METRIC.test(name))
-  return Promise.all(wanted.flatMap((name) => registry.getSingleMetric(name)?.get() ?? []))
+  return Promise.all(STATUS_METRICS.flatMap((name) => registry.getSingleMetric(name)?.get() ?? []))
 }
 
 /** The counters at one moment, in epoch milliseconds: a column for each series. What a row lacks is zero. */
@@ -92,7 +93,7 @@ export class Samples {
   async #current(): Promise<Sample> {
     const row: number[] = []
     for (const { name, values } of await this.#read()) {
-      const metric = name.replace('auth_sidecar_', '')
+      const metric = name.replace(METRIC_PREFIX, '')
       const columns = this.#columns.get(metric) ?? new Map()
       this.#columns.set(metric, columns)
       const isHistogram = values.some(({ labels }) => 'le' in labels)

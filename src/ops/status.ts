@@ -10,14 +10,14 @@ import { VERSION } from '../version.ts'
 import { type Growth, rounded, sum, type Windows } from './samples.ts'
 
 /** Without a request for so long nothing is known of an upstream that failed. */
-const FAULT_SECONDS = 60
+const FAILURE_SECONDS = 60
 
 const FORWARDED = /^(?:proxy|link)$/
 /** 5xx of forwarded requests: "failing" on the dashboard and in the alerts too. */
 const FAILING = { route: FORWARDED, status: /^5/ }
 const REFUSED = { result: 'rejected' }
-/** Outcomes that are a fault of the upstream or of the sidecar. */
-const FAULT = /^(?!ok$|client_)/
+/** Outcomes that the upstream or the sidecar has caused, not the client. */
+const FAILED = /^(?!ok$|client_)/
 
 export type StatusConfig = Pick<Config, 'upstreams' | 'credentials' | 'cache'>
 
@@ -118,18 +118,18 @@ function upstreamIn({ at, tenMinutes, recently, steps, values }: Windows, upstre
   const requests = (growth: Growth, outcome: string | RegExp) =>
     growth.total('upstream_requests_total', { upstream, outcome })
   const count = requests(tenMinutes, /./)
-  const failedNow = requests(recently, FAULT)
+  const failedNow = requests(recently, FAILED)
   const okAt = steps.findLast((step) => requests(step, 'ok') > 0)?.at ?? 0
-  const failing = steps.findLast((step) => requests(step, FAULT) > 0)
-  const isDown = failing && failing.at > Math.max(okAt, at - FAULT_SECONDS * 1000)
-  const faults = failing?.by('upstream_requests_total', 'outcome', { upstream, outcome: FAULT }) ?? []
-  const [mostFrequent] = [...faults].sort(([, a], [, b]) => b - a)
+  const failing = steps.findLast((step) => requests(step, FAILED) > 0)
+  const isDown = failing && failing.at > Math.max(okAt, at - FAILURE_SECONDS * 1000)
+  const failures = failing?.by('upstream_requests_total', 'outcome', { upstream, outcome: FAILED }) ?? []
+  const [mostFrequent] = [...failures].sort(([, a], [, b]) => b - a)
   const responses = recently.by('upstream_responses_total', 'class', { upstream })
   const serverErrorRatio = share(responses.get('5xx') ?? 0, sum(responses))
   return {
     state: isDown ? 'failing' : failedNow > 0 || serverErrorRatio ? 'degraded' : count > 0 ? 'ok' : 'idle',
     count,
-    failed: requests(tenMinutes, FAULT),
+    failed: requests(tenMinutes, FAILED),
     failedNow,
     /** 5xx among the upstream's own responses. */
     serverErrors: tenMinutes.total('upstream_responses_total', { upstream, class: '5xx' }),
@@ -175,75 +175,103 @@ const DAY_SECONDS = 86_400
 /** Fewer may be one person's typing mistakes. */
 const MANY_LOGINS = 5
 const MANY_TOKENS = 20
-/** Reasons for refusing tokens that were good once; strangers can cause the others. */
+/** Reasons for refusing tokens that were good once; clients without a good token can cause the others. */
 const ONCE_GOOD: ReadonlySet<string> = new Set(['expired', 'revoked', 'claims', 'scope', 'unavailable'])
 
 /** Outcomes of an unreachable upstream. */
 const UNREACHABLE = /^(?:connection_refused|connection_timeout|dns_error|destination_)/
 
-/** The problems in words, worst first, for the head line and the title of the page. */
-function problemsOf(windows: Windows, { checks, requests, upstreams }: ReturnType<typeof stateOf>) {
-  const { at, tenMinutes, recently, values } = windows
-  const problems: { readonly severity: 'critical' | 'warning'; readonly text: string }[] = []
-  const add = (isCritical: boolean, text: string) =>
-    problems.push({ severity: isCritical ? 'critical' : 'warning', text })
-  const critical = (text: string) => add(true, text)
-  const warning = (text: string) => add(false, text)
-  const now = `in ${Math.round(recently.seconds)} s`
+interface Problem {
+  readonly severity: 'critical' | 'warning'
+  readonly text: string
+}
 
-  if (checks.some(({ state }) => state === 'draining')) {
-    const inFlight = values.total('requests_in_flight')
-    warning(`Draining: ${inFlight} request${inFlight === 1 ? '' : 's'} in flight`)
-  }
+type State = ReturnType<typeof stateOf>
+
+const critical = (text: string): Problem => ({ severity: 'critical', text })
+const warning = (text: string): Problem => ({ severity: 'warning', text })
+const rated = (ratio: number, text: string) => (ratio >= FAILING_CRITICAL ? critical(text) : warning(text))
+const inSeconds = ({ seconds }: Growth) => `in ${Math.round(seconds)} s`
+
+/** The problems in words, worst first, for the head line and the title of the page. */
+function problemsOf(windows: Windows, state: State): Problem[] {
+  const { checks } = state
+  const isDatabaseDown = checks.some(({ state }) => state === 'database down, last snapshot active')
+  const problems = [
+    ...drainProblems(windows, state),
+    ...upstreamProblems(windows, state),
+    ...loginProblems(windows, isDatabaseDown),
+    ...requestProblems(windows, state),
+    ...trustProblems(windows, isDatabaseDown),
+  ]
+  return problems.sort((a, b) => a.severity.localeCompare(b.severity))
+}
+
+function* drainProblems({ values }: Windows, { checks }: State): Generator<Problem> {
+  if (!checks.some(({ state }) => state === 'draining')) return
+  const inFlight = values.total('requests_in_flight')
+  yield warning(`Draining: ${inFlight} request${inFlight === 1 ? '' : 's'} in flight`)
+}
+
+function* upstreamProblems({ recently }: Windows, { upstreams }: State): Generator<Problem> {
+  const now = inSeconds(recently)
   for (const { prefix: upstream, state, failedNow, lastFault, serverErrorRatio } of upstreams) {
-    const queueFull = recently.total('upstream_requests_total', {
-      upstream,
-      outcome: 'connection_limit_reached',
-    })
+    const refused = { upstream, outcome: 'connection_limit_reached' }
+    const queueFull = recently.total('upstream_requests_total', refused)
     const outcome = lastFault?.outcome ?? ''
     const failure = UNREACHABLE.test(outcome) ? 'is unreachable' : 'fails'
     if (queueFull > 0)
-      critical(`Upstream ${upstream} is overloaded: ${queueFull} requests refused ${now}, the queue is full`)
+      yield critical(
+        `Upstream ${upstream} is overloaded: ${queueFull} requests refused ${now}, the queue is full`,
+      )
     else if (state === 'failing')
-      critical(`Upstream ${upstream} ${failure}: ${outcome}, last ${lastFault?.secondsAgo} s ago`)
-    else if (failedNow > 0) warning(`Upstream ${upstream} fails at times: ${outcome}`)
+      yield critical(`Upstream ${upstream} ${failure}: ${outcome}, last ${lastFault?.secondsAgo} s ago`)
+    else if (failedNow > 0) yield warning(`Upstream ${upstream} fails at times: ${outcome}`)
     if (serverErrorRatio)
-      add(
-        serverErrorRatio >= FAILING_CRITICAL,
+      yield rated(
+        serverErrorRatio,
         `Upstream ${upstream} responds with 5xx to ${percentOf(serverErrorRatio)} % of requests ${now}`,
       )
   }
+}
 
+function* loginProblems({ recently }: Windows, isDatabaseDown: boolean): Generator<Problem> {
+  const now = inSeconds(recently)
   const failedLogins = (reason: IssueFailure) => recently.total('token_issue_failures_total', { reason })
-  const faultyLogins = failedLogins('unavailable') + failedLogins('internal')
-  const isDatabaseDown = checks.some(({ state }) => state === 'database down, last snapshot active')
-  if (isDatabaseDown) critical('The credentials database is down: no logins; token checks use its last state')
-  else if (faultyLogins > 0) critical(`Logins fail: ${faultyLogins} ${now}, by a fault of this side`)
+  const ownFailures = failedLogins('unavailable') + failedLogins('internal')
+  if (isDatabaseDown)
+    yield critical('The credentials database is down: no logins; token checks use its last state')
+  else if (ownFailures > 0) yield critical(`Logins fail: ${ownFailures} ${now}, by a fault of this side`)
   const rejected = failedLogins('rejected')
   if (recently.total('tokens_issued_total') === 0 && rejected >= MANY_LOGINS)
-    warning(`Every login fails: ${rejected} rejected and none accepted ${now}`)
+    yield warning(`Every login fails: ${rejected} rejected and none accepted ${now}`)
+}
 
+function* requestProblems(
+  { tenMinutes, recently }: Windows,
+  { checks, requests }: State,
+): Generator<Problem> {
+  const now = inSeconds(recently)
   const tokenChecks = recently.by('token_checks_total', 'reason')
   const refused = [...tokenChecks].filter(([reason, count]) => ONCE_GOOD.has(reason) && count > 0)
   if (tokenChecks.get('ok') === 0 && sum(new Map(refused)) >= MANY_TOKENS) {
     const reasons = refused.map(([reason, count]) => `${count} ${reason}`).join(', ')
-    critical(`Every token is refused: ${reasons} ${now}`)
+    yield critical(`Every token is refused: ${reasons} ${now}`)
   }
-
   const droppedConnections = recently.total('client_connections_dropped_total')
   if (droppedConnections > 0)
-    critical(`${droppedConnections} connections closed ${now}: limits.connections are open`)
+    yield critical(`${droppedConnections} connections closed ${now}: limits.connections are open`)
   const droppedLines = tenMinutes.total('log_lines_dropped_total')
-  if (droppedLines > 0) warning(`${droppedLines} log lines lost in ${Math.ceil(tenMinutes.seconds / 60)} min`)
+  if (droppedLines > 0)
+    yield warning(`${droppedLines} log lines lost in ${Math.ceil(tenMinutes.seconds / 60)} min`)
   const unready = checks.filter(({ ok, state }) => !ok && state !== 'draining').map(({ name }) => name)
-  if (unready.length > 0) critical(`Not ready: ${unready.join(', ')}`)
+  if (unready.length > 0) yield critical(`Not ready: ${unready.join(', ')}`)
   const { failingRatio } = requests
   if (failingRatio)
-    add(
-      failingRatio >= FAILING_CRITICAL,
-      `${percentOf(failingRatio)} % of forwarded requests fail (5xx) ${now}`,
-    )
+    yield rated(failingRatio, `${percentOf(failingRatio)} % of forwarded requests fail (5xx) ${now}`)
+}
 
+function* trustProblems({ at, values }: Windows, isDatabaseDown: boolean): Generator<Problem> {
   const certificateEnds = values.by('certificate_not_after_timestamp_seconds', 'certificate')
   for (const [certificate, endSeconds] of certificateEnds) {
     const secondsLeft = endSeconds - at / 1000
@@ -252,19 +280,18 @@ function problemsOf(windows: Windows, { checks, requests, upstreams }: ReturnTyp
     const isCritical = days < CERTIFICATE_CRITICAL_DAYS
     const left = isCritical ? `${Math.floor(secondsLeft / 3600)} h` : `${days} d`
     const end = secondsLeft < 0 ? 'has expired' : `expires in ${left}`
-    add(isCritical, `Certificate ${certificate} ${end}`)
+    yield (isCritical ? critical : warning)(`Certificate ${certificate} ${end}`)
   }
   for (const [subject, failing] of values.by('reload_failing', 'subject'))
     if (failing > 0 && !(isDatabaseDown && subject === 'credentials'))
-      warning(`The newest ${subject} cannot be used; the last good version is active`)
+      yield warning(`The newest ${subject} cannot be used; the last good version is active`)
   for (const [issuer, age] of values.by('jwks_age_seconds', 'issuer'))
     if (age > ISSUER_WARNING_SECONDS)
-      warning(`No good keys from ${issuer} for more than 5 min; the last ones are active`)
+      yield warning(`No good keys from ${issuer} for more than 5 min; the last ones are active`)
   for (const [kid, age] of values.by('signing_key_age_seconds', 'kid'))
     if (age > KEY_WARNING_DAYS * DAY_SECONDS)
-      warning(`Signing key ${kid} is older than ${KEY_WARNING_DAYS} d`)
-  if (values.total('enforcing') === 0) warning('Report mode: refused tokens are forwarded')
-  return problems.sort((a, b) => a.severity.localeCompare(b.severity))
+      yield warning(`Signing key ${kid} is older than ${KEY_WARNING_DAYS} d`)
+  if (values.total('enforcing') === 0) yield warning('Report mode: refused tokens are forwarded')
 }
 
 const percentOf = (ratio: number) => (ratio < 0.001 ? '< 0.1' : String(Number((ratio * 100).toPrecision(2))))
