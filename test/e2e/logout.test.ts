@@ -7,8 +7,8 @@ import { eventually } from '../support/eventually.ts'
 import type { TestKeyDirectory } from '../support/keys.ts'
 import { NO_SERVER } from '../support/opened-database.ts'
 import { databaseSetup, startPostgres } from '../support/postgres.ts'
-import { runProgram, type ServedSidecar, serve, serveArgs } from '../support/program.ts'
-import { metricAt } from '../support/prometheus.ts'
+import { runProgram, serveArgs } from '../support/program.ts'
+import { startSidecar, type TestSidecar } from '../support/sidecar.ts'
 import { sidecarClient } from '../support/sidecar-client.ts'
 import { mintToken } from '../support/tokens.ts'
 
@@ -52,14 +52,12 @@ async function ask(
 }
 
 const PATH = '/v2/auth/token'
-const logOut = (sidecar: ServedSidecar, token: string) => ask(sidecar, 'DELETE', PATH, token)
-const get = async (sidecar: ServedSidecar, token: string) => (await ask(sidecar, 'GET', '/o', token)).status
-
-const metric = ({ adminPort }: ServedSidecar, name: string) => metricAt(adminPort, name)
+const logOut = (sidecar: TestSidecar, token: string) => ask(sidecar, 'DELETE', PATH, token)
+const get = async (sidecar: TestSidecar, token: string) => (await ask(sidecar, 'GET', '/o', token)).status
 
 t.test('a logout ends its token at once, and no other token', async (t) => {
   const { key, flags, upstream } = await prepare(t)
-  const here = await serve(t, flags)
+  const here = await startSidecar(t, { settings: flags })
   const [token, other] = [await mint(key, 'a0', 3600, 'ends'), await mint(key)]
   for (const each of [token, other]) t.equal(await get(here, each), 200)
   const headers = { 'content-length': undefined, 'cache-control': 'no-store' }
@@ -71,16 +69,16 @@ t.test('a logout ends its token at once, and no other token', async (t) => {
   t.equal((await ask(here, 'DELETE', '/object', other)).status, 200, 'a DELETE of storage')
   t.equal(upstream.requests.at(-1)?.method, 'DELETE')
 
-  t.equal(await metric(here, 'auth_sidecar_requests_total{route="logout",method="DELETE",status="204"}'), 1)
-  const hits = await metric(here, 'auth_sidecar_token_cache_hits_total')
+  t.equal(await here.metric('auth_sidecar_requests_total{route="logout",method="DELETE",status="204"}'), 1)
+  const hits = await here.metric('auth_sidecar_token_cache_hits_total')
   t.equal(hits, 4, 'the other token was never verified again')
-  const audit = here.log().filter(({ event }) => event === 'logout')
+  const audit = here.log.filter(({ event }) => event === 'logout')
   t.match(audit, [{ msg: 'audit', outcome: 'ok', account: 'a0', accessKey: 'AK', tokenId: 'ends' }])
 })
 
 t.test('a refused token, and no token, get their refusal; report mode forwards no logout', async (t) => {
   const { key, flags, upstream } = await prepare(t)
-  const sidecar = await serve(t, { ...flags, enforcement: 'report' })
+  const sidecar = await startSidecar(t, { settings: { ...flags, enforcement: 'report' } })
   const expired = await mintToken({ key, now: Date.now() - 7_200_000 })
   for (const [token, code] of [
     [undefined, 'InvalidToken'],
@@ -103,7 +101,7 @@ t.test('DELETE is a method of the endpoint only where logout is on', async (t) =
     ['true', 'GET, HEAD, POST, DELETE', 204],
     ['false', 'GET, HEAD, POST', 405],
   ] as const) {
-    const sidecar = await serve(t, { ...flags, ...cors, 'contract-logout': logout })
+    const sidecar = await startSidecar(t, { settings: { ...flags, ...cors, 'contract-logout': logout } })
     t.equal((await logOut(sidecar, await mint(key))).status, status)
     t.match(await ask(sidecar, 'PUT', PATH), { status: 405, headers: { allow: methods } })
     t.match(await ask(sidecar, 'OPTIONS', PATH, undefined, preflight), {
@@ -120,7 +118,7 @@ t.test('DELETE is a method of the endpoint only where logout is on', async (t) =
 
 t.test('an account may log out 60 times a minute', async (t) => {
   const { key, flags } = await prepare(t, 'HS256')
-  const sidecar = await serve(t, flags)
+  const sidecar = await startSidecar(t, { settings: flags })
   const tokens = await Promise.all(Array.from({ length: 62 }, () => mint(key)))
   const statuses = await Promise.all(tokens.map(async (token) => (await logOut(sidecar, token)).status))
   t.same([statuses.filter((status) => status === 204).length, statuses.includes(503)], [60, true])
@@ -133,7 +131,7 @@ t.test('an account may log out 60 times a minute', async (t) => {
 
 t.test('while the database is away, logouts are 503 and do not count, and tokens stay valid', async (t) => {
   const { key, flags } = await prepare(t)
-  const sidecar = await serve(t, flags)
+  const sidecar = await startSidecar(t, { settings: flags })
   const token = await mint(key)
   await kill()
   t.teardown(start)
@@ -148,7 +146,7 @@ t.test('while the database is away, logouts are 503 and do not count, and tokens
 
 t.test('a row says when its token ends, and a later logout removes it then', async (t) => {
   const { key, flags, database } = await prepare(t)
-  const sidecar = await serve(t, { ...flags, 'token-clock-tolerance-seconds': '2' })
+  const sidecar = await startSidecar(t, { settings: { ...flags, 'token-clock-tolerance-seconds': '2' } })
   const short = await mint(key, 'a0', 60, 'short')
   t.equal((await logOut(sidecar, short)).status, 204)
   const { exp = 0 } = decodeJwt(short)
@@ -162,7 +160,7 @@ t.test('a row says when its token ends, and a later logout removes it then', asy
 
 t.test('1,000 logouts cost cached tokens of others no entry', async (t) => {
   const { key, flags, database } = await prepare(t, 'HS256')
-  const sidecar = await serve(t, flags)
+  const sidecar = await startSidecar(t, { settings: flags })
   const others = await Promise.all(Array.from({ length: 200 }, () => mint(key, 'a19')))
   const leaving = await Promise.all(Array.from({ length: 100 }, (_, at) => mint(key, `a${at % 19}`)))
   const each = async (tokens: readonly string[], call: (token: string) => Promise<number>) => {
@@ -179,7 +177,7 @@ t.test('1,000 logouts cost cached tokens of others no entry', async (t) => {
   }
   t.same(await each([...others, ...leaving], (token) => get(sidecar, token)), { 200: 300 })
   const [hits, misses] = ['auth_sidecar_token_cache_hits_total', 'auth_sidecar_token_cache_misses_total']
-  const before = { hits: await metric(sidecar, hits), misses: await metric(sidecar, misses) }
+  const before = { hits: await sidecar.metric(hits), misses: await sidecar.metric(misses) }
   // Most are rows as other sidecars write them; the logouts here that follow read them.
   const elsewhere = `INSERT INTO storage_auth.revocations (jti, expires_at)
     SELECT $1 || '-' || at, now() + interval '1 hour' FROM generate_series(1, 90) AS at`
@@ -189,15 +187,15 @@ t.test('1,000 logouts cost cached tokens of others no entry', async (t) => {
     t.same(await each(tokens, async (token) => (await logOut(sidecar, token)).status), { 204: 10 })
   }
   t.same(await each(others, (token) => get(sidecar, token)), { 200: 200 })
-  t.equal(await metric(sidecar, misses), before.misses)
-  t.equal(await metric(sidecar, hits), before.hits + 300)
+  t.equal(await sidecar.metric(misses), before.misses)
+  t.equal(await sidecar.metric(hits), before.hits + 300)
   t.same(await each(leaving, (token) => get(sidecar, token)), { 400: 100 })
 })
 
 t.test('a link ends by its id, with its token and with its account, on every sidecar', async (t) => {
   const { key, flags, database } = await prepare(t)
   const settings = { ...flags, 'contract-logout': 'false', 'links-enabled': 'true' }
-  const [here, there] = [await serve(t, settings), await serve(t, settings)]
+  const [here, there] = [await startSidecar(t, { settings }), await startSidecar(t, { settings })]
   const [maker, parent, other] = [
     await mint(key),
     await mint(key, 'a0', 3600, 'parent'),
@@ -210,7 +208,7 @@ t.test('a link ends by its id, with its token and with its account, on every sid
     await make(parent),
     await make(other),
   ]
-  const statuses = async (sidecar: ServedSidecar) => {
+  const statuses = async (sidecar: TestSidecar) => {
     const links = [one, two, children, others]
     return Promise.all(links.map(async ({ url }) => (await ask(sidecar, 'GET', url)).status))
   }
@@ -240,22 +238,16 @@ t.test('a link ends by its id, with its token and with its account, on every sid
       'all of a0 to be refused',
     )
   const { linkId } = others
+  t.match(here.log.filter(({ event }) => /^link_/.test(String(event))).at(-1), {
+    event: 'link_ended',
+    outcome: 'ok',
+    account: 'a0',
+    accessKey: 'AK',
+    linkId: one.linkId,
+    requestId: String,
+  })
   t.match(
-    here
-      .log()
-      .filter(({ event }) => /^link_/.test(String(event)))
-      .at(-1),
-    {
-      event: 'link_ended',
-      outcome: 'ok',
-      account: 'a0',
-      accessKey: 'AK',
-      linkId: one.linkId,
-      requestId: String,
-    },
-  )
-  t.match(
-    here.log().find((line) => line['linkId'] === linkId),
+    here.log.find((line) => line['linkId'] === linkId),
     { event: 'link_created', account: 'a1' },
   )
 })

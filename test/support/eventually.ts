@@ -8,7 +8,8 @@ const PATIENCE_MS = 30_000
 export const SOON_MS = 5000
 
 /**
- * Waits until something holds; looks every few milliseconds.
+ * Waits until something holds. Looks every few milliseconds, and less often the longer it takes: a look may be a
+ * scrape, which costs as much as a hundred requests.
  *
  * @param what - what is waited for, for the error
  */
@@ -19,10 +20,11 @@ export async function eventually(
 ): Promise<void> {
   const started = performance.now()
   while (!(await holds())) {
-    if (performance.now() - started > patienceMs) {
+    const waitedMs = performance.now() - started
+    if (waitedMs > patienceMs) {
       throw new Error(`waited in vain for ${typeof what === 'string' ? what : what()}`)
     }
-    await wait(5)
+    await wait(5 + waitedMs / 10)
   }
 }
 

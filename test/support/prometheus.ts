@@ -26,9 +26,14 @@ export function parseMetrics(text: string): readonly Sample[] {
 
 /** The value of a series at `/metrics`, such as `name{a="b"}`, or the sum of all series of a name; 0 if there is none. */
 export async function metricAt(adminPort: number, series: string): Promise<number> {
-  const text = await (await fetch(`http://127.0.0.1:${adminPort}/metrics`)).text()
-  return text
-    .split('\n')
-    .filter((line) => line.startsWith(`${series} `) || line.startsWith(`${series}{`))
-    .reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(' '))), 0)
+  return (await metricsAt(adminPort))(series)
+}
+
+/** Scrapes once; returns what gives the value of a series. */
+export async function metricsAt(adminPort: number) {
+  const lines = (await (await fetch(`http://127.0.0.1:${adminPort}/metrics`)).text()).split('\n')
+  return (series: string) =>
+    lines
+      .filter((line) => line.startsWith(`${series} `) || line.startsWith(`${series}{`))
+      .reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(' '))), 0)
 }

@@ -3,6 +3,7 @@ import type { ConnectionOptions } from 'node:tls'
 import type { Test } from 'tap'
 import type { UpstreamOutcome } from '../../src/http/upstream-failures.ts'
 import { eventually } from './eventually.ts'
+import { metricsAt } from './prometheus.ts'
 import { type RawClient, rawClient, rawTlsClient } from './raw-client.ts'
 import { OK, recordingUpstream, type UpstreamHooks } from './recording-upstream.ts'
 import { startSidecar, type TestSidecar, type TestSidecarOptions } from './sidecar.ts'
@@ -93,9 +94,9 @@ export function outcomes(sidecar: TestSidecar, outcome: UpstreamOutcome, prefix 
 /** Waits until no request is in flight or queued, and at most one connection to an upstream is left. */
 export async function idle(sidecar: TestSidecar): Promise<void> {
   await eventually(async () => {
-    const inFlight = await sidecar.metric('auth_sidecar_requests_in_flight')
-    const queued = await sidecar.metric('auth_sidecar_upstream_queue{upstream="/"}')
-    const connections = await sidecar.metric('auth_sidecar_upstream_connections{upstream="/"}')
-    return inFlight === 0 && queued === 0 && connections <= 1
+    const metric = await metricsAt(sidecar.adminPort)
+    const busy =
+      metric('auth_sidecar_requests_in_flight') + metric('auth_sidecar_upstream_queue{upstream="/"}')
+    return busy === 0 && metric('auth_sidecar_upstream_connections{upstream="/"}') <= 1
   }, 'nothing to be in flight, queued or connected')
 }

@@ -26,13 +26,14 @@ export type TestSidecar = Awaited<ReturnType<typeof startSidecar>>
 export async function startSidecar(t: Pick<Test, 'teardown' | 'testdir'>, options: TestSidecarOptions = {}) {
   const key = await makeKeyDirectory(t)
   const { file, logins } = await makeCredentialsFile(t, options.credentials ?? [{ accountId: 'acme' }])
+  const isInDatabase = 'credentials-postgres-url-file' in { ...options.settings }
   const flags: Record<string, string> = {
     'listen-host': '127.0.0.1',
     'listen-port': '0',
     'admin-host': '127.0.0.1',
     'admin-port': '0',
     ...(options.jwksUrl === undefined
-      ? { 'keys-directory': key.directory, 'credentials-file': file }
+      ? { 'keys-directory': key.directory, ...(!isInDatabase && { 'credentials-file': file }) }
       : { 'keys-jwks-url': options.jwksUrl }),
     'log-access': 'all',
     ...(options.upstreamUrl === undefined ? {} : { 'upstream-url': options.upstreamUrl }),
