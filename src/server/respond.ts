@@ -9,7 +9,7 @@ import type { SidecarResponse } from './context.ts'
 import { endAfterBody, hasUnreadBody } from './lingering-close.ts'
 import type { Reason } from './reasons.ts'
 
-/** Of `Proxy-Status`. */
+/** The error type in `Proxy-Status` (RFC 9209, section 2.3): each failure of an upstream has one, and so have refusals. */
 type ProxyErrorType =
   | Exclude<UpstreamFailure, 'client_aborted' | 'client_idle'>
   | 'http_request_error'
@@ -73,7 +73,7 @@ export class Responder {
     this.send(res, status, { code, message }, list, close)
   }
 
-  /** Sends the error response to a forwarded request, unless a response has begun: then only the log shows the failure. */
+  /** Responds to a forwarded request that failed. If a response has begun, only the log shows the failure. */
   reportFailure(res: SidecarResponse, failure: UpstreamFailure): void {
     const isOfClient = isClientFailure(failure)
     this.refuse(res, failure, ERROR_OF[failure] ?? ERRORS.serviceNotReady, {
