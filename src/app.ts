@@ -64,7 +64,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     log.error({ requestId, err: error }, 'request failed with an internal error')
 
   const forwarder = new Forwarder(config, {
-    secureContextOf: (prefix) => secureContextOf(authData.certificates, `upstream:${prefix}`),
+    secureContextOf: (prefix) => secureContextOf(authData.certificates.get(`upstream:${prefix}`)),
     checkBearer: (authorization) => checkBearer(authorization, cache.verify),
     responder,
     events: metrics.ofUpstream,
@@ -104,7 +104,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   }
   const admin = worker
     ? undefined
-    : createAdminListener(config, adminData, secureContextOf(authData.certificates, 'admin'), log, now)
+    : createAdminListener(config, adminData, secureContextOf(authData.certificates.get('admin')), log, now)
 
   const { events } = authData
   events.on('change', (revokedTokens) => {

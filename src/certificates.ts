@@ -9,26 +9,28 @@ import { errorCode, readRegularFile } from './files/files.ts'
 import type { Logger } from './log.ts'
 import { openPolledFiles } from './reload/polled-files.ts'
 import type { Reloadable, ReloadResult } from './reload/reloadable.ts'
-import { fileProblem, type Loaded, type Problem } from './values/problem.ts'
-
-/** A file, and the setting that names it, such as `listen.tls.certFile`. */
-interface CertificateFile {
-  readonly setting: string
-  readonly path: string
-}
+import { failed, fileProblem, type Loaded, loaded, type Problem, type Result } from './values/problem.ts'
 
 /** The label `certificate` of metrics. `issuer:` is followed by the setting of a JWK Set, `upstream:` by a prefix. */
 export type CertificateName = 'listener' | 'admin' | `issuer:${string}` | `upstream:${string}`
 
-export interface CertificateSet {
-  readonly name: CertificateName
-  /** The chain that the sidecar presents, its own certificate first. */
-  readonly cert?: CertificateFile | undefined
-  readonly key?: CertificateFile | undefined
-  /** The CAs of which one must have signed the peer's certificate. */
-  readonly ca?: CertificateFile | undefined
+/** A file, and the setting that names it, such as `listen.tls.certFile`. */
+interface NamedFile {
+  readonly setting: string
+  readonly path: string
 }
 
+/** The files of one listener, upstream or issuer. */
+export interface CertificateFiles {
+  readonly name: CertificateName
+  /** The chain that the sidecar presents, its own certificate first. */
+  readonly cert?: NamedFile | undefined
+  readonly key?: NamedFile | undefined
+  /** The CAs of which one must have signed the peer's certificate. */
+  readonly ca?: NamedFile | undefined
+}
+
+/** The content of such files, once it is checked. */
 export interface Certificates {
   readonly options: SecureContextOptions
   /** Created from `options`. */
@@ -39,57 +41,50 @@ export interface Certificates {
 
 type CertificateSettings = { readonly [Name in 'certFile' | 'keyFile' | 'caFile']?: string | undefined }
 
-/** The sets that name a file. */
-export function certificateSets(config: Config): CertificateSet[] {
+/** Of each listener, upstream and issuer whose settings name a file. */
+export function certificateFiles(config: Config): CertificateFiles[] {
   const named = (setting: string, path: string | undefined) =>
     path === undefined ? undefined : { setting, path }
-  const setOf = (name: CertificateName, setting: string, group: CertificateSettings = {}) => ({
+  const filesOf = (name: CertificateName, setting: string, group: CertificateSettings = {}) => ({
     name,
     cert: named(`${setting}.certFile`, group.certFile),
     key: named(`${setting}.keyFile`, group.keyFile),
     ca: named(`${setting}.caFile`, group.caFile),
   })
   const { listen, admin, upstreams } = config
-  const sets: CertificateSet[] = [
+  const all: CertificateFiles[] = [
     {
-      ...setOf('listener', 'listen.tls', listen.tls),
+      ...filesOf('listener', 'listen.tls', listen.tls),
       ca: named('listen.tls.clientCaFile', listen.tls?.clientCaFile),
     },
-    setOf('admin', 'admin.tls', admin.tls),
+    filesOf('admin', 'admin.tls', admin.tls),
     ...upstreams.map((upstream, index) =>
-      setOf(`upstream:${upstream.prefix}`, `upstreams[${index}]`, upstream),
+      filesOf(`upstream:${upstream.prefix}`, `upstreams[${index}]`, upstream),
     ),
-    ...keySetsOf(config).map(({ setting, caFile }) => setOf(`issuer:${setting}`, setting, { caFile })),
+    ...keySetsOf(config).map(({ setting, caFile }) => filesOf(`issuer:${setting}`, setting, { caFile })),
   ]
-  return sets.filter((set) => certificatePaths(set).length > 0)
+  return all.filter((files) => pathsOf(files).length > 0)
 }
 
-export const certificatePaths = ({ cert, key, ca }: CertificateSet): string[] =>
+const pathsOf = ({ cert, key, ca }: CertificateFiles): string[] =>
   [cert, key, ca].flatMap((file) => file?.path ?? [])
 
-/** The active certificates of each set. Listeners subscribe to theirs. */
-export type CertificateMap = ReadonlyMap<CertificateName, Reloadable<Certificates>>
+/** The active context; undefined where the settings name no file. */
+export const secureContextOf = (
+  certificates: Reloadable<Certificates> | undefined,
+): (() => SecureContext) | undefined => certificates && (() => certificates.current().context)
 
-/** Undefined where the settings name no file. */
-export function secureContextOf(
-  certificates: CertificateMap,
-  name: CertificateName,
-): (() => SecureContext) | undefined {
-  const set = certificates.get(name)
-  return set && (() => set.current().context)
-}
-
-/** Loads a set; its files are polled from `start` on. Never rejects. `now`: epoch milliseconds. */
+/** Loads the files, which are polled from `start` on. Never rejects. `now`: epoch milliseconds. */
 export const openCertificates = (
-  set: CertificateSet,
+  files: CertificateFiles,
   log: Logger,
   now: () => number,
   onReload: (result: ReloadResult) => void,
 ) =>
   openPolledFiles<Certificates>({
     subject: 'certificates',
-    paths: certificatePaths(set),
-    load: () => loadCertificates(set, now()),
+    paths: pathsOf(files),
+    load: () => loadCertificates(files, now()),
     onReload,
     log,
   })
@@ -106,29 +101,26 @@ const LISTENER_OPTIONS: SecureContextOptions = {
 /** Five times the size of a bundle of all public CAs. */
 const MAX_BYTES = 1_048_576
 
-/** Checks that a set can be used. Never rejects. @param now - epoch milliseconds, for warnings about expiry */
+/** Checks that the files can be used together. Never rejects. @param now - epoch milliseconds, for warnings about expiry */
 export async function loadCertificates(
-  set: CertificateSet,
+  files: CertificateFiles,
   now: number,
 ): Promise<Loaded<Certificates, Problem>> {
   const problems: Problem[] = []
-  const report = ({ setting, path }: CertificateFile, message: string) =>
+  const report = ({ setting, path }: NamedFile, message: string) =>
     void problems.push(fileProblem(setting, `${path}: ${message}`))
 
-  async function read<T extends object>(
-    file: CertificateFile | undefined,
-    parse: (pem: string) => T | string,
-  ) {
+  async function read<T>(file: NamedFile | undefined, parse: (pem: string) => Result<T>) {
     if (file === undefined) return undefined
     const found = await readRegularFile(file.path, MAX_BYTES)
     if (!found.ok)
       return void problems.push(...found.problems.map((problem) => fileProblem(file.setting, problem)))
     const parsed = parse(found.bytes.toString('latin1'))
-    return typeof parsed === 'string' ? report(file, parsed) : { ...file, ...found, parsed }
+    return parsed.ok ? { ...file, ...found, parsed: parsed.value } : report(file, parsed.reason)
   }
-  const cert = await read(set.cert, parseChain)
-  const key = await read(set.key, parsePrivateKey)
-  const ca = await read(set.ca, parseChain)
+  const cert = await read(files.cert, parseChain)
+  const key = await read(files.key, parsePrivateKey)
+  const ca = await read(files.ca, parseChain)
   const [first] = cert?.parsed ?? []
   if (cert && key && first?.checkPrivateKey(key.parsed) === false) {
     report(key, `must hold the private key of the first certificate in ${cert.path}`)
@@ -136,48 +128,44 @@ export async function loadCertificates(
   if (problems.length > 0) return { ok: false, problems }
 
   const options: SecureContextOptions = {
-    ...((set.name === 'listener' || set.name === 'admin') && LISTENER_OPTIONS),
+    ...((files.name === 'listener' || files.name === 'admin') && LISTENER_OPTIONS),
     ...(cert && { cert: cert.bytes }),
     ...(key && { key: key.bytes }),
     ...(ca && { ca: ca.bytes }),
   }
-  let context: SecureContext
   try {
-    context = createSecureContext(options)
+    const endsAt = first && { endsAtSeconds: Date.parse(first.validTo) / 1000 }
+    const expiry = first ? certificateWarnings(first, now).map((warning) => `${cert?.path}: ${warning}`) : []
+    const value = { options, context: createSecureContext(options), ...endsAt }
+    return loaded(value, [...expiry, ...(key?.permissionWarnings ?? [])])
   } catch (error) {
     const file = cert ?? key ?? ca
     if (file) report(file, `cannot be used for TLS: ${errorCode(error)}`)
     return { ok: false, problems }
   }
-  const warnings = [
-    ...(first ? certificateWarnings(first, now).map((warning) => `${cert?.path}: ${warning}`) : []),
-    ...(key?.permissionWarnings ?? []),
-  ]
-  const value = { options, context, ...(first && { endsAtSeconds: Date.parse(first.validTo) / 1000 }) }
-  return { ok: true, value, warnings }
 }
 
 const BEGIN_CERTIFICATE = '-----BEGIN CERTIFICATE-----'
 
-/** The chain, or the problem. `X509Certificate` parses only the first of a text; OpenSSL's messages may quote it. */
-function parseChain(pem: string): X509Certificate[] | string {
+/** `X509Certificate` parses only the first certificate of a text. Messages of OpenSSL may quote the text. */
+function parseChain(pem: string): Result<readonly X509Certificate[]> {
   const [, ...blocks] = pem.split(BEGIN_CERTIFICATE)
-  if (blocks.length === 0) return `holds no certificate in PEM (${BEGIN_CERTIFICATE})`
+  if (blocks.length === 0) return failed(`holds no certificate in PEM (${BEGIN_CERTIFICATE})`)
   const chain: X509Certificate[] = []
   try {
     for (const block of blocks) chain.push(new X509Certificate(BEGIN_CERTIFICATE + block))
-    return chain
+    return { ok: true, value: chain }
   } catch {
-    return `certificate ${chain.length + 1} of ${blocks.length} cannot be read`
+    return failed(`certificate ${chain.length + 1} of ${blocks.length} cannot be read`)
   }
 }
 
-function parsePrivateKey(pem: string): KeyObject | string {
+function parsePrivateKey(pem: string): Result<KeyObject> {
   try {
-    return createPrivateKey(pem)
+    return { ok: true, value: createPrivateKey(pem) }
   } catch {
-    if (pem.includes('ENCRYPTED')) return 'is encrypted; must be a private key without a passphrase'
-    return 'holds no private key in PEM (-----BEGIN PRIVATE KEY-----) that can be read'
+    if (pem.includes('ENCRYPTED')) return failed('is encrypted; must be a private key without a passphrase')
+    return failed('holds no private key in PEM (-----BEGIN PRIVATE KEY-----) that can be read')
   }
 }
 

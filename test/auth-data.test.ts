@@ -1,19 +1,19 @@
 import { chmodSync, statSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import t from 'tap'
-import { openFiles } from '../src/auth-data.ts'
+import { openAuthSources } from '../src/auth-sources.ts'
 import { loadConfig } from '../src/config/load.ts'
 import { createLog } from '../src/log.ts'
 import { makeCredentialsFile } from './support/credentials.ts'
 import { makeKeyDirectory } from './support/keys.ts'
 import { temporaryDirectory } from './support/temporary-directory.ts'
 
-/** What `openFiles` finds with these flags. */
+/** What `openAuthSources` finds with these flags. */
 async function read(flags: Record<string, string>) {
   const loaded = loadConfig({ env: { SIDECAR_UPSTREAM_URL: 'http://127.0.0.1:9' }, flags })
   if (!loaded.ok) throw new Error(JSON.stringify(loaded.problems))
   const log = createLog('silent', { write() {} })
-  const { problems, warnings } = await openFiles(loaded.config, log, Date.now)
+  const { problems, warnings } = await openAuthSources(loaded.config, log, Date.now)
   return { problems, warnings }
 }
 
@@ -34,9 +34,9 @@ t.test('a database URL that cannot be read is a problem beside those of other fi
 
 t.test('a file may have more problems than a call has arguments', async (t) => {
   const revocations = join(await temporaryDirectory(t), 'revocations.yaml')
-  writeFileSync(revocations, `revocations:\n${'- {}\n'.repeat(130_000)}`)
+  writeFileSync(revocations, `revocations: [${'1,'.repeat(130_000)}]`)
   const { problems } = await read({ '--keys-directory': '/none', '--revocations-file': revocations })
-  t.ok(problems.filter(({ path }) => path === 'revocations.file').length === 130_000)
+  t.equal(problems.filter(({ path }) => path === 'revocations.file').length, 130_000)
 })
 
 t.test('what decides on access and every user can write is a warning', async (t) => {

@@ -2,7 +2,7 @@ import { createPrivateKey } from 'node:crypto'
 import { chmodSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { type CertificateSet, loadCertificates } from '../src/certificates.ts'
+import { type CertificateFiles, loadCertificates } from '../src/certificates.ts'
 import { makeCertificate } from './support/certificates.ts'
 import { temporaryDirectory } from './support/temporary-directory.ts'
 
@@ -22,7 +22,7 @@ async function setOf(t: Test, contents: Contents) {
     writeFileSync(path, text, { mode: 0o600 })
     return [member, { setting: `the.${member}`, path }] as const
   })
-  const set: CertificateSet = { name: 'listener', ...Object.fromEntries(entries) }
+  const set: CertificateFiles = { name: 'listener', ...Object.fromEntries(entries) }
   return { directory, set }
 }
 

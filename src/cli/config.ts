@@ -1,7 +1,8 @@
 /** `config check | show | schema`, and the settings that commands take as flags. */
 import { type Command, Option } from 'commander'
-import { databaseProblems, InvalidAuthData, openFiles } from '../auth-data.ts'
-import { certificateSets, loadCertificates } from '../certificates.ts'
+import { databaseProblems, InvalidAuthData } from '../auth-data.ts'
+import { openAuthSources } from '../auth-sources.ts'
+import { certificateFiles, loadCertificates } from '../certificates.ts'
 import { type Config, insecureKeySets, keySetsOf } from '../config/config.ts'
 import { explain, FILE_VARIABLE, type LoadedConfig, loadConfig } from '../config/load.ts'
 import { configJsonSchema, FLAGS, SETTINGS } from '../config/settings.ts'
@@ -129,15 +130,18 @@ async function checkSettings(options: ParsedOptions, io: CommandIo) {
 /** Reads every file that the settings name, and asks the database whether its tables can be used. Never rejects. */
 async function checkFiles(config: Config) {
   const log = createLog('silent', { write() {} })
-  const { problems, warnings, database } = await openFiles(config, log, Date.now)
+  const { problems, warnings, database } = await openAuthSources(config, log, Date.now)
   const { postgres } = config.credentials
   if (postgres === undefined || database === undefined) return { problems, warnings }
   const { checkDatabase } = await import('../credentials/postgres/table-editors.ts')
   const checked = await checkDatabase(postgres.urlFile)
   if (!checked.ok && checked.isUnusable)
     return { problems: [...problems, ...databaseProblems(checked.problems)], warnings }
-  if (!checked.ok) warnings.push(...checked.problems.map((problem) => `not checked: ${problem}`))
-  return { problems, warnings }
+  if (checked.ok) return { problems, warnings }
+  return {
+    problems,
+    warnings: [...warnings, ...checked.problems.map((problem) => `not checked: ${problem}`)],
+  }
 }
 
 /** Fetches a key set once, unless its CA file cannot be used, which is a problem of the files already. */
@@ -147,7 +151,7 @@ async function checkKeySet({ setting, ...source }: ReturnType<typeof keySetsOf>[
     problems: texts.map((text) => fileProblem(path, `the JWK Set ${text}`)),
     notes: [],
   })
-  const ca = certificateSets(config).find(({ name }) => name === `issuer:${setting}`)
+  const ca = certificateFiles(config).find(({ name }) => name === `issuer:${setting}`)
   const certificates = ca && (await loadCertificates(ca, Date.now()))
   if (certificates?.ok === false) return { problems: [], notes: [] }
   const secureContext = certificates && (() => certificates.value.context)

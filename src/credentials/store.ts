@@ -88,7 +88,7 @@ export interface CredentialStore {
 export function createCredentialStore(
   credentials: () => CredentialIndex,
   now: () => number,
-  onFault?: (cause: unknown) => void,
+  onError?: (error: unknown) => void,
   refresh = async () => true,
 ): CredentialStore {
   const dummySha256 = dummyHash('$sha256')
@@ -119,8 +119,8 @@ export function createCredentialStore(
     async authenticate(login, client = '') {
       try {
         return await check(login, client)
-      } catch (cause) {
-        onFault?.(cause)
+      } catch (error) {
+        onError?.(error)
         return 'unavailable'
       }
     },

@@ -80,7 +80,7 @@ export async function replaceFile(path: string, text: string): Promise<void> {
     }
     await rename(temporary, path)
   } catch (error) {
-    await rm(temporary, { force: true })
+    await rm(temporary, { force: true }).catch(() => {}) // the first error is the cause
     throw error
   }
   // Makes the rename durable. Some file systems cannot sync a directory, which is no failure: the file is in place.
@@ -113,11 +113,14 @@ export async function withLock<T>(lock: string, change: () => Promise<T>, retrie
     else if (left > 0) await sleep(LOCK_RETRY_MS)
     else throw new LockError(`another command is changing it; if none runs, remove its lock ${lock}`)
   }
-  return await change().finally(async () => {
-    if ((await readFile(lock, 'utf8').catch(() => '')) !== holder)
-      throw new LockError('the lock was lost: another command may have changed it, too')
-    await rm(lock)
-  })
+  const [changed] = await Promise.allSettled([change()])
+  const isHeld = (await readFile(lock, 'utf8').catch(() => '')) === holder
+  const [removed] = await Promise.allSettled([isHeld && rm(lock)])
+  // An error of the change says more than what became of its lock.
+  if (changed.status === 'rejected') throw changed.reason
+  if (removed.status === 'rejected') throw removed.reason
+  if (!isHeld) throw new LockError('the lock was lost: another command may have changed it, too')
+  return changed.value
 }
 
 /** Whether the command that holds the lock was killed, or has been at it for too long. */

@@ -5,7 +5,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from '../log.ts'
 import { MAX_LOGGED_PROBLEMS, Reloadable, type ReloadResult } from '../reload/reloadable.ts'
-import { loaded, notLoaded } from '../values/problem.ts'
+import { type Loaded, loaded, notLoaded } from '../values/problem.ts'
 import type { FindKey, FoundKey, KeyRing } from './key-ring.ts'
 import type { KeySet, KeySetSource, UncheckedJwk } from './key-set.ts'
 import { fetchJwks, findInSet, importKeys } from './key-set.ts'
@@ -27,115 +27,159 @@ const COOLDOWN_MS = 5000
 /** How long a request waits for a fetch, which continues when the issuer takes longer. */
 const WAIT_MS = 1000
 
-/** Fetches from `start` to `stop`. Nothing here rejects. */
-export function createRemoteKeys(options: RemoteKeysOptions) {
-  const { issuer, jwksUrl, algorithms, log, now, onChange, onFetch } = options
-  const { origin, pathname } = new URL(jwksUrl)
-  const where = { issuer, from: `${origin}${pathname}` } // the query may be a secret
-  const stopping = new AbortController()
-  let jwks: readonly UncheckedJwk[] = []
-  let lastFetch: ReloadResult | undefined
-  let goodAtMs = 0
-  let cooldownFromMs = Number.NEGATIVE_INFINITY
-  let settleLoaded: (isLoaded: boolean) => void = () => {}
-  const firstSet = new Promise<boolean>((resolve) => {
-    settleLoaded = resolve
-  })
-  const reloadable: Reloadable<KeySet | undefined> = new Reloadable<KeySet | undefined>({
-    async observe() {
-      const fetched = await fetchJwks(options, stopping.signal)
-      if (!fetched.ok) return fetched
-      jwks = fetched.value
-      // The same keys in another order are the same set: it keeps the cache of verified tokens.
-      const sorted = jwks.map((jwk) => JSON.stringify(jwk)).sort()
-      return loaded(sorted.join())
-    },
-    async load() {
-      const { keys, warnings } = await importKeys(jwks, algorithms, Math.floor(now() / 1000))
-      // The keys of a set that empties are withdrawn. A first set without keys is a mistake.
-      const isUsable = keys.length > 0 || reloadable.current() !== undefined
-      return isUsable ? loaded(keys, warnings) : notLoaded(warnings)
-    },
-    initial: undefined,
-    pollMs: REFRESH_MS,
-    retryMs: COOLDOWN_MS,
-    onActive(fresh, warnings) {
-      const kids = fresh?.slice(0, MAX_LOGGED_PROBLEMS).map(({ kid }) => kid)
-      log.info({ ...where, keys: fresh?.length, kids }, 'a new JWK Set is active')
-      const problems = warnings.slice(0, MAX_LOGGED_PROBLEMS)
-      if (problems.length > 0) log.warn({ ...where, problems }, 'a part of the JWK Set cannot be used')
-      onChange()
-    },
-    onFailed(all) {
-      const outcome =
-        reloadable.current() === undefined ? 'there is none yet' : 'the last good one stays active'
-      const problems = all.slice(0, MAX_LOGGED_PROBLEMS)
-      log.error({ ...where, problems }, `the JWK Set cannot be used, ${outcome}`)
-    },
-    onPolled(isCurrent) {
-      if (isCurrent && lastFetch === 'failed') log.info(where, 'the JWK Set can be used again')
-      lastFetch = isCurrent ? 'ok' : 'failed'
-      if (isCurrent) goodAtMs = now()
-      else cooldownFromMs = now()
-      onFetch(issuer, lastFetch)
-      if (isCurrent) settleLoaded(true)
-    },
-    onFault: (err) => log.error({ ...where, err }, 'a JWK Set could not be applied'),
-  })
-  let fetching = Promise.resolve(true)
+/** As `/readyz` shows it. */
+export interface KeySetState {
+  /** Whether there has been a good set. */
+  readonly loaded: boolean
+  /** Since the issuer was last known to have the active set. */
+  readonly ageSeconds: number | undefined
+  readonly lastFetch: ReloadResult | undefined
+}
 
-  function findNow(kid: string | undefined, alg: string): FoundKey {
-    const keys = reloadable.current()
-    return keys === undefined ? { ok: false, reason: 'unavailable' } : findInSet(keys, algorithms, kid, alg)
+/** Fetches from `start` to `stop`. Nothing here rejects. */
+export class RemoteKeys {
+  readonly issuer: string
+  readonly #options: RemoteKeysOptions
+  /** Fields of each log line. */
+  readonly #source: { readonly issuer: string; readonly from: string }
+  readonly #sets: Reloadable<KeySet | undefined>
+  readonly #stopping = new AbortController()
+  readonly #isLoaded: Promise<boolean>
+  #settleLoaded: (isLoaded: boolean) => void = () => {}
+  /** The newest fetch. */
+  #fetching = Promise.resolve(true)
+  /** The set that was fetched last, not imported yet. */
+  #jwks: readonly UncheckedJwk[] = []
+  #lastFetch: ReloadResult | undefined
+  #goodAtMs = 0
+  #cooldownFromMs = Number.NEGATIVE_INFINITY
+
+  constructor(options: RemoteKeysOptions) {
+    const { issuer, jwksUrl, log } = options
+    const { origin, pathname } = new URL(jwksUrl)
+    this.issuer = issuer
+    this.#options = options
+    this.#source = { issuer, from: `${origin}${pathname}` } // the query may be a secret
+    this.#isLoaded = new Promise((resolve) => {
+      this.#settleLoaded = resolve
+    })
+    this.#sets = new Reloadable<KeySet | undefined>({
+      observe: () => this.#fetch(),
+      load: () => this.#import(),
+      initial: undefined,
+      pollMs: REFRESH_MS,
+      retryMs: COOLDOWN_MS,
+      onActive: (keys, warnings) => this.#onActive(keys, warnings),
+      onFailed: (problems) => this.#onFailed(problems),
+      onPolled: (isCurrent) => this.#onPolled(isCurrent),
+      onError: (err) => log.error({ ...this.#source, err }, 'a JWK Set could not be applied'),
+    })
+  }
+
+  readonly findKey: FindKey = (kid, alg) => {
+    const found = this.#findNow(kid, alg)
+    if (found.ok || found.reason === 'algorithm') return found
+    return found.reason === 'unavailable' || kid !== undefined ? this.#findNewer(kid, alg) : found
+  }
+
+  /** For a sidecar without keys of its own: those of the set that have a kid. */
+  readonly ring = (): KeyRing => ({
+    keys: new Map(this.#sets.current()?.flatMap((key) => (key.kid === '' ? [] : [[key.kid, key]]))),
+  })
+
+  /** Resolves with true once there is a good set, with false if it is stopped before. */
+  whenLoaded(): Promise<boolean> {
+    return this.#isLoaded
+  }
+
+  /** Resolves when the newest fetch has ended, well or not. */
+  whenFetched(): Promise<unknown> {
+    return this.#fetching
+  }
+
+  state(): KeySetState {
+    const loaded = this.#sets.current() !== undefined
+    const ageSeconds = loaded ? Math.max(0, (this.#options.now() - this.#goodAtMs) / 1000) : undefined
+    return { loaded, ageSeconds, lastFetch: this.#lastFetch }
+  }
+
+  start(): void {
+    this.#sets.start()
+    this.#fetching = this.#sets.refresh()
+  }
+
+  reload(): Promise<unknown> {
+    return this.#sets.reload()
+  }
+
+  stop(): void {
+    this.#stopping.abort()
+    this.#sets.stop()
+    this.#settleLoaded(false)
+  }
+
+  #findNow(kid: string | undefined, alg: string): FoundKey {
+    const keys = this.#sets.current()
+    if (keys === undefined) return { ok: false, reason: 'unavailable' }
+    return findInSet(keys, this.#options.algorithms, kid, alg)
   }
 
   /** Fetches for an unknown kid, if due: a fetch in progress may have begun before the key was published. */
-  async function findNewer(kid: string | undefined, alg: string) {
+  async #findNewer(kid: string | undefined, alg: string): Promise<FoundKey> {
+    const { now } = this.#options
     // The clock may be set back.
-    const isDue = Math.abs(now() - cooldownFromMs) >= COOLDOWN_MS
-    if (isDue && reloadable.current() !== undefined) {
-      cooldownFromMs = now()
-      fetching = reloadable.refresh()
+    const isDue = Math.abs(now() - this.#cooldownFromMs) >= COOLDOWN_MS
+    if (isDue && this.#sets.current() !== undefined) {
+      this.#cooldownFromMs = now()
+      this.#fetching = this.#sets.refresh()
     }
     const waiting = new AbortController()
     const timeout = sleep(WAIT_MS, undefined, { ref: false, signal: waiting.signal }).catch(() => {})
-    await Promise.race([fetching, timeout])
+    await Promise.race([this.#fetching, timeout])
     waiting.abort() // a timer for each token would stay
-    return findNow(kid, alg)
+    return this.#findNow(kid, alg)
   }
 
-  return {
-    issuer,
-    findKey: ((kid, alg) => {
-      const found = findNow(kid, alg)
-      if (found.ok || found.reason === 'algorithm') return found
-      return found.reason === 'unavailable' || kid !== undefined ? findNewer(kid, alg) : found
-    }) satisfies FindKey,
-    /** Resolves with true once there is a good set, with false if it is stopped before. */
-    whenLoaded: () => firstSet,
-    /** Resolves when the newest fetch has ended, well or not. */
-    whenFetched: () => fetching,
-    /** For a sidecar without keys of its own: those of the set that have a kid. */
-    ring: (): KeyRing => ({
-      keys: new Map(reloadable.current()?.flatMap((key) => (key.kid === '' ? [] : [[key.kid, key]]))),
-    }),
-    state() {
-      const isLoaded = reloadable.current() !== undefined
-      return {
-        loaded: isLoaded,
-        ageSeconds: isLoaded ? Math.max(0, (now() - goodAtMs) / 1000) : undefined,
-        lastFetch,
-      }
-    },
-    start(): void {
-      reloadable.start()
-      fetching = reloadable.refresh()
-    },
-    reload: () => reloadable.reload(),
-    stop(): void {
-      stopping.abort()
-      reloadable.stop()
-      settleLoaded(false)
-    },
+  /** The same keys in another order are the same version: the cache of verified tokens stays. */
+  async #fetch(): Promise<Loaded<string>> {
+    const fetched = await fetchJwks(this.#options, this.#stopping.signal)
+    if (!fetched.ok) return fetched
+    this.#jwks = fetched.value
+    const sorted = fetched.value.map((jwk) => JSON.stringify(jwk)).sort()
+    return loaded(sorted.join())
+  }
+
+  /** The keys of a set that empties are withdrawn. A first set without keys is a mistake. */
+  async #import(): Promise<Loaded<KeySet>> {
+    const { algorithms, now } = this.#options
+    const { keys, warnings } = await importKeys(this.#jwks, algorithms, Math.floor(now() / 1000))
+    const isUsable = keys.length > 0 || this.#sets.current() !== undefined
+    return isUsable ? loaded(keys, warnings) : notLoaded(warnings)
+  }
+
+  #onActive(keys: KeySet | undefined, warnings: readonly string[]): void {
+    const { log, onChange } = this.#options
+    const kids = keys?.slice(0, MAX_LOGGED_PROBLEMS).map(({ kid }) => kid)
+    log.info({ ...this.#source, keys: keys?.length, kids }, 'a new JWK Set is active')
+    const problems = warnings.slice(0, MAX_LOGGED_PROBLEMS)
+    if (problems.length > 0) log.warn({ ...this.#source, problems }, 'a part of the JWK Set cannot be used')
+    onChange()
+  }
+
+  #onFailed(all: readonly string[]): void {
+    const outcome =
+      this.#sets.current() === undefined ? 'there is none yet' : 'the last good one stays active'
+    const problems = all.slice(0, MAX_LOGGED_PROBLEMS)
+    this.#options.log.error({ ...this.#source, problems }, `the JWK Set cannot be used, ${outcome}`)
+  }
+
+  #onPolled(isCurrent: boolean): void {
+    const { issuer, log, now, onFetch } = this.#options
+    if (isCurrent && this.#lastFetch === 'failed') log.info(this.#source, 'the JWK Set can be used again')
+    this.#lastFetch = isCurrent ? 'ok' : 'failed'
+    if (isCurrent) this.#goodAtMs = now()
+    else this.#cooldownFromMs = now()
+    onFetch(issuer, this.#lastFetch)
+    if (isCurrent) this.#settleLoaded(true)
   }
 }

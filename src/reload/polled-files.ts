@@ -67,7 +67,7 @@ export async function openPolledFiles<T>(
       log.error(fields, 'new version rejected, the last good one stays active')
       onReload('failed')
     },
-    onFault: (error) => log.error({ subject, err: error }, 'fault while reloading'),
+    onError: (error) => log.error({ subject, err: error }, 'fault while reloading'),
   })
   return loaded(reloadable, first.warnings)
 }

@@ -1,16 +1,16 @@
 /**
- * Keeps a value current: polls a source, loads its new versions, keeps the last good one, and reports each fault once.
- * Files, the credentials database and the key sets of issuers are such sources. `nextAction` decides after each poll:
+ * Keeps a value current: polls a source, loads its new versions, keeps the last good one, and reports each failure once.
+ * Files, the credentials database and the key sets of issuers are such sources. After each poll `nextAction` decides:
  *
- *   a poll finds                                        the runner
- *   the active version                                  waits
- *   a new version, for the first time                   waits: it may be half-written
- *   the same new version again                          attempts to load it: uses it if it is good and still there
- *   it again, `reportPolls` polls after the change      loads it: uses it or reports it
- *   another version each time, for `unstablePolls`      loads it
- *   the rejected version, every `retryPolls` polls      attempts to load it
- *   that the source is not available                    reports it, once for each reason
- *   any version, where an operator asks for a reload    loads it
+ *   the poll finds                                      action
+ *   the active version                                  wait
+ *   a new version, for the first time                   wait: it may be half-written
+ *   that new version again                              activate if good; a bad one may be incomplete
+ *   a new version, `reportPolls` polls after a change   activate or reject
+ *   another version each time, for `unstablePolls`      activate or reject
+ *   the rejected version, every `retryPolls` polls      activate if good; the reason may be gone
+ *   any version, when an operator asks for a reload     activate or reject
+ *   that the source is not available                    report, once for each reason
  */
 import { type Loaded, notLoaded } from '../values/problem.ts'
 
@@ -28,14 +28,15 @@ export interface ChangeLimits {
 const LOAD_AT_ONCE: ChangeLimits = { reportPolls: 1, unstablePolls: 1, retryPolls: 1 }
 
 export interface ChangeState {
-  /** The version that the last poll found, the one that was loaded last, and the last active or rejected one. */
-  readonly found?: string | undefined
-  readonly loaded?: string | undefined
+  /** The version of the last poll. */
+  readonly lastFound?: string | undefined
+  readonly lastLoaded?: string | undefined
+  /** The version that was activated or rejected last. */
   readonly decided?: string | undefined
-  /** Polls since `decided` was rejected; undefined if it is active. */
-  readonly rejectedPolls?: number | undefined
-  /** Polls since another version than `decided` is found. */
-  readonly changedPolls: number
+  /** Undefined if `decided` is active. */
+  readonly pollsSinceRejected?: number | undefined
+  /** Since polls find another version than `decided`. */
+  readonly pollsSinceChange: number
   /** Why the source is not available. */
   readonly unavailable?: string | undefined
 }
@@ -45,32 +46,35 @@ export function nextAction(
   before: ChangeState,
   found: { readonly version: string; readonly isForced: boolean } | { readonly unavailable: string },
   limits: ChangeLimits = LOAD_AT_ONCE,
-): readonly [ChangeState, 'wait' | 'attempt' | 'load' | 'report'] {
+): readonly [ChangeState, 'wait' | 'activateIfGood' | 'activateOrReject' | 'report'] {
   if ('unavailable' in found) {
     const { unavailable } = found
     return [{ ...before, unavailable }, unavailable === before.unavailable ? 'wait' : 'report']
   }
   const { version, isForced } = found
-  const state = { ...before, found: version, unavailable: undefined }
-  if (isForced) return [{ ...state, loaded: version }, 'load']
+  const state = { ...before, lastFound: version, unavailable: undefined }
+  if (isForced) return [{ ...state, lastLoaded: version }, 'activateOrReject']
   if (version === before.decided) {
-    const unchanged = { ...state, changedPolls: 0 }
-    if (before.rejectedPolls === undefined) return [unchanged, 'wait']
-    const rejectedPolls = before.rejectedPolls + 1
-    return [{ ...unchanged, rejectedPolls }, rejectedPolls % limits.retryPolls === 0 ? 'attempt' : 'wait']
+    const unchanged = { ...state, pollsSinceChange: 0 }
+    if (before.pollsSinceRejected === undefined) return [unchanged, 'wait']
+    const pollsSinceRejected = before.pollsSinceRejected + 1
+    return [
+      { ...unchanged, pollsSinceRejected },
+      pollsSinceRejected % limits.retryPolls === 0 ? 'activateIfGood' : 'wait',
+    ]
   }
-  const changed = { ...state, changedPolls: before.changedPolls + 1 }
-  const isStable = version === before.found
-  if (changed.changedPolls >= (isStable ? limits.reportPolls : limits.unstablePolls)) {
-    return [{ ...changed, loaded: version }, 'load']
+  const changed = { ...state, pollsSinceChange: before.pollsSinceChange + 1 }
+  const isStable = version === before.lastFound
+  if (changed.pollsSinceChange >= (isStable ? limits.reportPolls : limits.unstablePolls)) {
+    return [{ ...changed, lastLoaded: version }, 'activateOrReject']
   }
-  return isStable && version !== before.loaded
-    ? [{ ...changed, loaded: version }, 'attempt']
+  return isStable && version !== before.lastLoaded
+    ? [{ ...changed, lastLoaded: version }, 'activateIfGood']
     : [changed, 'wait']
 }
 
 export function afterDecision(state: ChangeState, decided: string, isGood: boolean): ChangeState {
-  return { ...state, decided, changedPolls: 0, rejectedPolls: isGood ? undefined : 0 }
+  return { ...state, decided, pollsSinceChange: 0, pollsSinceRejected: isGood ? undefined : 0 }
 }
 
 /** The label `result` of metrics. */
@@ -100,7 +104,7 @@ interface ReloadableOptions<T> {
   readonly onFailed: (problems: readonly string[]) => void
   /** Called after each poll. `isCurrent`: the source is available, and its version is the active one. */
   readonly onPolled?: (isCurrent: boolean) => void
-  readonly onFault: (error: unknown) => void
+  readonly onError: (error: unknown) => void
 }
 
 /** Problems beyond them are counted, not logged. */
@@ -125,7 +129,7 @@ export class Reloadable<T> {
     const { initial, version } = options
     this.#options = options
     this.#value = initial
-    this.#state = { found: version, loaded: version, decided: version, changedPolls: 0 }
+    this.#state = { lastFound: version, lastLoaded: version, decided: version, pollsSinceChange: 0 }
   }
 
   readonly current = (): T => this.#value
@@ -160,7 +164,7 @@ export class Reloadable<T> {
   }
 
   #enqueue(isForced: boolean): Promise<boolean> {
-    const { onPolled, onFault } = this.#options
+    const { onPolled, onError } = this.#options
     const done = this.#last.then(async () => {
       if (!isForced) this.#nextPoll = undefined
       clearTimeout(this.#timer)
@@ -168,7 +172,7 @@ export class Reloadable<T> {
         if (!this.#isStopped) await this.#poll(isForced)
         if (!this.#isStopped) onPolled?.(this.#isCurrent())
       } catch (error) {
-        onFault(error)
+        onError(error)
       }
       this.#schedule()
       return !this.#isStopped && this.#isCurrent()
@@ -186,10 +190,10 @@ export class Reloadable<T> {
     const [state, action] = nextAction(this.#state, found, limits)
     this.#state = state
     if (action === 'report' && !observed.ok) onFailed(observed.problems)
-    if (action !== 'attempt' && action !== 'load') return
+    if (action === 'wait' || action === 'report') return
 
     const loaded = await this.#guard(load(isForced))
-    if (action === 'attempt') {
+    if (action === 'activateIfGood') {
       // If it fails, or the version changes meanwhile, nothing is decided: the version may be incomplete.
       const again = loaded.ok ? await this.#guard(observe()) : undefined
       if (!again?.ok || again.value !== version) return
@@ -205,19 +209,19 @@ export class Reloadable<T> {
 
   #guard<R>(loading: Promise<Loaded<R>>): Promise<Loaded<R>> {
     return loading.catch((error: unknown) => {
-      this.#options.onFault(error)
+      this.#options.onError(error)
       return INTERNAL_ERROR
     })
   }
 
   #isCurrent(): boolean {
-    const { found, decided } = this.#state
-    return !this.#isFailing() && found === decided
+    const { lastFound, decided } = this.#state
+    return !this.#isFailing() && lastFound === decided
   }
 
   #isFailing(): boolean {
-    const { unavailable, rejectedPolls } = this.#state
-    return unavailable !== undefined || rejectedPolls !== undefined
+    const { unavailable, pollsSinceRejected } = this.#state
+    return unavailable !== undefined || pollsSinceRejected !== undefined
   }
 
   #schedule(): void {

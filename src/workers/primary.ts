@@ -6,6 +6,7 @@ import cluster from 'node:cluster'
 import { AggregatorRegistry, Gauge, Registry } from 'prom-client'
 import type { App } from '../app.ts'
 import { openAdminCertificates } from '../auth-data.ts'
+import { secureContextOf } from '../certificates.ts'
 import type { Config } from '../config/config.ts'
 import { SHARED_LIMITS } from '../config/schema.ts'
 import { type DrainReport, type ListenAddresses, logStart } from '../life-cycle.ts'
@@ -33,9 +34,14 @@ export async function createPrimary(
   let stopped: Promise<DrainReport> | undefined
   const adminData = createAdminData(pool, count, () => phase, destination)
   const certificates = await openAdminCertificates(config, log)
-  const secureContext = certificates && (() => certificates.current().context)
   const cache = { ...config.cache, maxTokens: config.cache.maxTokens * count } // each worker has its own
-  const admin = createAdminListener({ ...config, cache }, adminData, secureContext, log, Date.now)
+  const admin = createAdminListener(
+    { ...config, cache },
+    adminData,
+    secureContextOf(certificates),
+    log,
+    Date.now,
+  )
 
   const start = async (): Promise<ListenAddresses> => {
     // Round robin: connections last long, and every worker gets its share of them.

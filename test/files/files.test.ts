@@ -140,3 +140,13 @@ t.test('a command says that it lost its lock, and leaves the lock of the other',
   )
   t.equal(await readFile(lock, 'utf8'), 'another')
 })
+
+t.test('a change that fails rejects with its own error, also where its lock was lost', async (t) => {
+  const lock = join(t.testdir({}), 'lock')
+  const change = async () => {
+    await writeFile(lock, 'another')
+    throw new Error('the disk is full')
+  }
+  await t.rejects(withLock(lock, change), { message: 'the disk is full' })
+  t.equal(await readFile(lock, 'utf8'), 'another')
+})

@@ -8,7 +8,7 @@ import { gzipSync } from 'node:zlib'
 import t, { type Test } from 'tap'
 import { type Algorithm, PUBLIC_ALGORITHMS } from '../../src/keys/key-ring.ts'
 import { fetchJwks, findInSet, importKeys } from '../../src/keys/key-set.ts'
-import { createRemoteKeys, type RemoteKeysOptions } from '../../src/keys/remote-keys.ts'
+import { RemoteKeys, type RemoteKeysOptions } from '../../src/keys/remote-keys.ts'
 import { makeKey } from '../support/keys.ts'
 import { listen } from '../support/listen.ts'
 
@@ -47,7 +47,7 @@ async function watch(t: Test, { url }: { url: string }, onChange?: () => void) {
     void lines.push({ level, message, fields })
   const results: string[] = []
   let changes = 0
-  const keys = createRemoteKeys({
+  const keys = new RemoteKeys({
     issuer: 'https://issuer.example',
     jwksUrl: url,
     algorithms: PUBLIC_ALGORITHMS,
@@ -60,7 +60,7 @@ async function watch(t: Test, { url }: { url: string }, onChange?: () => void) {
     onFetch: (_issuer, result) => results.push(result),
   })
   keys.start()
-  t.teardown(keys.stop)
+  t.teardown(() => keys.stop())
   const finds = async (kid: string, alg = 'EdDSA') => (await keys.findKey(kid, alg)).ok
   const kids = () => [...keys.ring().keys.keys()]
   return { keys, clock, lines, results, kids, finds, changes: () => changes }

@@ -36,7 +36,7 @@ function setup(t: Test, pollMs = 3_600_000) {
     onActive: (value) => events.push(`active ${value}`),
     onFailed: (problems) => events.push(`failed ${problems.join()}`),
     onPolled: (isCurrent) => events.push(isCurrent ? 'current' : 'stale'),
-    onFault: (error) => events.push(String(error)),
+    onError: (error) => events.push(String(error)),
   })
   t.teardown(() => reloadable.stop())
   return { source, reloadable, events }
@@ -99,17 +99,17 @@ t.test('after stop nothing is asked and nothing changes', async (t) => {
  * `!`: forced. `good`, `bad`: what loading gives; `moved`: good, but the source changed meanwhile.
  */
 function play(limits: ChangeLimits | undefined, polls: readonly string[]): string {
-  let state: ChangeState = { found: 'a', loaded: 'a', decided: 'a', changedPolls: 0 }
+  let state: ChangeState = { lastFound: 'a', lastLoaded: 'a', decided: 'a', pollsSinceChange: 0 }
   const outcomes = polls.map((poll) => {
     const [, forced, version = '', result = ''] = /^(!?)(\S+)(?: (\w+))?$/.exec(poll) ?? []
     const isForced = forced === '!'
     const found = version === '-' ? { unavailable: result } : { version, isForced }
     const [next, action] = nextAction(state, found, limits)
     state = next
-    if (action !== 'attempt' && action !== 'load') return action
-    if (action === 'attempt' && (result === 'bad' || result === 'moved')) return 'attempt:wait'
+    if (action === 'wait' || action === 'report') return action
+    if (action === 'activateIfGood' && (result === 'bad' || result === 'moved')) return 'ifGood:wait'
     state = afterDecision(state, version, result !== 'bad')
-    return `${action}:${result === 'bad' ? 'report' : 'activate'}`
+    return action === 'activateIfGood' ? 'ifGood:activate' : result === 'bad' ? 'reject' : 'activate'
   })
   // Runs of one outcome are counted.
   const runs: [string, number][] = []
@@ -131,58 +131,53 @@ const CASES: readonly (readonly [string, ChangeLimits | undefined, readonly stri
     'a good version becomes active once two polls found it',
     FILE_LIMITS,
     times(3, 'b'),
-    'wait attempt:activate wait',
+    'wait ifGood:activate wait',
   ],
   ['the return of the active version is no change', FILE_LIMITS, ['b', 'a', 'a'], '3xwait'],
   [
     'a bad version is reported at the fifth poll',
     FILE_LIMITS,
     times(7, 'b bad'),
-    'wait attempt:wait 2xwait load:report 2xwait',
+    'wait ifGood:wait 2xwait reject 2xwait',
   ],
   [
     'the second file of a pair follows in time',
     FILE_LIMITS,
     ['b bad', 'b bad', 'c', 'c'],
-    'wait attempt:wait wait attempt:activate',
+    'wait ifGood:wait wait ifGood:activate',
   ],
   [
     'a version that changed while it was read is read again',
     FILE_LIMITS,
     ['b moved', 'b moved', 'c', 'c'],
-    'wait attempt:wait wait attempt:activate',
+    'wait ifGood:wait wait ifGood:activate',
   ],
   [
     'a version that changes with each poll is loaded at the fiftieth',
     FILE_LIMITS,
     everyPollAnother(51, 'good'),
-    '49xwait load:activate wait',
+    '49xwait activate wait',
   ],
-  ['and reported if it is bad', FILE_LIMITS, everyPollAnother(51, 'bad'), '49xwait load:report wait'],
+  ['and reported if it is bad', FILE_LIMITS, everyPollAnother(51, 'bad'), '49xwait reject wait'],
   [
     'a rejected version is loaded again, silently',
     FILE_LIMITS,
     times(56, 'b bad'),
-    'wait attempt:wait 2xwait load:report 24xwait attempt:wait 24xwait attempt:wait wait',
+    'wait ifGood:wait 2xwait reject 24xwait ifGood:wait 24xwait ifGood:wait wait',
   ],
   [
     'and becomes active when it can be used',
     FILE_LIMITS,
     [...times(29, 'b bad'), ...times(3, 'b')],
-    'wait attempt:wait 2xwait load:report 24xwait attempt:activate 2xwait',
+    'wait ifGood:wait 2xwait reject 24xwait ifGood:activate 2xwait',
   ],
-  [
-    'a forced load reports each time',
-    FILE_LIMITS,
-    ['!a bad', '!a bad', '!a', 'a'],
-    '2xload:report load:activate wait',
-  ],
-  ['a forced version is decided', FILE_LIMITS, ['!b', 'b', 'b'], 'load:activate 2xwait'],
+  ['a forced load reports each time', FILE_LIMITS, ['!a bad', '!a bad', '!a', 'a'], '2xreject activate wait'],
+  ['a forced version is decided', FILE_LIMITS, ['!b', 'b', 'b'], 'activate 2xwait'],
   [
     'a version of a source without limits is loaded at once',
     undefined,
     ['b', 'b', 'c bad', 'c bad', 'c'],
-    'load:activate wait load:report attempt:wait attempt:activate',
+    'activate wait reject ifGood:wait ifGood:activate',
   ],
   [
     'an unavailable source is reported once for each reason',
@@ -190,12 +185,12 @@ const CASES: readonly (readonly [string, ChangeLimits | undefined, readonly stri
     ['- down', '- down', '- slow', 'a', 'a'],
     'report wait report 2xwait',
   ],
-  ['and may come back with a new version', undefined, ['- down', 'b', 'b'], 'report load:activate wait'],
+  ['and may come back with a new version', undefined, ['- down', 'b', 'b'], 'report activate wait'],
   [
     'a rejected version does not recover by being seen',
     undefined,
     ['b bad', '- down', 'b bad', 'b'],
-    'load:report report attempt:wait attempt:activate',
+    'reject report ifGood:wait ifGood:activate',
   ],
 ]
 

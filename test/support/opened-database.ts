@@ -24,11 +24,16 @@ export async function startStore(
     ...options,
   })
   if (!read.ok) throw new Error(read.problems.join('\n'))
-  const { value: opened } = read
-  const store = createCredentialStore(opened.credentials, Date.now, undefined, opened.refresh)
-  opened.start()
-  t.teardown(opened.stop)
-  return { ...opened, store, log, reloads, evicted, changes: () => evicted.length }
+  const { value: database } = read
+  const store = createCredentialStore(database.credentials, Date.now, undefined, database.refresh)
+  database.start()
+  const stop = () => database.stop()
+  t.teardown(stop)
+  const { opened, revoke, revocations } = database
+  const state = () => database.state()
+  const reload = () => database.reload()
+  const changes = () => evicted.length
+  return { opened, revoke, revocations, state, reload, stop, store, log, reloads, evicted, changes }
 }
 
 /** Starts a store that must open. */

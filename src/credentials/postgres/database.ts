@@ -4,7 +4,7 @@
  * share a poll. LISTEN would be faster, but takes a connection of its own and does not pass poolers.
  */
 import { MAX_LOGGED_PROBLEMS, Reloadable, type ReloadResult } from '../../reload/reloadable.ts'
-import type { Loaded } from '../../values/problem.ts'
+import { type Loaded, loaded } from '../../values/problem.ts'
 import type { RevocationList } from '../revocation-list.ts'
 import type { CredentialIndex } from '../store.ts'
 import { DatabasePool, type DatabaseTarget, databaseFailure, readUrlFile } from './database-pool.ts'
@@ -21,29 +21,8 @@ export interface DatabaseOptions {
   readonly pollMs?: number
 }
 
-/** Nothing here rejects. */
-export interface CredentialsDatabase {
-  readonly opened: Promise<Opened>
-  /** Until there is a snapshot, there are none. */
-  credentials(): CredentialIndex
-  revocations(): RevocationList
-  /** Whether the snapshot is as new as the call. While the database is known to be down, no request waits for it. */
-  refresh(): Promise<boolean>
-  /** Whether the token is refused from now on. @param untilSeconds - its end, when the row is removed */
-  revoke(tokenId: string, untilSeconds: number): Promise<boolean>
-  /** A condition of readiness: a sidecar with a snapshot stays ready. */
-  check(): {
-    readonly name: string
-    readonly ok: boolean
-    readonly state?: 'current' | 'database down, last snapshot active'
-  }
-  /** Connects, and polls from now on. */
-  start(): void
-  /** Connects anew, and reads everything. */
-  reload(): Promise<void>
-  /** The last snapshot stays active. */
-  stop(): Promise<void>
-}
+/** Of a database with a snapshot. */
+export type DatabaseState = 'current' | 'database down, last snapshot active'
 
 /** `ok`: there is a snapshot. `problems`: those only an operator can solve (tables, access); none after a stop. */
 interface Opened {
@@ -56,98 +35,138 @@ const RETRY_MS = 500
 const REVOKE_SQL =
   'INSERT INTO storage_auth.revocations (jti, expires_at) VALUES ($1, to_timestamp($2::float8))'
 
+/** Reads the URL; connects from `start` on. Never rejects. */
 export async function openDatabase(options: DatabaseOptions): Promise<Loaded<CredentialsDatabase>> {
   const named = await readUrlFile(options.urlFile)
-  return named.ok ? { ...named, value: createStore(options, named.value) } : named
+  return named.ok ? loaded(new CredentialsDatabase(options, named.value), named.warnings) : named
 }
 
-function createStore(options: DatabaseOptions, target: DatabaseTarget): CredentialsDatabase {
-  const { urlFile, poolSize, log, onChange, onReload, pollMs = POLL_MS } = options
-  const pool = new DatabasePool(urlFile, target, poolSize)
-  let isDown = false
-  let settle: (opened: Opened) => void = () => {}
-  const opened = new Promise<Opened>((resolve) => {
-    settle = resolve
-  })
+/** Nothing in it rejects. */
+export class CredentialsDatabase {
+  readonly opened: Promise<Opened>
+  readonly #options: DatabaseOptions
+  readonly #pool: DatabasePool
+  readonly #snapshots: Reloadable<Snapshot>
+  #isDown = false
+  #settleOpened: (opened: Opened) => void = () => {}
 
-  const snapshots: Reloadable<Snapshot> = new Reloadable<Snapshot>({
-    observe: () => pool.ask(async (connections) => (await readRevision(connections)).number),
-    load: (isForced) =>
-      pool.ask((connections) => readSnapshot(connections, isForced ? NO_SNAPSHOT : snapshots.current())),
-    initial: NO_SNAPSHOT,
-    pollMs,
-    retryMs: RETRY_MS,
-    onActive(fresh) {
-      const { revokedTokens, problems } = fresh
-      for (const revocation of fresh.newRevocations) fresh.revocations.add(revocation)
-      if (revokedTokens !== undefined) return // a line for each logout in each sidecar would be noise
-      report()
-      for (const problem of problems.slice(0, MAX_LOGGED_PROBLEMS)) {
-        log.warn({ database: pool.label, problem }, 'invalid row skipped')
-      }
-      const sizes = { credentials: fresh.credentials.size, revocations: fresh.revocations.size }
-      log.info(sizes, 'new credentials active')
-    },
-    onFailed([reason]) {
-      if (!isOpen() && pool.failure?.kind === 'unusable') {
-        settle({ ok: false, problems: [`${urlFile}: the database ${pool.label}: ${reason}`] })
-      }
-      if (isDown) return
-      const fields = { database: pool.label, reason }
-      if (!isOpen()) return void log.warn(fields, 'waiting for the credentials database')
-      onReload('failed')
-      log.warn(fields, 'the credentials database is down: no logins; the last snapshot serves token checks')
-    },
-    onPolled(isCurrent) {
-      if (isOpen() && isDown && isCurrent) {
-        report()
-        log.info({ database: pool.label }, 'the credentials database is back')
-      }
-      isDown = !isCurrent
-      if (isCurrent) settle({ ok: true, problems: [] })
-    },
-    onFault: (err) => log.warn({ err }, 'fault while polling the credentials database'),
-  })
+  constructor(options: DatabaseOptions, target: DatabaseTarget) {
+    const { urlFile, poolSize, log, onChange, pollMs = POLL_MS } = options
+    this.#options = options
+    this.opened = new Promise((resolve) => {
+      this.#settleOpened = resolve
+    })
+    const pool = new DatabasePool(urlFile, target, poolSize)
+    this.#pool = pool
+    this.#snapshots = new Reloadable<Snapshot>({
+      observe: () => pool.ask(async (connections) => (await readRevision(connections)).number),
+      load: (isForced) =>
+        pool.ask((connections) => readSnapshot(connections, isForced ? NO_SNAPSHOT : this.#snapshot())),
+      initial: NO_SNAPSHOT,
+      pollMs,
+      retryMs: RETRY_MS,
+      onActive: (fresh) => this.#onActive(fresh),
+      onFailed: ([reason = '']) => this.#onFailed(reason),
+      onPolled: (isCurrent) => this.#onPolled(isCurrent),
+      onError: (err) => log.warn({ err }, 'fault while polling the credentials database'),
+    })
+    this.#snapshots.subscribe((fresh, former) => {
+      if (former !== NO_SNAPSHOT) onChange(fresh.revokedTokens)
+    })
+  }
 
-  snapshots.subscribe((fresh, former) => {
-    if (former !== NO_SNAPSHOT) onChange(fresh.revokedTokens)
-  })
-  const isOpen = () => snapshots.current() !== NO_SNAPSHOT
-  const report = () => onReload(snapshots.current().problems.length === 0 ? 'ok' : 'failed')
-  const refresh = async () => isOpen() && !isDown && (await snapshots.refresh())
+  /** Until there is a snapshot, there are none. */
+  readonly credentials = (): CredentialIndex => this.#snapshot().credentials
 
-  return {
-    opened,
-    credentials: () => snapshots.current().credentials,
-    refresh,
-    revocations: () => snapshots.current().revocations,
-    async revoke(tokenId, untilSeconds) {
-      if (!(await refresh())) return false
-      try {
-        await (await pool.current()).query(REVOKE_SQL, [tokenId, untilSeconds])
-      } catch (cause) {
-        const { kind, message } = databaseFailure(cause)
-        const fields = { database: pool.label, reason: message }
-        if (kind === 'unusable') log.warn(fields, 'a request failed in the database')
-        return false
-      }
-      return snapshots.refresh()
-    },
-    check: () => {
-      const state = isDown ? 'database down, last snapshot active' : 'current'
-      return { name: 'credentials', ok: isOpen(), ...(isOpen() && { state }) }
-    },
-    start: () => snapshots.start(),
-    async reload() {
-      if (!isOpen()) return
-      pool.replace()
-      await snapshots.reload()
-    },
-    async stop() {
-      snapshots.stop()
-      settle({ ok: false, problems: [] })
-      await snapshots.refresh() // ends after the poll in progress
-      pool.replace()
-    },
+  readonly revocations = (): RevocationList => this.#snapshot().revocations
+
+  /** Whether the snapshot is as new as the call. While the database is known to be down, no request waits for it. */
+  readonly refresh = async (): Promise<boolean> =>
+    this.#isOpen() && !this.#isDown && (await this.#snapshots.refresh())
+
+  /** Whether the token is refused from now on. @param untilSeconds - its end, when the row is removed */
+  readonly revoke = async (tokenId: string, untilSeconds: number): Promise<boolean> => {
+    if (!(await this.refresh())) return false
+    try {
+      await (await this.#pool.current()).query(REVOKE_SQL, [tokenId, untilSeconds])
+    } catch (cause) {
+      const { kind, message } = databaseFailure(cause)
+      const fields = { database: this.#pool.label, reason: message }
+      if (kind === 'unusable') this.#options.log.warn(fields, 'a request failed in the database')
+      return false
+    }
+    return this.#snapshots.refresh()
+  }
+
+  /** Undefined until there is a snapshot; a sidecar with one stays ready. */
+  state(): DatabaseState | undefined {
+    if (!this.#isOpen()) return undefined
+    return this.#isDown ? 'database down, last snapshot active' : 'current'
+  }
+
+  /** Connects, and polls from now on. */
+  start(): void {
+    this.#snapshots.start()
+  }
+
+  /** Connects anew, and reads everything. */
+  async reload(): Promise<void> {
+    if (!this.#isOpen()) return
+    this.#pool.replace()
+    await this.#snapshots.reload()
+  }
+
+  /** The last snapshot stays active. */
+  async stop(): Promise<void> {
+    this.#snapshots.stop()
+    this.#settleOpened({ ok: false, problems: [] })
+    await this.#snapshots.refresh() // ends after the poll in progress
+    this.#pool.replace()
+  }
+
+  #snapshot(): Snapshot {
+    return this.#snapshots.current()
+  }
+
+  #isOpen(): boolean {
+    return this.#snapshot() !== NO_SNAPSHOT
+  }
+
+  #onActive({ revokedTokens, problems, newRevocations, revocations, credentials }: Snapshot): void {
+    const { log } = this.#options
+    for (const revocation of newRevocations) revocations.add(revocation)
+    if (revokedTokens !== undefined) return // a line for each logout in each sidecar would be noise
+    this.#reportReload()
+    for (const problem of problems.slice(0, MAX_LOGGED_PROBLEMS)) {
+      log.warn({ database: this.#pool.label, problem }, 'invalid row skipped')
+    }
+    const sizes = { credentials: credentials.size, revocations: revocations.size }
+    log.info(sizes, 'new credentials active')
+  }
+
+  #onFailed(reason: string): void {
+    const { log, urlFile, onReload } = this.#options
+    const { label, failure } = this.#pool
+    if (!this.#isOpen() && failure?.kind === 'unusable') {
+      this.#settleOpened({ ok: false, problems: [`${urlFile}: the database ${label}: ${reason}`] })
+    }
+    if (this.#isDown) return
+    const fields = { database: label, reason }
+    if (!this.#isOpen()) return void log.warn(fields, 'waiting for the credentials database')
+    onReload('failed')
+    log.warn(fields, 'the credentials database is down: no logins; the last snapshot serves token checks')
+  }
+
+  #onPolled(isCurrent: boolean): void {
+    if (this.#isOpen() && this.#isDown && isCurrent) {
+      this.#reportReload()
+      this.#options.log.info({ database: this.#pool.label }, 'the credentials database is back')
+    }
+    this.#isDown = !isCurrent
+    if (isCurrent) this.#settleOpened({ ok: true, problems: [] })
+  }
+
+  #reportReload(): void {
+    this.#options.onReload(this.#snapshot().problems.length === 0 ? 'ok' : 'failed')
   }
 }

@@ -283,13 +283,13 @@ t.test('triggers that a restore has lost are noticed', async (t) => {
   ] as const) {
     const replica = await openStore(t, urlFile, { pollMs: 20 })
     await sql(lose)
-    await eventually(() => replica.check().state !== 'current', 'the fault')
+    await eventually(() => replica.state() !== 'current', 'the fault')
     const problem =
       /: triggers of its tables are missing or disabled: run `storage-auth-sidecar credentials migrate/
     t.match(await (await startStore(t, urlFile)).opened, { ok: false, problems: [problem] })
     t.equal(await replica.store.authenticate(acme), 'unavailable')
     await restore()
-    await eventually(() => replica.check().state === 'current', 'its end')
+    await eventually(() => replica.state() === 'current', 'its end')
     await replica.stop()
   }
 })
@@ -352,7 +352,7 @@ t.test('tables without a revision are unusable, not current, until they are migr
   const database = await withAcme()
   const replica = await openStore(t, database.urlFile)
   await database.sql('DELETE FROM storage_auth.revision')
-  await eventually(() => !/current/.test(String(replica.check().state)), 'the fault to be seen')
+  await eventually(() => !/current/.test(String(replica.state())), 'the fault to be seen')
   t.equal(await replica.store.authenticate(acme), 'unavailable')
   t.equal(isActive(replica), true, 'the last snapshot stays active')
   const problem =
@@ -362,7 +362,7 @@ t.test('tables without a revision are unusable, not current, until they are migr
   await database.sql('DELETE FROM storage_auth.credentials')
   t.match(await migrate(database.urlFile), { ok: true, value: false })
   await eventually(() => !isActive(replica), 'the change')
-  t.equal(replica.check().state, 'current')
+  t.equal(replica.state(), 'current')
 })
 
 t.test('TLS follows the URL, and an unverified server is not used', async (t) => {
@@ -408,7 +408,7 @@ t.test('a new URL in the file is used when the old one fails, or on a refresh', 
   await first.sql('UPDATE storage_auth.credentials SET disabled = true')
   await second.sql('DROP SCHEMA storage_auth CASCADE')
   t.equal(await replica.store.authenticate(acme), 'rejected', 'no login was unavailable meanwhile')
-  t.equal(replica.check().state, 'current')
+  t.equal(replica.state(), 'current')
 })
 
 t.test('a refresh reads every row again', async (t) => {

@@ -26,10 +26,10 @@ t.test('reloads fail during an outage and recover after it, even without a chang
   const outage = async (meanwhile: () => Promise<unknown>) => {
     await server.freeze()
     t.teardown(server.thaw)
-    await eventually(() => replica.check().state === DOWN, 'the failure to be seen')
+    await eventually(() => replica.state() === DOWN, 'the failure to be seen')
     server.thaw()
     await meanwhile()
-    await eventually(() => replica.check().state === 'current', 'the return to be seen')
+    await eventually(() => replica.state() === 'current', 'the return to be seen')
   }
   await outage(async () => {})
   t.strictSame(results(), ['ok', 'failed', 'ok'])
@@ -46,7 +46,7 @@ t.test('a login fails fast while the database hangs', async (t) => {
   const began = performance.now()
   const verdicts = await Promise.all(Array.from({ length: 50 }, () => replica.store.authenticate(acme)))
   t.same(new Set(verdicts), new Set(['unavailable']))
-  await eventually(() => replica.check().state === DOWN, 'the failure to be seen')
+  await eventually(() => replica.state() === DOWN, 'the failure to be seen')
   t.equal(await replica.store.authenticate(acme), 'unavailable')
   t.ok(performance.now() - began < 5000)
   t.equal(replica.store.credentialStatus('acme', 'AK1').active, true)
