@@ -110,11 +110,10 @@ async function checkSidecar({ url, echoPath }: CheckFlags, credential: object | 
   const [refusals, exposure, session] = await Promise.all([
     checkRefusals(probe),
     checkExposure(origin),
+    // The secret is sent to no other server.
     isEndpoint && credential !== undefined ? checkLogin(endpoint, probe, credential, echoPath) : [],
   ])
   const findings = [judgeEndpoint(first, isEndpoint), ...refusals, judgeClock(first), exposure, ...session]
-  if (!isEndpoint && credential !== undefined)
-    findings.push(warning('login', 'not checked: the secret is not sent to another server'))
   if (echoPath !== undefined && credential === undefined)
     findings.push(warning('identity', 'not checked: needs --account, --access-key and --secret-stdin'))
   return [...findings, ...judgeCertificate(first)]
@@ -224,9 +223,10 @@ async function checkAdmin(url: string): Promise<Finding> {
 }
 
 async function checkUpstream(url: string): Promise<Finding> {
-  const { status, isConnected } = await sendRequest(new URL(url))
+  const { status, error, isConnected } = await sendRequest(new URL(url))
   if (status > 0) return failure('upstream', 'the service answers from here without the sidecar')
   if (isConnected) return warning('upstream', 'the service accepts connections from here, without an answer')
+  if (error === 'dns_error') return warning('upstream', 'the name in --upstream-url is unknown here')
   return ok('upstream', 'the service does not answer from here')
 }
 
