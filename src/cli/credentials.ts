@@ -35,18 +35,7 @@ export function credentialsCommand(io: CommandIo): Command {
     .option('--secret-stdin', 'read the secret from stdin (default: a new one), without a final newline')
     .option('--expires-at <time>', 'when it expires, as RFC 3339 with its zone', parserWith(timeProblem))
     .option('--scope <scope>', SCOPE_HELP, parseScope)
-    .action(async ({ expiresAt, secretStdin, ...flags }: AddFlags) => {
-      // Upper-case letters and digits only: it is typed, spoken and pasted into command lines.
-      const newKey = `AK${randomBytes(10).toString('hex').toUpperCase()}`
-      const name = credentialNameOf({ accessKey: newKey, ...flags })
-      const { credentials } = await openEditors(flags)
-      const secret = secretStdin ? await readChosenSecret(io) : generateSecret()
-      const secretHash = await hashSecret(secret, secretStdin ? 'scrypt' : 'sha256')
-      const { scope } = flags
-      const limits = { ...(expiresAt !== undefined && { expiresAt }), ...(scope !== undefined && { scope }) }
-      io.unwrap(await credentials.add({ ...name, secretHash, ...limits }))
-      io.print(JSON.stringify({ ...name, secret }))
-    })
+    .action((flags: AddFlags) => addCredential(flags, io))
 
   addStoreCommand(group, 'list', 'list credentials, without secrets and hashes').action(
     async (flags: StoreFlags) => {
@@ -104,6 +93,19 @@ export function credentialsCommand(io: CommandIo): Command {
       io.print(json ? JSON.stringify({ created }) : text)
     })
   return group
+}
+
+async function addCredential({ expiresAt, secretStdin, ...flags }: AddFlags, io: CommandIo): Promise<void> {
+  // An access key is typed, spoken and pasted into command lines: it has upper-case letters and digits only.
+  const newKey = `AK${randomBytes(10).toString('hex').toUpperCase()}`
+  const name = credentialNameOf({ accessKey: newKey, ...flags })
+  const { credentials } = await openEditors(flags)
+  const secret = secretStdin ? await readChosenSecret(io) : generateSecret()
+  const secretHash = await hashSecret(secret, secretStdin ? 'scrypt' : 'sha256')
+  const { scope } = flags
+  const limits = { ...(expiresAt !== undefined && { expiresAt }), ...(scope !== undefined && { scope }) }
+  io.unwrap(await credentials.add({ ...name, secretHash, ...limits }))
+  io.print(JSON.stringify({ ...name, secret }))
 }
 
 const MIN_CHOSEN_CHARACTERS = 12

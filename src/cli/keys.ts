@@ -36,23 +36,12 @@ export function keysCommand(io: CommandIo): Command {
       .option('--config <file>', 'the settings of the sidecars, which say how long tokens live', parsePath)
       .option('--max-lifetime-seconds <n>', LIFETIME_HELP, parseSeconds)
 
-  /** Adds how long tokens live. Where nothing says it, no guess: a token that is alive would be refused. */
-  async function withLifetime<F extends KeyFlags>(flags: F) {
-    let longestSeconds = flags.maxLifetimeSeconds
-    if (longestSeconds === undefined && flags.config !== undefined) {
-      const { loadSettings } = await import('./config.ts') // not needed otherwise, and slow to load
-      const { token } = loadSettings({ config: flags.config }, io, false).config
-      longestSeconds = token.maxLifetimeSeconds + token.clockToleranceSeconds
-    }
-    return { ...flags, now: io.now, longestSeconds }
-  }
-
   subcommand('add', 'generate a key, and print its kid as JSON; the first one signs', '--alg ES256')
     .addOption(new Option('--alg <name>', 'its algorithm').choices(ALGORITHMS).default('ES256'))
     .option('--kid <kid>', 'its name (default: algorithm, day and a random part)', parseKid)
     .option('--activate', 'let it sign at once, though not every sidecar may know it yet')
     .action(async (flags: AddFlags) => {
-      const change = await withLifetime(flags)
+      const change = await withLifetime(flags, io)
       const { kid, alg, active, createdAtSeconds } = io.unwrap(await addKey(change).catch(failureIn(flags)))
       io.print(JSON.stringify({ kid, alg, active, created: new Date(createdAtSeconds * 1000).toISOString() }))
     })
@@ -62,7 +51,7 @@ export function keysCommand(io: CommandIo): Command {
       const keys = await readKeyDirectory(flags.directory)
       if (keys.problems.length > 0) throw new UsageFailure(keys.problems.join('\n'))
       io.warn(...keys.warnings)
-      const { longestSeconds } = await withLifetime(flags)
+      const { longestSeconds } = await withLifetime(flags, io)
       const isPast = (time: string) => Date.parse(time) <= io.now()
       io.printList(flags.json, listKeys(keys, longestSeconds), {
         KID: ({ kid }) => kid,
@@ -80,7 +69,7 @@ export function keysCommand(io: CommandIo): Command {
   subcommand('activate', 'let a key sign, and record when the previous key stopped', 'KID')
     .argument('<kid>', 'the key', parseKid)
     .action(async (kid: string, flags: KeyFlags) => {
-      const change = { ...(await withLifetime(flags)), kid }
+      const change = { ...(await withLifetime(flags, io)), kid }
       const { previous } = io.unwrap(await activateKey(change).catch(failureIn(flags)))
       if (flags.json) io.print(JSON.stringify({ active: kid, previous: previous ?? null }))
       else io.print(`${kid} signs${previous === undefined ? '' : ` in place of ${previous}`}`)
@@ -90,14 +79,25 @@ export function keysCommand(io: CommandIo): Command {
     .argument('<kid>', 'the key', parseKid)
     .option('--force', 'remove it though tokens signed by it may be alive; they are refused from then on')
     .action(async (kid: string, flags: KeyFlags) => {
-      const change = { ...(await withLifetime(flags)), kid }
+      const change = { ...(await withLifetime(flags, io)), kid }
       io.unwrap(await retireKey(change).catch(failureIn(flags)))
       io.print(flags.json ? JSON.stringify({ retired: kid }) : `retired ${kid}`)
     })
   return group
 }
 
-/** Handles an error of the file system. @throws the failure that ends the command */
+/** Where nothing says how long tokens live there is no guess: a token that is alive would be refused. */
+async function withLifetime<F extends KeyFlags>(flags: F, io: CommandIo) {
+  let longestSeconds = flags.maxLifetimeSeconds
+  if (longestSeconds === undefined && flags.config !== undefined) {
+    const { loadSettings } = await import('./config.ts') // not needed otherwise, and slow to load
+    const { token } = loadSettings({ config: flags.config }, io, false).config
+    longestSeconds = token.maxLifetimeSeconds + token.clockToleranceSeconds
+  }
+  return { ...flags, now: io.now, longestSeconds }
+}
+
+/** @throws the failure that ends the command */
 function failureIn({ directory }: KeyFlags) {
   return (error: unknown): never => {
     const code = errorCode(error)

@@ -37,27 +37,7 @@ export function tokenCommand(io: CommandIo, waitMs = 5000): Command {
     .requiredOption('--access-key <key>', 'the access key', parseName)
     .option('--lifetime-seconds <n>', 'its lifetime (default: token.lifetimeSeconds)', parseSeconds)
     .option('--json', 'print JSON')
-    .action(async (flags: IssueFlags) => {
-      const { config } = loadSettings(flags, io, false)
-      const { maxLifetimeSeconds } = config.token
-      const { lifetimeSeconds = config.token.lifetimeSeconds } = flags
-      if (lifetimeSeconds < 1 || lifetimeSeconds > maxLifetimeSeconds) {
-        const range = `1 to ${maxLifetimeSeconds} (token.maxLifetimeSeconds)`
-        throw new UsageFailure(`--lifetime-seconds must be ${range}`)
-      }
-      const name = credentialNameOf(flags)
-      const { directory } = config.keys
-      if (directory === undefined)
-        throw new UsageFailure('keys.directory is needed: with keys.jwksUrl no tokens are issued')
-      const ring = io.unwrap(await loadKeyRing(directory)).value
-      if (ring.signing === undefined)
-        throw new UsageFailure(`${directory}: holds no private key, so it can only verify`)
-      await warnUnlessActive(name, config, io)
-      const signer = new TokenSigner(() => ring, config.token, io.now)
-      const { token, identity } = await signer.issueToken(name, lifetimeSeconds)
-      const expiresAt = new Date(identity.expiresAtSeconds * 1000).toISOString()
-      io.print(flags.json ? JSON.stringify({ token, expirationSec: lifetimeSeconds, expiresAt }) : token)
-    })
+    .action((flags: IssueFlags) => issueToken(flags, io))
 
   const inspect = describe(
     group.command('inspect'),
@@ -82,6 +62,28 @@ export function tokenCommand(io: CommandIo, waitMs = 5000): Command {
       if (inspection.reason !== null) throw new CommandFailure(`the token is refused: ${inspection.reason}`)
     })
   return group
+}
+
+async function issueToken(flags: IssueFlags, io: CommandIo): Promise<void> {
+  const { config } = loadSettings(flags, io, false)
+  const { maxLifetimeSeconds } = config.token
+  const { lifetimeSeconds = config.token.lifetimeSeconds } = flags
+  if (lifetimeSeconds < 1 || lifetimeSeconds > maxLifetimeSeconds) {
+    const range = `1 to ${maxLifetimeSeconds} (token.maxLifetimeSeconds)`
+    throw new UsageFailure(`--lifetime-seconds must be ${range}`)
+  }
+  const name = credentialNameOf(flags)
+  const { directory } = config.keys
+  if (directory === undefined)
+    throw new UsageFailure('keys.directory is needed: with keys.jwksUrl no tokens are issued')
+  const ring = io.unwrap(await loadKeyRing(directory)).value
+  if (ring.signing === undefined)
+    throw new UsageFailure(`${directory}: holds no private key, so it can only verify`)
+  await warnUnlessActive(name, config, io)
+  const signer = new TokenSigner(() => ring, config.token, io.now)
+  const { token, identity } = await signer.issueToken(name, lifetimeSeconds)
+  const expiresAt = new Date(identity.expiresAtSeconds * 1000).toISOString()
+  io.print(flags.json ? JSON.stringify({ token, expirationSec: lifetimeSeconds, expiresAt }) : token)
 }
 
 async function warnUnlessActive({ accountId, accessKey }: CredentialName, config: Config, io: CommandIo) {

@@ -120,15 +120,15 @@ function setting<Output>(kind: z.ZodType<Output>, fallback: Fallback<Output>, de
 }
 
 /** `config/sidecar.yaml` shows the example. */
-function withoutDefault<Kind extends z.ZodType>(kind: Kind, description: string, example: unknown) {
+function withExample<Kind extends z.ZodType>(kind: Kind, description: string, example: unknown) {
   return kind.meta({ description, examples: [example] })
 }
 
 function certificatePair(receivers: string, directory: string) {
   const path = `${ETC}/${directory}`
   return {
-    certFile: withoutDefault(filePath, `PEM file of the chain that ${receivers} receive.`, `${path}/tls.crt`),
-    keyFile: withoutDefault(filePath, 'PEM file of the private key of certFile.', `${path}/tls.key`),
+    certFile: withExample(filePath, `PEM file of the chain that ${receivers} receive.`, `${path}/tls.crt`),
+    keyFile: withExample(filePath, 'PEM file of the private key of certFile.', `${path}/tls.key`),
   }
 }
 
@@ -157,11 +157,7 @@ export const settingsSchema = group({
     basePath: setting(basePath, '', 'Path in front of /v2/auth/token; forwarded targets keep it.'),
     tls: optionalSection('TLS to clients; plain HTTP without it. Files are re-read on change.', {
       ...certificatePair('clients', 'tls'),
-      clientCaFile: withoutDefault(
-        filePath.optional(),
-        'PEM file of the CAs of clients.',
-        `${ETC}/tls/ca.crt`,
-      ),
+      clientCaFile: withExample(filePath.optional(), 'PEM file of the CAs of clients.', `${ETC}/tls/ca.crt`),
     }),
   }),
   admin: section('Admin listener: metrics, health, public keys.', {
@@ -172,7 +168,7 @@ export const settingsSchema = group({
       certificatePair('probes, scrapers and sidecars', 'admin-tls'),
     ),
   }),
-  upstreams: withoutDefault(
+  upstreams: withExample(
     z.array(upstreamSchema, `must be a list; each member ${UPSTREAM}`).default([]),
     'Storage services requests are forwarded to, at least one: prefix, url, for https caFile, certFile, keyFile; assertionAudience.',
     [{ prefix: '/', url: 'http://127.0.0.1:9000' }],
@@ -182,7 +178,7 @@ export const settingsSchema = group({
     audience: setting(plainText, 'storage-api', 'Claim aud of every token.'),
     lifetimeSeconds: setting(integer(1, MAX_TOKEN_SECONDS), 86400, 'Seconds a new token is good for.'),
     clockToleranceSeconds: setting(integer(0, 3600), 0, "Seconds another issuer's clock may differ by."),
-    maxLifetimeSeconds: withoutDefault(
+    maxLifetimeSeconds: withExample(
       integer(1, MAX_TOKEN_SECONDS).optional(),
       'Longest accepted exp - iat in seconds; default: the larger of 86400 and token.lifetimeSeconds.',
       86400,
@@ -193,25 +189,17 @@ export const settingsSchema = group({
       description: 'Directory of KID.jwk.json files and the file active, which names the kid that signs.',
       default: KEYS_DIRECTORY,
     }),
-    jwksUrl: withoutDefault(
+    jwksUrl: withExample(
       httpUrl.optional(),
       "URL of another issuer's JWK Set; the sidecar then issues no tokens.",
       'https://issuer:8081/.well-known/jwks.json',
     ),
-    caFile: withoutDefault(
-      filePath.optional(),
-      'PEM file of the CAs of keys.jwksUrl.',
-      `${ETC}/issuer-ca.crt`,
-    ),
+    caFile: withExample(filePath.optional(), 'PEM file of the CAs of keys.jwksUrl.', `${ETC}/issuer-ca.crt`),
   }),
   credentials: section('Who may log in: a file or a database, not both; no file with keys.jwksUrl.', {
     file: filePath.optional().meta({ description: 'YAML file of accounts.', default: CREDENTIALS_FILE }),
     postgres: optionalSection('Credentials in PostgreSQL, shared by all replicas.', {
-      urlFile: withoutDefault(
-        filePath,
-        'File of the connection URL, with its password.',
-        `${ETC}/postgres-url`,
-      ),
+      urlFile: withExample(filePath, 'File of the connection URL, with its password.', `${ETC}/postgres-url`),
       poolSize: setting(integer(1, 1000), 5, 'Maximum number of connections.'),
     }),
   }),

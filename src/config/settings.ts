@@ -20,16 +20,15 @@ export interface Setting {
 export const SETTINGS: readonly Setting[] = flatten(settingsSchema, [])
 
 /** An `--upstream-url` means one upstream at prefix `/`. */
-const SHORT_NAMES = {
-  SIDECAR_UPSTREAM_URL: 'upstreams',
-  '--upstream-url': 'upstreams',
-  '--port': 'listen.port',
+const SHORT_NAMES: Readonly<Record<string, readonly string[]>> = {
+  upstreams: ['SIDECAR_UPSTREAM_URL', '--upstream-url'],
+  'listen.port': ['--port'],
 }
 
 export const SETTING_OF_NAME = new Map(
   SETTINGS.flatMap((setting) => {
-    const short = Object.entries(SHORT_NAMES).flatMap(([name, path]) => (path === setting.path ? [name] : []))
-    return [setting.variable, setting.flag, ...short].map((name) => [name, setting] as const)
+    const names = [setting.variable, setting.flag, ...(SHORT_NAMES[setting.path] ?? [])]
+    return names.map((name) => [name, setting] as const)
   }),
 )
 
