@@ -7,6 +7,7 @@ import type { Admitted } from '../gate/admission.ts'
 import type { ServiceDecision } from '../gate/decide.ts'
 import { forwardedTrailers, headerKind } from '../http/headers.ts'
 import type { RequestContext, SidecarResponse } from '../server/context.ts'
+import { isRestricted } from '../token/caller.ts'
 
 /** A request that the gate lets pass. */
 export interface ForwardedRequest {
@@ -82,13 +83,11 @@ export function requestHead(
 /** Returns the trailers as lines. */
 export function requestTrailers({ res, admitted, decision }: ForwardedRequest): string {
   const { caller, wouldRefuse } = decision
-  const mayDoAnything =
-    caller === undefined
-      ? wouldRefuse !== undefined // report mode forwards a refused token's request; a public route is one request
-      : caller.identity.scope === undefined && caller.link === undefined
-  // What a restricted caller may do was compared with the head, and an upstream may merge both.
+  // A public route allows one request, and report mode every one.
+  const isLimited = caller === undefined ? wouldRefuse === undefined : isRestricted(caller)
+  // What is allowed was compared with the head, and an upstream may merge both.
   return forwardedTrailers(res.req.rawTrailers, admitted.connectionOptions)
-    .filter(([name]) => mayDoAnything || headerKind(name) === 'other')
+    .filter(([name]) => !isLimited || headerKind(name) === 'other')
     .map(([name, value]) => `${name}: ${value}\r\n`)
     .join('')
 }

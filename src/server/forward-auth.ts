@@ -3,7 +3,7 @@
  * In: the caller of the original request (`gate/original-request.ts`). Out: the headers of the response, which approves it.
  */
 import type { Config } from '../config/config.ts'
-import { type Caller, identityHeaders } from '../token/caller.ts'
+import { type Caller, identityHeaders, isRestricted } from '../token/caller.ts'
 import type { Peer } from './client-address.ts'
 
 /** A proxy that caches the response must not give it to another client. */
@@ -17,15 +17,13 @@ export function approvalHeaders(
   now: number,
 ): readonly string[] {
   if (caller === undefined) return VARY_BY_TOKEN
-  const { identity, link, assertions, usableUntilMs } = caller
+  const { identity, assertions, usableUntilMs } = caller
   // A client that reaches the forward-auth path itself must not collect assertions.
   const assertion = isTrusted ? assertions?.get(settings.audience) : undefined
   // At `usableUntilMs` the assertion is renewed: a proxy must not keep it until it expires.
   const endMs = assertion === undefined ? identity.expiresAtSeconds * 1000 : usableUntilMs
   const secondsLeft = Math.floor((endMs - now) / 1000)
-  // A decision for one request of a restricted token, or of a link, is none for another.
-  const isForAll = identity.scope === undefined && link === undefined
-  const age = isForAll ? Math.min(forwardAuth.maxAgeSeconds, secondsLeft) : 0
+  const age = isRestricted(caller) ? 0 : Math.min(forwardAuth.maxAgeSeconds, secondsLeft)
   return [
     // nginx ignores `Cache-Control: private` if `X-Accel-Expires` precedes it.
     ...(age > 0 ? ['X-Accel-Expires', String(age), 'Cache-Control', `private, max-age=${age}`] : []),

@@ -31,6 +31,11 @@ export interface Caller {
   readonly assertions?: ReadonlyMap<string, string> | undefined
 }
 
+/** A scope or a link limits what the caller may do: to be allowed one request is not to be allowed another. */
+export function isRestricted({ identity, link }: Caller): boolean {
+  return identity.scope !== undefined || link !== undefined
+}
+
 /** It returns names and values, alternating. */
 export function identityHeaders(identity: Identity, assertion?: string): string[] {
   const headers = [
