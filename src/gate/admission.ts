@@ -8,6 +8,7 @@ import { isIPv6 } from 'node:net'
 import { ERRORS, type PublicError } from '../errors.ts'
 import {
   type ConnectionOptions,
+  type HeaderKind,
   headerKind,
   headerValues,
   namesFramingOrIdentity,
@@ -30,6 +31,8 @@ export interface Admitted {
   readonly host: string | undefined
   /** Names and values as received, alternating. */
   readonly rawHeaders: readonly string[]
+  /** `kinds[i]` is that of the name `rawHeaders[2 * i]`. */
+  readonly kinds: readonly HeaderKind[]
   /** A header names a second path, or another method. */
   readonly namesOtherRequest: boolean
   readonly authorization: string | undefined
@@ -74,9 +77,12 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
   let upgrade: string | undefined
   let expectsContinue = false
   let namesOtherRequest = false
+  const kinds: HeaderKind[] = []
   for (let at = 0; at < raw.length; at += 2) {
     const value = raw[at + 1] as string
-    switch (headerKind(raw[at] as string)) {
+    const kind = headerKind(raw[at] as string)
+    kinds.push(kind)
+    switch (kind) {
       case 'host':
         if (host !== undefined || !isHost(value)) return badRequest
         host = value
@@ -135,6 +141,7 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
       path: pathOf(target),
       host,
       rawHeaders: raw,
+      kinds,
       namesOtherRequest,
       authorization,
       hasBody,

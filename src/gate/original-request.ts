@@ -2,7 +2,7 @@
  * The request that the caller wants to make. It is the admitted one, but with forward auth (`auth_request` of nginx, Traefik,
  * Envoy) the admitted request is a question about another one, which a proxy has received and names in headers.
  */
-import { headerKind, headerValues } from '../http/headers.ts'
+import { headerValues } from '../http/headers.ts'
 import { originForm, pathOf } from '../http/request-target.ts'
 import type { ScopedRequest } from '../token/scopes.ts'
 import type { Admitted } from './admission.ts'
@@ -25,7 +25,7 @@ const METHOD = /^[A-Z][A-Z-]*$/
  */
 export function originalRequest(question: Admitted, isTrusted: boolean): OriginalRequest | undefined {
   if (!isTrusted) return undefined
-  const { rawHeaders, connectionOptions } = question
+  const { rawHeaders, kinds, connectionOptions } = question
   const valuesOf = (name: string) => headerValues(rawHeaders, name)
   let named: { readonly method: string; readonly target: string } | undefined
   for (const pair of PAIRS) {
@@ -37,12 +37,10 @@ export function originalRequest(question: Admitted, isTrusted: boolean): Origina
     named = { method, target }
   }
   // Proxies may join repeated lines. Whether a line that `Connection` names reaches the service is up to the proxy.
-  const isUnclear = rawHeaders.some(
-    (name, at) =>
-      at % 2 === 0 &&
-      headerKind(name) === 'secondPath' &&
-      (rawHeaders[at + 1]?.includes(',') || connectionOptions?.has(name.toLowerCase())),
-  )
+  const isUnclear = kinds.some((kind, line) => {
+    const [name = '', value = ''] = rawHeaders.slice(2 * line, 2 * line + 2)
+    return kind === 'secondPath' && (value.includes(',') || connectionOptions?.has(name.toLowerCase()))
+  })
   if (named === undefined || isUnclear || !METHOD.test(named.method)) return undefined
   const target = originForm(named.target, undefined)
   if (target === undefined) return undefined

@@ -35,15 +35,15 @@ export function requestHead(
   { caller, wouldRefuse, target = admitted.target }: ServiceDecision,
   options: HeadOptions,
 ): string {
-  const { rawHeaders, host, requestId, connectionOptions } = admitted
+  const { rawHeaders, kinds, host, requestId, connectionOptions } = admitted
   const { peer } = context.connection
   // Report mode forwards a refused token unchanged; a public route never forwards one.
   const keepAuthorization = caller === undefined ? wouldRefuse !== undefined : options.forwardAuthorization
   let isForwardedKept = false
   let head = `${admitted.method} ${target} HTTP/1.1\r\n`
-  for (let at = 0; at < rawHeaders.length; at += 2) {
-    const name = rawHeaders[at] as string
-    switch (headerKind(name)) {
+  for (let line = 0; line < kinds.length; line++) {
+    const name = rawHeaders[2 * line] as string
+    switch (kinds[line]) {
       case 'host':
       case 'contentLength':
       case 'transferEncoding':
@@ -68,7 +68,7 @@ export function requestHead(
       default:
         continue
     }
-    head += `${name}: ${rawHeaders[at + 1]}\r\n`
+    head += `${name}: ${rawHeaders[2 * line + 1]}\r\n`
   }
   if (host === undefined) head += `Host: ${options.host}\r\n`
   if (requestId === undefined) head += `X-Request-Id: ${context.id}\r\n`

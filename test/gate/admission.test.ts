@@ -36,13 +36,6 @@ t.test('many options of many Connection lines are read in linear time', async (t
   t.ok(user < 60_000, `${user / 1000} ms`)
 })
 
-t.test('thousands of other names do not change how a name is classified', async (t) => {
-  for (let n = 0; n < 5000; n++) headerKind(`X-Filler-${n}`)
-  t.equal(headerKind('X_authenticated.UNSEEN_spelling'), 'identity')
-  t.equal(headerKind('content_LENGTH'), 'refusedLookAlike')
-  t.equal(headerKind('X-Unseen'), 'other')
-})
-
 t.test('a name is classified in time linear in its length', async (t) => {
   for (const filler of ['-', '_', '-a', 'a', '-_']) {
     const name = `x${filler.repeat(30_000 / filler.length)}y`

@@ -2,7 +2,6 @@ import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import t from 'tap'
 import { createLoginThrottle } from '../../src/credentials/throttles.ts'
-import { headerKind } from '../../src/http/headers.ts'
 import { requestHead } from '../../src/proxy/request-headers.ts'
 import { createPeers } from '../../src/server/client-address.ts'
 import { TokenCache } from '../../src/token/cache.ts'
@@ -42,7 +41,6 @@ t.test('no cache keeps the line from which its keys and values were cut', async 
     now: Date.now,
   })
   const caches: Record<string, (at: number) => unknown> = {
-    'header names': (at) => headerKind(cut(`X-Meta-Of-An-Upstream-${at}`)),
     'tokens and their identity lines': async (at) => {
       const verdict = await cache.verify(cut(`AAAAAAAAAAAAAAAA.${at}.AAAAAAAAAAAAAAAA`))
       if (!verdict.ok) throw new Error('refused')
