@@ -4,8 +4,7 @@
  * In: a verifier. Out: a `Verify` that returns the verdict on a cached token as a value, without a promise.
  */
 import { LRUCache } from 'lru-cache'
-import { flatCopy } from '../http/headers.ts'
-import type { Accepted, Identity, Verdict, Verify } from './caller.ts'
+import { type Accepted, flatCopy, type Identity, type Verdict, type Verify } from './caller.ts'
 import type { Assertions } from './issue.ts'
 
 interface TokenCacheOptions {

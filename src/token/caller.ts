@@ -1,5 +1,4 @@
 /** The caller: who a request acts as, proven by a token or a link; its identity as headers; the verdict on a proof. */
-import { flatCopy } from '../http/headers.ts'
 import type { Link } from './links.ts'
 import type { Scope } from './scopes.ts'
 
@@ -19,7 +18,7 @@ export type IsRevoked = (token: RevocableToken) => boolean
 
 export interface Caller {
   readonly identity: Identity
-  /** They are cached with the token, which saves 2 µs, 5 % of a forwarded request. */
+  /** They are cached with the token. Node 26: 3 % of a forwarded request saved. */
   readonly identityLines: string
   /** The issuer of the token, or of the token that made the link. */
   readonly issuer: string
@@ -54,6 +53,15 @@ export function identityLines(identity: Identity): string {
   let lines = ''
   for (let at = 0; at < headers.length; at += 2) lines += `${headers[at]}: ${headers[at + 1]}\r\n`
   return flatCopy(lines) // in place of the tree of its pieces: 1.1 KB less for each cached token
+}
+
+/**
+ * Copies a text before the token cache keeps it. V8 represents a slice by a reference to the text that it is a part of,
+ * which a client may fill up, and a concatenation by a tree of its pieces.
+ * @param text - Latin-1, as Node decodes header fields
+ */
+export function flatCopy(text: string): string {
+  return Buffer.from(text, 'latin1').toString('latin1')
 }
 
 /** Encoding `%` and every character outside `!` to `~` is reversible, and no value can inject a line. */
