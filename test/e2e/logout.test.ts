@@ -29,7 +29,7 @@ async function prepare(t: Test, alg: 'ES256' | 'HS256' = 'ES256') {
   const grants = page.match(/^GRANT .* TO sidecar;/gm) ?? []
   await database.sql(`CREATE ROLE ${role} LOGIN; ${grants.join('\n').replaceAll('sidecar;', `${role};`)}`)
   await writeFile(database.urlFile, database.url.replace('postgres@', `${role}@`))
-  return { ...setup, database, flags: { ...flags, 'contract-logout': 'true' } }
+  return { ...setup, database, role, flags: { ...flags, 'contract-logout': 'true' } }
 }
 
 const mint = (key: TestKeyDirectory, account = 'a0', lifetimeSeconds = 3600, jti?: string) =>
@@ -142,6 +142,19 @@ t.test('while the database is away, logouts are 503 and do not count, and tokens
   await start()
   await eventually(async () => (await logOut(sidecar, token)).status === 204, 'the database')
   t.equal(await get(sidecar, token), 400)
+})
+
+t.test('a logout that is written and cannot be read back is a 503, and is active once it can', async (t) => {
+  const { key, flags, database, role } = await prepare(t)
+  const sidecar = await startSidecar(t, { settings: flags })
+  const token = await mint(key)
+  const mayRead = (how: string) => database.sql(`${how} ${role}`)
+  await mayRead('REVOKE SELECT ON storage_auth.revocations FROM')
+  t.match(await logOut(sidecar, token), { status: 503, body: /"ServiceNotReady"/ })
+  t.match(await database.sql('SELECT count(*)::int FROM storage_auth.revocations'), [{ count: 1 }])
+  t.equal(await get(sidecar, token), 200, 'by the last state')
+  await mayRead('GRANT SELECT ON storage_auth.revocations TO')
+  await eventually(async () => (await get(sidecar, token)) === 400, 'the next read')
 })
 
 t.test('a row says when its token ends, and a later logout removes it then', async (t) => {

@@ -19,13 +19,15 @@ t.test('upstream connections are reused, most recently used first', async (t) =>
     client.send(head('GET /'))
     t.equal((await client.response()).status, 200)
   }
+  client.send(head('GET /').repeat(5)) // each begins when the response before it ends
+  for (let count = 0; count < 5; count++) await client.response()
   t.equal(upstream.sockets.length, 1)
   // Two at a time need a second connection.
   const hold: (() => void)[] = []
   upstream.reply((socket) => void hold.push(() => void socket.write(OK)))
   const second = await rawClient(t, sidecar.port)
   for (const each of [client, second]) each.send(head('GET /'))
-  await upstream.received(7)
+  await upstream.received(12)
   for (const answer of hold) answer()
   for (const each of [client, second]) await each.response()
   upstream.reply(OK)
@@ -34,7 +36,7 @@ t.test('upstream connections are reused, most recently used first', async (t) =>
     await client.response()
   }
   t.equal(upstream.sockets.length, 2)
-  t.equal(new Set(upstream.requests.slice(7).map(({ connection }) => connection)).size, 1)
+  t.equal(new Set(upstream.requests.slice(12).map(({ connection }) => connection)).size, 1)
   upstream.sockets[0]?.destroy()
   await recovers()
 })
@@ -105,6 +107,17 @@ t.test('an unsolicited second response reaches no client', async (t) => {
       }
     })
   }
+  await t.test('in the turn of the next request', async (t) => {
+    const client = await rawClient(t, sidecar.port)
+    for (const method of ['GET', 'POST']) {
+      upstream.reply(OK)
+      client.send(head('GET /first'))
+      await client.response()
+      upstream.sockets.at(-1)?.write(EVIL)
+      client.send(head(`${method} /next`))
+      t.match(await client.response(), { status: 200, body: Buffer.from('ok') })
+    }
+  })
   await recovers()
 })
 
