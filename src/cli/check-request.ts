@@ -9,7 +9,7 @@ import { networkFailureOf, type UpstreamFailure } from '../http/upstream-failure
 export const REQUEST_MS = 3000
 const MAX_BODY_BYTES = 262_144
 
-/** Where there is none `status` is 0, and `code` says why. */
+/** Without a response `status` is 0, and `code` says why. */
 export interface Response {
   readonly status: number
   readonly headers: IncomingHttpHeaders
@@ -17,7 +17,7 @@ export interface Response {
   readonly code: string
   readonly error?: UpstreamFailure | undefined
   readonly isConnected: boolean
-  /** NaN without TLS. */
+  /** It is NaN without TLS. */
   readonly certificateEndsMs: number
 }
 
@@ -56,7 +56,6 @@ export async function sendRequest(
   }
 }
 
-/** The fields of a JSON object; none where the body is something else. */
 export function fieldsOf({ body }: Response): Readonly<Record<string, unknown>> {
   try {
     const value: unknown = JSON.parse(body)

@@ -8,7 +8,6 @@ import { TOKEN_PATH } from '../http/request-target.ts'
 import { fieldsOf, REQUEST_MS, type Response, sendRequest } from './check-request.ts'
 import { CommandFailure, type CommandIo, type Flags, parserWith, UsageFailure } from './command-io.ts'
 
-/** What to do when a check is not ok. */
 const REMEDIES = {
   reachable: 'check the address, the port, and whether the sidecar runs and is ready',
   certificate:

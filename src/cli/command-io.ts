@@ -6,12 +6,12 @@ import { Command, InvalidArgumentError } from 'commander'
 import { fileErrorReason, readUpTo } from '../files/files.ts'
 import { secretProblem } from '../values/names.ts'
 
-/** The command was understood but could not be done: exit code 1. The message is one plain line. */
+/** The command was understood but could not be done. The message is one plain line. */
 export class CommandFailure extends Error {
   readonly exitCode: 1 | 2 = 1
 }
 
-/** Wrong usage, or settings, keys or credentials that cannot be used: exit code 2. May have several lines. */
+/** The usage is wrong, or settings, keys or credentials cannot be used. The message may have several lines. */
 export class UsageFailure extends CommandFailure {
   override readonly exitCode = 2
 }
@@ -35,12 +35,12 @@ export type Flags<Required extends string, Optional extends string = never, Swit
 /** They derive a cell from an entry, by the title of the column. */
 type Columns<T> = Readonly<Record<string, (entry: T) => string>>
 
-/** Secrets and tokens are shorter. */
+/** No secret or token is longer. */
 const MAX_STDIN_BYTES = 65_536
 
 export class CommandIo {
   readonly env: Streams['env']
-  /** Epoch milliseconds. */
+  /** It returns epoch milliseconds. */
   readonly now: () => number
   readonly #streams: Streams
 
@@ -50,7 +50,7 @@ export class CommandIo {
     this.#streams = streams
   }
 
-  /** A command that throws instead of ending the process, as its subcommands do. */
+  /** The command and its subcommands throw instead of ending the process. */
   command(name: string, description: string, ...examples: readonly string[]): Command {
     const { stdout, stderr } = this.#streams
     return describe(new Command(name), description, ...examples)
@@ -140,14 +140,13 @@ export class CommandIo {
 export const describe = (command: Command, description: string, ...examples: readonly string[]) =>
   command.description(description).addHelpText('after', ['\nExamples:', ...examples].join('\n  '))
 
-/** Commander's message without the value of an option: a secret may stand in the wrong place, or in a URL. */
+/** Commander repeats the value of an option: a secret may stand in the wrong place, or in a URL. */
 function withoutValue(text: string): string {
   return text
     .replace(/ argument '.*' is invalid/s, ' is invalid')
     .replace(/(unknown option '[^=']*)=.*'/s, "$1'")
 }
 
-/** A parser of arguments for commander. `problemOf`: why a text is invalid, or undefined. */
 export const parserWith = (problemOf: (text: string) => string | undefined) => (text: string) => {
   const problem = problemOf(text)
   if (problem !== undefined) throw new InvalidArgumentError(`It ${problem}.`)

@@ -20,7 +20,6 @@ Every setting is also a flag and an environment variable: token.lifetimeSeconds 
 the environment over the file. "config show" lists the effective settings,
 docs/configuration.md all of them.`
 
-/** Adds `--config FILE`, the short flags, and one flag for each setting, which the help leaves out. */
 export function addSettingFlags(command: Command): Command {
   const settings = SETTINGS.map(({ flag, description }) => new Option(`${flag} <value>`, description))
   command
@@ -28,7 +27,7 @@ export function addSettingFlags(command: Command): Command {
     .option('--upstream-url <url>', 'short for one upstream at prefix /')
     .option('--port <port>', 'short for --listen-port')
   for (const option of settings) command.addOption(option)
-  // Hidden when help is printed and not before, as commander suggests visible flags for mistyped ones.
+  // They are hidden no sooner than help is printed, as commander suggests visible flags for mistyped ones.
   command.addHelpText('before', () => {
     for (const option of settings) option.hideHelp(option.long !== '--admin-port')
     return ''
@@ -36,7 +35,7 @@ export function addSettingFlags(command: Command): Command {
   return command.addHelpText('after', SETTINGS_HELP)
 }
 
-/** Reads the settings for a command that has {@link addSettingFlags}. `needsUpstream`: false if it forwards nothing. */
+/** `needsUpstream` is false if the command forwards nothing. */
 function readSettings(options: ParsedOptions, { env }: Pick<CommandIo, 'env'>, needsUpstream: boolean) {
   const text = (name: string) => {
     const value = options[name]
@@ -46,7 +45,7 @@ function readSettings(options: ParsedOptions, { env }: Pick<CommandIo, 'env'>, n
   return loadConfig({ file: text('config'), env, flags, needsUpstream })
 }
 
-/** As {@link readSettings}. @throws UsageFailure with every problem */
+/** @throws UsageFailure with every problem */
 export function loadSettings(options: ParsedOptions, io: Pick<CommandIo, 'env'>, needsUpstream = true) {
   const loaded = readSettings(options, io, needsUpstream)
   if (!loaded.ok) throw new UsageFailure(formatProblems(loaded.problems))

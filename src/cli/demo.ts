@@ -33,7 +33,7 @@ export function demoCommand(io: CommandIo, serving: ServingProcess): Command {
 }
 
 async function runDemo(io: CommandIo, serving: ServingProcess, ports: Ports): Promise<void> {
-  // Before anything is written: a demo that already runs in this directory must not lose its key.
+  // A demo that already runs in this directory must not lose its key.
   await expectFree(ports.port, '--port')
   await expectFree(ports.adminPort, '--admin-port')
   const directory = resolve('.sidecar')
@@ -181,7 +181,7 @@ async function respond(directory: string, req: IncomingMessage, res: ServerRespo
     return send(res, 405, { code: 'MethodNotAllowed', message: 'The method is not allowed here.' })
   }
   const key = url.replace(/\?.*/, '')
-  // Digests of the account and of the key: no key reaches outside `directory`.
+  // No key reaches outside `directory`, as a digest has no separators.
   const path = join(directory, hash('sha256', account, 'hex'), hash('sha256', key, 'hex'))
   if (method === 'PUT') {
     await store(path, req)
@@ -199,7 +199,7 @@ async function respond(directory: string, req: IncomingMessage, res: ServerRespo
   await pipeline(createReadStream(path), res) // Node sends no body after HEAD
 }
 
-/** Stores a complete object, or nothing if the upload is aborted. */
+/** An upload that is aborted stores nothing. */
 async function store(path: string, req: IncomingMessage): Promise<void> {
   await mkdir(dirname(path), { recursive: true, mode: 0o700 })
   const upload = `${path}.${randomUUID()}`

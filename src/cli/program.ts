@@ -33,7 +33,7 @@ async function runCommand(serving: ServingProcess): Promise<void> {
   const examples = ['demo', 'serve --config sidecar.yaml', 'help credentials']
   const lines = examples.map((example) => `storage-auth-sidecar ${example}`)
   const program = io.command('storage-auth-sidecar', description, ...lines).version(VERSION)
-  // Loaded on demand: all modules together would cost a sidecar memory and start-up time.
+  // All modules together would cost a sidecar memory and start-up time.
   const commands: Readonly<Record<string, () => Promise<Command>>> = {
     serve: async () => (await import('./serve.ts')).serveCommand(io, serving),
     demo: async () => (await import('./demo.ts')).demoCommand(io, serving),

@@ -44,7 +44,7 @@ async function serve(loaded: LoadedConfig, serving: ServingProcess): Promise<voi
   if (cut > 0) throw new CommandFailure(`requests aborted at the end of shutdown.deadlineSeconds: ${cut}`)
 }
 
-/** Modules of the application are loaded on demand: the primary of several workers does without most of them. */
+/** The primary of several workers does without most modules of the application: they are loaded on demand. */
 export async function createSidecar({ config, file }: LoadedConfig, serving: ServingProcess): Promise<App> {
   const { signals, destination } = serving
   const log = createProcessLog(config.log.level, destination)
@@ -99,7 +99,6 @@ function rethrowListenError(error: ListenError, { admin }: Config): void {
   throw new CommandFailure(words ?? `cannot listen on ${host} port ${port}: ${code}`)
 }
 
-/** What Node's error codes of a listener mean, and which setting to change. */
 const LISTEN_ERRORS: Readonly<Record<string, (host: unknown, port: unknown, group: string) => string>> = {
   EADDRINUSE: (_, port, group) => `port ${port} is in use (${group}.port)`,
   EADDRNOTAVAIL: (host, _, group) => `${host} is not an address of this machine (${group}.host)`,

@@ -6,9 +6,8 @@
 type StopSignal = 'SIGTERM' | 'SIGINT'
 
 export class Signals {
-  /** Called right before a second signal ends the process. */
+  /** A second signal calls it before it ends the process. */
   beforeExit = (): void => {}
-  /** Called for each SIGHUP. Until there is anything to load again, it has no effect. */
   onHangUp = (): void => {}
   readonly #echoMs: number
   #stop: Promise<StopSignal> | undefined

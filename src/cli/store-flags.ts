@@ -7,7 +7,7 @@ import { describe, type Flags, parsePath, parserWith, UsageFailure } from './com
 type Store = { readonly [Name in 'file' | 'postgresUrlFile']?: string | undefined }
 export type StoreFlags = Store & Flags<never, never, 'json'>
 
-/** A subcommand of `credentials` or `revocations`. `example`: its arguments besides the store. */
+/** `example` has the arguments besides the store. */
 export function addStoreCommand(group: Command, name: string, description: string, example = ''): Command {
   const subject = group.name()
   const call = `storage-auth-sidecar ${subject} ${name} --file ${subject}.yaml`

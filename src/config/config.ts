@@ -6,7 +6,7 @@ import { PUBLIC_ALGORITHMS } from '../keys/key-ring.ts'
 import { CREDENTIALS_FILE, KEYS_DIRECTORY, REVOCATIONS_FILE, RUN_ALWAYS, settingsSchema } from './schema.ts'
 import { valueAt } from './settings.ts'
 
-/** The documented lifetime of a token; longer ones are accepted only when the sidecar issues longer ones. */
+/** Tokens that live longer than the API documents are accepted only when the sidecar issues such tokens. */
 const API_TOKEN_LIFETIME_SECONDS = 86_400
 
 type Settings = z.output<typeof settingsSchema>
@@ -19,7 +19,7 @@ const rule = (paths: readonly string[], check: (settings: Settings, report: Repo
   check,
 })
 
-/** If both are set, the first is refused. `why` ends the message. */
+/** If both are set, `path` is refused. `why` ends the message. */
 const exclusive = (path: string, other: string, why = '') =>
   rule([path, other], (settings, report) => {
     const isSet = (name: string) => (valueAt(settings, name.split('.')) ?? false) !== false
@@ -86,13 +86,12 @@ const NEEDS_UPSTREAM = rule(['upstreams', 'forwardAuth.path'], ({ upstreams, for
   if (upstreams.length === 0 && forwardAuth.path === '') report('upstreams', message)
 })
 
-/** Checks each rule whose settings are valid by themselves. */
+/** A rule is checked only where its settings are valid by themselves. */
 function checkRules(settings: Settings, context: z.RefinementCtx, rules: typeof RULES): void {
   // An unknown name does not make its group invalid. The dot at the end keeps `a.b` apart from `a.bc`; '.' is the root.
   const known = context.issues.filter(({ code }) => code !== 'unrecognized_keys')
   const invalid = known.map(({ path = [] }) => `${path.join('.')}.`)
   if (invalid.includes('.')) return
-  /** A path is valid unless there is an issue at it, below it or above it. */
   const isValid = (path: string) =>
     !invalid.some((one) => one.startsWith(`${path}.`) || `${path}.`.startsWith(one))
   const report: Report = (path, message) => {
@@ -139,13 +138,13 @@ export const configSchema = (needsUpstream: boolean) => {
         token: { ...token, maxLifetimeSeconds },
         keys: keySource,
         credentials: postgres === undefined ? credentialsFile : { postgres },
-        /** Only the default file may be missing. */
+        // Only the default file may be missing.
         revocations: { ...revocations, required: revocations.file !== REVOCATIONS_FILE },
       }
     })
 }
 
-/** The JWK Sets that are fetched, our own first. `setting`: the group that names it, such as `trustedIssuers[0]`. */
+/** Our own is the first. `setting` is the group that names the set, such as `trustedIssuers[0]`. */
 export function keySetsOf({ token, keys, trustedIssuers }: Config) {
   const trusted = trustedIssuers.map((entry, index) => ({ ...entry, setting: `trustedIssuers[${index}]` }))
   if (keys.jwksUrl === undefined) return trusted
@@ -154,7 +153,6 @@ export function keySetsOf({ token, keys, trustedIssuers }: Config) {
   return [{ ...own, bearerTokenFile: undefined }, ...trusted]
 }
 
-/** Keys that anyone on the network path can replace let them sign tokens of any account. */
 export const insecureKeySets = (config: Config) =>
   keySetsOf(config).flatMap(({ setting, jwksUrl }) => {
     const { protocol, hostname } = new URL(jwksUrl)

@@ -10,18 +10,17 @@ import type { Problem } from '../values/problem.ts'
 import { type Config, configSchema } from './config.ts'
 import { namesBelow, onlyMatch, SETTING_OF_NAME, SETTINGS, type Setting, valueAt } from './settings.ts'
 
-/** The variable that names the settings file; the only one that is no setting. */
+/** It is the only variable that is no setting. */
 export const FILE_VARIABLE = 'SIDECAR_CONFIG'
 
 type NamedValues = Readonly<Record<string, string | undefined>>
 
 export interface LoadOptions {
-  /** The settings file; default: the one that `SIDECAR_CONFIG` names, if any. */
+  /** The default is the file that `SIDECAR_CONFIG` names, if any. */
   readonly file?: string | undefined
   readonly env: NamedValues
-  /** Such as `{ '--listen-port': '8080' }`. */
   readonly flags: NamedValues
-  /** Whether a configuration without an upstream is a problem; default true. */
+  /** The default is true: a configuration without an upstream is a problem. */
   readonly needsUpstream?: boolean
 }
 
@@ -29,11 +28,10 @@ export interface LoadedConfig {
   readonly ok: true
   readonly config: Config
   readonly file: string | undefined
-  /** The source of the value of a setting: `file:line:column`, a variable, a flag or `default`. */
+  /** It returns `file:line:column`, a variable, a flag or `default`. */
   readonly originOf: (path: string) => string
 }
 
-/** Never throws. */
 export function loadConfig({
   env,
   flags,
@@ -65,11 +63,11 @@ function freeze<T>(value: T): T {
   return Object.freeze(value)
 }
 
-/** Where a value, or with `key` its name, was read: `file:line:column`, a variable or a flag; `default` if nowhere. */
+/** It locates a value, or with `key` its name: `file:line:column`, a variable or a flag; `default` if nowhere. */
 type LocationOf = (steps: readonly Step[], key?: 'key') => string
 
 interface FileValues {
-  /** Maps as plain objects; an empty group or list is left out, which means its defaults. Undefined if unusable. */
+  /** It has no empty groups and lists, which mean their defaults. It is undefined if the file is unusable. */
   readonly tree: unknown
   readonly problems: readonly Problem[]
   readonly locationOf: LocationOf
@@ -187,7 +185,7 @@ function readNamed(given: NamedValues) {
 /** Text that cannot be decoded stays text; the schema then reports the requirement. */
 function decode(text: string, schema: z.core.$ZodType): unknown {
   if (!(schema instanceof z.ZodArray)) {
-    // Not Number(text): that takes '', ' 1 ', 0x10, 1e3 and Infinity.
+    // Number(text) would take '', ' 1 ', 0x10, 1e3 and Infinity.
     const isPlain = /^(?:true|false|-?(?:0|[1-9]\d*)(?:\.\d+)?)$/.test(text)
     return isPlain && !z.safeParse(schema, text).success ? JSON.parse(text) : text
   }
@@ -198,7 +196,7 @@ function decode(text: string, schema: z.core.$ZodType): unknown {
   return yaml.ok ? yaml.value : text
 }
 
-/** One problem for each value, although it may violate its requirement in several ways. */
+/** A value has one problem, although it may violate its requirement in several ways. */
 function problemsOf(issues: readonly z.core.$ZodIssue[], locationOf: LocationOf): Problem[] {
   const problems = new Map<string, Problem>()
   for (const issue of issues) {
@@ -215,7 +213,6 @@ function problemsOf(issues: readonly z.core.$ZodIssue[], locationOf: LocationOf)
   return [...problems.values()]
 }
 
-/** The end of the message for an unknown name: a setting of such a name, or all names that are known here. */
 function hint(above: readonly Step[], key: string): string {
   const names = namesBelow(above)
   const here = onlyMatch(key, names)
@@ -226,7 +223,6 @@ function hint(above: readonly Step[], key: string): string {
   return `known here: ${names.join(', ')}`
 }
 
-/** Every setting that has a value and where it came from, in the order of the documentation. */
 export function explain({ config, originOf }: LoadedConfig) {
   return SETTINGS.flatMap(({ path, steps }) => {
     const value = valueAt(config, steps)

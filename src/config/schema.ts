@@ -26,7 +26,7 @@ import {
 } from '../values/kinds.ts'
 import { checkedText, nameSchema } from '../values/names.ts'
 
-/** Ten years: longer is a typing mistake, and far from the limits of integers. */
+/** More than ten years is a typing mistake. */
 const MAX_TOKEN_SECONDS = 315_360_000
 
 const ETC = '/etc/storage-auth-sidecar'
@@ -37,7 +37,7 @@ export const REVOCATIONS_FILE = `${ETC}/revocations.yaml`
 const ROUTE = 'must be a map such as { method: GET, path: /healthz }'
 const UPSTREAM = 'must be a map such as { prefix: /, url: http://127.0.0.1:9000 }'
 
-/** Runs a check on invalid input too, so that all mistakes are reported at once. The input may have any shape. */
+/** A check runs on invalid input of any shape, too, so that all mistakes are reported at once. */
 export const RUN_ALWAYS = { when: () => true }
 
 function strictMap<Shape extends z.core.$ZodLooseShape>(requirement: string, shape: Shape) {
@@ -147,7 +147,7 @@ function optionalSection<Shape extends z.core.$ZodLooseShape>(description: strin
   return group(shape).optional().describe(description)
 }
 
-/** Limits on the whole sidecar: each of several workers gets its share of them. */
+/** These limit the whole sidecar: each of several workers gets its share. */
 export const SHARED_LIMITS = ['connections', 'upstreamConnections', 'upstreamQueue'] as const
 
 export const settingsSchema = group({

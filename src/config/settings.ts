@@ -34,7 +34,7 @@ export const SETTING_OF_NAME = new Map(
 
 export const FLAGS: readonly string[] = [...SETTING_OF_NAME.keys()].filter((name) => name.startsWith('--'))
 
-/** The names below `steps`: of a group, or of the maps in a list; none below a value. */
+/** Names are below a group, and below a list of maps; there are none below a value. */
 export function namesBelow(steps: readonly Step[]): readonly string[] {
   let schema: z.core.$ZodType | undefined = settingsSchema
   for (const step of steps) {
@@ -54,7 +54,7 @@ export function valueAt(value: unknown, steps: readonly Step[]): unknown {
   )
 }
 
-/** The one candidate that begins with `name`, case and separators aside; undefined if none or several do. */
+/** It compares the beginnings of the candidates without case and separators. */
 export function onlyMatch(name: string, candidates: readonly string[]): string | undefined {
   const plain = (text: string) => text.toLowerCase().replace(/[._-]/g, '')
   const [found, ...others] = candidates.filter((candidate) => plain(candidate).startsWith(plain(name)))
@@ -89,7 +89,7 @@ function withoutDefault(schema: z.core.$ZodType): z.core.$ZodType {
     : schema
 }
 
-/** The settings file as a JSON Schema (draft 2020-12): names, types and bounds, without the rules across settings. */
+/** The JSON Schema has names, types and bounds, without the rules across settings. */
 export function configJsonSchema(): string {
   return `${JSON.stringify(z.toJSONSchema(settingsSchema, { target: 'draft-2020-12', io: 'input' }), null, 2)}\n`
 }

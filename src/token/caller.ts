@@ -20,7 +20,7 @@ export interface Caller {
   readonly identity: Identity
   /** They are cached with the token. Node 26: 3 % of a forwarded request saved. */
   readonly identityLines: string
-  /** The issuer of the token, or of the token that made the link. */
+  /** It issued the token, or the token that made the link. */
   readonly issuer: string
   /** It is undefined when the proof is an access token. */
   readonly link?: Link | undefined
@@ -52,7 +52,7 @@ export function identityLines(identity: Identity): string {
   const headers = identityHeaders(identity)
   let lines = ''
   for (let at = 0; at < headers.length; at += 2) lines += `${headers[at]}: ${headers[at + 1]}\r\n`
-  return flatCopy(lines) // in place of the tree of its pieces: 1.1 KB less for each cached token
+  return flatCopy(lines) // the tree of its pieces would take 1.1 KB more for each cached token
 }
 
 /**
@@ -69,7 +69,7 @@ export function encodeIdentityValue(value: string): string {
   return value.toWellFormed().replace(/[^!-$&-~]/gu, encodeURIComponent)
 }
 
-/** The label `reason` of `auth_sidecar_token_checks_total`. */
+/** They are values of the label `reason` of `auth_sidecar_token_checks_total`. */
 export const REFUSAL_REASONS = [
   'missing',
   'malformed',
@@ -80,7 +80,7 @@ export const REFUSAL_REASONS = [
   'claims',
   'revoked',
   'scope',
-  /** There are no keys of its issuer yet. */
+  /** The keys of its issuer have not been fetched yet. */
   'unavailable',
 ] as const
 
@@ -89,7 +89,7 @@ export type RefusalReason = (typeof REFUSAL_REASONS)[number]
 export interface Refused {
   readonly ok: false
   readonly reason: RefusalReason
-  /** The invalid header parameter or claim: for `token inspect`, not for clients. */
+  /** It names the invalid header parameter or claim to `token inspect`, not to clients. */
   readonly at?: string | undefined
 }
 

@@ -6,7 +6,7 @@ import { hash, randomBytes } from 'node:crypto'
 import { pathOf } from '../http/request-target.ts'
 import { failed, type Result } from '../values/problem.ts'
 
-/** The `typ` of a link's JWS: it is no access token, and an access token is no link. */
+/** The own `typ` keeps a link from being an access token, and an access token from being a link. */
 export const LINK_TYPE = 'link+jwt'
 
 export interface LinkedRequest {
@@ -16,7 +16,7 @@ export interface LinkedRequest {
 }
 
 export interface Link extends LinkedRequest {
-  /** The id, the time and the issuer of the token that made it. */
+  /** Its parent is the token that made it. */
   readonly parentId: string
   readonly parentIssuedAtSeconds: number
   readonly parentIssuer: string
@@ -31,7 +31,7 @@ const PARAMETER = 'link_token'
 export interface LinkParameter {
   /** It is undefined if the parameter is there more than once. */
   readonly token: string | undefined
-  /** It is the rest: without the parameter and its one separator. */
+  /** It is without the parameter and its one separator. */
   readonly target: string
 }
 
@@ -83,7 +83,7 @@ export function allowsRequest(link: LinkedRequest, method: string, target: strin
 /** So many characters of base64url encode 16 bytes. */
 const PART_LENGTH = 22
 
-/** A link's id: a random part and a digest of it and the account, by which every sidecar recognizes the account. */
+/** By the digest of its random part and the account, every sidecar recognizes the account of a link. */
 export function createLinkId(accountId: string): string {
   const random = randomBytes(16).toString('base64url')
   return random + accountDigest(random, accountId)

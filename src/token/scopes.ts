@@ -9,7 +9,7 @@ import { failed, type Result } from '../values/problem.ts'
 
 type Action = 'read' | 'create' | 'modify'
 
-/** A percent-decoded path in both readings of an encoded slash: as a separator, and as a character of its segment. */
+/** An encoded slash of a percent-decoded path is read as a separator, and as a character of its segment. */
 interface Path {
   readonly separated: string
   readonly literal: string
@@ -116,10 +116,10 @@ function weaker(a: Action, b: Action): Action | undefined {
 
 export interface ScopedRequest {
   readonly method: string
-  /** The target's bytes before `?`. */
+  /** It has the target's bytes before `?`. */
   readonly path: string
   readonly host: string | undefined
-  /** Names and values, alternating. */
+  /** They are names and values, alternating. */
   readonly rawHeaders: readonly string[]
   readonly connectionOptions: ConnectionOptions | undefined
 }
@@ -182,10 +182,10 @@ function mayReadSources(scope: Scope, headers: DecidingHeaders, host: string | u
   return true
 }
 
-/** An empty or dot segment (`..;` is one to Tomcat), a backslash, a control, or what a second decoding would change. */
+/** Upstreams differ in empty and dot segments (`..;` is one to Tomcat), backslashes, controls and a second decoding. */
 const AMBIGUOUS = /\/\/|\\|\p{Cc}|%(?:2e|2f|5c)|\/\.\.?(?:[/;]|$)/iu
 
-/** Returns undefined unless there is exactly one way to read the path. Each character of `raw` is one byte. */
+/** It returns undefined unless there is exactly one way to read the path. Each character of `raw` is one byte. */
 function readPath(raw: string): Path | undefined {
   if (!raw.startsWith('/')) return undefined
   try {

@@ -82,7 +82,7 @@ async function verifySignature(
   }
 }
 
-/** Judges the claims of a token whose signature, `iss`, `aud` and `nbf` are right. */
+/** The signature, `iss`, `aud` and `nbf` are right already. */
 function judge(
   token: string,
   { payload, isExpired }: Signed,
@@ -126,7 +126,7 @@ function judge(
   }
 }
 
-/** A segment in canonical base64url (RFC 4648, section 3.5): no padding, and bits that encode nothing are zero. */
+/** Canonical base64url (RFC 4648, section 3.5) has no padding, and its bits that encode nothing are zero. */
 const SEGMENT = '(?:[\\w-]{4})*(?:[\\w-]{4}|[\\w-][AQgw]|[\\w-]{2}[AEIMQUYcgkosw048])'
 const SHAPE = new RegExp(`^${SEGMENT}\\.${SEGMENT}\\.${SEGMENT}$`)
 

@@ -8,7 +8,7 @@ import { z } from 'zod'
 /** Node's timers hold at most 2^31 - 1 ms; a longer delay would fire at once. */
 const MAX_TIMER_SECONDS = 2_147_483
 
-/** `sun_path` of `struct sockaddr_un` on Linux, less its closing NUL. */
+/** `sun_path` of `struct sockaddr_un` on Linux has one byte more, a closing NUL. */
 const MAX_SOCKET_PATH_BYTES = 107
 
 export function must(requirement: string): { error: (issue: { readonly input?: unknown }) => string } {

@@ -1,6 +1,6 @@
 /**
  * The rules for account names, access keys, secrets and times: in a login, a token, a file or on the command line.
- * Problems follow the name of the field and repeat nothing of the text.
+ * A function `…Problem` returns what is wrong, or undefined. It follows the name of the field and repeats no text.
  */
 import { z } from 'zod'
 import { must } from './kinds.ts'
@@ -22,7 +22,7 @@ export function nameProblem(text: string): string | undefined {
   return secretProblem(text) ?? (/\p{Cc}/u.test(text) ? 'must not hold control characters' : undefined)
 }
 
-/** Both names as JSON in UTF-8: all other claims and an RSA-4096 signature fit into the rest of a token's 8 KiB. */
+/** All other claims and an RSA-4096 signature fit into the rest of a token's 8 KiB. */
 const MAX_NAMES_BYTES = 5120
 
 export function namesProblem(accountId: string, accessKey: string, scope = ''): string | undefined {

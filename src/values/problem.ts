@@ -28,7 +28,7 @@ export const loaded = <T>(value: T, warnings: readonly string[] = []) =>
 
 export const notLoaded = (problems: readonly string[]) => ({ ok: false, problems }) as const
 
-/** Why a command changed nothing. `isUnusable`: what it would change is missing, unreachable or invalid. */
+/** A command changed nothing. With `isUnusable`, what it would change is missing, unreachable or invalid. */
 export interface NotDone {
   readonly ok: false
   readonly isUnusable: boolean
@@ -41,7 +41,7 @@ export const notDone = (isUnusable: boolean, problems: readonly string[]): NotDo
   problems,
 })
 
-/** `path`: the setting that names the file. */
+/** `path` is the setting that names the file. */
 export function fileProblem(path: string, message: string): Problem {
   return { path, message, origin: 'default' }
 }
