@@ -98,12 +98,12 @@ export class InvalidAuthData extends Error {
 /** Opens all sources. `now`: epoch milliseconds. @throws InvalidAuthData with every problem */
 export async function openAuthData(config: Config, log: Logger, now: () => number): Promise<AuthData> {
   const events = new EventEmitter<AuthDataEvents>()
-  const { problems, warnings, ...sources } = await openAuthSources(config, log, now, {
+  const sources = await openAuthSources(config, log, now, {
     onChange: (revokedTokens) => void events.emit('change', revokedTokens),
     onReload: (...reload) => void events.emit('reload', ...reload),
   })
-  if (problems.length > 0) throw new InvalidAuthData(problems)
-  for (const warning of warnings) log.warn(warning)
+  if (sources.problems.length > 0) throw new InvalidAuthData(sources.problems)
+  for (const warning of sources.warnings) log.warn(warning)
   const { keyFiles, revocationsFile, database, certificates } = sources
   const keySets = createKeySets(config, sources, log, now, events)
   const ownKeySet = config.keys.jwksUrl === undefined ? undefined : keySets[0]
@@ -200,7 +200,7 @@ function lifeOf(
       for (const one of polled) one.start()
     },
     async whenLoaded() {
-      if ((await ownKeySet?.whenLoaded()) === false) return false
+      if ((await ownKeySet?.whenLoaded) === false) return false
       const { ok, problems } = (await database?.opened) ?? { ok: true, problems: [] }
       if (problems.length > 0) throw new InvalidAuthData(databaseProblems(problems))
       return ok

@@ -1,6 +1,4 @@
-/**
- * Opens the files and the database that decide on access. Every problem of all of them is reported at once.
- */
+/** Opens the files and the database that decide on access, and returns the problems of all of them. */
 import type { CertificateName, Certificates } from './certificates.ts'
 import { certificateFiles, openCertificates } from './certificates.ts'
 import { type Config, insecureKeySets } from './config/config.ts'
@@ -14,19 +12,15 @@ import { readBearerToken } from './keys/key-set.ts'
 import type { Logger } from './log.ts'
 import { openPolledFiles } from './reload/polled-files.ts'
 import type { Reloadable, ReloadResult, ReloadSubject } from './reload/reloadable.ts'
-import { fileProblem, type Loaded, type Problem } from './values/problem.ts'
+import { fileProblem, type Loaded, loaded, type Problem } from './values/problem.ts'
 
-/** Undefined is a source that the settings do not name. */
+/** What the settings name, opened and not polled yet. A source that they do not name, or with problems, is undefined. */
 export interface AuthSources {
   readonly keyFiles: Reloadable<KeyRing> | undefined
   readonly credentialsFile: Reloadable<CredentialIndex> | undefined
   readonly revocationsFile: Reloadable<RevocationList> | undefined
   readonly database: CredentialsDatabase | undefined
   readonly certificates: ReadonlyMap<CertificateName, Reloadable<Certificates>>
-}
-
-interface OpenedSources extends AuthSources {
-  /** The sources with problems are undefined. */
   readonly problems: readonly Problem[]
   readonly warnings: readonly string[]
 }
@@ -38,128 +32,103 @@ interface SourceEvents {
   onReload(subject: ReloadSubject, result: ReloadResult, certificate?: CertificateName): void
 }
 
-/** Opens what the settings name; nothing is polled yet. Never rejects. `now`: epoch milliseconds. */
+/** Never rejects. `now`: epoch milliseconds. */
 export async function openAuthSources(
   config: Config,
   log: Logger,
   now: () => number,
   events: SourceEvents = { onChange() {}, onReload() {} },
-): Promise<OpenedSources> {
-  const opener = new SourceOpener(config, log, now, events)
-  const keyFiles = await opener.openKeyFiles()
-  const credentialsFile = await opener.openCredentialsFile()
-  const revocationsFile = await opener.openRevocationsFile()
-  const database = await opener.openDatabase()
-  const certificates = await opener.openCertificates()
-  await opener.checkBearerTokens()
+): Promise<AuthSources> {
+  let problems: readonly Problem[] = []
+  let warnings: readonly string[] = []
+  const unwrap = <T>(opened: Loaded<T, Problem>): T | undefined => {
+    // Not `push`: 130,000 arguments, as many as a file may have problems, overflow the stack.
+    if (opened.ok) warnings = warnings.concat(opened.warnings)
+    else problems = problems.concat(opened.problems)
+    return opened.ok ? opened.value : undefined
+  }
+  const openFile = async <T>(file: FileSource<T>) => unwrap(await openFileSource(file, log, events))
+  const keyFiles = await openFile(keySource(config))
+  const credentialsFile = await openFile(credentialSource(config))
+  const revocationsFile = await openFile(revocationSource(config))
+  const database = unwrap(await openDatabaseOf(config, log, events))
+  const certificates = new Map<CertificateName, Reloadable<Certificates>>()
+  for (const files of certificateFiles(config)) {
+    const onReload = (result: ReloadResult) => events.onReload('certificates', result, files.name)
+    const opened = unwrap(await openCertificates(files, log, now, onReload))
+    if (opened !== undefined) certificates.set(files.name, opened)
+  }
+  for (const [index, { bearerTokenFile }] of config.trustedIssuers.entries()) {
+    const setting = `trustedIssuers[${index}].bearerTokenFile`
+    if (bearerTokenFile !== undefined) unwrap(await withSetting(setting, readBearerToken(bearerTokenFile)))
+  }
   keyFiles?.subscribe(() => events.onChange())
   credentialsFile?.subscribe(() => events.onChange())
   revocationsFile?.subscribe((fresh, former) => events.onChange(fresh.addedSince(former)))
-  const { problems } = opener
-  const warnings = [...new Set([...opener.warnings, ...insecureKeySets(config)])]
+  warnings = [...new Set([...warnings, ...insecureKeySets(config)])]
   return { keyFiles, credentialsFile, revocationsFile, database, certificates, problems, warnings }
 }
 
-/** Opens single sources, and collects their problems and warnings. */
-class SourceOpener {
-  problems: readonly Problem[] = []
-  warnings: readonly string[] = []
-  readonly #config: Config
-  readonly #log: Logger
-  readonly #now: () => number
-  readonly #events: SourceEvents
+/** A file or directory, and the setting that names it. */
+interface FileSource<T> {
+  readonly subject: ReloadSubject
+  readonly setting: string
+  readonly path: string | undefined
+  readonly load: (path: string, active: T | undefined) => Promise<Loaded<T>>
+  readonly includes?: (name: string) => boolean
+}
 
-  constructor(config: Config, log: Logger, now: () => number, events: SourceEvents) {
-    this.#config = config
-    this.#log = log
-    this.#now = now
-    this.#events = events
+function keySource({ keys, identity, trustedIssuers }: Config): FileSource<KeyRing> {
+  const load = (directory: string, active: KeyRing | undefined) => {
+    // Tokens of trusted issuers need no key of ours. Once it has had a key, an empty directory is a mistake.
+    const mayBeEmpty = trustedIssuers.length > 0 && (active?.keys.size ?? 0) === 0
+    return loadKeyRing(directory, identity.assertion.enabled, mayBeEmpty)
   }
+  return { subject: 'keys', setting: 'keys.directory', path: keys.directory, load, includes: isKeyFileName }
+}
 
-  openKeyFiles() {
-    const { keys, identity, trustedIssuers } = this.#config
-    const load = (directory: string, active?: KeyRing) => {
-      // Tokens of trusted issuers need no key of ours. Once it has had a key, an empty directory is a mistake.
-      const mayBeEmpty = trustedIssuers.length > 0 && (active?.keys.size ?? 0) === 0
-      return loadKeyRing(directory, identity.assertion.enabled, mayBeEmpty)
-    }
-    return this.#openFile('keys', 'keys.directory', keys.directory, load, isKeyFileName)
-  }
+function credentialSource({ credentials: { file } }: Config): FileSource<CredentialIndex> {
+  return { subject: 'credentials', setting: 'credentials.file', path: file, load: loadCredentialsFile }
+}
 
-  openCredentialsFile() {
-    const { file } = this.#config.credentials
-    return this.#openFile('credentials', 'credentials.file', file, loadCredentialsFile)
-  }
+function revocationSource({ revocations: { file, required } }: Config): FileSource<RevocationList> {
+  const load: FileSource<RevocationList>['load'] = (path, active) =>
+    loadRevocationsFile(path, required, active)
+  return { subject: 'revocations', setting: 'revocations.file', path: file, load }
+}
 
-  openRevocationsFile() {
-    const { file, required } = this.#config.revocations
-    const load = (path: string, active?: RevocationList) => loadRevocationsFile(path, required, active)
-    return this.#openFile('revocations', 'revocations.file', file, load)
-  }
+async function openFileSource<T>(
+  { subject, setting, path, load, includes }: FileSource<T>,
+  log: Logger,
+  events: SourceEvents,
+): Promise<Loaded<Reloadable<T> | undefined, Problem>> {
+  if (path === undefined) return loaded(undefined)
+  return openPolledFiles<T>({
+    subject,
+    paths: [path],
+    includes,
+    load: (active) => withSetting(setting, load(path, active)),
+    onReload: (result) => events.onReload(subject, result),
+    log,
+  })
+}
 
-  async openDatabase() {
-    const { postgres } = this.#config.credentials
-    if (postgres === undefined) return undefined
-    // Imported on demand: most sidecars have no database, and its client loads slowly.
-    const { openDatabase } = await import('./credentials/postgres/database.ts')
-    const opening = openDatabase({
-      ...postgres,
-      log: this.#log,
-      onChange: this.#events.onChange,
-      onReload: (result) => this.#events.onReload('credentials', result),
-    })
-    return this.#unwrap(await withSetting('credentials.postgres.urlFile', opening))
-  }
-
-  async openCertificates() {
-    const opened = new Map<CertificateName, Reloadable<Certificates>>()
-    for (const files of certificateFiles(this.#config)) {
-      const onReload = (result: ReloadResult) => this.#events.onReload('certificates', result, files.name)
-      const certificates = this.#unwrap(await openCertificates(files, this.#log, this.#now, onReload))
-      if (certificates !== undefined) opened.set(files.name, certificates)
-    }
-    return opened
-  }
-
-  /** They are read anew for each fetch. */
-  async checkBearerTokens() {
-    for (const [index, { bearerTokenFile }] of this.#config.trustedIssuers.entries()) {
-      const setting = `trustedIssuers[${index}].bearerTokenFile`
-      if (bearerTokenFile !== undefined)
-        this.#unwrap(await withSetting(setting, readBearerToken(bearerTokenFile)))
-    }
-  }
-
-  async #openFile<T>(
-    subject: ReloadSubject,
-    setting: string,
-    path: string | undefined,
-    load: (path: string, active: T | undefined) => Promise<Loaded<T>>,
-    includes?: (name: string) => boolean,
-  ) {
-    if (path === undefined) return undefined
-    const opened = await openPolledFiles<T>({
-      subject,
-      paths: [path],
-      includes,
-      load: (active) => withSetting(setting, load(path, active)),
-      onReload: (result) => this.#events.onReload(subject, result),
-      log: this.#log,
-    })
-    return this.#unwrap(opened)
-  }
-
-  #unwrap<T>(loaded: Loaded<T, Problem>): T | undefined {
-    // Not `push`: 130,000 arguments, as many as a file may have problems, overflow the stack.
-    if (loaded.ok) this.warnings = this.warnings.concat(loaded.warnings)
-    else this.problems = this.problems.concat(loaded.problems)
-    return loaded.ok ? loaded.value : undefined
-  }
+async function openDatabaseOf(
+  { credentials: { postgres } }: Config,
+  log: Logger,
+  events: SourceEvents,
+): Promise<Loaded<CredentialsDatabase | undefined, Problem>> {
+  if (postgres === undefined) return loaded(undefined)
+  // Imported on demand: most sidecars have no database, and its client loads slowly.
+  const { openDatabase } = await import('./credentials/postgres/database.ts')
+  const onReload = (result: ReloadResult) => events.onReload('credentials', result)
+  const opening = openDatabase({ ...postgres, log, onChange: events.onChange, onReload })
+  return withSetting('credentials.postgres.urlFile', opening)
 }
 
 /** Names the setting in the problems of a loader. */
 async function withSetting<T>(setting: string, loading: Promise<Loaded<T>>): Promise<Loaded<T, Problem>> {
-  const loaded = await loading
-  if (loaded.ok) return loaded
-  return { ok: false, problems: loaded.problems.map((problem) => fileProblem(setting, problem)) }
+  const result = await loading
+  if (result.ok) return result
+  return { ok: false, problems: result.problems.map((problem) => fileProblem(setting, problem)) }
 }

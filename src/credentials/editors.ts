@@ -49,10 +49,15 @@ revocations: []
 `
 
 /** A file has credentials or revocations: the editor of the other reports it as invalid. `add` creates a missing file. */
-export function openFileEditors(file: string): Editors {
+export const openFileEditors = (file: string): Editors => ({
+  credentials: credentialsEditor(file),
+  revocations: revocationsEditor(file),
+})
+
+function credentialsEditor(file: string): Editors['credentials'] {
   const changeCredentials = (edit: Edit, initialText?: string) =>
     changeYamlFile(file, parseCredentials, edit, initialText)
-  const credentials: Editors['credentials'] = {
+  return {
     list: () => listYamlFile(file, parseCredentials),
     add: ({ accountId, ...credential }) =>
       changeCredentials((document) => {
@@ -80,9 +85,12 @@ export function openFileEditors(file: string): Editors {
         return undefined
       }),
   }
+}
+
+function revocationsEditor(file: string): Editors['revocations'] {
   const changeRevocations = (edit: Edit, initialText?: string) =>
     changeYamlFile(file, parseRevocations, edit, initialText)
-  const revocations: Editors['revocations'] = {
+  return {
     list: () => listYamlFile(file, parseRevocations),
     add: (revocation) =>
       changeRevocations((document) => {
@@ -99,7 +107,6 @@ export function openFileEditors(file: string): Editors {
         return at.length === 0 ? NO_SUCH_REVOCATION : undefined
       }),
   }
-  return { credentials, revocations }
 }
 
 /** The paths of a credential, of its account, and of what is removed with it: an account without others goes, too. */

@@ -29,9 +29,8 @@ const WAIT_MS = 1000
 
 /** As `/readyz` shows it. */
 export interface KeySetState {
-  /** Whether there has been a good set. */
   readonly loaded: boolean
-  /** Since the issuer was last known to have the active set. */
+  /** How long ago the issuer last sent the active set. */
   readonly ageSeconds: number | undefined
   readonly lastFetch: ReloadResult | undefined
 }
@@ -39,17 +38,15 @@ export interface KeySetState {
 /** Fetches from `start` to `stop`. Nothing here rejects. */
 export class RemoteKeys {
   readonly issuer: string
+  /** Resolves with true once there is a good set, with false if it is stopped before. */
+  readonly whenLoaded: Promise<boolean>
   readonly #options: RemoteKeysOptions
-  /** Fields of each log line. */
-  readonly #source: { readonly issuer: string; readonly from: string }
+  readonly #logFields: { readonly issuer: string; readonly from: string }
   readonly #sets: Reloadable<KeySet | undefined>
   readonly #stopping = new AbortController()
-  readonly #isLoaded: Promise<boolean>
   #settleLoaded: (isLoaded: boolean) => void = () => {}
-  /** The newest fetch. */
   #fetching = Promise.resolve(true)
-  /** The set that was fetched last, not imported yet. */
-  #jwks: readonly UncheckedJwk[] = []
+  #fetched: readonly UncheckedJwk[] = []
   #lastFetch: ReloadResult | undefined
   #goodAtMs = 0
   #cooldownFromMs = Number.NEGATIVE_INFINITY
@@ -59,8 +56,8 @@ export class RemoteKeys {
     const { origin, pathname } = new URL(jwksUrl)
     this.issuer = issuer
     this.#options = options
-    this.#source = { issuer, from: `${origin}${pathname}` } // the query may be a secret
-    this.#isLoaded = new Promise((resolve) => {
+    this.#logFields = { issuer, from: `${origin}${pathname}` } // the query may be a secret
+    this.whenLoaded = new Promise((resolve) => {
       this.#settleLoaded = resolve
     })
     this.#sets = new Reloadable<KeySet | undefined>({
@@ -72,7 +69,7 @@ export class RemoteKeys {
       onActive: (keys, warnings) => this.#onActive(keys, warnings),
       onFailed: (problems) => this.#onFailed(problems),
       onPolled: (isCurrent) => this.#onPolled(isCurrent),
-      onError: (err) => log.error({ ...this.#source, err }, 'a JWK Set could not be applied'),
+      onError: (err) => log.error({ ...this.#logFields, err }, 'a JWK Set could not be applied'),
     })
   }
 
@@ -86,11 +83,6 @@ export class RemoteKeys {
   readonly ring = (): KeyRing => ({
     keys: new Map(this.#sets.current()?.flatMap((key) => (key.kid === '' ? [] : [[key.kid, key]]))),
   })
-
-  /** Resolves with true once there is a good set, with false if it is stopped before. */
-  whenLoaded(): Promise<boolean> {
-    return this.#isLoaded
-  }
 
   /** Resolves when the newest fetch has ended, well or not. */
   whenFetched(): Promise<unknown> {
@@ -144,15 +136,15 @@ export class RemoteKeys {
   async #fetch(): Promise<Loaded<string>> {
     const fetched = await fetchJwks(this.#options, this.#stopping.signal)
     if (!fetched.ok) return fetched
-    this.#jwks = fetched.value
-    const sorted = fetched.value.map((jwk) => JSON.stringify(jwk)).sort()
+    this.#fetched = fetched.value
+    const sorted = this.#fetched.map((jwk) => JSON.stringify(jwk)).sort()
     return loaded(sorted.join())
   }
 
   /** The keys of a set that empties are withdrawn. A first set without keys is a mistake. */
   async #import(): Promise<Loaded<KeySet>> {
     const { algorithms, now } = this.#options
-    const { keys, warnings } = await importKeys(this.#jwks, algorithms, Math.floor(now() / 1000))
+    const { keys, warnings } = await importKeys(this.#fetched, algorithms, Math.floor(now() / 1000))
     const isUsable = keys.length > 0 || this.#sets.current() !== undefined
     return isUsable ? loaded(keys, warnings) : notLoaded(warnings)
   }
@@ -160,22 +152,22 @@ export class RemoteKeys {
   #onActive(keys: KeySet | undefined, warnings: readonly string[]): void {
     const { log, onChange } = this.#options
     const kids = keys?.slice(0, MAX_LOGGED_PROBLEMS).map(({ kid }) => kid)
-    log.info({ ...this.#source, keys: keys?.length, kids }, 'a new JWK Set is active')
+    log.info({ ...this.#logFields, keys: keys?.length, kids }, 'a new JWK Set is active')
     const problems = warnings.slice(0, MAX_LOGGED_PROBLEMS)
-    if (problems.length > 0) log.warn({ ...this.#source, problems }, 'a part of the JWK Set cannot be used')
+    if (problems.length > 0)
+      log.warn({ ...this.#logFields, problems }, 'a part of the JWK Set cannot be used')
     onChange()
   }
 
   #onFailed(all: readonly string[]): void {
-    const outcome =
-      this.#sets.current() === undefined ? 'there is none yet' : 'the last good one stays active'
+    const outcome = this.state().loaded ? 'the last good one stays active' : 'there is none yet'
     const problems = all.slice(0, MAX_LOGGED_PROBLEMS)
-    this.#options.log.error({ ...this.#source, problems }, `the JWK Set cannot be used, ${outcome}`)
+    this.#options.log.error({ ...this.#logFields, problems }, `the JWK Set cannot be used, ${outcome}`)
   }
 
   #onPolled(isCurrent: boolean): void {
     const { issuer, log, now, onFetch } = this.#options
-    if (isCurrent && this.#lastFetch === 'failed') log.info(this.#source, 'the JWK Set can be used again')
+    if (isCurrent && this.#lastFetch === 'failed') log.info(this.#logFields, 'the JWK Set can be used again')
     this.#lastFetch = isCurrent ? 'ok' : 'failed'
     if (isCurrent) this.#goodAtMs = now()
     else this.#cooldownFromMs = now()

@@ -205,7 +205,7 @@ t.test('the first valid set becomes active, and later a changed one', async (t) 
   const issuer = await startIssuer(t, first.publicJwk)
   const { keys, clock, kids, finds, changes, results, lines } = await watch(t, issuer)
   t.same([kids(), keys.state()], [[], { loaded: false }])
-  t.equal(await keys.whenLoaded(), true)
+  t.equal(await keys.whenLoaded, true)
   t.same(keys.state(), { loaded: true, ageSeconds: 0, lastFetch: 'ok' })
   clock.ms += 7000
   t.equal(keys.state().ageSeconds, 7)
@@ -222,7 +222,7 @@ t.test('the first valid set becomes active, and later a changed one', async (t) 
 t.test('the last valid set stays active while the issuer is down or publishes an invalid one', async (t) => {
   const issuer = await startIssuer(t, first.publicJwk)
   const { keys, clock, kids, changes, lines } = await watch(t, issuer)
-  await keys.whenLoaded()
+  await keys.whenLoaded
   for (const breakIt of [() => issuer.fail(500), () => issuer.send('<html>')]) {
     breakIt()
     clock.ms += 1000
@@ -244,7 +244,7 @@ t.test('the last valid set stays active while the issuer is down or publishes an
 t.test('forged kids cause at most one fetch in five seconds, whether the issuer is up or down', async (t) => {
   const issuer = await startIssuer(t, first.publicJwk)
   const { keys, clock, finds } = await watch(t, issuer)
-  await keys.whenLoaded()
+  await keys.whenLoaded
   const flood = () => Promise.all(Array.from({ length: 500 }, (_, n) => finds(`forged-${n}`)))
   const timers = new Set<number>()
   const init = (id: number, type: string) => type === 'Timeout' && timers.add(id)
