@@ -31,9 +31,7 @@ import { fileProblem, formatProblems, type Problem } from './values/problem.ts'
 interface AuthDataEvents {
   /** Cached verdicts may be wrong: those on the revoked tokens, or without the argument all of them. */
   change: [revokedTokens?: readonly string[]]
-  /** A new version is active, or was rejected. */
   reload: [subject: ReloadSubject, result: ReloadResult, certificate?: CertificateName]
-  /** A JWK Set was fetched, well or not. */
   fetch: [issuer: string, result: ReloadResult]
 }
 
@@ -48,14 +46,12 @@ export interface ReadyCheck extends Partial<KeySetState> {
 /** What decides on access. Its functions return the values that are active when they are called. */
 export interface AuthData {
   readonly events: EventEmitter<AuthDataEvents>
-  /** What is reloaded in this sidecar. */
   readonly subjects: readonly ReloadSubject[]
   /** The ring is empty until the JWK Set at `keys.jwksUrl` has been fetched. */
   readonly keys: () => KeyRing
   readonly keysReady: () => boolean
   /** Undefined in a sidecar that only verifies. */
   readonly signingKey: () => Pick<Key, 'kid' | 'createdAtSeconds'> | undefined
-  /** How long tokens of each key may still be valid. */
   readonly tokenLifetimes: () => readonly { readonly kid: string; readonly seconds: number }[]
   /** The age of each JWK Set that is fetched; undefined until it has been. */
   readonly keySetAges: () => readonly (readonly [issuer: string, seconds: number | undefined])[]
@@ -71,7 +67,6 @@ export interface AuthData {
   readonly certificates: AuthSources['certificates']
   /** When the first certificate of each chain expires, in epoch seconds; undefined of a set without a chain. */
   readonly certificateEnds: () => readonly (readonly [CertificateName, seconds: number | undefined])[]
-  /** Conditions of readiness. */
   readonly checks: () => readonly ReadyCheck[]
   /** Polls, fetches and connects from now on. */
   start(): void

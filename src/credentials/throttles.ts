@@ -31,7 +31,15 @@ interface LoginOutcome {
   readonly retryAfterSeconds?: number
 }
 
-export type LoginThrottle = ReturnType<typeof createLoginThrottle>
+/**
+ * Runs `check` when the pair of account and client may log in: `rejected` is a failure, `accepted` removes those of its
+ * own access key. The others stay: a client could guess the secret of another key between logins with its own.
+ */
+export type LoginThrottle = (
+  name: CredentialName,
+  client: string,
+  check: () => Promise<LoginVerdict>,
+) => Promise<LoginOutcome>
 
 /** Logins of all pairs that wait for others of their pair; more are `busy`. */
 const MAX_WAITING_LOGINS = 1000
@@ -45,20 +53,12 @@ const MAX_WAITING_LOGINS = 1000
 export function createLoginThrottle(
   { count, windowSeconds }: { readonly count: number; readonly windowSeconds: number },
   now?: () => number,
-) {
+): LoginThrottle {
   /** The failures of each pair, as digests of their access keys. */
   const failures = createFixedWindow<number[]>(windowSeconds, now)
   const limits = new Map<string, LimitFunction>()
   let waiting = 0
-  /**
-   * Runs `check` when the pair may log in: `rejected` is a failure, `accepted` removes those of its own access key. The
-   * others stay: a client could guess the secret of another key between logins with its own.
-   */
-  return async function attempt(
-    { accountId, accessKey }: CredentialName,
-    client: string,
-    check: () => Promise<LoginVerdict>,
-  ): Promise<LoginOutcome> {
+  return async ({ accountId, accessKey }, client, check) => {
     // The digest, because the account name is the client's choice and may be long.
     const pair = `${hash('sha256', accountId, 'base64url')} ${client}`
     const key = hash('sha256', accessKey, 'buffer').readUIntBE(0, 6)
