@@ -1,7 +1,4 @@
-/**
- * The ids by which the log lines of one request are found: its own, and that of the trace it belongs to.
- * In: header lines of a client. Out: ids that are safe in a header and in a log line.
- */
+/** The ids by which the log lines of one request are found: its own, and that of the trace it belongs to. */
 import { randomUUID } from 'node:crypto'
 import { headerValues } from './headers.ts'
 
@@ -22,9 +19,8 @@ const TRACEPARENT = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-[
 const ZEROS = /^0+$/
 
 /**
- * The trace id of `traceparent` (W3C Trace Context, section 3.2), for log lines, or undefined if it is not valid:
- * version `ff`, or ids of zeros alone. Versions above `00` may add fields.
- * @param traceparent - as Node joins it: a header that came twice has a comma
+ * The trace id of a valid `traceparent` (W3C Trace Context, section 3.2): version `ff` and ids of zeros are invalid, and
+ * versions above `00` may add fields. Node joins repeated headers by a comma, which is invalid, too.
  */
 export function traceIdOf(traceparent: string | string[] | undefined): string | undefined {
   const [, version = 'ff', traceId = '', parentId = '', more] = TRACEPARENT.exec(String(traceparent)) ?? []

@@ -1,7 +1,6 @@
 /**
- * Why a forwarded request failed: the label `outcome` of the metrics, the field `reason` of the access log and, by the
- * names of RFC 9209, section 2.3, the error type in `Proxy-Status`. Errors of sockets, of name resolution and of TLS are
- * classified by the `code` that Node, OpenSSL or the system gives them.
+ * How forwarded requests end. Errors of sockets, of name resolution and of TLS are classified by the `code` that Node,
+ * OpenSSL or the system gives them.
  */
 const UPSTREAM_FAILURES = [
   'client_aborted',
@@ -23,12 +22,12 @@ const UPSTREAM_FAILURES = [
   'proxy_internal_error',
 ] as const
 
-/** Why a forwarded request failed. */
+/** Why a forwarded request failed: in the access log and, by the names of RFC 9209, section 2.3, in `Proxy-Status`. */
 export type UpstreamFailure = (typeof UPSTREAM_FAILURES)[number]
 
 export const UPSTREAM_OUTCOMES = ['ok', ...UPSTREAM_FAILURES] as const
 
-/** How a forwarded request ended. */
+/** How a forwarded request ended: the label `outcome` of the metrics. */
 export type UpstreamOutcome = (typeof UPSTREAM_OUTCOMES)[number]
 
 /** The failures that the client causes. RFC 9209 has one name for them: `http_request_error`. */

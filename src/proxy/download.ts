@@ -72,7 +72,6 @@ export class Download {
     this.#out.once('drain', () => connection.socket.resume())
   }
 
-  /** Writes the rest of a response that has been parsed completely. */
   end(response: ResponseParser, head: UpstreamHead, connection: UpstreamConnection): void {
     const res = this.#res
     const body = response.takeBody()

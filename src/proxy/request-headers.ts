@@ -16,12 +16,10 @@ export interface ForwardedRequest {
   readonly decision: ServiceDecision
 }
 
-/** On what the head depends besides the request. */
 export interface HeadOptions {
   /** `Host` for an HTTP/1.0 request that has none: HTTP/1.1 requires one. */
   readonly host: string
   readonly assertionAudience: string
-  /** Whether an accepted token is forwarded. */
   readonly forwardAuthorization: boolean
 }
 
@@ -80,8 +78,7 @@ export function requestHead(
   return `${head}\r\n`
 }
 
-/** Returns the trailers as lines. */
-export function requestTrailers({ res, admitted, decision }: ForwardedRequest): string {
+export function requestTrailerLines({ res, admitted, decision }: ForwardedRequest): string {
   const { caller, wouldRefuse } = decision
   // A public route allows one request, and report mode every one.
   const isLimited = caller === undefined ? wouldRefuse === undefined : isRestricted(caller)

@@ -22,7 +22,6 @@ export interface UpstreamHead {
   readonly connectionOptions: ConnectionOptions | undefined
   /** What marks the end of the body. `close`: the end of the connection. */
   readonly framing: 'none' | 'length' | 'chunked' | 'close'
-  /** In bytes; a response without a body may have it, too. */
   readonly contentLength: number | undefined
   /** How long the upstream keeps the idle connection after this response; 0: the connection cannot be used again. */
   readonly keepAliveSeconds: number
@@ -61,7 +60,6 @@ export class ResponseParser {
     this.#limits = limits
   }
 
-  /** `isWebSocket`: the request is a WebSocket handshake, so a 101 may follow. */
   start(isHeadRequest: boolean, isWebSocket: boolean): void {
     this.#isHeadRequest = isHeadRequest
     this.#isWebSocket = isWebSocket
@@ -75,7 +73,6 @@ export class ResponseParser {
     return this.#state === 'done'
   }
 
-  /** The heads of responses with status 103 that have been parsed since the last call. */
   takeEarlyHints(): readonly UpstreamHead[] {
     return this.#earlyHints.splice(0)
   }
@@ -106,7 +103,7 @@ export class ResponseParser {
     if (this.head?.framing === 'close') this.#state = 'done'
   }
 
-  /** Parses one element at `at`; returns the start of the next one, or -1 when bytes are missing. */
+  /** Returns the start of the next element, or -1 when bytes are missing. */
   #step(data: Buffer, at: number): number {
     switch (this.#state) {
       case 'head':

@@ -56,7 +56,6 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   readonly #upstream: Upstream
   readonly #upload: Upload | undefined
   readonly #download: Download
-  /** GET or HEAD without a body, not retried yet. */
   #isRetryable: boolean
   /** Set from the write of the request head to the end of the response. */
   #connection: UpstreamConnection | undefined

@@ -4,7 +4,7 @@
  * and the buffers of Node's two sockets hold up to about as much. Backpressure pauses the client's socket.
  */
 import { MessageChannel, type MessagePort } from 'node:worker_threads'
-import { type ForwardedRequest, requestTrailers } from './request-headers.ts'
+import { type ForwardedRequest, requestTrailerLines } from './request-headers.ts'
 import type { UpstreamConnection } from './upstream-connection.ts'
 
 /** Bytes that wait for the next write; from there on the client's socket is paused. */
@@ -76,7 +76,7 @@ export class Upload {
       if (isChunked) writable = socket.write('\r\n', 'latin1')
     }
     if (this.#isEnded) {
-      const trailers = requestTrailers(this.#request)
+      const trailers = requestTrailerLines(this.#request)
       if (isChunked) socket.write(`0\r\n${trailers}\r\n`, 'latin1')
       this.isWritten = true
       connection.awaitHead()

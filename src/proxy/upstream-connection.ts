@@ -16,7 +16,6 @@ export interface UpstreamAddress {
   readonly open: (onread: OnReadOpts) => Socket
   /** Whether the host is a name, which is looked up for each connection. */
   readonly isNamed: boolean
-  /** For a request that names none. */
   readonly host: string
 }
 
@@ -55,7 +54,6 @@ export interface UpstreamRequest {
 }
 
 export interface ConnectionPool {
-  /** The connection can carry another request. */
   onReusable(connection: UpstreamConnection): void
   onClosed(connection: UpstreamConnection): void
 }
