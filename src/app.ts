@@ -58,8 +58,8 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const metrics = new Metrics(config, authData, now)
   const signer = new TokenSigner(authData.keys, config.token, now)
   const cache = createTokenCache(config, authData, signer, now)
-  const audit = createAudit(log, config.log.audit)
-  const responder = new Responder(config.cors.allowedOrigins)
+  const audit = createAudit(log, config.log)
+  const responder = new Responder(config.cors)
   const onInternalError = (requestId: string, error: unknown) =>
     log.error({ requestId, err: error }, 'request failed with an internal error')
 
@@ -81,7 +81,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     onInternalError,
   )
 
-  const accessLog = createAccessLog(metrics, log, config.log.access, () => phase.isAborting)
+  const accessLog = createAccessLog(metrics, log, config.log, () => phase.isAborting)
   const listener = new DataListener(config, authData.certificates.get('listener'), {
     handle,
     onRequestEnd: accessLog.onRequestEnd,
@@ -126,11 +126,10 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
 function createTokenCache(config: Config, authData: AuthData, signer: TokenSigner, now: () => number) {
   const { issuers, isRevoked } = authData
   const { assertion } = config.identity
-  const { clockToleranceSeconds } = config.token
   const audiences = config.upstreams.flatMap(({ assertionAudience }) => assertionAudience ?? [])
   return new TokenCache({
     ...config.cache,
-    verifyUncached: createVerifier({ issuers, clockToleranceSeconds, isRevoked, now }),
+    verifyUncached: createVerifier({ ...config.token, issuers, isRevoked, now }),
     ...(assertion.enabled && {
       signAssertions: (identity) =>
         signer.signAssertions(identity, [assertion.audience, ...audiences], assertion.lifetimeSeconds),

@@ -2,6 +2,7 @@
  * The audit log: one line for each login, logout, link and reload. Fields are a closed set; their values are ours, or
  * known to be: an account or access key that a client names is left out unless it exists.
  */
+import type { Config } from '../config/config.ts'
 import { traceIdOf } from '../http/request-ids.ts'
 import { type Logger, loggable } from '../log.ts'
 import type { ReloadResult, ReloadSubject } from '../reload/reloadable.ts'
@@ -23,9 +24,9 @@ export interface AuditLine {
   readonly traceId?: string | undefined
 }
 
-export function createAudit(log: Logger, isOn: boolean) {
+export function createAudit(log: Logger, settings: Pick<Config['log'], 'audit'>) {
   const write = (line: AuditLine) => {
-    if (isOn) log.info(line, 'audit')
+    if (settings.audit) log.info(line, 'audit')
   }
   return {
     /** Something that a request did; called once it is done. */

@@ -3,6 +3,7 @@
  * The access log holds no token and no query, which may hold a secret. The account is that of a verified token, or the
  * one that a login named, if it exists. Method and path of a decision are those that a trusted proxy names.
  */
+import type { Config } from '../config/config.ts'
 import type { PublicError } from '../errors.ts'
 import type { RouteLabel } from '../gate/route.ts'
 import { newRequestId, traceIdOf } from '../http/request-ids.ts'
@@ -24,7 +25,7 @@ interface RequestMetrics {
 export function createAccessLog(
   metrics: RequestMetrics,
   log: Logger,
-  access: 'all' | 'errors' | 'off',
+  { access }: Pick<Config['log'], 'access'>,
   isAborting: () => boolean,
 ) {
   const writeLine = (req: SidecarRequest, status: number, reason: Reason | undefined, ms: number) => {

@@ -3,6 +3,7 @@
  * by default `Cache-Control: no-store`; errors with `Proxy-Status` (RFC 9209); CORS headers for allowed origins.
  */
 import { STATUS_CODES } from 'node:http'
+import type { Config } from '../config/config.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
 import { isClientFailure, type UpstreamFailure } from '../http/upstream-failures.ts'
 import type { SidecarResponse } from './context.ts'
@@ -31,7 +32,7 @@ export interface RefusalOptions {
 export class Responder {
   readonly #allowedOrigins: ReadonlySet<string>
 
-  constructor(allowedOrigins: readonly string[]) {
+  constructor({ allowedOrigins }: Config['cors']) {
     this.#allowedOrigins = new Set(allowedOrigins)
   }
 
