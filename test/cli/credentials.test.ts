@@ -80,17 +80,7 @@ t.test(
     const file = join(await temporaryDirectory(t), 'credentials.yaml')
     const runner = ['bash', '-c', 'exec script -qec "$(printf "%q " "$@")" /dev/null', 'bash']
     const type = async (keys: string) => {
-      const args = [
-        'credentials',
-        'add',
-        '--file',
-        file,
-        '--account',
-        'a',
-        '--access-key',
-        'k',
-        '--secret-stdin',
-      ]
+      const args = `credentials add --file ${file} --account a --access-key k --secret-stdin`.split(' ')
       const program = startProgram(t, args, { runner, stdio: ['pipe', 'pipe', 'pipe'] })
       await program.until(() => program.stdout().includes('Secret (not shown): '), 'the prompt')
       program.child.stdin?.write(keys)

@@ -82,14 +82,7 @@ credentials: { file: /none/credentials.yaml }
       },
     })
     const [config, keys] = [join(directory, 'sidecar.yaml'), join(directory, 'keys')]
-    const args = [
-      '--config',
-      config,
-      '--keys-directory',
-      keys,
-      '--revocations-file',
-      '/none/revocations.yaml',
-    ]
+    const settings = `--config ${config} --keys-directory ${keys} --revocations-file /none/revocations.yaml`
     const env = { SIDECAR_LISTN_PORT: 'canary' }
     const missing = 'cannot be read: there is no such file or directory'
     const inSettings = [
@@ -107,7 +100,7 @@ credentials: { file: /none/credentials.yaml }
       `  upstreams[0].caFile: /none/ca.pem: ${missing} (${config}:5:52)`,
     ]
     const report = async (command: readonly string[], env: Record<string, string>, expected: unknown[]) => {
-      const { code, stdout, stderr } = await runProgram(t, [...command, ...args], { env })
+      const { code, stdout, stderr } = await runProgram(t, [...command, ...settings.split(' ')], { env })
       t.strictSame([code, stdout], [2, ''])
       const [summary, ...lines] = stderr.trimEnd().split('\n')
       t.equal(summary, `the configuration has ${expected.length} problems:`)

@@ -178,19 +178,9 @@ t.test('an unread or closed log blocks neither traffic nor shutdown', async (t) 
   const writer = openSync(pipe, constants.O_WRONLY)
   const upstream = await recordingUpstream(t)
   const { files, token } = await prepareFiles(t)
-  const sidecar = startProgram(
-    t,
-    [
-      'serve',
-      ...serveArgs({
-        ...files,
-        'upstream-url': upstream.url,
-        'log-access': 'all',
-        'shutdown-lame-duck-seconds': '0',
-      }),
-    ],
-    { stdio: ['ignore', writer, 'pipe'] },
-  )
+  const flags = { 'upstream-url': upstream.url, 'log-access': 'all', 'shutdown-lame-duck-seconds': '0' }
+  const args = ['serve', ...serveArgs({ ...files, ...flags })]
+  const sidecar = startProgram(t, args, { stdio: ['ignore', writer, 'pipe'] })
   closeSync(writer)
   let log = ''
   const chunk = Buffer.alloc(65_536)

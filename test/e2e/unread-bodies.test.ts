@@ -35,6 +35,16 @@ async function answeringEarly(t: Test, bytes: number, answer: (socket: Socket) =
   return setup
 }
 
+/** A client that writes a head and a body of so many bytes before it reads. */
+async function writeFirst(connect: Setup['connect'], head: string, size = SIZE): Promise<RawClient> {
+  const client = await connect()
+  client.socket.pause()
+  client.send(head)
+  await new Promise((resolve) => client.socket.write(Buffer.alloc(size), resolve))
+  client.socket.resume()
+  return client
+}
+
 /** What an upstream does with the rest of an upload after its response. */
 const AFTERWARDS: Readonly<Record<string, (socket: Socket) => void>> = {
   'goes on reading': (socket) => void socket.resume(),
@@ -54,11 +64,8 @@ t.test('a client that writes its complete upload before it reads gets the early 
           socket.write(reply)
           act(socket)
         })
-        const client = await connect()
-        client.socket.pause()
-        client.send(head('PUT /large', `Content-Length: ${SIZE}`, `Connection: ${connection}`))
-        await new Promise((resolve) => client.socket.write(Buffer.alloc(SIZE), resolve))
-        client.socket.resume()
+        const lines = [`Content-Length: ${SIZE}`, `Connection: ${connection}`]
+        const client = await writeFirst(connect, head('PUT /large', ...lines))
         const { status, body } = await client.response()
         t.equal(`${status} ${body}`, '403 no')
         t.equal(await client.closed(), 'end', 'then the connection is closed')
@@ -130,11 +137,8 @@ t.test('an HTTP/1.0 client gets an early response without a reset', async (t) =>
       1,
       (socket) => void socket.resume().write(Buffer.from(`HTTP/1.1 ${reply}`, 'latin1')),
     )
-    const client = await setup.connect()
-    client.socket.pause()
-    client.send(setup.head('PUT /large', `Content-Length: ${8 * MIB}`).replace('HTTP/1.1', 'HTTP/1.0'))
-    await new Promise((resolve) => client.socket.write(Buffer.alloc(8 * MIB), resolve))
-    client.socket.resume()
+    const head = setup.head('PUT /large', `Content-Length: ${8 * MIB}`).replace('HTTP/1.1', 'HTTP/1.0')
+    const client = await writeFirst(setup.connect, head, 8 * MIB)
     t.equal(await client.closed(), 'end', name)
     t.match(client.received().toString('latin1'), new RegExp(`^HTTP/1.1 ${reply.slice(0, 3)} .*`), name)
   }
@@ -156,11 +160,7 @@ t.test('a client that writes everything before it reads gets its refusal, also o
   const secured = await startSecured(t)
   for (const [name, head] of Object.entries(refusedUploads(SIZE))) {
     for (const { connect } of name === 'no token' ? [plain, secured] : [plain]) {
-      const client = await connect()
-      client.socket.pause()
-      client.send(head)
-      await new Promise((resolve) => client.socket.write(Buffer.alloc(SIZE), resolve))
-      client.socket.resume()
+      const client = await writeFirst(connect, head)
       const answer = await client.response()
       t.ok(answer.status === 400 || answer.status === 405, name)
       t.equal(answer.headers['connection'], 'close', name)
