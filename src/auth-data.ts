@@ -11,29 +11,20 @@
  * clears the cache of verified tokens (`app.ts`); the next request verifies its token anew (`token/verify.ts`), which asks
  * `isRevoked` and the `credentialStatus` of `credentials/store.ts`.
  */
-import { EventEmitter } from 'node:events'
-import { type AuthSources, openAuthSources } from './auth-sources.ts'
+import { AuthEvents, type AuthSources, openAuthSources } from './auth-sources.ts'
 import type { CertificateName } from './certificates.ts'
-import { certificateFiles, openCertificates, secureContextOf } from './certificates.ts'
-import { type Config, keySetsOf } from './config/config.ts'
+import { certificateFiles, openCertificates } from './certificates.ts'
+import type { Config } from './config/config.ts'
 import type { DatabaseState } from './credentials/postgres/database.ts'
 import { createTokenRevoker, type RevokeToken } from './credentials/revocation-list.ts'
 import { type CredentialStore, createCredentialStore } from './credentials/store.ts'
 import { findKeyIn, type Key, type KeyRing, tokenLifetimes } from './keys/key-ring.ts'
-import { type KeySetState, RemoteKeys } from './keys/remote-keys.ts'
+import type { KeySetState } from './keys/remote-keys.ts'
 import type { Logger } from './log.ts'
-import type { ReloadResult, ReloadSubject } from './reload/reloadable.ts'
+import type { ReloadSubject } from './reload/reloadable.ts'
 import type { RevocableToken } from './token/caller.ts'
 import { ownIssuer, type TokenIssuer, trustedIssuer } from './token/issuers.ts'
 import { fileProblem, formatProblems, type Problem } from './values/problem.ts'
-
-/** The arguments of each event. The new version is active before its event. */
-interface AuthDataEvents {
-  /** Cached verdicts may be wrong: those on the revoked tokens, or without the argument all of them. */
-  change: [revokedTokens?: readonly string[]]
-  reload: [subject: ReloadSubject, result: ReloadResult, certificate?: CertificateName]
-  fetch: [issuer: string, result: ReloadResult]
-}
 
 /** One condition of readiness, as `/readyz` shows it; `keys` with the state of the JWK Set at `keys.jwksUrl`. */
 export interface ReadyCheck extends Partial<KeySetState> {
@@ -45,7 +36,7 @@ export interface ReadyCheck extends Partial<KeySetState> {
 
 /** What decides on access. Its functions return the values that are active when they are called. */
 export interface AuthData {
-  readonly events: EventEmitter<AuthDataEvents>
+  readonly events: AuthEvents
   readonly subjects: readonly ReloadSubject[]
   /** The ring is empty until the JWK Set at `keys.jwksUrl` has been fetched. */
   readonly keys: () => KeyRing
@@ -92,16 +83,11 @@ export class InvalidAuthData extends Error {
 
 /** Opens all sources. `now`: epoch milliseconds. @throws InvalidAuthData with every problem */
 export async function openAuthData(config: Config, log: Logger, now: () => number): Promise<AuthData> {
-  const events = new EventEmitter<AuthDataEvents>()
-  const sources = await openAuthSources(config, log, now, {
-    onChange: (revokedTokens) => void events.emit('change', revokedTokens),
-    onReload: (...reload) => void events.emit('reload', ...reload),
-  })
+  const events = new AuthEvents()
+  const sources = await openAuthSources(config, log, now, events)
   if (sources.problems.length > 0) throw new InvalidAuthData(sources.problems)
   for (const warning of sources.warnings) log.warn(warning)
-  const { keyFiles, revocationsFile, database, certificates } = sources
-  const keySets = createKeySets(config, sources, log, now, events)
-  const ownKeySet = config.keys.jwksUrl === undefined ? undefined : keySets[0]
+  const { keyFiles, revocationsFile, database, certificates, ownKeySet, keySets } = sources
   const keys = ownKeySet?.ring ?? keyFiles?.current ?? (() => NO_KEYS)
   const keysReady = () => ownKeySet?.state().loaded ?? true
   const credentials = createStore(sources, log, now)
@@ -118,7 +104,7 @@ export async function openAuthData(config: Config, log: Logger, now: () => numbe
     keySetAges: () => keySets.map((keySet) => [keySet.issuer, keySet.state().ageSeconds]),
     issuers: [
       ownIssuer(config.token, config.links, findKey, credentials?.credentialStatus),
-      ...trustedIssuers(config, keySets, credentials),
+      ...trustedIssuers(config, sources, credentials),
     ],
     credentials,
     isRevoked: (token) =>
@@ -129,26 +115,11 @@ export async function openAuthData(config: Config, log: Logger, now: () => numbe
     certificates,
     certificateEnds: () => [...certificates].map(([name, set]) => [name, set.current().endsAtSeconds]),
     checks: () => [{ name: 'keys', ok: keysReady(), ...ownKeySet?.state() }, ...credentialChecks(sources)],
-    ...lifeOf(sources, keySets, ownKeySet),
+    ...lifeOf(sources),
   }
 }
 
 const NO_KEYS: KeyRing = { keys: new Map() }
-
-function createKeySets(
-  config: Config,
-  { certificates }: AuthSources,
-  log: Logger,
-  now: () => number,
-  events: AuthData['events'],
-): RemoteKeys[] {
-  return keySetsOf(config).map(({ setting, ...source }) => {
-    const secureContext = secureContextOf(certificates.get(`issuer:${setting}`))
-    const onChange = () => void events.emit('change')
-    const onFetch = (issuer: string, result: ReloadResult) => void events.emit('fetch', issuer, result)
-    return new RemoteKeys({ ...source, secureContext, log, now, onChange, onFetch })
-  })
-}
 
 function createStore({ credentialsFile, database }: AuthSources, log: Logger, now: () => number) {
   const index = credentialsFile?.current ?? database?.credentials
@@ -172,7 +143,7 @@ function subjectsOf({ keyFiles, credentialsFile, database, certificates }: AuthS
 
 function trustedIssuers(
   config: Config,
-  keySets: readonly RemoteKeys[],
+  { keySets }: AuthSources,
   credentials: CredentialStore | undefined,
 ): TokenIssuer[] {
   const isOwnAccount = (accountId: string) => credentials?.hasAccount(accountId) === true
@@ -184,10 +155,9 @@ function trustedIssuers(
 
 /** The start and the end of polling, and the waits for what is not loaded yet. */
 function lifeOf(
-  { keyFiles, credentialsFile, revocationsFile, database, certificates }: AuthSources,
-  keySets: readonly RemoteKeys[],
-  ownKeySet: RemoteKeys | undefined,
+  sources: AuthSources,
 ): Pick<AuthData, 'start' | 'whenLoaded' | 'whenFetched' | 'reload' | 'stop'> {
+  const { keyFiles, credentialsFile, revocationsFile, database, certificates, ownKeySet, keySets } = sources
   const files = [keyFiles, credentialsFile, revocationsFile, ...certificates.values()]
   const polled = [...files, database, ...keySets].filter((one) => one !== undefined)
   return {

@@ -1,7 +1,8 @@
-/** Opens the files and the database that decide on access, and returns the problems of all of them. */
+/** Opens the files, the database and the key sets that decide on access, and returns the problems of all of them. */
+import { EventEmitter } from 'node:events'
 import type { CertificateName, Certificates } from './certificates.ts'
-import { certificateFiles, openCertificates } from './certificates.ts'
-import { type Config, insecureKeySets } from './config/config.ts'
+import { certificateFiles, openCertificates, secureContextOf } from './certificates.ts'
+import { type Config, insecureKeySets, keySetsOf } from './config/config.ts'
 import { loadCredentialsFile } from './credentials/credentials-file.ts'
 import type { CredentialsDatabase } from './credentials/postgres/database.ts'
 import { loadRevocationsFile, type RevocationList } from './credentials/revocation-list.ts'
@@ -9,6 +10,7 @@ import type { CredentialIndex } from './credentials/store.ts'
 import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
 import type { KeyRing } from './keys/key-ring.ts'
 import { readBearerToken } from './keys/key-set.ts'
+import { RemoteKeys } from './keys/remote-keys.ts'
 import type { Logger } from './log.ts'
 import { openPolledFiles } from './reload/polled-files.ts'
 import type { Reloadable, ReloadResult, ReloadSubject } from './reload/reloadable.ts'
@@ -21,23 +23,30 @@ export interface AuthSources {
   readonly revocationsFile: Reloadable<RevocationList> | undefined
   readonly database: CredentialsDatabase | undefined
   readonly certificates: ReadonlyMap<CertificateName, Reloadable<Certificates>>
+  /** That of `keys.jwksUrl`. */
+  readonly ownKeySet: RemoteKeys | undefined
+  /** Those of `trustedIssuers`, and our own. */
+  readonly keySets: readonly RemoteKeys[]
   readonly problems: readonly Problem[]
   readonly warnings: readonly string[]
 }
 
-/** Called from the first poll on. The new version is active before. */
-interface SourceEvents {
-  /** Verdicts may have changed: those on the revoked tokens, or without the argument all of them. */
-  onChange(revokedTokens?: readonly string[]): void
-  onReload(subject: ReloadSubject, result: ReloadResult, certificate?: CertificateName): void
+/** The arguments of each event. The new version is active before its event. */
+interface AuthDataEvents {
+  /** Cached verdicts may be wrong: those on the revoked tokens, or without the argument all of them. */
+  change: [revokedTokens?: readonly string[]]
+  reload: [subject: ReloadSubject, result: ReloadResult, certificate?: CertificateName]
+  fetch: [issuer: string, result: ReloadResult]
 }
+
+export class AuthEvents extends EventEmitter<AuthDataEvents> {}
 
 /** Never rejects. `now`: epoch milliseconds. */
 export async function openAuthSources(
   config: Config,
   log: Logger,
   now: () => number,
-  events: SourceEvents = { onChange() {}, onReload() {} },
+  events = new AuthEvents(),
 ): Promise<AuthSources> {
   let problems: readonly Problem[] = []
   let warnings: readonly string[] = []
@@ -54,7 +63,7 @@ export async function openAuthSources(
   const database = unwrap(await openDatabaseOf(config, log, events))
   const certificates = new Map<CertificateName, Reloadable<Certificates>>()
   for (const files of certificateFiles(config)) {
-    const onReload = (result: ReloadResult) => events.onReload('certificates', result, files.name)
+    const onReload = (result: ReloadResult) => void events.emit('reload', 'certificates', result, files.name)
     const opened = unwrap(await openCertificates(files, log, now, onReload))
     if (opened !== undefined) certificates.set(files.name, opened)
   }
@@ -62,11 +71,14 @@ export async function openAuthSources(
     const setting = `trustedIssuers[${index}].bearerTokenFile`
     if (bearerTokenFile !== undefined) unwrap(await withSetting(setting, readBearerToken(bearerTokenFile)))
   }
-  keyFiles?.subscribe(() => events.onChange())
-  credentialsFile?.subscribe(() => events.onChange())
-  revocationsFile?.subscribe((fresh, former) => events.onChange(fresh.addedSince(former)))
+  keyFiles?.subscribe(() => events.emit('change'))
+  credentialsFile?.subscribe(() => events.emit('change'))
+  revocationsFile?.subscribe((fresh, former) => events.emit('change', fresh.addedSince(former)))
   warnings = [...new Set([...warnings, ...insecureKeySets(config)])]
-  return { keyFiles, credentialsFile, revocationsFile, database, certificates, problems, warnings }
+  const keySets = createKeySets(config, certificates, log, now, events)
+  const ownKeySet = config.keys.jwksUrl === undefined ? undefined : keySets[0]
+  const files = { keyFiles, credentialsFile, revocationsFile, certificates }
+  return { ...files, database, ownKeySet, keySets, problems, warnings }
 }
 
 /** A file or directory, and the setting that names it. */
@@ -100,7 +112,7 @@ function revocationSource({ revocations: { file, required } }: Config): FileSour
 async function openFileSource<T>(
   { subject, setting, path, load, includes }: FileSource<T>,
   log: Logger,
-  events: SourceEvents,
+  events: AuthEvents,
 ): Promise<Loaded<Reloadable<T> | undefined, Problem>> {
   if (path === undefined) return loaded(undefined)
   return openPolledFiles<T>({
@@ -108,7 +120,7 @@ async function openFileSource<T>(
     paths: [path],
     includes,
     load: (active) => withSetting(setting, load(path, active)),
-    onReload: (result) => events.onReload(subject, result),
+    onReload: (result) => void events.emit('reload', subject, result),
     log,
   })
 }
@@ -116,14 +128,34 @@ async function openFileSource<T>(
 async function openDatabaseOf(
   { credentials: { postgres } }: Config,
   log: Logger,
-  events: SourceEvents,
+  events: AuthEvents,
 ): Promise<Loaded<CredentialsDatabase | undefined, Problem>> {
   if (postgres === undefined) return loaded(undefined)
   // Imported on demand: most sidecars have no database, and its client loads slowly.
   const { openDatabase } = await import('./credentials/postgres/database.ts')
-  const onReload = (result: ReloadResult) => events.onReload('credentials', result)
-  const opening = openDatabase({ ...postgres, log, onChange: events.onChange, onReload })
+  const opening = openDatabase({
+    ...postgres,
+    log,
+    onChange: (revokedTokens) => void events.emit('change', revokedTokens),
+    onReload: (result) => void events.emit('reload', 'credentials', result),
+  })
   return withSetting('credentials.postgres.urlFile', opening)
+}
+
+/** They are fetched from `start` on. */
+function createKeySets(
+  config: Config,
+  certificates: AuthSources['certificates'],
+  log: Logger,
+  now: () => number,
+  events: AuthEvents,
+): RemoteKeys[] {
+  return keySetsOf(config).map(({ setting, ...source }) => {
+    const secureContext = secureContextOf(certificates.get(`issuer:${setting}`))
+    const onChange = () => void events.emit('change')
+    const onFetch = (issuer: string, result: ReloadResult) => void events.emit('fetch', issuer, result)
+    return new RemoteKeys({ ...source, secureContext, log, now, onChange, onFetch })
+  })
 }
 
 /** Names the setting in the problems of a loader. */
