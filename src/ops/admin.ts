@@ -2,15 +2,16 @@
  * The admin listener: metrics, health, public keys and the status page, on a port of their own.
  * GET and HEAD only; nothing here changes anything, and nothing here is secret.
  */
+import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
-import type { ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
-import type { SecureContext } from 'node:tls'
+import { createServer, type RequestListener, type ServerResponse } from 'node:http'
+import { type AddressInfo, createServer as createTcpServer, type Socket } from 'node:net'
+import { type SecureContext, TLSSocket } from 'node:tls'
 import type { Registry } from 'prom-client'
 import type { ReadyCheck } from '../auth-data.ts'
+import { ALPN_PROTOCOLS } from '../certificates.ts'
 import type { Config } from '../config/config.ts'
 import { type Logger, logListenerErrors } from '../log.ts'
-import { BoundedServer } from './bounded-server.ts'
 import { type MetricGroup, Samples } from './samples.ts'
 import { type StatusConfig, statusOf } from './status.ts'
 
@@ -56,7 +57,7 @@ export function createAdminListener(
   const pages = new Map<string, Render>()
   for (const [path, render] of Object.entries(pagesOf(config, data, samples)))
     pages.set(path, onceAtATime(render, onError))
-  const server = new BoundedServer(secureContext, (req, res) => {
+  const { server, connections } = createBoundedServer(secureContext, (req, res) => {
     req.resume()
     const { method, url = '' } = req
     if (method !== 'GET' && method !== 'HEAD') {
@@ -70,14 +71,18 @@ export function createAdminListener(
   })
   return {
     async listen() {
-      const address = await server.listen(config.admin.port, config.admin.host, onError)
+      server.listen(config.admin.port, config.admin.host)
+      await once(server, 'listening')
+      server.on('error', onError)
       samples.start(onError)
-      return address
+      return server.address() as AddressInfo
     },
-    async close() {
-      samples.stop()
-      await server.close()
-    },
+    close: () =>
+      new Promise<void>((resolve) => {
+        samples.stop()
+        server.close(() => resolve())
+        for (const socket of connections.keys()) socket.destroy()
+      }),
   }
 }
 
@@ -136,4 +141,45 @@ function json(status: number, value: unknown, type = 'application/json'): Page {
 function sendPage(res: ServerResponse, { status, type, body }: Page): void {
   res.writeHead(status, { 'Content-Type': type, 'Content-Length': body.length, ...HEADERS })
   res.end(body)
+}
+
+/** Twice Node's backlog: among many connections accepted at once, a probe is read before it is the oldest. */
+const MAX_CONNECTIONS = 1024
+
+/**
+ * Above its limit it closes the oldest idle connection: clients that hold connections never block a probe. The http
+ * server is handed its sockets, because an https server has none to close before the TLS handshake.
+ */
+function createBoundedServer(secureContext: (() => SecureContext) | undefined, handle: RequestListener) {
+  /** The open connections, the least recently used first. */
+  const connections = new Map<Socket, { awaitedResponses: number }>()
+  const http = createServer((req, res) => {
+    const { socket } = req
+    const connection = connections.get(socket)
+    if (connection !== undefined) {
+      connections.delete(socket)
+      connections.set(socket, connection)
+      connection.awaitedResponses++
+      res.once('close', () => connection.awaitedResponses--)
+    }
+    handle(req, res)
+  })
+  http.timeout = 10_000 // closes connections of clients that do not read, or leave a handshake unfinished
+  http.maxRequestsPerSocket = 100
+
+  const server = createTcpServer((tcpSocket) => {
+    const tls = secureContext && { secureContext: secureContext(), ALPNProtocols: ALPN_PROTOCOLS }
+    const socket = tls ? new TLSSocket(tcpSocket, { isServer: true, ...tls }) : tcpSocket
+    connections.set(socket, { awaitedResponses: 0 })
+    socket.once('close', () => connections.delete(socket))
+    http.emit('connection', socket)
+    if (connections.size <= MAX_CONNECTIONS) return
+    for (const [oldest, { awaitedResponses }] of connections) {
+      if (awaitedResponses > 0) continue
+      connections.delete(oldest)
+      oldest.destroy()
+      return
+    }
+  })
+  return { server, connections }
 }

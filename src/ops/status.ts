@@ -181,11 +181,7 @@ const ONCE_GOOD: ReadonlySet<string> = new Set(['expired', 'revoked', 'claims', 
 /** Outcomes of an unreachable upstream. */
 const UNREACHABLE = /^(?:connection_refused|connection_timeout|dns_error|destination_)/
 
-interface Problem {
-  readonly severity: 'critical' | 'warning'
-  readonly text: string
-}
-
+type Problem = { readonly severity: 'critical' | 'warning'; readonly text: string }
 type State = ReturnType<typeof stateOf>
 
 const critical = (text: string): Problem => ({ severity: 'critical', text })
@@ -195,22 +191,20 @@ const inSeconds = ({ seconds }: Growth) => `in ${Math.round(seconds)} s`
 
 /** The problems in words, worst first, for the head line and the title of the page. */
 function problemsOf(windows: Windows, state: State): Problem[] {
-  const { checks } = state
-  const isDatabaseDown = checks.some(({ state }) => state === 'database down, last snapshot active')
-  const problems = [
+  const isDatabaseDown = state.checks.some(({ state }) => state === 'database down, last snapshot active')
+  return [
     ...drainProblems(windows, state),
     ...upstreamProblems(windows, state),
     ...loginProblems(windows, isDatabaseDown),
     ...requestProblems(windows, state),
     ...trustProblems(windows, isDatabaseDown),
-  ]
-  return problems.sort((a, b) => a.severity.localeCompare(b.severity))
+  ].sort((a, b) => a.severity.localeCompare(b.severity))
 }
 
 function* drainProblems({ values }: Windows, { checks }: State): Generator<Problem> {
-  if (!checks.some(({ state }) => state === 'draining')) return
   const inFlight = values.total('requests_in_flight')
-  yield warning(`Draining: ${inFlight} request${inFlight === 1 ? '' : 's'} in flight`)
+  if (checks.some(({ state }) => state === 'draining'))
+    yield warning(`Draining: ${inFlight} request${inFlight === 1 ? '' : 's'} in flight`)
 }
 
 function* upstreamProblems({ recently }: Windows, { upstreams }: State): Generator<Problem> {
