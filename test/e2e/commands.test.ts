@@ -62,13 +62,11 @@ t.test('every command and subcommand has help with an example', async (t) => {
   }
 })
 
-t.test(
-  'all problems of the settings, and then of the files, are in one report without a secret',
-  async (t) => {
-    const k = Buffer.from('canary').toString('base64url')
-    const weak = { kty: 'oct', kid: 'weak', alg: 'HS256', use: 'sig', k }
-    const directory = t.testdir({
-      'sidecar.yaml': `listen:
+t.test('all problems of the settings, then of the files, are in one report without a secret', async (t) => {
+  const k = Buffer.from('canary').toString('base64url')
+  const weak = { kty: 'oct', kid: 'weak', alg: 'HS256', use: 'sig', k }
+  const directory = t.testdir({
+    'sidecar.yaml': `listen:
   port: canary
   tls: { certFile: /none/cert.pem, keyFile: /none/key.pem }
 upstreams:
@@ -76,43 +74,42 @@ upstreams:
 listen_port: 1
 credentials: { file: /none/credentials.yaml }
 `,
-      keys: {
-        'weak.jwk.json': JSON.stringify(weak),
-        'pem.jwk.json': '-----BEGIN PRIVATE KEY-----\ncanary\n',
-      },
-    })
-    const [config, keys] = [join(directory, 'sidecar.yaml'), join(directory, 'keys')]
-    const settings = `--config ${config} --keys-directory ${keys} --revocations-file /none/revocations.yaml`
-    const env = { SIDECAR_LISTN_PORT: 'canary' }
-    const missing = 'cannot be read: there is no such file or directory'
-    const inSettings = [
-      /^ {2}SIDECAR_LISTN_PORT is not a setting/,
-      /^ {2}listen\.port: .*:2:9\)$/,
-      /^ {2}listen_port: .*:6:1\)$/,
-    ]
-    const inFiles = [
-      `  keys.directory: ${keys}/pem.jwk.json: holds PEM; a JWK (RFC 7517) is needed (--keys-directory)`,
-      `  keys.directory: ${keys}/weak.jwk.json: the secret is shorter than 32 bytes (--keys-directory)`,
-      `  credentials.file: /none/credentials.yaml: ${missing}; storage-auth-sidecar credentials add --file /none/credentials.yaml --account ACCOUNT creates it (${config}:7:22)`,
-      `  revocations.file: /none/revocations.yaml: ${missing} (--revocations-file)`,
-      `  listen.tls.certFile: /none/cert.pem: ${missing} (${config}:3:20)`,
-      `  listen.tls.keyFile: /none/key.pem: ${missing} (${config}:3:45)`,
-      `  upstreams[0].caFile: /none/ca.pem: ${missing} (${config}:5:52)`,
-    ]
-    const report = async (command: readonly string[], env: Record<string, string>, expected: unknown[]) => {
-      const { code, stdout, stderr } = await runProgram(t, [...command, ...settings.split(' ')], { env })
-      t.strictSame([code, stdout], [2, ''])
-      const [summary, ...lines] = stderr.trimEnd().split('\n')
-      t.equal(summary, `the configuration has ${expected.length} problems:`)
-      t.match(lines, expected)
-      t.notMatch(stderr, new RegExp(`canary|${k}|^ +at `, 'm'))
-    }
-    const commands = [['serve'], ['config', 'check', '--files']]
-    for (const command of commands) await report(command, env, inSettings)
-    writeFileSync(config, readFileSync(config, 'utf8').replace('canary', '0').replace('listen_port: 1', ''))
-    for (const command of commands) await report(command, {}, inFiles)
-  },
-)
+    keys: {
+      'weak.jwk.json': JSON.stringify(weak),
+      'pem.jwk.json': '-----BEGIN PRIVATE KEY-----\ncanary\n',
+    },
+  })
+  const [config, keys] = [join(directory, 'sidecar.yaml'), join(directory, 'keys')]
+  const settings = `--config ${config} --keys-directory ${keys} --revocations-file /none/revocations.yaml`
+  const env = { SIDECAR_LISTN_PORT: 'canary' }
+  const missing = 'cannot be read: there is no such file or directory'
+  const inSettings = [
+    /^ {2}SIDECAR_LISTN_PORT is not a setting/,
+    /^ {2}listen\.port: .*:2:9\)$/,
+    /^ {2}listen_port: .*:6:1\)$/,
+  ]
+  const inFiles = [
+    `  keys.directory: ${keys}/pem.jwk.json: holds PEM; a JWK (RFC 7517) is needed (--keys-directory)`,
+    `  keys.directory: ${keys}/weak.jwk.json: the secret is shorter than 32 bytes (--keys-directory)`,
+    `  credentials.file: /none/credentials.yaml: ${missing}; storage-auth-sidecar credentials add --file /none/credentials.yaml --account ACCOUNT creates it (${config}:7:22)`,
+    `  revocations.file: /none/revocations.yaml: ${missing} (--revocations-file)`,
+    `  listen.tls.certFile: /none/cert.pem: ${missing} (${config}:3:20)`,
+    `  listen.tls.keyFile: /none/key.pem: ${missing} (${config}:3:45)`,
+    `  upstreams[0].caFile: /none/ca.pem: ${missing} (${config}:5:52)`,
+  ]
+  const report = async (command: readonly string[], env: Record<string, string>, expected: unknown[]) => {
+    const { code, stdout, stderr } = await runProgram(t, [...command, ...settings.split(' ')], { env })
+    t.strictSame([code, stdout], [2, ''])
+    const [summary, ...lines] = stderr.trimEnd().split('\n')
+    t.equal(summary, `the configuration has ${expected.length} problems:`)
+    t.match(lines, expected)
+    t.notMatch(stderr, new RegExp(`canary|${k}|^ +at `, 'm'))
+  }
+  const commands = [['serve'], ['config', 'check', '--files']]
+  for (const command of commands) await report(command, env, inSettings)
+  writeFileSync(config, readFileSync(config, 'utf8').replace('canary', '0').replace('listen_port: 1', ''))
+  for (const command of commands) await report(command, {}, inFiles)
+})
 
 t.test('settings are read from a pipe, and at most 1 MiB of them', async (t) => {
   const runner = ['bash', '-c', 'exec "$@" --config <(echo "listen:"; echo "  port: 81")', 'bash']

@@ -272,33 +272,25 @@ t.test('the program runs with a read-only file system and without a home directo
   t.notMatch(sidecar.stderr(), /ERR_ACCESS_DENIED/)
 })
 
-t.test(
-  'a start line names version, settings, key and trust; plain HTTP beyond loopback warns once',
-  async (t) => {
-    const { files } = await prepareFiles(t)
-    for (const workers of ['1', '2']) {
-      const flags = {
-        ...files,
-        'upstream-url': 'http://127.0.0.1:9',
-        'forwarded-trust': '10.0.0.0/8',
-        workers,
-      }
-      const sidecar = await serve(t, { ...flags, 'listen-host': '0.0.0.0' })
-      const started = sidecar.log().filter(({ msg }) => msg === 'started')
-      t.match(started, [
-        {
-          version: VERSION,
-          upstreams: ['/ http://127.0.0.1:9'],
-          signingKey: /^\w/,
-          tls: false,
-          adminTls: false,
-          enforcement: 'enforce',
-          trustedProxies: ['10.0.0.0/8'],
-        },
-      ])
-      t.equal(sidecar.log().filter(({ msg }) => /plain HTTP/.test(String(msg))).length, 1)
-      if (workers === '1')
-        t.equal((await serve(t, flags)).log().filter(({ level }) => level === 40).length, 0)
-    }
-  },
-)
+t.test('a start line names settings, key and trust; plain HTTP beyond loopback warns once', async (t) => {
+  const { files } = await prepareFiles(t)
+  for (const workers of ['1', '2']) {
+    const settings = { 'upstream-url': 'http://127.0.0.1:9', 'forwarded-trust': '10.0.0.0/8', workers }
+    const flags = { ...files, ...settings }
+    const sidecar = await serve(t, { ...flags, 'listen-host': '0.0.0.0' })
+    const started = sidecar.log().filter(({ msg }) => msg === 'started')
+    t.match(started, [
+      {
+        version: VERSION,
+        upstreams: ['/ http://127.0.0.1:9'],
+        signingKey: /^\w/,
+        tls: false,
+        adminTls: false,
+        enforcement: 'enforce',
+        trustedProxies: ['10.0.0.0/8'],
+      },
+    ])
+    t.equal(sidecar.log().filter(({ msg }) => /plain HTTP/.test(String(msg))).length, 1)
+    if (workers === '1') t.equal((await serve(t, flags)).log().filter(({ level }) => level === 40).length, 0)
+  }
+})
