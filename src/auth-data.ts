@@ -87,10 +87,13 @@ export async function openAuthData(config: Config, log: Logger, now: () => numbe
   const sources = await openAuthSources(config, log, now, events)
   if (sources.problems.length > 0) throw new InvalidAuthData(sources.problems)
   for (const warning of sources.warnings) log.warn(warning)
-  const { keyFiles, revocationsFile, database, certificates, ownKeySet, keySets } = sources
+  const { keyFiles, credentialsFile, revocationsFile, database, certificates, ownKeySet, keySets } = sources
   const keys = ownKeySet?.ring ?? keyFiles?.current ?? (() => NO_KEYS)
   const keysReady = () => ownKeySet?.state().loaded ?? true
-  const credentials = createStore(sources, log, now)
+  const index = credentialsFile?.current ?? database?.credentials
+  const onError = (error: unknown) => log.error({ err: error }, 'a login could not be checked')
+  const credentials = index && createCredentialStore(index, now, onError, database?.refresh)
+  const isOwnAccount = (accountId: string) => credentials?.hasAccount(accountId) === true
   const { maxLifetimeSeconds, clockToleranceSeconds } = config.token
   const findKey = ownKeySet?.findKey ?? findKeyIn(keys)
 
@@ -104,7 +107,10 @@ export async function openAuthData(config: Config, log: Logger, now: () => numbe
     keySetAges: () => keySets.map((keySet) => [keySet.issuer, keySet.state().ageSeconds]),
     issuers: [
       ownIssuer(config.token, config.links, findKey, credentials?.credentialStatus),
-      ...trustedIssuers(config, sources, credentials),
+      ...config.trustedIssuers.flatMap((entry) => {
+        const keySet = keySets.find(({ issuer }) => issuer === entry.issuer)
+        return keySet === undefined ? [] : [trustedIssuer(entry, keySet.findKey, isOwnAccount)]
+      }),
     ],
     credentials,
     isRevoked: (token) =>
@@ -121,12 +127,6 @@ export async function openAuthData(config: Config, log: Logger, now: () => numbe
 
 const NO_KEYS: KeyRing = { keys: new Map() }
 
-function createStore({ credentialsFile, database }: AuthSources, log: Logger, now: () => number) {
-  const index = credentialsFile?.current ?? database?.credentials
-  const onError = (error: unknown) => log.error({ err: error }, 'a login could not be checked')
-  return index && createCredentialStore(index, now, onError, database?.refresh)
-}
-
 function credentialChecks({ credentialsFile, database }: AuthSources): ReadyCheck[] {
   if (credentialsFile) return [{ name: 'credentials', ok: true }]
   const state = database?.state()
@@ -139,18 +139,6 @@ function subjectsOf({ keyFiles, credentialsFile, database, certificates }: AuthS
   if (credentialsFile ?? database) subjects.push('credentials')
   if (certificates.size > 0) subjects.push('certificates')
   return subjects
-}
-
-function trustedIssuers(
-  config: Config,
-  { keySets }: AuthSources,
-  credentials: CredentialStore | undefined,
-): TokenIssuer[] {
-  const isOwnAccount = (accountId: string) => credentials?.hasAccount(accountId) === true
-  return config.trustedIssuers.flatMap((entry) => {
-    const keySet = keySets.find(({ issuer }) => issuer === entry.issuer)
-    return keySet === undefined ? [] : [trustedIssuer(entry, keySet.findKey, isOwnAccount)]
-  })
 }
 
 /** The start and the end of polling, and the waits for what is not loaded yet. */

@@ -60,7 +60,7 @@ export async function openAuthSources(
   const keyFiles = await openFile(keySource(config))
   const credentialsFile = await openFile(credentialSource(config))
   const revocationsFile = await openFile(revocationSource(config))
-  const database = unwrap(await openDatabaseOf(config, log, events))
+  const database = unwrap(await openCredentialsDatabase(config, log, events))
   const certificates = new Map<CertificateName, Reloadable<Certificates>>()
   for (const files of certificateFiles(config)) {
     const onReload = (result: ReloadResult) => void events.emit('reload', 'certificates', result, files.name)
@@ -125,7 +125,7 @@ async function openFileSource<T>(
   })
 }
 
-async function openDatabaseOf(
+async function openCredentialsDatabase(
   { credentials: { postgres } }: Config,
   log: Logger,
   events: AuthEvents,

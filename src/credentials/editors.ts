@@ -157,7 +157,7 @@ async function changeYamlFile(
     // Two names of one file share one lock.
     const target = await realTarget(file)
     return await withLock(`${target}.lock`, async () => {
-      const failed = (what: string) => notDone(false, [`${file}: ${what}`])
+      const notChanged = (what: string) => notDone(false, [`${file}: ${what}`])
       const found = await readRegularFile(target, MAX_FILE_BYTES)
       if (!found.ok && (!found.isMissing || initialText === undefined)) return notDone(true, found.problems)
       const before = found.ok ? found.bytes : Buffer.from(initialText ?? '')
@@ -168,11 +168,11 @@ async function changeYamlFile(
           valid.problems.map((problem) => `${target}:${problem}`),
         )
       const document = parseDocument(before.toString())
-      if (hasAlias(document)) return failed('uses YAML aliases, which commands cannot change')
+      if (hasAlias(document)) return notChanged('uses YAML aliases, which commands cannot change')
       const problem = edit(document)
-      if (problem !== undefined) return failed(problem)
+      if (problem !== undefined) return notChanged(problem)
       const after = document.toString({ lineWidth: 0 })
-      if (!parse(Buffer.from(after)).ok) return failed('the change would leave it invalid')
+      if (!parse(Buffer.from(after)).ok) return notChanged('the change would leave it invalid')
       await replaceFile(target, after)
       return { ok: true }
     })

@@ -41,24 +41,31 @@ export function fitsType(alg: Algorithm, { kty, crv }: { readonly kty?: unknown;
 
 /** The end of the year 9999. Milliseconds and microseconds of today are larger. */
 const MAX_SECONDS = 253_402_300_799
-const seconds = integer(0, MAX_SECONDS, 'must be an integer of epoch seconds').optional()
-const text = z.string(must('must be a string'))
-const member = z.base64url(must('must be base64url')).exactOptional()
+const secondsSchema = integer(0, MAX_SECONDS, 'must be an integer of epoch seconds').optional()
+const textSchema = z.string(must('must be a string'))
+const memberSchema = z.base64url(must('must be base64url')).exactOptional()
 
 const jwkSchema = z.object({
-  kid: text,
+  kid: textSchema,
   alg: z.enum(ALGORITHMS, must(`must be one of ${ALGORITHMS.join(', ')}`)),
   use: z.literal('sig', must('must be sig')).optional(),
   key_ops: z
     .array(z.enum(['sign', 'verify'], must('must be sign or verify')), must('must be a list'))
     .optional(),
-  iat: seconds,
-  signedUntil: seconds,
+  iat: secondsSchema,
+  signedUntil: secondsSchema,
   tokenSeconds: integer(1, MAX_SECONDS, 'must be an integer of seconds').optional(),
   kty: z.enum(['EC', 'OKP', 'RSA', 'oct'], must('must be EC, OKP, RSA or oct')),
-  crv: text.exactOptional(),
-  ...{ x: member, y: member, n: member, e: member, k: member },
-  ...{ d: member, p: member, q: member, dp: member, dq: member, qi: member },
+  crv: textSchema.exactOptional(),
+  ...{ x: memberSchema, y: memberSchema, n: memberSchema, e: memberSchema, k: memberSchema },
+  ...{
+    d: memberSchema,
+    p: memberSchema,
+    q: memberSchema,
+    dp: memberSchema,
+    dq: memberSchema,
+    qi: memberSchema,
+  },
 })
 
 /** Never rejects. @param createdAtSeconds - of a key without `iat` */

@@ -22,7 +22,7 @@ export const isKid = (kid: string): boolean => /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,1
 
 export const KID_RULE = 'must be 1 to 128 letters, digits, . _ - and no . first'
 
-const MAX_FILE_BYTES = 65_536
+const MAX_KEY_FILE_BYTES = 65_536
 
 export interface KeyFile {
   readonly key: Key
@@ -61,7 +61,7 @@ export async function loadKeyRing(
   return loaded({ keys, signing: signing?.key }, isEmpty ? emptyWarnings : warnings)
 }
 
-const addKey = (directory: string) => `storage-auth-sidecar keys add --directory ${directory} creates one`
+const addKeyHint = (directory: string) => `storage-auth-sidecar keys add --directory ${directory} creates one`
 
 function findSigning(
   files: ReadonlyMap<string, KeyFile>,
@@ -69,7 +69,7 @@ function findSigning(
   directory: string,
 ): Pick<KeyDirectory, 'signing' | 'ambiguity'> {
   if (files.size === 0) {
-    return { ambiguity: `holds no key (a file named <kid>${KEY_FILE_SUFFIX}); ${addKey(directory)}` }
+    return { ambiguity: `holds no key (a file named <kid>${KEY_FILE_SUFFIX}); ${addKeyHint(directory)}` }
   }
   const choose = `storage-auth-sidecar keys activate KID --directory ${directory} chooses one`
   if (activeKid === undefined) {
@@ -97,7 +97,7 @@ export async function readKeyDirectory(directory: string): Promise<KeyDirectory>
   try {
     names = (await readdir(directory)).sort()
   } catch (error) {
-    const hint = errorCode(error) === 'ENOENT' ? `; ${addKey(directory)}` : ''
+    const hint = errorCode(error) === 'ENOENT' ? `; ${addKeyHint(directory)}` : ''
     problems.push(`${directory}: cannot be read: ${fileErrorReason(error)}${hint}`)
   }
   for (const name of names) {
@@ -107,7 +107,7 @@ export async function readKeyDirectory(directory: string): Promise<KeyDirectory>
       warnings.push(`${path}: ignored, key files are named <kid>${KEY_FILE_SUFFIX}`)
       continue
     }
-    const read = await readRegularFile(path, MAX_FILE_BYTES)
+    const read = await readRegularFile(path, MAX_KEY_FILE_BYTES)
     if (!read.ok) problems.push(...read.problems)
     else if (name === ACTIVE_FILE) {
       active = read.bytes.toString().trim()
@@ -163,13 +163,13 @@ export function listKeys({ files, signing }: KeyDirectory, longestSeconds: numbe
         alg,
         active,
         private: key.signKey !== undefined,
-        created: time(createdAtSeconds),
+        created: isoTime(createdAtSeconds),
         /** Null when it signs, never signed, or may sign elsewhere. */
-        signedUntil: active || !signedUntilSeconds ? null : time(signedUntilSeconds),
+        signedUntil: active || !signedUntilSeconds ? null : isoTime(signedUntilSeconds),
         /** When it can be retired, which may be in the past; null when it signs, or when that is not known. */
-        retirableFrom: active || end === undefined ? null : time(Math.max(end, createdAtSeconds)),
+        retirableFrom: active || end === undefined ? null : isoTime(Math.max(end, createdAtSeconds)),
       }
     })
 }
 
-const time = (epochSeconds: number) => new Date(epochSeconds * 1000).toISOString()
+const isoTime = (epochSeconds: number) => new Date(epochSeconds * 1000).toISOString()

@@ -88,7 +88,7 @@ export async function readRevision(database: Pool | ClientBase) {
 async function readCredentials(client: ClientBase) {
   const credentials = new CredentialIndex()
   const problems: string[] = []
-  await readRows<CredentialRow>(client, SELECT_CREDENTIALS, (row) => {
+  await readPages<CredentialRow>(client, SELECT_CREDENTIALS, (row) => {
     const problem = rowProblem(row)
     if (problem === undefined) credentials.add(row)
     else problems.push(problem)
@@ -98,7 +98,7 @@ async function readCredentials(client: ClientBase) {
 
 async function readRevocations(client: ClientBase) {
   const revocations = new RevocationList()
-  const newest = await readRows<RevocationRow>(client, SELECT_REVOCATIONS, (row) => revocations.add(row))
+  const newest = await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => revocations.add(row))
   return { revocations, newRevocations: [], newest, added: 0 }
 }
 
@@ -108,7 +108,7 @@ const MAX_ADDED = 10_000
 async function readNewRevocations(client: ClientBase, { newest, revocations, added }: Snapshot) {
   if (newest !== undefined && added < MAX_ADDED) {
     const found: RevocationRow[] = []
-    await readRows<RevocationRow>(client, SELECT_REVOCATIONS, (row) => found.push(row), BigInt(newest.id))
+    await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => found.push(row), BigInt(newest.id))
     const [known, ...rows] = found
     // It is gone when its token has ended, and may be another row after a restore.
     if (isDeepStrictEqual(known, newest)) {
@@ -127,7 +127,7 @@ async function readNewRevocations(client: ClientBase, { newest, revocations, add
 }
 
 /** In order of their ids, from `first` on. Resolves with the last row. */
-async function readRows<T extends { readonly id: string }>(
+async function readPages<T extends { readonly id: string }>(
   client: ClientBase,
   select: string,
   add: (row: T) => void,

@@ -16,7 +16,7 @@ const LOCK_MS = 10_000
 const STATEMENT_MS = 120_000
 
 /** Together with the time to connect, less than 5 s. */
-const CHECK_MS = 2000
+const CHECK_STATEMENT_MS = 2000
 
 const NAME_KEY = 'storage_auth.name_key(account_id, access_key)'
 const BY_NAME = `${NAME_KEY} = storage_auth.name_key($1, $2)`
@@ -104,7 +104,7 @@ export const checkDatabase = (urlFile: string) =>
       await client.query(`${SELECT_CREDENTIALS} LIMIT 0`)
       await client.query(`${SELECT_REVOCATIONS} LIMIT 0`)
     },
-    CHECK_MS,
+    CHECK_STATEMENT_MS,
   )
 
 /** Creates the tables, or brings them up to date. Its value: whether they are new. */
