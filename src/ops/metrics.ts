@@ -134,7 +134,12 @@ export class Metrics {
     for (const name of MISNAMED_METRICS) this.registry.removeSingleMetric(name)
     this.#create.gauge('build_info').set({ version: VERSION, node: process.version }, 1)
     this.#create.gauge('enforcing').set(Number(enforcement === 'enforce'))
-    // Every series of a closed set exists from the first scrape on.
+    this.#createClosedSets(upstreams, authData)
+    this.#readAuthData(authData)
+  }
+
+  /** Their series exist from the first scrape on. */
+  #createClosedSets(upstreams: Config['upstreams'], authData: MeasuredAuthData): void {
     for (const route of ROUTE_LABELS) this.#durations.zero({ route })
     for (const direction of ['in', 'out']) this.#bytes.inc({ direction }, 0)
     for (const reason of ['ok', ...REFUSAL_REASONS]) this.#checks.inc({ result: resultOf(reason), reason }, 0)
@@ -148,9 +153,12 @@ export class Metrics {
       for (const result of RELOAD_RESULTS) this.#fetches.inc({ issuer, result }, 0)
     for (const subject of authData.subjects) {
       for (const result of RELOAD_RESULTS) this.#reloads.inc({ subject, result }, 0)
-      this.#lastGood.set({ subject }, now() / 1000)
+      this.#lastGood.set({ subject }, this.#now() / 1000)
       this.#reloadFailing.set({ subject }, 0)
     }
+  }
+
+  #readAuthData(authData: MeasuredAuthData): void {
     const { value } = this.#create
     value('revocations', authData.revocations)
     value('key_token_lifetime_seconds', () =>
@@ -158,7 +166,7 @@ export class Metrics {
     )
     value('signing_key_age_seconds', () => {
       const key = authData.signingKey()
-      return key ? [[key.kid, Math.max(0, Math.floor(now() / 1000) - key.createdAtSeconds)]] : []
+      return key ? [[key.kid, Math.max(0, Math.floor(this.#now() / 1000) - key.createdAtSeconds)]] : []
     })
     value('certificate_not_after_timestamp_seconds', authData.certificateEnds)
     value('jwks_age_seconds', authData.keySetAges)

@@ -35,13 +35,8 @@ export async function createPrimary(
   const adminData = createAdminData(pool, count, () => phase, destination)
   const certificates = await openAdminCertificates(config, log)
   const cache = { ...config.cache, maxTokens: config.cache.maxTokens * count } // each worker has its own
-  const admin = createAdminListener(
-    { ...config, cache },
-    adminData,
-    secureContextOf(certificates),
-    log,
-    Date.now,
-  )
+  const settings = { ...config, cache }
+  const admin = createAdminListener(settings, adminData, secureContextOf(certificates), log, Date.now)
 
   const start = async (): Promise<ListenAddresses> => {
     // Round robin: connections last long, and every worker gets its share of them.
