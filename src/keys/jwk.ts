@@ -43,7 +43,7 @@ export function fitsType(alg: Algorithm, { kty, crv }: { readonly kty?: unknown;
 const MAX_SECONDS = 253_402_300_799
 const secondsSchema = integer(0, MAX_SECONDS, 'must be an integer of epoch seconds').optional()
 const textSchema = z.string(must('must be a string'))
-const memberSchema = z.base64url(must('must be base64url')).exactOptional()
+const octets = z.base64url(must('must be base64url')).exactOptional()
 
 const jwkSchema = z.object({
   kid: textSchema,
@@ -57,15 +57,8 @@ const jwkSchema = z.object({
   tokenSeconds: integer(1, MAX_SECONDS, 'must be an integer of seconds').optional(),
   kty: z.enum(['EC', 'OKP', 'RSA', 'oct'], must('must be EC, OKP, RSA or oct')),
   crv: textSchema.exactOptional(),
-  ...{ x: memberSchema, y: memberSchema, n: memberSchema, e: memberSchema, k: memberSchema },
-  ...{
-    d: memberSchema,
-    p: memberSchema,
-    q: memberSchema,
-    dp: memberSchema,
-    dq: memberSchema,
-    qi: memberSchema,
-  },
+  ...{ x: octets, y: octets, n: octets, e: octets, k: octets },
+  ...{ d: octets, p: octets, q: octets, dp: octets, dq: octets, qi: octets },
 })
 
 /** Never rejects. @param createdAtSeconds - of a key without `iat` */
