@@ -7,6 +7,8 @@ import { connect } from 'node:net'
 
 const [port, upstreamPort] = process.argv.slice(2).map(Number)
 const idle = []
+/** Of one connection, not of the other. */
+const CONNECTION = /^connection/i
 
 function open() {
   const socket = connect(upstreamPort, '127.0.0.1')
@@ -22,6 +24,7 @@ function onData(upstream, text) {
   const headEnd = received.indexOf('\r\n\r\n')
   const [statusLine, ...lines] = headEnd < 0 ? [''] : received.slice(0, headEnd).split('\r\n')
   const headers = lines.flatMap((line) => {
+    if (CONNECTION.test(line)) return []
     const colon = line.indexOf(':')
     return [line.slice(0, colon), line.slice(colon + 2)]
   })
@@ -37,7 +40,7 @@ function onData(upstream, text) {
 const server = createServer((req, res) => {
   let head = `${req.method} ${req.url} HTTP/1.1\r\n`
   for (let at = 0; at < req.rawHeaders.length; at += 2)
-    head += `${req.rawHeaders[at]}: ${req.rawHeaders[at + 1]}\r\n`
+    if (!CONNECTION.test(req.rawHeaders[at])) head += `${req.rawHeaders[at]}: ${req.rawHeaders[at + 1]}\r\n`
   const upstream = idle.pop() ?? open()
   upstream.res = res
   upstream.socket.write(`${head}\r\n`, 'latin1')

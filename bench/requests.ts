@@ -9,7 +9,18 @@ import {
   requestText,
   writeRequests,
 } from './load.ts'
-import { assertion, envoy, haproxy, nginx, PEERS, type Peer, sidecar, sidecarWith, stock } from './peers.ts'
+import {
+  assertion,
+  envoy,
+  haproxy,
+  limit,
+  nginx,
+  PEERS,
+  type Peer,
+  sidecar,
+  sidecarWith,
+  stock,
+} from './peers.ts'
 import { expired, forged, type Trust } from './trust.ts'
 
 const withLinks = sidecarWith({ SIDECAR_LINKS_ENABLED: 'true' })
@@ -52,7 +63,7 @@ export async function scoped(bench: Bench): Promise<Section> {
 /** One token, and a new connection for each request. */
 export async function connections(bench: Bench): Promise<Section> {
   const headers = ['Connection: close']
-  const rows = await compare(bench, withOneToken(bench, [sidecar, nginx, envoy, stock], { headers }))
+  const rows = await compare(bench, withOneToken(bench, [sidecar, limit, nginx, envoy, stock], { headers }))
   return { title: 'A new connection for each request', rows }
 }
 
