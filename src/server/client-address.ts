@@ -52,9 +52,9 @@ export function createPeers(trust: readonly string[]) {
     trust.length > 0 &&
     ipaddr.isValid(address) &&
     ipaddr.subnetMatch(ipaddr.parse(address), ranges, 'other') === 'trusted'
-  return (socket: Pick<Socket, 'remoteAddress' | 'localPort'>, tls: boolean): Peer => {
-    const address = normalize(socket.remoteAddress ?? '') ?? 'unknown'
-    return new Peer(address, trusts, tls ? 'https' : 'http', socket.localPort ?? (tls ? 443 : 80))
+  return ({ remoteAddress = '' }: Pick<Socket, 'remoteAddress'>, tls: boolean, port: number): Peer => {
+    const address = normalize(remoteAddress) ?? 'unknown'
+    return new Peer(address, trusts, tls ? 'https' : 'http', port)
   }
 }
 

@@ -33,7 +33,7 @@ async function growth(fill: (at: number) => unknown): Promise<number> {
 
 t.test('no cache keeps the line from which its keys and values were cut', async (t) => {
   const throttle = createLoginThrottle({ count: 20, windowSeconds: 60 })
-  const peer = createPeers(['127.0.0.1'])({ remoteAddress: '127.0.0.1' }, false)
+  const peer = createPeers(['127.0.0.1'])({ remoteAddress: '127.0.0.1' }, false, 8080)
   const cache = new TokenCache({
     verifyUncached: async () => ({ ok: true, caller: makeCaller() }),
     maxTokens: 10_000,

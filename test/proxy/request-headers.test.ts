@@ -8,8 +8,8 @@ import { admission, admitted, type HeadParts, type Line } from '../support/reque
 import { makeCaller } from '../support/tokens.ts'
 
 const caller = makeCaller()
-const socket = { remoteAddress: '192.0.2.7', localPort: 8080 }
-const untrusted = createPeers([])(socket, false)
+const socket = { remoteAddress: '192.0.2.7' }
+const untrusted = createPeers([])(socket, false, 8080)
 
 const REQUEST_ID = 'X-Request-Id: created-here\r\n'
 const FORWARDED =

@@ -3,7 +3,7 @@ import t from 'tap'
 import { clientNetwork, createPeers, type Peer } from '../../src/server/client-address.ts'
 
 const peer = (remoteAddress: string | undefined, trust: readonly string[] = []): Peer =>
-  createPeers(trust)({ remoteAddress, localPort: 8080 }, false)
+  createPeers(trust)({ remoteAddress }, false, 8080)
 
 t.test('addresses are normalized', async (t) => {
   for (const [remoteAddress, address, node] of [
@@ -22,7 +22,7 @@ t.test('addresses are normalized', async (t) => {
         `Forwarded: for=${node};proto=http\r\n`,
     )
   }
-  const secure = createPeers([])({ remoteAddress: '::1' }, true)
+  const secure = createPeers([])({ remoteAddress: '::1' }, true, 443)
   t.match(secure.forwardedLines('h'), 'X-Forwarded-Proto: https\r\nX-Forwarded-Port: 443\r\n')
 })
 
