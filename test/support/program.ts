@@ -70,8 +70,6 @@ export async function runProgram(
   return { code, stdout: program.stdout(), stderr: program.stderr() }
 }
 
-export type ServedSidecar = Awaited<ReturnType<typeof serve>>
-
 /** Runs `serve` on free ports and waits until it serves; its log must be on its stdout. */
 export async function serve(
   t: Pick<Test, 'teardown'>,
