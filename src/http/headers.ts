@@ -97,8 +97,15 @@ export function headerValues(rawHeaders: readonly string[], name: string): strin
 /** Of `Connection` (RFC 9110, section 7.6.1), in lower case: `close` and the names of hop-by-hop fields among them. */
 export type ConnectionOptions = ReadonlySet<string>
 
+/** Node 26: without these, the sets of a request and its response cost 0.5 µs and their collection. */
+const USUAL_CONNECTIONS: ReadonlyMap<string, ConnectionOptions> = new Map(
+  ['keep-alive', 'close'].map((option) => [option, new Set([option])]),
+)
+
 /** `value`: of one line, or of several, joined by commas. */
 export function parseConnection(value: string): ConnectionOptions {
+  const usual = USUAL_CONNECTIONS.get(value)
+  if (usual !== undefined) return usual
   const options = value.split(',').map((option) => option.trim().toLowerCase())
   return new Set(options.filter((option) => option !== ''))
 }
