@@ -90,7 +90,7 @@ export function keysCommand(io: CommandIo): Command {
 async function withLifetime<F extends KeyFlags>(flags: F, io: CommandIo) {
   let longestSeconds = flags.maxLifetimeSeconds
   if (longestSeconds === undefined && flags.config !== undefined) {
-    const { loadSettings } = await import('./config.ts') // not needed otherwise, and slow to load
+    const { loadSettings } = await import('./config-command.ts') // not needed otherwise, and slow to load
     const { token } = loadSettings({ config: flags.config }, io, false).config
     longestSeconds = token.maxLifetimeSeconds + token.clockToleranceSeconds
   }

@@ -11,7 +11,7 @@ import type { LoadedConfig } from '../config/load.ts'
 import { StoppedWhileStarting } from '../life-cycle.ts'
 import { createLog, type LogDestination, type Logger } from '../log.ts'
 import { CommandFailure, type CommandIo, UsageFailure } from './command-io.ts'
-import { addSettingFlags, loadSettings, type ParsedOptions, rethrowAsUsage } from './config.ts'
+import { addSettingFlags, loadSettings, type ParsedOptions, rethrowAsUsage } from './config-command.ts'
 import type { Signals } from './signals.ts'
 
 export interface ServingProcess {

@@ -1,7 +1,7 @@
 /** What commands on accounts, credentials and revocations share: names, and the store, a file or PostgreSQL. */
 import { type Command, Option } from 'commander'
 import { openFileEditors } from '../credentials/editors.ts'
-import { nameProblem, namesProblem } from '../values/names.ts'
+import { claimsProblem, nameProblem } from '../values/names.ts'
 import { describe, type Flags, parsePath, parserWith, UsageFailure } from './command-io.ts'
 
 type Store = { readonly [Name in 'file' | 'postgresUrlFile']?: string | undefined }
@@ -32,7 +32,7 @@ export const parseName = parserWith(nameProblem)
 
 /** @throws UsageFailure where they are too long for a token */
 export function credentialNameOf({ account, accessKey, scope }: Flags<'account' | 'accessKey', 'scope'>) {
-  const problem = namesProblem(account, accessKey, scope)
+  const problem = claimsProblem(account, accessKey, scope)
   if (problem !== undefined) throw new UsageFailure(`--access-key ${problem}`)
   return { accountId: account, accessKey }
 }

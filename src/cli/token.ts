@@ -13,7 +13,7 @@ import { createVerifier } from '../token/verify.ts'
 import { printable } from '../values/problem.ts'
 import type { CommandIo, Flags } from './command-io.ts'
 import { CommandFailure, describe, parseSeconds, UsageFailure } from './command-io.ts'
-import { addSettingFlags, loadSettings, type ParsedOptions, rethrowAsUsage } from './config.ts'
+import { addSettingFlags, loadSettings, type ParsedOptions, rethrowAsUsage } from './config-command.ts'
 import { credentialNameOf, openEditors, parseName } from './store-flags.ts'
 
 type IssueFlags = ParsedOptions &

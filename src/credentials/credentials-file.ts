@@ -7,7 +7,7 @@ import { type Parse, readRows } from '../files/parse-thread.ts'
 import { parseFile } from '../files/yaml-text.ts'
 import { scopeProblem } from '../token/scopes.ts'
 import { boolean, must } from '../values/kinds.ts'
-import { checkedText, nameSchema, namesProblem, timeSchema } from '../values/names.ts'
+import { checkedText, claimsProblem, nameSchema, timeSchema } from '../values/names.ts'
 import { type Loaded, loaded, notLoaded } from '../values/problem.ts'
 import { secretHashProblem } from './secret-hash.ts'
 import { type Credential, CredentialIndex } from './store.ts'
@@ -59,7 +59,7 @@ const accountSchema = z
   )
   .superRefine(({ accountId, credentials }, context) => {
     for (const [index, { accessKey, scope }] of credentials.entries()) {
-      const message = namesProblem(accountId, accessKey, scope)
+      const message = claimsProblem(accountId, accessKey, scope)
       const path = ['credentials', index, 'accessKey']
       if (message !== undefined) context.addIssue({ code: 'custom', path, message })
     }

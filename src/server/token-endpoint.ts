@@ -8,7 +8,7 @@ import { ERRORS, type PublicError } from '../errors.ts'
 import type { Identity } from '../token/caller.ts'
 import type { CredentialStatus } from '../token/issuers.ts'
 import { coversScope, parseScope, type Scope, validScope } from '../token/scopes.ts'
-import { nameProblem, namesProblem, secretProblem } from '../values/names.ts'
+import { claimsProblem, nameProblem, secretProblem } from '../values/names.ts'
 import { clientNetwork } from './client-address.ts'
 import type { SidecarResponse } from './context.ts'
 import { type EndpointOptions, expirationSec } from './endpoint.ts'
@@ -116,7 +116,7 @@ function grant(
   if (!scope.ok) return invalid(`scope ${scope.reason}.`)
   if (own !== undefined && !coversScope(own, scope.value))
     return invalid('scope has an item that the credential does not cover.')
-  const isTooLong = namesProblem(accountId, accessKey, requested) !== undefined
+  const isTooLong = claimsProblem(accountId, accessKey, requested) !== undefined
   return isTooLong
     ? invalid('scope is too long for a token with these names.')
     : { ok: true, scope: scope.value }

@@ -5,7 +5,7 @@
 import { hash } from 'node:crypto'
 import type { JWTPayload } from 'jose'
 import { type FindKey, UNKNOWN_KEY } from '../keys/key-ring.ts'
-import { nameProblem, namesProblem } from '../values/names.ts'
+import { claimsProblem, nameProblem } from '../values/names.ts'
 import { failed, type Result } from '../values/problem.ts'
 import type { Identity } from './caller.ts'
 import { LINK_TYPE } from './links.ts'
@@ -49,7 +49,7 @@ export function ownIssuer(
     credentialStatus,
     namesOf({ sub, client_id, jti, scope }) {
       if (!isName(sub)) return failed('sub')
-      if (!isName(client_id) || namesProblem(sub, client_id) !== undefined) return failed('client_id')
+      if (!isName(client_id) || claimsProblem(sub, client_id) !== undefined) return failed('client_id')
       if (!isTokenId(jti)) return failed('jti')
       const names = { accountId: sub, accessKey: client_id, tokenId: jti }
       if (scope === undefined) return { ok: true, value: names }
@@ -101,7 +101,7 @@ export function trustedIssuer(
       const accessKey = ownMember(claims, accessKeyClaim)
       if (!isName(accessKey)) return failed(accessKeyClaim)
       const accountId = accountOf(accessKey)
-      if (!isName(accountId) || namesProblem(accountId, accessKey) !== undefined)
+      if (!isName(accountId) || claimsProblem(accountId, accessKey) !== undefined)
         return failed(accessKeyClaim)
       const tokenId = claims.jti ?? claims['uti'] ?? hash('sha256', token, 'base64url')
       return isTokenId(tokenId) ? { ok: true, value: { accountId, accessKey, tokenId } } : failed('jti')

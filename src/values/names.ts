@@ -23,15 +23,15 @@ export function nameProblem(text: string): string | undefined {
 }
 
 /** All other claims and an RSA-4096 signature fit into the rest of a token's 8 KiB. */
-const MAX_NAMES_BYTES = 5120
+const MAX_CLAIMS_BYTES = 5120
 
-export function namesProblem(accountId: string, accessKey: string, scope = ''): string | undefined {
+export function claimsProblem(accountId: string, accessKey: string, scope = ''): string | undefined {
   const escaped = [accountId, accessKey, scope].map((name) => JSON.stringify(name).slice(1, -1))
   const bytes = Buffer.byteLength(escaped.join(''))
   const parts = scope === '' ? 'account and access key' : 'account, access key and scope'
-  return bytes <= MAX_NAMES_BYTES
+  return bytes <= MAX_CLAIMS_BYTES
     ? undefined
-    : `must be shorter: ${parts} together may have ${MAX_NAMES_BYTES} bytes in UTF-8`
+    : `must be shorter: ${parts} together may have ${MAX_CLAIMS_BYTES} bytes in UTF-8`
 }
 
 const dateTime = z.iso.datetime({ offset: true })

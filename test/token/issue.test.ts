@@ -2,7 +2,7 @@ import { decodeJwt, decodeProtectedHeader } from 'jose'
 import t from 'tap'
 import type { KeyRing } from '../../src/keys/key-ring.ts'
 import { TokenSigner } from '../../src/token/issue.ts'
-import { namesProblem } from '../../src/values/names.ts'
+import { claimsProblem } from '../../src/values/names.ts'
 import { makeKeyDirectory } from '../support/keys.ts'
 import { AUDIENCE, ISSUER } from '../support/tokens.ts'
 
@@ -43,7 +43,7 @@ t.test('any valid pair of names fits into a token signed by a large key', async 
     ['"'.repeat(1024), '\\'.repeat(1024)],
     ['密'.repeat(1024), '密'.repeat(682)],
   ] as const) {
-    t.equal(namesProblem(accountId, accessKey), undefined)
+    t.equal(claimsProblem(accountId, accessKey), undefined)
     const { token } = await issue({ accountId, accessKey })
     const signature4096 = Math.ceil((4096 / 8) * (4 / 3))
     t.ok(token.lastIndexOf('.') + 1 + signature4096 <= 8192)

@@ -6,7 +6,7 @@
 import { isDeepStrictEqual } from 'node:util'
 import type { ClientBase, Pool } from 'pg'
 import { scopeProblem } from '../../token/scopes.ts'
-import { nameProblem, namesProblem } from '../../values/names.ts'
+import { claimsProblem, nameProblem } from '../../values/names.ts'
 import { type Revocation, RevocationList } from '../revocation-list.ts'
 import { secretHashProblem } from '../secret-hash.ts'
 import { type Credential, CredentialIndex } from '../store.ts'
@@ -145,7 +145,7 @@ async function readPages<T extends { readonly id: string }>(
 export function rowProblem({ id, accountId, accessKey, secretHash, scope }: CredentialRow) {
   const problems = {
     account_id: nameProblem(accountId),
-    access_key: nameProblem(accessKey) ?? namesProblem(accountId, accessKey, scope ?? ''),
+    access_key: nameProblem(accessKey) ?? claimsProblem(accountId, accessKey, scope ?? ''),
     secret_hash: secretHashProblem(secretHash),
     scope: scope == null ? undefined : scopeProblem(scope),
   }
