@@ -6,7 +6,7 @@ import { type AuthData, openAuthData, type ReadyCheck } from './auth-data.ts'
 import { secureContextOf } from './certificates.ts'
 import type { Config } from './config/config.ts'
 import { createLoginThrottle } from './credentials/throttles.ts'
-import { checkBearer, createDecide } from './gate/decide.ts'
+import { createDecide } from './gate/decide.ts'
 import { publicJwks } from './keys/key-ring.ts'
 import { createLifeCycle, type DrainReport, type ListenAddresses, type Phase } from './life-cycle.ts'
 import { type Logger, logListenerErrors } from './log.ts'
@@ -65,13 +65,13 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
 
   const forwarder = new Forwarder(config, {
     secureContextOf: (prefix) => secureContextOf(authData.certificates.get(`upstream:${prefix}`)),
-    checkBearer: (authorization) => checkBearer(authorization, cache.verify),
+    tokens: cache,
     responder,
     events: metrics.ofUpstream,
     now,
     onInternalError,
   })
-  const decide = createDecide(config, authData.revokeToken !== undefined, cache.verify, metrics.onTokenCheck)
+  const decide = createDecide(config, authData.revokeToken !== undefined, cache, metrics.onTokenCheck)
   const { credentials, revokeToken } = authData
   const throttle = createLoginThrottle(config.limits.loginFailures)
   const handle = createHandle(

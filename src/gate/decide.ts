@@ -4,7 +4,8 @@
  */
 import type { Config } from '../config/config.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
-import type { Caller, RefusalReason, Verdict, Verify } from '../token/caller.ts'
+import type { TokenCache } from '../token/cache.ts'
+import type { Caller, RefusalReason, Verdict } from '../token/caller.ts'
 import { allowsRequest, type LinkParameter, takeLinkParameter } from '../token/links.ts'
 import { allows } from '../token/scopes.ts'
 import { type Admitted, admit, type RequestHead } from './admission.ts'
@@ -50,7 +51,7 @@ interface GateResult {
   /** Absent also if it is forward auth, and no trusted proxy names the original request clearly. */
   readonly original: OriginalRequest | undefined
   readonly routeLabel: RouteLabel
-  /** A promise where `verify` returns one; it rejects only on an internal error. */
+  /** A promise where a token is verified. Rejects only on an internal error. */
   readonly decision: Decision | Promise<Decision>
 }
 
@@ -61,7 +62,7 @@ export type Decide = (head: RequestHead, peerTrusted: boolean) => GateResult
 export function createDecide(
   config: Config,
   canEndLinks: boolean,
-  verify: Verify,
+  tokens: Pick<TokenCache, 'cached' | 'verify'>,
   onCheck: (reason: 'ok' | RefusalReason) => void,
 ): Decide {
   const routeOf = createRouter(config, canEndLinks)
@@ -85,7 +86,27 @@ export function createDecide(
     return { act: route.act, caller: isNamed ? caller : undefined, wouldRefuse: reason }
   }
 
-  const decideOn = (
+  /** Returns a promise, unless the token is cached or there is none. */
+  const decideByProof = (
+    route: CallerRoute,
+    admitted: Admitted,
+    original: OriginalRequest | undefined,
+    parameter: LinkParameter | undefined,
+  ): Decision | Promise<Decision> => {
+    const { authorization } = admitted
+    const token = parameter === undefined ? bearerToken(authorization) : linkToken(parameter, authorization)
+    if (token === undefined) {
+      const isMissing = parameter === undefined && authorization === undefined
+      return refuseOrReport(route, isMissing ? 'missing' : 'malformed')
+    }
+    const cached = tokens.cached(token)
+    if (cached !== undefined) return decideByVerdict(route, admitted, original, parameter, cached)
+    return tokens
+      .verify(token)
+      .then((verdict) => decideByVerdict(route, admitted, original, parameter, verdict))
+  }
+
+  const decideByVerdict = (
     route: CallerRoute,
     admitted: Admitted,
     original: OriginalRequest | undefined,
@@ -117,11 +138,7 @@ export function createDecide(
     const original = route.act === 'approve' ? originalRequest(admitted, peerTrusted) : admitted
     const takesLink = config.links.enabled && isForService(route) && original !== undefined
     const parameter = takesLink ? takeLinkParameter(original.target) : undefined
-    const verdict = verdictOn(admitted.authorization, parameter, verify)
-    const decision =
-      verdict instanceof Promise
-        ? verdict.then((resolved) => decideOn(route, admitted, original, parameter, resolved))
-        : decideOn(route, admitted, original, parameter, verdict)
+    const decision = decideByProof(route, admitted, original, parameter)
     const routeLabel = parameter !== undefined && route.act === 'forward' ? 'link' : route.label
     return { admitted, original, routeLabel, decision }
   }
@@ -129,28 +146,19 @@ export function createDecide(
 
 const PUBLIC: Decision = { act: 'forward', caller: undefined }
 
-const MISSING: Verdict = { ok: false, reason: 'missing' }
-const MALFORMED: Verdict = { ok: false, reason: 'malformed' }
-
 /** A link beside `Authorization` is refused: two proofs may name two callers. */
-function verdictOn(
-  authorization: string | undefined,
-  parameter: LinkParameter | undefined,
-  verify: Verify,
-): Verdict | Promise<Verdict> {
-  if (parameter === undefined) return checkBearer(authorization, verify)
-  return parameter.token === undefined || authorization !== undefined ? MALFORMED : verify(parameter.token)
+function linkToken({ token }: LinkParameter, authorization: string | undefined): string | undefined {
+  return authorization === undefined ? token : undefined
 }
 
 /** Scheme in any case, then spaces (RFC 6750 section 2.1, RFC 9110 section 11.4). A list fails on the token's shape. */
-export function checkBearer(authorization: string | undefined, verify: Verify): Verdict | Promise<Verdict> {
-  if (authorization === undefined) return MISSING
-  if (authorization.charCodeAt(6) !== 0x20) return MALFORMED
+export function bearerToken(authorization: string | undefined): string | undefined {
+  if (authorization === undefined || authorization.charCodeAt(6) !== 0x20) return undefined
   const scheme = authorization.slice(0, 6)
-  if (scheme !== 'Bearer' && scheme.toLowerCase() !== 'bearer') return MALFORMED
+  if (scheme !== 'Bearer' && scheme.toLowerCase() !== 'bearer') return undefined
   let start = 7
   while (authorization.charCodeAt(start) === 0x20) start++
-  return start < authorization.length ? verify(authorization.slice(start)) : MALFORMED
+  return start < authorization.length ? authorization.slice(start) : undefined
 }
 
 /** Why a verified token or link does not allow the request, or undefined. */

@@ -21,7 +21,7 @@ class PassProxy extends httpProxy<SidecarRequest, SidecarResponse> {
 
 interface ForwarderOptions
   extends Pick<Upstream, 'responder' | 'onInternalError'>,
-    Pick<Tunnels, 'checkBearer' | 'now'> {
+    Pick<Tunnels, 'tokens' | 'now'> {
   readonly secureContextOf: (prefix: string) => (() => SecureContext) | undefined
   readonly events: (prefix: string) => UpstreamEvents
 }
@@ -40,10 +40,10 @@ export class Forwarder {
   readonly #proxy = new PassProxy({ target: {} })
 
   constructor(config: Config, options: ForwarderOptions) {
-    const { secureContextOf, events, responder, onInternalError, checkBearer, now } = options
+    const { secureContextOf, events, responder, onInternalError, tokens, now } = options
     const { assertion, forwardAuthorization } = config.identity
     this.#responder = responder
-    this.#tunnels = { open: new Set(), checkBearer, now }
+    this.#tunnels = { open: new Set(), tokens, now }
     const shared = { forwardAuthorization, responder, onInternalError, tunnels: this.#tunnels }
     this.#upstreams = config.upstreams
       .map(({ prefix, url, assertionAudience = assertion.audience }) => {

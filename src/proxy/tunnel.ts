@@ -2,8 +2,10 @@
  * WebSocket pass-through (RFC 6455). A handshake is forwarded like any request; http-proxy's own pass has no timeouts.
  * In: the upstream's 101. Out: bytes in both directions until a side closes, the token would be refused or the drain ends.
  */
+
+import { bearerToken } from '../gate/decide.ts'
 import type { RequestOwner } from '../server/context.ts'
-import type { Verdict } from '../token/caller.ts'
+import type { TokenCache } from '../token/cache.ts'
 import { allows } from '../token/scopes.ts'
 import { type ForwardedRequest, UPGRADE_LINES } from './request-headers.ts'
 import type { UpstreamConnection } from './upstream-connection.ts'
@@ -17,7 +19,7 @@ const KEEP_ALIVE_MS = 60_000
 /** The open tunnels of all upstreams, and how their tokens are verified again. */
 export interface Tunnels {
   readonly open: Set<Tunnel>
-  readonly checkBearer: (authorization: string | undefined) => Verdict | Promise<Verdict>
+  readonly tokens: Pick<TokenCache, 'cached' | 'verify'>
   /** Epoch milliseconds. */
   readonly now: () => number
 }
@@ -84,9 +86,10 @@ export class Tunnel implements RequestOwner {
   /** Closes the tunnel if its token would be refused now; otherwise checks again when the new verdict ends. */
   async recheck(): Promise<void> {
     const { res, admitted, decision } = this.#request
-    const { checkBearer, now } = this.#tunnels
+    const { tokens, now } = this.#tunnels
     const client = res.req.socket
-    const verdict = await Promise.resolve(checkBearer(admitted.authorization)).catch(() => undefined)
+    const token = bearerToken(admitted.authorization) ?? ''
+    const verdict = tokens.cached(token) ?? (await tokens.verify(token).catch(() => undefined))
     const caller = verdict?.ok === true ? verdict.caller : undefined
     // Report mode forwards what a scope does not allow.
     const scope = decision.wouldRefuse === undefined ? caller?.identity.scope : undefined

@@ -17,11 +17,11 @@ export function approvalHeaders(
   now: number,
 ): readonly string[] {
   if (caller === undefined) return VARY_BY_TOKEN
-  const { identity, assertions, usableUntilMs } = caller
+  const { identity, assertions, endsAtMs, usableUntilMs } = caller
   // A client that reaches the forward-auth path itself must not collect assertions.
   const assertion = isTrusted ? assertions?.get(settings.audience) : undefined
   // At `usableUntilMs` the assertion is renewed: a proxy must not keep it until it expires.
-  const endMs = assertion === undefined ? identity.expiresAtSeconds * 1000 : usableUntilMs
+  const endMs = assertion === undefined ? endsAtMs : Math.min(endsAtMs, usableUntilMs)
   const secondsLeft = Math.floor((endMs - now) / 1000)
   const age = isRestricted(caller) ? 0 : Math.min(forwardAuth.maxAgeSeconds, secondsLeft)
   return [

@@ -1,7 +1,7 @@
 /**
  * Caches accepted tokens, so that a token is verified once and not for every request. Refused tokens are not cached: clients
  * could send enough of them to evict the accepted ones.
- * In: a verifier. Out: a `Verify` that returns the verdict on a cached token as a value, without a promise.
+ * In: a verifier. Out: the verdict on a cached token, without a promise; of others, that of the verifier.
  */
 import { LRUCache } from 'lru-cache'
 import { type Accepted, flatCopy, type Identity, type Verdict, type Verify } from './caller.ts'
@@ -39,16 +39,21 @@ export class TokenCache {
     return this.#entries.size
   }
 
-  readonly verify: Verify = (token) => {
+  /** Counts a hit. Where it returns undefined, `verify` follows and counts a miss. */
+  cached(token: string): Accepted | undefined {
     const entry = this.#entries.get(token)
-    if (entry !== undefined) {
-      // Compared here: lru-cache serves an entry at exactly its ttl and reads the clock once a millisecond.
-      if (this.#options.now() < entry.caller.usableUntilMs) {
-        this.hits++
-        return entry
-      }
-      this.#entries.delete(token)
+    if (entry === undefined) return undefined
+    // Compared here: lru-cache serves an entry at exactly its ttl and reads the clock once a millisecond.
+    if (this.#options.now() < entry.caller.usableUntilMs) {
+      this.hits++
+      return entry
     }
+    this.#entries.delete(token)
+    return undefined
+  }
+
+  /** Verifies a token that is not cached, and caches it if it is accepted. Rejects only on an internal error. */
+  verify(token: string): Promise<Verdict> {
     this.misses++
     return this.#inFlight.get(token) ?? this.#verifyOnce(token)
   }
@@ -69,11 +74,10 @@ export class TokenCache {
     }
   }
 
-  #verifyOnce(token: string): Verdict | Promise<Verdict> {
+  #verifyOnce(token: string): Promise<Verdict> {
     const generation = this.#generation
-    const found = this.#options.verifyUncached(token)
-    if (!(found instanceof Promise)) return found
-    const pending = found
+    const pending = this.#options
+      .verifyUncached(token)
       .then(async (verdict) => {
         const entry = verdict.ok ? await this.#entryOf(verdict) : verdict
         // After a change the verdict may depend on a removed key, credential or list.
@@ -90,10 +94,13 @@ export class TokenCache {
 
   async #entryOf({ caller }: Accepted): Promise<Accepted> {
     const { signAssertions, maxAgeSeconds, now } = this.#options
-    const { identity, identityLines, issuer, link } = caller
+    const { identity, identityLines, issuer, link, endsAtMs } = caller
     const { assertions, renewAtMs = Number.POSITIVE_INFINITY } = (await signAssertions?.(identity)) ?? {}
     const usableUntilMs = Math.min(caller.usableUntilMs, renewAtMs, now() + maxAgeSeconds * 1000)
     // A spread takes 270 bytes more.
-    return { ok: true, caller: { identity, identityLines, issuer, link, usableUntilMs, assertions } }
+    return {
+      ok: true,
+      caller: { identity, identityLines, issuer, link, endsAtMs, usableUntilMs, assertions },
+    }
   }
 }

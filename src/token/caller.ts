@@ -24,7 +24,9 @@ export interface Caller {
   readonly issuer: string
   /** It is undefined when the proof is an access token. */
   readonly link?: Link | undefined
-  /** The proof must be verified again at its end, or that of its credential, at the latest. */
+  /** Epoch: the token or its credential ends. */
+  readonly endsAtMs: number
+  /** Epoch: the proof must be verified again, at its end (with the clock tolerance) at the latest. */
   readonly usableUntilMs: number
   /** They are signed for one audience each. */
   readonly assertions?: ReadonlyMap<string, string> | undefined
@@ -100,5 +102,5 @@ export interface Accepted {
 
 export type Verdict = Accepted | Refused
 
-/** It returns a promise where a signature is checked or keys are fetched, and rejects only on an internal error. */
-export type Verify = (token: string) => Verdict | Promise<Verdict>
+/** Rejects only on an internal error. */
+export type Verify = (token: string) => Promise<Verdict>

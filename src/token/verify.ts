@@ -6,7 +6,6 @@
 import type { CryptoKey, JWTPayload } from 'jose'
 import * as errors from 'jose/errors'
 import { jwtVerify } from 'jose/jwt/verify'
-import type { FoundKey } from '../keys/key-ring.ts'
 import { failed, type Result } from '../values/problem.ts'
 import type { Identity, IsRevoked, RefusalReason, Refused, Verdict, Verify } from './caller.ts'
 import { identityLines } from './caller.ts'
@@ -36,20 +35,17 @@ export function createVerifier(options: VerifierOptions): Verify {
   // A token of an unknown issuer is checked as one of ours, and refused: its `kid` or its `iss` is not ours.
   const issuerOf = (token: string) =>
     (byName.size === 1 ? own : byName.get(jsonObjectIn(token.split('.')[1])?.['iss'])) ?? own
-  return (token) => {
+  return async (token) => {
     // jose accepts many spellings of one token, and each would take an entry of the cache.
     if (token.length > MAX_TOKEN_BYTES || !SHAPE.test(token)) return refused('malformed')
     const header = readHeader(token)
     if (!header.ok) return refused('malformed', header.reason)
     const { kid, alg } = header.value
     const issuer = issuerOf(token)
-    const check = async (key: CryptoKey) => {
-      const signed = await verifySignature(token, key, header.value, issuer, options)
-      return signed.ok ? judge(token, signed, header.value, issuer, options) : signed
-    }
-    const checkFound = (key: FoundKey) => (key.ok ? check(key.value) : key)
-    const found = issuer.findKey(kid, alg)
-    return found instanceof Promise ? found.then(checkFound) : checkFound(found)
+    const key = await issuer.findKey(kid, alg)
+    if (!key.ok) return key
+    const signed = await verifySignature(token, key.value, header.value, issuer, options)
+    return signed.ok ? checkClaims(token, signed, header.value, issuer, options) : signed
   }
 }
 
@@ -83,7 +79,7 @@ async function verifySignature(
 }
 
 /** The signature, `iss`, `aud` and `nbf` are right already. */
-function judge(
+function checkClaims(
   token: string,
   { payload, isExpired }: Signed,
   { typ }: Header,
@@ -103,13 +99,14 @@ function judge(
   const binding = typ === LINK_TYPE ? linkOf(payload) : undefined
   if (binding?.ok === false) return refused('claims', binding.reason)
   const link = binding?.value
-  const endsAtMs = (exp + clockToleranceSeconds) * 1000
-  if (isExpired || now() >= endsAtMs) return refused('expired', 'exp')
+  const verifiedUntilMs = (exp + clockToleranceSeconds) * 1000
+  if (isExpired || now() >= verifiedUntilMs) return refused('expired', 'exp')
   // A link is as good as a token of the issuer of its parent.
   const parentIssuer = link === undefined ? issuer : issuers.find(({ name }) => name === link.parentIssuer)
   if (parentIssuer === undefined) return refused('claims', 'parent_iss')
   const credential = parentIssuer.credentialStatus?.(names.value.accountId, names.value.accessKey)
   if (credential?.active === false) return refused('revoked')
+  const credentialEndMs = credential?.untilMs ?? Number.POSITIVE_INFINITY
   const scope = intersectScopes(names.value.scope, validScope(credential?.scope))
   const identity: Identity = { ...names.value, scope, issuedAtSeconds: iat, expiresAtSeconds: exp }
   const parent = link && { ...identity, tokenId: link.parentId, issuedAtSeconds: link.parentIssuedAtSeconds }
@@ -121,7 +118,8 @@ function judge(
       identityLines: identityLines(identity),
       issuer: parentIssuer.name,
       link,
-      usableUntilMs: Math.min(endsAtMs, credential?.untilMs ?? endsAtMs),
+      endsAtMs: Math.min(exp * 1000, credentialEndMs),
+      usableUntilMs: Math.min(verifiedUntilMs, credentialEndMs),
     },
   }
 }

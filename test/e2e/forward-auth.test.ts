@@ -106,6 +106,17 @@ t.test("a decision may be cached for maxAgeSeconds, but not beyond the token's e
   t.equal(await age('none'), 'no-store', 'a refusal is never cached')
 })
 
+t.test('a decision may not be cached beyond the end of the credential', async (t) => {
+  const now = Date.now()
+  const { ask, head } = await startSetup(t, {
+    settings: { ...PATH, 'forward-auth-max-age-seconds': '60' },
+    credentials: [{ accountId: 'acme', expiresAt: new Date(now + 20_000).toISOString() }],
+    now: () => now,
+  })
+  const { headers } = await ask(head('GET /_auth'))
+  t.match(headers['cache-control'], /^private, max-age=(19|20)$/)
+})
+
 t.test('a decision with an assertion may be cached until the assertion is renewed', async (t) => {
   let now = Date.now()
   const { ask, head } = await startSetup(t, {

@@ -51,7 +51,14 @@ export function makeCaller(
 ): Caller {
   const times = { issuedAtSeconds: 1_000_000_000, expiresAtSeconds: 2_000_000_000 }
   const identity = { accountId: 'acme', accessKey: 'AK', tokenId: 'token-1', ...times, ...changes }
-  return { issuer: 'us', identity, identityLines: identityLines(identity), usableUntilMs }
+  const lines = identityLines(identity)
+  return {
+    issuer: 'us',
+    identity,
+    identityLines: lines,
+    endsAtMs: identity.expiresAtSeconds * 1000,
+    usableUntilMs,
+  }
 }
 
 /** Mints a token: a good one for the key, but for what the options say. Nothing is checked. */

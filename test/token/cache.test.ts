@@ -13,7 +13,7 @@ function setUp({ maxTokens = 10, maxAgeSeconds = 300 } = {}) {
   const asked: { answer: (verified: Verdict) => void; fail: (fault: Error) => void }[] = []
   const verify = () => new Promise<Verdict>((answer, fail) => asked.push({ answer, fail }))
   const cache = new TokenCache({ verifyUncached: verify, maxTokens, maxAgeSeconds, now: () => clock.now })
-  const check = cache.verify
+  const check = (token: string) => cache.cached(token) ?? cache.verify(token)
   /** Checks a token that the verifier accepts. */
   const accept = async (token: string, verified = good()) => {
     const pending = check(token)
