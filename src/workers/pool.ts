@@ -4,7 +4,6 @@ import { EventEmitter, once } from 'node:events'
 import type { AddressInfo } from 'node:net'
 import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { AggregatorRegistry } from 'prom-client'
 import { InvalidAuthData } from '../auth-data.ts'
 import type { Config } from '../config/config.ts'
 import type { DrainReport } from '../life-cycle.ts'
@@ -24,22 +23,12 @@ export type WorkerPool = ReturnType<typeof createWorkerPool>
 /** `config`: the settings of each worker. */
 export function createWorkerPool(config: Config, log: Logger, destination: LogDestination) {
   const workers = new Set<WorkerProcess>()
-  /** The counters of workers that have ended, so that no sum decreases. */
-  let endedCounters: MetricFamily[] = []
-  let keeping = Promise.resolve()
   let restarts = 0
   let isStopping = false
 
-  const keepCounters = async (worker: WorkerProcess) => {
-    const families = [...endedCounters, ...worker.metrics.values()]
-    const counters = families.filter(({ type }) => String(type) !== 'gauge')
-    endedCounters = await AggregatorRegistry.aggregate([counters]).getMetricsAsJSON()
-    workers.delete(worker)
-  }
-
   const onEnd = (worker: WorkerProcess) => {
     if (isStopping) return
-    keeping = keeping.then(() => keepCounters(worker))
+    workers.delete(worker)
     if (worker.listeningSince === undefined) return // `fork` rejects
     const servedMs = performance.now() - worker.listeningSince
     void replace(Math.max(0, MIN_SERVED_MS - servedMs))
@@ -74,8 +63,7 @@ export function createWorkerPool(config: Config, log: Logger, destination: LogDe
     fork,
     restarts: () => restarts,
     states: () => [...workers].flatMap(({ state }) => state ?? []),
-    /** The metrics of each worker, and of all that have ended, for prom-client to aggregate. */
-    metrics: () => [...Array.from(workers, ({ metrics }) => [...metrics.values()]), endedCounters],
+    metrics: () => Array.from(workers, ({ metrics }) => [...metrics.values()]),
     /** Returns how many workers listen and have sent a new state. */
     async update(group: MetricGroup): Promise<number> {
       const updates = await Promise.all(Array.from(workers, (worker) => worker.update(group)))
