@@ -45,6 +45,14 @@ function isForService(route: CallerRoute): route is ServiceRoute {
   return route.act === 'forward' || route.act === 'approve'
 }
 
+/** What a request asks for that needs a caller, and the link in it. */
+interface CallerRequest {
+  readonly route: CallerRoute
+  readonly admitted: Admitted
+  readonly original: OriginalRequest | undefined
+  readonly parameter: LinkParameter | undefined
+}
+
 interface GateResult {
   /** Absent if the request was not admitted: then the connection must close. */
   readonly admitted: Admitted | undefined
@@ -87,35 +95,24 @@ export function createDecide(
   }
 
   /** Returns a promise, unless the token is cached or there is none. */
-  const decideByProof = (
-    route: CallerRoute,
-    admitted: Admitted,
-    original: OriginalRequest | undefined,
-    parameter: LinkParameter | undefined,
-  ): Decision | Promise<Decision> => {
-    const { authorization } = admitted
+  const decideByProof = (request: CallerRequest): Decision | Promise<Decision> => {
+    const { route, parameter } = request
+    const { authorization } = request.admitted
     const token = parameter === undefined ? bearerToken(authorization) : linkToken(parameter, authorization)
     if (token === undefined) {
       const isMissing = parameter === undefined && authorization === undefined
       return refuseOrReport(route, isMissing ? 'missing' : 'malformed')
     }
     const cached = tokens.cached(token)
-    if (cached !== undefined) return decideByVerdict(route, admitted, original, parameter, cached)
-    return tokens
-      .verify(token)
-      .then((verdict) => decideByVerdict(route, admitted, original, parameter, verdict))
+    if (cached !== undefined) return decideByVerdict(request, cached)
+    return tokens.verify(token).then((verdict) => decideByVerdict(request, verdict))
   }
 
-  const decideByVerdict = (
-    route: CallerRoute,
-    admitted: Admitted,
-    original: OriginalRequest | undefined,
-    parameter: LinkParameter | undefined,
-    verdict: Verdict,
-  ): Decision => {
+  const decideByVerdict = (request: CallerRequest, verdict: Verdict): Decision => {
+    const { route, parameter } = request
     if (!verdict.ok) return refuseOrReport(route, verdict.reason)
     const { caller } = verdict
-    const reason = reasonToRefuse(route, admitted, original, parameter, caller)
+    const reason = reasonToRefuse(request, caller)
     if (reason !== undefined) return refuseOrReport(route, reason, reason === 'scope' ? caller : undefined)
     onCheck('ok')
     return isForService(route) ? { act: route.act, caller, target: parameter?.target } : { ...route, caller }
@@ -138,7 +135,7 @@ export function createDecide(
     const original = route.act === 'approve' ? originalRequest(admitted, peerTrusted) : admitted
     const takesLink = config.links.enabled && isForService(route) && original !== undefined
     const parameter = takesLink ? takeLinkParameter(original.target) : undefined
-    const decision = decideByProof(route, admitted, original, parameter)
+    const decision = decideByProof({ route, admitted, original, parameter })
     const routeLabel = parameter !== undefined && route.act === 'forward' ? 'link' : route.label
     return { admitted, original, routeLabel, decision }
   }
@@ -163,10 +160,7 @@ export function bearerToken(authorization: string | undefined): string | undefin
 
 /** Why a verified token or link does not allow the request, or undefined. */
 function reasonToRefuse(
-  route: CallerRoute,
-  admitted: Admitted,
-  original: OriginalRequest | undefined,
-  parameter: LinkParameter | undefined,
+  { route, admitted, original, parameter }: CallerRequest,
   caller: Caller,
 ): 'claims' | 'scope' | undefined {
   // A link is no bearer token and a token is no link.
