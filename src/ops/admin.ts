@@ -12,7 +12,7 @@ import type { ReadyCheck } from '../auth-data.ts'
 import { ALPN_PROTOCOLS } from '../certificates.ts'
 import type { Config } from '../config/config.ts'
 import { type Logger, logListenerErrors } from '../log.ts'
-import { type MetricGroup, Samples } from './samples.ts'
+import { createSamples, type MetricGroup, type Samples } from './samples.ts'
 import { type StatusConfig, statusOf } from './status.ts'
 
 /** What the admin listener shows: the state of this process, or that of all workers. */
@@ -53,10 +53,9 @@ export function createAdminListener(
   now: () => number,
 ): AdminListener {
   const onError = logListenerErrors(log)
-  const samples = new Samples(data.registry, now)
-  const pages = new Map<string, Render>()
-  for (const [path, render] of Object.entries(pagesOf(config, data, samples)))
-    pages.set(path, onceAtATime(render, onError))
+  const samples = createSamples(data.registry, now)
+  const pages = Object.entries<Render>(pagesOf(config, data, samples))
+  const renders = new Map(pages.map(([path, render]) => [path, onceAtATime(render, onError)]))
   const { server, connections } = createBoundedServer(secureContext, (req, res) => {
     req.resume()
     const { method, url = '' } = req
@@ -64,7 +63,7 @@ export function createAdminListener(
       res.setHeader('Allow', 'GET, HEAD')
       return sendPage(res, json(405, { code: 'InvalidArgument', message: 'Use GET or HEAD.' }))
     }
-    const render = pages.get(url.split('?', 1)[0] ?? '')
+    const render = renders.get(url.split('?', 1)[0] ?? '')
     if (render === undefined)
       return sendPage(res, json(404, { code: 'NotFound', message: 'There is no such page.' }))
     void render().then((page) => sendPage(res, page))

@@ -9,42 +9,33 @@ import type { ReloadResult, ReloadSubject } from '../reload/reloadable.ts'
 import type { SidecarRequest } from '../server/context.ts'
 import type { AuditedRequest } from '../server/endpoint.ts'
 
-/** The fields of a line beside `level`, `time` and `msg`; each has a row in `docs/operations.md`. */
-export interface AuditLine {
-  readonly account?: string | undefined
-  readonly accessKey?: string | undefined
-  readonly tokenId?: string | undefined
-  readonly event: AuditedRequest['event'] | 'reload'
-  readonly outcome?: ReloadResult
-  readonly reason?: string
-  readonly subject?: ReloadSubject
-  readonly linkId?: string
-  readonly client?: string
-  readonly requestId?: string
-  readonly traceId?: string | undefined
-}
-
 export function createAudit(log: Logger, settings: Pick<Config['log'], 'audit'>) {
-  const write = (line: AuditLine) => {
+  const write = (line: Partial<Record<AuditField, string | undefined>>) => {
     if (settings.audit) log.info(line, 'audit')
   }
   return {
-    /** Something that a request did; called once it is done. */
-    request(req: SidecarRequest, what: AuditedRequest): void {
-      const { id, loggedIdentity: identity } = req.context
-      write({
-        event: what.event,
-        ...(what.event === 'login_failed' ? { reason: what.reason } : { outcome: 'ok' }),
-        account: text(identity?.accountId),
-        accessKey: text(identity?.accessKey),
-        tokenId: text(identity?.tokenId),
-        ...('linkId' in what && { linkId: loggable(what.linkId) }),
-        client: req.clientAddress,
-        requestId: id,
-        traceId: traceIdOf(req.headers['traceparent']),
-      })
-    },
+    /** Called once it is done. */
+    request: (req: SidecarRequest, what: AuditedRequest) => write(lineOf(req, what)),
     reload: (subject: ReloadSubject, outcome: ReloadResult) => write({ event: 'reload', subject, outcome }),
+  }
+}
+
+/** The fields of a line beside `level`, `time` and `msg`; each has a row in `docs/operations.md`. */
+export type AuditField = keyof ReturnType<typeof lineOf> | 'subject'
+
+function lineOf({ context, clientAddress, headers }: SidecarRequest, what: AuditedRequest) {
+  const { id, loggedIdentity: identity } = context
+  return {
+    event: what.event,
+    reason: 'reason' in what ? what.reason : undefined,
+    outcome: 'reason' in what ? undefined : 'ok',
+    account: text(identity?.accountId),
+    accessKey: text(identity?.accessKey),
+    tokenId: text(identity?.tokenId),
+    linkId: 'linkId' in what ? what.linkId : undefined,
+    client: clientAddress,
+    requestId: id,
+    traceId: traceIdOf(headers['traceparent']),
   }
 }
 

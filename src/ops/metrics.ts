@@ -134,12 +134,12 @@ export class Metrics {
     for (const name of MISNAMED_METRICS) this.registry.removeSingleMetric(name)
     this.#create.gauge('build_info').set({ version: VERSION, node: process.version }, 1)
     this.#create.gauge('enforcing').set(Number(enforcement === 'enforce'))
-    this.#createClosedSets(upstreams, authData)
+    this.#createZeroSeries(upstreams, authData)
     this.#readAuthData(authData)
   }
 
   /** Their series exist from the first scrape on. */
-  #createClosedSets(upstreams: Config['upstreams'], authData: MeasuredAuthData): void {
+  #createZeroSeries(upstreams: Config['upstreams'], authData: MeasuredAuthData): void {
     for (const route of ROUTE_LABELS) this.#durations.zero({ route })
     for (const direction of ['in', 'out']) this.#bytes.inc({ direction }, 0)
     for (const reason of ['ok', ...REFUSAL_REASONS]) this.#checks.inc({ result: resultOf(reason), reason }, 0)

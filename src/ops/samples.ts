@@ -8,8 +8,8 @@ import { METRIC_NAMES, METRIC_PREFIX, type MetricName } from './metrics.ts'
 export type MetricFamily = Awaited<ReturnType<Registry['getMetricsAsJSON']>>[number]
 type Labels = MetricFamily['values'][number]['labels']
 
-/** Labels, each with its value or a pattern of its values. */
-type Where = Readonly<Record<string, string | RegExp>>
+/** Labels, each with its value, its possible values or a pattern of them. */
+type Where = Readonly<Record<string, string | readonly string[] | RegExp>>
 
 /** Which metrics are collected. `status`: those of the status page. */
 export type MetricGroup = 'all' | 'status'
@@ -36,7 +36,7 @@ interface Sample {
 type Columns = Map<string, Map<string, { readonly labels: Labels; readonly index: number }>>
 
 export type Growth = ReturnType<typeof growthOf>
-
+export type Samples = ReturnType<typeof createSamples>
 export type Windows = Awaited<ReturnType<Samples['windows']>>
 
 const SAMPLE_EVERY_MS = 5000
@@ -44,69 +44,69 @@ const SAMPLE_EVERY_MS = 5000
 const MAX_SAMPLES = 121
 const RECENT_STEPS = 6
 
-export class Samples {
-  readonly #read: () => Promise<readonly MetricFamily[]>
-  readonly #now: () => number
-  readonly #columns: Columns = new Map()
-  #columnCount = 0
-  readonly #samples: Sample[] = []
-  #timer: NodeJS.Timeout | undefined
+/** `now`: epoch milliseconds. */
+export function createSamples(
+  registry: (group: MetricGroup) => Registry | Promise<Registry>,
+  now: () => number,
+) {
+  const columns: Columns = new Map()
+  let columnCount = 0
+  const samples: Sample[] = []
+  let timer: NodeJS.Timeout | undefined
 
-  /** `now`: epoch milliseconds. */
-  constructor(registry: (group: MetricGroup) => Registry | Promise<Registry>, now: () => number) {
-    this.#read = async () => statusMetrics(await registry('status'))
-    this.#now = now
-  }
-
-  start(onError: (error: unknown) => void): void {
-    const sample = () => void this.sample().catch(onError)
-    sample()
-    this.#timer = setInterval(sample, SAMPLE_EVERY_MS).unref()
-  }
-
-  stop(): void {
-    clearInterval(this.#timer)
-  }
-
-  async sample(): Promise<void> {
-    this.#samples.push(await this.#current())
-    if (this.#samples.length > MAX_SAMPLES) this.#samples.shift()
-  }
-
-  /** The growth in windows that end now. */
-  async windows() {
-    const to = await this.#current()
-    const all = [...this.#samples, to]
-    const growth = (from: Sample | undefined, to: Sample) => growthOf(this.#columns, from ?? to, to)
-    return {
-      at: to.at,
-      tenMinutes: growth(all[0], to),
-      /** The growth in the last 30 seconds. */
-      recently: growth(all.at(-RECENT_STEPS - 2) ?? all[0], to),
-      /** From each sample to the next, in order of time. */
-      steps: all.slice(1).map((sample, index) => growth(all[index], sample)),
-      /** The growth since zero: the current values. */
-      values: growth({ at: 0, row: [] }, to),
-    }
-  }
-
-  async #current(): Promise<Sample> {
+  const current = async (): Promise<Sample> => {
     const row: number[] = []
-    for (const { name, values } of await this.#read()) {
+    for (const { name, values } of await statusMetrics(await registry('status'))) {
       const metric = name.replace(METRIC_PREFIX, '')
-      const columns = this.#columns.get(metric) ?? new Map()
-      this.#columns.set(metric, columns)
+      const ofMetric = columns.get(metric) ?? new Map()
+      columns.set(metric, ofMetric)
       const isHistogram = values.some(({ labels }) => 'le' in labels)
       for (const { labels, value } of values) {
         if (isHistogram && !('le' in labels)) continue // its sum and count
         const key = JSON.stringify(labels)
-        const column = columns.get(key) ?? { labels, index: this.#columnCount++ }
-        columns.set(key, column)
+        const column = ofMetric.get(key) ?? { labels, index: columnCount++ }
+        ofMetric.set(key, column)
         row[column.index] = value
       }
     }
-    return { at: this.#now(), row }
+    return { at: now(), row }
   }
+
+  const sample = async (): Promise<void> => {
+    samples.push(await current())
+    if (samples.length > MAX_SAMPLES) samples.shift()
+  }
+
+  return {
+    sample,
+    start(onError: (error: unknown) => void): void {
+      const trySample = () => void sample().catch(onError)
+      trySample()
+      timer = setInterval(trySample, SAMPLE_EVERY_MS).unref()
+    },
+    stop: () => clearInterval(timer),
+    /** The growth in windows that end now. */
+    async windows() {
+      const to = await current()
+      const all = [...samples, to]
+      const growth = (from: Sample | undefined, to: Sample) => growthOf(columns, from ?? to, to)
+      return {
+        at: to.at,
+        tenMinutes: growth(all[0], to),
+        /** The growth in the last 30 seconds. */
+        recently: growth(all.at(-RECENT_STEPS - 2) ?? all[0], to),
+        /** From each sample to the next, in order of time. */
+        steps: all.slice(1).map((sample, index) => growth(all[index], sample)),
+        /** The growth since zero: the current values. */
+        values: growth({ at: 0, row: [] }, to),
+      }
+    },
+  }
+}
+
+function matches(value: string, wanted: Where[string]): boolean {
+  if (typeof wanted === 'string') return value === wanted
+  return wanted instanceof RegExp ? wanted.test(value) : wanted.includes(value)
 }
 
 /** How the counters grew between two moments. One that decreased (its worker was replaced) counts as zero. */
@@ -118,9 +118,7 @@ function growthOf(columns: Columns, from: Sample, to: Sample) {
     const wanted = Object.entries(where)
     for (const { labels, index } of columns.get(metric)?.values() ?? []) {
       const last = to.row[index]
-      const isWanted = wanted.every(([name, value]) =>
-        value instanceof RegExp ? value.test(String(labels[name])) : labels[name] === value,
-      )
+      const isWanted = wanted.every(([name, value]) => matches(String(labels[name]), value))
       if (last === undefined || !isWanted) continue
       const value = String(labels[label] ?? '')
       const grown = Math.max(0, last - (from.row[index] ?? 0))

@@ -4,20 +4,30 @@
  */
 import type { ReadyCheck } from '../auth-data.ts'
 import type { Config } from '../config/config.ts'
+import type { RouteLabel } from '../gate/route.ts'
 import { withoutPath } from '../http/hosts.ts'
+import { isClientFailure, UPSTREAM_OUTCOMES, type UpstreamOutcome } from '../http/upstream-failures.ts'
 import type { IssueFailure } from '../server/reasons.ts'
+import type { RefusalReason } from '../token/caller.ts'
 import { VERSION } from '../version.ts'
 import { type Growth, rounded, sum, type Windows } from './samples.ts'
 
 /** Without a request for so long nothing is known of an upstream that failed. */
 const FAILURE_SECONDS = 60
 
-const FORWARDED = /^(?:proxy|link)$/
-/** 5xx of forwarded requests: "failing" on the dashboard and in the alerts too. */
+const FORWARDED: readonly RouteLabel[] = ['proxy', 'link', 'public']
+/** 5xx of forwarded requests. */
 const FAILING = { route: FORWARDED, status: /^5/ }
 const REFUSED = { result: 'rejected' }
 /** Outcomes that the upstream or the sidecar has caused, not the client. */
-const FAILED = /^(?!ok$|client_)/
+const FAILED = UPSTREAM_OUTCOMES.filter((outcome) => outcome !== 'ok' && !isClientFailure(outcome))
+const UNREACHABLE: ReadonlySet<string> = new Set<UpstreamOutcome>([
+  'connection_refused',
+  'connection_timeout',
+  'dns_error',
+  'destination_not_found',
+  'destination_ip_unroutable',
+])
 
 export type StatusConfig = Pick<Config, 'upstreams' | 'credentials' | 'cache'>
 
@@ -50,7 +60,7 @@ function stateOf(config: StatusConfig, checks: readonly ReadyCheck[], windows: W
     },
     latency: recently.percentiles('request_duration_seconds'),
     cache: {
-      hitRatio: share(cacheHits, cacheHits + tenMinutes.total('token_cache_misses_total')),
+      hitRatio: ratioOf(cacheHits, cacheHits + tenMinutes.total('token_cache_misses_total')),
       entries: values.total('token_cache_entries'),
       capacity: config.cache.maxTokens,
     },
@@ -82,7 +92,7 @@ function requestsIn({ tenMinutes, recently, values }: Windows) {
     byStatus: Object.fromEntries(tenMinutes.by('requests_total', 'status')),
     failing: tenMinutes.total('requests_total', FAILING),
     // Of forwarded requests alone: refused ones would hide that all others fail.
-    failingRatio: share(failing, Math.max(failing, recently.total('upstream_requests_total'))),
+    failingRatio: ratioOf(failing, Math.max(failing, recently.total('upstream_requests_total'))),
     inFlight: values.total('requests_in_flight'),
     connections: values.total('client_connections'),
   }
@@ -114,22 +124,23 @@ function trustIn({ values }: Windows) {
   }
 }
 
+const requestsTo = (upstream: string, growth: Growth, outcome: readonly UpstreamOutcome[]) =>
+  growth.total('upstream_requests_total', { upstream, outcome })
+
 function upstreamIn({ at, tenMinutes, recently, steps, values }: Windows, upstream: string) {
-  const requests = (growth: Growth, outcome: string | RegExp) =>
-    growth.total('upstream_requests_total', { upstream, outcome })
-  const count = requests(tenMinutes, /./)
-  const failedNow = requests(recently, FAILED)
-  const okAt = steps.findLast((step) => requests(step, 'ok') > 0)?.at ?? 0
-  const failing = steps.findLast((step) => requests(step, FAILED) > 0)
+  const count = tenMinutes.total('upstream_requests_total', { upstream })
+  const failedNow = requestsTo(upstream, recently, FAILED)
+  const okAt = steps.findLast((step) => requestsTo(upstream, step, ['ok']) > 0)?.at ?? 0
+  const failing = steps.findLast((step) => requestsTo(upstream, step, FAILED) > 0)
   const isDown = failing && failing.at > Math.max(okAt, at - FAILURE_SECONDS * 1000)
   const failures = failing?.by('upstream_requests_total', 'outcome', { upstream, outcome: FAILED }) ?? []
   const [mostFrequent] = [...failures].sort(([, a], [, b]) => b - a)
   const responses = recently.by('upstream_responses_total', 'class', { upstream })
-  const serverErrorRatio = share(responses.get('5xx') ?? 0, sum(responses))
+  const serverErrorRatio = ratioOf(responses.get('5xx') ?? 0, sum(responses))
   return {
     state: isDown ? 'failing' : failedNow > 0 || serverErrorRatio ? 'degraded' : count > 0 ? 'ok' : 'idle',
     count,
-    failed: requests(tenMinutes, FAILED),
+    failed: requestsTo(upstream, tenMinutes, FAILED),
     failedNow,
     /** 5xx among the upstream's own responses. */
     serverErrors: tenMinutes.total('upstream_responses_total', { upstream, class: '5xx' }),
@@ -162,7 +173,7 @@ function seriesIn({ steps, tenMinutes }: Windows) {
 }
 
 /** A ratio from 0 to 1; null if the total is 0. */
-function share(part: number, total: number): number | null {
+function ratioOf(part: number, total: number): number | null {
   return total > 0 ? rounded(part / total) : null
 }
 
@@ -176,21 +187,24 @@ const DAY_SECONDS = 86_400
 const MANY_LOGINS = 5
 const MANY_TOKENS = 20
 /** Reasons for refusing tokens that were good once; clients without a good token can cause the others. */
-const ONCE_GOOD: ReadonlySet<string> = new Set(['expired', 'revoked', 'claims', 'scope', 'unavailable'])
+const ONCE_GOOD: ReadonlySet<string> = new Set<RefusalReason>([
+  'expired',
+  'revoked',
+  'claims',
+  'scope',
+  'unavailable',
+])
 
-/** Outcomes of an unreachable upstream. */
-const UNREACHABLE = /^(?:connection_refused|connection_timeout|dns_error|destination_)/
-
-type Problem = { readonly severity: 'critical' | 'warning'; readonly text: string }
+type Alarm = { readonly severity: 'critical' | 'warning'; readonly text: string }
 type State = ReturnType<typeof stateOf>
 
-const critical = (text: string): Problem => ({ severity: 'critical', text })
-const warning = (text: string): Problem => ({ severity: 'warning', text })
+const critical = (text: string): Alarm => ({ severity: 'critical', text })
+const warning = (text: string): Alarm => ({ severity: 'warning', text })
 const rated = (ratio: number, text: string) => (ratio >= FAILING_CRITICAL ? critical(text) : warning(text))
 const inSeconds = ({ seconds }: Growth) => `in ${Math.round(seconds)} s`
 
 /** The problems in words, worst first, for the head line and the title of the page. */
-function problemsOf(windows: Windows, state: State): Problem[] {
+function problemsOf(windows: Windows, state: State): Alarm[] {
   const isDatabaseDown = state.checks.some(({ state }) => state === 'database down, last snapshot active')
   return [
     ...drainProblems(windows, state),
@@ -201,19 +215,18 @@ function problemsOf(windows: Windows, state: State): Problem[] {
   ].sort((a, b) => a.severity.localeCompare(b.severity))
 }
 
-function* drainProblems({ values }: Windows, { checks }: State): Generator<Problem> {
+function* drainProblems({ values }: Windows, { checks }: State): Generator<Alarm> {
   const inFlight = values.total('requests_in_flight')
   if (checks.some(({ state }) => state === 'draining'))
     yield warning(`Draining: ${inFlight} request${inFlight === 1 ? '' : 's'} in flight`)
 }
 
-function* upstreamProblems({ recently }: Windows, { upstreams }: State): Generator<Problem> {
+function* upstreamProblems({ recently }: Windows, { upstreams }: State): Generator<Alarm> {
   const now = inSeconds(recently)
   for (const { prefix: upstream, state, failedNow, lastFault, serverErrorRatio } of upstreams) {
-    const refused = { upstream, outcome: 'connection_limit_reached' }
-    const queueFull = recently.total('upstream_requests_total', refused)
+    const queueFull = requestsTo(upstream, recently, ['connection_limit_reached'])
     const outcome = lastFault?.outcome ?? ''
-    const failure = UNREACHABLE.test(outcome) ? 'is unreachable' : 'fails'
+    const failure = UNREACHABLE.has(outcome) ? 'is unreachable' : 'fails'
     if (queueFull > 0)
       yield critical(
         `Upstream ${upstream} is overloaded: ${queueFull} requests refused ${now}, the queue is full`,
@@ -229,7 +242,7 @@ function* upstreamProblems({ recently }: Windows, { upstreams }: State): Generat
   }
 }
 
-function* loginProblems({ recently }: Windows, isDatabaseDown: boolean): Generator<Problem> {
+function* loginProblems({ recently }: Windows, isDatabaseDown: boolean): Generator<Alarm> {
   const now = inSeconds(recently)
   const failedLogins = (reason: IssueFailure) => recently.total('token_issue_failures_total', { reason })
   const ownFailures = failedLogins('unavailable') + failedLogins('internal')
@@ -241,10 +254,7 @@ function* loginProblems({ recently }: Windows, isDatabaseDown: boolean): Generat
     yield warning(`Every login fails: ${rejected} rejected and none accepted ${now}`)
 }
 
-function* requestProblems(
-  { tenMinutes, recently }: Windows,
-  { checks, requests }: State,
-): Generator<Problem> {
+function* requestProblems({ tenMinutes, recently }: Windows, { checks, requests }: State): Generator<Alarm> {
   const now = inSeconds(recently)
   const tokenChecks = recently.by('token_checks_total', 'reason')
   const refused = [...tokenChecks].filter(([reason, count]) => ONCE_GOOD.has(reason) && count > 0)
@@ -265,7 +275,7 @@ function* requestProblems(
     yield rated(failingRatio, `${percentOf(failingRatio)} % of forwarded requests fail (5xx) ${now}`)
 }
 
-function* trustProblems({ at, values }: Windows, isDatabaseDown: boolean): Generator<Problem> {
+function* trustProblems({ at, values }: Windows, isDatabaseDown: boolean): Generator<Alarm> {
   const certificateEnds = values.by('certificate_not_after_timestamp_seconds', 'certificate')
   for (const [certificate, endSeconds] of certificateEnds) {
     const secondsLeft = endSeconds - at / 1000

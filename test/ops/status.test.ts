@@ -1,5 +1,6 @@
 import t from 'tap'
 import type { ReadyCheck } from '../../src/auth-data.ts'
+import type { RouteLabel } from '../../src/gate/route.ts'
 import { NOON, statusSetup } from '../support/status-setup.ts'
 
 /** The texts of the problems, the head line first. */
@@ -8,8 +9,8 @@ async function problems(setup: ReturnType<typeof statusSetup>) {
 }
 
 /** Counts a request that the upstream has answered. */
-function forward({ metrics }: ReturnType<typeof statusSetup>, status: number) {
-  metrics.onRequest('proxy', 'GET', status, 0.01)
+function forward({ metrics }: ReturnType<typeof statusSetup>, status: number, route: RouteLabel = 'proxy') {
+  metrics.onRequest(route, 'GET', status, 0.01)
   metrics.ofUpstream('/').onOutcome('ok')
 }
 
@@ -32,7 +33,7 @@ t.test('rates cover the last 30 seconds, counts the last ten minutes', async (t)
   t.equal(series.requestsPerSecond.at(-1), 0.2)
 })
 
-t.test('only 5xx of forwarded requests count as failures, not throttled logins', async (t) => {
+t.test('only 5xx of forwarded requests count as failures, on public routes too', async (t) => {
   const setup = statusSetup()
   await setup.samples.sample()
   for (let i = 0; i < 10; i++) setup.metrics.onRequest('token_issue', 'POST', 503, 0.01)
@@ -40,7 +41,7 @@ t.test('only 5xx of forwarded requests count as failures, not throttled logins',
   await setup.step()
   t.match(await setup.report(), { requests: { failing: 0, failingRatio: 0 } })
   t.strictSame(await problems(setup), [])
-  forward(setup, 500)
+  forward(setup, 500, 'public')
   await setup.step()
   t.match(await setup.report(), { requests: { failing: 1, failingRatio: 0.1 } })
   t.strictSame(await problems(setup), ['critical: 10 % of forwarded requests fail (5xx) in 10 s'])

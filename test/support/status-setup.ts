@@ -3,7 +3,7 @@
 import type { ReadyCheck } from '../../src/auth-data.ts'
 import type { Config } from '../../src/config/config.ts'
 import { type MeasuredAuthData, type MeasuredParts, Metrics } from '../../src/ops/metrics.ts'
-import { Samples } from '../../src/ops/samples.ts'
+import { createSamples } from '../../src/ops/samples.ts'
 import { statusOf } from '../../src/ops/status.ts'
 
 /** 2026-11-20T12:00:00Z. */
@@ -45,7 +45,7 @@ export function statusSetup(options: SetupOptions = {}) {
     logLinesDropped: () => 0,
     ...options.parts,
   })
-  const samples = new Samples(() => metrics.registry, now)
+  const samples = createSamples(() => metrics.registry, now)
   const config = {
     upstreams,
     credentials: options.credentials ?? { file: 'credentials.yaml' },
