@@ -4,28 +4,19 @@ import http, { type IncomingHttpHeaders, type IncomingMessage, type RequestOptio
 import https from 'node:https'
 import { TLSSocket } from 'node:tls'
 import { errorCode, readUpTo } from '../files/files.ts'
-import { networkFailureOf, type UpstreamFailure } from '../http/upstream-failures.ts'
+import { networkFailureOf } from '../http/upstream-failures.ts'
 
 export const REQUEST_MS = 3000
 const MAX_BODY_BYTES = 262_144
 
-/** Without a response `status` is 0, and `code` says why. */
-export interface Response {
-  readonly status: number
-  readonly headers: IncomingHttpHeaders
-  readonly body: string
-  readonly code: string
-  readonly error?: UpstreamFailure | undefined
-  readonly isConnected: boolean
-  /** It is NaN without TLS. */
-  readonly certificateEndsMs: number
-}
+/** Without a response `status` is 0, and `code` says why. Without TLS `certificateEndsMs` is NaN. */
+export type Response = Awaited<ReturnType<typeof sendRequest>>
 
 /** Never rejects; a body that is too long is truncated. */
 export async function sendRequest(
   url: URL,
   { body, ...options }: Pick<RequestOptions, 'method' | 'headers'> & { readonly body?: string } = {},
-): Promise<Response> {
+) {
   // The timer of AbortSignal.timeout would not keep the process alive when an unasked 101 ends the request silently.
   const limit = new AbortController()
   const timer = setTimeout(() => limit.abort(), REQUEST_MS)
@@ -45,10 +36,12 @@ export async function sendRequest(
     const { socket, statusCode: status = 0, headers } = response
     const validTo = socket instanceof TLSSocket ? socket.getPeerCertificate().valid_to : ''
     const text = (await readUpTo(response, MAX_BODY_BYTES)).toString()
-    return { status, headers, body: text, code: '', isConnected, certificateEndsMs: Date.parse(validTo) }
+    const certificateEndsMs = Date.parse(validTo)
+    return { status, headers, body: text, code: '', error: undefined, isConnected, certificateEndsMs }
   } catch (error) {
     const code = signal.aborted ? 'timeout' : errorCode(error)
-    const failed = { status: 0, headers: {}, body: '', isConnected, certificateEndsMs: Number.NaN }
+    const headers: IncomingHttpHeaders = {}
+    const failed = { status: 0, headers, body: '', isConnected, certificateEndsMs: Number.NaN }
     return { ...failed, code, error: networkFailureOf(error) }
   } finally {
     clearTimeout(timer)

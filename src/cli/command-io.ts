@@ -32,7 +32,7 @@ export type Flags<Required extends string, Optional extends string = never, Swit
   readonly [Flag in Required]: string
 } & { readonly [Flag in Optional]?: string } & { readonly [Flag in Switch]?: true }
 
-/** They derive a cell from an entry, by the title of the column. */
+/** Cells by the title of the column. */
 type Columns<T> = Readonly<Record<string, (entry: T) => string>>
 
 /** No secret or token is longer. */
@@ -40,7 +40,7 @@ const MAX_STDIN_BYTES = 65_536
 
 export class CommandIo {
   readonly env: Streams['env']
-  /** It returns epoch milliseconds. */
+  /** Epoch milliseconds. */
   readonly now: () => number
   readonly #streams: Streams
 

@@ -35,7 +35,6 @@ export function addSettingFlags(command: Command): Command {
   return command.addHelpText('after', SETTINGS_HELP)
 }
 
-/** `needsUpstream` is false if the command forwards nothing. */
 function readSettings(options: ParsedOptions, { env }: Pick<CommandIo, 'env'>, needsUpstream: boolean) {
   const text = (name: string) => {
     const value = options[name]
@@ -45,7 +44,6 @@ function readSettings(options: ParsedOptions, { env }: Pick<CommandIo, 'env'>, n
   return loadConfig({ file: text('config'), env, flags, needsUpstream })
 }
 
-/** @throws UsageFailure with every problem */
 export function loadSettings(options: ParsedOptions, io: Pick<CommandIo, 'env'>, needsUpstream = true) {
   const loaded = readSettings(options, io, needsUpstream)
   if (!loaded.ok) throw new UsageFailure(formatProblems(loaded.problems))
@@ -91,10 +89,8 @@ export function configCommand(io: CommandIo): Command {
   ).option('--json', 'print one JSON object by setting')
   addSettingFlags(show).action((options: ParsedOptions) => {
     const effective = explain(loadSettings(options, io))
-    if (options['json']) {
-      const entries = effective.map(({ setting, value, origin }) => [setting, { value, origin }])
-      return printJson(Object.fromEntries(entries))
-    }
+    if (options['json'])
+      return printJson(Object.fromEntries(effective.map(({ setting, ...rest }) => [setting, rest])))
     return io.printTable(effective, {
       SETTING: ({ setting }) => setting,
       VALUE: ({ value }) => JSON.stringify(value),
@@ -134,13 +130,10 @@ async function checkFiles(config: Config) {
   if (postgres === undefined || database === undefined) return { problems, warnings }
   const { checkDatabase } = await import('../credentials/postgres/table-editors.ts')
   const checked = await checkDatabase(postgres.urlFile)
-  if (!checked.ok && checked.isUnusable)
-    return { problems: [...problems, ...databaseProblems(checked.problems)], warnings }
   if (checked.ok) return { problems, warnings }
-  return {
-    problems,
-    warnings: [...warnings, ...checked.problems.map((problem) => `not checked: ${problem}`)],
-  }
+  return checked.isUnusable
+    ? { problems: [...problems, ...databaseProblems(checked.problems)], warnings }
+    : { problems, warnings: [...warnings, ...checked.problems.map((problem) => `not checked: ${problem}`)] }
 }
 
 /** Fetches a key set once, unless its CA file cannot be used, which is a problem of the files already. */

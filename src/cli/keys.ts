@@ -97,7 +97,6 @@ async function withLifetime<F extends KeyFlags>(flags: F, io: CommandIo) {
   return { ...flags, now: io.now, longestSeconds }
 }
 
-/** @throws the failure that ends the command */
 function failureIn({ directory }: KeyFlags) {
   return (error: unknown): never => {
     const code = errorCode(error)

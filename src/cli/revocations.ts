@@ -51,7 +51,6 @@ export function revocationsCommand(io: CommandIo): Command {
   return group
 }
 
-/** @throws UsageFailure unless there is exactly one */
 function nameOf({ jti, account, accessKey }: NameFlags): RevocationName {
   const names = Object.entries({ jti, accountId: account, accessKey })
   const given = names.filter(([, value]) => value !== undefined)

@@ -30,7 +30,6 @@ export async function openEditors({ file, postgresUrlFile }: Store) {
 
 export const parseName = parserWith(nameProblem)
 
-/** @throws UsageFailure where they are too long for a token */
 export function credentialNameOf({ account, accessKey, scope }: Flags<'account' | 'accessKey', 'scope'>) {
   const problem = claimsProblem(account, accessKey, scope)
   if (problem !== undefined) throw new UsageFailure(`--access-key ${problem}`)

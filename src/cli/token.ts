@@ -67,10 +67,8 @@ async function issueToken(flags: IssueFlags, io: CommandIo): Promise<void> {
   const { config } = loadSettings(flags, io, false)
   const { maxLifetimeSeconds } = config.token
   const { lifetimeSeconds = config.token.lifetimeSeconds } = flags
-  if (lifetimeSeconds < 1 || lifetimeSeconds > maxLifetimeSeconds) {
-    const range = `1 to ${maxLifetimeSeconds} (token.maxLifetimeSeconds)`
-    throw new UsageFailure(`--lifetime-seconds must be ${range}`)
-  }
+  if (lifetimeSeconds < 1 || lifetimeSeconds > maxLifetimeSeconds)
+    throw new UsageFailure(`--lifetime-seconds must be 1 to ${maxLifetimeSeconds} (token.maxLifetimeSeconds)`)
   const name = credentialNameOf(flags)
   const { directory } = config.keys
   if (directory === undefined)
@@ -89,10 +87,7 @@ async function warnUnlessActive({ accountId, accessKey }: CredentialName, config
   const { file, postgres } = config.credentials
   const { credentials } = await openEditors({ file, postgresUrlFile: postgres?.urlFile })
   const listed = await credentials.list()
-  if (!listed.ok) {
-    for (const problem of listed.problems) io.warn(`no credential is known: ${problem}`)
-    return
-  }
+  if (!listed.ok) return io.warn(...listed.problems.map((problem) => `no credential is known: ${problem}`))
   const named = listed.value.find((one) => one.accountId === accountId && one.accessKey === accessKey)
   if (named === undefined || !isActive(named, io.now()))
     io.warn('no active credential has this account and access key: the token is refused')

@@ -12,12 +12,10 @@ const API_TOKEN_LIFETIME_SECONDS = 86_400
 type Settings = z.output<typeof settingsSchema>
 
 type Report = (path: string, message: string) => void
+type Check = (settings: Settings, report: Report) => void
 
 /** @param paths - the settings that `check` reads */
-const rule = (paths: readonly string[], check: (settings: Settings, report: Report) => void) => ({
-  paths,
-  check,
-})
+const rule = (paths: readonly string[], check: Check) => ({ paths, check })
 
 /** If both are set, `path` is refused. `why` ends the message. */
 const exclusive = (path: string, other: string, why = '') =>
@@ -120,7 +118,6 @@ function checkPaths({ listen, links, forwardAuth, publicRoutes }: Settings, repo
   }
 }
 
-/** @param needsUpstream - whether a configuration that forwards nothing and decides nothing is a problem */
 export const configSchema = (needsUpstream: boolean) => {
   const rules = needsUpstream ? [NEEDS_UPSTREAM, ...RULES] : RULES
   return settingsSchema

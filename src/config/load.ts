@@ -10,17 +10,17 @@ import type { Problem } from '../values/problem.ts'
 import { type Config, configSchema } from './config.ts'
 import { namesBelow, onlyMatch, SETTING_OF_NAME, SETTINGS, type Setting, valueAt } from './settings.ts'
 
-/** It is the only variable that is no setting. */
+/** The only variable that is no setting. */
 export const FILE_VARIABLE = 'SIDECAR_CONFIG'
 
 type NamedValues = Readonly<Record<string, string | undefined>>
 
 export interface LoadOptions {
-  /** The default is the file that `SIDECAR_CONFIG` names, if any. */
+  /** Default: the file that `SIDECAR_CONFIG` names, if any. */
   readonly file?: string | undefined
   readonly env: NamedValues
   readonly flags: NamedValues
-  /** The default is true: a configuration without an upstream is a problem. */
+  /** Default: true. A configuration without an upstream is a problem then. */
   readonly needsUpstream?: boolean
 }
 
@@ -28,7 +28,7 @@ export interface LoadedConfig {
   readonly ok: true
   readonly config: Config
   readonly file: string | undefined
-  /** It returns `file:line:column`, a variable, a flag or `default`. */
+  /** `file:line:column`, a variable, a flag or `default`. */
   readonly originOf: (path: string) => string
 }
 
@@ -63,11 +63,11 @@ function freeze<T>(value: T): T {
   return Object.freeze(value)
 }
 
-/** It locates a value, or with `key` its name: `file:line:column`, a variable or a flag; `default` if nowhere. */
+/** The place of a value, or with `key` of its name: `file:line:column`, a variable or a flag; `default` if nowhere. */
 type LocationOf = (steps: readonly Step[], key?: 'key') => string
 
 interface FileValues {
-  /** It has no empty groups and lists, which mean their defaults. It is undefined if the file is unusable. */
+  /** Without empty groups and lists, which mean their defaults; undefined if the file is unusable. */
   readonly tree: unknown
   readonly problems: readonly Problem[]
   readonly locationOf: LocationOf
@@ -113,11 +113,7 @@ function readBounded(file: string): Buffer {
   try {
     const bytes = Buffer.alloc(MAX_FILE_BYTES + 1)
     let length = 0
-    let read: number
-    do {
-      read = readSync(descriptor, bytes, length, bytes.length - length, null)
-      length += read
-    } while (read > 0)
+    for (let read = 1; read > 0; length += read) read = readSync(descriptor, bytes.subarray(length))
     return bytes.subarray(0, length)
   } finally {
     closeSync(descriptor)

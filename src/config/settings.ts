@@ -6,16 +6,8 @@ import { z } from 'zod'
 import type { Step } from '../files/yaml-text.ts'
 import { settingsSchema } from './schema.ts'
 
-export interface Setting {
-  readonly path: string
-  readonly steps: readonly string[]
-  readonly variable: string
-  readonly flag: string
-  readonly description: string
-  readonly schema: z.core.$ZodType
-  /** It is undefined where it depends on other settings, too. */
-  readonly default: unknown
-}
+/** `default` is undefined where it depends on other settings, too. */
+export type Setting = Readonly<ReturnType<typeof settingOf>>
 
 export const SETTINGS: readonly Setting[] = flatten(settingsSchema, [])
 
@@ -54,7 +46,7 @@ export function valueAt(value: unknown, steps: readonly Step[]): unknown {
   )
 }
 
-/** It compares the beginnings of the candidates without case and separators. */
+/** Compares the beginnings of the candidates, without case and separators. */
 export function onlyMatch(name: string, candidates: readonly string[]): string | undefined {
   const plain = (text: string) => text.toLowerCase().replace(/[._-]/g, '')
   const [found, ...others] = candidates.filter((candidate) => plain(candidate).startsWith(plain(name)))
@@ -69,7 +61,7 @@ function flatten(schema: z.ZodObject, above: readonly string[]): Setting[] {
   })
 }
 
-function settingOf(member: z.core.$ZodType, inner: z.core.$ZodType, steps: readonly string[]): Setting {
+function settingOf(member: z.core.$ZodType, inner: z.core.$ZodType, steps: readonly string[]) {
   const name = steps.map((step) => step.replace(/[A-Z]/g, '_$&').toUpperCase()).join('_')
   const meta = z.globalRegistry.get(member)
   return {

@@ -8,7 +8,7 @@ export interface Identity {
   readonly tokenId: string
   readonly issuedAtSeconds: number
   readonly expiresAtSeconds: number
-  /** It is undefined when unrestricted. A verified token may do what it and its credential both allow. */
+  /** What the token and its credential both allow. */
   readonly scope?: Scope | undefined
 }
 
@@ -18,17 +18,16 @@ export type IsRevoked = (token: RevocableToken) => boolean
 
 export interface Caller {
   readonly identity: Identity
-  /** They are cached with the token. Node 26: 3 % of a forwarded request saved. */
+  /** Cached with the token: on Node 26, 3 % of a forwarded request saved. */
   readonly identityLines: string
-  /** It issued the token, or the token that made the link. */
+  /** Of the token, or of the token that made the link. */
   readonly issuer: string
-  /** It is undefined when the proof is an access token. */
   readonly link?: Link | undefined
   /** Epoch: the token or its credential ends. */
   readonly endsAtMs: number
   /** Epoch: the proof must be verified again, at its end (with the clock tolerance) at the latest. */
   readonly usableUntilMs: number
-  /** They are signed for one audience each. */
+  /** By audience. */
   readonly assertions?: ReadonlyMap<string, string> | undefined
 }
 
@@ -37,7 +36,7 @@ export function isRestricted({ identity, link }: Caller): boolean {
   return identity.scope !== undefined || link !== undefined
 }
 
-/** It returns names and values, alternating. */
+/** Names and values, alternating. */
 export function identityHeaders(identity: Identity, assertion?: string): string[] {
   const headers = [
     ...['X-Authenticated-Account-Id', encodeIdentityValue(identity.accountId)],
@@ -71,7 +70,7 @@ export function encodeIdentityValue(value: string): string {
   return value.toWellFormed().replace(/[^!-$&-~]/gu, encodeURIComponent)
 }
 
-/** They are values of the label `reason` of `auth_sidecar_token_checks_total`. */
+/** The label `reason` of `auth_sidecar_token_checks_total`. */
 export const REFUSAL_REASONS = [
   'missing',
   'malformed',
@@ -82,8 +81,7 @@ export const REFUSAL_REASONS = [
   'claims',
   'revoked',
   'scope',
-  /** The keys of its issuer have not been fetched yet. */
-  'unavailable',
+  'unavailable', // the keys of its issuer have not been fetched yet
 ] as const
 
 export type RefusalReason = (typeof REFUSAL_REASONS)[number]
@@ -91,14 +89,11 @@ export type RefusalReason = (typeof REFUSAL_REASONS)[number]
 export interface Refused {
   readonly ok: false
   readonly reason: RefusalReason
-  /** It names the invalid header parameter or claim to `token inspect`, not to clients. */
+  /** The invalid header parameter or claim: for `token inspect`, not for clients. */
   readonly at?: string | undefined
 }
 
-export interface Accepted {
-  readonly ok: true
-  readonly caller: Caller
-}
+export type Accepted = { readonly ok: true; readonly caller: Caller }
 
 export type Verdict = Accepted | Refused
 

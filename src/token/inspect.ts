@@ -45,7 +45,7 @@ export async function inspectToken(
     account: identity?.accountId ?? (named && hasEnded ? sub : null),
     accessKey: identity?.accessKey ?? (named && hasEnded ? clientId : null),
     timeLeftSeconds: Number.isSafeInteger(exp) ? Math.max(0, Math.ceil(Number(exp) - now() / 1000)) : null,
-    /** It is null when the token is unrestricted, empty when it may do nothing. */
+    /** Null when the token is unrestricted, empty when it may do nothing. */
     scope: identity?.scope?.text ?? null,
     revoked: verdict.ok ? false : verdict.reason === 'revoked' || credentialActive === false || isListed,
     credentialActive,

@@ -11,15 +11,11 @@ import { MAX_TOKEN_BYTES } from './verify.ts'
 
 export interface Assertions {
   readonly assertions: ReadonlyMap<string, string>
-  /** It is at half of their lifetime, or at their end when they end with the token. */
+  /** Half of their lifetime, or their end when they end with the token. */
   readonly renewAtMs: number
 }
 
-interface TokenSettings {
-  readonly issuer: string
-  readonly audience: string
-  readonly lifetimeSeconds: number
-}
+type TokenSettings = Readonly<Record<'issuer' | 'audience', string>> & { readonly lifetimeSeconds: number }
 
 export class TokenSigner {
   readonly #keys: () => KeyRing
@@ -48,7 +44,7 @@ export class TokenSigner {
     return { token, identity }
   }
 
-  /** It returns undefined when the names and the target are too long for one link. */
+  /** Undefined when the names and the target are too long for one link. */
   async issueLink({ identity, issuer }: Caller, { method, target }: LinkedRequest, lifetimeSeconds: number) {
     const { tokenId: parent_jti, issuedAtSeconds: parent_iat } = identity
     const nowSeconds = Math.floor(this.#now() / 1000)

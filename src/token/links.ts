@@ -11,27 +11,25 @@ export const LINK_TYPE = 'link+jwt'
 
 export interface LinkedRequest {
   readonly method: string
-  /** It is in origin form, without the parameter. */
+  /** In origin form, without the parameter. */
   readonly target: string
 }
 
 export interface Link extends LinkedRequest {
-  /** Its parent is the token that made it. */
+  /** The parent is the token that made the link. */
   readonly parentId: string
   readonly parentIssuedAtSeconds: number
   readonly parentIssuer: string
 }
 
 export const LINK_METHODS: ReadonlySet<unknown> = new Set(['GET', 'HEAD', 'PUT', 'POST', 'PATCH', 'DELETE'])
-
 const MAX_LINK_TARGET = 4096
-
 const PARAMETER = 'link_token'
 
 export interface LinkParameter {
-  /** It is undefined if the parameter is there more than once. */
+  /** Undefined if the parameter is there more than once. */
   readonly token: string | undefined
-  /** It is without the parameter and its one separator. */
+  /** Without the parameter and its one separator. */
   readonly target: string
 }
 

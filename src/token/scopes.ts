@@ -10,20 +10,17 @@ import { failed, type Result } from '../values/problem.ts'
 type Action = 'read' | 'create' | 'modify'
 
 /** An encoded slash of a percent-decoded path is read as a separator, and as a character of its segment. */
-interface Path {
-  readonly separated: string
-  readonly literal: string
-}
+type Path = Readonly<Record<'separated' | 'literal', string>>
 
 interface Item {
   readonly text: string
   readonly action: Action
-  /** It has no slash at its end: that of `/` is empty. */
+  /** Without a slash at its end: that of `/` is empty. */
   readonly path: Path
 }
 
 export interface Scope {
-  /** It is ASCII, and empty when nothing is allowed. */
+  /** ASCII, and empty when nothing is allowed. */
   readonly text: string
   readonly items: readonly Item[]
 }
@@ -116,10 +113,10 @@ function weaker(a: Action, b: Action): Action | undefined {
 
 export interface ScopedRequest {
   readonly method: string
-  /** It has the target's bytes before `?`. */
+  /** The target's bytes before `?`. */
   readonly path: string
   readonly host: string | undefined
-  /** They are names and values, alternating. */
+  /** Names and values, alternating. */
   readonly rawHeaders: readonly string[]
   readonly connectionOptions: ConnectionOptions | undefined
 }
@@ -185,7 +182,7 @@ function mayReadSources(scope: Scope, headers: DecidingHeaders, host: string | u
 /** Upstreams differ in empty and dot segments (`..;` is one to Tomcat), backslashes, controls and a second decoding. */
 const AMBIGUOUS = /\/\/|\\|\p{Cc}|%(?:2e|2f|5c)|\/\.\.?(?:[/;]|$)/iu
 
-/** It returns undefined unless there is exactly one way to read the path. Each character of `raw` is one byte. */
+/** Undefined unless there is exactly one way to read the path. Each character of `raw` is one byte. */
 function readPath(raw: string): Path | undefined {
   if (!raw.startsWith('/')) return undefined
   try {
@@ -234,7 +231,7 @@ function decidingHeaders({ rawHeaders, connectionOptions }: ScopedRequest): Deci
   return found
 }
 
-/** It returns undefined if there is no line, or two differ. */
+/** Undefined if there is no line, or two differ. */
 function onlyLine(lines: readonly string[] = []): string | undefined {
   return lines.every((line) => line === lines[0]) ? lines[0] : undefined
 }

@@ -43,13 +43,11 @@ export function parseTime(text: string): number | undefined {
   return new Date(milliseconds).toJSON()?.length === 24 ? milliseconds : undefined
 }
 
-const STRING = must('must be a string')
-
 const string = z.string({
-  error: (issue) =>
-    typeof issue.input === 'number' || typeof issue.input === 'boolean'
-      ? `must be a string: quote it (YAML reads it as a ${typeof issue.input})`
-      : STRING.error(issue),
+  error: ({ input }) =>
+    typeof input === 'number' || typeof input === 'boolean'
+      ? `must be a string: quote it (YAML reads it as a ${typeof input})`
+      : must('must be a string').error({ input }),
 })
 
 export const checkedText = (problemOf: (value: string) => string | undefined) =>
