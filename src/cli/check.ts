@@ -25,6 +25,9 @@ const REMEDIES = {
     'bind the service to loopback, or let a NetworkPolicy admit the sidecar only; run check from another host or pod',
 }
 
+const MAX_CLOCK_DIFFERENCE_SECONDS = 5
+const MIN_CERTIFICATE_DAYS = 14
+
 export interface Finding {
   readonly check: keyof typeof REMEDIES
   readonly status: 'ok' | 'warning' | 'failure'
@@ -157,8 +160,6 @@ function checkRefusals(probe: URL): Promise<Finding[]> {
   )
 }
 
-const MAX_CLOCK_DIFFERENCE_SECONDS = 5
-
 function judgeClock({ headers }: Response): Finding {
   const seconds = Math.round(Math.abs(Date.parse(headers.date ?? '') - Date.now()) / 1000)
   if (Number.isNaN(seconds)) return warning('clock', 'the response has no Date')
@@ -228,8 +229,6 @@ async function checkUpstream(url: string): Promise<Finding> {
   if (error === 'dns_error') return warning('upstream', 'the name in --upstream-url is unknown here')
   return ok('upstream', 'the service does not answer from here')
 }
-
-const MIN_CERTIFICATE_DAYS = 14
 
 function judgeCertificate({ certificateEndsMs }: Response): Finding[] {
   if (Number.isNaN(certificateEndsMs)) return []

@@ -99,10 +99,7 @@ export class CommandIo {
     return readUpTo(this.#streams.stdin, MAX_STDIN_BYTES)
   }
 
-  /**
-   * Every byte counts, save one final newline. A terminal shows a prompt and echoes nothing.
-   * @throws UsageFailure where it is no secret, or none arrives in time (a terminal may take its time)
-   */
+  /** Every byte counts, save one final newline. A terminal shows a prompt, echoes nothing, and may take its time. */
   async readSecret(timeoutMs?: number): Promise<string> {
     const { stdin } = this.#streams
     const isTerminal = 'isTTY' in stdin && stdin.isTTY === true

@@ -142,10 +142,7 @@ curl -sS ${url(admin)}/metrics | grep '^auth_sidecar_token'
 # or open the status page in a browser: ${url(admin)}/`
 }
 
-/**
- * Serves PUT, GET, HEAD and DELETE of objects. It trusts `X-Authenticated-Account-Id`; a request without it did not pass the
- * sidecar and is refused.
- */
+/** PUT, GET, HEAD and DELETE of objects. A request without `X-Authenticated-Account-Id` did not pass the sidecar. */
 export async function startStorageApi(directory: string, onError: (error: unknown) => void) {
   // An upload may take long: the sidecar in front watches its progress.
   const server = http.createServer({ requestTimeout: 0 }, (req, res) => {

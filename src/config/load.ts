@@ -152,10 +152,7 @@ const isServiceLink = (name: string, value: string) =>
   /_SERVICE_(?:HOST|PORT(?:_[A-Z0-9_]+)?)$|_PORT_\d+_(?:TCP|UDP|SCTP)(?:_[A-Z]+)?$/.test(name) ||
   (name.endsWith('_PORT') && /^(?:tcp|udp|sctp):\/\//.test(value))
 
-/**
- * The values that variables and flags (`name`) give to settings, not checked yet. An unknown variable is a problem: a
- * typing mistake must not be ignored.
- */
+/** What variables and flags (`name`) give to settings, not checked yet. An unknown variable is a typing mistake. */
 function readNamed(given: NamedValues) {
   const values: { readonly setting: Setting; readonly value: unknown; readonly name: string }[] = []
   const problems: Problem[] = []

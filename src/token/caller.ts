@@ -56,11 +56,7 @@ export function identityLines(identity: Identity): string {
   return flatCopy(lines) // the tree of its pieces would take 1.1 KB more for each cached token
 }
 
-/**
- * Copies a text before the token cache keeps it. V8 represents a slice by a reference to the text that it is a part of,
- * which a client may fill up, and a concatenation by a tree of its pieces.
- * @param text - Latin-1, as Node decodes header fields
- */
+/** V8 keeps a slice with the whole text that it is cut from, and a concatenation as a tree. `text` is Latin-1. */
 export function flatCopy(text: string): string {
   return Buffer.from(text, 'latin1').toString('latin1')
 }

@@ -1,7 +1,6 @@
 /**
- * Explains a token to an operator.
- * In: any text. Out: the verdict, the reason in words, and the token's readable parts. Never the signature, so that the
- * explanation of a valid token is not itself a token.
+ * Explains a token to an operator. In: any text. Out: the verdict, the reason in words, and the token's readable parts.
+ * Never the signature, so that the explanation of a valid token is not itself a token.
  */
 import type { Caller, IsRevoked, RefusalReason, Refused, Verdict, Verify } from './caller.ts'
 import type { TokenIssuer } from './issuers.ts'
@@ -60,9 +59,7 @@ function readable(segment: string): Readonly<Record<string, unknown>> | null {
   return brackets > MAX_BRACKETS ? null : (jsonObjectIn(segment) ?? null)
 }
 
-function textOrNull(value: unknown): string | null {
-  return typeof value === 'string' ? value : null
-}
+const textOrNull = (value: unknown) => (typeof value === 'string' ? value : null)
 
 const EXPLANATIONS: Readonly<Record<Exclude<RefusalReason, 'claims'>, string>> = {
   missing: 'There is no token.',

@@ -59,10 +59,7 @@ export class TokenSigner {
     return { url: withLinkParameter(target, token), linkId, expiresAtSeconds }
   }
 
-  /**
-   * An assertion ends with its token at the latest: in the clock tolerance after that, and without a signing key, there
-   * is none. No audience is that of access tokens, so that an assertion never passes for one.
-   */
+  /** Undefined without a signing key, and once the token has ended: an assertion ends with it at the latest. */
   async signAssertions(
     identity: Identity,
     audiences: readonly string[],
