@@ -16,7 +16,7 @@ import type { CertificateName } from './certificates.ts'
 import { certificateFiles, openCertificates } from './certificates.ts'
 import type { Config } from './config/config.ts'
 import type { DatabaseState } from './credentials/postgres/database.ts'
-import { createTokenRevoker, type RevokeToken } from './credentials/revocation-list.ts'
+import { countOf, createTokenRevoker, type RevokeToken } from './credentials/revocation-list.ts'
 import { type CredentialStore, createCredentialStore } from './credentials/store.ts'
 import { findKeyIn, type Key, type KeyRing, tokenLifetimes } from './keys/key-ring.ts'
 import type { KeySetState } from './keys/remote-keys.ts'
@@ -94,6 +94,7 @@ export async function openAuthData(config: Config, log: Logger, now: () => numbe
   const onError = (error: unknown) => log.error({ err: error }, 'a login could not be checked')
   const credentials = index && createCredentialStore(index, now, onError, database?.refresh)
   const isOwnAccount = (accountId: string) => credentials?.hasAccount(accountId) === true
+  const revocations = () => [revocationsFile?.current() ?? [], database?.revocations() ?? []].flat()
   const { maxLifetimeSeconds, clockToleranceSeconds } = config.token
   const findKey = ownKeySet?.findKey ?? findKeyIn(keys)
 
@@ -113,11 +114,9 @@ export async function openAuthData(config: Config, log: Logger, now: () => numbe
       }),
     ],
     credentials,
-    isRevoked: (token) =>
-      revocationsFile?.current().isRevoked(token) === true ||
-      database?.revocations().isRevoked(token) === true,
+    isRevoked: (token) => revocations().some((list) => list.isRevoked(token)),
     revokeToken: database && createTokenRevoker(database.revoke, clockToleranceSeconds),
-    revocations: () => (revocationsFile?.current().size ?? 0) + (database?.revocations().size ?? 0),
+    revocations: () => countOf(revocations()),
     certificates,
     certificateEnds: () => [...certificates].map(([name, set]) => [name, set.current().endsAtSeconds]),
     checks: () => [{ name: 'keys', ok: keysReady(), ...ownKeySet?.state() }, ...credentialChecks(sources)],

@@ -23,10 +23,16 @@ const ofAccessKey = (accessKey: string) => `key ${accessKey}`
 
 /** The index of revocations. One of 300,000 takes about 100 ms to build. */
 export class RevocationList {
-  readonly #tokens = new Set<string>()
+  readonly #tokens: Set<string>
   /** By account or access key: tokens issued before, in epoch milliseconds, are revoked. */
-  readonly #bounds = new Map<string, number>()
-  #size = 0
+  readonly #bounds: Map<string, number>
+  #size: number
+
+  constructor(copied?: RevocationList) {
+    this.#tokens = new Set(copied ? copied.#tokens : [])
+    this.#bounds = new Map(copied ? copied.#bounds : [])
+    this.#size = copied?.size ?? 0
+  }
 
   add({ jti, accountId, accessKey, issuedBeforeMs }: Revocation): void {
     this.#size++
@@ -47,16 +53,19 @@ export class RevocationList {
     )
   }
 
-  /** The tokens that were not revoked by their ids in `former`; undefined if more of an account or access key is revoked. */
-  addedSince(former: RevocationList): readonly string[] | undefined {
-    for (const [name, bound] of this.#bounds) if (bound > former.#bound(name)) return undefined
-    return [...this.#tokens].filter((tokenId) => !former.#tokens.has(tokenId))
+  /** The tokens that `former` do not revoke by their ids; undefined if more of an account or access key is revoked. */
+  addedSince(...former: readonly RevocationList[]): readonly string[] | undefined {
+    for (const [name, bound] of this.#bounds)
+      if (former.every((list) => bound > list.#bound(name))) return undefined
+    return [...this.#tokens].filter((tokenId) => !former.some((list) => list.#tokens.has(tokenId)))
   }
 
   #bound(name: string): number {
     return this.#bounds.get(name) ?? Number.NEGATIVE_INFINITY
   }
 }
+
+export const countOf = (lists: readonly RevocationList[]) => lists.reduce((sum, { size }) => sum + size, 0)
 
 /** A token, or a link, to end before it expires. */
 export type EndedToken = Pick<Identity, 'accountId' | 'tokenId' | 'expiresAtSeconds'>

@@ -64,7 +64,8 @@ async function* parseInThread<T>(moduleUrl: string, bytes: Buffer): AsyncGenerat
     // One batch per request: messages that arrive together are deserialized in one turn of the event loop.
     for (let request: Job | null = { moduleUrl, bytes }; !isDone; request = null) {
       thread.postMessage(request)
-      const [batch]: Loaded<readonly T[]>[] = await once(thread, 'message', late) // rejects when the thread fails
+      // Rejects when the thread fails.
+      const [batch]: Loaded<readonly T[]>[] = await once(thread, 'message', { signal: late.signal })
       if (batch === undefined) return
       isDone = !batch.ok || batch.value.length === 0
       yield batch

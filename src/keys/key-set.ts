@@ -105,7 +105,7 @@ async function fetchText(
   const request = get(url, { ...options, agent: false, lookup })
   request.on('error', () => {}) // the one that counts is thrown by `once`, or by the response
   // The signal, because an unasked 101 ends the request silently.
-  const [response]: unknown[] = await once(request, 'response', options)
+  const [response]: unknown[] = await once(request, 'response', { signal: options.signal })
   if (!(response instanceof IncomingMessage)) throw new Error('no response')
   try {
     if (response.statusCode !== 200) return notLoaded([`was answered with status ${response.statusCode}`])

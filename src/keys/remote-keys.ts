@@ -38,13 +38,10 @@ export interface KeySetState {
 /** Fetches from `start` to `stop`. Nothing here rejects. */
 export class RemoteKeys {
   readonly issuer: string
-  /** Resolves with true once there is a good set, with false if it is stopped before. */
-  readonly whenLoaded: Promise<boolean>
   readonly #options: RemoteKeysOptions
   readonly #logFields: { readonly issuer: string; readonly from: string }
   readonly #sets: Reloadable<KeySet | undefined>
   readonly #stopping = new AbortController()
-  #settleLoaded: (isLoaded: boolean) => void = () => {}
   #fetching = Promise.resolve(true)
   #fetched: readonly UncheckedJwk[] = []
   #lastFetch: ReloadResult | undefined
@@ -57,20 +54,17 @@ export class RemoteKeys {
     this.issuer = issuer
     this.#options = options
     this.#logFields = { issuer, from: `${origin}${pathname}` } // the query may be a secret
-    this.whenLoaded = new Promise((resolve) => {
-      this.#settleLoaded = resolve
-    })
     this.#sets = new Reloadable<KeySet | undefined>({
       observe: () => this.#fetch(),
       load: () => this.#import(),
       initial: undefined,
       pollMs: REFRESH_MS,
       retryMs: COOLDOWN_MS,
-      onActive: (keys, warnings) => this.#onActive(keys, warnings),
       onFailed: (problems) => this.#onFailed(problems),
       onPolled: (isCurrent) => this.#onPolled(isCurrent),
       onError: (err) => log.error({ ...this.#logFields, err }, 'a JWK Set could not be applied'),
     })
+    this.#sets.subscribe((keys, _former, warnings) => this.#onActive(keys, warnings))
   }
 
   readonly findKey: FindKey = (kid, alg) => {
@@ -83,6 +77,10 @@ export class RemoteKeys {
   readonly ring = (): KeyRing => ({
     keys: new Map(this.#sets.current()?.flatMap((key) => (key.kid === '' ? [] : [[key.kid, key]]))),
   })
+
+  get whenLoaded(): Promise<boolean> {
+    return this.#sets.whenLoaded
+  }
 
   /** Resolves when the newest fetch has ended, well or not. */
   whenFetched(): Promise<unknown> {
@@ -107,7 +105,6 @@ export class RemoteKeys {
   stop(): void {
     this.#stopping.abort()
     this.#sets.stop()
-    this.#settleLoaded(false)
   }
 
   #findNow(kid: string | undefined, alg: string): FoundKey {
@@ -172,6 +169,5 @@ export class RemoteKeys {
     if (isCurrent) this.#goodAtMs = now()
     else this.#cooldownFromMs = now()
     onFetch(issuer, this.#lastFetch)
-    if (isCurrent) this.#settleLoaded(true)
   }
 }

@@ -56,11 +56,6 @@ export async function openPolledFiles<T>(
     limits: FILE_LIMITS,
     pollMs: POLL_MS,
     retryMs: POLL_MS,
-    onActive(_value, warnings) {
-      for (const warning of warnings) log.warn({ subject }, warning)
-      log.info({ subject }, 'new version active')
-      onReload('ok')
-    },
     onFailed(all) {
       const problems = all.slice(0, MAX_LOGGED_PROBLEMS)
       const fields = { subject, problems, ...(all.length > problems.length && { problemCount: all.length }) }
@@ -68,6 +63,11 @@ export async function openPolledFiles<T>(
       onReload('failed')
     },
     onError: (error) => log.error({ subject, err: error }, 'fault while reloading'),
+  })
+  reloadable.subscribe((_fresh, _former, warnings) => {
+    for (const warning of warnings) log.warn({ subject }, warning)
+    log.info({ subject }, 'new version active')
+    onReload('ok')
   })
   return loaded(reloadable, first.warnings)
 }

@@ -98,8 +98,6 @@ interface ReloadableOptions<T> {
   readonly pollMs: number
   /** The pause between polls while the source is not available, or its version is rejected. */
   readonly retryMs: number
-  /** Called before the subscribers. */
-  readonly onActive: (value: T, warnings: readonly string[]) => void
   /** Called once for each version that was rejected, and for each reason why the source is not available. */
   readonly onFailed: (problems: readonly string[]) => void
   /** Called after each poll. `isCurrent`: the source is available, and its version is the active one. */
@@ -112,14 +110,18 @@ export const MAX_LOGGED_PROBLEMS = 20
 
 const INTERNAL_ERROR = notLoaded(['could not be loaded because of an internal error'])
 
+/** Called with each new version, once it is active. */
+type Subscriber<T> = (fresh: T, former: T, warnings: readonly string[]) => void
+
 export class Reloadable<T> {
   readonly #options: ReloadableOptions<T>
-  readonly #subscribers: ((fresh: T, former: T) => void)[] = []
+  readonly #subscribers: Subscriber<T>[] = []
   #value: T
   #state: ChangeState
   #isStarted = false
   #isStopped = false
   #timer: NodeJS.Timeout | undefined
+  #settleLoaded: (isLoaded: boolean) => void = () => {}
   /** The last poll in the queue: they run one after another. */
   #last: Promise<unknown> = Promise.resolve()
   /** The poll that has not begun: it sees all changes made before now. */
@@ -134,8 +136,12 @@ export class Reloadable<T> {
 
   readonly current = (): T => this.#value
 
-  /** Calls it with each new version from now on. */
-  subscribe(subscriber: (fresh: T, former: T) => void): void {
+  /** True once the value is current, false if it is stopped before. */
+  readonly whenLoaded = new Promise<boolean>((resolve) => {
+    this.#settleLoaded = resolve
+  })
+
+  subscribe(subscriber: Subscriber<T>): void {
     this.#subscribers.push(subscriber)
   }
 
@@ -161,6 +167,7 @@ export class Reloadable<T> {
   stop(): void {
     this.#isStopped = true
     clearTimeout(this.#timer)
+    this.#settleLoaded(false)
   }
 
   #enqueue(isForced: boolean): Promise<boolean> {
@@ -175,14 +182,16 @@ export class Reloadable<T> {
         onError(error)
       }
       this.#schedule()
-      return !this.#isStopped && this.#isCurrent()
+      const isCurrent = !this.#isStopped && this.#isCurrent()
+      if (isCurrent) this.#settleLoaded(true)
+      return isCurrent
     })
     this.#last = done
     return done
   }
 
   async #poll(isForced: boolean): Promise<void> {
-    const { observe, load, limits, onActive, onFailed } = this.#options
+    const { observe, load, limits, onFailed } = this.#options
     const observed = await this.#guard(observe())
     if (this.#isStopped) return
     const version = observed.ok ? observed.value : ''
@@ -203,8 +212,7 @@ export class Reloadable<T> {
     if (!loaded.ok) return onFailed(loaded.problems)
     const former = this.#value
     this.#value = loaded.value
-    onActive(loaded.value, loaded.warnings)
-    for (const subscriber of this.#subscribers) subscriber(loaded.value, former)
+    for (const subscriber of this.#subscribers) subscriber(loaded.value, former, loaded.warnings)
   }
 
   #guard<R>(loading: Promise<Loaded<R>>): Promise<Loaded<R>> {

@@ -33,11 +33,11 @@ function setup(t: Test, pollMs = 3_600_000) {
     initial: 'none',
     pollMs,
     retryMs: 5,
-    onActive: (value) => events.push(`active ${value}`),
     onFailed: (problems) => events.push(`failed ${problems.join()}`),
     onPolled: (isCurrent) => events.push(isCurrent ? 'current' : 'stale'),
     onError: (error) => events.push(String(error)),
   })
+  reloadable.subscribe((value) => events.push(`active ${value}`))
   t.teardown(() => reloadable.stop())
   return { source, reloadable, events }
 }

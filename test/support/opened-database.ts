@@ -1,7 +1,9 @@
 /** A PostgreSQL store of one replica, as a test sees it. */
 import type { Test } from 'tap'
 import { type DatabaseOptions, openDatabase } from '../../src/credentials/postgres/database.ts'
+import { countOf } from '../../src/credentials/revocation-list.ts'
 import { createCredentialStore } from '../../src/credentials/store.ts'
+import type { RevocableToken } from '../../src/token/caller.ts'
 
 /** Starts a store; it is stopped at the end of the test. */
 export async function startStore(
@@ -29,7 +31,11 @@ export async function startStore(
   database.start()
   const stop = () => database.stop()
   t.teardown(stop)
-  const { opened, revoke, revocations } = database
+  const { opened, revoke } = database
+  const revocations = () => ({
+    size: countOf(database.revocations()),
+    isRevoked: (token: RevocableToken) => database.revocations().some((list) => list.isRevoked(token)),
+  })
   const state = () => database.state()
   const reload = () => database.reload()
   const changes = () => evicted.length

@@ -5,7 +5,7 @@
  */
 import { MAX_LOGGED_PROBLEMS, Reloadable, type ReloadResult } from '../../reload/reloadable.ts'
 import { type Loaded, loaded } from '../../values/problem.ts'
-import type { RevocationList } from '../revocation-list.ts'
+import { countOf, type RevocationList } from '../revocation-list.ts'
 import type { CredentialIndex } from '../store.ts'
 import { DatabasePool, type DatabaseTarget, databaseFailure, readUrlFile } from './database-pool.ts'
 import { NO_SNAPSHOT, readRevision, readSnapshot, type Snapshot } from './snapshot.ts'
@@ -48,14 +48,11 @@ export class CredentialsDatabase {
   readonly #pool: DatabasePool
   readonly #snapshots: Reloadable<Snapshot>
   #isDown = false
-  #settleOpened: (opened: Opened) => void = () => {}
+  #problems: readonly string[] = []
 
   constructor(options: DatabaseOptions, target: DatabaseTarget) {
-    const { urlFile, poolSize, log, onChange, pollMs = POLL_MS } = options
+    const { urlFile, poolSize, log, pollMs = POLL_MS } = options
     this.#options = options
-    this.opened = new Promise((resolve) => {
-      this.#settleOpened = resolve
-    })
     const pool = new DatabasePool(urlFile, target, poolSize)
     this.#pool = pool
     this.#snapshots = new Reloadable<Snapshot>({
@@ -65,20 +62,18 @@ export class CredentialsDatabase {
       initial: NO_SNAPSHOT,
       pollMs,
       retryMs: RETRY_MS,
-      onActive: (fresh) => this.#onActive(fresh),
       onFailed: ([reason = '']) => this.#onFailed(reason),
       onPolled: (isCurrent) => this.#onPolled(isCurrent),
       onError: (err) => log.warn({ err }, 'fault while polling the credentials database'),
     })
-    this.#snapshots.subscribe((fresh, former) => {
-      if (former !== NO_SNAPSHOT) onChange(fresh.revokedTokens)
-    })
+    this.#snapshots.subscribe((fresh, former) => this.#onActive(fresh, former))
+    this.opened = this.#snapshots.whenLoaded.then((ok) => ({ ok, problems: this.#problems }))
   }
 
   /** Until there is a snapshot, there are none. */
   readonly credentials = (): CredentialIndex => this.#snapshot().credentials
 
-  readonly revocations = (): RevocationList => this.#snapshot().revocations
+  readonly revocations = (): readonly RevocationList[] => this.#snapshot().revocations
 
   /** Whether the snapshot is as new as the call. While the database is known to be down, no request waits for it. */
   readonly refresh = async (): Promise<boolean> =>
@@ -119,7 +114,6 @@ export class CredentialsDatabase {
   /** The last snapshot stays active. */
   async stop(): Promise<void> {
     this.#snapshots.stop()
-    this.#settleOpened({ ok: false, problems: [] })
     await this.#snapshots.refresh() // ends after the poll in progress
     this.#pool.replace()
   }
@@ -132,23 +126,25 @@ export class CredentialsDatabase {
     return this.#snapshot() !== NO_SNAPSHOT
   }
 
-  #onActive({ revokedTokens, problems, newRevocations, revocations, credentials }: Snapshot): void {
-    const { log } = this.#options
-    for (const revocation of newRevocations) revocations.add(revocation)
-    if (revokedTokens !== undefined) return // a line for each logout in each sidecar would be noise
-    this.#reportReload()
-    for (const problem of problems.slice(0, MAX_LOGGED_PROBLEMS)) {
-      log.warn({ database: this.#pool.label, problem }, 'invalid row skipped')
+  #onActive({ revokedTokens, problems, revocations, credentials }: Snapshot, former: Snapshot): void {
+    const { log, onChange } = this.#options
+    // A line for each logout in each sidecar would be noise.
+    if (revokedTokens === undefined) {
+      this.#reportReload()
+      for (const problem of problems.slice(0, MAX_LOGGED_PROBLEMS))
+        log.warn({ database: this.#pool.label, problem }, 'invalid row skipped')
+      const sizes = { credentials: credentials.size, revocations: countOf(revocations) }
+      log.info(sizes, 'new credentials active')
     }
-    const sizes = { credentials: credentials.size, revocations: revocations.size }
-    log.info(sizes, 'new credentials active')
+    if (former !== NO_SNAPSHOT) onChange(revokedTokens)
   }
 
   #onFailed(reason: string): void {
     const { log, urlFile, onReload } = this.#options
     const { label, failure } = this.#pool
     if (!this.#isOpen() && failure?.kind === 'unusable') {
-      this.#settleOpened({ ok: false, problems: [`${urlFile}: the database ${label}: ${reason}`] })
+      this.#problems = [`${urlFile}: the database ${label}: ${reason}`]
+      this.#snapshots.stop()
     }
     if (this.#isDown) return
     const fields = { database: label, reason }
@@ -163,7 +159,6 @@ export class CredentialsDatabase {
       this.#options.log.info({ database: this.#pool.label }, 'the credentials database is back')
     }
     this.#isDown = !isCurrent
-    if (isCurrent) this.#settleOpened({ ok: true, problems: [] })
   }
 
   #reportReload(): void {

@@ -17,13 +17,10 @@ export interface Snapshot {
   readonly base: string
   readonly credentials: CredentialIndex
   readonly problems: readonly string[]
-  /** Their index, without `newRevocations`: the store adds these when the snapshot becomes active. */
-  readonly revocations: RevocationList
-  readonly newRevocations: readonly Revocation[]
+  /** The first list is shared by snapshots until all are read again, the second has those added since. */
+  readonly revocations: readonly [RevocationList, RevocationList]
   /** The newest revocation: while the table has it, only rows after it are new. */
   readonly newest?: RevocationRow | undefined
-  /** Revocations that were added since all were read. */
-  readonly added: number
   /** Tokens revoked since the former snapshot, where nothing else has changed. */
   readonly revokedTokens?: readonly string[] | undefined
 }
@@ -34,9 +31,7 @@ export const NO_SNAPSHOT: Snapshot = {
   base: '',
   credentials: new CredentialIndex(),
   problems: [],
-  revocations: new RevocationList(),
-  newRevocations: [],
-  added: 0,
+  revocations: [new RevocationList(), new RevocationList()],
 }
 
 export type CredentialRow = Credential & { readonly id: string }
@@ -97,33 +92,31 @@ async function readCredentials(client: ClientBase) {
 }
 
 async function readRevocations(client: ClientBase) {
-  const revocations = new RevocationList()
-  const newest = await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => revocations.add(row))
-  return { revocations, newRevocations: [], newest, added: 0 }
+  const all = new RevocationList()
+  const newest = await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => all.add(row))
+  return { revocations: [all, new RevocationList()] as const, newest }
 }
 
 /** After so many, all are read again: rows whose tokens have ended are gone from the table, but not from the index. */
 const MAX_ADDED = 10_000
 
-async function readNewRevocations(client: ClientBase, { newest, revocations, added }: Snapshot) {
-  if (newest !== undefined && added < MAX_ADDED) {
+async function readNewRevocations(client: ClientBase, { newest, revocations }: Snapshot) {
+  const [all, former] = revocations
+  if (newest !== undefined && former.size < MAX_ADDED) {
     const found: RevocationRow[] = []
     await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => found.push(row), BigInt(newest.id))
     const [known, ...rows] = found
     // It is gone when its token has ended, and may be another row after a restore.
     if (isDeepStrictEqual(known, newest)) {
+      const added = new RevocationList(former)
+      for (const row of rows) added.add(row)
       const tokens = rows.flatMap(({ jti }) => jti ?? [])
       const revokedTokens = tokens.length === rows.length ? tokens : undefined
-      return {
-        newRevocations: rows,
-        newest: rows.at(-1) ?? newest,
-        added: added + rows.length,
-        revokedTokens,
-      }
+      return { revocations: [all, added] as const, newest: rows.at(-1) ?? newest, revokedTokens }
     }
   }
   const read = await readRevocations(client)
-  return { ...read, revokedTokens: read.revocations.addedSince(revocations) }
+  return { ...read, revokedTokens: read.revocations[0].addedSince(...revocations) }
 }
 
 /** In order of their ids, from `first` on. Resolves with the last row. */
