@@ -8,6 +8,7 @@ import { connect as connectTls, createSecureContext, type SecureContext } from '
 import type { Config } from '../config/config.ts'
 import { lookup } from '../http/hosts.ts'
 import { networkFailureOf, type UpstreamFailure } from '../http/upstream-failures.ts'
+import { ReadBuffer } from './buffers.ts'
 import { ResponseParser, ResponseSyntaxError } from './response-parser.ts'
 
 /** Opens sockets to an upstream. TCP and unix sockets read by `onread`; TLS sockets emit `data`. */
@@ -58,49 +59,35 @@ export interface ConnectionPool {
   onClosed(connection: UpstreamConnection): void
 }
 
-/** What a connection waits for, and the failure when its deadline passes. `response`: from its first request on. */
-const TIMEOUT_FAILURES = {
-  lookup: 'dns_error',
-  connect: 'connection_timeout',
-  response: 'http_response_timeout',
-} as const
-
 const MAX_IDLE_MS = 60_000
 /** The upstream's keep-alive timer started before ours: connections are closed sooner. */
 const MARGIN_MS = 1000
 
 export class UpstreamConnection {
   readonly socket: Socket
+  readonly readBuffer = new ReadBuffer()
   readonly #pool: ConnectionPool
   readonly #timeouts: Config['timeouts']
   readonly #parser: ResponseParser
   #request: UpstreamRequest | undefined
-  #waitsFor: keyof typeof TIMEOUT_FAILURES
+  /** What it waits for by the failure when the deadline passes: from its first request on, a response. */
+  #timeoutFailure: 'dns_error' | 'connection_timeout' | 'http_response_timeout'
   /** Monotonic milliseconds of the connect, response or idle timeout; `Infinity` while bodies are transferred. */
   #deadline: number
   #isReused = false
   #hasResponseBytes = false
-  /** Filled by the next read; undefined under TLS, where Node allocates. */
-  #buffer: Buffer | undefined
 
   constructor(address: UpstreamAddress, pool: ConnectionPool, request: UpstreamRequest, config: Config) {
     this.#pool = pool
     this.#timeouts = config.timeouts
     this.#request = request
     this.#parser = new ResponseParser(config.limits)
-    this.#waitsFor = address.isNamed ? 'lookup' : 'connect'
+    this.#timeoutFailure = address.isNamed ? 'dns_error' : 'connection_timeout'
     this.#deadline = performance.now() + config.timeouts.upstreamConnectSeconds * 1000
-    this.#buffer = address.tls ? undefined : takeBuffer()
-    this.socket = address.open({
-      buffer: () => this.#buffer ?? NO_BYTES,
-      callback: (bytes, buffer) => {
-        this.#onRead(Buffer.from(buffer.buffer, buffer.byteOffset, bytes))
-        return true
-      },
-    })
+    this.socket = address.open(this.readBuffer.readInto((chunk) => this.#onRead(chunk)))
     this.socket.setNoDelay(true)
     this.socket.once('lookup', () => {
-      this.#waitsFor = 'connect'
+      this.#timeoutFailure = 'connection_timeout'
     })
     this.socket.once(address.tls ? 'secureConnect' : 'connect', () => this.send(request))
     if (address.tls) this.socket.on('data', (chunk: Buffer) => this.#onRead(chunk))
@@ -109,7 +96,7 @@ export class UpstreamConnection {
     this.socket.on('error', (error) => this.#onError(error))
     this.socket.on('close', () => {
       this.#fail('connection_terminated')
-      if (this.#buffer !== undefined) returnBuffer(this.#buffer)
+      this.readBuffer.giveBack()
       pool.onClosed(this)
     })
   }
@@ -122,19 +109,11 @@ export class UpstreamConnection {
     if (this.#request !== undefined && this.#request !== request) throw new Error('the connection is in use')
     if (this.socket.destroyed) return
     this.#request = request
-    this.#waitsFor = 'response'
+    this.#timeoutFailure = 'http_response_timeout'
     this.#deadline = Number.POSITIVE_INFINITY
     this.#parser.start(request.isHeadRequest, request.isWebSocket)
     this.#hasResponseBytes = false
     request.onHeadWritten(this, this.socket.write(request.requestHead, 'latin1'))
-  }
-
-  /** Keeps the buffer of the current read from being reused, until the returned function is called. */
-  holdBuffer(): () => void {
-    const held = this.#buffer
-    if (held === undefined) return () => {} // allocated by Node
-    this.#buffer = takeBuffer()
-    return () => returnBuffer(held)
   }
 
   /** Closes the connection without a report to its request. */
@@ -150,7 +129,7 @@ export class UpstreamConnection {
   }
 
   checkDeadline(now: number): void {
-    if (this.#deadline <= now) this.#fail(TIMEOUT_FAILURES[this.#waitsFor])
+    if (this.#deadline <= now) this.#fail(this.#timeoutFailure)
   }
 
   /** `chunk`: undefined at the end of the connection. */
@@ -195,7 +174,7 @@ export class UpstreamConnection {
   #onError(error: Error): void {
     const failure = networkFailureOf(error) ?? 'proxy_internal_error'
     // With TLS 1.3 a server refuses a client certificate after the request has been written.
-    const isConnecting = this.#waitsFor !== 'response' || failure.startsWith('tls_')
+    const isConnecting = this.#timeoutFailure !== 'http_response_timeout' || failure.startsWith('tls_')
     this.#fail(isConnecting ? failure : 'connection_terminated')
   }
 
@@ -209,21 +188,4 @@ export class UpstreamConnection {
     const isStale = isClosed && this.#isReused && !this.#hasResponseBytes
     request.onFailure(isTruncated ? 'http_response_incomplete' : failure, isStale)
   }
-}
-
-/**
- * Read buffers, which are reused: Node's streams allocate 64 KiB per read, which starts garbage collections.
- * Node 26: 1,720 -> 680 ms of CPU per GiB, and 40 MB less memory.
- */
-const spareBuffers: Buffer[] = []
-const READ_BYTES = 64 * 1024
-const MAX_SPARE_BUFFERS = 16
-const NO_BYTES = Buffer.alloc(0)
-
-function takeBuffer(): Buffer {
-  return spareBuffers.pop() ?? Buffer.allocUnsafeSlow(READ_BYTES)
-}
-
-function returnBuffer(buffer: Buffer): void {
-  if (spareBuffers.length < MAX_SPARE_BUFFERS) spareBuffers.push(buffer)
 }

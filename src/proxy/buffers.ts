@@ -1,0 +1,64 @@
+/**
+ * The memory of bodies, which lies outside V8's heap: each 64 MB allocated there starts a garbage collection. So read buffers
+ * are lent, held and given back, and the chunks of uploads are freed when they are written.
+ */
+import type { OnReadOpts } from 'node:net'
+import { MessageChannel } from 'node:worker_threads'
+
+/** Node's streams allocate as much per read. Node 26, reused: 1,720 -> 680 ms of CPU per GiB, and 40 MB less memory. */
+const READ_BYTES = 64 * 1024
+const MAX_SPARE_BUFFERS = 16
+const spareBuffers: Buffer[] = []
+
+function take(): Buffer {
+  return spareBuffers.pop() ?? Buffer.allocUnsafeSlow(READ_BYTES)
+}
+
+function giveBack(buffer: Buffer): void {
+  if (spareBuffers.length < MAX_SPARE_BUFFERS) spareBuffers.push(buffer)
+}
+
+/** What one connection reads into. Never taken under TLS, where Node allocates. */
+export class ReadBuffer {
+  #buffer: Buffer | undefined
+
+  /** `onRead`: its chunk is reused after the call, unless it is held. */
+  readInto(onRead: (chunk: Buffer) => void): OnReadOpts {
+    return {
+      buffer: () => (this.#buffer ??= take()),
+      callback: (bytes, { buffer, byteOffset }) => {
+        onRead(Buffer.from(buffer, byteOffset, bytes))
+        return true
+      },
+    }
+  }
+
+  /** Keeps the bytes of the current read until the returned function is called. */
+  hold(): (() => void) | undefined {
+    const held = this.#buffer
+    this.#buffer = undefined
+    return held && (() => giveBack(held))
+  }
+
+  giveBack(): void {
+    if (this.#buffer !== undefined) giveBack(this.#buffer)
+    this.#buffer = undefined
+  }
+}
+
+/** The other end is closed: it drops what is posted to it. */
+const { port1: closedPort, port2 } = new MessageChannel()
+port2.close()
+
+/**
+ * Returns a callback for `write` that frees an upload chunk, or undefined if it is small or shared. A transfer to a port
+ * takes memory from its owner, as `ArrayBuffer.prototype.transfer` does, which Node 20 lacks. Node 20 and 26: 57 % of the
+ * CPU time of an upload saved.
+ */
+export function freeWhenWritten({ buffer, byteLength }: Buffer) {
+  const isSmall = byteLength < 16 * 1024
+  if (isSmall || byteLength !== buffer.byteLength || !(buffer instanceof ArrayBuffer)) return undefined
+  return (error?: Error | null) => {
+    if (!error) closedPort.postMessage(null, [buffer])
+  }
+}
