@@ -77,7 +77,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const handle = createHandle(
     { config, responder, signer, credentials, throttle, revokeToken, audit, metrics, now },
     decide,
-    (res) => forwarder.forward(res),
+    (res, admitted, decision) => forwarder.forward(res, admitted, decision),
     onInternalError,
   )
 

@@ -6,6 +6,8 @@
 import type { SecureContext } from 'node:tls'
 import httpProxy from 'http-proxy'
 import type { Config } from '../config/config.ts'
+import type { Admitted } from '../gate/admission.ts'
+import type { ServiceDecision } from '../gate/decide.ts'
 import { isWithin } from '../http/request-target.ts'
 import type { SidecarRequest, SidecarResponse } from '../server/context.ts'
 import type { Responder } from '../server/respond.ts'
@@ -16,7 +18,7 @@ import { UpstreamPool } from './upstream-pool.ts'
 
 /** http-proxy with its documented `before`, which its published types lack. */
 class PassProxy extends httpProxy<SidecarRequest, SidecarResponse> {
-  declare before: (type: 'web', passName: string, pass: (req: unknown, res: SidecarResponse) => true) => void
+  declare before: (type: 'web', passName: string, pass: () => true) => void
 }
 
 interface ForwarderOptions
@@ -26,18 +28,15 @@ interface ForwarderOptions
   readonly events: (prefix: string) => UpstreamEvents
 }
 
-interface PrefixedUpstream extends Upstream {
-  /** Without a slash at the end. */
-  readonly pathPrefix: string
-}
-
 export class Forwarder {
   readonly #responder: Responder
   /** The longest prefix is first. */
-  readonly #upstreams: readonly PrefixedUpstream[]
+  readonly #upstreams: readonly Upstream[]
   readonly #tunnels: Tunnels
   // http-proxy requires a target before it runs any pass; ours chooses its own.
   readonly #proxy = new PassProxy({ target: {} })
+  /** Started by the pass, which `web` runs before it returns. */
+  #next: Transfer | undefined
 
   constructor(config: Config, options: ForwarderOptions) {
     const { secureContextOf, events, responder, onInternalError, tokens, now } = options
@@ -54,22 +53,20 @@ export class Forwarder {
       })
       .toSorted((a, b) => b.pathPrefix.length - a.pathPrefix.length)
     // The pass precedes the first of the package's own, and its truthy result ends the chain.
-    this.#proxy.before('web', 'deleteLength', (_req, res) => {
-      this.#transfer(res)
+    this.#proxy.before('web', 'deleteLength', () => {
+      this.#next?.start()
       return true
     })
   }
 
-  forward(res: SidecarResponse): void {
-    this.#proxy.web(res.req, res)
-  }
-
-  #transfer(res: SidecarResponse): void {
-    const { admitted, decision } = res.req.context
-    if (admitted === undefined || decision?.act !== 'forward') throw new Error('a request that must not pass')
+  forward(res: SidecarResponse, admitted: Admitted, decision: ServiceDecision): void {
     const upstream = this.#upstreams.find(({ pathPrefix }) => isWithin(admitted.path, pathPrefix))
-    if (upstream === undefined) this.#responder.reportFailure(res, 'destination_not_found')
-    else new Transfer(res, admitted, decision, upstream).start()
+    if (upstream === undefined) {
+      this.#responder.reportFailure(res, 'destination_not_found')
+      return
+    }
+    this.#next = new Transfer(res, admitted, decision, upstream)
+    this.#proxy.web(res.req, res)
   }
 
   pools(): readonly Pick<UpstreamPool, 'upstream' | 'connections' | 'queued'>[] {

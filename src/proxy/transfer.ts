@@ -36,6 +36,8 @@ export interface UpstreamEvents {
 
 /** What the transfers to one upstream share. */
 export interface Upstream extends HeadOptions {
+  /** Without a slash at the end. */
+  readonly pathPrefix: string
   readonly pool: UpstreamPool
   readonly tunnels: Tunnels
   readonly responder: Responder

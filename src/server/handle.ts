@@ -3,7 +3,8 @@
  * In: a request. Out: a response by the upstream, an endpoint or the responder, also after an internal error.
  */
 import { ERRORS } from '../errors.ts'
-import type { Decide, Decision } from '../gate/decide.ts'
+import type { Admitted } from '../gate/admission.ts'
+import type { Decide, Decision, ServiceDecision } from '../gate/decide.ts'
 import { newRequestId, requestIdOf } from '../http/request-ids.ts'
 import type { Caller } from '../token/caller.ts'
 import type { SidecarResponse } from './context.ts'
@@ -17,7 +18,7 @@ import { logIn, sendTimeLeft } from './token-endpoint.ts'
 export function createHandle(
   endpoints: EndpointOptions,
   decide: Decide,
-  forward: (res: SidecarResponse) => void,
+  forward: (res: SidecarResponse, admitted: Admitted, decision: ServiceDecision) => void,
   onInternalError: (requestId: string, error: unknown) => void,
 ): (res: SidecarResponse) => void {
   const { config, responder, now } = endpoints
@@ -27,16 +28,18 @@ export function createHandle(
     const { context } = res.req
     if (res.destroyed) return // the client left while the token was verified
     context.decision = decision
+    const { admitted } = context
     if (decision.act === 'refuse') {
       const options = refusalOptions(decision, context.routeLabel === 'forward_auth')
       return responder.refuse(res, decision.reason, decision.error, options)
     }
-    if (context.isBodyMalformed) return responder.refuse(res, 'admission', ERRORS.malformedRequest)
-    if (context.isDetached && context.admitted?.isWebSocket !== true)
+    if (context.isBodyMalformed || admitted === undefined)
+      return responder.refuse(res, 'admission', ERRORS.malformedRequest)
+    if (context.isDetached && !admitted.isWebSocket)
       return responder.refuse(res, 'upgrade', ERRORS.upgradeRefused)
     switch (decision.act) {
       case 'forward':
-        return forward(res)
+        return forward(res, admitted, decision)
       case 'approve':
         return approve(res, decision.caller)
       case 'logIn':
