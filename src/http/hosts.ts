@@ -20,21 +20,21 @@ export function withoutPath(url: string): string {
  * libuv has two threads for all lookups of a process and cannot abort one, and that of a host whose DNS server is silent
  * takes up to a minute: other hosts would wait, too. So there is one lookup for each host at a time.
  */
-const pending = new Map<string, ReturnType<typeof lookUp>>()
+const running = new Map<string, ReturnType<typeof resolveTimed>>()
 /** Hosts whose last lookup was slow: further ones take one thread in all. A host that fails at once blocks no thread. */
 const slow = new Set<string>()
 const SLOW_MS = 1000
 const oneAtATime = pLimit(1)
 
-async function lookUp(host: string) {
-  try {
-    return await (slow.has(host) ? oneAtATime(() => timedLookup(host)) : timedLookup(host))
-  } finally {
-    pending.delete(host)
-  }
+function resolveOnce(host: string) {
+  const shared = running.get(host)
+  if (shared !== undefined) return shared
+  const addresses = slow.has(host) ? oneAtATime(resolveTimed, host) : resolveTimed(host)
+  running.set(host, addresses)
+  return addresses.finally(() => running.delete(host))
 }
 
-async function timedLookup(host: string) {
+async function resolveTimed(host: string) {
   const startedAt = performance.now()
   try {
     return await dns.lookup(host, { all: true, hints: ADDRCONFIG }) // the hint of Node's own lookups for sockets
@@ -46,9 +46,7 @@ async function timedLookup(host: string) {
 
 /** An option of `http.get` and `socket.connect`. */
 export const lookup: LookupFunction = (host, { all }, callback) => {
-  const found = pending.get(host) ?? lookUp(host)
-  pending.set(host, found)
-  found.then(
+  resolveOnce(host).then(
     (addresses) =>
       all ? callback(null, addresses) : callback(null, addresses[0]?.address ?? '', addresses[0]?.family),
     (error: NodeJS.ErrnoException) => callback(error, []),

@@ -81,10 +81,10 @@ export function requestHead(
 export function requestTrailerLines({ res, admitted, decision }: ForwardedRequest): string {
   const { caller, wouldRefuse } = decision
   // A public route allows one request, and report mode every one.
-  const isLimited = caller === undefined ? wouldRefuse === undefined : isRestricted(caller)
+  const restricted = caller === undefined ? wouldRefuse === undefined : isRestricted(caller)
   // What is allowed was compared with the head, and an upstream may merge both.
   return forwardedTrailers(res.req.rawTrailers, admitted.connectionOptions)
-    .filter(([name]) => !isLimited || headerKind(name) === 'other')
+    .filter(([name]) => !restricted || headerKind(name) === 'other')
     .map(([name, value]) => `${name}: ${value}\r\n`)
     .join('')
 }

@@ -27,8 +27,6 @@ export interface UpstreamHead {
   readonly keepAliveSeconds: number
 }
 
-type Limits = Pick<Config['limits'], 'headerBytes' | 'headerLines'>
-
 /** What the next bytes are. */
 type State = 'head' | 'body' | 'chunkSize' | 'chunkData' | 'chunkEnd' | 'trailers' | 'done'
 
@@ -42,7 +40,7 @@ const KEEP_ALIVE_SECONDS = 5
 const KEEP_ALIVE_TIMEOUT = /(?:^|[,\s])timeout=([0-9]{1,6})(?:$|[,\s])/i
 
 export class ResponseParser {
-  readonly #limits: Limits
+  readonly #limits: Pick<Config['limits'], 'headerBytes' | 'headerLines'>
   #isHeadRequest = false
   #isWebSocket = false
   #state: State = 'done'
@@ -56,7 +54,7 @@ export class ResponseParser {
   /** Complete when the response is done. Set here alone. */
   rawTrailers: readonly string[] = []
 
-  constructor(limits: Limits) {
+  constructor(limits: Pick<Config['limits'], 'headerBytes' | 'headerLines'>) {
     this.#limits = limits
   }
 

@@ -63,24 +63,20 @@ export class Tunnel implements RequestOwner {
     context.bytesIn += firstBytes.length
     upstream.write(firstBytes)
     client.pipe(upstream)
-    this.#watchToken()
+    if (this.#request.decision.caller === undefined) return
+    const { open } = this.#tunnels
+    open.add(this)
+    client.once('close', () => {
+      open.delete(this)
+      clearTimeout(this.#timer)
+    })
+    void this.recheck() // the token may have been revoked since the request arrived
   }
 
   onIdle(): void {}
 
   onRelease(): void {
     this.#connection.abandon()
-  }
-
-  #watchToken(): void {
-    const { open } = this.#tunnels
-    if (this.#request.decision.caller === undefined) return
-    open.add(this)
-    this.#request.res.req.socket.once('close', () => {
-      open.delete(this)
-      clearTimeout(this.#timer)
-    })
-    void this.recheck() // the token may have been revoked since the request arrived
   }
 
   /** Closes the tunnel if its token would be refused now; otherwise checks again when the new verdict ends. */

@@ -32,8 +32,7 @@ export class UpstreamPool implements ConnectionPool {
     this.upstream = upstream
     this.#address = address
     this.#config = config
-    this.#timer = setInterval(() => this.#checkDeadlines(), DEADLINE_CHECK_MS)
-    this.#timer.unref()
+    this.#timer = setInterval(() => this.#checkDeadlines(), DEADLINE_CHECK_MS).unref()
   }
 
   get connections(): number {
