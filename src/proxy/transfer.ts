@@ -14,6 +14,8 @@
  *   the client's reads        `idleSeconds`: `client_idle`; `download.ts` has paused the upstream's socket
  *
  * `idleSeconds` is the timer of the client's socket, which is idle, too, while the upstream does not read or send.
+ * The upstream's reads show in steps of a third of the kernel's send buffer, up to 1.4 MB: the timer of its own socket, which
+ * looks at the write queue, sees no more of them.
  */
 import type { Admitted } from '../gate/admission.ts'
 import type { ServiceDecision } from '../gate/decide.ts'
