@@ -2,14 +2,14 @@
  * The composition root: wires one sidecar from validated settings, each part after those that it uses.
  *   listener -> handle -> gate (admission, route, token check) -> forward | token endpoint | responder
  */
-import { type AuthData, openAuthData, type ReadyCheck } from './auth-data.ts'
+import { openAuthData, type ReadyCheck } from './auth-data.ts'
 import { secureContextOf } from './certificates.ts'
 import type { Config } from './config/config.ts'
 import { createLoginThrottle } from './credentials/throttles.ts'
 import { createDecide } from './gate/decide.ts'
 import { publicJwks } from './keys/key-ring.ts'
 import { createLifeCycle, type DrainReport, type ListenAddresses, type Phase } from './life-cycle.ts'
-import { type Logger, logListenerErrors } from './log.ts'
+import type { Logger } from './log.ts'
 import { type AdminData, createAdminListener } from './ops/admin.ts'
 import { createAudit } from './ops/audit.ts'
 import { Metrics } from './ops/metrics.ts'
@@ -57,7 +57,18 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const authData = await openAuthData(config, log, now)
   const metrics = new Metrics(config, authData, now)
   const signer = new TokenSigner(authData.keys, config.token, now)
-  const cache = createTokenCache(config, authData, signer, now)
+  const { issuers, isRevoked, credentials, revokeToken } = authData
+  const { assertion } = config.identity
+  const audiences = config.upstreams.flatMap(({ assertionAudience }) => assertionAudience ?? [])
+  const cache = new TokenCache({
+    ...config.cache,
+    verifyUncached: createVerifier({ ...config.token, issuers, isRevoked, now }),
+    ...(assertion.enabled && {
+      signAssertions: (identity) =>
+        signer.signAssertions(identity, [assertion.audience, ...audiences], assertion.lifetimeSeconds),
+    }),
+    now,
+  })
   const audit = createAudit(log, config.log)
   const responder = new Responder(config.cors)
   const onInternalError = (requestId: string, error: unknown) =>
@@ -71,8 +82,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     now,
     onInternalError,
   })
-  const decide = createDecide(config, authData.revokeToken !== undefined, cache, metrics.onTokenCheck)
-  const { credentials, revokeToken } = authData
+  const decide = createDecide(config, revokeToken !== undefined, cache, metrics.onTokenCheck)
   const throttle = createLoginThrottle(config.limits.loginFailures)
   const handle = createHandle(
     { config, responder, signer, credentials, throttle, revokeToken, audit, metrics, now },
@@ -89,7 +99,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
       responder.parserErrorResponse(error, accessLog.onParserError(error, peer), bytes),
     isDraining: () => phase.name === 'draining',
     onTlsError: (code) => log.debug({ code }, 'TLS handshake failed'),
-    onListenError: logListenerErrors(log),
+    onListenError: (error) => log.error({ err: error }, 'listener error'),
   })
   const checks = (): ReadyCheck[] => {
     const draining = phase.name === 'draining' && ({ state: 'draining' } as const)
@@ -120,20 +130,4 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   authData.start()
   const parts = { config, settingsFile, log, phase, authData, listener, forwarder, admin }
   return { ...createLifeCycle(parts), reload: authData.reload, adminData, abort: () => void listener.abort() }
-}
-
-/** Verifies tokens and caches those that are accepted. */
-function createTokenCache(config: Config, authData: AuthData, signer: TokenSigner, now: () => number) {
-  const { issuers, isRevoked } = authData
-  const { assertion } = config.identity
-  const audiences = config.upstreams.flatMap(({ assertionAudience }) => assertionAudience ?? [])
-  return new TokenCache({
-    ...config.cache,
-    verifyUncached: createVerifier({ ...config.token, issuers, isRevoked, now }),
-    ...(assertion.enabled && {
-      signAssertions: (identity) =>
-        signer.signAssertions(identity, [assertion.audience, ...audiences], assertion.lifetimeSeconds),
-    }),
-    now,
-  })
 }

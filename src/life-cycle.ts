@@ -14,11 +14,6 @@ import type { Forwarder } from './proxy/forward.ts'
 import type { DataListener } from './server/listener.ts'
 import { VERSION } from './version.ts'
 
-/** A stop was requested while another issuer or a database was awaited. */
-export class StoppedWhileStarting extends Error {
-  override readonly name = 'StoppedWhileStarting'
-}
-
 /** What became of the requests in flight when the listener stopped listening. */
 export interface DrainReport {
   readonly drained: number
@@ -63,8 +58,7 @@ export function createLifeCycle(parts: LifeCycleParts) {
   const start = async (): Promise<ListenAddresses> => {
     try {
       const adminAddress = await admin?.listen()
-      if (!(await authData.whenLoaded()))
-        throw new StoppedWhileStarting('stopped before clients were accepted')
+      if (!(await authData.whenLoaded())) throw new Error('stopped before clients were accepted')
       // Last, so that no client is accepted and dropped again if the other port is in use.
       const where = { data: await listener.listen(), admin: adminAddress }
       if (phase.name === 'starting') phase.name = 'running'

@@ -4,6 +4,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import pino, { type DestinationStream, type Logger } from 'pino'
+import { printable } from './values/problem.ts'
 
 export type { Logger } from 'pino'
 
@@ -63,11 +64,6 @@ export function createLog(level: string, destination: DestinationStream): Logger
   )
 }
 
-/** Logs errors of a listener, such as running out of file descriptors or a page that could not be created. */
-export function logListenerErrors(log: Pick<Logger, 'error'>): (error: unknown) => void {
-  return (error) => log.error({ err: error }, 'listener error')
-}
-
 /** Other fields are left out: Node attaches the raw bytes of a malformed request, its token included. */
 function serializeError(error: unknown): unknown {
   if (!(error instanceof Error)) return { type: typeof error }
@@ -76,8 +72,7 @@ function serializeError(error: unknown): unknown {
   return { type: name, code, message, stack }
 }
 
-/** A client's text, truncated, without what controls a terminal, breaks a line or reverses text (CVE-2021-42574). */
+/** A client's text, truncated. */
 export function loggable(text: string, maxLength = 256): string {
-  const truncated = text.length > maxLength ? `${text.slice(0, maxLength)}…` : text
-  return truncated.replace(/[\p{Cc}\p{Zl}\p{Zp}\u{202A}-\u{202E}\u{2066}-\u{2069}]/gu, '\u{FFFD}')
+  return printable(text.length > maxLength ? `${text.slice(0, maxLength)}…` : text)
 }

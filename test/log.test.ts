@@ -37,9 +37,10 @@ t.test('fields that may hold a token or a secret are redacted', async (t) => {
   t.notMatch(lines.join(''), /canary/)
 })
 
-t.test('client text is truncated, and control characters and line breaks are replaced', async (t) => {
+t.test('client text is truncated, and control characters and line breaks are escaped', async (t) => {
   t.equal(loggable('/plain path/é/\u{1F600}'), '/plain path/é/\u{1F600}')
-  t.equal(loggable('a\r\nb\tc\0d\x1b[2Je\x7ff\x9bg\u2028h\u2029i\u202ej'), 'a��b�c�d�[2Je�f�g�h�i�j')
+  const escaped = String.raw`a\u000d\u000ab\u0009c\u0000d\u001b[2Je\u007ff\u009bg\u2028h\u2029i\u202ej\ufeffk`
+  t.equal(loggable('a\r\nb\tc\0d\x1b[2Je\x7ff\x9bg\u2028h\u2029i\u202ej\ufeffk'), escaped)
   t.equal(loggable('x'.repeat(256)), 'x'.repeat(256))
   t.equal(loggable('x'.repeat(10_240)), `${'x'.repeat(256)}…`)
   t.equal(loggable('xyz', 2), 'xy…')

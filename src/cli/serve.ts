@@ -8,7 +8,6 @@ import { Command } from 'commander'
 import type { App, AppOptions, ServingApp } from '../app.ts'
 import type { Config } from '../config/config.ts'
 import type { LoadedConfig } from '../config/load.ts'
-import { StoppedWhileStarting } from '../life-cycle.ts'
 import { createLog, type LogDestination, type Logger } from '../log.ts'
 import { CommandFailure, type CommandIo, UsageFailure } from './command-io.ts'
 import { addSettingFlags, loadSettings, type ParsedOptions, rethrowAsUsage } from './config-command.ts'
@@ -88,8 +87,7 @@ async function serveHere(options: AppOptions, serving: ServingProcess): Promise<
 /** `hostname` replaces address and port when the name has no address. */
 type ListenError = NodeJS.ErrnoException & { readonly [Name in 'address' | 'hostname' | 'port']?: unknown }
 
-function rethrowListenError(error: ListenError, { admin }: Config): void {
-  if (error instanceof StoppedWhileStarting) return
+function rethrowListenError(error: ListenError, { admin }: Config): never {
   const { code = '', syscall, address, hostname, port, message } = error
   if (syscall === undefined) throw error
   if (syscall.startsWith('spawn')) throw new CommandFailure(`cannot start a worker: ${message}`)

@@ -11,7 +11,7 @@ import type { Registry } from 'prom-client'
 import type { ReadyCheck } from '../auth-data.ts'
 import { ALPN_PROTOCOLS } from '../certificates.ts'
 import type { Config } from '../config/config.ts'
-import { type Logger, logListenerErrors } from '../log.ts'
+import type { Logger } from '../log.ts'
 import { createSamples, type MetricGroup, type Samples } from './samples.ts'
 import { type StatusConfig, statusOf } from './status.ts'
 
@@ -52,7 +52,7 @@ export function createAdminListener(
   log: Pick<Logger, 'error'>,
   now: () => number,
 ): AdminListener {
-  const onError = logListenerErrors(log)
+  const onError = (error: unknown) => log.error({ err: error }, 'listener error')
   const samples = createSamples(data.registry, now)
   const pages = Object.entries<Render>(pagesOf(config, data, samples))
   const renders = new Map(pages.map(([path, render]) => [path, onceAtATime(render, onError)]))

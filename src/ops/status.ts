@@ -178,10 +178,7 @@ function ratioOf(part: number, total: number): number | null {
 }
 
 const FAILING_CRITICAL = 0.05
-const CERTIFICATE_WARNING_DAYS = 14
-const CERTIFICATE_CRITICAL_DAYS = 2
 const KEY_WARNING_DAYS = 90
-const ISSUER_WARNING_SECONDS = 300
 const DAY_SECONDS = 86_400
 /** Fewer may be one person's typing mistakes. */
 const MANY_LOGINS = 5
@@ -205,20 +202,16 @@ const inSeconds = ({ seconds }: Growth) => `in ${Math.round(seconds)} s`
 
 /** The problems in words, worst first, for the head line and the title of the page. */
 function problemsOf(windows: Windows, state: State): Alarm[] {
+  const { inFlight } = state.requests
+  const isDraining = state.checks.some(({ state }) => state === 'draining')
   const isDatabaseDown = state.checks.some(({ state }) => state === 'database down, last snapshot active')
   return [
-    ...drainProblems(windows, state),
+    ...(isDraining ? [warning(`Draining: ${inFlight} request${inFlight === 1 ? '' : 's'} in flight`)] : []),
     ...upstreamProblems(windows, state),
     ...loginProblems(windows, isDatabaseDown),
     ...requestProblems(windows, state),
     ...trustProblems(windows, isDatabaseDown),
   ].sort((a, b) => a.severity.localeCompare(b.severity))
-}
-
-function* drainProblems({ values }: Windows, { checks }: State): Generator<Alarm> {
-  const inFlight = values.total('requests_in_flight')
-  if (checks.some(({ state }) => state === 'draining'))
-    yield warning(`Draining: ${inFlight} request${inFlight === 1 ? '' : 's'} in flight`)
 }
 
 function* upstreamProblems({ recently }: Windows, { upstreams }: State): Generator<Alarm> {
@@ -280,8 +273,8 @@ function* trustProblems({ at, values }: Windows, isDatabaseDown: boolean): Gener
   for (const [certificate, endSeconds] of certificateEnds) {
     const secondsLeft = endSeconds - at / 1000
     const days = Math.floor(secondsLeft / DAY_SECONDS)
-    if (days >= CERTIFICATE_WARNING_DAYS) continue
-    const isCritical = days < CERTIFICATE_CRITICAL_DAYS
+    if (days >= 14) continue
+    const isCritical = days < 2
     const left = isCritical ? `${Math.floor(secondsLeft / 3600)} h` : `${days} d`
     const end = secondsLeft < 0 ? 'has expired' : `expires in ${left}`
     yield (isCritical ? critical : warning)(`Certificate ${certificate} ${end}`)
@@ -290,8 +283,7 @@ function* trustProblems({ at, values }: Windows, isDatabaseDown: boolean): Gener
     if (failing > 0 && !(isDatabaseDown && subject === 'credentials'))
       yield warning(`The newest ${subject} cannot be used; the last good version is active`)
   for (const [issuer, age] of values.by('jwks_age_seconds', 'issuer'))
-    if (age > ISSUER_WARNING_SECONDS)
-      yield warning(`No good keys from ${issuer} for more than 5 min; the last ones are active`)
+    if (age > 300) yield warning(`No good keys from ${issuer} for more than 5 min; the last ones are active`)
   for (const [kid, age] of values.by('signing_key_age_seconds', 'kid'))
     if (age > KEY_WARNING_DAYS * DAY_SECONDS)
       yield warning(`Signing key ${kid} is older than ${KEY_WARNING_DAYS} d`)

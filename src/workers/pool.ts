@@ -26,14 +26,6 @@ export function createWorkerPool(config: Config, log: Logger, destination: LogDe
   let restarts = 0
   let isStopping = false
 
-  const onEnd = (worker: WorkerProcess) => {
-    if (isStopping) return
-    workers.delete(worker)
-    if (worker.listeningSince === undefined) return // `fork` rejects
-    const servedMs = performance.now() - worker.listeningSince
-    void replace(Math.max(0, MIN_SERVED_MS - servedMs))
-  }
-
   /** Resolves when another worker listens; rejects with its error. */
   const fork = async (): Promise<AddressInfo> => {
     const forked = cluster.fork()
@@ -43,7 +35,13 @@ export function createWorkerPool(config: Config, log: Logger, destination: LogDe
     }
     const worker = new WorkerProcess(forked, config, log, destination)
     workers.add(worker)
-    forked.once('exit', () => onEnd(worker))
+    forked.once('exit', () => {
+      if (isStopping) return
+      workers.delete(worker)
+      if (worker.listeningSince === undefined) return // `fork` rejects
+      const servedMs = performance.now() - worker.listeningSince
+      void replace(Math.max(0, MIN_SERVED_MS - servedMs))
+    })
     return worker.listening
   }
 
@@ -51,12 +49,10 @@ export function createWorkerPool(config: Config, log: Logger, destination: LogDe
     await sleep(delayMs)
     if (isStopping) return
     restarts++
-    try {
-      await fork()
-    } catch (error) {
+    await fork().catch((error: unknown) => {
       log.error({ err: error }, 'worker not started')
       void replace(RETRY_MS)
-    }
+    })
   }
 
   return {

@@ -9,7 +9,7 @@ import { openAdminCertificates } from '../auth-data.ts'
 import { secureContextOf } from '../certificates.ts'
 import type { Config } from '../config/config.ts'
 import { SHARED_LIMITS } from '../config/schema.ts'
-import { type DrainReport, type ListenAddresses, logStart } from '../life-cycle.ts'
+import { type DrainReport, type ListenAddresses, logStart, type Phase } from '../life-cycle.ts'
 import type { LogDestination, Logger } from '../log.ts'
 import { type AdminData, createAdminListener } from '../ops/admin.ts'
 import { fullName, metricsIn } from '../ops/metrics.ts'
@@ -19,8 +19,6 @@ import { createWorkerPool, type WorkerPool } from './pool.ts'
 /** Time after the drain deadline until workers are killed. */
 const STOP_MARGIN_MS = 3000
 
-type Phase = 'starting' | 'running' | 'draining'
-
 /** `start` rejects with the first error of a worker. @throws InvalidAuthData of the admin listener's certificates */
 export async function createPrimary(
   config: Config,
@@ -29,8 +27,8 @@ export async function createPrimary(
   log: Logger,
   destination: LogDestination,
 ): Promise<App> {
-  const pool = createWorkerPool(shareOf(config, count, log), log, destination)
-  let phase: Phase = 'starting'
+  const pool = createWorkerPool(settingsOfWorker(config, count, log), log, destination)
+  let phase: Phase['name'] = 'starting'
   let stopped: Promise<DrainReport> | undefined
   const adminData = createAdminData(pool, count, () => phase, destination)
   const certificates = await openAdminCertificates(config, log)
@@ -85,7 +83,7 @@ export async function createPrimary(
 function createAdminData(
   pool: WorkerPool,
   count: number,
-  phase: () => Phase,
+  phase: () => Phase['name'],
   destination: LogDestination,
 ): AdminData {
   const isReady = (responding: number) => phase() === 'running' && responding === count
@@ -135,7 +133,7 @@ const OWN_FILES = 40
  * The settings of one worker: its part of the limits, within its file descriptors, of which a client may need two. A
  * worker that ran out of them would never get another connection from `node:cluster`.
  */
-function shareOf(config: Config, count: number, log: Logger): Config {
+function settingsOfWorker(config: Config, count: number, log: Logger): Config {
   const limits = { ...config.limits }
   for (const name of SHARED_LIMITS) limits[name] = Math.ceil(limits[name] / count)
   const maxConnections = Math.max(1, Math.floor((maxOpenFiles() - OWN_FILES) / 2))
