@@ -26,7 +26,7 @@ import type { RevocableToken } from './token/caller.ts'
 import { ownIssuer, type TokenIssuer, trustedIssuer } from './token/issuers.ts'
 import { fileProblem, formatProblems, type Problem } from './values/problem.ts'
 
-/** One condition of readiness, as `/readyz` shows it; `keys` with the state of the JWK Set at `keys.jwksUrl`. */
+/** As `/readyz` shows it; `keys` with the state of the JWK Set at `keys.jwksUrl`. */
 export interface ReadyCheck extends Partial<KeySetState> {
   readonly name: 'keys' | 'credentials' | 'accepting' | 'workers'
   readonly ok: boolean
@@ -53,7 +53,6 @@ export interface AuthData {
   readonly isRevoked: (token: RevocableToken) => boolean
   /** Undefined without a database. */
   readonly revokeToken: RevokeToken | undefined
-  /** How many revocations there are. */
   readonly revocations: () => number
   readonly certificates: AuthSources['certificates']
   /** When the first certificate of each chain expires, in epoch seconds; undefined of a set without a chain. */
@@ -96,11 +95,17 @@ export async function openAuthData(config: Config, log: Logger, now: () => numbe
   const isOwnAccount = (accountId: string) => credentials?.hasAccount(accountId) === true
   const revocations = () => [revocationsFile?.current() ?? [], database?.revocations() ?? []].flat()
   const { maxLifetimeSeconds, clockToleranceSeconds } = config.token
+  const subjects: ReloadSubject[] = ['revocations']
+  if (keyFiles) subjects.push('keys')
+  if (index) subjects.push('credentials')
+  if (certificates.size > 0) subjects.push('certificates')
+  const files = [keyFiles, credentialsFile, revocationsFile, ...certificates.values()]
+  const polled = [...files, database, ...keySets].filter((one) => one !== undefined)
   const findKey = ownKeySet?.findKey ?? findKeyIn(keys)
 
   return {
     events,
-    subjects: subjectsOf(sources),
+    subjects,
     keys,
     signingKey: () => keys().signing,
     tokenLifetimes: () => tokenLifetimes(keys(), maxLifetimeSeconds + clockToleranceSeconds, now()),
@@ -119,35 +124,12 @@ export async function openAuthData(config: Config, log: Logger, now: () => numbe
     revocations: () => countOf(revocations()),
     certificates,
     certificateEnds: () => [...certificates].map(([name, set]) => [name, set.current().endsAtSeconds]),
-    checks: () => [{ name: 'keys', ok: keysReady(), ...ownKeySet?.state() }, ...credentialChecks(sources)],
-    ...lifeOf(sources),
-  }
-}
-
-const NO_KEYS: KeyRing = { keys: new Map() }
-
-function credentialChecks({ credentialsFile, database }: AuthSources): ReadyCheck[] {
-  if (credentialsFile) return [{ name: 'credentials', ok: true }]
-  const state = database?.state()
-  return database ? [{ name: 'credentials', ok: state !== undefined, state }] : []
-}
-
-function subjectsOf({ keyFiles, credentialsFile, database, certificates }: AuthSources): ReloadSubject[] {
-  const subjects: ReloadSubject[] = ['revocations']
-  if (keyFiles) subjects.push('keys')
-  if (credentialsFile ?? database) subjects.push('credentials')
-  if (certificates.size > 0) subjects.push('certificates')
-  return subjects
-}
-
-/** The start and the end of polling, and the waits for what is not loaded yet. */
-function lifeOf(
-  sources: AuthSources,
-): Pick<AuthData, 'start' | 'whenLoaded' | 'whenFetched' | 'reload' | 'stop'> {
-  const { keyFiles, credentialsFile, revocationsFile, database, certificates, ownKeySet, keySets } = sources
-  const files = [keyFiles, credentialsFile, revocationsFile, ...certificates.values()]
-  const polled = [...files, database, ...keySets].filter((one) => one !== undefined)
-  return {
+    checks() {
+      const state = database?.state()
+      const credentialsReady = database === undefined || state !== undefined
+      const checks: ReadyCheck[] = [{ name: 'keys', ok: keysReady(), ...ownKeySet?.state() }]
+      return index ? [...checks, { name: 'credentials', ok: credentialsReady, state }] : checks
+    },
     start() {
       for (const one of polled) one.start()
     },
@@ -162,6 +144,8 @@ function lifeOf(
     stop: () => Promise.all(polled.map((one) => one.stop())),
   }
 }
+
+const NO_KEYS: KeyRing = { keys: new Map() }
 
 export const databaseProblems = (problems: readonly string[]) =>
   problems.map((problem) => fileProblem('credentials.postgres.urlFile', problem))

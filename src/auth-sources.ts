@@ -56,10 +56,35 @@ export async function openAuthSources(
     else problems = problems.concat(opened.problems)
     return opened.ok ? opened.value : undefined
   }
-  const openFile = async <T>(file: FileSource<T>) => unwrap(await openFileSource(file, log, events))
-  const keyFiles = await openFile(keySource(config))
-  const credentialsFile = await openFile(credentialSource(config))
-  const revocationsFile = await openFile(revocationSource(config))
+  async function openFile<T>(
+    subject: ReloadSubject,
+    setting: string,
+    path: string | undefined,
+    load: (path: string, active: T | undefined) => Promise<Loaded<T>>,
+    includes?: (name: string) => boolean,
+  ) {
+    if (path === undefined) return undefined
+    const loadNamed = (active?: T) => withSetting(setting, load(path, active))
+    const onReload = (result: ReloadResult) => void events.emit('reload', subject, result)
+    return unwrap(await openPolledFiles({ subject, paths: [path], includes, load: loadNamed, onReload, log }))
+  }
+  const {
+    keys,
+    identity,
+    credentials: { file },
+    revocations,
+    trustedIssuers,
+  } = config
+  const loadKeys = (directory: string, active: KeyRing | undefined) => {
+    // Tokens of trusted issuers need no key of ours. Once it has had a key, an empty directory is a mistake.
+    const mayBeEmpty = trustedIssuers.length > 0 && (active?.keys.size ?? 0) === 0
+    return loadKeyRing(directory, identity.assertion.enabled, mayBeEmpty)
+  }
+  const loadRevocations = (path: string, active: RevocationList | undefined) =>
+    loadRevocationsFile(path, revocations.required, active)
+  const keyFiles = await openFile('keys', 'keys.directory', keys.directory, loadKeys, isKeyFileName)
+  const credentialsFile = await openFile('credentials', 'credentials.file', file, loadCredentialsFile)
+  const revocationsFile = await openFile('revocations', 'revocations.file', revocations.file, loadRevocations)
   const database = unwrap(await openCredentialsDatabase(config, log, events))
   const certificates = new Map<CertificateName, Reloadable<Certificates>>()
   for (const files of certificateFiles(config)) {
@@ -67,7 +92,7 @@ export async function openAuthSources(
     const opened = unwrap(await openCertificates(files, log, now, onReload))
     if (opened !== undefined) certificates.set(files.name, opened)
   }
-  for (const [index, { bearerTokenFile }] of config.trustedIssuers.entries()) {
+  for (const [index, { bearerTokenFile }] of trustedIssuers.entries()) {
     const setting = `trustedIssuers[${index}].bearerTokenFile`
     if (bearerTokenFile !== undefined) unwrap(await withSetting(setting, readBearerToken(bearerTokenFile)))
   }
@@ -75,54 +100,15 @@ export async function openAuthSources(
   credentialsFile?.subscribe(() => events.emit('change'))
   revocationsFile?.subscribe((fresh, former) => events.emit('change', fresh.addedSince(former)))
   warnings = [...new Set([...warnings, ...insecureKeySets(config)])]
-  const keySets = createKeySets(config, certificates, log, now, events)
-  const ownKeySet = config.keys.jwksUrl === undefined ? undefined : keySets[0]
+  const keySets = keySetsOf(config).map(({ setting, ...source }) => {
+    const secureContext = secureContextOf(certificates.get(`issuer:${setting}`))
+    const onChange = () => void events.emit('change')
+    const onFetch = (issuer: string, result: ReloadResult) => void events.emit('fetch', issuer, result)
+    return new RemoteKeys({ ...source, secureContext, log, now, onChange, onFetch })
+  })
+  const ownKeySet = keys.jwksUrl === undefined ? undefined : keySets[0]
   const files = { keyFiles, credentialsFile, revocationsFile, certificates }
   return { ...files, database, ownKeySet, keySets, problems, warnings }
-}
-
-/** A file or directory, and the setting that names it. */
-interface FileSource<T> {
-  readonly subject: ReloadSubject
-  readonly setting: string
-  readonly path: string | undefined
-  readonly load: (path: string, active: T | undefined) => Promise<Loaded<T>>
-  readonly includes?: (name: string) => boolean
-}
-
-function keySource({ keys, identity, trustedIssuers }: Config): FileSource<KeyRing> {
-  const load = (directory: string, active: KeyRing | undefined) => {
-    // Tokens of trusted issuers need no key of ours. Once it has had a key, an empty directory is a mistake.
-    const mayBeEmpty = trustedIssuers.length > 0 && (active?.keys.size ?? 0) === 0
-    return loadKeyRing(directory, identity.assertion.enabled, mayBeEmpty)
-  }
-  return { subject: 'keys', setting: 'keys.directory', path: keys.directory, load, includes: isKeyFileName }
-}
-
-function credentialSource({ credentials: { file } }: Config): FileSource<CredentialIndex> {
-  return { subject: 'credentials', setting: 'credentials.file', path: file, load: loadCredentialsFile }
-}
-
-function revocationSource({ revocations: { file, required } }: Config): FileSource<RevocationList> {
-  const load: FileSource<RevocationList>['load'] = (path, active) =>
-    loadRevocationsFile(path, required, active)
-  return { subject: 'revocations', setting: 'revocations.file', path: file, load }
-}
-
-async function openFileSource<T>(
-  { subject, setting, path, load, includes }: FileSource<T>,
-  log: Logger,
-  events: AuthEvents,
-): Promise<Loaded<Reloadable<T> | undefined, Problem>> {
-  if (path === undefined) return loaded(undefined)
-  return openPolledFiles<T>({
-    subject,
-    paths: [path],
-    includes,
-    load: (active) => withSetting(setting, load(path, active)),
-    onReload: (result) => void events.emit('reload', subject, result),
-    log,
-  })
 }
 
 async function openCredentialsDatabase(
@@ -140,22 +126,6 @@ async function openCredentialsDatabase(
     onReload: (result) => void events.emit('reload', 'credentials', result),
   })
   return withSetting('credentials.postgres.urlFile', opening)
-}
-
-/** They are fetched from `start` on. */
-function createKeySets(
-  config: Config,
-  certificates: AuthSources['certificates'],
-  log: Logger,
-  now: () => number,
-  events: AuthEvents,
-): RemoteKeys[] {
-  return keySetsOf(config).map(({ setting, ...source }) => {
-    const secureContext = secureContextOf(certificates.get(`issuer:${setting}`))
-    const onChange = () => void events.emit('change')
-    const onFetch = (issuer: string, result: ReloadResult) => void events.emit('fetch', issuer, result)
-    return new RemoteKeys({ ...source, secureContext, log, now, onChange, onFetch })
-  })
 }
 
 /** Names the setting in the problems of a loader. */
