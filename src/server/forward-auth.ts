@@ -17,11 +17,12 @@ export function approvalHeaders(
   now: number,
 ): readonly string[] {
   if (caller === undefined) return VARY_BY_TOKEN
-  const { identity, assertions, endsAtMs, usableUntilMs } = caller
+  const { identity, assertions, credentialEndMs = Number.POSITIVE_INFINITY, usableUntilMs } = caller
   // A client that reaches the forward-auth path itself must not collect assertions.
   const assertion = isTrusted ? assertions?.get(settings.audience) : undefined
   // At `usableUntilMs` the assertion is renewed: a proxy must not keep it until it expires.
-  const endMs = assertion === undefined ? endsAtMs : Math.min(endsAtMs, usableUntilMs)
+  const renewalMs = assertion === undefined ? Number.POSITIVE_INFINITY : usableUntilMs
+  const endMs = Math.min(identity.expiresAtSeconds * 1000, credentialEndMs, renewalMs)
   const secondsLeft = Math.floor((endMs - now) / 1000)
   const age = isRestricted(caller) ? 0 : Math.min(forwardAuth.maxAgeSeconds, secondsLeft)
   return [

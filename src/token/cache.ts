@@ -94,13 +94,13 @@ export class TokenCache {
 
   async #entryOf({ caller }: Accepted): Promise<Accepted> {
     const { signAssertions, maxAgeSeconds, now } = this.#options
-    const { identity, identityLines, issuer, link, endsAtMs } = caller
+    const { identity, identityLines, issuer, link, credentialEndMs } = caller
     const { assertions, renewAtMs = Number.POSITIVE_INFINITY } = (await signAssertions?.(identity)) ?? {}
     const usableUntilMs = Math.min(caller.usableUntilMs, renewAtMs, now() + maxAgeSeconds * 1000)
     // A spread takes 270 bytes more.
     return {
       ok: true,
-      caller: { identity, identityLines, issuer, link, endsAtMs, usableUntilMs, assertions },
+      caller: { identity, identityLines, issuer, link, credentialEndMs, usableUntilMs, assertions },
     }
   }
 }

@@ -23,8 +23,8 @@ export interface Caller {
   /** Of the token, or of the token that made the link. */
   readonly issuer: string
   readonly link?: Link | undefined
-  /** Epoch: the token or its credential ends. */
-  readonly endsAtMs: number
+  /** Epoch; undefined: it does not expire. */
+  readonly credentialEndMs?: number | undefined
   /** Epoch: the proof must be verified again, at its end (with the clock tolerance) at the latest. */
   readonly usableUntilMs: number
   /** By audience. */

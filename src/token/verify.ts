@@ -106,7 +106,7 @@ function checkClaims(
   if (parentIssuer === undefined) return refused('claims', 'parent_iss')
   const credential = parentIssuer.credentialStatus?.(names.value.accountId, names.value.accessKey)
   if (credential?.active === false) return refused('revoked')
-  const credentialEndMs = credential?.untilMs ?? Number.POSITIVE_INFINITY
+  const credentialEndMs = Number.isFinite(credential?.untilMs) ? credential?.untilMs : undefined
   const scope = intersectScopes(names.value.scope, validScope(credential?.scope))
   const identity: Identity = { ...names.value, scope, issuedAtSeconds: iat, expiresAtSeconds: exp }
   const parent = link && { ...identity, tokenId: link.parentId, issuedAtSeconds: link.parentIssuedAtSeconds }
@@ -118,8 +118,8 @@ function checkClaims(
       identityLines: identityLines(identity),
       issuer: parentIssuer.name,
       link,
-      endsAtMs: Math.min(exp * 1000, credentialEndMs),
-      usableUntilMs: Math.min(verifiedUntilMs, credentialEndMs),
+      credentialEndMs,
+      usableUntilMs: Math.min(verifiedUntilMs, credentialEndMs ?? verifiedUntilMs),
     },
   }
 }

@@ -56,7 +56,6 @@ export function makeCaller(
     issuer: 'us',
     identity,
     identityLines: lines,
-    endsAtMs: identity.expiresAtSeconds * 1000,
     usableUntilMs,
   }
 }
