@@ -12,7 +12,7 @@ import { createLifeCycle, type DrainReport, type ListenAddresses, type Phase } f
 import type { Logger } from './log.ts'
 import { type AdminData, createAdminListener } from './ops/admin.ts'
 import { createAudit } from './ops/audit.ts'
-import { Metrics } from './ops/metrics.ts'
+import { createMetrics } from './ops/metrics.ts'
 import { Forwarder } from './proxy/forward.ts'
 import { createAccessLog } from './server/access-log.ts'
 import { createHandle } from './server/handle.ts'
@@ -55,7 +55,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const { config, log, logLinesDropped = () => 0, now = Date.now, settingsFile, worker = false } = options
   const phase: Phase = { name: 'starting', isAborting: false }
   const authData = await openAuthData(config, log, now)
-  const metrics = new Metrics(config, authData, now)
+  const metrics = createMetrics(config, authData, now)
   const signer = new TokenSigner(authData.keys, config.token, now)
   const { issuers, isRevoked, credentials, revokeToken } = authData
   const { assertion } = config.identity

@@ -5,10 +5,11 @@
  */
 import { Signals } from './cli/signals.ts'
 
-// Under `npm start`, Ctrl-C arrives twice: from the terminal, and passed on by npm.
-const signals = new Signals(process.env['npm_lifecycle_event'] === 'start' ? 500 : 0)
+const signals = new Signals()
 const command = process.argv[2]
-if (command === 'serve' || command === 'demo') void signals.listen()
+// Under `npm start`, Ctrl-C arrives twice: from the terminal, and passed on by npm.
+const echoMs = process.env['npm_lifecycle_event'] === 'start' ? 500 : 0
+if (command === 'serve' || command === 'demo') void signals.listen(echoMs)
 // The primary tells a worker when to stop; Ctrl-C signals the whole process group.
 if (command === 'worker') for (const name of ['SIGTERM', 'SIGINT', 'SIGHUP']) process.on(name, () => {})
 

@@ -9,21 +9,18 @@ export class Signals {
   /** A second signal calls it before it ends the process. */
   beforeExit = (): void => {}
   onHangUp = (): void => {}
-  readonly #echoMs: number
   #stop: Promise<StopSignal> | undefined
 
-  /** @param echoMs - a second signal within this time is a duplicate of the first */
-  constructor(echoMs: number) {
-    this.#echoMs = echoMs
-  }
-
-  /** Resolves with the first signal that requests a stop. */
-  listen(): Promise<StopSignal> {
+  /**
+   * Resolves with the first signal that requests a stop. A second one within `echoMs`, which the first call sets, is a
+   * duplicate of it.
+   */
+  listen(echoMs = 0): Promise<StopSignal> {
     this.#stop ??= new Promise((resolve) => {
       let firstAt: number | undefined
       const onStop = (signal: StopSignal) => {
         resolve(signal)
-        if (firstAt !== undefined && performance.now() - firstAt >= this.#echoMs) {
+        if (firstAt !== undefined && performance.now() - firstAt >= echoMs) {
           this.beforeExit()
           process.exit(1)
         }

@@ -22,9 +22,6 @@ const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIO
 const STATUS_CLASSES = ['2xx', '3xx', '4xx', '5xx']
 const LATENCY_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
 
-/** Gauges of prom-client with the name of a counter; `nodejs_active_handles` and its like, by type, add up to them. */
-const MISNAMED_METRICS = ['handles', 'requests', 'resources'].map((what) => `nodejs_active_${what}_total`)
-
 /** `aggregator`: how the values of several processes become one. */
 const metric = (help: string, labels: readonly string[] = [], aggregator: Aggregator = 'sum') => ({
   help,
@@ -101,132 +98,118 @@ export type MeasuredAuthData = Pick<
   'subjects' | 'signingKey' | 'tokenLifetimes' | 'revocations' | 'certificateEnds' | 'keySetAges'
 >
 
-/** Counts events, with one method for each, and reads the values that other components have. */
-export class Metrics {
-  readonly registry = new Registry()
-  readonly #create = metricsIn(this.registry)
-  readonly #requests = this.#create.counter('requests_total')
-  readonly #durations = this.#create.histogram('request_duration_seconds')
-  readonly #checks = this.#create.counter('token_checks_total')
-  readonly #issued = this.#create.counter('tokens_issued_total')
-  readonly #linksIssued = this.#create.counter('links_issued_total')
-  readonly #failures = this.#create.counter('token_issue_failures_total')
-  readonly #outcomes = this.#create.counter('upstream_requests_total')
-  readonly #responses = this.#create.counter('upstream_responses_total')
-  readonly #firstBytes = this.#create.histogram('upstream_response_seconds')
-  readonly #bytes = this.#create.counter('transferred_bytes_total')
-  readonly #fetches = this.#create.counter('jwks_fetches_total')
-  readonly #reloads = this.#create.counter('reloads_total')
-  readonly #lastGood = this.#create.gauge('reload_last_good_timestamp_seconds')
-  readonly #reloadFailing = this.#create.gauge('reload_failing')
+/** Counts events, with one function for each, and reads the values that other components have. `now`: epoch milliseconds. */
+export function createMetrics(
+  { upstreams, enforcement }: Pick<Config, 'upstreams' | 'enforcement'>,
+  authData: MeasuredAuthData,
+  now: () => number,
+) {
+  const registry = new Registry()
+  const { value, counter, gauge, histogram } = metricsIn(registry)
+  const requests = counter('requests_total')
+  const durations = histogram('request_duration_seconds')
+  const checks = counter('token_checks_total')
+  const issued = counter('tokens_issued_total')
+  const linksIssued = counter('links_issued_total')
+  const failures = counter('token_issue_failures_total')
+  const outcomes = counter('upstream_requests_total')
+  const responses = counter('upstream_responses_total')
+  const firstBytes = histogram('upstream_response_seconds')
+  const bytes = counter('transferred_bytes_total')
+  const fetches = counter('jwks_fetches_total')
+  const reloads = counter('reloads_total')
+  const lastGood = gauge('reload_last_good_timestamp_seconds')
+  const reloadFailing = gauge('reload_failing')
   /** Subjects whose newest version cannot be used, each with the name of its certificate set. */
-  readonly #failing = new Set<string>()
-  readonly #now: () => number
+  const failing = new Set<string>()
 
-  /** `now`: epoch milliseconds. */
-  constructor(
-    { upstreams, enforcement }: Pick<Config, 'upstreams' | 'enforcement'>,
-    authData: MeasuredAuthData,
-    now: () => number,
-  ) {
-    this.#now = now
-    collectDefaultMetrics({ register: this.registry })
-    for (const name of MISNAMED_METRICS) this.registry.removeSingleMetric(name)
-    this.#create.gauge('build_info').set({ version: VERSION, node: process.version }, 1)
-    this.#create.gauge('enforcing').set(Number(enforcement === 'enforce'))
-    this.#createZeroSeries(upstreams, authData)
-    this.#readAuthData(authData)
-  }
+  collectDefaultMetrics({ register: registry })
+  // Gauges with the name of a counter; `nodejs_active_handles` and its like, by type, add up to them.
+  for (const what of ['handles', 'requests', 'resources'])
+    registry.removeSingleMetric(`nodejs_active_${what}_total`)
+  gauge('build_info').set({ version: VERSION, node: process.version }, 1)
+  gauge('enforcing').set(Number(enforcement === 'enforce'))
 
-  /** Their series exist from the first scrape on. */
-  #createZeroSeries(upstreams: Config['upstreams'], authData: MeasuredAuthData): void {
-    for (const route of ROUTE_LABELS) this.#durations.zero({ route })
-    for (const direction of ['in', 'out']) this.#bytes.inc({ direction }, 0)
-    for (const reason of ['ok', ...REFUSAL_REASONS]) this.#checks.inc({ result: resultOf(reason), reason }, 0)
-    for (const reason of ISSUE_FAILURES) this.#failures.inc({ reason }, 0)
+  const createZeroSeries = () => {
+    for (const route of ROUTE_LABELS) durations.zero({ route })
+    for (const direction of ['in', 'out']) bytes.inc({ direction }, 0)
+    for (const reason of ['ok', ...REFUSAL_REASONS]) checks.inc({ result: resultOf(reason), reason }, 0)
+    for (const reason of ISSUE_FAILURES) failures.inc({ reason }, 0)
     for (const { prefix: upstream } of upstreams) {
-      this.#firstBytes.zero({ upstream })
-      for (const outcome of UPSTREAM_OUTCOMES) this.#outcomes.inc({ upstream, outcome }, 0)
-      for (const statusClass of STATUS_CLASSES) this.#responses.inc({ upstream, class: statusClass }, 0)
+      firstBytes.zero({ upstream })
+      for (const outcome of UPSTREAM_OUTCOMES) outcomes.inc({ upstream, outcome }, 0)
+      for (const statusClass of STATUS_CLASSES) responses.inc({ upstream, class: statusClass }, 0)
     }
     for (const [issuer] of authData.keySetAges())
-      for (const result of RELOAD_RESULTS) this.#fetches.inc({ issuer, result }, 0)
+      for (const result of RELOAD_RESULTS) fetches.inc({ issuer, result }, 0)
     for (const subject of authData.subjects) {
-      for (const result of RELOAD_RESULTS) this.#reloads.inc({ subject, result }, 0)
-      this.#lastGood.set({ subject }, this.#now() / 1000)
-      this.#reloadFailing.set({ subject }, 0)
+      for (const result of RELOAD_RESULTS) reloads.inc({ subject, result }, 0)
+      lastGood.set({ subject }, now() / 1000)
+      reloadFailing.set({ subject }, 0)
     }
   }
+  createZeroSeries()
 
-  #readAuthData(authData: MeasuredAuthData): void {
-    const { value } = this.#create
-    value('revocations', authData.revocations)
-    value('key_token_lifetime_seconds', () =>
-      authData.tokenLifetimes().map(({ kid, seconds }) => [kid, seconds]),
-    )
-    value('signing_key_age_seconds', () => {
-      const key = authData.signingKey()
-      return key ? [[key.kid, Math.max(0, Math.floor(this.#now() / 1000) - key.createdAtSeconds)]] : []
-    })
-    value('certificate_not_after_timestamp_seconds', authData.certificateEnds)
-    value('jwks_age_seconds', authData.keySetAges)
-  }
-
-  /** A request is over. `seconds`: from its head to the end of the response. */
-  onRequest(route: RouteLabel, method = 'other', status: number, seconds: number): void {
-    this.#requests.inc({ route, method: METHODS.has(method) ? method : 'other', status })
-    this.#durations.observe({ route }, seconds)
-  }
-
-  /** Body bytes from (`in`) or to (`out`) a client. */
-  onBytes(direction: 'in' | 'out', count: number): void {
-    this.#bytes.inc({ direction }, count)
-  }
-
-  readonly onTokenCheck = (reason: 'ok' | RefusalReason) =>
-    this.#checks.inc({ result: resultOf(reason), reason })
-  readonly onTokenIssued = () => this.#issued.inc()
-  readonly onLinkIssued = () => this.#linksIssued.inc()
-  readonly onIssueFailure = (reason: IssueFailure) => this.#failures.inc({ reason })
-  readonly onFetch = (issuer: string, result: ReloadResult) => this.#fetches.inc({ issuer, result })
-
-  readonly ofUpstream = (upstream: string): UpstreamEvents => ({
-    onOutcome: (outcome) => this.#outcomes.inc({ upstream, outcome }),
-    onResponse: (status, seconds) => {
-      const statusClass = STATUS_CLASSES[Math.floor(status / 100) - 2]
-      if (statusClass !== undefined) this.#responses.inc({ upstream, class: statusClass })
-      this.#firstBytes.observe({ upstream }, seconds)
-    },
+  value('revocations', authData.revocations)
+  value('key_token_lifetime_seconds', () =>
+    authData.tokenLifetimes().map(({ kid, seconds }) => [kid, seconds]),
+  )
+  value('signing_key_age_seconds', () => {
+    const key = authData.signingKey()
+    return key ? [[key.kid, Math.max(0, Math.floor(now() / 1000) - key.createdAtSeconds)]] : []
   })
+  value('certificate_not_after_timestamp_seconds', authData.certificateEnds)
+  value('jwks_age_seconds', authData.keySetAges)
 
-  /** `certificate`: one of several sets under the subject, which is failing while any of them is. */
-  onReload(subject: ReloadSubject, result: ReloadResult, certificate = ''): void {
-    this.#reloads.inc({ subject, result })
-    const part = `${subject} ${certificate}`
-    if (result === 'ok') {
-      this.#lastGood.set({ subject }, this.#now() / 1000)
-      this.#failing.delete(part)
-    } else this.#failing.add(part)
-    const isFailing = [...this.#failing].some((failing) => failing.startsWith(subject))
-    this.#reloadFailing.set({ subject }, Number(isFailing))
-  }
-
-  /** Adds the metrics of values that other components have. Called once. */
-  readFrom({ cache, listener, forwarder, isReady, logLinesDropped }: MeasuredParts): void {
-    const { value } = this.#create
-    value('ready', () => Number(isReady()))
-    value('requests_in_flight', () => listener.inFlight)
-    value('client_connections', () => listener.connections)
-    value('client_connections_dropped_total', () => listener.droppedConnections)
-    value('token_cache_hits_total', () => cache.hits)
-    value('token_cache_misses_total', () => cache.misses)
-    value('token_cache_evictions_total', () => cache.evictions)
-    value('token_cache_entries', () => cache.size)
-    value('log_lines_dropped_total', logLinesDropped)
-    value('upstream_connections', () =>
-      forwarder.pools().map(({ upstream, connections }) => [upstream, connections]),
-    )
-    value('upstream_queue', () => forwarder.pools().map(({ upstream, queued }) => [upstream, queued]))
+  return {
+    registry,
+    /** A request is over. `seconds`: from its head to the end of the response. */
+    onRequest(route: RouteLabel, method = 'other', status: number, seconds: number): void {
+      requests.inc({ route, method: METHODS.has(method) ? method : 'other', status })
+      durations.observe({ route }, seconds)
+    },
+    /** Body bytes from (`in`) or to (`out`) a client. */
+    onBytes: (direction: 'in' | 'out', count: number) => bytes.inc({ direction }, count),
+    onTokenCheck: (reason: 'ok' | RefusalReason) => checks.inc({ result: resultOf(reason), reason }),
+    onTokenIssued: () => issued.inc(),
+    onLinkIssued: () => linksIssued.inc(),
+    onIssueFailure: (reason: IssueFailure) => failures.inc({ reason }),
+    onFetch: (issuer: string, result: ReloadResult) => fetches.inc({ issuer, result }),
+    ofUpstream: (upstream: string): UpstreamEvents => ({
+      onOutcome: (outcome) => outcomes.inc({ upstream, outcome }),
+      onResponse: (status, seconds) => {
+        const statusClass = STATUS_CLASSES[Math.floor(status / 100) - 2]
+        if (statusClass !== undefined) responses.inc({ upstream, class: statusClass })
+        firstBytes.observe({ upstream }, seconds)
+      },
+    }),
+    /** `certificate`: one of several sets under the subject, which is failing while any of them is. */
+    onReload(subject: ReloadSubject, result: ReloadResult, certificate = ''): void {
+      reloads.inc({ subject, result })
+      const part = `${subject} ${certificate}`
+      if (result === 'ok') {
+        lastGood.set({ subject }, now() / 1000)
+        failing.delete(part)
+      } else failing.add(part)
+      const isFailing = [...failing].some((one) => one.startsWith(subject))
+      reloadFailing.set({ subject }, Number(isFailing))
+    },
+    /** Adds the metrics of values that other components have. Called once. */
+    readFrom({ cache, listener, forwarder, isReady, logLinesDropped }: MeasuredParts): void {
+      value('ready', () => Number(isReady()))
+      value('requests_in_flight', () => listener.inFlight)
+      value('client_connections', () => listener.connections)
+      value('client_connections_dropped_total', () => listener.droppedConnections)
+      value('token_cache_hits_total', () => cache.hits)
+      value('token_cache_misses_total', () => cache.misses)
+      value('token_cache_evictions_total', () => cache.evictions)
+      value('token_cache_entries', () => cache.size)
+      value('log_lines_dropped_total', logLinesDropped)
+      value('upstream_connections', () =>
+        forwarder.pools().map(({ upstream, connections }) => [upstream, connections]),
+      )
+      value('upstream_queue', () => forwarder.pools().map(({ upstream, queued }) => [upstream, queued]))
+    },
   }
 }
 

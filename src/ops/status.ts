@@ -177,7 +177,6 @@ function ratioOf(part: number, total: number): number | null {
   return total > 0 ? rounded(part / total) : null
 }
 
-const FAILING_CRITICAL = 0.05
 const KEY_WARNING_DAYS = 90
 const DAY_SECONDS = 86_400
 /** Fewer may be one person's typing mistakes. */
@@ -197,7 +196,7 @@ type State = ReturnType<typeof stateOf>
 
 const critical = (text: string): Alarm => ({ severity: 'critical', text })
 const warning = (text: string): Alarm => ({ severity: 'warning', text })
-const rated = (ratio: number, text: string) => (ratio >= FAILING_CRITICAL ? critical(text) : warning(text))
+const rated = (ratio: number, text: string) => (ratio >= 0.05 ? critical(text) : warning(text))
 const inSeconds = ({ seconds }: Growth) => `in ${Math.round(seconds)} s`
 
 /** The problems in words, worst first, for the head line and the title of the page. */

@@ -136,7 +136,9 @@ const OWN_FILES = 40
 function settingsOfWorker(config: Config, count: number, log: Logger): Config {
   const limits = { ...config.limits }
   for (const name of SHARED_LIMITS) limits[name] = Math.ceil(limits[name] / count)
-  const maxConnections = Math.max(1, Math.floor((maxOpenFiles() - OWN_FILES) / 2))
+  const report: { userLimits?: { open_files?: { soft?: unknown } } } = process.report.getReport()
+  const maxFiles = Number(report.userLimits?.open_files?.soft) // `ulimit -n`; NaN if unlimited or not known
+  const maxConnections = Math.max(1, Math.floor((maxFiles - OWN_FILES) / 2))
   if (limits.connections > maxConnections) {
     limits.connections = maxConnections
     log.warn(
@@ -145,11 +147,4 @@ function settingsOfWorker(config: Config, count: number, log: Logger): Config {
     )
   }
   return { ...config, limits }
-}
-
-/** `ulimit -n`; infinite where it is unlimited or not known. */
-function maxOpenFiles(): number {
-  const report: { userLimits?: { open_files?: { soft?: unknown } } } = process.report.getReport()
-  const soft = report.userLimits?.open_files?.soft
-  return typeof soft === 'number' ? soft : Number.POSITIVE_INFINITY
 }

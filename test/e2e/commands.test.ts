@@ -19,7 +19,7 @@ import { prepareFiles, runProgram, serveArgs } from '../support/program.ts'
 import { runCommand } from '../support/run-command.ts'
 
 const nothing = { write() {}, dropped: 0, close: () => Promise.resolve() }
-const serving = { signals: new Signals(0), destination: nothing }
+const serving = { signals: new Signals(), destination: nothing }
 const COMMANDS: Readonly<Record<string, (io: CommandIo) => Command>> = {
   serve: (io) => serveCommand(io, serving),
   demo: (io) => demoCommand(io, serving),

@@ -1,7 +1,7 @@
 import { AggregatorRegistry } from 'prom-client'
 import t from 'tap'
 import { UPSTREAM_OUTCOMES } from '../../src/http/upstream-failures.ts'
-import { type MeasuredAuthData, Metrics } from '../../src/ops/metrics.ts'
+import { createMetrics, type MeasuredAuthData } from '../../src/ops/metrics.ts'
 import { ISSUE_FAILURES } from '../../src/server/reasons.ts'
 import { REFUSAL_REASONS } from '../../src/token/caller.ts'
 import { VERSION } from '../../src/version.ts'
@@ -36,7 +36,7 @@ interface Changes {
 /** Metrics, and the result of a scrape. */
 function metricsOf({ authData, isReady = true, now = () => 61_500_000 }: Changes = {}) {
   const upstreams = ['/', '/b'].map((prefix) => ({ prefix, url: 'http://127.0.0.1:9' }))
-  const metrics = new Metrics({ upstreams, enforcement: 'enforce' }, { ...AUTH_DATA, ...authData }, now)
+  const metrics = createMetrics({ upstreams, enforcement: 'enforce' }, { ...AUTH_DATA, ...authData }, now)
   const pools = [
     { upstream: '/', connections: 5, queued: 9 },
     { upstream: '/b', connections: 0, queued: 0 },

@@ -2,7 +2,7 @@
 
 import type { ReadyCheck } from '../../src/auth-data.ts'
 import type { Config } from '../../src/config/config.ts'
-import { type MeasuredAuthData, type MeasuredParts, Metrics } from '../../src/ops/metrics.ts'
+import { createMetrics, type MeasuredAuthData, type MeasuredParts } from '../../src/ops/metrics.ts'
 import { createSamples } from '../../src/ops/samples.ts'
 import { statusOf } from '../../src/ops/status.ts'
 
@@ -35,7 +35,7 @@ export function statusSetup(options: SetupOptions = {}) {
     keySetAges: () => [],
     ...options.authData,
   }
-  const metrics = new Metrics({ upstreams, enforcement }, authData, now)
+  const metrics = createMetrics({ upstreams, enforcement }, authData, now)
   const pools = upstreams.map(({ prefix: upstream }) => ({ upstream, connections: 4, queued: 1 }))
   metrics.readFrom({
     cache,
