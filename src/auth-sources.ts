@@ -10,7 +10,7 @@ import type { CredentialIndex } from './credentials/store.ts'
 import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
 import type { KeyRing } from './keys/key-ring.ts'
 import { readBearerToken } from './keys/key-set.ts'
-import { RemoteKeys } from './keys/remote-keys.ts'
+import { createRemoteKeys, type RemoteKeys } from './keys/remote-keys.ts'
 import type { Logger } from './log.ts'
 import { openPolledFiles } from './reload/polled-files.ts'
 import type { Reloadable, ReloadResult, ReloadSubject } from './reload/reloadable.ts'
@@ -104,7 +104,7 @@ export async function openAuthSources(
     const secureContext = secureContextOf(certificates.get(`issuer:${setting}`))
     const onChange = () => void events.emit('change')
     const onFetch = (issuer: string, result: ReloadResult) => void events.emit('fetch', issuer, result)
-    return new RemoteKeys({ ...source, secureContext, log, now, onChange, onFetch })
+    return createRemoteKeys({ ...source, secureContext, log, now, onChange, onFetch })
   })
   const ownKeySet = keys.jwksUrl === undefined ? undefined : keySets[0]
   const files = { keyFiles, credentialsFile, revocationsFile, certificates }

@@ -5,7 +5,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from '../log.ts'
 import { MAX_LOGGED_PROBLEMS, Reloadable, type ReloadResult } from '../reload/reloadable.ts'
-import { type Loaded, loaded, notLoaded } from '../values/problem.ts'
+import { loaded, notLoaded } from '../values/problem.ts'
 import type { FindKey, FoundKey, KeyRing } from './key-ring.ts'
 import type { KeySet, KeySetSource, UncheckedJwk } from './key-set.ts'
 import { fetchJwks, findInSet, importKeys } from './key-set.ts'
@@ -35,139 +35,117 @@ export interface KeySetState {
   readonly lastFetch: ReloadResult | undefined
 }
 
-/** Fetches from `start` to `stop`. Nothing here rejects. */
-export class RemoteKeys {
+/** Fetches from `start` to `stop`. Nothing in it rejects. */
+export interface RemoteKeys {
   readonly issuer: string
-  readonly #options: RemoteKeysOptions
-  readonly #logFields: { readonly issuer: string; readonly from: string }
-  readonly #sets: Reloadable<KeySet | undefined>
-  readonly #stopping = new AbortController()
-  #fetching = Promise.resolve(true)
-  #fetched: readonly UncheckedJwk[] = []
-  #lastFetch: ReloadResult | undefined
-  #goodAtMs = 0
-  #cooldownFromMs = Number.NEGATIVE_INFINITY
-
-  constructor(options: RemoteKeysOptions) {
-    const { issuer, jwksUrl, log } = options
-    const { origin, pathname } = new URL(jwksUrl)
-    this.issuer = issuer
-    this.#options = options
-    this.#logFields = { issuer, from: `${origin}${pathname}` } // the query may be a secret
-    this.#sets = new Reloadable<KeySet | undefined>({
-      observe: () => this.#fetch(),
-      load: () => this.#import(),
-      initial: undefined,
-      pollMs: REFRESH_MS,
-      retryMs: COOLDOWN_MS,
-      onFailed: (problems) => this.#onFailed(problems),
-      onPolled: (isCurrent) => this.#onPolled(isCurrent),
-      onError: (err) => log.error({ ...this.#logFields, err }, 'a JWK Set could not be applied'),
-    })
-    this.#sets.subscribe((keys, _former, warnings) => this.#onActive(keys, warnings))
-  }
-
-  readonly findKey: FindKey = (kid, alg) => {
-    const found = this.#findNow(kid, alg)
-    if (found.ok || found.reason === 'algorithm') return found
-    return found.reason === 'unavailable' || kid !== undefined ? this.#findNewer(kid, alg) : found
-  }
-
+  readonly findKey: FindKey
   /** For a sidecar without keys of its own: those of the set that have a kid. */
-  readonly ring = (): KeyRing => ({
-    keys: new Map(this.#sets.current()?.flatMap((key) => (key.kid === '' ? [] : [[key.kid, key]]))),
+  readonly ring: () => KeyRing
+  readonly state: () => KeySetState
+  /** True once there is a good set, false if it is stopped before. */
+  readonly whenLoaded: Promise<boolean>
+  /** Resolves when the newest fetch has ended, well or not. */
+  whenFetched(): Promise<unknown>
+  start(): void
+  reload(): Promise<unknown>
+  stop(): void
+}
+
+export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
+  const { issuer, jwksUrl, algorithms, log, now, onChange, onFetch } = options
+  const { origin, pathname } = new URL(jwksUrl)
+  const logFields = { issuer, from: `${origin}${pathname}` } // the query may be a secret
+  const stopping = new AbortController()
+  let fetching = Promise.resolve(true)
+  let fetched: readonly UncheckedJwk[] = []
+  let lastFetch: ReloadResult | undefined
+  let goodAtMs = 0
+  let cooldownFromMs = Number.NEGATIVE_INFINITY
+
+  const sets: Reloadable<KeySet | undefined> = new Reloadable<KeySet | undefined>({
+    /** The same keys in another order are the same version: the cache of verified tokens stays. */
+    async observe() {
+      const read = await fetchJwks(options, stopping.signal)
+      if (!read.ok) return read
+      fetched = read.value
+      const sorted = fetched.map((jwk) => JSON.stringify(jwk)).sort()
+      return loaded(sorted.join())
+    },
+    /** The keys of a set that empties are withdrawn. A first set without keys is a mistake. */
+    async load() {
+      const { keys, warnings } = await importKeys(fetched, algorithms, Math.floor(now() / 1000))
+      const isUsable = keys.length > 0 || sets.current() !== undefined
+      return isUsable ? loaded(keys, warnings) : notLoaded(warnings)
+    },
+    initial: undefined,
+    pollMs: REFRESH_MS,
+    retryMs: COOLDOWN_MS,
+    onFailed(all) {
+      const outcome = sets.current() ? 'the last good one stays active' : 'there is none yet'
+      const problems = all.slice(0, MAX_LOGGED_PROBLEMS)
+      log.error({ ...logFields, problems }, `the JWK Set cannot be used, ${outcome}`)
+    },
+    onPolled(isCurrent) {
+      if (isCurrent && lastFetch === 'failed') log.info(logFields, 'the JWK Set can be used again')
+      lastFetch = isCurrent ? 'ok' : 'failed'
+      if (isCurrent) goodAtMs = now()
+      else cooldownFromMs = now()
+      onFetch(issuer, lastFetch)
+    },
+    onError: (err) => log.error({ ...logFields, err }, 'a JWK Set could not be applied'),
+  })
+  sets.subscribe((keys, _former, warnings) => {
+    const kids = keys?.slice(0, MAX_LOGGED_PROBLEMS).map(({ kid }) => kid)
+    log.info({ ...logFields, keys: keys?.length, kids }, 'a new JWK Set is active')
+    const problems = warnings.slice(0, MAX_LOGGED_PROBLEMS)
+    if (problems.length > 0) log.warn({ ...logFields, problems }, 'a part of the JWK Set cannot be used')
+    onChange()
   })
 
-  get whenLoaded(): Promise<boolean> {
-    return this.#sets.whenLoaded
-  }
-
-  /** Resolves when the newest fetch has ended, well or not. */
-  whenFetched(): Promise<unknown> {
-    return this.#fetching
-  }
-
-  state(): KeySetState {
-    const loaded = this.#sets.current() !== undefined
-    const ageSeconds = loaded ? Math.max(0, (this.#options.now() - this.#goodAtMs) / 1000) : undefined
-    return { loaded, ageSeconds, lastFetch: this.#lastFetch }
-  }
-
-  start(): void {
-    this.#sets.start()
-    this.#fetching = this.#sets.refresh()
-  }
-
-  reload(): Promise<unknown> {
-    return this.#sets.reload()
-  }
-
-  stop(): void {
-    this.#stopping.abort()
-    this.#sets.stop()
-  }
-
-  #findNow(kid: string | undefined, alg: string): FoundKey {
-    const keys = this.#sets.current()
-    if (keys === undefined) return { ok: false, reason: 'unavailable' }
-    return findInSet(keys, this.#options.algorithms, kid, alg)
+  function findNow(kid: string | undefined, alg: string): FoundKey {
+    const keys = sets.current()
+    return keys ? findInSet(keys, algorithms, kid, alg) : { ok: false, reason: 'unavailable' }
   }
 
   /** Fetches for an unknown kid, if due: a fetch in progress may have begun before the key was published. */
-  async #findNewer(kid: string | undefined, alg: string): Promise<FoundKey> {
-    const { now } = this.#options
+  async function findNewer(kid: string | undefined, alg: string): Promise<FoundKey> {
     // The clock may be set back.
-    const isDue = Math.abs(now() - this.#cooldownFromMs) >= COOLDOWN_MS
-    if (isDue && this.#sets.current() !== undefined) {
-      this.#cooldownFromMs = now()
-      this.#fetching = this.#sets.refresh()
+    const isDue = Math.abs(now() - cooldownFromMs) >= COOLDOWN_MS
+    if (isDue && sets.current() !== undefined) {
+      cooldownFromMs = now()
+      fetching = sets.refresh()
     }
     const waiting = new AbortController()
     const timeout = sleep(WAIT_MS, undefined, { ref: false, signal: waiting.signal }).catch(() => {})
-    await Promise.race([this.#fetching, timeout])
+    await Promise.race([fetching, timeout])
     waiting.abort() // a timer for each token would stay
-    return this.#findNow(kid, alg)
+    return findNow(kid, alg)
   }
 
-  /** The same keys in another order are the same version: the cache of verified tokens stays. */
-  async #fetch(): Promise<Loaded<string>> {
-    const fetched = await fetchJwks(this.#options, this.#stopping.signal)
-    if (!fetched.ok) return fetched
-    this.#fetched = fetched.value
-    const sorted = this.#fetched.map((jwk) => JSON.stringify(jwk)).sort()
-    return loaded(sorted.join())
-  }
-
-  /** The keys of a set that empties are withdrawn. A first set without keys is a mistake. */
-  async #import(): Promise<Loaded<KeySet>> {
-    const { algorithms, now } = this.#options
-    const { keys, warnings } = await importKeys(this.#fetched, algorithms, Math.floor(now() / 1000))
-    const isUsable = keys.length > 0 || this.#sets.current() !== undefined
-    return isUsable ? loaded(keys, warnings) : notLoaded(warnings)
-  }
-
-  #onActive(keys: KeySet | undefined, warnings: readonly string[]): void {
-    const { log, onChange } = this.#options
-    const kids = keys?.slice(0, MAX_LOGGED_PROBLEMS).map(({ kid }) => kid)
-    log.info({ ...this.#logFields, keys: keys?.length, kids }, 'a new JWK Set is active')
-    const problems = warnings.slice(0, MAX_LOGGED_PROBLEMS)
-    if (problems.length > 0)
-      log.warn({ ...this.#logFields, problems }, 'a part of the JWK Set cannot be used')
-    onChange()
-  }
-
-  #onFailed(all: readonly string[]): void {
-    const outcome = this.state().loaded ? 'the last good one stays active' : 'there is none yet'
-    const problems = all.slice(0, MAX_LOGGED_PROBLEMS)
-    this.#options.log.error({ ...this.#logFields, problems }, `the JWK Set cannot be used, ${outcome}`)
-  }
-
-  #onPolled(isCurrent: boolean): void {
-    const { issuer, log, now, onFetch } = this.#options
-    if (isCurrent && this.#lastFetch === 'failed') log.info(this.#logFields, 'the JWK Set can be used again')
-    this.#lastFetch = isCurrent ? 'ok' : 'failed'
-    if (isCurrent) this.#goodAtMs = now()
-    else this.#cooldownFromMs = now()
-    onFetch(issuer, this.#lastFetch)
+  return {
+    issuer,
+    findKey(kid, alg) {
+      const found = findNow(kid, alg)
+      if (found.ok || found.reason === 'algorithm') return found
+      return found.reason === 'unavailable' || kid !== undefined ? findNewer(kid, alg) : found
+    },
+    ring: () => ({
+      keys: new Map(sets.current()?.flatMap((key) => (key.kid === '' ? [] : [[key.kid, key]]))),
+    }),
+    state() {
+      const loaded = sets.current() !== undefined
+      return { loaded, ageSeconds: loaded ? Math.max(0, (now() - goodAtMs) / 1000) : undefined, lastFetch }
+    },
+    whenLoaded: sets.whenLoaded,
+    whenFetched: () => fetching,
+    start() {
+      sets.start()
+      fetching = sets.refresh()
+    },
+    reload: () => sets.reload(),
+    stop() {
+      stopping.abort()
+      sets.stop()
+    },
   }
 }

@@ -8,7 +8,7 @@ import { gzipSync } from 'node:zlib'
 import t, { type Test } from 'tap'
 import { type Algorithm, PUBLIC_ALGORITHMS } from '../../src/keys/key-ring.ts'
 import { fetchJwks, findInSet, importKeys } from '../../src/keys/key-set.ts'
-import { RemoteKeys, type RemoteKeysOptions } from '../../src/keys/remote-keys.ts'
+import { createRemoteKeys, type RemoteKeysOptions } from '../../src/keys/remote-keys.ts'
 import { makeKey } from '../support/keys.ts'
 import { listen } from '../support/listen.ts'
 
@@ -47,7 +47,7 @@ async function watch(t: Test, { url }: { url: string }, onChange?: () => void) {
     void lines.push({ level, message, fields })
   const results: string[] = []
   let changes = 0
-  const keys = new RemoteKeys({
+  const keys = createRemoteKeys({
     issuer: 'https://issuer.example',
     jwksUrl: url,
     algorithms: PUBLIC_ALGORITHMS,

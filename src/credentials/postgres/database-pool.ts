@@ -80,60 +80,46 @@ export const clientConfig = ({ url }: DatabaseTarget, queryMs: number) => ({
  * Connections to the database that a file names. After a failure they are replaced, and the file is read again: it may
  * name another database by then. Where it cannot be read, the last URL is used.
  */
-export class DatabasePool {
-  readonly #urlFile: string
-  readonly #size: number
-  #target: DatabaseTarget
-  #pool: Promise<pg.Pool> | undefined
-  failure: DatabaseFailure | undefined
+export function createDatabasePool(urlFile: string, firstTarget: DatabaseTarget, size: number) {
+  let target = firstTarget
+  let pool: Promise<pg.Pool> | undefined
+  let failure: DatabaseFailure | undefined
 
-  constructor(urlFile: string, target: DatabaseTarget, size: number) {
-    this.#urlFile = urlFile
-    this.#target = target
-    this.#size = size
-  }
-
-  get label(): string {
-    return this.#target.label
-  }
-
-  /** The connections in use. Never rejects. */
-  current(): Promise<pg.Pool> {
-    this.#pool ??= this.#connect()
-    return this.#pool
-  }
-
-  /** Asks again on new connections where those in use may be closed. Never rejects. */
-  async ask<T>(
-    question: (pool: pg.Pool) => Promise<T>,
-    mayRetry = this.#pool !== undefined,
-  ): Promise<Loaded<T>> {
-    try {
-      return loaded(await question(await this.current()))
-    } catch (cause) {
-      this.replace()
-      this.failure = databaseFailure(cause)
-      // A server that hangs is not asked twice.
-      if (mayRetry && this.failure.kind !== 'timeout') return this.ask(question, false)
-      return notLoaded([this.failure.message])
-    }
-  }
-
-  /** The next question uses new connections. Queries in progress go on to their end or timeout. */
-  replace(): void {
-    this.#pool?.then((pool) => pool.end()).catch(() => {})
-    this.#pool = undefined
-  }
-
-  async #connect(): Promise<pg.Pool> {
-    const named = await readUrlFile(this.#urlFile)
-    if (named.ok) this.#target = named.value
+  async function connect(): Promise<pg.Pool> {
+    const named = await readUrlFile(urlFile)
+    if (named.ok) target = named.value
     // Without listeners such an event ends the process; the next query rejects anyway.
     const ignore = () => {}
-    return new pg.Pool({ ...clientConfig(this.#target, QUERY_MS), max: this.#size })
+    return new pg.Pool({ ...clientConfig(target, QUERY_MS), max: size })
       .on('error', ignore)
       .on('connect', (client) => void client.on('error', ignore))
   }
+
+  /** The connections in use. Never rejects. */
+  const current = () => (pool ??= connect())
+
+  /** The next question uses new connections. Queries in progress go on to their end or timeout. */
+  function replace(): void {
+    pool?.then((former) => former.end()).catch(() => {})
+    pool = undefined
+  }
+
+  /** Asks again on new connections where those in use may be closed. Never rejects. */
+  async function ask<T>(
+    question: (pool: pg.Pool) => Promise<T>,
+    mayRetry = pool !== undefined,
+  ): Promise<Loaded<T>> {
+    try {
+      return loaded(await question(await current()))
+    } catch (cause) {
+      replace()
+      failure = databaseFailure(cause)
+      // A server that hangs is not asked twice.
+      if (mayRetry && failure.kind !== 'timeout') return ask(question, false)
+      return notLoaded([failure.message])
+    }
+  }
+  return { current, ask, replace, label: () => target.label, failure: () => failure }
 }
 
 interface DatabaseFailure {

@@ -7,7 +7,7 @@ import { MAX_LOGGED_PROBLEMS, Reloadable, type ReloadResult } from '../../reload
 import { type Loaded, loaded } from '../../values/problem.ts'
 import { countOf, type RevocationList } from '../revocation-list.ts'
 import type { CredentialIndex } from '../store.ts'
-import { DatabasePool, type DatabaseTarget, databaseFailure, readUrlFile } from './database-pool.ts'
+import { createDatabasePool, type DatabaseTarget, databaseFailure, readUrlFile } from './database-pool.ts'
 import { NO_SNAPSHOT, readRevision, readSnapshot, type Snapshot } from './snapshot.ts'
 
 export interface DatabaseOptions {
@@ -35,133 +35,113 @@ const RETRY_MS = 500
 const REVOKE_SQL =
   'INSERT INTO storage_auth.revocations (jti, expires_at) VALUES ($1, to_timestamp($2::float8))'
 
+/** Nothing in it rejects. */
+export interface CredentialsDatabase {
+  /** Settles once: when there is a snapshot, when only an operator can help, or when it is stopped. */
+  readonly opened: Promise<Opened>
+  /** Until there is a snapshot, there are none. */
+  readonly credentials: () => CredentialIndex
+  readonly revocations: () => readonly RevocationList[]
+  /** Whether the snapshot is as new as the call. While the database is known to be down, no request waits for it. */
+  readonly refresh: () => Promise<boolean>
+  /** Whether the token is refused from now on. @param untilSeconds - its end, when the row is removed */
+  readonly revoke: (tokenId: string, untilSeconds: number) => Promise<boolean>
+  /** Undefined until there is a snapshot; a sidecar with one stays ready. */
+  state(): DatabaseState | undefined
+  start(): void
+  /** Connects anew, and reads everything. */
+  reload(): Promise<void>
+  /** The last snapshot stays active. */
+  stop(): Promise<void>
+}
+
 /** Reads the URL; connects from `start` on. Never rejects. */
 export async function openDatabase(options: DatabaseOptions): Promise<Loaded<CredentialsDatabase>> {
   const named = await readUrlFile(options.urlFile)
-  return named.ok ? loaded(new CredentialsDatabase(options, named.value), named.warnings) : named
+  return named.ok ? loaded(createDatabase(options, named.value), named.warnings) : named
 }
 
-/** Nothing in it rejects. */
-export class CredentialsDatabase {
-  readonly opened: Promise<Opened>
-  readonly #options: DatabaseOptions
-  readonly #pool: DatabasePool
-  readonly #snapshots: Reloadable<Snapshot>
-  #isDown = false
-  #problems: readonly string[] = []
+function createDatabase(options: DatabaseOptions, target: DatabaseTarget): CredentialsDatabase {
+  const { urlFile, poolSize, log, onChange, onReload, pollMs = POLL_MS } = options
+  const pool = createDatabasePool(urlFile, target, poolSize)
+  let isDown = false
+  let openProblems: readonly string[] = []
 
-  constructor(options: DatabaseOptions, target: DatabaseTarget) {
-    const { urlFile, poolSize, log, pollMs = POLL_MS } = options
-    this.#options = options
-    const pool = new DatabasePool(urlFile, target, poolSize)
-    this.#pool = pool
-    this.#snapshots = new Reloadable<Snapshot>({
-      observe: () => pool.ask(async (connections) => (await readRevision(connections)).number),
-      load: (isForced) =>
-        pool.ask((connections) => readSnapshot(connections, isForced ? NO_SNAPSHOT : this.#snapshot())),
-      initial: NO_SNAPSHOT,
-      pollMs,
-      retryMs: RETRY_MS,
-      onFailed: ([reason = '']) => this.#onFailed(reason),
-      onPolled: (isCurrent) => this.#onPolled(isCurrent),
-      onError: (err) => log.warn({ err }, 'fault while polling the credentials database'),
-    })
-    this.#snapshots.subscribe((fresh, former) => this.#onActive(fresh, former))
-    this.opened = this.#snapshots.whenLoaded.then((ok) => ({ ok, problems: this.#problems }))
-  }
+  const snapshots: Reloadable<Snapshot> = new Reloadable({
+    observe: () => pool.ask(async (connections) => (await readRevision(connections)).number),
+    load: (isForced) =>
+      pool.ask((connections) => readSnapshot(connections, isForced ? NO_SNAPSHOT : snapshots.current())),
+    initial: NO_SNAPSHOT,
+    pollMs,
+    retryMs: RETRY_MS,
+    onFailed([reason = '']) {
+      const database = pool.label()
+      if (!isOpen() && pool.failure()?.kind === 'unusable') {
+        openProblems = [`${urlFile}: the database ${database}: ${reason}`]
+        snapshots.stop()
+      }
+      if (isDown) return
+      if (!isOpen()) return void log.warn({ database, reason }, 'waiting for the credentials database')
+      onReload('failed')
+      const outcome = 'the credentials database is down: no logins; the last snapshot serves token checks'
+      log.warn({ database, reason }, outcome)
+    },
+    onPolled(isCurrent) {
+      if (isOpen() && isDown && isCurrent) {
+        reportReload()
+        log.info({ database: pool.label() }, 'the credentials database is back')
+      }
+      isDown = !isCurrent
+    },
+    onError: (err) => log.warn({ err }, 'fault while polling the credentials database'),
+  })
+  const isOpen = () => snapshots.current() !== NO_SNAPSHOT
+  const reportReload = () => onReload(snapshots.current().problems.length === 0 ? 'ok' : 'failed')
 
-  /** Until there is a snapshot, there are none. */
-  readonly credentials = (): CredentialIndex => this.#snapshot().credentials
-
-  readonly revocations = (): readonly RevocationList[] => this.#snapshot().revocations
-
-  /** Whether the snapshot is as new as the call. While the database is known to be down, no request waits for it. */
-  readonly refresh = async (): Promise<boolean> =>
-    this.#isOpen() && !this.#isDown && (await this.#snapshots.refresh())
-
-  /** Whether the token is refused from now on. @param untilSeconds - its end, when the row is removed */
-  readonly revoke = async (tokenId: string, untilSeconds: number): Promise<boolean> => {
-    if (!(await this.refresh())) return false
-    try {
-      await (await this.#pool.current()).query(REVOKE_SQL, [tokenId, untilSeconds])
-    } catch (cause) {
-      const { kind, message } = databaseFailure(cause)
-      const fields = { database: this.#pool.label, reason: message }
-      if (kind === 'unusable') this.#options.log.warn(fields, 'a request failed in the database')
-      return false
-    }
-    return this.#snapshots.refresh()
-  }
-
-  /** Undefined until there is a snapshot; a sidecar with one stays ready. */
-  state(): DatabaseState | undefined {
-    if (!this.#isOpen()) return undefined
-    return this.#isDown ? 'database down, last snapshot active' : 'current'
-  }
-
-  /** Connects, and polls from now on. */
-  start(): void {
-    this.#snapshots.start()
-  }
-
-  /** Connects anew, and reads everything. */
-  async reload(): Promise<void> {
-    if (!this.#isOpen()) return
-    this.#pool.replace()
-    await this.#snapshots.reload()
-  }
-
-  /** The last snapshot stays active. */
-  async stop(): Promise<void> {
-    this.#snapshots.stop()
-    await this.#snapshots.refresh() // ends after the poll in progress
-    this.#pool.replace()
-  }
-
-  #snapshot(): Snapshot {
-    return this.#snapshots.current()
-  }
-
-  #isOpen(): boolean {
-    return this.#snapshot() !== NO_SNAPSHOT
-  }
-
-  #onActive({ revokedTokens, problems, revocations, credentials }: Snapshot, former: Snapshot): void {
-    const { log, onChange } = this.#options
+  snapshots.subscribe(({ revokedTokens, problems, revocations, credentials }, former) => {
     // A line for each logout in each sidecar would be noise.
     if (revokedTokens === undefined) {
-      this.#reportReload()
+      reportReload()
       for (const problem of problems.slice(0, MAX_LOGGED_PROBLEMS))
-        log.warn({ database: this.#pool.label, problem }, 'invalid row skipped')
+        log.warn({ database: pool.label(), problem }, 'invalid row skipped')
       const sizes = { credentials: credentials.size, revocations: countOf(revocations) }
       log.info(sizes, 'new credentials active')
     }
     if (former !== NO_SNAPSHOT) onChange(revokedTokens)
-  }
+  })
 
-  #onFailed(reason: string): void {
-    const { log, urlFile, onReload } = this.#options
-    const { label, failure } = this.#pool
-    if (!this.#isOpen() && failure?.kind === 'unusable') {
-      this.#problems = [`${urlFile}: the database ${label}: ${reason}`]
-      this.#snapshots.stop()
-    }
-    if (this.#isDown) return
-    const fields = { database: label, reason }
-    if (!this.#isOpen()) return void log.warn(fields, 'waiting for the credentials database')
-    onReload('failed')
-    log.warn(fields, 'the credentials database is down: no logins; the last snapshot serves token checks')
-  }
-
-  #onPolled(isCurrent: boolean): void {
-    if (this.#isOpen() && this.#isDown && isCurrent) {
-      this.#reportReload()
-      this.#options.log.info({ database: this.#pool.label }, 'the credentials database is back')
-    }
-    this.#isDown = !isCurrent
-  }
-
-  #reportReload(): void {
-    this.#options.onReload(this.#snapshot().problems.length === 0 ? 'ok' : 'failed')
+  const refresh = async () => isOpen() && !isDown && (await snapshots.refresh())
+  return {
+    opened: snapshots.whenLoaded.then((ok) => ({ ok, problems: openProblems })),
+    credentials: () => snapshots.current().credentials,
+    revocations: () => snapshots.current().revocations,
+    refresh,
+    async revoke(tokenId, untilSeconds) {
+      if (!(await refresh())) return false
+      try {
+        await (await pool.current()).query(REVOKE_SQL, [tokenId, untilSeconds])
+      } catch (cause) {
+        const { kind, message: reason } = databaseFailure(cause)
+        const fields = { database: pool.label(), reason }
+        if (kind === 'unusable') log.warn(fields, 'a request failed in the database')
+        return false
+      }
+      return snapshots.refresh()
+    },
+    state() {
+      if (!isOpen()) return undefined
+      return isDown ? 'database down, last snapshot active' : 'current'
+    },
+    start: () => snapshots.start(),
+    async reload() {
+      if (!isOpen()) return
+      pool.replace()
+      await snapshots.reload()
+    },
+    async stop() {
+      snapshots.stop()
+      await snapshots.refresh() // ends after the poll in progress
+      pool.replace()
+    },
   }
 }
