@@ -14,7 +14,7 @@ import { createRemoteKeys, type RemoteKeys } from './keys/remote-keys.ts'
 import type { Logger } from './log.ts'
 import { openPolledFiles } from './reload/polled-files.ts'
 import type { Reloadable, ReloadResult, ReloadSubject } from './reload/reloadable.ts'
-import { fileProblem, type Loaded, loaded, type Problem } from './values/problem.ts'
+import { fileProblem, type Loaded, type Problem } from './values/problem.ts'
 
 /** What the settings name, opened and not polled yet. A source that they do not name, or with problems, is undefined. */
 export interface AuthSources {
@@ -68,13 +68,8 @@ export async function openAuthSources(
     const onReload = (result: ReloadResult) => void events.emit('reload', subject, result)
     return unwrap(await openPolledFiles({ subject, paths: [path], includes, load: loadNamed, onReload, log }))
   }
-  const {
-    keys,
-    identity,
-    credentials: { file },
-    revocations,
-    trustedIssuers,
-  } = config
+  const { keys, identity, revocations, trustedIssuers } = config
+  const { file, postgres } = config.credentials
   const loadKeys = (directory: string, active: KeyRing | undefined) => {
     // Tokens of trusted issuers need no key of ours. Once it has had a key, an empty directory is a mistake.
     const mayBeEmpty = trustedIssuers.length > 0 && (active?.keys.size ?? 0) === 0
@@ -85,7 +80,15 @@ export async function openAuthSources(
   const keyFiles = await openFile('keys', 'keys.directory', keys.directory, loadKeys, isKeyFileName)
   const credentialsFile = await openFile('credentials', 'credentials.file', file, loadCredentialsFile)
   const revocationsFile = await openFile('revocations', 'revocations.file', revocations.file, loadRevocations)
-  const database = unwrap(await openCredentialsDatabase(config, log, events))
+  let database: CredentialsDatabase | undefined
+  if (postgres !== undefined) {
+    // Imported on demand: most sidecars have no database, and its client loads slowly.
+    const { openDatabase } = await import('./credentials/postgres/database.ts')
+    const onChange = (revokedTokens?: readonly string[]) => void events.emit('change', revokedTokens)
+    const onReload = (result: ReloadResult) => void events.emit('reload', 'credentials', result)
+    const opening = openDatabase({ ...postgres, log, onChange, onReload })
+    database = unwrap(await withSetting('credentials.postgres.urlFile', opening))
+  }
   const certificates = new Map<CertificateName, Reloadable<Certificates>>()
   for (const files of certificateFiles(config)) {
     const onReload = (result: ReloadResult) => void events.emit('reload', 'certificates', result, files.name)
@@ -109,23 +112,6 @@ export async function openAuthSources(
   const ownKeySet = keys.jwksUrl === undefined ? undefined : keySets[0]
   const files = { keyFiles, credentialsFile, revocationsFile, certificates }
   return { ...files, database, ownKeySet, keySets, problems, warnings }
-}
-
-async function openCredentialsDatabase(
-  { credentials: { postgres } }: Config,
-  log: Logger,
-  events: AuthEvents,
-): Promise<Loaded<CredentialsDatabase | undefined, Problem>> {
-  if (postgres === undefined) return loaded(undefined)
-  // Imported on demand: most sidecars have no database, and its client loads slowly.
-  const { openDatabase } = await import('./credentials/postgres/database.ts')
-  const opening = openDatabase({
-    ...postgres,
-    log,
-    onChange: (revokedTokens) => void events.emit('change', revokedTokens),
-    onReload: (result) => void events.emit('reload', 'credentials', result),
-  })
-  return withSetting('credentials.postgres.urlFile', opening)
 }
 
 /** Names the setting in the problems of a loader. */

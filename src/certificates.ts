@@ -14,13 +14,11 @@ import { failed, fileProblem, type Loaded, loaded, type Problem, type Result } f
 /** The label `certificate` of metrics. `issuer:` is followed by the setting of a JWK Set, `upstream:` by a prefix. */
 export type CertificateName = 'listener' | 'admin' | `issuer:${string}` | `upstream:${string}`
 
-/** A file, and the setting that names it, such as `listen.tls.certFile`. */
 interface NamedFile {
   readonly setting: string
   readonly path: string
 }
 
-/** The files of one listener, upstream or issuer. */
 export interface CertificateFiles {
   readonly name: CertificateName
   /** The chain that the sidecar presents, its own certificate first. */
@@ -30,10 +28,8 @@ export interface CertificateFiles {
   readonly ca?: NamedFile | undefined
 }
 
-/** The content of such files, once it is checked. */
 export interface Certificates {
   readonly options: SecureContextOptions
-  /** Created from `options`. */
   readonly context: SecureContext
   /** When the first certificate of the chain expires, in epoch seconds. */
   readonly endsAtSeconds?: number
@@ -41,7 +37,6 @@ export interface Certificates {
 
 type CertificateSettings = { readonly [Name in 'certFile' | 'keyFile' | 'caFile']?: string | undefined }
 
-/** Of each listener, upstream and issuer whose settings name a file. */
 export function certificateFiles(config: Config): CertificateFiles[] {
   const named = (setting: string, path: string | undefined) =>
     path === undefined ? undefined : { setting, path }
@@ -69,10 +64,9 @@ export function certificateFiles(config: Config): CertificateFiles[] {
 const pathsOf = ({ cert, key, ca }: CertificateFiles): string[] =>
   [cert, key, ca].flatMap((file) => file?.path ?? [])
 
-/** The active context; undefined where the settings name no file. */
-export const secureContextOf = (
-  certificates: Reloadable<Certificates> | undefined,
-): (() => SecureContext) | undefined => certificates && (() => certificates.current().context)
+/** The active context, for each connection; undefined where the settings name no file. */
+export const secureContextOf = (certificates: Reloadable<Certificates> | undefined) =>
+  certificates && (() => certificates.current().context)
 
 /** Loads the files, which are polled from `start` on. Never rejects. `now`: epoch milliseconds. */
 export const openCertificates = (
@@ -92,7 +86,6 @@ export const openCertificates = (
 /** The protocols of both listeners, as TLS negotiates them (RFC 7301). */
 export const ALPN_PROTOCOLS = ['http/1.1', 'http/1.0']
 
-/** For both listeners. */
 const LISTENER_OPTIONS: SecureContextOptions = {
   minVersion: 'TLSv1.2', // RFC 8996
   secureOptions: constants.SSL_OP_NO_RENEGOTIATION, // a client could ask for one expensive handshake after another

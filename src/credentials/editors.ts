@@ -63,9 +63,8 @@ function credentialsEditor(file: string): Editors['credentials'] {
       changeCredentials((document) => {
         const { account, path } = locate(document, { accountId, ...credential })
         if (path !== undefined) return NAME_TAKEN
-        if (account !== undefined) append(document, [...account, 'credentials'], credential)
-        else append(document, ['accounts'], { accountId, credentials: [credential] })
-        return undefined
+        if (account !== undefined) return append(document, [...account, 'credentials'], credential)
+        return append(document, ['accounts'], { accountId, credentials: [credential] })
       }, NEW_CREDENTIALS),
     update: (name, update) =>
       changeCredentials((document) => {
@@ -80,9 +79,7 @@ function credentialsEditor(file: string): Editors['credentials'] {
     remove: (name) =>
       changeCredentials((document) => {
         const { removed } = locate(document, name)
-        if (removed === undefined) return NO_SUCH_NAME
-        document.deleteIn(removed)
-        return undefined
+        return removed ? void document.deleteIn(removed) : NO_SUCH_NAME
       }),
   }
 }
@@ -93,10 +90,10 @@ function revocationsEditor(file: string): Editors['revocations'] {
   return {
     list: () => listYamlFile(file, parseRevocations),
     add: (revocation) =>
-      changeRevocations((document) => {
-        append(document, ['revocations'], revocationEntry(revocation))
-        return undefined
-      }, NEW_REVOCATIONS),
+      changeRevocations(
+        (document) => append(document, ['revocations'], revocationEntry(revocation)),
+        NEW_REVOCATIONS,
+      ),
     remove: (name) =>
       changeRevocations((document) => {
         const { revocations }: { revocations: { issuedBefore?: string }[] } = document.toJS()
@@ -136,9 +133,10 @@ async function listYamlFile<T>(file: string, parse: Parse<T>): Promise<Loaded<re
   const read = await readRegularFile(file, MAX_FILE_BYTES)
   if (!read.ok) return read
   const parsed = parse(read.bytes)
-  if (parsed.ok) return parsed
-  return notLoaded(parsed.problems.map((problem) => `${file}:${problem}`))
+  return parsed.ok ? parsed : notLoaded(located(file, parsed.problems))
 }
+
+const located = (file: string, problems: readonly string[]) => problems.map((problem) => `${file}:${problem}`)
 
 /** Changes the document of a valid file, or returns the problem. */
 type Edit = (document: Document) => string | undefined
@@ -162,11 +160,7 @@ async function changeYamlFile(
       if (!found.ok && (!found.isMissing || initialText === undefined)) return notDone(true, found.problems)
       const before = found.ok ? found.bytes : Buffer.from(initialText ?? '')
       const valid = parse(before)
-      if (!valid.ok)
-        return notDone(
-          true,
-          valid.problems.map((problem) => `${target}:${problem}`),
-        )
+      if (!valid.ok) return notDone(true, located(target, valid.problems))
       const document = parseDocument(before.toString())
       if (hasAlias(document)) return notChanged('uses YAML aliases, which commands cannot change')
       const problem = edit(document)
@@ -194,7 +188,7 @@ function hasAlias(document: Document): boolean {
   return aliases > 0
 }
 
-function append(document: Document, list: readonly (string | number)[], item: object): void {
+function append(document: Document, list: readonly (string | number)[], item: object): undefined {
   const node = document.getIn(list, true)
   // An empty `[]` becomes a block: a flow list would put everything on one line.
   if (isCollection(node) && node.items.length === 0) node.flow = false

@@ -23,11 +23,8 @@ export type ReadFile =
 
 /** Reads a regular file of at most `maxBytes`. Follows symbolic links. Never rejects. */
 export async function readRegularFile(path: string, maxBytes: number): Promise<ReadFile> {
-  const rejected = (problem: string, isMissing = false): ReadFile => ({
-    ok: false,
-    isMissing,
-    problems: [`${path}: ${problem}`],
-  })
+  const rejected = (problem: string, isMissing = false) =>
+    ({ ok: false, isMissing, problems: [`${path}: ${problem}`] }) as const
   const tooLarge = `is larger than ${maxBytes} bytes`
   try {
     // Without `O_NONBLOCK` opening a FIFO waits for a writer.

@@ -128,10 +128,8 @@ export function parseFile<T>(bytes: Uint8Array, schema: z.ZodType<T>): Loaded<T>
   const yaml = parseYaml(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString())
   const line = (position: Position, text: string) => `${position.line}:${position.column}: ${text}`
   if (!yaml.ok) {
-    const lines = yaml.mistakes.map(({ message, position }) =>
-      line(position, `is not valid YAML: ${message}`),
-    )
-    return notLoaded(lines)
+    const { mistakes } = yaml
+    return notLoaded(mistakes.map(({ message, position: at }) => line(at, `is not valid YAML: ${message}`)))
   }
   const parsed = schema.safeParse(yaml.value)
   if (parsed.success) return loaded(parsed.data)

@@ -24,15 +24,12 @@ export interface KeySetSource {
   readonly secureContext?: (() => SecureContext) | undefined
 }
 
-/** The usable keys of an issuer. `kid` is empty where a key has none. */
-export type KeySet = readonly Key[]
-
 /**
- * Without a `kid` it is the only key of the algorithm. Of two keys with one name neither is found: RFC 7517, section
- * 4.5, allows that for different types only.
+ * Without a `kid` it is the only key of the algorithm; a key without one has an empty `kid`. Of two keys with one name
+ * neither is found: RFC 7517, section 4.5, allows that for different types only.
  */
 export function findInSet(
-  keys: KeySet,
+  keys: readonly Key[],
   algorithms: readonly string[],
   kid: string | undefined,
   alg: string,

@@ -6,8 +6,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from '../log.ts'
 import { MAX_LOGGED_PROBLEMS, Reloadable, type ReloadResult } from '../reload/reloadable.ts'
 import { loaded, notLoaded } from '../values/problem.ts'
-import type { FindKey, FoundKey, KeyRing } from './key-ring.ts'
-import type { KeySet, KeySetSource, UncheckedJwk } from './key-set.ts'
+import type { FindKey, FoundKey, Key, KeyRing } from './key-ring.ts'
+import type { KeySetSource, UncheckedJwk } from './key-set.ts'
 import { fetchJwks, findInSet, importKeys } from './key-set.ts'
 
 export interface RemoteKeysOptions extends KeySetSource {
@@ -27,7 +27,6 @@ const COOLDOWN_MS = 5000
 /** How long a request waits for a fetch, which continues when the issuer takes longer. */
 const WAIT_MS = 1000
 
-/** As `/readyz` shows it. */
 export interface KeySetState {
   readonly loaded: boolean
   /** How long ago the issuer last sent the active set. */
@@ -62,7 +61,7 @@ export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
   let goodAtMs = 0
   let cooldownFromMs = Number.NEGATIVE_INFINITY
 
-  const sets: Reloadable<KeySet | undefined> = new Reloadable<KeySet | undefined>({
+  const sets: Reloadable<readonly Key[] | undefined> = new Reloadable<readonly Key[] | undefined>({
     /** The same keys in another order are the same version: the cache of verified tokens stays. */
     async observe() {
       const read = await fetchJwks(options, stopping.signal)

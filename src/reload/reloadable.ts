@@ -28,7 +28,6 @@ export interface ChangeLimits {
 const LOAD_AT_ONCE: ChangeLimits = { reportPolls: 1, unstablePolls: 1, retryPolls: 1 }
 
 export interface ChangeState {
-  /** The version of the last poll. */
   readonly lastFound?: string | undefined
   readonly lastLoaded?: string | undefined
   /** The version that was activated or rejected last. */
@@ -58,10 +57,8 @@ export function nextAction(
     const unchanged = { ...state, pollsSinceChange: 0 }
     if (before.pollsSinceRejected === undefined) return [unchanged, 'wait']
     const pollsSinceRejected = before.pollsSinceRejected + 1
-    return [
-      { ...unchanged, pollsSinceRejected },
-      pollsSinceRejected % limits.retryPolls === 0 ? 'activateIfGood' : 'wait',
-    ]
+    const isDue = pollsSinceRejected % limits.retryPolls === 0
+    return [{ ...unchanged, pollsSinceRejected }, isDue ? 'activateIfGood' : 'wait']
   }
   const changed = { ...state, pollsSinceChange: before.pollsSinceChange + 1 }
   const isStable = version === before.lastFound

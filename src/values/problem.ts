@@ -35,16 +35,12 @@ export interface NotDone {
   readonly problems: readonly string[]
 }
 
-export const notDone = (isUnusable: boolean, problems: readonly string[]): NotDone => ({
-  ok: false,
-  isUnusable,
-  problems,
-})
+export function notDone(isUnusable: boolean, problems: readonly string[]): NotDone {
+  return { ok: false, isUnusable, problems }
+}
 
 /** `path` is the setting that names the file. */
-export function fileProblem(path: string, message: string): Problem {
-  return { path, message, origin: 'default' }
-}
+export const fileProblem = (path: string, message: string): Problem => ({ path, message, origin: 'default' })
 
 const MAX_PRINTED = 20
 

@@ -21,7 +21,6 @@ export interface DatabaseOptions {
   readonly pollMs?: number
 }
 
-/** Of a database with a snapshot. */
 export type DatabaseState = 'current' | 'database down, last snapshot active'
 
 /** `ok`: there is a snapshot. `problems`: those only an operator can solve (tables, access); none after a stop. */
