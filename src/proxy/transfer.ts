@@ -1,10 +1,8 @@
 /**
  * The transfer: one request to the upstream and its response back, streaming both ways (`upload.ts`, `download.ts`).
- * In: an accepted request. Out: the upstream's response; or an error response; or, after a part was sent, a reset
- * connection, which most clients cannot take for the end of the object.
+ * In: an accepted request. Out: the response of the upstream, or an error response; a reset, once a part has been sent.
  *
- * What it waits for, which timer ends the wait, and the failure that follows. Only a drain bounds the total duration.
- *
+ * What it waits for, which timer ends the wait, and the failure that follows. Only a drain bounds the total duration:
  *   a free connection         `upstreamResponseSeconds`, in `upstream-pool.ts`: `connection_limit_reached`
  *   a new connection          `upstreamConnectSeconds`, in `upstream-connection.ts`: `connection_timeout`, `dns_error`
  *   the client's body         `idleSeconds`, in `onIdle`: `client_idle`
@@ -14,8 +12,7 @@
  *   the client's reads        `idleSeconds`: `client_idle`; `download.ts` has paused the upstream's socket
  *
  * `idleSeconds` is the timer of the client's socket, which is idle, too, while the upstream does not read or send.
- * The upstream's reads show in steps of a third of the kernel's send buffer, up to 1.4 MB: the timer of its own socket, which
- * looks at the write queue, sees no more of them.
+ * The upstream's reads show in steps of a third of the kernel's send buffer, up to 1.4 MB.
  */
 import type { Admitted } from '../gate/admission.ts'
 import type { ServiceDecision } from '../gate/decide.ts'
