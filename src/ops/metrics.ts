@@ -130,25 +130,23 @@ export function createMetrics(
   gauge('build_info').set({ version: VERSION, node: process.version }, 1)
   gauge('enforcing').set(Number(enforcement === 'enforce'))
 
-  const createZeroSeries = () => {
-    for (const route of ROUTE_LABELS) durations.zero({ route })
-    for (const direction of ['in', 'out']) bytes.inc({ direction }, 0)
-    for (const reason of ['ok', ...REFUSAL_REASONS]) checks.inc({ result: resultOf(reason), reason }, 0)
-    for (const reason of ISSUE_FAILURES) failures.inc({ reason }, 0)
-    for (const { prefix: upstream } of upstreams) {
-      firstBytes.zero({ upstream })
-      for (const outcome of UPSTREAM_OUTCOMES) outcomes.inc({ upstream, outcome }, 0)
-      for (const statusClass of STATUS_CLASSES) responses.inc({ upstream, class: statusClass }, 0)
-    }
-    for (const [issuer] of authData.keySetAges())
-      for (const result of RELOAD_RESULTS) fetches.inc({ issuer, result }, 0)
-    for (const subject of authData.subjects) {
-      for (const result of RELOAD_RESULTS) reloads.inc({ subject, result }, 0)
-      lastGood.set({ subject }, now() / 1000)
-      reloadFailing.set({ subject }, 0)
-    }
+  // Every series of a closed set of labels is there from the first scrape on.
+  for (const route of ROUTE_LABELS) durations.zero({ route })
+  for (const direction of ['in', 'out']) bytes.inc({ direction }, 0)
+  for (const reason of ['ok', ...REFUSAL_REASONS]) checks.inc({ result: resultOf(reason), reason }, 0)
+  for (const reason of ISSUE_FAILURES) failures.inc({ reason }, 0)
+  for (const { prefix: upstream } of upstreams) {
+    firstBytes.zero({ upstream })
+    for (const outcome of UPSTREAM_OUTCOMES) outcomes.inc({ upstream, outcome }, 0)
+    for (const statusClass of STATUS_CLASSES) responses.inc({ upstream, class: statusClass }, 0)
   }
-  createZeroSeries()
+  for (const [issuer] of authData.keySetAges())
+    for (const result of RELOAD_RESULTS) fetches.inc({ issuer, result }, 0)
+  for (const subject of authData.subjects) {
+    for (const result of RELOAD_RESULTS) reloads.inc({ subject, result }, 0)
+    lastGood.set({ subject }, now() / 1000)
+    reloadFailing.set({ subject }, 0)
+  }
 
   value('revocations', authData.revocations)
   value('key_token_lifetime_seconds', () =>

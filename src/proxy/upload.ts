@@ -77,8 +77,7 @@ export class Upload {
       if (isChunked) writable = socket.write('\r\n', 'latin1')
     }
     if (this.#isEnded) {
-      const trailers = requestTrailerLines(this.#request)
-      if (isChunked) socket.write(`0\r\n${trailers}\r\n`, 'latin1')
+      if (isChunked) socket.write(`0\r\n${requestTrailerLines(this.#request)}\r\n`, 'latin1')
       this.isWritten = true
       connection.awaitHead()
     }
