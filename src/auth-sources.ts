@@ -14,7 +14,8 @@ import { createRemoteKeys, type RemoteKeys } from './keys/remote-keys.ts'
 import type { Logger } from './log.ts'
 import { openPolledFiles } from './reload/polled-files.ts'
 import type { Reloadable, ReloadResult, ReloadSubject } from './reload/reloadable.ts'
-import { fileProblem, type Loaded, type Problem } from './values/problem.ts'
+import { fileProblem, type Problem } from './values/problem.ts'
+import { type Loaded, notLoaded } from './values/result.ts'
 
 /** What the settings name, opened and not polled yet. A source that they do not name, or with problems, is undefined. */
 export interface AuthSources {
@@ -118,5 +119,5 @@ export async function openAuthSources(
 async function withSetting<T>(setting: string, loading: Promise<Loaded<T>>): Promise<Loaded<T, Problem>> {
   const result = await loading
   if (result.ok) return result
-  return { ok: false, problems: result.problems.map((problem) => fileProblem(setting, problem)) }
+  return notLoaded(result.problems.map((problem) => fileProblem(setting, problem)))
 }

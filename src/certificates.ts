@@ -9,7 +9,8 @@ import { errorCode, readRegularFile } from './files/files.ts'
 import type { Logger } from './log.ts'
 import { openPolledFiles } from './reload/polled-files.ts'
 import type { Reloadable, ReloadResult } from './reload/reloadable.ts'
-import { failed, fileProblem, type Loaded, loaded, type Problem, type Result } from './values/problem.ts'
+import { fileProblem, type Problem } from './values/problem.ts'
+import { invalid, type Loaded, loaded, notLoaded, type Parsed } from './values/result.ts'
 
 /** The label `certificate` of metrics. `issuer:` is followed by the setting of a JWK Set, `upstream:` by a prefix. */
 export type CertificateName = 'listener' | 'admin' | `issuer:${string}` | `upstream:${string}`
@@ -103,13 +104,14 @@ export async function loadCertificates(
   const report = ({ setting, path }: NamedFile, message: string) =>
     void problems.push(fileProblem(setting, `${path}: ${message}`))
 
-  async function read<T>(file: NamedFile | undefined, parse: (pem: string) => Result<T>) {
+  async function read<T>(file: NamedFile | undefined, parse: (pem: string) => Parsed<T>) {
     if (file === undefined) return undefined
     const found = await readRegularFile(file.path, MAX_BYTES)
     if (!found.ok)
       return void problems.push(...found.problems.map((problem) => fileProblem(file.setting, problem)))
-    const parsed = parse(found.bytes.toString('latin1'))
-    return parsed.ok ? { ...file, ...found, parsed: parsed.value } : report(file, parsed.reason)
+    const parsed = parse(found.value.bytes.toString('latin1'))
+    if (!parsed.ok) return report(file, parsed.problem)
+    return { ...file, bytes: found.value.bytes, warnings: found.warnings, parsed: parsed.value }
   }
   const cert = await read(files.cert, parseChain)
   const key = await read(files.key, parsePrivateKey)
@@ -118,7 +120,7 @@ export async function loadCertificates(
   if (cert && key && first?.checkPrivateKey(key.parsed) === false) {
     report(key, `must hold the private key of the first certificate in ${cert.path}`)
   }
-  if (problems.length > 0) return { ok: false, problems }
+  if (problems.length > 0) return notLoaded(problems)
 
   const options: SecureContextOptions = {
     ...((files.name === 'listener' || files.name === 'admin') && LISTENER_OPTIONS),
@@ -130,35 +132,35 @@ export async function loadCertificates(
     const endsAt = first && { endsAtSeconds: Date.parse(first.validTo) / 1000 }
     const expiry = first ? certificateWarnings(first, now).map((warning) => `${cert?.path}: ${warning}`) : []
     const value = { options, context: createSecureContext(options), ...endsAt }
-    return loaded(value, [...expiry, ...(key?.permissionWarnings ?? [])])
+    return loaded(value, [...expiry, ...(key?.warnings ?? [])])
   } catch (error) {
     const file = cert ?? key ?? ca
     if (file) report(file, `cannot be used for TLS: ${errorCode(error)}`)
-    return { ok: false, problems }
+    return notLoaded(problems)
   }
 }
 
 const BEGIN_CERTIFICATE = '-----BEGIN CERTIFICATE-----'
 
 /** `X509Certificate` parses only the first certificate of a text. Messages of OpenSSL may quote the text. */
-function parseChain(pem: string): Result<readonly X509Certificate[]> {
+function parseChain(pem: string): Parsed<readonly X509Certificate[]> {
   const [, ...blocks] = pem.split(BEGIN_CERTIFICATE)
-  if (blocks.length === 0) return failed(`holds no certificate in PEM (${BEGIN_CERTIFICATE})`)
+  if (blocks.length === 0) return invalid(`holds no certificate in PEM (${BEGIN_CERTIFICATE})`)
   const chain: X509Certificate[] = []
   try {
     for (const block of blocks) chain.push(new X509Certificate(BEGIN_CERTIFICATE + block))
     return { ok: true, value: chain }
   } catch {
-    return failed(`certificate ${chain.length + 1} of ${blocks.length} cannot be read`)
+    return invalid(`certificate ${chain.length + 1} of ${blocks.length} cannot be read`)
   }
 }
 
-function parsePrivateKey(pem: string): Result<KeyObject> {
+function parsePrivateKey(pem: string): Parsed<KeyObject> {
   try {
     return { ok: true, value: createPrivateKey(pem) }
   } catch {
-    if (pem.includes('ENCRYPTED')) return failed('is encrypted; must be a private key without a passphrase')
-    return failed('holds no private key in PEM (-----BEGIN PRIVATE KEY-----) that can be read')
+    if (pem.includes('ENCRYPTED')) return invalid('is encrypted; must be a private key without a passphrase')
+    return invalid('holds no private key in PEM (-----BEGIN PRIVATE KEY-----) that can be read')
   }
 }
 

@@ -4,7 +4,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import pino, { type DestinationStream, type Logger } from 'pino'
-import { printable } from './values/problem.ts'
+import { printable } from './values/printable.ts'
 
 export type { Logger } from 'pino'
 

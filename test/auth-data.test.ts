@@ -13,7 +13,7 @@ async function read(flags: Record<string, string>) {
   const loaded = loadConfig({ env: { SIDECAR_UPSTREAM_URL: 'http://127.0.0.1:9' }, flags })
   if (!loaded.ok) throw new Error(JSON.stringify(loaded.problems))
   const log = createLog('silent', { write() {} })
-  const { problems, warnings } = await openAuthSources(loaded.config, log, Date.now)
+  const { problems, warnings } = await openAuthSources(loaded.value.config, log, Date.now)
   return { problems, warnings }
 }
 

@@ -5,6 +5,7 @@ import { addAbortSignal, type Readable, type Writable } from 'node:stream'
 import { Command, InvalidArgumentError } from 'commander'
 import { fileErrorReason, readUpTo } from '../files/files.ts'
 import { secretProblem } from '../values/names.ts'
+import type { Done } from '../values/result.ts'
 
 /** The command was understood but could not be done. The message is one plain line. */
 export class CommandFailure extends Error {
@@ -15,11 +16,6 @@ export class CommandFailure extends Error {
 export class UsageFailure extends CommandFailure {
   override readonly exitCode = 2
 }
-
-/** Without `isUnusable` it is true: what could not be read is unusable. */
-type Outcome =
-  | { readonly ok: true; readonly warnings?: readonly string[] }
-  | { readonly ok: false; readonly problems: readonly string[]; readonly isUnusable?: boolean }
 
 interface Streams {
   readonly stdin: Readable
@@ -85,14 +81,14 @@ export class CommandIo {
     for (const warning of warnings) this.#streams.stderr.write(`warning: ${warning}\n`)
   }
 
-  /** Prints the warnings of a good result and returns it. @throws the failure that ends the command */
-  unwrap<R extends Outcome>(result: R): Extract<R, { readonly ok: true }> {
+  /** Prints the warnings of a good result and returns its value. @throws the failure that ends the command */
+  unwrap<T>(result: Done<T>): T {
     if (!result.ok) {
       const message = result.problems.join('\n')
       throw result.isUnusable === false ? new CommandFailure(message) : new UsageFailure(message)
     }
-    this.warn(...(result.warnings ?? []))
-    return result as Extract<R, { readonly ok: true }>
+    this.warn(...result.warnings)
+    return result.value
   }
 
   readBytes(): Promise<Buffer> {

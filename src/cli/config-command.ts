@@ -47,7 +47,7 @@ function readSettings(options: ParsedOptions, { env }: Pick<CommandIo, 'env'>, n
 export function loadSettings(options: ParsedOptions, io: Pick<CommandIo, 'env'>, needsUpstream = true) {
   const loaded = readSettings(options, io, needsUpstream)
   if (!loaded.ok) throw new UsageFailure(formatProblems(loaded.problems))
-  return loaded
+  return loaded.value
 }
 
 function located(problems: readonly Problem[], { originOf }: LoadedConfig) {
@@ -109,14 +109,14 @@ export function configCommand(io: CommandIo): Command {
 async function checkSettings(options: ParsedOptions, io: CommandIo) {
   const loaded = readSettings(options, io, true)
   if (!loaded.ok) return { problems: loaded.problems, warnings: [], notes: [] }
-  const { config } = loaded
+  const { config } = loaded.value
   if (!options['files'] && !options['fetch'])
     return { problems: [], warnings: insecureKeySets(config), notes: [] }
   const { problems, warnings } = await checkFiles(config)
   const sources = options['fetch'] ? keySetsOf(config) : []
   const sets = await Promise.all(sources.map((source) => checkKeySet(source, config)))
   return {
-    problems: located([...problems, ...sets.flatMap((set) => set.problems)], loaded),
+    problems: located([...problems, ...sets.flatMap((set) => set.problems)], loaded.value),
     warnings,
     notes: sets.flatMap(({ notes }) => notes),
   }

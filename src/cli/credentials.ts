@@ -40,7 +40,7 @@ export function credentialsCommand(io: CommandIo): Command {
   addStoreCommand(group, 'list', 'list credentials, without secrets and hashes').action(
     async (flags: StoreFlags) => {
       const { credentials } = await openEditors(flags)
-      const listed = io.unwrap(await credentials.list()).value.map((one) => listEntry(one, io.now()))
+      const listed = io.unwrap(await credentials.list()).map((one) => listEntry(one, io.now()))
       io.printList(flags.json, listed, {
         ACCOUNT: ({ accountId }) => accountId,
         'ACCESS KEY': ({ accessKey }) => accessKey,
@@ -88,7 +88,7 @@ export function credentialsCommand(io: CommandIo): Command {
     .option('--json', 'print JSON')
     .action(async ({ postgresUrlFile, json }: Flags<'postgresUrlFile', never, 'json'>) => {
       const { migrate } = await import('../credentials/postgres/table-editors.ts')
-      const { value: created } = io.unwrap(await migrate(postgresUrlFile))
+      const created = io.unwrap(await migrate(postgresUrlFile))
       const text = created ? 'created the tables' : 'the tables are up to date'
       io.print(json ? JSON.stringify({ created }) : text)
     })

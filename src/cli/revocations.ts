@@ -35,7 +35,7 @@ export function revocationsCommand(io: CommandIo): Command {
 
   addStoreCommand(group, 'list', 'list the revocations').action(async (flags: StoreFlags) => {
     const { revocations } = await openEditors(flags)
-    io.printList(flags.json, io.unwrap(await revocations.list()).value.map(revocationEntry), {
+    io.printList(flags.json, io.unwrap(await revocations.list()).map(revocationEntry), {
       BY: ({ issuedBefore: _, ...name }) => String(Object.keys(name)[0]),
       NAME: ({ issuedBefore: _, ...name }) => String(Object.values(name)[0]),
       'ISSUED BEFORE': ({ issuedBefore = 'any time' }) => issuedBefore,

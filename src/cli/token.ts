@@ -10,7 +10,7 @@ import { createLog } from '../log.ts'
 import { type Inspection, inspectToken } from '../token/inspect.ts'
 import { TokenSigner } from '../token/issue.ts'
 import { createVerifier } from '../token/verify.ts'
-import { printable } from '../values/problem.ts'
+import { printable } from '../values/printable.ts'
 import type { CommandIo, Flags } from './command-io.ts'
 import { CommandFailure, describe, parseSeconds, UsageFailure } from './command-io.ts'
 import { addSettingFlags, loadSettings, type ParsedOptions, rethrowAsUsage } from './config-command.ts'
@@ -73,7 +73,7 @@ async function issueToken(flags: IssueFlags, io: CommandIo): Promise<void> {
   const { directory } = config.keys
   if (directory === undefined)
     throw new UsageFailure('keys.directory is needed: with keys.jwksUrl no tokens are issued')
-  const ring = io.unwrap(await loadKeyRing(directory)).value
+  const ring = io.unwrap(await loadKeyRing(directory))
   if (ring.signing === undefined)
     throw new UsageFailure(`${directory}: holds no private key, so it can only verify`)
   await warnUnlessActive(name, config, io)

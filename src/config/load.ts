@@ -7,6 +7,7 @@ import { z } from 'zod'
 import { fileErrorReason } from '../files/files.ts'
 import { MAX_UNKNOWN_NAMES, parseYaml, type Step, writePath } from '../files/yaml-text.ts'
 import type { Problem } from '../values/problem.ts'
+import { type Loaded, loaded, notLoaded } from '../values/result.ts'
 import { type Config, configSchema } from './config.ts'
 import { namesBelow, onlyMatch, SETTING_OF_NAME, SETTINGS, type Setting, valueAt } from './settings.ts'
 
@@ -25,7 +26,6 @@ export interface LoadOptions {
 }
 
 export interface LoadedConfig {
-  readonly ok: true
   readonly config: Config
   readonly file: string | undefined
   /** `file:line:column`, a variable, a flag or `default`. */
@@ -37,7 +37,7 @@ export function loadConfig({
   flags,
   file = env[FILE_VARIABLE],
   needsUpstream = true,
-}: LoadOptions): LoadedConfig | { readonly ok: false; readonly problems: readonly Problem[] } {
+}: LoadOptions): Loaded<LoadedConfig, Problem> {
   const fromFile = file === undefined ? NO_FILE : readFile(file)
   const named = readNamed({ ...ownVariables(env), ...flags })
   const tree = named.values.reduce<unknown>(
@@ -50,12 +50,12 @@ export function loadConfig({
   const result = configSchema(needsUpstream && fromFile.tree !== undefined).safeParse(tree)
   const invalid = problemsOf(result.error?.issues ?? [], locationOf)
   const problems = [...fromFile.problems, ...named.problems, ...invalid]
-  if (!result.success || problems.length > 0) return { ok: false, problems }
+  if (!result.success || problems.length > 0) return notLoaded(problems)
   const originOf = (path: string) => {
     const steps = path.split(/\W+/)
     return valueAt(tree, steps) === undefined ? 'default' : locationOf(steps)
   }
-  return { ok: true, config: freeze(result.data), file, originOf }
+  return loaded({ config: freeze(result.data), file, originOf })
 }
 
 function freeze<T>(value: T): T {
@@ -91,15 +91,16 @@ function readFile(file: string): FileValues {
   }
   const yaml = parseYaml(text)
   if (!yaml.ok) {
-    const problems = yaml.mistakes.map(({ message, position: { line, column } }) =>
+    const problems = yaml.problems.map(({ message, position: { line, column } }) =>
       problem(`not valid YAML: ${message}`, `${file}:${line}:${column}`),
     )
     return unusable(...problems)
   }
-  const tree = withoutEmpty(yaml.value ?? {}, [])
+  const { content, positionOf } = yaml.value
+  const tree = withoutEmpty(content ?? {}, [])
   const locationOf: LocationOf = (steps, key) => {
     if (steps.length > 0 && valueAt(tree, steps.slice(0, 1)) === undefined) return 'default'
-    const { line, column } = yaml.position(steps, key)
+    const { line, column } = positionOf(steps, key)
     return `${file}:${line}:${column}`
   }
   return { tree, problems: [], locationOf }
@@ -186,7 +187,7 @@ function decode(text: string, schema: z.core.$ZodType): unknown {
     return text.trim() === '' ? [] : text.split(',').map((item) => item.trim())
   }
   const yaml = parseYaml(text)
-  return yaml.ok ? yaml.value : text
+  return yaml.ok ? yaml.value.content : text
 }
 
 /** A value has one problem, although it may violate its requirement in several ways. */

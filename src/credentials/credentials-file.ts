@@ -8,14 +8,14 @@ import { parseFile } from '../files/yaml-text.ts'
 import { scopeProblem } from '../token/scopes.ts'
 import { boolean, must } from '../values/kinds.ts'
 import { checkedText, claimsProblem, nameSchema, timeSchema } from '../values/names.ts'
-import { type Loaded, loaded, notLoaded } from '../values/problem.ts'
+import { type Loaded, loaded, notLoaded } from '../values/result.ts'
 import { secretHashProblem } from './secret-hash.ts'
 import { type Credential, CredentialIndex } from './store.ts'
 
 export async function loadCredentialsFile(path: string): Promise<Loaded<CredentialIndex>> {
   const index = new CredentialIndex()
   const read = await readRows(path, parse, import.meta.url, (row) => index.add(row))
-  if (read.ok) return loaded(index, read.permissionWarnings)
+  if (read.ok) return loaded(index, read.warnings)
   if (!read.isMissing) return read
   const hint = `storage-auth-sidecar credentials add --file ${path} --account ACCOUNT creates it`
   return notLoaded(read.problems.map((problem) => `${problem}; ${hint}`))

@@ -8,12 +8,10 @@ import { isDeepStrictEqual } from 'node:util'
 import { type Document, isCollection, parseDocument, visit } from 'yaml'
 import { fileErrorReason, readRegularFile, replaceFile, withLock } from '../files/files.ts'
 import { MAX_FILE_BYTES, type Parse } from '../files/parse-thread.ts'
-import { type Loaded, type NotDone, notDone, notLoaded } from '../values/problem.ts'
+import { DONE, type Done, type Loaded, notDone, notLoaded } from '../values/result.ts'
 import { parse as parseCredentials } from './credentials-file.ts'
 import { parse as parseRevocations, type Revocation } from './revocation-list.ts'
 import type { Credential, CredentialName } from './store.ts'
-
-export type Changed = { readonly ok: true } | NotDone
 
 /** A scope of null lifts the restriction. */
 export type CredentialUpdate = { readonly disabled: boolean } | { readonly scope: string | null }
@@ -23,18 +21,18 @@ export type RevocationName = Pick<Revocation, 'jti' | 'accountId' | 'accessKey'>
 
 interface Editor<Row, Name> {
   /** In the order in which they were added, those of an account together. */
-  list(): Promise<Loaded<readonly Row[]> | NotDone>
+  list(): Promise<Done<readonly Row[]>>
   /** Removes all of the name. */
-  remove(name: Name): Promise<Changed>
+  remove(name: Name): Promise<Done>
 }
 
 export interface Editors {
   readonly credentials: Editor<Credential, CredentialName> & {
     /** `expiresAt`: RFC 3339. */
-    add(row: CredentialName & { secretHash: string; expiresAt?: string; scope?: string }): Promise<Changed>
-    update(name: CredentialName, update: CredentialUpdate): Promise<Changed>
+    add(row: CredentialName & { secretHash: string; expiresAt?: string; scope?: string }): Promise<Done>
+    update(name: CredentialName, update: CredentialUpdate): Promise<Done>
   }
-  readonly revocations: Editor<Revocation, RevocationName> & { add(row: Revocation): Promise<Changed> }
+  readonly revocations: Editor<Revocation, RevocationName> & { add(row: Revocation): Promise<Done> }
 }
 
 export const NAME_TAKEN = 'the account already has a credential of that access key'
@@ -132,7 +130,7 @@ export function revocationEntry({ jti, accountId, accessKey, issuedBeforeMs }: R
 async function listYamlFile<T>(file: string, parse: Parse<T>): Promise<Loaded<readonly T[]>> {
   const read = await readRegularFile(file, MAX_FILE_BYTES)
   if (!read.ok) return read
-  const parsed = parse(read.bytes)
+  const parsed = parse(read.value.bytes)
   return parsed.ok ? parsed : notLoaded(located(file, parsed.problems))
 }
 
@@ -150,7 +148,7 @@ async function changeYamlFile(
   parse: Parse<unknown>,
   edit: Edit,
   initialText?: string,
-): Promise<Changed> {
+): Promise<Done> {
   try {
     // Two names of one file share one lock.
     const target = await realTarget(file)
@@ -158,7 +156,7 @@ async function changeYamlFile(
       const notChanged = (what: string) => notDone(false, [`${file}: ${what}`])
       const found = await readRegularFile(target, MAX_FILE_BYTES)
       if (!found.ok && (!found.isMissing || initialText === undefined)) return notDone(true, found.problems)
-      const before = found.ok ? found.bytes : Buffer.from(initialText ?? '')
+      const before = found.ok ? found.value.bytes : Buffer.from(initialText ?? '')
       const valid = parse(before)
       if (!valid.ok) return notDone(true, located(target, valid.problems))
       const document = parseDocument(before.toString())
@@ -168,7 +166,7 @@ async function changeYamlFile(
       const after = document.toString({ lineWidth: 0 })
       if (!parse(Buffer.from(after)).ok) return notChanged('the change would leave it invalid')
       await replaceFile(target, after)
-      return { ok: true }
+      return DONE
     })
   } catch (error) {
     return notDone(false, [`${file}: ${fileErrorReason(error)}`])

@@ -7,7 +7,7 @@ import { type Parse, readRows } from '../files/parse-thread.ts'
 import { parseFile } from '../files/yaml-text.ts'
 import type { Identity, RevocableToken } from '../token/caller.ts'
 import { nameSchema, timeSchema } from '../values/names.ts'
-import { type Loaded, loaded } from '../values/problem.ts'
+import { type Loaded, loaded, type Result } from '../values/result.ts'
 import { createFixedWindow, secondsLeft } from './throttles.ts'
 
 export interface Revocation {
@@ -70,9 +70,7 @@ export const countOf = (lists: readonly RevocationList[]) => lists.reduce((sum, 
 /** A token, or a link, to end before it expires. */
 export type EndedToken = Pick<Identity, 'accountId' | 'tokenId' | 'expiresAtSeconds'>
 
-type Revoked =
-  | { readonly ok: true }
-  | { readonly ok: false; readonly reason: 'throttled' | 'unavailable'; readonly retryAfterSeconds?: number }
+type Revoked = Result<undefined, 'throttled' | 'unavailable'> & { readonly retryAfterSeconds?: number }
 
 /** Resolves once the token is refused here, and soon everywhere. Never rejects. */
 export type RevokeToken = (token: EndedToken) => Promise<Revoked>
@@ -97,7 +95,7 @@ export function createTokenRevoker(
     }
     count.revoked++
     counts.set(accountId, count)
-    if (await write(tokenId, expiresAtSeconds + clockToleranceSeconds)) return { ok: true }
+    if (await write(tokenId, expiresAtSeconds + clockToleranceSeconds)) return { ok: true, value: undefined }
     count.revoked--
     return { ok: false, reason: 'unavailable' }
   }

@@ -6,7 +6,7 @@
 import { hash, randomBytes, scrypt, timingSafeEqual } from 'node:crypto'
 import { promisify } from 'node:util'
 import pLimit from 'p-limit'
-import { failed, type Result } from '../values/problem.ts'
+import { invalid, type Parsed } from '../values/result.ts'
 
 const DIGEST_BYTES = 32
 const SALT_BYTES = 16
@@ -36,10 +36,9 @@ export async function hashSecret(secret: string, scheme: 'sha256' | 'scrypt'): P
   return `${NEW_PREFIX}$${base64(salt)}$${base64(await runScrypt(secret, salt, NEW_PARAMETERS))}`
 }
 
-/** Why a text is not a usable hash, or undefined. The problem follows the name of the field and repeats nothing of the text. */
 export function secretHashProblem(text: string): string | undefined {
   const parsed = parseSecretHash(text)
-  return parsed.ok ? undefined : parsed.reason
+  return parsed.ok ? undefined : parsed.problem
 }
 
 interface StoredHash {
@@ -48,7 +47,7 @@ interface StoredHash {
   readonly slow?: { readonly salt: Buffer; readonly parameters: typeof NEW_PARAMETERS }
 }
 
-function parseSecretHash(text: string): Result<StoredHash> {
+function parseSecretHash(text: string): Parsed<StoredHash> {
   const sha256Digest = unbase64(sha256Form.exec(text)?.[1])
   if (sha256Digest !== undefined) return { ok: true, value: { digest: sha256Digest } }
 
@@ -56,15 +55,15 @@ function parseSecretHash(text: string): Result<StoredHash> {
   const salt = unbase64(saltText)
   const digest = unbase64(digestText)
   if (salt === undefined || digest === undefined) {
-    return failed('must be a complete $sha256$ or $scrypt$ hash, as `credentials add` writes it')
+    return invalid('must be a complete $sha256$ or $scrypt$ hash, as `credentials add` writes it')
   }
   const parameters = { cost: 2 ** Number(ln), blockSize: Number(r), parallelization: Number(p) }
   const work = parameters.cost * parameters.blockSize * parameters.parallelization
   if (parameters.cost < MIN_COST || work < MIN_WORK) {
-    return failed('has scrypt parameters that are too weak (at least ln=14,r=8,p=5 or its equal)')
+    return invalid('has scrypt parameters that are too weak (at least ln=14,r=8,p=5 or its equal)')
   }
   if (128 * parameters.cost * parameters.blockSize > MAX_MEMORY_BYTES || work > MAX_WORK) {
-    return failed('has scrypt parameters that cost too much (at most 64 MiB, and ln=16,r=8,p=4)')
+    return invalid('has scrypt parameters that cost too much (at most 64 MiB, and ln=16,r=8,p=4)')
   }
   return { ok: true, value: { digest, slow: { salt, parameters } } }
 }

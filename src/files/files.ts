@@ -9,17 +9,15 @@ import { hostname } from 'node:os'
 import { dirname } from 'node:path'
 import { buffer } from 'node:stream/consumers'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { type Loaded, loaded } from '../values/result.ts'
 
-/** The outcome of reading. Problems begin with the path. */
-export type ReadFile =
-  | {
-      readonly ok: true
-      readonly bytes: Buffer
-      /** The warning for a file with a secret that every user of the machine can read. */
-      readonly permissionWarnings: readonly string[]
-      readonly modifiedAtMs: number
-    }
-  | { readonly ok: false; readonly isMissing?: boolean; readonly problems: readonly string[] }
+export interface FileContent {
+  readonly bytes: Buffer
+  readonly modifiedAtMs: number
+}
+
+/** The one warning, that every user of the machine can read it, concerns files with a secret. Problems begin with the path. */
+export type ReadFile = Loaded<FileContent> & { readonly isMissing?: boolean }
 
 /** Reads a regular file of at most `maxBytes`. Follows symbolic links. Never rejects. */
 export async function readRegularFile(path: string, maxBytes: number): Promise<ReadFile> {
@@ -36,9 +34,9 @@ export async function readRegularFile(path: string, maxBytes: number): Promise<R
       // `end` is inclusive: one byte more than allowed tells a file that grows, or whose size the kernel gives as 0.
       const bytes = await buffer(file.createReadStream({ end: maxBytes, autoClose: false }))
       if (bytes.length > maxBytes) return rejected(tooLarge)
-      const permissionWarnings =
-        (stats.mode & 0o004) === 0 ? [] : [`${path} can be read by every user of this machine`]
-      return { ok: true, bytes, permissionWarnings, modifiedAtMs: stats.mtimeMs }
+      const isPublic = (stats.mode & 0o004) !== 0
+      const warnings = isPublic ? [`${path} can be read by every user of this machine`] : []
+      return loaded({ bytes, modifiedAtMs: stats.mtimeMs }, warnings)
     } finally {
       await file.close()
     }

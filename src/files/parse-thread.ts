@@ -5,7 +5,7 @@
  */
 import { once } from 'node:events'
 import { type MessagePort, parentPort, Worker } from 'node:worker_threads'
-import { type Loaded, notLoaded } from '../values/problem.ts'
+import { type Loaded, notLoaded } from '../values/result.ts'
 import { type ReadFile, readRegularFile } from './files.ts'
 
 /** A module exports it as `parse`. Problems are lines, `line:column: path message`. */
@@ -40,7 +40,7 @@ export async function readRows<T>(
 ): Promise<ReadFile> {
   const read = await readRegularFile(path, MAX_FILE_BYTES)
   if (!read.ok) return read
-  const { bytes } = read
+  const { bytes } = read.value
   try {
     const batches = bytes.length <= MAX_INLINE_BYTES ? [parse(bytes)] : parseInThread<T>(moduleUrl, bytes)
     for await (const batch of batches) {

@@ -6,7 +6,7 @@ import { isUtf8 } from 'node:buffer'
 import type { Document, Node } from 'yaml'
 import { isAlias, isMap, isNode, isScalar, LineCounter, parseDocument, visit } from 'yaml'
 import type { z } from 'zod'
-import { type Loaded, loaded, notLoaded } from '../values/problem.ts'
+import { type Loaded, loaded, notLoaded } from '../values/result.ts'
 
 /** A step into a value: a member name or a list index. */
 export type Step = string | number
@@ -27,18 +27,17 @@ interface Position {
   readonly column: number
 }
 
-type ParsedYaml =
-  | {
-      readonly ok: true
-      /** Maps as plain objects; null for an empty document. */
-      readonly value: unknown
-      /** Where the value at `steps` begins, or the nearest one around it; with `key`, the name of the last step. */
-      readonly position: (steps: readonly Step[], key?: 'key') => Position
-    }
-  | {
-      readonly ok: false
-      readonly mistakes: readonly { readonly message: string; readonly position: Position }[]
-    }
+interface YamlDocument {
+  /** Maps as plain objects; null for an empty document. */
+  readonly content: unknown
+  /** Where the value at `steps` begins, or the nearest one around it; with `key`, the name of the last step. */
+  readonly positionOf: (steps: readonly Step[], key?: 'key') => Position
+}
+
+interface YamlProblem {
+  readonly message: string
+  readonly position: Position
+}
 
 /** How many unknown names of one map are reported: finding the place of each takes time in proportion to the map. */
 export const MAX_UNKNOWN_NAMES = 100
@@ -46,16 +45,14 @@ export const MAX_UNKNOWN_NAMES = 100
 /** The documented bound of `yaml` on what aliases may multiply. */
 const MAX_ALIASES = 100
 
-export function parseYaml(text: string): ParsedYaml {
+export function parseYaml(text: string): Loaded<YamlDocument, YamlProblem> {
   const lines = new LineCounter()
   const positionAt = (offset: number): Position => {
     const { line, col } = lines.linePos(offset)
     return { line: Math.max(line, 1), column: Math.max(col, 1) } // 0 before the first line was looked at
   }
-  const reject = (mistakes: readonly Mistake[]): ParsedYaml => ({
-    ok: false,
-    mistakes: mistakes.map(({ message, offset }) => ({ message, position: positionAt(offset) })),
-  })
+  const reject = (mistakes: readonly Mistake[]) =>
+    notLoaded(mistakes.map(({ message, offset }) => ({ message, position: positionAt(offset) })))
   try {
     // Its check of unique keys takes time quadratic in the members of a map. Its warnings on stderr repeat the text.
     const options = { lineCounter: lines, merge: true, uniqueKeys: false, logLevel: 'error' } as const
@@ -64,9 +61,8 @@ export function parseYaml(text: string): ParsedYaml {
     if (invalid.length > 0) return reject(invalid)
     const mistakes = mistakesIn(document)
     if (mistakes.length > 0) return reject(mistakes)
-    const value: unknown = document.toJS({ maxAliasCount: MAX_ALIASES })
-    const position = (steps: readonly Step[], key?: 'key') => positionAt(offsetOf(document, steps, key))
-    return { ok: true, value, position }
+    const content: unknown = document.toJS({ maxAliasCount: MAX_ALIASES })
+    return loaded({ content, positionOf: (steps, key) => positionAt(offsetOf(document, steps, key)) })
   } catch {
     return reject([{ message: 'too many aliases, or a merge (`<<`) of what is no map', offset: 0 }])
   }
@@ -127,18 +123,19 @@ export function parseFile<T>(bytes: Uint8Array, schema: z.ZodType<T>): Loaded<T>
   if (!isUtf8(bytes)) return notLoaded(['1:1: is not UTF-8 text'])
   const yaml = parseYaml(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString())
   const line = (position: Position, text: string) => `${position.line}:${position.column}: ${text}`
-  if (!yaml.ok) {
-    const { mistakes } = yaml
-    return notLoaded(mistakes.map(({ message, position: at }) => line(at, `is not valid YAML: ${message}`)))
-  }
-  const parsed = schema.safeParse(yaml.value)
+  if (!yaml.ok)
+    return notLoaded(
+      yaml.problems.map(({ message, position: at }) => line(at, `is not valid YAML: ${message}`)),
+    )
+  const { content, positionOf } = yaml.value
+  const parsed = schema.safeParse(content)
   if (parsed.success) return loaded(parsed.data)
   const problems = parsed.error.issues.flatMap((issue) => {
     const path = issue.path.map((step) => (typeof step === 'number' ? step : String(step)))
     const name = path.length === 0 ? '' : `${writePath(path)} `
-    if (issue.code !== 'unrecognized_keys') return [{ at: yaml.position(path), text: name + issue.message }]
+    if (issue.code !== 'unrecognized_keys') return [{ at: positionOf(path), text: name + issue.message }]
     return issue.keys.slice(0, MAX_UNKNOWN_NAMES).map((key) => ({
-      at: yaml.position([...path, key], 'key'),
+      at: positionOf([...path, key], 'key'),
       text: `${name}has a member that is not known here${isPlainName(key) ? `: ${key}` : ''}`,
     }))
   })

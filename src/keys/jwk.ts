@@ -14,7 +14,7 @@ import { generateKeyPair } from 'jose/key/generate/keypair'
 import { importJWK } from 'jose/key/import'
 import { z } from 'zod'
 import { integer, must } from '../values/kinds.ts'
-import { type Loaded, loaded, notLoaded } from '../values/problem.ts'
+import { type Loaded, loaded, notLoaded } from '../values/result.ts'
 import { ALGORITHMS, type Algorithm, type Key } from './key-ring.ts'
 
 /** The members that must never be published (RFC 7518, sections 6.2.2, 6.3.2 and 6.4.1; `priv` of the AKP key type). */

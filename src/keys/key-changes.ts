@@ -5,7 +5,7 @@
 import { access, mkdir, rm, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { errorCode, replaceFile, withLock } from '../files/files.ts'
-import { type NotDone, notDone } from '../values/problem.ts'
+import { DONE, type Done, loaded, notDone } from '../values/result.ts'
 import { generateKey, newKid } from './jwk.ts'
 import type { KeyDirectory } from './key-directory.ts'
 import { ACTIVE_FILE, KEY_FILE_SUFFIX, privateFiles, readKeyDirectory } from './key-directory.ts'
@@ -37,7 +37,7 @@ export async function addKey(
     const generated = await generateKey(alg, kid, createdAtSeconds)
     await writeKey(directory, kid, active ? generated : { ...generated, signedUntil: NEVER_SIGNED })
     if (active) await switchSigningKey(change, keys, kid)
-    return { ok: true, kid, alg, active, createdAtSeconds }
+    return loaded({ kid, alg, active, createdAtSeconds })
   })
 }
 
@@ -62,7 +62,7 @@ export async function activateKey(change: KeyChange & { readonly kid: string }) 
     const previous = keys.signing?.key.kid
     await writeKey(directory, kid, { ...incoming.document, signedUntil: undefined, tokenSeconds: undefined })
     await switchSigningKey(change, keys, kid)
-    return { ok: true, ...(previous !== undefined && previous !== kid && { previous }) }
+    return loaded({ previous: previous === kid ? undefined : previous })
   })
 }
 
@@ -79,14 +79,14 @@ export async function retireKey(change: KeyChange & { readonly kid: string; read
       return notDone(false, [`${whyKept(file.key, fromSeconds)}; --force removes it all the same`])
     }
     await rm(join(directory, `${kid}${KEY_FILE_SUFFIX}`))
-    return { ok: true }
+    return DONE
   })
 }
 
-function changeDirectory<T extends { readonly ok: true }>(
+function changeDirectory<T>(
   directory: string,
-  change: (keys: KeyDirectory) => Promise<T | NotDone>,
-): Promise<T | NotDone> {
+  change: (keys: KeyDirectory) => Promise<Done<T>>,
+): Promise<Done<T>> {
   return withLock(join(directory, '.lock'), async () => {
     const keys = await readKeyDirectory(directory)
     if (keys.problems.length > 0) return notDone(true, keys.problems)

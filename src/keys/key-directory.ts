@@ -5,8 +5,8 @@
  */
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
-import { errorCode, fileErrorReason, type ReadFile, readRegularFile } from '../files/files.ts'
-import { type Loaded, loaded, notLoaded } from '../values/problem.ts'
+import { errorCode, type FileContent, fileErrorReason, readRegularFile } from '../files/files.ts'
+import { type Loaded, loaded, notLoaded } from '../values/result.ts'
 import { importKey } from './jwk.ts'
 import { type Key, type KeyRing, tokensEndAt } from './key-ring.ts'
 
@@ -110,14 +110,14 @@ export async function readKeyDirectory(directory: string): Promise<KeyDirectory>
     const read = await readRegularFile(path, MAX_KEY_FILE_BYTES)
     if (!read.ok) problems.push(...read.problems)
     else if (name === ACTIVE_FILE) {
-      active = read.bytes.toString().trim()
+      active = read.value.bytes.toString().trim()
       if (!isKid(active)) problems.push(`${path}: does not hold a kid`)
     } else {
-      const imported = await importKeyFile(read, name)
+      const imported = await importKeyFile(read.value, name)
       if (!imported.ok) problems.push(...imported.problems.map((problem) => `${path}: ${problem}`))
       else {
         files.set(imported.value.key.kid, imported.value)
-        if (imported.value.key.signKey) warnings.push(...read.permissionWarnings)
+        if (imported.value.key.signKey) warnings.push(...read.warnings)
       }
     }
   }
@@ -126,10 +126,7 @@ export async function readKeyDirectory(directory: string): Promise<KeyDirectory>
   return { files, ...signing, problems, warnings }
 }
 
-async function importKeyFile(
-  { bytes, modifiedAtMs }: Extract<ReadFile, { ok: true }>,
-  name: string,
-): Promise<Loaded<KeyFile>> {
+async function importKeyFile({ bytes, modifiedAtMs }: FileContent, name: string): Promise<Loaded<KeyFile>> {
   let document: unknown
   try {
     document = JSON.parse(bytes.toString())

@@ -3,7 +3,7 @@
  * A ring is an immutable snapshot: a reload is one assignment, and no request sees half of it.
  */
 import type { CryptoKey, JWK } from 'jose'
-import type { Result } from '../values/problem.ts'
+import type { Result } from '../values/result.ts'
 
 /** The accepted signature algorithms; each key pins its own (RFC 8725, section 3.1). */
 export const PUBLIC_ALGORITHMS = ['ES256', 'ES384', 'EdDSA', 'RS256', 'PS256'] as const

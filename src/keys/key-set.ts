@@ -10,7 +10,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { SecureContext } from 'node:tls'
 import { errorCode, readRegularFile, readUpTo } from '../files/files.ts'
 import { lookup } from '../http/hosts.ts'
-import { type Loaded, loaded, notLoaded } from '../values/problem.ts'
+import { type Loaded, loaded, notLoaded } from '../values/result.ts'
 import { fitsType, importKey, PRIVATE_MEMBERS } from './jwk.ts'
 import { type Algorithm, type FoundKey, type Key, OTHER_ALGORITHM, UNKNOWN_KEY } from './key-ring.ts'
 
@@ -80,7 +80,7 @@ export async function fetchJwks(
 export async function readBearerToken(path: string): Promise<Loaded<string>> {
   const read = await readRegularFile(path, MAX_BEARER_BYTES)
   if (!read.ok) return read
-  const value = read.bytes.toString('latin1').trim()
+  const value = read.value.bytes.toString('latin1').trim()
   if (!/^[!-~]+$/.test(value)) return notLoaded([`${path}: holds no token`])
   return loaded(value)
 }

@@ -5,7 +5,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from '../log.ts'
 import { MAX_LOGGED_PROBLEMS, Reloadable, type ReloadResult } from '../reload/reloadable.ts'
-import { loaded, notLoaded } from '../values/problem.ts'
+import { loaded, notLoaded } from '../values/result.ts'
 import type { FindKey, FoundKey, Key, KeyRing } from './key-ring.ts'
 import type { KeySetSource, UncheckedJwk } from './key-set.ts'
 import { fetchJwks, findInSet, importKeys } from './key-set.ts'

@@ -12,7 +12,7 @@
  *   any version, when an operator asks for a reload     activate or reject
  *   that the source is not available                    report, once for each reason
  */
-import { type Loaded, notLoaded } from '../values/problem.ts'
+import { type Loaded, notLoaded } from '../values/result.ts'
 
 /** How many polls a change may take. */
 export interface ChangeLimits {

@@ -4,7 +4,7 @@
  */
 import { hash, randomBytes } from 'node:crypto'
 import { pathOf } from '../http/request-target.ts'
-import { failed, type Result } from '../values/problem.ts'
+import { failed, type Result } from '../values/result.ts'
 
 /** The own `typ` keeps a link from being an access token, and an access token from being a link. */
 export const LINK_TYPE = 'link+jwt'

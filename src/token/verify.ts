@@ -6,7 +6,7 @@
 import type { CryptoKey, JWTPayload } from 'jose'
 import * as errors from 'jose/errors'
 import { jwtVerify } from 'jose/jwt/verify'
-import { failed, type Result } from '../values/problem.ts'
+import { failed, type Result } from '../values/result.ts'
 import type { Identity, IsRevoked, RefusalReason, Refused, Verdict, Verify } from './caller.ts'
 import { identityLines } from './caller.ts'
 import type { TokenIssuer } from './issuers.ts'

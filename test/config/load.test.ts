@@ -76,7 +76,7 @@ nonsense: 1
 t.test('the file is named by --config, else by SIDECAR_CONFIG, else there is none', async (t) => {
   const dir = t.testdir({ 'a.yaml': 'listen: { port: 1 }', 'b.yaml': 'listen: { port: 2 }' })
   const env = { SIDECAR_CONFIG: join(dir, 'a.yaml'), SIDECAR_UPSTREAM_URL: 'http://u' }
-  const portOf = (loaded: ReturnType<typeof loadConfig>) => loaded.ok && loaded.config.listen.port
+  const portOf = (loaded: ReturnType<typeof loadConfig>) => loaded.ok && loaded.value.config.listen.port
   t.equal(portOf(loadConfig({ env, flags: {} })), 1)
   t.equal(portOf(loadConfig({ file: join(dir, 'b.yaml'), env, flags: {} })), 2)
   t.equal(

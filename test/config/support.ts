@@ -29,7 +29,7 @@ export function load({ yaml, env = upstream, flags = {}, ...rest }: Sources) {
 export function accepted(sources: Sources) {
   const loaded = load(sources)
   if (!loaded.ok) throw new Error(JSON.stringify(loaded.problems))
-  return loaded
+  return loaded.value
 }
 
 /** The problems as `path: message (origin)`; empty when there are none. */

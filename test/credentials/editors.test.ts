@@ -3,9 +3,10 @@ import { dirname, join } from 'node:path'
 import fc from 'fast-check'
 import t from 'tap'
 import { parse as parseCredentials } from '../../src/credentials/credentials-file.ts'
-import { type Changed, type Editors, openFileEditors } from '../../src/credentials/editors.ts'
+import { type Editors, openFileEditors } from '../../src/credentials/editors.ts'
 import type { Credential } from '../../src/credentials/store.ts'
 import { nameProblem } from '../../src/values/names.ts'
+import { DONE, type Done } from '../../src/values/result.ts'
 import { makeCredentialsFile } from '../support/credentials.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 
@@ -35,7 +36,7 @@ const path = join(await temporaryDirectory(t), 'edited.yaml')
 /** The text after an edit, or its problem. */
 async function edited(
   text: string,
-  edit: (editor: Editors['credentials']) => Promise<Changed>,
+  edit: (editor: Editors['credentials']) => Promise<Done>,
 ): Promise<string> {
   await writeFile(path, text)
   const changed = await edit(openFileEditors(path).credentials)
@@ -130,7 +131,7 @@ t.test('a missing file is created by add alone, with mode 0600, but not its dire
   const file = join(await temporaryDirectory(t), 'new.yaml')
   const problems = [`${file}: cannot be read: there is no such file or directory`]
   t.match(await openFileEditors(file).credentials.remove(NEW), { ok: false, isUnusable: true, problems })
-  t.same(await openFileEditors(file).credentials.add(NEW), { ok: true })
+  t.same(await openFileEditors(file).credentials.add(NEW), DONE)
   t.same(await keysIn(file), ['new'])
   t.equal((await stat(file)).mode & 0o777, 0o600)
   const nowhere = join(dirname(file), 'missing', 'new.yaml')
@@ -145,7 +146,7 @@ t.test('concurrent writers all succeed, and no lock file remains', async (t) => 
   const { file } = await makeCredentialsFile(t)
   const keys = ['a', 'b', 'c', 'd']
   const edits = keys.map((accessKey) => openFileEditors(file).credentials.add({ ...NEW, accessKey }))
-  t.same(await Promise.all(edits), Array(4).fill({ ok: true }))
+  t.same(await Promise.all(edits), Array(4).fill(DONE))
   t.same((await keysIn(file)).sort(), ['AK0', ...keys])
   t.same(await readdir(dirname(file)), ['credentials.yaml'])
 })
@@ -163,7 +164,7 @@ t.test('a file locked by another command is not changed, by none of its names', 
   t.same(await Promise.all([file, link].map(add)), [refused(file), refused(link)])
   t.equal(await readFile(file, 'utf8'), before)
   await rm(`${file}.lock`)
-  t.same(await add(link), { ok: true })
+  t.same(await add(link), DONE)
   t.same(await keysIn(file), ['AK0', 'new'])
   const entries = await readdir(dirname(file), { withFileTypes: true })
   t.same(

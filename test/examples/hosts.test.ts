@@ -14,7 +14,7 @@ const UNIT = 'storage-auth-sidecar.service'
 t.test('Compose: clients reach the sidecar alone, whose settings are valid', async (t) => {
   const { sidecar, storage, prometheus, postgres, ...commands } = compose.services
   const loaded = loadConfig({ file: 'examples/compose/sidecar.yaml', env: {}, flags: {} })
-  t.match(loaded, { ok: true, config: { upstreams: [{ url: 'http://storage:9000' }] } })
+  t.match(loaded, { ok: true, value: { config: { upstreams: [{ url: 'http://storage:9000' }] } } })
   for (const one of [sidecar, ...Object.values<object>(commands)])
     t.match(one, { image: `storage-auth-sidecar:${VERSION}`, read_only: true, cap_drop: ['ALL'] })
   t.strictSame(storage.networks, ['storage'])

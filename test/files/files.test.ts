@@ -11,7 +11,9 @@ import { temporaryDirectory } from '../support/temporary-directory.ts'
 /** The text of a file, or the problem without the path and whether the file is missing. */
 async function outcome(path: string, maxBytes = 1000) {
   const read = await readRegularFile(path, maxBytes)
-  return read.ok ? read.bytes.toString() : [read.problems.join().replace(`${path}: `, ''), read.isMissing]
+  return read.ok
+    ? read.value.bytes.toString()
+    : [read.problems.join().replace(`${path}: `, ''), read.isMissing]
 }
 
 t.test('a file is read completely, through links too, with its time', async (t) => {
@@ -20,7 +22,7 @@ t.test('a file is read completely, through links too, with its time', async (t) 
   symlinkSync('file', path('link'))
   chmodSync(path('file'), 0o640)
   utimesSync(path('file'), 5, 7.25)
-  t.match(await readRegularFile(path('link'), 3), { ok: true, permissionWarnings: [], modifiedAtMs: 7250 })
+  t.match(await readRegularFile(path('link'), 3), { ok: true, value: { modifiedAtMs: 7250 }, warnings: [] })
   t.strictSame([await outcome(path('link'), 3), await outcome(path('empty'), 0)], ['abc', ''])
 })
 
@@ -50,7 +52,7 @@ t.test('a file whose size is reported as 0, or that grows, is read up to the lim
   const reading = readRegularFile(file, 1_000_000)
   appendFileSync(file, 'b'.repeat(200_000))
   const read = await reading
-  t.ok(read.ok && [100_000, 300_000].includes(read.bytes.length), 'one version or the other')
+  t.ok(read.ok && [100_000, 300_000].includes(read.value.bytes.length), 'one version or the other')
 })
 
 t.test(

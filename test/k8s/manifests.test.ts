@@ -203,7 +203,10 @@ t.test('the component adds one native sidecar and changes nothing else', async (
       '--credentials-file': '/c',
     }
     const loaded = loadConfig({ env, flags })
-    t.match(loaded, { ok: true, config: { shutdown: { lameDuckSeconds: 5, deadlineSeconds: 3600 } } })
+    t.match(loaded, {
+      ok: true,
+      value: { config: { shutdown: { lameDuckSeconds: 5, deadlineSeconds: 3600 } } },
+    })
   }
 })
 

@@ -2,6 +2,7 @@ import { readdirSync, readFileSync, rmSync, statSync } from 'node:fs'
 import t from 'tap'
 import { activateKey, addKey, retireKey } from '../../src/keys/key-changes.ts'
 import { loadKeyRing, readKeyDirectory } from '../../src/keys/key-directory.ts'
+import { DONE, loaded } from '../../src/values/result.ts'
 import { makeKey, makeKeyDirectory, ringOf, writeKey } from '../support/keys.ts'
 
 const NOW = Date.UTC(2026, 10, 20, 12)
@@ -11,7 +12,7 @@ const seconds = NOW / 1000
 async function add(directory: string, options: { kid?: string; activate?: boolean } = {}) {
   const added = await addKey({ directory, alg: 'ES256', now, ...options })
   if (!added.ok) throw new Error(added.problems.join())
-  return added
+  return added.value
 }
 
 const signerOf = async (directory: string) => (await ringOf(directory)).signing?.kid
@@ -54,15 +55,15 @@ t.test('activating switches keys, keeps other fields of the file, and can be rep
   const note = { ...(await makeKey('ES256', 'old')).privateJwk, iat: 7, note: 'made by hand' }
   writeKey(directory, note)
   await add(directory, { kid: 'new' })
-  t.same(await activateKey({ directory, kid: 'new', now }), { ok: true, previous: 'old' })
+  t.same(await activateKey({ directory, kid: 'new', now }), loaded({ previous: 'old' }))
   t.same(JSON.parse(readFileSync(`${directory}/old.jwk.json`, 'utf8')), { ...note, signedUntil: seconds })
   t.equal(await signerOf(directory), 'new')
 
-  t.same(await activateKey({ directory, kid: 'new', now: () => NOW + 5000 }), { ok: true })
+  t.same(await activateKey({ directory, kid: 'new', now: () => NOW + 5000 }), loaded({ previous: undefined }))
   t.equal(noteOf(directory, 'new'), undefined, 'a key that goes on signing has not stopped')
   t.equal(noteOf(directory, 'old'), seconds, 'and the other has not signed since')
 
-  t.same(await activateKey({ directory, kid: 'old', now: () => NOW + 6001 }), { ok: true, previous: 'new' })
+  t.same(await activateKey({ directory, kid: 'old', now: () => NOW + 6001 }), loaded({ previous: 'new' }))
   t.equal(noteOf(directory, 'new'), seconds + 7, 'part of a second counts as a second')
 })
 
@@ -86,7 +87,7 @@ t.test('activating repairs an ambiguous directory; each key counts as having sig
     isUnusable: false,
     problems: [/several private keys/],
   })
-  t.same(await activateKey({ directory, kid: 'b', now }), { ok: true })
+  t.same(await activateKey({ directory, kid: 'b', now }), loaded({ previous: undefined }))
   t.equal(await signerOf(directory), 'b')
   t.same(
     ['a', 'b', 'c'].map((kid) => noteOf(directory, kid)),
@@ -111,7 +112,7 @@ t.test('force removes a key whose tokens may still be valid', async (t) => {
   writeKey(directory, (await makeKey('EdDSA', 'half')).publicJwk)
   const options = { directory, now, longestSeconds: 60 }
   t.match(await retireKey({ ...options, kid: 'half' }), { isUnusable: false, problems: [/sign elsewhere/] })
-  for (const kid of ['half', 'old']) t.same(await retireKey({ ...options, kid, force: true }), { ok: true })
+  for (const kid of ['half', 'old']) t.same(await retireKey({ ...options, kid, force: true }), DONE)
   t.equal((await readKeyDirectory(directory)).files.size, 1)
 })
 

@@ -7,7 +7,7 @@ import {
   nextAction,
   Reloadable,
 } from '../../src/reload/reloadable.ts'
-import type { Loaded } from '../../src/values/problem.ts'
+import type { Loaded } from '../../src/values/result.ts'
 import { eventually } from '../support/eventually.ts'
 
 /** A source without a version yet, and the events of its reloadable. */

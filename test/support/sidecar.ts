@@ -47,7 +47,7 @@ export async function startSidecar(t: Pick<Test, 'teardown' | 'testdir'>, option
   const log: Record<string, unknown>[] = []
   const destination = { write: (line: string) => void log.push(JSON.parse(line)) }
   const app = await createApp({
-    config: loaded.config,
+    config: loaded.value.config,
     log: createLog('info', destination),
     ...(options.now === undefined ? {} : { now: options.now }),
   })

@@ -12,7 +12,7 @@ import {
 
 function scope(text: string): Scope {
   const read = parseScope(text)
-  if (!read.ok) throw new Error(read.reason)
+  if (!read.ok) throw new Error(read.problem)
   return read.value
 }
 

@@ -6,7 +6,7 @@ import { Socket } from 'node:net'
 import pg from 'pg'
 import { readRegularFile } from '../../files/files.ts'
 import { isLoopback, lookup } from '../../http/hosts.ts'
-import { failed, type Loaded, loaded, notLoaded, type Result } from '../../values/problem.ts'
+import { invalid, type Loaded, loaded, notLoaded, type Parsed } from '../../values/result.ts'
 
 export interface DatabaseTarget {
   /** Holds the password. */
@@ -24,22 +24,22 @@ const PERCENT = 'special characters of the password must be percent-encoded'
 export async function readUrlFile(file: string): Promise<Loaded<DatabaseTarget>> {
   const read = await readRegularFile(file, MAX_URL_BYTES)
   if (!read.ok) return read
-  const target = parseUrl(read.bytes.toString().trim())
-  if (!target.ok) return notLoaded([`${file}: ${target.reason}`])
-  return loaded(target.value, read.permissionWarnings)
+  const target = parseUrl(read.value.bytes.toString().trim())
+  if (!target.ok) return notLoaded([`${file}: ${target.problem}`])
+  return loaded(target.value, read.warnings)
 }
 
 /** pg accepts any text as a URL. */
-function parseUrl(text: string): Result<DatabaseTarget> {
+function parseUrl(text: string): Parsed<DatabaseTarget> {
   if (!/^postgres(ql)?:\/\/\S+$/.test(text)) {
-    return failed('must hold one URL such as postgres://user:password@host:5432/database')
+    return invalid('must hold one URL such as postgres://user:password@host:5432/database')
   }
   // An empty host means a Unix socket named by the parameter `host`, as in libpq.
   const parseable = text.replace('@/', '@socket/')
   const url = URL.canParse(parseable) ? new URL(parseable) : undefined
   // An unencoded `#`, `/` or `?` ends the password: its rest would become part of the database name.
   if (url === undefined || url.hash !== '' || `${url.pathname}${url.search}`.includes('@')) {
-    return failed(`holds no valid URL (${PERCENT})`)
+    return invalid(`holds no valid URL (${PERCENT})`)
   }
   // pg treats these three modes as `verify-full`, and warns on stderr that this will change.
   const connectionString = text.replace(/([?&]sslmode=)(?:prefer|require|verify-ca)(?=&|$)/g, '$1verify-full')
@@ -49,13 +49,13 @@ function parseUrl(text: string): Result<DatabaseTarget> {
     // Passwords and hashes would pass the network in plain text, and pg says nothing.
     const mode = url.searchParams.getAll('sslmode').at(-1)
     if (isRemote && mode !== 'verify-full' && mode !== 'disable') {
-      return failed(
+      return invalid(
         'names a remote host: it needs ?sslmode=verify-full, or ?sslmode=disable to do without TLS',
       )
     }
     return { ok: true, value: { url: connectionString, label: `${host}:${port}/${database}` } }
   } catch {
-    return failed(`holds a URL that cannot be used (${PERCENT}; the files that it names must be readable)`)
+    return invalid(`holds a URL that cannot be used (${PERCENT}; the files that it names must be readable)`)
   }
 }
 

@@ -4,7 +4,7 @@
  * share a poll. LISTEN would be faster, but takes a connection of its own and does not pass poolers.
  */
 import { MAX_LOGGED_PROBLEMS, Reloadable, type ReloadResult } from '../../reload/reloadable.ts'
-import { type Loaded, loaded } from '../../values/problem.ts'
+import { type Loaded, loaded } from '../../values/result.ts'
 import { countOf, type RevocationList } from '../revocation-list.ts'
 import type { CredentialIndex } from '../store.ts'
 import { createDatabasePool, type DatabaseTarget, databaseFailure, readUrlFile } from './database-pool.ts'

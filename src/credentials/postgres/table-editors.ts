@@ -4,8 +4,8 @@
  */
 import pg from 'pg'
 import { parseTime } from '../../values/names.ts'
-import { loaded, notDone } from '../../values/problem.ts'
-import { type Changed, type Editors, NAME_TAKEN, NO_SUCH_NAME, NO_SUCH_REVOCATION } from '../editors.ts'
+import { DONE, type Done, loaded, notDone } from '../../values/result.ts'
+import { type Editors, NAME_TAKEN, NO_SUCH_NAME, NO_SUCH_REVOCATION } from '../editors.ts'
 import type { Revocation } from '../revocation-list.ts'
 import { clientConfig, databaseFailure, readUrlFile } from './database-pool.ts'
 import type { CredentialRow } from './snapshot.ts'
@@ -45,10 +45,10 @@ async function inDatabase<T>(
 }
 
 export function openTableEditors(urlFile: string): Editors {
-  async function change(text: string, values: unknown[], ifNone: string): Promise<Changed> {
+  async function change(text: string, values: unknown[], ifNone: string): Promise<Done> {
     const changed = await inDatabase(urlFile, (client) => client.query(text, values))
-    if (!changed.ok || changed.value.rowCount !== 0) return changed
-    return notDone(false, [`${urlFile}: ${ifNone}`])
+    if (!changed.ok) return changed
+    return changed.value.rowCount === 0 ? notDone(false, [`${urlFile}: ${ifNone}`]) : DONE
   }
   const list = <T extends object>(text: string) =>
     inDatabase(urlFile, async (client) => (await client.query<T>(text)).rows)
