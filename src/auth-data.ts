@@ -135,9 +135,10 @@ export async function openAuthData(config: Config, log: Logger, now: () => numbe
     },
     async whenLoaded() {
       if ((await ownKeySet?.whenLoaded) === false) return false
-      const { ok, problems } = (await database?.opened) ?? { ok: true, problems: [] }
+      if (database === undefined || (await database.whenLoaded)) return true
+      const problems = database.problems()
       if (problems.length > 0) throw new InvalidAuthData(databaseProblems(problems))
-      return ok
+      return false
     },
     whenFetched: () => Promise.all(keySets.map((keySet) => keySet.whenFetched())),
     reload: () => Promise.all(polled.map((one) => one.reload())),

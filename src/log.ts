@@ -72,6 +72,11 @@ function serializeError(error: unknown): unknown {
   return { type: name, code, message, stack }
 }
 
+const MAX_LOGGED_ITEMS = 20
+
+/** The first of many problems or names. */
+export const loggedItems = <T>(items: readonly T[]): readonly T[] => items.slice(0, MAX_LOGGED_ITEMS)
+
 /** A client's text, truncated. */
 export function loggable(text: string, maxLength = 256): string {
   return printable(text.length > maxLength ? `${text.slice(0, maxLength)}…` : text)

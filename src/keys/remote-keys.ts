@@ -3,8 +3,8 @@
  * stays while the issuer is down or sends anything else. A token waits for its own issuer only.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Logger } from '../log.ts'
-import { MAX_LOGGED_PROBLEMS, Reloadable, type ReloadResult } from '../reload/reloadable.ts'
+import { type Logger, loggedItems } from '../log.ts'
+import { Reloadable, type ReloadResult } from '../reload/reloadable.ts'
 import { loaded, notLoaded } from '../values/result.ts'
 import type { FindKey, FoundKey, Key, KeyRing } from './key-ring.ts'
 import type { KeySetSource, UncheckedJwk } from './key-set.ts'
@@ -79,10 +79,15 @@ export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
     initial: undefined,
     pollMs: REFRESH_MS,
     retryMs: COOLDOWN_MS,
-    onFailed(all) {
+    onActivated(keys, warnings) {
+      const kids = keys && loggedItems(keys).map(({ kid }) => kid)
+      log.info({ ...logFields, keys: keys?.length, kids }, 'a new JWK Set is active')
+      const problems = loggedItems(warnings)
+      if (problems.length > 0) log.warn({ ...logFields, problems }, 'a part of the JWK Set cannot be used')
+    },
+    onFailed(problems) {
       const outcome = sets.current() ? 'the last good one stays active' : 'there is none yet'
-      const problems = all.slice(0, MAX_LOGGED_PROBLEMS)
-      log.error({ ...logFields, problems }, `the JWK Set cannot be used, ${outcome}`)
+      log.error({ ...logFields, problems: loggedItems(problems) }, `the JWK Set cannot be used, ${outcome}`)
     },
     onPolled(isCurrent) {
       if (isCurrent && lastFetch === 'failed') log.info(logFields, 'the JWK Set can be used again')
@@ -93,13 +98,7 @@ export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
     },
     onError: (err) => log.error({ ...logFields, err }, 'a JWK Set could not be applied'),
   })
-  sets.subscribe((keys, _former, warnings) => {
-    const kids = keys?.slice(0, MAX_LOGGED_PROBLEMS).map(({ kid }) => kid)
-    log.info({ ...logFields, keys: keys?.length, kids }, 'a new JWK Set is active')
-    const problems = warnings.slice(0, MAX_LOGGED_PROBLEMS)
-    if (problems.length > 0) log.warn({ ...logFields, problems }, 'a part of the JWK Set cannot be used')
-    onChange()
-  })
+  sets.subscribe(onChange)
 
   function findNow(kid: string | undefined, alg: string): FoundKey {
     const keys = sets.current()

@@ -5,11 +5,11 @@
 import { access, constants, readdir, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { errorCode } from '../files/files.ts'
-import type { Logger } from '../log.ts'
+import { type Logger, loggedItems } from '../log.ts'
 import type { Problem } from '../values/problem.ts'
 import { type Loaded, loaded, notLoaded } from '../values/result.ts'
 import type { ChangeLimits, ReloadResult, ReloadSubject } from './reloadable.ts'
-import { MAX_LOGGED_PROBLEMS, Reloadable } from './reloadable.ts'
+import { Reloadable } from './reloadable.ts'
 
 interface PolledFilesOptions<T> {
   readonly subject: ReloadSubject
@@ -57,18 +57,18 @@ export async function openPolledFiles<T>(
     limits: FILE_LIMITS,
     pollMs: POLL_MS,
     retryMs: POLL_MS,
+    onActivated(_fresh, warnings) {
+      for (const warning of warnings) log.warn({ subject }, warning)
+      log.info({ subject }, 'new version active')
+      onReload('ok')
+    },
     onFailed(all) {
-      const problems = all.slice(0, MAX_LOGGED_PROBLEMS)
+      const problems = loggedItems(all)
       const fields = { subject, problems, ...(all.length > problems.length && { problemCount: all.length }) }
       log.error(fields, 'new version rejected, the last good one stays active')
       onReload('failed')
     },
     onError: (error) => log.error({ subject, err: error }, 'fault while reloading'),
-  })
-  reloadable.subscribe((_fresh, _former, warnings) => {
-    for (const warning of warnings) log.warn({ subject }, warning)
-    log.info({ subject }, 'new version active')
-    onReload('ok')
   })
   return loaded(reloadable, first.warnings)
 }

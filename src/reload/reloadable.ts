@@ -95,6 +95,8 @@ interface ReloadableOptions<T> {
   readonly pollMs: number
   /** The pause between polls while the source is not available, or its version is rejected. */
   readonly retryMs: number
+  /** Reports a new version, after the subscribers have acted on it. */
+  readonly onActivated?: (fresh: T, warnings: readonly string[]) => void
   /** Called once for each version that was rejected, and for each reason why the source is not available. */
   readonly onFailed: (problems: readonly string[]) => void
   /** Called after each poll. `isCurrent`: the source is available, and its version is the active one. */
@@ -102,13 +104,10 @@ interface ReloadableOptions<T> {
   readonly onError: (error: unknown) => void
 }
 
-/** Problems beyond them are counted, not logged. */
-export const MAX_LOGGED_PROBLEMS = 20
-
 const INTERNAL_ERROR = notLoaded(['could not be loaded because of an internal error'])
 
-/** Called with each new version, once it is active. */
-type Subscriber<T> = (fresh: T, former: T, warnings: readonly string[]) => void
+/** Acts on each new version, once it is active. */
+type Subscriber<T> = (fresh: T, former: T) => void
 
 export class Reloadable<T> {
   readonly #options: ReloadableOptions<T>
@@ -188,7 +187,7 @@ export class Reloadable<T> {
   }
 
   async #poll(isForced: boolean): Promise<void> {
-    const { observe, load, limits, onFailed } = this.#options
+    const { observe, load, limits, onActivated, onFailed } = this.#options
     const observed = await this.#guard(observe())
     if (this.#isStopped) return
     const version = observed.ok ? observed.value : ''
@@ -209,7 +208,9 @@ export class Reloadable<T> {
     if (!loaded.ok) return onFailed(loaded.problems)
     const former = this.#value
     this.#value = loaded.value
-    for (const subscriber of this.#subscribers) subscriber(loaded.value, former, loaded.warnings)
+    // Subscribers drop what rests on the former version: a fault of a report must not prevent it.
+    for (const subscriber of this.#subscribers) subscriber(loaded.value, former)
+    onActivated?.(loaded.value, loaded.warnings)
   }
 
   #guard<R>(loading: Promise<Loaded<R>>): Promise<Loaded<R>> {

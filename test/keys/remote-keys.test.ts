@@ -74,6 +74,18 @@ async function load(jwksUrl: string, algorithms: readonly Algorithm[] = PUBLIC_A
   return { names: keys.map(({ kid, alg }) => `${alg} ${kid}`), lines: warnings, keys }
 }
 
+t.test('a withdrawn key is reported as a change though its log line cannot be written', async (t) => {
+  const issuer = await startIssuer(t, first.publicJwk, second.publicJwk)
+  const { keys, lines, changes } = await watch(t, issuer)
+  await keys.whenLoaded
+  lines.push = () => {
+    throw new Error('no log')
+  }
+  issuer.publish(first.publicJwk)
+  await keys.reload().catch(() => {})
+  t.equal(changes(), 2)
+})
+
 t.test('a key that cannot be used is ignored, and the rest of the set is used', async (t) => {
   const issuer = await startIssuer(t)
   const rsa = await makeKey('RS256', 'rsa')

@@ -1,5 +1,7 @@
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { FILE_LIMITS } from '../../src/reload/polled-files.ts'
+import { FILE_LIMITS, openPolledFiles } from '../../src/reload/polled-files.ts'
 import {
   afterDecision,
   type ChangeLimits,
@@ -7,7 +9,7 @@ import {
   nextAction,
   Reloadable,
 } from '../../src/reload/reloadable.ts'
-import type { Loaded } from '../../src/values/result.ts'
+import { type Loaded, loaded } from '../../src/values/result.ts'
 import { eventually } from '../support/eventually.ts'
 
 /** A source without a version yet, and the events of its reloadable. */
@@ -33,6 +35,7 @@ function setup(t: Test, pollMs = 3_600_000) {
     initial: 'none',
     pollMs,
     retryMs: 5,
+    onActivated: (value) => events.push(`report ${value}`),
     onFailed: (problems) => events.push(`failed ${problems.join()}`),
     onPolled: (isCurrent) => events.push(isCurrent ? 'current' : 'stale'),
     onError: (error) => events.push(String(error)),
@@ -53,7 +56,7 @@ t.test('a source without a first version is tried again until it has one', async
   await eventually(() => events.at(-1) === 'current', 'the end of the poll')
   t.same(
     events.filter((event) => event !== 'stale'),
-    ['failed down', 'active v1', 'current'],
+    ['failed down', 'active v1', 'report v1', 'current'],
   )
 })
 
@@ -79,7 +82,7 @@ t.test('a source that fails keeps its last good version, and says when it is bac
   source.show('v1')
   t.equal(await reloadable.refresh(), true)
   t.equal(reloadable.current(), 'v1')
-  t.same(events, ['active v1', 'current', 'failed down', 'stale', 'stale', 'current'])
+  t.same(events, ['active v1', 'report v1', 'current', 'failed down', 'stale', 'stale', 'current'])
 })
 
 t.test('after stop nothing is asked and nothing changes', async (t) => {
@@ -92,6 +95,26 @@ t.test('after stop nothing is asked and nothing changes', async (t) => {
   t.equal(await reloadable.refresh(), false)
   await reloadable.reload()
   t.same([reloadable.current(), source.observations <= observations + 1], ['v1', true])
+})
+
+t.test('subscribers act on a new version of files though its log line cannot be written', async (t) => {
+  const file = join(t.testdir({ list: 'a' }), 'list')
+  const write = () => {
+    throw new Error('no log')
+  }
+  const opened = await openPolledFiles({
+    subject: 'revocations',
+    paths: [file],
+    load: async () => loaded(undefined),
+    onReload() {},
+    log: { info: write, warn() {}, error() {} },
+  })
+  if (!opened.ok) throw new Error('not opened')
+  let changes = 0
+  opened.value.subscribe(() => changes++)
+  writeFileSync(file, 'ab')
+  await opened.value.reload()
+  t.equal(changes, 1)
 })
 
 /**

@@ -31,7 +31,8 @@ export async function startStore(
   database.start()
   const stop = () => database.stop()
   t.teardown(stop)
-  const { opened, revoke } = database
+  const { revoke } = database
+  const opened = database.whenLoaded.then((ok) => ({ ok, problems: database.problems() }))
   const revocations = () => ({
     size: countOf(database.revocations()),
     isRevoked: (token: RevocableToken) => database.revocations().some((list) => list.isRevoked(token)),

@@ -3,7 +3,8 @@
  * Token checks read a snapshot in memory and never wait for the database. A login first polls its revision, and logins
  * share a poll. LISTEN would be faster, but takes a connection of its own and does not pass poolers.
  */
-import { MAX_LOGGED_PROBLEMS, Reloadable, type ReloadResult } from '../../reload/reloadable.ts'
+import { loggedItems } from '../../log.ts'
+import { Reloadable, type ReloadResult } from '../../reload/reloadable.ts'
 import { type Loaded, loaded } from '../../values/result.ts'
 import { countOf, type RevocationList } from '../revocation-list.ts'
 import type { CredentialIndex } from '../store.ts'
@@ -23,12 +24,6 @@ export interface DatabaseOptions {
 
 export type DatabaseState = 'current' | 'database down, last snapshot active'
 
-/** `ok`: there is a snapshot. `problems`: those only an operator can solve (tables, access); none after a stop. */
-interface Opened {
-  readonly ok: boolean
-  readonly problems: readonly string[]
-}
-
 const POLL_MS = 250
 const RETRY_MS = 500
 const REVOKE_SQL =
@@ -36,8 +31,10 @@ const REVOKE_SQL =
 
 /** Nothing in it rejects. */
 export interface CredentialsDatabase {
-  /** Settles once: when there is a snapshot, when only an operator can help, or when it is stopped. */
-  readonly opened: Promise<Opened>
+  /** True once there is a snapshot, false if only an operator can help (tables, access), or if it is stopped before. */
+  readonly whenLoaded: Promise<boolean>
+  /** What only an operator can mend before there is a snapshot. */
+  readonly problems: () => readonly string[]
   /** Until there is a snapshot, there are none. */
   readonly credentials: () => CredentialIndex
   readonly revocations: () => readonly RevocationList[]
@@ -64,7 +61,7 @@ function createDatabase(options: DatabaseOptions, target: DatabaseTarget): Crede
   const { urlFile, poolSize, log, onChange, onReload, pollMs = POLL_MS } = options
   const pool = createDatabasePool(urlFile, target, poolSize)
   let isDown = false
-  let openProblems: readonly string[] = []
+  let problems: readonly string[] = []
 
   const snapshots: Reloadable<Snapshot> = new Reloadable({
     observe: () => pool.ask(async (connections) => (await readRevision(connections)).number),
@@ -73,10 +70,19 @@ function createDatabase(options: DatabaseOptions, target: DatabaseTarget): Crede
     initial: NO_SNAPSHOT,
     pollMs,
     retryMs: RETRY_MS,
+    onActivated({ revokedTokens, problems, revocations, credentials }) {
+      // A line for each logout in each sidecar would be noise.
+      if (revokedTokens !== undefined) return
+      reportReload()
+      for (const problem of loggedItems(problems))
+        log.warn({ database: pool.label(), problem }, 'invalid row skipped')
+      const sizes = { credentials: credentials.size, revocations: countOf(revocations) }
+      log.info(sizes, 'new credentials active')
+    },
     onFailed([reason = '']) {
       const database = pool.label()
       if (!isOpen() && pool.failure()?.kind === 'unusable') {
-        openProblems = [`${urlFile}: the database ${database}: ${reason}`]
+        problems = [`${urlFile}: the database ${database}: ${reason}`]
         snapshots.stop()
       }
       if (isDown) return
@@ -97,21 +103,14 @@ function createDatabase(options: DatabaseOptions, target: DatabaseTarget): Crede
   const isOpen = () => snapshots.current() !== NO_SNAPSHOT
   const reportReload = () => onReload(snapshots.current().problems.length === 0 ? 'ok' : 'failed')
 
-  snapshots.subscribe(({ revokedTokens, problems, revocations, credentials }, former) => {
-    // A line for each logout in each sidecar would be noise.
-    if (revokedTokens === undefined) {
-      reportReload()
-      for (const problem of problems.slice(0, MAX_LOGGED_PROBLEMS))
-        log.warn({ database: pool.label(), problem }, 'invalid row skipped')
-      const sizes = { credentials: credentials.size, revocations: countOf(revocations) }
-      log.info(sizes, 'new credentials active')
-    }
+  snapshots.subscribe(({ revokedTokens }, former) => {
     if (former !== NO_SNAPSHOT) onChange(revokedTokens)
   })
 
   const refresh = async () => isOpen() && !isDown && (await snapshots.refresh())
   return {
-    opened: snapshots.whenLoaded.then((ok) => ({ ok, problems: openProblems })),
+    whenLoaded: snapshots.whenLoaded,
+    problems: () => problems,
     credentials: () => snapshots.current().credentials,
     revocations: () => snapshots.current().revocations,
     refresh,

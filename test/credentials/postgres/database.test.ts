@@ -108,6 +108,16 @@ t.test('any SQL change of the tables takes effect', async (t) => {
   t.same(new Set(replica.reloads), new Set(['ok']))
 })
 
+t.test('a change takes effect though its log line cannot be written', async (t) => {
+  const database = await withAcme()
+  const info = () => {
+    throw new Error('no log')
+  }
+  const replica = await openStore(t, database.urlFile, { log: { info, warn() {} } })
+  await database.sql('UPDATE storage_auth.credentials SET disabled = true')
+  await eventually(() => replica.changes() === 1, 'the event')
+})
+
 t.test('revocations in tables have the same meaning as in a file', async (t) => {
   const { sql, urlFile } = await createDatabase('tables')
   await sql(`INSERT INTO storage_auth.revocations (jti) VALUES ('first')`)
