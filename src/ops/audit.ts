@@ -6,7 +6,7 @@ import type { Config } from '../config/config.ts'
 import { traceIdOf } from '../http/request-ids.ts'
 import { type Logger, loggable } from '../log.ts'
 import type { ReloadResult, ReloadSubject } from '../reload/reloadable.ts'
-import type { SidecarRequest } from '../server/context.ts'
+import type { SidecarRequest } from '../request/context.ts'
 import type { AuditedRequest } from '../server/endpoint.ts'
 
 export function createAudit(log: Logger, settings: Pick<Config['log'], 'audit'>) {

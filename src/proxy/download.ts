@@ -7,14 +7,13 @@
 import type { Socket } from 'node:net'
 import type { Writable } from 'node:stream'
 import { forwardedTrailers, headerValues } from '../http/headers.ts'
-import type { SidecarResponse } from '../server/context.ts'
-import { endAfterBody, hasUnreadBody } from '../server/lingering-close.ts'
+import { sendHead } from '../request/node-http.ts'
+import type { SidecarResponse } from '../request/response.ts'
 import type { ResponseParser, UpstreamHead } from './response-parser.ts'
 import type { UpstreamConnection } from './upstream-connection.ts'
 
 /** A chunk up to this size is copied; a larger one holds its read buffer until it is sent. */
 const MAX_COPIED = 16 * 1024
-const NO_BYTES = Buffer.alloc(0)
 
 export class Download {
   readonly #res: SidecarResponse
@@ -22,8 +21,6 @@ export class Download {
   #out: Writable
   /** The head goes out in one write with the first bytes of the body. */
   #isHeadPending = false
-  /** The response has begun before the end of the upload: it closes the connection. */
-  #isEarly = false
 
   constructor(res: SidecarResponse) {
     this.#res = res
@@ -43,18 +40,12 @@ export class Download {
   }
 
   writeHead(head: UpstreamHead): void {
-    const { req } = this.#res
-    const { context } = req
+    const { httpVersionMinor, context } = this.#res.req
     const isChunked = head.framing === 'chunked'
-    const readsChunks = req.httpVersionMinor > 0
+    const readsChunks = httpVersionMinor > 0
     const headers = responseHeaders(head, context.id, isChunked && readsChunks)
     const isCloseDelimited = head.framing === 'close' || (isChunked && !readsChunks)
-    // The rest of an upload follows an early response: no further request is read (RFC 9112, section 9.6).
-    this.#isEarly = hasUnreadBody(req)
-    if (this.#isEarly || isCloseDelimited || context.connection.mustClose) headers.push('Connection', 'close')
-    this.#res.isCloseDelimited = isCloseDelimited
-    if (isCloseDelimited) this.#res.removeHeader('Transfer-Encoding') // Node then adds no chunks of its own
-    this.#res.writeHead(head.status, head.statusText, headers)
+    this.#res.begin(head.status, head.statusText, headers, false, isCloseDelimited)
     this.#isHeadPending = true
   }
 
@@ -65,7 +56,7 @@ export class Download {
   /** Writes what has been parsed of the body, and reads on when the client has taken it. */
   writeBody(response: ResponseParser, connection: UpstreamConnection): void {
     const body = response.takeBody()
-    if (body.length === 0 && this.#isHeadPending) this.#res.write(NO_BYTES)
+    if (body.length === 0 && this.#isHeadPending) sendHead(this.#res, true)
     this.#isHeadPending = false
     if (body.length === 0 || this.#write(body, connection) || connection.socket.isPaused()) return
     connection.socket.pause()
@@ -76,24 +67,21 @@ export class Download {
     const res = this.#res
     const body = response.takeBody()
     const [only] = body
-    const isOne = only !== undefined && body.length === 1 && only.length <= MAX_COPIED
-    if (isOne && this.#isHeadPending && !this.#isEarly && head.framing === 'length') {
-      this.#res.req.context.bytesOut += only.length
+    if (
+      only !== undefined &&
+      body.length === 1 &&
+      only.length <= MAX_COPIED &&
+      this.#isHeadPending &&
+      head.framing === 'length'
+    ) {
+      res.req.context.bytesOut += only.length
       // A string goes out in one write with the head, a buffer in a second one. Node 26: 6 % of a request saved.
-      res.end(only.toString('latin1'), 'latin1')
+      res.finish(only.toString('latin1'))
       return
     }
     if (body.length > 0) this.#write(body, connection)
-    const trailers = forwardedTrailers(response.rawTrailers, head.connectionOptions)
-    if (this.#isEarly) {
-      // `flushHeaders` writes header bytes above 0x7F as UTF-8, but without a body only it sends the head.
-      if (head.framing === 'none') res.flushHeaders()
-      else res.write(NO_BYTES)
-      endAfterBody(res, trailers)
-    } else {
-      res.addTrailers(trailers)
-      this.#out.end()
-    }
+    if (head.status === 101) this.#out.end()
+    else res.finish('', forwardedTrailers(response.rawTrailers, head.connectionOptions))
   }
 
   /** Writes all chunks of one read at once, so that tiny upstream chunks do not cost one write each. */

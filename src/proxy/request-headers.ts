@@ -6,7 +6,8 @@
 import type { Admitted } from '../gate/admission.ts'
 import type { ServiceDecision } from '../gate/decide.ts'
 import { forwardedTrailers, headerKind } from '../http/headers.ts'
-import type { RequestContext, SidecarResponse } from '../server/context.ts'
+import type { RequestContext } from '../request/context.ts'
+import type { SidecarResponse } from '../request/response.ts'
 import { isRestricted } from '../token/caller.ts'
 
 /** A request that the gate lets pass. */

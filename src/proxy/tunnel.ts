@@ -4,7 +4,7 @@
  */
 
 import { bearerToken } from '../gate/decide.ts'
-import type { RequestOwner } from '../server/context.ts'
+import type { RequestOwner } from '../request/context.ts'
 import type { TokenCache } from '../token/cache.ts'
 import { allows } from '../token/scopes.ts'
 import { type ForwardedRequest, UPGRADE_LINES } from './request-headers.ts'

@@ -9,10 +9,10 @@ import type { RouteLabel } from '../gate/route.ts'
 import { newRequestId, traceIdOf } from '../http/request-ids.ts'
 import { isClientFailure } from '../http/upstream-failures.ts'
 import { type Logger, loggable } from '../log.ts'
+import type { Peer } from '../request/client-address.ts'
+import type { Reason, RequestContext, SidecarRequest } from '../request/context.ts'
+import type { SidecarResponse } from '../request/response.ts'
 import type { RefusalReason } from '../token/caller.ts'
-import type { Peer } from './client-address.ts'
-import type { RequestContext, SidecarRequest, SidecarResponse } from './context.ts'
-import type { Reason } from './reasons.ts'
 
 interface RequestMetrics {
   /** `seconds`: from the head to the end of the response. */

@@ -4,9 +4,10 @@
  */
 import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../errors.ts'
-import type { Peer } from './client-address.ts'
-import { type ClientConnection, RequestContext, type SidecarRequest, SidecarResponse } from './context.ts'
-import { dropUnread, endConnection } from './lingering-close.ts'
+import type { Peer } from '../request/client-address.ts'
+import { type ClientConnection, RequestContext, type SidecarRequest } from '../request/context.ts'
+import { assignDetachedSocket, keepAfterLastResponse, keepPausedWhile } from '../request/node-http.ts'
+import { dropUnread, endConnection, SidecarResponse } from '../request/response.ts'
 
 export interface ConnectionEvents {
   /** Must not throw. */
@@ -31,6 +32,12 @@ export interface ConnectionSettings {
 /** An error of Node's parser; `rawPacket`: the bytes in which it found the error. */
 export type ParserError = NodeJS.ErrnoException & { readonly rawPacket?: Buffer }
 
+/** Of bytes that are not a request: sent after the responses to earlier requests. */
+interface FinalRefusal {
+  readonly error: PublicError
+  readonly bytes?: Buffer | undefined
+}
+
 /** Beyond so many requests that wait behind the one being served, nothing more is read. */
 const MAX_WAITING_REQUESTS = 16
 
@@ -44,12 +51,10 @@ export class Connection implements ClientConnection {
   #current: SidecarResponse | undefined
   readonly #waiting: SidecarResponse[] = []
   #wasFull = false
-  /** No further request is accepted. */
-  #isEnding = false
+  /** No further request is accepted: the connection ends with the current response, or with a refusal behind it. */
+  #end: 'response' | FinalRefusal | undefined
   /** `socket.bytesRead` at the end of the previous response. */
   #bytesBefore: number
-  /** Sent after the responses to earlier requests; the connection ends with it. */
-  #finalRefusal: { readonly error: PublicError; readonly bytes?: Buffer | undefined } | undefined
 
   /** `tcpSocket`: the same socket, or the one under a TLS socket. */
   constructor(
@@ -92,7 +97,7 @@ export class Connection implements ClientConnection {
   receive(res: SidecarResponse): void {
     const socket = this.#socket
     if (socket.destroyed) return // TLS delivers what it had decrypted; no `close` would follow
-    if (this.#isEnding) {
+    if (this.#end !== undefined) {
       socket.pause()
     } else if (this.#current === undefined) {
       this.#serve(res)
@@ -102,11 +107,9 @@ export class Connection implements ClientConnection {
     }
   }
 
-  /** Node itself resumes the socket to read a body, and after a response. */
   #pauseWhileFull(): void {
-    const socket = this.#socket
-    socket.pause()
-    if (!this.#wasFull) socket.on('resume', () => this.#isFull && socket.pause())
+    this.#socket.pause()
+    if (!this.#wasFull) keepPausedWhile(this.#socket, () => this.#isFull)
     this.#wasFull = true
   }
 
@@ -118,8 +121,10 @@ export class Connection implements ClientConnection {
     this.#events.handle(res)
   }
 
-  finish(res: SidecarResponse): void {
+  finish(): void {
     const socket = this.#socket
+    const res = this.#current
+    if (res === undefined) return
     this.#current = undefined
     res.req.context.changeOwner(undefined)
     this.#events.onRequestEnd(res)
@@ -134,10 +139,10 @@ export class Connection implements ClientConnection {
   /** Requests received after the last response are ignored (RFC 9112, section 9.6). */
   #dropWaiting(): void {
     const socket = this.#socket
-    this.#isEnding = true
+    this.#end ??= 'response'
     const unserved = this.#waiting.splice(0)
     if (unserved.length === 0 || socket.destroyed) return
-    socket.removeListener('finish', socket.destroy) // which Node's `destroySoon` has added
+    keepAfterLastResponse(socket)
     for (const response of unserved) response.req.resume()
     dropUnread(socket)
   }
@@ -145,8 +150,8 @@ export class Connection implements ClientConnection {
   /** Node has detached the socket for `Upgrade` or CONNECT: the connection ends with the response. */
   receiveDetached(req: SidecarRequest, firstBytes: Buffer): void {
     const socket = this.#socket
-    const wasEnding = this.#isEnding
-    this.#isEnding = true
+    const wasEnding = this.#end !== undefined
+    this.#end ??= 'response'
     if (socket.destroyed) return
     // Node has removed its listeners.
     socket.on('drain', () => this.#current?.emit('drain'))
@@ -154,27 +159,28 @@ export class Connection implements ClientConnection {
     if (this.#current !== undefined) {
       // Refused after the pending responses, unless the client closes.
       const isConnect = req.method === 'CONNECT'
-      this.#finalRefusal = { error: isConnect ? ERRORS.malformedRequest : ERRORS.upgradeRefused }
+      this.#end = { error: isConnect ? ERRORS.malformedRequest : ERRORS.upgradeRefused }
       socket.once('end', () => socket.end())
       socket.resume()
     } else if (wasEnding) {
       endConnection(socket) // it was sent after the last response
     } else {
-      this.#serve(responseOnDetached(req), firstBytes)
+      const res = new SidecarResponse(req)
+      assignDetachedSocket(res, socket, () => endConnection(socket))
+      this.#serve(res, firstBytes)
     }
   }
 
   /** Node's parser has found an error in what the client sent, or a head is late. */
   onParserError(error: ParserError): void {
     const socket = this.#socket
-    if (this.#finalRefusal !== undefined) return // errors of the bytes that the parser discards
+    if (typeof this.#end === 'object') return // errors of the bytes that the parser discards
     if (!socket.writable || isLost(error)) {
       socket.destroy()
       return
     }
     const refusal = PARSER_ERRORS.get(error.code) ?? ERRORS.malformedRequest
-    this.#finalRefusal = { error: refusal, bytes: error.rawPacket }
-    this.#isEnding = true
+    this.#end = { error: refusal, bytes: error.rawPacket }
     const newest = this.#waiting.at(-1) ?? this.#current
     // The error is in its body. If it waits, the refusal takes its place.
     if (newest?.req.complete === false && this.#waiting.pop() === undefined) {
@@ -185,8 +191,8 @@ export class Connection implements ClientConnection {
   }
 
   #sendFinalRefusal(): void {
-    if (this.#finalRefusal === undefined || this.#current !== undefined) return
-    const { error, bytes } = this.#finalRefusal
+    if (typeof this.#end !== 'object' || this.#current !== undefined) return
+    const { error, bytes } = this.#end
     endConnection(this.#socket, this.#events.onParserError(error, this.peer, bytes))
   }
 
@@ -206,7 +212,7 @@ export class Connection implements ClientConnection {
 
   closeIfIdle(): void {
     const socket = this.#socket
-    if (this.#current !== undefined || this.#isEnding) return
+    if (this.#current !== undefined || this.#end !== undefined) return
     if (!this.#mayAwaitHead) socket.destroy()
     else if (socket.timeout !== this.#settings.headMs) socket.setTimeout(this.#settings.headMs)
   }
@@ -216,7 +222,7 @@ export class Connection implements ClientConnection {
    * If they are empty lines, Node does not count the time: the socket's own timer, set to `headMs`, closes the connection.
    */
   get #mayAwaitHead(): boolean {
-    return !this.#isEnding && this.#socket.bytesRead !== this.#bytesBefore
+    return this.#end === undefined && this.#socket.bytesRead !== this.#bytesBefore
   }
 
   /** Whether it was an open tunnel. */
@@ -226,16 +232,13 @@ export class Connection implements ClientConnection {
     return isTunnel
   }
 
-  /** Node ends a half-closed connection after this, which would make a response framed by close look complete. */
+  /** Node closes a half-closed connection after this. */
   #onEnd(): void {
-    if (this.#current?.isCloseDelimited === true && !this.#current.writableEnded) this.abort()
+    if (this.#current?.endsWithConnection === true) this.abort()
   }
 
   abort(): void {
-    const { headersSent = false, isCloseDelimited = false, req } = this.#current ?? {}
-    // A client that still sends its body may fail at a write after a reset, before it reads the response.
-    const mustReset = headersSent && (isCloseDelimited || req?.complete === true)
-    if (mustReset) this.tcpSocket.resetAndDestroy()
+    if (this.#current?.wouldSeemComplete === true) this.tcpSocket.resetAndDestroy()
     else this.#socket.destroy()
   }
 }
@@ -243,22 +246,8 @@ export class Connection implements ClientConnection {
 /** Without a listener an error would end the process; `close` follows in any case. */
 function ignoreError(): void {}
 
-/** A response on the socket that Node has detached; the connection ends with it. */
-function responseOnDetached(req: SidecarRequest): SidecarResponse {
-  const res = new SidecarResponse(req)
-  const { socket } = req
-  res.shouldKeepAlive = false
-  res.assignSocket(socket)
-  res.once('finish', () => {
-    res.detachSocket(socket)
-    endConnection(socket)
-    res.emit('close')
-  })
-  return res
-}
-
 function onResponseClosed(this: SidecarResponse): void {
-  this.req.context.connection.finish(this)
+  this.req.context.connection.finish()
 }
 
 function isLost({ code = '' }: NodeJS.ErrnoException): boolean {

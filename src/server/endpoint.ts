@@ -6,10 +6,10 @@ import type { EndedToken, RevokeToken } from '../credentials/revocation-list.ts'
 import type { CredentialStore } from '../credentials/store.ts'
 import type { LoginThrottle } from '../credentials/throttles.ts'
 import { ERRORS } from '../errors.ts'
+import type { IssueFailure, SidecarRequest } from '../request/context.ts'
+import type { Responder } from '../request/responder.ts'
+import type { SidecarResponse } from '../request/response.ts'
 import type { TokenSigner } from '../token/issue.ts'
-import type { SidecarRequest, SidecarResponse } from './context.ts'
-import type { IssueFailure } from './reasons.ts'
-import type { Responder } from './respond.ts'
 
 /** What a request did; the identity of its context did it. */
 export type AuditedRequest =

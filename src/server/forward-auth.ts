@@ -3,8 +3,8 @@
  * In: the caller of the original request (`gate/original-request.ts`). Out: the headers of the response, which approves it.
  */
 import type { Config } from '../config/config.ts'
+import type { Peer } from '../request/client-address.ts'
 import { type Caller, identityHeaders, isRestricted } from '../token/caller.ts'
-import type { Peer } from './client-address.ts'
 
 /** A proxy that caches the response must not give it to another client. */
 export const VARY_BY_TOKEN = ['Vary', 'Authorization']

@@ -3,7 +3,8 @@
  * In: a request. Out: the members of the object, or a documented error, which never repeats what was sent.
  */
 import { ERRORS, type PublicError } from '../errors.ts'
-import type { SidecarRequest, SidecarResponse } from './context.ts'
+import type { SidecarRequest } from '../request/context.ts'
+import type { SidecarResponse } from '../request/response.ts'
 
 interface Refusal {
   readonly ok: false

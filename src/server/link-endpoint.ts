@@ -4,13 +4,13 @@
  */
 import { ERRORS } from '../errors.ts'
 import { pathOf } from '../http/request-target.ts'
+import type { Responder } from '../request/responder.ts'
+import type { SidecarResponse } from '../request/response.ts'
 import type { Caller, Identity } from '../token/caller.ts'
 import { isLinkId, isLinkOf, LINK_METHODS, type LinkedRequest, linkTargetProblem } from '../token/links.ts'
 import { allows, type Scope } from '../token/scopes.ts'
-import type { SidecarResponse } from './context.ts'
 import { type EndpointOptions, expirationSec, revoke } from './endpoint.ts'
 import { invalid, type Reading, readJson } from './json-body.ts'
-import type { Responder } from './respond.ts'
 
 /** POST: creates a link. Rejects only on an internal error. */
 export async function createLink(

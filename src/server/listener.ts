@@ -7,21 +7,23 @@
  *   a TLS handshake              `handshakeTimeout`: `headersSeconds`; Node
  *   the first byte of a head     the socket's: `idleSeconds`, or `keepAliveTimeout` between requests; `Connection.onTimeout`
  *   the rest of a head           `headersTimeout`, looked at every 500 ms: 408 by `Connection.onParserError`
- *   bytes of a body, either way  the socket's: `idleSeconds`; `onIdle` of the request's owner, such as `proxy/transfer.ts`
+ *   bytes of a body, either way  the socket's: `idleSeconds`; `onIdle` of its owner, such as `proxy/transfer.ts`
  *   the body of a login or link  `idleSeconds` in all; `json-body.ts`
- *   the end of an unread body    5 s without a byte, 30 s in all; `lingering-close.ts`
+ *   the end of an unread body    5 s without a byte, 30 s in all; `request/response.ts`
  */
 import { createServer, type Server, type ServerOptions } from 'node:http'
 import { createServer as createSecureServer } from 'node:https'
-import { type AddressInfo, Server as NetServer, type Socket } from 'node:net'
+import type { AddressInfo, Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import type { Certificates } from '../certificates.ts'
 import type { Config } from '../config/config.ts'
 import { admit } from '../gate/admission.ts'
 import type { Reloadable } from '../reload/reloadable.ts'
-import { createPeers, type Peer } from './client-address.ts'
+import { createPeers, type Peer } from '../request/client-address.ts'
+import { SidecarRequest } from '../request/context.ts'
+import { discardsAfterOffer, stopListening } from '../request/node-http.ts'
+import { SidecarResponse } from '../request/response.ts'
 import { Connection, type ConnectionEvents, type ConnectionSettings, type ParserError } from './connection.ts'
-import { SidecarRequest, SidecarResponse } from './context.ts'
 import { TlsSockets, tlsOptions } from './tls-sockets.ts'
 
 interface ListenerEvents extends ConnectionEvents {
@@ -82,7 +84,7 @@ export class DataListener {
     this.#connectionSettings = {
       idleMs: server.timeout,
       headMs: server.headersTimeout + 2 * CHECK_MS,
-      discardsAfterOffer: !('shouldUpgradeCallback' in server),
+      discardsAfterOffer: discardsAfterOffer(server),
     }
     this.#acceptConnections()
     this.#serveConnections()
@@ -159,8 +161,7 @@ export class DataListener {
 
   /** Accepts no more connections; resolves when the last one is closed. */
   async close(): Promise<void> {
-    // The HTTP server's `close` destroys connections with unflushed responses, and ends the check of late heads.
-    await new Promise<void>((resolve) => NetServer.prototype.close.call(this.#server, () => resolve()))
+    await stopListening(this.#server)
     // Node calls back before the last sockets emit `close`, which completes their requests.
     while (this.#open.size > 0) await new Promise(setImmediate)
   }

@@ -5,16 +5,16 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Login } from '../credentials/store.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
+import { clientNetwork } from '../request/client-address.ts'
+import type { IssueFailure } from '../request/context.ts'
+import type { RefusalOptions } from '../request/responder.ts'
+import type { SidecarResponse } from '../request/response.ts'
 import type { Identity } from '../token/caller.ts'
 import type { CredentialStatus } from '../token/issuers.ts'
 import { coversScope, parseScope, type Scope, validScope } from '../token/scopes.ts'
 import { claimsProblem, nameProblem, secretProblem } from '../values/names.ts'
-import { clientNetwork } from './client-address.ts'
-import type { SidecarResponse } from './context.ts'
 import { type EndpointOptions, expirationSec } from './endpoint.ts'
 import { invalid, type Reading, readJson } from './json-body.ts'
-import type { IssueFailure } from './reasons.ts'
-import type { RefusalOptions } from './respond.ts'
 
 /** Without a delay, 200 clients that ignored `Retry-After` sent 6,000 logins a second and starved token checks. */
 const RETRY_LATER_DELAY_MS = 250

@@ -1,7 +1,7 @@
 import t from 'tap'
 import { UPSTREAM_OUTCOMES } from '../../src/http/upstream-failures.ts'
 import { RELOAD_RESULTS } from '../../src/reload/reloadable.ts'
-import { ISSUE_FAILURES } from '../../src/server/reasons.ts'
+import { ISSUE_FAILURES } from '../../src/request/context.ts'
 import { REFUSAL_REASONS } from '../../src/token/caller.ts'
 import { VERSION } from '../../src/version.ts'
 import { eventually } from '../support/eventually.ts'

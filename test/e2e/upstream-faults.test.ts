@@ -1,6 +1,6 @@
 import { createServer, type Socket } from 'node:net'
 import t from 'tap'
-import { SidecarResponse } from '../../src/server/context.ts'
+import { SidecarResponse } from '../../src/request/context.ts'
 import { freePort } from '../support/free-port.ts'
 import { isOwnResponse, unavailable } from '../support/own-response.ts'
 import { rawClient, rawRequest } from '../support/raw-client.ts'

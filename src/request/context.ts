@@ -1,33 +1,47 @@
 /**
  * The request context: the facts that each stage adds, and what these stages may know of the client's connection.
- * It is a property of the request class that Node's server creates, so http-proxy passes it on.
+ * A property of the request class that Node's server creates, so http-proxy passes it on.
  */
-import { IncomingMessage, ServerResponse } from 'node:http'
+import { IncomingMessage } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Admitted } from '../gate/admission.ts'
 import type { Decision } from '../gate/decide.ts'
 import type { OriginalRequest } from '../gate/original-request.ts'
 import type { RouteLabel } from '../gate/route.ts'
-import type { Identity } from '../token/caller.ts'
+import type { UpstreamFailure } from '../http/upstream-failures.ts'
+import type { Identity, RefusalReason } from '../token/caller.ts'
 import type { Peer } from './client-address.ts'
-import type { Reason } from './reasons.ts'
+
+/** Why no token was issued; `reason` of `auth_sidecar_token_issue_failures_total`, where a refused login is `rejected`. */
+export const ISSUE_FAILURES = ['invalid', 'rejected', 'throttled', 'busy', 'unavailable', 'internal'] as const
+
+export type IssueFailure = (typeof ISSUE_FAILURES)[number]
+
+/** Why a request failed or was refused: the field `reason` of the access log. Never text of a client. */
+export type Reason =
+  | RefusalReason
+  | IssueFailure
+  | UpstreamFailure
+  | 'admission'
+  | 'parser'
+  | 'upgrade'
+  | 'method'
+  | 'drain_deadline'
 
 /** A client's connection, as far as its requests know it. */
 export interface ClientConnection {
   readonly peer: Peer
   /** Under TLS another than the request's. */
   readonly tcpSocket: Socket
+  /** No further request may follow the current one. */
   readonly mustClose: boolean
-  /**
-   * Destroys it; with a reset if a response has begun and its request has arrived: clients that do not count bytes
-   * (Ruby's `Net::HTTP`) take a close for its end. A response framed by close is always reset.
-   */
+  /** Ends it without the rest of the response, in a way that the client notices. */
   abort(): void
   /** The response to the current request is over. */
-  finish(res: SidecarResponse): void
+  finish(): void
 }
 
-/** The component that is responsible for a request: the token endpoint, a transfer, a tunnel, the drain of an unread body. */
+/** The component that is responsible for a request: a reader of its body, a transfer, a tunnel, the drain of an unread body. */
 export interface RequestOwner {
   /** Absent while the request counts as in flight. */
   readonly state?: 'tunnel' | 'drain'
@@ -111,20 +125,5 @@ export class SidecarRequest extends IncomingMessage {
 
   get clientAddress(): string {
     return this.context.connection.peer.clientAddress(this.headers['x-forwarded-for'])
-  }
-}
-
-export class SidecarResponse extends ServerResponse<SidecarRequest> {
-  isContinued = false
-  /** The end of the connection is the end of the body. */
-  isCloseDelimited = false
-  /** All of it has been written, whatever becomes of the rest of the request. */
-  isComplete = false
-
-  /** Called before the body is read: a client may wait to be asked for it. */
-  continueIfExpected(): void {
-    if (this.isContinued || this.req.context.admitted?.expectsContinue !== true) return
-    this.isContinued = true
-    this.writeContinue()
   }
 }

@@ -6,9 +6,8 @@ import { STATUS_CODES } from 'node:http'
 import type { Config } from '../config/config.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
 import { isClientFailure, type UpstreamFailure } from '../http/upstream-failures.ts'
-import type { SidecarResponse } from './context.ts'
-import { endAfterBody, hasUnreadBody } from './lingering-close.ts'
-import type { Reason } from './reasons.ts'
+import type { Reason } from './context.ts'
+import type { SidecarResponse } from './response.ts'
 
 /** The error type in `Proxy-Status` (RFC 9209, section 2.3): each failure of an upstream has one, and so have refusals. */
 type ProxyErrorType =
@@ -49,18 +48,9 @@ export class Responder {
     const { context } = req
     const text = body === undefined ? '' : JSON.stringify(body)
     const list = this.#headers(status, text, context.id, req.headers.origin, headers)
-    const unread = hasUnreadBody(req)
-    if (close || unread || context.connection.mustClose) list.push('Connection', 'close')
-    res.writeHead(status, STATUS_CODES[status] ?? '', list)
+    res.begin(status, STATUS_CODES[status] ?? '', list, close)
     if (req.method !== 'HEAD') context.bytesOut += text.length
-    if (unread) {
-      res.flushHeaders() // `write` alone would not send a head without a body: HEAD, 204
-      res.write(text, 'latin1')
-      endAfterBody(res)
-    } else {
-      res.isComplete = true
-      res.end(text, 'latin1')
-    }
+    res.finish(text)
   }
 
   /** The one place that records why a request failed, also where `send` does nothing. */

@@ -1,0 +1,53 @@
+/**
+ * What the product needs of Node's http beyond its documentation: one function for each, named for its effect.
+ * Each uses public methods and events, and the e2e tests run them on Node 20 and 26.
+ */
+import type { ServerResponse } from 'node:http'
+import { Server as NetServer, type Socket } from 'node:net'
+
+const NO_BYTES = Buffer.alloc(0)
+
+/** Accepts no more connections. The http server's own `close` destroys connections and stops looking for late heads. */
+export function stopListening(server: NetServer): Promise<void> {
+  return new Promise((resolve) => NetServer.prototype.close.call(server, () => resolve()))
+}
+
+/** Node before 24.9 (22.21) discards the bytes after the head of an offer to upgrade that is not served. */
+export function discardsAfterOffer(server: NetServer): boolean {
+  return !('shouldUpgradeCallback' in server)
+}
+
+/** Keeps a socket that Node wants to destroy once its last response is written. */
+export function keepAfterLastResponse(socket: Socket): void {
+  socket.removeListener('finish', socket.destroy)
+}
+
+/** Node resumes a paused socket to read a body, and after a response. */
+export function keepPausedWhile(socket: Socket, isFull: () => boolean): void {
+  socket.on('resume', () => isFull() && socket.pause())
+}
+
+/** For the response to a request whose socket Node has detached, for `Upgrade` or CONNECT, and ends with it. */
+export function assignDetachedSocket(res: ServerResponse, socket: Socket, onWritten: () => void): void {
+  res.shouldKeepAlive = false
+  res.assignSocket(socket)
+  res.once('finish', () => {
+    res.detachSocket(socket)
+    onWritten()
+    res.emit('close')
+  })
+}
+
+/** Sends the head without waiting for a body, which an empty write does but for a response that has none. */
+export function sendHead(res: ServerResponse, hasBody: boolean): void {
+  if (hasBody) res.write(NO_BYTES)
+  else res.flushHeaders() // would write header bytes above 0x7F as UTF-8
+}
+
+/** Sends the last chunk and the trailers, and leaves the response open: `end` would close the connection. */
+export function writeLastChunk(res: ServerResponse, trailerLines: string): void {
+  // Node 26 holds chunks until the next tick, and loses them once the encoding is off.
+  while (res.writableCorked > 0) res.uncork()
+  res.chunkedEncoding = false
+  res.write(`0\r\n${trailerLines}\r\n`, 'latin1')
+}

@@ -1,0 +1,113 @@
+/**
+ * A response to a client, and what becomes of the connection behind it (RFC 9112, section 9):
+ *
+ *   keep alive   Node reads the next request
+ *   close        `Connection: close`; Node closes after the last byte
+ *   drain        the same before the end of an upload: what the client still sends is dropped, then the connection closes
+ *   reset        the rest of the response is missing, and a close could be taken for its end
+ *
+ * The drain is the lingering close of nginx, within its bounds: clients that send everything before they read (Python, Java;
+ * all over TLS) lose a response to a reset.
+ */
+import { ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
+import type { SidecarRequest } from './context.ts'
+import { sendHead, writeLastChunk } from './node-http.ts'
+
+/** A drain ends after so many milliseconds without a byte, or in all. */
+const DRAIN_IDLE_MS = 5_000
+const DRAIN_TOTAL_MS = 30_000
+
+export class SidecarResponse extends ServerResponse<SidecarRequest> {
+  /** All of it has been written, though the rest of the request may still arrive. */
+  isComplete = false
+  #hasContinued = false
+  #mustDrain = false
+  /** The end of the connection is the end of the body. */
+  #isCloseDelimited = false
+
+  /** Called before the body is read: a client may wait to be asked for it. */
+  continueIfExpected(): void {
+    if (this.#hasContinued || this.req.context.admitted?.expectsContinue !== true) return
+    this.#hasContinued = true
+    this.writeContinue()
+  }
+
+  /** Node sends the head with the first bytes of the body. `headers`: names and values, alternating; may be changed. */
+  begin(
+    status: number,
+    statusText: string,
+    headers: string[],
+    mustClose: boolean,
+    isCloseDelimited = false,
+  ): void {
+    const { req } = this
+    const { connection, admitted } = req.context
+    // No request can be read behind an unread body (RFC 9112, section 9.6).
+    this.#mustDrain =
+      !req.complete && !req.socket.readableEnded && (admitted === undefined || admitted.hasBody)
+    this.#isCloseDelimited = isCloseDelimited
+    if (mustClose || isCloseDelimited || this.#mustDrain || connection.mustClose)
+      headers.push('Connection', 'close')
+    if (isCloseDelimited) this.removeHeader('Transfer-Encoding') // Node then adds no chunks of its own
+    this.writeHead(status, statusText, headers)
+  }
+
+  /** Ends the response; an unread body is drained first. `text`: the last bytes, in Latin-1. */
+  finish(text = '', trailers: readonly [name: string, value: string][] = []): void {
+    if (!this.#mustDrain) {
+      if (trailers.length > 0) this.addTrailers(trailers)
+      this.end(text, 'latin1')
+      return
+    }
+    const isBodiless = this.req.method === 'HEAD' || this.statusCode === 204 || this.statusCode === 304
+    sendHead(this, !isBodiless)
+    if (text !== '') this.write(text, 'latin1')
+    if (this.chunkedEncoding)
+      writeLastChunk(this, trailers.map(([name, value]) => `${name}: ${value}\r\n`).join(''))
+    this.isComplete = true
+    this.#drain()
+  }
+
+  #drain(): void {
+    const { req } = this
+    const { context, socket, headers } = req
+    const finish = () => this.end()
+    // A client that waits for `100 Continue` sends no body, and a detached socket has no parser.
+    const isAwaited = !this.#hasContinued && headers.expect?.toLowerCase() === '100-continue'
+    if (req.readableEnded || isAwaited || context.isDetached) {
+      finish()
+      return
+    }
+    const deadline = setTimeout(finish, DRAIN_TOTAL_MS)
+    context.changeOwner({ state: 'drain', onIdle: finish, onRelease: () => clearTimeout(deadline) })
+    socket.setTimeout(DRAIN_IDLE_MS)
+    req.once('end', finish)
+    socket.once('end', finish) // a malformed body does not end
+    req.resume()
+  }
+
+  /** Whether a client that does not count bytes (Ruby's `Net::HTTP`) would take a close for the end of the response. */
+  get wouldSeemComplete(): boolean {
+    // A client that still sends its body may fail at a write after a reset, before it reads the response.
+    return this.headersSent && (this.#isCloseDelimited || this.req.complete)
+  }
+
+  /** Its end is still to come, and only the end of the connection will show it. */
+  get endsWithConnection(): boolean {
+    return this.#isCloseDelimited && !this.writableEnded
+  }
+}
+
+/** Sends the last bytes of a connection without a response object, and drops those that still arrive. */
+export function endConnection(socket: Socket, text = ''): void {
+  socket.end(text, 'latin1')
+  dropUnread(socket)
+}
+
+export function dropUnread(socket: Socket): void {
+  socket.resume()
+  socket.setTimeout(DRAIN_IDLE_MS)
+  const deadline = setTimeout(() => socket.destroy(), DRAIN_TOTAL_MS)
+  socket.once('close', () => clearTimeout(deadline))
+}
