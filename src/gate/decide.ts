@@ -4,12 +4,13 @@
  */
 import type { Config } from '../config/config.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
+import { bearerToken } from '../http/headers.ts'
 import type { TokenCache } from '../token/cache.ts'
 import type { Caller, RefusalReason, Verdict } from '../token/caller.ts'
 import { allowsRequest, type LinkParameter, takeLinkParameter } from '../token/links.ts'
 import { allows } from '../token/scopes.ts'
 import { type Admitted, admit, type RequestHead } from './admission.ts'
-import { type OriginalRequest, originalRequest } from './original-request.ts'
+import { type OriginalRequest, originalRequest } from './forward-auth.ts'
 import { createRouter, type Route, type RouteLabel } from './route.ts'
 
 /** What the sidecar does: what the route asks for, or a refusal. */
@@ -146,16 +147,6 @@ const PUBLIC: Decision = { act: 'forward', caller: undefined }
 /** A link beside `Authorization` is refused: two proofs may name two callers. */
 function linkToken({ token }: LinkParameter, authorization: string | undefined): string | undefined {
   return authorization === undefined ? token : undefined
-}
-
-/** Scheme in any case, then spaces (RFC 6750 section 2.1, RFC 9110 section 11.4). A list fails on the token's shape. */
-export function bearerToken(authorization: string | undefined): string | undefined {
-  if (authorization === undefined || authorization.charCodeAt(6) !== 0x20) return undefined
-  const scheme = authorization.slice(0, 6)
-  if (scheme !== 'Bearer' && scheme.toLowerCase() !== 'bearer') return undefined
-  let start = 7
-  while (authorization.charCodeAt(start) === 0x20) start++
-  return start < authorization.length ? authorization.slice(start) : undefined
 }
 
 /** Why a verified token or link does not allow the request, or undefined. */

@@ -133,3 +133,13 @@ export function forwardedTrailers(
   }
   return trailers
 }
+
+/** The token of `Authorization`: the scheme in any case, then spaces (RFC 6750 section 2.1, RFC 9110 section 11.4). A list fails on the token's shape. */
+export function bearerToken(authorization: string | undefined): string | undefined {
+  if (authorization === undefined || authorization.charCodeAt(6) !== 0x20) return undefined
+  const scheme = authorization.slice(0, 6)
+  if (scheme !== 'Bearer' && scheme.toLowerCase() !== 'bearer') return undefined
+  let start = 7
+  while (authorization.charCodeAt(start) === 0x20) start++
+  return start < authorization.length ? authorization.slice(start) : undefined
+}

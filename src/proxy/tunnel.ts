@@ -2,8 +2,7 @@
  * WebSocket pass-through (RFC 6455). A handshake is forwarded like any request; http-proxy's own pass has no timeouts.
  * In: the upstream's 101. Out: bytes in both directions until a side closes, the token would be refused or the drain ends.
  */
-
-import { bearerToken } from '../gate/decide.ts'
+import { bearerToken } from '../http/headers.ts'
 import type { RequestOwner } from '../request/context.ts'
 import type { TokenCache } from '../token/cache.ts'
 import { allows } from '../token/scopes.ts'

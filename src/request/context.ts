@@ -6,7 +6,7 @@ import { IncomingMessage } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Admitted } from '../gate/admission.ts'
 import type { Decision } from '../gate/decide.ts'
-import type { OriginalRequest } from '../gate/original-request.ts'
+import type { OriginalRequest } from '../gate/forward-auth.ts'
 import type { RouteLabel } from '../gate/route.ts'
 import type { UpstreamFailure } from '../http/upstream-failures.ts'
 import type { Identity, RefusalReason } from '../token/caller.ts'
@@ -79,7 +79,7 @@ export class RequestContext {
   /** The names of a login that exist: they prove nothing before it succeeds. */
   login: Partial<Identity> | undefined
 
-  // respond.ts.
+  // responder.ts.
 
   /** That of the latest failure or refusal. */
   reason: Reason | undefined

@@ -48,9 +48,8 @@ export class Responder {
     const { context } = req
     const text = body === undefined ? '' : JSON.stringify(body)
     const list = this.#headers(status, text, context.id, req.headers.origin, headers)
-    res.begin(status, STATUS_CODES[status] ?? '', list, close)
     if (req.method !== 'HEAD') context.bytesOut += text.length
-    res.finish(text)
+    res.sendWhole(status, STATUS_CODES[status] ?? '', list, text, close)
   }
 
   /** The one place that records why a request failed, also where `send` does nothing. */

@@ -19,7 +19,7 @@ const DRAIN_IDLE_MS = 5_000
 const DRAIN_TOTAL_MS = 30_000
 
 export class SidecarResponse extends ServerResponse<SidecarRequest> {
-  /** All of it has been written, though the rest of the request may still arrive. */
+  /** Counts as sent: all of it has been written, whatever becomes of the rest of the request. */
   isComplete = false
   #hasContinued = false
   #mustDrain = false
@@ -51,6 +51,13 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
       headers.push('Connection', 'close')
     if (isCloseDelimited) this.removeHeader('Transfer-Encoding') // Node then adds no chunks of its own
     this.writeHead(status, statusText, headers)
+  }
+
+  /** Begins and ends a short response, which counts as sent. `text`: its body, in ASCII. */
+  sendWhole(status: number, statusText: string, headers: string[], text: string, mustClose: boolean): void {
+    this.begin(status, statusText, headers, mustClose)
+    this.isComplete = true
+    this.finish(text)
   }
 
   /** Ends the response; an unread body is drained first. `text`: the last bytes, in Latin-1. */

@@ -5,12 +5,12 @@
 import { ERRORS } from '../errors.ts'
 import type { Admitted } from '../gate/admission.ts'
 import type { Decide, Decision, ServiceDecision } from '../gate/decide.ts'
+import { approvalHeaders, VARY_BY_TOKEN } from '../gate/forward-auth.ts'
 import { newRequestId, requestIdOf } from '../http/request-ids.ts'
 import type { RefusalOptions } from '../request/responder.ts'
 import type { SidecarResponse } from '../request/response.ts'
 import type { Caller } from '../token/caller.ts'
 import { type EndpointOptions, revoke } from './endpoint.ts'
-import { approvalHeaders, VARY_BY_TOKEN } from './forward-auth.ts'
 import { createLink, endLink } from './link-endpoint.ts'
 import { logIn, sendTimeLeft } from './token-endpoint.ts'
 
@@ -64,7 +64,7 @@ export function createHandle(
       res,
       200,
       undefined,
-      approvalHeaders(caller, res.req.context.connection.peer, config, now()),
+      approvalHeaders(caller, res.req.context.connection.peer.isTrusted, config, now()),
     )
 
   const onError = (res: SidecarResponse, error: unknown) => {

@@ -1,6 +1,6 @@
 import { createServer, type Socket } from 'node:net'
 import t from 'tap'
-import { SidecarResponse } from '../../src/request/context.ts'
+import { SidecarResponse } from '../../src/request/response.ts'
 import { freePort } from '../support/free-port.ts'
 import { isOwnResponse, unavailable } from '../support/own-response.ts'
 import { rawClient, rawRequest } from '../support/raw-client.ts'
@@ -132,10 +132,10 @@ t.test('an unexpected error while a response is forwarded is logged once, with i
     error: 'proxy_internal_error',
   })
   breakOnce('addTrailers')
-  upstream.reply('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n')
+  upstream.reply('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-Sum: 1\r\n\r\n')
   const aborted = await request('GET /b', ['X-Request-Id: r-2'])
   await aborted.closed()
-  t.notOk(aborted.received().toString().endsWith('0\r\n\r\n'), 'a response that had begun is not complete')
+  t.notMatch(aborted.received().toString(), /\n0\r\n/, 'a response that had begun is not complete')
   t.match(
     sidecar.log.filter(({ level }) => level === 50),
     [

@@ -1,0 +1,85 @@
+/**
+ * Forward auth: a proxy asks whether it may forward a request to its own upstream (`auth_request` of nginx, `ext_authz`).
+ * In: the proxy's request, which names the original one in headers. Out: the original request; the headers of an approval.
+ */
+import type { Config } from '../config/config.ts'
+import { headerValues } from '../http/headers.ts'
+import { originForm, pathOf } from '../http/request-target.ts'
+import { type Caller, identityHeaders, isRestricted } from '../token/caller.ts'
+import type { ScopedRequest } from '../token/scopes.ts'
+import type { Admitted } from './admission.ts'
+
+/** The request that the caller wants to make. */
+export interface OriginalRequest extends ScopedRequest {
+  readonly target: string
+}
+
+const PAIRS = [
+  ['x-forwarded-method', 'x-forwarded-uri'],
+  ['x-original-method', 'x-original-uri'],
+] as const
+
+/** One that Node's parser accepts: services may read others without regard to case, or as a list. */
+const METHOD = /^[A-Z][A-Z-]*$/
+
+/**
+ * The request that a proxy names. Undefined unless the proxy is trusted and names one method and one target: a proxy that sets
+ * one pair of headers may pass the client's spelling of the other.
+ */
+export function originalRequest(admitted: Admitted, isTrusted: boolean): OriginalRequest | undefined {
+  if (!isTrusted) return undefined
+  const { rawHeaders, kinds, connectionOptions } = admitted
+  const valuesOf = (name: string) => headerValues(rawHeaders, name)
+  let named: { readonly method: string; readonly target: string } | undefined
+  for (const pair of PAIRS) {
+    const values = pair.map(valuesOf)
+    if (values.every(({ length }) => length === 0)) continue
+    const [method = '', target = ''] = values.map(([first]) => first)
+    const isOther = named !== undefined && (named.method !== method || named.target !== target)
+    if (isOther || values.some(({ length }) => length !== 1)) return undefined
+    named = { method, target }
+  }
+  // Proxies may join repeated lines. Whether a line that `Connection` names reaches the service is up to the proxy.
+  const isUnclear = kinds.some((kind, line) => {
+    const [name = '', value = ''] = rawHeaders.slice(2 * line, 2 * line + 2)
+    return kind === 'secondPath' && (value.includes(',') || connectionOptions?.has(name.toLowerCase()))
+  })
+  if (named === undefined || isUnclear || !METHOD.test(named.method)) return undefined
+  const target = originForm(named.target, undefined)
+  if (target === undefined) return undefined
+  const hosts = valuesOf('x-forwarded-host')
+  const host = hosts.length === 0 ? admitted.host : hosts.length === 1 ? hosts[0] : undefined
+  return { method: named.method, target, path: pathOf(target), host, rawHeaders, connectionOptions }
+}
+
+/** A proxy that caches the response must not give it to another client. */
+export const VARY_BY_TOKEN = ['Vary', 'Authorization']
+
+/**
+ * Returns names and values, alternating.
+ * @param caller - absent where report mode ignores a refused token
+ * @param isTrusted - whether the proxy is one of `forwarded.trust`
+ * @param now - epoch milliseconds
+ */
+export function approvalHeaders(
+  caller: Caller | undefined,
+  isTrusted: boolean,
+  { identity: { assertion: settings }, forwardAuth }: Config,
+  now: number,
+): readonly string[] {
+  if (caller === undefined) return VARY_BY_TOKEN
+  const { identity, assertions, credentialEndMs = Number.POSITIVE_INFINITY, usableUntilMs } = caller
+  // A client that reaches the forward-auth path itself must not collect assertions.
+  const assertion = isTrusted ? assertions?.get(settings.audience) : undefined
+  // At `usableUntilMs` the assertion is renewed: a proxy must not keep it until it expires.
+  const renewalMs = assertion === undefined ? Number.POSITIVE_INFINITY : usableUntilMs
+  const endMs = Math.min(identity.expiresAtSeconds * 1000, credentialEndMs, renewalMs)
+  const secondsLeft = Math.floor((endMs - now) / 1000)
+  const age = isRestricted(caller) ? 0 : Math.min(forwardAuth.maxAgeSeconds, secondsLeft)
+  return [
+    // nginx ignores `Cache-Control: private` if `X-Accel-Expires` precedes it.
+    ...(age > 0 ? ['X-Accel-Expires', String(age), 'Cache-Control', `private, max-age=${age}`] : []),
+    ...VARY_BY_TOKEN,
+    ...identityHeaders(identity, assertion),
+  ]
+}
