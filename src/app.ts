@@ -2,13 +2,13 @@
  * The composition root: wires one sidecar from validated settings, each part after those that it uses.
  *   listener -> handle -> gate (admission, route, token check) -> forward | token endpoint | responder
  */
-import { openAuthData, type ReadyCheck } from './auth-data.ts'
+import { openAuthData } from './auth-data.ts'
 import { secureContextOf } from './certificates.ts'
 import type { Config } from './config/config.ts'
 import { createLoginThrottle } from './credentials/throttles.ts'
 import { createDecide } from './gate/decide.ts'
-import { publicJwks } from './keys/key-ring.ts'
-import { createLifeCycle, type DrainReport, type ListenAddresses, type Phase } from './life-cycle.ts'
+import type { DrainReport, ListenAddresses, Phase } from './life-cycle.ts'
+import { acceptingCheck, createLifeCycle } from './life-cycle.ts'
 import type { Logger } from './log.ts'
 import { type AdminData, createAdminListener } from './ops/admin.ts'
 import { createAudit } from './ops/audit.ts'
@@ -56,13 +56,13 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const phase: Phase = { name: 'starting', isAborting: false }
   const authData = await openAuthData(config, log, now)
   const metrics = createMetrics(config, authData, now)
-  const signer = new TokenSigner(authData.keys, config.token, now)
-  const { issuers, isRevoked, credentials, revokeToken } = authData
+  const signer = new TokenSigner(authData.keys.ring, config.token, now)
+  const { issuers, credentials, revocations } = authData
   const { assertion } = config.identity
   const audiences = config.upstreams.flatMap(({ assertionAudience }) => assertionAudience ?? [])
   const cache = new TokenCache({
     ...config.cache,
-    verifyUncached: createVerifier({ ...config.token, issuers, isRevoked, now }),
+    verifyUncached: createVerifier({ ...config.token, issuers, isRevoked: revocations.isRevoked, now }),
     ...(assertion.enabled && {
       signAssertions: (identity) =>
         signer.signAssertions(identity, [assertion.audience, ...audiences], assertion.lifetimeSeconds),
@@ -82,10 +82,20 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     now,
     onInternalError,
   })
-  const decide = createDecide(config, revokeToken !== undefined, cache, metrics.onTokenCheck)
+  const decide = createDecide(config, revocations.revoke !== undefined, cache, metrics.onTokenCheck)
   const throttle = createLoginThrottle(config.limits.loginFailures)
   const handle = createHandle(
-    { config, responder, signer, credentials, throttle, revokeToken, audit, metrics, now },
+    {
+      config,
+      responder,
+      signer,
+      credentials,
+      throttle,
+      revokeToken: revocations.revoke,
+      audit,
+      metrics,
+      now,
+    },
     decide,
     (res, admitted, decision) => forwarder.forward(res, admitted, decision),
     onInternalError,
@@ -101,33 +111,30 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     onTlsError: (code) => log.debug({ code }, 'TLS handshake failed'),
     onListenError: (error) => log.error({ err: error }, 'listener error'),
   })
-  const checks = (): ReadyCheck[] => {
-    const draining = phase.name === 'draining' && ({ state: 'draining' } as const)
-    return [...authData.checks(), { name: 'accepting', ok: phase.name === 'running', ...draining }]
-  }
+  const checks = () => [...authData.checks(), acceptingCheck(phase)]
   const isReady = () => checks().every(({ ok }) => ok)
   metrics.readFrom({ cache, listener, forwarder, isReady, logLinesDropped })
   const adminData: AdminData = {
     checks,
-    jwks: () => (authData.keysReady() ? publicJwks(authData.keys()) : undefined),
+    jwks: authData.keys.publicJwks,
     registry: () => metrics.registry,
   }
   const admin = worker
     ? undefined
     : createAdminListener(config, adminData, secureContextOf(authData.certificates.get('admin')), log, now)
 
-  const { events } = authData
-  events.on('change', (revokedTokens) => {
-    // A cached token's credential may be disabled, its key removed, or itself revoked: the next request verifies it anew.
-    cache.invalidate(revokedTokens)
-    forwarder.recheckTunnels()
+  authData.start({
+    onChange(revokedTokens) {
+      // A cached token's credential may be disabled, its key removed, or itself revoked: the next request verifies it anew.
+      cache.invalidate(revokedTokens)
+      forwarder.recheckTunnels()
+    },
+    onReload(subject, result, certificate) {
+      metrics.onReload(subject, result, certificate)
+      audit.reload(subject, result)
+    },
+    onFetch: metrics.onFetch,
   })
-  events.on('reload', (subject, result, certificate) => {
-    metrics.onReload(subject, result, certificate)
-    audit.reload(subject, result)
-  })
-  events.on('fetch', metrics.onFetch)
-  authData.start()
   const parts = { config, settingsFile, log, phase, authData, listener, forwarder, admin }
   return { ...createLifeCycle(parts), reload: authData.reload, adminData, abort: () => void listener.abort() }
 }

@@ -1,73 +1,79 @@
 /**
- * Everything that decides on access, and the certificates. Each subject has a source that keeps it current:
+ * What decides on access, by subject, made of the sources that `auth-sources.ts` opens:
  *
  *   keys           the files of `keys.directory`, or the JWK Set at `keys.jwksUrl`
+ *   key sets       the JWK Set of each of `trustedIssuers`
  *   credentials    `credentials.file`, or the database
  *   revocations    `revocations.file`, and the database
  *   certificates   the PEM files of each listener, upstream and issuer
- *   key sets       the JWK Set of each of `trustedIssuers`
  *
- * A changed file becomes active at the second poll that finds it whole, one each 200 ms (`reload/`). Its event `change`
+ * A changed file becomes active at the second poll that finds it whole, one each 200 ms (`reload/`). Then `onChange`
  * clears the cache of verified tokens (`app.ts`); the next request verifies its token anew (`token/verify.ts`), which asks
  * `isRevoked` and the `credentialStatus` of `credentials/store.ts`.
  */
-import { AuthEvents, type AuthSources, openAuthSources } from './auth-sources.ts'
-import type { CertificateName } from './certificates.ts'
+import { NO_LISTENERS, openSources, type SourceListeners } from './auth-sources.ts'
+import type { CertificateName, Certificates } from './certificates.ts'
 import { certificateFiles, openCertificates } from './certificates.ts'
 import type { Config } from './config/config.ts'
-import type { DatabaseState } from './credentials/postgres/database.ts'
-import { countOf, createTokenRevoker, type RevokeToken } from './credentials/revocation-list.ts'
+import type { CredentialsDatabase, DatabaseState } from './credentials/postgres/database.ts'
+import type { RevocationList, RevokeToken } from './credentials/revocation-list.ts'
+import { countOf, createTokenRevoker } from './credentials/revocation-list.ts'
 import { type CredentialStore, createCredentialStore } from './credentials/store.ts'
-import { findKeyIn, type Key, type KeyRing, tokenLifetimes } from './keys/key-ring.ts'
-import type { KeySetState } from './keys/remote-keys.ts'
+import type { Key, KeyRing } from './keys/key-ring.ts'
+import { findKeyIn, publicJwks, tokenLifetimes } from './keys/key-ring.ts'
+import type { KeySetState, RemoteKeys } from './keys/remote-keys.ts'
 import type { Logger } from './log.ts'
-import type { ReloadSubject } from './reload/reloadable.ts'
+import type { Reloadable, ReloadSubject } from './reload/reloadable.ts'
 import type { RevocableToken } from './token/caller.ts'
 import { ownIssuer, type TokenIssuer, trustedIssuer } from './token/issuers.ts'
 import { fileProblem, formatProblems, type Problem } from './values/problem.ts'
 
-/** As `/readyz` shows it; `keys` with the state of the JWK Set at `keys.jwksUrl`. */
-export interface ReadyCheck extends Partial<KeySetState> {
-  readonly name: 'keys' | 'credentials' | 'accepting' | 'workers'
-  readonly ok: boolean
-  /** Of the database, of the listener, or how many of the workers respond. */
-  readonly state?: DatabaseState | 'draining' | `${number} of ${number}` | undefined
-}
-
-/** What decides on access. Its functions return the values that are active when they are called. */
+/** Functions return the values that are active when they are called. */
 export interface AuthData {
-  readonly events: AuthEvents
-  readonly subjects: readonly ReloadSubject[]
-  /** The ring is empty until the JWK Set at `keys.jwksUrl` has been fetched. */
-  readonly keys: () => KeyRing
-  readonly keysReady: () => boolean
-  /** Undefined in a sidecar that only verifies. */
-  readonly signingKey: () => Pick<Key, 'kid' | 'createdAtSeconds'> | undefined
-  readonly tokenLifetimes: () => readonly { readonly kid: string; readonly seconds: number }[]
-  /** The age of each JWK Set that is fetched; undefined until it has been. */
-  readonly keySetAges: () => readonly (readonly [issuer: string, seconds: number | undefined])[]
+  readonly keys: OwnKeys
+  /** Those of `trustedIssuers`, and the one at `keys.jwksUrl`. */
+  readonly keySets: readonly RemoteKeys[]
   /** Issuers whose tokens are accepted, our own first. */
   readonly issuers: readonly [TokenIssuer, ...TokenIssuer[]]
   /** Undefined in a sidecar that only verifies and has no database. */
   readonly credentials: CredentialStore | undefined
-  readonly isRevoked: (token: RevocableToken) => boolean
-  /** Undefined without a database. */
-  readonly revokeToken: RevokeToken | undefined
-  readonly revocations: () => number
-  readonly certificates: AuthSources['certificates']
-  /** When the first certificate of each chain expires, in epoch seconds; undefined of a set without a chain. */
-  readonly certificateEnds: () => readonly (readonly [CertificateName, seconds: number | undefined])[]
-  readonly checks: () => readonly ReadyCheck[]
+  readonly revocations: Revocations
+  readonly certificates: ReadonlyMap<CertificateName, Reloadable<Certificates>>
+  /** Of which the settings name a source. */
+  readonly subjects: readonly ReloadSubject[]
+  /** Whether keys and credentials are loaded, as `/readyz` shows it. */
+  readonly checks: () => readonly AuthCheck[]
   /** Polls, fetches and connects from now on. */
-  start(): void
+  start(listeners?: SourceListeners): void
   /** Waits for the JWK Set at `keys.jwksUrl` and the database; false if stopped before. @throws InvalidAuthData */
   whenLoaded(): Promise<boolean>
-  /** Waits for the fetches of JWK Sets in progress. */
-  whenFetched(): Promise<unknown>
   /** Loads everything again, changed or not. Never rejects. */
   reload(): Promise<unknown>
   /** Ends the polling. The values stay. */
   stop(): Promise<unknown>
+}
+
+interface OwnKeys {
+  /** Empty until the JWK Set at `keys.jwksUrl` has been fetched. */
+  readonly ring: () => KeyRing
+  /** Undefined in a sidecar that only verifies. */
+  readonly signing: () => Pick<Key, 'kid' | 'createdAtSeconds'> | undefined
+  /** A JWK Set; undefined until the one at `keys.jwksUrl` has been fetched. */
+  readonly publicJwks: () => ReturnType<typeof publicJwks> | undefined
+  readonly tokenLifetimes: () => readonly { readonly kid: string; readonly seconds: number }[]
+}
+
+interface Revocations {
+  readonly isRevoked: (token: RevocableToken) => boolean
+  readonly count: () => number
+  /** Undefined without a database. */
+  readonly revoke: RevokeToken | undefined
+}
+
+interface AuthCheck extends Partial<KeySetState> {
+  readonly name: 'keys' | 'credentials'
+  readonly ok: boolean
+  readonly state?: DatabaseState | undefined
 }
 
 /** Files, or the database, that an operator must mend before the sidecar can start. */
@@ -80,37 +86,31 @@ export class InvalidAuthData extends Error {
   }
 }
 
-/** Opens all sources. `now`: epoch milliseconds. @throws InvalidAuthData with every problem */
+/** `now`: epoch milliseconds. @throws InvalidAuthData with the problems of all sources */
 export async function openAuthData(config: Config, log: Logger, now: () => number): Promise<AuthData> {
-  const events = new AuthEvents()
-  const sources = await openAuthSources(config, log, now, events)
+  let listeners = NO_LISTENERS
+  const sources = await openSources(config, log, now, () => listeners)
   if (sources.problems.length > 0) throw new InvalidAuthData(sources.problems)
   for (const warning of sources.warnings) log.warn(warning)
-  const { keyFiles, credentialsFile, revocationsFile, database, certificates, ownKeySet, keySets } = sources
-  const keys = ownKeySet?.ring ?? keyFiles?.current ?? (() => NO_KEYS)
-  const keysReady = () => ownKeySet?.state().loaded ?? true
+  const { keyFiles, credentialsFile, revocationsFile, database, certificates, keySets } = sources
+
+  const ownKeySet = config.keys.jwksUrl === undefined ? undefined : keySets[0]
+  const keys = ownKeys(ownKeySet, keyFiles, config.token, now)
   const index = credentialsFile?.current ?? database?.credentials
   const onError = (error: unknown) => log.error({ err: error }, 'a login could not be checked')
   const credentials = index && createCredentialStore(index, now, onError, database?.refresh)
   const isOwnAccount = (accountId: string) => credentials?.hasAccount(accountId) === true
-  const revocations = () => [revocationsFile?.current() ?? [], database?.revocations() ?? []].flat()
-  const { maxLifetimeSeconds, clockToleranceSeconds } = config.token
+  const findKey = ownKeySet?.findKey ?? findKeyIn(keys.ring)
+
   const subjects: ReloadSubject[] = ['revocations']
   if (keyFiles) subjects.push('keys')
   if (index) subjects.push('credentials')
   if (certificates.size > 0) subjects.push('certificates')
   const files = [keyFiles, credentialsFile, revocationsFile, ...certificates.values()]
-  const polled = [...files, database, ...keySets].filter((one) => one !== undefined)
-  const findKey = ownKeySet?.findKey ?? findKeyIn(keys)
-
+  const all = [...files, database, ...keySets].filter((source) => source !== undefined)
   return {
-    events,
-    subjects,
     keys,
-    signingKey: () => keys().signing,
-    tokenLifetimes: () => tokenLifetimes(keys(), maxLifetimeSeconds + clockToleranceSeconds, now()),
-    keysReady,
-    keySetAges: () => keySets.map((keySet) => [keySet.issuer, keySet.state().ageSeconds]),
+    keySets,
     issuers: [
       ownIssuer(config.token, config.links, findKey, credentials?.credentialStatus),
       ...config.trustedIssuers.flatMap((entry) => {
@@ -119,19 +119,19 @@ export async function openAuthData(config: Config, log: Logger, now: () => numbe
       }),
     ],
     credentials,
-    isRevoked: (token) => revocations().some((list) => list.isRevoked(token)),
-    revokeToken: database && createTokenRevoker(database.revoke, clockToleranceSeconds),
-    revocations: () => countOf(revocations()),
+    revocations: revocationsOf(revocationsFile, database, config.token),
     certificates,
-    certificateEnds: () => [...certificates].map(([name, set]) => [name, set.current().endsAtSeconds]),
+    subjects,
     checks() {
+      const keySet = ownKeySet?.state()
+      const ofKeys: AuthCheck = { name: 'keys', ok: keySet?.loaded ?? true, ...keySet }
       const state = database?.state()
-      const credentialsReady = database === undefined || state !== undefined
-      const checks: ReadyCheck[] = [{ name: 'keys', ok: keysReady(), ...ownKeySet?.state() }]
-      return index ? [...checks, { name: 'credentials', ok: credentialsReady, state }] : checks
+      const areCredentialsLoaded = database === undefined || state !== undefined
+      return index ? [ofKeys, { name: 'credentials', ok: areCredentialsLoaded, state }] : [ofKeys]
     },
-    start() {
-      for (const one of polled) one.start()
+    start(given = NO_LISTENERS) {
+      listeners = given
+      for (const source of all) source.start()
     },
     async whenLoaded() {
       if ((await ownKeySet?.whenLoaded) === false) return false
@@ -140,18 +140,47 @@ export async function openAuthData(config: Config, log: Logger, now: () => numbe
       if (problems.length > 0) throw new InvalidAuthData(databaseProblems(problems))
       return false
     },
-    whenFetched: () => Promise.all(keySets.map((keySet) => keySet.whenFetched())),
-    reload: () => Promise.all(polled.map((one) => one.reload())),
-    stop: () => Promise.all(polled.map((one) => one.stop())),
+    reload: () => Promise.all(all.map((source) => source.reload())),
+    stop: () => Promise.all(all.map((source) => source.stop())),
+  }
+}
+
+type TokenSettings = Config['token']
+
+function ownKeys(
+  keySet: RemoteKeys | undefined,
+  files: Reloadable<KeyRing> | undefined,
+  { maxLifetimeSeconds, clockToleranceSeconds }: TokenSettings,
+  now: () => number,
+): OwnKeys {
+  const ring = keySet?.ring ?? files?.current ?? (() => NO_KEYS)
+  return {
+    ring,
+    signing: () => ring().signing,
+    publicJwks: () => (keySet?.state().loaded === false ? undefined : publicJwks(ring())),
+    tokenLifetimes: () => tokenLifetimes(ring(), maxLifetimeSeconds + clockToleranceSeconds, now()),
   }
 }
 
 const NO_KEYS: KeyRing = { keys: new Map() }
 
+function revocationsOf(
+  file: Reloadable<RevocationList> | undefined,
+  database: CredentialsDatabase | undefined,
+  { clockToleranceSeconds }: TokenSettings,
+): Revocations {
+  const lists = () => [file?.current() ?? [], database?.revocations() ?? []].flat()
+  return {
+    isRevoked: (token) => lists().some((list) => list.isRevoked(token)),
+    count: () => countOf(lists()),
+    revoke: database && createTokenRevoker(database.revoke, clockToleranceSeconds),
+  }
+}
+
 export const databaseProblems = (problems: readonly string[]) =>
   problems.map((problem) => fileProblem('credentials.postgres.urlFile', problem))
 
-/** The certificates of the admin listener, for the primary process; the workers count their reloads. @throws InvalidAuthData */
+/** For the primary process; the workers count the reloads. @throws InvalidAuthData */
 export async function openAdminCertificates(config: Config, log: Logger) {
   const files = certificateFiles(config).find(({ name }) => name === 'admin')
   const opened = files && (await openCertificates(files, log, Date.now, () => {}))

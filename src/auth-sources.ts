@@ -1,62 +1,46 @@
-/** Opens the files, the database and the key sets that decide on access, and returns the problems of all of them. */
-import { EventEmitter } from 'node:events'
+/**
+ * Opens what the settings name: files, the database, the JWK Sets of issuers. Returns the problems of all of them.
+ * `auth-data.ts` makes of these sources what decides on access.
+ */
 import type { CertificateName, Certificates } from './certificates.ts'
 import { certificateFiles, openCertificates, secureContextOf } from './certificates.ts'
 import { type Config, insecureKeySets, keySetsOf } from './config/config.ts'
 import { loadCredentialsFile } from './credentials/credentials-file.ts'
 import type { CredentialsDatabase } from './credentials/postgres/database.ts'
 import { loadRevocationsFile, type RevocationList } from './credentials/revocation-list.ts'
-import type { CredentialIndex } from './credentials/store.ts'
 import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
 import type { KeyRing } from './keys/key-ring.ts'
 import { readBearerToken } from './keys/key-set.ts'
-import { createRemoteKeys, type RemoteKeys } from './keys/remote-keys.ts'
+import { createRemoteKeys } from './keys/remote-keys.ts'
 import type { Logger } from './log.ts'
 import { openPolledFiles } from './reload/polled-files.ts'
 import type { Reloadable, ReloadResult, ReloadSubject } from './reload/reloadable.ts'
 import { fileProblem, type Problem } from './values/problem.ts'
 import { type Loaded, notLoaded } from './values/result.ts'
 
-/** What the settings name, opened and not polled yet. A source that they do not name, or with problems, is undefined. */
-export interface AuthSources {
-  readonly keyFiles: Reloadable<KeyRing> | undefined
-  readonly credentialsFile: Reloadable<CredentialIndex> | undefined
-  readonly revocationsFile: Reloadable<RevocationList> | undefined
-  readonly database: CredentialsDatabase | undefined
-  readonly certificates: ReadonlyMap<CertificateName, Reloadable<Certificates>>
-  /** That of `keys.jwksUrl`. */
-  readonly ownKeySet: RemoteKeys | undefined
-  /** Those of `trustedIssuers`, and our own. */
-  readonly keySets: readonly RemoteKeys[]
-  readonly problems: readonly Problem[]
-  readonly warnings: readonly string[]
-}
-
-/** The arguments of each event. The new version is active before its event. */
-interface AuthDataEvents {
+/** Called by sources that were started. A new version is active before the call. */
+export interface SourceListeners {
   /** Cached verdicts may be wrong: those on the revoked tokens, or without the argument all of them. */
-  change: [revokedTokens?: readonly string[]]
-  reload: [subject: ReloadSubject, result: ReloadResult, certificate?: CertificateName]
-  fetch: [issuer: string, result: ReloadResult]
+  onChange(revokedTokens?: readonly string[]): void
+  onReload(subject: ReloadSubject, result: ReloadResult, certificate?: CertificateName): void
+  onFetch(issuer: string, result: ReloadResult): void
 }
 
-export class AuthEvents extends EventEmitter<AuthDataEvents> {}
+export const NO_LISTENERS: SourceListeners = { onChange() {}, onReload() {}, onFetch() {} }
 
-/** Never rejects. `now`: epoch milliseconds. */
-export async function openAuthSources(
+/**
+ * Never rejects. A source that the settings do not name, or with problems, is undefined. `now`: epoch milliseconds.
+ * @param listeners - asked at each event, because listeners are created after the sources
+ */
+export async function openSources(
   config: Config,
   log: Logger,
   now: () => number,
-  events = new AuthEvents(),
-): Promise<AuthSources> {
-  let problems: readonly Problem[] = []
-  let warnings: readonly string[] = []
-  const unwrap = <T>(opened: Loaded<T, Problem>): T | undefined => {
-    // Not `push`: 130,000 arguments, as many as a file may have problems, overflow the stack.
-    if (opened.ok) warnings = warnings.concat(opened.warnings)
-    else problems = problems.concat(opened.problems)
-    return opened.ok ? opened.value : undefined
-  }
+  listeners = () => NO_LISTENERS,
+) {
+  const { keys, identity, revocations, trustedIssuers } = config
+  const { file, postgres } = config.credentials
+  const findings = new Findings()
   async function openFile<T>(
     subject: ReloadSubject,
     setting: string,
@@ -66,11 +50,12 @@ export async function openAuthSources(
   ) {
     if (path === undefined) return undefined
     const loadNamed = (active?: T) => withSetting(setting, load(path, active))
-    const onReload = (result: ReloadResult) => void events.emit('reload', subject, result)
-    return unwrap(await openPolledFiles({ subject, paths: [path], includes, load: loadNamed, onReload, log }))
+    const onReload = (result: ReloadResult) => listeners().onReload(subject, result)
+    return findings.unwrap(
+      await openPolledFiles({ subject, paths: [path], includes, load: loadNamed, onReload, log }),
+    )
   }
-  const { keys, identity, revocations, trustedIssuers } = config
-  const { file, postgres } = config.credentials
+
   const loadKeys = (directory: string, active: KeyRing | undefined) => {
     // Tokens of trusted issuers need no key of ours. Once it has had a key, an empty directory is a mistake.
     const mayBeEmpty = trustedIssuers.length > 0 && (active?.keys.size ?? 0) === 0
@@ -78,41 +63,60 @@ export async function openAuthSources(
   }
   const loadRevocations = (path: string, active: RevocationList | undefined) =>
     loadRevocationsFile(path, revocations.required, active)
+  const onChange = () => listeners().onChange()
   const keyFiles = await openFile('keys', 'keys.directory', keys.directory, loadKeys, isKeyFileName)
+  keyFiles?.subscribe(onChange)
   const credentialsFile = await openFile('credentials', 'credentials.file', file, loadCredentialsFile)
+  credentialsFile?.subscribe(onChange)
   const revocationsFile = await openFile('revocations', 'revocations.file', revocations.file, loadRevocations)
+  revocationsFile?.subscribe((fresh, former) => listeners().onChange(fresh.addedSince(former)))
+
   let database: CredentialsDatabase | undefined
   if (postgres !== undefined) {
     // Imported on demand: most sidecars have no database, and its client loads slowly.
     const { openDatabase } = await import('./credentials/postgres/database.ts')
-    const onChange = (revokedTokens?: readonly string[]) => void events.emit('change', revokedTokens)
-    const onReload = (result: ReloadResult) => void events.emit('reload', 'credentials', result)
-    const opening = openDatabase({ ...postgres, log, onChange, onReload })
-    database = unwrap(await withSetting('credentials.postgres.urlFile', opening))
+    const opening = openDatabase({
+      ...postgres,
+      log,
+      onChange: (revokedTokens) => listeners().onChange(revokedTokens),
+      onReload: (result) => listeners().onReload('credentials', result),
+    })
+    database = findings.unwrap(await withSetting('credentials.postgres.urlFile', opening))
   }
+
   const certificates = new Map<CertificateName, Reloadable<Certificates>>()
   for (const files of certificateFiles(config)) {
-    const onReload = (result: ReloadResult) => void events.emit('reload', 'certificates', result, files.name)
-    const opened = unwrap(await openCertificates(files, log, now, onReload))
+    const onReload = (result: ReloadResult) => listeners().onReload('certificates', result, files.name)
+    const opened = findings.unwrap(await openCertificates(files, log, now, onReload))
     if (opened !== undefined) certificates.set(files.name, opened)
   }
+
   for (const [index, { bearerTokenFile }] of trustedIssuers.entries()) {
     const setting = `trustedIssuers[${index}].bearerTokenFile`
-    if (bearerTokenFile !== undefined) unwrap(await withSetting(setting, readBearerToken(bearerTokenFile)))
+    if (bearerTokenFile !== undefined)
+      findings.unwrap(await withSetting(setting, readBearerToken(bearerTokenFile)))
   }
-  keyFiles?.subscribe(() => events.emit('change'))
-  credentialsFile?.subscribe(() => events.emit('change'))
-  revocationsFile?.subscribe((fresh, former) => events.emit('change', fresh.addedSince(former)))
-  warnings = [...new Set([...warnings, ...insecureKeySets(config)])]
   const keySets = keySetsOf(config).map(({ setting, ...source }) => {
     const secureContext = secureContextOf(certificates.get(`issuer:${setting}`))
-    const onChange = () => void events.emit('change')
-    const onFetch = (issuer: string, result: ReloadResult) => void events.emit('fetch', issuer, result)
+    const onFetch = (issuer: string, result: ReloadResult) => listeners().onFetch(issuer, result)
     return createRemoteKeys({ ...source, secureContext, log, now, onChange, onFetch })
   })
-  const ownKeySet = keys.jwksUrl === undefined ? undefined : keySets[0]
   const files = { keyFiles, credentialsFile, revocationsFile, certificates }
-  return { ...files, database, ownKeySet, keySets, problems, warnings }
+  const warnings = [...new Set([...findings.warnings, ...insecureKeySets(config)])]
+  return { ...files, database, keySets, problems: findings.problems, warnings }
+}
+
+/** Problems and warnings of all sources. */
+class Findings {
+  problems: readonly Problem[] = []
+  warnings: readonly string[] = []
+
+  unwrap<T>(opened: Loaded<T, Problem>): T | undefined {
+    // Not `push`: 130,000 arguments, as many as a file may have problems, overflow the stack.
+    if (opened.ok) this.warnings = this.warnings.concat(opened.warnings)
+    else this.problems = this.problems.concat(opened.problems)
+    return opened.ok ? opened.value : undefined
+  }
 }
 
 /** Names the setting in the problems of a loader. */

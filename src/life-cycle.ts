@@ -36,6 +36,13 @@ export interface Phase {
   isAborting: boolean
 }
 
+/** The line of the data listener in `/readyz`. */
+export const acceptingCheck = ({ name }: Phase) => ({
+  name: 'accepting',
+  ok: name === 'running',
+  ...(name === 'draining' && { state: name }),
+})
+
 interface LifeCycleParts {
   readonly config: Config
   readonly settingsFile: string | undefined
@@ -62,7 +69,7 @@ export function createLifeCycle(parts: LifeCycleParts) {
       // Last, so that no client is accepted and dropped again if the other port is in use.
       const where = { data: await listener.listen(), admin: adminAddress }
       if (phase.name === 'starting') phase.name = 'running'
-      if (admin !== undefined) logStart(log, config, parts.settingsFile, authData.signingKey()?.kid, where)
+      if (admin !== undefined) logStart(log, config, parts.settingsFile, authData.keys.signing()?.kid, where)
       return where
     } catch (error) {
       await admin?.close()

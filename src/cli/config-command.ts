@@ -1,7 +1,7 @@
 /** `config check | show | schema`, and the settings that commands take as flags. */
 import { type Command, Option } from 'commander'
 import { databaseProblems, InvalidAuthData } from '../auth-data.ts'
-import { openAuthSources } from '../auth-sources.ts'
+import { openSources } from '../auth-sources.ts'
 import { certificateFiles, loadCertificates } from '../certificates.ts'
 import { type Config, insecureKeySets, keySetsOf } from '../config/config.ts'
 import { explain, FILE_VARIABLE, type LoadedConfig, loadConfig } from '../config/load.ts'
@@ -125,7 +125,7 @@ async function checkSettings(options: ParsedOptions, io: CommandIo) {
 /** Reads every file that the settings name, and asks the database whether its tables can be used. Never rejects. */
 async function checkFiles(config: Config) {
   const log = createLog('silent', { write() {} })
-  const { problems, warnings, database } = await openAuthSources(config, log, Date.now)
+  const { problems, warnings, database } = await openSources(config, log, Date.now)
   const { postgres } = config.credentials
   if (postgres === undefined || database === undefined) return { problems, warnings }
   const { checkDatabase } = await import('../credentials/postgres/table-editors.ts')

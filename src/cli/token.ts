@@ -52,7 +52,8 @@ export function tokenCommand(io: CommandIo, waitMs = 5000): Command {
     .action(async (argument: string | undefined, options: ParsedOptions) => {
       const loaded = loadSettings(options, io, false)
       const authData = await loadAuthData(loaded, io, waitMs).catch(rethrowAsUsage(loaded))
-      const { issuers, isRevoked } = authData
+      const { issuers, revocations } = authData
+      const { isRevoked } = revocations
       const verify = createVerifier({ ...loaded.config.token, issuers, isRevoked, now: io.now })
       const token = (argument ?? (await io.readBytes()).toString()).trim()
       const inspection = await inspectToken(token, verify, issuers[0], isRevoked, io.now)
@@ -108,7 +109,8 @@ async function loadAuthData(loaded: LoadedConfig, io: CommandIo, waitMs: number)
   try {
     authData.start()
     if (await Promise.race([authData.whenLoaded(), late])) {
-      await Promise.race([authData.whenFetched(), late])
+      const fetched = Promise.all(authData.keySets.map((keySet) => keySet.whenFetched()))
+      await Promise.race([fetched, late])
       return authData
     }
     const missing = authData.checks().flatMap(({ name, ok }) => (ok ? [] : [name]))

@@ -8,12 +8,11 @@ import { createServer, type RequestListener, type ServerResponse } from 'node:ht
 import { type AddressInfo, createServer as createTcpServer, type Socket } from 'node:net'
 import { type SecureContext, TLSSocket } from 'node:tls'
 import type { Registry } from 'prom-client'
-import type { ReadyCheck } from '../auth-data.ts'
 import { ALPN_PROTOCOLS } from '../certificates.ts'
 import type { Config } from '../config/config.ts'
 import type { Logger } from '../log.ts'
 import { createSamples, type MetricGroup, type Samples } from './samples.ts'
-import { type StatusConfig, statusOf } from './status.ts'
+import { type ReadyCheck, type StatusConfig, statusOf } from './status.ts'
 
 /** What the admin listener shows: the state of this process, or that of all workers. */
 export interface AdminData {

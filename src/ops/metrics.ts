@@ -4,9 +4,11 @@
  */
 import { type Aggregator, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import type { AuthData } from '../auth-data.ts'
+import type { Certificates } from '../certificates.ts'
 import type { Config } from '../config/config.ts'
 import { ROUTE_LABELS, type RouteLabel } from '../gate/route.ts'
 import { UPSTREAM_OUTCOMES } from '../http/upstream-failures.ts'
+import type { KeySetState } from '../keys/remote-keys.ts'
 import type { Forwarder } from '../proxy/forward.ts'
 import type { UpstreamEvents } from '../proxy/transfer.ts'
 import { RELOAD_RESULTS, type ReloadResult, type ReloadSubject } from '../reload/reloadable.ts'
@@ -83,6 +85,14 @@ export const fullName = (name: MetricName) => `${METRIC_PREFIX}${name}`
 /** In full. */
 export const METRIC_NAMES = Object.keys(METRICS).map((name) => `${METRIC_PREFIX}${name}`)
 
+/** What decides on access, as far as metrics show it. */
+export interface MeasuredAuthData extends Pick<AuthData, 'subjects'> {
+  readonly keys: Pick<AuthData['keys'], 'signing' | 'tokenLifetimes'>
+  readonly keySets: readonly { readonly issuer: string; state(): Pick<KeySetState, 'ageSeconds'> }[]
+  readonly revocations: Pick<AuthData['revocations'], 'count'>
+  readonly certificates: ReadonlyMap<string, { current(): Pick<Certificates, 'endsAtSeconds'> }>
+}
+
 /** Components whose values are read at each scrape. */
 export interface MeasuredParts {
   readonly cache: Pick<TokenCache, 'hits' | 'misses' | 'evictions' | 'size'>
@@ -92,75 +102,47 @@ export interface MeasuredParts {
   readonly logLinesDropped: () => number
 }
 
-/** The part of what decides on access that is read at each scrape. */
-export type MeasuredAuthData = Pick<
-  AuthData,
-  'subjects' | 'signingKey' | 'tokenLifetimes' | 'revocations' | 'certificateEnds' | 'keySetAges'
->
-
-/** Counts events, with one function for each, and reads the values that other components have. `now`: epoch milliseconds. */
+/** One function for each event that is counted. `now`: epoch milliseconds. */
 export function createMetrics(
   { upstreams, enforcement }: Pick<Config, 'upstreams' | 'enforcement'>,
   authData: MeasuredAuthData,
   now: () => number,
 ) {
   const registry = new Registry()
-  const { value, counter, gauge, histogram } = metricsIn(registry)
-  const requests = counter('requests_total')
-  const durations = histogram('request_duration_seconds')
-  const checks = counter('token_checks_total')
-  const issued = counter('tokens_issued_total')
-  const linksIssued = counter('links_issued_total')
-  const failures = counter('token_issue_failures_total')
-  const outcomes = counter('upstream_requests_total')
-  const responses = counter('upstream_responses_total')
-  const firstBytes = histogram('upstream_response_seconds')
-  const bytes = counter('transferred_bytes_total')
-  const fetches = counter('jwks_fetches_total')
-  const reloads = counter('reloads_total')
-  const lastGood = gauge('reload_last_good_timestamp_seconds')
-  const reloadFailing = gauge('reload_failing')
-  /** Subjects whose newest version cannot be used, each with the name of its certificate set. */
-  const failing = new Set<string>()
+  const create = metricsIn(registry)
+  addProcessMetrics(registry)
+  create.gauge('build_info').set({ version: VERSION, node: process.version }, 1)
+  create.gauge('enforcing').set(Number(enforcement === 'enforce'))
+  return {
+    registry,
+    ...requestMetrics(create),
+    ...tokenMetrics(create),
+    ...authDataMetrics(create, authData, now),
+    ofUpstream: upstreamMetrics(
+      create,
+      upstreams.map(({ prefix }) => prefix),
+    ),
+    /** Called once these components exist. */
+    readFrom: (parts: MeasuredParts) => addScrapedMetrics(create, parts),
+  }
+}
 
+type Create = ReturnType<typeof metricsIn>
+
+function addProcessMetrics(registry: Registry): void {
   collectDefaultMetrics({ register: registry })
   // Gauges with the name of a counter; `nodejs_active_handles` and its like, by type, add up to them.
   for (const what of ['handles', 'requests', 'resources'])
     registry.removeSingleMetric(`nodejs_active_${what}_total`)
-  gauge('build_info').set({ version: VERSION, node: process.version }, 1)
-  gauge('enforcing').set(Number(enforcement === 'enforce'))
+}
 
-  // Every series of a closed set of labels is there from the first scrape on.
+function requestMetrics({ counter, histogram }: Create) {
+  const requests = counter('requests_total')
+  const durations = histogram('request_duration_seconds')
+  const bytes = counter('transferred_bytes_total')
   for (const route of ROUTE_LABELS) durations.zero({ route })
   for (const direction of ['in', 'out']) bytes.inc({ direction }, 0)
-  for (const reason of ['ok', ...REFUSAL_REASONS]) checks.inc({ result: resultOf(reason), reason }, 0)
-  for (const reason of ISSUE_FAILURES) failures.inc({ reason }, 0)
-  for (const { prefix: upstream } of upstreams) {
-    firstBytes.zero({ upstream })
-    for (const outcome of UPSTREAM_OUTCOMES) outcomes.inc({ upstream, outcome }, 0)
-    for (const statusClass of STATUS_CLASSES) responses.inc({ upstream, class: statusClass }, 0)
-  }
-  for (const [issuer] of authData.keySetAges())
-    for (const result of RELOAD_RESULTS) fetches.inc({ issuer, result }, 0)
-  for (const subject of authData.subjects) {
-    for (const result of RELOAD_RESULTS) reloads.inc({ subject, result }, 0)
-    lastGood.set({ subject }, now() / 1000)
-    reloadFailing.set({ subject }, 0)
-  }
-
-  value('revocations', authData.revocations)
-  value('key_token_lifetime_seconds', () =>
-    authData.tokenLifetimes().map(({ kid, seconds }) => [kid, seconds]),
-  )
-  value('signing_key_age_seconds', () => {
-    const key = authData.signingKey()
-    return key ? [[key.kid, Math.max(0, Math.floor(now() / 1000) - key.createdAtSeconds)]] : []
-  })
-  value('certificate_not_after_timestamp_seconds', authData.certificateEnds)
-  value('jwks_age_seconds', authData.keySetAges)
-
   return {
-    registry,
     /** A request is over. `seconds`: from its head to the end of the response. */
     onRequest(route: RouteLabel, method = 'other', status: number, seconds: number): void {
       requests.inc({ route, method: METHODS.has(method) ? method : 'other', status })
@@ -168,19 +150,71 @@ export function createMetrics(
     },
     /** Body bytes from (`in`) or to (`out`) a client. */
     onBytes: (direction: 'in' | 'out', count: number) => bytes.inc({ direction }, count),
+  }
+}
+
+function tokenMetrics({ counter }: Create) {
+  const checks = counter('token_checks_total')
+  const issued = counter('tokens_issued_total')
+  const linksIssued = counter('links_issued_total')
+  const failures = counter('token_issue_failures_total')
+  const resultOf = (reason: string) => (reason === 'ok' ? 'accepted' : 'rejected')
+  for (const reason of ['ok', ...REFUSAL_REASONS]) checks.inc({ result: resultOf(reason), reason }, 0)
+  for (const reason of ISSUE_FAILURES) failures.inc({ reason }, 0)
+  return {
     onTokenCheck: (reason: 'ok' | RefusalReason) => checks.inc({ result: resultOf(reason), reason }),
     onTokenIssued: () => issued.inc(),
     onLinkIssued: () => linksIssued.inc(),
     onIssueFailure: (reason: IssueFailure) => failures.inc({ reason }),
+  }
+}
+
+/** Returns a function that returns the events of one upstream. */
+function upstreamMetrics({ counter, histogram }: Create, prefixes: readonly string[]) {
+  const outcomes = counter('upstream_requests_total')
+  const responses = counter('upstream_responses_total')
+  const firstBytes = histogram('upstream_response_seconds')
+  for (const upstream of prefixes) {
+    firstBytes.zero({ upstream })
+    for (const outcome of UPSTREAM_OUTCOMES) outcomes.inc({ upstream, outcome }, 0)
+    for (const statusClass of STATUS_CLASSES) responses.inc({ upstream, class: statusClass }, 0)
+  }
+  return (upstream: string): UpstreamEvents => ({
+    onOutcome: (outcome) => outcomes.inc({ upstream, outcome }),
+    onResponse(status, seconds) {
+      const statusClass = STATUS_CLASSES[Math.floor(status / 100) - 2]
+      if (statusClass !== undefined) responses.inc({ upstream, class: statusClass })
+      firstBytes.observe({ upstream }, seconds)
+    },
+  })
+}
+
+function authDataMetrics({ counter, gauge, value }: Create, authData: MeasuredAuthData, now: () => number) {
+  const { keys, keySets, revocations, certificates, subjects } = authData
+  const fetches = counter('jwks_fetches_total')
+  const reloads = counter('reloads_total')
+  const lastGood = gauge('reload_last_good_timestamp_seconds')
+  const reloadFailing = gauge('reload_failing')
+  /** Subjects whose newest version cannot be used, each with the name of its certificate set. */
+  const failing = new Set<string>()
+  for (const { issuer } of keySets) for (const result of RELOAD_RESULTS) fetches.inc({ issuer, result }, 0)
+  for (const subject of subjects) {
+    for (const result of RELOAD_RESULTS) reloads.inc({ subject, result }, 0)
+    lastGood.set({ subject }, now() / 1000)
+    reloadFailing.set({ subject }, 0)
+  }
+  value('revocations', revocations.count)
+  value('key_token_lifetime_seconds', () => keys.tokenLifetimes().map(({ kid, seconds }) => [kid, seconds]))
+  value('signing_key_age_seconds', () => {
+    const key = keys.signing()
+    return key ? [[key.kid, Math.max(0, Math.floor(now() / 1000) - key.createdAtSeconds)]] : []
+  })
+  value('certificate_not_after_timestamp_seconds', () =>
+    Array.from(certificates, ([name, set]) => [name, set.current().endsAtSeconds]),
+  )
+  value('jwks_age_seconds', () => keySets.map((keySet) => [keySet.issuer, keySet.state().ageSeconds]))
+  return {
     onFetch: (issuer: string, result: ReloadResult) => fetches.inc({ issuer, result }),
-    ofUpstream: (upstream: string): UpstreamEvents => ({
-      onOutcome: (outcome) => outcomes.inc({ upstream, outcome }),
-      onResponse: (status, seconds) => {
-        const statusClass = STATUS_CLASSES[Math.floor(status / 100) - 2]
-        if (statusClass !== undefined) responses.inc({ upstream, class: statusClass })
-        firstBytes.observe({ upstream }, seconds)
-      },
-    }),
     /** `certificate`: one of several sets under the subject, which is failing while any of them is. */
     onReload(subject: ReloadSubject, result: ReloadResult, certificate = ''): void {
       reloads.inc({ subject, result })
@@ -192,26 +226,25 @@ export function createMetrics(
       const isFailing = [...failing].some((one) => one.startsWith(subject))
       reloadFailing.set({ subject }, Number(isFailing))
     },
-    /** Adds the metrics of values that other components have. Called once. */
-    readFrom({ cache, listener, forwarder, isReady, logLinesDropped }: MeasuredParts): void {
-      value('ready', () => Number(isReady()))
-      value('requests_in_flight', () => listener.inFlight)
-      value('client_connections', () => listener.connections)
-      value('client_connections_dropped_total', () => listener.droppedConnections)
-      value('token_cache_hits_total', () => cache.hits)
-      value('token_cache_misses_total', () => cache.misses)
-      value('token_cache_evictions_total', () => cache.evictions)
-      value('token_cache_entries', () => cache.size)
-      value('log_lines_dropped_total', logLinesDropped)
-      value('upstream_connections', () =>
-        forwarder.pools().map(({ upstream, connections }) => [upstream, connections]),
-      )
-      value('upstream_queue', () => forwarder.pools().map(({ upstream, queued }) => [upstream, queued]))
-    },
   }
 }
 
-const resultOf = (reason: string) => (reason === 'ok' ? 'accepted' : 'rejected')
+function addScrapedMetrics({ value }: Create, parts: MeasuredParts): void {
+  const { cache, listener, forwarder, isReady, logLinesDropped } = parts
+  value('ready', () => Number(isReady()))
+  value('requests_in_flight', () => listener.inFlight)
+  value('client_connections', () => listener.connections)
+  value('client_connections_dropped_total', () => listener.droppedConnections)
+  value('token_cache_hits_total', () => cache.hits)
+  value('token_cache_misses_total', () => cache.misses)
+  value('token_cache_evictions_total', () => cache.evictions)
+  value('token_cache_entries', () => cache.size)
+  value('log_lines_dropped_total', logLinesDropped)
+  value('upstream_connections', () =>
+    forwarder.pools().map(({ upstream, connections }) => [upstream, connections]),
+  )
+  value('upstream_queue', () => forwarder.pools().map(({ upstream, queued }) => [upstream, queued]))
+}
 
 export function metricsIn(registry: Registry) {
   const optionsOf = (name: MetricName) => {

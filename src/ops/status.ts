@@ -2,7 +2,6 @@
  * The state of the sidecar, as the status page and `/status.json` show it.
  * In: metrics, readiness, some settings. Out: problems, current rates, counts of ten minutes. Nothing in it is secret.
  */
-import type { ReadyCheck } from '../auth-data.ts'
 import type { Config } from '../config/config.ts'
 import type { RouteLabel } from '../gate/route.ts'
 import { withoutPath } from '../http/hosts.ts'
@@ -28,6 +27,13 @@ const UNREACHABLE: ReadonlySet<string> = new Set<UpstreamOutcome>([
   'destination_not_found',
   'destination_ip_unroutable',
 ])
+
+/** What requests need before they are accepted. Its owner may add details, which `/readyz` shows. */
+export interface ReadyCheck {
+  readonly name: string
+  readonly ok: boolean
+  readonly state?: string | undefined
+}
 
 export type StatusConfig = Pick<Config, 'upstreams' | 'credentials' | 'cache'>
 

@@ -9,22 +9,25 @@ import { parseMetrics, type Sample } from '../support/prometheus.ts'
 
 const ROUTES = ['token_issue', 'token_check', 'proxy', 'public', 'forward_auth']
 
+function keySet(issuer: string, age: () => number | undefined) {
+  return { issuer, state: () => ({ ageSeconds: age() }) }
+}
+
 const AUTH_DATA: MeasuredAuthData = {
   subjects: ['keys', 'credentials', 'revocations', 'certificates'],
-  signingKey: () => ({ kid: 'k1', createdAtSeconds: 1000 }),
-  tokenLifetimes: () => [
-    { kid: 'k1', seconds: 86_400 },
-    { kid: 'k0', seconds: 12 },
-  ],
-  certificateEnds: () => [
-    ['listener', 1.5],
-    ['admin', undefined],
-  ],
-  keySetAges: () => [
-    ['idp', 1],
-    ['other', undefined],
-  ],
-  revocations: () => 13,
+  keys: {
+    signing: () => ({ kid: 'k1', createdAtSeconds: 1000 }),
+    tokenLifetimes: () => [
+      { kid: 'k1', seconds: 86_400 },
+      { kid: 'k0', seconds: 12 },
+    ],
+  },
+  certificates: new Map([
+    ['listener', { current: () => ({ endsAtSeconds: 1.5 }) }],
+    ['admin', { current: () => ({}) }],
+  ]),
+  keySets: [keySet('idp', () => 1), keySet('other', () => undefined)],
+  revocations: { count: () => 13 },
 }
 
 interface Changes {
@@ -101,8 +104,8 @@ t.test('reloads are counted, and a subject is failing while any of its parts fai
 
 t.test('fetches of a JWK Set are counted, and its age is absent before the first', async (t) => {
   let age: number | undefined
-  const keySetAges = () => [['idp', age] as const, ['other', undefined] as const]
-  const { metrics, scrape } = metricsOf({ authData: { keySetAges } })
+  const keySets = [keySet('idp', () => age), keySet('other', () => undefined)]
+  const { metrics, scrape } = metricsOf({ authData: { keySets } })
   metrics.onFetch('idp', 'failed')
   t.equal(sampleValue(await scrape(), 'auth_sidecar_jwks_age_seconds'), undefined)
   age = 7
@@ -114,7 +117,8 @@ t.test('fetches of a JWK Set are counted, and its age is absent before the first
 
 t.test('with several processes counters are summed and gauges take the worst state', async (t) => {
   const processOf = (isReady: boolean, ageSeconds: number, revocations: number) => {
-    const authData = { keySetAges: () => [['idp', ageSeconds] as const], revocations: () => revocations }
+    const keySets = [keySet('idp', () => ageSeconds)]
+    const authData = { keySets, revocations: { count: () => revocations } }
     const { metrics } = metricsOf({ authData, isReady })
     metrics.onRequest('proxy', 'GET', 200, 0.3)
     metrics.onReload('keys', 'ok')

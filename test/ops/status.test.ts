@@ -1,6 +1,6 @@
 import t from 'tap'
-import type { ReadyCheck } from '../../src/auth-data.ts'
 import type { RouteLabel } from '../../src/gate/route.ts'
+import type { ReadyCheck } from '../../src/ops/status.ts'
 import { NOON, statusSetup } from '../support/status-setup.ts'
 
 /** The texts of the problems, the head line first. */
@@ -76,10 +76,12 @@ t.test('the headline shows the most severe current problem', async (t) => {
       { prefix: '/b', url: 'http://user:canary@10.0.0.1:9000/x' },
     ],
     authData: {
-      certificateEnds: () => [['listener', NOON / 1000 + 3 * 86_400]],
-      signingKey: () => ({ kid: 'k1', createdAtSeconds: NOON / 1000 - 91 * 86_400 }),
-      tokenLifetimes: () => [{ kid: 'k1', seconds: 60 }],
-      keySetAges: () => [['idp', 400]],
+      certificates: new Map([['listener', { current: () => ({ endsAtSeconds: NOON / 1000 + 3 * 86_400 }) }]]),
+      keys: {
+        signing: () => ({ kid: 'k1', createdAtSeconds: NOON / 1000 - 91 * 86_400 }),
+        tokenLifetimes: () => [{ kid: 'k1', seconds: 60 }],
+      },
+      keySets: [{ issuer: 'idp', state: () => ({ ageSeconds: 400 }) }],
     },
   })
   const { metrics, checks } = setup

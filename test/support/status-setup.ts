@@ -1,9 +1,9 @@
 /** The metrics of a sidecar without the sidecar, at a set time, and the status that they make. */
 
-import type { ReadyCheck } from '../../src/auth-data.ts'
 import type { Config } from '../../src/config/config.ts'
 import { createMetrics, type MeasuredAuthData, type MeasuredParts } from '../../src/ops/metrics.ts'
 import { createSamples } from '../../src/ops/samples.ts'
+import type { ReadyCheck } from '../../src/ops/status.ts'
 import { statusOf } from '../../src/ops/status.ts'
 
 /** 2026-11-20T12:00:00Z. */
@@ -28,11 +28,10 @@ export function statusSetup(options: SetupOptions = {}) {
   ]
   const authData: MeasuredAuthData = {
     subjects: ['revocations', 'keys', 'credentials'],
-    signingKey: () => undefined,
-    tokenLifetimes: () => [],
-    revocations: () => 2,
-    certificateEnds: () => [],
-    keySetAges: () => [],
+    keys: { signing: () => undefined, tokenLifetimes: () => [] },
+    revocations: { count: () => 2 },
+    certificates: new Map(),
+    keySets: [],
     ...options.authData,
   }
   const metrics = createMetrics({ upstreams, enforcement }, authData, now)
@@ -84,13 +83,15 @@ export async function tenBusyMinutes() {
     ],
     credentials: { postgres: { urlFile: 'url', poolSize: 1 } },
     authData: {
-      signingKey: () => ({ kid: 'rotation-2026-11', createdAtSeconds: NOON / 1000 - 12 * 86_400 }),
-      tokenLifetimes: () => [
-        { kid: 'rotation-2026-11', seconds: 86_400 },
-        { kid: 'rotation-2026-08', seconds: 0 },
-      ],
-      certificateEnds: () => [['listener', NOON / 1000 + 9 * 86_400]],
-      keySetAges: () => [['idp', undefined]],
+      keys: {
+        signing: () => ({ kid: 'rotation-2026-11', createdAtSeconds: NOON / 1000 - 12 * 86_400 }),
+        tokenLifetimes: () => [
+          { kid: 'rotation-2026-11', seconds: 86_400 },
+          { kid: 'rotation-2026-08', seconds: 0 },
+        ],
+      },
+      certificates: new Map([['listener', { current: () => ({ endsAtSeconds: NOON / 1000 + 9 * 86_400 }) }]]),
+      keySets: [{ issuer: 'idp', state: () => ({ ageSeconds: undefined }) }],
     },
     parts: {
       forwarder: {

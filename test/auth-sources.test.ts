@@ -1,19 +1,19 @@
 import { chmodSync, statSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import t from 'tap'
-import { openAuthSources } from '../src/auth-sources.ts'
+import { openSources } from '../src/auth-sources.ts'
 import { loadConfig } from '../src/config/load.ts'
 import { createLog } from '../src/log.ts'
 import { makeCredentialsFile } from './support/credentials.ts'
 import { makeKeyDirectory } from './support/keys.ts'
 import { temporaryDirectory } from './support/temporary-directory.ts'
 
-/** What `openAuthSources` finds with these flags. */
+/** What `openSources` finds with these flags. */
 async function read(flags: Record<string, string>) {
   const loaded = loadConfig({ env: { SIDECAR_UPSTREAM_URL: 'http://127.0.0.1:9' }, flags })
   if (!loaded.ok) throw new Error(JSON.stringify(loaded.problems))
   const log = createLog('silent', { write() {} })
-  const { problems, warnings } = await openAuthSources(loaded.value.config, log, Date.now)
+  const { problems, warnings } = await openSources(loaded.value.config, log, Date.now)
   return { problems, warnings }
 }
 
