@@ -13,7 +13,7 @@ import { type Admitted, admit, type RequestHead } from './admission.ts'
 import { type OriginalRequest, originalRequest } from './forward-auth.ts'
 import { createRouter, type Route, type RouteLabel } from './route.ts'
 
-/** What the sidecar does: what the route asks for, or a refusal. */
+/** The act of the route, or a refusal. */
 export type Decision =
   | ServiceDecision
   | (EndpointRoute & { readonly caller: Caller })
@@ -46,7 +46,7 @@ function isForService(route: CallerRoute): route is ServiceRoute {
   return route.act === 'forward' || route.act === 'approve'
 }
 
-/** What a request asks for that needs a caller, and the link in it. */
+/** A request whose route needs a caller. `parameter`: the link in it. */
 interface CallerRequest {
   readonly route: CallerRoute
   readonly admitted: Admitted

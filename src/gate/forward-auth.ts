@@ -19,7 +19,7 @@ const PAIRS = [
   ['x-original-method', 'x-original-uri'],
 ] as const
 
-/** One that Node's parser accepts: services may read others without regard to case, or as a list. */
+/** As Node's parser accepts: services may read others without regard to case, or as a list. */
 const METHOD = /^[A-Z][A-Z-]*$/
 
 /**

@@ -21,7 +21,7 @@ export const ROUTE_LABELS = [
 
 export type RouteLabel = (typeof ROUTE_LABELS)[number]
 
-/** What a request asks for: `act` is what the sidecar does if the request is allowed. */
+/** `act`: what the sidecar does if the request is allowed. */
 export type Route =
   | typeof FORWARD
   | typeof FORWARD_PUBLIC

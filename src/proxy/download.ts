@@ -75,7 +75,7 @@ export class Download {
       head.framing === 'length'
     ) {
       res.req.context.bytesOut += only.length
-      // A string goes out in one write with the head, a buffer in a second one. Node 26: 6 % of a request saved.
+      // A string goes out in one write with the head, a buffer in a second one: 6 % of a request (Node 26).
       res.finish(only.toString('latin1'))
       return
     }
@@ -124,7 +124,7 @@ export function responseHeaders(
         break
       default:
         if (connectionOptions?.has(name.toLowerCase())) continue
-        // It moves before Content-Length: after it, Node writes this value as UTF-8 or throws (nodejs/node#46528).
+        // Moved before Content-Length: after it, Node writes this value as UTF-8 or throws (nodejs/node#46528).
         if (lengthAt >= 0 && name.length === 19 && name.toLowerCase() === 'content-disposition') {
           headers.splice(lengthAt, 0, name, value)
           lengthAt += 2

@@ -83,7 +83,7 @@ export function requestTrailerLines({ res, admitted, decision }: ForwardedReques
   const { caller, wouldRefuse } = decision
   // A public route allows one request, and report mode every one.
   const restricted = caller === undefined ? wouldRefuse === undefined : isRestricted(caller)
-  // What is allowed was compared with the head, and an upstream may merge both.
+  // The gate has compared the head alone, and an upstream may merge both.
   return forwardedTrailers(res.req.rawTrailers, admitted.connectionOptions)
     .filter(([name]) => !restricted || headerKind(name) === 'other')
     .map(([name, value]) => `${name}: ${value}\r\n`)

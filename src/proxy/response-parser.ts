@@ -20,14 +20,14 @@ export interface UpstreamHead {
   /** `kinds[i]` is that of the name `rawHeaders[2 * i]`. */
   readonly kinds: readonly HeaderKind[]
   readonly connectionOptions: ConnectionOptions | undefined
-  /** What marks the end of the body. `close`: the end of the connection. */
+  /** The end of the body (RFC 9112, section 6.3). `close`: the end of the connection. */
   readonly framing: 'none' | 'length' | 'chunked' | 'close'
   readonly contentLength: number | undefined
   /** How long the upstream keeps the idle connection after this response; 0: the connection cannot be used again. */
   readonly keepAliveSeconds: number
 }
 
-/** What the next bytes are. */
+/** The kind of the next bytes. */
 type State = 'head' | 'body' | 'chunkSize' | 'chunkData' | 'chunkEnd' | 'trailers' | 'done'
 
 const NO_BYTES = Buffer.alloc(0)
@@ -35,7 +35,7 @@ const NO_BYTES = Buffer.alloc(0)
 const MAX_CHUNK_LINE = 256
 /** Informational responses are not progress: an upstream may not send them for ever. */
 const MAX_INFORMATIONAL = 100
-/** That of an upstream that announces no `Keep-Alive: timeout`. */
+/** For an upstream that announces no `Keep-Alive: timeout`. */
 const KEEP_ALIVE_SECONDS = 5
 const KEEP_ALIVE_TIMEOUT = /(?:^|[,\s])timeout=([0-9]{1,6})(?:$|[,\s])/i
 
@@ -245,7 +245,6 @@ function parseHead(text: string, isHeadRequest: boolean, maxLines: number): Upst
   }
 }
 
-/** What ends the body (RFC 9112, section 6.3). */
 function framingOf(
   status: number,
   isHeadRequest: boolean,
@@ -272,7 +271,7 @@ function parseFieldLines(text: string, start: number, maxLines: number) {
     if (kinds.length === maxLines) throw new ResponseSyntaxError('too many field lines')
     const name = text.slice(at, colon)
     const kind = headerKind(name)
-    // This refuses folded lines, too: they begin with white space.
+    // So are folded lines, which begin with white space.
     if (kind === 'invalid') throw new ResponseSyntaxError('bad field name')
     let from = colon + 1
     let to = end

@@ -2,7 +2,7 @@
  * The transfer: one request to the upstream and its response back, streaming both ways (`upload.ts`, `download.ts`).
  * In: an accepted request. Out: the response of the upstream, or an error response; a reset, once a part has been sent.
  *
- * What it waits for, which timer ends the wait, and the failure that follows. Only a drain bounds the total duration:
+ * Each wait, the timer that ends it, and the failure that follows. Only a drain bounds the total duration:
  *   a free connection         `upstreamResponseSeconds`, in `upstream-pool.ts`: `connection_limit_reached`
  *   a new connection          `upstreamConnectSeconds`, in `upstream-connection.ts`: `connection_timeout`, `dns_error`
  *   the client's body         `idleSeconds`, in `onIdle`: `client_idle`
@@ -34,7 +34,7 @@ export interface UpstreamEvents {
   onResponse(status: number, seconds: number): void
 }
 
-/** What the transfers to one upstream share. */
+/** Shared by the transfers to one upstream. */
 export interface Upstream extends HeadOptions {
   /** Without a slash at the end. */
   readonly pathPrefix: string

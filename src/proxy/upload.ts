@@ -34,7 +34,7 @@ export class Upload {
     if (!writable) this.#req.pause()
   }
 
-  /** What follows is dropped. */
+  /** The rest of the body is dropped. */
   stop(): void {
     this.#connection = undefined
     this.resume()
@@ -48,9 +48,7 @@ export class Upload {
   #onData(chunk: Buffer): void {
     if (this.#connection === undefined) return
     this.#req.context.bytesIn += chunk.length
-    // It writes right after all sockets have been read: a write that fails discards the response of an upstream that
-    // refuses the upload and closes. Nearly half of such responses were lost.
-    if (this.#pending.push(chunk) === 1) setImmediate(() => setImmediate(() => this.#write()))
+    if (this.#pending.push(chunk) === 1) afterNextReads(() => this.#write())
     this.#pendingBytes += chunk.length
     if (this.#pendingBytes >= MAX_PENDING) this.#req.pause()
   }
@@ -85,4 +83,12 @@ export class Upload {
     if (!writable) this.#req.pause()
     else this.resume()
   }
+}
+
+/**
+ * Calls back right after all sockets have been read. A write that fails discards what the socket has received: without
+ * this, nearly half of the responses of an upstream that refuses an upload and closes are lost.
+ */
+function afterNextReads(callback: () => void): void {
+  setImmediate(() => setImmediate(callback))
 }

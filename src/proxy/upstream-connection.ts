@@ -1,6 +1,6 @@
 /**
- * One connection to an upstream: one request at a time, and its response. It is reused only when both are complete and
- * no unsolicited byte arrived: an upstream must not choose the next client's response (response desync, CVE-2026-48931).
+ * One connection to an upstream: one request at a time, and its response. Reused only when both are complete and no
+ * unsolicited byte has arrived: an upstream must not choose the next client's response (response desync, CVE-2026-48931).
  * A request through undici would cost 80 % more, through `http.request` 130 %, and both change the order of header lines.
  */
 import { connect as connectTcp, isIP, type OnReadOpts, type Socket } from 'node:net'
@@ -70,7 +70,7 @@ export class UpstreamConnection {
   readonly #timeouts: Config['timeouts']
   readonly #parser: ResponseParser
   #request: UpstreamRequest | undefined
-  /** What it waits for by the failure when the deadline passes: from its first request on, a response. */
+  /** The failure when the deadline passes. */
   #timeoutFailure: 'dns_error' | 'connection_timeout' | 'http_response_timeout'
   /** Monotonic milliseconds of the connect, response or idle timeout; `Infinity` while bodies are transferred. */
   #deadline: number

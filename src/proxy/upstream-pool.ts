@@ -20,8 +20,8 @@ export class UpstreamPool implements ConnectionPool {
   /** Connections whose response is complete; idle from the next dispatch on. */
   readonly #released: UpstreamConnection[] = []
   /**
-   * Waiting requests in order of arrival, with monotonic deadlines. Node 26: 13 % of a request saved, and 50 MB, beside a
-   * `Map`: after a rehash its dead tables keep dead requests alive for the young generation's collector.
+   * Waiting requests in order of arrival, with monotonic deadlines. Not a `Map`, whose dead tables keep dead requests
+   * alive for the young generation's collector: 13 % of a request (Node 26).
    */
   readonly #queue: { readonly request: UpstreamRequest; readonly deadline: number }[] = []
   #isDispatchScheduled = false
@@ -107,7 +107,7 @@ export class UpstreamPool implements ConnectionPool {
       if (connection === undefined) this.connect(next.request)
       else connection.send(next.request)
     }
-    // They are not idle before: bytes after the response are noticed by the read before the next dispatch.
+    // Not idle before: bytes after the response are noticed by the read before the next dispatch.
     for (const connection of released) {
       if (this.#isClosed) connection.abandon()
       else if (connection.socket.writable) this.#idle.push(connection)

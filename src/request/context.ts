@@ -41,7 +41,7 @@ export interface ClientConnection {
   finish(): void
 }
 
-/** The component that is responsible for a request: a reader of its body, a transfer, a tunnel, the drain of an unread body. */
+/** The one component that a request waits for: the reader of a login, a transfer, a tunnel, the drain of an unread body. */
 export interface RequestOwner {
   /** Absent while the request counts as in flight. */
   readonly state?: 'tunnel' | 'drain'
@@ -81,7 +81,7 @@ export class RequestContext {
 
   // responder.ts.
 
-  /** That of the latest failure or refusal. */
+  /** The latest failure or refusal. */
   reason: Reason | undefined
 
   // Body bytes from and to the client, added up by the parts that read and write them.
@@ -100,7 +100,7 @@ export class RequestContext {
     return this.#owner
   }
 
-  /** Makes `owner` the only one, or none; the one before it lets go. */
+  /** Makes `owner` the only one, or none, and releases the previous one. */
   changeOwner(owner: RequestOwner | undefined): void {
     const previous = this.#owner
     this.#owner = owner

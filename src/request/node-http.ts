@@ -1,6 +1,6 @@
 /**
- * What the product needs of Node's http beyond its documentation: one function for each, named for its effect.
- * Each uses public methods and events, and the e2e tests run them on Node 20 and 26.
+ * Effects that Node's http has beyond its documentation, one function for each. They use public methods and events alone;
+ * the e2e tests run them on Node 20 and 26.
  */
 import type { ServerResponse } from 'node:http'
 import { Server as NetServer, type Socket } from 'node:net'

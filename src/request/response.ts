@@ -100,7 +100,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     return this.headersSent && (this.#isCloseDelimited || this.req.complete)
   }
 
-  /** Its end is still to come, and only the end of the connection will show it. */
+  /** Only the end of the connection will show the end of the response, which has not come. */
   get endsWithConnection(): boolean {
     return this.#isCloseDelimited && !this.writableEnded
   }

@@ -1,6 +1,12 @@
 /**
- * One client connection: serves its requests one after the other, and decides how it ends (RFC 9112, section 9).
+ * One client connection: serves its requests one after the other (RFC 9112, section 9).
  * In: requests and errors of Node's parser. Out: a call of `handle` for each request in its turn, and of `onRequestEnd`.
+ *
+ * How it ends, and what decides:
+ *   after a response       `mustClose`, and `request/response.ts` for a body that is unread or has no other end
+ *   after a last refusal   `onParserError`, and `receiveDetached` behind other requests
+ *   idle                   `onTimeout`; while the process drains, `closeIfIdle`
+ *   within a response      `abort`: with a reset where a close could be taken for the end
  */
 import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../errors.ts'
@@ -14,9 +20,8 @@ export interface ConnectionEvents {
   readonly handle: (res: SidecarResponse) => void
   /** Called once for each handled request. */
   readonly onRequestEnd: (res: SidecarResponse) => void
-  /** Called for bytes that are not a request; returns the response as text. `bytes`: the last ones, if there are any. */
+  /** Called for bytes that are not a request; returns the response as text. `bytes`: the last ones. */
   readonly onParserError: (error: PublicError, peer: Peer, bytes?: Buffer) => string
-  /** The process accepts no more: its connections end with their next responses. */
   readonly isDraining: () => boolean
 }
 
@@ -25,20 +30,20 @@ export interface ConnectionSettings {
   readonly idleMs: number
   /** Longer than Node waits for the rest of a head. */
   readonly headMs: number
-  /** Node before 24.9 (22.21) discards the bytes after the head of an offer to upgrade that is not served. */
+  /** Of this version of Node: see `request/node-http.ts`. */
   readonly discardsAfterOffer: boolean
 }
 
-/** An error of Node's parser; `rawPacket`: the bytes in which it found the error. */
+/** `rawPacket`: the bytes in which Node's parser found the error. */
 export type ParserError = NodeJS.ErrnoException & { readonly rawPacket?: Buffer }
 
-/** Of bytes that are not a request: sent after the responses to earlier requests. */
+/** Refuses bytes that are not a request: sent after the responses to earlier requests. */
 interface FinalRefusal {
   readonly error: PublicError
   readonly bytes?: Buffer | undefined
 }
 
-/** Beyond so many requests that wait behind the one being served, nothing more is read. */
+/** Requests behind the one being served; while there are so many, nothing is read. */
 const MAX_WAITING_REQUESTS = 16
 
 export class Connection implements ClientConnection {
@@ -47,16 +52,16 @@ export class Connection implements ClientConnection {
   readonly #socket: Socket
   readonly #settings: ConnectionSettings
   readonly #events: ConnectionEvents
-  /** The response to the request being handled; `#waiting`: those of pipelined requests. */
   #current: SidecarResponse | undefined
+  /** The responses to pipelined requests. */
   readonly #waiting: SidecarResponse[] = []
   #wasFull = false
-  /** No further request is accepted: the connection ends with the current response, or with a refusal behind it. */
+  /** Set when no further request is accepted: the last thing that is sent. */
   #end: 'response' | FinalRefusal | undefined
   /** `socket.bytesRead` at the end of the previous response. */
   #bytesBefore: number
 
-  /** `tcpSocket`: the same socket, or the one under a TLS socket. */
+  /** @param tcpSocket - the same socket, or the one under a TLS socket */
   constructor(
     socket: Socket,
     tcpSocket: Socket,
@@ -157,7 +162,6 @@ export class Connection implements ClientConnection {
     socket.on('drain', () => this.#current?.emit('drain'))
     socket.on('timeout', () => this.onTimeout())
     if (this.#current !== undefined) {
-      // Refused after the pending responses, unless the client closes.
       const isConnect = req.method === 'CONNECT'
       this.#end = { error: isConnect ? ERRORS.malformedRequest : ERRORS.upgradeRefused }
       socket.once('end', () => socket.end())

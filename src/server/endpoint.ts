@@ -1,6 +1,4 @@
-/**
- * What the token endpoint and the link endpoint share: their parts, the seconds that are left, the end of a token or link.
- */
+/** Shared by the token endpoint and the link endpoint: their parts, `expirationSec`, the end of a token or link. */
 import type { Config } from '../config/config.ts'
 import type { EndedToken, RevokeToken } from '../credentials/revocation-list.ts'
 import type { CredentialStore } from '../credentials/store.ts'
@@ -11,13 +9,12 @@ import type { Responder } from '../request/responder.ts'
 import type { SidecarResponse } from '../request/response.ts'
 import type { TokenSigner } from '../token/issue.ts'
 
-/** What a request did; the identity of its context did it. */
+/** An event of the audit log. The identity of the request's context is who acted. */
 export type AuditedRequest =
   | { readonly event: 'login' | 'logout' }
   | { readonly event: 'login_failed'; readonly reason: IssueFailure }
   | { readonly event: 'link_created' | 'link_ended'; readonly linkId: string }
 
-/** What the token endpoint and the link endpoint need. */
 export interface EndpointOptions {
   readonly config: Config
   readonly responder: Responder
@@ -27,7 +24,7 @@ export interface EndpointOptions {
   readonly throttle: LoginThrottle
   /** Absent where no database has the revocations. */
   readonly revokeToken: RevokeToken | undefined
-  /** The audit log. `request`: something that a request did; called once it is done. */
+  /** Called after the event. */
   readonly audit: { request(req: SidecarRequest, what: AuditedRequest): void }
   readonly metrics: {
     onTokenIssued(): void

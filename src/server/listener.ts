@@ -2,7 +2,7 @@
  * The data listener: one Node http(s) server, and the only place that knows its options and events.
  * In: client connections. Out: the events of each `Connection`.
  *
- * What it waits for, which timer ends the wait, and who handles it:
+ * Each wait, the timer that ends it, and what handles it:
  *
  *   a TLS handshake              `handshakeTimeout`: `headersSeconds`; Node
  *   the first byte of a head     the socket's: `idleSeconds`, or `keepAliveTimeout` between requests; `Connection.onTimeout`
@@ -32,14 +32,14 @@ interface ListenerEvents extends ConnectionEvents {
   readonly onListenError: (error: Error) => void
 }
 
-/** How often Node looks for late heads, in milliseconds. */
+/** Interval at which Node looks for late heads, in milliseconds. */
 const CHECK_MS = 500
 
 export class DataListener {
   readonly #config: Config
   readonly #isSecure: boolean
   readonly #peerOf: (socket: Socket, tls: boolean, port: number) => Peer
-  /** All connections have it: asking each socket costs 3 % of a request with a new connection. */
+  /** Asked for once: the same for all connections. */
   #port = 0
   readonly #events: ListenerEvents
   readonly #connectionSettings: ConnectionSettings
@@ -56,7 +56,7 @@ export class DataListener {
     this.#peerOf = createPeers(config.forwarded.trust)
     this.#events = events
     const httpOptions: ServerOptions<typeof SidecarRequest, typeof SidecarResponse> & {
-      // Since Node 24.9 and 22.21: a declined request is served as if it offered no upgrade (RFC 9110, section 7.8).
+      // Since Node 24.9 and 22.21. An offer that is declined is ignored (RFC 9110, section 7.8).
       shouldUpgradeCallback: (req: SidecarRequest) => boolean
     } = {
       IncomingMessage: SidecarRequest,
@@ -90,7 +90,7 @@ export class DataListener {
     this.#serveConnections()
   }
 
-  /** Asked before the request is handled, and served as if it offered no upgrade if it is not admitted. */
+  /** Called by Node before it emits the request. */
   #opensWebSocket(req: SidecarRequest): boolean {
     if (this.#open.get(req.socket)?.isServing !== false) return false
     const admission = admit(req, this.#config.limits.headerLines)

@@ -93,7 +93,7 @@ function readLogin(
     accessKey: read('accessKey', nameProblem),
     secret: read('secret', secretProblem),
   }
-  // Its text is checked once the secret has been: the requested scope must not change how a login fails.
+  // The text is checked after the secret: the requested scope must not change how a login fails.
   const scope = members.get('scope')
   if (scope !== undefined && typeof scope !== 'string') problems.push('scope must be a string.')
   return problems.length > 0 ? invalid(problems.join(' ')) : { ok: true, login, scope: scope?.toString() }
