@@ -97,7 +97,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
       now,
     },
     decide,
-    (res, admitted, decision) => forwarder.forward(res, admitted, decision),
+    (res) => forwarder.forward(res),
     onInternalError,
   )
 

@@ -1,13 +1,11 @@
 /**
  * Forwarding. In: a request that the gate lets pass. Out: a transfer, or a tunnel, to the upstream of its path.
- * http-proxy is a required package: it runs one pass, a step that handles a request, which is ours. The package's own passes
- * stay unused: they forward a chunked DELETE as two requests (CVE-2026-29057), rewrite paths and keep hop-by-hop headers.
+ * http-proxy is a required package. It runs passes, steps that handle a request, and ours alone: the package's own forward a
+ * chunked DELETE as two requests (CVE-2026-29057), rewrite paths and keep hop-by-hop headers.
  */
 import type { SecureContext } from 'node:tls'
 import httpProxy from 'http-proxy'
 import type { Config } from '../config/config.ts'
-import type { Admitted } from '../gate/admission.ts'
-import type { ServiceDecision } from '../gate/decide.ts'
 import { isWithin } from '../http/request-target.ts'
 import type { SidecarRequest } from '../request/context.ts'
 import type { Responder } from '../request/responder.ts'
@@ -19,7 +17,11 @@ import { UpstreamPool } from './upstream-pool.ts'
 
 /** http-proxy with its documented `before`, which its published types lack. */
 class PassProxy extends httpProxy<SidecarRequest, SidecarResponse> {
-  declare before: (type: 'web', passName: string, pass: () => true) => void
+  declare before: (
+    type: 'web',
+    passName: string,
+    pass: (req: SidecarRequest, res: SidecarResponse) => true,
+  ) => void
 }
 
 interface ForwarderOptions
@@ -36,8 +38,6 @@ export class Forwarder {
   readonly #tunnels: Tunnels
   // http-proxy requires a target before it runs any pass; ours chooses its own.
   readonly #proxy = new PassProxy({ target: {} })
-  /** Started by the pass, which `web` runs before it returns. */
-  #next: Transfer | undefined
 
   constructor(config: Config, options: ForwarderOptions) {
     const { secureContextOf, events, responder, onInternalError, tokens, now } = options
@@ -54,20 +54,23 @@ export class Forwarder {
       })
       .toSorted((a, b) => b.pathPrefix.length - a.pathPrefix.length)
     // The pass precedes the first of the package's own, and its truthy result ends the chain.
-    this.#proxy.before('web', 'deleteLength', () => {
-      this.#next?.start()
+    this.#proxy.before('web', 'deleteLength', (_req, res) => {
+      this.#transfer(res)
       return true
     })
   }
 
-  forward(res: SidecarResponse, admitted: Admitted, decision: ServiceDecision): void {
-    const upstream = this.#upstreams.find(({ pathPrefix }) => isWithin(admitted.path, pathPrefix))
-    if (upstream === undefined) {
-      this.#responder.reportFailure(res, 'destination_not_found')
-      return
-    }
-    this.#next = new Transfer(res, admitted, decision, upstream)
+  forward(res: SidecarResponse): void {
     this.#proxy.web(res.req, res)
+  }
+
+  #transfer(res: SidecarResponse): void {
+    const { admitted, decision } = res.req.context
+    if (admitted === undefined || decision?.act !== 'forward')
+      throw new Error('the gate has not allowed this request')
+    const upstream = this.#upstreams.find(({ pathPrefix }) => isWithin(admitted.path, pathPrefix))
+    if (upstream === undefined) this.#responder.reportFailure(res, 'destination_not_found')
+    else new Transfer(res, admitted, decision, upstream).start()
   }
 
   pools(): readonly Pick<UpstreamPool, 'upstream' | 'connections' | 'queued'>[] {

@@ -3,8 +3,7 @@
  * In: a request. Out: a response by the upstream, an endpoint or the responder, also after an internal error.
  */
 import { ERRORS } from '../errors.ts'
-import type { Admitted } from '../gate/admission.ts'
-import type { Decide, Decision, ServiceDecision } from '../gate/decide.ts'
+import type { Decide, Decision } from '../gate/decide.ts'
 import { approvalHeaders, VARY_BY_TOKEN } from '../gate/forward-auth.ts'
 import { newRequestId, requestIdOf } from '../http/request-ids.ts'
 import type { RefusalOptions } from '../request/responder.ts'
@@ -18,7 +17,7 @@ import { logIn, sendTimeLeft } from './token-endpoint.ts'
 export function createHandle(
   endpoints: EndpointOptions,
   decide: Decide,
-  forward: (res: SidecarResponse, admitted: Admitted, decision: ServiceDecision) => void,
+  forward: (res: SidecarResponse) => void,
   onInternalError: (requestId: string, error: unknown) => void,
 ): (res: SidecarResponse) => void {
   const { config, responder, now } = endpoints
@@ -39,7 +38,7 @@ export function createHandle(
       return responder.refuse(res, 'upgrade', ERRORS.upgradeRefused)
     switch (decision.act) {
       case 'forward':
-        return forward(res, admitted, decision)
+        return forward(res)
       case 'approve':
         return approve(res, decision.caller)
       case 'logIn':
