@@ -128,7 +128,7 @@ async function checkFiles(config: Config) {
   const { problems, warnings, database } = await openSources(config, log, Date.now)
   const { postgres } = config.credentials
   if (postgres === undefined || database === undefined) return { problems, warnings }
-  const { checkDatabase } = await import('../credentials/postgres/table-editors.ts')
+  const { checkDatabase } = await import('../credentials/postgres/tables.ts')
   const checked = await checkDatabase(postgres.urlFile)
   if (checked.ok) return { problems, warnings }
   return checked.isUnusable

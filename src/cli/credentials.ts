@@ -4,13 +4,13 @@
  */
 import { randomBytes } from 'node:crypto'
 import { type Command, Option } from 'commander'
-import type { CredentialUpdate } from '../credentials/editors.ts'
+import type { CredentialUpdate } from '../credentials/records.ts'
 import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
 import { type Credential, isActive } from '../credentials/store.ts'
 import { scopeProblem } from '../token/scopes.ts'
 import { timeProblem } from '../values/names.ts'
 import { type CommandIo, describe, type Flags, parsePath, parserWith, UsageFailure } from './command-io.ts'
-import { addStoreCommand, credentialNameOf, openEditors, parseName, type StoreFlags } from './store-flags.ts'
+import { addStoreCommand, credentialNameOf, openRecords, parseName, type StoreFlags } from './store-flags.ts'
 
 type AddFlags = StoreFlags & Flags<'account', 'accessKey' | 'expiresAt' | 'scope', 'secretStdin'>
 type ChangeFlags = StoreFlags & Flags<'account' | 'accessKey', 'scope', 'unrestricted'>
@@ -39,7 +39,7 @@ export function credentialsCommand(io: CommandIo): Command {
 
   addStoreCommand(group, 'list', 'list credentials, without secrets and hashes').action(
     async (flags: StoreFlags) => {
-      const { credentials } = await openEditors(flags)
+      const { credentials } = await openRecords(flags)
       const listed = io.unwrap(await credentials.list()).map((one) => listEntry(one, io.now()))
       io.printList(flags.json, listed, {
         ACCOUNT: ({ accountId }) => accountId,
@@ -58,7 +58,7 @@ export function credentialsCommand(io: CommandIo): Command {
       .requiredOption('--access-key <key>', 'the access key', parseName)
   const change = async (flags: ChangeFlags, update: CredentialUpdate | { removed: true }, done: string) => {
     const name = credentialNameOf(flags)
-    const { credentials } = await openEditors(flags)
+    const { credentials } = await openRecords(flags)
     io.unwrap(await ('removed' in update ? credentials.remove(name) : credentials.update(name, update)))
     io.print(flags.json ? JSON.stringify({ ...name, ...update }) : done)
   }
@@ -87,7 +87,7 @@ export function credentialsCommand(io: CommandIo): Command {
     .requiredOption('--postgres-url-file <path>', 'a file with the URL of the PostgreSQL database', parsePath)
     .option('--json', 'print JSON')
     .action(async ({ postgresUrlFile, json }: Flags<'postgresUrlFile', never, 'json'>) => {
-      const { migrate } = await import('../credentials/postgres/table-editors.ts')
+      const { migrate } = await import('../credentials/postgres/tables.ts')
       const created = io.unwrap(await migrate(postgresUrlFile))
       const text = created ? 'created the tables' : 'the tables are up to date'
       io.print(json ? JSON.stringify({ created }) : text)
@@ -99,7 +99,7 @@ async function addCredential({ expiresAt, secretStdin, ...flags }: AddFlags, io:
   // An access key is typed, spoken and pasted into command lines: it has upper-case letters and digits only.
   const newKey = `AK${randomBytes(10).toString('hex').toUpperCase()}`
   const name = credentialNameOf({ accessKey: newKey, ...flags })
-  const { credentials } = await openEditors(flags)
+  const { credentials } = await openRecords(flags)
   const secret = secretStdin ? await readChosenSecret(io) : generateSecret()
   const secretHash = await hashSecret(secret, secretStdin ? 'scrypt' : 'sha256')
   const { scope } = flags

@@ -1,9 +1,9 @@
 /** `revocations add|list|remove`: tokens that end before they expire, in a file or in PostgreSQL. */
 import { type Command, Option } from 'commander'
-import { type RevocationName, revocationEntry } from '../credentials/editors.ts'
+import { type RevocationName, revocationEntry } from '../credentials/records.ts'
 import { parseTime, timeProblem } from '../values/names.ts'
 import { type CommandIo, type Flags, parserWith, UsageFailure } from './command-io.ts'
-import { addStoreCommand, openEditors, parseName, type StoreFlags } from './store-flags.ts'
+import { addStoreCommand, openRecords, parseName, type StoreFlags } from './store-flags.ts'
 
 type NameFlags = StoreFlags & Flags<never, 'jti' | 'account' | 'accessKey' | 'issuedBefore'>
 
@@ -28,13 +28,13 @@ export function revocationsCommand(io: CommandIo): Command {
       const name = nameOf(flags)
       const bound = issuedBefore === 'now' ? io.now() : parseTime(issuedBefore ?? '')
       const revocation = { ...name, ...(bound !== undefined && { issuedBeforeMs: bound }) }
-      const { revocations } = await openEditors(flags)
+      const { revocations } = await openRecords(flags)
       io.unwrap(await revocations.add(revocation))
       io.print(JSON.stringify(revocationEntry(revocation)))
     })
 
   addStoreCommand(group, 'list', 'list the revocations').action(async (flags: StoreFlags) => {
-    const { revocations } = await openEditors(flags)
+    const { revocations } = await openRecords(flags)
     io.printList(flags.json, io.unwrap(await revocations.list()).map(revocationEntry), {
       BY: ({ issuedBefore: _, ...name }) => String(Object.keys(name)[0]),
       NAME: ({ issuedBefore: _, ...name }) => String(Object.values(name)[0]),
@@ -44,7 +44,7 @@ export function revocationsCommand(io: CommandIo): Command {
 
   named('remove', 'remove all revocations of a name', '--account acme').action(async (flags: NameFlags) => {
     const name = nameOf(flags)
-    const { revocations } = await openEditors(flags)
+    const { revocations } = await openRecords(flags)
     io.unwrap(await revocations.remove(name))
     io.print(flags.json ? JSON.stringify({ ...name, removed: true }) : 'removed')
   })

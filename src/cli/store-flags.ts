@@ -1,6 +1,6 @@
 /** What commands on accounts, credentials and revocations share: names, and the store, a file or PostgreSQL. */
 import { type Command, Option } from 'commander'
-import { openFileEditors } from '../credentials/editors.ts'
+import { fileRecords } from '../credentials/file-records.ts'
 import { claimsProblem, nameProblem } from '../values/names.ts'
 import { describe, type Flags, parsePath, parserWith, UsageFailure } from './command-io.ts'
 
@@ -19,13 +19,13 @@ export function addStoreCommand(group: Command, name: string, description: strin
 }
 
 /** The modules of the database load slowly. */
-export async function openEditors({ file, postgresUrlFile }: Store) {
+export async function openRecords({ file, postgresUrlFile }: Store) {
   if (postgresUrlFile !== undefined) {
-    const { openTableEditors } = await import('../credentials/postgres/table-editors.ts')
-    return openTableEditors(postgresUrlFile)
+    const { tableRecords } = await import('../credentials/postgres/tables.ts')
+    return tableRecords(postgresUrlFile)
   }
   if (file === undefined) throw new UsageFailure('--file or --postgres-url-file is required')
-  return openFileEditors(file)
+  return fileRecords(file)
 }
 
 export const parseName = parserWith(nameProblem)

@@ -14,7 +14,7 @@ import { printable } from '../values/printable.ts'
 import type { CommandIo, Flags } from './command-io.ts'
 import { CommandFailure, describe, parseSeconds, UsageFailure } from './command-io.ts'
 import { addSettingFlags, loadSettings, type ParsedOptions, rethrowAsUsage } from './config-command.ts'
-import { credentialNameOf, openEditors, parseName } from './store-flags.ts'
+import { credentialNameOf, openRecords, parseName } from './store-flags.ts'
 
 type IssueFlags = ParsedOptions &
   Flags<'account' | 'accessKey', never, 'json'> & { readonly lifetimeSeconds?: number }
@@ -86,7 +86,7 @@ async function issueToken(flags: IssueFlags, io: CommandIo): Promise<void> {
 
 async function warnUnlessActive({ accountId, accessKey }: CredentialName, config: Config, io: CommandIo) {
   const { file, postgres } = config.credentials
-  const { credentials } = await openEditors({ file, postgresUrlFile: postgres?.urlFile })
+  const { credentials } = await openRecords({ file, postgresUrlFile: postgres?.urlFile })
   const listed = await credentials.list()
   if (!listed.ok) return io.warn(...listed.problems.map((problem) => `no credential is known: ${problem}`))
   const named = listed.value.find((one) => one.accountId === accountId && one.accessKey === accessKey)

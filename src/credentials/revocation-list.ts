@@ -23,22 +23,22 @@ const ofAccessKey = (accessKey: string) => `key ${accessKey}`
 
 /** The index of revocations. One of 300,000 takes about 100 ms to build. */
 export class RevocationList {
-  readonly #tokens: Set<string>
+  readonly #tokens = new Set<string>()
   /** By account or access key: tokens issued before, in epoch milliseconds, are revoked. */
-  readonly #bounds: Map<string, number>
-  #size: number
-
-  constructor(copied?: RevocationList) {
-    this.#tokens = new Set(copied ? copied.#tokens : [])
-    this.#bounds = new Map(copied ? copied.#bounds : [])
-    this.#size = copied?.size ?? 0
-  }
+  readonly #bounds = new Map<string, number>()
+  #size = 0
 
   add({ jti, accountId, accessKey, issuedBeforeMs }: Revocation): void {
     this.#size++
     if (jti) this.#tokens.add(jti)
     const name = accountId ? ofAccount(accountId) : accessKey && ofAccessKey(accessKey)
-    if (name) this.#bounds.set(name, Math.max(this.#bound(name), issuedBeforeMs ?? Number.POSITIVE_INFINITY))
+    if (name) this.#raiseBound(name, issuedBeforeMs ?? Number.POSITIVE_INFINITY)
+  }
+
+  addAll(list: RevocationList): void {
+    this.#size += list.size
+    for (const tokenId of list.#tokens) this.#tokens.add(tokenId)
+    for (const [name, bound] of list.#bounds) this.#raiseBound(name, bound)
   }
 
   get size(): number {
@@ -58,6 +58,10 @@ export class RevocationList {
     for (const [name, bound] of this.#bounds)
       if (former.every((list) => bound > list.#bound(name))) return undefined
     return [...this.#tokens].filter((tokenId) => !former.some((list) => list.#tokens.has(tokenId)))
+  }
+
+  #raiseBound(name: string, bound: number): void {
+    this.#bounds.set(name, Math.max(this.#bound(name), bound))
   }
 
   #bound(name: string): number {

@@ -1,7 +1,7 @@
 /** Scopes over sockets. What each method, path and header needs: test/token/scopes.test.ts. */
 import { decodeJwt } from 'jose'
 import t, { type Test } from 'tap'
-import { openFileEditors } from '../../src/credentials/editors.ts'
+import { fileRecords } from '../../src/credentials/file-records.ts'
 import { eventually, SOON_MS } from '../support/eventually.ts'
 import { isOwnResponse } from '../support/own-response.ts'
 import { type Setup, startSetup } from '../support/setup.ts'
@@ -147,28 +147,28 @@ function load({ sidecar, ask, head }: Setup, token: string, targets: readonly st
     going = false
     await Promise.all(clients)
   }
-  return { shows, goOn, stop, editor: openFileEditors(sidecar.credentialsFile).credentials }
+  return { shows, goOn, stop, records: fileRecords(sidecar.credentialsFile).credentials }
 }
 
 t.test('a change of the scope holds for cached tokens within a second, under load', async (t) => {
   const setup = await startSetup(t)
   const { sidecar, upstream } = setup
-  const { shows, goOn, stop, editor } = load(setup, sidecar.token, ['/a', '/b'])
-  const stored = await editor.list()
+  const { shows, goOn, stop, records } = load(setup, sidecar.token, ['/a', '/b'])
+  const stored = await records.list()
   const [credential] = stored.ok ? stored.value : []
   for (const [change, ...statuses] of [
-    [() => editor.update(NAME, { scope: 'storage.read:/a' }), 200, 403],
-    [() => editor.update(NAME, { scope: 'storage.read:/b' }), 403, 200],
-    [() => editor.update(NAME, { scope: 'storage.read:/a storage.read:/b' }), 200, 200],
-    [() => editor.update(NAME, { disabled: true }), 400, 400],
-    [() => editor.update(NAME, { disabled: false }), 200, 200],
-    [() => editor.remove(NAME), 400, 400],
+    [() => records.update(NAME, { scope: 'storage.read:/a' }), 200, 403],
+    [() => records.update(NAME, { scope: 'storage.read:/b' }), 403, 200],
+    [() => records.update(NAME, { scope: 'storage.read:/a storage.read:/b' }), 200, 200],
+    [() => records.update(NAME, { disabled: true }), 400, 400],
+    [() => records.update(NAME, { disabled: false }), 200, 200],
+    [() => records.remove(NAME), 400, 400],
     [
-      () => editor.add({ ...NAME, secretHash: String(credential?.secretHash), scope: 'storage.read:/b' }),
+      () => records.add({ ...NAME, secretHash: String(credential?.secretHash), scope: 'storage.read:/b' }),
       403,
       200,
     ],
-    [() => editor.update(NAME, { scope: null }), 200, 200],
+    [() => records.update(NAME, { scope: null }), 200, 200],
   ] as const) {
     t.match(await change(), { ok: true })
     await shows(...statuses)
@@ -190,12 +190,9 @@ t.test('a token of a wider time is as narrow as token and credential are togethe
   const get = async (path: string) =>
     (await ask(head(`GET ${path}`).replace(/Bearer .*/, `Bearer ${token}`))).status
   t.same([await get('/a/b'), await get('/a/c')], [200, 403])
-  t.match(
-    await openFileEditors(sidecar.credentialsFile).credentials.update(NAME, { scope: 'storage.read:/' }),
-    {
-      ok: true,
-    },
-  )
+  t.match(await fileRecords(sidecar.credentialsFile).credentials.update(NAME, { scope: 'storage.read:/' }), {
+    ok: true,
+  })
   await eventually(async () => (await ask(head('GET /c'))).status === 200, 'the wider scope')
   t.same([await get('/a/b'), await get('/a/c')], [200, 403], 'a narrow token stays narrow')
   const { headers } = upstream.requests.at(-1) ?? {}
@@ -284,7 +281,7 @@ t.test('a WebSocket handshake is a GET, and its tunnel ends with the scope', asy
   const client = await send(head('GET /a', ...HANDSHAKE))
   t.equal((await client.response()).status, 101)
   t.match(
-    await openFileEditors(sidecar.credentialsFile).credentials.update(NAME, { scope: 'storage.read:/a/b' }),
+    await fileRecords(sidecar.credentialsFile).credentials.update(NAME, { scope: 'storage.read:/a/b' }),
     {
       ok: true,
     },

@@ -7,7 +7,7 @@ import { isDeepStrictEqual } from 'node:util'
 import type { ClientBase, Pool } from 'pg'
 import { scopeProblem } from '../../token/scopes.ts'
 import { claimsProblem, nameProblem } from '../../values/names.ts'
-import { type Revocation, RevocationList } from '../revocation-list.ts'
+import { countOf, type Revocation, RevocationList } from '../revocation-list.ts'
 import { secretHashProblem } from '../secret-hash.ts'
 import { type Credential, CredentialIndex } from '../store.ts'
 import { ChangesNotRecorded } from './database-pool.ts'
@@ -17,8 +17,8 @@ export interface Snapshot {
   readonly base: string
   readonly credentials: CredentialIndex
   readonly problems: readonly string[]
-  /** The first list is shared by snapshots until all are read again, the second has those added since. */
-  readonly revocations: readonly [RevocationList, RevocationList]
+  /** The first list has what was there when all were read, the others have what was added since. */
+  readonly revocations: readonly [RevocationList, ...RevocationList[]]
   /** The newest revocation: while the table has it, only rows after it are new. */
   readonly newest?: RevocationRow | undefined
   /** Tokens revoked since the former snapshot, where nothing else has changed. */
@@ -31,7 +31,7 @@ export const NO_SNAPSHOT: Snapshot = {
   base: '',
   credentials: new CredentialIndex(),
   problems: [],
-  revocations: [new RevocationList(), new RevocationList()],
+  revocations: [new RevocationList()],
 }
 
 export type CredentialRow = Credential & { readonly id: string }
@@ -94,29 +94,43 @@ async function readCredentials(client: ClientBase) {
 async function readRevocations(client: ClientBase) {
   const all = new RevocationList()
   const newest = await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => all.add(row))
-  return { revocations: [all, new RevocationList()] as const, newest }
+  return { revocations: [all] as const, newest }
 }
 
 /** After so many, all are read again: rows whose tokens have ended are gone from the table, but not from the index. */
 const MAX_ADDED = 10_000
 
 async function readNewRevocations(client: ClientBase, { newest, revocations }: Snapshot) {
-  const [all, former] = revocations
-  if (newest !== undefined && former.size < MAX_ADDED) {
+  const [all, ...recent] = revocations
+  if (newest !== undefined && countOf(recent) < MAX_ADDED) {
     const found: RevocationRow[] = []
     await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => found.push(row), BigInt(newest.id))
     const [known, ...rows] = found
     // It is gone when its token has ended, and may be another row after a restore.
     if (isDeepStrictEqual(known, newest)) {
-      const added = new RevocationList(former)
-      for (const row of rows) added.add(row)
       const tokens = rows.flatMap(({ jti }) => jti ?? [])
       const revokedTokens = tokens.length === rows.length ? tokens : undefined
-      return { revocations: [all, added] as const, newest: rows.at(-1) ?? newest, revokedTokens }
+      return {
+        revocations: [all, ...withAdded(recent, rows)] as const,
+        newest: rows.at(-1) ?? newest,
+        revokedTokens,
+      }
     }
   }
   const read = await readRevocations(client)
   return { ...read, revokedTokens: read.revocations[0].addedSince(...revocations) }
+}
+
+/** A list takes in those before it that are not longer, so that each row is copied a few times only. */
+function withAdded(lists: readonly RevocationList[], rows: readonly Revocation[]): RevocationList[] {
+  const added = new RevocationList()
+  for (const row of rows) added.add(row)
+  const longer = [...lists]
+  for (let last = longer.at(-1); last && last.size <= added.size; last = longer.at(-1)) {
+    added.addAll(last)
+    longer.pop()
+  }
+  return [...longer, added]
 }
 
 /** In order of their ids, from `first` on. Resolves with the last row. */

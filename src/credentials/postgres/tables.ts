@@ -1,10 +1,120 @@
 /**
- * The tables of the credentials database, as one idempotent script for PostgreSQL 13 or newer. Triggers count changes
- * in `revision`. `stamp` is random: after a restore from a backup a number may come again, the pair does not. `base` is
- * the stamp of the last change other than new revocations, which logouts make often; it counts only while `base_of`
- * equals `stamp`, which a trigger of an earlier version leaves as it was.
+ * The tables of the credentials database: the script that creates them, and credentials and revocations as commands
+ * list and change them, each in one statement or one transaction.
  */
+import pg from 'pg'
 import { MAX_SCOPE_LENGTH } from '../../token/scopes.ts'
+import { parseTime } from '../../values/names.ts'
+import { DONE, type Done, loaded, notDone } from '../../values/result.ts'
+import type { CredentialRecords, Records, RevocationRecords } from '../records.ts'
+import { NAME_TAKEN, NO_SUCH_NAME, NO_SUCH_REVOCATION } from '../records.ts'
+import type { Revocation } from '../revocation-list.ts'
+import { clientConfig, databaseFailure, readUrlFile } from './database-pool.ts'
+import type { CredentialRow } from './snapshot.ts'
+import { readRevision, rowProblem, SELECT_CREDENTIALS, SELECT_REVOCATIONS } from './snapshot.ts'
+
+const LOCK_MS = 10_000
+const STATEMENT_MS = 120_000
+
+/** Together with the time to connect, less than 5 s. */
+const CHECK_STATEMENT_MS = 2000
+
+const NAME_KEY = 'storage_auth.name_key(account_id, access_key)'
+const BY_NAME = `${NAME_KEY} = storage_auth.name_key($1, $2)`
+
+/** Runs on a connection of its own. Never rejects. */
+async function inDatabase<T>(
+  urlFile: string,
+  run: (client: pg.Client) => Promise<T>,
+  statementMs = STATEMENT_MS,
+) {
+  const named = await readUrlFile(urlFile)
+  if (!named.ok) return { ...named, isUnusable: true }
+  const { value: target, warnings } = named
+  const client = new pg.Client(clientConfig(target, statementMs))
+  client.on('error', () => {}) // without it the event ends the process; the next query rejects anyway
+  try {
+    await client.connect()
+    await client.query(`SET lock_timeout = ${LOCK_MS}`)
+    return loaded(await run(client), warnings)
+  } catch (cause) {
+    const { kind, message } = databaseFailure(cause)
+    return notDone(kind === 'unusable', [`${urlFile}: the database ${target.label}: ${message}`])
+  } finally {
+    void client.end() // not awaited: a server may hang
+  }
+}
+
+export function tableRecords(urlFile: string): Records {
+  async function change(text: string, values: unknown[], ifNone: string): Promise<Done> {
+    const changed = await inDatabase(urlFile, (client) => client.query(text, values))
+    if (!changed.ok) return changed
+    return changed.value.rowCount === 0 ? notDone(false, [`${urlFile}: ${ifNone}`]) : DONE
+  }
+  const list = <T extends object>(text: string) =>
+    inDatabase(urlFile, async (client) => (await client.query<T>(text)).rows)
+  const credentials: CredentialRecords = {
+    async list() {
+      const order = 'ORDER BY min(id) OVER (PARTITION BY account_id), id'
+      const listed = await list<CredentialRow>(`${SELECT_CREDENTIALS} ${order}`)
+      if (!listed.ok) return listed
+      const problems = listed.value.flatMap((row) => rowProblem(row) ?? [])
+      const rows = listed.value.filter((row) => rowProblem(row) === undefined)
+      return loaded(rows, [...listed.warnings, ...problems.map((problem) => `${problem}: it is left out`)])
+    },
+    add: ({ accountId, accessKey, secretHash, expiresAt, scope }) =>
+      change(
+        `INSERT INTO storage_auth.credentials (account_id, access_key, secret_hash, expires_at, scope)
+         VALUES ($1, $2, $3, to_timestamp($4::float8 / 1000), $5) ON CONFLICT (${NAME_KEY}) DO NOTHING`,
+        [accountId, accessKey, secretHash, expiresAt === undefined ? null : parseTime(expiresAt), scope],
+        NAME_TAKEN,
+      ),
+    update({ accountId, accessKey }, update) {
+      const [column, value] = 'scope' in update ? ['scope', update.scope] : ['disabled', update.disabled]
+      const text = `UPDATE storage_auth.credentials SET ${column} = $3 WHERE ${BY_NAME}`
+      return change(text, [accountId, accessKey, value], NO_SUCH_NAME)
+    },
+    remove({ accountId, accessKey }) {
+      const text = `DELETE FROM storage_auth.credentials WHERE ${BY_NAME}`
+      return change(text, [accountId, accessKey], NO_SUCH_NAME)
+    },
+  }
+  const revocations: RevocationRecords = {
+    list: () => list<Revocation>(`${SELECT_REVOCATIONS} ORDER BY id`),
+    add: ({ jti, accountId, accessKey, issuedBeforeMs }) =>
+      change(
+        `INSERT INTO storage_auth.revocations (jti, account_id, access_key, issued_before)
+         VALUES ($1, $2, $3, to_timestamp($4::float8 / 1000))`,
+        [jti, accountId, accessKey, issuedBeforeMs],
+        NO_SUCH_REVOCATION,
+      ),
+    remove({ jti, accountId, accessKey }) {
+      const text = 'DELETE FROM storage_auth.revocations WHERE jti = $1 OR account_id = $2 OR access_key = $3'
+      return change(text, [jti, accountId, accessKey], NO_SUCH_REVOCATION)
+    },
+  }
+  return { credentials, revocations }
+}
+
+/** Whether a sidecar can use the tables; `isUnusable` is false where the database did not answer, within 5 s. */
+export const checkDatabase = (urlFile: string) =>
+  inDatabase(
+    urlFile,
+    async (client) => {
+      await readRevision(client)
+      await client.query(`${SELECT_CREDENTIALS} LIMIT 0`)
+      await client.query(`${SELECT_REVOCATIONS} LIMIT 0`)
+    },
+    CHECK_STATEMENT_MS,
+  )
+
+/** Creates the tables, or brings them up to date. Its value: whether they are new. */
+export const migrate = (urlFile: string) =>
+  inDatabase(urlFile, async (client) => {
+    const { rows } = await client.query(`SELECT to_regclass('storage_auth.credentials') IS NULL AS is_new`)
+    await client.query(TABLES_SQL)
+    return rows[0]?.is_new === true
+  })
 
 /** The rule of `nameProblem`, for rows written by hand. */
 const isName = (column: string) =>
@@ -19,6 +129,12 @@ DROP TRIGGER IF EXISTS note_change ON storage_auth.${table};
 CREATE TRIGGER note_change BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON storage_auth.${table}
   FOR EACH STATEMENT EXECUTE FUNCTION storage_auth.note_change();`
 
+/**
+ * One idempotent script for PostgreSQL 13 or newer. Triggers count changes in `revision`. `stamp` is random: after a
+ * restore from a backup a number may come again, the pair does not. `base` is the stamp of the last change other than
+ * new revocations, which logouts make often; it counts only while `base_of` equals `stamp`, which a trigger of an
+ * earlier version leaves as it was.
+ */
 export const TABLES_SQL = `
 BEGIN;
 SELECT pg_advisory_xact_lock(1396790083);

@@ -1,7 +1,7 @@
 import { writeFile } from 'node:fs/promises'
 import pg from 'pg'
 import t, { type Test } from 'tap'
-import { migrate, openTableEditors } from '../../../src/credentials/postgres/table-editors.ts'
+import { migrate, tableRecords } from '../../../src/credentials/postgres/tables.ts'
 import { generateSecret, hashSecret } from '../../../src/credentials/secret-hash.ts'
 import { makeCertificate } from '../../support/certificates.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -63,10 +63,10 @@ t.test('a login uses the current state of the database', async (t) => {
   t.equal(await store.authenticate({ ...acme, accessKey: 'AK2' }), 'rejected')
   await insert(database, 'acme', 'AK2')
   t.equal(await store.authenticate({ ...acme, accessKey: 'AK2' }), 'accepted')
-  const editor = openTableEditors(database.urlFile).credentials
-  await editor.update({ accountId: 'acme', accessKey: 'AK2' }, { disabled: true })
+  const records = tableRecords(database.urlFile).credentials
+  await records.update({ accountId: 'acme', accessKey: 'AK2' }, { disabled: true })
   t.equal(await store.authenticate({ ...acme, accessKey: 'AK2' }), 'rejected')
-  await editor.remove(acme)
+  await records.remove(acme)
   t.equal(await store.authenticate(acme), 'rejected')
 })
 
@@ -280,6 +280,10 @@ t.test('revocations that commit in another order than they began are all found',
   )
   await eventually(() => replica.evicted.flat().length >= 160, 'all')
   t.same(new Set(replica.evicted.flat()), new Set(ids.flat()))
+  const identity = { accountId: 'a', accessKey: 'k', issuedAtSeconds: 0 }
+  const { size, isRevoked } = replica.revocations()
+  t.equal(size, 160)
+  t.ok(ids.flat().every((tokenId) => isRevoked({ tokenId, ...identity })))
 })
 
 t.test('triggers that a restore has lost are noticed', async (t) => {
@@ -319,7 +323,7 @@ t.test('read grants suffice, and missing grants are reported', async (t) => {
   await database.sql('UPDATE storage_auth.credentials SET disabled = true')
   await eventually(() => !isActive(replica), 'the change')
   t.equal(replica.changes(), 1)
-  const forbidden = await openTableEditors(await as('sidecar')).credentials.update(acme, {
+  const forbidden = await tableRecords(await as('sidecar')).credentials.update(acme, {
     disabled: false,
   })
   t.match(forbidden, { ok: false, problems: [/lacks a privilege/] })
@@ -330,7 +334,7 @@ t.test('read grants suffice, and missing grants are reported', async (t) => {
   })
   await database.sql(`GRANT USAGE ON SCHEMA storage_auth TO stranger;
     GRANT SELECT, INSERT, UPDATE, DELETE ON storage_auth.credentials TO stranger`)
-  const operator = openTableEditors(await as('stranger')).credentials
+  const operator = tableRecords(await as('stranger')).credentials
   t.match(
     await operator.update(acme, { disabled: false }),
     { ok: true },

@@ -1,6 +1,5 @@
 /**
- * Changes credentials and revocations by name: the interface, and the implementation for YAML files, which keeps
- * comments and order (`postgres/table-editors.ts` has the other one). Problems are free of secrets, and nothing rejects.
+ * The YAML files of credentials and revocations as commands list and change them. A change keeps comments and order.
  */
 import { lstat, realpath } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
@@ -10,34 +9,10 @@ import { fileErrorReason, readRegularFile, replaceFile, withLock } from '../file
 import { MAX_FILE_BYTES, type Parse } from '../files/parse-thread.ts'
 import { DONE, type Done, type Loaded, notDone, notLoaded } from '../values/result.ts'
 import { parse as parseCredentials } from './credentials-file.ts'
-import { parse as parseRevocations, type Revocation } from './revocation-list.ts'
-import type { Credential, CredentialName } from './store.ts'
-
-/** A scope of null lifts the restriction. */
-export type CredentialUpdate = { readonly disabled: boolean } | { readonly scope: string | null }
-
-/** Exactly one of them. */
-export type RevocationName = Pick<Revocation, 'jti' | 'accountId' | 'accessKey'>
-
-interface Editor<Row, Name> {
-  /** In the order in which they were added, those of an account together. */
-  list(): Promise<Done<readonly Row[]>>
-  /** Removes all of the name. */
-  remove(name: Name): Promise<Done>
-}
-
-export interface Editors {
-  readonly credentials: Editor<Credential, CredentialName> & {
-    /** `expiresAt`: RFC 3339. */
-    add(row: CredentialName & { secretHash: string; expiresAt?: string; scope?: string }): Promise<Done>
-    update(name: CredentialName, update: CredentialUpdate): Promise<Done>
-  }
-  readonly revocations: Editor<Revocation, RevocationName> & { add(row: Revocation): Promise<Done> }
-}
-
-export const NAME_TAKEN = 'the account already has a credential of that access key'
-export const NO_SUCH_NAME = 'there is no credential of that account and access key'
-export const NO_SUCH_REVOCATION = 'there is no such revocation'
+import type { CredentialRecords, Records, RevocationRecords } from './records.ts'
+import { NAME_TAKEN, NO_SUCH_NAME, NO_SUCH_REVOCATION, revocationEntry } from './records.ts'
+import { parse as parseRevocations } from './revocation-list.ts'
+import type { CredentialName } from './store.ts'
 
 const NEW_CREDENTIALS = `# Accounts and their credentials. Change them with \`storage-auth-sidecar credentials\` or by hand.
 accounts: []
@@ -46,13 +21,13 @@ const NEW_REVOCATIONS = `# Tokens that end before they expire. Change them with 
 revocations: []
 `
 
-/** A file has credentials or revocations: the editor of the other reports it as invalid. `add` creates a missing file. */
-export const openFileEditors = (file: string): Editors => ({
-  credentials: credentialsEditor(file),
-  revocations: revocationsEditor(file),
+/** A file has credentials or revocations, and is invalid as the other. `add` creates a missing file. */
+export const fileRecords = (file: string): Records => ({
+  credentials: credentialRecords(file),
+  revocations: revocationRecords(file),
 })
 
-function credentialsEditor(file: string): Editors['credentials'] {
+function credentialRecords(file: string): CredentialRecords {
   const changeCredentials = (edit: Edit, initialText?: string) =>
     changeYamlFile(file, parseCredentials, edit, initialText)
   return {
@@ -82,7 +57,7 @@ function credentialsEditor(file: string): Editors['credentials'] {
   }
 }
 
-function revocationsEditor(file: string): Editors['revocations'] {
+function revocationRecords(file: string): RevocationRecords {
   const changeRevocations = (edit: Edit, initialText?: string) =>
     changeYamlFile(file, parseRevocations, edit, initialText)
   return {
@@ -115,16 +90,6 @@ function locate(document: Document, { accountId, accessKey }: CredentialName) {
   if (index === -1) return { account }
   const path = [...account, 'credentials', index]
   return { account, path, removed: credentials.length === 1 ? account : path }
-}
-
-/** A revocation as JSON and files hold it, with its time in RFC 3339. */
-export function revocationEntry({ jti, accountId, accessKey, issuedBeforeMs }: Revocation) {
-  return {
-    ...(jti && { jti }),
-    ...(accountId && { accountId }),
-    ...(accessKey && { accessKey }),
-    ...(typeof issuedBeforeMs === 'number' && { issuedBefore: new Date(issuedBeforeMs).toISOString() }),
-  }
 }
 
 async function listYamlFile<T>(file: string, parse: Parse<T>): Promise<Loaded<readonly T[]>> {

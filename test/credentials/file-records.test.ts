@@ -3,7 +3,8 @@ import { dirname, join } from 'node:path'
 import fc from 'fast-check'
 import t from 'tap'
 import { parse as parseCredentials } from '../../src/credentials/credentials-file.ts'
-import { type Editors, openFileEditors } from '../../src/credentials/editors.ts'
+import { fileRecords } from '../../src/credentials/file-records.ts'
+import type { CredentialRecords } from '../../src/credentials/records.ts'
 import type { Credential } from '../../src/credentials/store.ts'
 import { nameProblem } from '../../src/values/names.ts'
 import { DONE, type Done } from '../../src/values/result.ts'
@@ -34,12 +35,9 @@ accounts:
 const path = join(await temporaryDirectory(t), 'edited.yaml')
 
 /** The text after an edit, or its problem. */
-async function edited(
-  text: string,
-  edit: (editor: Editors['credentials']) => Promise<Done>,
-): Promise<string> {
+async function edited(text: string, edit: (records: CredentialRecords) => Promise<Done>): Promise<string> {
   await writeFile(path, text)
-  const changed = await edit(openFileEditors(path).credentials)
+  const changed = await edit(fileRecords(path).credentials)
   return changed.ok ? readFile(path, 'utf8') : changed.problems.join('\n').slice(path.length + 2)
 }
 
@@ -67,7 +65,7 @@ t.test('a new account goes to the end, and nothing else changes', async (t) => {
         expiresAt: 2027-01-31T08:00:00Z
 `
   t.equal(
-    await edited(FILE, (editor) => editor.add(credential)),
+    await edited(FILE, (records) => records.add(credential)),
     FILE.replace('\n# The end.', `${added}\n# The end.`),
   )
 })
@@ -75,7 +73,7 @@ t.test('a new account goes to the end, and nothing else changes', async (t) => {
 t.test('a new credential of an existing account goes to the end of its list', async (t) => {
   const added = `      - accessKey: new\n        secretHash: ${HASH}\n`
   const expected = FILE.replace('disabled: true }\n', `disabled: true }\n${added}`)
-  t.equal(await edited(FILE, (editor) => editor.add(NEW)), expected)
+  t.equal(await edited(FILE, (records) => records.add(NEW)), expected)
 })
 
 t.test('the first account of an empty list is written as a block', async (t) => {
@@ -86,7 +84,7 @@ t.test('the first account of an empty list is written as a block', async (t) => 
         secretHash: ${HASH}
 `
   for (const text of ['accounts: []\n', 'accounts:\n  - accountId: acme\n    credentials: []\n']) {
-    t.equal(await edited(text, (editor) => editor.add(NEW)), expected)
+    t.equal(await edited(text, (records) => records.add(NEW)), expected)
   }
 })
 
@@ -94,7 +92,7 @@ t.test('a credential is disabled and enabled in place', async (t) => {
   const one = { accountId: 'acme', accessKey: 'one' }
   const two = { accountId: 'acme', accessKey: 'two' }
   const set = (text: string, name: typeof one, disabled: boolean) =>
-    edited(text, (editor) => editor.update(name, { disabled }))
+    edited(text, (records) => records.update(name, { disabled }))
   const disabled = await set(FILE, one, true)
   t.equal(disabled, FILE.replace('# Ana has it\n', '# Ana has it\n        disabled: true\n'))
   t.equal(await set(disabled, one, false), FILE)
@@ -105,7 +103,7 @@ t.test('a credential is disabled and enabled in place', async (t) => {
 
 t.test('removing the last credential of an account removes the account', async (t) => {
   const remove = (text: string, accountId: string, accessKey: string) =>
-    edited(text, (editor) => editor.remove({ accountId, accessKey }))
+    edited(text, (records) => records.remove({ accountId, accessKey }))
   const second = `      # For the backup.\n      - { accessKey: two, secretHash: "${HASH}", disabled: true }\n`
   t.equal(await remove(FILE, 'acme', 'two'), FILE.replace(second, ''))
   const other = await remove(FILE, 'other', 'one')
@@ -119,9 +117,9 @@ t.test('a credential with any valid name is found after it is added, and the oth
   const name = fc.string({ unit: 'binary', minLength: 1, maxLength: 20 }).filter((text) => !nameProblem(text))
   const property = fc.asyncProperty(name, name, async (account, accessKey) => {
     const accountId = `${account}!`
-    const text = await edited(FILE, (editor) => editor.add({ accountId, accessKey, secretHash: HASH }))
+    const text = await edited(FILE, (records) => records.add({ accountId, accessKey, secretHash: HASH }))
     const added = credentialsIn(text)[3]
-    const removed = await edited(text, (editor) => editor.remove({ accountId, accessKey }))
+    const removed = await edited(text, (records) => records.remove({ accountId, accessKey }))
     return added?.accountId === accountId && added.accessKey === accessKey && removed === FILE
   })
   await t.resolves(fc.assert(property, { numRuns: 15 }))
@@ -130,12 +128,12 @@ t.test('a credential with any valid name is found after it is added, and the oth
 t.test('a missing file is created by add alone, with mode 0600, but not its directory', async (t) => {
   const file = join(await temporaryDirectory(t), 'new.yaml')
   const problems = [`${file}: cannot be read: there is no such file or directory`]
-  t.match(await openFileEditors(file).credentials.remove(NEW), { ok: false, isUnusable: true, problems })
-  t.same(await openFileEditors(file).credentials.add(NEW), DONE)
+  t.match(await fileRecords(file).credentials.remove(NEW), { ok: false, isUnusable: true, problems })
+  t.same(await fileRecords(file).credentials.add(NEW), DONE)
   t.same(await keysIn(file), ['new'])
   t.equal((await stat(file)).mode & 0o777, 0o600)
   const nowhere = join(dirname(file), 'missing', 'new.yaml')
-  t.same(await openFileEditors(nowhere).credentials.add(NEW), {
+  t.same(await fileRecords(nowhere).credentials.add(NEW), {
     ok: false,
     isUnusable: false,
     problems: [`${nowhere}: there is no such file or directory`],
@@ -145,7 +143,7 @@ t.test('a missing file is created by add alone, with mode 0600, but not its dire
 t.test('concurrent writers all succeed, and no lock file remains', async (t) => {
   const { file } = await makeCredentialsFile(t)
   const keys = ['a', 'b', 'c', 'd']
-  const edits = keys.map((accessKey) => openFileEditors(file).credentials.add({ ...NEW, accessKey }))
+  const edits = keys.map((accessKey) => fileRecords(file).credentials.add({ ...NEW, accessKey }))
   t.same(await Promise.all(edits), Array(4).fill(DONE))
   t.same((await keysIn(file)).sort(), ['AK0', ...keys])
   t.same(await readdir(dirname(file)), ['credentials.yaml'])
@@ -157,7 +155,7 @@ t.test('a file locked by another command is not changed, by none of its names', 
   await symlink('credentials.yaml', link)
   const before = await readFile(file, 'utf8')
   await writeFile(`${file}.lock`, 'another command')
-  const add = (path: string) => openFileEditors(path).credentials.add(NEW)
+  const add = (path: string) => fileRecords(path).credentials.add(NEW)
   const problem = (path: string) =>
     `${path}: another command is changing it; if none runs, remove its lock ${file}.lock`
   const refused = (path: string) => ({ ok: false, isUnusable: false, problems: [problem(path)] })
@@ -176,14 +174,14 @@ t.test('a file locked by another command is not changed, by none of its names', 
 t.test('an invalid file is reported and not changed, and no change makes a file invalid', async (t) => {
   const { file } = await makeCredentialsFile(t)
   const before = await readFile(file, 'utf8')
-  t.same(await openFileEditors(file).credentials.add({ ...NEW, secretHash: 'hush' }), {
+  t.same(await fileRecords(file).credentials.add({ ...NEW, secretHash: 'hush' }), {
     ok: false,
     isUnusable: false,
     problems: [`${file}: the change would leave it invalid`],
   })
   t.equal(await readFile(file, 'utf8'), before)
   await writeFile(file, 'accounts: 5\n')
-  t.same(await openFileEditors(file).credentials.add(NEW), {
+  t.same(await fileRecords(file).credentials.add(NEW), {
     ok: false,
     isUnusable: true,
     problems: [`${file}:1:11: accounts must be a list`],
