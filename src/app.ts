@@ -63,6 +63,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const cache = new TokenCache({
     ...config.cache,
     verifyUncached: createVerifier({ ...config.token, issuers, isRevoked: revocations.isRevoked, now }),
+    isIdRevoked: revocations.isIdRevoked,
     ...(assertion.enabled && {
       signAssertions: (identity) =>
         signer.signAssertions(identity, [assertion.audience, ...audiences], assertion.lifetimeSeconds),
@@ -125,7 +126,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
 
   authData.start({
     onChange(revokedTokens) {
-      // A cached token's credential may be disabled, its key removed, or itself revoked: the next request verifies it anew.
+      // A cached token's credential may be disabled, or its key removed: the next request verifies it anew.
       cache.invalidate(revokedTokens)
       forwarder.recheckTunnels()
     },

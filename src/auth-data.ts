@@ -24,8 +24,8 @@ import { findKeyIn, publicJwks, tokenLifetimes } from './keys/key-ring.ts'
 import type { KeySetState, RemoteKeys } from './keys/remote-keys.ts'
 import type { Logger } from './log.ts'
 import type { Reloadable, ReloadSubject } from './reload/reloadable.ts'
-import type { RevocableToken } from './token/caller.ts'
-import { ownIssuer, type TokenIssuer, trustedIssuer } from './token/issuers.ts'
+import { ownIssuer, trustedIssuer } from './token/issuers.ts'
+import type { IsRevoked, TokenIssuer } from './token/verify.ts'
 import { fileProblem, formatProblems, type Problem } from './values/problem.ts'
 
 /** Functions return the values that are active when they are called. */
@@ -64,7 +64,9 @@ interface OwnKeys {
 }
 
 interface Revocations {
-  readonly isRevoked: (token: RevocableToken) => boolean
+  readonly isRevoked: IsRevoked
+  /** Whether a token or a link is revoked by its own id: asked on each cache hit, without an allocation. */
+  readonly isIdRevoked: (tokenId: string) => boolean
   readonly count: () => number
   /** Undefined without a database. */
   readonly revoke: RevokeToken | undefined
@@ -162,6 +164,8 @@ function ownKeys(
   }
 }
 
+const NO_LISTS: readonly RevocationList[] = []
+
 const NO_KEYS: KeyRing = { keys: new Map() }
 
 function revocationsOf(
@@ -172,6 +176,11 @@ function revocationsOf(
   const lists = () => [file?.current() ?? [], database?.revocations() ?? []].flat()
   return {
     isRevoked: (token) => lists().some((list) => list.isRevoked(token)),
+    isIdRevoked(tokenId) {
+      if (file?.current().isIdRevoked(tokenId)) return true
+      for (const list of database?.revocations() ?? NO_LISTS) if (list.isIdRevoked(tokenId)) return true
+      return false
+    },
     count: () => countOf(lists()),
     revoke: database && createTokenRevoker(database.revoke, clockToleranceSeconds),
   }

@@ -5,7 +5,8 @@
 import { z } from 'zod'
 import { type Parse, readRows } from '../files/parse-thread.ts'
 import { parseFile } from '../files/yaml-text.ts'
-import type { Identity, RevocableToken } from '../token/caller.ts'
+import type { Identity } from '../token/caller.ts'
+import type { RevocableToken } from '../token/verify.ts'
 import { nameSchema, timeSchema } from '../values/names.ts'
 import { type Loaded, loaded, type Result } from '../values/result.ts'
 import { createFixedWindow, secondsLeft } from './throttles.ts'
@@ -43,6 +44,10 @@ export class RevocationList {
 
   get size(): number {
     return this.#size
+  }
+
+  isIdRevoked(tokenId: string): boolean {
+    return this.#tokens.has(tokenId)
   }
 
   isRevoked({ tokenId, accountId, accessKey, issuedAtSeconds }: RevocableToken): boolean {

@@ -3,7 +3,7 @@
  * same time: one SHA-256 and, once any credential uses scrypt, exactly one scrypt run, for an unknown account too.
  */
 import { createHmac } from 'node:crypto'
-import type { CredentialStatus } from '../token/issuers.ts'
+import type { CredentialStatus } from '../token/verify.ts'
 import { createScryptQueue, dummyHash, verifySecret } from './secret-hash.ts'
 
 export interface CredentialName {
@@ -128,7 +128,7 @@ export function createCredentialStore(
     credentialStatus(accountId, accessKey) {
       const credential = credentials().find({ accountId, accessKey })
       if (credential === undefined || !isActive(credential, now())) return { active: false }
-      return { active: true, untilMs: credential.expiresAtMs, scope: credential.scope }
+      return { active: true, endsAtMs: credential.expiresAtMs, scope: credential.scope }
     },
   }
 }

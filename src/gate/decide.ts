@@ -6,9 +6,10 @@ import type { Config } from '../config/config.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
 import { bearerToken } from '../http/headers.ts'
 import type { TokenCache } from '../token/cache.ts'
-import type { Caller, RefusalReason, Verdict } from '../token/caller.ts'
+import type { Caller } from '../token/caller.ts'
 import { allowsRequest, type LinkParameter, takeLinkParameter } from '../token/links.ts'
 import { allows } from '../token/scopes.ts'
+import type { RefusalReason } from '../token/verify.ts'
 import { type Admitted, admit, type RequestHead } from './admission.ts'
 import { type OriginalRequest, originalRequest } from './forward-auth.ts'
 import { createRouter, type Route, type RouteLabel } from './route.ts'
@@ -96,7 +97,7 @@ export function createDecide(
   }
 
   /** Returns a promise, unless the token is cached or there is none. */
-  const decideByProof = (request: CallerRequest): Decision | Promise<Decision> => {
+  const decideByToken = (request: CallerRequest): Decision | Promise<Decision> => {
     const { route, parameter } = request
     const { authorization } = request.admitted
     const token = parameter === undefined ? bearerToken(authorization) : linkToken(parameter, authorization)
@@ -105,14 +106,16 @@ export function createDecide(
       return refuseOrReport(route, isMissing ? 'missing' : 'malformed')
     }
     const cached = tokens.cached(token)
-    if (cached !== undefined) return decideByVerdict(request, cached)
-    return tokens.verify(token).then((verdict) => decideByVerdict(request, verdict))
+    if (cached !== undefined) return decideForCaller(request, cached)
+    return tokens
+      .verify(token)
+      .then((verdict) =>
+        'reason' in verdict ? refuseOrReport(route, verdict.reason) : decideForCaller(request, verdict),
+      )
   }
 
-  const decideByVerdict = (request: CallerRequest, verdict: Verdict): Decision => {
+  const decideForCaller = (request: CallerRequest, caller: Caller): Decision => {
     const { route, parameter } = request
-    if (!verdict.ok) return refuseOrReport(route, verdict.reason)
-    const { caller } = verdict
     const reason = reasonToRefuse(request, caller)
     if (reason !== undefined) return refuseOrReport(route, reason, reason === 'scope' ? caller : undefined)
     onCheck('ok')
@@ -136,7 +139,7 @@ export function createDecide(
     const original = route.act === 'approve' ? originalRequest(admitted, peerTrusted) : admitted
     const takesLink = config.links.enabled && isForService(route) && original !== undefined
     const parameter = takesLink ? takeLinkParameter(original.target) : undefined
-    const decision = decideByProof({ route, admitted, original, parameter })
+    const decision = decideByToken({ route, admitted, original, parameter })
     const routeLabel = parameter !== undefined && route.act === 'forward' ? 'link' : route.label
     return { admitted, original, routeLabel, decision }
   }

@@ -68,13 +68,13 @@ export function approvalHeaders(
   now: number,
 ): readonly string[] {
   if (caller === undefined) return VARY_BY_TOKEN
-  const { identity, assertions, credentialEndMs = Number.POSITIVE_INFINITY, usableUntilMs } = caller
+  const { identity, assertions, credentialEndsAtMs = Number.POSITIVE_INFINITY, recheckAtMs } = caller
   // A client that reaches the forward-auth path itself must not collect assertions.
   const assertion = isTrusted ? assertions?.get(settings.audience) : undefined
-  // At `usableUntilMs` the assertion is renewed: a proxy must not keep it until it expires.
-  const renewalMs = assertion === undefined ? Number.POSITIVE_INFINITY : usableUntilMs
-  const endMs = Math.min(identity.expiresAtSeconds * 1000, credentialEndMs, renewalMs)
-  const secondsLeft = Math.floor((endMs - now) / 1000)
+  // At `recheckAtMs` the assertion is renewed: a proxy must not keep it until it expires.
+  const renewAtMs = assertion === undefined ? Number.POSITIVE_INFINITY : recheckAtMs
+  const endsAtMs = Math.min(identity.expiresAtSeconds * 1000, credentialEndsAtMs, renewAtMs)
+  const secondsLeft = Math.floor((endsAtMs - now) / 1000)
   const age = isRestricted(caller) ? 0 : Math.min(forwardAuth.maxAgeSeconds, secondsLeft)
   return [
     // nginx ignores `Cache-Control: private` if `X-Accel-Expires` precedes it.

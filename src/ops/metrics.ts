@@ -15,7 +15,7 @@ import { RELOAD_RESULTS, type ReloadResult, type ReloadSubject } from '../reload
 import { ISSUE_FAILURES, type IssueFailure } from '../request/context.ts'
 import type { DataListener } from '../server/listener.ts'
 import type { TokenCache } from '../token/cache.ts'
-import { REFUSAL_REASONS, type RefusalReason } from '../token/caller.ts'
+import { REFUSAL_REASONS, type RefusalReason } from '../token/verify.ts'
 import { VERSION } from '../version.ts'
 
 /** Other methods have the label `other`. */

@@ -85,7 +85,7 @@ export class Tunnel implements RequestOwner {
     const client = res.req.socket
     const token = bearerToken(admitted.authorization) ?? ''
     const verdict = tokens.cached(token) ?? (await tokens.verify(token).catch(() => undefined))
-    const caller = verdict?.ok === true ? verdict.caller : undefined
+    const caller = verdict === undefined || 'reason' in verdict ? undefined : verdict
     // Report mode forwards what a scope does not allow.
     const scope = decision.wouldRefuse === undefined ? caller?.identity.scope : undefined
     clearTimeout(this.#timer)
@@ -93,7 +93,7 @@ export class Tunnel implements RequestOwner {
       client.destroy()
     } else if (!client.destroyed) {
       // The delay is at most `cache.maxAgeSeconds`, whose maximum is that of a Node timer.
-      this.#timer = setTimeout(() => void this.recheck(), caller.usableUntilMs - now())
+      this.#timer = setTimeout(() => void this.recheck(), caller.recheckAtMs - now())
     }
   }
 }

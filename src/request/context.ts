@@ -9,7 +9,8 @@ import type { Decision } from '../gate/decide.ts'
 import type { OriginalRequest } from '../gate/forward-auth.ts'
 import type { RouteLabel } from '../gate/route.ts'
 import type { UpstreamFailure } from '../http/upstream-failures.ts'
-import type { Identity, RefusalReason } from '../token/caller.ts'
+import type { Identity } from '../token/caller.ts'
+import type { RefusalReason } from '../token/verify.ts'
 import type { Peer } from './client-address.ts'
 
 /** Why no token was issued; `reason` of `auth_sidecar_token_issue_failures_total`, where a refused login is `rejected`. */

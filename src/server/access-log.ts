@@ -12,7 +12,7 @@ import { type Logger, loggable } from '../log.ts'
 import type { Peer } from '../request/client-address.ts'
 import type { Reason, RequestContext, SidecarRequest } from '../request/context.ts'
 import type { SidecarResponse } from '../request/response.ts'
-import type { RefusalReason } from '../token/caller.ts'
+import type { RefusalReason } from '../token/verify.ts'
 
 interface RequestMetrics {
   /** `seconds`: from the head to the end of the response. */

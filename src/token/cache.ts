@@ -4,11 +4,14 @@
  * In: a verifier. Out: the verdict on a cached token, without a promise; of others, that of the verifier.
  */
 import { LRUCache } from 'lru-cache'
-import { type Accepted, flatCopy, type Identity, type Verdict, type Verify } from './caller.ts'
+import { type Caller, flatCopy, type Identity } from './caller.ts'
 import type { Assertions } from './issue.ts'
+import type { Verdict, Verify } from './verify.ts'
 
 interface TokenCacheOptions {
   readonly verifyUncached: Verify
+  /** Whether a token or a link is revoked by its own id. Asked at every hit, so a logout needs no search for entries. */
+  readonly isIdRevoked: (tokenId: string) => boolean
   readonly signAssertions?: (identity: Identity) => Promise<Assertions | undefined>
   readonly maxTokens: number
   readonly maxAgeSeconds: number
@@ -20,14 +23,14 @@ export class TokenCache {
   misses = 0
   evictions = 0
   readonly #options: TokenCacheOptions
-  readonly #entries: LRUCache<string, Accepted>
+  readonly #callers: LRUCache<string, Caller>
   readonly #inFlight = new Map<string, Promise<Verdict>>()
   /** Counts the changes of keys, credentials and revocations. */
   #generation = 0
 
   constructor(options: TokenCacheOptions) {
     this.#options = options
-    this.#entries = new LRUCache({
+    this.#callers = new LRUCache({
       max: options.maxTokens,
       dispose: (_entry, _token, why) => {
         if (why === 'evict') this.evictions++
@@ -36,19 +39,21 @@ export class TokenCache {
   }
 
   get size(): number {
-    return this.#entries.size
+    return this.#callers.size
   }
 
   /** Counts a hit. Where it returns undefined, `verify` follows and counts a miss. */
-  cached(token: string): Accepted | undefined {
-    const entry = this.#entries.get(token)
-    if (entry === undefined) return undefined
+  cached(token: string): Caller | undefined {
+    const caller = this.#callers.get(token)
+    if (caller === undefined) return undefined
+    const { now, isIdRevoked } = this.#options
+    const { identity, link, recheckAtMs } = caller
     // Compared here: lru-cache serves an entry at exactly its ttl and reads the clock once a millisecond.
-    if (this.#options.now() < entry.caller.usableUntilMs) {
+    if (now() < recheckAtMs && !isIdRevoked(identity.tokenId) && !(link && isIdRevoked(link.parentId))) {
       this.hits++
-      return entry
+      return caller
     }
-    this.#entries.delete(token)
+    this.#callers.delete(token)
     return undefined
   }
 
@@ -58,20 +63,12 @@ export class TokenCache {
     return this.#inFlight.get(token) ?? this.#verifyOnce(token)
   }
 
-  /**
-   * Must be called whenever keys, credentials or revocations have changed. Where tokens were revoked by their ids and
-   * nothing else has changed, it removes only them and their links: a logout costs others no entry. 10,000 take 3 ms.
-   */
+  /** Must be called whenever keys, credentials or revocations have changed; it keeps the entries if all else is revoked ids. */
   invalidate(revokedTokens?: readonly string[]): void {
     // Verifications in progress are repeated.
     this.#generation++
     this.#inFlight.clear()
-    if (revokedTokens === undefined) this.#entries.clear()
-    const revoked = new Set(revokedTokens)
-    for (const [token, { caller }] of [...this.#entries.entries()]) {
-      const { identity, link } = caller
-      if (revoked.has(identity.tokenId) || (link && revoked.has(link.parentId))) this.#entries.delete(token)
-    }
+    if (revokedTokens === undefined) this.#callers.clear()
   }
 
   #verifyOnce(token: string): Promise<Verdict> {
@@ -79,11 +76,11 @@ export class TokenCache {
     const pending = this.#options
       .verifyUncached(token)
       .then(async (verdict) => {
-        const entry = verdict.ok ? await this.#entryOf(verdict) : verdict
+        const checked = 'reason' in verdict ? verdict : await this.#entryOf(verdict)
         // After a change the verdict may depend on a removed key, credential or list.
         if (generation !== this.#generation) return this.#inFlight.get(token) ?? this.#verifyOnce(token)
-        if (entry.ok) this.#entries.set(flatCopy(token), entry)
-        return entry
+        if (!('reason' in checked)) this.#callers.set(flatCopy(token), checked)
+        return checked
       })
       .finally(() => {
         if (this.#inFlight.get(token) === pending) this.#inFlight.delete(token)
@@ -92,15 +89,12 @@ export class TokenCache {
     return pending
   }
 
-  async #entryOf({ caller }: Accepted): Promise<Accepted> {
+  async #entryOf(caller: Caller): Promise<Caller> {
     const { signAssertions, maxAgeSeconds, now } = this.#options
-    const { identity, identityLines, issuer, link, credentialEndMs } = caller
+    const { identity, identityLines, issuer, link, credentialEndsAtMs } = caller
     const { assertions, renewAtMs = Number.POSITIVE_INFINITY } = (await signAssertions?.(identity)) ?? {}
-    const usableUntilMs = Math.min(caller.usableUntilMs, renewAtMs, now() + maxAgeSeconds * 1000)
+    const recheckAtMs = Math.min(caller.recheckAtMs, renewAtMs, now() + maxAgeSeconds * 1000)
     // A spread takes 270 bytes more.
-    return {
-      ok: true,
-      caller: { identity, identityLines, issuer, link, credentialEndMs, usableUntilMs, assertions },
-    }
+    return { identity, identityLines, issuer, link, credentialEndsAtMs, recheckAtMs, assertions }
   }
 }

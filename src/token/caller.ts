@@ -1,4 +1,4 @@
-/** The caller: who a request acts as, proven by a token or a link; its identity as headers; the verdict on a proof. */
+/** The caller, as whom a token or a link lets a request act, and its identity as headers. */
 import type { Link } from './links.ts'
 import type { Scope } from './scopes.ts'
 
@@ -12,10 +12,6 @@ export interface Identity {
   readonly scope?: Scope | undefined
 }
 
-export type RevocableToken = Omit<Identity, 'expiresAtSeconds' | 'scope'>
-
-export type IsRevoked = (token: RevocableToken) => boolean
-
 export interface Caller {
   readonly identity: Identity
   /** Cached with the token: on Node 26, 3 % of a forwarded request saved. */
@@ -23,10 +19,10 @@ export interface Caller {
   /** Of the token, or of the token that made the link. */
   readonly issuer: string
   readonly link?: Link | undefined
-  /** Epoch; undefined: it does not expire. */
-  readonly credentialEndMs?: number | undefined
-  /** Epoch: the proof must be verified again, at its end (with the clock tolerance) at the latest. */
-  readonly usableUntilMs: number
+  /** Undefined: the credential does not expire. */
+  readonly credentialEndsAtMs?: number | undefined
+  /** When the token must be verified again: when it ends (with the clock tolerance) at the latest. */
+  readonly recheckAtMs: number
   /** By audience. */
   readonly assertions?: ReadonlyMap<string, string> | undefined
 }
@@ -65,33 +61,3 @@ export function flatCopy(text: string): string {
 export function encodeIdentityValue(value: string): string {
   return value.toWellFormed().replace(/[^!-$&-~]/gu, encodeURIComponent)
 }
-
-/** The label `reason` of `auth_sidecar_token_checks_total`. */
-export const REFUSAL_REASONS = [
-  'missing',
-  'malformed',
-  'expired',
-  'signature',
-  'unknown_key',
-  'algorithm',
-  'claims',
-  'revoked',
-  'scope',
-  'unavailable', // the keys of its issuer have not been fetched yet
-] as const
-
-export type RefusalReason = (typeof REFUSAL_REASONS)[number]
-
-export interface Refused {
-  readonly ok: false
-  readonly reason: RefusalReason
-  /** The invalid header parameter or claim: for `token inspect`, not for clients. */
-  readonly at?: string | undefined
-}
-
-export type Accepted = { readonly ok: true; readonly caller: Caller }
-
-export type Verdict = Accepted | Refused
-
-/** Rejects only on an internal error. */
-export type Verify = (token: string) => Promise<Verdict>

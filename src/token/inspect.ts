@@ -2,8 +2,8 @@
  * Explains a token to an operator. In: any text. Out: the verdict, the reason in words, and the token's readable parts.
  * Never the signature, so that the explanation of a valid token is not itself a token.
  */
-import type { Caller, IsRevoked, RefusalReason, Refused, Verdict, Verify } from './caller.ts'
-import type { TokenIssuer } from './issuers.ts'
+import type { Caller } from './caller.ts'
+import type { IsRevoked, Refusal, RefusalReason, TokenIssuer, Verify } from './verify.ts'
 import { jsonObjectIn, MAX_TOKEN_BYTES } from './verify.ts'
 
 export type Inspection = Awaited<ReturnType<typeof inspectToken>>
@@ -19,8 +19,9 @@ export async function inspectToken(
   isRevoked: IsRevoked,
   now: () => number,
 ) {
-  const verdict: Verdict = token === '' ? { ok: false, reason: 'missing' } : await verify(token)
-  const identity = verdict.ok ? verdict.caller.identity : undefined
+  const verdict = token === '' ? ({ reason: 'missing' } as const) : await verify(token)
+  const refusal = 'reason' in verdict ? verdict : undefined
+  const identity = 'reason' in verdict ? undefined : verdict.identity
   const [header = null, claims = null] = token
     .replace(/^bearer\s+/i, '')
     .split('.', 2)
@@ -28,16 +29,16 @@ export async function inspectToken(
   const { iss, parent_iss: madeBy = iss, sub, client_id: clientId, jti, iat, exp } = claims ?? {}
   const named =
     iss === own.name && madeBy === own.name && typeof sub === 'string' && typeof clientId === 'string'
-  const hasEnded = !verdict.ok && (verdict.reason === 'revoked' || verdict.reason === 'expired')
+  const hasEnded = refusal?.reason === 'revoked' || refusal?.reason === 'expired'
   const credentialActive = (named ? own.credentialStatus?.(sub, clientId).active : undefined) ?? null
   const isListed =
     named && typeof jti === 'string' && typeof iat === 'number'
       ? isRevoked({ tokenId: jti, accountId: sub, accessKey: clientId, issuedAtSeconds: iat })
       : null
   return {
-    verdict: verdict.ok ? 'valid' : 'refused',
-    reason: verdict.ok ? null : verdict.reason,
-    explanation: verdict.ok ? acceptance(verdict.caller) : explain(verdict, credentialActive),
+    verdict: refusal ? 'refused' : 'valid',
+    reason: refusal?.reason ?? null,
+    explanation: 'reason' in verdict ? explain(verdict, credentialActive) : acceptance(verdict),
     kid: textOrNull(header?.['kid']),
     alg: textOrNull(header?.['alg']),
     /** Upstreams receive the names, or received them before the token ended. */
@@ -46,7 +47,7 @@ export async function inspectToken(
     timeLeftSeconds: Number.isSafeInteger(exp) ? Math.max(0, Math.ceil(Number(exp) - now() / 1000)) : null,
     /** Null when the token is unrestricted, empty when it may do nothing. */
     scope: identity?.scope?.text ?? null,
-    revoked: verdict.ok ? false : verdict.reason === 'revoked' || credentialActive === false || isListed,
+    revoked: refusal ? refusal.reason === 'revoked' || credentialActive === false || isListed : false,
     credentialActive,
     /** Header and claims are not verified unless the signature is valid. */
     header,
@@ -80,7 +81,7 @@ const acceptance = ({ link }: Caller) =>
     ? 'The token is accepted.'
     : `It is a link: it is accepted as link_token of its ${link.method} request, and refused as a bearer token.`
 
-function explain({ reason, at }: Refused, credentialActive: boolean | null): string {
+function explain({ reason, at }: Refusal, credentialActive: boolean | null): string {
   if (reason === 'malformed' && at !== undefined) return `Its header has no valid ${at}.`
   if (reason === 'claims')
     return `The ${at} is missing, maps to no account, or is not that of an access token for this service.`

@@ -6,30 +6,10 @@ import { hash } from 'node:crypto'
 import type { JWTPayload } from 'jose'
 import { type FindKey, UNKNOWN_KEY } from '../keys/key-ring.ts'
 import { claimsProblem, nameProblem } from '../values/names.ts'
-import { failed, type Result } from '../values/result.ts'
-import type { Identity } from './caller.ts'
+import { failed } from '../values/result.ts'
 import { LINK_TYPE } from './links.ts'
 import { parseScope } from './scopes.ts'
-
-/** Whether tokens of a credential are valid, until when (epoch milliseconds, or `Infinity`), and what they may do at most. */
-export type CredentialStatus =
-  | { readonly active: true; readonly untilMs: number; readonly scope?: string | null | undefined }
-  | { readonly active: false }
-
-type Names = Pick<Identity, 'accountId' | 'accessKey' | 'tokenId' | 'scope'>
-
-export interface TokenIssuer {
-  /** Equals `iss`. */
-  readonly name: string
-  readonly audience: string
-  readonly findKey: FindKey
-  /** The longest `exp - iat`, by the accepted values of `typ` in lower case; undefined: it may be absent. */
-  readonly maxSecondsByType: ReadonlyMap<string | undefined, number>
-  /** `reason`: the claim that does not give a name. Signature, `iss`, `aud` and times are verified before. */
-  readonly namesOf: (claims: JWTPayload, token: string) => Result<Names>
-  /** The credentials of its tokens, and of links that these made. Absent where another sidecar has them. */
-  readonly credentialStatus?: ((accountId: string, accessKey: string) => CredentialStatus) | undefined
-}
+import type { TokenIssuer } from './verify.ts'
 
 type Rules = Readonly<{ issuer: string; audience: string; maxLifetimeSeconds: number }>
 
@@ -47,7 +27,7 @@ export function ownIssuer(
     findKey: (kid, alg) => (kid === undefined ? UNKNOWN_KEY : findKey(kid, alg)),
     maxSecondsByType,
     credentialStatus,
-    namesOf({ sub, client_id, jti, scope }) {
+    readNames({ sub, client_id, jti, scope }) {
       if (!isName(sub)) return failed('sub')
       if (!isName(client_id) || claimsProblem(sub, client_id) !== undefined) return failed('client_id')
       if (!isTokenId(jti)) return failed('jti')
@@ -91,9 +71,9 @@ export function trustedIssuer(
     // A link that a token made under an earlier entry may do no more than a token may now.
     credentialStatus: (accountId, accessKey) =>
       accountOf(accessKey) === accountId
-        ? { active: true, untilMs: Number.POSITIVE_INFINITY, scope: entry.scope }
+        ? { active: true, endsAtMs: Number.POSITIVE_INFINITY, scope: entry.scope }
         : { active: false },
-    namesOf(claims, token) {
+    readNames(claims, token) {
       for (const [name, value] of Object.entries(entry.requiredClaims)) {
         const claim = ownMember(claims, name)
         if (Array.isArray(claim) ? !claim.includes(value) : claim !== value) return failed(name)

@@ -1,15 +1,14 @@
 /**
- * Verifies bearer tokens (RFC 7519, RFC 8725, RFC 9068).
- * In: a compact JWS. Out: the caller that it proves, or why it is refused.
+ * Verifies tokens and links (RFC 7519, RFC 8725, RFC 9068).
+ * In: a compact JWS. Out: the caller as whom it lets a request act, or why it is refused.
  * The unverified `iss` selects an issuer, whose keys and rules (`issuers.ts`) then decide alone. Cheap checks come first.
  */
 import type { CryptoKey, JWTPayload } from 'jose'
 import * as errors from 'jose/errors'
 import { jwtVerify } from 'jose/jwt/verify'
+import type { FindKey } from '../keys/key-ring.ts'
 import { failed, type Result } from '../values/result.ts'
-import type { Identity, IsRevoked, RefusalReason, Refused, Verdict, Verify } from './caller.ts'
-import { identityLines } from './caller.ts'
-import type { TokenIssuer } from './issuers.ts'
+import { type Caller, type Identity, identityLines } from './caller.ts'
 import { LINK_TYPE, linkOf } from './links.ts'
 import { intersectScopes, validScope } from './scopes.ts'
 
@@ -17,6 +16,58 @@ export const MAX_TOKEN_BYTES = 8192
 
 /** JSON must not begin with it (RFC 8259, section 8.1), but jose skips it. This is its form in base64url. */
 const BYTE_ORDER_MARK = '77u_'
+
+/** The label `reason` of `auth_sidecar_token_checks_total`. */
+export const REFUSAL_REASONS = [
+  'missing',
+  'malformed',
+  'expired',
+  'signature',
+  'unknown_key',
+  'algorithm',
+  'claims',
+  'revoked',
+  'scope',
+  'unavailable', // the keys of the issuer have not been fetched yet
+] as const
+
+export type RefusalReason = (typeof REFUSAL_REASONS)[number]
+
+export interface Refusal {
+  readonly reason: RefusalReason
+  /** The invalid header parameter or claim: for `token inspect`, not for clients. */
+  readonly at?: string | undefined
+}
+
+export type Verdict = Caller | Refusal
+
+/** Rejects only on an internal error. */
+export type Verify = (token: string) => Promise<Verdict>
+
+export interface TokenIssuer {
+  /** Equals `iss`. */
+  readonly name: string
+  readonly audience: string
+  /** Refuses a `kid` that the issuer does not have, and an `alg` other than that of the key. */
+  readonly findKey: FindKey
+  /** The longest `exp - iat`, by the accepted values of `typ` in lower case; undefined: it may be absent. */
+  readonly maxSecondsByType: ReadonlyMap<string | undefined, number>
+  /** Reads the names that a verified token gives its caller. `reason`: the claim that gives none. */
+  readonly readNames: (claims: JWTPayload, token: string) => Result<Names>
+  /** For the tokens of the issuer, and for links that these made. Absent where another sidecar has the credentials. */
+  readonly credentialStatus?: ((accountId: string, accessKey: string) => CredentialStatus) | undefined
+}
+
+export type Names = Pick<Identity, 'accountId' | 'accessKey' | 'tokenId' | 'scope'>
+
+/** Whether tokens of a credential are valid, until when (`Infinity`: always), and what they may do at most. */
+export type CredentialStatus =
+  | { readonly active: true; readonly endsAtMs: number; readonly scope?: string | null | undefined }
+  | { readonly active: false }
+
+export type RevocableToken = Omit<Identity, 'expiresAtSeconds' | 'scope'>
+
+export type IsRevoked = (token: RevocableToken) => boolean
 
 export interface VerifierOptions {
   /** The first is our own. */
@@ -26,7 +77,7 @@ export interface VerifierOptions {
   readonly now: () => number
 }
 
-const refused = (reason: RefusalReason, at?: string): Refused => ({ ok: false, reason, at })
+const refused = (reason: RefusalReason, at?: string): Refusal => ({ reason, at })
 
 export function createVerifier(options: VerifierOptions): Verify {
   const { issuers } = options
@@ -43,13 +94,16 @@ export function createVerifier(options: VerifierOptions): Verify {
     const { kid, alg } = header.value
     const issuer = issuerOf(token)
     const key = await issuer.findKey(kid, alg)
-    if (!key.ok) return key
+    if (!key.ok) return refused(key.reason)
     const signed = await verifySignature(token, key.value, header.value, issuer, options)
-    return signed.ok ? checkClaims(token, signed, header.value, issuer, options) : signed
+    return 'reason' in signed ? signed : callerOf(token, signed, header.value, issuer, options)
   }
 }
 
-type Signed = { readonly ok: true; readonly payload: JWTPayload; readonly isExpired: boolean }
+interface Signed {
+  readonly payload: JWTPayload
+  readonly isExpired: boolean
+}
 
 async function verifySignature(
   token: string,
@@ -57,7 +111,7 @@ async function verifySignature(
   { alg }: Header,
   { name, audience }: TokenIssuer,
   { clockToleranceSeconds, now }: VerifierOptions,
-): Promise<Signed | Refused> {
+): Promise<Signed | Refusal> {
   try {
     const { payload } = await jwtVerify(token, key, {
       algorithms: [alg],
@@ -67,10 +121,10 @@ async function verifySignature(
       clockTolerance: clockToleranceSeconds,
       currentDate: new Date(now()),
     })
-    return { ok: true, payload, isExpired: false }
+    return { payload, isExpired: false }
   } catch (error) {
     // jose checks the signature first and the expiry last: only our own rules remain.
-    if (error instanceof errors.JWTExpired) return { ok: true, payload: error.payload, isExpired: true }
+    if (error instanceof errors.JWTExpired) return { payload: error.payload, isExpired: true }
     if (error instanceof errors.JWTClaimValidationFailed) return refused('claims', error.claim)
     if (error instanceof errors.JWTInvalid) return refused('claims', 'payload')
     if (error instanceof errors.JOSEError) return refused('signature')
@@ -79,7 +133,7 @@ async function verifySignature(
 }
 
 /** The signature, `iss`, `aud` and `nbf` are right already. */
-function checkClaims(
+function callerOf(
   token: string,
   { payload, isExpired }: Signed,
   { typ }: Header,
@@ -94,33 +148,30 @@ function checkClaims(
     return refused('claims', 'iat')
   if (!Number.isSafeInteger(exp) || exp <= iat || exp - iat > maxLifetimeSeconds)
     return refused('claims', 'exp')
-  const names = issuer.namesOf(payload, token)
+  const names = issuer.readNames(payload, token)
   if (!names.ok) return refused('claims', names.reason)
   const binding = typ === LINK_TYPE ? linkOf(payload) : undefined
   if (binding?.ok === false) return refused('claims', binding.reason)
   const link = binding?.value
-  const verifiedUntilMs = (exp + clockToleranceSeconds) * 1000
-  if (isExpired || now() >= verifiedUntilMs) return refused('expired', 'exp')
+  const endsAtMs = (exp + clockToleranceSeconds) * 1000
+  if (isExpired || now() >= endsAtMs) return refused('expired', 'exp')
   // A link is as good as a token of the issuer of its parent.
   const parentIssuer = link === undefined ? issuer : issuers.find(({ name }) => name === link.parentIssuer)
   if (parentIssuer === undefined) return refused('claims', 'parent_iss')
   const credential = parentIssuer.credentialStatus?.(names.value.accountId, names.value.accessKey)
   if (credential?.active === false) return refused('revoked')
-  const credentialEndMs = Number.isFinite(credential?.untilMs) ? credential?.untilMs : undefined
+  const credentialEndsAtMs = Number.isFinite(credential?.endsAtMs) ? credential?.endsAtMs : undefined
   const scope = intersectScopes(names.value.scope, validScope(credential?.scope))
   const identity: Identity = { ...names.value, scope, issuedAtSeconds: iat, expiresAtSeconds: exp }
   const parent = link && { ...identity, tokenId: link.parentId, issuedAtSeconds: link.parentIssuedAtSeconds }
   if (isRevoked(identity) || (parent && isRevoked(parent))) return refused('revoked')
   return {
-    ok: true,
-    caller: {
-      identity,
-      identityLines: identityLines(identity),
-      issuer: parentIssuer.name,
-      link,
-      credentialEndMs,
-      usableUntilMs: Math.min(verifiedUntilMs, credentialEndMs ?? verifiedUntilMs),
-    },
+    identity,
+    identityLines: identityLines(identity),
+    issuer: parentIssuer.name,
+    link,
+    credentialEndsAtMs,
+    recheckAtMs: Math.min(endsAtMs, credentialEndsAtMs ?? endsAtMs),
   }
 }
 

@@ -135,8 +135,8 @@ t.test('the status says until when tokens of a credential are valid', async (t) 
     ...generatedOnly,
     credential('ends', fast, { expiresAtMs: NOW + 1500 }),
   ])
-  t.same(store.credentialStatus('acme', 'fast'), { active: true, untilMs: Number.POSITIVE_INFINITY })
-  t.same(store.credentialStatus('acme', 'ends'), { active: true, untilMs: NOW + 1500 })
+  t.same(store.credentialStatus('acme', 'fast'), { active: true, endsAtMs: Number.POSITIVE_INFINITY })
+  t.same(store.credentialStatus('acme', 'ends'), { active: true, endsAtMs: NOW + 1500 })
   for (const key of ['disabled', 'expired', 'unknown', '__proto__']) {
     t.same(store.credentialStatus('acme', key), { active: false }, key)
   }

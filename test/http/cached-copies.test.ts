@@ -35,16 +35,16 @@ t.test('no cache keeps the line from which its keys and values were cut', async 
   const throttle = createLoginThrottle({ count: 20, windowSeconds: 60 })
   const peer = createPeers(['127.0.0.1'])({ remoteAddress: '127.0.0.1' }, false, 8080)
   const cache = new TokenCache({
-    verifyUncached: async () => ({ ok: true, caller: makeCaller() }),
+    verifyUncached: async () => makeCaller(),
+    isIdRevoked: () => false,
     maxTokens: 10_000,
     maxAgeSeconds: 300,
     now: Date.now,
   })
   const caches: Record<string, (at: number) => unknown> = {
     'tokens and their identity lines': async (at) => {
-      const verdict = await cache.verify(cut(`AAAAAAAAAAAAAAAA.${at}.AAAAAAAAAAAAAAAA`))
-      if (!verdict.ok) throw new Error('refused')
-      const { caller } = verdict
+      const caller = await cache.verify(cut(`AAAAAAAAAAAAAAAA.${at}.AAAAAAAAAAAAAAAA`))
+      if ('reason' in caller) throw new Error('refused')
       const decision = { act: 'forward', caller } as const
       const context = requestContext(peer, 'r')
       const upstream = { host: 'h', assertionAudience: '', forwardAuthorization: false }

@@ -3,7 +3,7 @@ import t from 'tap'
 import { UPSTREAM_OUTCOMES } from '../../src/http/upstream-failures.ts'
 import { createMetrics, type MeasuredAuthData } from '../../src/ops/metrics.ts'
 import { ISSUE_FAILURES } from '../../src/request/context.ts'
-import { REFUSAL_REASONS } from '../../src/token/caller.ts'
+import { REFUSAL_REASONS } from '../../src/token/verify.ts'
 import { VERSION } from '../../src/version.ts'
 import { parseMetrics, type Sample } from '../support/prometheus.ts'
 

@@ -45,10 +45,7 @@ export function goodClaims({ now = Date.now(), lifetimeSeconds = 3600 }: Partial
 }
 
 /** The caller that a token of `acme` proves, but for the changes. */
-export function makeCaller(
-  changes: Partial<Identity> = {},
-  usableUntilMs = Number.POSITIVE_INFINITY,
-): Caller {
+export function makeCaller(changes: Partial<Identity> = {}, recheckAtMs = Number.POSITIVE_INFINITY): Caller {
   const times = { issuedAtSeconds: 1_000_000_000, expiresAtSeconds: 2_000_000_000 }
   const identity = { accountId: 'acme', accessKey: 'AK', tokenId: 'token-1', ...times, ...changes }
   const lines = identityLines(identity)
@@ -56,7 +53,7 @@ export function makeCaller(
     issuer: 'us',
     identity,
     identityLines: lines,
-    usableUntilMs,
+    recheckAtMs,
   }
 }
 

@@ -2,7 +2,8 @@ import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import t from 'tap'
 import { TokenCache } from '../../src/token/cache.ts'
-import type { Refused, Verdict } from '../../src/token/caller.ts'
+import type { Caller } from '../../src/token/caller.ts'
+import type { Refusal, Verdict } from '../../src/token/verify.ts'
 import { makeCaller } from '../support/tokens.ts'
 
 const START = Date.UTC(2026, 10, 20, 12)
@@ -12,7 +13,14 @@ function setUp({ maxTokens = 10, maxAgeSeconds = 300 } = {}) {
   const clock = { now: START }
   const asked: { answer: (verified: Verdict) => void; fail: (fault: Error) => void }[] = []
   const verify = () => new Promise<Verdict>((answer, fail) => asked.push({ answer, fail }))
-  const cache = new TokenCache({ verifyUncached: verify, maxTokens, maxAgeSeconds, now: () => clock.now })
+  const revokedIds = new Set<string>()
+  const cache = new TokenCache({
+    verifyUncached: verify,
+    isIdRevoked: (tokenId) => revokedIds.has(tokenId),
+    maxTokens,
+    maxAgeSeconds,
+    now: () => clock.now,
+  })
   const check = (token: string) => cache.cached(token) ?? cache.verify(token)
   /** Checks a token that the verifier accepts. */
   const accept = async (token: string, verified = good()) => {
@@ -20,39 +28,49 @@ function setUp({ maxTokens = 10, maxAgeSeconds = 300 } = {}) {
     asked.at(-1)?.answer(verified)
     return pending
   }
-  return { clock, asked, cache, check, accept }
+  return { clock, asked, revokedIds, cache, check, accept }
 }
 
-const good = (accountId = 'acme', usableUntilMs = START + 3_600_000, tokenId = 'j'): Verdict => ({
-  ok: true,
-  caller: makeCaller({ accountId, tokenId }, usableUntilMs),
-})
-const refusal: Refused = { ok: false, reason: 'signature' }
-const isValue = (verdict: Verdict | Promise<Verdict>) => 'ok' in verdict
+const good = (accountId = 'acme', recheckAtMs = START + 3_600_000, tokenId = 'j'): Caller =>
+  makeCaller({ accountId, tokenId }, recheckAtMs)
+const refusal: Refusal = { reason: 'signature' }
+const isValue = (verdict: Verdict | Promise<Verdict>) => !(verdict instanceof Promise)
 
 t.test('a token is verified once; later lookups return the same value without a promise', async (t) => {
   const { asked, cache, check, accept } = setUp()
   const first = await accept('AA.AA.AA')
-  t.match(first, { ok: true, caller: { identity: { accountId: 'acme' } } })
+  t.match(first, { identity: { accountId: 'acme' } })
   for (let again = 0; again < 3; again++) t.equal(check('AA.AA.AA'), first)
   t.equal(asked.length, 1)
   t.match(cache, { hits: 3, misses: 1, evictions: 0, size: 1 })
 })
 
-t.test('tokens of revoked ids are evicted alone, and verifications in progress are repeated', async (t) => {
-  const { asked, cache, check, accept } = setUp({ maxTokens: 1000 })
+t.test('tokens of revoked ids leave alone, and verifications in progress are repeated', async (t) => {
+  const { asked, cache, check, accept, revokedIds } = setUp({ maxTokens: 1000 })
   const identified = (tokenId: string) => good('acme', undefined, tokenId)
   for (let at = 0; at < 100; at++) await accept(`AA.AA.${at}`, identified(`j${at % 50}`))
   const pending = check('BB.BB.BB')
-  cache.invalidate(['j7', 'j0', 'j49', 'none'])
+  const revoked = ['j7', 'j0', 'j49', 'none']
+  for (const tokenId of revoked) revokedIds.add(tokenId)
+  cache.invalidate(revoked)
+  t.equal(cache.size, 100, 'entries are not searched')
   asked.at(-1)?.answer(identified('j7'))
   await new Promise(setImmediate)
   t.equal(asked.length, 102)
   asked.at(-1)?.answer(refusal)
   t.same(await pending, refusal)
-  t.match(cache, { size: 94, evictions: 0 })
   for (let at = 0; at < 100; at++)
     t.equal(isValue(check(`AA.AA.${at}`)), ![7, 0, 49].includes(at % 50), `${at}`)
+  t.match(cache, { size: 94, evictions: 0 })
+})
+
+t.test('links leave with the token that made them', async (t) => {
+  const { check, accept, revokedIds } = setUp()
+  const link = { method: 'GET', target: '/', parentId: 'j', parentIssuedAtSeconds: 0, parentIssuer: 'us' }
+  await accept('AA.AA.AA', { ...good('acme', undefined, 'link'), link })
+  t.ok(isValue(check('AA.AA.AA')))
+  revokedIds.add('j')
+  t.notOk(isValue(check('AA.AA.AA')))
 })
 
 t.test('a refused token is not cached', async (t) => {
@@ -75,7 +93,7 @@ t.test('a cached token is valid until the millisecond before its end', async (t)
   const second = check('AA.AA.AA')
   t.notOk(isValue(second))
   t.equal(cache.size, 0)
-  asked[1]?.answer({ ok: false, reason: 'expired' })
+  asked[1]?.answer({ reason: 'expired' })
   t.match(await second, { reason: 'expired' })
 })
 
@@ -98,7 +116,7 @@ t.test('concurrent first uses of one token share one verification', async (t) =>
   const pending = [check('AA.AA.AA'), check('AA.AA.AA'), check('AA.AA.AQ')]
   t.equal(asked.length, 2)
   for (const { answer } of asked) answer(good())
-  t.match(await Promise.all(pending), [{ ok: true }, { ok: true }, { ok: true }])
+  t.match(await Promise.all(pending), [{ issuer: 'us' }, { issuer: 'us' }, { issuer: 'us' }])
   t.match(cache, { misses: 3, size: 2 })
 })
 
@@ -108,7 +126,7 @@ t.test('an exception rejects all waiting checks, and the next check verifies aga
   const fault = new Error('no')
   asked[0]?.fail(fault)
   for (const each of pending) await t.rejects(Promise.resolve(each), fault)
-  t.match(await accept('AA.AA.AA'), { ok: true })
+  t.match(await accept('AA.AA.AA'), { issuer: 'us' })
 })
 
 t.test('a verification that began before a change is repeated', async (t) => {
@@ -121,9 +139,9 @@ t.test('a verification that began before a change is repeated', async (t) => {
   await new Promise(setImmediate)
   t.equal(cache.size, 0)
   t.equal(asked.length, 2, 'the repetition joins the one in flight')
-  asked[1]?.answer({ ok: false, reason: 'revoked' })
-  t.same(await before, { ok: false, reason: 'revoked' })
-  t.same(await after, { ok: false, reason: 'revoked' })
+  asked[1]?.answer({ reason: 'revoked' })
+  t.same(await before, { reason: 'revoked' })
+  t.same(await after, { reason: 'revoked' })
   t.equal(cache.size, 0)
 })
 
