@@ -50,7 +50,7 @@ export interface Admitted {
 }
 
 export type Admission =
-  | { readonly ok: true; readonly request: Admitted }
+  | { readonly ok: true; readonly value: Admitted }
   | { readonly ok: false; readonly reason: 'admission'; readonly error: PublicError }
   /** Two `Authorization` lines: refused as a token is. */
   | { readonly ok: false; readonly reason: 'malformed' }
@@ -135,7 +135,7 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
   const offersUpgrade = upgrade !== undefined && connectionOptions?.has('upgrade') === true
   return {
     ok: true,
-    request: {
+    value: {
       method,
       target,
       path: pathOf(target),

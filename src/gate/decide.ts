@@ -130,7 +130,7 @@ export function createDecide(
       const decision = reason === 'malformed' ? refuse(reason) : ({ act: 'refuse', ...admission } as const)
       return { admitted: undefined, original: undefined, routeLabel: 'proxy', decision }
     }
-    const admitted = admission.request
+    const admitted = admission.value
     const route = routeOf(admitted)
     if (route.act === 'forwardPublic')
       return { admitted, original: admitted, routeLabel: route.label, decision: PUBLIC }

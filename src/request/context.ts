@@ -45,7 +45,7 @@ export interface ClientConnection {
 /** The one component that a request waits for: the reader of a login, a transfer, a tunnel, the drain of an unread body. */
 export interface RequestOwner {
   /** Absent while the request counts as in flight. */
-  readonly state?: 'tunnel' | 'drain'
+  readonly state?: 'tunnel' | 'unreadBody'
   /** The client socket was idle for `timeouts.idleSeconds`, or 5 s while an unread body is drained. */
   onIdle(): void
   onMalformedBody?(): void

@@ -73,10 +73,10 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     if (this.chunkedEncoding)
       writeLastChunk(this, trailers.map(([name, value]) => `${name}: ${value}\r\n`).join(''))
     this.isComplete = true
-    this.#drain()
+    this.#drainUnread()
   }
 
-  #drain(): void {
+  #drainUnread(): void {
     const { req } = this
     const { context, socket, headers } = req
     const finish = () => this.end()
@@ -87,7 +87,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
       return
     }
     const deadline = setTimeout(finish, DRAIN_TOTAL_MS)
-    context.changeOwner({ state: 'drain', onIdle: finish, onRelease: () => clearTimeout(deadline) })
+    context.changeOwner({ state: 'unreadBody', onIdle: finish, onRelease: () => clearTimeout(deadline) })
     socket.setTimeout(DRAIN_IDLE_MS)
     req.once('end', finish)
     socket.once('end', finish) // a malformed body does not end

@@ -6,18 +6,19 @@ import { ERRORS, type PublicError } from '../errors.ts'
 import type { SidecarRequest } from '../request/context.ts'
 import type { SidecarResponse } from '../request/response.ts'
 
-interface Refusal {
+interface Refused {
   readonly ok: false
   readonly error: PublicError
 }
 
-export type Reading<T> = ({ readonly ok: true } & Readonly<T>) | Refusal
+/** The meaning of a body or a part of it, or a documented error. */
+export type Reading<T> = { readonly ok: true; readonly value: T } | Refused
 
-export function invalid(message: string): Refusal {
+export function invalid(message: string): Refused {
   return { ok: false, error: { ...ERRORS.invalidArgument, message } }
 }
 
-type Body = { members: ReadonlyMap<string, unknown> }
+export type Members = ReadonlyMap<string, unknown>
 
 const MAX_BYTES = 16 * 1024
 const TOO_LARGE = invalid(`The body is larger than ${MAX_BYTES / 1024} KiB.`)
@@ -26,7 +27,7 @@ const TOO_LARGE = invalid(`The body is larger than ${MAX_BYTES / 1024} KiB.`)
  * Refuses by the head, before `100 Continue`. Never rejects; stays pending when the client closes.
  * @param maxSeconds - for the whole body: a client that sends a byte a minute must not hold a connection
  */
-export async function readJson(res: SidecarResponse, maxSeconds: number): Promise<Reading<Body>> {
+export async function readJson(res: SidecarResponse, maxSeconds: number): Promise<Reading<Members>> {
   const { req } = res
   const refusal = refuseHead(req)
   if (refusal !== undefined) return refusal
@@ -36,7 +37,7 @@ export async function readJson(res: SidecarResponse, maxSeconds: number): Promis
   return 'ok' in body ? body : parse(body)
 }
 
-function refuseHead({ headers, headersDistinct }: SidecarRequest): Refusal | undefined {
+function refuseHead({ headers, headersDistinct }: SidecarRequest): Refused | undefined {
   const { 'content-encoding': encodings, 'content-type': types = [] } = headersDistinct
   if (encodings !== undefined) return invalid('Content-Encoding is not accepted here.')
   if (types.length > 1 || !types.every(isJsonInUtf8))
@@ -53,11 +54,11 @@ function isJsonInUtf8(contentType: string): boolean {
   return type === 'application/json' && isUtf8 && others.length === 0
 }
 
-function readBody(req: SidecarRequest, maxMs: number): Promise<Buffer | Refusal> {
+function readBody(req: SidecarRequest, maxMs: number): Promise<Buffer | Refused> {
   const { context } = req
   return new Promise((resolve) => {
     const chunks: Buffer[] = []
-    const stop = (refusal: Refusal) => {
+    const stop = (refusal: Refused) => {
       req.removeListener('data', onData)
       resolve(refusal)
     }
@@ -88,7 +89,7 @@ function refuseInexact(_key: string, value: unknown): unknown {
   return value
 }
 
-function parse(body: Buffer): Reading<Body> {
+function parse(body: Buffer): Reading<Members> {
   let value: unknown
   try {
     value = JSON.parse(utf8.decode(body), refuseInexact)
@@ -97,5 +98,5 @@ function parse(body: Buffer): Reading<Body> {
   }
   if (typeof value !== 'object' || value === null || Array.isArray(value))
     return invalid('The body must be a JSON object.')
-  return { ok: true, members: new Map(Object.entries(value)) }
+  return { ok: true, value: new Map(Object.entries(value)) }
 }

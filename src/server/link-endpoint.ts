@@ -10,7 +10,7 @@ import type { Caller, Identity } from '../token/caller.ts'
 import { isLinkId, isLinkOf, LINK_METHODS, type LinkedRequest, linkTargetProblem } from '../token/links.ts'
 import { allows, type Scope } from '../token/scopes.ts'
 import { type EndpointOptions, expirationSec, revoke } from './endpoint.ts'
-import { invalid, type Reading, readJson } from './json-body.ts'
+import { invalid, type Members, type Reading, readJson } from './json-body.ts'
 
 /** POST: creates a link. Rejects only on an internal error. */
 export async function createLink(
@@ -20,10 +20,10 @@ export async function createLink(
 ): Promise<void> {
   const { config, responder, signer, audit, metrics } = options
   if (!signer.canSign) return responder.refuse(res, 'unavailable', ERRORS.serviceNotReady)
-  const read = await readJson(res, config.timeouts.idleSeconds)
-  const fields = read.ok ? readFields(read.members, config.links.maxLifetimeSeconds) : read
+  const body = await readJson(res, config.timeouts.idleSeconds)
+  const fields = body.ok ? readLinkFields(body.value, config.links.maxLifetimeSeconds) : body
   if (!fields.ok) return responder.refuse(res, 'invalid', fields.error)
-  const { linked, lifetime } = fields
+  const { linked, lifetime } = fields.value
   if (!mayLink(caller.identity.scope, linked)) return deny(responder, res)
   const issued = await signer.issueLink(caller, linked, lifetime)
   if (issued === undefined)
@@ -56,8 +56,8 @@ function deny(responder: Responder, res: SidecarResponse): void {
 }
 
 /** `lifetime`: whole seconds. */
-function readFields(
-  members: ReadonlyMap<string, unknown>,
+function readLinkFields(
+  members: Members,
   maxLifetimeSeconds: number,
 ): Reading<{ linked: LinkedRequest; lifetime: number }> {
   const method = members.get('method')
@@ -73,7 +73,7 @@ function readFields(
   if (!isLifetime) problems.push(`expirationSec must be an integer from 1 to ${maxLifetimeSeconds}.`)
   if (problems.length > 0) return invalid(problems.join(' '))
   const linked = { method: String(method), target: String(target) }
-  return { ok: true, linked, lifetime: Number(lifetime) }
+  return { ok: true, value: { linked, lifetime: Number(lifetime) } }
 }
 
 /** A PUT that only creates is allowed with less: the header `If-None-Match` of its request says so later. */

@@ -94,7 +94,7 @@ export class DataListener {
   #opensWebSocket(req: SidecarRequest): boolean {
     if (this.#open.get(req.socket)?.isServing !== false) return false
     const admission = admit(req, this.#config.limits.headerLines)
-    return admission.ok && admission.request.isWebSocket
+    return admission.ok && admission.value.isWebSocket
   }
 
   #acceptConnections(): void {

@@ -14,7 +14,7 @@ import { coversScope, parseScope, type Scope, validScope } from '../token/scopes
 import type { CredentialStatus } from '../token/verify.ts'
 import { claimsProblem, nameProblem, secretProblem } from '../values/names.ts'
 import { type EndpointOptions, expirationSec } from './endpoint.ts'
-import { invalid, type Reading, readJson } from './json-body.ts'
+import { invalid, type Members, type Reading, readJson } from './json-body.ts'
 
 /** Without a delay, 200 clients that ignored `Retry-After` sent 6,000 logins a second and starved token checks. */
 const RETRY_LATER_DELAY_MS = 250
@@ -33,10 +33,10 @@ export async function logIn(options: EndpointOptions, res: SidecarResponse): Pro
     responder.refuse(res, reason, error, refusal)
   }
   if (credentials === undefined || !signer.canSign) return fail('unavailable', ERRORS.serviceNotReady)
-  const read = await readJson(res, config.timeouts.idleSeconds)
-  const fields = read.ok ? readLogin(read.members) : read
+  const body = await readJson(res, config.timeouts.idleSeconds)
+  const fields = body.ok ? readLogin(body.value) : body
   if (!fields.ok) return fail('invalid', fields.error)
-  const { login } = fields
+  const { login, requestedScope } = fields.value
   const { accountId, accessKey } = login
   if (credentials.hasAccount(accountId)) context.login = { accountId }
   const client = clientNetwork(req.clientAddress)
@@ -56,9 +56,9 @@ export async function logIn(options: EndpointOptions, res: SidecarResponse): Pro
     const rejected = { ...ERRORS.authenticationFailed, code: config.contract.authenticationFailedCode }
     return fail('rejected', rejected, { errorType: 'http_request_denied' })
   }
-  const granted = grant(fields.scope, login, credential)
+  const granted = grantScope(requestedScope, login, credential)
   if (!granted.ok) return fail('invalid', granted.error)
-  const issued = signer.issueToken({ accountId, accessKey, scope: granted.scope })
+  const issued = signer.issueToken({ accountId, accessKey, scope: granted.value })
   const { token, identity } = await issued.catch((error: unknown) => {
     recordFailure('internal')
     throw error
@@ -76,9 +76,7 @@ export function sendTimeLeft(options: EndpointOptions, res: SidecarResponse, ide
 }
 
 /** Ignores unknown fields; names every invalid one. */
-function readLogin(
-  members: ReadonlyMap<string, unknown>,
-): Reading<{ login: Login; scope: string | undefined }> {
+function readLogin(members: Members): Reading<{ login: Login; requestedScope: string | undefined }> {
   const problems: string[] = []
   const read = (field: string, problemOf: (text: string) => string | undefined): string => {
     const value = members.get(field)
@@ -96,20 +94,21 @@ function readLogin(
   // The text is checked after the secret: the requested scope must not change how a login fails.
   const scope = members.get('scope')
   if (scope !== undefined && typeof scope !== 'string') problems.push('scope must be a string.')
-  return problems.length > 0 ? invalid(problems.join(' ')) : { ok: true, login, scope: scope?.toString() }
+  if (problems.length > 0) return invalid(problems.join(' '))
+  return { ok: true, value: { login, requestedScope: scope?.toString() } }
 }
 
 /** In characters, as for every field of a login. A credential's own scope may be longer. */
 const MAX_REQUESTED_LENGTH = 1024
 
 /** The scope of a login's token: the requested one, within that of the credential, or all of that. */
-function grant(
+function grantScope(
   requested: string | undefined,
   { accountId, accessKey }: Login,
   credential: Extract<CredentialStatus, { active: true }>,
-): Reading<{ scope: Scope | undefined }> {
+): Reading<Scope | undefined> {
   const own = validScope(credential.scope)
-  if (requested === undefined) return { ok: true, scope: own }
+  if (requested === undefined) return { ok: true, value: own }
   if (requested.length > MAX_REQUESTED_LENGTH)
     return invalid(`scope must have at most ${MAX_REQUESTED_LENGTH} characters.`)
   const scope = parseScope(requested)
@@ -117,7 +116,5 @@ function grant(
   if (own !== undefined && !coversScope(own, scope.value))
     return invalid('scope has an item that the credential does not cover.')
   const isTooLong = claimsProblem(accountId, accessKey, requested) !== undefined
-  return isTooLong
-    ? invalid('scope is too long for a token with these names.')
-    : { ok: true, scope: scope.value }
+  return isTooLong ? invalid('scope is too long for a token with these names.') : scope
 }

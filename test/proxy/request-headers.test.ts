@@ -58,7 +58,7 @@ t.test('no client header becomes a line that looks like one of the sidecar', asy
     const result = admission({ more })
     if (!result.ok) return true
     forwarded++
-    const requestId = result.request.requestId ?? 'created-here'
+    const requestId = result.value.requestId ?? 'created-here'
     const received = head({ more }, requestId).slice(0, -4).split('\r\n').slice(1)
     const ours = new Set(OURS.replace('created-here', requestId).toLowerCase().split('\r\n'))
     const named = (name: string) => received.filter((line) => carelessly(line.split(':')[0] ?? '') === name)

@@ -37,5 +37,5 @@ export function admission(parts: HeadParts): Admission {
 export function admitted(parts: HeadParts): Admitted {
   const result = admission(parts)
   if (!result.ok) throw new Error(`refused: ${JSON.stringify(parts)}`)
-  return result.request
+  return result.value
 }
