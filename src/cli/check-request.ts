@@ -9,7 +9,7 @@ import { networkFailureOf } from '../http/upstream-failures.ts'
 export const REQUEST_MS = 3000
 const MAX_BODY_BYTES = 262_144
 
-/** Without a response `status` is 0, and `code` says why. Without TLS `certificateEndsMs` is NaN. */
+/** Without a response `status` is 0, and `code` says why. Without TLS `certificateEndsAtMs` is NaN. */
 export type Response = Awaited<ReturnType<typeof sendRequest>>
 
 /** Never rejects; a body that is too long is truncated. */
@@ -36,12 +36,12 @@ export async function sendRequest(
     const { socket, statusCode: status = 0, headers } = response
     const validTo = socket instanceof TLSSocket ? socket.getPeerCertificate().valid_to : ''
     const text = (await readUpTo(response, MAX_BODY_BYTES)).toString()
-    const certificateEndsMs = Date.parse(validTo)
-    return { status, headers, body: text, code: '', error: undefined, isConnected, certificateEndsMs }
+    const certificateEndsAtMs = Date.parse(validTo)
+    return { status, headers, body: text, code: '', error: undefined, isConnected, certificateEndsAtMs }
   } catch (error) {
     const code = signal.aborted ? 'timeout' : errorCode(error)
     const headers: IncomingHttpHeaders = {}
-    const failed = { status: 0, headers, body: '', isConnected, certificateEndsMs: Number.NaN }
+    const failed = { status: 0, headers, body: '', isConnected, certificateEndsAtMs: Number.NaN }
     return { ...failed, code, error: networkFailureOf(error) }
   } finally {
     clearTimeout(timer)

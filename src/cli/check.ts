@@ -230,9 +230,9 @@ async function checkUpstream(url: string): Promise<Finding> {
   return ok('upstream', 'the service does not answer from here')
 }
 
-function judgeCertificate({ certificateEndsMs }: Response): Finding[] {
-  if (Number.isNaN(certificateEndsMs)) return []
-  const days = Math.floor((certificateEndsMs - Date.now()) / 86_400_000)
+function judgeCertificate({ certificateEndsAtMs }: Response): Finding[] {
+  if (Number.isNaN(certificateEndsAtMs)) return []
+  const days = Math.floor((certificateEndsAtMs - Date.now()) / 86_400_000)
   if (days < MIN_CERTIFICATE_DAYS) return [warning('certificate', `the certificate ends in ${days} days`)]
   return [ok('certificate', `the certificate is valid for ${days} days`)]
 }

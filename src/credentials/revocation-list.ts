@@ -93,7 +93,7 @@ const REVOKED_WINDOW_SECONDS = 60
  * @param clockToleranceSeconds - until then a token is accepted after its end
  */
 export function createTokenRevoker(
-  write: (tokenId: string, untilSeconds: number) => Promise<boolean>,
+  write: (tokenId: string, endsAtSeconds: number) => Promise<boolean>,
   clockToleranceSeconds: number,
 ): RevokeToken {
   const counts = createFixedWindow<{ revoked: number }>(REVOKED_WINDOW_SECONDS)

@@ -69,7 +69,7 @@ export async function importKey(jwk: object, createdAtSeconds: number): Promise<
   }
   const { kid, alg, use: _use, key_ops: _ops, iat, signedUntil, tokenSeconds, ...members } = parsed.data
   if (!fitsType(alg, members)) return notLoaded([`kty and crv must be ${KEY_TYPES[alg]} for ${alg}`])
-  const times = { createdAtSeconds: iat ?? createdAtSeconds, signedUntilSeconds: signedUntil, tokenSeconds }
+  const times = { createdAtSeconds: iat ?? createdAtSeconds, stoppedAtSeconds: signedUntil, tokenSeconds }
   const described = { kid, alg, ...times }
   try {
     const { kty, k = '' } = members

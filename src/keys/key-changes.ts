@@ -9,7 +9,7 @@ import { DONE, type Done, loaded, notDone } from '../values/result.ts'
 import { generateKey, newKid } from './jwk.ts'
 import type { KeyDirectory } from './key-directory.ts'
 import { ACTIVE_FILE, KEY_FILE_SUFFIX, privateFiles, readKeyDirectory } from './key-directory.ts'
-import { type Algorithm, type Key, NEVER_SIGNED, tokensEndAt } from './key-ring.ts'
+import { type Algorithm, type Key, NEVER_SIGNED, tokensEndAtSeconds } from './key-ring.ts'
 
 interface KeyChange {
   readonly directory: string
@@ -74,9 +74,9 @@ export async function retireKey(change: KeyChange & { readonly kid: string; read
     if (file === undefined) return notDone(false, [`there is no key ${kid}`])
     if (keys.ambiguity !== undefined) return notDone(false, [`${keys.ambiguity}; activate one first`])
     if (keys.signing === file) return notDone(false, [`${kid} signs new tokens; activate another key first`])
-    const fromSeconds = tokensEndAt(file.key, change.longestSeconds)
-    if (change.force !== true && (fromSeconds === undefined || now() < fromSeconds * 1000)) {
-      return notDone(false, [`${whyKept(file.key, fromSeconds)}; --force removes it all the same`])
+    const endsAtSeconds = tokensEndAtSeconds(file.key, change.longestSeconds)
+    if (change.force !== true && (endsAtSeconds === undefined || now() < endsAtSeconds * 1000)) {
+      return notDone(false, [`${whyKept(file.key, endsAtSeconds)}; --force removes it all the same`])
     }
     await rm(join(directory, `${kid}${KEY_FILE_SUFFIX}`))
     return DONE
@@ -105,7 +105,7 @@ async function switchSigningKey(
 ): Promise<void> {
   for (const { key, document } of privateFiles(keys.files)) {
     const maySign = keys.signing === undefined || keys.signing.key === key
-    if (key.kid === kid || (key.signedUntilSeconds !== undefined && !maySign)) continue
+    if (key.kid === kid || (key.stoppedAtSeconds !== undefined && !maySign)) continue
     const recorded = { signedUntil: Math.ceil(now() / 1000), tokenSeconds: longestSeconds }
     await writeKey(directory, key.kid, { ...document, ...recorded })
   }
@@ -119,11 +119,11 @@ function writeKey(directory: string, kid: string, document: object): Promise<voi
 const writeFile = (directory: string, name: string, text: string) =>
   replaceFile(join(directory, name), `${text}\n`)
 
-function whyKept({ kid, signedUntilSeconds, signKey }: Key, fromSeconds: number | undefined): string {
-  if (fromSeconds !== undefined) {
-    return `tokens signed by ${kid} can be alive until ${new Date(fromSeconds * 1000).toISOString()}`
+function whyKept({ kid, stoppedAtSeconds, signKey }: Key, endsAtSeconds: number | undefined): string {
+  if (endsAtSeconds !== undefined) {
+    return `tokens signed by ${kid} can be alive until ${new Date(endsAtSeconds * 1000).toISOString()}`
   }
-  if (signedUntilSeconds !== undefined) {
+  if (stoppedAtSeconds !== undefined) {
     return `tokens signed by ${kid} can be alive until an unknown time: give --config or --max-lifetime-seconds`
   }
   if (signKey === undefined) return `of ${kid} only the public half is here, so it may still sign elsewhere`

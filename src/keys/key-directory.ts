@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { errorCode, type FileContent, fileErrorReason, readRegularFile } from '../files/files.ts'
 import { type Loaded, loaded, notLoaded } from '../values/result.ts'
 import { importKey } from './jwk.ts'
-import { type Key, type KeyRing, tokensEndAt } from './key-ring.ts'
+import { type Key, type KeyRing, tokensEndAtSeconds } from './key-ring.ts'
 
 export const ACTIVE_FILE = 'active'
 export const KEY_FILE_SUFFIX = '.jwk.json'
@@ -146,15 +146,15 @@ async function importKeyFile({ bytes, modifiedAtMs }: FileContent, name: string)
   return loaded({ key, document })
 }
 
-/** Oldest first; times in RFC 3339. @param longestSeconds - as for {@link tokensEndAt} */
+/** Oldest first; times in RFC 3339. @param longestSeconds - as for {@link tokensEndAtSeconds} */
 export function listKeys({ files, signing }: KeyDirectory, longestSeconds: number | undefined) {
   return [...files.values()]
     .map(({ key }) => key)
     .sort((a, b) => a.createdAtSeconds - b.createdAtSeconds)
     .map((key) => {
-      const { kid, alg, createdAtSeconds, signedUntilSeconds } = key
+      const { kid, alg, createdAtSeconds, stoppedAtSeconds } = key
       const active = key === signing?.key
-      const end = tokensEndAt(key, longestSeconds)
+      const end = tokensEndAtSeconds(key, longestSeconds)
       return {
         kid,
         alg,
@@ -162,7 +162,7 @@ export function listKeys({ files, signing }: KeyDirectory, longestSeconds: numbe
         private: key.signKey !== undefined,
         created: isoTime(createdAtSeconds),
         /** Null when it signs, never signed, or may sign elsewhere. */
-        signedUntil: active || !signedUntilSeconds ? null : isoTime(signedUntilSeconds),
+        signedUntil: active || !stoppedAtSeconds ? null : isoTime(stoppedAtSeconds),
         /** When it can be retired, which may be in the past; null when it signs, or when that is not known. */
         retirableFrom: active || end === undefined ? null : isoTime(Math.max(end, createdAtSeconds)),
       }

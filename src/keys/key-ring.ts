@@ -24,7 +24,7 @@ export interface Key {
   /** When the key was created: `iat` of its JWK, else the file's modification time. */
   readonly createdAtSeconds: number
   /** When the key stopped signing, or {@link NEVER_SIGNED}; absent when it is not known. */
-  readonly signedUntilSeconds?: number | undefined
+  readonly stoppedAtSeconds?: number | undefined
   /** How long its tokens live at most, with the clock tolerance; recorded when it stopped signing, if it was known. */
   readonly tokenSeconds?: number | undefined
 }
@@ -66,10 +66,13 @@ export function publicJwks(ring: KeyRing) {
  * When the last token of a key that does not sign has expired, in epoch seconds (0: at once); undefined if not known.
  * @param longestSeconds - the longest lifetime of a token plus the clock tolerance; default: as recorded in the key's file
  */
-export function tokensEndAt({ signedUntilSeconds, tokenSeconds }: Key, longestSeconds: number | undefined) {
-  if (signedUntilSeconds === undefined || signedUntilSeconds === NEVER_SIGNED) return signedUntilSeconds
+export function tokensEndAtSeconds(
+  { stoppedAtSeconds, tokenSeconds }: Key,
+  longestSeconds: number | undefined,
+) {
+  if (stoppedAtSeconds === undefined || stoppedAtSeconds === NEVER_SIGNED) return stoppedAtSeconds
   const seconds = longestSeconds ?? tokenSeconds
-  return seconds === undefined ? undefined : signedUntilSeconds + RELOAD_SECONDS + seconds
+  return seconds === undefined ? undefined : stoppedAtSeconds + RELOAD_SECONDS + seconds
 }
 
 /**
@@ -78,7 +81,7 @@ export function tokensEndAt({ signedUntilSeconds, tokenSeconds }: Key, longestSe
  */
 export function tokenLifetimes({ keys, signing }: KeyRing, longestSeconds: number, now: number) {
   return [...keys.values()].map((key) => {
-    const end = key.kid === signing?.kid ? undefined : tokensEndAt(key, longestSeconds)
+    const end = key.kid === signing?.kid ? undefined : tokensEndAtSeconds(key, longestSeconds)
     return { kid: key.kid, seconds: end ? Math.max(0, Math.ceil(end - now / 1000)) : longestSeconds }
   })
 }

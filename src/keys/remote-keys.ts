@@ -59,7 +59,7 @@ export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
   let fetched: readonly UncheckedJwk[] = []
   let lastFetch: ReloadResult | undefined
   let goodAtMs = 0
-  let cooldownFromMs = Number.NEGATIVE_INFINITY
+  let triedAtMs = Number.NEGATIVE_INFINITY
 
   const sets: Reloadable<readonly Key[] | undefined> = new Reloadable<readonly Key[] | undefined>({
     /** The same keys in another order are the same version: the cache of verified tokens stays. */
@@ -93,7 +93,7 @@ export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
       if (isCurrent && lastFetch === 'failed') log.info(logFields, 'the JWK Set can be used again')
       lastFetch = isCurrent ? 'ok' : 'failed'
       if (isCurrent) goodAtMs = now()
-      else cooldownFromMs = now()
+      else triedAtMs = now()
       onFetch(issuer, lastFetch)
     },
     onError: (err) => log.error({ ...logFields, err }, 'a JWK Set could not be applied'),
@@ -108,9 +108,9 @@ export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
   /** Fetches for an unknown kid, if due: a fetch in progress may have begun before the key was published. */
   async function findNewer(kid: string | undefined, alg: string): Promise<FoundKey> {
     // The clock may be set back.
-    const isDue = Math.abs(now() - cooldownFromMs) >= COOLDOWN_MS
+    const isDue = Math.abs(now() - triedAtMs) >= COOLDOWN_MS
     if (isDue && sets.current() !== undefined) {
-      cooldownFromMs = now()
+      triedAtMs = now()
       fetching = sets.refresh()
     }
     const waiting = new AbortController()

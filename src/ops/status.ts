@@ -275,8 +275,8 @@ function* requestProblems({ tenMinutes, recently }: Windows, { checks, requests 
 
 function* trustProblems({ at, values }: Windows, isDatabaseDown: boolean): Generator<Alarm> {
   const certificateEnds = values.by('certificate_not_after_timestamp_seconds', 'certificate')
-  for (const [certificate, endSeconds] of certificateEnds) {
-    const secondsLeft = endSeconds - at / 1000
+  for (const [certificate, endsAtSeconds] of certificateEnds) {
+    const secondsLeft = endsAtSeconds - at / 1000
     const days = Math.floor(secondsLeft / DAY_SECONDS)
     if (days >= 14) continue
     const isCritical = days < 2

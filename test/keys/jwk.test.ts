@@ -49,10 +49,10 @@ t.test('the published JWK contains only public parameters', async (t) => {
 
 t.test('the age of a key is its iat, or else that of its file', async (t) => {
   const dated = await imported({ ...es256.privateJwk, iat: 99, signedUntil: 100 })
-  t.match(dated, { createdAtSeconds: 99, signedUntilSeconds: 100 })
+  t.match(dated, { createdAtSeconds: 99, stoppedAtSeconds: 100 })
   const undated = await imported(es256.privateJwk)
   t.equal(undated.createdAtSeconds, 1234)
-  t.equal(undated.signedUntilSeconds, undefined)
+  t.equal(undated.stoppedAtSeconds, undefined)
 })
 
 t.test('refuses a key that does not match its alg or use', async (t) => {

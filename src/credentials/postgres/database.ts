@@ -40,8 +40,8 @@ export interface CredentialsDatabase {
   readonly revocations: () => readonly RevocationList[]
   /** Whether the snapshot is as new as the call. While the database is known to be down, no request waits for it. */
   readonly refresh: () => Promise<boolean>
-  /** Whether the token is refused from now on. @param untilSeconds - its end, when the row is removed */
-  readonly revoke: (tokenId: string, untilSeconds: number) => Promise<boolean>
+  /** Whether the token is refused from now on. @param endsAtSeconds - its end, when the row is removed */
+  readonly revoke: (tokenId: string, endsAtSeconds: number) => Promise<boolean>
   /** Undefined until there is a snapshot; a sidecar with one stays ready. */
   state(): DatabaseState | undefined
   start(): void
@@ -114,10 +114,10 @@ function createDatabase(options: DatabaseOptions, target: DatabaseTarget): Crede
     credentials: () => snapshots.current().credentials,
     revocations: () => snapshots.current().revocations,
     refresh,
-    async revoke(tokenId, untilSeconds) {
+    async revoke(tokenId, endsAtSeconds) {
       if (!(await refresh())) return false
       try {
-        await (await pool.current()).query(REVOKE_SQL, [tokenId, untilSeconds])
+        await (await pool.current()).query(REVOKE_SQL, [tokenId, endsAtSeconds])
       } catch (cause) {
         const { kind, message: reason } = databaseFailure(cause)
         const fields = { database: pool.label(), reason }
