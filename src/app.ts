@@ -30,7 +30,7 @@ export interface AppOptions {
   readonly now?: () => number
   /** Shown in the start line. */
   readonly settingsFile?: string | undefined
-  /** One of several processes that share the data listener: without an admin listener. */
+  /** Without an admin listener: the primary process has it. */
   readonly worker?: boolean
 }
 
@@ -39,14 +39,14 @@ export interface App {
   start(): Promise<ListenAddresses>
   /** Loads everything again, changed or not. */
   reload(): Promise<unknown>
-  /** `lameDuck`: continues to accept for a while first, if it was running. A second call waits for the same end. */
+  /** `lameDuck`: the listener accepts for a while first, if it was running. A second call waits for the same end. */
   stop(how?: { readonly lameDuck: boolean }): Promise<DrainReport>
 }
 
 /** A sidecar that serves requests in this process. */
 export interface ServingApp extends App {
   readonly adminData: AdminData
-  /** Destroys all connections, where the process ends without a drain. */
+  /** Destroys all connections. */
   abort(): void
 }
 

@@ -2,7 +2,7 @@
  * What decides on access, by subject, made of the sources that `auth-sources.ts` opens:
  *
  *   keys           the files of `keys.directory`, or the JWK Set at `keys.jwksUrl`
- *   key sets       the JWK Set of each of `trustedIssuers`
+ *   key sets       the JWK Sets of `trustedIssuers`, and the one at `keys.jwksUrl`
  *   credentials    `credentials.file`, or the database
  *   revocations    `revocations.file`, and the database
  *   certificates   the PEM files of each listener, upstream and issuer
@@ -31,7 +31,6 @@ import { fileProblem, formatProblems, type Problem } from './values/problem.ts'
 /** Functions return the values that are active when they are called. */
 export interface AuthData {
   readonly keys: OwnKeys
-  /** Those of `trustedIssuers`, and the one at `keys.jwksUrl`. */
   readonly keySets: readonly RemoteKeys[]
   /** Issuers whose tokens are accepted, our own first. */
   readonly issuers: readonly [TokenIssuer, ...TokenIssuer[]]
@@ -39,9 +38,9 @@ export interface AuthData {
   readonly credentials: CredentialStore | undefined
   readonly revocations: Revocations
   readonly certificates: ReadonlyMap<CertificateName, Reloadable<Certificates>>
-  /** Of which the settings name a source. */
+  /** The subjects with a source. */
   readonly subjects: readonly ReloadSubject[]
-  /** Whether keys and credentials are loaded, as `/readyz` shows it. */
+  /** Whether keys and credentials are loaded. */
   readonly checks: () => readonly AuthCheck[]
   /** Polls, fetches and connects from now on. */
   start(listeners?: SourceListeners): void
@@ -49,7 +48,7 @@ export interface AuthData {
   whenLoaded(): Promise<boolean>
   /** Loads everything again, changed or not. Never rejects. */
   reload(): Promise<unknown>
-  /** Ends the polling. The values stay. */
+  /** The values stay. */
   stop(): Promise<unknown>
 }
 
@@ -58,7 +57,7 @@ interface OwnKeys {
   readonly ring: () => KeyRing
   /** Undefined in a sidecar that only verifies. */
   readonly signing: () => Pick<Key, 'kid' | 'createdAtSeconds'> | undefined
-  /** A JWK Set; undefined until the one at `keys.jwksUrl` has been fetched. */
+  /** Undefined until the JWK Set at `keys.jwksUrl` has been fetched. */
   readonly publicJwks: () => ReturnType<typeof publicJwks> | undefined
   readonly tokenLifetimes: () => readonly { readonly kid: string; readonly seconds: number }[]
 }
@@ -189,7 +188,7 @@ function revocationsOf(
 export const databaseProblems = (problems: readonly string[]) =>
   problems.map((problem) => fileProblem('credentials.postgres.urlFile', problem))
 
-/** For the primary process; the workers count the reloads. @throws InvalidAuthData */
+/** For the primary process. The workers count the reloads. @throws InvalidAuthData */
 export async function openAdminCertificates(config: Config, log: Logger) {
   const files = certificateFiles(config).find(({ name }) => name === 'admin')
   const opened = files && (await openCertificates(files, log, Date.now, () => {}))

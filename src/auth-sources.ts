@@ -18,7 +18,7 @@ import type { Reloadable, ReloadResult, ReloadSubject } from './reload/reloadabl
 import { fileProblem, type Problem } from './values/problem.ts'
 import { type Loaded, notLoaded } from './values/result.ts'
 
-/** Called by sources that were started. A new version is active before the call. */
+/** Sources call them after their start, once the new version is active. */
 export interface SourceListeners {
   /** Cached verdicts may be wrong: those on the revoked tokens, or without the argument all of them. */
   onChange(revokedTokens?: readonly string[]): void
@@ -106,7 +106,6 @@ export async function openSources(
   return { ...files, database, keySets, problems: findings.problems, warnings }
 }
 
-/** Problems and warnings of all sources. */
 class Findings {
   problems: readonly Problem[] = []
   warnings: readonly string[] = []
@@ -119,7 +118,7 @@ class Findings {
   }
 }
 
-/** Names the setting in the problems of a loader. */
+/** Adds the setting to the problems of a loader. */
 async function withSetting<T>(setting: string, loading: Promise<Loaded<T>>): Promise<Loaded<T, Problem>> {
   const result = await loading
   if (result.ok) return result

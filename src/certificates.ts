@@ -32,7 +32,7 @@ export interface CertificateFiles {
 export interface Certificates {
   readonly options: SecureContextOptions
   readonly context: SecureContext
-  /** When the first certificate of the chain expires, in epoch seconds. */
+  /** The end of the first certificate of the chain, in epoch seconds. */
   readonly endsAtSeconds?: number
 }
 
@@ -69,7 +69,7 @@ const pathsOf = ({ cert, key, ca }: CertificateFiles): string[] =>
 export const secureContextOf = (certificates: Reloadable<Certificates> | undefined) =>
   certificates && (() => certificates.current().context)
 
-/** Loads the files, which are polled from `start` on. Never rejects. `now`: epoch milliseconds. */
+/** Never rejects. `now`: epoch milliseconds. */
 export const openCertificates = (
   files: CertificateFiles,
   log: Logger,
@@ -84,7 +84,7 @@ export const openCertificates = (
     log,
   })
 
-/** The protocols of both listeners, as TLS negotiates them (RFC 7301). */
+/** For both listeners (RFC 7301). */
 export const ALPN_PROTOCOLS = ['http/1.1', 'http/1.0']
 
 const LISTENER_OPTIONS: SecureContextOptions = {
@@ -92,7 +92,7 @@ const LISTENER_OPTIONS: SecureContextOptions = {
   secureOptions: constants.SSL_OP_NO_RENEGOTIATION, // a client could ask for one expensive handshake after another
 }
 
-/** Five times the size of a bundle of all public CAs. */
+/** A bundle of all public CAs has a fifth of it. */
 const MAX_BYTES = 1_048_576
 
 /** Checks that the files can be used together. Never rejects. @param now - epoch milliseconds, for warnings about expiry */

@@ -1,7 +1,7 @@
 /**
- * The life cycle of a sidecar: start, run, drain, stop, each once. It listens for clients only after everything that
- * decides on access is loaded. Draining: lame duck (still accepting, but each response closes its connection, so that
- * load balancers move on), no new connections, time for requests in flight, the end.
+ * The life cycle of a sidecar: start, run, drain, stop, each once. Clients are accepted only after everything that decides
+ * on access is loaded. A drain: lame duck (each response closes its connection, so that load balancers move on), no new
+ * connections, time for requests in flight, the end.
  */
 import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -18,7 +18,7 @@ import { VERSION } from './version.ts'
 export interface DrainReport {
   readonly drained: number
   readonly cut: number
-  /** WebSocket tunnels that the drain closed; they are not among the others. */
+  /** WebSocket tunnels that the drain closed; the other counts are without tunnels. */
   readonly tunnels: number
 }
 
@@ -28,15 +28,14 @@ export interface ListenAddresses {
   readonly admin?: AddressInfo | undefined
 }
 
-/** Where the sidecar is in its life. `createLifeCycle` writes it; other components only read. */
+/** Written by `createLifeCycle` alone. */
 export interface Phase {
-  /** Draining: connections end with their next response. */
   name: 'starting' | 'running' | 'draining'
   /** The drain deadline has passed. */
   isAborting: boolean
 }
 
-/** The line of the data listener in `/readyz`. */
+/** Whether clients are accepted, as `/readyz` shows it. */
 export const acceptingCheck = ({ name }: Phase) => ({
   name: 'accepting',
   ok: name === 'running',
@@ -51,7 +50,7 @@ interface LifeCycleParts {
   readonly authData: AuthData
   readonly listener: DataListener
   readonly forwarder: Forwarder
-  /** Absent in a worker: its primary process has it, and logs start and end. */
+  /** Absent in a worker: the primary process has it, and logs start and end. */
   readonly admin: AdminListener | undefined
 }
 
@@ -83,7 +82,7 @@ export function createLifeCycle(parts: LifeCycleParts) {
     phase.name = 'draining'
     log.info({ inFlight: listener.inFlight }, 'draining')
     if (wasStarting) {
-      await authData.stop() // a start that waits ends here; what it has opened is closed below
+      await authData.stop() // a start that waits ends here; what has been opened is closed below
       await started?.catch(() => {})
     }
     if (lameDuck) await sleep(lameDuckSeconds * 1000)
@@ -117,7 +116,7 @@ async function drain(listener: DataListener, phase: Phase, deadlineSeconds: numb
   })
   while (!isClosed && performance.now() < deadline) {
     listener.closeIdle() // also a connection whose response, begun before the drain, promised to keep it
-    if (listener.inFlight === 0) tunnels += listener.closeTunnels() // they have no end: nothing else is awaited
+    if (listener.inFlight === 0) tunnels += listener.closeTunnels() // tunnels have no end of their own
     await Promise.race([closed, sleep(STEP_MS)])
   }
   tunnels += listener.closeTunnels()
@@ -127,7 +126,7 @@ async function drain(listener: DataListener, phase: Phase, deadlineSeconds: numb
   return { drained: Math.max(0, inFlight - cut), cut, tunnels }
 }
 
-/** Logs what has started. `signingKey`: the `kid` of the key that signs, if one does. */
+/** `signingKey`: the `kid` of the key that signs, if one does. */
 export function logStart(
   log: Logger,
   config: Config,

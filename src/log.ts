@@ -4,14 +4,14 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import pino, { type DestinationStream, type Logger } from 'pino'
-import { printable } from './values/printable.ts'
+import { printable } from './values/names.ts'
 
 export type { Logger } from 'pino'
 
-/** Where log lines go, without ever making the writer wait. */
+/** A destination of log lines. The writer never waits. */
 export interface LogDestination {
   write(line: string): void
-  /** Lines dropped so far because they could not be written in time. */
+  /** How many lines were dropped, because the output was not read in time or failed. */
   readonly dropped: number
   /** Writes the queued lines, for at most half a second, and accepts no more. */
   close(): Promise<void>
@@ -23,15 +23,14 @@ export function openLogDestination(): LogDestination {
     dest: 1,
     sync: false,
     maxLength: 1024 * 1024, // more is dropped while the reader is slow
-    // After a failed write, as to a full disk, a full queue drops lines without trying again: a flush tries. One with
-    // `minLength` 0 does nothing.
+    // After a failed write, as to a full disk, only a flush tries again, and only with a `minLength`.
     minLength: 1,
     periodicFlush: 1000,
   })
   let dropped = 0
   let open = true
   stream.on('drop', () => dropped++)
-  // Such as a full disk; pino itself stops writing to a closed pipe.
+  // A full disk is such an error; pino itself stops writing to a closed pipe.
   stream.on('error', () => {})
   // pino flushes at exit, and would wait forever for a full pipe that is not read.
   process.prependListener('exit', () => stream.destroy())

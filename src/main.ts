@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /**
- * The program's entry. Handles signals before it loads everything else: a signal meanwhile would end the process, or be
- * lost where it is process 1, as in a container.
+ * The program's entry. Signals are handled before anything else is loaded: a signal meanwhile would end the process, or
+ * be lost by process 1 of a container.
  */
 import { Signals } from './cli/signals.ts'
 

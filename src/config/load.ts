@@ -91,7 +91,7 @@ function readFile(file: string): FileValues {
   }
   const yaml = parseYaml(text)
   if (!yaml.ok) {
-    const problems = yaml.problems.map(({ message, position: { line, column } }) =>
+    const problems = yaml.problems.map(({ message, line, column }) =>
       problem(`not valid YAML: ${message}`, `${file}:${line}:${column}`),
     )
     return unusable(...problems)

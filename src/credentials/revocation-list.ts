@@ -22,7 +22,6 @@ export interface Revocation {
 const ofAccount = (accountId: string) => `account ${accountId}`
 const ofAccessKey = (accessKey: string) => `key ${accessKey}`
 
-/** The index of revocations. One of 300,000 takes about 100 ms to build. */
 export class RevocationList {
   readonly #tokens = new Set<string>()
   /** By account or access key: tokens issued before, in epoch milliseconds, are revoked. */

@@ -43,7 +43,6 @@ export function secretHashProblem(text: string): string | undefined {
 
 interface StoredHash {
   readonly digest: Buffer
-  /** Absent for SHA-256. */
   readonly slow?: { readonly salt: Buffer; readonly parameters: typeof NEW_PARAMETERS }
 }
 
@@ -68,7 +67,7 @@ function parseSecretHash(text: string): Parsed<StoredHash> {
   return { ok: true, value: { digest, slow: { salt, parameters } } }
 }
 
-/** scrypt takes a thread of libuv's pool about 0.2 s. Rejects if the text is no valid hash, or memory is short. */
+/** Rejects if the text is no valid hash, or memory is short. */
 export async function verifySecret(secret: string, text: string): Promise<boolean> {
   const stored = parseSecretHash(text)
   if (!stored.ok) throw new Error('a stored hash cannot be parsed')
@@ -83,8 +82,8 @@ export async function verifySecret(secret: string, text: string): Promise<boolea
 const MAX_JOBS = 17
 
 /**
- * Runs scrypt one at a time: jose verifies tokens on the same four threads of libuv's pool, and with 40 runs at once a
- * token waited 6.5 s. A network may have as many jobs as there are free slots, which is at most half of the queue.
+ * Runs scrypt one at a time, because tokens are verified on the same four threads of libuv's pool. A network may have
+ * as many jobs as there are free slots, which is at most half of the queue.
  */
 export function createScryptQueue() {
   const limit = pLimit(1)

@@ -12,16 +12,15 @@ export interface CredentialName {
 }
 
 export interface Credential extends CredentialName {
-  /** As `hashSecret` writes it. */
   readonly secretHash: string
-  /** Epoch; `Infinity` when it never expires. */
+  /** `Infinity` when it never expires. */
   readonly expiresAtMs: number
   readonly disabled: boolean
   /** The text of a scope; undefined or, from PostgreSQL, null: unrestricted. */
   readonly scope?: string | null | undefined
 }
 
-/** Credentials by name. A reload replaces the index, so a login sees one version of all credentials. */
+/** A reload replaces the index, so a login sees one version of all credentials. */
 export class CredentialIndex {
   readonly #accounts = new Set<string>()
   readonly #byName = new Map<string, Credential>()

@@ -1,6 +1,6 @@
 /**
  * Bounds failed logins: who guesses a secret must wait. The window also counts revocations (`revocation-list.ts`), which fill
- * the database. Memory: at most 50,000 keys each, in an LRU cache, 300 bytes each and 8 for each failed login.
+ * the database. Memory is bounded: an LRU cache has at most 50,000 keys.
  */
 import { hash } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
@@ -12,7 +12,7 @@ const MAX_KEYS = 50_000
 /** Values that are forgotten when a window has passed since their key was first set. @param now - monotonic milliseconds */
 export const createFixedWindow = <V extends object>(windowSeconds: number, now = () => performance.now()) =>
   new LRUCache<string, V>({
-    // Not `max`, which allocates memory for all entries at the start, and clears it with the last one: 100 µs a login.
+    // Not `max`, which allocates memory for all entries at the start, and clears it with the last one.
     maxSize: MAX_KEYS,
     sizeCalculation: () => 1,
     ttl: windowSeconds * 1000 - 1, // an entry is stale once it is older than this
@@ -21,13 +21,12 @@ export const createFixedWindow = <V extends object>(windowSeconds: number, now =
     perf: { now },
   })
 
-/** Whole seconds until the key is forgotten, at least 1. */
+/** Seconds until the key is forgotten, at least 1. */
 export const secondsLeft = <V extends object>(window: LRUCache<string, V>, key: string) =>
   Math.max(1, Math.ceil(window.getRemainingTTL(key) / 1000))
 
 interface LoginOutcome {
   readonly verdict: LoginVerdict | 'throttled'
-  /** Set for a throttled login: whole seconds, at least 1. */
   readonly retryAfterSeconds?: number
 }
 

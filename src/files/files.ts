@@ -45,7 +45,7 @@ export async function readRegularFile(path: string, maxBytes: number): Promise<R
   }
 }
 
-/** The first bytes of a stream: more than `maxBytes`, by a chunk at most, where it has more. Its rest is not read. */
+/** The first bytes of a stream: more than `maxBytes`, by a chunk at most, where it has more. */
 export async function readUpTo(stream: AsyncIterable<Buffer>, maxBytes: number): Promise<Buffer> {
   const chunks: Buffer[] = []
   let size = 0
@@ -84,11 +84,10 @@ export async function replaceFile(path: string, text: string): Promise<void> {
   await directory.close()
 }
 
-/** Longer than a change takes: 10 s for the largest file. */
+/** Longer than a change of the largest file takes. */
 const LOCK_STALE_MS = 60_000
 const LOCK_RETRY_MS = 100
 
-/** {@link fileErrorReason} returns its message. */
 export class LockError extends Error {}
 
 /**
@@ -165,7 +164,6 @@ export function fileErrorReason(error: unknown): string {
   return REASONS[code] ?? code
 }
 
-/** The code of Node or the system, such as `ENOSPC`. */
 export function errorCode(error: unknown): string {
   return error instanceof Error && 'code' in error ? String(error.code) : 'unknown fault'
 }

@@ -13,24 +13,23 @@ export type Parse<T> = (bytes: Uint8Array) => Loaded<readonly T[]>
 
 /** About 50,000 credentials, or 130,000 revocations. */
 export const MAX_FILE_BYTES = 8_388_608
-/** A larger file is parsed in a thread: YAML takes about 1 ms for each KiB. */
+/** A larger file is parsed in a thread: requests would wait 1 ms for each KiB. */
 const MAX_INLINE_BYTES = 65_536
 /** A larger file leaves hundreds of megabytes in its thread, which then ends. */
 const MAX_REUSED_THREAD_BYTES = 1_048_576
-/** So many rows take about 1 ms to deserialize and to add. */
+/** Requests are served between batches. */
 const BATCH = 500
 
-/** YAML needs up to 1 s (of a core) and 50 MB for each MiB, more only if it is made to. */
+/** YAML needs more only if it is made to. */
 const MAX_SECONDS = 30
 const MAX_HEAP_MB = 640
 
-/** Kept for the next file: its compiled code parses four times faster than that of a new thread. */
+/** The compiled code of a used thread parses much faster than that of a new one. */
 let idleThread: Worker | undefined
 
 /**
  * Reads the file, or returns its problems, each with the path. Never rejects.
  * @param moduleUrl - of the module that exports `parse`
- * @param add - called with each row
  */
 export async function readRows<T>(
   path: string,
@@ -61,10 +60,9 @@ async function* parseInThread<T>(moduleUrl: string, bytes: Buffer): AsyncGenerat
   const timer = setTimeout(() => late.abort(), MAX_SECONDS * 1000)
   let isDone = false
   try {
-    // One batch per request: messages that arrive together are deserialized in one turn of the event loop.
+    // Messages that arrive together are deserialized in one turn of the event loop: one batch per request.
     for (let request: Job | null = { moduleUrl, bytes }; !isDone; request = null) {
       thread.postMessage(request)
-      // Rejects when the thread fails.
       const [batch]: Loaded<readonly T[]>[] = await once(thread, 'message', { signal: late.signal })
       if (batch === undefined) return
       isDone = !batch.ok || batch.value.length === 0

@@ -8,7 +8,7 @@ import { isAlias, isMap, isNode, isScalar, LineCounter, parseDocument, visit } f
 import type { z } from 'zod'
 import { type Loaded, loaded, notLoaded } from '../values/result.ts'
 
-/** A step into a value: a member name or a list index. */
+/** A member name or a list index. */
 export type Step = string | number
 
 /** As the documentation does: `upstreams[0].url`. Unusual names are quoted and truncated. */
@@ -21,7 +21,6 @@ export function writePath(steps: readonly Step[]): string {
   return path
 }
 
-/** Both counted from 1. */
 interface Position {
   readonly line: number
   readonly column: number
@@ -34,12 +33,11 @@ interface YamlDocument {
   readonly positionOf: (steps: readonly Step[], key?: 'key') => Position
 }
 
-interface YamlProblem {
+interface YamlProblem extends Position {
   readonly message: string
-  readonly position: Position
 }
 
-/** How many unknown names of one map are reported: finding the place of each takes time in proportion to the map. */
+/** More unknown names of one map are not reported: finding the place of each takes time in proportion to the map. */
 export const MAX_UNKNOWN_NAMES = 100
 
 /** The documented bound of `yaml` on what aliases may multiply. */
@@ -52,7 +50,7 @@ export function parseYaml(text: string): Loaded<YamlDocument, YamlProblem> {
     return { line: Math.max(line, 1), column: Math.max(col, 1) } // 0 before the first line was looked at
   }
   const reject = (mistakes: readonly Mistake[]) =>
-    notLoaded(mistakes.map(({ message, offset }) => ({ message, position: positionAt(offset) })))
+    notLoaded(mistakes.map(({ message, offset }) => ({ message, ...positionAt(offset) })))
   try {
     // Its check of unique keys takes time quadratic in the members of a map. Its warnings on stderr repeat the text.
     const options = { lineCounter: lines, merge: true, uniqueKeys: false, logLevel: 'error' } as const
@@ -122,23 +120,20 @@ function offsetOf(document: Document, steps: readonly Step[], key: 'key' | undef
 export function parseFile<T>(bytes: Uint8Array, schema: z.ZodType<T>): Loaded<T> {
   if (!isUtf8(bytes)) return notLoaded(['1:1: is not UTF-8 text'])
   const yaml = parseYaml(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString())
-  const line = (position: Position, text: string) => `${position.line}:${position.column}: ${text}`
-  if (!yaml.ok)
-    return notLoaded(
-      yaml.problems.map(({ message, position: at }) => line(at, `is not valid YAML: ${message}`)),
-    )
+  const lineOf = ({ line, column }: Position, message: string) => `${line}:${column}: ${message}`
+  if (!yaml.ok) return notLoaded(yaml.problems.map((at) => lineOf(at, `is not valid YAML: ${at.message}`)))
   const { content, positionOf } = yaml.value
   const parsed = schema.safeParse(content)
   if (parsed.success) return loaded(parsed.data)
   const problems = parsed.error.issues.flatMap((issue) => {
     const path = issue.path.map((step) => (typeof step === 'number' ? step : String(step)))
     const name = path.length === 0 ? '' : `${writePath(path)} `
-    if (issue.code !== 'unrecognized_keys') return [{ at: positionOf(path), text: name + issue.message }]
+    if (issue.code !== 'unrecognized_keys') return [{ ...positionOf(path), message: name + issue.message }]
     return issue.keys.slice(0, MAX_UNKNOWN_NAMES).map((key) => ({
-      at: positionOf([...path, key], 'key'),
-      text: `${name}has a member that is not known here${isPlainName(key) ? `: ${key}` : ''}`,
+      ...positionOf([...path, key], 'key'),
+      message: `${name}has a member that is not known here${isPlainName(key) ? `: ${key}` : ''}`,
     }))
   })
-  problems.sort((a, b) => a.at.line - b.at.line || a.at.column - b.at.column)
-  return notLoaded(problems.map(({ at, text }) => line(at, text)))
+  problems.sort((a, b) => a.line - b.line || a.column - b.column)
+  return notLoaded(problems.map((at) => lineOf(at, at.message)))
 }

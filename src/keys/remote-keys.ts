@@ -98,7 +98,7 @@ export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
     },
     onError: (err) => log.error({ ...logFields, err }, 'a JWK Set could not be applied'),
   })
-  sets.subscribe(onChange)
+  sets.subscribe(() => onChange())
 
   function findNow(kid: string | undefined, alg: string): FoundKey {
     const keys = sets.current()

@@ -14,7 +14,7 @@ import type { Logger } from '../log.ts'
 import { createSamples, type MetricGroup, type Samples } from './samples.ts'
 import { type ReadyCheck, type StatusConfig, statusOf } from './status.ts'
 
-/** What the admin listener shows: the state of this process, or that of all workers. */
+/** The state of this process, or of all workers. */
 export interface AdminData {
   readonly checks: () => readonly ReadyCheck[] | Promise<readonly ReadyCheck[]>
   /** A JWK Set (RFC 7517); undefined before a worker has responded. */
@@ -118,7 +118,7 @@ function pagesOf(config: StatusConfig, { checks, registry, jwks }: AdminData, sa
   }
 }
 
-/** Renders once per turn of the event loop and never twice at a time: pipelined requests cost as much as one. */
+/** Renders once per turn of the event loop: pipelined requests cost as much as one. */
 function onceAtATime(render: Render, onError: (error: unknown) => void): Render {
   let pending: Promise<Page> | undefined
   return () => {
@@ -141,12 +141,12 @@ function sendPage(res: ServerResponse, { status, type, body }: Page): void {
   res.end(body)
 }
 
-/** Twice Node's backlog: among many connections accepted at once, a probe is read before it is the oldest. */
+/** Twice Node's backlog: of many connections accepted at once, a probe is read before it becomes the oldest. */
 const MAX_CONNECTIONS = 1024
 
 /**
- * Above its limit it closes the oldest idle connection: clients that hold connections never block a probe. The http
- * server is handed its sockets, because an https server has none to close before the TLS handshake.
+ * Above the limit the oldest idle connection is closed: clients that hold connections never block a probe. A TCP server
+ * hands its sockets to the http server, because an https server has none to close before the TLS handshake.
  */
 function createBoundedServer(secureContext: (() => SecureContext) | undefined, handle: RequestListener) {
   /** The open connections, the least recently used first. */

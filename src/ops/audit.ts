@@ -1,6 +1,6 @@
 /**
- * The audit log: one line for each login, logout, link and reload. Fields are a closed set; their values are ours, or
- * known to be: an account or access key that a client names is left out unless it exists.
+ * The audit log: one line for each login, logout, link and reload, with a closed set of fields. An account or access key
+ * that a client names is left out unless it exists.
  */
 import type { Config } from '../config/config.ts'
 import { traceIdOf } from '../http/request-ids.ts'
@@ -14,7 +14,6 @@ export function createAudit(log: Logger, settings: Pick<Config['log'], 'audit'>)
     if (settings.audit) log.info(line, 'audit')
   }
   return {
-    /** Called once it is done. */
     request: (req: SidecarRequest, what: AuditedRequest) => write(lineOf(req, what)),
     reload: (subject: ReloadSubject, outcome: ReloadResult) => write({ event: 'reload', subject, outcome }),
   }

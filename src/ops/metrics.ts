@@ -20,7 +20,7 @@ import { VERSION } from '../version.ts'
 
 /** Other methods have the label `other`. */
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS'])
-/** Classes of final responses of upstreams; other statuses are not counted. */
+/** Of upstreams. Other statuses are not counted. */
 const STATUS_CLASSES = ['2xx', '3xx', '4xx', '5xx']
 const LATENCY_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
 
@@ -82,10 +82,9 @@ export const METRIC_PREFIX = 'auth_sidecar_'
 
 export const fullName = (name: MetricName) => `${METRIC_PREFIX}${name}`
 
-/** In full. */
 export const METRIC_NAMES = Object.keys(METRICS).map((name) => `${METRIC_PREFIX}${name}`)
 
-/** What decides on access, as far as metrics show it. */
+/** The part of what decides on access that is measured. */
 export interface MeasuredAuthData extends Pick<AuthData, 'subjects'> {
   readonly keys: Pick<AuthData['keys'], 'signing' | 'tokenLifetimes'>
   readonly keySets: readonly { readonly issuer: string; state(): Pick<KeySetState, 'ageSeconds'> }[]
@@ -122,7 +121,6 @@ export function createMetrics(
       create,
       upstreams.map(({ prefix }) => prefix),
     ),
-    /** Called once these components exist. */
     readFrom: (parts: MeasuredParts) => addScrapedMetrics(create, parts),
   }
 }
@@ -131,7 +129,7 @@ type Create = ReturnType<typeof metricsIn>
 
 function addProcessMetrics(registry: Registry): void {
   collectDefaultMetrics({ register: registry })
-  // Gauges with the name of a counter; `nodejs_active_handles` and its like, by type, add up to them.
+  // Gauges with the name of a counter; `nodejs_active_handles` and the like, by type, add up to them.
   for (const what of ['handles', 'requests', 'resources'])
     registry.removeSingleMetric(`nodejs_active_${what}_total`)
 }
@@ -143,12 +141,11 @@ function requestMetrics({ counter, histogram }: Create) {
   for (const route of ROUTE_LABELS) durations.zero({ route })
   for (const direction of ['in', 'out']) bytes.inc({ direction }, 0)
   return {
-    /** A request is over. `seconds`: from its head to the end of the response. */
+    /** `seconds`: from the request head to the end of the response. */
     onRequest(route: RouteLabel, method = 'other', status: number, seconds: number): void {
       requests.inc({ route, method: METHODS.has(method) ? method : 'other', status })
       durations.observe({ route }, seconds)
     },
-    /** Body bytes from (`in`) or to (`out`) a client. */
     onBytes: (direction: 'in' | 'out', count: number) => bytes.inc({ direction }, count),
   }
 }
@@ -215,7 +212,7 @@ function authDataMetrics({ counter, gauge, value }: Create, authData: MeasuredAu
   value('jwks_age_seconds', () => keySets.map((keySet) => [keySet.issuer, keySet.state().ageSeconds]))
   return {
     onFetch: (issuer: string, result: ReloadResult) => fetches.inc({ issuer, result }),
-    /** `certificate`: one of several sets under the subject, which is failing while any of them is. */
+    /** A subject of several certificate sets is failing while any of them is. */
     onReload(subject: ReloadSubject, result: ReloadResult, certificate = ''): void {
       reloads.inc({ subject, result })
       const part = `${subject} ${certificate}`
@@ -252,10 +249,7 @@ export function metricsIn(registry: Registry) {
     return { name: fullName(name), help, labelNames: labels, aggregator, registers: [registry] }
   }
   return {
-    /**
-     * A value that another component has, or its values by the metric's one label: one that is undefined has no series.
-     * Read at each scrape.
-     */
+    /** `read`: called at each scrape; a value, or values by the metric's one label. An undefined one has no series. */
     value(name: MetricName, read: () => number | readonly (readonly [string, number | undefined])[]): void {
       const [labelName = ''] = METRICS[name].labels
       const options = {

@@ -11,10 +11,9 @@ type Labels = MetricFamily['values'][number]['labels']
 /** Labels, each with its value, its possible values or a pattern of them. */
 type Where = Readonly<Record<string, string | readonly string[] | RegExp>>
 
-/** Which metrics are collected. `status`: those of the status page. */
+/** `status`: those of the status page. */
 export type MetricGroup = 'all' | 'status'
 
-/** What the status page shows beside the sidecar's own metrics. */
 const PROCESS_METRICS = ['process_cpu_seconds_total', 'process_resident_memory_bytes'] as const
 
 type Name = MetricName | (typeof PROCESS_METRICS)[number]
@@ -26,13 +25,12 @@ export function statusMetrics(registry: Registry): Promise<MetricFamily[]> {
   return Promise.all(STATUS_METRICS.flatMap((name) => registry.getSingleMetric(name)?.get() ?? []))
 }
 
-/** The counters at one moment, in epoch milliseconds: a column for each series. What a row lacks is zero. */
+/** The counters at one moment, in epoch milliseconds: a column for each series. A missing one is zero. */
 interface Sample {
   readonly at: number
   readonly row: readonly number[]
 }
 
-/** The columns of each metric. */
 type Columns = Map<string, Map<string, { readonly labels: Labels; readonly index: number }>>
 
 export type Growth = ReturnType<typeof growthOf>
@@ -93,11 +91,11 @@ export function createSamples(
       return {
         at: to.at,
         tenMinutes: growth(all[0], to),
-        /** The growth in the last 30 seconds. */
+        /** In the last 30 seconds. */
         recently: growth(all.at(-RECENT_STEPS - 2) ?? all[0], to),
-        /** From each sample to the next, in order of time. */
+        /** From each sample to the next. */
         steps: all.slice(1).map((sample, index) => growth(all[index], sample)),
-        /** The growth since zero: the current values. */
+        /** Since zero: the current values. */
         values: growth({ at: 0, row: [] }, to),
       }
     },
@@ -109,7 +107,7 @@ function matches(value: string, wanted: Where[string]): boolean {
   return wanted instanceof RegExp ? wanted.test(value) : wanted.includes(value)
 }
 
-/** How the counters grew between two moments. One that decreased (its worker was replaced) counts as zero. */
+/** How the counters grew between two moments. A counter that decreased (a worker was replaced) counts as zero. */
 function growthOf(columns: Columns, from: Sample, to: Sample) {
   const seconds = (to.at - from.at) / 1000
   /** The growth by the values of a label, of the series that `where` selects. */
@@ -131,7 +129,7 @@ function growthOf(columns: Columns, from: Sample, to: Sample) {
     seconds,
     by,
     total: (metric: Name, where?: Where) => sum(by(metric, '', where)),
-    /** The growth per second; null if the interval is empty. */
+    /** Per second; null if the interval is empty. */
     rate: (metric: Name, where?: Where) =>
       seconds > 0 ? rounded(sum(by(metric, '', where)) / seconds) : null,
     percentiles: (histogram: MetricName, where?: Where) => percentiles(by(histogram, 'le', where)),
@@ -142,7 +140,7 @@ export function sum(growth: ReadonlyMap<string, number>): number {
   return [...growth.values()].reduce((total, value) => total + value, 0)
 }
 
-/** Four digits are precise enough for a page, and keep the document small. */
+/** Four digits keep the document small. */
 export function rounded(value: number): number {
   return Number(value.toPrecision(4))
 }
@@ -158,7 +156,6 @@ function percentiles(buckets: ReadonlyMap<string, number>) {
     const bucket = ascending[index]
     if (rank === 0 || bucket === undefined) return null
     const below = ascending[index - 1] ?? { bound: 0, count: 0 }
-    // Above the last finite bound nothing is known but that bound.
     if (bucket.bound === Infinity) return below.bound
     const share = (rank - below.count) / (bucket.count - below.count)
     return rounded(below.bound + (bucket.bound - below.bound) * share)

@@ -15,10 +15,9 @@ import { type Growth, rounded, sum, type Windows } from './samples.ts'
 const FAILURE_SECONDS = 60
 
 const FORWARDED: readonly RouteLabel[] = ['proxy', 'link', 'public']
-/** 5xx of forwarded requests. */
 const FAILING = { route: FORWARDED, status: /^5/ }
 const REFUSED = { result: 'rejected' }
-/** Outcomes that the upstream or the sidecar has caused, not the client. */
+/** Not caused by the client. */
 const FAILED = UPSTREAM_OUTCOMES.filter((outcome) => outcome !== 'ok' && !isClientFailure(outcome))
 const UNREACHABLE: ReadonlySet<string> = new Set<UpstreamOutcome>([
   'connection_refused',
@@ -28,7 +27,7 @@ const UNREACHABLE: ReadonlySet<string> = new Set<UpstreamOutcome>([
   'destination_ip_unroutable',
 ])
 
-/** What requests need before they are accepted. Its owner may add details, which `/readyz` shows. */
+/** A condition under which requests are accepted. `/readyz` shows the details that an owner adds. */
 export interface ReadyCheck {
   readonly name: string
   readonly ok: boolean
@@ -56,7 +55,7 @@ function stateOf(config: StatusConfig, checks: readonly ReadyCheck[], windows: W
     ready: checks.every(({ ok }) => ok),
     enforcing: values.total('enforcing') !== 0,
     checks,
-    /** How long the counts cover, and how long the rates. */
+    /** `seconds`: of the counts. `nowSeconds`: of the rates. */
     window: { seconds: rounded(tenMinutes.seconds), nowSeconds: rounded(recently.seconds) },
     requests: requestsIn(windows),
     rejections: {
@@ -104,7 +103,6 @@ function requestsIn({ tenMinutes, recently, values }: Windows) {
   }
 }
 
-/** Keys, certificates and files: what decides on access. */
 function trustIn({ values }: Windows) {
   const signers = values.by('signing_key_age_seconds', 'kid')
   const keySetAges = values.by('jwks_age_seconds', 'issuer')
@@ -148,7 +146,6 @@ function upstreamIn({ at, tenMinutes, recently, steps, values }: Windows, upstre
     count,
     failed: requestsTo(upstream, tenMinutes, FAILED),
     failedNow,
-    /** 5xx among the upstream's own responses. */
     serverErrors: tenMinutes.total('upstream_responses_total', { upstream, class: '5xx' }),
     serverErrorRatio,
     lastFault:
@@ -161,7 +158,7 @@ function upstreamIn({ at, tenMinutes, recently, steps, values }: Windows, upstre
   }
 }
 
-/** The lines of the charts. */
+/** For the charts. */
 function seriesIn({ steps, tenMinutes }: Windows) {
   const drawn = steps.slice(0, -1) // the last step may be too short for a rate
   const latencies = drawn.map((step) => step.percentiles('request_duration_seconds'))

@@ -1,5 +1,5 @@
 /**
- * A value that is loaded from files and loaded again when they change.
+ * Values that are loaded from files, and again when these change.
  * Polls `stat`, which also sees renames, Kubernetes' `..data` swaps and changes on network file systems.
  */
 import { access, constants, readdir, stat } from 'node:fs/promises'
@@ -15,7 +15,7 @@ interface PolledFilesOptions<T> {
   readonly subject: ReloadSubject
   /** Files, or directories whose files count. */
   readonly paths: readonly string[]
-  /** Which files of a directory count; default: all but dot files and `.tmp` files, which never count. */
+  /** Which files of a directory count; dot files and `.tmp` files never do. */
   readonly includes?: Includes | undefined
   /** `active`: the active value, except the first time. Must not reject then; later rejections are logged. */
   readonly load: (active?: T) => Promise<Loaded<T, Problem>>
@@ -30,7 +30,7 @@ const POLL_MS = 200
 /** 1 s, 10 s and 5 s: a file may be half-written. */
 export const FILE_LIMITS: ChangeLimits = { reportPolls: 5, unstablePolls: 50, retryPolls: 25 }
 
-/** Loads the files; they are polled from `start` on. Never rejects. */
+/** Loads the files, which are polled from `start` on. Never rejects. */
 export async function openPolledFiles<T>(
   options: PolledFilesOptions<T>,
 ): Promise<Loaded<Reloadable<T>, Problem>> {

@@ -24,7 +24,6 @@ export interface ChangeLimits {
   readonly retryPolls: number
 }
 
-/** The limits of a source that shows complete versions only. */
 const LOAD_AT_ONCE: ChangeLimits = { reportPolls: 1, unstablePolls: 1, retryPolls: 1 }
 
 export interface ChangeState {
@@ -34,13 +33,11 @@ export interface ChangeState {
   readonly decided?: string | undefined
   /** Undefined if `decided` is active. */
   readonly pollsSinceRejected?: number | undefined
-  /** Since polls find another version than `decided`. */
   readonly pollsSinceChange: number
   /** Why the source is not available. */
   readonly unavailable?: string | undefined
 }
 
-/** Decides after a poll. Pure, so that a test has its cases as a table. */
 export function nextAction(
   before: ChangeState,
   found: { readonly version: string; readonly isForced: boolean } | { readonly unavailable: string },
@@ -74,18 +71,17 @@ export function afterDecision(state: ChangeState, decided: string, isGood: boole
   return { ...state, decided, pollsSinceChange: 0, pollsSinceRejected: isGood ? undefined : 0 }
 }
 
-/** The label `result` of metrics. */
+/** Labels of metrics. */
 export const RELOAD_RESULTS = ['ok', 'failed'] as const
 
 export type ReloadResult = (typeof RELOAD_RESULTS)[number]
 
-/** The label `subject` of metrics. */
 export type ReloadSubject = 'keys' | 'credentials' | 'revocations' | 'certificates'
 
 interface ReloadableOptions<T> {
-  /** Finds a text that differs after every change of the source, or why the source is not available. */
+  /** A text that differs after every change of the source, or why the source is not available. */
   readonly observe: () => Promise<Loaded<string>>
-  /** Loads the version that is there now, while nothing is observed. `isForced`: an operator asks for a reload. */
+  /** `isForced`: an operator asks for a reload. */
   readonly load: (isForced: boolean) => Promise<Loaded<T>>
   /** The value until the first version, or the one that was loaded already; then `version` is its version. */
   readonly initial: T
@@ -97,9 +93,9 @@ interface ReloadableOptions<T> {
   readonly retryMs: number
   /** Reports a new version, after the subscribers have acted on it. */
   readonly onActivated?: (fresh: T, warnings: readonly string[]) => void
-  /** Called once for each version that was rejected, and for each reason why the source is not available. */
+  /** Reports once each version that was rejected, and each reason why the source is not available. */
   readonly onFailed: (problems: readonly string[]) => void
-  /** Called after each poll. `isCurrent`: the source is available, and its version is the active one. */
+  /** Reports each poll. `isCurrent`: the source is available, and its version is the active one. */
   readonly onPolled?: (isCurrent: boolean) => void
   readonly onError: (error: unknown) => void
 }
@@ -118,9 +114,9 @@ export class Reloadable<T> {
   #isStopped = false
   #timer: NodeJS.Timeout | undefined
   #settleLoaded: (isLoaded: boolean) => void = () => {}
-  /** The last poll in the queue: they run one after another. */
+  /** Polls run one after another; the last in the queue. */
   #last: Promise<unknown> = Promise.resolve()
-  /** The poll that has not begun: it sees all changes made before now. */
+  /** Has not begun, so that it sees all changes made before now. */
   #nextPoll: Promise<boolean> | undefined
 
   constructor(options: ReloadableOptions<T>) {
@@ -154,7 +150,7 @@ export class Reloadable<T> {
     return this.#nextPoll
   }
 
-  /** Loads the source now, changed or not. Never rejects. */
+  /** Loads the source, changed or not. Never rejects. */
   reload(): Promise<unknown> {
     return this.#enqueue(true)
   }

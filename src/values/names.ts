@@ -1,6 +1,7 @@
 /**
- * The rules for account names, access keys, secrets and times: in a login, a token, a file or on the command line.
- * A function `…Problem` returns what is wrong, or undefined. It follows the name of the field and repeats no text.
+ * The rules for account names, access keys, secrets and times, in a login, a token, a file or on the command line, and
+ * how such text is printed. A function `…Problem` returns what is wrong, or undefined: words that follow the name of the
+ * field and repeat no text.
  */
 import { z } from 'zod'
 import { must } from './kinds.ts'
@@ -65,3 +66,11 @@ export function timeProblem(text: string): string | undefined {
 }
 
 export const timeSchema = checkedText(timeProblem).transform((text) => Number(parseTime(text)))
+
+/** Escapes what controls a terminal, breaks a line or reverses text (CVE-2021-42574). */
+export function printable(text: string): string {
+  return text.replace(
+    /[\p{Cc}\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/gu,
+    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  )
+}

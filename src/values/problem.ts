@@ -2,7 +2,7 @@
  * Problems of settings and of the files that they name. A problem never repeats the value, which may be a misplaced
  * secret.
  */
-import { printable } from './printable.ts'
+import { printable } from './names.ts'
 
 export interface Problem {
   /** The setting (`upstreams[0].url`), or '' for a mistake of a complete source. */

@@ -20,7 +20,6 @@ const STATE_TIMEOUT_MS = 400
 
 export type WorkerPool = ReturnType<typeof createWorkerPool>
 
-/** `config`: the settings of each worker. */
 export function createWorkerPool(config: Config, log: Logger, destination: LogDestination) {
   const workers = new Set<WorkerProcess>()
   let restarts = 0
@@ -94,11 +93,11 @@ export function createWorkerPool(config: Config, log: Logger, destination: LogDe
 
 /** A worker, as the primary process sees it. */
 class WorkerProcess {
-  /** Resolves when the worker accepts connections. Rejects with its error, or when it ends before. */
+  /** Rejects with the error of the worker, or when the worker ends before it accepts connections. */
   readonly listening: Promise<AddressInfo>
-  /** When it began to accept connections, in monotonic milliseconds. */
+  /** In monotonic milliseconds. */
   listeningSince: number | undefined
-  /** Resolves after its end, and the last line of its log. */
+  /** Resolves after the last line of the worker's log. */
   readonly closed: Promise<void>
   state: WorkerState | undefined
   /** The newest values of all metrics by name: a state may hold only some of them. */
@@ -141,7 +140,7 @@ class WorkerProcess {
     this.#states.emit(group)
   }
 
-  /** Waits for a new state; if none comes in time, the last one stays. Returns whether one came and the worker listens. */
+  /** Waits for a new state; the last one stays if none comes in time. Returns whether one came and the worker listens. */
   async update(group: MetricGroup): Promise<boolean> {
     this.send({ type: 'report', group })
     const signal = AbortSignal.timeout(STATE_TIMEOUT_MS)
@@ -150,7 +149,7 @@ class WorkerProcess {
   }
 
   send(message: ToWorker): void {
-    this.#worker.send(message, () => {}) // without a callback, that of a worker that has ended is an `error` event
+    this.#worker.send(message, () => {}) // without a callback, a failure (the worker has ended) is an `error` event
   }
 
   kill(): void {

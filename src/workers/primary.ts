@@ -92,7 +92,7 @@ function createAdminData(
       const responding = await pool.update('status')
       const state = phase() === 'draining' ? 'draining' : (`${responding} of ${count}` as const)
       const states = pool.states()
-      // The checks of a worker that is not ready, if any.
+      // A worker that is not ready, if there is one, shows its checks.
       const { checks = [] } = states.find(({ checks }) => checks.some(({ ok }) => !ok)) ?? states[0] ?? {}
       return [...checks, { name: 'workers', ok: isReady(responding), state }]
     },
@@ -109,24 +109,23 @@ function createAdminData(
       value('worker_restarts_total', pool.restarts)
       value('log_lines_dropped_total', () => destination.dropped)
       new Gauge({
-        name: 'process_start_time_seconds', // those of the workers differ, and prom-client omits them
+        name: 'process_start_time_seconds', // of this process: the values of the workers differ
         help: 'Start time of the process since unix epoch in seconds.',
-        aggregator: 'first',
+        aggregator: 'first', // this process is the first
         registers: [own],
       }).set(Math.round(performance.timeOrigin / 1000))
-      // Its own first: `process_start_time_seconds` of the first is used.
       return AggregatorRegistry.aggregate([await own.getMetricsAsJSON(), ...pool.metrics()])
     },
   }
 }
 
-/** The `kid` of the key with which the workers sign. */
+/** The `kid`. */
 async function signingKeyIn({ registry }: AdminData): Promise<string | undefined> {
   const age = (await registry('status')).getSingleMetric(fullName('signing_key_age_seconds'))
   return (await age?.get())?.values[0]?.labels['kid']?.toString()
 }
 
-/** The files that a worker opens beside its connections. */
+/** Files that a worker opens beside its connections. */
 const OWN_FILES = 40
 
 /**

@@ -1,7 +1,4 @@
-/**
- * A worker: a sidecar without an admin listener, controlled by the primary process.
- * Its process ends after the stop. If the primary dies, `node:cluster` ends it.
- */
+/** A worker: a sidecar without an admin listener, controlled by the primary process. `node:cluster` ends it with the primary. */
 import cluster from 'node:cluster'
 import type { ServingApp } from '../app.ts'
 import type { Config } from '../config/config.ts'

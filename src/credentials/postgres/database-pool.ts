@@ -17,7 +17,7 @@ export interface DatabaseTarget {
 
 const MAX_URL_BYTES = 65_536
 const CONNECT_MS = 2000
-/** For each query of a sidecar; a page of rows takes about 10 ms. */
+/** For each query of a sidecar. */
 const QUERY_MS = 1000
 const PERCENT = 'special characters of the password must be percent-encoded'
 

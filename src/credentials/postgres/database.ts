@@ -12,7 +12,6 @@ import { createDatabasePool, type DatabaseTarget, databaseFailure, readUrlFile }
 import { NO_SNAPSHOT, readRevision, readSnapshot, type Snapshot } from './snapshot.ts'
 
 export interface DatabaseOptions {
-  /** Read again whenever connections are replaced. */
   readonly urlFile: string
   readonly poolSize: number
   readonly log: Record<'info' | 'warn', (fields: object, message: string) => void>
@@ -79,17 +78,18 @@ function createDatabase(options: DatabaseOptions, target: DatabaseTarget): Crede
       const sizes = { credentials: credentials.size, revocations: countOf(revocations) }
       log.info(sizes, 'new credentials active')
     },
-    onFailed([reason = '']) {
+    onFailed([problem = '']) {
       const database = pool.label()
       if (!isOpen() && pool.failure()?.kind === 'unusable') {
-        problems = [`${urlFile}: the database ${database}: ${reason}`]
+        problems = [`${urlFile}: the database ${database}: ${problem}`]
         snapshots.stop()
       }
       if (isDown) return
-      if (!isOpen()) return void log.warn({ database, reason }, 'waiting for the credentials database')
+      if (!isOpen())
+        return void log.warn({ database, reason: problem }, 'waiting for the credentials database')
       onReload('failed')
       const outcome = 'the credentials database is down: no logins; the last snapshot serves token checks'
-      log.warn({ database, reason }, outcome)
+      log.warn({ database, reason: problem }, outcome)
     },
     onPolled(isCurrent) {
       if (isOpen() && isDown && isCurrent) {
