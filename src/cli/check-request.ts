@@ -1,4 +1,4 @@
-/** The requests of `check`, each on its own connection and bounded in time and size. */
+/** The requests of `check`, each on its own connection and bounded in time and size, and what their responses say. */
 import { once } from 'node:events'
 import http, { type IncomingHttpHeaders, type IncomingMessage, type RequestOptions } from 'node:http'
 import https from 'node:https'
@@ -57,3 +57,12 @@ export function fieldsOf({ body }: Response): Readonly<Record<string, unknown>> 
     return {}
   }
 }
+
+/** RFC 9209: the sidecar names itself in the responses that it makes. */
+export const isOurs = ({ headers }: Response) =>
+  /^storage-auth-sidecar(?:;|$)/.test(String(headers['proxy-status'] ?? ''))
+
+export const isInvalidToken = (response: Response) =>
+  isOurs(response) && [400, 401].includes(response.status) && fieldsOf(response)['code'] === 'InvalidToken'
+
+export const outcomeOf = ({ status, code }: Response) => (status === 0 ? code : `status ${status}`)

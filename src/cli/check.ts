@@ -5,7 +5,8 @@
 import { randomBytes, randomUUID } from 'node:crypto'
 import type { Command } from 'commander'
 import { TOKEN_PATH } from '../http/request-target.ts'
-import { fieldsOf, REQUEST_MS, type Response, sendRequest } from './check-request.ts'
+import type { Response } from './check-request.ts'
+import { fieldsOf, isInvalidToken, isOurs, outcomeOf, REQUEST_MS, sendRequest } from './check-request.ts'
 import { CommandFailure, type CommandIo, type Flags, parserWith, UsageFailure } from './command-io.ts'
 
 const REMEDIES = {
@@ -238,12 +239,3 @@ function judgeCertificate({ certificateEndsAtMs }: Response): Finding[] {
 }
 
 const below = (url: string, path: string) => new URL(`${url.replace(/\/$/, '')}${path}`)
-
-/** RFC 9209: the sidecar names itself in the responses that it makes. */
-const isOurs = ({ headers }: Response) =>
-  /^storage-auth-sidecar(?:;|$)/.test(String(headers['proxy-status'] ?? ''))
-
-const isInvalidToken = (response: Response) =>
-  isOurs(response) && [400, 401].includes(response.status) && fieldsOf(response)['code'] === 'InvalidToken'
-
-const outcomeOf = ({ status, code }: Response) => (status === 0 ? code : `status ${status}`)

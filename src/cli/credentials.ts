@@ -1,19 +1,52 @@
 /**
- * `credentials add|list|disable|enable|remove|restrict|migrate`: credentials in a file or in PostgreSQL. Only `add`
- * prints a secret, once; no command prints a hash.
+ * `credentials add|list|disable|enable|remove|restrict|migrate` and `revocations add|list|remove`: who may log in, and
+ * tokens that end before they expire, in a file or in PostgreSQL. Only `credentials add` prints a secret, once; no command
+ * prints a hash.
  */
 import { randomBytes } from 'node:crypto'
 import { type Command, Option } from 'commander'
-import type { CredentialUpdate } from '../credentials/records.ts'
+import { fileRecords } from '../credentials/file-records.ts'
+import { type CredentialUpdate, type RevocationName, revocationEntry } from '../credentials/records.ts'
 import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
 import { type Credential, isActive } from '../credentials/store.ts'
 import { scopeProblem } from '../token/scopes.ts'
-import { timeProblem } from '../values/names.ts'
+import { claimsProblem, nameProblem, parseTime, timeProblem } from '../values/names.ts'
 import { type CommandIo, describe, type Flags, parsePath, parserWith, UsageFailure } from './command-io.ts'
-import { addStoreCommand, credentialNameOf, openRecords, parseName, type StoreFlags } from './store-flags.ts'
 
+type Store = { readonly [Name in 'file' | 'postgresUrlFile']?: string | undefined }
+type StoreFlags = Store & Flags<never, never, 'json'>
 type AddFlags = StoreFlags & Flags<'account', 'accessKey' | 'expiresAt' | 'scope', 'secretStdin'>
 type ChangeFlags = StoreFlags & Flags<'account' | 'accessKey', 'scope', 'unrestricted'>
+type RevocationFlags = StoreFlags & Flags<never, 'jti' | 'account' | 'accessKey' | 'issuedBefore'>
+
+/** `example` has the arguments besides the store. */
+function addStoreCommand(group: Command, name: string, description: string, example = ''): Command {
+  const subject = group.name()
+  const call = `storage-auth-sidecar ${subject} ${name} --file ${subject}.yaml`
+  const file = new Option('--file <path>', `the ${subject} file`).argParser(parsePath)
+  return describe(group.command(name), description, `${call} ${example}`.trimEnd())
+    .addOption(file.conflicts('postgresUrlFile'))
+    .option('--postgres-url-file <path>', 'or a file with the URL of the PostgreSQL database', parsePath)
+    .option('--json', 'print JSON')
+}
+
+/** The modules of the database load slowly. */
+export async function openRecords({ file, postgresUrlFile }: Store) {
+  if (postgresUrlFile !== undefined) {
+    const { tableRecords } = await import('../credentials/postgres/tables.ts')
+    return tableRecords(postgresUrlFile)
+  }
+  if (file === undefined) throw new UsageFailure('--file or --postgres-url-file is required')
+  return fileRecords(file)
+}
+
+export const parseName = parserWith(nameProblem)
+
+export function credentialNameOf({ account, accessKey, scope }: Flags<'account' | 'accessKey', 'scope'>) {
+  const problem = claimsProblem(account, accessKey, scope)
+  if (problem !== undefined) throw new UsageFailure(`--access-key ${problem}`)
+  return { accountId: account, accessKey }
+}
 
 const SCOPE_HELP =
   'what it may do at most: storage.read:/path, storage.create:/path, storage.modify:/path, separated by a space'
@@ -129,4 +162,57 @@ function listEntry(credential: Credential, now: number) {
     secretKind: secretHash.startsWith('$sha256$') ? 'generated' : 'chosen',
     ...(scope != null && { scope }),
   }
+}
+
+export function revocationsCommand(io: CommandIo): Command {
+  const example =
+    'storage-auth-sidecar revocations add --file revocations.yaml --account acme --issued-before now'
+  const description = 'end tokens before they expire, in a file or in PostgreSQL'
+  const group = io.command('revocations', description, example)
+  const named = (name: string, description: string, example: string) =>
+    addStoreCommand(group, name, description, example)
+      .addOption(new Option('--jti <id>', 'one token by jti').argParser(parseName).conflicts('issuedBefore'))
+      .option('--account <id>', 'the tokens of an account', parseName)
+      .option('--access-key <key>', 'the tokens of an access key', parseName)
+
+  named('add', 'add a revocation, and print it as JSON', '--account acme --issued-before now')
+    .option(
+      '--issued-before <time>',
+      'only tokens issued before this time (RFC 3339), or before now',
+      parserWith((text) => (text === 'now' ? undefined : timeProblem(text))),
+    )
+    .action(async ({ issuedBefore, ...flags }: RevocationFlags) => {
+      const name = revocationNameOf(flags)
+      const bound = issuedBefore === 'now' ? io.now() : parseTime(issuedBefore ?? '')
+      const revocation = { ...name, ...(bound !== undefined && { issuedBeforeMs: bound }) }
+      const { revocations } = await openRecords(flags)
+      io.unwrap(await revocations.add(revocation))
+      io.print(JSON.stringify(revocationEntry(revocation)))
+    })
+
+  addStoreCommand(group, 'list', 'list the revocations').action(async (flags: StoreFlags) => {
+    const { revocations } = await openRecords(flags)
+    io.printList(flags.json, io.unwrap(await revocations.list()).map(revocationEntry), {
+      BY: ({ issuedBefore: _, ...name }) => String(Object.keys(name)[0]),
+      NAME: ({ issuedBefore: _, ...name }) => String(Object.values(name)[0]),
+      'ISSUED BEFORE': ({ issuedBefore = 'any time' }) => issuedBefore,
+    })
+  })
+
+  named('remove', 'remove all revocations of a name', '--account acme').action(
+    async (flags: RevocationFlags) => {
+      const name = revocationNameOf(flags)
+      const { revocations } = await openRecords(flags)
+      io.unwrap(await revocations.remove(name))
+      io.print(flags.json ? JSON.stringify({ ...name, removed: true }) : 'removed')
+    },
+  )
+  return group
+}
+
+function revocationNameOf({ jti, account, accessKey }: RevocationFlags): RevocationName {
+  const names = Object.entries({ jti, accountId: account, accessKey })
+  const given = names.filter(([, value]) => value !== undefined)
+  if (given.length !== 1) throw new UsageFailure('give exactly one of --jti, --account and --access-key')
+  return Object.fromEntries(given)
 }

@@ -1,5 +1,8 @@
-/** The commands, and how the process runs them. Exit codes: 0 done, 1 failed, 2 wrong usage or configuration. */
-import { type Command, CommanderError } from 'commander'
+/**
+ * The commands, how the process runs them, and their completion in a shell. Exit codes: 0 done, 1 failed, 2 wrong usage or
+ * configuration.
+ */
+import { Argument, type Command, CommanderError } from 'commander'
 import { fileErrorReason } from '../files/files.ts'
 import { openLogDestination } from '../log.ts'
 import { VERSION } from '../version.ts'
@@ -40,10 +43,10 @@ async function runCommand(serving: ServingProcess): Promise<void> {
     config: async () => (await import('./config-command.ts')).configCommand(io),
     keys: async () => (await import('./keys.ts')).keysCommand(io),
     credentials: async () => (await import('./credentials.ts')).credentialsCommand(io),
-    revocations: async () => (await import('./revocations.ts')).revocationsCommand(io),
+    revocations: async () => (await import('./credentials.ts')).revocationsCommand(io),
     check: async () => (await import('./check.ts')).checkCommand(io),
     token: async () => (await import('./token.ts')).tokenCommand(io),
-    completion: async () => (await import('./completion.ts')).completionCommand(io),
+    completion: async () => completionCommand(io),
     worker: async () => (await import('./serve.ts')).workerCommand(serving),
   }
   const name = process.argv[2] ?? ''
@@ -61,3 +64,56 @@ function exitCodeOf(error: Error): number {
   process.stderr.write(`${error.message}\n`)
   return error instanceof CommandFailure ? error.exitCode : 1
 }
+
+/** Prints a script that completes commands and flags, generated from the tree of commands. */
+export function completionCommand(io: CommandIo): Command {
+  return io
+    .command(
+      'completion',
+      'print a script that completes commands and flags in your shell',
+      '# In the start file of the shell:',
+      'source <(storage-auth-sidecar completion bash)',
+      'source <(storage-auth-sidecar completion zsh)',
+      'storage-auth-sidecar completion fish | source',
+    )
+    .addArgument(new Argument('<shell>', 'the shell').choices(['bash', 'zsh', 'fish']))
+    .action((shell: string, _options: object, { parent }: Command) => {
+      const choices = parent === null ? [] : choicesOf(parent, '')
+      io.print(shell === 'fish' ? fishScript(choices) : bashScript(choices, shell === 'zsh'))
+    })
+}
+
+type Choice = readonly [wordsBefore: string, words: string]
+
+/** A subcommand stands before its group, as shells take the first pattern that matches. */
+function choicesOf(command: Command, wordsBefore: string): Choice[] {
+  const help = command.createHelp()
+  const subcommands = help.visibleCommands(command)
+  const flags = help.visibleOptions(command).flatMap(({ long }) => long ?? [])
+  const values = command.registeredArguments.flatMap(({ argChoices = [] }) => argChoices)
+  const words = [...subcommands.map((subcommand) => subcommand.name()), ...values, ...flags].join(' ')
+  const inner = subcommands.flatMap((one) => choicesOf(one, `${wordsBefore}${one.name()} `))
+  return [...inner, [wordsBefore, words]]
+}
+
+/** Flags are offered after `-`. Where no word fits, files are, as for the value of a flag. */
+const bashScript = (choices: readonly Choice[], isZsh: boolean) => `
+${isZsh ? 'autoload -U +X compinit bashcompinit && compinit && bashcompinit' : ''}
+_storage_auth_sidecar() {
+  local words current="\${COMP_WORDS[COMP_CWORD]}" without='-*'
+  case "\${COMP_WORDS[*]:1:COMP_CWORD-1} " in
+${choices.map(([before, words]) => `    '${before}'*) words='${words}' ;;`).join('\n')}
+  esac
+  [[ $current == -* ]] && without=''
+  COMPREPLY=($(compgen -W "$words" -X "$without" -- "$current"))
+}
+complete -o default -F _storage_auth_sidecar storage-auth-sidecar`
+
+const fishScript = (choices: readonly Choice[]) => `
+function __storage_auth_sidecar
+  set -l words (commandline -opc)
+  switch (string join ' ' -- $words[2..])' '
+${choices.map(([before, words]) => `    case '${before}*'\n      printf '%s\\n' ${words}`).join('\n')}
+  end
+end
+complete -c storage-auth-sidecar -a '(__storage_auth_sidecar)'`

@@ -14,7 +14,7 @@ import { printable } from '../values/names.ts'
 import type { CommandIo, Flags } from './command-io.ts'
 import { CommandFailure, describe, parseSeconds, UsageFailure } from './command-io.ts'
 import { addSettingFlags, loadSettings, type ParsedOptions, rethrowAsUsage } from './config-command.ts'
-import { credentialNameOf, openRecords, parseName } from './store-flags.ts'
+import { credentialNameOf, openRecords, parseName } from './credentials.ts'
 
 type IssueFlags = ParsedOptions &
   Flags<'account' | 'accessKey', never, 'json'> & { readonly lifetimeSeconds?: number }

@@ -1,7 +1,7 @@
 import { readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { revocationsCommand } from '../../src/cli/revocations.ts'
+import { revocationsCommand } from '../../src/cli/credentials.ts'
 import { loadRevocationsFile, RevocationList } from '../../src/credentials/revocation-list.ts'
 import { NO_SERVER, openStore } from '../support/opened-database.ts'
 import { startPostgres } from '../support/postgres.ts'
