@@ -1,5 +1,5 @@
 /**
- * The gate decides on a request: admission -> route -> proof of the caller -> what the route asks for, or a refusal.
+ * The gate decides on a request: admission -> route -> token or link of the caller -> the act of the route, or a refusal.
  * In: the head of a request. Out: a value, which `server/handle.ts` carries out.
  */
 import type { Config } from '../config/config.ts'
@@ -17,8 +17,8 @@ import { createRouter, type Route, type RouteLabel } from './route.ts'
 /** The act of the route, or a refusal. */
 export type Decision =
   | ServiceDecision
-  | (EndpointRoute & { readonly caller: Caller })
-  | PublicEndpointRoute
+  | Extract<Route, { access: 'public' }>
+  | (Extract<Route, { access: 'token' }> & { readonly caller: Caller })
   | {
       readonly act: 'refuse'
       readonly error: PublicError
@@ -27,8 +27,9 @@ export type Decision =
       readonly caller?: Caller | undefined
     }
 
+/** To a service behind the sidecar, or behind the proxy that asks. */
 export interface ServiceDecision {
-  readonly act: ServiceRoute['act']
+  readonly act: 'forward' | 'approve'
   /** Absent on a public route, and where report mode ignores a refused token: `wouldRefuse` says why. */
   readonly caller: Caller | undefined
   readonly wouldRefuse?: RefusalReason
@@ -36,16 +37,7 @@ export interface ServiceDecision {
   readonly target?: string | undefined
 }
 
-type PublicEndpointRoute = Extract<Route, { act: 'logIn' | 'refuseMethod' }>
-type CallerRoute = Exclude<Route, PublicEndpointRoute | { act: 'forwardPublic' }>
-/** To a service behind the sidecar, or behind the proxy that asks. Scopes and links restrict it; report mode allows it. */
-type ServiceRoute = Extract<CallerRoute, { act: 'forward' | 'approve' }>
-/** To an endpoint of the sidecar, which any valid token may use. */
-type EndpointRoute = Exclude<CallerRoute, ServiceRoute>
-
-function isForService(route: CallerRoute): route is ServiceRoute {
-  return route.act === 'forward' || route.act === 'approve'
-}
+type CallerRoute = Exclude<Route, { access: 'public' }>
 
 /** A request whose route needs a caller. `parameter`: the link in it. */
 interface CallerRequest {
@@ -65,10 +57,10 @@ interface GateResult {
   readonly decision: Decision | Promise<Decision>
 }
 
-/** `peerTrusted`: whether the client is a proxy of `forwarded.trust`. */
+/** @param peerTrusted - whether the client is a proxy of `forwarded.trust` */
 export type Decide = (head: RequestHead, peerTrusted: boolean) => GateResult
 
-/** `onCheck`: called once for each request that needs a caller. */
+/** @param onCheck - called once for each request that needs a caller */
 export function createDecide(
   config: Config,
   canEndLinks: boolean,
@@ -88,7 +80,7 @@ export function createDecide(
 
   const refuseOrReport = (route: CallerRoute, reason: RefusalReason, caller?: Caller): Decision => {
     onCheck(reason)
-    if (!reportOnly || !isForService(route)) return refuse(reason, caller)
+    if (!reportOnly || route.access === 'token') return refuse(reason, caller)
     // Most services read an empty X-Authenticated-Scope as none, which is unrestricted.
     const mayDoNothing = caller?.identity.scope?.text === ''
     const isLink = caller?.link !== undefined // it proves its own request alone
@@ -119,7 +111,9 @@ export function createDecide(
     const reason = reasonToRefuse(request, caller)
     if (reason !== undefined) return refuseOrReport(route, reason, reason === 'scope' ? caller : undefined)
     onCheck('ok')
-    return isForService(route) ? { act: route.act, caller, target: parameter?.target } : { ...route, caller }
+    return route.access === 'token'
+      ? { ...route, caller }
+      : { act: route.act, caller, target: parameter?.target }
   }
 
   return (head, peerTrusted) => {
@@ -132,12 +126,10 @@ export function createDecide(
     }
     const admitted = admission.value
     const route = routeOf(admitted)
-    if (route.act === 'forwardPublic')
-      return { admitted, original: admitted, routeLabel: route.label, decision: PUBLIC }
-    if (route.act === 'logIn' || route.act === 'refuseMethod')
+    if (route.access === 'public')
       return { admitted, original: admitted, routeLabel: route.label, decision: route }
     const original = route.act === 'approve' ? originalRequest(admitted, peerTrusted) : admitted
-    const takesLink = config.links.enabled && isForService(route) && original !== undefined
+    const takesLink = config.links.enabled && route.access === 'scope' && original !== undefined
     const parameter = takesLink ? takeLinkParameter(original.target) : undefined
     const decision = decideByToken({ route, admitted, original, parameter })
     const routeLabel = parameter !== undefined && route.act === 'forward' ? 'link' : route.label
@@ -145,9 +137,7 @@ export function createDecide(
   }
 }
 
-const PUBLIC: Decision = { act: 'forward', caller: undefined }
-
-/** A link beside `Authorization` is refused: two proofs may name two callers. */
+/** A link beside `Authorization` is refused: the two may name two callers. */
 function linkToken({ token }: LinkParameter, authorization: string | undefined): string | undefined {
   return authorization === undefined ? token : undefined
 }
@@ -165,7 +155,7 @@ function reasonToRefuse(
     if (admitted.namesOtherRequest || admitted.isWebSocket) return 'scope'
   }
   const { scope } = caller.identity
-  if (scope === undefined || !isForService(route)) return undefined
+  if (scope === undefined || route.access === 'token') return undefined
   return original !== undefined && allows(scope, original) ? undefined : 'scope'
 }
 

@@ -21,7 +21,10 @@ export const ROUTE_LABELS = [
 
 export type RouteLabel = (typeof ROUTE_LABELS)[number]
 
-/** `act`: what the sidecar does if the request is allowed. */
+/**
+ * `act`: what the sidecar does if the request is allowed. `access`: what allows it: `public` nothing, `token` any valid
+ * token (endpoints of the sidecar), `scope` a token or link that allows this request of a service.
+ */
 export type Route =
   | typeof FORWARD
   | typeof FORWARD_PUBLIC
@@ -30,22 +33,23 @@ export type Route =
   | typeof SEND_TIME_LEFT
   | typeof LOG_OUT
   | typeof CREATE_LINK
-  | { readonly act: 'endLink'; readonly label: 'link_issue'; readonly linkId: string }
-  | {
-      readonly act: 'refuseMethod'
-      readonly label: 'token_check' | 'link_issue'
-      /** The methods that the endpoint on this path has. */
-      readonly allowed: string
-    }
+  | ReturnType<typeof endLink>
+  | ReturnType<typeof refuseMethod>
 
-const FORWARD = { act: 'forward', label: 'proxy' } as const
-const FORWARD_PUBLIC = { act: 'forwardPublic', label: 'public' } as const
+const FORWARD = { act: 'forward', label: 'proxy', access: 'scope' } as const
+const FORWARD_PUBLIC = { act: 'forward', label: 'public', access: 'public', caller: undefined } as const
 /** A proxy asks whether it may forward a request to its own upstream (forward auth). */
-const APPROVE = { act: 'approve', label: 'forward_auth' } as const
-const LOG_IN = { act: 'logIn', label: 'token_issue' } as const
-const SEND_TIME_LEFT = { act: 'sendTimeLeft', label: 'token_check' } as const
-const LOG_OUT = { act: 'logOut', label: 'logout' } as const
-const CREATE_LINK = { act: 'createLink', label: 'link_issue' } as const
+const APPROVE = { act: 'approve', label: 'forward_auth', access: 'scope' } as const
+const LOG_IN = { act: 'logIn', label: 'token_issue', access: 'public' } as const
+const SEND_TIME_LEFT = { act: 'sendTimeLeft', label: 'token_check', access: 'token' } as const
+const LOG_OUT = { act: 'logOut', label: 'logout', access: 'token' } as const
+const CREATE_LINK = { act: 'createLink', label: 'link_issue', access: 'token' } as const
+
+const endLink = (linkId: string) =>
+  ({ act: 'endLink', label: 'link_issue', access: 'token', linkId }) as const
+/** `allowed`: the methods of the endpoint on this path. */
+const refuseMethod = (label: 'token_check' | 'link_issue', allowed: string) =>
+  ({ act: 'refuseMethod', label, access: 'public', allowed }) as const
 
 /** @param canEndLinks - whether there is a database for the revocations of links */
 export function createRouter(config: Config, canEndLinks: boolean): (request: Admitted) => Route {
@@ -62,17 +66,14 @@ export function createRouter(config: Config, canEndLinks: boolean): (request: Ad
     if (method === 'POST') return LOG_IN
     if (method === 'GET' || method === 'HEAD') return SEND_TIME_LEFT
     if (method === 'DELETE' && logout) return LOG_OUT
-    const allowed = logout ? 'GET, HEAD, POST, DELETE' : 'GET, HEAD, POST'
-    return { act: 'refuseMethod', label: 'token_check', allowed }
+    return refuseMethod('token_check', logout ? 'GET, HEAD, POST, DELETE' : 'GET, HEAD, POST')
   }
 
   const toLinkEndpoint = (method: string, path: string): Route => {
     const isCollection = path === linksPath
     if (isCollection && method === 'POST') return CREATE_LINK
-    if (!isCollection && method === 'DELETE' && canEndLinks)
-      return { act: 'endLink', label: 'link_issue', linkId: path.slice(linksPath.length + 1) }
-    const allowed = isCollection ? 'POST' : canEndLinks ? 'DELETE' : ''
-    return { act: 'refuseMethod', label: 'link_issue', allowed }
+    if (!isCollection && method === 'DELETE' && canEndLinks) return endLink(path.slice(linksPath.length + 1))
+    return refuseMethod('link_issue', isCollection ? 'POST' : canEndLinks ? 'DELETE' : '')
   }
 
   return ({ method, path, isPreflight, hasBody, namesOtherRequest }) => {
