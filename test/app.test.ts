@@ -1,6 +1,14 @@
+import { chmodSync, statSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import t from 'tap'
+import { openSources } from '../src/auth-sources.ts'
+import { loadConfig } from '../src/config/load.ts'
+import { createLog } from '../src/log.ts'
+import { makeCredentialsFile } from './support/credentials.ts'
+import { makeKeyDirectory } from './support/keys.ts'
 import { rawRequest } from './support/raw-client.ts'
 import { startSidecar } from './support/sidecar.ts'
+import { temporaryDirectory } from './support/temporary-directory.ts'
 
 t.test('an internal error is a 500, is logged and does not end the process', async (t) => {
   let broken = false
@@ -26,4 +34,56 @@ t.test('an internal error is a 500, is logged and does not end the process', asy
       { msg: 'a login could not be checked', err },
     ],
   )
+})
+
+/** What `openSources` finds with these flags. */
+async function read(flags: Record<string, string>) {
+  const loaded = loadConfig({ env: { SIDECAR_UPSTREAM_URL: 'http://127.0.0.1:9' }, flags })
+  if (!loaded.ok) throw new Error(JSON.stringify(loaded.problems))
+  const log = createLog('silent', { write() {} })
+  const { problems, warnings } = await openSources(loaded.value.config, log, Date.now)
+  return { problems, warnings }
+}
+
+t.test('a database URL that cannot be read is a problem beside those of other files', async (t) => {
+  const keys = join(await temporaryDirectory(t), 'missing')
+  const { problems } = await read({
+    '--keys-directory': keys,
+    '--credentials-postgres-url-file': `${keys}.url`,
+  })
+  t.match(problems, [
+    { path: 'keys.directory' },
+    {
+      path: 'credentials.postgres.urlFile',
+      message: `${keys}.url: cannot be read: there is no such file or directory`,
+    },
+  ])
+})
+
+t.test('a file may have more problems than a call has arguments', async (t) => {
+  const revocations = join(await temporaryDirectory(t), 'revocations.yaml')
+  writeFileSync(revocations, `revocations: [${'1,'.repeat(130_000)}]`)
+  const { problems } = await read({ '--keys-directory': '/none', '--revocations-file': revocations })
+  t.equal(problems.filter(({ path }) => path === 'revocations.file').length, 130_000)
+})
+
+t.test('what decides on access and every user can write is a warning', async (t) => {
+  const { directory, kid } = await makeKeyDirectory(t)
+  const { file } = await makeCredentialsFile(t)
+  const revocations = join(await temporaryDirectory(t), 'revocations.yaml')
+  writeFileSync(revocations, 'revocations: []\n')
+  const flags = {
+    '--keys-directory': directory,
+    '--credentials-file': file,
+    '--revocations-file': revocations,
+  }
+  t.strictSame(await read(flags), { problems: [], warnings: [] })
+  const writable = [directory, join(directory, `${kid}.jwk.json`), file, dirname(revocations)]
+  for (const path of writable) chmodSync(path, statSync(path).mode | 0o002)
+  t.strictSame(
+    (await read(flags)).warnings,
+    writable.map((path) => `${path} can be written by every user of this machine`),
+  )
+  chmodSync(dirname(revocations), 0o1777)
+  t.equal((await read(flags)).warnings.length, 3, 'others can replace nothing there')
 })

@@ -1,5 +1,9 @@
+import { readFileSync } from 'node:fs'
 import t from 'tap'
+import { parse, parseDocument } from 'yaml'
+import { settingsFile, withSettingsTable } from '../../scripts/write-docs.ts'
 import { explain } from '../../src/config/load.ts'
+import { configJsonSchema, SETTINGS, valueAt } from '../../src/config/settings.ts'
 import { accepted, refused } from './support.ts'
 
 t.test('keys come from a directory or a URL, and naming the URL alone is enough', async (t) => {
@@ -151,4 +155,119 @@ t.test('the two listeners do not share a port', async (t) => {
 t.test('a rule across settings ignores settings that are already invalid', async (t) => {
   t.equal(refused({ yaml: 'token: { lifetimeSeconds: x, maxLifetimeSeconds: 5 }' }).length, 1)
   t.equal(refused({ yaml: 'upstreams: 1', env: {} }).length, 1)
+})
+
+const one = (upstream: object) => ({ env: { SIDECAR_UPSTREAMS: JSON.stringify([upstream]) } })
+const at = (url: string) => refused(one({ prefix: '/', url }))
+
+t.test('an address is a scheme, a host and an optional port, or a socket', async (t) => {
+  for (const url of [
+    ...['http://127.0.0.1:9000', 'http://storage', 'http://storage/', 'HTTPS://Storage.example:443/'],
+    ...['http://[::1]:9000', 'http://my_service:1', 'http://bücher.example:65535'],
+    ...['unix:/run/storage/api.sock', `unix:/${'s'.repeat(106)}`],
+  ]) {
+    t.strictSame(at(url), [], url)
+  }
+  t.equal(accepted(one({ prefix: '/', url: 'http://storage/' })).config.upstreams[0]?.url, 'http://storage/')
+})
+
+t.test('an address with unused or missing parts is refused', async (t) => {
+  for (const url of [
+    ...['', 'storage:9000', 'ftp://h', 'http:h', 'http:/h', 'http://', 'http://:80'],
+    // biome-ignore lint/suspicious/noTemplateCurlyInString: an unexpanded template
+    ...['http://h:0', 'http://h:', 'http://h:65536', 'http://${HOST}:80', 'http://a,b:80'],
+    ...['http://user@h', 'http://user:hunter2@h', 'http://@h', 'http://h?x', 'http://h/a?x'],
+    ...['http://h/#', ' http://h', 'http://h\n', 'http://h\\x', 'unix:relative.sock', 'unix:', 'unix:/'],
+    ...['unix:///run/x.sock', 'unix:/run/', 'unix:/run/x?y', 'unix:/a b'],
+    ...[`unix:/${'s'.repeat(107)}`, `unix:/${'é'.repeat(54)}`],
+  ]) {
+    t.match(at(url), [/^upstreams\[0\].url: must be http:.* without a user name, path below the host/], url)
+    t.notMatch(at(url), /hunter2/)
+  }
+  for (const url of ['http://h/base', 'https://h:1/a/b/', 'http://h//'])
+    t.match(at(url), [/^upstreams\[0\].url: must have no path behind the host:/], url)
+  t.match(refused(one({ prefix: '/', url: 9000 })), [/^upstreams\[0\].url: must be http:/])
+})
+
+t.test('certificates need https, and a certificate needs its key', async (t) => {
+  const tls = (url: string, files: object) =>
+    refused(one({ prefix: '/', url, ...files })).map((problem) => problem.replace(/ \(.*/, ''))
+  t.strictSame(tls('https://h', { caFile: 'a', certFile: 'b', keyFile: 'c' }), [])
+  t.strictSame(tls('https://h', { caFile: 'a' }), [])
+  t.strictSame(tls('https://h', { certFile: 'b' }), ['upstreams[0].certFile: needs keyFile beside it'])
+  t.strictSame(tls('https://h', { keyFile: 'b' }), ['upstreams[0].keyFile: needs certFile beside it'])
+  for (const url of ['http://h', 'unix:/h']) {
+    t.strictSame(tls(url, { caFile: 'a', certFile: 'b', keyFile: 'c' }), [
+      'upstreams[0].caFile: needs a url that begins with https:',
+      'upstreams[0].certFile: needs a url that begins with https:',
+      'upstreams[0].keyFile: needs a url that begins with https:',
+    ])
+  }
+})
+
+t.test('no two upstreams serve the same paths', async (t) => {
+  const prefixes = (...all: unknown[]) =>
+    refused({
+      env: { SIDECAR_UPSTREAMS: JSON.stringify(all.map((prefix) => ({ prefix, url: 'http://h' }))) },
+    }).map((problem) => problem.replace(/ \(SIDECAR.*/, ''))
+  const same = 'serves the same paths as an upstream before it'
+  t.strictSame(prefixes('/', '/a', '/ab', '/a/b', '/A', '/%61'), [])
+  t.strictSame(prefixes('/', '/'), [`upstreams[1].prefix: ${same}`])
+  t.strictSame(prefixes('/a/', '/b', '/a'), [`upstreams[2].prefix: ${same}`])
+})
+
+t.test('a prefix is a path of raw bytes', async (t) => {
+  for (const prefix of ['a', '', '/a?b', '/a#', '/a b', '/é', '*']) {
+    t.match(
+      refused(one({ prefix, url: 'http://h' })),
+      [/^upstreams\[0\].prefix: must be a path that begins with/],
+      prefix,
+    )
+  }
+})
+
+const read = (path: string) => readFileSync(new URL(`../../${path}`, import.meta.url), 'utf8')
+const STALE = 'run: npm run docs'
+
+t.test('docs/configuration.md contains the table of settings', async (t) => {
+  const page = read('docs/configuration.md')
+  t.equal(page, withSettingsTable(page), STALE)
+})
+
+t.test('config/sidecar.schema.json is what `config schema` prints', async (t) => {
+  t.equal(read('config/sidecar.schema.json'), configJsonSchema(), STALE)
+  const schema = JSON.parse(configJsonSchema())
+  t.match(schema, {
+    $schema: 'https://json-schema.org/draft/2020-12/schema',
+    additionalProperties: false,
+    properties: {
+      listen: { additionalProperties: false, properties: { port: { type: 'integer', maximum: 65535 } } },
+    },
+  })
+  t.notOk(schema.required, 'no group has to be given')
+})
+
+t.test('config/sidecar.yaml is generated, loads and sets every setting to its default', async (t) => {
+  const yaml = read('config/sidecar.yaml')
+  t.equal(yaml, settingsFile(), STALE)
+  const { config } = accepted({ yaml, env: {} })
+  t.strictSame(config, accepted({}).config)
+  // With the commented settings uncommented, no setting is missing.
+  const all = parseDocument(yaml.replace(/^ *(?:# *)+(?=\w+:(?: |$))/gm, (mark) => mark.replaceAll('# ', '')))
+  t.strictSame(all.errors, [])
+  for (const { path, steps } of SETTINGS) t.not(valueAt(all.toJS(), steps), undefined, path)
+})
+
+t.test('the examples of credentials and revocations have the documented shape', async (t) => {
+  t.match(parse(read('config/credentials.example.yaml')), {
+    accounts: [
+      {
+        accountId: String,
+        credentials: [{ accessKey: String, secretHash: /^\$sha256\$[A-Za-z0-9+/]{43}$/ }],
+      },
+    ],
+  })
+  t.match(parse(read('config/revocations.example.yaml')), {
+    revocations: [{ jti: String }, { accountId: String, issuedBefore: /^\d{4}-.*Z$/ }, { accessKey: String }],
+  })
 })

@@ -1,12 +1,22 @@
 import { createHook } from 'node:async_hooks'
+import { scryptSync } from 'node:crypto'
+import { setImmediate } from 'node:timers/promises'
 import t from 'tap'
-import { hashSecret } from '../../src/credentials/secret-hash.ts'
+import {
+  dummyHash,
+  generateSecret,
+  hashSecret,
+  secretHashProblem,
+  verifySecret,
+} from '../../src/credentials/secret-hash.ts'
 import {
   type Credential,
   CredentialIndex,
   createCredentialStore,
   type Login,
+  type LoginVerdict,
 } from '../../src/credentials/store.ts'
+import { createLoginThrottle } from '../../src/credentials/throttles.ts'
 
 const NOW = 1_800_000_000_000
 const SECRET = 'right'
@@ -143,4 +153,211 @@ t.test('the status says until when tokens of a credential are valid', async (t) 
   t.same(store.credentialStatus('unknown', 'fast'), { active: false })
   state.now += 1500
   t.same(store.credentialStatus('acme', 'ends'), { active: false }, 'not at the very moment it expires')
+})
+
+const SALT = 'AAAAAAAAAAAAAAAAAAAAAA'
+const DIGEST = 'AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA'
+
+t.test('a generated secret is 256 random bits in base64url', async (t) => {
+  const secrets = new Set(Array.from({ length: 100 }, generateSecret))
+  t.equal(secrets.size, 100)
+  for (const secret of secrets) t.match(secret, /^[\w-]{43}$/)
+})
+
+t.test('stored hashes have the documented form', async (t) => {
+  // SHA-256 of "abc" (FIPS 180-4), in the PHC alphabet.
+  t.equal(await hashSecret('abc', 'sha256'), '$sha256$ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0')
+  const stored = await hashSecret('abc', 'scrypt')
+  t.match(stored, /^\$scrypt\$ln=14,r=8,p=5\$[A-Za-z0-9+/]{22}\$[A-Za-z0-9+/]{43}$/)
+  const [, , , salt = '', digest = ''] = stored.split('$')
+  const expected = scryptSync('abc', Buffer.from(salt, 'base64'), 32, { N: 2 ** 14, r: 8, p: 5 })
+  t.same(Buffer.from(digest, 'base64'), expected)
+  t.not(await hashSecret('abc', 'scrypt'), stored, 'with a salt of its own')
+})
+
+t.test('only the exact bytes of the secret match', async (t) => {
+  const secret = ` é${'x'.repeat(80)} `.normalize('NFC')
+  const others = [
+    secret.trim(),
+    secret.slice(0, 72),
+    secret.slice(0, -1),
+    `${secret} `,
+    `${secret}\n`,
+    `${secret}\0`,
+    secret.normalize('NFD'),
+    secret.toUpperCase(),
+    '',
+  ]
+  const sha256 = await hashSecret(secret, 'sha256')
+  t.equal(await verifySecret(secret, sha256), true)
+  for (const other of others) t.equal(await verifySecret(other, sha256), false)
+
+  const scrypt = await hashSecret(secret, 'scrypt')
+  t.equal(await verifySecret(secret, scrypt), true)
+  for (const other of others.slice(1, 3)) t.equal(await verifySecret(other, scrypt), false)
+})
+
+t.test('a dummy hash has the parameters asked for and matches nothing', async (t) => {
+  // The weakest set of OWASP, and the most expensive that is allowed.
+  for (const prefix of ['$sha256', '$scrypt$ln=13,r=8,p=10', '$scrypt$ln=16,r=8,p=4']) {
+    const dummy = dummyHash(prefix)
+    t.ok(dummy.startsWith(`${prefix}$`))
+    t.equal(secretHashProblem(dummy), undefined)
+    t.equal(await verifySecret('', dummy), false, prefix)
+  }
+})
+
+t.test('weaker and more expensive parameters are refused', async (t) => {
+  for (const parameters of ['ln=12,r=8,p=20', 'ln=14,r=8,p=4', 'ln=14,r=1,p=5', 'ln=1,r=1,p=1']) {
+    const result = secretHashProblem(`$scrypt$${parameters}$${SALT}$${DIGEST}`)
+    t.match(result, /too weak/, parameters)
+  }
+  for (const parameters of ['ln=17,r=8,p=1', 'ln=14,r=64,p=1', 'ln=14,r=8,p=17', 'ln=99,r=999,p=999']) {
+    const result = secretHashProblem(`$scrypt$${parameters}$${SALT}$${DIGEST}`)
+    t.match(result, /cost too much/, parameters)
+  }
+})
+
+t.test('anything but a complete canonical hash is refused, and not echoed', async (t) => {
+  const others = [
+    '',
+    'a plain secret',
+    `$sha256$${DIGEST}=`,
+    `$sha256$${DIGEST.slice(1)}`,
+    `$sha256$${DIGEST.slice(0, -1)}B`, // stray last bits: a second spelling of the same digest
+    `$SHA256$${DIGEST}`,
+    ` $sha256$${DIGEST}`,
+    `$sha256$${DIGEST}\n`,
+    `$2b$12$${DIGEST}`,
+    `$scrypt$${SALT}$${DIGEST}`,
+    `$scrypt$ln=014,r=8,p=5$${SALT}$${DIGEST}`,
+    `$scrypt$r=8,ln=14,p=5$${SALT}$${DIGEST}`,
+    `$scrypt$ln=14,r=8,p=5$AAAA$${DIGEST}`,
+    `$scrypt$ln=14,r=8,p=5$${SALT.slice(0, -1)}B$${DIGEST}`,
+    `$scrypt$ln=14,r=8,p=5$${SALT}$${DIGEST.slice(0, -1)}B`,
+  ]
+  for (const other of others) {
+    t.equal(
+      secretHashProblem(other),
+      'must be a complete $sha256$ or $scrypt$ hash, as `credentials add` writes it',
+      other,
+    )
+  }
+})
+
+const NAME = { accountId: 'acme', accessKey: 'AK' }
+
+/** A throttle of three failures a minute, whose clock the test sets. */
+function throttled() {
+  const clock = { now: 1_800_000_000_000 }
+  const throttle = createLoginThrottle({ count: 3, windowSeconds: 60 }, () => clock.now)
+  /** Tries to log in, and returns the seconds to wait where that is refused. */
+  const login = async (verdict: LoginVerdict, accountId = 'acme', address = '192.0.2.1', accessKey = 'AK') =>
+    (await throttle({ accountId, accessKey }, address, async () => verdict)).retryAfterSeconds
+  const fail = (count: number) => Promise.all(Array.from({ length: count }, () => login('rejected')))
+  return { clock, throttle, login, fail }
+}
+
+/** Concurrent logins of one pair, whose checks the test ends in order of their start. */
+async function concurrent({ throttle }: ReturnType<typeof throttled>, count: number) {
+  const checks: ((verdict: LoginVerdict) => void)[] = []
+  const check = () => new Promise<LoginVerdict>((resolve) => checks.push(resolve))
+  const attempts = Array.from({ length: count }, () => throttle(NAME, '192.0.2.1', check))
+  await setImmediate()
+  const end = async (at: number, verdict: LoginVerdict) => {
+    checks[at]?.(verdict)
+    await setImmediate()
+  }
+  return { attempts, started: () => checks.length, end }
+}
+
+t.test('after the allowed failures a pair is refused until the window has passed', async (t) => {
+  const { clock, login, fail } = throttled()
+  t.same(await fail(3), [undefined, undefined, undefined])
+  t.equal(await login('accepted'), 60, 'the right secret too')
+  clock.now += 59_999
+  t.equal(await login('accepted'), 1)
+  clock.now += 1
+  t.same(await fail(4), [undefined, undefined, undefined, 60])
+})
+
+t.test('other accounts and other clients are not affected', async (t) => {
+  const { login, fail } = throttled()
+  await fail(3)
+  t.equal(await login('accepted', 'other'), undefined)
+  t.equal(await login('accepted', 'acme', '192.0.2.2'), undefined)
+  t.equal(await login('accepted'), 60)
+})
+
+t.test('an unchecked login is not a failure', async (t) => {
+  const { login } = throttled()
+  for (const verdict of ['busy', 'unavailable'] as const) {
+    for (let times = 0; times < 10; times++) t.equal(await login(verdict), undefined)
+  }
+})
+
+t.test('200 concurrent guesses get no more checks than the allowed failures', async (t) => {
+  const { attempts, started, end } = await concurrent(throttled(), 200)
+  for (const at of [1, 0, 2]) {
+    t.equal(started(), 3, 'those in flight may fail')
+    await end(at, 'rejected')
+  }
+  const outcomes = await Promise.all(attempts)
+  t.equal(outcomes.filter(({ verdict }) => verdict === 'rejected').length, 3)
+  for (const outcome of outcomes.slice(3)) t.same(outcome, { verdict: 'throttled', retryAfterSeconds: 60 })
+  t.equal(started(), 3)
+})
+
+t.test('logins beyond the count wait, and none is refused before a failure', async (t) => {
+  const { attempts, started, end } = await concurrent(throttled(), 8)
+  await end(0, 'accepted')
+  t.equal(started(), 4)
+  await end(1, 'rejected')
+  t.equal(started(), 4, 'one failure leaves two attempts at a time')
+  await end(2, 'busy')
+  t.equal(started(), 5)
+  await end(3, 'accepted')
+  t.equal(started(), 7, 'a success clears the failure')
+  for (const at of [4, 5, 6, 7]) await end(at, 'accepted')
+  const verdicts = (await Promise.all(attempts)).map(({ verdict }) => verdict)
+  const accepted = 'accepted'
+  t.same(verdicts, [accepted, 'rejected', 'busy', accepted, accepted, accepted, accepted, accepted])
+})
+
+t.test('at most 1,000 logins wait, and other pairs are not affected', async (t) => {
+  const setup = throttled()
+  const { attempts, started, end } = await concurrent(setup, 1004)
+  t.same(await attempts[1003], { verdict: 'busy' })
+  t.equal(
+    (await setup.throttle({ ...NAME, accountId: 'other' }, '192.0.2.1', async () => 'accepted')).verdict,
+    'accepted',
+  )
+  for (let at = 0; at < 1003; at++) await end(at, 'accepted')
+  t.equal(started(), 1003)
+})
+
+t.test('the table is bounded: beyond 50,000 pairs the least recently used is dropped', async (t) => {
+  const { login, fail } = throttled()
+  await fail(3)
+  for (let times = 0; times < 3; times++) await login('rejected', 'unused')
+  for (let at = 0; at < 50_000; at++) {
+    await login('rejected', `account ${at}`, '198.51.100.1')
+    if (at === 25_000) t.equal(await login('accepted'), 60)
+  }
+  t.equal(await login('accepted'), 60, 'a pair that is still used stays')
+  t.equal(await login('rejected', 'unused'), undefined)
+})
+
+t.test('an accepted login removes the failures of its own access key only', async (t) => {
+  const { clock, login } = throttled()
+  const guess = (verdict: LoginVerdict, accessKey: string) => login(verdict, 'acme', '192.0.2.1', accessKey)
+  for (let times = 0; times < 2; times++) {
+    await guess('rejected', 'victim')
+    clock.now += 1000
+    t.equal(await guess('accepted', 'own'), undefined)
+  }
+  await guess('rejected', 'own')
+  t.equal(await guess('accepted', 'own'), 58, 'refused, like any login of the pair')
+  clock.now += 58_000
+  t.equal(await guess('accepted', 'own'), undefined)
 })

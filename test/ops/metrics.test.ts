@@ -1,11 +1,14 @@
 import { AggregatorRegistry } from 'prom-client'
 import t from 'tap'
+import type { RouteLabel } from '../../src/gate/route.ts'
 import { UPSTREAM_OUTCOMES } from '../../src/http/upstream-failures.ts'
 import { createMetrics, type MeasuredAuthData } from '../../src/ops/metrics.ts'
+import type { ReadyCheck } from '../../src/ops/status.ts'
 import { ISSUE_FAILURES } from '../../src/request/context.ts'
 import { REFUSAL_REASONS } from '../../src/token/verify.ts'
 import { VERSION } from '../../src/version.ts'
 import { parseMetrics, type Sample } from '../support/prometheus.ts'
+import { NOON, statusSetup } from '../support/status-setup.ts'
 
 const ROUTES = ['token_issue', 'token_check', 'proxy', 'public', 'forward_auth']
 
@@ -151,4 +154,227 @@ t.test('with several processes counters are summed and gauges take the worst sta
   ] as const) {
     t.equal(sampleValue(samples, `auth_sidecar_${name}`, labels), value, name)
   }
+})
+
+/** The texts of the problems, the head line first. */
+async function problems(setup: ReturnType<typeof statusSetup>) {
+  return (await setup.report()).problems.map(({ severity, text }) => `${severity}: ${text}`)
+}
+
+/** Counts a request that the upstream has answered. */
+function forward({ metrics }: ReturnType<typeof statusSetup>, status: number, route: RouteLabel = 'proxy') {
+  metrics.onRequest(route, 'GET', status, 0.01)
+  metrics.ofUpstream('/').onOutcome('ok')
+}
+
+t.test('rates cover the last 30 seconds, counts the last ten minutes', async (t) => {
+  const setup = statusSetup()
+  await setup.samples.sample()
+  for (let step = 0; step < 200; step++) {
+    const busy = step < 190
+    for (let i = 0; i < (busy ? 10 : 1); i++) forward(setup, busy ? 503 : 200)
+    if (busy) setup.metrics.onTokenCheck('expired')
+    await setup.step()
+  }
+  const { requests, rejections, window, series } = await setup.report()
+  t.match(window, { seconds: 600, nowSeconds: 30 })
+  t.match(requests, { perSecond: 0.2, count: 110 * 10 + 10, failing: 1100, failingRatio: 0 })
+  t.match(requests.byStatus, { 200: 10, 503: 1100 })
+  t.match(rejections, { perSecond: 0, count: 110 })
+  t.equal(series.times.length, 120)
+  t.equal(series.failingPerSecond[0], 2)
+  t.equal(series.requestsPerSecond.at(-1), 0.2)
+})
+
+t.test('only 5xx of forwarded requests count as failures, on public routes too', async (t) => {
+  const setup = statusSetup()
+  await setup.samples.sample()
+  for (let i = 0; i < 10; i++) setup.metrics.onRequest('token_issue', 'POST', 503, 0.01)
+  for (let i = 0; i < 9; i++) forward(setup, 200)
+  await setup.step()
+  t.match(await setup.report(), { requests: { failing: 0, failingRatio: 0 } })
+  t.strictSame(await problems(setup), [])
+  forward(setup, 500, 'public')
+  await setup.step()
+  t.match(await setup.report(), { requests: { failing: 1, failingRatio: 0.1 } })
+  t.strictSame(await problems(setup), ['critical: 10 % of forwarded requests fail (5xx) in 10 s'])
+})
+
+t.test(
+  'refused requests do not hide that all others fail, and refused tokens alone are a problem',
+  async (t) => {
+    const setup = statusSetup()
+    await setup.samples.sample()
+    for (let i = 0; i < 25; i++) setup.metrics.onRequest('proxy', 'GET', 400, 0.01)
+    for (let i = 0; i < 25; i++) setup.metrics.onTokenCheck('revoked')
+    for (let i = 0; i < 5; i++) forward(setup, 500)
+    await setup.step()
+    t.strictSame(await problems(setup), [
+      'critical: Every token is refused: 25 revoked in 5 s',
+      'critical: 100 % of forwarded requests fail (5xx) in 5 s',
+    ])
+    for (let i = 0; i < 95; i++) forward(setup, 200)
+    for (let i = 0; i < 1000; i++) setup.metrics.onTokenCheck('missing')
+    setup.metrics.onTokenCheck('ok')
+    await setup.step()
+    t.strictSame(await problems(setup), ['critical: 5 % of forwarded requests fail (5xx) in 10 s'])
+  },
+)
+
+t.test('the headline shows the most severe current problem', async (t) => {
+  const setup = statusSetup({
+    enforcement: 'report',
+    upstreams: [
+      { prefix: '/', url: 'http://127.0.0.1:9000' },
+      { prefix: '/b', url: 'http://user:canary@10.0.0.1:9000/x' },
+    ],
+    authData: {
+      certificates: new Map([['listener', { current: () => ({ endsAtSeconds: NOON / 1000 + 3 * 86_400 }) }]]),
+      keys: {
+        signing: () => ({ kid: 'k1', createdAtSeconds: NOON / 1000 - 91 * 86_400 }),
+        tokenLifetimes: () => [{ kid: 'k1', seconds: 60 }],
+      },
+      keySets: [{ issuer: 'idp', state: () => ({ ageSeconds: 400 }) }],
+    },
+  })
+  const { metrics, checks } = setup
+  await setup.samples.sample()
+  t.strictSame(await problems(setup), [
+    'warning: Certificate listener expires in 3 d',
+    'warning: No good keys from idp for more than 5 min; the last ones are active',
+    'warning: Signing key k1 is older than 90 d',
+    'warning: Report mode: refused tokens are forwarded',
+  ])
+  metrics.onReload('credentials', 'failed')
+  checks.push({ name: 'accepting', ok: false, state: 'draining' })
+  for (let i = 0; i < 97; i++) forward(setup, 200)
+  metrics.onRequest('proxy', 'GET', 503, 0.1)
+  metrics.ofUpstream('/').onOutcome('http_response_timeout')
+  metrics.ofUpstream('/b').onOutcome('client_aborted')
+  metrics.ofUpstream('/b').onOutcome('connection_refused')
+  await setup.step()
+  const [first, ...others] = await problems(setup)
+  t.equal(first, 'critical: Upstream /b is unreachable: connection_refused, last 0 s ago')
+  t.strictSame(others.slice(0, 3), [
+    'warning: Draining: 3 requests in flight',
+    'warning: Upstream / fails at times: http_response_timeout',
+    'warning: 1 % of forwarded requests fail (5xx) in 5 s',
+  ])
+  t.ok(others.includes('warning: The newest credentials cannot be used; the last good version is active'))
+  checks.push({ name: 'keys', ok: false })
+  t.match(await problems(setup), [first, 'critical: Not ready: keys'])
+  const report = await setup.report()
+  t.match(report, {
+    ready: false,
+    enforcing: false,
+    upstreams: [{}, { address: 'http://10.0.0.1:9000' }],
+  })
+  t.notMatch(JSON.stringify(report), /canary/)
+})
+
+t.test('an upstream is unreachable until it responds again or the traffic stops', async (t) => {
+  const setup = statusSetup()
+  const state = async () => (await setup.report()).upstreams[0]
+  const steps = async (count: number) => {
+    for (let step = 0; step < count; step++) await setup.step()
+  }
+  await setup.samples.sample()
+  t.match(await state(), { state: 'idle', lastFault: null })
+  setup.metrics.ofUpstream('/').onOutcome('connection_refused')
+  await steps(10)
+  t.match(await state(), {
+    state: 'failing',
+    lastFault: { outcome: 'connection_refused', secondsAgo: 45 },
+  })
+  const text = 'critical: Upstream / is unreachable: connection_refused, last 45 s ago'
+  t.strictSame(await problems(setup), [text])
+  await steps(4)
+  t.match(await state(), { state: 'ok', lastFault: { secondsAgo: 65 } }, 'no more traffic')
+  t.strictSame(await problems(setup), [])
+  setup.metrics.ofUpstream('/').onOutcome('connection_refused')
+  await setup.step()
+  t.match(await state(), { state: 'failing' })
+  setup.metrics.ofUpstream('/').onOutcome('ok')
+  t.match(await state(), { state: 'degraded', count: 3, failed: 2 }, 'at once')
+  setup.metrics.ofUpstream('/').onOutcome('client_aborted')
+  await steps(7)
+  t.match(await state(), { state: 'ok' }, 'what a client did is no fault')
+})
+
+t.test('each shortage and outage has a headline of its own', async (t) => {
+  const listener = { inFlight: 0, connections: 0, droppedConnections: 0 }
+  let dropped = 0
+  const checks: ReadyCheck[] = [{ name: 'credentials', ok: true, state: 'current' }]
+  const setup = statusSetup({
+    checks,
+    upstreams: [
+      { prefix: '/', url: 'http://127.0.0.1:9000' },
+      { prefix: '/archive', url: 'http://127.0.0.1:9001' },
+    ],
+    parts: { listener, logLinesDropped: () => dropped },
+  })
+  const { metrics } = setup
+  /** The problems after a cause, once the previous one is over. */
+  const after = async (cause: () => void) => {
+    for (let step = 0; step < 121; step++) await setup.step()
+    cause()
+    await setup.step()
+    return problems(setup)
+  }
+  const rejected = (count: number) => {
+    for (let i = 0; i < count; i++) metrics.onIssueFailure('rejected')
+  }
+  const respond = (prefix: string, status: number, count: number) => {
+    for (let i = 0; i < count; i++) {
+      metrics.ofUpstream(prefix).onOutcome('ok')
+      metrics.ofUpstream(prefix).onResponse(status, 0.01)
+    }
+  }
+  const cases: readonly (readonly [cause: () => void, problems: readonly string[]])[] = [
+    [
+      () => (listener.droppedConnections = 3),
+      ['critical: 3 connections closed in 30 s: limits.connections are open'],
+    ],
+    [() => (dropped = 7), ['warning: 7 log lines lost in 10 min']],
+    [
+      () => metrics.ofUpstream('/').onOutcome('connection_limit_reached'),
+      ['critical: Upstream / is overloaded: 1 requests refused in 30 s, the queue is full'],
+    ],
+    [
+      () => metrics.onIssueFailure('unavailable'),
+      ['critical: Logins fail: 1 in 30 s, by a fault of this side'],
+    ],
+    [() => rejected(4), []],
+    [() => rejected(5), ['warning: Every login fails: 5 rejected and none accepted in 30 s']],
+    [
+      () => {
+        respond('/', 500, 9)
+        respond('/', 200, 1)
+        metrics.ofUpstream('/archive').onOutcome('connection_refused')
+      },
+      [
+        'critical: Upstream / responds with 5xx to 90 % of requests in 30 s',
+        'critical: Upstream /archive is unreachable: connection_refused, last 0 s ago',
+      ],
+    ],
+    [
+      () => {
+        checks.splice(0, 1, { name: 'credentials', ok: true, state: 'database down, last snapshot active' })
+        metrics.onReload('credentials', 'failed')
+        metrics.onIssueFailure('unavailable')
+      },
+      ['critical: The credentials database is down: no logins; token checks use its last state'],
+    ],
+  ]
+  for (const [cause, expected] of cases) t.strictSame(await after(cause), expected)
+})
+
+t.test('percentiles are interpolated within their bucket', async (t) => {
+  const setup = statusSetup()
+  await setup.samples.sample()
+  for (let i = 0; i < 50; i++) setup.metrics.onRequest('proxy', 'GET', 200, 0.02)
+  for (let i = 0; i < 50; i++) setup.metrics.onRequest('token_check', 'GET', 200, 0.2)
+  for (let i = 0; i < 10; i++) setup.metrics.onRequest('public', 'GET', 200, 1000)
+  await setup.step()
+  t.strictSame((await setup.report()).latency, { p50Seconds: 0.115, p99Seconds: 60 })
 })

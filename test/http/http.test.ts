@@ -1,0 +1,136 @@
+import dns from 'node:dns/promises'
+import { mock } from 'node:test'
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
+import pg from 'pg'
+import t from 'tap'
+import { clientConfig } from '../../src/credentials/postgres/database-pool.ts'
+import { createLoginThrottle } from '../../src/credentials/throttles.ts'
+import { networkFailureOf } from '../../src/http/upstream-failures.ts'
+import { fetchJwks } from '../../src/keys/key-set.ts'
+import { requestHead } from '../../src/proxy/request-headers.ts'
+import { createPeers } from '../../src/request/client-address.ts'
+import { TokenCache } from '../../src/token/cache.ts'
+import { eventually } from '../support/eventually.ts'
+import { requestContext } from '../support/request-context.ts'
+import { admitted } from '../support/request-heads.ts'
+import { makeCaller } from '../support/tokens.ts'
+
+t.test('hosts whose lookup hangs take one thread in all, and no thread of other hosts', async (t) => {
+  const hanging: { readonly host: string; readonly fail: () => void }[] = []
+  mock.method(dns, 'lookup', async (host: string) => {
+    if (host === 'localhost') return [{ address: '127.0.0.1', family: 4 }]
+    if (host === 'gone') throw Object.assign(new Error(), { code: 'ENOTFOUND' })
+    const error = Object.assign(new Error(), { code: 'EAI_AGAIN' })
+    return new Promise((_, reject) => hanging.push({ host, fail: () => reject(error) }))
+  })
+  let seconds = 0
+  mock.method(performance, 'now', () => seconds * 1000)
+  const alive = setInterval(() => {}, 1000) // unlike a lookup, a replaced one does not keep the process
+  t.teardown(() => {
+    mock.restoreAll()
+    clearInterval(alive)
+  })
+  const fetchFrom = async (host: string) => {
+    const source = { jwksUrl: `http://${host}:1/`, algorithms: [] }
+    const fetched = await fetchJwks(source, undefined, 50)
+    return fetched.ok ? [] : fetched.problems
+  }
+  const connectTo = (host: string) => {
+    const config = clientConfig({ url: `postgres://u@${host}/d`, label: '' }, 1000)
+    return new pg.Client({ ...config, connectionTimeoutMillis: 50 }).connect()
+  }
+  const asked = () => hanging.map(({ host }) => host).join()
+  const late = ['did not arrive within 0.05 s']
+  for (const host of ['one', 'two', 'one', 'two']) t.same(await fetchFrom(host), late)
+  t.equal(asked(), 'one,two', 'one lookup for each')
+  await t.rejects(connectTo('one'), /timeout/)
+  t.equal(asked(), 'one,two', 'that of the database, too')
+  const waiting = fetchFrom('one')
+  seconds += 10
+  for (const { fail } of hanging.splice(0)) fail()
+  t.same(await waiting, ['cannot be fetched: EAI_AGAIN'])
+  for (const host of ['one', 'two']) t.same(await fetchFrom(host), late)
+  t.equal(asked(), 'one', 'of those that were slow, one at a time')
+  t.same(await fetchFrom('localhost'), ['cannot be fetched: ECONNREFUSED'], 'another one at once')
+  for (const _ of ['first', 'again'])
+    t.same(await fetchFrom('gone'), ['cannot be fetched: ENOTFOUND'], 'one that fails at once does not wait')
+  hanging.shift()?.fail()
+  await eventually(() => hanging[0]?.host === 'two', 'the next')
+  hanging.shift()?.fail()
+})
+
+setFlagsFromString('--expose-gc')
+const collectGarbage: () => void = runInNewContext('gc')
+
+const COUNT = 1000
+const LINE = 15_000
+
+/** A text cut from the middle of a line of its own. */
+function cut(text: string): string {
+  const line = Buffer.alloc(LINE, `${text},`).toString('latin1')
+  return line.slice(text.length + 1, 2 * text.length + 1)
+}
+
+/** Megabytes that stay on the heap after COUNT calls. */
+async function growth(fill: (at: number) => unknown): Promise<number> {
+  for (let at = 0; at < 10; at++) await fill(-at)
+  collectGarbage()
+  const before = process.memoryUsage().heapUsed
+  for (let at = 0; at < COUNT; at++) await fill(at)
+  collectGarbage()
+  return (process.memoryUsage().heapUsed - before) / 2 ** 20
+}
+
+t.test('no cache keeps the line from which its keys and values were cut', async (t) => {
+  const throttle = createLoginThrottle({ count: 20, windowSeconds: 60 })
+  const peer = createPeers(['127.0.0.1'])({ remoteAddress: '127.0.0.1' }, false, 8080)
+  const cache = new TokenCache({
+    verifyUncached: async () => makeCaller(),
+    isIdRevoked: () => false,
+    maxTokens: 10_000,
+    maxAgeSeconds: 300,
+    now: Date.now,
+  })
+  const caches: Record<string, (at: number) => unknown> = {
+    'tokens and their identity lines': async (at) => {
+      const caller = await cache.verify(cut(`AAAAAAAAAAAAAAAA.${at}.AAAAAAAAAAAAAAAA`))
+      if ('reason' in caller) throw new Error('refused')
+      const decision = { act: 'forward', caller } as const
+      const context = requestContext(peer, 'r')
+      const upstream = { host: 'h', assertionAudience: '', forwardAuthorization: false }
+      requestHead(context, admitted({}), decision, upstream)
+    },
+    'failed logins': (at) => {
+      const address = peer.clientAddress(cut(`203.0.${(at + 10) >> 8}.${(at + 10) % 256}`))
+      const login = { accountId: cut(`an account with a long name ${at}`), accessKey: cut(`a key ${at}`) }
+      return throttle(login, address, async () => 'rejected')
+    },
+  }
+  for (const [name, fill] of Object.entries(caches)) {
+    const grown = await growth(fill)
+    t.ok(grown < 3, `${name}: ${grown.toFixed(1)} MB for ${COUNT} entries from ${(COUNT * LINE) / 1e6} MB`)
+  }
+})
+
+t.test('a socket error has a name of RFC 9209', async (t) => {
+  const table = {
+    connection_refused: ['ECONNREFUSED', 'ENOENT', 'EACCES', 'EPERM'],
+    dns_error: ['ENOTFOUND', 'EAI_AGAIN', 'EAI_FAIL'],
+    connection_timeout: ['ETIMEDOUT'],
+    destination_ip_unroutable: ['ENETUNREACH', 'EHOSTUNREACH', 'EADDRNOTAVAIL'],
+    connection_terminated: ['ECONNRESET', 'EPIPE', 'EMFILE'],
+    tls_protocol_error: ['EPROTO', 'ERR_SSL_WRONG_VERSION_NUMBER', 'ERR_TLS_HANDSHAKE_TIMEOUT'],
+    tls_certificate_error: [
+      ...['CERT_HAS_EXPIRED', 'DEPTH_ZERO_SELF_SIGNED_CERT', 'SELF_SIGNED_CERT_IN_CHAIN', 'INVALID_CA'],
+      ...['UNABLE_TO_VERIFY_LEAF_SIGNATURE', 'ERR_TLS_CERT_ALTNAME_INVALID', 'PATH_LENGTH_EXCEEDED'],
+      ...['INVALID_PURPOSE', 'UNSPECIFIED'],
+    ],
+    undefined: ['ERR_INVALID_ARG_TYPE', 'ERR_HTTP_HEADERS_SENT', ''],
+  }
+  for (const [failure, codes] of Object.entries(table))
+    for (const code of codes)
+      t.equal(String(networkFailureOf(Object.assign(new Error('any text'), { code }))), failure, code)
+  for (const thrown of [new TypeError('x'), Object.assign(new Error(), { code: 5 }), 'ECONNREFUSED', null])
+    t.equal(networkFailureOf(thrown), undefined)
+})
