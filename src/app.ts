@@ -2,7 +2,7 @@
  * The composition root: wires one sidecar from validated settings, each part after those that it uses.
  *   listener -> handle -> gate (admission, route, token check) -> forward | token endpoint | responder
  */
-import { openAuthData } from './auth-data.ts'
+import { type AuthData, openAuthData } from './auth-data.ts'
 import { secureContextOf } from './certificates.ts'
 import type { Config } from './config/config.ts'
 import { createLoginThrottle } from './credentials/throttles.ts'
@@ -28,7 +28,6 @@ export interface AppOptions {
   readonly logLinesDropped?: () => number
   /** Epoch milliseconds. */
   readonly now?: () => number
-  /** Shown in the start line. */
   readonly settingsFile?: string | undefined
   /** Without an admin listener: the primary process has it. */
   readonly worker?: boolean
@@ -37,7 +36,6 @@ export interface AppOptions {
 export interface App {
   /** The admin listener responds, not ready, while this waits. Rejects if a port is taken, and listens on neither. */
   start(): Promise<ListenAddresses>
-  /** Loads everything again, changed or not. */
   reload(): Promise<unknown>
   /** `lameDuck`: the listener accepts for a while first, if it was running. A second call waits for the same end. */
   stop(how?: { readonly lameDuck: boolean }): Promise<DrainReport>
@@ -55,55 +53,35 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const { config, log, logLinesDropped = () => 0, now = Date.now, settingsFile, worker = false } = options
   const phase: Phase = { name: 'starting', isAborting: false }
   const authData = await openAuthData(config, log, now)
+  const { credentials, certificates } = authData
+  const { revoke: revokeToken } = authData.revocations
   const metrics = createMetrics(config, authData, now)
   const signer = new TokenSigner(authData.keys.ring, config.token, now)
-  const { issuers, credentials, revocations } = authData
-  const { assertion } = config.identity
-  const audiences = config.upstreams.flatMap(({ assertionAudience }) => assertionAudience ?? [])
-  const cache = new TokenCache({
-    ...config.cache,
-    verifyUncached: createVerifier({ ...config.token, issuers, isRevoked: revocations.isRevoked, now }),
-    isIdRevoked: revocations.isIdRevoked,
-    ...(assertion.enabled && {
-      signAssertions: (identity) =>
-        signer.signAssertions(identity, [assertion.audience, ...audiences], assertion.lifetimeSeconds),
-    }),
-    now,
-  })
+  const cache = createTokenCache(config, authData, signer, now)
   const audit = createAudit(log, config.log)
   const responder = new Responder(config.cors)
   const onInternalError = (requestId: string, error: unknown) =>
     log.error({ requestId, err: error }, 'request failed with an internal error')
 
   const forwarder = new Forwarder(config, {
-    secureContextOf: (prefix) => secureContextOf(authData.certificates.get(`upstream:${prefix}`)),
+    secureContextOf: (prefix) => secureContextOf(certificates.get(`upstream:${prefix}`)),
     tokens: cache,
     responder,
     events: metrics.ofUpstream,
     now,
     onInternalError,
   })
-  const decide = createDecide(config, revocations.revoke !== undefined, cache, metrics.onTokenCheck)
+  const decide = createDecide(config, revokeToken !== undefined, cache, metrics.onTokenCheck)
   const throttle = createLoginThrottle(config.limits.loginFailures)
   const handle = createHandle(
-    {
-      config,
-      responder,
-      signer,
-      credentials,
-      throttle,
-      revokeToken: revocations.revoke,
-      audit,
-      metrics,
-      now,
-    },
+    { config, responder, signer, credentials, throttle, revokeToken, audit, metrics, now },
     decide,
     (res) => forwarder.forward(res),
     onInternalError,
   )
 
   const accessLog = createAccessLog(metrics, log, config.log, () => phase.isAborting)
-  const listener = new DataListener(config, authData.certificates.get('listener'), {
+  const listener = new DataListener(config, certificates.get('listener'), {
     handle,
     onRequestEnd: accessLog.onRequestEnd,
     onParserError: (error, peer, bytes) =>
@@ -115,14 +93,9 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const checks = () => [...authData.checks(), acceptingCheck(phase)]
   const isReady = () => checks().every(({ ok }) => ok)
   metrics.readFrom({ cache, listener, forwarder, isReady, logLinesDropped })
-  const adminData: AdminData = {
-    checks,
-    jwks: authData.keys.publicJwks,
-    registry: () => metrics.registry,
-  }
-  const admin = worker
-    ? undefined
-    : createAdminListener(config, adminData, secureContextOf(authData.certificates.get('admin')), log, now)
+  const adminData = { checks, jwks: authData.keys.publicJwks, registry: () => metrics.registry }
+  const adminContext = secureContextOf(certificates.get('admin'))
+  const admin = worker ? undefined : createAdminListener(config, adminData, adminContext, log, now)
 
   authData.start({
     onChange(revokedTokens) {
@@ -137,5 +110,23 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     onFetch: metrics.onFetch,
   })
   const parts = { config, settingsFile, log, phase, authData, listener, forwarder, admin }
-  return { ...createLifeCycle(parts), reload: authData.reload, adminData, abort: () => void listener.abort() }
+  return { ...createLifeCycle(parts), adminData }
+}
+
+function createTokenCache(config: Config, authData: AuthData, signer: TokenSigner, now: () => number) {
+  const { isRevoked, isIdRevoked } = authData.revocations
+  const { enabled, audience, lifetimeSeconds } = config.identity.assertion
+  const audiences = [
+    audience,
+    ...config.upstreams.flatMap(({ assertionAudience }) => assertionAudience ?? []),
+  ]
+  return new TokenCache({
+    ...config.cache,
+    verifyUncached: createVerifier({ ...config.token, issuers: authData.issuers, isRevoked, now }),
+    isIdRevoked,
+    ...(enabled && {
+      signAssertions: (identity) => signer.signAssertions(identity, audiences, lifetimeSeconds),
+    }),
+    now,
+  })
 }

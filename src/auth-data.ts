@@ -19,8 +19,7 @@ import type { CredentialsDatabase, DatabaseState } from './credentials/postgres/
 import type { RevocationList, RevokeToken } from './credentials/revocation-list.ts'
 import { countOf, createTokenRevoker } from './credentials/revocation-list.ts'
 import { type CredentialStore, createCredentialStore } from './credentials/store.ts'
-import type { Key, KeyRing } from './keys/key-ring.ts'
-import { findKeyIn, publicJwks, tokenLifetimes } from './keys/key-ring.ts'
+import { findKeyIn, type KeyRing, publicJwks, tokenLifetimes } from './keys/key-ring.ts'
 import type { KeySetState, RemoteKeys } from './keys/remote-keys.ts'
 import type { Logger } from './log.ts'
 import type { Reloadable, ReloadSubject } from './reload/reloadable.ts'
@@ -55,8 +54,6 @@ export interface AuthData {
 interface OwnKeys {
   /** Empty until the JWK Set at `keys.jwksUrl` has been fetched. */
   readonly ring: () => KeyRing
-  /** Undefined in a sidecar that only verifies. */
-  readonly signing: () => Pick<Key, 'kid' | 'createdAtSeconds'> | undefined
   /** Undefined until the JWK Set at `keys.jwksUrl` has been fetched. */
   readonly publicJwks: () => ReturnType<typeof publicJwks> | undefined
   readonly tokenLifetimes: () => readonly { readonly kid: string; readonly seconds: number }[]
@@ -157,7 +154,6 @@ function ownKeys(
   const ring = keySet?.ring ?? files?.current ?? (() => NO_KEYS)
   return {
     ring,
-    signing: () => ring().signing,
     publicJwks: () => (keySet?.state().loaded === false ? undefined : publicJwks(ring())),
     tokenLifetimes: () => tokenLifetimes(ring(), maxLifetimeSeconds + clockToleranceSeconds, now()),
   }

@@ -68,7 +68,8 @@ export function createLifeCycle(parts: LifeCycleParts) {
       // Last, so that no client is accepted and dropped again if the other port is in use.
       const where = { data: await listener.listen(), admin: adminAddress }
       if (phase.name === 'starting') phase.name = 'running'
-      if (admin !== undefined) logStart(log, config, parts.settingsFile, authData.keys.signing()?.kid, where)
+      if (admin !== undefined)
+        logStart(log, config, parts.settingsFile, authData.keys.ring().signing?.kid, where)
       return where
     } catch (error) {
       await admin?.close()
@@ -97,8 +98,10 @@ export function createLifeCycle(parts: LifeCycleParts) {
 
   return {
     start: (): Promise<ListenAddresses> => (started ??= start()),
+    reload: () => authData.reload(),
     stop: ({ lameDuck } = { lameDuck: false }): Promise<DrainReport> =>
       (stopped ??= stop(lameDuck && phase.name === 'running')),
+    abort: () => void listener.abort(),
   }
 }
 

@@ -8,6 +8,7 @@ import type { Certificates } from '../certificates.ts'
 import type { Config } from '../config/config.ts'
 import { ROUTE_LABELS, type RouteLabel } from '../gate/route.ts'
 import { UPSTREAM_OUTCOMES } from '../http/upstream-failures.ts'
+import type { Key } from '../keys/key-ring.ts'
 import type { KeySetState } from '../keys/remote-keys.ts'
 import type { Forwarder } from '../proxy/forward.ts'
 import type { UpstreamEvents } from '../proxy/transfer.ts'
@@ -84,9 +85,11 @@ export const fullName = (name: MetricName) => `${METRIC_PREFIX}${name}`
 
 export const METRIC_NAMES = Object.keys(METRICS).map((name) => `${METRIC_PREFIX}${name}`)
 
+type SigningKey = Pick<Key, 'kid' | 'createdAtSeconds'>
+
 /** The part of what decides on access that is measured. */
 export interface MeasuredAuthData extends Pick<AuthData, 'subjects'> {
-  readonly keys: Pick<AuthData['keys'], 'signing' | 'tokenLifetimes'>
+  readonly keys: Pick<AuthData['keys'], 'tokenLifetimes'> & { ring(): { signing?: SigningKey | undefined } }
   readonly keySets: readonly { readonly issuer: string; state(): Pick<KeySetState, 'ageSeconds'> }[]
   readonly revocations: Pick<AuthData['revocations'], 'count'>
   readonly certificates: ReadonlyMap<string, { current(): Pick<Certificates, 'endsAtSeconds'> }>
@@ -203,7 +206,7 @@ function authDataMetrics({ counter, gauge, value }: Create, authData: MeasuredAu
   value('revocations', revocations.count)
   value('key_token_lifetime_seconds', () => keys.tokenLifetimes().map(({ kid, seconds }) => [kid, seconds]))
   value('signing_key_age_seconds', () => {
-    const key = keys.signing()
+    const { signing: key } = keys.ring()
     return key ? [[key.kid, Math.max(0, Math.floor(now() / 1000) - key.createdAtSeconds)]] : []
   })
   value('certificate_not_after_timestamp_seconds', () =>

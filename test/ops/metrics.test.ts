@@ -19,7 +19,7 @@ function keySet(issuer: string, age: () => number | undefined) {
 const AUTH_DATA: MeasuredAuthData = {
   subjects: ['keys', 'credentials', 'revocations', 'certificates'],
   keys: {
-    signing: () => ({ kid: 'k1', createdAtSeconds: 1000 }),
+    ring: () => ({ signing: { kid: 'k1', createdAtSeconds: 1000 } }),
     tokenLifetimes: () => [
       { kid: 'k1', seconds: 86_400 },
       { kid: 'k0', seconds: 12 },
@@ -231,7 +231,7 @@ t.test('the headline shows the most severe current problem', async (t) => {
     authData: {
       certificates: new Map([['listener', { current: () => ({ endsAtSeconds: NOON / 1000 + 3 * 86_400 }) }]]),
       keys: {
-        signing: () => ({ kid: 'k1', createdAtSeconds: NOON / 1000 - 91 * 86_400 }),
+        ring: () => ({ signing: { kid: 'k1', createdAtSeconds: NOON / 1000 - 91 * 86_400 } }),
         tokenLifetimes: () => [{ kid: 'k1', seconds: 60 }],
       },
       keySets: [{ issuer: 'idp', state: () => ({ ageSeconds: 400 }) }],

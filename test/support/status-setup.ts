@@ -28,7 +28,7 @@ export function statusSetup(options: SetupOptions = {}) {
   ]
   const authData: MeasuredAuthData = {
     subjects: ['revocations', 'keys', 'credentials'],
-    keys: { signing: () => undefined, tokenLifetimes: () => [] },
+    keys: { ring: () => ({}), tokenLifetimes: () => [] },
     revocations: { count: () => 2 },
     certificates: new Map(),
     keySets: [],
@@ -84,7 +84,7 @@ export async function tenBusyMinutes() {
     credentials: { postgres: { urlFile: 'url', poolSize: 1 } },
     authData: {
       keys: {
-        signing: () => ({ kid: 'rotation-2026-11', createdAtSeconds: NOON / 1000 - 12 * 86_400 }),
+        ring: () => ({ signing: { kid: 'rotation-2026-11', createdAtSeconds: NOON / 1000 - 12 * 86_400 } }),
         tokenLifetimes: () => [
           { kid: 'rotation-2026-11', seconds: 86_400 },
           { kid: 'rotation-2026-08', seconds: 0 },
