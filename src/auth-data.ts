@@ -134,7 +134,7 @@ export async function openAuthData(config: Config, log: Logger, now: () => numbe
     async whenLoaded() {
       if ((await ownKeySet?.whenLoaded) === false) return false
       if (database === undefined || (await database.whenLoaded)) return true
-      const problems = database.problems()
+      const problems = database.fatalProblems()
       if (problems.length > 0) throw new InvalidAuthData(databaseProblems(problems))
       return false
     },

@@ -77,7 +77,6 @@ const RULES = [
   }),
 ]
 
-/** Only commands that forward or decide something need it. */
 const NEEDS_UPSTREAM = rule(['upstreams', 'forwardAuth.path'], ({ upstreams, forwardAuth }, report) => {
   const message =
     'at least one upstream is needed; set upstreams in a file (--config FILE), or SIDECAR_UPSTREAM_URL'
@@ -163,5 +162,4 @@ type DeepReadonly<T> = T extends readonly (infer Member)[]
     ? { readonly [Name in keyof T]: DeepReadonly<T[Name]> }
     : T
 
-/** The settings are complete, consistent, and frozen at every depth. */
 export type Config = DeepReadonly<z.output<ReturnType<typeof configSchema>>>

@@ -11,24 +11,21 @@ import { type Loaded, loaded, notLoaded } from '../values/result.ts'
 import { type Config, configSchema } from './config.ts'
 import { namesBelow, onlyMatch, SETTING_OF_NAME, SETTINGS, type Setting, valueAt } from './settings.ts'
 
-/** The only variable that is no setting. */
 export const FILE_VARIABLE = 'SIDECAR_CONFIG'
 
 type NamedValues = Readonly<Record<string, string | undefined>>
 
 export interface LoadOptions {
-  /** Default: the file that `SIDECAR_CONFIG` names, if any. */
   readonly file?: string | undefined
   readonly env: NamedValues
   readonly flags: NamedValues
-  /** Default: true. A configuration without an upstream is a problem then. */
+  /** Whether a configuration without an upstream is a problem; default: true. */
   readonly needsUpstream?: boolean
 }
 
 export interface LoadedConfig {
   readonly config: Config
   readonly file: string | undefined
-  /** `file:line:column`, a variable, a flag or `default`. */
   readonly originOf: (path: string) => string
 }
 
@@ -136,7 +133,7 @@ function withoutEmpty(value: unknown, steps: readonly string[]): unknown {
   return Object.fromEntries(members)
 }
 
-/** Puts a value into a copy of the tree. A group that is not a map stays as it is. */
+/** A group that is not a map stays as it is. */
 function withValue(branch: unknown = {}, [step, ...below]: readonly string[], value: unknown): unknown {
   if (step === undefined) return value
   return isMap(branch) ? { ...branch, [step]: withValue(valueAt(branch, [step]), below, value) } : branch

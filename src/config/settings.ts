@@ -26,7 +26,6 @@ export const SETTING_OF_NAME = new Map(
 
 export const FLAGS: readonly string[] = [...SETTING_OF_NAME.keys()].filter((name) => name.startsWith('--'))
 
-/** Names are below a group, and below a list of maps; there are none below a value. */
 export function namesBelow(steps: readonly Step[]): readonly string[] {
   let schema: z.core.$ZodType | undefined = settingsSchema
   for (const step of steps) {
@@ -81,7 +80,7 @@ function withoutDefault(schema: z.core.$ZodType): z.core.$ZodType {
     : schema
 }
 
-/** The JSON Schema has names, types and bounds, without the rules across settings. */
+/** Rules across settings are left out. */
 export function configJsonSchema(): string {
   return `${JSON.stringify(z.toJSONSchema(settingsSchema, { target: 'draft-2020-12', io: 'input' }), null, 2)}\n`
 }

@@ -1,6 +1,4 @@
-/**
- * The YAML files of credentials and revocations as commands list and change them. A change keeps comments and order.
- */
+/** Lists and changes YAML files of credentials and revocations for commands. Comments and order stay. */
 import { lstat, realpath } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
@@ -28,19 +26,19 @@ export const fileRecords = (file: string): Records => ({
 })
 
 function credentialRecords(file: string): CredentialRecords {
-  const changeCredentials = (edit: Edit, initialText?: string) =>
+  const change = (edit: Edit, initialText?: string) =>
     changeYamlFile(file, parseCredentials, edit, initialText)
   return {
     list: () => listYamlFile(file, parseCredentials),
     add: ({ accountId, ...credential }) =>
-      changeCredentials((document) => {
+      change((document) => {
         const { account, path } = locate(document, { accountId, ...credential })
         if (path !== undefined) return NAME_TAKEN
         if (account !== undefined) return append(document, [...account, 'credentials'], credential)
         return append(document, ['accounts'], { accountId, credentials: [credential] })
       }, NEW_CREDENTIALS),
     update: (name, update) =>
-      changeCredentials((document) => {
+      change((document) => {
         const { path } = locate(document, name)
         if (path === undefined) return NO_SUCH_NAME
         for (const [member, value] of Object.entries(update)) {
@@ -50,7 +48,7 @@ function credentialRecords(file: string): CredentialRecords {
         return undefined
       }),
     remove: (name) =>
-      changeCredentials((document) => {
+      change((document) => {
         const { removed } = locate(document, name)
         return removed ? void document.deleteIn(removed) : NO_SUCH_NAME
       }),
@@ -58,17 +56,14 @@ function credentialRecords(file: string): CredentialRecords {
 }
 
 function revocationRecords(file: string): RevocationRecords {
-  const changeRevocations = (edit: Edit, initialText?: string) =>
+  const change = (edit: Edit, initialText?: string) =>
     changeYamlFile(file, parseRevocations, edit, initialText)
   return {
     list: () => listYamlFile(file, parseRevocations),
     add: (revocation) =>
-      changeRevocations(
-        (document) => append(document, ['revocations'], revocationEntry(revocation)),
-        NEW_REVOCATIONS,
-      ),
+      change((document) => append(document, ['revocations'], revocationEntry(revocation)), NEW_REVOCATIONS),
     remove: (name) =>
-      changeRevocations((document) => {
+      change((document) => {
         const { revocations }: { revocations: { issuedBefore?: string }[] } = document.toJS()
         const at = revocations.flatMap(({ issuedBefore: _, ...named }, index) =>
           isDeepStrictEqual(named, name) ? [index] : [],
@@ -101,13 +96,10 @@ async function listYamlFile<T>(file: string, parse: Parse<T>): Promise<Loaded<re
 
 const located = (file: string, problems: readonly string[]) => problems.map((problem) => `${file}:${problem}`)
 
-/** Changes the document of a valid file, or returns the problem. */
+/** Changes a document, or returns the problem. */
 type Edit = (document: Document) => string | undefined
 
-/**
- * Replaces the file atomically under the lock `<file>.lock`; a symbolic link stays.
- * @param initialText - the content to begin with where the file is missing; without it, a problem
- */
+/** @param initialText - the content to begin with; without it, a missing file is a problem */
 async function changeYamlFile(
   file: string,
   parse: Parse<unknown>,

@@ -41,12 +41,9 @@ export function secretHashProblem(text: string): string | undefined {
   return parsed.ok ? undefined : parsed.problem
 }
 
-interface StoredHash {
-  readonly digest: Buffer
-  readonly slow?: { readonly salt: Buffer; readonly parameters: typeof NEW_PARAMETERS }
-}
+type ScryptInput = Readonly<{ salt: Buffer; parameters: typeof NEW_PARAMETERS }>
 
-function parseSecretHash(text: string): Parsed<StoredHash> {
+function parseSecretHash(text: string): Parsed<{ readonly digest: Buffer; readonly slow?: ScryptInput }> {
   const sha256Digest = unbase64(sha256Form.exec(text)?.[1])
   if (sha256Digest !== undefined) return { ok: true, value: { digest: sha256Digest } }
 

@@ -20,7 +20,6 @@ export interface Credential extends CredentialName {
   readonly scope?: string | null | undefined
 }
 
-/** A reload replaces the index, so a login sees one version of all credentials. */
 export class CredentialIndex {
   readonly #accounts = new Set<string>()
   readonly #byName = new Map<string, Credential>()
@@ -78,7 +77,7 @@ export type LoginVerdict = 'accepted' | 'rejected' | 'busy' | 'unavailable'
 export interface CredentialStore {
   /** Never rejects. @param client - the network of its address: networks share the scrypt queue fairly */
   authenticate(login: Login, client?: string): Promise<LoginVerdict>
-  /** Whether the account exists: a log names only those, because any other name is text of the client's choice. */
+  /** A log names only accounts that exist: any other name is text of the client's choice. */
   hasAccount(accountId: string): boolean
   credentialStatus(accountId: string, accessKey: string): CredentialStatus
 }

@@ -1,6 +1,6 @@
 /**
- * Bounds failed logins: who guesses a secret must wait. The window also counts revocations (`revocation-list.ts`), which fill
- * the database. Memory is bounded: an LRU cache has at most 50,000 keys.
+ * Bounds failed logins: a client that guesses secrets must wait. The window also counts revocations, which fill the
+ * database. Memory is bounded: an LRU cache has at most 50,000 keys.
  */
 import { hash } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
@@ -9,7 +9,7 @@ import type { CredentialName, LoginVerdict } from './store.ts'
 
 const MAX_KEYS = 50_000
 
-/** Values that are forgotten when a window has passed since their key was first set. @param now - monotonic milliseconds */
+/** A value is forgotten when a window has passed since its key was first set. @param now - monotonic milliseconds */
 export const createFixedWindow = <V extends object>(windowSeconds: number, now = () => performance.now()) =>
   new LRUCache<string, V>({
     // Not `max`, which allocates memory for all entries at the start, and clears it with the last one.

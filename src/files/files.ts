@@ -16,7 +16,7 @@ export interface FileContent {
   readonly modifiedAtMs: number
 }
 
-/** The one warning, that every user of the machine can read it, concerns files with a secret. Problems begin with the path. */
+/** The warning that every user of the machine can read it concerns files with a secret. Problems begin with the path. */
 export type ReadFile = Loaded<FileContent> & { readonly isMissing?: boolean }
 
 /** Reads a regular file of at most `maxBytes`. Follows symbolic links. Never rejects. */
@@ -59,8 +59,7 @@ export async function readUpTo(stream: AsyncIterable<Buffer>, maxBytes: number):
 
 /**
  * Replaces a file atomically (a symbolic link itself), and keeps owner and mode; a new one gets mode 0600 and the owner
- * of its directory. On an error of `node:fs` the former version stays.
- * Not write-file-atomic: its 7.0.1 ignores short writes and puts a truncated file in place on a full disk.
+ * of its directory. Not write-file-atomic: its 7.0.1 ignores short writes and puts a truncated file in place.
  */
 export async function replaceFile(path: string, text: string): Promise<void> {
   const temporary = `${path}.${randomUUID()}.tmp`
@@ -78,7 +77,7 @@ export async function replaceFile(path: string, text: string): Promise<void> {
     await rm(temporary, { force: true }).catch(() => {}) // the first error is the cause
     throw error
   }
-  // Makes the rename durable. Some file systems cannot sync a directory, which is no failure: the file is in place.
+  // Makes the rename durable, where the file system can sync a directory.
   const directory = await open(dirname(path), 'r')
   await directory.sync().catch(() => {})
   await directory.close()
@@ -90,11 +89,7 @@ const LOCK_RETRY_MS = 100
 
 export class LockError extends Error {}
 
-/**
- * Calls `change` under a lock: a file that names the process which holds it.
- * @param retries - 100 ms apart
- * @throws LockError if another command holds or took the lock
- */
+/** Calls `change` under a lock, a file that names the process. @throws LockError if another command holds or took it */
 export async function withLock<T>(lock: string, change: () => Promise<T>, retries = 50): Promise<T> {
   // A process id names one process within a space: containers that share a volume have a space each.
   const space = `${hostname()} ${await readlink('/proc/self/ns/pid').catch(() => '')}`
@@ -117,7 +112,6 @@ export async function withLock<T>(lock: string, change: () => Promise<T>, retrie
   return changed.value
 }
 
-/** Whether the command that holds the lock was killed, or has been at it for too long. */
 async function isStale(lock: string, space: string): Promise<boolean> {
   try {
     const stats = await stat(lock)

@@ -27,10 +27,7 @@ const MAX_HEAP_MB = 640
 /** The compiled code of a used thread parses much faster than that of a new one. */
 let idleThread: Worker | undefined
 
-/**
- * Reads the file, or returns its problems, each with the path. Never rejects.
- * @param moduleUrl - of the module that exports `parse`
- */
+/** Problems begin with the path. Never rejects. @param moduleUrl - of the module that exports `parse` */
 export async function readRows<T>(
   path: string,
   parse: Parse<T>,

@@ -8,7 +8,6 @@ import { isAlias, isMap, isNode, isScalar, LineCounter, parseDocument, visit } f
 import type { z } from 'zod'
 import { type Loaded, loaded, notLoaded } from '../values/result.ts'
 
-/** A member name or a list index. */
 export type Step = string | number
 
 /** As the documentation does: `upstreams[0].url`. Unusual names are quoted and truncated. */

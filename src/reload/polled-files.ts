@@ -91,7 +91,6 @@ async function versionOf(paths: readonly string[], includes: Includes): Promise<
   return JSON.stringify(await Promise.all(paths.map((path) => describe(path, true))))
 }
 
-/** Names what decides on access and every user of the machine can write. */
 async function writeWarnings(paths: readonly string[], includes: Includes): Promise<string[]> {
   const writable = new Set<string>()
   const check = async (path: string, protectingBits = 0) => {

@@ -14,7 +14,7 @@
  */
 import { type Loaded, notLoaded } from '../values/result.ts'
 
-/** How many polls a change may take. */
+/** In polls. */
 export interface ChangeLimits {
   /** Until then a bad version may be incomplete: a key may follow its certificate late. */
   readonly reportPolls: number
@@ -102,7 +102,6 @@ interface ReloadableOptions<T> {
 
 const INTERNAL_ERROR = notLoaded(['could not be loaded because of an internal error'])
 
-/** Acts on each new version, once it is active. */
 type Subscriber<T> = (fresh: T, former: T) => void
 
 export class Reloadable<T> {
@@ -114,9 +113,9 @@ export class Reloadable<T> {
   #isStopped = false
   #timer: NodeJS.Timeout | undefined
   #settleLoaded: (isLoaded: boolean) => void = () => {}
-  /** Polls run one after another; the last in the queue. */
+  /** The newest poll: each waits for the one before it. */
   #last: Promise<unknown> = Promise.resolve()
-  /** Has not begun, so that it sees all changes made before now. */
+  /** A poll that has not begun sees all changes made before now. */
   #nextPoll: Promise<boolean> | undefined
 
   constructor(options: ReloadableOptions<T>) {
@@ -150,7 +149,7 @@ export class Reloadable<T> {
     return this.#nextPoll
   }
 
-  /** Loads the source, changed or not. Never rejects. */
+  /** Loads, changed or not. Never rejects. */
   reload(): Promise<unknown> {
     return this.#enqueue(true)
   }

@@ -70,7 +70,6 @@ export const basePath = matching(
   "must be '' or a path that begins with '/' and does not end with '/', without '?', '#' and spaces",
 )
 
-/** A `*` would look like a pattern. */
 export const exactPath = matching(
   /^\/[!"$-)+->@-~]*$/,
   "must be an exact path that begins with '/', percent-encoded, without '?', '#', '*' and spaces (no patterns)",

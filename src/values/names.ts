@@ -1,7 +1,6 @@
 /**
- * The rules for account names, access keys, secrets and times, in a login, a token, a file or on the command line, and
- * how such text is printed. A function `…Problem` returns what is wrong, or undefined: words that follow the name of the
- * field and repeat no text.
+ * Rules for account names, access keys, secrets and times, wherever they come from, and their printed form. A function
+ * `…Problem` returns what is wrong, in words that follow the name of the field and repeat no text, or undefined.
  */
 import { z } from 'zod'
 import { must } from './kinds.ts'

@@ -1,7 +1,4 @@
-/**
- * Problems of settings and of the files that they name. A problem never repeats the value, which may be a misplaced
- * secret.
- */
+/** Problems of settings and their files. A message never repeats the value, which may be a misplaced secret. */
 import { printable } from './names.ts'
 
 export interface Problem {
@@ -12,7 +9,6 @@ export interface Problem {
   readonly origin: string
 }
 
-/** @param path - the setting that names the file */
 export const fileProblem = (path: string, message: string): Problem => ({ path, message, origin: 'default' })
 
 const MAX_PRINTED = 20

@@ -10,7 +10,7 @@ export type Result<T, Reason extends string = string> =
 
 export const failed = (reason: string): Result<never> => ({ ok: false, reason })
 
-/** What a text means, or what is wrong with it. The problem follows the name of the text and repeats nothing of it. */
+/** What a text means, or its problem, which follows the name of the text and repeats nothing of it. */
 export type Parsed<T> =
   | { readonly ok: true; readonly value: T }
   | { readonly ok: false; readonly problem: string }

@@ -32,7 +32,7 @@ export async function startStore(
   const stop = () => database.stop()
   t.teardown(stop)
   const { revoke } = database
-  const opened = database.whenLoaded.then((ok) => ({ ok, problems: database.problems() }))
+  const opened = database.whenLoaded.then((ok) => ({ ok, problems: database.fatalProblems() }))
   const revocations = () => ({
     size: countOf(database.revocations()),
     isRevoked: (token: RevocableToken) => database.revocations().some((list) => list.isRevoked(token)),

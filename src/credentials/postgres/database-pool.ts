@@ -1,6 +1,6 @@
 /**
- * Connects to the database whose URL a file holds, in bounded time, and explains failures in plain words.
- * The URL holds a password: no problem repeats any part of it, and labels name host, port and database alone.
+ * Connects to the database whose URL a file holds, in bounded time, and explains failures in plain words. The URL holds
+ * a password: no problem repeats any part of it.
  */
 import { Socket } from 'node:net'
 import pg from 'pg'
@@ -9,7 +9,6 @@ import { isLoopback, lookup } from '../../http/hosts.ts'
 import { invalid, type Loaded, loaded, notLoaded, type Parsed } from '../../values/result.ts'
 
 export interface DatabaseTarget {
-  /** Holds the password. */
   readonly url: string
   /** `host:port/database`. */
   readonly label: string
@@ -17,7 +16,6 @@ export interface DatabaseTarget {
 
 const MAX_URL_BYTES = 65_536
 const CONNECT_MS = 2000
-/** For each query of a sidecar. */
 const QUERY_MS = 1000
 const PERCENT = 'special characters of the password must be percent-encoded'
 
@@ -76,10 +74,7 @@ export const clientConfig = ({ url }: DatabaseTarget, queryMs: number) => ({
   stream: () => new DatabaseSocket(),
 })
 
-/**
- * Connections to the database that a file names. After a failure they are replaced, and the file is read again: it may
- * name another database by then. Where it cannot be read, the last URL is used.
- */
+/** After a failure the connections are replaced, and the file is read again: it may name another database by then. */
 export function createDatabasePool(urlFile: string, firstTarget: DatabaseTarget, size: number) {
   let target = firstTarget
   let pool: Promise<pg.Pool> | undefined
@@ -95,10 +90,9 @@ export function createDatabasePool(urlFile: string, firstTarget: DatabaseTarget,
       .on('connect', (client) => void client.on('error', ignore))
   }
 
-  /** The connections in use. Never rejects. */
   const current = () => (pool ??= connect())
 
-  /** The next question uses new connections. Queries in progress go on to their end or timeout. */
+  /** Queries in progress go on to their end or timeout. */
   function replace(): void {
     pool?.then((former) => former.end()).catch(() => {})
     pool = undefined
@@ -134,8 +128,7 @@ const RUN_MIGRATE =
 /** What records changes is missing, as after a partial restore: no change would be found. */
 export class ChangesNotRecorded extends Error {}
 
-/** SQLSTATE codes. */
-const UNUSABLE: Readonly<Record<string, string>> = {
+const UNUSABLE_STATES: Readonly<Record<string, string>> = {
   '3D000': 'there is no database of that name',
   '3F000': `its tables are missing: ${RUN_MIGRATE}`,
   '42P01': `its tables are missing: ${RUN_MIGRATE}`,
@@ -154,7 +147,7 @@ export function databaseFailure(error: unknown): DatabaseFailure {
   const code = 'code' in error ? String(error.code) : ''
   if (error instanceof pg.DatabaseError) {
     // P0001, raise_exception: a check of our own schema script.
-    const unusable = code === 'P0001' ? error.message : UNUSABLE[code]
+    const unusable = code === 'P0001' ? error.message : UNUSABLE_STATES[code]
     if (unusable !== undefined) return { kind: 'unusable', message: unusable }
     // 57014, query_canceled: a statement_timeout.
     return { kind: code === '57014' ? 'timeout' : 'down', message: `it reports: ${error.message} (${code})` }

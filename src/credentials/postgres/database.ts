@@ -30,23 +30,21 @@ const REVOKE_SQL =
 
 /** Nothing in it rejects. */
 export interface CredentialsDatabase {
-  /** True once there is a snapshot, false if only an operator can help (tables, access), or if it is stopped before. */
+  /** True once there is a snapshot; false after a fatal problem, which only an operator can mend, or a stop. */
   readonly whenLoaded: Promise<boolean>
-  /** What only an operator can mend before there is a snapshot. */
-  readonly problems: () => readonly string[]
-  /** Until there is a snapshot, there are none. */
+  readonly fatalProblems: () => readonly string[]
+  /** Empty until there is a snapshot. */
   readonly credentials: () => CredentialIndex
   readonly revocations: () => readonly RevocationList[]
   /** Whether the snapshot is as new as the call. While the database is known to be down, no request waits for it. */
   readonly refresh: () => Promise<boolean>
   /** Whether the token is refused from now on. @param endsAtSeconds - its end, when the row is removed */
   readonly revoke: (tokenId: string, endsAtSeconds: number) => Promise<boolean>
-  /** Undefined until there is a snapshot; a sidecar with one stays ready. */
+  /** Undefined until there is a snapshot. */
   state(): DatabaseState | undefined
   start(): void
   /** Connects anew, and reads everything. */
   reload(): Promise<void>
-  /** The last snapshot stays active. */
   stop(): Promise<void>
 }
 
@@ -60,7 +58,7 @@ function createDatabase(options: DatabaseOptions, target: DatabaseTarget): Crede
   const { urlFile, poolSize, log, onChange, onReload, pollMs = POLL_MS } = options
   const pool = createDatabasePool(urlFile, target, poolSize)
   let isDown = false
-  let problems: readonly string[] = []
+  let fatalProblems: readonly string[] = []
 
   const snapshots: Reloadable<Snapshot> = new Reloadable({
     observe: () => pool.ask(async (connections) => (await readRevision(connections)).number),
@@ -81,7 +79,7 @@ function createDatabase(options: DatabaseOptions, target: DatabaseTarget): Crede
     onFailed([problem = '']) {
       const database = pool.label()
       if (!isOpen() && pool.failure()?.kind === 'unusable') {
-        problems = [`${urlFile}: the database ${database}: ${problem}`]
+        fatalProblems = [`${urlFile}: the database ${database}: ${problem}`]
         snapshots.stop()
       }
       if (isDown) return
@@ -110,7 +108,7 @@ function createDatabase(options: DatabaseOptions, target: DatabaseTarget): Crede
   const refresh = async () => isOpen() && !isDown && (await snapshots.refresh())
   return {
     whenLoaded: snapshots.whenLoaded,
-    problems: () => problems,
+    fatalProblems: () => fatalProblems,
     credentials: () => snapshots.current().credentials,
     revocations: () => snapshots.current().revocations,
     refresh,

@@ -44,7 +44,6 @@ export const SELECT_REVOCATIONS = `SELECT id, jti, account_id AS "accountId", ac
 
 const PAGE_ROWS = 1000
 
-/** Reads only new revocations where nothing else has changed since `former`. */
 export async function readSnapshot(pool: Pool, former: Snapshot): Promise<Snapshot> {
   const client = await pool.connect()
   let isBroken = true
@@ -104,7 +103,7 @@ async function readNewRevocations(client: ClientBase, { newest, revocations }: S
     const found: RevocationRow[] = []
     await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => found.push(row), BigInt(newest.id))
     const [known, ...rows] = found
-    // It is gone when its token has ended, and may be another row after a restore.
+    // The row is gone when its token has ended, and may be another one after a restore.
     if (isDeepStrictEqual(known, newest)) {
       const tokens = rows.flatMap(({ jti }) => jti ?? [])
       const revokedTokens = tokens.length === rows.length ? tokens : undefined

@@ -22,7 +22,7 @@ const CHECK_STATEMENT_MS = 2000
 const NAME_KEY = 'storage_auth.name_key(account_id, access_key)'
 const BY_NAME = `${NAME_KEY} = storage_auth.name_key($1, $2)`
 
-/** Runs on a connection of its own. Never rejects. */
+/** Never rejects. */
 async function inDatabase<T>(
   urlFile: string,
   run: (client: pg.Client) => Promise<T>,
@@ -108,7 +108,7 @@ export const checkDatabase = (urlFile: string) =>
     CHECK_STATEMENT_MS,
   )
 
-/** Creates the tables, or brings them up to date. Its value: whether they are new. */
+/** Creates the tables, or brings them up to date. The value is whether they are new. */
 export const migrate = (urlFile: string) =>
   inDatabase(urlFile, async (client) => {
     const { rows } = await client.query(`SELECT to_regclass('storage_auth.credentials') IS NULL AS is_new`)
