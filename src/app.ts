@@ -100,7 +100,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   authData.start({
     onChange(revokedTokens) {
       // A cached token's credential may be disabled, or its key removed: the next request verifies it anew.
-      cache.invalidate(revokedTokens)
+      cache.invalidate(revokedTokens !== undefined)
       forwarder.recheckTunnels()
     },
     onReload(subject, result, certificate) {

@@ -12,7 +12,7 @@ const MAX_BODY_BYTES = 262_144
 /** Without a response `status` is 0, and `code` says why. Without TLS `certificateEndsAtMs` is NaN. */
 export type Response = Awaited<ReturnType<typeof sendRequest>>
 
-/** Never rejects; a body that is too long is truncated. */
+/** Never rejects. A body that is too long is truncated. */
 export async function sendRequest(
   url: URL,
   { body, ...options }: Pick<RequestOptions, 'method' | 'headers'> & { readonly body?: string } = {},

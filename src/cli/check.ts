@@ -113,7 +113,6 @@ async function checkSidecar({ url, echoPath }: CheckFlags, credential: object | 
   const [refusals, exposure, session] = await Promise.all([
     checkRefusals(probe),
     checkExposure(origin),
-    // The secret is sent to no other server.
     isEndpoint && credential !== undefined ? checkLogin(endpoint, probe, credential, echoPath) : [],
   ])
   const findings = [judgeEndpoint(first, isEndpoint), ...refusals, judgeClock(first), exposure, ...session]

@@ -28,7 +28,7 @@ export type Flags<Required extends string, Optional extends string = never, Swit
   readonly [Flag in Required]: string
 } & { readonly [Flag in Optional]?: string } & { readonly [Flag in Switch]?: true }
 
-/** Cells by the title of the column. */
+/** The cell of an entry, by the title of its column. */
 type Columns<T> = Readonly<Record<string, (entry: T) => string>>
 
 /** No secret or token is longer. */
@@ -36,7 +36,6 @@ const MAX_STDIN_BYTES = 65_536
 
 export class CommandIo {
   readonly env: Streams['env']
-  /** Epoch milliseconds. */
   readonly now: () => number
   readonly #streams: Streams
 
@@ -146,7 +145,7 @@ export const parserWith = (problemOf: (text: string) => string | undefined) => (
   return text
 }
 
-/** Refuses the empty path that an unset variable of the shell leaves. */
+/** An unset variable of the shell leaves an empty path. */
 export const parsePath = parserWith((text) => (text === '' ? 'must not be empty' : undefined))
 
 export const integerUpTo = (max: number) => (text: string) => {

@@ -27,7 +27,7 @@ export function addSettingFlags(command: Command): Command {
     .option('--upstream-url <url>', 'short for one upstream at prefix /')
     .option('--port <port>', 'short for --listen-port')
   for (const option of settings) command.addOption(option)
-  // They are hidden no sooner than help is printed, as commander suggests visible flags for mistyped ones.
+  // Commander suggests only visible flags for mistyped ones, so the help alone hides them.
   command.addHelpText('before', () => {
     for (const option of settings) option.hideHelp(option.long !== '--admin-port')
     return ''

@@ -1,7 +1,6 @@
 /**
- * `credentials add|list|disable|enable|remove|restrict|migrate` and `revocations add|list|remove`: who may log in, and
- * tokens that end before they expire, in a file or in PostgreSQL. Only `credentials add` prints a secret, once; no command
- * prints a hash.
+ * `credentials` and `revocations`: who may log in, and tokens that end before they expire, in a file or in PostgreSQL.
+ * Only `credentials add` prints a secret, once; no command prints a hash.
  */
 import { randomBytes } from 'node:crypto'
 import { type Command, Option } from 'commander'

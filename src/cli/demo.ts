@@ -144,7 +144,7 @@ curl -sS ${url(admin)}/metrics | grep '^auth_sidecar_token'
 
 /** PUT, GET, HEAD and DELETE of objects. A request without `X-Authenticated-Account-Id` did not pass the sidecar. */
 export async function startStorageApi(directory: string, onError: (error: unknown) => void) {
-  // An upload may take long: the sidecar in front watches its progress.
+  // The sidecar in front watches the progress of uploads.
   const server = http.createServer({ requestTimeout: 0 }, (req, res) => {
     respond(directory, req, res).catch((error: unknown) => {
       if (req.destroyed && !req.complete) return // the client disconnected
@@ -196,7 +196,7 @@ async function respond(directory: string, req: IncomingMessage, res: ServerRespo
   await pipeline(createReadStream(path), res) // Node sends no body after HEAD
 }
 
-/** An upload that is aborted stores nothing. */
+/** An aborted upload stores nothing. */
 async function store(path: string, req: IncomingMessage): Promise<void> {
   await mkdir(dirname(path), { recursive: true, mode: 0o700 })
   const upload = `${path}.${randomUUID()}`

@@ -1,7 +1,4 @@
-/**
- * The commands, how the process runs them, and their completion in a shell. Exit codes: 0 done, 1 failed, 2 wrong usage or
- * configuration.
- */
+/** The commands, and their completion in a shell. Exit codes: 0 done, 1 failed, 2 wrong usage or configuration. */
 import { Argument, type Command, CommanderError } from 'commander'
 import { fileErrorReason } from '../files/files.ts'
 import { openLogDestination } from '../log.ts'
@@ -23,7 +20,7 @@ export async function runProgram(signals: Signals): Promise<void> {
   const destination = openLogDestination()
   const code = await runCommand({ signals, destination }).then(() => 0, exitCodeOf)
   await destination.close()
-  // A pager may read slowly; a reader that disconnects ends the wait.
+  // A pager may read slowly; its end ends the wait.
   if (process.stdout.writableLength > 0) await new Promise((resolve) => process.stdout.write('', resolve))
   if (stdoutError === undefined || code !== 0) process.exit(code)
   process.stderr.write(`stdout cannot be written: ${stdoutError}\n`)
@@ -65,7 +62,6 @@ function exitCodeOf(error: Error): number {
   return error instanceof CommandFailure ? error.exitCode : 1
 }
 
-/** Prints a script that completes commands and flags, generated from the tree of commands. */
 export function completionCommand(io: CommandIo): Command {
   return io
     .command(

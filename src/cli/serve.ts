@@ -1,7 +1,6 @@
 /**
- * `serve`: runs the sidecar until a signal stops it. SIGTERM drains with a lame duck, SIGINT without one; a second
- * signal stops at once. The exit code is 0, or 1 if a request was aborted. With the setting `workers` it starts
- * processes of `worker`.
+ * `serve`: runs the sidecar until a signal stops it, here or in processes of `worker`. SIGTERM drains with a lame duck,
+ * SIGINT without one; a second signal stops at once. The exit code is 0, or 1 if a request was aborted.
  */
 import { availableParallelism } from 'node:os'
 import { Command } from 'commander'
@@ -43,7 +42,7 @@ async function serve(loaded: LoadedConfig, serving: ServingProcess): Promise<voi
   if (cut > 0) throw new CommandFailure(`requests aborted at the end of shutdown.deadlineSeconds: ${cut}`)
 }
 
-/** The primary of several workers does without most modules of the application: they are loaded on demand. */
+/** Modules are loaded on demand: the primary of several workers does without most of the application. */
 export async function createSidecar({ config, file }: LoadedConfig, serving: ServingProcess): Promise<App> {
   const { signals, destination } = serving
   const log = createProcessLog(config.log.level, destination)

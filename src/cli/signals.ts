@@ -6,15 +6,12 @@
 type StopSignal = 'SIGTERM' | 'SIGINT'
 
 export class Signals {
-  /** A second signal calls it before it ends the process. */
+  /** What a second signal calls before it ends the process. */
   beforeExit = (): void => {}
   onHangUp = (): void => {}
   #stop: Promise<StopSignal> | undefined
 
-  /**
-   * Resolves with the first signal that requests a stop. A second one within `echoMs`, which the first call sets, is a
-   * duplicate of it.
-   */
+  /** Resolves with the first signal that requests a stop. Within `echoMs`, set by the first call, a second is its echo. */
   listen(echoMs = 0): Promise<StopSignal> {
     this.#stop ??= new Promise((resolve) => {
       let firstAt: number | undefined

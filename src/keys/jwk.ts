@@ -5,7 +5,7 @@
  * and `tokenSeconds` (how long its tokens live at most).
  */
 import { KeyObject, randomBytes, webcrypto } from 'node:crypto'
-// By part: the index of jose also loads encryption, which is not used.
+// The index of jose would also load encryption.
 import type { CryptoKey, JWK } from 'jose'
 import { CompactSign } from 'jose/jws/compact/sign'
 import { compactVerify } from 'jose/jws/compact/verify'
@@ -17,7 +17,7 @@ import { integer, must } from '../values/kinds.ts'
 import { type Loaded, loaded, notLoaded } from '../values/result.ts'
 import { ALGORITHMS, type Algorithm, type Key } from './key-ring.ts'
 
-/** The members that must never be published (RFC 7518, sections 6.2.2, 6.3.2 and 6.4.1; `priv` of the AKP key type). */
+/** RFC 7518, sections 6.2.2, 6.3.2 and 6.4.1; `priv` belongs to the AKP key type. */
 export const PRIVATE_MEMBERS: ReadonlySet<string> = new Set('d p q dp dq qi oth k priv'.split(' '))
 
 // RFC 7518, sections 3.2 and 3.3; FIPS 186-5, section 5.4 (with an exponent of 1 a message is its own signature).
@@ -25,7 +25,6 @@ const MIN_SECRET_BYTES = 32
 const MIN_MODULUS_BITS = 2048
 const MIN_EXPONENT = 65_537n
 
-/** The `kty` of an algorithm's keys, and their `crv` if they have one. */
 const KEY_TYPES: Readonly<Record<Algorithm, string>> = {
   ES256: 'EC P-256',
   ES384: 'EC P-384',
@@ -39,7 +38,7 @@ export function fitsType(alg: Algorithm, { kty, crv }: { readonly kty?: unknown;
   return KEY_TYPES[alg] === (kty === 'RSA' || kty === 'oct' ? kty : `${kty} ${crv}`)
 }
 
-/** The end of the year 9999. Milliseconds and microseconds of today are larger. */
+/** The end of the year 9999. Today's milliseconds are larger. */
 const MAX_SECONDS = 253_402_300_799
 const secondsSchema = integer(0, MAX_SECONDS, 'must be an integer of epoch seconds').optional()
 const textSchema = z.string(must('must be a string'))
@@ -103,7 +102,7 @@ export async function generateKey(alg: Algorithm, kid: string, createdAtSeconds:
   return { kid, alg, use: 'sig', ...members, iat: createdAtSeconds }
 }
 
-/** Algorithm, day and 32 random bits, nothing derived from the key. */
+/** The kid reveals nothing of the key. */
 export function newKid(alg: Algorithm, createdAtSeconds: number): string {
   const day = new Date(createdAtSeconds * 1000).toISOString().slice(0, 10).replaceAll('-', '')
   return `${alg.toLowerCase()}-${day}-${randomBytes(4).toString('hex')}`
@@ -120,7 +119,7 @@ function rsaWeakness(key: CryptoKey): string | undefined {
   return undefined
 }
 
-/** WebCrypto imports a private key beside another key's public half; each of its tokens would then be refused. */
+/** WebCrypto imports a private key beside another key's public half, which would refuse all its tokens. */
 async function assertPair(privateKey: CryptoKey, publicKey: CryptoKey, alg: Algorithm): Promise<void> {
   const probe = await new CompactSign(new Uint8Array(1)).setProtectedHeader({ alg }).sign(privateKey)
   await compactVerify(probe, publicKey, { algorithms: [alg] })

@@ -18,10 +18,7 @@ interface KeyChange {
   readonly now: () => number
 }
 
-/**
- * Creates a missing directory (mode 0700). The key signs when it is the first private one or with `activate`; otherwise
- * it is only published, so that every verifier has it before it signs. @throws file system errors, or `LockError`
- */
+/** The first private key signs, others only with `activate`, once verifiers have them. @throws file system errors, LockError */
 export async function addKey(
   change: KeyChange & { readonly alg: Algorithm; readonly kid?: string; readonly activate?: boolean },
 ) {
@@ -41,7 +38,7 @@ export async function addKey(
   })
 }
 
-/** Not Node's recursive `mkdir`, which never ends where the system refuses a name with ENOENT, as in /proc. */
+/** Node's recursive `mkdir` never ends where the system refuses a name with ENOENT, as in /proc. */
 async function createDirectory(path: string): Promise<void> {
   const parent = dirname(path)
   if (parent !== path) await access(parent).catch(() => createDirectory(parent))
@@ -94,10 +91,7 @@ function changeDirectory<T>(
   })
 }
 
-/**
- * Writes the `signedUntil` values first: if the last write fails, the old key keeps signing and its value is corrected
- * on the next change. Where the signing key is unknown, each key without a value may have signed.
- */
+/** If the last write fails, the old key keeps signing. Where the signing key is unknown, each may have signed. */
 async function switchSigningKey(
   { directory, longestSeconds, now }: KeyChange,
   keys: KeyDirectory,

@@ -30,12 +30,11 @@ export interface KeyFile {
   readonly document: object
 }
 
-/** The content of a key directory. Invalid files appear in `problems` only. */
+/** Invalid files appear in `problems` only. */
 export interface KeyDirectory {
   readonly files: ReadonlyMap<string, KeyFile>
   /** The key that signs: the one that `active` names or, without that file, the only private one. */
   readonly signing?: KeyFile | undefined
-  /** Why it is not clear which key signs. */
   readonly ambiguity?: string | undefined
   readonly problems: readonly string[]
   readonly warnings: readonly string[]
@@ -87,7 +86,6 @@ function findSigning(
 export const privateFiles = (files: KeyDirectory['files']): readonly KeyFile[] =>
   [...files.values()].filter(({ key }) => key.signKey !== undefined)
 
-/** Never rejects. */
 export async function readKeyDirectory(directory: string): Promise<KeyDirectory> {
   const files = new Map<string, KeyFile>()
   const problems: string[] = []

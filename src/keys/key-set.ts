@@ -16,18 +16,15 @@ import { type Algorithm, type FoundKey, type Key, OTHER_ALGORITHM, UNKNOWN_KEY }
 
 export interface KeySetSource {
   readonly jwksUrl: string
-  /** Accepted; a key without `alg` is used with those that fit its type. */
+  /** A key without `alg` is used with those that fit its type. */
   readonly algorithms: readonly Algorithm[]
-  /** Read anew for each fetch. */
+  /** Each fetch reads the file anew. */
   readonly bearerTokenFile?: string | undefined
-  /** With the CAs of the issuer; those of Node without it. */
+  /** The CAs of the issuer; default: those of Node. */
   readonly secureContext?: (() => SecureContext) | undefined
 }
 
-/**
- * Without a `kid` it is the only key of the algorithm; a key without one has an empty `kid`. Of two keys with one name
- * neither is found: RFC 7517, section 4.5, allows that for different types only.
- */
+/** A token may lack `kid` where one key has its `alg`. Of two keys with one name neither is found (RFC 7517, section 4.5). */
 export function findInSet(
   keys: readonly Key[],
   algorithms: readonly string[],
@@ -42,11 +39,10 @@ export function findInSet(
   return found === undefined && kid !== undefined && named.length > 0 ? OTHER_ALGORITHM : UNKNOWN_KEY
 }
 
-/** From the request to the last byte of the response. */
 const FETCH_MS = 5000
 const MAX_BYTES = 1_048_576
 const MAX_BEARER_BYTES = 65_536
-/** Importing so many keys takes about 3 ms; the event loop serves requests in between. */
+/** The event loop serves requests between imports of so many keys. */
 const KEYS_PER_TURN = 20
 
 /** Never rejects. Problems follow "the JWK Set". */
@@ -87,13 +83,13 @@ export async function readBearerToken(path: string): Promise<Loaded<string>> {
 
 const NO_SET = 'is not a JWK Set'
 
-/** Not a schema: with 10,000 keys it takes 90 ms, which this does in one. A member that is no object is no usable key. */
+/** A schema would block the event loop at 10,000 keys. A member that is no object is no usable key. */
 function keysIn(value: unknown): readonly UncheckedJwk[] | undefined {
   const { keys }: { keys?: unknown } = value instanceof Object ? value : {}
   return Array.isArray(keys) ? keys.map((key) => (key instanceof Object ? key : {})) : undefined
 }
 
-/** Not `fetch`, which has no option for CAs, and follows redirects unless told. */
+/** Node's `fetch` has no option for CAs. */
 async function fetchText(
   url: URL,
   options: RequestOptions & { readonly signal: AbortSignal },
@@ -101,7 +97,7 @@ async function fetchText(
   const get = url.protocol === 'https:' ? getHttps : getHttp
   const request = get(url, { ...options, agent: false, lookup })
   request.on('error', () => {}) // the one that counts is thrown by `once`, or by the response
-  // The signal, because an unasked 101 ends the request silently.
+  // An unasked 101 ends the request silently: the signal ends the wait.
   const [response]: unknown[] = await once(request, 'response', { signal: options.signal })
   if (!(response instanceof IncomingMessage)) throw new Error('no response')
   try {
@@ -148,7 +144,7 @@ async function importForEach(
   if (fitting.length === 0) return notLoaded([`its kty, crv or alg fits none of ${algorithms.join(', ')}`])
   const keys: Key[] = []
   for (const alg of fitting) {
-    // Its `iat` is not used, so a wrong unit there is no reason to ignore the key.
+    // A wrong unit of `iat` is no reason to ignore the key.
     const imported = await importKey({ ...jwk, alg, kid, iat: undefined, signedUntil: undefined }, nowSeconds)
     if (!imported.ok) return imported
     keys.push(imported.value)

@@ -21,7 +21,7 @@ export interface RemoteKeysOptions extends KeySetSource {
 
 const REFRESH_MS = 60_000
 
-/** Between two fetches for unknown kids, after a failed fetch, and while there is no set. */
+/** The pause between fetches for unknown kids, after a failed fetch, and while there is no set. */
 const COOLDOWN_MS = 5000
 
 /** How long a request waits for a fetch, which continues when the issuer takes longer. */
@@ -29,16 +29,16 @@ const WAIT_MS = 1000
 
 export interface KeySetState {
   readonly loaded: boolean
-  /** How long ago the issuer last sent the active set. */
+  /** The time since the issuer last sent the active set. */
   readonly ageSeconds: number | undefined
   readonly lastFetch: ReloadResult | undefined
 }
 
-/** Fetches from `start` to `stop`. Nothing in it rejects. */
+/** Fetches from `start` to `stop`, and never rejects. */
 export interface RemoteKeys {
   readonly issuer: string
   readonly findKey: FindKey
-  /** For a sidecar without keys of its own: those of the set that have a kid. */
+  /** The keys that have a kid, for a sidecar without keys of its own. */
   readonly ring: () => KeyRing
   readonly state: () => KeySetState
   /** True once there is a good set, false if it is stopped before. */

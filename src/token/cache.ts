@@ -1,7 +1,7 @@
 /**
  * Caches accepted tokens, so that a token is verified once and not for every request. Refused tokens are not cached: clients
  * could send enough of them to evict the accepted ones.
- * In: a verifier. Out: the verdict on a cached token, without a promise; of others, that of the verifier.
+ * In: a verifier. Out: the caller of a cached token, without a promise; the verdict of the verifier on others.
  */
 import { LRUCache } from 'lru-cache'
 import { type Caller, flatCopy, type Identity } from './caller.ts'
@@ -10,7 +10,7 @@ import type { Verdict, Verify } from './verify.ts'
 
 interface TokenCacheOptions {
   readonly verifyUncached: Verify
-  /** Whether a token or a link is revoked by its own id. Asked at every hit, so a logout needs no search for entries. */
+  /** Each hit asks for the ids of its token and of a link's parent, so that a logout needs no search for entries. */
   readonly isIdRevoked: (tokenId: string) => boolean
   readonly signAssertions?: (identity: Identity) => Promise<Assertions | undefined>
   readonly maxTokens: number
@@ -25,7 +25,7 @@ export class TokenCache {
   readonly #options: TokenCacheOptions
   readonly #callers: LRUCache<string, Caller>
   readonly #inFlight = new Map<string, Promise<Verdict>>()
-  /** Counts the changes of keys, credentials and revocations. */
+  /** How many changes of keys, credentials and revocations there were. */
   #generation = 0
 
   constructor(options: TokenCacheOptions) {
@@ -63,12 +63,11 @@ export class TokenCache {
     return this.#inFlight.get(token) ?? this.#verifyOnce(token)
   }
 
-  /** Must be called whenever keys, credentials or revocations have changed; it keeps the entries if all else is revoked ids. */
-  invalidate(revokedTokens?: readonly string[]): void {
-    // Verifications in progress are repeated.
+  /** Follows every change of keys, credentials and revocations. After new revocations by id alone, the entries stay. */
+  invalidate(onlyIdsRevoked = false): void {
     this.#generation++
     this.#inFlight.clear()
-    if (revokedTokens === undefined) this.#callers.clear()
+    if (!onlyIdsRevoked) this.#callers.clear()
   }
 
   #verifyOnce(token: string): Promise<Verdict> {
@@ -77,7 +76,7 @@ export class TokenCache {
       .verifyUncached(token)
       .then(async (verdict) => {
         const checked = 'reason' in verdict ? verdict : await this.#entryOf(verdict)
-        // After a change the verdict may depend on a removed key, credential or list.
+        // After a change the verdict may depend on a removed key, credential or list: the verification is repeated.
         if (generation !== this.#generation) return this.#inFlight.get(token) ?? this.#verifyOnce(token)
         if (!('reason' in checked)) this.#callers.set(flatCopy(token), checked)
         return checked
@@ -94,7 +93,7 @@ export class TokenCache {
     const { identity, identityLines, issuer, link, credentialEndsAtMs } = caller
     const { assertions, renewAtMs = Number.POSITIVE_INFINITY } = (await signAssertions?.(identity)) ?? {}
     const recheckAtMs = Math.min(caller.recheckAtMs, renewAtMs, now() + maxAgeSeconds * 1000)
-    // A spread takes 270 bytes more.
+    // A spread would take more memory.
     return { identity, identityLines, issuer, link, credentialEndsAtMs, recheckAtMs, assertions }
   }
 }

@@ -14,20 +14,20 @@ export interface Identity {
 
 export interface Caller {
   readonly identity: Identity
-  /** Cached with the token: on Node 26, 3 % of a forwarded request saved. */
+  /** The headers of the identity as text, made once for each cached token. */
   readonly identityLines: string
-  /** Of the token, or of the token that made the link. */
+  /** The issuer of the token, or of the token that made the link. */
   readonly issuer: string
   readonly link?: Link | undefined
-  /** Undefined: the credential does not expire. */
+  /** Undefined where the credential does not expire. */
   readonly credentialEndsAtMs?: number | undefined
-  /** When the token must be verified again: when it ends (with the clock tolerance) at the latest. */
+  /** The token must be verified again: at its end (with the clock tolerance) at the latest. */
   readonly recheckAtMs: number
   /** By audience. */
   readonly assertions?: ReadonlyMap<string, string> | undefined
 }
 
-/** A scope or a link limits what the caller may do: to be allowed one request is not to be allowed another. */
+/** To be allowed one request is then not to be allowed another. */
 export function isRestricted({ identity, link }: Caller): boolean {
   return identity.scope !== undefined || link !== undefined
 }
@@ -49,7 +49,7 @@ export function identityLines(identity: Identity): string {
   const headers = identityHeaders(identity)
   let lines = ''
   for (let at = 0; at < headers.length; at += 2) lines += `${headers[at]}: ${headers[at + 1]}\r\n`
-  return flatCopy(lines) // the tree of its pieces would take 1.1 KB more for each cached token
+  return flatCopy(lines)
 }
 
 /** V8 keeps a slice with the whole text that it is cut from, and a concatenation as a tree. `text` is Latin-1. */

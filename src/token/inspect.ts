@@ -8,10 +8,10 @@ import { jsonObjectIn, MAX_TOKEN_BYTES } from './verify.ts'
 
 export type Inspection = Awaited<ReturnType<typeof inspectToken>>
 
-/** A segment of a token has several times fewer. */
+/** Segments of real tokens have several times fewer. */
 const MAX_BRACKETS = 64
 
-/** A member is null where it is unknown. Credentials belong to tokens of `own`. */
+/** What is unknown is null. Credentials belong to tokens of `own`. */
 export async function inspectToken(
   token: string,
   verify: Verify,
@@ -45,7 +45,7 @@ export async function inspectToken(
     account: identity?.accountId ?? (named && hasEnded ? sub : null),
     accessKey: identity?.accessKey ?? (named && hasEnded ? clientId : null),
     timeLeftSeconds: Number.isSafeInteger(exp) ? Math.max(0, Math.ceil(Number(exp) - now() / 1000)) : null,
-    /** Null when the token is unrestricted, empty when it may do nothing. */
+    /** Empty when the token may do nothing. */
     scope: identity?.scope?.text ?? null,
     revoked: refusal ? refusal.reason === 'revoked' || credentialActive === false || isListed : false,
     credentialActive,

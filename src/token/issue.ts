@@ -49,7 +49,7 @@ export class TokenSigner {
     const { tokenId: parent_jti, issuedAtSeconds: parent_iat } = identity
     const nowSeconds = Math.floor(this.#now() / 1000)
     const expiresAtSeconds = Math.min(nowSeconds + lifetimeSeconds, identity.expiresAtSeconds)
-    // Within the clock tolerance the token may have ended before now.
+    // The token may have ended before now, within the clock tolerance.
     const issuedAtSeconds = Math.min(nowSeconds, expiresAtSeconds - 1)
     const linkId = createLinkId(identity.accountId)
     const linked = { ...identity, tokenId: linkId, issuedAtSeconds, expiresAtSeconds }

@@ -1,6 +1,6 @@
 /**
- * The issuers whose tokens are accepted, each with its keys, its rules and the way from its claims to the names of an
- * identity. Keys and rules of two issuers never mix (RFC 8725, section 3.8).
+ * Our own issuer and the trusted ones, as `verify.ts` asks them: keys, rules, and the names that their claims give a caller.
+ * Keys and rules of two issuers never mix (RFC 8725, section 3.8).
  */
 import { hash } from 'node:crypto'
 import type { JWTPayload } from 'jose'
@@ -39,7 +39,7 @@ export function ownIssuer(
   }
 }
 
-/** An entry of `trustedIssuers`. `accounts`: by access key; the only ones, in place of `accountPrefix`. */
+/** An entry of `trustedIssuers`. `accounts`, by access key, excludes all others, and `accountPrefix`. */
 interface TrustedIssuerSettings extends Rules {
   readonly accessKeyClaim: string
   readonly accounts?: Readonly<Record<string, string>> | undefined
@@ -48,10 +48,7 @@ interface TrustedIssuerSettings extends Rules {
   readonly scope?: string | undefined
 }
 
-/**
- * The scope of the entry restricts its tokens, whose own claim `scope` has another meaning and is not read.
- * @param isOwnAccount - accounts of our own store are reached through `accounts` only
- */
+/** The claim `scope` of these tokens has another meaning. Accounts of our own store are reached by `accounts` only. */
 export function trustedIssuer(
   entry: TrustedIssuerSettings,
   findKey: FindKey,
@@ -94,7 +91,6 @@ function ownMember(claims: JWTPayload, name: string): unknown {
   return Object.hasOwn(claims, name) ? claims[name] : undefined
 }
 
-/** A name becomes part of a header and a log line: a control character could forge another. */
 function isName(value: unknown): value is string {
   return typeof value === 'string' && nameProblem(value) === undefined
 }

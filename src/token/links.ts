@@ -1,17 +1,17 @@
 /**
- * Links: URLs that allow one method on one target without a token. The proof is a JWS in the query parameter `link_token`.
- * In: request targets and account names, as raw text. Out: the parts of a link. `verify.ts` verifies its JWS.
+ * Links: URLs that allow one method on one target. The query parameter `link_token` holds a JWS, which `verify.ts` verifies.
+ * In: request targets and account names, as raw text. Out: the parts of a link.
  */
 import { hash, randomBytes } from 'node:crypto'
 import { pathOf } from '../http/request-target.ts'
 import { failed, type Result } from '../values/result.ts'
 
-/** The own `typ` keeps a link from being an access token, and an access token from being a link. */
+/** The `typ` keeps a link from being an access token, and an access token from being a link. */
 export const LINK_TYPE = 'link+jwt'
 
 export interface LinkedRequest {
   readonly method: string
-  /** In origin form, without the parameter. */
+  /** The origin form, without the parameter. */
   readonly target: string
 }
 
@@ -29,7 +29,6 @@ const PARAMETER = 'link_token'
 export interface LinkParameter {
   /** Undefined if the parameter is there more than once. */
   readonly token: string | undefined
-  /** Without the parameter and its one separator. */
   readonly target: string
 }
 
@@ -78,10 +77,10 @@ export function allowsRequest(link: LinkedRequest, method: string, target: strin
   return target === link.target && (method === link.method || (method === 'HEAD' && link.method === 'GET'))
 }
 
-/** So many characters of base64url encode 16 bytes. */
+/** The length of 16 bytes in base64url. */
 const PART_LENGTH = 22
 
-/** By the digest of its random part and the account, every sidecar recognizes the account of a link. */
+/** A digest of the random part and the account lets every sidecar recognize the account of a link. */
 export function createLinkId(accountId: string): string {
   const random = randomBytes(16).toString('base64url')
   return random + accountDigest(random, accountId)

@@ -15,12 +15,12 @@ type Path = Readonly<Record<'separated' | 'literal', string>>
 interface Item {
   readonly text: string
   readonly action: Action
-  /** Without a slash at its end: that of `/` is empty. */
+  /** The slash at the end is removed, so `/` is empty. */
   readonly path: Path
 }
 
 export interface Scope {
-  /** ASCII, and empty when nothing is allowed. */
+  /** ASCII; empty when nothing is allowed. */
   readonly text: string
   readonly items: readonly Item[]
 }
@@ -112,10 +112,8 @@ function weaker(a: Action, b: Action): Action | undefined {
 
 export interface ScopedRequest {
   readonly method: string
-  /** The target's bytes before `?`. */
   readonly path: string
   readonly host: string | undefined
-  /** Names and values, alternating. */
   readonly rawHeaders: readonly string[]
   readonly connectionOptions: ConnectionOptions | undefined
 }

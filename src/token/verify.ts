@@ -14,7 +14,7 @@ import { intersectScopes, validScope } from './scopes.ts'
 
 export const MAX_TOKEN_BYTES = 8192
 
-/** JSON must not begin with it (RFC 8259, section 8.1), but jose skips it. This is its form in base64url. */
+/** In base64url. JSON must not begin with a BOM (RFC 8259, section 8.1), but jose skips it. */
 const BYTE_ORDER_MARK = '77u_'
 
 /** The label `reason` of `auth_sidecar_token_checks_total`. */
@@ -45,7 +45,7 @@ export type Verdict = Caller | Refusal
 export type Verify = (token: string) => Promise<Verdict>
 
 export interface TokenIssuer {
-  /** Equals `iss`. */
+  /** The value of `iss`. */
   readonly name: string
   readonly audience: string
   /** Refuses a `kid` that the issuer does not have, and an `alg` other than that of the key. */
@@ -179,11 +179,11 @@ function callerOf(
 const SEGMENT = '(?:[\\w-]{4})*(?:[\\w-]{4}|[\\w-][AQgw]|[\\w-]{2}[AEIMQUYcgkosw048])'
 const SHAPE = new RegExp(`^${SEGMENT}\\.${SEGMENT}\\.${SEGMENT}$`)
 
-/** Nothing of it is verified. */
+/** Not verified. */
 interface Header {
   readonly alg: string
   readonly kid: string | undefined
-  /** It is in lower case, without `application/`; '' if it is no string. */
+  /** Lower case, without `application/`; '' if the parameter is no string. */
   readonly typ: string | undefined
 }
 

@@ -50,9 +50,8 @@ t.test('tokens of revoked ids leave alone, and verifications in progress are rep
   const identified = (tokenId: string) => good('acme', undefined, tokenId)
   for (let at = 0; at < 100; at++) await accept(`AA.AA.${at}`, identified(`j${at % 50}`))
   const pending = check('BB.BB.BB')
-  const revoked = ['j7', 'j0', 'j49', 'none']
-  for (const tokenId of revoked) revokedIds.add(tokenId)
-  cache.invalidate(revoked)
+  for (const tokenId of ['j7', 'j0', 'j49', 'none']) revokedIds.add(tokenId)
+  cache.invalidate(true)
   t.equal(cache.size, 100, 'entries are not searched')
   asked.at(-1)?.answer(identified('j7'))
   await new Promise(setImmediate)
