@@ -11,7 +11,7 @@ import { loadRevocationsFile, type RevocationList } from './credentials/revocati
 import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
 import type { KeyRing } from './keys/key-ring.ts'
 import { readBearerToken } from './keys/key-set.ts'
-import { createRemoteKeys } from './keys/remote-keys.ts'
+import { createRemoteKeys, type RemoteKeys } from './keys/remote-keys.ts'
 import type { Logger } from './log.ts'
 import { openPolledFiles } from './reload/polled-files.ts'
 import type { Reloadable, ReloadResult, ReloadSubject } from './reload/reloadable.ts'
@@ -40,35 +40,23 @@ export async function openSources(
 ) {
   const { keys, identity, revocations, trustedIssuers } = config
   const { file, postgres } = config.credentials
-  const findings = new Findings()
-  async function openFile<T>(
-    subject: ReloadSubject,
-    setting: string,
-    path: string | undefined,
-    load: (path: string, active: T | undefined) => Promise<Loaded<T>>,
-    includes?: (name: string) => boolean,
-  ) {
-    if (path === undefined) return undefined
-    const loadNamed = (active?: T) => withSetting(setting, load(path, active))
-    const onReload = (result: ReloadResult) => listeners().onReload(subject, result)
-    return findings.unwrap(
-      await openPolledFiles({ subject, paths: [path], includes, load: loadNamed, onReload, log }),
-    )
-  }
-
+  const opener = new SourceOpener(log, listeners)
   const loadKeys = (directory: string, active: KeyRing | undefined) => {
     // Tokens of trusted issuers need no key of ours. Once it has had a key, an empty directory is a mistake.
     const mayBeEmpty = trustedIssuers.length > 0 && (active?.keys.size ?? 0) === 0
     return loadKeyRing(directory, identity.assertion.enabled, mayBeEmpty)
   }
-  const loadRevocations = (path: string, active: RevocationList | undefined) =>
-    loadRevocationsFile(path, revocations.required, active)
   const onChange = () => listeners().onChange()
-  const keyFiles = await openFile('keys', 'keys.directory', keys.directory, loadKeys, isKeyFileName)
+  const keyFiles = await opener.openFile('keys', 'keys.directory', keys.directory, loadKeys, isKeyFileName)
   keyFiles?.subscribe(onChange)
-  const credentialsFile = await openFile('credentials', 'credentials.file', file, loadCredentialsFile)
+  const credentialsFile = await opener.openFile('credentials', 'credentials.file', file, loadCredentialsFile)
   credentialsFile?.subscribe(onChange)
-  const revocationsFile = await openFile('revocations', 'revocations.file', revocations.file, loadRevocations)
+  const revocationsFile = await opener.openFile(
+    'revocations',
+    'revocations.file',
+    revocations.file,
+    (path, active: RevocationList | undefined) => loadRevocationsFile(path, revocations.required, active),
+  )
   revocationsFile?.subscribe((fresh, former) => listeners().onChange(fresh.addedSince(former)))
 
   let database: CredentialsDatabase | undefined
@@ -81,34 +69,55 @@ export async function openSources(
       onChange: (revokedTokens) => listeners().onChange(revokedTokens),
       onReload: (result) => listeners().onReload('credentials', result),
     })
-    database = findings.unwrap(await withSetting('credentials.postgres.urlFile', opening))
+    database = opener.unwrap(await withSetting('credentials.postgres.urlFile', opening))
   }
 
   const certificates = new Map<CertificateName, Reloadable<Certificates>>()
   for (const files of certificateFiles(config)) {
     const onReload = (result: ReloadResult) => listeners().onReload('certificates', result, files.name)
-    const opened = findings.unwrap(await openCertificates(files, log, now, onReload))
+    const opened = opener.unwrap(await openCertificates(files, log, now, onReload))
     if (opened !== undefined) certificates.set(files.name, opened)
   }
 
-  for (const [index, { bearerTokenFile }] of trustedIssuers.entries()) {
-    const setting = `trustedIssuers[${index}].bearerTokenFile`
-    if (bearerTokenFile !== undefined)
-      findings.unwrap(await withSetting(setting, readBearerToken(bearerTokenFile)))
-  }
-  const keySets = keySetsOf(config).map(({ setting, ...source }) => {
+  const keySets: RemoteKeys[] = []
+  for (const { setting, ...source } of keySetsOf(config)) {
+    const { bearerTokenFile: path } = source
+    if (path) opener.unwrap(await withSetting(`${setting}.bearerTokenFile`, readBearerToken(path)))
     const secureContext = secureContextOf(certificates.get(`issuer:${setting}`))
     const onFetch = (issuer: string, result: ReloadResult) => listeners().onFetch(issuer, result)
-    return createRemoteKeys({ ...source, secureContext, log, now, onChange, onFetch })
-  })
+    keySets.push(createRemoteKeys({ ...source, secureContext, log, now, onChange, onFetch }))
+  }
   const files = { keyFiles, credentialsFile, revocationsFile, certificates }
-  const warnings = [...new Set([...findings.warnings, ...insecureKeySets(config)])]
-  return { ...files, database, keySets, problems: findings.problems, warnings }
+  const warnings = [...new Set([...opener.warnings, ...insecureKeySets(config)])]
+  return { ...files, database, keySets, problems: opener.problems, warnings }
 }
 
-class Findings {
+/** Collects the problems and the warnings of all sources. */
+class SourceOpener {
   problems: readonly Problem[] = []
   warnings: readonly string[] = []
+  readonly #log: Logger
+  readonly #listeners: () => SourceListeners
+
+  constructor(log: Logger, listeners: () => SourceListeners) {
+    this.#log = log
+    this.#listeners = listeners
+  }
+
+  /** Undefined if it has problems, or no path. */
+  async openFile<T>(
+    subject: ReloadSubject,
+    setting: string,
+    path: string | undefined,
+    load: (path: string, active: T | undefined) => Promise<Loaded<T>>,
+    includes?: (name: string) => boolean,
+  ) {
+    if (path === undefined) return undefined
+    const loadNamed = (active?: T) => withSetting(setting, load(path, active))
+    const onReload = (result: ReloadResult) => this.#listeners().onReload(subject, result)
+    const options = { subject, paths: [path], includes, load: loadNamed, onReload, log: this.#log }
+    return this.unwrap(await openPolledFiles(options))
+  }
 
   unwrap<T>(opened: Loaded<T, Problem>): T | undefined {
     // Not `push`: 130,000 arguments, as many as a file may have problems, overflow the stack.

@@ -25,57 +25,47 @@ const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIO
 const STATUS_CLASSES = ['2xx', '3xx', '4xx', '5xx']
 const LATENCY_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
 
-/** `aggregator`: how the values of several processes become one. */
-const metric = (help: string, labels: readonly string[] = [], aggregator: Aggregator = 'sum') => ({
-  help,
-  labels,
-  aggregator,
-})
+/** `aggregator`: how the values of several processes become one. The default is their sum. */
+type Metric = readonly [help: string, labels?: readonly string[], aggregator?: Aggregator]
 
 /** Every metric by its name without `auth_sidecar_`. Each has a row in `docs/operations.md`. */
 const METRICS = {
-  build_info: metric('Version of the sidecar and of Node.', ['version', 'node'], 'max'),
-  certificate_not_after_timestamp_seconds: metric(
-    'When it expires, in epoch seconds.',
-    ['certificate'],
-    'min',
-  ),
-  client_connections: metric('Open connections of clients.'),
-  client_connections_dropped_total: metric('Connections closed because limits.connections were open.'),
-  enforcing: metric('1 while refused tokens are refused, 0 with enforcement: report.', [], 'min'),
-  jwks_age_seconds: metric('Seconds since the issuer last sent a good JWK Set.', ['issuer'], 'max'),
-  jwks_fetches_total: metric('Fetches of JWK Sets by issuer and result.', ['issuer', 'result']),
-  key_token_lifetime_seconds: metric('Seconds that tokens of the key may live at most.', ['kid'], 'max'),
-  links_issued_total: metric('Links issued.'),
-  log_lines_dropped_total: metric(
-    'Log lines dropped because stdout was not read in time, or its disk was full.',
-  ),
-  ready: metric('1 while requests are accepted and everything they need is loaded, else 0.', [], 'min'),
-  reload_failing: metric('1 while the newest version cannot be used, else 0.', ['subject'], 'max'),
-  reload_last_good_timestamp_seconds: metric('When the active version was loaded.', ['subject'], 'min'),
+  build_info: ['Version of the sidecar and of Node.', ['version', 'node'], 'max'],
+  certificate_not_after_timestamp_seconds: ['When it expires, in epoch seconds.', ['certificate'], 'min'],
+  client_connections: ['Open connections of clients.'],
+  client_connections_dropped_total: ['Connections closed because limits.connections were open.'],
+  enforcing: ['1 while refused tokens are refused, 0 with enforcement: report.', [], 'min'],
+  jwks_age_seconds: ['Seconds since the issuer last sent a good JWK Set.', ['issuer'], 'max'],
+  jwks_fetches_total: ['Fetches of JWK Sets by issuer and result.', ['issuer', 'result']],
+  key_token_lifetime_seconds: ['Seconds that tokens of the key may live at most.', ['kid'], 'max'],
+  links_issued_total: ['Links issued.'],
+  log_lines_dropped_total: ['Log lines dropped because stdout was not read in time, or its disk was full.'],
+  ready: ['1 while requests are accepted and everything they need is loaded, else 0.', [], 'min'],
+  reload_failing: ['1 while the newest version cannot be used, else 0.', ['subject'], 'max'],
+  reload_last_good_timestamp_seconds: ['When the active version was loaded.', ['subject'], 'min'],
   // Each worker loads the same version, so their counts are not added up.
-  reloads_total: metric('New versions: active (ok) or unusable (failed).', ['subject', 'result'], 'max'),
-  request_duration_seconds: metric('Seconds from the request head to the end of the response.', ['route']),
-  requests_in_flight: metric('Requests that are served or wait, without tunnels.'),
-  requests_total: metric('Requests by route, method and status.', ['route', 'method', 'status']),
-  revocations: metric('Active revocations.', [], 'max'),
-  signing_key_age_seconds: metric('Seconds since the key that signs was created.', ['kid'], 'max'),
-  token_cache_entries: metric('Tokens in the cache.'),
-  token_cache_evictions_total: metric('Tokens evicted from the full cache.'),
-  token_cache_hits_total: metric('Token checks decided by the cache.'),
-  token_cache_misses_total: metric('Token checks not decided by the cache.'),
-  token_checks_total: metric('Token checks by result and reason.', ['result', 'reason']),
-  token_issue_failures_total: metric('Logins that ended without a token, by reason.', ['reason']),
-  tokens_issued_total: metric('Tokens issued.'),
-  transferred_bytes_total: metric('Body bytes from (in) and to (out) clients.', ['direction']),
-  upstream_connections: metric('Connections to the upstream, also those being opened.', ['upstream']),
-  upstream_queue: metric('Requests that wait for a connection to the upstream.', ['upstream']),
-  upstream_requests_total: metric('Forwarded requests by upstream and outcome.', ['upstream', 'outcome']),
-  upstream_responses_total: metric('Responses by upstream and status class.', ['upstream', 'class']),
-  upstream_response_seconds: metric('Seconds from the request head to the response head.', ['upstream']),
-  worker_restarts_total: metric('Workers that ended and were replaced.'),
-  workers: metric('Processes that share the data listener, accept connections and respond to the primary.'),
-}
+  reloads_total: ['New versions: active (ok) or unusable (failed).', ['subject', 'result'], 'max'],
+  request_duration_seconds: ['Seconds from the request head to the end of the response.', ['route']],
+  requests_in_flight: ['Requests that are served or wait, without tunnels.'],
+  requests_total: ['Requests by route, method and status.', ['route', 'method', 'status']],
+  revocations: ['Active revocations.', [], 'max'],
+  signing_key_age_seconds: ['Seconds since the key that signs was created.', ['kid'], 'max'],
+  token_cache_entries: ['Tokens in the cache.'],
+  token_cache_evictions_total: ['Tokens evicted from the full cache.'],
+  token_cache_hits_total: ['Token checks decided by the cache.'],
+  token_cache_misses_total: ['Token checks not decided by the cache.'],
+  token_checks_total: ['Token checks by result and reason.', ['result', 'reason']],
+  token_issue_failures_total: ['Logins that ended without a token, by reason.', ['reason']],
+  tokens_issued_total: ['Tokens issued.'],
+  transferred_bytes_total: ['Body bytes from (in) and to (out) clients.', ['direction']],
+  upstream_connections: ['Connections to the upstream, also those being opened.', ['upstream']],
+  upstream_queue: ['Requests that wait for a connection to the upstream.', ['upstream']],
+  upstream_requests_total: ['Forwarded requests by upstream and outcome.', ['upstream', 'outcome']],
+  upstream_responses_total: ['Responses by upstream and status class.', ['upstream', 'class']],
+  upstream_response_seconds: ['Seconds from the request head to the response head.', ['upstream']],
+  worker_restarts_total: ['Workers that ended and were replaced.'],
+  workers: ['Processes that share the data listener, accept connections and respond to the primary.'],
+} satisfies Record<string, Metric>
 
 export type MetricName = keyof typeof METRICS
 
@@ -112,7 +102,10 @@ export function createMetrics(
 ) {
   const registry = new Registry()
   const create = metricsIn(registry)
-  addProcessMetrics(registry)
+  collectDefaultMetrics({ register: registry })
+  // Gauges with the name of a counter; `nodejs_active_handles` and the like, by type, add up to them.
+  for (const what of ['handles', 'requests', 'resources'])
+    registry.removeSingleMetric(`nodejs_active_${what}_total`)
   create.gauge('build_info').set({ version: VERSION, node: process.version }, 1)
   create.gauge('enforcing').set(Number(enforcement === 'enforce'))
   return {
@@ -120,22 +113,12 @@ export function createMetrics(
     ...requestMetrics(create),
     ...tokenMetrics(create),
     ...authDataMetrics(create, authData, now),
-    ofUpstream: upstreamMetrics(
-      create,
-      upstreams.map(({ prefix }) => prefix),
-    ),
+    ofUpstream: upstreamMetrics(create, upstreams),
     readFrom: (parts: MeasuredParts) => addScrapedMetrics(create, parts),
   }
 }
 
 type Create = ReturnType<typeof metricsIn>
-
-function addProcessMetrics(registry: Registry): void {
-  collectDefaultMetrics({ register: registry })
-  // Gauges with the name of a counter; `nodejs_active_handles` and the like, by type, add up to them.
-  for (const what of ['handles', 'requests', 'resources'])
-    registry.removeSingleMetric(`nodejs_active_${what}_total`)
-}
 
 function requestMetrics({ counter, histogram }: Create) {
   const requests = counter('requests_total')
@@ -170,11 +153,11 @@ function tokenMetrics({ counter }: Create) {
 }
 
 /** Returns a function that returns the events of one upstream. */
-function upstreamMetrics({ counter, histogram }: Create, prefixes: readonly string[]) {
+function upstreamMetrics({ counter, histogram }: Create, upstreams: Config['upstreams']) {
   const outcomes = counter('upstream_requests_total')
   const responses = counter('upstream_responses_total')
   const firstBytes = histogram('upstream_response_seconds')
-  for (const upstream of prefixes) {
+  for (const { prefix: upstream } of upstreams) {
     firstBytes.zero({ upstream })
     for (const outcome of UPSTREAM_OUTCOMES) outcomes.inc({ upstream, outcome }, 0)
     for (const statusClass of STATUS_CLASSES) responses.inc({ upstream, class: statusClass }, 0)
@@ -248,15 +231,16 @@ function addScrapedMetrics({ value }: Create, parts: MeasuredParts): void {
 
 export function metricsIn(registry: Registry) {
   const optionsOf = (name: MetricName) => {
-    const { help, labels, aggregator } = METRICS[name]
+    const [help, labels = [], aggregator = 'sum']: Metric = METRICS[name]
     return { name: fullName(name), help, labelNames: labels, aggregator, registers: [registry] }
   }
   return {
     /** `read`: called at each scrape; a value, or values by the metric's one label. An undefined one has no series. */
     value(name: MetricName, read: () => number | readonly (readonly [string, number | undefined])[]): void {
-      const [labelName = ''] = METRICS[name].labels
-      const options = {
-        ...optionsOf(name),
+      const options = optionsOf(name)
+      const [labelName = ''] = options.labelNames
+      const collected = {
+        ...options,
         collect(this: Counter | Gauge) {
           const values = read()
           this.reset()
@@ -266,8 +250,8 @@ export function metricsIn(registry: Registry) {
               if (value !== undefined) this.inc({ [labelName]: label }, value)
         },
       }
-      if (name.endsWith('_total')) new Counter(options)
-      else new Gauge(options)
+      if (name.endsWith('_total')) new Counter(collected)
+      else new Gauge(collected)
     },
     counter: (name: MetricName) => new Counter(optionsOf(name)),
     gauge: (name: MetricName) => new Gauge(optionsOf(name)),
