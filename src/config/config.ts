@@ -3,7 +3,8 @@ import type { z } from 'zod'
 import { isLoopback } from '../http/hosts.ts'
 import { isWithin, LINKS_PATH, TOKEN_PATH } from '../http/request-target.ts'
 import { PUBLIC_ALGORITHMS } from '../keys/key-ring.ts'
-import { CREDENTIALS_FILE, KEYS_DIRECTORY, REVOCATIONS_FILE, RUN_ALWAYS, settingsSchema } from './schema.ts'
+import { RUN_ALWAYS } from '../values/kinds.ts'
+import { CREDENTIALS_FILE, KEYS_DIRECTORY, REVOCATIONS_FILE, settingsSchema } from './schema.ts'
 import { valueAt } from './settings.ts'
 
 /** Tokens that live longer than the API documents are accepted only when the sidecar issues such tokens. */

@@ -3,115 +3,32 @@
  * documentation derive from this schema: run `npm run docs` after a change. Unknown names are errors.
  */
 import { z } from 'zod'
-import { PUBLIC_ALGORITHMS } from '../keys/key-ring.ts'
-import { scopeProblem } from '../token/scopes.ts'
 import {
   addressRange,
   basePath,
   boolean,
-  exactPath,
   filePath,
-  forwardedMethod,
   httpUrl,
   integer,
   integerOrAuto,
   listenHost,
-  must,
   oneOf,
-  pathPrefix,
   plainText,
   seconds,
-  upstreamUrl,
+  strictMap,
+  tokenSeconds,
   webOrigin,
 } from '../values/kinds.ts'
-import { checkedText, nameSchema } from '../values/names.ts'
-
-/** More than ten years is a typing mistake. */
-const MAX_TOKEN_SECONDS = 315_360_000
+import { publicRoutes, trustedIssuers, upstreams } from './lists.ts'
 
 const ETC = '/etc/storage-auth-sidecar'
 export const KEYS_DIRECTORY = `${ETC}/keys`
 export const CREDENTIALS_FILE = `${ETC}/credentials.yaml`
 export const REVOCATIONS_FILE = `${ETC}/revocations.yaml`
 
-const ROUTE = 'must be a map such as { method: GET, path: /healthz }'
-const UPSTREAM = 'must be a map such as { prefix: /, url: http://127.0.0.1:9000 }'
-
-/** A check runs on invalid input of any shape, too, so that all mistakes are reported at once. */
-export const RUN_ALWAYS = { when: () => true }
-
-function strictMap<Shape extends z.core.$ZodLooseShape>(requirement: string, shape: Shape) {
-  return z.strictObject(shape, { error: ({ code }) => (code === 'invalid_type' ? requirement : undefined) })
-}
-
 function group<Shape extends z.core.$ZodLooseShape>(shape: Shape) {
   return strictMap(`must be a map of settings: ${Object.keys(shape).join(', ')}`, shape)
 }
-
-const upstreamSchema = strictMap(UPSTREAM, {
-  prefix: pathPrefix.describe('Paths that it serves; the longest prefix wins, on segment boundaries.'),
-  url: upstreamUrl.describe('Where it is: http://host:port, https://host:port or unix:/absolute/path.'),
-  caFile: filePath.optional().describe('PEM file of the CAs that sign its certificate.'),
-  certFile: filePath.optional().describe('PEM file of the client certificate that it receives.'),
-  keyFile: filePath.optional().describe('PEM file of the private key of certFile.'),
-  assertionAudience: plainText.optional().describe('Claim aud of its assertions, if not that of all.'),
-}).superRefine((upstream, context) => {
-  if (!(upstream instanceof Object)) return
-  const partners = { caFile: 'caFile', certFile: 'keyFile', keyFile: 'certFile' } as const
-  for (const file of ['caFile', 'certFile', 'keyFile'] as const) {
-    if (upstream[file] === undefined) continue
-    const report = (message: string) => context.addIssue({ code: 'custom', path: [file], message })
-    if (!/^https:/i.test(String(upstream.url))) report('needs a url that begins with https:')
-    if (upstream[partners[file]] === undefined) report(`needs ${partners[file]} beside it`)
-  }
-}, RUN_ALWAYS)
-
-const TRUSTED_ISSUER =
-  'must be a map such as { issuer: https://idp.example, jwksUrl: https://idp.example/keys, audience: storage-api, accountPrefix: "idp:" }'
-const ACCOUNTS = 'must be a map from values of accessKeyClaim to account identifiers'
-const REQUIRED_CLAIMS = 'must be a map from claims to a text, a number, true or false'
-
-const claimValue = z.union([z.string(), z.number(), z.boolean()], REQUIRED_CLAIMS)
-
-/** zod leaves `__proto__` out of a record silently: a required claim would not be checked. */
-const mapWithoutProto = z
-  .any()
-  .refine((map) => !(map instanceof Object && Object.hasOwn(map, '__proto__')), 'must not contain __proto__')
-  .meta({ type: 'object' })
-
-const trustedIssuerSchema = strictMap(TRUSTED_ISSUER, {
-  issuer: plainText.describe('Claim iss of its tokens.'),
-  jwksUrl: httpUrl.describe('URL of its JWK Set.'),
-  caFile: filePath.optional().describe('PEM file of the CAs that sign the certificate of that URL.'),
-  bearerTokenFile: filePath.optional().describe('File with the token that is sent to that URL.'),
-  audience: plainText.describe('Must be in the claim aud.'),
-  algorithms: z
-    .array(oneOf(PUBLIC_ALGORITHMS), 'must be a list of algorithms')
-    .min(1, 'must have at least one algorithm')
-    .default(['RS256', 'ES256'])
-    .describe('Accepted algorithms.'),
-  accessKeyClaim: plainText.default('sub').describe('The claim that becomes the access key.'),
-  accounts: mapWithoutProto
-    .pipe(z.record(nameSchema, nameSchema, must(ACCOUNTS)))
-    .optional()
-    .describe('The account for each value of that claim.'),
-  accountPrefix: plainText.optional().describe('Instead of accounts: prefix and value are the account.'),
-  scope: checkedText(scopeProblem).optional().describe('Restricts every token of this issuer.'),
-  requiredClaims: mapWithoutProto
-    .pipe(z.record(z.string(), claimValue, must(REQUIRED_CLAIMS)))
-    .default({})
-    .describe('Claims with the value that each must equal or, in an array, contain.'),
-  maxLifetimeSeconds: integer(1, MAX_TOKEN_SECONDS).default(86400).describe('Longest accepted exp - iat.'),
-}).superRefine((entry, context) => {
-  if (!(entry instanceof Object)) return
-  const report = (name: string, message: string) =>
-    context.addIssue({ code: 'custom', path: [name], message })
-  const { accounts, accountPrefix, caFile, jwksUrl } = entry
-  if ((accounts === undefined) === (accountPrefix === undefined))
-    report('accounts', 'must be set, or accountPrefix, and not both')
-  if (caFile !== undefined && !/^https:/i.test(String(jwksUrl)))
-    report('caFile', 'needs a jwksUrl that begins with https:')
-}, RUN_ALWAYS)
 
 type Fallback<Output> = z.core.util.NoUndefined<NoInfer<Output>>
 
@@ -132,8 +49,8 @@ function certificatePair(receivers: string, directory: string) {
   }
 }
 
-function list<Member extends z.ZodType>(member: Member, requirement: string, description: string) {
-  return z.array(member, requirement).default([]).describe(description)
+function list<Member extends z.ZodType>(kind: z.ZodArray<Member>, description: string) {
+  return kind.default([]).describe(description)
 }
 
 /** A group that is left out, or left empty, means its defaults. */
@@ -169,17 +86,17 @@ export const settingsSchema = group({
     ),
   }),
   upstreams: withExample(
-    z.array(upstreamSchema, `must be a list; each member ${UPSTREAM}`).default([]),
+    upstreams.default([]),
     'Storage services requests are forwarded to, at least one: prefix, url, for https caFile, certFile, keyFile; assertionAudience.',
     [{ prefix: '/', url: 'http://127.0.0.1:9000' }],
   ),
   token: section('Tokens, issued and verified.', {
     issuer: setting(plainText, 'storage-account-api', 'Claim iss of every token.'),
     audience: setting(plainText, 'storage-api', 'Claim aud of every token.'),
-    lifetimeSeconds: setting(integer(1, MAX_TOKEN_SECONDS), 86400, 'Seconds a new token is good for.'),
+    lifetimeSeconds: setting(tokenSeconds, 86400, 'Seconds a new token is good for.'),
     clockToleranceSeconds: setting(integer(0, 3600), 0, "Seconds another issuer's clock may differ by."),
     maxLifetimeSeconds: withExample(
-      integer(1, MAX_TOKEN_SECONDS).optional(),
+      tokenSeconds.optional(),
       'Longest accepted exp - iat in seconds; default: the larger of 86400 and token.lifetimeSeconds.',
       86400,
     ),
@@ -206,11 +123,7 @@ export const settingsSchema = group({
   revocations: section('Tokens withdrawn before they expire.', {
     file: setting(filePath, REVOCATIONS_FILE, 'YAML file of revocations; only the default may be missing.'),
   }),
-  trustedIssuers: list(
-    trustedIssuerSchema,
-    `must be a list; each member ${TRUSTED_ISSUER}`,
-    'Other issuers whose tokens are accepted: docs/trusted-issuers.md.',
-  ),
+  trustedIssuers: list(trustedIssuers, 'Other issuers whose tokens are accepted: docs/trusted-issuers.md.'),
   cache: section('Verified tokens that are cached.', {
     maxTokens: setting(integer(1, 10_000_000), 10000, 'Maximum number of cached tokens.'),
     maxAgeSeconds: setting(integer(1, 2_147_483), 300, 'Seconds until a cached token is verified again.'),
@@ -226,17 +139,12 @@ export const settingsSchema = group({
   enforcement: setting(oneOf(['enforce', 'report']), 'enforce', 'report: forwards what it would refuse.'),
   forwarded: section('Proxies in front of the sidecar.', {
     trust: list(
-      addressRange,
-      'must be a list of IP addresses and CIDR ranges',
+      z.array(addressRange, 'must be a list of IP addresses and CIDR ranges'),
       'Addresses and CIDR ranges of peers whose X-Forwarded-* and Forwarded headers are kept.',
     ),
   }),
   publicRoutes: list(
-    strictMap(ROUTE, {
-      method: forwardedMethod.describe('Exact method.'),
-      path: exactPath.describe('Exact path, without query.'),
-    }),
-    `must be a list; each member ${ROUTE}`,
+    publicRoutes,
     'Requests forwarded without a token and without identity: exact method and path, no patterns.',
   ),
   forwardAuth: section('Decisions for proxies that keep their own data path.', {
@@ -246,7 +154,7 @@ export const settingsSchema = group({
   corsPreflight: setting(oneOf(['deny', 'pass']), 'deny', 'pass: bodyless CORS preflights need no token.'),
   links: section('URLs that allow one request without a token.', {
     enabled: setting(boolean, false, 'Whether clients can make and use links; needs a key that signs.'),
-    maxLifetimeSeconds: setting(integer(1, MAX_TOKEN_SECONDS), 604800, 'Seconds a link lives at most.'),
+    maxLifetimeSeconds: setting(tokenSeconds, 604800, 'Seconds a link lives at most.'),
   }),
   upgrade: section('Protocol upgrades.', {
     enabled: setting(boolean, false, 'Whether WebSocket handshakes with a valid token are forwarded.'),
@@ -303,8 +211,7 @@ export const settingsSchema = group({
   }),
   cors: section('Browser apps of other origins.', {
     allowedOrigins: list(
-      webOrigin,
-      'must be a list of origins',
+      z.array(webOrigin, 'must be a list of origins'),
       "Origins whose scripts may read the sidecar's own responses; * for all.",
     ),
   }),

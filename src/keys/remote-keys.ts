@@ -61,7 +61,7 @@ export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
   let goodAtMs = 0
   let triedAtMs = Number.NEGATIVE_INFINITY
 
-  const sets: Reloadable<readonly Key[] | undefined> = new Reloadable<readonly Key[] | undefined>({
+  const sets = new Reloadable<readonly Key[] | undefined>({
     /** The same keys in another order are the same version: the cache of verified tokens stays. */
     async observe() {
       const read = await fetchJwks(options, stopping.signal)
@@ -71,9 +71,9 @@ export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
       return loaded(sorted.join())
     },
     /** The keys of a set that empties are withdrawn. A first set without keys is a mistake. */
-    async load() {
+    async load(active) {
       const { keys, warnings } = await importKeys(fetched, algorithms, Math.floor(now() / 1000))
-      const isUsable = keys.length > 0 || sets.current() !== undefined
+      const isUsable = keys.length > 0 || active !== undefined
       return isUsable ? loaded(keys, warnings) : notLoaded(warnings)
     },
     initial: undefined,

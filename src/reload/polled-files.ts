@@ -35,7 +35,7 @@ export async function openPolledFiles<T>(
   options: PolledFilesOptions<T>,
 ): Promise<Loaded<Reloadable<T>, Problem>> {
   const { subject, paths, includes = () => true, onReload, log } = options
-  async function load(active?: T): Promise<Loaded<T, Problem>> {
+  async function loadFiles(active?: T): Promise<Loaded<T, Problem>> {
     const next = await options.load(active)
     if (!next.ok) return next
     const warnings = await writeWarnings(paths, includes).catch(() => [])
@@ -44,12 +44,12 @@ export async function openPolledFiles<T>(
 
   // Before the files are read: the next poll finds a change made since.
   const version = await versionOf(paths, includes)
-  const first = await load()
+  const first = await loadFiles()
   if (!first.ok) return first
-  const reloadable: Reloadable<T> = new Reloadable({
+  const reloadable = new Reloadable<T>({
     observe: async () => loaded(await versionOf(paths, includes)),
-    async load() {
-      const next = await load(reloadable.current())
+    async load(active) {
+      const next = await loadFiles(active)
       return next.ok ? next : notLoaded(next.problems.map(({ path, message }) => `${path}: ${message}`))
     },
     initial: first.value,

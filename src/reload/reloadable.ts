@@ -81,8 +81,8 @@ export type ReloadSubject = 'keys' | 'credentials' | 'revocations' | 'certificat
 interface ReloadableOptions<T> {
   /** A text that differs after every change of the source, or why the source is not available. */
   readonly observe: () => Promise<Loaded<string>>
-  /** `isForced`: an operator asks for a reload. */
-  readonly load: (isForced: boolean) => Promise<Loaded<T>>
+  /** `active`: the active value. `isForced`: an operator asks for a reload. */
+  readonly load: (active: T, isForced: boolean) => Promise<Loaded<T>>
   /** The value until the first version, or the one that was loaded already; then `version` is its version. */
   readonly initial: T
   readonly version?: string
@@ -192,7 +192,7 @@ export class Reloadable<T> {
     if (action === 'report' && !observed.ok) onFailed(observed.problems)
     if (action === 'wait' || action === 'report') return
 
-    const loaded = await this.#guard(load(isForced))
+    const loaded = await this.#guard(load(this.#value, isForced))
     if (action === 'activateIfGood') {
       // If it fails, or the version changes meanwhile, nothing is decided: the version may be incomplete.
       const again = loaded.ok ? await this.#guard(observe()) : undefined

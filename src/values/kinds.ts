@@ -38,6 +38,9 @@ export function seconds(min: 0 | 0.001 = 0.001) {
   return z.number(requirement).min(min, requirement).max(MAX_TIMER_SECONDS, requirement)
 }
 
+/** More than ten years is a typing mistake. */
+export const tokenSeconds = integer(1, 315_360_000)
+
 export const boolean = z.boolean(must('must be true or false'))
 
 export function oneOf<const Value extends string | number>(values: readonly Value[]) {
@@ -103,6 +106,14 @@ export const webOrigin = satisfying((value) => {
   if (!shape.test(value) || !URL.canParse(value)) return false
   return !/^https?:/.test(value) || new URL(value).origin === value
 }, "must be '*' or an origin in lower case such as https://app.example:8443, without a path and without the scheme's default port")
+
+/** Unknown members are errors. */
+export function strictMap<Shape extends z.core.$ZodLooseShape>(requirement: string, shape: Shape) {
+  return z.strictObject(shape, { error: ({ code }) => (code === 'invalid_type' ? requirement : undefined) })
+}
+
+/** A check runs on invalid input of any shape, too, so that all mistakes are reported at once. */
+export const RUN_ALWAYS = { when: () => true }
 
 const UPSTREAM_URL = `must be http://host:port, https://host:port or unix:/absolute/path (at most ${MAX_SOCKET_PATH_BYTES} bytes), without a user name, path below the host, query, fragment and spaces`
 const NO_PATH = 'must have no path behind the host: the path of each request is forwarded as it came'

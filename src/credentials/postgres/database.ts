@@ -60,10 +60,10 @@ function createDatabase(options: DatabaseOptions, target: DatabaseTarget): Crede
   let isDown = false
   let fatalProblems: readonly string[] = []
 
-  const snapshots: Reloadable<Snapshot> = new Reloadable({
+  const snapshots = new Reloadable<Snapshot>({
     observe: () => pool.ask(async (connections) => (await readRevision(connections)).number),
-    load: (isForced) =>
-      pool.ask((connections) => readSnapshot(connections, isForced ? NO_SNAPSHOT : snapshots.current())),
+    load: (active, isForced) =>
+      pool.ask((connections) => readSnapshot(connections, isForced ? NO_SNAPSHOT : active)),
     initial: NO_SNAPSHOT,
     pollMs,
     retryMs: RETRY_MS,
