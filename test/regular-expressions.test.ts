@@ -55,9 +55,10 @@ function milliseconds(expression: RegExp, text: string): number {
 /** The input that takes too long, if there is one. */
 function tooSlow(expression: RegExp): string | undefined {
   for (const text of inputs(expression)) {
-    if (milliseconds(expression, text) < MAX_MS) continue
-    // Another thread may have collected garbage.
-    const least = Math.min(...[1, 2, 3].map(() => milliseconds(expression, text)))
+    let least = milliseconds(expression, text)
+    // Another thread may have collected garbage for a moment, once or twice.
+    for (let again = 0; least >= MAX_MS && least < 20 * MAX_MS && again < 3; again++)
+      least = Math.min(least, milliseconds(expression, text))
     if (least >= MAX_MS) return `${least} ms for ${JSON.stringify(text.slice(0, 6))}…`
   }
   return undefined

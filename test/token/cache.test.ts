@@ -1,6 +1,6 @@
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
-import t from 'tap'
+import t, { type Test } from 'tap'
 import { TokenCache } from '../../src/token/cache.ts'
 import type { Caller } from '../../src/token/caller.ts'
 import type { Refusal, Verdict } from '../../src/token/verify.ts'
@@ -74,9 +74,9 @@ t.test('links leave with the token that made them', async (t) => {
 
 t.test('a refused token is not cached', async (t) => {
   const { asked, cache, check } = setUp()
-  for (const round of [0, 1]) {
+  for (const at of [0, 1]) {
     const pending = check('AA.AA.AA')
-    asked[round]?.answer(refusal)
+    asked[at]?.answer(refusal)
     t.same(await pending, refusal)
   }
   t.match(cache, { hits: 0, misses: 2, size: 0 })
@@ -147,22 +147,35 @@ t.test('a verification that began before a change is repeated', async (t) => {
 setFlagsFromString('--expose-gc')
 const collectGarbage: () => void = runInNewContext('gc')
 
-function usedHeap(): number {
-  collectGarbage()
-  return process.memoryUsage().heapUsed
+/** The least of several collections: what ends in the background is left by the first ones. */
+async function usedHeap(): Promise<number> {
+  let least = Number.POSITIVE_INFINITY
+  for (let collection = 0; collection < 4; collection++) {
+    collectGarbage()
+    least = Math.min(least, process.memoryUsage().heapUsed)
+    await new Promise(setImmediate)
+  }
+  return least
 }
 
-t.test('10,000 cached tokens use at most 10 MB and do not retain their headers', async (t) => {
+/** Bytes of a cache of 10,000 tokens that are cut from the heads of requests. */
+async function keptBytes(t: Test): Promise<number> {
   const { check, asked } = setUp({ maxTokens: 10_000 })
   const padding = 'A'.repeat(350)
-  const before = usedHeap()
+  const before = await usedHeap()
   for (let n = 0; n < 10_000; n++) {
     const head = Buffer.from(`Bearer AA.${padding}.${n + 10_000}${' '.repeat(14_000)}`).toString('latin1')
     const pending = check(head.slice(7, 366))
     asked.pop()?.answer(good(`account ${n}`))
     await pending
   }
-  const kept = usedHeap() - before
+  const kept = (await usedHeap()) - before
   t.ok(isValue(check(`AA.${padding}.10000`)))
+  return kept
+}
+
+t.test('10,000 cached tokens use at most 10 MB and do not retain their headers', async (t) => {
+  // The first one also counts code that the process compiles, and what tap keeps.
+  const kept = Math.min(await keptBytes(t), await keptBytes(t))
   t.ok(kept < 10_000_000, `${kept} bytes`)
 })
