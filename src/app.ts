@@ -98,9 +98,9 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const admin = worker ? undefined : createAdminListener(config, adminData, adminContext, log, now)
 
   authData.start({
-    onChange(revokedTokens) {
+    onChange(onlyIdsRevoked) {
       // A cached token's credential may be disabled, or its key removed: the next request verifies it anew.
-      cache.invalidate(revokedTokens !== undefined)
+      cache.invalidate(onlyIdsRevoked)
       forwarder.recheckTunnels()
     },
     onReload(subject, result, certificate) {

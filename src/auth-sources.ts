@@ -20,8 +20,8 @@ import { type Loaded, notLoaded } from './values/result.ts'
 
 /** Sources call them after their start, once the new version is active. */
 export interface SourceListeners {
-  /** Cached verdicts may be wrong: those on the revoked tokens, or without the argument all of them. */
-  onChange(revokedTokens?: readonly string[]): void
+  /** Cached verdicts may be wrong: those on tokens revoked by their ids alone, or all of them. */
+  onChange(onlyIdsRevoked?: boolean): void
   onReload(subject: ReloadSubject, result: ReloadResult, certificate?: CertificateName): void
   onFetch(issuer: string, result: ReloadResult): void
 }
@@ -57,7 +57,7 @@ export async function openSources(
     revocations.file,
     (path, active: RevocationList | undefined) => loadRevocationsFile(path, revocations.required, active),
   )
-  revocationsFile?.subscribe((fresh, former) => listeners().onChange(fresh.addedSince(former)))
+  revocationsFile?.subscribe((fresh, former) => listeners().onChange(fresh.addsOnlyIds(former)))
 
   let database: CredentialsDatabase | undefined
   if (postgres !== undefined) {
@@ -66,7 +66,7 @@ export async function openSources(
     const opening = openDatabase({
       ...postgres,
       log,
-      onChange: (revokedTokens) => listeners().onChange(revokedTokens),
+      onChange: (onlyIdsRevoked) => listeners().onChange(onlyIdsRevoked),
       onReload: (result) => listeners().onReload('credentials', result),
     })
     database = opener.unwrap(await withSetting('credentials.postgres.urlFile', opening))

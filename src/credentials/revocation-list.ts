@@ -57,11 +57,11 @@ export class RevocationList {
     )
   }
 
-  /** The tokens that `former` do not revoke by their ids; undefined if more of an account or access key is revoked. */
-  addedSince(...former: readonly RevocationList[]): readonly string[] | undefined {
+  /** Whether it revokes no more of an account or an access key than `former` do. */
+  addsOnlyIds(...former: readonly RevocationList[]): boolean {
     for (const [name, bound] of this.#bounds)
-      if (former.every((list) => bound > list.#bound(name))) return undefined
-    return [...this.#tokens].filter((tokenId) => !former.some((list) => list.#tokens.has(tokenId)))
+      if (former.every((list) => bound > list.#bound(name))) return false
+    return true
   }
 
   #raiseBound(name: string, bound: number): void {

@@ -15,13 +15,13 @@ export async function startStore(
   const log: Record<string, unknown>[] = []
   const reloads: string[] = []
   const write = (fields: object, message: string) => void log.push({ ...fields, message })
-  /** What each change left to evict: tokens, or undefined for all. */
-  const evicted: (readonly string[] | undefined)[] = []
+  /** Of each change: whether only ids of tokens were revoked. */
+  const onlyIdsRevoked: boolean[] = []
   const read = await openDatabase({
     urlFile,
     poolSize: 3,
     log: { info: write, warn: write },
-    onChange: (revokedTokens) => void evicted.push(revokedTokens),
+    onChange: (onlyIds = false) => void onlyIdsRevoked.push(onlyIds),
     onReload: (result) => reloads.push(result),
     ...options,
   })
@@ -39,8 +39,8 @@ export async function startStore(
   })
   const state = () => database.state()
   const reload = () => database.reload()
-  const changes = () => evicted.length
-  return { opened, revoke, revocations, state, reload, stop, store, log, reloads, evicted, changes }
+  const changes = () => onlyIdsRevoked.length
+  return { opened, revoke, revocations, state, reload, stop, store, log, reloads, onlyIdsRevoked, changes }
 }
 
 /** Starts a store that must open. */

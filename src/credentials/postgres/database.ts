@@ -16,7 +16,7 @@ export interface DatabaseOptions {
   readonly poolSize: number
   readonly log: Record<'info' | 'warn', (fields: object, message: string) => void>
   /** A change is active. Cached verdicts must be dropped now: on these tokens, or without them on all. */
-  readonly onChange: (revokedTokens?: readonly string[]) => void
+  readonly onChange: (onlyIdsRevoked?: boolean) => void
   readonly onReload: (result: ReloadResult) => void
   readonly pollMs?: number
 }
@@ -67,9 +67,9 @@ function createDatabase(options: DatabaseOptions, target: DatabaseTarget): Crede
     initial: NO_SNAPSHOT,
     pollMs,
     retryMs: RETRY_MS,
-    onActivated({ revokedTokens, problems, revocations, credentials }) {
+    onActivated({ onlyIdsRevoked, problems, revocations, credentials }) {
       // A line for each logout in each sidecar would be noise.
-      if (revokedTokens !== undefined) return
+      if (onlyIdsRevoked) return
       reportReload()
       for (const problem of loggedItems(problems))
         log.warn({ database: pool.label(), problem }, 'invalid row skipped')
@@ -101,8 +101,8 @@ function createDatabase(options: DatabaseOptions, target: DatabaseTarget): Crede
   const isOpen = () => snapshots.current() !== NO_SNAPSHOT
   const reportReload = () => onReload(snapshots.current().problems.length === 0 ? 'ok' : 'failed')
 
-  snapshots.subscribe(({ revokedTokens }, former) => {
-    if (former !== NO_SNAPSHOT) onChange(revokedTokens)
+  snapshots.subscribe(({ onlyIdsRevoked }, former) => {
+    if (former !== NO_SNAPSHOT) onChange(onlyIdsRevoked)
   })
 
   const refresh = async () => isOpen() && !isDown && (await snapshots.refresh())

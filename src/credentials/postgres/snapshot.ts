@@ -20,8 +20,8 @@ export interface Snapshot {
   readonly revocations: readonly [RevocationList, ...RevocationList[]]
   /** The newest revocation: while the table has it, only rows after it are new. */
   readonly newest?: RevocationRow | undefined
-  /** Tokens revoked since the former snapshot, where nothing else has changed. */
-  readonly revokedTokens?: readonly string[] | undefined
+  /** Since the former snapshot, nothing has changed but that tokens were revoked by their ids. */
+  readonly onlyIdsRevoked?: boolean
 }
 
 type RevocationRow = Revocation & { readonly id: string; readonly createdAt: string }
@@ -105,17 +105,15 @@ async function readNewRevocations(client: ClientBase, { newest, revocations }: S
     const [known, ...rows] = found
     // The row is gone when its token has ended, and may be another one after a restore.
     if (isDeepStrictEqual(known, newest)) {
-      const tokens = rows.flatMap(({ jti }) => jti ?? [])
-      const revokedTokens = tokens.length === rows.length ? tokens : undefined
       return {
         revocations: [all, ...withAdded(recent, rows)] as const,
         newest: rows.at(-1) ?? newest,
-        revokedTokens,
+        onlyIdsRevoked: rows.every(({ jti }) => jti != null),
       }
     }
   }
   const read = await readRevocations(client)
-  return { ...read, revokedTokens: read.revocations[0].addedSince(...revocations) }
+  return { ...read, onlyIdsRevoked: read.revocations[0].addsOnlyIds(...revocations) }
 }
 
 /** A list takes in those before it that are not longer, so that each row is copied a few times only. */
