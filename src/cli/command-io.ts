@@ -3,7 +3,7 @@ import { isUtf8 } from 'node:buffer'
 import { createInterface } from 'node:readline/promises'
 import { addAbortSignal, type Readable, type Writable } from 'node:stream'
 import { Command, InvalidArgumentError } from 'commander'
-import { fileErrorReason, readUpTo } from '../files/files.ts'
+import { fileErrorText, readUpTo } from '../files/files.ts'
 import { secretProblem } from '../values/names.ts'
 import type { Done } from '../values/result.ts'
 
@@ -122,7 +122,7 @@ export class CommandIo {
     if (timeoutMs !== undefined) addAbortSignal(AbortSignal.timeout(timeoutMs), this.#streams.stdin)
     const bytes = await this.readBytes().catch((error: Error) => {
       const isLate = error.name === 'AbortError'
-      throw new UsageFailure(isLate ? 'no secret has arrived on stdin' : `stdin: ${fileErrorReason(error)}`)
+      throw new UsageFailure(isLate ? 'no secret has arrived on stdin' : `stdin: ${fileErrorText(error)}`)
     })
     if (!isUtf8(bytes)) throw new UsageFailure('the secret on stdin is not UTF-8 text')
     return bytes.toString().replace(/\n$/, '')

@@ -1,6 +1,6 @@
 /** `keys add|list|activate|retire`: the keys that sign and verify tokens. Never prints a private key. */
 import { type Command, Option } from 'commander'
-import { errorCode, fileErrorReason } from '../files/files.ts'
+import { errorCode, fileErrorText } from '../files/files.ts'
 import { activateKey, addKey, retireKey } from '../keys/key-changes.ts'
 import { isKid, KID_RULE, listKeys, readKeyDirectory } from '../keys/key-directory.ts'
 import { ALGORITHMS, type Algorithm } from '../keys/key-ring.ts'
@@ -101,7 +101,7 @@ function failureIn({ directory }: KeyFlags) {
   return (error: unknown): never => {
     const code = errorCode(error)
     // `mkdir` fails with EEXIST if the path is a file.
-    const message = `${directory}: ${code === 'EEXIST' ? 'it is not a directory' : fileErrorReason(error)}`
+    const message = `${directory}: ${code === 'EEXIST' ? 'it is not a directory' : fileErrorText(error)}`
     const isUsage = ['EEXIST', 'ENOENT', 'ENOTDIR'].includes(code)
     throw isUsage ? new UsageFailure(message) : new CommandFailure(message)
   }

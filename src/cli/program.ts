@@ -1,6 +1,6 @@
 /** The commands, and their completion in a shell. Exit codes: 0 done, 1 failed, 2 wrong usage or configuration. */
 import { Argument, type Command, CommanderError } from 'commander'
-import { fileErrorReason } from '../files/files.ts'
+import { fileErrorText } from '../files/files.ts'
 import { openLogDestination } from '../log.ts'
 import { VERSION } from '../version.ts'
 import { CommandFailure, CommandIo } from './command-io.ts'
@@ -14,7 +14,7 @@ export async function runProgram(signals: Signals): Promise<void> {
   // A closed stdout must not end the process, but what is lost may be a new secret. Using `process.stdout` also puts a
   // pipe in non-blocking mode, which the log needs.
   process.stdout.on('error', (error) => {
-    stdoutError ??= fileErrorReason(error)
+    stdoutError ??= fileErrorText(error)
   })
   process.stderr.on('error', () => {})
   const destination = openLogDestination()

@@ -4,7 +4,7 @@
  */
 import { closeSync, openSync, readSync } from 'node:fs'
 import { z } from 'zod'
-import { fileErrorReason } from '../files/files.ts'
+import { fileErrorText } from '../files/files.ts'
 import { MAX_UNKNOWN_NAMES, parseYaml, type Step, writePath } from '../files/yaml-text.ts'
 import type { Problem } from '../values/problem.ts'
 import { type Loaded, loaded, notLoaded } from '../values/result.ts'
@@ -84,7 +84,7 @@ function readFile(file: string): FileValues {
       return unusable(problem(`is larger than ${MAX_FILE_BYTES} bytes`, file))
     text = new TextDecoder('utf-8', { fatal: true }).decode(bytes)
   } catch (error) {
-    return unusable(problem(`cannot read the configuration: ${fileErrorReason(error)}`, file))
+    return unusable(problem(`cannot read the configuration: ${fileErrorText(error)}`, file))
   }
   const yaml = parseYaml(text)
   if (!yaml.ok) {

@@ -3,7 +3,7 @@ import { lstat, realpath } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { type Document, isCollection, parseDocument, visit } from 'yaml'
-import { fileErrorReason, readRegularFile, replaceFile, withLock } from '../files/files.ts'
+import { fileErrorText, readRegularFile, replaceFile, withLock } from '../files/files.ts'
 import { MAX_FILE_BYTES, type Parse } from '../files/parse-thread.ts'
 import { DONE, type Done, type Loaded, notDone, notLoaded } from '../values/result.ts'
 import { parse as parseCredentials } from './credentials-file.ts'
@@ -126,7 +126,7 @@ async function changeYamlFile(
       return DONE
     })
   } catch (error) {
-    return notDone(false, [`${file}: ${fileErrorReason(error)}`])
+    return notDone(false, [`${file}: ${fileErrorText(error)}`])
   }
 }
 

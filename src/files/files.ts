@@ -41,7 +41,7 @@ export async function readRegularFile(path: string, maxBytes: number): Promise<R
       await file.close()
     }
   } catch (error) {
-    return rejected(`cannot be read: ${fileErrorReason(error)}`, errorCode(error) === 'ENOENT')
+    return rejected(`cannot be read: ${fileErrorText(error)}`, errorCode(error) === 'ENOENT')
   }
 }
 
@@ -137,7 +137,7 @@ async function keepReaders(handle: FileHandle, path: string): Promise<void> {
   }
 }
 
-const REASONS: Readonly<Record<string, string>> = {
+const ERROR_TEXTS: Readonly<Record<string, string>> = {
   ENOENT: 'there is no such file or directory',
   ENOTDIR: 'a part of the path is not a directory',
   ELOOP: 'too many symbolic links, or a loop of them',
@@ -152,10 +152,10 @@ const REASONS: Readonly<Record<string, string>> = {
   EPIPE: 'its reader closed it',
 }
 
-export function fileErrorReason(error: unknown): string {
+export function fileErrorText(error: unknown): string {
   if (error instanceof LockError) return error.message
   const code = errorCode(error)
-  return REASONS[code] ?? code
+  return ERROR_TEXTS[code] ?? code
 }
 
 export function errorCode(error: unknown): string {

@@ -5,7 +5,7 @@
  */
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
-import { errorCode, type FileContent, fileErrorReason, readRegularFile } from '../files/files.ts'
+import { errorCode, type FileContent, fileErrorText, readRegularFile } from '../files/files.ts'
 import { type Loaded, loaded, notLoaded } from '../values/result.ts'
 import { importKey } from './jwk.ts'
 import { type Key, type KeyRing, tokensEndAtSeconds } from './key-ring.ts'
@@ -96,7 +96,7 @@ export async function readKeyDirectory(directory: string): Promise<KeyDirectory>
     names = (await readdir(directory)).sort()
   } catch (error) {
     const hint = errorCode(error) === 'ENOENT' ? `; ${addKeyHint(directory)}` : ''
-    problems.push(`${directory}: cannot be read: ${fileErrorReason(error)}${hint}`)
+    problems.push(`${directory}: cannot be read: ${fileErrorText(error)}${hint}`)
   }
   for (const name of names) {
     const path = join(directory, name)
