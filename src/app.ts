@@ -44,7 +44,6 @@ export interface App {
 /** A sidecar that serves requests in this process. */
 export interface ServingApp extends App {
   readonly adminData: AdminData
-  /** Destroys all connections. */
   abort(): void
 }
 

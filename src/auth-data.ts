@@ -6,10 +6,6 @@
  *   credentials    `credentials.file`, or the database
  *   revocations    `revocations.file`, and the database
  *   certificates   the PEM files of each listener, upstream and issuer
- *
- * A changed file becomes active at the second poll that finds it whole, one each 200 ms (`reload/`). Then `onChange`
- * clears the cache of verified tokens (`app.ts`); the next request verifies its token anew (`token/verify.ts`), which asks
- * `isRevoked` and the `credentialStatus` of `credentials/store.ts`.
  */
 import { NO_LISTENERS, openSources, type SourceListeners } from './auth-sources.ts'
 import type { CertificateName, Certificates } from './certificates.ts'
@@ -39,7 +35,6 @@ export interface AuthData {
   readonly certificates: ReadonlyMap<CertificateName, Reloadable<Certificates>>
   /** The subjects with a source. */
   readonly subjects: readonly ReloadSubject[]
-  /** Whether keys and credentials are loaded. */
   readonly checks: () => readonly AuthCheck[]
   /** Polls, fetches and connects from now on. */
   start(listeners?: SourceListeners): void

@@ -92,7 +92,6 @@ const LISTENER_OPTIONS: SecureContextOptions = {
   secureOptions: constants.SSL_OP_NO_RENEGOTIATION, // a client could ask for one expensive handshake after another
 }
 
-/** A bundle of all public CAs has a fifth of it. */
 const MAX_BYTES = 1_048_576
 
 /** Checks that the files can be used together. Never rejects. @param now - epoch milliseconds, for warnings about expiry */

@@ -1,7 +1,6 @@
 /**
- * The catalogue of public errors: every refusal that a client can receive. The data listener sends no other code,
- * except `contract.authenticationFailedCode`. Messages of `InvalidArgument` may be more specific (`server/`).
- * The cause goes to the log and, as an error type of RFC 9209, to `Proxy-Status`.
+ * The catalogue of public errors. The data listener sends no other code, except `contract.authenticationFailedCode`.
+ * Messages of `InvalidArgument` may be more specific. The cause goes to the log and to `Proxy-Status` (RFC 9209).
  */
 
 export interface PublicError {

@@ -105,8 +105,7 @@ export function createLifeCycle(parts: LifeCycleParts) {
   }
 }
 
-/** The pause between two closings of idle connections. */
-const STEP_MS = 50
+const DRAIN_STEP_MS = 50
 
 /** Accepts no more connections, closes those that are idle or become so, and aborts the others after the deadline. */
 async function drain(listener: DataListener, phase: Phase, deadlineSeconds: number): Promise<DrainReport> {
@@ -120,7 +119,7 @@ async function drain(listener: DataListener, phase: Phase, deadlineSeconds: numb
   while (!isClosed && performance.now() < deadline) {
     listener.closeIdle() // also a connection whose response, begun before the drain, promised to keep it
     if (listener.inFlight === 0) tunnels += listener.closeTunnels() // tunnels have no end of their own
-    await Promise.race([closed, sleep(STEP_MS)])
+    await Promise.race([closed, sleep(DRAIN_STEP_MS)])
   }
   tunnels += listener.closeTunnels()
   phase.isAborting = !isClosed
@@ -129,12 +128,11 @@ async function drain(listener: DataListener, phase: Phase, deadlineSeconds: numb
   return { drained: Math.max(0, inFlight - cut), cut, tunnels }
 }
 
-/** `signingKey`: the `kid` of the key that signs, if one does. */
 export function logStart(
   log: Logger,
   config: Config,
   settingsFile: string | undefined,
-  signingKey: string | undefined,
+  signingKid: string | undefined,
   where: ListenAddresses,
 ): void {
   const { listen, admin, upstreams, keys, forwarded, trustedIssuers, enforcement } = config
@@ -144,7 +142,7 @@ export function logStart(
       node: process.version,
       settingsFile,
       upstreams: upstreams.map(({ prefix, url }) => `${prefix} ${withoutPath(url)}`),
-      signingKey,
+      signingKey: signingKid,
       keysFrom: keys.jwksUrl && withoutPath(keys.jwksUrl),
       tls: listen.tls !== undefined,
       adminTls: admin.tls !== undefined,

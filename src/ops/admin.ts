@@ -38,7 +38,6 @@ const HEADERS = {
 }
 
 export interface AdminListener {
-  /** Rejects when the address cannot be bound. */
   listen(): Promise<AddressInfo>
   close(): Promise<void>
 }

@@ -42,7 +42,6 @@ const SAMPLE_EVERY_MS = 5000
 const MAX_SAMPLES = 121
 const RECENT_STEPS = 6
 
-/** `now`: epoch milliseconds. */
 export function createSamples(
   registry: (group: MetricGroup) => Registry | Promise<Registry>,
   now: () => number,

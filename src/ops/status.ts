@@ -158,7 +158,6 @@ function upstreamIn({ at, tenMinutes, recently, steps, values }: Windows, upstre
   }
 }
 
-/** For the charts. */
 function seriesIn({ steps, tenMinutes }: Windows) {
   const drawn = steps.slice(0, -1) // the last step may be too short for a rate
   const latencies = drawn.map((step) => step.percentiles('request_duration_seconds'))
@@ -175,7 +174,6 @@ function seriesIn({ steps, tenMinutes }: Windows) {
   }
 }
 
-/** A ratio from 0 to 1; null if the total is 0. */
 function ratioOf(part: number, total: number): number | null {
   return total > 0 ? rounded(part / total) : null
 }

@@ -11,8 +11,7 @@ import type { LogDestination, Logger } from '../log.ts'
 import type { MetricFamily, MetricGroup } from '../ops/samples.ts'
 import type { FromWorker, SerializedError, ToWorker, WorkerState } from './worker.ts'
 
-/** Delay before a worker that could not start is started again. */
-const RETRY_MS = 5000
+const START_RETRY_MS = 5000
 /** A worker is replaced so long after it began to serve, or later: each start takes the processor from the others. */
 const MIN_SERVED_MS = 1000
 /** Below the one-second timeout of a kubelet probe. */
@@ -50,7 +49,7 @@ export function createWorkerPool(config: Config, log: Logger, destination: LogDe
     restarts++
     await fork().catch((error: unknown) => {
       log.error({ err: error }, 'worker not started')
-      void replace(RETRY_MS)
+      void replace(START_RETRY_MS)
     })
   }
 
@@ -80,18 +79,22 @@ export function createWorkerPool(config: Config, log: Logger, destination: LogDe
       }, killAfterMs)
       await Promise.all(Array.from(workers, ({ closed }) => closed))
       clearTimeout(killing)
-      const sum = { drained: 0, cut: 0, tunnels: 0 }
-      for (const { drained } of draining) {
-        sum.drained += drained?.drained ?? 0
-        sum.tunnels += drained?.tunnels ?? 0
-        sum.cut += drained?.cut ?? 1 // how many requests a killed worker had is unknown
-      }
-      return sum
+      return sumOf(draining.map(({ drainReport }) => drainReport))
     },
   }
 }
 
-/** A worker, as the primary process sees it. */
+/** A killed worker has no report: how many requests it aborted is unknown, and counts as one. */
+function sumOf(reports: readonly (DrainReport | undefined)[]): DrainReport {
+  const sum = { drained: 0, cut: 0, tunnels: 0 }
+  for (const report of reports) {
+    sum.drained += report?.drained ?? 0
+    sum.cut += report?.cut ?? 1
+    sum.tunnels += report?.tunnels ?? 0
+  }
+  return sum
+}
+
 class WorkerProcess {
   /** Rejects with the error of the worker, or when the worker ends before it accepts connections. */
   readonly listening: Promise<AddressInfo>
@@ -102,7 +105,7 @@ class WorkerProcess {
   state: WorkerState | undefined
   /** The newest values of all metrics by name: a state may hold only some of them. */
   readonly metrics = new Map<string, MetricFamily>()
-  drained: DrainReport | undefined
+  drainReport: DrainReport | undefined
   readonly #worker: Worker
   readonly #states = new EventEmitter<Record<MetricGroup, []>>()
 
@@ -124,7 +127,7 @@ class WorkerProcess {
       worker.on('message', (message: FromWorker) => {
         if (message.type === 'awaitsSettings') this.send({ type: 'settings', config })
         else if (message.type === 'startFailed') reject(deserializeError(message.error))
-        else if (message.type === 'stopped') this.drained = message.report
+        else if (message.type === 'stopped') this.drainReport = message.report
         else this.#receive(message)
       })
     })

@@ -16,8 +16,7 @@ import { fullName, metricsIn } from '../ops/metrics.ts'
 import type { MetricGroup } from '../ops/samples.ts'
 import { createWorkerPool, type WorkerPool } from './pool.ts'
 
-/** Time after the drain deadline until workers are killed. */
-const STOP_MARGIN_MS = 3000
+const KILL_AFTER_DEADLINE_MS = 3000
 
 /** `start` rejects with the first error of a worker. @throws InvalidAuthData of the admin listener's certificates */
 export async function createPrimary(
@@ -47,7 +46,7 @@ export async function createPrimary(
       const [data] = await Promise.all([pool.fork(), ...Array.from({ length: count - 1 }, () => pool.fork())])
       if (phase === 'starting') phase = 'running'
       const where = { data, admin: adminAddress }
-      logStart(log, config, settingsFile, await signingKeyIn(adminData), where)
+      logStart(log, config, settingsFile, await signingKidIn(adminData), where)
       return where
     } catch (error) {
       if (phase !== 'draining') await pool.stop(false, 0)
@@ -62,7 +61,7 @@ export async function createPrimary(
     phase = 'draining'
     const { lameDuckSeconds, deadlineSeconds } = config.shutdown
     const drainMs = ((lameDuck ? lameDuckSeconds : 0) + deadlineSeconds) * 1000
-    const report = await pool.stop(lameDuck, drainMs + STOP_MARGIN_MS)
+    const report = await pool.stop(lameDuck, drainMs + KILL_AFTER_DEADLINE_MS)
     certificates?.stop()
     await admin.close()
     log.info(report, 'stopped')
@@ -79,7 +78,6 @@ export async function createPrimary(
   }
 }
 
-/** The state and the metrics of this process and of all workers. */
 function createAdminData(
   pool: WorkerPool,
   count: number,
@@ -119,14 +117,12 @@ function createAdminData(
   }
 }
 
-/** The `kid`. */
-async function signingKeyIn({ registry }: AdminData): Promise<string | undefined> {
+async function signingKidIn({ registry }: AdminData): Promise<string | undefined> {
   const age = (await registry('status')).getSingleMetric(fullName('signing_key_age_seconds'))
   return (await age?.get())?.values[0]?.labels['kid']?.toString()
 }
 
-/** Files that a worker opens beside its connections. */
-const OWN_FILES = 40
+const FILES_BESIDE_CONNECTIONS = 40
 
 /**
  * The settings of one worker: its part of the limits, within its file descriptors, of which a client may need two. A
@@ -137,7 +133,7 @@ function settingsOfWorker(config: Config, count: number, log: Logger): Config {
   for (const name of SHARED_LIMITS) limits[name] = Math.ceil(limits[name] / count)
   const report: { userLimits?: { open_files?: { soft?: unknown } } } = process.report.getReport()
   const maxFiles = Number(report.userLimits?.open_files?.soft) // `ulimit -n`; NaN if unlimited or not known
-  const maxConnections = Math.max(1, Math.floor((maxFiles - OWN_FILES) / 2))
+  const maxConnections = Math.max(1, Math.floor((maxFiles - FILES_BESIDE_CONNECTIONS) / 2))
   if (limits.connections > maxConnections) {
     limits.connections = maxConnections
     log.warn(
