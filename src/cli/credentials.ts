@@ -69,19 +69,8 @@ export function credentialsCommand(io: CommandIo): Command {
     .option('--scope <scope>', SCOPE_HELP, parseScope)
     .action((flags: AddFlags) => addCredential(flags, io))
 
-  addStoreCommand(group, 'list', 'list credentials, without secrets and hashes').action(
-    async (flags: StoreFlags) => {
-      const { credentials } = await openRecords(flags)
-      const listed = io.unwrap(await credentials.list()).map((one) => listEntry(one, io.now()))
-      io.printList(flags.json, listed, {
-        ACCOUNT: ({ accountId }) => accountId,
-        'ACCESS KEY': ({ accessKey }) => accessKey,
-        STATE: ({ disabled, active }) => (disabled ? 'disabled' : active ? 'active' : 'expired'),
-        SECRET: ({ secretKind }) => secretKind,
-        EXPIRES: ({ expiresAt }) => expiresAt ?? 'never',
-        ...(listed.some(({ scope }) => scope) && { SCOPE: ({ scope = '' }) => scope }),
-      })
-    },
+  addStoreCommand(group, 'list', 'list credentials, without secrets and hashes').action((flags: StoreFlags) =>
+    listCredentials(flags, io),
   )
 
   const named = (name: string, description: string, example = '') =>
@@ -110,6 +99,11 @@ export function credentialsCommand(io: CommandIo): Command {
       return change(flags, { scope }, scope === null ? 'unrestricted' : 'restricted')
     })
 
+  addMigrateCommand(group, io)
+  return group
+}
+
+function addMigrateCommand(group: Command, io: CommandIo): void {
   describe(
     group.command('migrate'),
     'create the tables in PostgreSQL, or bring them up to date; may be repeated',
@@ -124,7 +118,6 @@ export function credentialsCommand(io: CommandIo): Command {
       const text = created ? 'created the tables' : 'the tables are up to date'
       io.print(json ? JSON.stringify({ created }) : text)
     })
-  return group
 }
 
 async function addCredential({ expiresAt, secretStdin, ...flags }: AddFlags, io: CommandIo): Promise<void> {
@@ -148,6 +141,19 @@ async function readChosenSecret(io: CommandIo): Promise<string> {
   throw new UsageFailure(
     `a secret of fewer than ${MIN_CHOSEN_CHARACTERS} characters can be guessed: choose a longer one, or leave out --secret-stdin`,
   )
+}
+
+async function listCredentials(flags: StoreFlags, io: CommandIo): Promise<void> {
+  const { credentials } = await openRecords(flags)
+  const listed = io.unwrap(await credentials.list()).map((one) => listEntry(one, io.now()))
+  io.printList(flags.json, listed, {
+    ACCOUNT: ({ accountId }) => accountId,
+    'ACCESS KEY': ({ accessKey }) => accessKey,
+    STATE: ({ disabled, active }) => (disabled ? 'disabled' : active ? 'active' : 'expired'),
+    SECRET: ({ secretKind }) => secretKind,
+    EXPIRES: ({ expiresAt }) => expiresAt ?? 'never',
+    ...(listed.some(({ scope }) => scope) && { SCOPE: ({ scope = '' }) => scope }),
+  })
 }
 
 function listEntry(credential: Credential, now: number) {

@@ -12,6 +12,16 @@ type AddFlags = KeyFlags & Flags<never, 'kid', 'activate'> & { readonly alg: Alg
 
 const PROGRAM = 'storage-auth-sidecar keys'
 
+const ROTATION = [
+  '# A rotation that refuses no token that is alive; first a key that is published and does not sign yet:',
+  `${PROGRAM} add --directory keys`,
+  '# Once every sidecar has loaded it; the lifetime of tokens is noted for the old key:',
+  `${PROGRAM} activate --directory keys --config sidecar.yaml KID`,
+  '# When this says that the old key can go:',
+  `${PROGRAM} list --directory keys`,
+  `${PROGRAM} retire --directory keys OLD_KID`,
+]
+
 const LIFETIME_HELP =
   'or that lifetime, and token.clockToleranceSeconds (default: as noted when the key stopped signing)'
 
@@ -21,13 +31,7 @@ export function keysCommand(io: CommandIo): Command {
   const group = io.command(
     'keys',
     'add, list, activate and retire the keys that sign and verify tokens',
-    '# A rotation that refuses no token that is alive; first a key that is published and does not sign yet:',
-    `${PROGRAM} add --directory keys`,
-    '# Once every sidecar has loaded it; the lifetime of tokens is noted for the old key:',
-    `${PROGRAM} activate --directory keys --config sidecar.yaml KID`,
-    '# When this says that the old key can go:',
-    `${PROGRAM} list --directory keys`,
-    `${PROGRAM} retire --directory keys OLD_KID`,
+    ...ROTATION,
   )
   const subcommand = (name: string, description: string, example: string) =>
     describe(group.command(name), description, `${PROGRAM} ${name} --directory keys ${example}`)
@@ -47,23 +51,7 @@ export function keysCommand(io: CommandIo): Command {
     })
 
   subcommand('list', 'list the keys, which of them signs, and when each can be retired', '--json').action(
-    async (flags: KeyFlags) => {
-      const keys = await readKeyDirectory(flags.directory)
-      if (keys.problems.length > 0) throw new UsageFailure(keys.problems.join('\n'))
-      io.warn(...keys.warnings)
-      const { longestSeconds } = await withLifetime(flags, io)
-      const isPast = (time: string) => Date.parse(time) <= io.now()
-      io.printList(flags.json, listKeys(keys, longestSeconds), {
-        KID: ({ kid }) => kid,
-        ALG: ({ alg }) => alg,
-        STATE: ({ active, private: isPrivate }) =>
-          active ? 'active' : isPrivate ? 'verifies' : 'public only',
-        CREATED: ({ created }) => created,
-        'STOPPED SIGNING': ({ signedUntil }) => signedUntil ?? '-',
-        'RETIRABLE FROM': ({ retirableFrom }) =>
-          retirableFrom !== null && isPast(retirableFrom) ? 'now' : (retirableFrom ?? '-'),
-      })
-    },
+    (flags: KeyFlags) => printKeys(flags, io),
   )
 
   subcommand('activate', 'let a key sign, and record when the previous key stopped', 'KID')
@@ -84,6 +72,23 @@ export function keysCommand(io: CommandIo): Command {
       io.print(flags.json ? JSON.stringify({ retired: kid }) : `retired ${kid}`)
     })
   return group
+}
+
+async function printKeys(flags: KeyFlags, io: CommandIo): Promise<void> {
+  const keys = await readKeyDirectory(flags.directory)
+  if (keys.problems.length > 0) throw new UsageFailure(keys.problems.join('\n'))
+  io.warn(...keys.warnings)
+  const { longestSeconds } = await withLifetime(flags, io)
+  const isPast = (time: string) => Date.parse(time) <= io.now()
+  io.printList(flags.json, listKeys(keys, longestSeconds), {
+    KID: ({ kid }) => kid,
+    ALG: ({ alg }) => alg,
+    STATE: ({ active, private: isPrivate }) => (active ? 'active' : isPrivate ? 'verifies' : 'public only'),
+    CREATED: ({ created }) => created,
+    'STOPPED SIGNING': ({ signedUntil }) => signedUntil ?? '-',
+    'RETIRABLE FROM': ({ retirableFrom }) =>
+      retirableFrom !== null && isPast(retirableFrom) ? 'now' : (retirableFrom ?? '-'),
+  })
 }
 
 /** Where nothing says how long tokens live there is no guess: a token that is alive would be refused. */
