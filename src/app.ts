@@ -53,7 +53,6 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const phase: Phase = { name: 'starting', isAborting: false }
   const authData = await openAuthData(config, log, now)
   const { credentials, certificates } = authData
-  const { revoke: revokeToken } = authData.revocations
   const metrics = createMetrics(config, authData, now)
   const signer = new TokenSigner(authData.keys.ring, config.token, now)
   const cache = createTokenCache(config, authData, signer, now)
@@ -70,6 +69,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     now,
     onInternalError,
   })
+  const { revoke: revokeToken } = authData.revocations
   const decide = createDecide(config, revokeToken !== undefined, cache, metrics.onTokenCheck)
   const throttle = createLoginThrottle(config.limits.loginFailures)
   const handle = createHandle(

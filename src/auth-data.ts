@@ -7,7 +7,7 @@
  *   revocations    `revocations.file`, and the database
  *   certificates   the PEM files of each listener, upstream and issuer
  */
-import { NO_LISTENERS, openSources, type SourceListeners } from './auth-sources.ts'
+import { IGNORE_EVENTS, openSources, type SourceEvents } from './auth-sources.ts'
 import type { CertificateName, Certificates } from './certificates.ts'
 import { certificateFiles, openCertificates } from './certificates.ts'
 import type { Config } from './config/config.ts'
@@ -37,7 +37,7 @@ export interface AuthData {
   readonly subjects: readonly ReloadSubject[]
   readonly checks: () => readonly AuthCheck[]
   /** Polls, fetches and connects from now on. */
-  start(listeners?: SourceListeners): void
+  start(events?: SourceEvents): void
   /** Waits for the JWK Set at `keys.jwksUrl` and the database; false if stopped before. @throws InvalidAuthData */
   whenLoaded(): Promise<boolean>
   /** Loads everything again, changed or not. Never rejects. */
@@ -81,8 +81,8 @@ export class InvalidAuthData extends Error {
 
 /** `now`: epoch milliseconds. @throws InvalidAuthData with the problems of all sources */
 export async function openAuthData(config: Config, log: Logger, now: () => number): Promise<AuthData> {
-  let listeners = NO_LISTENERS
-  const sources = await openSources(config, log, now, () => listeners)
+  let events = IGNORE_EVENTS
+  const sources = await openSources(config, log, now, () => events)
   if (sources.problems.length > 0) throw new InvalidAuthData(sources.problems)
   for (const warning of sources.warnings) log.warn(warning)
   const { keyFiles, credentialsFile, revocationsFile, database, certificates, keySets } = sources
@@ -122,8 +122,8 @@ export async function openAuthData(config: Config, log: Logger, now: () => numbe
       const areCredentialsLoaded = database === undefined || state !== undefined
       return index ? [ofKeys, { name: 'credentials', ok: areCredentialsLoaded, state }] : [ofKeys]
     },
-    start(given = NO_LISTENERS) {
-      listeners = given
+    start(given = IGNORE_EVENTS) {
+      events = given
       for (const source of all) source.start()
     },
     async whenLoaded() {
