@@ -73,25 +73,26 @@ interface FileValues {
 const NO_FILE: FileValues = { tree: {}, problems: [], locationOf: () => 'default' }
 
 function readFile(file: string): FileValues {
-  const problem = (message: string, origin: string): Problem => ({ path: '', message, origin })
-  const unusable = (...problems: readonly Problem[]) => ({ ...NO_FILE, tree: undefined, problems })
-  if (file === '')
-    return unusable(problem('must be the path of a settings file', `--config or ${FILE_VARIABLE}`))
+  const unusable = (message: string, origin = file) => ({
+    ...NO_FILE,
+    tree: undefined,
+    problems: [{ path: '', message, origin }],
+  })
+  if (file === '') return unusable('must be the path of a settings file', `--config or ${FILE_VARIABLE}`)
   let text: string
   try {
     const bytes = readBounded(file)
-    if (bytes.length > MAX_FILE_BYTES)
-      return unusable(problem(`is larger than ${MAX_FILE_BYTES} bytes`, file))
+    if (bytes.length > MAX_FILE_BYTES) return unusable(`is larger than ${MAX_FILE_BYTES} bytes`)
     text = new TextDecoder('utf-8', { fatal: true }).decode(bytes)
   } catch (error) {
-    return unusable(problem(`cannot read the configuration: ${fileErrorText(error)}`, file))
+    return unusable(`cannot read the configuration: ${fileErrorText(error)}`)
   }
   const yaml = parseYaml(text)
   if (!yaml.ok) {
-    const problems = yaml.problems.map(({ message, line, column }) =>
-      problem(`not valid YAML: ${message}`, `${file}:${line}:${column}`),
-    )
-    return unusable(...problems)
+    const problems = yaml.problems.map(({ message, line, column }) => {
+      return { path: '', message: `not valid YAML: ${message}`, origin: `${file}:${line}:${column}` }
+    })
+    return { ...NO_FILE, tree: undefined, problems }
   }
   const { content, positionOf } = yaml.value
   const tree = withoutEmpty(content ?? {}, [])

@@ -1,7 +1,4 @@
-/**
- * Loads the credentials file (YAML 1.2, core schema).
- * Out: credentials, or problems as `file:line:column: path message`. They repeat no value: it may be a secret.
- */
+/** Loads the credentials file (YAML 1.2, core schema). Problems repeat no value: it may be a secret. */
 import { z } from 'zod'
 import { type Parse, readRows } from '../files/parse-thread.ts'
 import { parseFile } from '../files/yaml-text.ts'

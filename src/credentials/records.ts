@@ -1,7 +1,4 @@
-/**
- * Credentials and revocations as commands list and change them, in files (`file-records.ts`) or in PostgreSQL
- * (`postgres/tables.ts`). Nothing rejects.
- */
+/** Credentials and revocations as commands list and change them, in files or in PostgreSQL. Nothing rejects. */
 import type { Done } from '../values/result.ts'
 import type { Revocation } from './revocation-list.ts'
 import type { Credential, CredentialName } from './store.ts'
@@ -33,7 +30,7 @@ export type NewCredential = CredentialName &
 /** A scope of null lifts the restriction. */
 export type CredentialUpdate = { readonly disabled: boolean } | { readonly scope: string | null }
 
-/** Exactly one of them. */
+/** Has exactly one of them. */
 export type RevocationName = Pick<Revocation, 'jti' | 'accountId' | 'accessKey'>
 
 export const NAME_TAKEN = 'the account already has a credential of that access key'

@@ -1,7 +1,4 @@
-/**
- * Revocations: their index, whose check takes constant time; the end of a single token, as by a logout; and the loader of
- * the file (YAML). `postgres/` reads and writes those of the database.
- */
+/** Revocations: their index, the end of a single token, as by a logout, and the loader of the YAML file. */
 import { z } from 'zod'
 import { type Parse, readRows } from '../files/parse-thread.ts'
 import { parseFile } from '../files/yaml-text.ts'

@@ -30,10 +30,7 @@ interface LoginOutcome {
   readonly retryAfterSeconds?: number
 }
 
-/**
- * Runs `check` when the pair of account and client may log in: `rejected` is a failure, `accepted` removes those of its
- * own access key. The others stay: a client could guess the secret of another key between logins with its own.
- */
+/** Runs `check` when the pair of account and client may log in. */
 export type LoginThrottle = (
   name: CredentialName,
   client: string,
@@ -46,8 +43,8 @@ const MAX_WAITING_LOGINS = 1000
 /**
  * Refuses logins of a pair of account and client after `count` failures within a window, which begins with the first of
  * them. Unknown accounts count alike, and a refused login is never checked. A login that could be one failure too many
- * waits for those in flight. To evict its own pair, a client has to fail 50,000 other logins first.
- * @param now - monotonic milliseconds
+ * waits for those in flight. A success removes the failures of its own access key only: a client could guess the secret
+ * of another key between logins with its own. To evict its pair, it has to fail 50,000 other logins first.
  */
 export function createLoginThrottle(
   { count, windowSeconds }: { readonly count: number; readonly windowSeconds: number },

@@ -1,6 +1,6 @@
 /**
- * Parses a YAML 1.2 document. Repeated keys, unknown tags and aliases that multiply are mistakes. Out: the value and
- * its positions, or every problem. Messages never repeat the text: it may be the wrong file, and hold secrets.
+ * Parses a YAML 1.2 document. Repeated keys, unknown tags and aliases that multiply are mistakes. Messages never repeat
+ * the text: it may be the wrong file, and hold secrets.
  */
 import { isUtf8 } from 'node:buffer'
 import type { Document, Node } from 'yaml'

@@ -105,6 +105,10 @@ t.test('an unreadable file is one problem and hides none of other sources', asyn
   t.strictSame(refused({ file: '' }), [': must be the path of a settings file (--config or SIDECAR_CONFIG)'])
 })
 
+t.test('a file of 130,000 mistakes is refused with all of them', async (t) => {
+  t.equal(refused({ yaml: '}'.repeat(130_000) }).length, 130_000)
+})
+
 t.test('every effective value is listed with its origin, without the query of a URL', async (t) => {
   const effective = explain(accepted({ yaml: 'listen:\n  port: 81', flags: { '--log-level': 'warn' } }))
   const find = (setting: string) => effective.find((one) => one.setting === setting)

@@ -1,7 +1,6 @@
 /**
- * Reads the rows of the credentials database at one revision, in pages, so that requests are served in between.
- * After new revocations it reads these alone, because every logout adds one.
- * A row without a valid credential is left out and reported by its id; no problem repeats a name or a hash.
+ * Reads the rows of the credentials database at one revision, in pages, so that requests are served in between; of new
+ * revocations these alone. A row without a valid credential is left out and reported by its id.
  */
 import { isDeepStrictEqual } from 'node:util'
 import type { ClientBase, Pool } from 'pg'
