@@ -7,6 +7,7 @@
  *   revocations    `revocations.file`, and the database
  *   certificates   the PEM files of each listener, upstream and issuer
  */
+import type { JSONWebKeySet } from 'jose'
 import { IGNORE_EVENTS, openSources, type SourceEvents } from './auth-sources.ts'
 import type { CertificateName, Certificates } from './certificates.ts'
 import { certificateFiles, openCertificates } from './certificates.ts'
@@ -50,7 +51,7 @@ interface OwnKeys {
   /** Empty until the JWK Set at `keys.jwksUrl` has been fetched. */
   readonly ring: () => KeyRing
   /** Undefined until the JWK Set at `keys.jwksUrl` has been fetched. */
-  readonly publicJwks: () => ReturnType<typeof publicJwks> | undefined
+  readonly publicJwks: () => JSONWebKeySet | undefined
   readonly tokenLifetimes: () => readonly { readonly kid: string; readonly seconds: number }[]
 }
 
