@@ -57,7 +57,7 @@ interface OwnKeys {
 
 interface Revocations {
   readonly isRevoked: IsRevoked
-  /** Whether a token or a link is revoked by its own id: asked on each cache hit, without an allocation. */
+  /** Whether a token or a link is revoked by its own id: asked on cache hits, without an allocation. */
   readonly isIdRevoked: (tokenId: string) => boolean
   readonly count: () => number
   /** Undefined without a database. */

@@ -10,7 +10,6 @@ import type { Verdict, Verify } from './verify.ts'
 
 interface TokenCacheOptions {
   readonly verifyUncached: Verify
-  /** Each hit asks for the ids of its token and of a link's parent, so that a logout needs no search for entries. */
   readonly isIdRevoked: (tokenId: string) => boolean
   readonly signAssertions?: (identity: Identity) => Promise<Assertions | undefined>
   readonly maxTokens: number
@@ -18,12 +17,17 @@ interface TokenCacheOptions {
   readonly now: () => number
 }
 
+interface CachedCaller extends Caller {
+  /** The newest change after which the caller was still valid. */
+  generation: number
+}
+
 export class TokenCache {
   hits = 0
   misses = 0
   evictions = 0
   readonly #options: TokenCacheOptions
-  readonly #callers: LRUCache<string, Caller>
+  readonly #callers: LRUCache<string, CachedCaller>
   readonly #inFlight = new Map<string, Promise<Verdict>>()
   /** How many changes of keys, credentials and revocations there were. */
   #generation = 0
@@ -46,15 +50,23 @@ export class TokenCache {
   cached(token: string): Caller | undefined {
     const caller = this.#callers.get(token)
     if (caller === undefined) return undefined
-    const { now, isIdRevoked } = this.#options
-    const { identity, link, recheckAtMs } = caller
     // Compared here: lru-cache serves an entry at exactly its ttl and reads the clock once a millisecond.
-    if (now() < recheckAtMs && !isIdRevoked(identity.tokenId) && !(link && isIdRevoked(link.parentId))) {
+    if (this.#options.now() < caller.recheckAtMs && this.#isUnrevoked(caller)) {
       this.hits++
       return caller
     }
     this.#callers.delete(token)
     return undefined
+  }
+
+  /** Asks for the ids of a token and of a link's parent once after each change: a logout needs no search for entries. */
+  #isUnrevoked(caller: CachedCaller): boolean {
+    if (caller.generation === this.#generation) return true
+    const { isIdRevoked } = this.#options
+    const { identity, link } = caller
+    if (isIdRevoked(identity.tokenId) || (link && isIdRevoked(link.parentId))) return false
+    caller.generation = this.#generation
+    return true
   }
 
   /** Verifies a token that is not cached, and caches it if it is accepted. Rejects only on an internal error. */
@@ -75,7 +87,7 @@ export class TokenCache {
     const pending = this.#options
       .verifyUncached(token)
       .then(async (verdict) => {
-        const checked = 'reason' in verdict ? verdict : await this.#entryOf(verdict)
+        const checked = 'reason' in verdict ? verdict : await this.#entryOf(verdict, generation)
         // After a change the verdict may depend on a removed key, credential or list: the verification is repeated.
         if (generation !== this.#generation) return this.#inFlight.get(token) ?? this.#verifyOnce(token)
         if (!('reason' in checked)) this.#callers.set(flatCopy(token), checked)
@@ -88,12 +100,12 @@ export class TokenCache {
     return pending
   }
 
-  async #entryOf(caller: Caller): Promise<Caller> {
+  async #entryOf(caller: Caller, generation: number): Promise<CachedCaller> {
     const { signAssertions, maxAgeSeconds, now } = this.#options
     const { identity, identityLines, issuer, link, credentialEndsAtMs } = caller
     const { assertions, renewAtMs = Number.POSITIVE_INFINITY } = (await signAssertions?.(identity)) ?? {}
     const recheckAtMs = Math.min(caller.recheckAtMs, renewAtMs, now() + maxAgeSeconds * 1000)
     // A spread would take more memory.
-    return { identity, identityLines, issuer, link, credentialEndsAtMs, recheckAtMs, assertions }
+    return { identity, identityLines, issuer, link, credentialEndsAtMs, recheckAtMs, assertions, generation }
   }
 }

@@ -64,11 +64,14 @@ t.test('tokens of revoked ids leave alone, and verifications in progress are rep
 })
 
 t.test('links leave with the token that made them', async (t) => {
-  const { check, accept, revokedIds } = setUp()
+  const { cache, check, accept, revokedIds } = setUp()
   const link = { method: 'GET', target: '/', parentId: 'j', parentIssuedAtSeconds: 0, parentIssuer: 'us' }
   await accept('AA.AA.AA', { ...good('acme', undefined, 'link'), link })
   t.ok(isValue(check('AA.AA.AA')))
+  cache.invalidate(true)
+  t.ok(isValue(check('AA.AA.AA')))
   revokedIds.add('j')
+  cache.invalidate(true)
   t.notOk(isValue(check('AA.AA.AA')))
 })
 
