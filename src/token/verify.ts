@@ -192,7 +192,7 @@ function readHeader(token: string): Result<Header> {
   const header = jsonObjectIn(token.slice(0, token.indexOf('.')))
   if (header === undefined) return failed('JSON')
   const { alg, kid, typ }: { alg?: unknown; kid?: unknown; typ?: unknown } = header
-  // These parameters change the meaning of a token.
+  // Parameters that change the meaning of a token.
   const forbidden = ['crit', 'b64', 'zip', 'cty'].find((name) => name in header)
   if (forbidden !== undefined) return failed(forbidden)
   if (typeof alg !== 'string') return failed('alg')
