@@ -109,7 +109,12 @@ t.test('queries and rules refer to existing series', { skip: without('prometheus
     for (const { name, health, lastError } of rules) t.equal(health, 'ok', `${name}: ${lastError}`)
   }
   const alert = ALERTS.find((one) => one.alert === 'AuthSidecarUpstreamUnreachable')
-  const [found] = await query(alert?.expr ?? '')
+  let found: unknown
+  await eventually(async () => {
+    await traffic()
+    ;[found] = await query(alert?.expr ?? '')
+    return found
+  }, 'the alert')
   t.match(found, { metric: { job: 'api', upstream: '/gone' } })
 })
 
