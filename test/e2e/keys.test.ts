@@ -80,7 +80,7 @@ function traffic(clients: readonly SidecarClient[], login: Parameters<SidecarCli
           count.uses++
           if (status !== 200) count.refusals++
         }
-        await sleep(60) // the commands need the machine, too
+        await sleep(150) // the commands need the machine, too
       }
     }),
   )

@@ -125,7 +125,10 @@ t.test('each request is counted once, under its outcome', async (t) => {
     await eventually(async () => (await sidecar.metric(series)) === value, `${series} to be ${value}`)
     t.pass(series)
   }
-  t.ok((await sidecar.metric('auth_sidecar_upstream_connections{upstream="/"}')) >= 1)
+  await eventually(async () => {
+    await rawRequest(t, sidecar.port, `GET /again HTTP/1.1\r\nHost: a\r\n${token}\r\n`)
+    return (await sidecar.metric('auth_sidecar_upstream_connections{upstream="/"}')) >= 1
+  }, 'an unused connection')
   t.ok((await sidecar.metric('auth_sidecar_transferred_bytes_total{direction="in"}')) >= 5)
 })
 

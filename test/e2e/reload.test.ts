@@ -148,7 +148,7 @@ t.test('an invalid version is reported and counted once, and changes nothing', a
   let running = true
   const checking = (async () => {
     while (running) {
-      await sleep(20) // other processes want the cores, too
+      await sleep(50) // other processes want the cores, too
       seen.add(`ready ${(await client.ready()).status}`)
       seen.add(`token ${await client.check(sidecar.token)}`)
       seen.add(`revoked token ${await client.check(revoked)}`)
