@@ -1,10 +1,13 @@
 import { decodeJwt, decodeProtectedHeader } from 'jose'
 import t from 'tap'
-import type { KeyRing } from '../../src/keys/key-ring.ts'
+import { findKeyIn, type KeyRing } from '../../src/keys/key-ring.ts'
+import { TokenCache } from '../../src/token/cache.ts'
 import { TokenSigner } from '../../src/token/issue.ts'
+import { ownIssuer } from '../../src/token/issuers.ts'
+import { createVerifier } from '../../src/token/verify.ts'
 import { claimsProblem } from '../../src/values/names.ts'
 import { makeKeyDirectory } from '../support/keys.ts'
-import { AUDIENCE, ISSUER } from '../support/tokens.ts'
+import { AUDIENCE, ISSUER, mintToken } from '../support/tokens.ts'
 
 const NOW = Date.UTC(2026, 10, 20, 12) + 999
 const now = () => NOW
@@ -48,4 +51,131 @@ t.test('any valid pair of names fits into a token signed by a large key', async 
     const signature4096 = Math.ceil((4096 / 8) * (4 / 3))
     t.ok(token.lastIndexOf('.') + 1 + signature4096 <= 8192)
   }
+})
+
+const START = Date.UTC(2026, 10, 20, 12) + 250
+const ASSERTION_AUDIENCE = 'storage-upstream'
+
+interface Options {
+  readonly lifetimeSeconds?: number
+  readonly tokenSeconds?: number
+  readonly clockToleranceSeconds?: number
+}
+
+/** One token in front of a cache that signs assertions, with a clock and a key ring that the test sets. */
+async function setUp(
+  t: Parameters<typeof makeKeyDirectory>[0],
+  { lifetimeSeconds = 300, tokenSeconds = 3600, clockToleranceSeconds = 0 }: Options = {},
+) {
+  const key = await makeKeyDirectory(t, { kid: 'one' })
+  const state: { now: number; ring: KeyRing; revoked: boolean; failing: boolean } = {
+    now: START,
+    ring: key.ring,
+    revoked: false,
+    failing: false,
+  }
+  const shared = { keys: () => state.ring, issuer: ISSUER, now: () => state.now }
+  const signer = new TokenSigner(
+    shared.keys,
+    { issuer: ISSUER, audience: AUDIENCE, lifetimeSeconds: 60 },
+    shared.now,
+  )
+  let signatures = 0
+  const findKey = findKeyIn(shared.keys)
+  const rules = { issuer: ISSUER, audience: AUDIENCE, maxLifetimeSeconds: 86_400 }
+  const own = ownIssuer(rules, { ...rules, enabled: true }, findKey, undefined)
+  const verify = createVerifier({
+    ...shared,
+    issuers: [own],
+    clockToleranceSeconds,
+    isRevoked: () => state.revoked,
+  })
+  const cache = new TokenCache({
+    verifyUncached: verify,
+    isIdRevoked: () => false,
+    signAssertions: async (identity) => {
+      signatures++
+      if (state.failing) throw new Error('no entropy')
+      return signer.signAssertions(identity, [ASSERTION_AUDIENCE, 'archive'], lifetimeSeconds)
+    },
+    maxTokens: 10,
+    maxAgeSeconds: 86_400,
+    now: shared.now,
+  })
+  const token = await mintToken({ key, now: START, lifetimeSeconds: tokenSeconds, claims: { jti: 'j' } })
+  const check = () => cache.cached(token) ?? cache.verify(token)
+  const assertionOf = (verdict: Awaited<ReturnType<typeof check>>) =>
+    'reason' in verdict ? undefined : verdict.assertions?.get(ASSERTION_AUDIENCE)
+  return {
+    state,
+    cache,
+    verify,
+    check,
+    assertionOf,
+    /** The assertion that a request gets now. */
+    now: async () => assertionOf(await check()),
+    /** The same, of a request that does not wait. */
+    atOnce() {
+      const verdict = check()
+      if (verdict instanceof Promise) throw new Error('the request waits')
+      return assertionOf(verdict)
+    },
+    signatures: () => signatures,
+  }
+}
+
+const claims = (assertion: string | undefined) => decodeJwt(assertion ?? '')
+
+t.test('an assertion is signed once, and a cached request gets it without a promise', async (t) => {
+  const { state, now, atOnce, signatures } = await setUp(t)
+  const assertion = await now()
+  for (const later of [1, 60_000, 149_000]) {
+    state.now = START + later
+    t.equal(atOnce(), assertion)
+  }
+  t.equal(signatures(), 1)
+})
+
+t.test('an assertion is renewed at half of its lifetime, once for concurrent requests', async (t) => {
+  const { state, check, assertionOf, now, atOnce, signatures } = await setUp(t)
+  const first = await now()
+  state.now = START + 150_000
+  for (const verdict of await Promise.all([check(), check()])) {
+    const assertion = assertionOf(verdict)
+    t.ok(assertion !== undefined && assertion !== first && assertion === atOnce())
+  }
+  t.equal(claims(atOnce()).exp, Math.floor(state.now / 1000) + 300)
+  t.equal(signatures(), 2)
+})
+
+t.test('an assertion expires no later than its token', async (t) => {
+  const { state, now, signatures } = await setUp(t, { tokenSeconds: 60, clockToleranceSeconds: 30 })
+  const end = Math.floor(START / 1000) + 60
+  const first = await now()
+  t.equal(claims(first).exp, end)
+  state.now = end * 1000 - 1
+  t.equal(await now(), first)
+  t.equal(signatures(), 1, 'no other could be good for longer')
+  state.now = end * 1000
+  t.equal(await now(), undefined, 'in the clock tolerance a token passes without one')
+})
+
+t.test('a request that waits for a renewal is refused if its token is revoked', async (t) => {
+  const { state, cache, check, now } = await setUp(t)
+  await now()
+  state.now = START + 150_000
+  const pending = check()
+  state.revoked = true
+  cache.invalidate()
+  t.match(await pending, { reason: 'revoked' })
+})
+
+t.test('a renewal that fails is tried again by the next request', async (t) => {
+  const { state, check, now } = await setUp(t)
+  const first = await now()
+  state.failing = true
+  state.now = START + 150_000
+  await t.rejects(Promise.resolve(check()), { message: 'no entropy' })
+  state.failing = false
+  t.not(await now(), first)
 })
