@@ -304,8 +304,8 @@ t.test('an unreachable upstream is a 503 with the reason and without an address'
 t.test('a recovered upstream is used at once', async (t) => {
   const port = await freePort()
   const sidecar = await startSidecar(t, { upstreamUrl: `http://127.0.0.1:${port}` })
-  const ask = async () => (await rawRequest(t, sidecar.port, get)).status
   const get = `GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`
+  const ask = async () => (await rawRequest(t, sidecar.port, get)).status
   t.equal(await ask(), 503)
   const server = createServer((socket: Socket) => void socket.once('data', () => socket.end(OK)))
   await new Promise<void>((resolve) => server.listen(port, '127.0.0.1', resolve))
