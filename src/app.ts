@@ -2,8 +2,8 @@
  * The composition root: wires one sidecar from validated settings, each part after those that it uses.
  *   listener -> handle -> gate (admission, route, token check) -> forward | token endpoint | responder
  */
-import { type AuthData, openAuthData } from './auth-data.ts'
-import { secureContextOf } from './certificates.ts'
+import { type AuthData, openAuthData } from './auth/auth-data.ts'
+import { secureContextOf } from './auth/certificates.ts'
 import type { Config } from './config/config.ts'
 import { createLoginThrottle } from './credentials/throttles.ts'
 import { createDecide } from './gate/decide.ts'

@@ -1,7 +1,7 @@
 import { chmodSync, statSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import t from 'tap'
-import { openSources } from '../src/auth-sources.ts'
+import { openSources } from '../src/auth/sources.ts'
 import { loadConfig } from '../src/config/load.ts'
 import { createLog } from '../src/log.ts'
 import { makeCredentialsFile } from './support/credentials.ts'

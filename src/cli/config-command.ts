@@ -1,8 +1,8 @@
 /** `config check | show | schema`, and the settings that commands take as flags. */
 import { type Command, Option } from 'commander'
-import { databaseProblems, InvalidAuthData } from '../auth-data.ts'
-import { openSources } from '../auth-sources.ts'
-import { certificateFiles, loadCertificates } from '../certificates.ts'
+import { databaseProblems, InvalidAuthData } from '../auth/auth-data.ts'
+import { certificateFiles, loadCertificates } from '../auth/certificates.ts'
+import { openSources } from '../auth/sources.ts'
 import { type Config, insecureKeySets, keySetsOf } from '../config/config.ts'
 import { explain, FILE_VARIABLE, type LoadedConfig, loadConfig } from '../config/load.ts'
 import { configJsonSchema, FLAGS, SETTINGS } from '../config/settings.ts'

@@ -3,8 +3,8 @@
  * token; their series exist at zero from the first scrape on.
  */
 import { type Aggregator, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
-import type { AuthData } from '../auth-data.ts'
-import type { Certificates } from '../certificates.ts'
+import type { AuthData } from '../auth/auth-data.ts'
+import type { Certificates } from '../auth/certificates.ts'
 import type { Config } from '../config/config.ts'
 import { ROUTE_LABELS, type RouteLabel } from '../gate/route.ts'
 import { UPSTREAM_OUTCOMES } from '../http/upstream-failures.ts'

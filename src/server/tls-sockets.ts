@@ -4,7 +4,7 @@
  */
 import type { Socket } from 'node:net'
 import type { TlsOptions } from 'node:tls'
-import { ALPN_PROTOCOLS, type Certificates } from '../certificates.ts'
+import { ALPN_PROTOCOLS, type Certificates } from '../auth/certificates.ts'
 
 export class TlsSockets {
   /** The TCP sockets of handshakes that are not finished. */

@@ -2,9 +2,9 @@ import { createPrivateKey } from 'node:crypto'
 import { chmodSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { type CertificateFiles, loadCertificates } from '../src/certificates.ts'
-import { makeCertificate } from './support/certificates.ts'
-import { temporaryDirectory } from './support/temporary-directory.ts'
+import { type CertificateFiles, loadCertificates } from '../../src/auth/certificates.ts'
+import { makeCertificate } from '../support/certificates.ts'
+import { temporaryDirectory } from '../support/temporary-directory.ts'
 
 const DAY_MS = 86_400_000
 

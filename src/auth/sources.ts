@@ -2,21 +2,22 @@
  * Opens what the settings name: files, the database, the JWK Sets of issuers. Returns the problems of all of them.
  * `auth-data.ts` makes of these sources what decides on access.
  */
+
+import { type Config, insecureKeySets, keySetsOf } from '../config/config.ts'
+import { loadCredentialsFile } from '../credentials/credentials-file.ts'
+import type { CredentialsDatabase } from '../credentials/postgres/database.ts'
+import { loadRevocationsFile, type RevocationList } from '../credentials/revocation-list.ts'
+import { isKeyFileName, loadKeyRing } from '../keys/key-directory.ts'
+import type { KeyRing } from '../keys/key-ring.ts'
+import { readBearerToken } from '../keys/key-set.ts'
+import { createRemoteKeys, type RemoteKeys } from '../keys/remote-keys.ts'
+import type { Logger } from '../log.ts'
+import { openPolledFiles } from '../reload/polled-files.ts'
+import type { Reloadable, ReloadResult, ReloadSubject } from '../reload/reloadable.ts'
+import { fileProblem, type Problem } from '../values/problem.ts'
+import { type Loaded, notLoaded } from '../values/result.ts'
 import type { CertificateName, Certificates } from './certificates.ts'
 import { certificateFiles, openCertificates, secureContextOf } from './certificates.ts'
-import { type Config, insecureKeySets, keySetsOf } from './config/config.ts'
-import { loadCredentialsFile } from './credentials/credentials-file.ts'
-import type { CredentialsDatabase } from './credentials/postgres/database.ts'
-import { loadRevocationsFile, type RevocationList } from './credentials/revocation-list.ts'
-import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
-import type { KeyRing } from './keys/key-ring.ts'
-import { readBearerToken } from './keys/key-set.ts'
-import { createRemoteKeys, type RemoteKeys } from './keys/remote-keys.ts'
-import type { Logger } from './log.ts'
-import { openPolledFiles } from './reload/polled-files.ts'
-import type { Reloadable, ReloadResult, ReloadSubject } from './reload/reloadable.ts'
-import { fileProblem, type Problem } from './values/problem.ts'
-import { type Loaded, notLoaded } from './values/result.ts'
 
 /** Called by sources after their start, once the new version is active. */
 export interface SourceEvents {
@@ -62,7 +63,7 @@ export async function openSources(
   let database: CredentialsDatabase | undefined
   if (postgres !== undefined) {
     // Imported on demand: most sidecars have no database, and its client loads slowly.
-    const { openDatabase } = await import('./credentials/postgres/database.ts')
+    const { openDatabase } = await import('../credentials/postgres/database.ts')
     const opening = openDatabase({
       ...postgres,
       log,

@@ -1,5 +1,5 @@
 /**
- * What decides on access, by subject, made of the sources that `auth-sources.ts` opens:
+ * What decides on access, by subject, made of the sources that `sources.ts` opens:
  *
  *   keys           the files of `keys.directory`, or the JWK Set at `keys.jwksUrl`
  *   key sets       the JWK Sets of `trustedIssuers`, and the one at `keys.jwksUrl`
@@ -8,21 +8,21 @@
  *   certificates   the PEM files of each listener, upstream and issuer
  */
 import type { JSONWebKeySet } from 'jose'
-import { IGNORE_EVENTS, openSources, type SourceEvents } from './auth-sources.ts'
+import type { Config } from '../config/config.ts'
+import type { CredentialsDatabase, DatabaseState } from '../credentials/postgres/database.ts'
+import type { RevocationList, RevokeToken } from '../credentials/revocation-list.ts'
+import { countOf, createTokenRevoker } from '../credentials/revocation-list.ts'
+import { type CredentialStore, createCredentialStore } from '../credentials/store.ts'
+import { findKeyIn, type KeyRing, publicJwks, tokenLifetimes } from '../keys/key-ring.ts'
+import type { KeySetState, RemoteKeys } from '../keys/remote-keys.ts'
+import type { Logger } from '../log.ts'
+import type { Reloadable, ReloadSubject } from '../reload/reloadable.ts'
+import { ownIssuer, trustedIssuer } from '../token/issuers.ts'
+import type { IsRevoked, TokenIssuer } from '../token/verify.ts'
+import { fileProblem, formatProblems, type Problem } from '../values/problem.ts'
 import type { CertificateName, Certificates } from './certificates.ts'
 import { certificateFiles, openCertificates } from './certificates.ts'
-import type { Config } from './config/config.ts'
-import type { CredentialsDatabase, DatabaseState } from './credentials/postgres/database.ts'
-import type { RevocationList, RevokeToken } from './credentials/revocation-list.ts'
-import { countOf, createTokenRevoker } from './credentials/revocation-list.ts'
-import { type CredentialStore, createCredentialStore } from './credentials/store.ts'
-import { findKeyIn, type KeyRing, publicJwks, tokenLifetimes } from './keys/key-ring.ts'
-import type { KeySetState, RemoteKeys } from './keys/remote-keys.ts'
-import type { Logger } from './log.ts'
-import type { Reloadable, ReloadSubject } from './reload/reloadable.ts'
-import { ownIssuer, trustedIssuer } from './token/issuers.ts'
-import type { IsRevoked, TokenIssuer } from './token/verify.ts'
-import { fileProblem, formatProblems, type Problem } from './values/problem.ts'
+import { IGNORE_EVENTS, openSources, type SourceEvents } from './sources.ts'
 
 /** Functions return the values that are active when they are called. */
 export interface AuthData {

@@ -4,13 +4,13 @@
  */
 import { constants, createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
 import { createSecureContext, type SecureContext, type SecureContextOptions } from 'node:tls'
-import { type Config, keySetsOf } from './config/config.ts'
-import { errorCode, readRegularFile } from './files/files.ts'
-import type { Logger } from './log.ts'
-import { openPolledFiles } from './reload/polled-files.ts'
-import type { Reloadable, ReloadResult } from './reload/reloadable.ts'
-import { fileProblem, type Problem } from './values/problem.ts'
-import { invalid, type Loaded, loaded, notLoaded, type Parsed } from './values/result.ts'
+import { type Config, keySetsOf } from '../config/config.ts'
+import { errorCode, readRegularFile } from '../files/files.ts'
+import type { Logger } from '../log.ts'
+import { openPolledFiles } from '../reload/polled-files.ts'
+import type { Reloadable, ReloadResult } from '../reload/reloadable.ts'
+import { fileProblem, type Problem } from '../values/problem.ts'
+import { invalid, type Loaded, loaded, notLoaded, type Parsed } from '../values/result.ts'
 
 /** The label `certificate` of metrics. `issuer:` is followed by the setting of a JWK Set, `upstream:` by a prefix. */
 export type CertificateName = 'listener' | 'admin' | `issuer:${string}` | `upstream:${string}`
