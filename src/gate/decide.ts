@@ -7,8 +7,8 @@ import { ERRORS, type PublicError } from '../errors.ts'
 import { bearerToken } from '../http/headers.ts'
 import type { TokenCache } from '../token/cache.ts'
 import type { Caller } from '../token/caller.ts'
-import { allowsRequest, type LinkParameter, takeLinkParameter } from '../token/links.ts'
-import { allows } from '../token/scopes.ts'
+import { type LinkParameter, linkAllows, takeLinkParameter } from '../token/links.ts'
+import { scopeAllows } from '../token/scopes.ts'
 import type { RefusalReason } from '../token/verify.ts'
 import { type Admitted, admit, type RequestHead } from './admission.ts'
 import { type OriginalRequest, originalRequest } from './forward-auth.ts'
@@ -30,8 +30,11 @@ export type Decision =
 /** To a service behind the sidecar, or behind the proxy that asks. */
 export interface ServiceDecision {
   readonly act: 'forward' | 'approve'
-  /** Absent on a public route, and where report mode ignores a refused token: `wouldRefuse` says why. */
+  /** Why the request passes: its caller may, the route is public, or report mode ignores that there is no caller. */
+  readonly as: 'caller' | 'public' | 'unproven'
+  /** Present with `as: 'caller'`. */
   readonly caller: Caller | undefined
+  /** The reason that report mode ignores. */
   readonly wouldRefuse?: RefusalReason
   /** The target of the upstream's request, where a link's parameter is removed. */
   readonly target?: string | undefined
@@ -83,9 +86,9 @@ export function createDecide(
     if (!reportOnly || route.access === 'token') return refuse(reason, caller)
     // Most services read an empty X-Authenticated-Scope as none, which is unrestricted.
     const mayDoNothing = caller?.identity.scope?.text === ''
-    const isLink = caller?.link !== undefined // it proves its own request alone
-    const isNamed = !mayDoNothing && !isLink
-    return { act: route.act, caller: isNamed ? caller : undefined, wouldRefuse: reason }
+    const isLink = caller?.link !== undefined // proves its own request alone
+    const named = mayDoNothing || isLink ? undefined : caller
+    return { act: route.act, as: named ? 'caller' : 'unproven', caller: named, wouldRefuse: reason }
   }
 
   /** Returns a promise, unless the token is cached or there is none. */
@@ -113,7 +116,7 @@ export function createDecide(
     onCheck('ok')
     return route.access === 'token'
       ? { ...route, caller }
-      : { act: route.act, caller, target: parameter?.target }
+      : { act: route.act, as: 'caller', caller, target: parameter?.target }
   }
 
   return (head, peerTrusted) => {
@@ -150,13 +153,13 @@ function reasonToRefuse(
   // A link is no bearer token and a token is no link.
   if ((parameter === undefined) !== (caller.link === undefined)) return 'claims'
   if (parameter !== undefined && caller.link !== undefined) {
-    const isLinked = original !== undefined && allowsRequest(caller.link, original.method, parameter.target)
+    const isLinked = original !== undefined && linkAllows(caller.link, original.method, parameter.target)
     if (!isLinked) return 'claims'
     if (admitted.namesOtherRequest || admitted.isWebSocket) return 'scope'
   }
   const { scope } = caller.identity
   if (scope === undefined || route.access === 'token') return undefined
-  return original !== undefined && allows(scope, original) ? undefined : 'scope'
+  return original !== undefined && scopeAllows(scope, original) ? undefined : 'scope'
 }
 
 function refusedTokenErrors(status: 400 | 401): Readonly<Record<RefusalReason, PublicError>> {

@@ -37,7 +37,13 @@ export type Route =
   | ReturnType<typeof refuseMethod>
 
 const FORWARD = { act: 'forward', label: 'proxy', access: 'scope' } as const
-const FORWARD_PUBLIC = { act: 'forward', label: 'public', access: 'public', caller: undefined } as const
+const FORWARD_PUBLIC = {
+  act: 'forward',
+  label: 'public',
+  access: 'public',
+  as: 'public',
+  caller: undefined,
+} as const
 /** A proxy asks whether it may forward a request to its own upstream (forward auth). */
 const APPROVE = { act: 'approve', label: 'forward_auth', access: 'scope' } as const
 const LOG_IN = { act: 'logIn', label: 'token_issue', access: 'public' } as const

@@ -11,7 +11,7 @@ const NAMES = {
   connection: ['connection'],
   keepAlive: ['keep-alive'],
   upgrade: ['upgrade'],
-  /** The others that are so by definition (RFC 9110, section 7.6.1), and those of the next proxy, the sidecar (11.7). */
+  /** Others by definition (RFC 9110, section 7.6.1), and those for the next proxy, which is the sidecar (11.7). */
   hopByHop: ['proxy-connection', 'proxy-authorization', 'proxy-authenticate', 'te', 'http2-settings'],
   expect: ['expect'],
   trailer: ['trailer'],
@@ -134,7 +134,7 @@ export function forwardedTrailers(
   return trailers
 }
 
-/** The token of `Authorization`: the scheme in any case, then spaces (RFC 6750 section 2.1, RFC 9110 section 11.4). A list fails on the token's shape. */
+/** The token of `Authorization` behind the scheme, in any case, and spaces (RFC 6750, section 2.1). A list is no token. */
 export function bearerToken(authorization: string | undefined): string | undefined {
   if (authorization === undefined || authorization.charCodeAt(6) !== 0x20) return undefined
   const scheme = authorization.slice(0, 6)

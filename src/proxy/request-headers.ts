@@ -31,13 +31,13 @@ export const UPGRADE_LINES = 'Connection: Upgrade\r\nUpgrade: websocket\r\n'
 export function requestHead(
   context: RequestContext,
   admitted: Admitted,
-  { caller, wouldRefuse, target = admitted.target }: ServiceDecision,
+  { as, caller, target = admitted.target }: ServiceDecision,
   options: HeadOptions,
 ): string {
   const { rawHeaders, kinds, host, requestId, connectionOptions } = admitted
   const { peer } = context.connection
   // Report mode forwards a refused token unchanged; a public route never forwards one.
-  const keepAuthorization = caller === undefined ? wouldRefuse !== undefined : options.forwardAuthorization
+  const keepAuthorization = as === 'caller' ? options.forwardAuthorization : as === 'unproven'
   let isForwardedKept = false
   let head = `${admitted.method} ${target} HTTP/1.1\r\n`
   for (let line = 0; line < kinds.length; line++) {
@@ -80,9 +80,9 @@ export function requestHead(
 }
 
 export function requestTrailerLines({ res, admitted, decision }: ForwardedRequest): string {
-  const { caller, wouldRefuse } = decision
+  const { as, caller } = decision
   // A public route allows one request, and report mode every one.
-  const restricted = caller === undefined ? wouldRefuse === undefined : isRestricted(caller)
+  const restricted = as === 'public' || (caller !== undefined && isRestricted(caller))
   // The gate has compared the head alone, and an upstream may merge both.
   return forwardedTrailers(res.req.rawTrailers, admitted.connectionOptions)
     .filter(([name]) => !restricted || headerKind(name) === 'other')

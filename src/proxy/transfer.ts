@@ -49,6 +49,7 @@ export interface Upstream extends HeadOptions {
 const MAX_IGNORED_BODY = 64 * 1024
 
 export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner {
+  readonly state = 'inFlight'
   readonly res: SidecarResponse
   readonly admitted: Admitted
   readonly decision: ServiceDecision

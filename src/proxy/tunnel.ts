@@ -5,7 +5,7 @@
 import { bearerToken } from '../http/headers.ts'
 import type { RequestOwner } from '../request/context.ts'
 import type { TokenCache } from '../token/cache.ts'
-import { allows } from '../token/scopes.ts'
+import { scopeAllows } from '../token/scopes.ts'
 import { type ForwardedRequest, UPGRADE_LINES } from './request-headers.ts'
 import type { UpstreamConnection } from './upstream-connection.ts'
 
@@ -89,7 +89,7 @@ export class Tunnel implements RequestOwner {
     // Report mode forwards what a scope does not allow.
     const scope = decision.wouldRefuse === undefined ? caller?.identity.scope : undefined
     clearTimeout(this.#timer)
-    if (caller === undefined || (scope && !allows(scope, admitted))) {
+    if (caller === undefined || (scope && !scopeAllows(scope, admitted))) {
       client.destroy()
     } else if (!client.destroyed) {
       // The delay is at most `cache.maxAgeSeconds`, whose maximum is that of a Node timer.

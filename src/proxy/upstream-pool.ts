@@ -41,12 +41,12 @@ export class UpstreamPool implements ConnectionPool {
 
   /** Requests for which there is no room. */
   get queued(): number {
-    return Math.max(0, this.#shortage)
+    return Math.max(0, this.#demandBeyondLimit)
   }
 
   acquire(request: UpstreamRequest): void {
     const { limits, timeouts } = this.#config
-    if (this.#shortage >= (request.isWebSocket ? 0 : limits.upstreamQueue)) {
+    if (this.#demandBeyondLimit >= (request.isWebSocket ? 0 : limits.upstreamQueue)) {
       request.onFailure('connection_limit_reached', false)
       return
     }
@@ -131,7 +131,7 @@ export class UpstreamPool implements ConnectionPool {
   }
 
   /** Connections that are lacking: waiting requests minus those for which there is room. */
-  get #shortage(): number {
+  get #demandBeyondLimit(): number {
     const unused = this.#idle.length + this.#released.length
     return this.#queue.length - unused - this.#config.limits.upstreamConnections + this.connections
   }

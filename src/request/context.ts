@@ -39,13 +39,13 @@ export interface ClientConnection {
   /** Ends it without the rest of the response, in a way that the client notices. */
   abort(): void
   /** The response to the current request is over. */
-  finish(): void
+  onResponseClosed(): void
 }
 
 /** The one component that a request waits for: the reader of a login, a transfer, a tunnel, the drain of an unread body. */
 export interface RequestOwner {
-  /** Absent while the request counts as in flight. */
-  readonly state?: 'tunnel' | 'unreadBody'
+  /** Requests in flight are waited for by a drain of the process, and counted. */
+  readonly state: 'inFlight' | 'tunnel' | 'unreadBody'
   /** The client socket was idle for `timeouts.idleSeconds`, or 5 s while an unread body is drained. */
   onIdle(): void
   onMalformedBody?(): void

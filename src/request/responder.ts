@@ -76,7 +76,7 @@ export class Responder {
   /** A method that an endpoint does not have: a CORS preflight of an allowed origin (Fetch standard), or 405. */
   refuseMethod(res: SidecarResponse, allowed: string): void {
     const { context, headers } = res.req
-    if (context.admitted?.isPreflight === true && this.#allows(headers.origin)) {
+    if (context.admitted?.isPreflight === true && this.#isAllowedOrigin(headers.origin)) {
       this.send(res, 204, undefined, [
         ...['Access-Control-Allow-Methods', allowed],
         ...['Access-Control-Allow-Headers', 'authorization, content-type'],
@@ -87,7 +87,7 @@ export class Responder {
     }
   }
 
-  /** For bytes that are not a request: Node has no response object for them. `bytes`: the last ones of them. */
+  /** For bytes that are not a request: Node has no response object for them. `bytes`: the last of them. */
   parserErrorResponse({ status, code, message }: PublicError, requestId: string, bytes?: Buffer): string {
     const body = JSON.stringify({ code, message })
     const origin = /^origin:[ \t]*(\S*)/im.exec(bytes?.toString('latin1') ?? '')?.[1]
@@ -114,12 +114,12 @@ export class Responder {
     return list
   }
 
-  #allows(origin = ''): boolean {
+  #isAllowedOrigin(origin = ''): boolean {
     return origin !== '' && (this.#allowedOrigins.has('*') || this.#allowedOrigins.has(origin))
   }
 
   #corsHeaders(origin = ''): string[] {
-    if (!this.#allows(origin)) return []
+    if (!this.#isAllowedOrigin(origin)) return []
     return [
       ...['Access-Control-Allow-Origin', this.#allowedOrigins.has('*') ? '*' : origin, 'Vary', 'Origin'],
       ...['Access-Control-Expose-Headers', 'X-Request-Id, Proxy-Status, Retry-After'],

@@ -20,7 +20,7 @@ export interface ConnectionEvents {
   readonly handle: (res: SidecarResponse) => void
   /** Called once for each handled request. */
   readonly onRequestEnd: (res: SidecarResponse) => void
-  /** Called for bytes that are not a request; returns the response as text. `bytes`: the last ones. */
+  /** Called for bytes that are not a request; returns the response as text. `bytes`: the last of them. */
   readonly onParserError: (error: PublicError, peer: Peer, bytes?: Buffer) => string
   readonly isDraining: () => boolean
 }
@@ -55,11 +55,13 @@ export class Connection implements ClientConnection {
   #current: SidecarResponse | undefined
   /** The responses to pipelined requests. */
   readonly #waiting: SidecarResponse[] = []
-  #wasFull = false
-  /** Set when no further request is accepted: the last thing that is sent. */
-  #end: 'response' | FinalRefusal | undefined
+  #hasPauseListener = false
+  /** Set when no further request is accepted: the response being sent is the last, or a refusal follows it. */
+  #lastMessage: 'response' | FinalRefusal | undefined
   /** `socket.bytesRead` at the end of the previous response. */
   #bytesBefore: number
+  /** Bytes of the next head have arrived, and the socket's timer gives it `headMs`. */
+  #isHeadLate = false
 
   /** @param tcpSocket - the same socket, or the one under a TLS socket */
   constructor(
@@ -80,7 +82,8 @@ export class Connection implements ClientConnection {
   }
 
   get inFlight(): number {
-    const isServed = this.#current !== undefined && this.#current.req.context.owner?.state === undefined
+    const { state = 'inFlight' } = this.#current?.req.context.owner ?? {}
+    const isServed = this.#current !== undefined && state === 'inFlight'
     return this.#waiting.length + Number(isServed)
   }
 
@@ -102,7 +105,7 @@ export class Connection implements ClientConnection {
   receive(res: SidecarResponse): void {
     const socket = this.#socket
     if (socket.destroyed) return // TLS delivers what it had decrypted; no `close` would follow
-    if (this.#end !== undefined) {
+    if (this.#lastMessage !== undefined) {
       socket.pause()
     } else if (this.#current === undefined) {
       this.#serve(res)
@@ -114,19 +117,20 @@ export class Connection implements ClientConnection {
 
   #pauseWhileFull(): void {
     this.#socket.pause()
-    if (!this.#wasFull) keepPausedWhile(this.#socket, () => this.#isFull)
-    this.#wasFull = true
+    if (!this.#hasPauseListener) keepPausedWhile(this.#socket, () => this.#isFull)
+    this.#hasPauseListener = true
   }
 
   #serve(res: SidecarResponse, firstBytes?: Buffer): void {
     this.#current = res
     res.req.context = new RequestContext(this, firstBytes)
-    if (this.#socket.timeout === this.#settings.headMs) this.#socket.setTimeout(this.#settings.idleMs) // its head was late
+    if (this.#isHeadLate) this.#socket.setTimeout(this.#settings.idleMs)
+    this.#isHeadLate = false
     res.on('close', onResponseClosed)
     this.#events.handle(res)
   }
 
-  finish(): void {
+  onResponseClosed(): void {
     const socket = this.#socket
     const res = this.#current
     if (res === undefined) return
@@ -138,13 +142,13 @@ export class Connection implements ClientConnection {
     if (!socket.writable) this.#dropWaiting()
     else if (next === undefined) this.#sendFinalRefusal()
     else this.#serve(next)
-    if (next !== undefined && this.#wasFull && !this.#isFull) socket.resume()
+    if (next !== undefined && this.#hasPauseListener && !this.#isFull) socket.resume()
   }
 
   /** Requests received after the last response are ignored (RFC 9112, section 9.6). */
   #dropWaiting(): void {
     const socket = this.#socket
-    this.#end ??= 'response'
+    this.#lastMessage ??= 'response'
     const unserved = this.#waiting.splice(0)
     if (unserved.length === 0 || socket.destroyed) return
     keepAfterLastResponse(socket)
@@ -155,15 +159,15 @@ export class Connection implements ClientConnection {
   /** Node has detached the socket for `Upgrade` or CONNECT: the connection ends with the response. */
   receiveDetached(req: SidecarRequest, firstBytes: Buffer): void {
     const socket = this.#socket
-    const wasEnding = this.#end !== undefined
-    this.#end ??= 'response'
+    const wasEnding = this.#lastMessage !== undefined
+    this.#lastMessage ??= 'response'
     if (socket.destroyed) return
     // Node has removed its listeners.
     socket.on('drain', () => this.#current?.emit('drain'))
     socket.on('timeout', () => this.onTimeout())
     if (this.#current !== undefined) {
       const isConnect = req.method === 'CONNECT'
-      this.#end = { error: isConnect ? ERRORS.malformedRequest : ERRORS.upgradeRefused }
+      this.#lastMessage = { error: isConnect ? ERRORS.malformedRequest : ERRORS.upgradeRefused }
       socket.once('end', () => socket.end())
       socket.resume()
     } else if (wasEnding) {
@@ -178,13 +182,13 @@ export class Connection implements ClientConnection {
   /** Node's parser has found an error in what the client sent, or a head is late. */
   onParserError(error: ParserError): void {
     const socket = this.#socket
-    if (typeof this.#end === 'object') return // errors of the bytes that the parser discards
+    if (typeof this.#lastMessage === 'object') return // errors of the bytes that the parser discards
     if (!socket.writable || isLost(error)) {
       socket.destroy()
       return
     }
     const refusal = PARSER_ERRORS.get(error.code) ?? ERRORS.malformedRequest
-    this.#end = { error: refusal, bytes: error.rawPacket }
+    this.#lastMessage = { error: refusal, bytes: error.rawPacket }
     const newest = this.#waiting.at(-1) ?? this.#current
     // The error is in its body. If it waits, the refusal takes its place.
     if (newest?.req.complete === false && this.#waiting.pop() === undefined) {
@@ -195,8 +199,8 @@ export class Connection implements ClientConnection {
   }
 
   #sendFinalRefusal(): void {
-    if (typeof this.#end !== 'object' || this.#current !== undefined) return
-    const { error, bytes } = this.#end
+    if (typeof this.#lastMessage !== 'object' || this.#current !== undefined) return
+    const { error, bytes } = this.#lastMessage
     endConnection(this.#socket, this.#events.onParserError(error, this.peer, bytes))
   }
 
@@ -207,26 +211,28 @@ export class Connection implements ClientConnection {
       // Re-arms Node's one-shot timer: a request that waits for a connection is not idle yet.
       socket.setTimeout(socket.timeout ?? 0)
       res.req.context.owner?.onIdle()
-    } else if (res === undefined && this.#mayAwaitHead && socket.timeout !== this.#settings.headMs) {
-      socket.setTimeout(this.#settings.headMs)
+    } else if (res === undefined && this.#mayAwaitHead && !this.#isHeadLate) {
+      this.#awaitLateHead()
     } else {
       this.abort()
     }
   }
 
-  closeIfIdle(): void {
-    const socket = this.#socket
-    if (this.#current !== undefined || this.#end !== undefined) return
-    if (!this.#mayAwaitHead) socket.destroy()
-    else if (socket.timeout !== this.#settings.headMs) socket.setTimeout(this.#settings.headMs)
+  /** If a part of a head has arrived, Node refuses it. Of empty lines Node does not count the time. */
+  #awaitLateHead(): void {
+    this.#isHeadLate = true
+    this.#socket.setTimeout(this.#settings.headMs)
   }
 
-  /**
-   * Whether bytes have arrived since the previous response. If they are a part of a head, Node refuses it when it is late.
-   * If they are empty lines, Node does not count the time: the socket's own timer, set to `headMs`, closes the connection.
-   */
+  closeIfIdle(): void {
+    if (this.#current !== undefined || this.#lastMessage !== undefined) return
+    if (!this.#mayAwaitHead) this.#socket.destroy()
+    else if (!this.#isHeadLate) this.#awaitLateHead()
+  }
+
+  /** Whether bytes have arrived since the previous response. */
   get #mayAwaitHead(): boolean {
-    return this.#end === undefined && this.#socket.bytesRead !== this.#bytesBefore
+    return this.#lastMessage === undefined && this.#socket.bytesRead !== this.#bytesBefore
   }
 
   /** Whether it was an open tunnel. */
@@ -251,7 +257,7 @@ export class Connection implements ClientConnection {
 function ignoreError(): void {}
 
 function onResponseClosed(this: SidecarResponse): void {
-  this.req.context.connection.finish()
+  this.req.context.connection.onResponseClosed()
 }
 
 function isLost({ code = '' }: NodeJS.ErrnoException): boolean {

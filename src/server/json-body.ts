@@ -70,6 +70,7 @@ function readBody(req: SidecarRequest, maxMs: number): Promise<Buffer | Refused>
     const onTimeout = () => stop({ ok: false, error: ERRORS.requestTimeout })
     const deadline = setTimeout(onTimeout, maxMs)
     context.changeOwner({
+      state: 'inFlight',
       onIdle: onTimeout,
       onRelease: () => clearTimeout(deadline),
       onMalformedBody: () => stop({ ok: false, error: ERRORS.malformedRequest }),

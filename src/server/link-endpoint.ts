@@ -8,7 +8,7 @@ import type { Responder } from '../request/responder.ts'
 import type { SidecarResponse } from '../request/response.ts'
 import type { Caller, Identity } from '../token/caller.ts'
 import { isLinkId, isLinkOf, LINK_METHODS, type LinkedRequest, linkTargetProblem } from '../token/links.ts'
-import { allows, type Scope } from '../token/scopes.ts'
+import { type Scope, scopeAllows } from '../token/scopes.ts'
 import { type EndpointOptions, expirationSec, revoke } from './endpoint.ts'
 import { invalid, type Members, type Reading, readJson } from './json-body.ts'
 
@@ -80,6 +80,6 @@ function readLinkFields(
 function mayLink(scope: Scope | undefined, { method, target }: LinkedRequest): boolean {
   const request = { method, path: pathOf(target), host: undefined, connectionOptions: undefined }
   const mayWith = (rawHeaders: readonly string[]) =>
-    scope === undefined || allows(scope, { ...request, rawHeaders })
+    scope === undefined || scopeAllows(scope, { ...request, rawHeaders })
   return mayWith([]) || mayWith(['If-None-Match', '*'])
 }

@@ -111,7 +111,7 @@ export class DataListener {
     if (this.#isSecure) server.on('connection', accept)
     else server.prependListener('connection', accept)
     server.prependListener('secureConnection', (socket: Socket) => {
-      const tcpSocket = this.#tlsSockets.finish(socket)
+      const tcpSocket = this.#tlsSockets.take(socket)
       if (tcpSocket === undefined) socket.destroy()
       else if (!socket.destroyed) this.#addConnection(socket, tcpSocket)
     })

@@ -23,7 +23,7 @@ export class TlsSockets {
   }
 
   /** Returns the TCP socket of a finished handshake; undefined if the client has reset: then there are no addresses. */
-  finish(tlsSocket: Socket): Socket | undefined {
+  take(tlsSocket: Socket): Socket | undefined {
     const key = connectionKey(tlsSocket)
     const tcpSocket = this.#pending.get(key)
     this.#pending.delete(key)

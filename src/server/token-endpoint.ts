@@ -47,9 +47,10 @@ export async function logIn(options: EndpointOptions, res: SidecarResponse): Pro
   const credential = credentials.credentialStatus(accountId, accessKey)
   if (credential.active) context.login = { accountId, accessKey }
   if (verdict === 'busy' || verdict === 'throttled') {
-    if (!res.destroyed) await sleep(RETRY_LATER_DELAY_MS)
-    if (res.destroyed) return // the client left while its login waited
-    return fail(verdict, ERRORS.serviceNotReady, { retryAfterSeconds })
+    if (verdict === 'busy' && res.destroyed) return // the client left while its login waited
+    recordFailure(verdict)
+    await sleep(RETRY_LATER_DELAY_MS)
+    return responder.refuse(res, verdict, ERRORS.serviceNotReady, { retryAfterSeconds })
   }
   // Not active: disabled a moment ago. The response is the same for every rejected login.
   if (verdict === 'rejected' || !credential.active) {

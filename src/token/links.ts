@@ -73,7 +73,7 @@ export function linkOf(claims: Readonly<Record<string, unknown>>): Result<Link> 
   return { ok: true, value: { method, target, parentId, parentIssuedAtSeconds, parentIssuer } }
 }
 
-export function allowsRequest(link: LinkedRequest, method: string, target: string): boolean {
+export function linkAllows(link: LinkedRequest, method: string, target: string): boolean {
   return target === link.target && (method === link.method || (method === 'HEAD' && link.method === 'GET'))
 }
 

@@ -118,7 +118,7 @@ export interface ScopedRequest {
   readonly connectionOptions: ConnectionOptions | undefined
 }
 
-export function allows(scope: Scope, request: ScopedRequest): boolean {
+export function scopeAllows(scope: Scope, request: ScopedRequest): boolean {
   const { method, host } = request
   const path = readPath(request.path)
   const headers = decidingHeaders(request)

@@ -2,7 +2,7 @@ import { gzipSync } from 'node:zlib'
 import t from 'tap'
 import { eventually } from '../support/eventually.ts'
 import { isOwnResponse } from '../support/own-response.ts'
-import { type RawResponse, rawRequest } from '../support/raw-client.ts'
+import { type RawResponse, rawClient, rawRequest } from '../support/raw-client.ts'
 import { startSetup } from '../support/setup.ts'
 
 /** A login as bytes: a body, and header lines with another content type if one is given. */
@@ -365,7 +365,14 @@ t.test('guessing is throttled per account and address', async (t) => {
   t.equal((await login(other)).status, 200, 'another account is untouched')
   const elsewhere = await login(acme, '127.0.0.2')
   t.equal(elsewhere.status, 200, 'and so is the account from another address')
-  t.ok((await setup.sidecar.metric('auth_sidecar_token_issue_failures_total{reason="throttled"}')) >= 3)
+  const throttled = () => setup.sidecar.metric('auth_sidecar_token_issue_failures_total{reason="throttled"}')
+  const counted = await throttled()
+  t.ok(counted >= 3)
+  const leaving = await rawClient(t, setup.sidecar.port)
+  leaving.send(post(JSON.stringify(acme)))
+  leaving.socket.end()
+  await leaving.closed()
+  await eventually(async () => (await throttled()) === counted + 1, 'also for a client that does not wait')
 })
 
 t.test('failures count for the client behind a trusted proxy, not for the proxy', async (t) => {

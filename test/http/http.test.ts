@@ -96,7 +96,7 @@ t.test('no cache keeps the line from which its keys and values were cut', async 
     'tokens and their identity lines': async (at) => {
       const caller = await cache.verify(cut(`AAAAAAAAAAAAAAAA.${at}.AAAAAAAAAAAAAAAA`))
       if ('reason' in caller) throw new Error('refused')
-      const decision = { act: 'forward', caller } as const
+      const decision = { act: 'forward', as: 'caller', caller } as const
       const context = requestContext(peer, 'r')
       const upstream = { host: 'h', assertionAudience: '', forwardAuthorization: false }
       requestHead(context, admitted({}), decision, upstream)

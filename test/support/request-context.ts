@@ -9,7 +9,7 @@ export function requestContext(peer: Peer, id: string): RequestContext {
     tcpSocket: new Socket(),
     mustClose: false,
     abort() {},
-    finish() {},
+    onResponseClosed() {},
   })
   context.id = id
   return context

@@ -2,11 +2,11 @@ import { execFileSync, spawnSync } from 'node:child_process'
 import fc from 'fast-check'
 import t from 'tap'
 import {
-  allows,
   coversScope,
   intersectScopes,
   parseScope,
   type Scope,
+  scopeAllows,
   scopeProblem,
 } from '../../src/token/scopes.ts'
 
@@ -26,7 +26,7 @@ function judge(text: string, method: string, path: string, headers: Headers = []
     rawHeaders: headers.flat(),
     connectionOptions: new Set(nominated),
   }
-  return allows(scope(text), request)
+  return scopeAllows(scope(text), request)
 }
 
 t.test('a scope covers its path and all below it, on segment boundaries', async (t) => {
@@ -306,7 +306,7 @@ t.test('an intersection allows what both allow, and covers no more', async () =>
       const request = { method, path, host: 'h', rawHeaders: [], connectionOptions: undefined }
       const allowedByBoth = judge(a.join(' '), method, path) && judge(b.join(' '), method, path)
       const isExact = [...a, ...b, path].every((text) => !/%2f/i.test(text))
-      const allowed = both !== undefined && allows(both, request)
+      const allowed = both !== undefined && scopeAllows(both, request)
       const isCovered = both !== undefined && coversScope(scope(a.join(' ')), both)
       return isCovered && (isExact ? allowed === allowedByBoth : !allowed || allowedByBoth)
     }),
