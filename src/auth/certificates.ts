@@ -9,8 +9,15 @@ import { errorCode, readRegularFile } from '../files/files.ts'
 import type { Logger } from '../log.ts'
 import { openPolledFiles } from '../reload/polled-files.ts'
 import type { Reloadable, ReloadResult } from '../reload/reloadable.ts'
-import { fileProblem, type Problem } from '../values/problem.ts'
-import { invalid, type Loaded, loaded, notLoaded, type Parsed } from '../values/result.ts'
+import {
+  failed,
+  fileProblem,
+  type Loaded,
+  loaded,
+  notLoaded,
+  type Problem,
+  type Result,
+} from '../values/result.ts'
 
 /** The label `certificate` of metrics. `issuer:` is followed by the setting of a JWK Set, `upstream:` by a prefix. */
 export type CertificateName = 'listener' | 'admin' | `issuer:${string}` | `upstream:${string}`
@@ -103,13 +110,13 @@ export async function loadCertificates(
   const report = ({ setting, path }: NamedFile, message: string) =>
     void problems.push(fileProblem(setting, `${path}: ${message}`))
 
-  async function read<T>(file: NamedFile | undefined, parse: (pem: string) => Parsed<T>) {
+  async function read<T>(file: NamedFile | undefined, parse: (pem: string) => Result<T>) {
     if (file === undefined) return undefined
     const found = await readRegularFile(file.path, MAX_BYTES)
     if (!found.ok)
       return void problems.push(...found.problems.map((problem) => fileProblem(file.setting, problem)))
     const parsed = parse(found.value.bytes.toString('latin1'))
-    if (!parsed.ok) return report(file, parsed.problem)
+    if (!parsed.ok) return report(file, parsed.error)
     return { ...file, bytes: found.value.bytes, warnings: found.warnings, parsed: parsed.value }
   }
   const cert = await read(files.cert, parseChain)
@@ -142,24 +149,24 @@ export async function loadCertificates(
 const BEGIN_CERTIFICATE = '-----BEGIN CERTIFICATE-----'
 
 /** `X509Certificate` parses only the first certificate of a text. Messages of OpenSSL may quote the text. */
-function parseChain(pem: string): Parsed<readonly X509Certificate[]> {
+function parseChain(pem: string): Result<readonly X509Certificate[]> {
   const [, ...blocks] = pem.split(BEGIN_CERTIFICATE)
-  if (blocks.length === 0) return invalid(`holds no certificate in PEM (${BEGIN_CERTIFICATE})`)
+  if (blocks.length === 0) return failed(`holds no certificate in PEM (${BEGIN_CERTIFICATE})`)
   const chain: X509Certificate[] = []
   try {
     for (const block of blocks) chain.push(new X509Certificate(BEGIN_CERTIFICATE + block))
     return { ok: true, value: chain }
   } catch {
-    return invalid(`certificate ${chain.length + 1} of ${blocks.length} cannot be read`)
+    return failed(`certificate ${chain.length + 1} of ${blocks.length} cannot be read`)
   }
 }
 
-function parsePrivateKey(pem: string): Parsed<KeyObject> {
+function parsePrivateKey(pem: string): Result<KeyObject> {
   try {
     return { ok: true, value: createPrivateKey(pem) }
   } catch {
-    if (pem.includes('ENCRYPTED')) return invalid('is encrypted; must be a private key without a passphrase')
-    return invalid('holds no private key in PEM (-----BEGIN PRIVATE KEY-----) that can be read')
+    if (pem.includes('ENCRYPTED')) return failed('is encrypted; must be a private key without a passphrase')
+    return failed('holds no private key in PEM (-----BEGIN PRIVATE KEY-----) that can be read')
   }
 }
 

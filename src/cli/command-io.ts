@@ -84,7 +84,7 @@ export class CommandIo {
   unwrap<T>(result: Done<T>): T {
     if (!result.ok) {
       const message = result.problems.join('\n')
-      throw result.isUnusable === false ? new CommandFailure(message) : new UsageFailure(message)
+      throw result.isUsable ? new CommandFailure(message) : new UsageFailure(message)
     }
     this.warn(...result.warnings)
     return result.value

@@ -8,7 +8,7 @@ import { explain, FILE_VARIABLE, type LoadedConfig, loadConfig } from '../config
 import { configJsonSchema, FLAGS, SETTINGS } from '../config/settings.ts'
 import { fetchJwks, importKeys } from '../keys/key-set.ts'
 import { createLog } from '../log.ts'
-import { fileProblem, formatProblems, type Problem } from '../values/problem.ts'
+import { fileProblem, formatProblems, type Problem } from '../values/result.ts'
 import { type CommandIo, describe, UsageFailure } from './command-io.ts'
 
 /** Commander names the flags in camel case. */
@@ -131,9 +131,9 @@ async function checkFiles(config: Config) {
   const { checkDatabase } = await import('../credentials/postgres/tables.ts')
   const checked = await checkDatabase(postgres.urlFile)
   if (checked.ok) return { problems, warnings }
-  return checked.isUnusable
-    ? { problems: [...problems, ...databaseProblems(checked.problems)], warnings }
-    : { problems, warnings: [...warnings, ...checked.problems.map((problem) => `not checked: ${problem}`)] }
+  return checked.isUsable
+    ? { problems, warnings: [...warnings, ...checked.problems.map((problem) => `not checked: ${problem}`)] }
+    : { problems: [...problems, ...databaseProblems(checked.problems)], warnings }
 }
 
 /** Fetches a key set once, unless its CA file cannot be used, which is a problem of the files already. */

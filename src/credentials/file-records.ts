@@ -110,12 +110,12 @@ async function changeYamlFile(
     // Two names of one file share one lock.
     const target = await realTarget(file)
     return await withLock(`${target}.lock`, async () => {
-      const notChanged = (what: string) => notDone(false, [`${file}: ${what}`])
+      const notChanged = (what: string) => notDone(`${file}: ${what}`)
       const found = await readRegularFile(target, MAX_FILE_BYTES)
-      if (!found.ok && (!found.isMissing || initialText === undefined)) return notDone(true, found.problems)
+      if (!found.ok && (!found.isMissing || initialText === undefined)) return found
       const before = found.ok ? found.value.bytes : Buffer.from(initialText ?? '')
       const valid = parse(before)
-      if (!valid.ok) return notDone(true, located(target, valid.problems))
+      if (!valid.ok) return notLoaded(located(target, valid.problems))
       const document = parseDocument(before.toString())
       if (hasAlias(document)) return notChanged('uses YAML aliases, which commands cannot change')
       const problem = edit(document)
@@ -126,7 +126,7 @@ async function changeYamlFile(
       return DONE
     })
   } catch (error) {
-    return notDone(false, [`${file}: ${fileErrorText(error)}`])
+    return notDone(`${file}: ${fileErrorText(error)}`)
   }
 }
 

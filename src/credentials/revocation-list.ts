@@ -5,7 +5,7 @@ import { parseFile } from '../files/yaml-text.ts'
 import type { Identity } from '../token/caller.ts'
 import type { RevocableToken } from '../token/verify.ts'
 import { nameSchema, timeSchema } from '../values/names.ts'
-import { type Loaded, loaded, type Result } from '../values/result.ts'
+import { failed, type Loaded, loaded, type Result } from '../values/result.ts'
 import { createFixedWindow, secondsLeft } from './throttles.ts'
 
 export interface Revocation {
@@ -75,10 +75,13 @@ export const countOf = (lists: readonly RevocationList[]) => lists.reduce((sum, 
 /** A token, or a link, to end before it expires. */
 export type EndedToken = Pick<Identity, 'accountId' | 'tokenId' | 'expiresAtSeconds'>
 
-type Revoked = Result<undefined, 'throttled' | 'unavailable'> & { readonly retryAfterSeconds?: number }
+export interface NotRevoked {
+  readonly reason: 'throttled' | 'unavailable'
+  readonly retryAfterSeconds?: number
+}
 
 /** Resolves once the token is refused here, and soon everywhere. Never rejects. */
-export type RevokeToken = (token: EndedToken) => Promise<Revoked>
+export type RevokeToken = (token: EndedToken) => Promise<Result<undefined, NotRevoked>>
 
 /** Revocations of one account in a window: each is a row to write. Those that could not be written do not count. */
 const MAX_REVOKED = 60
@@ -95,14 +98,13 @@ export function createTokenRevoker(
   const counts = createFixedWindow<{ revoked: number }>(REVOKED_WINDOW_SECONDS)
   return async ({ accountId, tokenId, expiresAtSeconds }) => {
     const count = counts.get(accountId) ?? { revoked: 0 }
-    if (count.revoked >= MAX_REVOKED) {
-      return { ok: false, reason: 'throttled', retryAfterSeconds: secondsLeft(counts, accountId) }
-    }
+    if (count.revoked >= MAX_REVOKED)
+      return failed({ reason: 'throttled', retryAfterSeconds: secondsLeft(counts, accountId) })
     count.revoked++
     counts.set(accountId, count)
     if (await write(tokenId, expiresAtSeconds + clockToleranceSeconds)) return { ok: true, value: undefined }
     count.revoked--
-    return { ok: false, reason: 'unavailable' }
+    return failed({ reason: 'unavailable' })
   }
 }
 

@@ -6,7 +6,7 @@
 import { hash, randomBytes, scrypt, timingSafeEqual } from 'node:crypto'
 import { promisify } from 'node:util'
 import pLimit from 'p-limit'
-import { invalid, type Parsed } from '../values/result.ts'
+import { failed, type Result } from '../values/result.ts'
 
 const DIGEST_BYTES = 32
 const SALT_BYTES = 16
@@ -38,12 +38,12 @@ export async function hashSecret(secret: string, scheme: 'sha256' | 'scrypt'): P
 
 export function secretHashProblem(text: string): string | undefined {
   const parsed = parseSecretHash(text)
-  return parsed.ok ? undefined : parsed.problem
+  return parsed.ok ? undefined : parsed.error
 }
 
 type ScryptInput = Readonly<{ salt: Buffer; parameters: typeof NEW_PARAMETERS }>
 
-function parseSecretHash(text: string): Parsed<{ readonly digest: Buffer; readonly slow?: ScryptInput }> {
+function parseSecretHash(text: string): Result<{ readonly digest: Buffer; readonly slow?: ScryptInput }> {
   const sha256Digest = unbase64(sha256Form.exec(text)?.[1])
   if (sha256Digest !== undefined) return { ok: true, value: { digest: sha256Digest } }
 
@@ -51,15 +51,15 @@ function parseSecretHash(text: string): Parsed<{ readonly digest: Buffer; readon
   const salt = unbase64(saltText)
   const digest = unbase64(digestText)
   if (salt === undefined || digest === undefined) {
-    return invalid('must be a complete $sha256$ or $scrypt$ hash, as `credentials add` writes it')
+    return failed('must be a complete $sha256$ or $scrypt$ hash, as `credentials add` writes it')
   }
   const parameters = { cost: 2 ** Number(ln), blockSize: Number(r), parallelization: Number(p) }
   const work = parameters.cost * parameters.blockSize * parameters.parallelization
   if (parameters.cost < MIN_COST || work < MIN_WORK) {
-    return invalid('has scrypt parameters that are too weak (at least ln=14,r=8,p=5 or its equal)')
+    return failed('has scrypt parameters that are too weak (at least ln=14,r=8,p=5 or its equal)')
   }
   if (128 * parameters.cost * parameters.blockSize > MAX_MEMORY_BYTES || work > MAX_WORK) {
-    return invalid('has scrypt parameters that cost too much (at most 64 MiB, and ln=16,r=8,p=4)')
+    return failed('has scrypt parameters that cost too much (at most 64 MiB, and ln=16,r=8,p=4)')
   }
   return { ok: true, value: { digest, slow: { salt, parameters } } }
 }

@@ -3,7 +3,7 @@
  * A ring is an immutable snapshot: a reload is one assignment, and no request sees half of it.
  */
 import type { CryptoKey, JWK } from 'jose'
-import type { Result } from '../values/result.ts'
+import { failed, type Result } from '../values/result.ts'
 
 /** Each key pins its own algorithm (RFC 8725, section 3.1). */
 export const PUBLIC_ALGORITHMS = ['ES256', 'ES384', 'EdDSA', 'RS256', 'PS256'] as const
@@ -36,8 +36,8 @@ export interface KeyRing {
 
 export type FoundKey = Result<CryptoKey, 'unknown_key' | 'algorithm' | 'unavailable'>
 
-export const UNKNOWN_KEY: FoundKey = { ok: false, reason: 'unknown_key' }
-export const OTHER_ALGORITHM: FoundKey = { ok: false, reason: 'algorithm' }
+export const UNKNOWN_KEY: FoundKey = failed('unknown_key')
+export const OTHER_ALGORITHM: FoundKey = failed('algorithm')
 
 /** Finds the key that a token's header names. A promise only where keys are fetched; does not reject. */
 export type FindKey = (kid: string | undefined, alg: string) => FoundKey | Promise<FoundKey>

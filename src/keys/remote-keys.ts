@@ -5,7 +5,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Logger, loggedItems } from '../log.ts'
 import { Reloadable, type ReloadResult } from '../reload/reloadable.ts'
-import { loaded, notLoaded } from '../values/result.ts'
+import { failed, loaded, notLoaded } from '../values/result.ts'
 import type { FindKey, FoundKey, Key, KeyRing } from './key-ring.ts'
 import type { KeySetSource, UncheckedJwk } from './key-set.ts'
 import { fetchJwks, findInSet, importKeys } from './key-set.ts'
@@ -102,7 +102,7 @@ export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
 
   function findNow(kid: string | undefined, alg: string): FoundKey {
     const keys = sets.current()
-    return keys ? findInSet(keys, algorithms, kid, alg) : { ok: false, reason: 'unavailable' }
+    return keys ? findInSet(keys, algorithms, kid, alg) : failed('unavailable')
   }
 
   /** Fetches for an unknown kid, if due: a fetch in progress may have begun before the key was published. */
@@ -124,8 +124,8 @@ export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
     issuer,
     findKey(kid, alg) {
       const found = findNow(kid, alg)
-      if (found.ok || found.reason === 'algorithm') return found
-      return found.reason === 'unavailable' || kid !== undefined ? findNewer(kid, alg) : found
+      if (found.ok || found.error === 'algorithm') return found
+      return found.error === 'unavailable' || kid !== undefined ? findNewer(kid, alg) : found
     },
     ring: () => ({
       keys: new Map(sets.current()?.flatMap((key) => (key.kid === '' ? [] : [[key.kid, key]]))),

@@ -1,6 +1,6 @@
 /** Shared by the token endpoint and the link endpoint: their parts, `expirationSec`, the end of a token or link. */
 import type { Config } from '../config/config.ts'
-import type { EndedToken, RevokeToken } from '../credentials/revocation-list.ts'
+import type { EndedToken, NotRevoked, RevokeToken } from '../credentials/revocation-list.ts'
 import type { CredentialStore } from '../credentials/store.ts'
 import type { LoginThrottle } from '../credentials/throttles.ts'
 import { ERRORS } from '../errors.ts'
@@ -8,6 +8,7 @@ import type { IssueFailure, SidecarRequest } from '../request/context.ts'
 import type { Responder } from '../request/responder.ts'
 import type { SidecarResponse } from '../request/response.ts'
 import type { TokenSigner } from '../token/issue.ts'
+import { failed } from '../values/result.ts'
 
 /** An event of the audit log. The identity of the request's context is who acted. */
 export type AuditedRequest =
@@ -47,9 +48,9 @@ export async function revoke(
   ended: EndedToken,
   event: AuditedRequest,
 ): Promise<void> {
-  const revoked = (await revokeToken?.(ended)) ?? ({ ok: false, reason: 'unavailable' } as const)
+  const revoked = (await revokeToken?.(ended)) ?? failed<NotRevoked>({ reason: 'unavailable' })
   if (!revoked.ok) {
-    const { reason, retryAfterSeconds } = revoked
+    const { reason, retryAfterSeconds } = revoked.error
     responder.refuse(res, reason, ERRORS.serviceNotReady, { retryAfterSeconds })
   } else {
     audit.request(res.req, event)

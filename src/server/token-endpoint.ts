@@ -113,7 +113,7 @@ function grantScope(
   if (requested.length > MAX_REQUESTED_LENGTH)
     return invalid(`scope must have at most ${MAX_REQUESTED_LENGTH} characters.`)
   const scope = parseScope(requested)
-  if (!scope.ok) return invalid(`scope ${scope.problem}.`)
+  if (!scope.ok) return invalid(`scope ${scope.error}.`)
   if (own !== undefined && !coversScope(own, scope.value))
     return invalid('scope has an item that the credential does not cover.')
   const isTooLong = claimsProblem(accountId, accessKey, requested) !== undefined

@@ -61,7 +61,7 @@ export function linkTargetProblem(target: unknown): string | undefined {
     : undefined
 }
 
-/** `reason` is the claim that does not bind the link. */
+/** `error` is the claim that does not bind the link. */
 export function linkOf(claims: Readonly<Record<string, unknown>>): Result<Link> {
   const { method, target } = claims
   const { parent_jti: parentId, parent_iat: parentIssuedAtSeconds, parent_iss: parentIssuer } = claims

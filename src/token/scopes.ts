@@ -5,7 +5,7 @@
  */
 import { type ConnectionOptions, headerKind } from '../http/headers.ts'
 import { isWithin, originForm, pathOf } from '../http/request-target.ts'
-import { invalid, type Parsed } from '../values/result.ts'
+import { failed, type Result } from '../values/result.ts'
 
 type Action = 'read' | 'create' | 'modify'
 
@@ -30,40 +30,40 @@ export const MAX_SCOPE_LENGTH = 4096
 
 const ITEM = /^storage\.(read|create|modify):(\/[!-~]*)$/
 
-export function parseScope(text: string): Parsed<Scope> {
-  if (text === '') return invalid('must not be empty')
-  if (text.length > MAX_SCOPE_LENGTH) return invalid(`must have at most ${MAX_SCOPE_LENGTH} characters`)
+export function parseScope(text: string): Result<Scope> {
+  if (text === '') return failed('must not be empty')
+  if (text.length > MAX_SCOPE_LENGTH) return failed(`must have at most ${MAX_SCOPE_LENGTH} characters`)
   const items: Item[] = []
   for (const [index, part] of text.split(' ').entries()) {
     const item = parseItem(part)
-    if (!item.ok) return invalid(`has an invalid item ${index + 1}: ${item.problem}`)
+    if (!item.ok) return failed(`has an invalid item ${index + 1}: ${item.error}`)
     items.push(item.value)
   }
   return { ok: true, value: { text, items } }
 }
 
-function parseItem(text: string): Parsed<Item> {
-  if (text === '') return invalid('one space separates items')
+function parseItem(text: string): Result<Item> {
+  if (text === '') return failed('one space separates items')
   const [, action, rawPath = ''] = ITEM.exec(text) ?? []
   if (action !== 'read' && action !== 'create' && action !== 'modify')
-    return invalid('it must be storage.read:, storage.create: or storage.modify: and an ASCII path')
+    return failed('it must be storage.read:, storage.create: or storage.modify: and an ASCII path')
   const path = /[?#]/.test(rawPath) ? undefined : readPath(rawPath)
   if (path === undefined)
-    return invalid('its path must have one meaning, without query, dot segments and `//`')
+    return failed('its path must have one meaning, without query, dot segments and `//`')
   const [separated, literal] = [path.separated.replace(/\/$/, ''), path.literal.replace(/\/$/, '')]
   return { ok: true, value: { text, action, path: { separated, literal } } }
 }
 
 export function scopeProblem(text: string): string | undefined {
   const scope = parseScope(text)
-  return scope.ok ? undefined : scope.problem
+  return scope.ok ? undefined : scope.error
 }
 
 /** @throws Error for a text that was not checked when it was loaded */
 export function validScope(text: string | null | undefined): Scope | undefined {
   if (text == null) return undefined
   const scope = parseScope(text)
-  if (!scope.ok) throw new Error(`a scope ${scope.problem}`)
+  if (!scope.ok) throw new Error(`a scope ${scope.error}`)
   return scope.value
 }
 

@@ -52,7 +52,7 @@ export interface TokenIssuer {
   readonly findKey: FindKey
   /** The longest `exp - iat`, by the accepted values of `typ` in lower case; undefined: it may be absent. */
   readonly maxSecondsByType: ReadonlyMap<string | undefined, number>
-  /** Reads the names that a verified token gives its caller. `reason`: the claim that gives none. */
+  /** Reads the names that a verified token gives its caller. `error`: the claim that gives none. */
   readonly readNames: (claims: JWTPayload, token: string) => Result<Names>
   /** For the tokens of the issuer, and for links that these made. Absent where another sidecar has the credentials. */
   readonly credentialStatus?: ((accountId: string, accessKey: string) => CredentialStatus) | undefined
@@ -90,11 +90,11 @@ export function createVerifier(options: VerifierOptions): Verify {
     // jose accepts many spellings of one token, and each would take an entry of the cache.
     if (token.length > MAX_TOKEN_BYTES || !SHAPE.test(token)) return refused('malformed')
     const header = readHeader(token)
-    if (!header.ok) return refused('malformed', header.reason)
+    if (!header.ok) return refused('malformed', header.error)
     const { kid, alg } = header.value
     const issuer = issuerOf(token)
     const key = await issuer.findKey(kid, alg)
-    if (!key.ok) return refused(key.reason)
+    if (!key.ok) return refused(key.error)
     const signed = await verifySignature(token, key.value, header.value, issuer, options)
     return 'reason' in signed ? signed : callerOf(token, signed, header.value, issuer, options)
   }
@@ -149,9 +149,9 @@ function callerOf(
   if (!Number.isSafeInteger(exp) || exp <= iat || exp - iat > maxLifetimeSeconds)
     return refused('claims', 'exp')
   const names = issuer.readNames(payload, token)
-  if (!names.ok) return refused('claims', names.reason)
+  if (!names.ok) return refused('claims', names.error)
   const binding = typ === LINK_TYPE ? linkOf(payload) : undefined
-  if (binding?.ok === false) return refused('claims', binding.reason)
+  if (binding?.ok === false) return refused('claims', binding.error)
   const link = binding?.value
   const endsAtMs = (exp + clockToleranceSeconds) * 1000
   if (isExpired || now() >= endsAtMs) return refused('expired', 'exp')
@@ -187,7 +187,7 @@ interface Header {
   readonly typ: string | undefined
 }
 
-/** `reason` is the invalid header parameter. */
+/** `error` is the invalid header parameter. */
 function readHeader(token: string): Result<Header> {
   const header = jsonObjectIn(token.slice(0, token.indexOf('.')))
   if (header === undefined) return failed('JSON')

@@ -5,7 +5,7 @@ import type { Config } from '../config/config.ts'
 import type { DrainReport } from '../life-cycle.ts'
 import type { AdminData } from '../ops/admin.ts'
 import { type MetricGroup, statusMetrics } from '../ops/samples.ts'
-import type { Problem } from '../values/problem.ts'
+import type { Problem } from '../values/result.ts'
 
 export type WorkerState = Awaited<ReturnType<typeof stateOf>>
 

@@ -321,14 +321,14 @@ t.test('a credential with any valid name is found after it is added, and the oth
 t.test('a missing file is created by add alone, with mode 0600, but not its directory', async (t) => {
   const file = join(await temporaryDirectory(t), 'new.yaml')
   const problems = [`${file}: cannot be read: there is no such file or directory`]
-  t.match(await fileRecords(file).credentials.remove(NEW), { ok: false, isUnusable: true, problems })
+  t.match(await fileRecords(file).credentials.remove(NEW), { ok: false, isUsable: undefined, problems })
   t.same(await fileRecords(file).credentials.add(NEW), DONE)
   t.same(await keysIn(file), ['new'])
   t.equal((await stat(file)).mode & 0o777, 0o600)
   const nowhere = join(dirname(file), 'missing', 'new.yaml')
   t.same(await fileRecords(nowhere).credentials.add(NEW), {
     ok: false,
-    isUnusable: false,
+    isUsable: true,
     problems: [`${nowhere}: there is no such file or directory`],
   })
 })
@@ -351,7 +351,7 @@ t.test('a file locked by another command is not changed, by none of its names', 
   const add = (path: string) => fileRecords(path).credentials.add(NEW)
   const problem = (path: string) =>
     `${path}: another command is changing it; if none runs, remove its lock ${file}.lock`
-  const refused = (path: string) => ({ ok: false, isUnusable: false, problems: [problem(path)] })
+  const refused = (path: string) => ({ ok: false, isUsable: true, problems: [problem(path)] })
   t.same(await Promise.all([file, link].map(add)), [refused(file), refused(link)])
   t.equal(await readFile(file, 'utf8'), before)
   await rm(`${file}.lock`)
@@ -369,14 +369,14 @@ t.test('an invalid file is reported and not changed, and no change makes a file 
   const before = await readFile(file, 'utf8')
   t.same(await fileRecords(file).credentials.add({ ...NEW, secretHash: 'hush' }), {
     ok: false,
-    isUnusable: false,
+    isUsable: true,
     problems: [`${file}: the change would leave it invalid`],
   })
   t.equal(await readFile(file, 'utf8'), before)
   await writeFile(file, 'accounts: 5\n')
   t.same(await fileRecords(file).credentials.add(NEW), {
     ok: false,
-    isUnusable: true,
+    isUsable: undefined,
     problems: [`${file}:1:11: accounts must be a list`],
   })
   t.equal(await readFile(file, 'utf8'), 'accounts: 5\n')

@@ -329,7 +329,7 @@ t.test('a key is never overwritten or replaced by adding another one', async (t)
   const before = readFileSync(`${directory}/${kid}.jwk.json`, 'utf8')
   t.same(await addKey({ directory, alg: 'ES256', now, kid }), {
     ok: false,
-    isUnusable: false,
+    isUsable: true,
     problems: [`there is already a key ${kid}`],
   })
   t.equal(readFileSync(`${directory}/${kid}.jwk.json`, 'utf8'), before)
@@ -358,11 +358,11 @@ t.test('only an existing private key can be activated', async (t) => {
   const { directory } = await makeKeyDirectory(t)
   writeKey(directory, (await makeKey('EdDSA', 'half')).publicJwk)
   t.match(await activateKey({ directory, kid: 'none', now }), {
-    isUnusable: false,
+    isUsable: true,
     problems: [/no key none/],
   })
   t.match(await activateKey({ directory, kid: 'half', now }), {
-    isUnusable: false,
+    isUsable: true,
     problems: [/public half/],
   })
 })
@@ -371,7 +371,7 @@ t.test('activating repairs an ambiguous directory; each key counts as having sig
   const directory = t.testdir({})
   for (const kid of ['a', 'b', 'c']) writeKey(directory, (await makeKey('ES256', kid)).privateJwk)
   t.match(await retireKey({ directory, kid: 'a', now, longestSeconds: 60 }), {
-    isUnusable: false,
+    isUsable: true,
     problems: [/several private keys/],
   })
   t.same(await activateKey({ directory, kid: 'b', now }), loaded({ previous: undefined }))
@@ -386,9 +386,9 @@ t.test('a key without a recorded end of signing is kept', async (t) => {
   const directory = t.testdir({ active: 'new' })
   for (const kid of ['old', 'new']) writeKey(directory, (await makeKey('ES256', kid)).privateJwk)
   const options = { directory, kid: 'old', longestSeconds: 60 }
-  t.match(await retireKey({ ...options, now }), { isUnusable: false, problems: [/does not record when/] })
+  t.match(await retireKey({ ...options, now }), { isUsable: true, problems: [/does not record when/] })
   t.match(await activateKey({ directory, kid: 'new', now }), { ok: true })
-  t.match(await retireKey({ ...options, now }), { isUnusable: false, problems: [/alive until/] })
+  t.match(await retireKey({ ...options, now }), { isUsable: true, problems: [/alive until/] })
   t.match(await retireKey({ ...options, now: () => NOW + 61_000 }), { ok: true })
 })
 
@@ -398,7 +398,7 @@ t.test('force removes a key whose tokens may still be valid', async (t) => {
   await add(directory, { activate: true })
   writeKey(directory, (await makeKey('EdDSA', 'half')).publicJwk)
   const options = { directory, now, longestSeconds: 60 }
-  t.match(await retireKey({ ...options, kid: 'half' }), { isUnusable: false, problems: [/sign elsewhere/] })
+  t.match(await retireKey({ ...options, kid: 'half' }), { isUsable: true, problems: [/sign elsewhere/] })
   for (const kid of ['half', 'old']) t.same(await retireKey({ ...options, kid, force: true }), DONE)
   t.equal((await readKeyDirectory(directory)).files.size, 1)
 })

@@ -148,7 +148,7 @@ t.test('a key is found by the kid and an algorithm that fits it', async (t) => {
   ]
   for (const [kid, alg, expected] of cases) {
     const found = findInSet(keys, PUBLIC_ALGORITHMS, kid, alg)
-    t.equal(found.ok ? 'a key' : found.reason, expected, `${kid} ${alg}`)
+    t.equal(found.ok ? 'a key' : found.error, expected, `${kid} ${alg}`)
   }
 })
 

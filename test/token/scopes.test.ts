@@ -12,7 +12,7 @@ import {
 
 function scope(text: string): Scope {
   const read = parseScope(text)
-  if (!read.ok) throw new Error(read.problem)
+  if (!read.ok) throw new Error(read.error)
   return read.value
 }
 

@@ -10,6 +10,7 @@ import {
 import { ownIssuer } from '../../src/token/issuers.ts'
 import type { TokenIssuer, Verdict, VerifierOptions } from '../../src/token/verify.ts'
 import { createVerifier } from '../../src/token/verify.ts'
+import { failed } from '../../src/values/result.ts'
 import { makeKey, makeKeyDirectory, ringOf, writeKey } from '../support/keys.ts'
 import { AUDIENCE, goodClaims, ISSUER, type MintOptions, makeCaller, mintToken } from '../support/tokens.ts'
 
@@ -162,7 +163,7 @@ t.test('the issuer is asked for the key that the header names', async (t) => {
     return reasonOf(await verifierFor(ring, { findKey })(await mint({ header })))
   }
   for (const reason of ['unknown_key', 'algorithm', 'unavailable'] as const) {
-    t.equal(await reasonWith({ ok: false, reason }), reason)
+    t.equal(await reasonWith(failed(reason)), reason)
   }
   t.equal(await reasonWith(OTHER_ALGORITHM, { kid: undefined }), 'unknown_key', 'our own tokens have a kid')
   t.same(asked, Array(3).fill(['k', 'ES256']))

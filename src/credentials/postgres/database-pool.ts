@@ -6,7 +6,7 @@ import { Socket } from 'node:net'
 import pg from 'pg'
 import { readRegularFile } from '../../files/files.ts'
 import { isLoopback, lookup } from '../../http/hosts.ts'
-import { invalid, type Loaded, loaded, notLoaded, type Parsed } from '../../values/result.ts'
+import { failed, type Loaded, loaded, notLoaded, type Result } from '../../values/result.ts'
 
 export interface DatabaseTarget {
   readonly url: string
@@ -23,21 +23,21 @@ export async function readUrlFile(file: string): Promise<Loaded<DatabaseTarget>>
   const read = await readRegularFile(file, MAX_URL_BYTES)
   if (!read.ok) return read
   const target = parseUrl(read.value.bytes.toString().trim())
-  if (!target.ok) return notLoaded([`${file}: ${target.problem}`])
+  if (!target.ok) return notLoaded([`${file}: ${target.error}`])
   return loaded(target.value, read.warnings)
 }
 
 /** pg accepts any text as a URL. */
-function parseUrl(text: string): Parsed<DatabaseTarget> {
+function parseUrl(text: string): Result<DatabaseTarget> {
   if (!/^postgres(ql)?:\/\/\S+$/.test(text)) {
-    return invalid('must hold one URL such as postgres://user:password@host:5432/database')
+    return failed('must hold one URL such as postgres://user:password@host:5432/database')
   }
   // An empty host means a Unix socket named by the parameter `host`, as in libpq.
   const parseable = text.replace('@/', '@socket/')
   const url = URL.canParse(parseable) ? new URL(parseable) : undefined
   // An unencoded `#`, `/` or `?` ends the password: its rest would become part of the database name.
   if (url === undefined || url.hash !== '' || `${url.pathname}${url.search}`.includes('@')) {
-    return invalid(`holds no valid URL (${PERCENT})`)
+    return failed(`holds no valid URL (${PERCENT})`)
   }
   // pg treats these three modes as `verify-full`, and warns on stderr that this will change.
   const connectionString = text.replace(/([?&]sslmode=)(?:prefer|require|verify-ca)(?=&|$)/g, '$1verify-full')
@@ -47,13 +47,13 @@ function parseUrl(text: string): Parsed<DatabaseTarget> {
     // Passwords and hashes would pass the network in plain text, and pg says nothing.
     const mode = url.searchParams.getAll('sslmode').at(-1)
     if (isRemote && mode !== 'verify-full' && mode !== 'disable') {
-      return invalid(
+      return failed(
         'names a remote host: it needs ?sslmode=verify-full, or ?sslmode=disable to do without TLS',
       )
     }
     return { ok: true, value: { url: connectionString, label: `${host}:${port}/${database}` } }
   } catch {
-    return invalid(`holds a URL that cannot be used (${PERCENT}; the files that it names must be readable)`)
+    return failed(`holds a URL that cannot be used (${PERCENT}; the files that it names must be readable)`)
   }
 }
 

@@ -5,7 +5,7 @@
 import pg from 'pg'
 import { MAX_SCOPE_LENGTH } from '../../token/scopes.ts'
 import { parseTime } from '../../values/names.ts'
-import { DONE, type Done, loaded, notDone } from '../../values/result.ts'
+import { DONE, type Done, loaded, notDone, notLoaded } from '../../values/result.ts'
 import type { CredentialRecords, Records, RevocationRecords } from '../records.ts'
 import { NAME_TAKEN, NO_SUCH_NAME, NO_SUCH_REVOCATION } from '../records.ts'
 import type { Revocation } from '../revocation-list.ts'
@@ -27,9 +27,9 @@ async function inDatabase<T>(
   urlFile: string,
   run: (client: pg.Client) => Promise<T>,
   statementMs = STATEMENT_MS,
-) {
+): Promise<Done<T>> {
   const named = await readUrlFile(urlFile)
-  if (!named.ok) return { ...named, isUnusable: true }
+  if (!named.ok) return named
   const { value: target, warnings } = named
   const client = new pg.Client(clientConfig(target, statementMs))
   client.on('error', () => {}) // without it the event ends the process; the next query rejects anyway
@@ -39,7 +39,8 @@ async function inDatabase<T>(
     return loaded(await run(client), warnings)
   } catch (cause) {
     const { kind, message } = databaseFailure(cause)
-    return notDone(kind === 'unusable', [`${urlFile}: the database ${target.label}: ${message}`])
+    const problem = `${urlFile}: the database ${target.label}: ${message}`
+    return kind === 'unusable' ? notLoaded([problem]) : notDone(problem)
   } finally {
     void client.end() // not awaited: a server may hang
   }
@@ -49,7 +50,7 @@ export function tableRecords(urlFile: string): Records {
   async function change(text: string, values: unknown[], ifNone: string): Promise<Done> {
     const changed = await inDatabase(urlFile, (client) => client.query(text, values))
     if (!changed.ok) return changed
-    return changed.value.rowCount === 0 ? notDone(false, [`${urlFile}: ${ifNone}`]) : DONE
+    return changed.value.rowCount === 0 ? notDone(`${urlFile}: ${ifNone}`) : DONE
   }
   const list = <T extends object>(text: string) =>
     inDatabase(urlFile, async (client) => (await client.query<T>(text)).rows)
@@ -96,7 +97,7 @@ export function tableRecords(urlFile: string): Records {
   return { credentials, revocations }
 }
 
-/** Whether a sidecar can use the tables; `isUnusable` is false where the database did not answer, within 5 s. */
+/** Whether a sidecar can use the tables; `isUsable` where the database did not answer, within 5 s. */
 export const checkDatabase = (urlFile: string) =>
   inDatabase(
     urlFile,
