@@ -50,10 +50,10 @@ interface CallerRequest {
   readonly parameter: LinkParameter | undefined
 }
 
-interface GateResult {
+export interface GateResult {
   /** Absent if the request was not admitted: then the connection must close. */
   readonly admitted: Admitted | undefined
-  /** Absent also if it is forward auth, and no trusted proxy names the original request clearly. */
+  /** The admitted one, or of forward auth that which a trusted proxy names; absent if it names none clearly. */
   readonly original: OriginalRequest | undefined
   readonly routeLabel: RouteLabel
   /** A promise where a token is verified. Rejects only on an internal error. */

@@ -5,8 +5,7 @@
 import { IncomingMessage } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Admitted } from '../gate/admission.ts'
-import type { Decision } from '../gate/decide.ts'
-import type { OriginalRequest } from '../gate/forward-auth.ts'
+import type { Decision, GateResult } from '../gate/decide.ts'
 import type { RouteLabel } from '../gate/route.ts'
 import type { UpstreamFailure } from '../http/upstream-failures.ts'
 import type { Identity } from '../token/caller.ts'
@@ -67,12 +66,8 @@ export class RequestContext {
   // handle.ts, by the decision of the gate.
 
   id = ''
-  /** Absent before admission, and when it refused the request. */
-  admitted: Admitted | undefined
-  /** Of forward auth the request that a trusted proxy names, otherwise the admitted one. */
-  original: OriginalRequest | undefined
-  /** `proxy` before routing, and for requests refused at admission. */
-  routeLabel: RouteLabel = 'proxy'
+  gate: GateResult | undefined
+  /** `gate.decision`, once it is there. */
   decision: Decision | undefined
 
   // token-endpoint.ts.
@@ -106,6 +101,15 @@ export class RequestContext {
     const previous = this.#owner
     this.#owner = owner
     previous?.onRelease?.()
+  }
+
+  /** Absent before admission, and when it refused the request. */
+  get admitted(): Admitted | undefined {
+    return this.gate?.admitted
+  }
+
+  get routeLabel(): RouteLabel {
+    return this.gate?.routeLabel ?? 'proxy'
   }
 
   /** The request has a socket that Node's parser no longer reads. */

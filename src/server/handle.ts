@@ -79,10 +79,9 @@ export function createHandle(
     const { req } = res
     const { context } = req
     try {
-      const { admitted, original, routeLabel, decision } = decide(req, context.connection.peer.isTrusted)
-      context.admitted = admitted
-      context.original = original
-      context.routeLabel = routeLabel
+      const gate = decide(req, context.connection.peer.isTrusted)
+      const { admitted, decision } = gate
+      context.gate = gate
       context.id =
         admitted === undefined ? requestIdOf(req.rawHeaders) : (admitted.requestId ?? newRequestId())
       // Node reports an invalid chunked body after `request`: a microtask later, `isBodyMalformed` is set.
