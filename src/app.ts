@@ -51,12 +51,19 @@ export interface ServingApp extends App {
 export async function createApp(options: AppOptions): Promise<ServingApp> {
   const { config, log, logLinesDropped = () => 0, now = Date.now, settingsFile, worker = false } = options
   const phase: Phase = { name: 'starting', isAborting: false }
-  const authData = await openAuthData(config, log, now)
+  const metrics = createMetrics(config, now)
+  const audit = createAudit(log, config.log)
+  const authData = await openAuthData(config, log, now, {
+    onReload(subject, result, certificate) {
+      metrics.onReload(subject, result, certificate)
+      audit.reload(subject, result)
+    },
+    onFetch: metrics.onFetch,
+  })
+  metrics.readAuthData(authData)
   const { credentials, certificates } = authData
-  const metrics = createMetrics(config, authData, now)
   const signer = new TokenSigner(authData.keys.ring, config.token, now)
   const cache = createTokenCache(config, authData, signer, now)
-  const audit = createAudit(log, config.log)
   const responder = new Responder(config.cors)
   const onInternalError = (requestId: string, error: unknown) =>
     log.error({ requestId, err: error }, 'request failed with an internal error')
@@ -96,17 +103,10 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const adminContext = secureContextOf(certificates.get('admin'))
   const admin = worker ? undefined : createAdminListener(config, adminData, adminContext, log, now)
 
-  authData.start({
-    onChange(onlyIdsRevoked) {
-      // A cached token's credential may be disabled, or its key removed: the next request verifies it anew.
-      cache.invalidate(onlyIdsRevoked)
-      forwarder.recheckTunnels()
-    },
-    onReload(subject, result, certificate) {
-      metrics.onReload(subject, result, certificate)
-      audit.reload(subject, result)
-    },
-    onFetch: metrics.onFetch,
+  authData.start((onlyIdsRevoked) => {
+    // A cached token's credential may be disabled, or its key removed: the next request verifies it anew.
+    cache.invalidate(onlyIdsRevoked)
+    forwarder.recheckTunnels()
   })
   const parts = { config, settingsFile, log, phase, authData, listener, forwarder, admin }
   return { ...createLifeCycle(parts), adminData }

@@ -22,7 +22,7 @@ import type { IsRevoked, TokenIssuer } from '../token/verify.ts'
 import { fileProblem, formatProblems, type Problem } from '../values/result.ts'
 import type { CertificateName, Certificates } from './certificates.ts'
 import { certificateFiles, openCertificates } from './certificates.ts'
-import { IGNORE_EVENTS, openSources, type SourceEvents } from './sources.ts'
+import { openSources, type SourceEvents } from './sources.ts'
 
 /** Functions return the values that are active when they are called. */
 export interface AuthData {
@@ -38,7 +38,7 @@ export interface AuthData {
   readonly subjects: readonly ReloadSubject[]
   readonly checks: () => readonly AuthCheck[]
   /** Polls, fetches and connects from now on. */
-  start(events?: SourceEvents): void
+  start(onChange?: OnChange): void
   /** Waits for the JWK Set at `keys.jwksUrl` and the database; false if stopped before. @throws InvalidAuthData */
   whenLoaded(): Promise<boolean>
   /** Loads everything again, changed or not. Never rejects. */
@@ -46,6 +46,9 @@ export interface AuthData {
   /** The values stay. */
   stop(): Promise<unknown>
 }
+
+/** Cached verdicts may be wrong: those on tokens revoked by their ids alone, or all of them. */
+type OnChange = (onlyIdsRevoked?: boolean) => void
 
 interface OwnKeys {
   /** Empty until the JWK Set at `keys.jwksUrl` has been fetched. */
@@ -81,9 +84,13 @@ export class InvalidAuthData extends Error {
 }
 
 /** `now`: epoch milliseconds. @throws InvalidAuthData with the problems of all sources */
-export async function openAuthData(config: Config, log: Logger, now: () => number): Promise<AuthData> {
-  let events = IGNORE_EVENTS
-  const sources = await openSources(config, log, now, () => events)
+export async function openAuthData(
+  config: Config,
+  log: Logger,
+  now: () => number,
+  events?: SourceEvents,
+): Promise<AuthData> {
+  const sources = await openSources(config, log, now, events)
   if (sources.problems.length > 0) throw new InvalidAuthData(sources.problems)
   for (const warning of sources.warnings) log.warn(warning)
   const { keyFiles, credentialsFile, revocationsFile, database, certificates, keySets } = sources
@@ -123,8 +130,10 @@ export async function openAuthData(config: Config, log: Logger, now: () => numbe
       const areCredentialsLoaded = database === undefined || state !== undefined
       return index ? [ofKeys, { name: 'credentials', ok: areCredentialsLoaded, state }] : [ofKeys]
     },
-    start(given = IGNORE_EVENTS) {
-      events = given
+    start(onChange = () => {}) {
+      for (const source of [keyFiles, credentialsFile, ...keySets]) source?.subscribe(() => onChange())
+      revocationsFile?.subscribe((fresh, former) => onChange(fresh.addsOnlyIds(former)))
+      database?.subscribe(onChange)
       for (const source of all) source.start()
     },
     async whenLoaded() {

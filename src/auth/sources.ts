@@ -18,46 +18,32 @@ import { fileProblem, type Loaded, notLoaded, type Problem } from '../values/res
 import type { CertificateName, Certificates } from './certificates.ts'
 import { certificateFiles, openCertificates, secureContextOf } from './certificates.ts'
 
-/** Called by sources after their start, once the new version is active. */
+/** What sources report after their start. */
 export interface SourceEvents {
-  /** Cached verdicts may be wrong: those on tokens revoked by their ids alone, or all of them. */
-  onChange(onlyIdsRevoked?: boolean): void
   onReload(subject: ReloadSubject, result: ReloadResult, certificate?: CertificateName): void
   onFetch(issuer: string, result: ReloadResult): void
 }
 
-export const IGNORE_EVENTS: SourceEvents = { onChange() {}, onReload() {}, onFetch() {} }
+const IGNORE_EVENTS: SourceEvents = { onReload() {}, onFetch() {} }
 
-/**
- * Never rejects. A source that the settings do not name, or with problems, is undefined. `now`: epoch milliseconds.
- * @param events - what is called at each event: its owner is created after the sources
- */
-export async function openSources(
-  config: Config,
-  log: Logger,
-  now: () => number,
-  events = () => IGNORE_EVENTS,
-) {
+/** Never rejects. A source that the settings do not name, or with problems, is undefined. `now`: epoch milliseconds. */
+export async function openSources(config: Config, log: Logger, now: () => number, events = IGNORE_EVENTS) {
   const { keys, identity, revocations, trustedIssuers } = config
   const { file, postgres } = config.credentials
-  const opener = new SourceOpener(log, events)
+  const opener = new SourceOpener(log, events.onReload)
   const loadKeys = (directory: string, active: KeyRing | undefined) => {
     // Tokens of trusted issuers need no key of ours. Once it has had a key, an empty directory is a mistake.
     const mayBeEmpty = trustedIssuers.length > 0 && (active?.keys.size ?? 0) === 0
     return loadKeyRing(directory, identity.assertion.enabled, mayBeEmpty)
   }
-  const onChange = () => events().onChange()
   const keyFiles = await opener.openFile('keys', 'keys.directory', keys.directory, loadKeys, isKeyFileName)
-  keyFiles?.subscribe(onChange)
   const credentialsFile = await opener.openFile('credentials', 'credentials.file', file, loadCredentialsFile)
-  credentialsFile?.subscribe(onChange)
   const revocationsFile = await opener.openFile(
     'revocations',
     'revocations.file',
     revocations.file,
     (path, active: RevocationList | undefined) => loadRevocationsFile(path, revocations.required, active),
   )
-  revocationsFile?.subscribe((fresh, former) => events().onChange(fresh.addsOnlyIds(former)))
 
   let database: CredentialsDatabase | undefined
   if (postgres !== undefined) {
@@ -66,15 +52,14 @@ export async function openSources(
     const opening = openDatabase({
       ...postgres,
       log,
-      onChange: (onlyIdsRevoked) => events().onChange(onlyIdsRevoked),
-      onReload: (result) => events().onReload('credentials', result),
+      onReload: (result) => events.onReload('credentials', result),
     })
     database = opener.unwrap(await withSetting('credentials.postgres.urlFile', opening))
   }
 
   const certificates = new Map<CertificateName, Reloadable<Certificates>>()
   for (const files of certificateFiles(config)) {
-    const onReload = (result: ReloadResult) => events().onReload('certificates', result, files.name)
+    const onReload = (result: ReloadResult) => events.onReload('certificates', result, files.name)
     const opened = opener.unwrap(await openCertificates(files, log, now, onReload))
     if (opened !== undefined) certificates.set(files.name, opened)
   }
@@ -84,8 +69,7 @@ export async function openSources(
     const { bearerTokenFile: path } = source
     if (path) opener.unwrap(await withSetting(`${setting}.bearerTokenFile`, readBearerToken(path)))
     const secureContext = secureContextOf(certificates.get(`issuer:${setting}`))
-    const onFetch = (issuer: string, result: ReloadResult) => events().onFetch(issuer, result)
-    keySets.push(createRemoteKeys({ ...source, secureContext, log, now, onChange, onFetch }))
+    keySets.push(createRemoteKeys({ ...source, secureContext, log, now, onFetch: events.onFetch }))
   }
   const files = { keyFiles, credentialsFile, revocationsFile, certificates }
   const warnings = [...new Set([...opener.warnings, ...insecureKeySets(config)])]
@@ -97,11 +81,11 @@ class SourceOpener {
   problems: readonly Problem[] = []
   warnings: readonly string[] = []
   readonly #log: Logger
-  readonly #events: () => SourceEvents
+  readonly #onReload: SourceEvents['onReload']
 
-  constructor(log: Logger, events: () => SourceEvents) {
+  constructor(log: Logger, onReload: SourceEvents['onReload']) {
     this.#log = log
-    this.#events = events
+    this.#onReload = onReload
   }
 
   /** Undefined if it has problems, or no path. */
@@ -114,7 +98,7 @@ class SourceOpener {
   ) {
     if (path === undefined) return undefined
     const loadNamed = (active?: T) => withSetting(setting, load(path, active))
-    const onReload = (result: ReloadResult) => this.#events().onReload(subject, result)
+    const onReload = (result: ReloadResult) => this.#onReload(subject, result)
     const options = { subject, paths: [path], includes, load: loadNamed, onReload, log: this.#log }
     return this.unwrap(await openPolledFiles(options))
   }

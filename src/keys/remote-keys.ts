@@ -14,8 +14,6 @@ export interface RemoteKeysOptions extends KeySetSource {
   readonly issuer: string
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>
   readonly now: () => number
-  /** A different set has become the current one. */
-  readonly onChange: () => void
   readonly onFetch: (issuer: string, result: ReloadResult) => void
 }
 
@@ -45,13 +43,14 @@ export interface RemoteKeys {
   readonly whenLoaded: Promise<boolean>
   /** Resolves when the newest fetch has ended, well or not. */
   whenFetched(): Promise<unknown>
+  subscribe(onChange: () => void): void
   start(): void
   reload(): Promise<unknown>
   stop(): void
 }
 
 export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
-  const { issuer, jwksUrl, algorithms, log, now, onChange, onFetch } = options
+  const { issuer, jwksUrl, algorithms, log, now, onFetch } = options
   const { origin, pathname } = new URL(jwksUrl)
   const logFields = { issuer, from: `${origin}${pathname}` } // the query may be a secret
   const stopping = new AbortController()
@@ -98,7 +97,6 @@ export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
     },
     onError: (err) => log.error({ ...logFields, err }, 'a JWK Set could not be applied'),
   })
-  sets.subscribe(() => onChange())
 
   function findNow(kid: string | undefined, alg: string): FoundKey {
     const keys = sets.current()
@@ -136,6 +134,7 @@ export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
     },
     whenLoaded: sets.whenLoaded,
     whenFetched: () => fetching,
+    subscribe: (onChange) => sets.subscribe(onChange),
     start() {
       sets.start()
       fetching = sets.refresh()

@@ -97,7 +97,6 @@ export interface MeasuredParts {
 /** One function for each event that is counted. `now`: epoch milliseconds. */
 export function createMetrics(
   { upstreams, enforcement }: Pick<Config, 'upstreams' | 'enforcement'>,
-  authData: MeasuredAuthData,
   now: () => number,
 ) {
   const registry = new Registry()
@@ -112,7 +111,7 @@ export function createMetrics(
     registry,
     ...requestMetrics(create),
     ...tokenMetrics(create),
-    ...authDataMetrics(create, authData, now),
+    ...authDataMetrics(create, now),
     ofUpstream: upstreamMetrics(create, upstreams),
     readFrom: (parts: MeasuredParts) => addScrapedMetrics(create, parts),
   }
@@ -172,31 +171,36 @@ function upstreamMetrics({ counter, histogram }: Create, upstreams: Config['upst
   })
 }
 
-function authDataMetrics({ counter, gauge, value }: Create, authData: MeasuredAuthData, now: () => number) {
-  const { keys, keySets, revocations, certificates, subjects } = authData
+function authDataMetrics({ counter, gauge, value }: Create, now: () => number) {
   const fetches = counter('jwks_fetches_total')
   const reloads = counter('reloads_total')
   const lastGood = gauge('reload_last_good_timestamp_seconds')
   const reloadFailing = gauge('reload_failing')
   /** Subjects whose newest version cannot be used, each with the name of its certificate set. */
   const failing = new Set<string>()
-  for (const { issuer } of keySets) for (const result of RELOAD_RESULTS) fetches.inc({ issuer, result }, 0)
-  for (const subject of subjects) {
-    for (const result of RELOAD_RESULTS) reloads.inc({ subject, result }, 0)
-    lastGood.set({ subject }, now() / 1000)
-    reloadFailing.set({ subject }, 0)
-  }
-  value('revocations', revocations.count)
-  value('key_token_lifetime_seconds', () => keys.tokenLifetimes().map(({ kid, seconds }) => [kid, seconds]))
-  value('signing_key_age_seconds', () => {
-    const { signing: key } = keys.ring()
-    return key ? [[key.kid, Math.max(0, Math.floor(now() / 1000) - key.createdAtSeconds)]] : []
-  })
-  value('certificate_not_after_timestamp_seconds', () =>
-    Array.from(certificates, ([name, set]) => [name, set.current().endsAtSeconds]),
-  )
-  value('jwks_age_seconds', () => keySets.map((keySet) => [keySet.issuer, keySet.state().ageSeconds]))
   return {
+    /** Before any event. Values are read at each scrape. */
+    readAuthData({ keys, keySets, revocations, certificates, subjects }: MeasuredAuthData): void {
+      for (const { issuer } of keySets)
+        for (const result of RELOAD_RESULTS) fetches.inc({ issuer, result }, 0)
+      for (const subject of subjects) {
+        for (const result of RELOAD_RESULTS) reloads.inc({ subject, result }, 0)
+        lastGood.set({ subject }, now() / 1000)
+        reloadFailing.set({ subject }, 0)
+      }
+      value('revocations', revocations.count)
+      value('key_token_lifetime_seconds', () =>
+        keys.tokenLifetimes().map(({ kid, seconds }) => [kid, seconds]),
+      )
+      value('signing_key_age_seconds', () => {
+        const { signing: key } = keys.ring()
+        return key ? [[key.kid, Math.max(0, Math.floor(now() / 1000) - key.createdAtSeconds)]] : []
+      })
+      value('certificate_not_after_timestamp_seconds', () =>
+        Array.from(certificates, ([name, set]) => [name, set.current().endsAtSeconds]),
+      )
+      value('jwks_age_seconds', () => keySets.map((keySet) => [keySet.issuer, keySet.state().ageSeconds]))
+    },
     onFetch: (issuer: string, result: ReloadResult) => fetches.inc({ issuer, result }),
     /** A subject of several certificate sets is failing while any of them is. */
     onReload(subject: ReloadSubject, result: ReloadResult, certificate = ''): void {

@@ -40,7 +40,7 @@ async function startIssuer(t: Test, ...keys: unknown[]) {
 }
 
 /** The keys of an issuer, with a clock that stands still. */
-async function watch(t: Test, { url }: { url: string }, onChange?: () => void) {
+async function watch(t: Test, { url }: { url: string }) {
   const clock = { ms: 1_000_000 }
   const lines: { level: string; message: string; fields: object }[] = []
   const to = (level: string) => (fields: object, message: string) =>
@@ -53,12 +53,9 @@ async function watch(t: Test, { url }: { url: string }, onChange?: () => void) {
     algorithms: PUBLIC_ALGORITHMS,
     log: { info: to('info'), warn: to('warn'), error: to('error') } as RemoteKeysOptions['log'],
     now: () => clock.ms,
-    onChange: () => {
-      changes++
-      onChange?.()
-    },
     onFetch: (_issuer, result) => results.push(result),
   })
+  keys.subscribe(() => void changes++)
   keys.start()
   t.teardown(() => keys.stop())
   const finds = async (kid: string, alg = 'EdDSA') => (await keys.findKey(kid, alg)).ok

@@ -42,7 +42,8 @@ interface Changes {
 /** Metrics, and the result of a scrape. */
 function metricsOf({ authData, isReady = true, now = () => 61_500_000 }: Changes = {}) {
   const upstreams = ['/', '/b'].map((prefix) => ({ prefix, url: 'http://127.0.0.1:9' }))
-  const metrics = createMetrics({ upstreams, enforcement: 'enforce' }, { ...AUTH_DATA, ...authData }, now)
+  const metrics = createMetrics({ upstreams, enforcement: 'enforce' }, now)
+  metrics.readAuthData({ ...AUTH_DATA, ...authData })
   const pools = [
     { upstream: '/', connections: 5, queued: 9 },
     { upstream: '/b', connections: 0, queued: 0 },

@@ -21,13 +21,13 @@ export async function startStore(
     urlFile,
     poolSize: 3,
     log: { info: write, warn: write },
-    onChange: (onlyIds = false) => void onlyIdsRevoked.push(onlyIds),
     onReload: (result) => reloads.push(result),
     ...options,
   })
   if (!read.ok) throw new Error(read.problems.join('\n'))
   const { value: database } = read
   const store = createCredentialStore(database.credentials, Date.now, undefined, database.refresh)
+  database.subscribe((onlyIds = false) => void onlyIdsRevoked.push(onlyIds))
   database.start()
   const stop = () => database.stop()
   t.teardown(stop)

@@ -34,7 +34,8 @@ export function statusSetup(options: SetupOptions = {}) {
     keySets: [],
     ...options.authData,
   }
-  const metrics = createMetrics({ upstreams, enforcement }, authData, now)
+  const metrics = createMetrics({ upstreams, enforcement }, now)
+  metrics.readAuthData(authData)
   const pools = upstreams.map(({ prefix: upstream }) => ({ upstream, connections: 4, queued: 1 }))
   metrics.readFrom({
     cache,

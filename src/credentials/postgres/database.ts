@@ -15,8 +15,6 @@ export interface DatabaseOptions {
   readonly urlFile: string
   readonly poolSize: number
   readonly log: Record<'info' | 'warn', (fields: object, message: string) => void>
-  /** A change is active. Cached verdicts must be dropped now: on these tokens, or without them on all. */
-  readonly onChange: (onlyIdsRevoked?: boolean) => void
   readonly onReload: (result: ReloadResult) => void
   readonly pollMs?: number
 }
@@ -42,6 +40,8 @@ export interface CredentialsDatabase {
   readonly revoke: (tokenId: string, endsAtSeconds: number) => Promise<boolean>
   /** Undefined until there is a snapshot. */
   state(): DatabaseState | undefined
+  /** Calls after each new snapshot but the first. */
+  subscribe(onChange: (onlyIdsRevoked?: boolean) => void): void
   start(): void
   /** Connects anew, and reads everything. */
   reload(): Promise<void>
@@ -55,7 +55,7 @@ export async function openDatabase(options: DatabaseOptions): Promise<Loaded<Cre
 }
 
 function createDatabase(options: DatabaseOptions, target: DatabaseTarget): CredentialsDatabase {
-  const { urlFile, poolSize, log, onChange, onReload, pollMs = POLL_MS } = options
+  const { urlFile, poolSize, log, onReload, pollMs = POLL_MS } = options
   const pool = createDatabasePool(urlFile, target, poolSize)
   let isDown = false
   let fatalProblems: readonly string[] = []
@@ -101,10 +101,6 @@ function createDatabase(options: DatabaseOptions, target: DatabaseTarget): Crede
   const isOpen = () => snapshots.current() !== NO_SNAPSHOT
   const reportReload = () => onReload(snapshots.current().problems.length === 0 ? 'ok' : 'failed')
 
-  snapshots.subscribe(({ onlyIdsRevoked }, former) => {
-    if (former !== NO_SNAPSHOT) onChange(onlyIdsRevoked)
-  })
-
   const refresh = async () => isOpen() && !isDown && (await snapshots.refresh())
   return {
     whenLoaded: snapshots.whenLoaded,
@@ -127,6 +123,11 @@ function createDatabase(options: DatabaseOptions, target: DatabaseTarget): Crede
     state() {
       if (!isOpen()) return undefined
       return isDown ? 'database down, last snapshot active' : 'current'
+    },
+    subscribe(onChange) {
+      snapshots.subscribe(({ onlyIdsRevoked }, former) => {
+        if (former !== NO_SNAPSHOT) onChange(onlyIdsRevoked)
+      })
     },
     start: () => snapshots.start(),
     async reload() {
