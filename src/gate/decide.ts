@@ -105,7 +105,7 @@ export function createDecide(
     return tokens
       .verify(token)
       .then((verdict) =>
-        'reason' in verdict ? refuseOrReport(route, verdict.reason) : decideForCaller(request, verdict),
+        verdict.ok ? decideForCaller(request, verdict.value) : refuseOrReport(route, verdict.error.reason),
       )
   }
 

@@ -6,6 +6,7 @@ import { bearerToken } from '../http/headers.ts'
 import type { RequestOwner } from '../request/context.ts'
 import type { TokenCache } from '../token/cache.ts'
 import { scopeAllows } from '../token/scopes.ts'
+import type { Verdict } from '../token/verify.ts'
 import { type ForwardedRequest, UPGRADE_LINES } from './request-headers.ts'
 import type { UpstreamConnection } from './upstream-connection.ts'
 
@@ -84,8 +85,7 @@ export class Tunnel implements RequestOwner {
     const { tokens, now } = this.#tunnels
     const client = res.req.socket
     const token = bearerToken(admitted.authorization) ?? ''
-    const verdict = tokens.cached(token) ?? (await tokens.verify(token).catch(() => undefined))
-    const caller = verdict === undefined || 'reason' in verdict ? undefined : verdict
+    const caller = tokens.cached(token) ?? (await tokens.verify(token).then(callerIn, () => undefined))
     // Report mode forwards what a scope does not allow.
     const scope = decision.wouldRefuse === undefined ? caller?.identity.scope : undefined
     clearTimeout(this.#timer)
@@ -97,3 +97,5 @@ export class Tunnel implements RequestOwner {
     }
   }
 }
+
+const callerIn = (verdict: Verdict) => (verdict.ok ? verdict.value : undefined)

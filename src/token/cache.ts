@@ -87,11 +87,12 @@ export class TokenCache {
     const pending = this.#options
       .verifyUncached(token)
       .then(async (verdict) => {
-        const checked = 'reason' in verdict ? verdict : await this.#entryOf(verdict, generation)
+        const entry = verdict.ok ? await this.#entryOf(verdict.value, generation) : undefined
         // After a change the verdict may depend on a removed key, credential or list: the verification is repeated.
         if (generation !== this.#generation) return this.#inFlight.get(token) ?? this.#verifyOnce(token)
-        if (!('reason' in checked)) this.#callers.set(flatCopy(token), checked)
-        return checked
+        if (entry === undefined) return verdict
+        this.#callers.set(flatCopy(token), entry)
+        return { ok: true, value: entry } as const
       })
       .finally(() => {
         if (this.#inFlight.get(token) === pending) this.#inFlight.delete(token)

@@ -2,6 +2,7 @@
  * Explains a token to an operator. In: any text. Out: the verdict, the reason in words, and the token's readable parts.
  * Never the signature, so that the explanation of a valid token is not itself a token.
  */
+import { failed } from '../values/result.ts'
 import type { Caller } from './caller.ts'
 import type { IsRevoked, Refusal, RefusalReason, TokenIssuer, Verify } from './verify.ts'
 import { jsonObjectIn, MAX_TOKEN_BYTES } from './verify.ts'
@@ -19,9 +20,9 @@ export async function inspectToken(
   isRevoked: IsRevoked,
   now: () => number,
 ) {
-  const verdict = token === '' ? ({ reason: 'missing' } as const) : await verify(token)
-  const refusal = 'reason' in verdict ? verdict : undefined
-  const identity = 'reason' in verdict ? undefined : verdict.identity
+  const verdict = token === '' ? failed<Refusal>({ reason: 'missing' }) : await verify(token)
+  const refusal = verdict.ok ? undefined : verdict.error
+  const identity = verdict.ok ? verdict.value.identity : undefined
   const [header = null, claims = null] = token
     .replace(/^bearer\s+/i, '')
     .split('.', 2)
@@ -38,7 +39,7 @@ export async function inspectToken(
   return {
     verdict: refusal ? 'refused' : 'valid',
     reason: refusal?.reason ?? null,
-    explanation: 'reason' in verdict ? explain(verdict, credentialActive) : acceptance(verdict),
+    explanation: verdict.ok ? acceptance(verdict.value) : explain(verdict.error, credentialActive),
     kid: textOrNull(header?.['kid']),
     alg: textOrNull(header?.['alg']),
     /** Upstreams receive the names, or received them before the token ended. */

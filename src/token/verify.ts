@@ -39,7 +39,7 @@ export interface Refusal {
   readonly at?: string | undefined
 }
 
-export type Verdict = Caller | Refusal
+export type Verdict = Result<Caller, Refusal>
 
 /** Rejects only on an internal error. */
 export type Verify = (token: string) => Promise<Verdict>
@@ -77,7 +77,7 @@ export interface VerifierOptions {
   readonly now: () => number
 }
 
-const refused = (reason: RefusalReason, at?: string): Refusal => ({ reason, at })
+const refused = (reason: RefusalReason, at?: string) => failed<Refusal>({ reason, at })
 
 export function createVerifier(options: VerifierOptions): Verify {
   const { issuers } = options
@@ -96,7 +96,7 @@ export function createVerifier(options: VerifierOptions): Verify {
     const key = await issuer.findKey(kid, alg)
     if (!key.ok) return refused(key.error)
     const signed = await verifySignature(token, key.value, header.value, issuer, options)
-    return 'reason' in signed ? signed : callerOf(token, signed, header.value, issuer, options)
+    return signed.ok ? callerOf(token, signed.value, header.value, issuer, options) : signed
   }
 }
 
@@ -111,7 +111,7 @@ async function verifySignature(
   { alg }: Header,
   { name, audience }: TokenIssuer,
   { clockToleranceSeconds, now }: VerifierOptions,
-): Promise<Signed | Refusal> {
+): Promise<Result<Signed, Refusal>> {
   try {
     const { payload } = await jwtVerify(token, key, {
       algorithms: [alg],
@@ -121,10 +121,11 @@ async function verifySignature(
       clockTolerance: clockToleranceSeconds,
       currentDate: new Date(now()),
     })
-    return { payload, isExpired: false }
+    return { ok: true, value: { payload, isExpired: false } }
   } catch (error) {
     // jose checks the signature first and the expiry last: only our own rules remain.
-    if (error instanceof errors.JWTExpired) return { payload: error.payload, isExpired: true }
+    if (error instanceof errors.JWTExpired)
+      return { ok: true, value: { payload: error.payload, isExpired: true } }
     if (error instanceof errors.JWTClaimValidationFailed) return refused('claims', error.claim)
     if (error instanceof errors.JWTInvalid) return refused('claims', 'payload')
     if (error instanceof errors.JOSEError) return refused('signature')
@@ -165,7 +166,7 @@ function callerOf(
   const identity: Identity = { ...names.value, scope, issuedAtSeconds: iat, expiresAtSeconds: exp }
   const parent = link && { ...identity, tokenId: link.parentId, issuedAtSeconds: link.parentIssuedAtSeconds }
   if (isRevoked(identity) || (parent && isRevoked(parent))) return refused('revoked')
-  return {
+  const caller = {
     identity,
     identityLines: identityLines(identity),
     issuer: parentIssuer.name,
@@ -173,6 +174,7 @@ function callerOf(
     credentialEndsAtMs,
     recheckAtMs: Math.min(endsAtMs, credentialEndsAtMs ?? endsAtMs),
   }
+  return { ok: true, value: caller }
 }
 
 /** Canonical base64url (RFC 4648, section 3.5) has no padding, and its bits that encode nothing are zero. */

@@ -86,7 +86,7 @@ t.test('no cache keeps the line from which its keys and values were cut', async 
   const throttle = createLoginThrottle({ count: 20, windowSeconds: 60 })
   const peer = createPeers(['127.0.0.1'])({ remoteAddress: '127.0.0.1' }, false, 8080)
   const cache = new TokenCache({
-    verifyUncached: async () => makeCaller(),
+    verifyUncached: async () => ({ ok: true, value: makeCaller() }),
     isIdRevoked: () => false,
     maxTokens: 10_000,
     maxAgeSeconds: 300,
@@ -94,9 +94,9 @@ t.test('no cache keeps the line from which its keys and values were cut', async 
   })
   const caches: Record<string, (at: number) => unknown> = {
     'tokens and their identity lines': async (at) => {
-      const caller = await cache.verify(cut(`AAAAAAAAAAAAAAAA.${at}.AAAAAAAAAAAAAAAA`))
-      if ('reason' in caller) throw new Error('refused')
-      const decision = { act: 'forward', as: 'caller', caller } as const
+      const verdict = await cache.verify(cut(`AAAAAAAAAAAAAAAA.${at}.AAAAAAAAAAAAAAAA`))
+      if (!verdict.ok) throw new Error(verdict.error.reason)
+      const decision = { act: 'forward', as: 'caller', caller: verdict.value } as const
       const context = requestContext(peer, 'r')
       const upstream = { host: 'h', assertionAudience: '', forwardAuthorization: false }
       requestHead(context, admitted({}), decision, upstream)

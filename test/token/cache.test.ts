@@ -3,16 +3,27 @@ import { runInNewContext } from 'node:vm'
 import t, { type Test } from 'tap'
 import { TokenCache } from '../../src/token/cache.ts'
 import type { Caller } from '../../src/token/caller.ts'
-import type { Refusal, Verdict } from '../../src/token/verify.ts'
+import type { RefusalReason, Verdict } from '../../src/token/verify.ts'
+import { failed } from '../../src/values/result.ts'
 import { makeCaller } from '../support/tokens.ts'
 
 const START = Date.UTC(2026, 10, 20, 12)
 
+interface Asked {
+  readonly accept: (caller: Caller) => void
+  readonly refuse: (reason: RefusalReason) => void
+  readonly fail: (fault: Error) => void
+}
+
 /** A cache over a verifier whose verdicts the test gives by hand, and a clock that the test sets. */
 function setUp({ maxTokens = 10, maxAgeSeconds = 300 } = {}) {
   const clock = { now: START }
-  const asked: { answer: (verified: Verdict) => void; fail: (fault: Error) => void }[] = []
-  const verify = () => new Promise<Verdict>((answer, fail) => asked.push({ answer, fail }))
+  const asked: Asked[] = []
+  const verify = () =>
+    new Promise<Verdict>((resolve, fail) => {
+      const accept = (value: Caller) => resolve({ ok: true, value })
+      asked.push({ accept, refuse: (reason) => resolve(failed({ reason })), fail })
+    })
   const revokedIds = new Set<string>()
   const cache = new TokenCache({
     verifyUncached: verify,
@@ -21,11 +32,13 @@ function setUp({ maxTokens = 10, maxAgeSeconds = 300 } = {}) {
     maxAgeSeconds,
     now: () => clock.now,
   })
-  const check = (token: string) => cache.cached(token) ?? cache.verify(token)
+  const check = (token: string) =>
+    cache.cached(token) ??
+    cache.verify(token).then((verdict) => (verdict.ok ? verdict.value : verdict.error.reason))
   /** Checks a token that the verifier accepts. */
-  const accept = async (token: string, verified = good()) => {
+  const accept = async (token: string, caller = good()) => {
     const pending = check(token)
-    asked.at(-1)?.answer(verified)
+    asked.at(-1)?.accept(caller)
     return pending
   }
   return { clock, asked, revokedIds, cache, check, accept }
@@ -33,8 +46,7 @@ function setUp({ maxTokens = 10, maxAgeSeconds = 300 } = {}) {
 
 const good = (accountId = 'acme', recheckAtMs = START + 3_600_000, tokenId = 'j'): Caller =>
   makeCaller({ accountId, tokenId }, recheckAtMs)
-const refusal: Refusal = { reason: 'signature' }
-const isValue = (verdict: Verdict | Promise<Verdict>) => !(verdict instanceof Promise)
+const isValue = (checked: unknown) => !(checked instanceof Promise)
 
 t.test('a token is verified once; later lookups return the same value without a promise', async (t) => {
   const { asked, cache, check, accept } = setUp()
@@ -53,11 +65,11 @@ t.test('tokens of revoked ids leave alone, and verifications in progress are rep
   for (const tokenId of ['j7', 'j0', 'j49', 'none']) revokedIds.add(tokenId)
   cache.invalidate(true)
   t.equal(cache.size, 100, 'entries are not searched')
-  asked.at(-1)?.answer(identified('j7'))
+  asked.at(-1)?.accept(identified('j7'))
   await new Promise(setImmediate)
   t.equal(asked.length, 102)
-  asked.at(-1)?.answer(refusal)
-  t.same(await pending, refusal)
+  asked.at(-1)?.refuse('signature')
+  t.same(await pending, 'signature')
   for (let at = 0; at < 100; at++)
     t.equal(isValue(check(`AA.AA.${at}`)), ![7, 0, 49].includes(at % 50), `${at}`)
   t.match(cache, { size: 94, evictions: 0 })
@@ -79,8 +91,8 @@ t.test('a refused token is not cached', async (t) => {
   const { asked, cache, check } = setUp()
   for (const at of [0, 1]) {
     const pending = check('AA.AA.AA')
-    asked[at]?.answer(refusal)
-    t.same(await pending, refusal)
+    asked[at]?.refuse('signature')
+    t.same(await pending, 'signature')
   }
   t.match(cache, { hits: 0, misses: 2, size: 0 })
 })
@@ -95,15 +107,15 @@ t.test('a cached token is valid until the millisecond before its end', async (t)
   const second = check('AA.AA.AA')
   t.notOk(isValue(second))
   t.equal(cache.size, 0)
-  asked[1]?.answer({ reason: 'expired' })
-  t.match(await second, { reason: 'expired' })
+  asked[1]?.refuse('expired')
+  t.equal(await second, 'expired')
 })
 
 t.test('an entry is used for at most maxAgeSeconds after verification', async (t) => {
   const { clock, asked, check } = setUp({ maxAgeSeconds: 300 })
   const first = check('AA.AA.AA')
   clock.now += 500
-  asked[0]?.answer(good())
+  asked[0]?.accept(good())
   await first
   for (const age of [0, 150_000, 299_999]) {
     clock.now = START + 500 + age
@@ -117,7 +129,7 @@ t.test('concurrent first uses of one token share one verification', async (t) =>
   const { asked, cache, check } = setUp()
   const pending = [check('AA.AA.AA'), check('AA.AA.AA'), check('AA.AA.AQ')]
   t.equal(asked.length, 2)
-  for (const { answer } of asked) answer(good())
+  for (const { accept } of asked) accept(good())
   t.match(await Promise.all(pending), [{ issuer: 'us' }, { issuer: 'us' }, { issuer: 'us' }])
   t.match(cache, { misses: 3, size: 2 })
 })
@@ -137,13 +149,13 @@ t.test('a verification that began before a change is repeated', async (t) => {
   cache.invalidate()
   const after = check('AA.AA.AA')
   t.equal(asked.length, 2, 'a check after the change does not wait for a verdict from before it')
-  asked[0]?.answer(good('as it was'))
+  asked[0]?.accept(good('as it was'))
   await new Promise(setImmediate)
   t.equal(cache.size, 0)
   t.equal(asked.length, 2, 'the repetition joins the one in flight')
-  asked[1]?.answer({ reason: 'revoked' })
-  t.same(await before, { reason: 'revoked' })
-  t.same(await after, { reason: 'revoked' })
+  asked[1]?.refuse('revoked')
+  t.equal(await before, 'revoked')
+  t.equal(await after, 'revoked')
   t.equal(cache.size, 0)
 })
 
@@ -169,7 +181,7 @@ async function keptBytes(t: Test): Promise<number> {
   for (let n = 0; n < 10_000; n++) {
     const head = Buffer.from(`Bearer AA.${padding}.${n + 10_000}${' '.repeat(14_000)}`).toString('latin1')
     const pending = check(head.slice(7, 366))
-    asked.pop()?.answer(good(`account ${n}`))
+    asked.pop()?.accept(good(`account ${n}`))
     await pending
   }
   const kept = (await usedHeap()) - before

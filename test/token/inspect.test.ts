@@ -1,6 +1,7 @@
 import t from 'tap'
 import { inspectToken } from '../../src/token/inspect.ts'
 import { type IsRevoked, REFUSAL_REASONS, type Verdict } from '../../src/token/verify.ts'
+import { failed } from '../../src/values/result.ts'
 import { makeKey } from '../support/keys.ts'
 import { goodClaims, ISSUER, makeCaller, mintToken } from '../support/tokens.ts'
 
@@ -31,6 +32,7 @@ function inspect(token: string, verdict: Verdict, options: Options = {}) {
 }
 
 const caller = makeCaller({ accessKey: 'AKTEST', tokenId: claims.jti })
+const accepted: Verdict = { ok: true, value: caller }
 const NOTHING = {
   account: null,
   accessKey: null,
@@ -47,26 +49,26 @@ t.test('explains every reject reason and names the invalid claim', async (t) => 
   const reasons = REFUSAL_REASONS.filter((reason) => reason !== 'claims')
   const seen = new Set<string>()
   for (const reason of reasons) {
-    const { explanation, verdict } = await inspect(token, { reason })
+    const { explanation, verdict } = await inspect(token, failed({ reason }))
     t.equal(verdict, 'refused')
     t.match(explanation, /^[A-Z].{10,}\.$/, reason)
     seen.add(explanation)
   }
   t.equal(seen.size, reasons.length)
-  t.match((await inspect(token, { reason: 'claims', at: 'aud' })).explanation, /^The aud is/)
-  t.match(await inspect('', caller), { ...NOTHING, reason: 'missing', explanation: 'There is no token.' })
+  t.match((await inspect(token, failed({ reason: 'claims', at: 'aud' }))).explanation, /^The aud is/)
+  t.match(await inspect('', accepted), { ...NOTHING, reason: 'missing', explanation: 'There is no token.' })
 })
 
 t.test('a link is no bearer token, and has the credential of its maker', async (t) => {
   const link = { method: 'GET', target: '/a', parentId: 'p', parentIssuedAtSeconds: 1, parentIssuer: ISSUER }
   const made = await mintToken({ key, claims: { ...claims, parent_iss: 'https://idp.example' } })
-  const { explanation, credentialActive } = await inspect(made, { ...caller, link })
+  const { explanation, credentialActive } = await inspect(made, { ok: true, value: { ...caller, link } })
   t.match(explanation, /^It is a link: .* GET .* refused as a bearer token\.$/)
   t.equal(credentialActive, null)
 })
 
 t.test('shows whether it is revoked, by an entry or by its credential', async (t) => {
-  const refused: Verdict = { reason: 'revoked' }
+  const refused = failed({ reason: 'revoked' })
   const asked: unknown[] = []
   const isRevoked: IsRevoked = (about) => asked.push(about) > 0
   const byEntry = { revoked: true, credentialActive: true, explanation: /been revoked/ }
@@ -79,11 +81,11 @@ t.test('shows whether it is revoked, by an entry or by its credential', async (t
   t.match(await inspect(token, refused, { kept: false, isRevoked }), { ...byEntry, credentialActive: null })
   for (const missing of ['sub', 'client_id', 'jti', 'iat']) {
     const partial = await mintToken({ key, claims: { ...claims, [missing]: undefined } })
-    const unknown: Verdict = { reason: 'claims' }
+    const unknown = failed({ reason: 'claims' })
     t.equal((await inspect(partial, unknown, { isRevoked })).revoked, null, missing)
   }
   const foreign = await mintToken({ key, claims: { ...claims, iss: 'https://idp.example' } })
-  t.match(await inspect(foreign, caller, { active: false }), {
+  t.match(await inspect(foreign, accepted, { active: false }), {
     revoked: false,
     credentialActive: null,
     account: 'acme',

@@ -33,7 +33,7 @@ const verifierFor = (ring: KeyRing, options: Options = {}) => {
   })
 }
 const mint = (options: Partial<MintOptions> = {}) => mintToken({ key, now: NOW, ...options })
-const reasonOf = (verdict: Verdict) => ('reason' in verdict ? verdict.reason : 'ok')
+const reasonOf = (verdict: Verdict) => (verdict.ok ? 'ok' : verdict.error.reason)
 
 /** What no key can be called. */
 const NO_KIDS = [
@@ -64,7 +64,7 @@ t.test('a token of each algorithm is verified with the private and the public ke
       const verified = await verifierFor(ring)(await mint({ key: made, claims: { jti: 'j' } }))
       const times = { issuedAtSeconds: NOW / 1000, expiresAtSeconds: exp }
       const caller = makeCaller({ accessKey: 'AKTEST', tokenId: 'j', ...times }, exp * 1000)
-      t.same(verified, { ...caller, issuer: ISSUER })
+      t.same(verified, { ok: true, value: { ...caller, issuer: ISSUER } })
     }
   }
 })
@@ -73,8 +73,9 @@ t.test('a token of each algorithm is verified with the private and the public ke
 async function faultOf(changes: object | string, options: Options = {}) {
   const token = await mint(typeof changes === 'string' ? { claimsText: changes } : { claims: { ...changes } })
   const verified = await verifierFor(ring, options)(token)
-  if (!('reason' in verified)) return 'ok'
-  return verified.reason === 'claims' ? verified.at : verified.reason
+  if (verified.ok) return 'ok'
+  const { reason, at } = verified.error
+  return reason === 'claims' ? at : reason
 }
 
 const good = goodClaims({ now: NOW })
