@@ -103,11 +103,12 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const adminContext = secureContextOf(certificates.get('admin'))
   const admin = worker ? undefined : createAdminListener(config, adminData, adminContext, log, now)
 
-  authData.start((onlyIdsRevoked) => {
+  const onChange = (onlyIdsRevoked?: boolean) => {
     // A cached token's credential may be disabled, or its key removed: the next request verifies it anew.
     cache.invalidate(onlyIdsRevoked)
     forwarder.recheckTunnels()
-  })
+  }
+  authData.start(onChange)
   const parts = { config, settingsFile, log, phase, authData, listener, forwarder, admin }
   return { ...createLifeCycle(parts), adminData }
 }

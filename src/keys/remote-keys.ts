@@ -49,29 +49,32 @@ export interface RemoteKeys {
   stop(): void
 }
 
+interface FetchedSet {
+  readonly version: string
+  readonly jwks: readonly UncheckedJwk[]
+}
+
 export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
   const { issuer, jwksUrl, algorithms, log, now, onFetch } = options
   const { origin, pathname } = new URL(jwksUrl)
   const logFields = { issuer, from: `${origin}${pathname}` } // the query may be a secret
   const stopping = new AbortController()
   let fetching = Promise.resolve(true)
-  let fetched: readonly UncheckedJwk[] = []
   let lastFetch: ReloadResult | undefined
   let goodAtMs = 0
   let triedAtMs = Number.NEGATIVE_INFINITY
 
-  const sets = new Reloadable<readonly Key[] | undefined>({
+  const sets = new Reloadable<readonly Key[] | undefined, FetchedSet>({
     /** The same keys in another order are the same version: the cache of verified tokens stays. */
     async observe() {
       const read = await fetchJwks(options, stopping.signal)
       if (!read.ok) return read
-      fetched = read.value
-      const sorted = fetched.map((jwk) => JSON.stringify(jwk)).sort()
-      return loaded(sorted.join())
+      const sorted = read.value.map((jwk) => JSON.stringify(jwk)).sort()
+      return loaded({ version: sorted.join(), jwks: read.value })
     },
     /** The keys of a set that empties are withdrawn. A first set without keys is a mistake. */
-    async load(active) {
-      const { keys, warnings } = await importKeys(fetched, algorithms, Math.floor(now() / 1000))
+    async load(active, { jwks }) {
+      const { keys, warnings } = await importKeys(jwks, algorithms, Math.floor(now() / 1000))
       const isUsable = keys.length > 0 || active !== undefined
       return isUsable ? loaded(keys, warnings) : notLoaded(warnings)
     },

@@ -46,7 +46,7 @@ export async function openPolledFiles<T>(
   const first = await loadFiles()
   if (!first.ok) return first
   const reloadable = new Reloadable<T>({
-    observe: async () => loaded(await versionOf(paths, includes)),
+    observe: async () => loaded({ version: await versionOf(paths, includes) }),
     async load(active) {
       const next = await loadFiles(active)
       return next.ok ? next : notLoaded(next.problems.map(({ path, message }) => `${path}: ${message}`))

@@ -26,14 +26,21 @@ export interface ChangeLimits {
 
 const LOAD_AT_ONCE: ChangeLimits = { reportPolls: 1, unstablePolls: 1, retryPolls: 1 }
 
+/** A version that is neither active nor rejected. */
+interface Candidate {
+  readonly version: string
+  /** How many polls in a row found it. */
+  readonly polls: number
+  readonly pollsSinceChange: number
+}
+
 export interface ChangeState {
-  readonly lastFound?: string | undefined
-  readonly lastLoaded?: string | undefined
-  /** The version that was activated or rejected last. */
-  readonly decided?: string | undefined
+  /** The version that is active, or was rejected last; undefined before the first. */
+  readonly decided: string | undefined
   /** Undefined if `decided` is active. */
   readonly pollsSinceRejected?: number | undefined
-  readonly pollsSinceChange: number
+  /** What the last poll found instead of `decided`. */
+  readonly candidate?: Candidate | undefined
   /** Why the source is not available. */
   readonly unavailable?: string | undefined
 }
@@ -48,27 +55,27 @@ export function nextAction(
     return [{ ...before, unavailable }, unavailable === before.unavailable ? 'wait' : 'report']
   }
   const { version, isForced } = found
-  const state = { ...before, lastFound: version, unavailable: undefined }
-  if (isForced) return [{ ...state, lastLoaded: version }, 'activateOrReject']
+  const state = { ...before, unavailable: undefined }
+  if (isForced) return [state, 'activateOrReject']
   if (version === before.decided) {
-    const unchanged = { ...state, pollsSinceChange: 0 }
+    const unchanged = { ...state, candidate: undefined }
     if (before.pollsSinceRejected === undefined) return [unchanged, 'wait']
     const pollsSinceRejected = before.pollsSinceRejected + 1
     const isDue = pollsSinceRejected % limits.retryPolls === 0
     return [{ ...unchanged, pollsSinceRejected }, isDue ? 'activateIfGood' : 'wait']
   }
-  const changed = { ...state, pollsSinceChange: before.pollsSinceChange + 1 }
-  const isStable = version === before.lastFound
-  if (changed.pollsSinceChange >= (isStable ? limits.reportPolls : limits.unstablePolls)) {
-    return [{ ...changed, lastLoaded: version }, 'activateOrReject']
+  const { candidate } = before
+  const polls = version === candidate?.version ? candidate.polls + 1 : 1
+  const pollsSinceChange = (candidate?.pollsSinceChange ?? 0) + 1
+  const changed = { ...state, candidate: { version, polls, pollsSinceChange } }
+  if (pollsSinceChange >= (polls > 1 ? limits.reportPolls : limits.unstablePolls)) {
+    return [changed, 'activateOrReject']
   }
-  return isStable && version !== before.lastLoaded
-    ? [{ ...changed, lastLoaded: version }, 'activateIfGood']
-    : [changed, 'wait']
+  return [changed, polls === 2 ? 'activateIfGood' : 'wait']
 }
 
-export function afterDecision(state: ChangeState, decided: string, isGood: boolean): ChangeState {
-  return { ...state, decided, pollsSinceChange: 0, pollsSinceRejected: isGood ? undefined : 0 }
+export function afterDecision(decided: string, isGood: boolean): ChangeState {
+  return { decided, pollsSinceRejected: isGood ? undefined : 0 }
 }
 
 /** Labels of metrics. */
@@ -78,11 +85,16 @@ export type ReloadResult = (typeof RELOAD_RESULTS)[number]
 
 export type ReloadSubject = 'keys' | 'credentials' | 'revocations' | 'certificates'
 
-interface ReloadableOptions<T> {
-  /** A text that differs after every change of the source, or why the source is not available. */
-  readonly observe: () => Promise<Loaded<string>>
+interface Observed {
+  /** A text that differs after every change of the source. */
+  readonly version: string
+}
+
+interface ReloadableOptions<T, O extends Observed> {
+  /** What the source has, or why the source is not available. */
+  readonly observe: () => Promise<Loaded<O>>
   /** `active`: the active value. `isForced`: an operator asks for a reload. */
-  readonly load: (active: T, isForced: boolean) => Promise<Loaded<T>>
+  readonly load: (active: T, observed: O, isForced: boolean) => Promise<Loaded<T>>
   /** The value until the first version, or the one that was loaded already; then `version` is its version. */
   readonly initial: T
   readonly version?: string
@@ -104,8 +116,8 @@ const INTERNAL_ERROR = notLoaded(['could not be loaded because of an internal er
 
 type Subscriber<T> = (fresh: T, former: T) => void
 
-export class Reloadable<T> {
-  readonly #options: ReloadableOptions<T>
+export class Reloadable<T, O extends Observed = Observed> {
+  readonly #options: ReloadableOptions<T, O>
   readonly #subscribers: Subscriber<T>[] = []
   #value: T
   #state: ChangeState
@@ -118,11 +130,10 @@ export class Reloadable<T> {
   /** A poll that has not begun sees all changes made before now. */
   #nextPoll: Promise<boolean> | undefined
 
-  constructor(options: ReloadableOptions<T>) {
-    const { initial, version } = options
+  constructor(options: ReloadableOptions<T, O>) {
     this.#options = options
-    this.#value = initial
-    this.#state = { lastFound: version, lastLoaded: version, decided: version, pollsSinceChange: 0 }
+    this.#value = options.initial
+    this.#state = { decided: options.version }
   }
 
   readonly current = (): T => this.#value
@@ -185,21 +196,26 @@ export class Reloadable<T> {
     const { observe, load, limits, onActivated, onFailed } = this.#options
     const observed = await this.#guard(observe())
     if (this.#isStopped) return
-    const version = observed.ok ? observed.value : ''
-    const found = observed.ok ? { version, isForced } : { unavailable: observed.problems.join('\n') }
+    const found = observed.ok
+      ? { version: observed.value.version, isForced }
+      : { unavailable: observed.problems.join('\n') }
     const [state, action] = nextAction(this.#state, found, limits)
     this.#state = state
-    if (action === 'report' && !observed.ok) onFailed(observed.problems)
-    if (action === 'wait' || action === 'report') return
+    if (!observed.ok) {
+      if (action === 'report') onFailed(observed.problems)
+      return
+    }
+    if (action === 'wait') return
 
-    const loaded = await this.#guard(load(this.#value, isForced))
+    const { version } = observed.value
+    const loaded = await this.#guard(load(this.#value, observed.value, isForced))
     if (action === 'activateIfGood') {
       // If it fails, or the version changes meanwhile, nothing is decided: the version may be incomplete.
       const again = loaded.ok ? await this.#guard(observe()) : undefined
-      if (!again?.ok || again.value !== version) return
+      if (!again?.ok || again.value.version !== version) return
     }
     if (this.#isStopped) return
-    this.#state = afterDecision(this.#state, version, loaded.ok)
+    this.#state = afterDecision(version, loaded.ok)
     if (!loaded.ok) return onFailed(loaded.problems)
     const former = this.#value
     this.#value = loaded.value
@@ -216,8 +232,7 @@ export class Reloadable<T> {
   }
 
   #isCurrent(): boolean {
-    const { lastFound, decided } = this.#state
-    return !this.#isFailing() && lastFound === decided
+    return !this.#isFailing() && this.#state.candidate === undefined
   }
 
   #isFailing(): boolean {

@@ -23,7 +23,7 @@ function setup(t: Test, pollMs = 3_600_000) {
       source.observations++
       const { shown } = source
       await source.gate
-      return shown
+      return shown.ok ? loaded({ version: shown.value }) : shown
     },
     load: async (): Promise<Loaded<string>> => source.shown,
     show: (value: string) => (source.shown = { ok: true, value, warnings: [] }),
@@ -122,7 +122,7 @@ t.test('subscribers act on a new version of files though its log line cannot be 
  * `!`: forced. `good`, `bad`: what loading gives; `moved`: good, but the source changed meanwhile.
  */
 function play(limits: ChangeLimits | undefined, polls: readonly string[]): string {
-  let state: ChangeState = { lastFound: 'a', lastLoaded: 'a', decided: 'a', pollsSinceChange: 0 }
+  let state: ChangeState = { decided: 'a' }
   const outcomes = polls.map((poll) => {
     const [, forced, version = '', result = ''] = /^(!?)(\S+)(?: (\w+))?$/.exec(poll) ?? []
     const isForced = forced === '!'
@@ -131,7 +131,7 @@ function play(limits: ChangeLimits | undefined, polls: readonly string[]): strin
     state = next
     if (action === 'wait' || action === 'report') return action
     if (action === 'activateIfGood' && (result === 'bad' || result === 'moved')) return 'ifGood:wait'
-    state = afterDecision(state, version, result !== 'bad')
+    state = afterDecision(version, result !== 'bad')
     return action === 'activateIfGood' ? 'ifGood:activate' : result === 'bad' ? 'reject' : 'activate'
   })
   // Runs of one outcome are counted.

@@ -61,8 +61,8 @@ function createDatabase(options: DatabaseOptions, target: DatabaseTarget): Crede
   let fatalProblems: readonly string[] = []
 
   const snapshots = new Reloadable<Snapshot>({
-    observe: () => pool.ask(async (connections) => (await readRevision(connections)).number),
-    load: (active, isForced) =>
+    observe: () => pool.ask(readRevision),
+    load: (active, _revision, isForced) =>
       pool.ask((connections) => readSnapshot(connections, isForced ? NO_SNAPSHOT : active)),
     initial: NO_SNAPSHOT,
     pollMs,

@@ -61,10 +61,10 @@ export async function readSnapshot(pool: Pool, former: Snapshot): Promise<Snapsh
   }
 }
 
-/** `number` differs after every change, `base` after those other than new revocations. @throws ChangesNotRecorded */
+/** `version` differs after every change, `base` after those other than new revocations. @throws ChangesNotRecorded */
 export async function readRevision(database: Pool | ClientBase) {
-  const { rows } = await database.query<{ number: string; base: string; triggers: number }>(
-    `SELECT number || ' ' || stamp AS number, CASE WHEN base_of = stamp THEN base ELSE stamp END AS base,
+  const { rows } = await database.query<{ version: string; base: string; triggers: number }>(
+    `SELECT number || ' ' || stamp AS version, CASE WHEN base_of = stamp THEN base ELSE stamp END AS base,
        (SELECT count(*)::int FROM pg_trigger
         WHERE tgrelid IN ('storage_auth.credentials'::regclass, 'storage_auth.revocations'::regclass)
         AND tgname = 'note_change' AND tgenabled IN ('O', 'A')) AS triggers
