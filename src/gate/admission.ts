@@ -16,6 +16,7 @@ import {
 } from '../http/headers.ts'
 import { isRequestId } from '../http/request-ids.ts'
 import { originForm, pathOf } from '../http/request-target.ts'
+import { failed, type Result } from '../values/result.ts'
 
 export type RequestHead = Readonly<
   Pick<IncomingMessage, 'method' | 'url' | 'httpVersionMajor' | 'httpVersionMinor' | 'rawHeaders'>
@@ -49,16 +50,13 @@ export interface Admitted {
   readonly isPreflight: boolean
 }
 
-export type Admission =
-  | { readonly ok: true; readonly value: Admitted }
-  | { readonly ok: false; readonly reason: 'admission'; readonly error: PublicError }
-  /** Two `Authorization` lines: refused as a token is. */
-  | { readonly ok: false; readonly reason: 'malformed' }
+/** `malformed`: a token, in two `Authorization` lines. */
+export type Admission = Result<Admitted, PublicError | 'malformed'>
 
-const badRequest: Admission = { ok: false, error: ERRORS.malformedRequest, reason: 'admission' }
-const tooLarge: Admission = { ok: false, error: ERRORS.headersTooLarge, reason: 'admission' }
-const badExpectation: Admission = { ok: false, error: ERRORS.expectationFailed, reason: 'admission' }
-const twoAuthorizations: Admission = { ok: false, reason: 'malformed' }
+const badRequest = failed(ERRORS.malformedRequest)
+const tooLarge = failed(ERRORS.headersTooLarge)
+const badExpectation = failed(ERRORS.expectationFailed)
+const twoAuthorizations = failed('malformed')
 
 export function admit(head: RequestHead, maxHeaderLines: number): Admission {
   const { method = '', url = '', rawHeaders: raw } = head

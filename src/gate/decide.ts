@@ -122,9 +122,10 @@ export function createDecide(
   return (head, peerTrusted) => {
     const admission = admit(head, config.limits.headerLines)
     if (!admission.ok) {
-      const { reason } = admission
-      if (reason === 'malformed') onCheck(reason)
-      const decision = reason === 'malformed' ? refuse(reason) : ({ act: 'refuse', ...admission } as const)
+      const { error } = admission
+      if (error === 'malformed') onCheck(error)
+      const decision: Decision =
+        error === 'malformed' ? refuse(error) : { act: 'refuse', reason: 'admission', error }
       return { admitted: undefined, original: undefined, routeLabel: 'proxy', decision }
     }
     const admitted = admission.value

@@ -16,7 +16,7 @@ type ProxyErrorType =
   | 'http_request_denied'
   | 'proxy_internal_response'
 
-export interface RefusalOptions {
+export interface ErrorResponseOptions {
   /** By default, that of a request we cannot serve: now (503) or at all. */
   readonly errorType?: ProxyErrorType
   /** A word of a closed set, never client input. */
@@ -53,7 +53,7 @@ export class Responder {
   }
 
   /** The one place that records why a request failed, also where `send` does nothing. */
-  refuse(res: SidecarResponse, reason: Reason, error: PublicError, options: RefusalOptions = {}): void {
+  refuse(res: SidecarResponse, reason: Reason, error: PublicError, options: ErrorResponseOptions = {}): void {
     const { status, code, message } = error
     const defaultType = status === 503 ? 'proxy_internal_response' : 'http_request_error'
     const { errorType = defaultType, details, retryAfterSeconds = 1, close, headers = [] } = options

@@ -38,7 +38,7 @@ export interface ConnectionSettings {
 export type ParserError = NodeJS.ErrnoException & { readonly rawPacket?: Buffer }
 
 /** Refuses bytes that are not a request: sent after the responses to earlier requests. */
-interface FinalRefusal {
+interface FinalError {
   readonly error: PublicError
   readonly bytes?: Buffer | undefined
 }
@@ -57,7 +57,7 @@ export class Connection implements ClientConnection {
   readonly #waiting: SidecarResponse[] = []
   #hasPauseListener = false
   /** Set when no further request is accepted: the response being sent is the last, or a refusal follows it. */
-  #lastMessage: 'response' | FinalRefusal | undefined
+  #lastMessage: 'response' | FinalError | undefined
   /** `socket.bytesRead` at the end of the previous response. */
   #bytesBefore: number
   /** Bytes of the next head have arrived, and the socket's timer gives it `headMs`. */
@@ -140,7 +140,7 @@ export class Connection implements ClientConnection {
     this.#bytesBefore = socket.bytesRead
     const next = socket.writable ? this.#waiting.shift() : undefined
     if (!socket.writable) this.#dropWaiting()
-    else if (next === undefined) this.#sendFinalRefusal()
+    else if (next === undefined) this.#sendFinalError()
     else this.#serve(next)
     if (next !== undefined && this.#hasPauseListener && !this.#isFull) socket.resume()
   }
@@ -195,10 +195,10 @@ export class Connection implements ClientConnection {
       newest.req.context.isBodyMalformed = true
       newest.req.context.owner?.onMalformedBody?.()
     }
-    this.#sendFinalRefusal()
+    this.#sendFinalError()
   }
 
-  #sendFinalRefusal(): void {
+  #sendFinalError(): void {
     if (typeof this.#lastMessage !== 'object' || this.#current !== undefined) return
     const { error, bytes } = this.#lastMessage
     endConnection(this.#socket, this.#events.onParserError(error, this.peer, bytes))

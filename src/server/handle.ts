@@ -6,7 +6,7 @@ import { ERRORS } from '../errors.ts'
 import type { Decide, Decision } from '../gate/decide.ts'
 import { approvalHeaders, VARY_BY_TOKEN } from '../gate/forward-auth.ts'
 import { newRequestId, requestIdOf } from '../http/request-ids.ts'
-import type { RefusalOptions } from '../request/responder.ts'
+import type { ErrorResponseOptions } from '../request/responder.ts'
 import type { SidecarResponse } from '../request/response.ts'
 import type { Caller } from '../token/caller.ts'
 import { type EndpointOptions, revoke } from './endpoint.ts'
@@ -99,7 +99,7 @@ export function createHandle(
 function refusalOptions(
   { error, reason }: Extract<Decision, { act: 'refuse' }>,
   isForwardAuth: boolean,
-): RefusalOptions {
+): ErrorResponseOptions {
   if (reason === 'admission') return {}
   // RFC 6750, section 3: no error code where no token was sent.
   const challenge = reason === 'missing' ? 'Bearer' : 'Bearer error="invalid_token"'

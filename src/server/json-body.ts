@@ -5,43 +5,37 @@
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { SidecarRequest } from '../request/context.ts'
 import type { SidecarResponse } from '../request/response.ts'
+import { failed, type Result } from '../values/result.ts'
 
-interface Refused {
-  readonly ok: false
-  readonly error: PublicError
-}
-
-/** The meaning of a body or a part of it, or a documented error. */
-export type Reading<T> = { readonly ok: true; readonly value: T } | Refused
-
-export function invalid(message: string): Refused {
-  return { ok: false, error: { ...ERRORS.invalidArgument, message } }
-}
+export const badArgument = (message: string): PublicError => ({ ...ERRORS.invalidArgument, message })
 
 export type Members = ReadonlyMap<string, unknown>
 
 const MAX_BYTES = 16 * 1024
-const TOO_LARGE = invalid(`The body is larger than ${MAX_BYTES / 1024} KiB.`)
+const TOO_LARGE = badArgument(`The body is larger than ${MAX_BYTES / 1024} KiB.`)
 
 /**
  * Refuses by the head, before `100 Continue`. Never rejects; stays pending when the client closes.
  * @param maxSeconds - for the whole body: a client that sends a byte a minute must not hold a connection
  */
-export async function readJson(res: SidecarResponse, maxSeconds: number): Promise<Reading<Members>> {
+export async function readJson(
+  res: SidecarResponse,
+  maxSeconds: number,
+): Promise<Result<Members, PublicError>> {
   const { req } = res
-  const refusal = refuseHead(req)
-  if (refusal !== undefined) return refusal
+  const error = headError(req)
+  if (error !== undefined) return failed(error)
   res.continueIfExpected()
   const body = await readBody(req, maxSeconds * 1000)
   req.context.changeOwner(undefined)
-  return 'ok' in body ? body : parse(body)
+  return body.ok ? parse(body.value) : body
 }
 
-function refuseHead({ headers, headersDistinct }: SidecarRequest): Refused | undefined {
+function headError({ headers, headersDistinct }: SidecarRequest): PublicError | undefined {
   const { 'content-encoding': encodings, 'content-type': types = [] } = headersDistinct
-  if (encodings !== undefined) return invalid('Content-Encoding is not accepted here.')
+  if (encodings !== undefined) return badArgument('Content-Encoding is not accepted here.')
   if (types.length > 1 || !types.every(isJsonInUtf8))
-    return invalid('Content-Type must be application/json, in UTF-8.')
+    return badArgument('Content-Type must be application/json, in UTF-8.')
   return Number(headers['content-length'] ?? 0) > MAX_BYTES ? TOO_LARGE : undefined
 }
 
@@ -54,29 +48,29 @@ function isJsonInUtf8(contentType: string): boolean {
   return type === 'application/json' && isUtf8 && others.length === 0
 }
 
-function readBody(req: SidecarRequest, maxMs: number): Promise<Buffer | Refused> {
+function readBody(req: SidecarRequest, maxMs: number): Promise<Result<Buffer, PublicError>> {
   const { context } = req
   return new Promise((resolve) => {
     const chunks: Buffer[] = []
-    const stop = (refusal: Refused) => {
+    const stop = (error: PublicError) => {
       req.removeListener('data', onData)
-      resolve(refusal)
+      resolve(failed(error))
     }
     const onData = (chunk: Buffer) => {
       context.bytesIn += chunk.length
       chunks.push(chunk)
       if (context.bytesIn > MAX_BYTES) stop(TOO_LARGE)
     }
-    const onTimeout = () => stop({ ok: false, error: ERRORS.requestTimeout })
+    const onTimeout = () => stop(ERRORS.requestTimeout)
     const deadline = setTimeout(onTimeout, maxMs)
     context.changeOwner({
       state: 'inFlight',
       onIdle: onTimeout,
       onRelease: () => clearTimeout(deadline),
-      onMalformedBody: () => stop({ ok: false, error: ERRORS.malformedRequest }),
+      onMalformedBody: () => stop(ERRORS.malformedRequest),
     })
     req.on('data', onData)
-    req.once('end', () => resolve(Buffer.concat(chunks)))
+    req.once('end', () => resolve({ ok: true, value: Buffer.concat(chunks) }))
   })
 }
 
@@ -90,14 +84,14 @@ function refuseInexact(_key: string, value: unknown): unknown {
   return value
 }
 
-function parse(body: Buffer): Reading<Members> {
+function parse(body: Buffer): Result<Members, PublicError> {
   let value: unknown
   try {
     value = JSON.parse(utf8.decode(body), refuseInexact)
   } catch {
-    return invalid('The body must be JSON, in UTF-8.')
+    return failed(badArgument('The body must be JSON, in UTF-8.'))
   }
   if (typeof value !== 'object' || value === null || Array.isArray(value))
-    return invalid('The body must be a JSON object.')
+    return failed(badArgument('The body must be a JSON object.'))
   return { ok: true, value: new Map(Object.entries(value)) }
 }

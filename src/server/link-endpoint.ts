@@ -2,15 +2,16 @@
  * The link endpoint: creates links for a request that the caller's token allows, and ends them.
  * In: a request with a verified token. Out: a documented response.
  */
-import { ERRORS } from '../errors.ts'
+import { ERRORS, type PublicError } from '../errors.ts'
 import { pathOf } from '../http/request-target.ts'
 import type { Responder } from '../request/responder.ts'
 import type { SidecarResponse } from '../request/response.ts'
 import type { Caller, Identity } from '../token/caller.ts'
 import { isLinkId, isLinkOf, LINK_METHODS, type LinkedRequest, linkTargetProblem } from '../token/links.ts'
 import { type Scope, scopeAllows } from '../token/scopes.ts'
+import { failed, type Result } from '../values/result.ts'
 import { type EndpointOptions, expirationSec, revoke } from './endpoint.ts'
-import { invalid, type Members, type Reading, readJson } from './json-body.ts'
+import { badArgument, type Members, readJson } from './json-body.ts'
 
 /** POST: creates a link. Rejects only on an internal error. */
 export async function createLink(
@@ -27,7 +28,7 @@ export async function createLink(
   if (!mayLink(caller.identity.scope, linked)) return deny(responder, res)
   const issued = await signer.issueLink(caller, linked, lifetime)
   if (issued === undefined)
-    return responder.refuse(res, 'invalid', invalid('target is too long for a link of this account.').error)
+    return responder.refuse(res, 'invalid', badArgument('target is too long for a link of this account.'))
   const { url, linkId, expiresAtSeconds } = issued
   metrics.onLinkIssued()
   audit.request(res.req, { event: 'link_created', linkId })
@@ -42,8 +43,7 @@ export async function endLink(
   linkId: string,
 ): Promise<void> {
   const { config, responder, now } = options
-  if (!isLinkId(linkId))
-    return responder.refuse(res, 'invalid', invalid('The path has no id of a link.').error)
+  if (!isLinkId(linkId)) return responder.refuse(res, 'invalid', badArgument('The path has no id of a link.'))
   if (!isLinkOf(linkId, accountId)) return deny(responder, res)
   // The id does not say when the link ends.
   const expiresAtSeconds = Math.ceil(now() / 1000) + config.links.maxLifetimeSeconds
@@ -59,7 +59,7 @@ function deny(responder: Responder, res: SidecarResponse): void {
 function readLinkFields(
   members: Members,
   maxLifetimeSeconds: number,
-): Reading<{ linked: LinkedRequest; lifetime: number }> {
+): Result<{ linked: LinkedRequest; lifetime: number }, PublicError> {
   const method = members.get('method')
   const target = members.get('target')
   const defaultLifetime = Math.min(3600, maxLifetimeSeconds)
@@ -71,7 +71,7 @@ function readLinkFields(
   const isLifetime =
     Number.isInteger(lifetime) && Number(lifetime) >= 1 && Number(lifetime) <= maxLifetimeSeconds
   if (!isLifetime) problems.push(`expirationSec must be an integer from 1 to ${maxLifetimeSeconds}.`)
-  if (problems.length > 0) return invalid(problems.join(' '))
+  if (problems.length > 0) return failed(badArgument(problems.join(' ')))
   const linked = { method: String(method), target: String(target) }
   return { ok: true, value: { linked, lifetime: Number(lifetime) } }
 }

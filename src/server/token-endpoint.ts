@@ -7,14 +7,15 @@ import type { Login } from '../credentials/store.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
 import { clientNetwork } from '../request/client-address.ts'
 import type { IssueFailure } from '../request/context.ts'
-import type { RefusalOptions } from '../request/responder.ts'
+import type { ErrorResponseOptions } from '../request/responder.ts'
 import type { SidecarResponse } from '../request/response.ts'
 import type { Identity } from '../token/caller.ts'
 import { coversScope, parseScope, type Scope, validScope } from '../token/scopes.ts'
 import type { CredentialStatus } from '../token/verify.ts'
 import { claimsProblem, nameProblem, secretProblem } from '../values/names.ts'
+import { failed, type Result } from '../values/result.ts'
 import { type EndpointOptions, expirationSec } from './endpoint.ts'
-import { invalid, type Members, type Reading, readJson } from './json-body.ts'
+import { badArgument, type Members, readJson } from './json-body.ts'
 
 /** Without a delay, 200 clients that ignored `Retry-After` sent 6,000 logins a second and starved token checks. */
 const RETRY_LATER_DELAY_MS = 250
@@ -28,9 +29,9 @@ export async function logIn(options: EndpointOptions, res: SidecarResponse): Pro
     metrics.onIssueFailure(reason)
     audit.request(req, { event: 'login_failed', reason })
   }
-  const fail = (reason: IssueFailure, error: PublicError, refusal?: RefusalOptions) => {
+  const fail = (reason: IssueFailure, error: PublicError, responseOptions?: ErrorResponseOptions) => {
     recordFailure(reason)
-    responder.refuse(res, reason, error, refusal)
+    responder.refuse(res, reason, error, responseOptions)
   }
   if (credentials === undefined || !signer.canSign) return fail('unavailable', ERRORS.serviceNotReady)
   const body = await readJson(res, config.timeouts.idleSeconds)
@@ -77,7 +78,9 @@ export function sendTimeLeft(options: EndpointOptions, res: SidecarResponse, ide
 }
 
 /** Ignores unknown fields; names every invalid one. */
-function readLogin(members: Members): Reading<{ login: Login; requestedScope: string | undefined }> {
+function readLogin(
+  members: Members,
+): Result<{ login: Login; requestedScope: string | undefined }, PublicError> {
   const problems: string[] = []
   const read = (field: string, problemOf: (text: string) => string | undefined): string => {
     const value = members.get(field)
@@ -95,7 +98,7 @@ function readLogin(members: Members): Reading<{ login: Login; requestedScope: st
   // The text is checked after the secret: the requested scope must not change how a login fails.
   const scope = members.get('scope')
   if (scope !== undefined && typeof scope !== 'string') problems.push('scope must be a string.')
-  if (problems.length > 0) return invalid(problems.join(' '))
+  if (problems.length > 0) return failed(badArgument(problems.join(' ')))
   return { ok: true, value: { login, requestedScope: scope?.toString() } }
 }
 
@@ -107,15 +110,15 @@ function grantScope(
   requested: string | undefined,
   { accountId, accessKey }: Login,
   credential: Extract<CredentialStatus, { active: true }>,
-): Reading<Scope | undefined> {
+): Result<Scope | undefined, PublicError> {
   const own = validScope(credential.scope)
   if (requested === undefined) return { ok: true, value: own }
   if (requested.length > MAX_REQUESTED_LENGTH)
-    return invalid(`scope must have at most ${MAX_REQUESTED_LENGTH} characters.`)
+    return failed(badArgument(`scope must have at most ${MAX_REQUESTED_LENGTH} characters.`))
   const scope = parseScope(requested)
-  if (!scope.ok) return invalid(`scope ${scope.error}.`)
+  if (!scope.ok) return failed(badArgument(`scope ${scope.error}.`))
   if (own !== undefined && !coversScope(own, scope.value))
-    return invalid('scope has an item that the credential does not cover.')
+    return failed(badArgument('scope has an item that the credential does not cover.'))
   const isTooLong = claimsProblem(accountId, accessKey, requested) !== undefined
-  return isTooLong ? invalid('scope is too long for a token with these names.') : scope
+  return isTooLong ? failed(badArgument('scope is too long for a token with these names.')) : scope
 }
