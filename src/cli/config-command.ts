@@ -4,7 +4,7 @@ import { databaseProblems, InvalidAuthData } from '../auth/auth-data.ts'
 import { certificateFiles, loadCertificates } from '../auth/certificates.ts'
 import { openSources } from '../auth/sources.ts'
 import { type Config, insecureKeySets, keySetsOf } from '../config/config.ts'
-import { explain, FILE_VARIABLE, type LoadedConfig, loadConfig } from '../config/load.ts'
+import { effectiveSettings, FILE_VARIABLE, type LoadedConfig, loadConfig } from '../config/load.ts'
 import { configJsonSchema, FLAGS, SETTINGS } from '../config/settings.ts'
 import { fetchJwks, importKeys } from '../keys/key-set.ts'
 import { createLog } from '../log.ts'
@@ -50,13 +50,13 @@ export function loadSettings(options: ParsedOptions, io: Pick<CommandIo, 'env'>,
   return loaded.value
 }
 
-function located(problems: readonly Problem[], { originOf }: LoadedConfig) {
+function withOrigins(problems: readonly Problem[], { originOf }: LoadedConfig) {
   return problems.map((problem) => ({ ...problem, origin: originOf(problem.path) }))
 }
 
 export const rethrowAsUsage = (loaded: LoadedConfig) => (error: unknown) => {
   if (!(error instanceof InvalidAuthData)) throw error
-  throw new UsageFailure(formatProblems(located(error.problems, loaded)))
+  throw new UsageFailure(formatProblems(withOrigins(error.problems, loaded)))
 }
 
 export function configCommand(io: CommandIo): Command {
@@ -88,7 +88,7 @@ export function configCommand(io: CommandIo): Command {
     `${example} --json | jq '."listen.port"'`,
   ).option('--json', 'print one JSON object by setting')
   addSettingFlags(show).action((options: ParsedOptions) => {
-    const effective = explain(loadSettings(options, io))
+    const effective = effectiveSettings(loadSettings(options, io))
     if (options['json'])
       return printJson(Object.fromEntries(effective.map(({ setting, ...rest }) => [setting, rest])))
     return io.printTable(effective, {
@@ -116,7 +116,7 @@ async function checkSettings(options: ParsedOptions, io: CommandIo) {
   const sources = options['fetch'] ? keySetsOf(config) : []
   const sets = await Promise.all(sources.map((source) => checkKeySet(source, config)))
   return {
-    problems: located([...problems, ...sets.flatMap((set) => set.problems)], loaded.value),
+    problems: withOrigins([...problems, ...sets.flatMap((set) => set.problems)], loaded.value),
     warnings,
     notes: sets.flatMap(({ notes }) => notes),
   }

@@ -50,7 +50,7 @@ export function credentialNameOf({ account, accessKey, scope }: Flags<'account' 
 const SCOPE_HELP =
   'what it may do at most: storage.read:/path, storage.create:/path, storage.modify:/path, separated by a space'
 
-const parseScope = parserWith(scopeProblem)
+const parseScopeFlag = parserWith(scopeProblem)
 
 export function credentialsCommand(io: CommandIo): Command {
   const group = io.command(
@@ -66,7 +66,7 @@ export function credentialsCommand(io: CommandIo): Command {
     .option('--access-key <key>', 'the access key (default: a new one)', parseName)
     .option('--secret-stdin', 'read the secret from stdin (default: a new one), without a final newline')
     .option('--expires-at <time>', 'when it expires, as RFC 3339 with its zone', parserWith(timeProblem))
-    .option('--scope <scope>', SCOPE_HELP, parseScope)
+    .option('--scope <scope>', SCOPE_HELP, parseScopeFlag)
     .action((flags: AddFlags) => addCredential(flags, io))
 
   addStoreCommand(group, 'list', 'list credentials, without secrets and hashes').action((flags: StoreFlags) =>
@@ -84,14 +84,14 @@ export function credentialsCommand(io: CommandIo): Command {
     io.print(flags.json ? JSON.stringify({ ...name, ...update }) : done)
   }
   const changes = [
-    ['disable', 'refuse logins with a credential, and end its tokens', { disabled: true }],
-    ['enable', 'let a disabled credential log in again', { disabled: false }],
-    ['remove', 'remove a credential, and end its tokens', { removed: true }],
+    ['disable', 'disabled', 'refuse logins with a credential, and end its tokens', { disabled: true }],
+    ['enable', 'enabled', 'let a disabled credential log in again', { disabled: false }],
+    ['remove', 'removed', 'remove a credential, and end its tokens', { removed: true }],
   ] as const
-  for (const [name, description, update] of changes)
-    named(name, description).action((flags: ChangeFlags) => change(flags, update, `${name}d`))
+  for (const [name, done, description, update] of changes)
+    named(name, description).action((flags: ChangeFlags) => change(flags, update, done))
   named('restrict', 'let a credential and its tokens do less or, again, more', "--scope 'storage.read:/a'")
-    .addOption(new Option('--scope <scope>', SCOPE_HELP).argParser(parseScope).conflicts('unrestricted'))
+    .addOption(new Option('--scope <scope>', SCOPE_HELP).argParser(parseScopeFlag).conflicts('unrestricted'))
     .option('--unrestricted', 'instead of --scope: lift the restriction')
     .action(({ unrestricted, ...flags }: ChangeFlags) => {
       const { scope = null } = flags

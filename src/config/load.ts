@@ -81,7 +81,7 @@ function readFile(file: string): FileValues {
   let text: string
   try {
     const bytes = readBounded(file)
-    if (bytes.length > MAX_FILE_BYTES) return unusable(`is larger than ${MAX_FILE_BYTES} bytes`)
+    if (bytes.length > MAX_SETTINGS_BYTES) return unusable(`is larger than ${MAX_SETTINGS_BYTES} bytes`)
     text = new TextDecoder('utf-8', { fatal: true }).decode(bytes)
   } catch (error) {
     return unusable(`cannot read the configuration: ${fileErrorText(error)}`)
@@ -103,13 +103,13 @@ function readFile(file: string): FileValues {
   return { tree, problems: [], locationOf }
 }
 
-const MAX_FILE_BYTES = 1_048_576
+const MAX_SETTINGS_BYTES = 1_048_576
 
 /** A pipe or device is read, too (`--config <(…)`), up to one byte more than allowed. */
 function readBounded(file: string): Buffer {
   const descriptor = openSync(file, 'r')
   try {
-    const bytes = Buffer.alloc(MAX_FILE_BYTES + 1)
+    const bytes = Buffer.alloc(MAX_SETTINGS_BYTES + 1)
     let length = 0
     for (let read = 1; read > 0; length += read) read = readSync(descriptor, bytes.subarray(length))
     return bytes.subarray(0, length)
@@ -166,7 +166,7 @@ function readNamed(given: NamedValues) {
       problems.push({ path: setting.path, message: `cannot be used with ${fullName}`, origin: name })
     } else {
       const isUpstreamUrl = name !== fullName && setting.path === 'upstreams'
-      const value = isUpstreamUrl ? [{ prefix: '/', url: text }] : decode(text, setting.schema)
+      const value = isUpstreamUrl ? [{ prefix: '/', url: text }] : decodeValue(text, setting.schema)
       values.push({ setting, value, name })
     }
   }
@@ -174,7 +174,7 @@ function readNamed(given: NamedValues) {
 }
 
 /** Text that cannot be decoded stays text; the schema then reports the requirement. */
-function decode(text: string, schema: z.core.$ZodType): unknown {
+function decodeValue(text: string, schema: z.core.$ZodType): unknown {
   if (!(schema instanceof z.ZodArray)) {
     // Number(text) would take '', ' 1 ', 0x10, 1e3 and Infinity.
     const isPlain = /^(?:true|false|-?(?:0|[1-9]\d*)(?:\.\d+)?)$/.test(text)
@@ -214,7 +214,7 @@ function hint(above: readonly Step[], key: string): string {
   return `known here: ${names.join(', ')}`
 }
 
-export function explain({ config, originOf }: LoadedConfig) {
+export function effectiveSettings({ config, originOf }: LoadedConfig) {
   return SETTINGS.flatMap(({ path, steps }) => {
     const value = valueAt(config, steps)
     const origin = originOf(path)

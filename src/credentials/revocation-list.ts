@@ -123,7 +123,7 @@ export async function loadRevocationsFile(
 
 export const parse: Parse<Revocation> = (bytes) => parseFile(bytes, fileSchema)
 
-const EMPTY = 'without entries, write `revocations: []`'
+const NO_ENTRIES = 'without entries, write `revocations: []`'
 const revocationSchema = z
   .strictObject(
     {
@@ -143,8 +143,8 @@ const revocationSchema = z
   })
 const fileSchema = z
   .strictObject(
-    { revocations: z.array(revocationSchema, `must be a list; ${EMPTY}`) },
-    `must be a map with the one member revocations; ${EMPTY}`,
+    { revocations: z.array(revocationSchema, `must be a list; ${NO_ENTRIES}`) },
+    `must be a map with the one member revocations; ${NO_ENTRIES}`,
   )
   .transform(({ revocations }) =>
     revocations.map(({ issuedBefore: issuedBeforeMs, ...name }) => ({ ...name, issuedBeforeMs })),

@@ -40,7 +40,7 @@ export type Status = ReturnType<typeof statusOf>
 
 export function statusOf(config: StatusConfig, checks: readonly ReadyCheck[], windows: Windows) {
   const state = stateOf(config, checks, windows)
-  return { problems: problemsOf(windows, state), ...state }
+  return { problems: alarmsOf(windows, state), ...state }
 }
 
 function stateOf(config: StatusConfig, checks: readonly ReadyCheck[], windows: Windows) {
@@ -201,7 +201,7 @@ const rated = (ratio: number, text: string) => (ratio >= 0.05 ? critical(text) :
 const inSeconds = ({ seconds }: Growth) => `in ${Math.round(seconds)} s`
 
 /** The problems in words, worst first, for the head line and the title of the page. */
-function problemsOf(windows: Windows, state: State): Alarm[] {
+function alarmsOf(windows: Windows, state: State): Alarm[] {
   const { inFlight } = state.requests
   const isDraining = state.checks.some(({ state }) => state === 'draining')
   const isDatabaseDown = state.checks.some(({ state }) => state === 'database down, last snapshot active')

@@ -15,14 +15,14 @@ export interface Assertions {
   readonly renewAtMs: number
 }
 
-type TokenSettings = Readonly<Record<'issuer' | 'audience', string>> & { readonly lifetimeSeconds: number }
+type IssueSettings = Readonly<Record<'issuer' | 'audience', string>> & { readonly lifetimeSeconds: number }
 
 export class TokenSigner {
   readonly #keys: () => KeyRing
-  readonly #settings: TokenSettings
+  readonly #settings: IssueSettings
   readonly #now: () => number
 
-  constructor(keys: () => KeyRing, settings: TokenSettings, now: () => number) {
+  constructor(keys: () => KeyRing, settings: IssueSettings, now: () => number) {
     this.#keys = keys
     this.#settings = settings
     this.#now = now

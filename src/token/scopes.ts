@@ -183,16 +183,16 @@ const AMBIGUOUS = /\/\/|\\|\p{Cc}|%(?:2e|2f|5c)|\/\.\.?(?:[/;]|$)/iu
 function readPath(raw: string): Path | undefined {
   if (!raw.startsWith('/')) return undefined
   try {
-    const separated = decode(raw)
+    const separated = decodePath(raw)
     if (AMBIGUOUS.test(separated)) return undefined
     // The byte 0 stands for an encoded slash: no path that is accepted has another.
-    return { separated, literal: /%2f/i.test(raw) ? decode(raw.replace(/%2f/gi, '%00')) : separated }
+    return { separated, literal: /%2f/i.test(raw) ? decodePath(raw.replace(/%2f/gi, '%00')) : separated }
   } catch {
     return undefined // invalid percent-encoding or UTF-8
   }
 }
 
-function decode(raw: string): string {
+function decodePath(raw: string): string {
   if (!/[%\x80-\xff]/.test(raw)) return raw
   return decodeURIComponent(raw.replace(/[\x80-\xff]/g, (byte) => `%${byte.charCodeAt(0).toString(16)}`))
 }

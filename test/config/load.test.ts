@@ -1,7 +1,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
-import { explain, loadConfig } from '../../src/config/load.ts'
+import { effectiveSettings, loadConfig } from '../../src/config/load.ts'
 import { SETTINGS } from '../../src/config/settings.ts'
 import { accepted, refused } from './support.ts'
 
@@ -110,17 +110,22 @@ t.test('a file of 130,000 mistakes is refused with all of them', async (t) => {
 })
 
 t.test('every effective value is listed with its origin, without the query of a URL', async (t) => {
-  const effective = explain(accepted({ yaml: 'listen:\n  port: 81', flags: { '--log-level': 'warn' } }))
+  const effective = effectiveSettings(
+    accepted({ yaml: 'listen:\n  port: 81', flags: { '--log-level': 'warn' } }),
+  )
   const find = (setting: string) => effective.find((one) => one.setting === setting)
   t.match(find('listen.port'), { value: 81, origin: 'sidecar.yaml:2:9' })
   t.match(find('log.level'), { value: 'warn', origin: 'flag --log-level' })
   t.strictSame(find('upstreams')?.value, [{ prefix: '/', url: 'http://127.0.0.1:9000' }])
   const verifying = accepted({ flags: { '--keys-jwks-url': 'https://a/b?c=hunter2' } })
-  t.match(explain(verifying).find(({ setting }) => setting === 'keys.jwksUrl')?.value, 'https://a/b?***')
+  t.match(
+    effectiveSettings(verifying).find(({ setting }) => setting === 'keys.jwksUrl')?.value,
+    'https://a/b?***',
+  )
   const trusting = accepted({
     yaml: 'trustedIssuers: [{ issuer: i, jwksUrl: "https://a/b?canary", audience: x, accountPrefix: p }]',
   })
-  t.match(JSON.stringify(explain(trusting)), '"jwksUrl":"https://a/b?***"')
+  t.match(JSON.stringify(effectiveSettings(trusting)), '"jwksUrl":"https://a/b?***"')
   t.notOk(find('listen.tls.certFile'), 'settings without a value are left out')
 })
 

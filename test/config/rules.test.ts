@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import t from 'tap'
 import { parse, parseDocument } from 'yaml'
 import { settingsFile, withSettingsTable } from '../../scripts/write-docs.ts'
-import { explain } from '../../src/config/load.ts'
+import { effectiveSettings } from '../../src/config/load.ts'
 import { configJsonSchema, SETTINGS, valueAt } from '../../src/config/settings.ts'
 import { accepted, refused } from './support.ts'
 
@@ -10,7 +10,7 @@ t.test('keys come from a directory or a URL, and naming the URL alone is enough'
   const loaded = accepted({ yaml: 'keys: { jwksUrl: "http://issuer/keys" }' })
   t.strictSame(loaded.config.keys, { jwksUrl: 'http://issuer/keys' })
   t.strictSame(loaded.config.credentials, {}, 'a sidecar that only verifies has no credentials')
-  t.notOk(explain(loaded).some(({ setting }) => /^keys.directory|^credentials/.test(setting)))
+  t.notOk(effectiveSettings(loaded).some(({ setting }) => /^keys.directory|^credentials/.test(setting)))
   t.strictSame(refused({ yaml: 'keys:\n  jwksUrl: http://issuer/keys\n  directory: keys' }), [
     'keys.jwksUrl: cannot be used with keys.directory (sidecar.yaml:2:12)',
   ])

@@ -22,13 +22,13 @@ const PERCENT = 'special characters of the password must be percent-encoded'
 export async function readUrlFile(file: string): Promise<Loaded<DatabaseTarget>> {
   const read = await readRegularFile(file, MAX_URL_BYTES)
   if (!read.ok) return read
-  const target = parseUrl(read.value.bytes.toString().trim())
+  const target = parseDatabaseUrl(read.value.bytes.toString().trim())
   if (!target.ok) return notLoaded([`${file}: ${target.error}`])
   return loaded(target.value, read.warnings)
 }
 
 /** pg accepts any text as a URL. */
-function parseUrl(text: string): Result<DatabaseTarget> {
+function parseDatabaseUrl(text: string): Result<DatabaseTarget> {
   if (!/^postgres(ql)?:\/\/\S+$/.test(text)) {
     return failed('must hold one URL such as postgres://user:password@host:5432/database')
   }

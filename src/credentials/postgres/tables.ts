@@ -118,7 +118,7 @@ export const migrate = (urlFile: string) =>
   })
 
 /** The rule of `nameProblem`, for rows written by hand. */
-const isName = (column: string) =>
+const nameCheck = (column: string) =>
   `char_length(${column}) BETWEEN 1 AND 1024 AND ${column} !~ '[\\u0001-\\u001F\\u007F-\\u009F]'`
 
 /** The rule of `parseScope` without that of the path. */
@@ -146,8 +146,8 @@ DO $$ BEGIN
 END $$;
 CREATE TABLE IF NOT EXISTS storage_auth.credentials (
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-  account_id text COLLATE "C" NOT NULL CHECK (${isName('account_id')}),
-  access_key text COLLATE "C" NOT NULL CHECK (${isName('access_key')}),
+  account_id text COLLATE "C" NOT NULL CHECK (${nameCheck('account_id')}),
+  access_key text COLLATE "C" NOT NULL CHECK (${nameCheck('access_key')}),
   secret_hash text NOT NULL CHECK (secret_hash ~ '^\\$(sha256|scrypt)\\$'),
   expires_at timestamptz CHECK (isfinite(expires_at) AND expires_at < '10000-01-01 00:00:00+00'),
   disabled boolean NOT NULL DEFAULT false,
@@ -164,9 +164,9 @@ CREATE UNIQUE INDEX IF NOT EXISTS credentials_name
 
 CREATE TABLE IF NOT EXISTS storage_auth.revocations (
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-  jti text CHECK (${isName('jti')}),
-  account_id text CHECK (${isName('account_id')}),
-  access_key text CHECK (${isName('access_key')}),
+  jti text CHECK (${nameCheck('jti')}),
+  account_id text CHECK (${nameCheck('account_id')}),
+  access_key text CHECK (${nameCheck('access_key')}),
   issued_before timestamptz CHECK (isfinite(issued_before) AND issued_before < '10000-01-01 00:00:00+00'),
   created_at timestamptz NOT NULL DEFAULT now(),
   CONSTRAINT exactly_one_target CHECK (num_nonnulls(jti, account_id, access_key) = 1),
