@@ -376,7 +376,6 @@ t.test('an invalid file is reported and not changed, and no change makes a file 
   await writeFile(file, 'accounts: 5\n')
   t.same(await fileRecords(file).credentials.add(NEW), {
     ok: false,
-    isUsable: undefined,
     problems: [`${file}:1:11: accounts must be a list`],
   })
   t.equal(await readFile(file, 'utf8'), 'accounts: 5\n')
