@@ -26,10 +26,9 @@ export const fileRecords = (file: string): Records => ({
 })
 
 function credentialRecords(file: string): CredentialRecords {
-  const change = (edit: Edit, initialText?: string) =>
-    changeYamlFile(file, parseCredentials, edit, initialText)
+  const { list, change } = yamlRecords(file, parseCredentials)
   return {
-    list: () => listYamlFile(file, parseCredentials),
+    list,
     add: ({ accountId, ...credential }) =>
       change((document) => {
         const { account, path } = locate(document, { accountId, ...credential })
@@ -56,10 +55,9 @@ function credentialRecords(file: string): CredentialRecords {
 }
 
 function revocationRecords(file: string): RevocationRecords {
-  const change = (edit: Edit, initialText?: string) =>
-    changeYamlFile(file, parseRevocations, edit, initialText)
+  const { list, change } = yamlRecords(file, parseRevocations)
   return {
-    list: () => listYamlFile(file, parseRevocations),
+    list,
     add: (revocation) =>
       change((document) => append(document, ['revocations'], revocationEntry(revocation)), NEW_REVOCATIONS),
     remove: (name) =>
@@ -87,47 +85,46 @@ function locate(document: Document, { accountId, accessKey }: CredentialName) {
   return { account, path, removed: credentials.length === 1 ? account : path }
 }
 
-async function listYamlFile<T>(file: string, parse: Parse<T>): Promise<Loaded<readonly T[]>> {
-  const read = await readRegularFile(file, MAX_FILE_BYTES)
-  if (!read.ok) return read
-  const parsed = parse(read.value.bytes)
-  return parsed.ok ? parsed : notLoaded(located(file, parsed.problems))
-}
-
-const located = (file: string, problems: readonly string[]) => problems.map((problem) => `${file}:${problem}`)
-
 /** Changes a document, or returns the problem. */
 type Edit = (document: Document) => string | undefined
 
-/** @param initialText - the content to begin with; without it, a missing file is a problem */
-async function changeYamlFile(
-  file: string,
-  parse: Parse<unknown>,
-  edit: Edit,
-  initialText?: string,
-): Promise<Done> {
-  try {
-    // Two names of one file share one lock.
-    const target = await realTarget(file)
-    return await withLock(`${target}.lock`, async () => {
-      const notChanged = (what: string) => notDone(`${file}: ${what}`)
-      const found = await readRegularFile(target, MAX_FILE_BYTES)
-      if (!found.ok && (!found.isMissing || initialText === undefined)) return found
-      const before = found.ok ? found.value.bytes : Buffer.from(initialText ?? '')
-      const valid = parse(before)
-      if (!valid.ok) return notLoaded(located(target, valid.problems))
-      const document = parseDocument(before.toString())
-      if (hasAlias(document)) return notChanged('uses YAML aliases, which commands cannot change')
-      const problem = edit(document)
-      if (problem !== undefined) return notChanged(problem)
-      const after = document.toString({ lineWidth: 0 })
-      if (!parse(Buffer.from(after)).ok) return notChanged('the change would leave it invalid')
-      await replaceFile(target, after)
-      return DONE
-    })
-  } catch (error) {
-    return notDone(`${file}: ${fileErrorText(error)}`)
+function yamlRecords<T>(file: string, parse: Parse<T>) {
+  const invalidAt = (path: string, problems: readonly string[]) =>
+    notLoaded(problems.map((problem) => `${path}:${problem}`))
+  const notChanged = (problem: string) => notDone(`${file}: ${problem}`)
+
+  async function list(): Promise<Loaded<readonly T[]>> {
+    const read = await readRegularFile(file, MAX_FILE_BYTES)
+    if (!read.ok) return read
+    const parsed = parse(read.value.bytes)
+    return parsed.ok ? parsed : invalidAt(file, parsed.problems)
   }
+
+  /** @param initialText - the content to begin with; without it, a missing file is a problem */
+  async function change(edit: Edit, initialText?: string): Promise<Done> {
+    try {
+      // Two names of one file share one lock.
+      const target = await realTarget(file)
+      return await withLock(`${target}.lock`, async () => {
+        const found = await readRegularFile(target, MAX_FILE_BYTES)
+        if (!found.ok && (!found.isMissing || initialText === undefined)) return found
+        const before = found.ok ? found.value.bytes : Buffer.from(initialText ?? '')
+        const valid = parse(before)
+        if (!valid.ok) return invalidAt(target, valid.problems)
+        const document = parseDocument(before.toString())
+        if (hasAlias(document)) return notChanged('uses YAML aliases, which commands cannot change')
+        const problem = edit(document)
+        if (problem !== undefined) return notChanged(problem)
+        const after = document.toString({ lineWidth: 0 })
+        if (!parse(Buffer.from(after)).ok) return notChanged('the change would leave it invalid')
+        await replaceFile(target, after)
+        return DONE
+      })
+    } catch (error) {
+      return notChanged(fileErrorText(error))
+    }
+  }
+  return { list, change }
 }
 
 /** As `realpath`, but the file itself may be missing. A link to a missing file is not followed: it stays. */

@@ -10,7 +10,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { SecureContext } from 'node:tls'
 import { errorCode, readRegularFile, readUpTo } from '../files/files.ts'
 import { lookup } from '../http/hosts.ts'
-import { type Loaded, loaded, notLoaded } from '../values/result.ts'
+import { failed, type Loaded, loaded, notLoaded, type Result } from '../values/result.ts'
 import { fitsType, importKey, PRIVATE_MEMBERS } from './jwk.ts'
 import { type Algorithm, type FoundKey, type Key, OTHER_ALGORITHM, UNKNOWN_KEY } from './key-ring.ts'
 
@@ -63,7 +63,7 @@ export async function fetchJwks(
       },
       ...(secureContext && { secureContext: secureContext() }),
     })
-    if (!fetched.ok) return fetched
+    if (!fetched.ok) return notLoaded([fetched.error])
     const keys = keysIn(JSON.parse(fetched.value))
     return keys === undefined ? notLoaded([NO_SET]) : loaded(keys)
   } catch (error) {
@@ -93,7 +93,7 @@ function keysIn(value: unknown): readonly UncheckedJwk[] | undefined {
 async function fetchText(
   url: URL,
   options: RequestOptions & { readonly signal: AbortSignal },
-): Promise<Loaded<string>> {
+): Promise<Result<string>> {
   const get = url.protocol === 'https:' ? getHttps : getHttp
   const request = get(url, { ...options, agent: false, lookup })
   request.on('error', () => {}) // the one that counts is thrown by `once`, or by the response
@@ -101,10 +101,10 @@ async function fetchText(
   const [response]: unknown[] = await once(request, 'response', { signal: options.signal })
   if (!(response instanceof IncomingMessage)) throw new Error('no response')
   try {
-    if (response.statusCode !== 200) return notLoaded([`was answered with status ${response.statusCode}`])
+    if (response.statusCode !== 200) return failed(`was answered with status ${response.statusCode}`)
     const bytes = await readUpTo(response, MAX_BYTES)
-    if (bytes.length > MAX_BYTES) return notLoaded([`is larger than ${MAX_BYTES} bytes`])
-    return loaded(bytes.toString())
+    if (bytes.length > MAX_BYTES) return failed(`is larger than ${MAX_BYTES} bytes`)
+    return { ok: true, value: bytes.toString() }
   } finally {
     request.destroy()
   }

@@ -26,8 +26,8 @@ function lineOf({ context, clientAddress, headers }: SidecarRequest, what: Audit
   const { id, loggedIdentity: identity } = context
   return {
     event: what.event,
-    reason: 'reason' in what ? what.reason : undefined,
-    outcome: 'reason' in what ? undefined : 'ok',
+    reason: what.event === 'login_failed' ? what.reason : undefined,
+    outcome: what.event === 'login_failed' ? undefined : 'ok',
     account: text(identity?.accountId),
     accessKey: text(identity?.accessKey),
     tokenId: text(identity?.tokenId),
