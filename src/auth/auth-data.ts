@@ -7,18 +7,16 @@
  *   revocations    `revocations.file`, and the database
  *   certificates   the PEM files of each listener, upstream and issuer
  */
-import type { JSONWebKeySet } from 'jose'
 import type { Config } from '../config/config.ts'
 import type { CredentialsDatabase, DatabaseState } from '../credentials/postgres/database.ts'
-import type { RevocationList, RevokeToken } from '../credentials/revocation-list.ts'
-import { countOf, createTokenRevoker } from '../credentials/revocation-list.ts'
+import { countOf, createTokenRevoker, type RevocationList } from '../credentials/revocation-list.ts'
 import { type CredentialStore, createCredentialStore } from '../credentials/store.ts'
 import { findKeyIn, type KeyRing, publicJwks, tokenLifetimes } from '../keys/key-ring.ts'
 import type { KeySetState, RemoteKeys } from '../keys/remote-keys.ts'
 import type { Logger } from '../log.ts'
 import type { Reloadable, ReloadSubject } from '../reload/reloadable.ts'
-import { ownIssuer, trustedIssuer } from '../token/issuers.ts'
-import type { IsRevoked, TokenIssuer } from '../token/verify.ts'
+import { createIssuers } from '../token/issuers.ts'
+import type { RevocableToken, TokenIssuer } from '../token/verify.ts'
 import { fileProblem, formatProblems, type Problem } from '../values/result.ts'
 import type { CertificateName, Certificates } from './certificates.ts'
 import { certificateFiles, openCertificates } from './certificates.ts'
@@ -26,13 +24,13 @@ import { openSources, type SourceEvents } from './sources.ts'
 
 /** Functions return the values that are active when they are called. */
 export interface AuthData {
-  readonly keys: OwnKeys
+  readonly keys: ReturnType<typeof ownKeys>
   readonly keySets: readonly RemoteKeys[]
   /** Issuers whose tokens are accepted, our own first. */
   readonly issuers: readonly [TokenIssuer, ...TokenIssuer[]]
   /** Undefined in a sidecar that only verifies and has no database. */
   readonly credentials: CredentialStore | undefined
-  readonly revocations: Revocations
+  readonly revocations: ReturnType<typeof revocationsOf>
   readonly certificates: ReadonlyMap<CertificateName, Reloadable<Certificates>>
   /** The subjects with a source. */
   readonly subjects: readonly ReloadSubject[]
@@ -49,23 +47,6 @@ export interface AuthData {
 
 /** Cached verdicts may be wrong: those on tokens revoked by their ids alone, or all of them. */
 type OnChange = (onlyIdsRevoked?: boolean) => void
-
-interface OwnKeys {
-  /** Empty until the JWK Set at `keys.jwksUrl` has been fetched. */
-  readonly ring: () => KeyRing
-  /** Undefined until the JWK Set at `keys.jwksUrl` has been fetched. */
-  readonly publicJwks: () => JSONWebKeySet | undefined
-  readonly tokenLifetimes: () => readonly { readonly kid: string; readonly seconds: number }[]
-}
-
-interface Revocations {
-  readonly isRevoked: IsRevoked
-  /** Whether a token or a link is revoked by its own id: asked on cache hits, without an allocation. */
-  readonly isIdRevoked: (tokenId: string) => boolean
-  readonly count: () => number
-  /** Undefined without a database. */
-  readonly revoke: RevokeToken | undefined
-}
 
 interface AuthCheck extends Partial<KeySetState> {
   readonly name: 'keys' | 'credentials'
@@ -100,7 +81,6 @@ export async function openAuthData(
   const index = credentialsFile?.current ?? database?.credentials
   const onError = (error: unknown) => log.error({ err: error }, 'a login could not be checked')
   const credentials = index && createCredentialStore(index, now, onError, database?.refresh)
-  const isOwnAccount = (accountId: string) => credentials?.hasAccount(accountId) === true
   const findKey = ownKeySet?.findKey ?? findKeyIn(keys.ring)
 
   const subjects: ReloadSubject[] = ['revocations']
@@ -112,13 +92,7 @@ export async function openAuthData(
   return {
     keys,
     keySets,
-    issuers: [
-      ownIssuer(config.token, config.links, findKey, credentials?.credentialStatus),
-      ...config.trustedIssuers.flatMap((entry) => {
-        const keySet = keySets.find(({ issuer }) => issuer === entry.issuer)
-        return keySet === undefined ? [] : [trustedIssuer(entry, keySet.findKey, isOwnAccount)]
-      }),
-    ],
+    issuers: createIssuers(config, findKey, keySets, credentials),
     credentials,
     revocations: revocationsOf(revocationsFile, database, config.token),
     certificates,
@@ -155,10 +129,12 @@ function ownKeys(
   files: Reloadable<KeyRing> | undefined,
   { maxLifetimeSeconds, clockToleranceSeconds }: TokenSettings,
   now: () => number,
-): OwnKeys {
+) {
   const ring = keySet?.ring ?? files?.current ?? (() => NO_KEYS)
   return {
+    /** Empty until the JWK Set at `keys.jwksUrl` has been fetched. */
     ring,
+    /** Undefined until then. */
     publicJwks: () => (keySet?.state().loaded === false ? undefined : publicJwks(ring())),
     tokenLifetimes: () => tokenLifetimes(ring(), maxLifetimeSeconds + clockToleranceSeconds, now()),
   }
@@ -172,16 +148,18 @@ function revocationsOf(
   file: Reloadable<RevocationList> | undefined,
   database: CredentialsDatabase | undefined,
   { clockToleranceSeconds }: TokenSettings,
-): Revocations {
+) {
   const lists = () => [file?.current() ?? [], database?.revocations() ?? []].flat()
   return {
-    isRevoked: (token) => lists().some((list) => list.isRevoked(token)),
-    isIdRevoked(tokenId) {
+    isRevoked: (token: RevocableToken) => lists().some((list) => list.isRevoked(token)),
+    /** Whether a token or a link is revoked by its own id: asked on cache hits, without an allocation. */
+    isIdRevoked(tokenId: string): boolean {
       if (file?.current().isIdRevoked(tokenId)) return true
       for (const list of database?.revocations() ?? NO_LISTS) if (list.isIdRevoked(tokenId)) return true
       return false
     },
     count: () => countOf(lists()),
+    /** Undefined without a database. */
     revoke: database && createTokenRevoker(database.revoke, clockToleranceSeconds),
   }
 }

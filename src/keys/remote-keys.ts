@@ -32,42 +32,21 @@ export interface KeySetState {
   readonly lastFetch: ReloadResult | undefined
 }
 
-/** Fetches from `start` to `stop`, and never rejects. */
-export interface RemoteKeys {
-  readonly issuer: string
-  readonly findKey: FindKey
-  /** The keys that have a kid, for a sidecar without keys of its own. */
-  readonly ring: () => KeyRing
-  readonly state: () => KeySetState
-  /** True once there is a good set, false if it is stopped before. */
-  readonly whenLoaded: Promise<boolean>
-  /** Resolves when the newest fetch has ended, well or not. */
-  whenFetched(): Promise<unknown>
-  subscribe(onChange: () => void): void
-  start(): void
-  reload(): Promise<unknown>
-  stop(): void
-}
-
 interface FetchedSet {
+  /** The same keys in another order are the same version: the cache of verified tokens stays. */
   readonly version: string
   readonly jwks: readonly UncheckedJwk[]
 }
 
-export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
-  const { issuer, jwksUrl, algorithms, log, now, onFetch } = options
+/** Logs what becomes of each set. */
+function openSets(options: RemoteKeysOptions, signal: AbortSignal, onPolled: (isCurrent: boolean) => void) {
+  const { issuer, jwksUrl, algorithms, log, now } = options
   const { origin, pathname } = new URL(jwksUrl)
   const logFields = { issuer, from: `${origin}${pathname}` } // the query may be a secret
-  const stopping = new AbortController()
-  let fetching = Promise.resolve(true)
-  let lastFetch: ReloadResult | undefined
-  let goodAtMs = 0
-  let triedAtMs = Number.NEGATIVE_INFINITY
-
+  let isFailing = false
   const sets = new Reloadable<readonly Key[] | undefined, FetchedSet>({
-    /** The same keys in another order are the same version: the cache of verified tokens stays. */
     async observe() {
-      const read = await fetchJwks(options, stopping.signal)
+      const read = await fetchJwks(options, signal)
       if (!read.ok) return read
       const sorted = read.value.map((jwk) => JSON.stringify(jwk)).sort()
       return loaded({ version: sorted.join(), jwks: read.value })
@@ -92,13 +71,30 @@ export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
       log.error({ ...logFields, problems: loggedItems(problems) }, `the JWK Set cannot be used, ${outcome}`)
     },
     onPolled(isCurrent) {
-      if (isCurrent && lastFetch === 'failed') log.info(logFields, 'the JWK Set can be used again')
-      lastFetch = isCurrent ? 'ok' : 'failed'
-      if (isCurrent) goodAtMs = now()
-      else triedAtMs = now()
-      onFetch(issuer, lastFetch)
+      if (isCurrent && isFailing) log.info(logFields, 'the JWK Set can be used again')
+      isFailing = !isCurrent
+      onPolled(isCurrent)
     },
     onError: (err) => log.error({ ...logFields, err }, 'a JWK Set could not be applied'),
+  })
+  return sets
+}
+
+export type RemoteKeys = ReturnType<typeof createRemoteKeys>
+
+/** Fetches from `start` to `stop`, and never rejects. */
+export function createRemoteKeys(options: RemoteKeysOptions) {
+  const { issuer, algorithms, now, onFetch } = options
+  const stopping = new AbortController()
+  let fetching = Promise.resolve(true)
+  let lastFetch: ReloadResult | undefined
+  let goodAtMs = 0
+  let triedAtMs = Number.NEGATIVE_INFINITY
+  const sets = openSets(options, stopping.signal, (isCurrent) => {
+    lastFetch = isCurrent ? 'ok' : 'failed'
+    if (isCurrent) goodAtMs = now()
+    else triedAtMs = now()
+    onFetch(issuer, lastFetch)
   })
 
   function findNow(kid: string | undefined, alg: string): FoundKey {
@@ -121,23 +117,28 @@ export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
     return findNow(kid, alg)
   }
 
+  const findKey: FindKey = (kid, alg) => {
+    const found = findNow(kid, alg)
+    if (found.ok || found.error === 'algorithm') return found
+    return found.error === 'unavailable' || kid !== undefined ? findNewer(kid, alg) : found
+  }
+
   return {
     issuer,
-    findKey(kid, alg) {
-      const found = findNow(kid, alg)
-      if (found.ok || found.error === 'algorithm') return found
-      return found.error === 'unavailable' || kid !== undefined ? findNewer(kid, alg) : found
-    },
-    ring: () => ({
+    findKey,
+    /** The keys that have a kid, for a sidecar without keys of its own. */
+    ring: (): KeyRing => ({
       keys: new Map(sets.current()?.flatMap((key) => (key.kid === '' ? [] : [[key.kid, key]]))),
     }),
-    state() {
+    state(): KeySetState {
       const loaded = sets.current() !== undefined
       return { loaded, ageSeconds: loaded ? Math.max(0, (now() - goodAtMs) / 1000) : undefined, lastFetch }
     },
+    /** True once there is a good set, false if it is stopped before. */
     whenLoaded: sets.whenLoaded,
+    /** Resolves when the newest fetch has ended, well or not. */
     whenFetched: () => fetching,
-    subscribe: (onChange) => sets.subscribe(onChange),
+    subscribe: (onChange: () => void) => sets.subscribe(onChange),
     start() {
       sets.start()
       fetching = sets.refresh()

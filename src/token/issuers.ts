@@ -5,6 +5,7 @@
 import { hash } from 'node:crypto'
 import type { JWTPayload } from 'jose'
 import { type FindKey, UNKNOWN_KEY } from '../keys/key-ring.ts'
+import type { RemoteKeys } from '../keys/remote-keys.ts'
 import { claimsProblem, nameProblem } from '../values/names.ts'
 import { failed } from '../values/result.ts'
 import { LINK_TYPE } from './links.ts'
@@ -13,9 +14,30 @@ import type { TokenIssuer } from './verify.ts'
 
 type Rules = Readonly<{ issuer: string; audience: string; maxLifetimeSeconds: number }>
 
+interface IssuerSettings {
+  readonly token: Rules
+  readonly links: { readonly enabled: boolean; readonly maxLifetimeSeconds: number }
+  readonly trustedIssuers: readonly TrustedIssuerSettings[]
+}
+
+/** Our own is the first; `findKey` finds its keys. */
+export function createIssuers(
+  { token, links, trustedIssuers }: IssuerSettings,
+  findKey: FindKey,
+  keySets: readonly Pick<RemoteKeys, 'issuer' | 'findKey'>[],
+  credentials?: Pick<TokenIssuer, 'credentialStatus'> & { hasAccount(accountId: string): boolean },
+): readonly [TokenIssuer, ...TokenIssuer[]] {
+  const isOwnAccount = (accountId: string) => credentials?.hasAccount(accountId) === true
+  const trusted = trustedIssuers.flatMap((entry) => {
+    const keySet = keySets.find(({ issuer }) => issuer === entry.issuer)
+    return keySet === undefined ? [] : [trustedIssuer(entry, keySet.findKey, isOwnAccount)]
+  })
+  return [ownIssuer(token, links, findKey, credentials?.credentialStatus), ...trusted]
+}
+
 export function ownIssuer(
   { issuer, audience, maxLifetimeSeconds }: Rules,
-  links: { readonly enabled: boolean; readonly maxLifetimeSeconds: number },
+  links: IssuerSettings['links'],
   findKey: FindKey,
   credentialStatus: TokenIssuer['credentialStatus'],
 ): TokenIssuer {
@@ -49,7 +71,7 @@ interface TrustedIssuerSettings extends Rules {
 }
 
 /** The claim `scope` of these tokens has another meaning. Accounts of our own store are reached by `accounts` only. */
-export function trustedIssuer(
+function trustedIssuer(
   entry: TrustedIssuerSettings,
   findKey: FindKey,
   isOwnAccount: (accountId: string) => boolean,

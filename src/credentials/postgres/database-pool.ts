@@ -74,6 +74,8 @@ export const clientConfig = ({ url }: DatabaseTarget, queryMs: number) => ({
   stream: () => new DatabaseSocket(),
 })
 
+export type DatabasePool = ReturnType<typeof createDatabasePool>
+
 /** After a failure the connections are replaced, and the file is read again: it may name another database by then. */
 export function createDatabasePool(urlFile: string, firstTarget: DatabaseTarget, size: number) {
   let target = firstTarget

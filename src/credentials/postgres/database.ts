@@ -6,9 +6,9 @@
 import { loggedItems } from '../../log.ts'
 import { Reloadable, type ReloadResult } from '../../reload/reloadable.ts'
 import { type Loaded, loaded } from '../../values/result.ts'
-import { countOf, type RevocationList } from '../revocation-list.ts'
-import type { CredentialIndex } from '../store.ts'
-import { createDatabasePool, type DatabaseTarget, databaseFailure, readUrlFile } from './database-pool.ts'
+import { countOf } from '../revocation-list.ts'
+import type { DatabasePool, DatabaseTarget } from './database-pool.ts'
+import { createDatabasePool, databaseFailure, readUrlFile } from './database-pool.ts'
 import { NO_SNAPSHOT, readRevision, readSnapshot, type Snapshot } from './snapshot.ts'
 
 export interface DatabaseOptions {
@@ -26,40 +26,19 @@ const RETRY_MS = 500
 const REVOKE_SQL =
   'INSERT INTO storage_auth.revocations (jti, expires_at) VALUES ($1, to_timestamp($2::float8))'
 
-/** Nothing in it rejects. */
-export interface CredentialsDatabase {
-  /** True once there is a snapshot; false after a fatal problem, which only an operator can mend, or a stop. */
-  readonly whenLoaded: Promise<boolean>
-  readonly fatalProblems: () => readonly string[]
-  /** Empty until there is a snapshot. */
-  readonly credentials: () => CredentialIndex
-  readonly revocations: () => readonly RevocationList[]
-  /** Whether the snapshot is as new as the call. While the database is known to be down, no request waits for it. */
-  readonly refresh: () => Promise<boolean>
-  /** Whether the token is refused from now on. @param endsAtSeconds - its end, when the row is removed */
-  readonly revoke: (tokenId: string, endsAtSeconds: number) => Promise<boolean>
-  /** Undefined until there is a snapshot. */
-  state(): DatabaseState | undefined
-  /** Calls after each new snapshot but the first. */
-  subscribe(onChange: (onlyIdsRevoked?: boolean) => void): void
-  start(): void
-  /** Connects anew, and reads everything. */
-  reload(): Promise<void>
-  stop(): Promise<void>
-}
-
 /** Reads the URL; connects from `start` on. Never rejects. */
 export async function openDatabase(options: DatabaseOptions): Promise<Loaded<CredentialsDatabase>> {
   const named = await readUrlFile(options.urlFile)
   return named.ok ? loaded(createDatabase(options, named.value), named.warnings) : named
 }
 
-function createDatabase(options: DatabaseOptions, target: DatabaseTarget): CredentialsDatabase {
-  const { urlFile, poolSize, log, onReload, pollMs = POLL_MS } = options
-  const pool = createDatabasePool(urlFile, target, poolSize)
+const isRead = (snapshot: Snapshot) => snapshot !== NO_SNAPSHOT
+const resultOf = ({ problems }: Snapshot): ReloadResult => (problems.length === 0 ? 'ok' : 'failed')
+
+/** Reports each change, and when the database is down and back. */
+function openSnapshots({ urlFile, log, onReload, pollMs = POLL_MS }: DatabaseOptions, pool: DatabasePool) {
   let isDown = false
   let fatalProblems: readonly string[] = []
-
   const snapshots = new Reloadable<Snapshot>({
     observe: () => pool.ask(readRevision),
     load: (active, _revision, isForced) =>
@@ -67,10 +46,11 @@ function createDatabase(options: DatabaseOptions, target: DatabaseTarget): Crede
     initial: NO_SNAPSHOT,
     pollMs,
     retryMs: RETRY_MS,
-    onActivated({ onlyIdsRevoked, problems, revocations, credentials }) {
+    onActivated(snapshot) {
+      const { onlyIdsRevoked, problems, revocations, credentials } = snapshot
       // A line for each logout in each sidecar would be noise.
       if (onlyIdsRevoked) return
-      reportReload()
+      onReload(resultOf(snapshot))
       for (const problem of loggedItems(problems))
         log.warn({ database: pool.label(), problem }, 'invalid row skipped')
       const sizes = { credentials: credentials.size, revocations: countOf(revocations) }
@@ -78,58 +58,73 @@ function createDatabase(options: DatabaseOptions, target: DatabaseTarget): Crede
     },
     onFailed([problem = '']) {
       const database = pool.label()
-      if (!isOpen() && pool.failure()?.kind === 'unusable') {
+      const isOpen = isRead(snapshots.current())
+      if (!isOpen && pool.failure()?.kind === 'unusable') {
         fatalProblems = [`${urlFile}: the database ${database}: ${problem}`]
         snapshots.stop()
       }
       if (isDown) return
-      if (!isOpen())
-        return void log.warn({ database, reason: problem }, 'waiting for the credentials database')
+      if (!isOpen) return void log.warn({ database, reason: problem }, 'waiting for the credentials database')
       onReload('failed')
       const outcome = 'the credentials database is down: no logins; the last snapshot serves token checks'
       log.warn({ database, reason: problem }, outcome)
     },
     onPolled(isCurrent) {
-      if (isOpen() && isDown && isCurrent) {
-        reportReload()
+      const snapshot = snapshots.current()
+      if (isRead(snapshot) && isDown && isCurrent) {
+        onReload(resultOf(snapshot))
         log.info({ database: pool.label() }, 'the credentials database is back')
       }
       isDown = !isCurrent
     },
     onError: (err) => log.warn({ err }, 'fault while polling the credentials database'),
   })
-  const isOpen = () => snapshots.current() !== NO_SNAPSHOT
-  const reportReload = () => onReload(snapshots.current().problems.length === 0 ? 'ok' : 'failed')
+  return { snapshots, isDown: () => isDown, fatalProblems: () => fatalProblems }
+}
 
-  const refresh = async () => isOpen() && !isDown && (await snapshots.refresh())
+export type CredentialsDatabase = ReturnType<typeof createDatabase>
+
+/** Nothing in it rejects. */
+function createDatabase(options: DatabaseOptions, target: DatabaseTarget) {
+  const pool = createDatabasePool(options.urlFile, target, options.poolSize)
+  const { snapshots, isDown, fatalProblems } = openSnapshots(options, pool)
+  const isOpen = () => isRead(snapshots.current())
+  /** Whether the snapshot is as new as the call. While the database is known to be down, no request waits for it. */
+  const refresh = async () => isOpen() && !isDown() && (await snapshots.refresh())
   return {
+    /** True once there is a snapshot; false after a fatal problem, which only an operator can mend, or a stop. */
     whenLoaded: snapshots.whenLoaded,
-    fatalProblems: () => fatalProblems,
+    fatalProblems,
+    /** Empty until there is a snapshot. */
     credentials: () => snapshots.current().credentials,
     revocations: () => snapshots.current().revocations,
     refresh,
-    async revoke(tokenId, endsAtSeconds) {
+    /** Whether the token is refused from now on. @param endsAtSeconds - its end, when the row is removed */
+    async revoke(tokenId: string, endsAtSeconds: number): Promise<boolean> {
       if (!(await refresh())) return false
       try {
         await (await pool.current()).query(REVOKE_SQL, [tokenId, endsAtSeconds])
       } catch (cause) {
         const { kind, message: reason } = databaseFailure(cause)
         const fields = { database: pool.label(), reason }
-        if (kind === 'unusable') log.warn(fields, 'a request failed in the database')
+        if (kind === 'unusable') options.log.warn(fields, 'a request failed in the database')
         return false
       }
       return snapshots.refresh()
     },
-    state() {
+    /** Undefined until there is a snapshot. */
+    state(): DatabaseState | undefined {
       if (!isOpen()) return undefined
-      return isDown ? 'database down, last snapshot active' : 'current'
+      return isDown() ? 'database down, last snapshot active' : 'current'
     },
-    subscribe(onChange) {
+    /** Calls after each new snapshot but the first. */
+    subscribe(onChange: (onlyIdsRevoked?: boolean) => void) {
       snapshots.subscribe(({ onlyIdsRevoked }, former) => {
-        if (former !== NO_SNAPSHOT) onChange(onlyIdsRevoked)
+        if (isRead(former)) onChange(onlyIdsRevoked)
       })
     },
     start: () => snapshots.start(),
+    /** Connects anew, and reads everything. */
     async reload() {
       if (!isOpen()) return
       pool.replace()
