@@ -6,7 +6,7 @@
 import { hash, randomBytes, scrypt, timingSafeEqual } from 'node:crypto'
 import { promisify } from 'node:util'
 import pLimit from 'p-limit'
-import { failed, type Result } from '../values/result.ts'
+import { errorIn, failed, type Result } from '../values/result.ts'
 
 const DIGEST_BYTES = 32
 const SALT_BYTES = 16
@@ -36,10 +36,7 @@ export async function hashSecret(secret: string, scheme: 'sha256' | 'scrypt'): P
   return `${NEW_PREFIX}$${base64(salt)}$${base64(await runScrypt(secret, salt, NEW_PARAMETERS))}`
 }
 
-export function secretHashProblem(text: string): string | undefined {
-  const parsed = parseSecretHash(text)
-  return parsed.ok ? undefined : parsed.error
-}
+export const secretHashProblem = (text: string) => errorIn(parseSecretHash(text))
 
 type ScryptInput = Readonly<{ salt: Buffer; parameters: typeof NEW_PARAMETERS }>
 

@@ -49,11 +49,10 @@ export async function revoke(
   event: AuditedRequest,
 ): Promise<void> {
   const revoked = (await revokeToken?.(ended)) ?? failed<NotRevoked>({ reason: 'unavailable' })
-  if (!revoked.ok) {
-    const { reason, retryAfterSeconds } = revoked.error
-    responder.refuse(res, reason, ERRORS.serviceNotReady, { retryAfterSeconds })
-  } else {
+  if (revoked.ok) {
     audit.request(res.req, event)
-    responder.send(res, 204, undefined)
+    return responder.send(res, 204, undefined)
   }
+  const { reason, retryAfterSeconds } = revoked.error
+  responder.refuse(res, reason, ERRORS.serviceNotReady, { retryAfterSeconds })
 }

@@ -2,7 +2,7 @@
  * Explains a token to an operator. In: any text. Out: the verdict, the reason in words, and the token's readable parts.
  * Never the signature, so that the explanation of a valid token is not itself a token.
  */
-import { failed } from '../values/result.ts'
+import { errorIn, failed } from '../values/result.ts'
 import type { Caller } from './caller.ts'
 import type { IsRevoked, Refusal, RefusalReason, TokenIssuer, Verify } from './verify.ts'
 import { jsonObjectIn, MAX_TOKEN_BYTES } from './verify.ts'
@@ -21,7 +21,7 @@ export async function inspectToken(
   now: () => number,
 ) {
   const verdict = token === '' ? failed<Refusal>({ reason: 'missing' }) : await verify(token)
-  const refusal = verdict.ok ? undefined : verdict.error
+  const refusal = errorIn(verdict)
   const identity = verdict.ok ? verdict.value.identity : undefined
   const [header = null, claims = null] = token
     .replace(/^bearer\s+/i, '')

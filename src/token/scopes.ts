@@ -5,7 +5,7 @@
  */
 import { type ConnectionOptions, headerKind } from '../http/headers.ts'
 import { isWithin, originForm, pathOf } from '../http/request-target.ts'
-import { failed, type Result } from '../values/result.ts'
+import { errorIn, failed, type Result } from '../values/result.ts'
 
 type Action = 'read' | 'create' | 'modify'
 
@@ -54,10 +54,7 @@ function parseItem(text: string): Result<Item> {
   return { ok: true, value: { text, action, path: { separated, literal } } }
 }
 
-export function scopeProblem(text: string): string | undefined {
-  const scope = parseScope(text)
-  return scope.ok ? undefined : scope.error
-}
+export const scopeProblem = (text: string) => errorIn(parseScope(text))
 
 /** @throws Error for a text that was not checked when it was loaded */
 export function validScope(text: string | null | undefined): Scope | undefined {

@@ -11,6 +11,8 @@ export type Result<T, E = string> =
 
 export const failed = <const E>(error: E) => ({ ok: false, error }) as const
 
+export const errorIn = <E>(result: Result<unknown, E>) => (result.ok ? undefined : result.error)
+
 /** What is loaded, or every problem that prevents it. */
 export type Loaded<T, P = string> =
   | { readonly ok: true; readonly value: T; readonly warnings: readonly string[] }
