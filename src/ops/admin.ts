@@ -144,8 +144,9 @@ function sendPage(res: ServerResponse, { status, type, body }: Page): void {
 const MAX_CONNECTIONS = 1024
 
 /**
- * Above the limit the oldest idle connection is closed: clients that hold connections never block a probe. A TCP server
- * hands its sockets to the http server, because an https server has none to close before the TLS handshake.
+ * Above the limit the oldest idle connection is closed, or the oldest where all await responses: clients that hold
+ * connections never block a probe. A TCP server hands its sockets to the http server, because an https server has none
+ * to close before the TLS handshake.
  */
 function createBoundedServer(secureContext: (() => SecureContext) | undefined, handle: RequestListener) {
   /** The open connections, the least recently used first. */
@@ -167,16 +168,15 @@ function createBoundedServer(secureContext: (() => SecureContext) | undefined, h
   const server = createTcpServer((tcpSocket) => {
     const tls = secureContext && { secureContext: secureContext(), ALPNProtocols: ALPN_PROTOCOLS }
     const socket = tls ? new TLSSocket(tcpSocket, { isServer: true, ...tls }) : tcpSocket
+    if (connections.size === MAX_CONNECTIONS) {
+      const all = [...connections]
+      const [oldest] = all.find(([, { awaitedResponses }]) => awaitedResponses === 0) ?? all[0] ?? []
+      if (oldest) connections.delete(oldest)
+      oldest?.destroy()
+    }
     connections.set(socket, { awaitedResponses: 0 })
     socket.once('close', () => connections.delete(socket))
     http.emit('connection', socket)
-    if (connections.size <= MAX_CONNECTIONS) return
-    for (const [oldest, { awaitedResponses }] of connections) {
-      if (awaitedResponses > 0) continue
-      connections.delete(oldest)
-      oldest.destroy()
-      return
-    }
   })
   return { server, connections }
 }

@@ -6,7 +6,7 @@ import { type AdminData, createAdminListener } from '../../src/ops/admin.ts'
 import type { ReadyCheck } from '../../src/ops/status.ts'
 import { makeCertificate } from '../support/certificates.ts'
 import { eventually } from '../support/eventually.ts'
-import { rawClient, rawTlsClient } from '../support/raw-client.ts'
+import { type RawClient, rawClient, rawTlsClient } from '../support/raw-client.ts'
 
 const CONFIG = {
   admin: { host: '127.0.0.1', port: 0 },
@@ -165,21 +165,40 @@ t.test('probes are answered within a second beside as many connections as client
   }
 })
 
+/** The connections that are closed from now on, by index. */
+function closedOf(clients: readonly RawClient[]): number[] {
+  const closed: number[] = []
+  for (const [at, client] of clients.entries())
+    client.closed().then(
+      () => closed.push(at),
+      () => {},
+    )
+  return closed
+}
+
 t.test('the oldest idle connection makes room, not one whose response is awaited', async (t) => {
   const { get, port } = await adminListener(t, { registry: () => new Promise(() => {}) })
   const busy = await rawClient(t, port)
   busy.send('GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n')
-  const clients = await Promise.all(Array.from({ length: 1023 }, () => rawClient(t, port)))
-  const closed: number[] = []
-  for (const [at, client] of clients.entries())
-    void client.closed().then(
-      () => closed.push(at),
-      () => {},
+  const idle = await Promise.all(Array.from({ length: 1023 }, () => rawClient(t, port)))
+  const closed = closedOf([busy, ...idle])
+  t.equal((await get('/livez')).status, 200)
+  await eventually(() => closed.length > 0, 'one to be closed')
+  t.strictSame(closed, [1])
+})
+
+t.test('where all connections await responses, the oldest makes room', async (t) => {
+  const { get, port } = await adminListener(t, { registry: () => new Promise(() => {}) })
+  const clients: RawClient[] = []
+  while (clients.length < 1024) {
+    const client = await rawClient(t, port)
+    client.send(
+      ['livez', 'metrics', 'livez'].map((page) => `GET /${page} HTTP/1.1\r\nHost: a\r\n\r\n`).join(''),
     )
-  void busy.closed().then(
-    () => closed.push(-1),
-    () => {},
-  )
+    await client.response() // the rest is in the same segment
+    clients.push(client)
+  }
+  const closed = closedOf(clients)
   t.equal((await get('/livez')).status, 200)
   await eventually(() => closed.length > 0, 'one to be closed')
   t.strictSame(closed, [0])
