@@ -28,7 +28,7 @@ export async function readJson(
   res.continueIfExpected()
   const body = await readBody(req, maxSeconds * 1000)
   req.context.changeOwner(undefined)
-  return body.ok ? parse(body.value) : body
+  return body.ok ? parseMembers(body.value) : body
 }
 
 function headError({ headers, headersDistinct }: SidecarRequest): PublicError | undefined {
@@ -84,7 +84,7 @@ function refuseInexact(_key: string, value: unknown): unknown {
   return value
 }
 
-function parse(body: Buffer): Result<Members, PublicError> {
+function parseMembers(body: Buffer): Result<Members, PublicError> {
   let value: unknown
   try {
     value = JSON.parse(utf8.decode(body), refuseInexact)
