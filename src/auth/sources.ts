@@ -49,11 +49,8 @@ export async function openSources(config: Config, log: Logger, now: () => number
   if (postgres !== undefined) {
     // Imported on demand: most sidecars have no database, and its client loads slowly.
     const { openDatabase } = await import('../credentials/postgres/database.ts')
-    const opening = openDatabase({
-      ...postgres,
-      log,
-      onReload: (result) => events.onReload('credentials', result),
-    })
+    const onReload = (result: ReloadResult) => events.onReload('credentials', result)
+    const opening = openDatabase({ ...postgres, log, onReload })
     database = opener.unwrap(await withSetting('credentials.postgres.urlFile', opening))
   }
 

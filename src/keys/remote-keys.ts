@@ -32,11 +32,7 @@ export interface KeySetState {
   readonly lastFetch: ReloadResult | undefined
 }
 
-interface FetchedSet {
-  /** The same keys in another order are the same version: the cache of verified tokens stays. */
-  readonly version: string
-  readonly jwks: readonly UncheckedJwk[]
-}
+type FetchedSet = { readonly version: string; readonly jwks: readonly UncheckedJwk[] }
 
 /** Logs what becomes of each set. */
 function openSets(options: RemoteKeysOptions, signal: AbortSignal, onPolled: (isCurrent: boolean) => void) {
@@ -45,6 +41,7 @@ function openSets(options: RemoteKeysOptions, signal: AbortSignal, onPolled: (is
   const logFields = { issuer, from: `${origin}${pathname}` } // the query may be a secret
   let isFailing = false
   const sets = new Reloadable<readonly Key[] | undefined, FetchedSet>({
+    /** The same keys in another order are the same version: the cache of verified tokens stays. */
     async observe() {
       const read = await fetchJwks(options, signal)
       if (!read.ok) return read

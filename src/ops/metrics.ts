@@ -19,7 +19,7 @@ import type { TokenCache } from '../token/cache.ts'
 import { REFUSAL_REASONS, type RefusalReason } from '../token/verify.ts'
 import { VERSION } from '../version.ts'
 
-/** Other methods have the label `other`. */
+/** Requests with other methods have the label `other`. */
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS'])
 /** Of upstreams. Other statuses are not counted. */
 const STATUS_CLASSES = ['2xx', '3xx', '4xx', '5xx']

@@ -16,7 +16,7 @@ import { type Loaded, notLoaded } from '../values/result.ts'
 
 /** In polls. */
 export interface ChangeLimits {
-  /** Until then a bad version may be incomplete: a key may follow its certificate late. */
+  /** A bad version is reported then. Earlier it may be incomplete: a key may follow its certificate late. */
   readonly reportPolls: number
   /** A version that differs at each poll is loaded then. Loaded earlier, a part of a revocation list is valid. */
   readonly unstablePolls: number
@@ -26,48 +26,39 @@ export interface ChangeLimits {
 
 const LOAD_AT_ONCE: ChangeLimits = { reportPolls: 1, unstablePolls: 1, retryPolls: 1 }
 
-/** A version that is neither active nor rejected. */
-interface Candidate {
-  readonly version: string
-  /** How many polls in a row found it. */
-  readonly polls: number
-  readonly pollsSinceChange: number
-}
-
 export interface ChangeState {
   /** The version that is active, or was rejected last; undefined before the first. */
   readonly decided: string | undefined
   /** Undefined if `decided` is active. */
   readonly pollsSinceRejected?: number | undefined
-  /** What the last poll found instead of `decided`. */
-  readonly candidate?: Candidate | undefined
+  /** What the last poll found instead of `decided`, and how many `polls` in a row found it. */
+  readonly candidate?: { readonly version: string; readonly polls: number; readonly pollsSinceChange: number }
   /** Why the source is not available. */
-  readonly unavailable?: string | undefined
+  readonly unavailable?: string
 }
 
 export function nextAction(
   before: ChangeState,
-  found: { readonly version: string; readonly isForced: boolean } | { readonly unavailable: string },
+  observed: Loaded<Observed>,
+  isForced: boolean,
   limits: ChangeLimits = LOAD_AT_ONCE,
 ): readonly [ChangeState, 'wait' | 'activateIfGood' | 'activateOrReject' | 'report'] {
-  if ('unavailable' in found) {
-    const { unavailable } = found
+  if (!observed.ok) {
+    const unavailable = observed.problems.join('\n')
     return [{ ...before, unavailable }, unavailable === before.unavailable ? 'wait' : 'report']
   }
-  const { version, isForced } = found
-  const state = { ...before, unavailable: undefined }
-  if (isForced) return [state, 'activateOrReject']
-  if (version === before.decided) {
-    const unchanged = { ...state, candidate: undefined }
-    if (before.pollsSinceRejected === undefined) return [unchanged, 'wait']
-    const pollsSinceRejected = before.pollsSinceRejected + 1
-    const isDue = pollsSinceRejected % limits.retryPolls === 0
-    return [{ ...unchanged, pollsSinceRejected }, isDue ? 'activateIfGood' : 'wait']
+  const { version } = observed.value
+  const { decided, pollsSinceRejected, candidate } = before
+  if (isForced) return [{ decided, pollsSinceRejected }, 'activateOrReject']
+  if (version === decided) {
+    if (pollsSinceRejected === undefined) return [{ decided }, 'wait']
+    const polls = pollsSinceRejected + 1
+    const isDue = polls % limits.retryPolls === 0
+    return [{ decided, pollsSinceRejected: polls }, isDue ? 'activateIfGood' : 'wait']
   }
-  const { candidate } = before
   const polls = version === candidate?.version ? candidate.polls + 1 : 1
   const pollsSinceChange = (candidate?.pollsSinceChange ?? 0) + 1
-  const changed = { ...state, candidate: { version, polls, pollsSinceChange } }
+  const changed = { decided, pollsSinceRejected, candidate: { version, polls, pollsSinceChange } }
   if (pollsSinceChange >= (polls > 1 ? limits.reportPolls : limits.unstablePolls)) {
     return [changed, 'activateOrReject']
   }
@@ -196,16 +187,10 @@ export class Reloadable<T, O extends Observed = Observed> {
     const { observe, load, limits, onActivated, onFailed } = this.#options
     const observed = await this.#guard(observe())
     if (this.#isStopped) return
-    const found = observed.ok
-      ? { version: observed.value.version, isForced }
-      : { unavailable: observed.problems.join('\n') }
-    const [state, action] = nextAction(this.#state, found, limits)
+    const [state, action] = nextAction(this.#state, observed, isForced, limits)
     this.#state = state
-    if (!observed.ok) {
-      if (action === 'report') onFailed(observed.problems)
-      return
-    }
-    if (action === 'wait') return
+    if (action === 'report' && !observed.ok) onFailed(observed.problems)
+    if (action === 'wait' || !observed.ok) return
 
     const { version } = observed.value
     const loaded = await this.#guard(load(this.#value, observed.value, isForced))

@@ -9,7 +9,7 @@ import {
   nextAction,
   Reloadable,
 } from '../../src/reload/reloadable.ts'
-import { type Loaded, loaded } from '../../src/values/result.ts'
+import { type Loaded, loaded, notLoaded } from '../../src/values/result.ts'
 import { eventually } from '../support/eventually.ts'
 
 /** A source without a version yet, and the events of its reloadable. */
@@ -126,8 +126,8 @@ function play(limits: ChangeLimits | undefined, polls: readonly string[]): strin
   const outcomes = polls.map((poll) => {
     const [, forced, version = '', result = ''] = /^(!?)(\S+)(?: (\w+))?$/.exec(poll) ?? []
     const isForced = forced === '!'
-    const found = version === '-' ? { unavailable: result } : { version, isForced }
-    const [next, action] = nextAction(state, found, limits)
+    const observed = version === '-' ? notLoaded([result]) : loaded({ version })
+    const [next, action] = nextAction(state, observed, isForced, limits)
     state = next
     if (action === 'wait' || action === 'report') return action
     if (action === 'activateIfGood' && (result === 'bad' || result === 'moved')) return 'ifGood:wait'
