@@ -1,6 +1,6 @@
 /**
- * Loads the certificates of both listeners and of upstreams from PEM files (RFC 7468). The files of one set become
- * active together: the key is that of the first certificate. Problems name setting and file, and never quote the file.
+ * Loads the certificates of both listeners, of upstreams and of issuers from PEM files (RFC 7468). The files of one set
+ * become active together: the key is that of the first certificate. Problems name setting and file, and quote no file.
  */
 import { constants, createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
 import { createSecureContext, type SecureContext, type SecureContextOptions } from 'node:tls'

@@ -151,7 +151,7 @@ function tokenMetrics({ counter }: Create) {
   }
 }
 
-/** Returns a function that returns the events of one upstream. */
+/** The events of an upstream, by its prefix. */
 function upstreamMetrics({ counter, histogram }: Create, upstreams: Config['upstreams']) {
   const outcomes = counter('upstream_requests_total')
   const responses = counter('upstream_responses_total')

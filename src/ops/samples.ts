@@ -20,7 +20,7 @@ type Name = MetricName | (typeof PROCESS_METRICS)[number]
 
 const STATUS_METRICS: readonly string[] = [...METRIC_NAMES, ...PROCESS_METRICS]
 
-/** The metrics of the status page. Collecting all metrics costs more, and resets the event loop's measurements. */
+/** Collecting all metrics costs more, and resets the event loop's measurements. */
 export function statusMetrics(registry: Registry): Promise<MetricFamily[]> {
   return Promise.all(STATUS_METRICS.flatMap((name) => registry.getSingleMetric(name)?.get() ?? []))
 }

@@ -58,7 +58,7 @@ export function createWorkerPool(config: Config, log: Logger, destination: LogDe
     restarts: () => restarts,
     states: () => [...workers].flatMap(({ state }) => state ?? []),
     metrics: () => Array.from(workers, ({ metrics }) => [...metrics.values()]),
-    /** Returns how many workers listen and have sent a new state. */
+    /** How many workers listen and have sent a new state. */
     async update(group: MetricGroup): Promise<number> {
       const updates = await Promise.all(Array.from(workers, (worker) => worker.update(group)))
       return updates.filter(Boolean).length
@@ -143,7 +143,7 @@ class WorkerProcess {
     this.#states.emit(group)
   }
 
-  /** Waits for a new state; the last one stays if none comes in time. Returns whether one came and the worker listens. */
+  /** Whether a new state came in time and the worker listens. Without one the last state stays. */
   async update(group: MetricGroup): Promise<boolean> {
     this.send({ type: 'report', group })
     const signal = AbortSignal.timeout(STATE_TIMEOUT_MS)

@@ -1,6 +1,6 @@
 /**
  * A sidecar of several processes: workers that share the data listener load keys and credentials and serve requests;
- * this process serves the admin listener for all of them.
+ * the primary process serves the admin listener for all of them.
  */
 import cluster from 'node:cluster'
 import { AggregatorRegistry, Gauge, Registry } from 'prom-client'
@@ -38,7 +38,7 @@ export async function createPrimary(
   const start = async (): Promise<ListenAddresses> => {
     // Round robin: connections last long, and every worker gets its share of them.
     cluster.schedulingPolicy = cluster.SCHED_RR
-    // A worker that inherited standard output would make a pipe blocking, also for this process.
+    // A worker that inherited standard output would make a pipe blocking, also for the primary.
     cluster.setupPrimary({ args: ['worker'], stdio: ['ignore', 'pipe', 'pipe', 'ipc'] })
     certificates?.start()
     try {
@@ -107,9 +107,9 @@ function createAdminData(
       value('worker_restarts_total', pool.restarts)
       value('log_lines_dropped_total', () => destination.dropped)
       new Gauge({
-        name: 'process_start_time_seconds', // of this process: the values of the workers differ
+        name: 'process_start_time_seconds', // of the primary: the values of the workers differ
         help: 'Start time of the process since unix epoch in seconds.',
-        aggregator: 'first', // this process is the first
+        aggregator: 'first', // the primary is the first
         registers: [own],
       }).set(Math.round(performance.timeOrigin / 1000))
       return AggregatorRegistry.aggregate([await own.getMetricsAsJSON(), ...pool.metrics()])
