@@ -105,6 +105,8 @@ export function createLifeCycle(parts: LifeCycleParts) {
   }
 }
 
+/** An aborted connection closes at once; nothing waits for one that does not. */
+const ABORT_MS = 1000
 const DRAIN_STEP_MS = 50
 
 /** Accepts no more connections, closes those that are idle or become so, and aborts the others after the deadline. */
@@ -124,7 +126,7 @@ async function drain(listener: DataListener, phase: Phase, deadlineSeconds: numb
   tunnels += listener.closeTunnels()
   phase.isAborting = !isClosed
   const cut = isClosed ? 0 : listener.abort()
-  await closed
+  await Promise.race([closed, sleep(ABORT_MS, undefined, { ref: false })])
   return { drained: Math.max(0, inFlight - cut), cut, tunnels }
 }
 

@@ -248,8 +248,10 @@ export class Connection implements ClientConnection {
   }
 
   abort(): void {
-    if (this.#current?.wouldSeemComplete === true) this.tcpSocket.resetAndDestroy()
-    else this.#socket.destroy()
+    const socket = this.#socket
+    // After `end`, as when the client half-closes, libuv refuses the reset, and `close` would never come.
+    if (this.#current?.wouldSeemComplete === true && !socket.writableEnded) this.tcpSocket.resetAndDestroy()
+    else socket.destroy()
   }
 }
 

@@ -1,6 +1,6 @@
 import { connect, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
-import t from 'tap'
+import t, { type Test } from 'tap'
 import { eventually } from '../support/eventually.ts'
 import type { RawClient } from '../support/raw-client.ts'
 import { OK } from '../support/recording-upstream.ts'
@@ -119,6 +119,24 @@ t.test('a client that disconnects before its request or during a login leaks not
   await setup.upstreamSaw(t, 0)
 })
 
+type Departure = (tcp: Socket, tls: Socket) => void
+
+/** 40 TLS clients, which leave one after the other within as many milliseconds. */
+async function tlsClientsLeave(t: Test, setup: Setup, requests: string, depart: Departure): Promise<void> {
+  const clients = Array.from({ length: 40 }, async (_, at) => {
+    const tcp = connect(setup.sidecar.port, '127.0.0.1')
+    const tls = connectTls({ socket: tcp, rejectUnauthorized: false })
+    for (const socket of [tcp, tls]) socket.on('error', () => {})
+    t.teardown(() => tcp.destroy())
+    await new Promise((resolve) => tls.once('secureConnect', resolve))
+    tls.resume().write(requests)
+    await new Promise((resolve) => setTimeout(resolve, at))
+    depart(tcp, tls)
+  })
+  await Promise.all(clients)
+  await nothingIsLeft(setup, String(depart))
+}
+
 t.test('a TLS client that disconnects amid pipelined requests leaves none in flight', async (t) => {
   const setup = await startSecured(t)
   setup.upstream.reply((socket) => void setTimeout(() => socket.write(OK), 3))
@@ -127,18 +145,17 @@ t.test('a TLS client that disconnects amid pipelined requests leaves none in fli
     (tcp: Socket) => tcp.destroy(),
     (_: Socket, tls: Socket) => tls.destroy(),
     (_: Socket, tls: Socket) => tls.end(),
-  ]) {
-    const clients = Array.from({ length: 40 }, async (_, at) => {
-      const tcp = connect(setup.sidecar.port, '127.0.0.1')
-      const tls = connectTls({ socket: tcp, rejectUnauthorized: false })
-      for (const socket of [tcp, tls]) socket.on('error', () => {})
-      t.teardown(() => tcp.destroy())
-      await new Promise((resolve) => tls.once('secureConnect', resolve))
-      tls.resume().write(setup.head('GET /a').repeat(8))
-      await new Promise((resolve) => setTimeout(resolve, at))
-      depart(tcp, tls)
-    })
-    await Promise.all(clients)
-    await nothingIsLeft(setup, String(depart))
+  ])
+    await tlsClientsLeave(t, setup, setup.head('GET /a').repeat(8), depart)
+})
+
+t.test('a response that fails while its TLS client half-closes leaves nothing in flight', async (t) => {
+  const setup = await startSecured(t)
+  const broken = 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n'
+  for (let round = 0; round < 8; round++) {
+    // Both happen within the same millisecond for some of the clients.
+    setup.upstream.reply((socket) => void setTimeout(() => socket.write(broken), 18 + round / 4))
+    await tlsClientsLeave(t, setup, setup.head('GET /a'), (_, tls) => tls.end())
   }
+  t.equal(await setup.sidecar.metric('auth_sidecar_client_connections'), 0)
 })
