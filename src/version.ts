@@ -1,4 +1,3 @@
-/** The version of this program, as in `package.json`. */
 import { readFileSync } from 'node:fs'
 
 const manifest = readFileSync(new URL('../package.json', import.meta.url), 'utf8')

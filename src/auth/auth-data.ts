@@ -9,7 +9,8 @@
  */
 import type { Config } from '../config/config.ts'
 import type { CredentialsDatabase, DatabaseState } from '../credentials/postgres/database.ts'
-import { countOf, createTokenRevoker, type RevocationList } from '../credentials/revocation-list.ts'
+import type { RevocationList, RevokeToken } from '../credentials/revocation-list.ts'
+import { countOf, createTokenRevoker } from '../credentials/revocation-list.ts'
 import { type CredentialStore, createCredentialStore } from '../credentials/store.ts'
 import { findKeyIn, type KeyRing, publicJwks, tokenLifetimes } from '../keys/key-ring.ts'
 import type { KeySetState, RemoteKeys } from '../keys/remote-keys.ts'
@@ -24,13 +25,13 @@ import { openSources, type SourceEvents } from './sources.ts'
 
 /** Functions return the values that are active when they are called. */
 export interface AuthData {
-  readonly keys: ReturnType<typeof ownKeys>
+  readonly keys: OwnKeys
   readonly keySets: readonly RemoteKeys[]
   /** Issuers whose tokens are accepted, our own first. */
   readonly issuers: readonly [TokenIssuer, ...TokenIssuer[]]
   /** Undefined in a sidecar that only verifies and has no database. */
   readonly credentials: CredentialStore | undefined
-  readonly revocations: ReturnType<typeof revocationsOf>
+  readonly revocations: Revocations
   readonly certificates: ReadonlyMap<CertificateName, Reloadable<Certificates>>
   /** The subjects with a source. */
   readonly subjects: readonly ReloadSubject[]
@@ -43,6 +44,23 @@ export interface AuthData {
   reload(): Promise<unknown>
   /** The values stay. */
   stop(): Promise<unknown>
+}
+
+interface OwnKeys {
+  /** Empty until the JWK Set at `keys.jwksUrl` has been fetched. */
+  readonly ring: () => KeyRing
+  /** A JWK Set; undefined until then. */
+  readonly publicJwks: () => object | undefined
+  readonly tokenLifetimes: () => ReturnType<typeof tokenLifetimes>
+}
+
+interface Revocations {
+  readonly isRevoked: (token: RevocableToken) => boolean
+  /** Whether a token or a link is revoked by its own id: asked on cache hits, without an allocation. */
+  readonly isIdRevoked: (tokenId: string) => boolean
+  readonly count: () => number
+  /** Undefined without a database. */
+  readonly revoke: RevokeToken | undefined
 }
 
 /** Cached verdicts may be wrong: those on tokens revoked by their ids alone, or all of them. */
@@ -129,12 +147,10 @@ function ownKeys(
   files: Reloadable<KeyRing> | undefined,
   { maxLifetimeSeconds, clockToleranceSeconds }: TokenSettings,
   now: () => number,
-) {
+): OwnKeys {
   const ring = keySet?.ring ?? files?.current ?? (() => NO_KEYS)
   return {
-    /** Empty until the JWK Set at `keys.jwksUrl` has been fetched. */
     ring,
-    /** Undefined until then. */
     publicJwks: () => (keySet?.state().loaded === false ? undefined : publicJwks(ring())),
     tokenLifetimes: () => tokenLifetimes(ring(), maxLifetimeSeconds + clockToleranceSeconds, now()),
   }
@@ -148,18 +164,16 @@ function revocationsOf(
   file: Reloadable<RevocationList> | undefined,
   database: CredentialsDatabase | undefined,
   { clockToleranceSeconds }: TokenSettings,
-) {
+): Revocations {
   const lists = () => [file?.current() ?? [], database?.revocations() ?? []].flat()
   return {
-    isRevoked: (token: RevocableToken) => lists().some((list) => list.isRevoked(token)),
-    /** Whether a token or a link is revoked by its own id: asked on cache hits, without an allocation. */
-    isIdRevoked(tokenId: string): boolean {
+    isRevoked: (token) => lists().some((list) => list.isRevoked(token)),
+    isIdRevoked(tokenId) {
       if (file?.current().isIdRevoked(tokenId)) return true
       for (const list of database?.revocations() ?? NO_LISTS) if (list.isIdRevoked(tokenId)) return true
       return false
     },
     count: () => countOf(lists()),
-    /** Undefined without a database. */
     revoke: database && createTokenRevoker(database.revoke, clockToleranceSeconds),
   }
 }

@@ -2,7 +2,6 @@
  * Opens what the settings name: files, the database, the JWK Sets of issuers. Returns the problems of all of them.
  * `auth-data.ts` makes of these sources what decides on access.
  */
-
 import { type Config, insecureKeySets, keySetsOf } from '../config/config.ts'
 import { loadCredentialsFile } from '../credentials/credentials-file.ts'
 import type { CredentialsDatabase } from '../credentials/postgres/database.ts'
@@ -73,7 +72,6 @@ export async function openSources(config: Config, log: Logger, now: () => number
   return { ...files, database, keySets, problems: opener.problems, warnings }
 }
 
-/** Collects the problems and the warnings of all sources. */
 class SourceOpener {
   problems: readonly Problem[] = []
   warnings: readonly string[] = []

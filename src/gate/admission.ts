@@ -30,7 +30,6 @@ export interface Admitted {
   readonly path: string
   /** Absent only in an HTTP/1.0 request. */
   readonly host: string | undefined
-  /** Names and values as received, alternating. */
   readonly rawHeaders: readonly string[]
   /** `kinds[i]` is that of the name `rawHeaders[2 * i]`. */
   readonly kinds: readonly HeaderKind[]

@@ -14,7 +14,6 @@ import { type Admitted, admit, type RequestHead } from './admission.ts'
 import { type OriginalRequest, originalRequest } from './forward-auth.ts'
 import { createRouter, type Route, type RouteLabel } from './route.ts'
 
-/** The act of the route, or a refusal. */
 export type Decision =
   | ServiceDecision
   | Extract<Route, { access: 'public' }>
@@ -32,7 +31,6 @@ export interface ServiceDecision {
   readonly act: 'forward' | 'approve'
   /** Why the request passes: its caller may, the route is public, or report mode ignores that there is no caller. */
   readonly as: 'caller' | 'public' | 'unproven'
-  /** Present with `as: 'caller'`. */
   readonly caller: Caller | undefined
   /** The reason that report mode ignores. */
   readonly wouldRefuse?: RefusalReason

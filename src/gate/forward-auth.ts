@@ -9,7 +9,6 @@ import { type Caller, identityHeaders, isRestricted } from '../token/caller.ts'
 import type { ScopedRequest } from '../token/scopes.ts'
 import type { Admitted } from './admission.ts'
 
-/** The request that the caller wants to make. */
 export interface OriginalRequest extends ScopedRequest {
   readonly target: string
 }

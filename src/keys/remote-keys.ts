@@ -34,7 +34,6 @@ export interface KeySetState {
 
 type FetchedSet = { readonly version: string; readonly jwks: readonly UncheckedJwk[] }
 
-/** Logs what becomes of each set. */
 function openSets(options: RemoteKeysOptions, signal: AbortSignal, onPolled: (isCurrent: boolean) => void) {
   const { issuer, jwksUrl, algorithms, log, now } = options
   const { origin, pathname } = new URL(jwksUrl)
@@ -77,10 +76,24 @@ function openSets(options: RemoteKeysOptions, signal: AbortSignal, onPolled: (is
   return sets
 }
 
-export type RemoteKeys = ReturnType<typeof createRemoteKeys>
-
 /** Fetches from `start` to `stop`, and never rejects. */
-export function createRemoteKeys(options: RemoteKeysOptions) {
+export interface RemoteKeys {
+  readonly issuer: string
+  readonly findKey: FindKey
+  /** The keys that have a kid, for a sidecar without keys of its own. */
+  readonly ring: () => KeyRing
+  readonly state: () => KeySetState
+  /** True once there is a good set, false if it is stopped before. */
+  readonly whenLoaded: Promise<boolean>
+  /** Resolves when the newest fetch has ended, well or not. */
+  whenFetched(): Promise<unknown>
+  subscribe(onChange: () => void): void
+  start(): void
+  reload(): Promise<unknown>
+  stop(): void
+}
+
+export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
   const { issuer, algorithms, now, onFetch } = options
   const stopping = new AbortController()
   let fetching = Promise.resolve(true)
@@ -123,19 +136,16 @@ export function createRemoteKeys(options: RemoteKeysOptions) {
   return {
     issuer,
     findKey,
-    /** The keys that have a kid, for a sidecar without keys of its own. */
-    ring: (): KeyRing => ({
+    ring: () => ({
       keys: new Map(sets.current()?.flatMap((key) => (key.kid === '' ? [] : [[key.kid, key]]))),
     }),
-    state(): KeySetState {
+    state() {
       const loaded = sets.current() !== undefined
       return { loaded, ageSeconds: loaded ? Math.max(0, (now() - goodAtMs) / 1000) : undefined, lastFetch }
     },
-    /** True once there is a good set, false if it is stopped before. */
     whenLoaded: sets.whenLoaded,
-    /** Resolves when the newest fetch has ended, well or not. */
     whenFetched: () => fetching,
-    subscribe: (onChange: () => void) => sets.subscribe(onChange),
+    subscribe: (onChange) => sets.subscribe(onChange),
     start() {
       sets.start()
       fetching = sets.refresh()

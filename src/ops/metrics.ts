@@ -77,7 +77,6 @@ export const METRIC_NAMES = Object.keys(METRICS).map((name) => `${METRIC_PREFIX}
 
 type SigningKey = Pick<Key, 'kid' | 'createdAtSeconds'>
 
-/** The part of what decides on access that is measured. */
 export interface MeasuredAuthData extends Pick<AuthData, 'subjects'> {
   readonly keys: Pick<AuthData['keys'], 'tokenLifetimes'> & { ring(): { signing?: SigningKey | undefined } }
   readonly keySets: readonly { readonly issuer: string; state(): Pick<KeySetState, 'ageSeconds'> }[]

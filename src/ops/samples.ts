@@ -90,7 +90,6 @@ export function createSamples(
       return {
         at: to.at,
         tenMinutes: growth(all[0], to),
-        /** In the last 30 seconds. */
         recently: growth(all.at(-RECENT_STEPS - 2) ?? all[0], to),
         /** From each sample to the next. */
         steps: all.slice(1).map((sample, index) => growth(all[index], sample)),

@@ -10,7 +10,6 @@ import type { RequestContext } from '../request/context.ts'
 import type { SidecarResponse } from '../request/response.ts'
 import { isRestricted } from '../token/caller.ts'
 
-/** A request that the gate lets pass. */
 export interface ForwardedRequest {
   readonly res: SidecarResponse
   readonly admitted: Admitted

@@ -15,7 +15,6 @@ export class ResponseSyntaxError extends Error {
 export interface UpstreamHead {
   readonly status: number
   readonly statusText: string
-  /** Names and values, alternating. */
   readonly rawHeaders: readonly string[]
   /** `kinds[i]` is that of the name `rawHeaders[2 * i]`. */
   readonly kinds: readonly HeaderKind[]
@@ -27,7 +26,6 @@ export interface UpstreamHead {
   readonly keepAliveSeconds: number
 }
 
-/** The kind of the next bytes. */
 type State = 'head' | 'body' | 'chunkSize' | 'chunkData' | 'chunkEnd' | 'trailers' | 'done'
 
 const NO_BYTES = Buffer.alloc(0)

@@ -34,7 +34,6 @@ export interface UpstreamEvents {
   onResponse(status: number, seconds: number): void
 }
 
-/** Shared by the transfers to one upstream. */
 export interface Upstream extends HeadOptions {
   /** Without a slash at the end. */
   readonly pathPrefix: string

@@ -34,13 +34,11 @@ export class Upload {
     if (!writable) this.#req.pause()
   }
 
-  /** The rest of the body is dropped. */
   stop(): void {
     this.#connection = undefined
     this.resume()
   }
 
-  /** The upstream accepts more bytes. */
   resume(): void {
     if (!this.isWritten) this.#req.resume()
   }

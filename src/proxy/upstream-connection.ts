@@ -39,7 +39,6 @@ export function upstreamAddress(upstreamUrl: string, secureContext?: () => Secur
   return { tls, open, isNamed, host }
 }
 
-/** A request as its connection knows it. */
 export interface UpstreamRequest {
   readonly requestHead: string
   readonly isHeadRequest: boolean

@@ -10,7 +10,6 @@ import { UpstreamConnection } from './upstream-connection.ts'
 const DEADLINE_CHECK_MS = 100
 
 export class UpstreamPool implements ConnectionPool {
-  /** The upstream's prefix. */
   readonly upstream: string
   readonly #address: UpstreamAddress
   readonly #config: Config
@@ -39,7 +38,6 @@ export class UpstreamPool implements ConnectionPool {
     return this.#open.size
   }
 
-  /** Requests for which there is no room. */
   get queued(): number {
     return Math.max(0, this.#demandBeyondLimit)
   }

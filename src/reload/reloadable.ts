@@ -69,7 +69,6 @@ export function afterDecision(decided: string, isGood: boolean): ChangeState {
   return { decided, pollsSinceRejected: isGood ? undefined : 0 }
 }
 
-/** Labels of metrics. */
 export const RELOAD_RESULTS = ['ok', 'failed'] as const
 
 export type ReloadResult = (typeof RELOAD_RESULTS)[number]

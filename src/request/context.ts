@@ -33,11 +33,9 @@ export interface ClientConnection {
   readonly peer: Peer
   /** Under TLS another than the request's. */
   readonly tcpSocket: Socket
-  /** No further request may follow the current one. */
   readonly mustClose: boolean
   /** Ends it without the rest of the response, in a way that the client notices. */
   abort(): void
-  /** The response to the current request is over. */
   onResponseClosed(): void
 }
 
@@ -77,7 +75,6 @@ export class RequestContext {
 
   // responder.ts.
 
-  /** The latest failure or refusal. */
   reason: Reason | undefined
 
   // Body bytes from and to the client, added up by the parts that read and write them.

@@ -85,7 +85,6 @@ export function createAccessLog(
   }
 }
 
-/** The reason that report mode ignored. */
 function wouldRefuse({ decision }: RequestContext): RefusalReason | undefined {
   return decision !== undefined && 'wouldRefuse' in decision ? decision.wouldRefuse : undefined
 }

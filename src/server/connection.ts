@@ -18,14 +18,12 @@ import { dropUnread, endConnection, SidecarResponse } from '../request/response.
 export interface ConnectionEvents {
   /** Must not throw. */
   readonly handle: (res: SidecarResponse) => void
-  /** Called once for each handled request. */
   readonly onRequestEnd: (res: SidecarResponse) => void
   /** Called for bytes that are not a request; returns the response as text. `bytes`: the last of them. */
   readonly onParserError: (error: PublicError, peer: Peer, bytes?: Buffer) => string
   readonly isDraining: () => boolean
 }
 
-/** The same for all connections of a listener. */
 export interface ConnectionSettings {
   readonly idleMs: number
   /** Longer than Node waits for the rest of a head. */
@@ -53,7 +51,6 @@ export class Connection implements ClientConnection {
   readonly #settings: ConnectionSettings
   readonly #events: ConnectionEvents
   #current: SidecarResponse | undefined
-  /** The responses to pipelined requests. */
   readonly #waiting: SidecarResponse[] = []
   #hasPauseListener = false
   /** Set when no further request is accepted: the response being sent is the last, or a refusal follows it. */
@@ -235,7 +232,6 @@ export class Connection implements ClientConnection {
     return this.#lastMessage === undefined && this.#socket.bytesRead !== this.#bytesBefore
   }
 
-  /** Whether it was an open tunnel. */
   closeTunnel(): boolean {
     const isTunnel = this.#current?.req.context.owner?.state === 'tunnel' && !this.#socket.destroyed
     if (isTunnel) this.#socket.destroy()

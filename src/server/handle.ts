@@ -8,7 +8,6 @@ import { approvalHeaders, VARY_BY_TOKEN } from '../gate/forward-auth.ts'
 import { newRequestId, requestIdOf } from '../http/request-ids.ts'
 import type { ErrorResponseOptions } from '../request/responder.ts'
 import type { SidecarResponse } from '../request/response.ts'
-import type { Caller } from '../token/caller.ts'
 import { type EndpointOptions, revoke } from './endpoint.ts'
 import { createLink, endLink } from './link-endpoint.ts'
 import { logIn, sendTimeLeft } from './token-endpoint.ts'
@@ -39,8 +38,10 @@ export function createHandle(
     switch (decision.act) {
       case 'forward':
         return forward(res)
-      case 'approve':
-        return approve(res, decision.caller)
+      case 'approve': {
+        const { isTrusted } = context.connection.peer
+        return responder.send(res, 200, undefined, approvalHeaders(decision.caller, isTrusted, config, now()))
+      }
       case 'logIn':
         return logIn(endpoints, res)
       case 'sendTimeLeft':
@@ -57,14 +58,6 @@ export function createHandle(
         decision satisfies never // a new decision that is not carried out fails to compile
     }
   }
-
-  const approve = (res: SidecarResponse, caller: Caller | undefined) =>
-    responder.send(
-      res,
-      200,
-      undefined,
-      approvalHeaders(caller, res.req.context.connection.peer.isTrusted, config, now()),
-    )
 
   const onError = (res: SidecarResponse, error: unknown) => {
     const { context } = res.req

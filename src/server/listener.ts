@@ -143,7 +143,6 @@ export class DataListener {
     socket.once('close', () => this.#open.delete(socket))
   }
 
-  /** Rejects when the address is not available. */
   listen(): Promise<AddressInfo> {
     const { host, port } = this.#config.listen
     const server = this.#server

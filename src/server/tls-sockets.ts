@@ -7,7 +7,6 @@ import type { TlsOptions } from 'node:tls'
 import { ALPN_PROTOCOLS, type Certificates } from '../auth/certificates.ts'
 
 export class TlsSockets {
-  /** The TCP sockets of handshakes that are not finished. */
   readonly #pending = new Map<string, Socket>()
 
   get pending(): number {

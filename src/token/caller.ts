@@ -32,7 +32,6 @@ export function isRestricted({ identity, link }: Caller): boolean {
   return identity.scope !== undefined || link !== undefined
 }
 
-/** Names and values, alternating. */
 export function identityHeaders(identity: Identity, assertion?: string): string[] {
   const headers = [
     ...['X-Authenticated-Account-Id', encodeIdentityValue(identity.accountId)],

@@ -30,7 +30,6 @@ export const DONE: Done = loaded(undefined)
 
 export const notDone = (problem: string) => ({ ok: false, isUsable: true, problems: [problem] }) as const
 
-/** A problem of a setting, or of the file that it names. */
 export interface Problem {
   /** The setting (`upstreams[0].url`), or '' for a mistake of a complete source. */
   readonly path: string

@@ -6,7 +6,8 @@
 import { loggedItems } from '../../log.ts'
 import { Reloadable, type ReloadResult } from '../../reload/reloadable.ts'
 import { type Loaded, loaded } from '../../values/result.ts'
-import { countOf } from '../revocation-list.ts'
+import { countOf, type RevocationList } from '../revocation-list.ts'
+import type { CredentialIndex } from '../store.ts'
 import type { DatabasePool, DatabaseTarget } from './database-pool.ts'
 import { createDatabasePool, databaseFailure, readUrlFile } from './database-pool.ts'
 import { NO_SNAPSHOT, readRevision, readSnapshot, type Snapshot } from './snapshot.ts'
@@ -35,7 +36,6 @@ export async function openDatabase(options: DatabaseOptions): Promise<Loaded<Cre
 const isRead = (snapshot: Snapshot) => snapshot !== NO_SNAPSHOT
 const resultOf = ({ problems }: Snapshot): ReloadResult => (problems.length === 0 ? 'ok' : 'failed')
 
-/** Reports each change, and when the database is down and back. */
 function openSnapshots({ urlFile, log, onReload, pollMs = POLL_MS }: DatabaseOptions, pool: DatabasePool) {
   let isDown = false
   let fatalProblems: readonly string[] = []
@@ -82,25 +82,40 @@ function openSnapshots({ urlFile, log, onReload, pollMs = POLL_MS }: DatabaseOpt
   return { snapshots, isDown: () => isDown, fatalProblems: () => fatalProblems }
 }
 
-export type CredentialsDatabase = ReturnType<typeof createDatabase>
-
 /** Nothing in it rejects. */
-function createDatabase(options: DatabaseOptions, target: DatabaseTarget) {
+export interface CredentialsDatabase {
+  /** True once there is a snapshot; false after a fatal problem, which only an operator can mend, or a stop. */
+  readonly whenLoaded: Promise<boolean>
+  readonly fatalProblems: () => readonly string[]
+  /** Empty until there is a snapshot. */
+  readonly credentials: () => CredentialIndex
+  readonly revocations: () => readonly RevocationList[]
+  /** Whether the snapshot is as new as the call. While the database is known to be down, no request waits for it. */
+  readonly refresh: () => Promise<boolean>
+  /** Whether the token is refused from now on. @param endsAtSeconds - its end, when the row is removed */
+  revoke(tokenId: string, endsAtSeconds: number): Promise<boolean>
+  /** Undefined until there is a snapshot. */
+  state(): DatabaseState | undefined
+  /** Calls after each new snapshot but the first. */
+  subscribe(onChange: (onlyIdsRevoked?: boolean) => void): void
+  start(): void
+  /** Connects anew, and reads everything. */
+  reload(): Promise<void>
+  stop(): Promise<void>
+}
+
+function createDatabase(options: DatabaseOptions, target: DatabaseTarget): CredentialsDatabase {
   const pool = createDatabasePool(options.urlFile, target, options.poolSize)
   const { snapshots, isDown, fatalProblems } = openSnapshots(options, pool)
   const isOpen = () => isRead(snapshots.current())
-  /** Whether the snapshot is as new as the call. While the database is known to be down, no request waits for it. */
   const refresh = async () => isOpen() && !isDown() && (await snapshots.refresh())
   return {
-    /** True once there is a snapshot; false after a fatal problem, which only an operator can mend, or a stop. */
     whenLoaded: snapshots.whenLoaded,
     fatalProblems,
-    /** Empty until there is a snapshot. */
     credentials: () => snapshots.current().credentials,
     revocations: () => snapshots.current().revocations,
     refresh,
-    /** Whether the token is refused from now on. @param endsAtSeconds - its end, when the row is removed */
-    async revoke(tokenId: string, endsAtSeconds: number): Promise<boolean> {
+    async revoke(tokenId, endsAtSeconds) {
       if (!(await refresh())) return false
       try {
         await (await pool.current()).query(REVOKE_SQL, [tokenId, endsAtSeconds])
@@ -112,19 +127,16 @@ function createDatabase(options: DatabaseOptions, target: DatabaseTarget) {
       }
       return snapshots.refresh()
     },
-    /** Undefined until there is a snapshot. */
-    state(): DatabaseState | undefined {
+    state() {
       if (!isOpen()) return undefined
       return isDown() ? 'database down, last snapshot active' : 'current'
     },
-    /** Calls after each new snapshot but the first. */
-    subscribe(onChange: (onlyIdsRevoked?: boolean) => void) {
+    subscribe(onChange) {
       snapshots.subscribe(({ onlyIdsRevoked }, former) => {
         if (isRead(former)) onChange(onlyIdsRevoked)
       })
     },
     start: () => snapshots.start(),
-    /** Connects anew, and reads everything. */
     async reload() {
       if (!isOpen()) return
       pool.replace()
