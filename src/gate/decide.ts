@@ -30,7 +30,7 @@ export type Decision =
 export interface ServiceDecision {
   readonly act: 'forward' | 'approve'
   /** Why the request passes: its caller may, the route is public, or report mode ignores that there is no caller. */
-  readonly as: 'caller' | 'public' | 'unproven'
+  readonly basis: 'caller' | 'public' | 'unproven'
   readonly caller: Caller | undefined
   /** The reason that report mode ignores. */
   readonly wouldRefuse?: RefusalReason
@@ -48,12 +48,15 @@ interface CallerRequest {
   readonly parameter: LinkParameter | undefined
 }
 
-export interface GateResult {
+export interface GateFacts {
   /** Absent if the request was not admitted: then the connection must close. */
   readonly admitted: Admitted | undefined
   /** The admitted one, or of forward auth that which a trusted proxy names; absent if it names none clearly. */
   readonly original: OriginalRequest | undefined
   readonly routeLabel: RouteLabel
+}
+
+interface GateResult extends GateFacts {
   /** A promise where a token is verified. Rejects only on an internal error. */
   readonly decision: Decision | Promise<Decision>
 }
@@ -86,7 +89,7 @@ export function createDecide(
     const mayDoNothing = caller?.identity.scope?.text === ''
     const isLink = caller?.link !== undefined // proves its own request alone
     const named = mayDoNothing || isLink ? undefined : caller
-    return { act: route.act, as: named ? 'caller' : 'unproven', caller: named, wouldRefuse: reason }
+    return { act: route.act, basis: named ? 'caller' : 'unproven', caller: named, wouldRefuse: reason }
   }
 
   /** Returns a promise, unless the token is cached or there is none. */
@@ -114,7 +117,7 @@ export function createDecide(
     onCheck('ok')
     return route.access === 'token'
       ? { ...route, caller }
-      : { act: route.act, as: 'caller', caller, target: parameter?.target }
+      : { act: route.act, basis: 'caller', caller, target: parameter?.target }
   }
 
   return (head, peerTrusted) => {

@@ -3,7 +3,7 @@
  * In: the proxy's request, which names the original one in headers. Out: the original request; the headers of an approval.
  */
 import type { Config } from '../config/config.ts'
-import { headerValues } from '../http/headers.ts'
+import { type HeaderList, headerValues } from '../http/headers.ts'
 import { originForm, pathOf } from '../http/request-target.ts'
 import { type Caller, identityHeaders, isRestricted } from '../token/caller.ts'
 import type { ScopedRequest } from '../token/scopes.ts'
@@ -55,7 +55,6 @@ export function originalRequest(admitted: Admitted, isTrusted: boolean): Origina
 export const VARY_BY_TOKEN = ['Vary', 'Authorization']
 
 /**
- * Returns names and values, alternating.
  * @param caller - absent where report mode ignores a refused token
  * @param isTrusted - whether the proxy is one of `forwarded.trust`
  * @param now - epoch milliseconds
@@ -65,7 +64,7 @@ export function approvalHeaders(
   isTrusted: boolean,
   { identity: { assertion: settings }, forwardAuth }: Config,
   now: number,
-): readonly string[] {
+): HeaderList {
   if (caller === undefined) return VARY_BY_TOKEN
   const { identity, assertions, credentialEndsAtMs = Number.POSITIVE_INFINITY, recheckAtMs } = caller
   // A client that reaches the forward-auth path itself must not collect assertions.

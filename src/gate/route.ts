@@ -41,7 +41,7 @@ const FORWARD_PUBLIC = {
   act: 'forward',
   label: 'public',
   access: 'public',
-  as: 'public',
+  basis: 'public',
   caller: undefined,
 } as const
 /** A proxy asks whether it may forward a request to its own upstream (forward auth). */

@@ -94,7 +94,7 @@ export class Download {
   }
 }
 
-/** Returns names and values, alternating. `hasTrailers`: the client can receive trailers, so `Trailer` is forwarded. */
+/** `hasTrailers`: the client can receive trailers, so `Trailer` is forwarded. */
 export function responseHeaders(
   { rawHeaders, kinds, connectionOptions, status }: UpstreamHead,
   requestId: string,

@@ -30,13 +30,13 @@ export const UPGRADE_LINES = 'Connection: Upgrade\r\nUpgrade: websocket\r\n'
 export function requestHead(
   context: RequestContext,
   admitted: Admitted,
-  { as, caller, target = admitted.target }: ServiceDecision,
+  { basis, caller, target = admitted.target }: ServiceDecision,
   options: HeadOptions,
 ): string {
   const { rawHeaders, kinds, host, requestId, connectionOptions } = admitted
   const { peer } = context.connection
   // Report mode forwards a refused token unchanged; a public route never forwards one.
-  const keepAuthorization = as === 'caller' ? options.forwardAuthorization : as === 'unproven'
+  const keepAuthorization = basis === 'caller' ? options.forwardAuthorization : basis === 'unproven'
   let isForwardedKept = false
   let head = `${admitted.method} ${target} HTTP/1.1\r\n`
   for (let line = 0; line < kinds.length; line++) {
@@ -79,9 +79,9 @@ export function requestHead(
 }
 
 export function requestTrailerLines({ res, admitted, decision }: ForwardedRequest): string {
-  const { as, caller } = decision
+  const { basis, caller } = decision
   // A public route allows one request, and report mode every one.
-  const restricted = as === 'public' || (caller !== undefined && isRestricted(caller))
+  const restricted = basis === 'public' || (caller !== undefined && isRestricted(caller))
   // The gate has compared the head alone, and an upstream may merge both.
   return forwardedTrailers(res.req.rawTrailers, admitted.connectionOptions)
     .filter(([name]) => !restricted || headerKind(name) === 'other')

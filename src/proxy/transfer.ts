@@ -86,7 +86,6 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   }
 
   // Calls of the upstream connection.
-
   onHeadWritten(connection: UpstreamConnection, writable: boolean): void {
     this.#connection = connection
     if (this.#upload === undefined) connection.awaitHead()
@@ -152,7 +151,6 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   }
 
   // Calls of the client's connection.
-
   onRelease(): void {
     if (this.#outcome !== undefined) return
     this.#upstream.pool.cancel(this)

@@ -2,7 +2,7 @@
  * WebSocket pass-through (RFC 6455). A handshake is forwarded like any request; http-proxy's own pass has no timeouts.
  * In: the upstream's 101. Out: bytes in both directions until a side closes, the token would be refused or the drain ends.
  */
-import { bearerToken } from '../http/headers.ts'
+import { bearerToken, type HeaderList, headerLines } from '../http/headers.ts'
 import type { RequestOwner } from '../request/context.ts'
 import type { TokenCache } from '../token/cache.ts'
 import { scopeAllows } from '../token/scopes.ts'
@@ -38,16 +38,15 @@ export class Tunnel implements RequestOwner {
     this.#tunnels = tunnels
   }
 
-  /** Sends the 101. The upstream's bytes then go to the client's socket. `headers`: names and values, alternating. */
-  open(headers: readonly string[]): void {
+  /** Sends the 101. The upstream's bytes then go to the client's socket. */
+  open(headers: HeaderList): void {
     const { res } = this.#request
     const { context, socket: client } = res.req
     const upstream = this.#connection.socket
     context.changeOwner(this)
-    let head = `HTTP/1.1 101 Switching Protocols\r\n${UPGRADE_LINES}`
-    for (let at = 0; at < headers.length; at += 2) head += `${headers[at]}: ${headers[at + 1]}\r\n`
     res.statusCode = 101 // for the access log
-    client.write(`${head}\r\n`, 'latin1')
+    const head = `HTTP/1.1 101 Switching Protocols\r\n${UPGRADE_LINES}${headerLines(headers)}\r\n`
+    client.write(head, 'latin1')
     client.setTimeout(0)
     context.connection.tcpSocket.setKeepAlive(true, KEEP_ALIVE_MS)
     upstream.setKeepAlive(true, KEEP_ALIVE_MS)

@@ -5,7 +5,7 @@
 import { IncomingMessage } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Admitted } from '../gate/admission.ts'
-import type { Decision, GateResult } from '../gate/decide.ts'
+import type { Decision, GateFacts } from '../gate/decide.ts'
 import type { RouteLabel } from '../gate/route.ts'
 import type { UpstreamFailure } from '../http/upstream-failures.ts'
 import type { Identity } from '../token/caller.ts'
@@ -53,7 +53,6 @@ export interface RequestOwner {
 /** The facts of a request, grouped by the file that adds them. */
 export class RequestContext {
   // connection.ts, on arrival.
-
   readonly connection: ClientConnection
   /** Set if Node has detached the socket for `Upgrade` or CONNECT: the bytes after the head. */
   readonly firstBytes: Buffer | undefined
@@ -62,23 +61,18 @@ export class RequestContext {
   isBodyMalformed = false
 
   // handle.ts, by the decision of the gate.
-
   id = ''
-  gate: GateResult | undefined
-  /** `gate.decision`, once it is there. */
+  gate: GateFacts | undefined
   decision: Decision | undefined
 
   // token-endpoint.ts.
-
-  /** The names of a login that exist: they prove nothing before it succeeds. */
+  /** For the logs: the names of a login that exist. Not authenticated before it succeeds. */
   login: Partial<Identity> | undefined
 
   // responder.ts.
-
   reason: Reason | undefined
 
   // Body bytes from and to the client, added up by the parts that read and write them.
-
   bytesIn = 0
   bytesOut = 0
 

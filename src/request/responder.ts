@@ -5,6 +5,7 @@
 import { STATUS_CODES } from 'node:http'
 import type { Config } from '../config/config.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
+import { type HeaderList, headerLines } from '../http/headers.ts'
 import { isClientFailure, type UpstreamFailure } from '../http/upstream-failures.ts'
 import type { Reason } from './context.ts'
 import type { SidecarResponse } from './response.ts'
@@ -24,8 +25,7 @@ export interface ErrorResponseOptions {
   /** `Retry-After` of a 503. */
   readonly retryAfterSeconds?: number | undefined
   readonly close?: boolean
-  /** Names and values, alternating. */
-  readonly headers?: readonly string[]
+  readonly headers?: HeaderList
 }
 
 export class Responder {
@@ -95,11 +95,10 @@ export class Responder {
       ...['Proxy-Status', proxyStatus('http_request_error')],
       ...['Date', new Date().toUTCString(), 'Connection', 'close'],
     ])
-    const lines = list.map((part, at) => part + (at % 2 === 0 ? ': ' : '\r\n')).join('')
-    return `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines}\r\n${body}`
+    return `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${headerLines(list)}\r\n${body}`
   }
 
-  /** Names and values, alternating, of every response but `Connection`. `headers`: of this response. */
+  /** The headers of every response but `Connection`. `headers`: of this response. */
   #headers(
     status: number,
     text: string,

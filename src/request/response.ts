@@ -94,9 +94,11 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     req.resume()
   }
 
-  /** Whether a client that does not count bytes (Ruby's `Net::HTTP`) would take a close for the end of the response. */
-  get wouldSeemComplete(): boolean {
-    // A client that still sends its body may fail at a write after a reset, before it reads the response.
+  /**
+   * Whether an abort must be a reset: clients that do not count bytes (Ruby's `Net::HTTP`) take a close for the end. Not
+   * while a client sends its body, unless only the close is the end: it may fail at a write before it reads the response.
+   */
+  get mustReset(): boolean {
     return this.headersSent && (this.#isCloseDelimited || this.req.complete)
   }
 

@@ -58,7 +58,7 @@ export class Connection implements ClientConnection {
   /** `socket.bytesRead` at the end of the previous response. */
   #bytesBefore: number
   /** Bytes of the next head have arrived, and the socket's timer gives it `headMs`. */
-  #isHeadLate = false
+  #hasHeadGrace = false
 
   /** @param tcpSocket - the same socket, or the one under a TLS socket */
   constructor(
@@ -121,8 +121,8 @@ export class Connection implements ClientConnection {
   #serve(res: SidecarResponse, firstBytes?: Buffer): void {
     this.#current = res
     res.req.context = new RequestContext(this, firstBytes)
-    if (this.#isHeadLate) this.#socket.setTimeout(this.#settings.idleMs)
-    this.#isHeadLate = false
+    if (this.#hasHeadGrace) this.#socket.setTimeout(this.#settings.idleMs)
+    this.#hasHeadGrace = false
     res.on('close', onResponseClosed)
     this.#events.handle(res)
   }
@@ -208,23 +208,23 @@ export class Connection implements ClientConnection {
       // Re-arms Node's one-shot timer: a request that waits for a connection is not idle yet.
       socket.setTimeout(socket.timeout ?? 0)
       res.req.context.owner?.onIdle()
-    } else if (res === undefined && this.#mayAwaitHead && !this.#isHeadLate) {
-      this.#awaitLateHead()
+    } else if (res === undefined && this.#mayAwaitHead && !this.#hasHeadGrace) {
+      this.#grantHeadTime()
     } else {
       this.abort()
     }
   }
 
   /** If a part of a head has arrived, Node refuses it. Of empty lines Node does not count the time. */
-  #awaitLateHead(): void {
-    this.#isHeadLate = true
+  #grantHeadTime(): void {
+    this.#hasHeadGrace = true
     this.#socket.setTimeout(this.#settings.headMs)
   }
 
   closeIfIdle(): void {
     if (this.#current !== undefined || this.#lastMessage !== undefined) return
     if (!this.#mayAwaitHead) this.#socket.destroy()
-    else if (!this.#isHeadLate) this.#awaitLateHead()
+    else if (!this.#hasHeadGrace) this.#grantHeadTime()
   }
 
   /** Whether bytes have arrived since the previous response. */
@@ -246,7 +246,7 @@ export class Connection implements ClientConnection {
   abort(): void {
     const socket = this.#socket
     // After `end`, as when the client half-closes, libuv refuses the reset, and `close` would never come.
-    if (this.#current?.wouldSeemComplete === true && !socket.writableEnded) this.tcpSocket.resetAndDestroy()
+    if (this.#current?.mustReset === true && !socket.writableEnded) this.tcpSocket.resetAndDestroy()
     else socket.destroy()
   }
 }

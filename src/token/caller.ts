@@ -1,4 +1,5 @@
 /** The caller, as whom a token or a link lets a request act, and its identity as headers. */
+import { headerLines } from '../http/headers.ts'
 import type { Link } from './links.ts'
 import type { Scope } from './scopes.ts'
 
@@ -45,10 +46,7 @@ export function identityHeaders(identity: Identity, assertion?: string): string[
 }
 
 export function identityLines(identity: Identity): string {
-  const headers = identityHeaders(identity)
-  let lines = ''
-  for (let at = 0; at < headers.length; at += 2) lines += `${headers[at]}: ${headers[at + 1]}\r\n`
-  return flatCopy(lines)
+  return flatCopy(headerLines(identityHeaders(identity)))
 }
 
 /** V8 keeps a slice with the whole text that it is cut from, and a concatenation as a tree. `text` is Latin-1. */

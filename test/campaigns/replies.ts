@@ -30,6 +30,7 @@ export function randomReply(random: Random, name: string): Reply {
     early: false,
   })
   const bad = (bytes: string, ending: Reply['ending']): Reply => ({ ...fine(bytes, ending), good: false })
+  const whole = (bytes: string): Reply => ({ ...bad(bytes, 'keep'), pieces: [bytes] })
   return random.weighted<() => Reply>([
     [20, () => fine(sized)],
     [8, () => fine(chunked)],
@@ -46,8 +47,9 @@ export function randomReply(random: Random, name: string): Reply {
     [1, () => ({ ...fine(bodiless('304 Not Modified')), content: '', early: true })],
     // Long names of few characters: what reads them must not take quadratic time.
     [1, () => fine(`${head}${longName(random)}: v\r\nContent-Length: ${content.length}\r\n\r\n${content}`)],
-    // A second response that no client asked for, and bytes after a bodiless one.
-    [1, () => bad(`${sized}HTTP/1.1 200 OK\r\nX-Fz: poison\r\nContent-Length: 6\r\n\r\npoison`, 'keep')],
+    // A second response that no client asked for, in one write: one that comes later is a response to the next request.
+    [1, () => whole(`${sized}HTTP/1.1 200 OK\r\nX-Fz: poison\r\nContent-Length: 6\r\n\r\npoison`)],
+    // Bytes after a bodiless one.
     [1, () => bad(`HTTP/1.1 204 No Content\r\nX-Fz: ${name}\r\nContent-Length: 6\r\n\r\npoison`, 'keep')],
     [2, () => bad(sized.slice(0, random.int(0, sized.length - 1)), random.pick(['close', 'reset']))],
     [1, () => bad(chunked.slice(0, random.int(0, chunked.length - 1)), random.pick(['close', 'reset']))],

@@ -29,7 +29,7 @@ function head(parts: HeadParts, id = 'created-here'): string {
     assertionAudience: 'storage-upstream',
     forwardAuthorization: false,
   }
-  const decision = { act: 'forward', as: 'caller', caller } as const
+  const decision = { act: 'forward', basis: 'caller', caller } as const
   return requestHead(context, admitted(parts), decision, upstream)
 }
 
