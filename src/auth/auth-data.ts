@@ -56,7 +56,7 @@ interface OwnKeys {
 
 interface Revocations {
   readonly isRevoked: (token: RevocableToken) => boolean
-  /** Whether a token or a link is revoked by its own id: asked on cache hits, without an allocation. */
+  /** Whether a token or a link is revoked by its own id. */
   readonly isIdRevoked: (tokenId: string) => boolean
   readonly count: () => number
   /** Undefined without a database. */
@@ -156,8 +156,6 @@ function ownKeys(
   }
 }
 
-const NO_LISTS: readonly RevocationList[] = []
-
 const NO_KEYS: KeyRing = { keys: new Map() }
 
 function revocationsOf(
@@ -168,11 +166,7 @@ function revocationsOf(
   const lists = () => [file?.current() ?? [], database?.revocations() ?? []].flat()
   return {
     isRevoked: (token) => lists().some((list) => list.isRevoked(token)),
-    isIdRevoked(tokenId) {
-      if (file?.current().isIdRevoked(tokenId)) return true
-      for (const list of database?.revocations() ?? NO_LISTS) if (list.isIdRevoked(tokenId)) return true
-      return false
-    },
+    isIdRevoked: (tokenId) => lists().some((list) => list.isIdRevoked(tokenId)),
     count: () => countOf(lists()),
     revoke: database && createTokenRevoker(database.revoke, clockToleranceSeconds),
   }

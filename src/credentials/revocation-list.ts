@@ -48,7 +48,7 @@ export class RevocationList {
 
   isRevoked({ tokenId, accountId, accessKey, issuedAtSeconds }: RevocableToken): boolean {
     return (
-      this.#tokens.has(tokenId) ||
+      this.isIdRevoked(tokenId) ||
       issuedAtSeconds * 1000 < this.#bound(ofAccount(accountId)) ||
       issuedAtSeconds * 1000 < this.#bound(ofAccessKey(accessKey))
     )

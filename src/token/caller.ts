@@ -1,4 +1,4 @@
-/** The caller, as whom a token or a link lets a request act, and its identity as headers. */
+/** The caller of a request, proven by a token or a link, and its identity as headers. */
 import { headerLines } from '../http/headers.ts'
 import type { Link } from './links.ts'
 import type { Scope } from './scopes.ts'

@@ -1,6 +1,6 @@
 /**
  * Verifies tokens and links (RFC 7519, RFC 8725, RFC 9068).
- * In: a compact JWS. Out: the caller as whom it lets a request act, or why it is refused.
+ * In: a compact JWS. Out: the caller that it proves, or why it is refused.
  * The unverified `iss` selects an issuer, whose keys and rules (`issuers.ts`) then decide alone. Cheap checks come first.
  */
 import type { CryptoKey, JWTPayload } from 'jose'
