@@ -8,7 +8,7 @@ import type { Config } from './config/config.ts'
 import { createLoginThrottle } from './credentials/throttles.ts'
 import { createDecide } from './gate/decide.ts'
 import type { DrainReport, ListenAddresses, Phase } from './life-cycle.ts'
-import { acceptingCheck, createLifeCycle } from './life-cycle.ts'
+import { acceptingCondition, createLifeCycle } from './life-cycle.ts'
 import type { Logger } from './log.ts'
 import { type AdminData, createAdminListener } from './ops/admin.ts'
 import { createAudit } from './ops/audit.ts'
@@ -96,10 +96,10 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     onTlsError: (code) => log.debug({ code }, 'TLS handshake failed'),
     onListenError: (error) => log.error({ err: error }, 'listener error'),
   })
-  const checks = () => [...authData.checks(), acceptingCheck(phase)]
-  const isReady = () => checks().every(({ ok }) => ok)
+  const conditions = () => [...authData.conditions(), acceptingCondition(phase)]
+  const isReady = () => conditions().every(({ ok }) => ok)
   metrics.readFrom({ cache, listener, forwarder, isReady, logLinesDropped })
-  const adminData = { checks, jwks: authData.keys.publicJwks, registry: () => metrics.registry }
+  const adminData = { conditions, jwks: authData.keys.publicJwks, registry: () => metrics.registry }
   const adminContext = secureContextOf(certificates.get('admin'))
   const admin = worker ? undefined : createAdminListener(config, adminData, adminContext, log, now)
 

@@ -10,6 +10,7 @@ import type { Config } from './config/config.ts'
 import { isLoopback, withoutPath } from './http/hosts.ts'
 import type { Logger } from './log.ts'
 import type { AdminListener } from './ops/admin.ts'
+import type { ReadyCondition } from './ops/status.ts'
 import type { Forwarder } from './proxy/forward.ts'
 import type { DataListener } from './server/listener.ts'
 import { VERSION } from './version.ts'
@@ -36,7 +37,7 @@ export interface Phase {
 }
 
 /** Whether clients are accepted, as `/readyz` shows it. */
-export const acceptingCheck = ({ name }: Phase) => ({
+export const acceptingCondition = ({ name }: Phase): ReadyCondition => ({
   name: 'accepting',
   ok: name === 'running',
   ...(name === 'draining' && { state: name }),

@@ -35,7 +35,7 @@ export interface AuthData {
   readonly certificates: ReadonlyMap<CertificateName, Reloadable<Certificates>>
   /** The subjects with a source. */
   readonly subjects: readonly ReloadSubject[]
-  readonly checks: () => readonly AuthCheck[]
+  readonly conditions: () => readonly AuthCondition[]
   /** Polls, fetches and connects from now on. */
   start(onChange?: OnChange): void
   /** Waits for the JWK Set at `keys.jwksUrl` and the database; false if stopped before. @throws InvalidAuthData */
@@ -66,7 +66,7 @@ interface Revocations {
 /** Cached verdicts may be wrong: those on tokens revoked by their ids alone, or all of them. */
 type OnChange = (onlyIdsRevoked?: boolean) => void
 
-interface AuthCheck extends Partial<KeySetState> {
+interface AuthCondition extends Partial<KeySetState> {
   readonly name: 'keys' | 'credentials'
   readonly ok: boolean
   readonly state?: DatabaseState | undefined
@@ -115,9 +115,9 @@ export async function openAuthData(
     revocations: revocationsOf(revocationsFile, database, config.token),
     certificates,
     subjects,
-    checks() {
+    conditions() {
       const keySet = ownKeySet?.state()
-      const ofKeys: AuthCheck = { name: 'keys', ok: keySet?.loaded ?? true, ...keySet }
+      const ofKeys: AuthCondition = { name: 'keys', ok: keySet?.loaded ?? true, ...keySet }
       const state = database?.state()
       const areCredentialsLoaded = database === undefined || state !== undefined
       return index ? [ofKeys, { name: 'credentials', ok: areCredentialsLoaded, state }] : [ofKeys]

@@ -113,7 +113,7 @@ async function loadAuthData(loaded: LoadedConfig, io: CommandIo, waitMs: number)
       await Promise.race([fetched, late])
       return authData
     }
-    const missing = authData.checks().flatMap(({ name, ok }) => (ok ? [] : [name]))
+    const missing = authData.conditions().flatMap(({ name, ok }) => (ok ? [] : [name]))
     throw new CommandFailure(`no answer within ${waitMs / 1000} s: ${missing.join(', ')}`)
   } finally {
     await authData.stop()

@@ -12,11 +12,11 @@ import { ALPN_PROTOCOLS } from '../auth/certificates.ts'
 import type { Config } from '../config/config.ts'
 import type { Logger } from '../log.ts'
 import { createSamples, type MetricGroup, type Samples } from './samples.ts'
-import { type ReadyCheck, type StatusConfig, statusOf } from './status.ts'
+import { type ReadyCondition, type StatusConfig, statusOf } from './status.ts'
 
 /** The state of this process, or of all workers. */
 export interface AdminData {
-  readonly checks: () => readonly ReadyCheck[] | Promise<readonly ReadyCheck[]>
+  readonly conditions: () => readonly ReadyCondition[] | Promise<readonly ReadyCondition[]>
   /** A JWK Set (RFC 7517); undefined before a worker has responded. */
   readonly jwks: () => unknown
   readonly registry: (group: MetricGroup) => Registry | Promise<Registry>
@@ -85,7 +85,7 @@ export function createAdminListener(
 
 type Render = () => Promise<Page>
 
-function pagesOf(config: StatusConfig, { checks, registry, jwks }: AdminData, samples: Samples) {
+function pagesOf(config: StatusConfig, { conditions, registry, jwks }: AdminData, samples: Samples) {
   const file = (type: string, specifier: string): Render => {
     const url = new URL(import.meta.resolve(specifier))
     return async () => ({ status: 200, type: `${type}; charset=utf-8`, body: await readFile(url) })
@@ -93,9 +93,9 @@ function pagesOf(config: StatusConfig, { checks, registry, jwks }: AdminData, sa
   return {
     '/livez': async () => json(200, { status: 'alive' }),
     async '/readyz'() {
-      const all = await checks()
-      const isReady = all.every(({ ok }) => ok)
-      return json(isReady ? 200 : 503, { status: isReady ? 'ready' : 'not ready', checks: all })
+      const checks = await conditions()
+      const isReady = checks.every(({ ok }) => ok)
+      return json(isReady ? 200 : 503, { status: isReady ? 'ready' : 'not ready', checks })
     },
     async '/metrics'() {
       const all = await registry('all')
@@ -107,7 +107,7 @@ function pagesOf(config: StatusConfig, { checks, registry, jwks }: AdminData, sa
       return json(200, keys, 'application/jwk-set+json')
     },
     async '/status.json'() {
-      return json(200, statusOf(config, await checks(), await samples.windows()))
+      return json(200, statusOf(config, await conditions(), await samples.windows()))
     },
     '/': file('text/html', '../status-page/page.html'),
     '/page.js': file('text/javascript', '../status-page/page.js'),

@@ -3,6 +3,7 @@
  * In: metrics, readiness, some settings. Out: problems, current rates, counts of ten minutes. Nothing in it is secret.
  */
 import type { Config } from '../config/config.ts'
+import type { DatabaseState } from '../credentials/postgres/database.ts'
 import type { RouteLabel } from '../gate/route.ts'
 import { withoutPath } from '../http/hosts.ts'
 import { isClientFailure, UPSTREAM_OUTCOMES, type UpstreamOutcome } from '../http/upstream-failures.ts'
@@ -27,23 +28,23 @@ const UNREACHABLE: ReadonlySet<string> = new Set<UpstreamOutcome>([
   'destination_ip_unroutable',
 ])
 
-/** A condition under which requests are accepted. `/readyz` shows the details that an owner adds. */
-export interface ReadyCheck {
+/** A condition under which requests are accepted. `/readyz` shows it as a check, with the details that an owner adds. */
+export interface ReadyCondition {
   readonly name: string
   readonly ok: boolean
-  readonly state?: string | undefined
+  readonly state?: DatabaseState | 'draining' | `${number} of ${number}` | undefined
 }
 
 export type StatusConfig = Pick<Config, 'upstreams' | 'credentials' | 'cache'>
 
 export type Status = ReturnType<typeof statusOf>
 
-export function statusOf(config: StatusConfig, checks: readonly ReadyCheck[], windows: Windows) {
-  const state = stateOf(config, checks, windows)
+export function statusOf(config: StatusConfig, conditions: readonly ReadyCondition[], windows: Windows) {
+  const state = stateOf(config, conditions, windows)
   return { problems: alarmsOf(windows, state), ...state }
 }
 
-function stateOf(config: StatusConfig, checks: readonly ReadyCheck[], windows: Windows) {
+function stateOf(config: StatusConfig, checks: readonly ReadyCondition[], windows: Windows) {
   const { at, tenMinutes, recently, values } = windows
   const { file, postgres } = config.credentials
   const cacheHits = tenMinutes.total('token_cache_hits_total')

@@ -92,17 +92,17 @@ async function versionOf(paths: readonly string[], includes: Includes): Promise<
 
 async function writeWarnings(paths: readonly string[], includes: Includes): Promise<string[]> {
   const writable = new Set<string>()
-  const check = async (path: string, protectingBits = 0) => {
+  const noteIfWritable = async (path: string, protectingBits = 0) => {
     if (((await stat(path)).mode & (0o002 | protectingBits)) !== 0o002) return
     // Volumes of Kubernetes have such modes, and are mounted read-only.
     const isReadOnly = await access(path, constants.W_OK).catch(() => true)
     if (isReadOnly !== true) writable.add(path)
   }
   for (const path of paths) {
-    await check(path)
+    await noteIfWritable(path)
     // Where the sticky bit is set, others can replace nothing.
-    if (!(await stat(path)).isDirectory()) await check(dirname(path), 0o1000)
-    else for (const name of await namesIn(path, includes)) await check(join(path, name))
+    if (!(await stat(path)).isDirectory()) await noteIfWritable(dirname(path), 0o1000)
+    else for (const name of await namesIn(path, includes)) await noteIfWritable(join(path, name))
   }
   return [...writable].map((path) => `${path} can be written by every user of this machine`)
 }

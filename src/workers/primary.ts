@@ -86,13 +86,13 @@ function createAdminData(
 ): AdminData {
   const isReady = (responding: number) => phase() === 'running' && responding === count
   return {
-    async checks() {
+    async conditions() {
       const responding = await pool.update('status')
       const state = phase() === 'draining' ? 'draining' : (`${responding} of ${count}` as const)
       const states = pool.states()
-      // A worker that is not ready, if there is one, shows its checks.
-      const { checks = [] } = states.find(({ checks }) => checks.some(({ ok }) => !ok)) ?? states[0] ?? {}
-      return [...checks, { name: 'workers', ok: isReady(responding), state }]
+      // Those of a worker that is not ready, if there is one.
+      const shown = states.find(({ conditions }) => conditions.some(({ ok }) => !ok)) ?? states[0]
+      return [...(shown?.conditions ?? []), { name: 'workers', ok: isReady(responding), state }]
     },
     async jwks() {
       await pool.update('status')

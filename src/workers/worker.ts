@@ -59,7 +59,7 @@ async function serve(app: ServingApp): Promise<void> {
 async function stateOf(data: AdminData, group: MetricGroup) {
   const registry = await data.registry(group)
   const metrics = group === 'all' ? registry.getMetricsAsJSON() : statusMetrics(registry)
-  return { checks: await data.checks(), jwks: data.jwks(), metrics: await metrics }
+  return { conditions: await data.conditions(), jwks: data.jwks(), metrics: await metrics }
 }
 
 function sendToPrimary(message: FromWorker): Promise<void> {

@@ -3,7 +3,7 @@ import { createSecureContext, type SecureContext } from 'node:tls'
 import { Registry } from 'prom-client'
 import t, { type Test } from 'tap'
 import { type AdminData, createAdminListener } from '../../src/ops/admin.ts'
-import type { ReadyCheck } from '../../src/ops/status.ts'
+import type { ReadyCondition } from '../../src/ops/status.ts'
 import { makeCertificate } from '../support/certificates.ts'
 import { eventually } from '../support/eventually.ts'
 import { type RawClient, rawClient, rawTlsClient } from '../support/raw-client.ts'
@@ -16,7 +16,7 @@ const CONFIG = {
 }
 
 const DATA: AdminData = {
-  checks: () => [{ name: 'keys', ok: true }],
+  conditions: () => [{ name: 'keys', ok: true }],
   jwks: () => ({ keys: [{ kid: 'k1' }] }),
   registry: () => new Registry(),
 }
@@ -81,8 +81,8 @@ t.test('every page answers GET with its media type, and HEAD without a body', as
 })
 
 t.test('ready is 503 and lists the checks while one of them fails; alive is 200', async (t) => {
-  const checks: ReadyCheck[] = [{ name: 'keys', ok: true }]
-  const { get } = await adminListener(t, { checks: () => checks })
+  const checks: ReadyCondition[] = [{ name: 'keys', ok: true }]
+  const { get } = await adminListener(t, { conditions: () => checks })
   const ready = await get('/readyz')
   t.equal(ready.status, 200)
   t.strictSame(ready.json(), { status: 'ready', checks })

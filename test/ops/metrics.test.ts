@@ -3,7 +3,7 @@ import t from 'tap'
 import type { RouteLabel } from '../../src/gate/route.ts'
 import { UPSTREAM_OUTCOMES } from '../../src/http/upstream-failures.ts'
 import { createMetrics, type MeasuredAuthData } from '../../src/ops/metrics.ts'
-import type { ReadyCheck } from '../../src/ops/status.ts'
+import type { ReadyCondition } from '../../src/ops/status.ts'
 import { ISSUE_FAILURES } from '../../src/request/context.ts'
 import { REFUSAL_REASONS } from '../../src/token/verify.ts'
 import { VERSION } from '../../src/version.ts'
@@ -305,7 +305,7 @@ t.test('an upstream is unreachable until it responds again or the traffic stops'
 t.test('each shortage and outage has a headline of its own', async (t) => {
   const listener = { inFlight: 0, connections: 0, droppedConnections: 0 }
   let dropped = 0
-  const checks: ReadyCheck[] = [{ name: 'credentials', ok: true, state: 'current' }]
+  const checks: ReadyCondition[] = [{ name: 'credentials', ok: true, state: 'current' }]
   const setup = statusSetup({
     checks,
     upstreams: [

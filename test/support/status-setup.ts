@@ -3,7 +3,7 @@
 import type { Config } from '../../src/config/config.ts'
 import { createMetrics, type MeasuredAuthData, type MeasuredParts } from '../../src/ops/metrics.ts'
 import { createSamples } from '../../src/ops/samples.ts'
-import type { ReadyCheck } from '../../src/ops/status.ts'
+import type { ReadyCondition } from '../../src/ops/status.ts'
 import { statusOf } from '../../src/ops/status.ts'
 
 /** 2026-11-20T12:00:00Z. */
@@ -11,7 +11,7 @@ export const NOON = Date.UTC(2026, 10, 20, 12)
 
 /** What a test sets. */
 export type SetupOptions = Partial<Pick<Config, 'upstreams' | 'credentials' | 'enforcement'>> & {
-  readonly checks?: ReadyCheck[]
+  readonly checks?: ReadyCondition[]
   readonly authData?: Partial<MeasuredAuthData>
   readonly parts?: Partial<MeasuredParts>
 }
