@@ -8,6 +8,7 @@ import { isIPv6 } from 'node:net'
 import { ERRORS, type PublicError } from '../errors.ts'
 import {
   type ConnectionOptions,
+  HEADER_RULES,
   type HeaderKind,
   headerKind,
   headerValues,
@@ -115,9 +116,8 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
       case 'override':
         namesOtherRequest = true
         break
-      case 'refusedLookAlike':
-      case 'invalid':
-        return badRequest
+      default:
+        if (HEADER_RULES[kind].request === 'refuse') return badRequest
     }
   }
   if (isChunked && contentLength !== undefined) return badRequest

@@ -26,19 +26,22 @@ export type Decision =
       readonly caller?: Caller | undefined
     }
 
-/** To a service behind the sidecar, or behind the proxy that asks. */
+/** The request passes, to a service behind the sidecar or behind the proxy that asks. */
 export interface ServiceDecision {
   readonly act: 'forward' | 'approve'
-  /** Why the request passes: its caller may, the route is public, or report mode ignores that there is no caller. */
-  readonly basis: 'caller' | 'public' | 'unproven'
+  /** Absent on a public route, and where report mode ignores a refused token. */
   readonly caller: Caller | undefined
+  readonly forwardsAuthorization: boolean
+  /** Another request might have been refused. */
+  readonly isRestricted: boolean
   /** The reason that report mode ignores. */
-  readonly wouldRefuse?: RefusalReason
+  readonly wouldRefuse?: RefusalReason | undefined
   /** The target of the upstream's request, where a link's parameter is removed. */
   readonly target?: string | undefined
 }
 
 type CallerRoute = Exclude<Route, { access: 'public' }>
+type ServiceRoute = Extract<Route, { access: 'scope' }>
 
 /** A request whose route needs a caller. `parameter`: the link in it. */
 interface CallerRequest {
@@ -82,14 +85,25 @@ export function createDecide(
     caller,
   })
 
+  const pass = (
+    { act }: ServiceRoute,
+    caller: Caller | undefined,
+    target?: string,
+    wouldRefuse?: RefusalReason,
+  ): ServiceDecision => {
+    const isRestricted = caller?.identity.scope !== undefined || caller?.link !== undefined
+    // Without a caller, in report mode, the service judges the token.
+    const forwardsAuthorization = caller === undefined || config.identity.forwardAuthorization
+    return { act, caller, forwardsAuthorization, isRestricted, target, wouldRefuse }
+  }
+
   const refuseOrReport = (route: CallerRoute, reason: RefusalReason, caller?: Caller): Decision => {
     onCheck(reason)
     if (!reportOnly || route.access === 'token') return refuse(reason, caller)
     // Most services read an empty X-Authenticated-Scope as none, which is unrestricted.
     const mayDoNothing = caller?.identity.scope?.text === ''
     const isLink = caller?.link !== undefined // proves its own request alone
-    const named = mayDoNothing || isLink ? undefined : caller
-    return { act: route.act, basis: named ? 'caller' : 'unproven', caller: named, wouldRefuse: reason }
+    return pass(route, mayDoNothing || isLink ? undefined : caller, undefined, reason)
   }
 
   /** Returns a promise, unless the token is cached or there is none. */
@@ -115,9 +129,7 @@ export function createDecide(
     const reason = reasonToRefuse(request, caller)
     if (reason !== undefined) return refuseOrReport(route, reason, reason === 'scope' ? caller : undefined)
     onCheck('ok')
-    return route.access === 'token'
-      ? { ...route, caller }
-      : { act: route.act, basis: 'caller', caller, target: parameter?.target }
+    return route.access === 'token' ? { ...route, caller } : pass(route, caller, parameter?.target)
   }
 
   return (head, peerTrusted) => {

@@ -5,7 +5,7 @@
 import type { Config } from '../config/config.ts'
 import { type HeaderList, headerValues } from '../http/headers.ts'
 import { originForm, pathOf } from '../http/request-target.ts'
-import { type Caller, identityHeaders, isRestricted } from '../token/caller.ts'
+import { type Caller, identityHeaders } from '../token/caller.ts'
 import type { ScopedRequest } from '../token/scopes.ts'
 import type { Admitted } from './admission.ts'
 
@@ -55,12 +55,11 @@ export function originalRequest(admitted: Admitted, isTrusted: boolean): Origina
 export const VARY_BY_TOKEN = ['Vary', 'Authorization']
 
 /**
- * @param caller - absent where report mode ignores a refused token
  * @param isTrusted - whether the proxy is one of `forwarded.trust`
  * @param now - epoch milliseconds
  */
 export function approvalHeaders(
-  caller: Caller | undefined,
+  { caller, isRestricted }: { readonly caller: Caller | undefined; readonly isRestricted: boolean },
   isTrusted: boolean,
   { identity: { assertion: settings }, forwardAuth }: Config,
   now: number,
@@ -73,7 +72,7 @@ export function approvalHeaders(
   const renewAtMs = assertion === undefined ? Number.POSITIVE_INFINITY : recheckAtMs
   const endsAtMs = Math.min(identity.expiresAtSeconds * 1000, credentialEndsAtMs, renewAtMs)
   const secondsLeft = Math.floor((endsAtMs - now) / 1000)
-  const age = isRestricted(caller) ? 0 : Math.min(forwardAuth.maxAgeSeconds, secondsLeft)
+  const age = isRestricted ? 0 : Math.min(forwardAuth.maxAgeSeconds, secondsLeft)
   return [
     // nginx ignores `Cache-Control: private` if `X-Accel-Expires` precedes it.
     ...(age > 0 ? ['X-Accel-Expires', String(age), 'Cache-Control', `private, max-age=${age}`] : []),

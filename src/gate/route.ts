@@ -41,8 +41,9 @@ const FORWARD_PUBLIC = {
   act: 'forward',
   label: 'public',
   access: 'public',
-  basis: 'public',
   caller: undefined,
+  forwardsAuthorization: false,
+  isRestricted: true,
 } as const
 /** A proxy asks whether it may forward a request to its own upstream (forward auth). */
 const APPROVE = { act: 'approve', label: 'forward_auth', access: 'scope' } as const

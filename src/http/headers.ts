@@ -1,53 +1,80 @@
 /**
- * Kinds of headers, by what they do to a request; the options of `Connection`; the token of `Authorization`.
+ * The rules for headers, by kind; the options of `Connection`; the token of `Authorization`.
  * In: a field name as received. Out: its kind. Names are folded as careless upstreams do: lower-cased, with `-` for
  * all but letters and digits (CVE-2025-64484; CGI, WSGI: `_`, RFC 3875 section 4.1.18; PHP: `.`; lighttpd: all).
  */
-const NAMES = {
-  host: ['host'],
-  contentLength: ['content-length'],
-  transferEncoding: ['transfer-encoding'],
-  authorization: ['authorization'],
-  connection: ['connection'],
-  keepAlive: ['keep-alive'],
-  upgrade: ['upgrade'],
+
+/** What becomes of a line. `forward`: it is sent on, unless `Connection` names it. */
+interface Rule {
+  /** `ifAllowed`: by the decision of the gate. `ifValid`: one id that is safe. `ifTrusted`: from a trusted proxy. */
+  readonly request: 'forward' | 'remove' | 'refuse' | 'ifAllowed' | 'ifValid' | 'ifTrusted'
+  /** `ifMayHaveBody`: by the status. `ifChunked`: if the client can receive trailers. */
+  readonly response: 'forward' | 'remove' | 'ifMayHaveBody' | 'ifChunked'
+  /** RFC 9110, section 6.5.1. `ifUnrestricted`: the gate has seen the head alone, and an upstream may merge both. */
+  readonly trailer: 'forward' | 'remove' | 'ifUnrestricted'
+  /** The kind of another name that folds to one of `names`. */
+  readonly lookAlike: 'refusedLookAlike' | 'removedLookAlike' | 'override' | 'other'
+  readonly names: readonly string[]
+}
+
+const rule = (
+  request: Rule['request'],
+  response: Rule['response'],
+  trailer: Rule['trailer'],
+  lookAlike: Rule['lookAlike'] = 'other',
+  names: readonly string[] = [],
+): Rule => ({ request, response, trailer, lookAlike, names })
+
+export const HEADER_RULES = {
+  // request, response, trailer, look-alike, names
+  host: rule('forward', 'forward', 'remove', 'refusedLookAlike', ['host']),
+  contentLength: rule('forward', 'ifMayHaveBody', 'remove', 'refusedLookAlike', ['content-length']),
+  /** Bodies are framed again: a request's as it was. */
+  transferEncoding: rule('forward', 'remove', 'remove', 'refusedLookAlike', ['transfer-encoding']),
+  authorization: rule('ifAllowed', 'forward', 'remove', 'refusedLookAlike', ['authorization']),
+  connection: rule('remove', 'remove', 'remove', 'other', ['connection']),
+  keepAlive: rule('remove', 'remove', 'remove', 'other', ['keep-alive']),
+  upgrade: rule('remove', 'remove', 'remove', 'other', ['upgrade']),
   /** Others by definition (RFC 9110, section 7.6.1), and those for the next proxy, which is the sidecar (11.7). */
-  hopByHop: ['proxy-connection', 'proxy-authorization', 'proxy-authenticate', 'te', 'http2-settings'],
-  expect: ['expect'],
-  trailer: ['trailer'],
-  requestId: ['x-request-id'],
-  forwarded: ['forwarded', 'x-forwarded-for', 'x-forwarded-host', 'x-forwarded-proto', 'x-forwarded-port'],
+  hopByHop: rule('remove', 'remove', 'remove', 'other', [
+    ...['proxy-connection', 'proxy-authorization', 'proxy-authenticate', 'te', 'http2-settings'],
+  ]),
+  expect: rule('remove', 'forward', 'remove', 'other', ['expect']),
+  trailer: rule('forward', 'ifChunked', 'remove', 'other', ['trailer']),
+  requestId: rule('ifValid', 'remove', 'remove', 'removedLookAlike', ['x-request-id']),
+  forwarded: rule('ifTrusted', 'forward', 'remove', 'removedLookAlike', [
+    ...['forwarded', 'x-forwarded-for', 'x-forwarded-host', 'x-forwarded-proto', 'x-forwarded-port'],
+  ]),
+  /** Begins with `x-authenticated-`: an upstream that echoes its request would leak them. */
+  identity: rule('remove', 'remove', 'remove'),
   /** Says whether the request may replace an object. */
-  condition: ['if-none-match', 'overwrite'],
+  condition: rule('forward', 'forward', 'ifUnrestricted', 'override', ['if-none-match', 'overwrite']),
   /** Names a second object, which the request reads or writes. */
-  secondPath: ['destination', 'x-amz-copy-source', 'x-goog-copy-source', 'x-ms-copy-source', 'x-copy-from'],
+  secondPath: rule('forward', 'forward', 'ifUnrestricted', 'override', [
+    ...['destination', 'x-amz-copy-source', 'x-goog-copy-source', 'x-ms-copy-source', 'x-copy-from'],
+  ]),
   /**
-   * Makes another request of it: names another method, or a second object in a way that is not read here. So do names
-   * that fold to one of the two kinds above, and `OTHER_SOURCE`. Any other header is trusted not to.
+   * Makes another request of it: names another method, or a second object in a way that is not read here.
+   * So does `OTHER_SOURCE`. Any other header is trusted not to.
    */
-  override: [
+  override: rule('forward', 'forward', 'ifUnrestricted', 'override', [
     ...['x-http-method-override', 'x-http-method', 'x-method-override'],
     ...['x-object-manifest', 'x-symlink-target', 'x-copy-from-account', 'destination-account'],
-  ],
-} as const
+  ]),
+  refusedLookAlike: rule('refuse', 'forward', 'remove'),
+  removedLookAlike: rule('remove', 'forward', 'remove'),
+  /** Not a token (RFC 9110, section 5.6.2). Node's parser, and that of responses, refuse it already. */
+  invalid: rule('refuse', 'remove', 'remove'),
+  other: rule('forward', 'forward', 'forward'),
+} as const satisfies Readonly<Record<string, Rule>>
 
-export type HeaderKind =
-  | keyof typeof NAMES
-  | 'identity'
-  /** Folds to framing, `Authorization` or `Host`: refused. */
-  | 'refusedLookAlike'
-  /** Folds to a header that the sidecar sets: removed. */
-  | 'removedLookAlike'
-  /** Not a token (RFC 9110, section 5.6.2): in a request, Node's parser refuses it already. */
-  | 'invalid'
-  | 'other'
+export type HeaderKind = keyof typeof HEADER_RULES
 
 const KNOWN: ReadonlyMap<string, HeaderKind> = new Map(
-  (Object.keys(NAMES) as (keyof typeof NAMES)[]).flatMap((kind) => NAMES[kind].map((name) => [name, kind])),
+  (Object.keys(HEADER_RULES) as HeaderKind[]).flatMap((kind) =>
+    HEADER_RULES[kind].names.map((name) => [name, kind] as const),
+  ),
 )
-
-/** Two readings of them are two requests. */
-const CRITICAL: readonly HeaderKind[] = ['host', 'contentLength', 'transferEncoding', 'authorization']
 
 const IDENTITY_PREFIX = 'x-authenticated-'
 /** As the storage services of several vendors name the object that they copy or rename: `x-oss-copy-source`. */
@@ -73,20 +100,12 @@ export function headerKind(name: string): HeaderKind {
   while (end > start && folded[end - 1] === '-') end--
   const trimmed = folded.slice(start, end)
   const kind = KNOWN.get(trimmed)
-  if (kind === undefined) return unknownKind(trimmed)
-  if (CRITICAL.includes(kind)) return 'refusedLookAlike'
-  if (changesEffect(kind)) return 'override'
-  return kind === 'forwarded' || kind === 'requestId' ? 'removedLookAlike' : 'other'
+  return kind === undefined ? unknownKind(trimmed) : HEADER_RULES[kind].lookAlike
 }
 
 function unknownKind(folded: string): HeaderKind {
   if (folded.startsWith(IDENTITY_PREFIX)) return 'identity'
   return OTHER_SOURCE.test(folded) ? 'override' : 'other'
-}
-
-/** Whether it changes what the request does to which object. */
-function changesEffect(kind: HeaderKind): boolean {
-  return kind === 'condition' || kind === 'secondPath' || kind === 'override'
 }
 
 /** Names and values, alternating. */
@@ -123,21 +142,23 @@ export function parseConnection(value: string): ConnectionOptions {
 export function namesFramingOrIdentity(options: ConnectionOptions): boolean {
   for (const option of options) {
     const kind = headerKind(option)
-    if (kind === 'identity' || kind === 'refusedLookAlike' || CRITICAL.includes(kind)) return true
+    const { lookAlike } = HEADER_RULES[kind]
+    if (kind === 'identity' || kind === 'refusedLookAlike' || lookAlike === 'refusedLookAlike') return true
   }
   return false
 }
 
-/** The trailers to forward: not those that the sidecar or one hop interprets (RFC 9110, section 6.5.1). */
+/** @param isRestricted - whether another request might have been refused; false for a response */
 export function forwardedTrailers(
-  rawTrailers: readonly string[],
+  rawTrailers: HeaderList,
   options: ConnectionOptions | undefined,
+  isRestricted: boolean,
 ): [name: string, value: string][] {
   const trailers: [string, string][] = []
   for (let at = 0; at < rawTrailers.length; at += 2) {
     const name = rawTrailers[at] as string
-    const kind = headerKind(name)
-    const passes = kind === 'other' || changesEffect(kind)
+    const { trailer } = HEADER_RULES[headerKind(name)]
+    const passes = trailer === 'forward' || (trailer === 'ifUnrestricted' && !isRestricted)
     if (passes && !options?.has(name.toLowerCase())) trailers.push([name, rawTrailers[at + 1] as string])
   }
   return trailers

@@ -6,7 +6,7 @@
  */
 import type { Socket } from 'node:net'
 import type { Writable } from 'node:stream'
-import { forwardedTrailers, headerValues } from '../http/headers.ts'
+import { forwardedTrailers, HEADER_RULES, type HeaderKind, headerValues } from '../http/headers.ts'
 import { sendHead } from '../request/node-http.ts'
 import type { SidecarResponse } from '../request/response.ts'
 import type { ResponseParser, UpstreamHead } from './response-parser.ts'
@@ -81,7 +81,7 @@ export class Download {
     }
     if (body.length > 0) this.#write(body, connection)
     if (head.status === 101) this.#out.end()
-    else res.finish('', forwardedTrailers(response.rawTrailers, head.connectionOptions))
+    else res.finish('', forwardedTrailers(response.rawTrailers, head.connectionOptions, false))
   }
 
   /** Writes all chunks of one read at once, so that tiny upstream chunks do not cost one write each. */
@@ -105,24 +105,18 @@ export function responseHeaders(
   for (let line = 0; line < kinds.length; line++) {
     const name = rawHeaders[2 * line] as string
     const value = rawHeaders[2 * line + 1] as string
-    switch (kinds[line]) {
-      case 'connection':
-      case 'keepAlive':
-      case 'hopByHop':
-      case 'transferEncoding':
-      case 'upgrade':
-      case 'requestId':
-      case 'identity':
+    switch (HEADER_RULES[kinds[line] as HeaderKind].response) {
+      case 'remove':
         continue
-      case 'contentLength':
+      case 'ifMayHaveBody':
         // RFC 9110, section 8.6, forbids it on 1xx and 204: some clients would wait for a body.
         if (status < 200 || status === 204) continue
         lengthAt = headers.length
         break
-      case 'trailer':
+      case 'ifChunked':
         if (!hasTrailers || connectionOptions?.has('trailer')) continue
         break
-      default:
+      case 'forward':
         if (connectionOptions?.has(name.toLowerCase())) continue
         // Moved before Content-Length: after it, Node writes this value as UTF-8 or throws (nodejs/node#46528).
         if (lengthAt >= 0 && name.length === 19 && name.toLowerCase() === 'content-disposition') {

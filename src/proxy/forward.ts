@@ -41,10 +41,10 @@ export class Forwarder {
 
   constructor(config: Config, options: ForwarderOptions) {
     const { secureContextOf, events, responder, onInternalError, tokens, now } = options
-    const { assertion, forwardAuthorization } = config.identity
+    const { assertion } = config.identity
     this.#responder = responder
     this.#tunnels = { open: new Set(), tokens, now }
-    const shared = { forwardAuthorization, responder, onInternalError, tunnels: this.#tunnels }
+    const shared = { responder, onInternalError, tunnels: this.#tunnels }
     this.#upstreams = config.upstreams
       .map(({ prefix, url, assertionAudience = assertion.audience }) => {
         const pathPrefix = prefix.replace(/\/$/, '')

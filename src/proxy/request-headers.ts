@@ -5,10 +5,9 @@
  */
 import type { Admitted } from '../gate/admission.ts'
 import type { ServiceDecision } from '../gate/decide.ts'
-import { forwardedTrailers, headerKind } from '../http/headers.ts'
+import { forwardedTrailers, HEADER_RULES, type HeaderKind } from '../http/headers.ts'
 import type { RequestContext } from '../request/context.ts'
 import type { SidecarResponse } from '../request/response.ts'
-import { isRestricted } from '../token/caller.ts'
 
 export interface ForwardedRequest {
   readonly res: SidecarResponse
@@ -20,7 +19,6 @@ export interface HeadOptions {
   /** `Host` for an HTTP/1.0 request that has none: HTTP/1.1 requires one. */
   readonly host: string
   readonly assertionAudience: string
-  readonly forwardAuthorization: boolean
 }
 
 /** The hop-by-hop lines of a WebSocket handshake and of its 101. */
@@ -30,36 +28,26 @@ export const UPGRADE_LINES = 'Connection: Upgrade\r\nUpgrade: websocket\r\n'
 export function requestHead(
   context: RequestContext,
   admitted: Admitted,
-  { basis, caller, target = admitted.target }: ServiceDecision,
+  { caller, forwardsAuthorization, target = admitted.target }: ServiceDecision,
   options: HeadOptions,
 ): string {
   const { rawHeaders, kinds, host, requestId, connectionOptions } = admitted
   const { peer } = context.connection
-  // Report mode forwards a refused token unchanged; a public route never forwards one.
-  const keepAuthorization = basis === 'caller' ? options.forwardAuthorization : basis === 'unproven'
   let isForwardedKept = false
   let head = `${admitted.method} ${target} HTTP/1.1\r\n`
   for (let line = 0; line < kinds.length; line++) {
     const name = rawHeaders[2 * line] as string
-    switch (kinds[line]) {
-      case 'host':
-      case 'contentLength':
-      case 'transferEncoding':
-        break
-      case 'other':
-      case 'condition':
-      case 'secondPath':
-      case 'override':
-      case 'trailer':
+    switch (HEADER_RULES[kinds[line] as HeaderKind].request) {
+      case 'forward':
         if (connectionOptions?.has(name.toLowerCase())) continue
         break
-      case 'authorization':
-        if (!keepAuthorization) continue
+      case 'ifAllowed':
+        if (!forwardsAuthorization) continue
         break
-      case 'requestId':
+      case 'ifValid':
         if (requestId === undefined) continue
         break
-      case 'forwarded':
+      case 'ifTrusted':
         if (!peer.isTrusted || connectionOptions?.has(name.toLowerCase())) continue
         isForwardedKept = true
         break
@@ -79,12 +67,7 @@ export function requestHead(
 }
 
 export function requestTrailerLines({ res, admitted, decision }: ForwardedRequest): string {
-  const { basis, caller } = decision
-  // A public route allows one request, and report mode every one.
-  const restricted = basis === 'public' || (caller !== undefined && isRestricted(caller))
-  // The gate has compared the head alone, and an upstream may merge both.
-  return forwardedTrailers(res.req.rawTrailers, admitted.connectionOptions)
-    .filter(([name]) => !restricted || headerKind(name) === 'other')
+  return forwardedTrailers(res.req.rawTrailers, admitted.connectionOptions, decision.isRestricted)
     .map(([name, value]) => `${name}: ${value}\r\n`)
     .join('')
 }

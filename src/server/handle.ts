@@ -40,7 +40,7 @@ export function createHandle(
         return forward(res)
       case 'approve': {
         const { isTrusted } = context.connection.peer
-        return responder.send(res, 200, undefined, approvalHeaders(decision.caller, isTrusted, config, now()))
+        return responder.send(res, 200, undefined, approvalHeaders(decision, isTrusted, config, now()))
       }
       case 'logIn':
         return logIn(endpoints, res)

@@ -28,11 +28,6 @@ export interface Caller {
   readonly assertions?: ReadonlyMap<string, string> | undefined
 }
 
-/** To be allowed one request is then not to be allowed another. */
-export function isRestricted({ identity, link }: Caller): boolean {
-  return identity.scope !== undefined || link !== undefined
-}
-
 export function identityHeaders(identity: Identity, assertion?: string): string[] {
   const headers = [
     ...['X-Authenticated-Account-Id', encodeIdentityValue(identity.accountId)],

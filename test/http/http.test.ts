@@ -96,9 +96,14 @@ t.test('no cache keeps the line from which its keys and values were cut', async 
     'tokens and their identity lines': async (at) => {
       const verdict = await cache.verify(cut(`AAAAAAAAAAAAAAAA.${at}.AAAAAAAAAAAAAAAA`))
       if (!verdict.ok) throw new Error(verdict.error.reason)
-      const decision = { act: 'forward', basis: 'caller', caller: verdict.value } as const
+      const decision = {
+        act: 'forward',
+        caller: verdict.value,
+        forwardsAuthorization: false,
+        isRestricted: false,
+      } as const
       const context = requestContext(peer, 'r')
-      const upstream = { host: 'h', assertionAudience: '', forwardAuthorization: false }
+      const upstream = { host: 'h', assertionAudience: '' }
       requestHead(context, admitted({}), decision, upstream)
     },
     'failed logins': (at) => {

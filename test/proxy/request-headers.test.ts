@@ -27,9 +27,8 @@ function head(parts: HeadParts, id = 'created-here'): string {
   const upstream = {
     host: 'upstream.internal:9000',
     assertionAudience: 'storage-upstream',
-    forwardAuthorization: false,
   }
-  const decision = { act: 'forward', basis: 'caller', caller } as const
+  const decision = { act: 'forward', caller, forwardsAuthorization: false, isRestricted: false } as const
   return requestHead(context, admitted(parts), decision, upstream)
 }
 
