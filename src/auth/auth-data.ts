@@ -7,7 +7,7 @@
  *   revocations    `revocations.file`, and the database
  *   certificates   the PEM files of each listener, upstream and issuer
  */
-import type { Config } from '../config/config.ts'
+import { type Config, formatProblems, type Problem, problemsAt } from '../config/config.ts'
 import type { CredentialsDatabase, DatabaseState } from '../credentials/postgres/database.ts'
 import type { RevocationList, RevokeToken } from '../credentials/revocation-list.ts'
 import { countOf, createTokenRevoker } from '../credentials/revocation-list.ts'
@@ -18,7 +18,6 @@ import type { Logger } from '../log.ts'
 import type { Reloadable, ReloadSubject } from '../reload/reloadable.ts'
 import { createIssuers } from '../token/issuers.ts'
 import type { RevocableToken, TokenIssuer } from '../token/verify.ts'
-import { fileProblem, formatProblems, type Problem } from '../values/result.ts'
 import type { CertificateName, Certificates } from './certificates.ts'
 import { certificateFiles, openCertificates } from './certificates.ts'
 import { openSources, type SourceEvents } from './sources.ts'
@@ -173,7 +172,7 @@ function revocationsOf(
 }
 
 export const databaseProblems = (problems: readonly string[]) =>
-  problems.map((problem) => fileProblem('credentials.postgres.urlFile', problem))
+  problemsAt('credentials.postgres.urlFile', problems)
 
 /** For the primary process. The workers count the reloads. @throws InvalidAuthData */
 export async function openAdminCertificates(config: Config, log: Logger) {

@@ -4,20 +4,12 @@
  */
 import { constants, createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
 import { createSecureContext, type SecureContext, type SecureContextOptions } from 'node:tls'
-import { type Config, keySetsOf } from '../config/config.ts'
+import { type Config, keySetsOf, type Problem, problemsAt } from '../config/config.ts'
 import { errorCode, readRegularFile } from '../files/files.ts'
 import type { Logger } from '../log.ts'
 import { openPolledFiles } from '../reload/polled-files.ts'
 import type { Reloadable, ReloadResult } from '../reload/reloadable.ts'
-import {
-  failed,
-  fileProblem,
-  type Loaded,
-  loaded,
-  notLoaded,
-  type Problem,
-  type Result,
-} from '../values/result.ts'
+import { failed, type Loaded, loaded, notLoaded, type Result } from '../values/result.ts'
 
 /** The label `certificate` of metrics. `issuer:` is followed by the setting of a JWK Set, `upstream:` by a prefix. */
 export type CertificateName = 'listener' | 'admin' | `issuer:${string}` | `upstream:${string}`
@@ -83,7 +75,7 @@ export const openCertificates = (
   now: () => number,
   onReload: (result: ReloadResult) => void,
 ) =>
-  openPolledFiles<Certificates>({
+  openPolledFiles({
     subject: 'certificates',
     paths: pathsOf(files),
     load: () => loadCertificates(files, now()),
@@ -108,13 +100,12 @@ export async function loadCertificates(
 ): Promise<Loaded<Certificates, Problem>> {
   const problems: Problem[] = []
   const report = ({ setting, path }: NamedFile, message: string) =>
-    void problems.push(fileProblem(setting, `${path}: ${message}`))
+    void problems.push({ path: setting, message: `${path}: ${message}` })
 
   async function read<T>(file: NamedFile | undefined, parse: (pem: string) => Result<T>) {
     if (file === undefined) return undefined
     const found = await readRegularFile(file.path, MAX_BYTES)
-    if (!found.ok)
-      return void problems.push(...found.problems.map((problem) => fileProblem(file.setting, problem)))
+    if (!found.ok) return void problems.push(...problemsAt(file.setting, found.problems))
     const parsed = parse(found.value.bytes.toString('latin1'))
     if (!parsed.ok) return report(file, parsed.error)
     return { ...file, bytes: found.value.bytes, warnings: found.warnings, parsed: parsed.value }

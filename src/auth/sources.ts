@@ -2,7 +2,8 @@
  * Opens what the settings name: files, the database, the JWK Sets of issuers. Returns the problems of all of them.
  * `auth-data.ts` makes of these sources what decides on access.
  */
-import { type Config, insecureKeySets, keySetsOf } from '../config/config.ts'
+import type { Config, Problem } from '../config/config.ts'
+import { insecureKeySets, keySetsOf, problemsAt } from '../config/config.ts'
 import { loadCredentialsFile } from '../credentials/credentials-file.ts'
 import type { CredentialsDatabase } from '../credentials/postgres/database.ts'
 import { loadRevocationsFile, type RevocationList } from '../credentials/revocation-list.ts'
@@ -13,7 +14,7 @@ import { createRemoteKeys, type RemoteKeys } from '../keys/remote-keys.ts'
 import type { Logger } from '../log.ts'
 import { openPolledFiles } from '../reload/polled-files.ts'
 import type { Reloadable, ReloadResult, ReloadSubject } from '../reload/reloadable.ts'
-import { fileProblem, type Loaded, notLoaded, type Problem } from '../values/result.ts'
+import { type Loaded, notLoaded } from '../values/result.ts'
 import type { CertificateName, Certificates } from './certificates.ts'
 import { certificateFiles, openCertificates, secureContextOf } from './certificates.ts'
 
@@ -110,5 +111,5 @@ class SourceOpener {
 async function withSetting<T>(setting: string, loading: Promise<Loaded<T>>): Promise<Loaded<T, Problem>> {
   const result = await loading
   if (result.ok) return result
-  return notLoaded(result.problems.map((problem) => fileProblem(setting, problem)))
+  return notLoaded(problemsAt(setting, result.problems))
 }

@@ -5,7 +5,7 @@ import { addAbortSignal, type Readable, type Writable } from 'node:stream'
 import { Command, InvalidArgumentError } from 'commander'
 import { fileErrorText, readUpTo } from '../files/files.ts'
 import { secretProblem } from '../values/names.ts'
-import type { Done } from '../values/result.ts'
+import type { Attempt } from '../values/result.ts'
 
 /** The command was understood but could not be done. The message is one plain line. */
 export class CommandFailure extends Error {
@@ -76,18 +76,19 @@ export class CommandIo {
     this.print(rows.map((row) => row.trimEnd()).join('\n'))
   }
 
-  warn(...warnings: readonly string[]): void {
-    for (const warning of warnings) this.#streams.stderr.write(`warning: ${warning}\n`)
+  warn(warning: string): void {
+    this.#streams.stderr.write(`warning: ${warning}\n`)
   }
 
-  /** Prints the warnings of a good result and returns its value. @throws the failure that ends the command */
-  unwrap<T>(result: Done<T>): T {
-    if (!result.ok) {
-      const message = result.problems.join('\n')
-      throw result.isUsable ? new CommandFailure(message) : new UsageFailure(message)
+  /** Prints the warnings. @throws UsageFailure if the source cannot be used, CommandFailure if the attempt failed */
+  unwrap<T>(attempt: Attempt<T>): T {
+    if (!attempt.ok) {
+      throw 'error' in attempt
+        ? new CommandFailure(attempt.error)
+        : new UsageFailure(attempt.problems.join('\n'))
     }
-    this.warn(...result.warnings)
-    return result.value
+    for (const warning of attempt.warnings) this.warn(warning)
+    return attempt.value
   }
 
   readBytes(): Promise<Buffer> {

@@ -3,12 +3,12 @@ import { type Command, Option } from 'commander'
 import { databaseProblems, InvalidAuthData } from '../auth/auth-data.ts'
 import { certificateFiles, loadCertificates } from '../auth/certificates.ts'
 import { openSources } from '../auth/sources.ts'
-import { type Config, insecureKeySets, keySetsOf } from '../config/config.ts'
+import type { Config, Problem } from '../config/config.ts'
+import { formatProblems, insecureKeySets, keySetsOf, problemsAt } from '../config/config.ts'
 import { effectiveSettings, FILE_VARIABLE, type LoadedConfig, loadConfig } from '../config/load.ts'
 import { configJsonSchema, FLAGS, SETTINGS } from '../config/settings.ts'
 import { fetchJwks, importKeys } from '../keys/key-set.ts'
 import { createLog } from '../log.ts'
-import { fileProblem, formatProblems, type Problem } from '../values/result.ts'
 import { type CommandIo, describe, UsageFailure } from './command-io.ts'
 
 /** Commander names the flags in camel case. */
@@ -75,7 +75,7 @@ export function configCommand(io: CommandIo): Command {
     .option('--json', 'print the outcome as JSON')
   addSettingFlags(check).action(async (options: ParsedOptions) => {
     const { problems, warnings, notes } = await checkSettings(options, io)
-    io.warn(...warnings)
+    for (const warning of warnings) io.warn(warning)
     if (options['json']) printJson({ ok: problems.length === 0, problems })
     if (problems.length > 0) throw new UsageFailure(formatProblems(problems))
     if (!options['json']) io.print(['the configuration is valid', ...notes].join('\n'))
@@ -131,18 +131,18 @@ async function checkFiles(config: Config) {
   const { checkDatabase } = await import('../credentials/postgres/tables.ts')
   const checked = await checkDatabase(postgres.urlFile)
   if (checked.ok) return { problems, warnings }
-  return checked.isUsable
-    ? { problems, warnings: [...warnings, ...checked.problems.map((problem) => `not checked: ${problem}`)] }
+  return 'error' in checked
+    ? { problems, warnings: [...warnings, `not checked: ${checked.error}`] }
     : { problems: [...problems, ...databaseProblems(checked.problems)], warnings }
 }
 
 /** Fetches a key set once, unless its CA file cannot be used, which is a problem of the files already. */
 async function checkKeySet({ setting, ...source }: ReturnType<typeof keySetsOf>[number], config: Config) {
   const path = `${setting}.jwksUrl`
-  const unusable = (texts: readonly string[]) => ({
-    problems: texts.map((text) => fileProblem(path, `the JWK Set ${text}`)),
-    notes: [],
-  })
+  const unusable = (texts: readonly string[]) => {
+    const messages = texts.map((text) => `the JWK Set ${text}`)
+    return { problems: problemsAt(path, messages), notes: [] }
+  }
   const ca = certificateFiles(config).find(({ name }) => name === `issuer:${setting}`)
   const certificates = ca && (await loadCertificates(ca, Date.now()))
   if (certificates?.ok === false) return { problems: [], notes: [] }

@@ -77,7 +77,7 @@ export function keysCommand(io: CommandIo): Command {
 async function printKeys(flags: KeyFlags, io: CommandIo): Promise<void> {
   const keys = await readKeyDirectory(flags.directory)
   if (keys.problems.length > 0) throw new UsageFailure(keys.problems.join('\n'))
-  io.warn(...keys.warnings)
+  for (const warning of keys.warnings) io.warn(warning)
   const { longestSeconds } = await withLifetime(flags, io)
   const isPast = (time: string) => Date.parse(time) <= io.now()
   io.printList(flags.json, listKeys(keys, longestSeconds), {

@@ -88,7 +88,11 @@ async function warnUnlessActive({ accountId, accessKey }: CredentialName, config
   const { file, postgres } = config.credentials
   const { credentials } = await openRecords({ file, postgresUrlFile: postgres?.urlFile })
   const listed = await credentials.list()
-  if (!listed.ok) return io.warn(...listed.problems.map((problem) => `no credential is known: ${problem}`))
+  if (!listed.ok) {
+    const problems = 'error' in listed ? [listed.error] : listed.problems
+    for (const problem of problems) io.warn(`no credential is known: ${problem}`)
+    return
+  }
   const named = listed.value.find((one) => one.accountId === accountId && one.accessKey === accessKey)
   if (named === undefined || !isActive(named, io.now()))
     io.warn('no active credential has this account and access key: the token is refused')

@@ -1,9 +1,10 @@
-/** The configuration as the program uses it: the settings, the rules across settings, and derived values. */
+/** The configuration as the program uses it: the settings, the rules across settings, derived values, and problems. */
 import type { z } from 'zod'
 import { isLoopback } from '../http/hosts.ts'
 import { isWithin, LINKS_PATH, TOKEN_PATH } from '../http/request-target.ts'
 import { PUBLIC_ALGORITHMS } from '../keys/key-ring.ts'
-import { RUN_ALWAYS } from '../values/kinds.ts'
+import { printable } from '../values/names.ts'
+import { RUN_ALWAYS } from '../values/schemas.ts'
 import { CREDENTIALS_FILE, KEYS_DIRECTORY, REVOCATIONS_FILE, settingsSchema } from './schema.ts'
 import { valueAt } from './settings.ts'
 
@@ -164,3 +165,26 @@ type DeepReadonly<T> = T extends readonly (infer Member)[]
     : T
 
 export type Config = DeepReadonly<z.output<ReturnType<typeof configSchema>>>
+
+export interface Problem {
+  /** The setting (`upstreams[0].url`), or '' for a mistake of a complete source. */
+  readonly path: string
+  readonly message: string
+  /** `file:line:column`, a variable, a flag, or `default` where no source gave a value; absent: not looked up. */
+  readonly origin?: string
+}
+
+export const problemsAt = (path: string, messages: readonly string[]): readonly Problem[] =>
+  messages.map((message) => ({ path, message }))
+
+const MAX_PRINTED = 20
+
+export function formatProblems(problems: readonly Problem[]): string {
+  const lines = problems.slice(0, MAX_PRINTED).map(({ path, message, origin = 'default' }) => {
+    const place = origin === 'default' ? '' : ` (${origin})`
+    return printable(`  ${path === '' ? '' : `${path}: `}${message}${place}`)
+  })
+  const count = problems.length === 1 ? '1 problem' : `${problems.length} problems`
+  const more = problems.length > MAX_PRINTED ? [`  and ${problems.length - MAX_PRINTED} more`] : []
+  return [`the configuration has ${count}:`, ...lines, ...more].join('\n')
+}

@@ -3,11 +3,13 @@ import { z } from 'zod'
 import { PUBLIC_ALGORITHMS } from '../keys/key-ring.ts'
 import { scopeProblem } from '../token/scopes.ts'
 import {
+  checkedText,
   exactPath,
   filePath,
   forwardedMethod,
   httpUrl,
   must,
+  nameSchema,
   oneOf,
   pathPrefix,
   plainText,
@@ -15,8 +17,7 @@ import {
   strictMap,
   tokenSeconds,
   upstreamUrl,
-} from '../values/kinds.ts'
-import { checkedText, nameSchema } from '../values/names.ts'
+} from '../values/schemas.ts'
 
 const UPSTREAM = 'must be a map such as { prefix: /, url: http://127.0.0.1:9000 }'
 

@@ -1,5 +1,5 @@
 /**
- * Every setting: its name, kind, bounds, default and meaning. The loader, environment variables, flags, JSON Schema and
+ * Every setting: its name, kind of value, bounds, default and meaning. The loader, environment variables, flags, JSON Schema and
  * documentation derive from this schema: run `npm run docs` after a change. Unknown names are errors.
  */
 import { z } from 'zod'
@@ -18,7 +18,7 @@ import {
   strictMap,
   tokenSeconds,
   webOrigin,
-} from '../values/kinds.ts'
+} from '../values/schemas.ts'
 import { publicRoutes, trustedIssuers, upstreams } from './lists.ts'
 
 const ETC = '/etc/storage-auth-sidecar'

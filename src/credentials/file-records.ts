@@ -5,7 +5,7 @@ import { isDeepStrictEqual } from 'node:util'
 import { type Document, isCollection, parseDocument, visit } from 'yaml'
 import { fileErrorText, readRegularFile, replaceFile, withLock } from '../files/files.ts'
 import { MAX_FILE_BYTES, type Parse } from '../files/parse-thread.ts'
-import { DONE, type Done, type Loaded, notDone, notLoaded } from '../values/result.ts'
+import { type Attempt, failed, type Loaded, loaded, notLoaded } from '../values/result.ts'
 import { parse as parseCredentials } from './credentials-file.ts'
 import type { CredentialRecords, Records, RevocationRecords } from './records.ts'
 import { NAME_TAKEN, NO_SUCH_NAME, NO_SUCH_REVOCATION, revocationEntry } from './records.ts'
@@ -91,7 +91,7 @@ type Edit = (document: Document) => string | undefined
 function yamlRecords<T>(file: string, parse: Parse<T>) {
   const invalidAt = (path: string, problems: readonly string[]) =>
     notLoaded(problems.map((problem) => `${path}:${problem}`))
-  const notChanged = (problem: string) => notDone(`${file}: ${problem}`)
+  const notChanged = (problem: string) => failed(`${file}: ${problem}`)
 
   async function list(): Promise<Loaded<readonly T[]>> {
     const read = await readRegularFile(file, MAX_FILE_BYTES)
@@ -101,7 +101,7 @@ function yamlRecords<T>(file: string, parse: Parse<T>) {
   }
 
   /** @param initialText - the content to begin with; without it, a missing file is a problem */
-  async function change(edit: Edit, initialText?: string): Promise<Done> {
+  async function change(edit: Edit, initialText?: string): Promise<Attempt> {
     try {
       // Two names of one file share one lock.
       const target = await realTarget(file)
@@ -118,7 +118,7 @@ function yamlRecords<T>(file: string, parse: Parse<T>) {
         const after = document.toString({ lineWidth: 0 })
         if (!parse(Buffer.from(after)).ok) return notChanged('the change would leave it invalid')
         await replaceFile(target, after)
-        return DONE
+        return loaded(undefined)
       })
     } catch (error) {
       return notChanged(fileErrorText(error))

@@ -1,5 +1,5 @@
 /** Credentials and revocations as commands list and change them, in files or in PostgreSQL. Nothing rejects. */
-import type { Done } from '../values/result.ts'
+import type { Attempt } from '../values/result.ts'
 import type { Revocation } from './revocation-list.ts'
 import type { Credential, CredentialName } from './store.ts'
 
@@ -10,17 +10,17 @@ export interface Records {
 
 export interface CredentialRecords {
   /** In the order in which they were added, those of an account together. */
-  list(): Promise<Done<readonly Credential[]>>
-  add(credential: NewCredential): Promise<Done>
-  update(name: CredentialName, update: CredentialUpdate): Promise<Done>
-  remove(name: CredentialName): Promise<Done>
+  list(): Promise<Attempt<readonly Credential[]>>
+  add(credential: NewCredential): Promise<Attempt>
+  update(name: CredentialName, update: CredentialUpdate): Promise<Attempt>
+  remove(name: CredentialName): Promise<Attempt>
 }
 
 export interface RevocationRecords {
-  list(): Promise<Done<readonly Revocation[]>>
-  add(revocation: Revocation): Promise<Done>
+  list(): Promise<Attempt<readonly Revocation[]>>
+  add(revocation: Revocation): Promise<Attempt>
   /** Removes all of the name. */
-  remove(name: RevocationName): Promise<Done>
+  remove(name: RevocationName): Promise<Attempt>
 }
 
 /** `expiresAt`: RFC 3339. */

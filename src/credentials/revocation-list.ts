@@ -4,8 +4,8 @@ import { type Parse, readRows } from '../files/parse-thread.ts'
 import { parseFile } from '../files/yaml-text.ts'
 import type { Identity } from '../token/caller.ts'
 import type { RevocableToken } from '../token/verify.ts'
-import { nameSchema, timeSchema } from '../values/names.ts'
 import { failed, type Loaded, loaded, type Result } from '../values/result.ts'
+import { nameSchema, timeSchema } from '../values/schemas.ts'
 import { createFixedWindow, secondsLeft } from './throttles.ts'
 
 export interface Revocation {

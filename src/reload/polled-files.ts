@@ -6,18 +6,21 @@ import { access, constants, readdir, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { errorCode } from '../files/files.ts'
 import { type Logger, loggedItems } from '../log.ts'
-import { type Loaded, loaded, notLoaded, type Problem } from '../values/result.ts'
+import { type Loaded, loaded, notLoaded } from '../values/result.ts'
 import type { ChangeLimits, ReloadResult, ReloadSubject } from './reloadable.ts'
 import { Reloadable } from './reloadable.ts'
 
-interface PolledFilesOptions<T> {
+/** A setting, and what is wrong with its file. */
+type FileProblem = Readonly<Record<'path' | 'message', string>>
+
+interface PolledFilesOptions<T, P> {
   readonly subject: ReloadSubject
   /** Files, or directories whose files count. */
   readonly paths: readonly string[]
   /** Which files of a directory count; dot files and `.tmp` files never do. */
   readonly includes?: Includes | undefined
   /** `active`: the active value, except the first time. Must not reject then; later rejections are logged. */
-  readonly load: (active?: T) => Promise<Loaded<T, Problem>>
+  readonly load: (active?: T) => Promise<Loaded<T, P>>
   readonly onReload: (result: ReloadResult) => void
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>
 }
@@ -30,11 +33,11 @@ const POLL_MS = 200
 export const FILE_LIMITS: ChangeLimits = { reportPolls: 5, unstablePolls: 50, retryPolls: 25 }
 
 /** Loads the files, which are polled from `start` on. Never rejects. */
-export async function openPolledFiles<T>(
-  options: PolledFilesOptions<T>,
-): Promise<Loaded<Reloadable<T>, Problem>> {
+export async function openPolledFiles<T, P extends FileProblem>(
+  options: PolledFilesOptions<T, P>,
+): Promise<Loaded<Reloadable<T>, P>> {
   const { subject, paths, includes = () => true, onReload, log } = options
-  async function loadFiles(active?: T): Promise<Loaded<T, Problem>> {
+  async function loadFiles(active?: T): Promise<Loaded<T, P>> {
     const next = await options.load(active)
     if (!next.ok) return next
     const warnings = await writeWarnings(paths, includes).catch(() => [])

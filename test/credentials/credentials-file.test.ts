@@ -12,7 +12,7 @@ import { fileRecords } from '../../src/credentials/file-records.ts'
 import type { CredentialRecords } from '../../src/credentials/records.ts'
 import type { Credential } from '../../src/credentials/store.ts'
 import { nameProblem } from '../../src/values/names.ts'
-import { DONE, type Done } from '../../src/values/result.ts'
+import { type Attempt, failed, loaded } from '../../src/values/result.ts'
 import { makeCredentialsFile } from '../support/credentials.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 
@@ -228,10 +228,12 @@ accounts:
 const path = join(await temporaryDirectory(t), 'edited.yaml')
 
 /** The text after an edit, or its problem. */
-async function edited(text: string, edit: (records: CredentialRecords) => Promise<Done>): Promise<string> {
+async function edited(text: string, edit: (records: CredentialRecords) => Promise<Attempt>): Promise<string> {
   await writeFile(path, text)
   const changed = await edit(fileRecords(path).credentials)
-  return changed.ok ? readFile(path, 'utf8') : changed.problems.join('\n').slice(path.length + 2)
+  if (changed.ok) return readFile(path, 'utf8')
+  const problem = 'error' in changed ? changed.error : changed.problems.join('\n')
+  return problem.slice(path.length + 2)
 }
 
 function credentialsIn(text: string): readonly Credential[] {
@@ -321,23 +323,20 @@ t.test('a credential with any valid name is found after it is added, and the oth
 t.test('a missing file is created by add alone, with mode 0600, but not its directory', async (t) => {
   const file = join(await temporaryDirectory(t), 'new.yaml')
   const problems = [`${file}: cannot be read: there is no such file or directory`]
-  t.match(await fileRecords(file).credentials.remove(NEW), { ok: false, isUsable: undefined, problems })
-  t.same(await fileRecords(file).credentials.add(NEW), DONE)
+  t.match(await fileRecords(file).credentials.remove(NEW), { ok: false, problems })
+  t.same(await fileRecords(file).credentials.add(NEW), loaded(undefined))
   t.same(await keysIn(file), ['new'])
   t.equal((await stat(file)).mode & 0o777, 0o600)
   const nowhere = join(dirname(file), 'missing', 'new.yaml')
-  t.same(await fileRecords(nowhere).credentials.add(NEW), {
-    ok: false,
-    isUsable: true,
-    problems: [`${nowhere}: there is no such file or directory`],
-  })
+  const error = `${nowhere}: there is no such file or directory`
+  t.same(await fileRecords(nowhere).credentials.add(NEW), failed(error))
 })
 
 t.test('concurrent writers all succeed, and no lock file remains', async (t) => {
   const { file } = await makeCredentialsFile(t)
   const keys = ['a', 'b', 'c', 'd']
   const edits = keys.map((accessKey) => fileRecords(file).credentials.add({ ...NEW, accessKey }))
-  t.same(await Promise.all(edits), Array(4).fill(DONE))
+  t.same(await Promise.all(edits), Array(4).fill(loaded(undefined)))
   t.same((await keysIn(file)).sort(), ['AK0', ...keys])
   t.same(await readdir(dirname(file)), ['credentials.yaml'])
 })
@@ -351,11 +350,11 @@ t.test('a file locked by another command is not changed, by none of its names', 
   const add = (path: string) => fileRecords(path).credentials.add(NEW)
   const problem = (path: string) =>
     `${path}: another command is changing it; if none runs, remove its lock ${file}.lock`
-  const refused = (path: string) => ({ ok: false, isUsable: true, problems: [problem(path)] })
+  const refused = (path: string) => failed(problem(path))
   t.same(await Promise.all([file, link].map(add)), [refused(file), refused(link)])
   t.equal(await readFile(file, 'utf8'), before)
   await rm(`${file}.lock`)
-  t.same(await add(link), DONE)
+  t.same(await add(link), loaded(undefined))
   t.same(await keysIn(file), ['AK0', 'new'])
   const entries = await readdir(dirname(file), { withFileTypes: true })
   t.same(
@@ -367,11 +366,8 @@ t.test('a file locked by another command is not changed, by none of its names', 
 t.test('an invalid file is reported and not changed, and no change makes a file invalid', async (t) => {
   const { file } = await makeCredentialsFile(t)
   const before = await readFile(file, 'utf8')
-  t.same(await fileRecords(file).credentials.add({ ...NEW, secretHash: 'hush' }), {
-    ok: false,
-    isUsable: true,
-    problems: [`${file}: the change would leave it invalid`],
-  })
+  const changed = await fileRecords(file).credentials.add({ ...NEW, secretHash: 'hush' })
+  t.same(changed, failed(`${file}: the change would leave it invalid`))
   t.equal(await readFile(file, 'utf8'), before)
   await writeFile(file, 'accounts: 5\n')
   t.same(await fileRecords(file).credentials.add(NEW), {

@@ -5,7 +5,7 @@
 import pg from 'pg'
 import { MAX_SCOPE_LENGTH } from '../../token/scopes.ts'
 import { parseTime } from '../../values/names.ts'
-import { DONE, type Done, loaded, notDone, notLoaded } from '../../values/result.ts'
+import { type Attempt, failed, loaded, notLoaded } from '../../values/result.ts'
 import type { CredentialRecords, Records, RevocationRecords } from '../records.ts'
 import { NAME_TAKEN, NO_SUCH_NAME, NO_SUCH_REVOCATION } from '../records.ts'
 import type { Revocation } from '../revocation-list.ts'
@@ -27,7 +27,7 @@ async function inDatabase<T>(
   urlFile: string,
   run: (client: pg.Client) => Promise<T>,
   statementMs = STATEMENT_MS,
-): Promise<Done<T>> {
+): Promise<Attempt<T>> {
   const named = await readUrlFile(urlFile)
   if (!named.ok) return named
   const { value: target, warnings } = named
@@ -40,17 +40,17 @@ async function inDatabase<T>(
   } catch (cause) {
     const { kind, message } = databaseFailure(cause)
     const problem = `${urlFile}: the database ${target.label}: ${message}`
-    return kind === 'unusable' ? notLoaded([problem]) : notDone(problem)
+    return kind === 'unusable' ? notLoaded([problem]) : failed(problem)
   } finally {
     void client.end() // not awaited: a server may hang
   }
 }
 
 export function tableRecords(urlFile: string): Records {
-  async function change(text: string, values: unknown[], ifNone: string): Promise<Done> {
+  async function change(text: string, values: unknown[], ifNone: string): Promise<Attempt> {
     const changed = await inDatabase(urlFile, (client) => client.query(text, values))
     if (!changed.ok) return changed
-    return changed.value.rowCount === 0 ? notDone(`${urlFile}: ${ifNone}`) : DONE
+    return changed.value.rowCount === 0 ? failed(`${urlFile}: ${ifNone}`) : loaded(undefined)
   }
   const list = <T extends object>(text: string) =>
     inDatabase(urlFile, async (client) => (await client.query<T>(text)).rows)
@@ -97,7 +97,7 @@ export function tableRecords(urlFile: string): Records {
   return { credentials, revocations }
 }
 
-/** Whether a sidecar can use the tables; `isUsable` where the database did not answer, within 5 s. */
+/** Whether a sidecar can use the tables; an error where the database did not answer, within 5 s. */
 export const checkDatabase = (urlFile: string) =>
   inDatabase(
     urlFile,

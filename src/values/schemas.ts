@@ -1,9 +1,10 @@
 /**
- * The kinds of value that a setting can have. Each states its requirement in one phrase, which is the error message
- * and the documentation, and never repeats the value: it may be a secret in the wrong place.
+ * Schemas of the values in settings, credentials, revocations and keys. Each states its requirement in one phrase, which
+ * is the error message and the documentation, and never repeats the value: it may be a secret in the wrong place.
  */
 import { isIP } from 'node:net'
 import { z } from 'zod'
+import { nameProblem, parseTime, timeProblem } from './names.ts'
 
 /** Node's timers hold at most 2^31 - 1 ms; a longer delay would fire at once. */
 const MAX_TIMER_SECONDS = 2_147_483
@@ -46,6 +47,23 @@ export const boolean = z.boolean(must('must be true or false'))
 export function oneOf<const Value extends string | number>(values: readonly Value[]) {
   return z.literal(values, must(`must be one of: ${values.join(', ')}`))
 }
+
+const string = z.string({
+  error: ({ input }) =>
+    typeof input === 'number' || typeof input === 'boolean'
+      ? `must be a string: quote it (YAML reads it as a ${typeof input})`
+      : must('must be a string').error({ input }),
+})
+
+export const checkedText = (problemOf: (value: string) => string | undefined) =>
+  string.superRefine((value, context) => {
+    const problem = problemOf(value)
+    if (problem !== undefined) context.addIssue(problem)
+  })
+
+export const nameSchema = checkedText(nameProblem)
+
+export const timeSchema = checkedText(timeProblem).transform((text) => Number(parseTime(text)))
 
 export const plainText = matching(
   /^[^\u0000-\u001f\u007f-\u009f]{1,1024}$/,
