@@ -227,9 +227,9 @@ function addScrapedMetrics({ value }: Create, parts: MeasuredParts): void {
   value('token_cache_entries', () => cache.size)
   value('log_lines_dropped_total', logLinesDropped)
   value('upstream_connections', () =>
-    forwarder.pools().map(({ upstream, connections }) => [upstream, connections]),
+    forwarder.pools().map(({ prefix, connections }) => [prefix, connections]),
   )
-  value('upstream_queue', () => forwarder.pools().map(({ upstream, queued }) => [upstream, queued]))
+  value('upstream_queue', () => forwarder.pools().map(({ prefix, queued }) => [prefix, queued]))
 }
 
 export function metricsIn(registry: Registry) {

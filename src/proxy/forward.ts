@@ -73,7 +73,7 @@ export class Forwarder {
     else new Transfer(res, admitted, decision, upstream).start()
   }
 
-  pools(): readonly Pick<UpstreamPool, 'upstream' | 'connections' | 'queued'>[] {
+  pools(): readonly Pick<UpstreamPool, 'prefix' | 'connections' | 'queued'>[] {
     return this.#upstreams.map(({ pool }) => pool)
   }
 

@@ -8,7 +8,7 @@
  *   the client's body         `idleSeconds`, in `onIdle`: `client_idle`
  *   the upstream's reads      `idleSeconds`: `connection_write_timeout`; `upload.ts` has paused the client's socket
  *   the response head         `upstreamResponseSeconds` after the upload, in `upstream-connection.ts`: `http_response_timeout`
- *   the upstream's body       `idleSeconds`: `connection_read_timeout`
+ *   the upstream's body       `idleSeconds` after the upload: `connection_read_timeout`
  *   the client's reads        `idleSeconds`: `client_idle`; `download.ts` has paused the upstream's socket
  *
  * `idleSeconds` is the timer of the client's socket, which is idle, too, while the upstream does not read or send.
@@ -98,7 +98,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
 
   onResponse(response: ResponseParser, connection: UpstreamConnection): void {
     try {
-      this.#forward(response, connection)
+      this.#relay(response, connection)
     } catch (error) {
       const { context } = this.res.req
       connection.abandon()
@@ -108,7 +108,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     }
   }
 
-  #forward(response: ResponseParser, connection: UpstreamConnection): void {
+  #relay(response: ResponseParser, connection: UpstreamConnection): void {
     const { head } = response
     if (!this.#hasResponseHead) this.#download.writeEarlyHints(response)
     if (head === undefined) return
@@ -162,14 +162,14 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   }
 
   onIdle(): void {
-    const { headersSent, req } = this.res
+    const { req } = this.res
     const upstream = this.#connection?.socket
     if (this.#outcome !== undefined)
       req.context.connection.abort() // the client does not read the end of the response
-    else if (headersSent)
-      this.#cancel(upstream?.isPaused() === true ? 'client_idle' : 'connection_read_timeout')
+    else if (upstream?.isPaused() === true) this.#cancel('client_idle')
     else if (upstream !== undefined && !this.#isRequestWritten)
       this.#cancel(req.isPaused() ? 'connection_write_timeout' : 'client_idle')
+    else if (this.#hasResponseHead) this.#cancel('connection_read_timeout')
   }
 
   get #isRequestWritten(): boolean {

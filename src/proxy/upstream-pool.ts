@@ -10,7 +10,8 @@ import { UpstreamConnection } from './upstream-connection.ts'
 const DEADLINE_CHECK_MS = 100
 
 export class UpstreamPool implements ConnectionPool {
-  readonly upstream: string
+  /** The label `upstream` of its metrics. */
+  readonly prefix: string
   readonly #address: UpstreamAddress
   readonly #config: Config
   readonly #open = new Set<UpstreamConnection>()
@@ -27,8 +28,8 @@ export class UpstreamPool implements ConnectionPool {
   #isClosed = false
   readonly #timer: NodeJS.Timeout
 
-  constructor(upstream: string, address: UpstreamAddress, config: Config) {
-    this.upstream = upstream
+  constructor(prefix: string, address: UpstreamAddress, config: Config) {
+    this.prefix = prefix
     this.#address = address
     this.#config = config
     this.#timer = setInterval(() => this.#checkDeadlines(), DEADLINE_CHECK_MS).unref()

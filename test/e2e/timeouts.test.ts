@@ -110,7 +110,7 @@ t.test('an idle upload is a 408 and is aborted at the upstream', async (t) => {
 })
 
 t.test('an idle upload whose response has begun is aborted', async (t) => {
-  const { upstream, request, recovers } = await startSetup(t, {
+  const { upstream, request, recovers, outcome } = await startSetup(t, {
     settings: IDLE,
     hooks: {
       onConnection: (socket) => {
@@ -123,6 +123,7 @@ t.test('an idle upload whose response has begun is aborted', async (t) => {
   await client.until('part')
   await client.closed()
   await upstream.until(() => upstream.open() === 0, 'the connection to be closed')
+  t.equal(await outcome('client_idle'), 1)
   await recovers()
 })
 
