@@ -45,8 +45,8 @@ function metricsOf({ authData, isReady = true, now = () => 61_500_000 }: Changes
   const metrics = createMetrics({ upstreams, enforcement: 'enforce' }, now)
   metrics.readAuthData({ ...AUTH_DATA, ...authData })
   const pools = [
-    { upstream: '/', connections: 5, queued: 9 },
-    { upstream: '/b', connections: 0, queued: 0 },
+    { prefix: '/', connections: 5, queued: 9 },
+    { prefix: '/b', connections: 0, queued: 0 },
   ]
   metrics.readFrom({
     cache: { hits: 7, misses: 3, evictions: 2, size: 1 },

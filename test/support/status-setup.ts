@@ -36,7 +36,7 @@ export function statusSetup(options: SetupOptions = {}) {
   }
   const metrics = createMetrics({ upstreams, enforcement }, now)
   metrics.readAuthData(authData)
-  const pools = upstreams.map(({ prefix: upstream }) => ({ upstream, connections: 4, queued: 1 }))
+  const pools = upstreams.map(({ prefix }) => ({ prefix, connections: 4, queued: 1 }))
   metrics.readFrom({
     cache,
     listener: { inFlight: 3, connections: 7, droppedConnections: 0 },
@@ -97,9 +97,9 @@ export async function tenBusyMinutes() {
     parts: {
       forwarder: {
         pools: () => [
-          { upstream: '/', connections: 24, queued: 0 },
-          { upstream: '/archive', connections: 3, queued: 0 },
-          { upstream: '/thumbnails', connections: 0, queued: 0 },
+          { prefix: '/', connections: 24, queued: 0 },
+          { prefix: '/archive', connections: 3, queued: 0 },
+          { prefix: '/thumbnails', connections: 0, queued: 0 },
         ],
       },
     },
