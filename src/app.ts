@@ -6,7 +6,7 @@ import { type AuthData, openAuthData } from './auth/auth-data.ts'
 import { secureContextOf } from './auth/certificates.ts'
 import type { Config } from './config/config.ts'
 import { createLoginThrottle } from './credentials/throttles.ts'
-import { createDecide } from './gate/decide.ts'
+import { Gate } from './gate/gate.ts'
 import type { DrainReport, ListenAddresses, Phase } from './life-cycle.ts'
 import { acceptingCondition, createLifeCycle } from './life-cycle.ts'
 import type { Logger } from './log.ts'
@@ -77,11 +77,11 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     onInternalError,
   })
   const { revoke: revokeToken } = authData.revocations
-  const decide = createDecide(config, revokeToken !== undefined, cache, metrics.onTokenCheck)
+  const gate = new Gate(config, revokeToken !== undefined, cache, metrics.onTokenCheck)
   const throttle = createLoginThrottle(config.limits.loginFailures)
   const handle = createHandle(
     { config, responder, signer, credentials, throttle, revokeToken, audit, metrics, now },
-    decide,
+    gate,
     (res) => forwarder.forward(res),
     onInternalError,
   )

@@ -1,6 +1,6 @@
 /**
  * Routes a request by its method and path, which are compared as raw bytes (`http/request-target.ts`).
- * In: an admitted request. Out: what it asks for. `gate/decide.ts` decides whether it gets that.
+ * In: an admitted request. Out: what it asks for. `gate/gate.ts` decides whether it gets that.
  */
 import type { Config } from '../config/config.ts'
 import { isWithin, LINKS_PATH, TOKEN_PATH } from '../http/request-target.ts'

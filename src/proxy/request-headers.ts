@@ -4,7 +4,7 @@
  * multiplicity, without hop-by-hop headers, token and identity headers, and with the headers of the sidecar.
  */
 import type { Admitted } from '../gate/admission.ts'
-import type { ServiceDecision } from '../gate/decide.ts'
+import type { ServiceDecision } from '../gate/gate.ts'
 import { forwardedTrailers, HEADER_RULES, type HeaderKind } from '../http/headers.ts'
 import type { RequestContext } from '../request/context.ts'
 import type { SidecarResponse } from '../request/response.ts'

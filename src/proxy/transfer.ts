@@ -15,7 +15,7 @@
  * The upstream's reads show in steps of a third of the kernel's send buffer, up to 1.4 MB.
  */
 import type { Admitted } from '../gate/admission.ts'
-import type { ServiceDecision } from '../gate/decide.ts'
+import type { ServiceDecision } from '../gate/gate.ts'
 import type { UpstreamFailure, UpstreamOutcome } from '../http/upstream-failures.ts'
 import type { RequestOwner } from '../request/context.ts'
 import type { Responder } from '../request/responder.ts'

@@ -5,7 +5,7 @@
 import { IncomingMessage } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Admitted } from '../gate/admission.ts'
-import type { Decision, GateFacts } from '../gate/decide.ts'
+import type { Decision, GateFacts } from '../gate/gate.ts'
 import type { RouteLabel } from '../gate/route.ts'
 import type { UpstreamFailure } from '../http/upstream-failures.ts'
 import type { Identity } from '../token/caller.ts'

@@ -3,8 +3,8 @@
  * In: a request. Out: a response by the upstream, an endpoint or the responder, also after an internal error.
  */
 import { ERRORS } from '../errors.ts'
-import type { Decide, Decision } from '../gate/decide.ts'
 import { approvalHeaders, VARY_BY_TOKEN } from '../gate/forward-auth.ts'
+import type { Decision, Gate } from '../gate/gate.ts'
 import { newRequestId, requestIdOf } from '../http/request-ids.ts'
 import type { ErrorResponseOptions } from '../request/responder.ts'
 import type { SidecarResponse } from '../request/response.ts'
@@ -15,7 +15,7 @@ import { logIn, sendTimeLeft } from './token-endpoint.ts'
 /** `endpoints`: what the endpoints need; other responses use its settings, its responder and its clock. */
 export function createHandle(
   endpoints: EndpointOptions,
-  decide: Decide,
+  gate: Gate,
   forward: (res: SidecarResponse) => void,
   onInternalError: (requestId: string, error: unknown) => void,
 ): (res: SidecarResponse) => void {
@@ -72,9 +72,9 @@ export function createHandle(
     const { req } = res
     const { context } = req
     try {
-      const gate = decide(req, context.connection.peer.isTrusted)
-      const { admitted, decision } = gate
-      context.gate = gate
+      const facts = gate.decide(req, context.connection.peer.isTrusted)
+      const { admitted, decision } = facts
+      context.gate = facts
       context.id =
         admitted === undefined ? requestIdOf(req.rawHeaders) : (admitted.requestId ?? newRequestId())
       // Node reports an invalid chunked body after `request`: a microtask later, `isBodyMalformed` is set.

@@ -64,93 +64,112 @@ interface GateResult extends GateFacts {
   readonly decision: Decision | Promise<Decision>
 }
 
-/** @param peerTrusted - whether the client is a proxy of `forwarded.trust` */
-export type Decide = (head: RequestHead, peerTrusted: boolean) => GateResult
+export class Gate {
+  readonly #config: Config
+  readonly #routeOf: (request: Admitted) => Route
+  readonly #errorOf: Readonly<Record<RefusalReason, PublicError>>
+  readonly #tokens: Pick<TokenCache, 'cached' | 'verify'>
+  readonly #onCheck: (reason: 'ok' | RefusalReason) => void
 
-/** @param onCheck - called once for each request that needs a caller */
-export function createDecide(
-  config: Config,
-  canEndLinks: boolean,
-  tokens: Pick<TokenCache, 'cached' | 'verify'>,
-  onCheck: (reason: 'ok' | RefusalReason) => void,
-): Decide {
-  const routeOf = createRouter(config, canEndLinks)
-  const errorOf = refusedTokenErrors(config.contract.refusedTokenStatus)
-  const reportOnly = config.enforcement === 'report'
-
-  const refuse = (reason: RefusalReason, caller?: Caller): Decision => ({
-    act: 'refuse',
-    reason,
-    error: errorOf[reason],
-    caller,
-  })
-
-  const pass = (
-    { act }: ServiceRoute,
-    caller: Caller | undefined,
-    target?: string,
-    wouldRefuse?: RefusalReason,
-  ): ServiceDecision => {
-    const isRestricted = caller?.identity.scope !== undefined || caller?.link !== undefined
-    // Without a caller, in report mode, the service judges the token.
-    const forwardsAuthorization = caller === undefined || config.identity.forwardAuthorization
-    return { act, caller, forwardsAuthorization, isRestricted, target, wouldRefuse }
+  /**
+   * @param canEndLinks - whether there is a database for the revocations of links
+   * @param onCheck - called once for each request that needs a caller
+   */
+  constructor(
+    config: Config,
+    canEndLinks: boolean,
+    tokens: Pick<TokenCache, 'cached' | 'verify'>,
+    onCheck: (reason: 'ok' | RefusalReason) => void,
+  ) {
+    this.#config = config
+    this.#routeOf = createRouter(config, canEndLinks)
+    this.#errorOf = refusedTokenErrors(config.contract.refusedTokenStatus)
+    this.#tokens = tokens
+    this.#onCheck = onCheck
   }
 
-  const refuseOrReport = (route: CallerRoute, reason: RefusalReason, caller?: Caller): Decision => {
-    onCheck(reason)
-    if (!reportOnly || route.access === 'token') return refuse(reason, caller)
-    // Most services read an empty X-Authenticated-Scope as none, which is unrestricted.
-    const mayDoNothing = caller?.identity.scope?.text === ''
-    const isLink = caller?.link !== undefined // proves its own request alone
-    return pass(route, mayDoNothing || isLink ? undefined : caller, undefined, reason)
+  /** @param isPeerTrusted - whether the client is a proxy of `forwarded.trust` */
+  decide(head: RequestHead, isPeerTrusted: boolean): GateResult {
+    const { limits, links } = this.#config
+    const admission = admit(head, limits.headerLines)
+    if (!admission.ok) {
+      const decision = this.#refuseAmbiguous(admission.error)
+      return { admitted: undefined, original: undefined, routeLabel: 'proxy', decision }
+    }
+    const admitted = admission.value
+    const route = this.#routeOf(admitted)
+    if (route.access === 'public')
+      return { admitted, original: admitted, routeLabel: route.label, decision: route }
+    const original = route.act === 'approve' ? originalRequest(admitted, isPeerTrusted) : admitted
+    const takesLink = links.enabled && route.access === 'scope' && original !== undefined
+    const parameter = takesLink ? takeLinkParameter(original.target) : undefined
+    const decision = this.#decideByToken({ route, admitted, original, parameter })
+    const routeLabel = parameter !== undefined && route.act === 'forward' ? 'link' : route.label
+    return { admitted, original, routeLabel, decision }
+  }
+
+  #refuseAmbiguous(error: PublicError | 'malformed'): Decision {
+    if (error !== 'malformed') return { act: 'refuse', reason: 'admission', error }
+    this.#onCheck(error)
+    return this.#refuse(error)
   }
 
   /** Returns a promise, unless the token is cached or there is none. */
-  const decideByToken = (request: CallerRequest): Decision | Promise<Decision> => {
+  #decideByToken(request: CallerRequest): Decision | Promise<Decision> {
     const { route, parameter } = request
     const { authorization } = request.admitted
     const token = parameter === undefined ? bearerToken(authorization) : linkToken(parameter, authorization)
     if (token === undefined) {
       const isMissing = parameter === undefined && authorization === undefined
-      return refuseOrReport(route, isMissing ? 'missing' : 'malformed')
+      return this.#refuseOrReport(route, isMissing ? 'missing' : 'malformed')
     }
-    const cached = tokens.cached(token)
-    if (cached !== undefined) return decideForCaller(request, cached)
-    return tokens
-      .verify(token)
-      .then((verdict) =>
-        verdict.ok ? decideForCaller(request, verdict.value) : refuseOrReport(route, verdict.error.reason),
-      )
+    const cached = this.#tokens.cached(token)
+    return cached === undefined
+      ? this.#decideUncached(request, token)
+      : this.#decideForCaller(request, cached)
   }
 
-  const decideForCaller = (request: CallerRequest, caller: Caller): Decision => {
+  async #decideUncached(request: CallerRequest, token: string): Promise<Decision> {
+    const verdict = await this.#tokens.verify(token)
+    return verdict.ok
+      ? this.#decideForCaller(request, verdict.value)
+      : this.#refuseOrReport(request.route, verdict.error.reason)
+  }
+
+  #decideForCaller(request: CallerRequest, caller: Caller): Decision {
     const { route, parameter } = request
     const reason = reasonToRefuse(request, caller)
-    if (reason !== undefined) return refuseOrReport(route, reason, reason === 'scope' ? caller : undefined)
-    onCheck('ok')
-    return route.access === 'token' ? { ...route, caller } : pass(route, caller, parameter?.target)
+    if (reason !== undefined)
+      return this.#refuseOrReport(route, reason, reason === 'scope' ? caller : undefined)
+    this.#onCheck('ok')
+    return route.access === 'token' ? { ...route, caller } : this.#pass(route, caller, parameter?.target)
   }
 
-  return (head, peerTrusted) => {
-    const admission = admit(head, config.limits.headerLines)
-    if (!admission.ok) {
-      const { error } = admission
-      if (error === 'malformed') onCheck(error)
-      const decision: Decision =
-        error === 'malformed' ? refuse(error) : { act: 'refuse', reason: 'admission', error }
-      return { admitted: undefined, original: undefined, routeLabel: 'proxy', decision }
-    }
-    const admitted = admission.value
-    const route = routeOf(admitted)
-    if (route.access === 'public')
-      return { admitted, original: admitted, routeLabel: route.label, decision: route }
-    const original = route.act === 'approve' ? originalRequest(admitted, peerTrusted) : admitted
-    const takesLink = config.links.enabled && route.access === 'scope' && original !== undefined
-    const parameter = takesLink ? takeLinkParameter(original.target) : undefined
-    const decision = decideByToken({ route, admitted, original, parameter })
-    const routeLabel = parameter !== undefined && route.act === 'forward' ? 'link' : route.label
-    return { admitted, original, routeLabel, decision }
+  /** Report mode lets what it would refuse pass, to services alone. */
+  #refuseOrReport(route: CallerRoute, reason: RefusalReason, caller?: Caller): Decision {
+    this.#onCheck(reason)
+    if (this.#config.enforcement === 'enforce' || route.access === 'token')
+      return this.#refuse(reason, caller)
+    // Most services read an empty X-Authenticated-Scope as none, which is unrestricted.
+    const mayDoNothing = caller?.identity.scope?.text === ''
+    const isLink = caller?.link !== undefined // proves its own request alone
+    return this.#pass(route, mayDoNothing || isLink ? undefined : caller, undefined, reason)
+  }
+
+  #refuse(reason: RefusalReason, caller?: Caller): Decision {
+    return { act: 'refuse', reason, error: this.#errorOf[reason], caller }
+  }
+
+  #pass(
+    { act }: ServiceRoute,
+    caller: Caller | undefined,
+    target?: string,
+    wouldRefuse?: RefusalReason,
+  ): ServiceDecision {
+    const isRestricted = caller?.identity.scope !== undefined || caller?.link !== undefined
+    // Without a caller, in report mode, the service judges the token.
+    const forwardsAuthorization = caller === undefined || this.#config.identity.forwardAuthorization
+    return { act, caller, forwardsAuthorization, isRestricted, target, wouldRefuse }
   }
 }
 
