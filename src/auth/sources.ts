@@ -4,9 +4,9 @@
  */
 import type { Config, Problem } from '../config/config.ts'
 import { insecureKeySets, keySetsOf, problemsAt } from '../config/config.ts'
-import { loadCredentialsFile } from '../credentials/credentials-file.ts'
 import type { CredentialsDatabase } from '../credentials/postgres/database.ts'
 import { loadRevocationsFile, type RevocationList } from '../credentials/revocation-list.ts'
+import { loadCredentialsFile } from '../credentials/store.ts'
 import { isKeyFileName, loadKeyRing } from '../keys/key-directory.ts'
 import type { KeyRing } from '../keys/key-ring.ts'
 import { readBearerToken } from '../keys/key-set.ts'

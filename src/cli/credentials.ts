@@ -4,8 +4,8 @@
  */
 import { randomBytes } from 'node:crypto'
 import { type Command, Option } from 'commander'
-import { fileRecords } from '../credentials/file-records.ts'
-import { type CredentialUpdate, type RevocationName, revocationEntry } from '../credentials/records.ts'
+import type { CredentialUpdate, RevocationName } from '../credentials/records.ts'
+import { fileRecords, revocationEntry } from '../credentials/records.ts'
 import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
 import { type Credential, isActive } from '../credentials/store.ts'
 import { scopeProblem } from '../token/scopes.ts'

@@ -4,8 +4,7 @@ import { fileErrorText } from '../files/files.ts'
 import { openLogDestination } from '../log.ts'
 import { VERSION } from '../version.ts'
 import { CommandFailure, CommandIo } from './command-io.ts'
-import type { ServingProcess } from './serve.ts'
-import type { Signals } from './signals.ts'
+import type { ServingProcess, Signals } from './serve.ts'
 
 export async function runProgram(signals: Signals): Promise<void> {
   process.exitCode = 1 // in case that nothing keeps the process alive before the command has ended

@@ -10,7 +10,16 @@ import type { LoadedConfig } from '../config/load.ts'
 import { createLog, type LogDestination, type Logger } from '../log.ts'
 import { CommandFailure, type CommandIo, UsageFailure } from './command-io.ts'
 import { addSettingFlags, loadSettings, type ParsedOptions, rethrowAsUsage } from './config-command.ts'
-import type { Signals } from './signals.ts'
+
+export type StopSignal = 'SIGTERM' | 'SIGINT'
+
+export interface Signals {
+  /** Resolves with the first signal that requests a stop; a second one ends the process at once. */
+  listen(): Promise<StopSignal>
+  /** What a second signal calls before it ends the process. */
+  beforeExit: () => void
+  onHangUp: () => void
+}
 
 export interface ServingProcess {
   readonly signals: Signals

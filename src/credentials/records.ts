@@ -1,7 +1,16 @@
-/** Credentials and revocations as commands list and change them, in files or in PostgreSQL. Nothing rejects. */
-import type { Attempt } from '../values/result.ts'
-import type { Revocation } from './revocation-list.ts'
-import type { Credential, CredentialName } from './store.ts'
+/**
+ * Credentials and revocations as commands list and change them: in YAML files, whose comments and order stay, or in
+ * PostgreSQL (`postgres/tables.ts`). Nothing rejects.
+ */
+import { lstat, realpath } from 'node:fs/promises'
+import { basename, dirname, join } from 'node:path'
+import { isDeepStrictEqual } from 'node:util'
+import { type Document, isCollection, parseDocument, visit } from 'yaml'
+import { fileErrorText, readRegularFile, replaceFile, withLock } from '../files/files.ts'
+import { MAX_FILE_BYTES, type Parse } from '../files/parse-thread.ts'
+import { type Attempt, failed, type Loaded, loaded, notLoaded } from '../values/result.ts'
+import { parse as parseRevocations, type Revocation } from './revocation-list.ts'
+import { type Credential, type CredentialName, parse as parseCredentials } from './store.ts'
 
 export interface Records {
   readonly credentials: CredentialRecords
@@ -45,4 +54,139 @@ export function revocationEntry({ jti, accountId, accessKey, issuedBeforeMs }: R
     ...(accessKey && { accessKey }),
     ...(typeof issuedBeforeMs === 'number' && { issuedBefore: new Date(issuedBeforeMs).toISOString() }),
   }
+}
+
+const NEW_CREDENTIALS = `# Accounts and their credentials. Change them with \`storage-auth-sidecar credentials\` or by hand.
+accounts: []
+`
+const NEW_REVOCATIONS = `# Tokens that end before they expire. Change them with \`storage-auth-sidecar revocations\` or by hand.
+revocations: []
+`
+
+/** A file has credentials or revocations, and is invalid as the other. `add` creates a missing file. */
+export const fileRecords = (file: string): Records => ({
+  credentials: credentialRecords(file),
+  revocations: revocationRecords(file),
+})
+
+function credentialRecords(file: string): CredentialRecords {
+  const { list, change } = yamlRecords(file, parseCredentials)
+  return {
+    list,
+    add: ({ accountId, ...credential }) =>
+      change((document) => {
+        const { account, path } = locate(document, { accountId, ...credential })
+        if (path !== undefined) return NAME_TAKEN
+        if (account !== undefined) return append(document, [...account, 'credentials'], credential)
+        return append(document, ['accounts'], { accountId, credentials: [credential] })
+      }, NEW_CREDENTIALS),
+    update: (name, update) =>
+      change((document) => {
+        const { path } = locate(document, name)
+        if (path === undefined) return NO_SUCH_NAME
+        for (const [member, value] of Object.entries(update)) {
+          if (value) document.setIn([...path, member], value)
+          else document.deleteIn([...path, member])
+        }
+        return undefined
+      }),
+    remove: (name) =>
+      change((document) => {
+        const { removed } = locate(document, name)
+        return removed ? void document.deleteIn(removed) : NO_SUCH_NAME
+      }),
+  }
+}
+
+function revocationRecords(file: string): RevocationRecords {
+  const { list, change } = yamlRecords(file, parseRevocations)
+  return {
+    list,
+    add: (revocation) =>
+      change((document) => append(document, ['revocations'], revocationEntry(revocation)), NEW_REVOCATIONS),
+    remove: (name) =>
+      change((document) => {
+        const { revocations }: { revocations: { issuedBefore?: string }[] } = document.toJS()
+        const at = revocations.flatMap(({ issuedBefore: _, ...named }, index) =>
+          isDeepStrictEqual(named, name) ? [index] : [],
+        )
+        for (const index of at.reverse()) document.deleteIn(['revocations', index])
+        return at.length === 0 ? NO_SUCH_REVOCATION : undefined
+      }),
+  }
+}
+
+/** The paths of a credential, of its account, and of what is removed with it: an account without others goes, too. */
+function locate(document: Document, { accountId, accessKey }: CredentialName) {
+  const { accounts }: { accounts: { accountId: string; credentials: CredentialName[] }[] } = document.toJS()
+  const at = accounts.findIndex((account) => account.accountId === accountId)
+  if (at === -1) return {}
+  const account = ['accounts', at]
+  const credentials = accounts[at]?.credentials ?? []
+  const index = credentials.findIndex((credential) => credential.accessKey === accessKey)
+  if (index === -1) return { account }
+  const path = [...account, 'credentials', index]
+  return { account, path, removed: credentials.length === 1 ? account : path }
+}
+
+/** Changes a document, or returns the problem. */
+type Edit = (document: Document) => string | undefined
+
+function yamlRecords<T>(file: string, parse: Parse<T>) {
+  const invalidAt = (path: string, problems: readonly string[]) =>
+    notLoaded(problems.map((problem) => `${path}:${problem}`))
+  const notChanged = (problem: string) => failed(`${file}: ${problem}`)
+
+  async function list(): Promise<Loaded<readonly T[]>> {
+    const read = await readRegularFile(file, MAX_FILE_BYTES)
+    if (!read.ok) return read
+    const parsed = parse(read.value.bytes)
+    return parsed.ok ? parsed : invalidAt(file, parsed.problems)
+  }
+
+  /** @param initialText - the content to begin with; without it, a missing file is a problem */
+  async function change(edit: Edit, initialText?: string): Promise<Attempt> {
+    try {
+      // Two names of one file share one lock.
+      const target = await realTarget(file)
+      return await withLock(`${target}.lock`, async () => {
+        const found = await readRegularFile(target, MAX_FILE_BYTES)
+        if (!found.ok && (!found.isMissing || initialText === undefined)) return found
+        const before = found.ok ? found.value.bytes : Buffer.from(initialText ?? '')
+        const valid = parse(before)
+        if (!valid.ok) return invalidAt(target, valid.problems)
+        const document = parseDocument(before.toString())
+        if (hasAlias(document)) return notChanged('uses YAML aliases, which commands cannot change')
+        const problem = edit(document)
+        if (problem !== undefined) return notChanged(problem)
+        const after = document.toString({ lineWidth: 0 })
+        if (!parse(Buffer.from(after)).ok) return notChanged('the change would leave it invalid')
+        await replaceFile(target, after)
+        return loaded(undefined)
+      })
+    } catch (error) {
+      return notChanged(fileErrorText(error))
+    }
+  }
+  return { list, change }
+}
+
+/** As `realpath`, but the file itself may be missing. A link to a missing file is not followed: it stays. */
+async function realTarget(file: string): Promise<string> {
+  const isLink = (await lstat(file).catch(() => undefined))?.isSymbolicLink()
+  return isLink ? realpath(file) : join(await realpath(dirname(file)), basename(file))
+}
+
+/** Editing an aliased node would change every place that uses it. */
+function hasAlias(document: Document): boolean {
+  let aliases = 0
+  visit(document, { Alias: () => void aliases++ })
+  return aliases > 0
+}
+
+function append(document: Document, list: readonly (string | number)[], item: object): undefined {
+  const node = document.getIn(list, true)
+  // An empty `[]` becomes a block: a flow list would put everything on one line.
+  if (isCollection(node) && node.items.length === 0) node.flow = false
+  document.addIn(list, document.createNode(item))
 }

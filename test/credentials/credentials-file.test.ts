@@ -3,14 +3,13 @@ import { dirname, join } from 'node:path'
 import { monitorEventLoopDelay } from 'node:perf_hooks'
 import fc from 'fast-check'
 import t, { type Test } from 'tap'
+import { type CredentialRecords, fileRecords } from '../../src/credentials/records.ts'
 import {
+  type Credential,
   loadCredentialsFile,
   parse as parseBytes,
   parse as parseCredentials,
-} from '../../src/credentials/credentials-file.ts'
-import { fileRecords } from '../../src/credentials/file-records.ts'
-import type { CredentialRecords } from '../../src/credentials/records.ts'
-import type { Credential } from '../../src/credentials/store.ts'
+} from '../../src/credentials/store.ts'
 import { nameProblem } from '../../src/values/names.ts'
 import { type Attempt, failed, loaded } from '../../src/values/result.ts'
 import { makeCredentialsFile } from '../support/credentials.ts'

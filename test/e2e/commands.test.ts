@@ -10,15 +10,17 @@ import { credentialsCommand, revocationsCommand } from '../../src/cli/credential
 import { demoCommand } from '../../src/cli/demo.ts'
 import { keysCommand } from '../../src/cli/keys.ts'
 import { completionCommand } from '../../src/cli/program.ts'
-import { serveCommand } from '../../src/cli/serve.ts'
-import { Signals } from '../../src/cli/signals.ts'
+import { type ServingProcess, serveCommand } from '../../src/cli/serve.ts'
 import { tokenCommand } from '../../src/cli/token.ts'
 import { listen } from '../support/listen.ts'
 import { prepareFiles, runProgram, serveArgs } from '../support/program.ts'
 import { runCommand } from '../support/run-command.ts'
 
 const nothing = { write() {}, dropped: 0, close: () => Promise.resolve() }
-const serving = { signals: new Signals(), destination: nothing }
+const serving: ServingProcess = {
+  signals: { listen: () => new Promise(() => {}), beforeExit() {}, onHangUp() {} },
+  destination: nothing,
+}
 const COMMANDS: Readonly<Record<string, (io: CommandIo) => Command>> = {
   serve: (io) => serveCommand(io, serving),
   demo: (io) => demoCommand(io, serving),

@@ -1,7 +1,7 @@
 /** Scopes over sockets. What each method, path and header needs: test/token/scopes.test.ts. */
 import { decodeJwt } from 'jose'
 import t, { type Test } from 'tap'
-import { fileRecords } from '../../src/credentials/file-records.ts'
+import { fileRecords } from '../../src/credentials/records.ts'
 import { eventually, SOON_MS } from '../support/eventually.ts'
 import { isOwnResponse } from '../support/own-response.ts'
 import { type Setup, startSetup } from '../support/setup.ts'
