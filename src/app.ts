@@ -47,20 +47,16 @@ export interface ServingApp extends App {
   abort(): void
 }
 
-/** Listens from `start` on. @throws InvalidAuthData with every problem of keys, credentials and certificates */
+/** Has no effect before `start`. @throws InvalidAuthData with every problem of keys, credentials and certificates */
 export async function createApp(options: AppOptions): Promise<ServingApp> {
   const { config, log, logLinesDropped = () => 0, now = Date.now, settingsFile, worker = false } = options
   const phase: Phase = { name: 'starting', isAborting: false }
   const metrics = createMetrics(config, now)
   const audit = createAudit(log, config.log)
-  const authData = await openAuthData(config, log, now, {
-    onReload(subject, result, certificate) {
-      metrics.onReload(subject, result, certificate)
-      audit.reload(subject, result)
-    },
-    onFetch: metrics.onFetch,
+  const authData = await openAuthData(config, log, now, (subject, result, certificate) => {
+    metrics.onReload(subject, result, certificate)
+    audit.reload(subject, result)
   })
-  metrics.readAuthData(authData)
   const { credentials, certificates } = authData
   const signer = new TokenSigner(authData.keys.ring, config.token, now)
   const cache = createTokenCache(config, authData, signer, now)
@@ -98,17 +94,16 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   })
   const conditions = () => [...authData.conditions(), acceptingCondition(phase)]
   const isReady = () => conditions().every(({ ok }) => ok)
-  metrics.readFrom({ cache, listener, forwarder, isReady, logLinesDropped })
+  metrics.readFrom({ authData, cache, listener, forwarder, isReady, logLinesDropped })
   const adminData = { conditions, jwks: authData.keys.publicJwks, registry: () => metrics.registry }
   const adminContext = secureContextOf(certificates.get('admin'))
   const admin = worker ? undefined : createAdminListener(config, adminData, adminContext, log, now)
 
-  const onChange = (onlyIdsRevoked?: boolean) => {
+  authData.subscribe((onlyIdsRevoked) => {
     // A cached token's credential may be disabled, or its key removed: the next request verifies it anew.
     cache.invalidate(onlyIdsRevoked)
     forwarder.recheckTunnels()
-  }
-  authData.start(onChange)
+  })
   const parts = { config, settingsFile, log, phase, authData, listener, forwarder, admin }
   return { ...createLifeCycle(parts), adminData }
 }

@@ -58,11 +58,13 @@ interface LifeCycleParts {
 export function createLifeCycle(parts: LifeCycleParts) {
   const { config, log, phase, authData, listener, forwarder, admin } = parts
   const { lameDuckSeconds, deadlineSeconds } = config.shutdown
-  const reminder = config.enforcement === 'report' ? warnOfReportMode(log) : undefined
+  let reminder: NodeJS.Timeout | undefined
   let started: Promise<ListenAddresses> | undefined
   let stopped: Promise<DrainReport> | undefined
 
   const start = async (): Promise<ListenAddresses> => {
+    if (config.enforcement === 'report') reminder = warnOfReportMode(log)
+    authData.start()
     try {
       const adminAddress = await admin?.listen()
       if (!(await authData.whenLoaded())) throw new Error('stopped before clients were accepted')

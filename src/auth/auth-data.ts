@@ -20,7 +20,7 @@ import { createIssuers } from '../token/issuers.ts'
 import type { RevocableToken, TokenIssuer } from '../token/verify.ts'
 import type { CertificateName, Certificates } from './certificates.ts'
 import { certificateFiles, openCertificates } from './certificates.ts'
-import { openSources, type SourceEvents } from './sources.ts'
+import { type OnReload, openSources } from './sources.ts'
 
 /** Functions return the values that are active when they are called. */
 export interface AuthData {
@@ -35,8 +35,9 @@ export interface AuthData {
   /** The subjects with a source. */
   readonly subjects: readonly ReloadSubject[]
   readonly conditions: () => readonly AuthCondition[]
+  subscribe(onChange: OnChange): void
   /** Polls, fetches and connects from now on. */
-  start(onChange?: OnChange): void
+  start(): void
   /** Waits for the JWK Set at `keys.jwksUrl` and the database; false if stopped before. @throws InvalidAuthData */
   whenLoaded(): Promise<boolean>
   /** Loads everything again, changed or not. Never rejects. */
@@ -86,9 +87,9 @@ export async function openAuthData(
   config: Config,
   log: Logger,
   now: () => number,
-  events?: SourceEvents,
+  onReload?: OnReload,
 ): Promise<AuthData> {
-  const sources = await openSources(config, log, now, events)
+  const sources = await openSources(config, log, now, onReload)
   if (sources.problems.length > 0) throw new InvalidAuthData(sources.problems)
   for (const warning of sources.warnings) log.warn(warning)
   const { keyFiles, credentialsFile, revocationsFile, database, certificates, keySets } = sources
@@ -121,10 +122,12 @@ export async function openAuthData(
       const areCredentialsLoaded = database === undefined || state !== undefined
       return index ? [ofKeys, { name: 'credentials', ok: areCredentialsLoaded, state }] : [ofKeys]
     },
-    start(onChange = () => {}) {
+    subscribe(onChange) {
       for (const source of [keyFiles, credentialsFile, ...keySets]) source?.subscribe(() => onChange())
       revocationsFile?.subscribe((fresh, former) => onChange(fresh.addsOnlyIds(former)))
       database?.subscribe(onChange)
+    },
+    start() {
       for (const source of all) source.start()
     },
     async whenLoaded() {

@@ -18,19 +18,19 @@ import { type Loaded, notLoaded } from '../values/result.ts'
 import type { CertificateName, Certificates } from './certificates.ts'
 import { certificateFiles, openCertificates, secureContextOf } from './certificates.ts'
 
-/** What sources report after their start. */
-export interface SourceEvents {
-  onReload(subject: ReloadSubject, result: ReloadResult, certificate?: CertificateName): void
-  onFetch(issuer: string, result: ReloadResult): void
-}
-
-const IGNORE_EVENTS: SourceEvents = { onReload() {}, onFetch() {} }
+/** Called from the start on, for each new version of a source. */
+export type OnReload = (subject: ReloadSubject, result: ReloadResult, certificate?: CertificateName) => void
 
 /** Never rejects. A source that the settings do not name, or with problems, is undefined. `now`: epoch milliseconds. */
-export async function openSources(config: Config, log: Logger, now: () => number, events = IGNORE_EVENTS) {
+export async function openSources(
+  config: Config,
+  log: Logger,
+  now: () => number,
+  onReload: OnReload = () => {},
+) {
   const { keys, identity, revocations, trustedIssuers } = config
   const { file, postgres } = config.credentials
-  const opener = new SourceOpener(log, events.onReload)
+  const opener = new SourceOpener(log, onReload)
   const loadKeys = (directory: string, active: KeyRing | undefined) => {
     // Tokens of trusted issuers need no key of ours. Once it has had a key, an empty directory is a mistake.
     const mayBeEmpty = trustedIssuers.length > 0 && (active?.keys.size ?? 0) === 0
@@ -49,15 +49,15 @@ export async function openSources(config: Config, log: Logger, now: () => number
   if (postgres !== undefined) {
     // Imported on demand: most sidecars have no database, and its client loads slowly.
     const { openDatabase } = await import('../credentials/postgres/database.ts')
-    const onReload = (result: ReloadResult) => events.onReload('credentials', result)
-    const opening = openDatabase({ ...postgres, log, onReload })
+    const onResult = (result: ReloadResult) => onReload('credentials', result)
+    const opening = openDatabase({ ...postgres, log, onReload: onResult })
     database = opener.unwrap(await withSetting('credentials.postgres.urlFile', opening))
   }
 
   const certificates = new Map<CertificateName, Reloadable<Certificates>>()
   for (const files of certificateFiles(config)) {
-    const onReload = (result: ReloadResult) => events.onReload('certificates', result, files.name)
-    const opened = opener.unwrap(await openCertificates(files, log, now, onReload))
+    const onResult = (result: ReloadResult) => onReload('certificates', result, files.name)
+    const opened = opener.unwrap(await openCertificates(files, log, now, onResult))
     if (opened !== undefined) certificates.set(files.name, opened)
   }
 
@@ -66,7 +66,7 @@ export async function openSources(config: Config, log: Logger, now: () => number
     const { bearerTokenFile: path } = source
     if (path) opener.unwrap(await withSetting(`${setting}.bearerTokenFile`, readBearerToken(path)))
     const secureContext = secureContextOf(certificates.get(`issuer:${setting}`))
-    keySets.push(createRemoteKeys({ ...source, secureContext, log, now, onFetch: events.onFetch }))
+    keySets.push(createRemoteKeys({ ...source, secureContext, log, now }))
   }
   const files = { keyFiles, credentialsFile, revocationsFile, certificates }
   const warnings = [...new Set([...opener.warnings, ...insecureKeySets(config)])]
@@ -77,9 +77,9 @@ class SourceOpener {
   problems: readonly Problem[] = []
   warnings: readonly string[] = []
   readonly #log: Logger
-  readonly #onReload: SourceEvents['onReload']
+  readonly #onReload: OnReload
 
-  constructor(log: Logger, onReload: SourceEvents['onReload']) {
+  constructor(log: Logger, onReload: OnReload) {
     this.#log = log
     this.#onReload = onReload
   }

@@ -14,7 +14,6 @@ export interface RemoteKeysOptions extends KeySetSource {
   readonly issuer: string
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>
   readonly now: () => number
-  readonly onFetch: (issuer: string, result: ReloadResult) => void
 }
 
 const REFRESH_MS = 60_000
@@ -32,13 +31,20 @@ export interface KeySetState {
   readonly lastFetch: ReloadResult | undefined
 }
 
+/** How the fetches ended. `openSets` alone writes it. */
+class FetchRecord {
+  readonly counts = { ok: 0, failed: 0 }
+  last: ReloadResult | undefined
+  goodAtMs = 0
+  failedAtMs = Number.NEGATIVE_INFINITY
+}
+
 type FetchedSet = { readonly version: string; readonly jwks: readonly UncheckedJwk[] }
 
-function openSets(options: RemoteKeysOptions, signal: AbortSignal, onPolled: (isCurrent: boolean) => void) {
+function openSets(options: RemoteKeysOptions, record: FetchRecord, signal: AbortSignal) {
   const { issuer, jwksUrl, algorithms, log, now } = options
   const { origin, pathname } = new URL(jwksUrl)
   const logFields = { issuer, from: `${origin}${pathname}` } // the query may be a secret
-  let isFailing = false
   const sets = new Reloadable<readonly Key[] | undefined, FetchedSet>({
     /** The same keys in another order are the same version: the cache of verified tokens stays. */
     async observe() {
@@ -67,58 +73,38 @@ function openSets(options: RemoteKeysOptions, signal: AbortSignal, onPolled: (is
       log.error({ ...logFields, problems: loggedItems(problems) }, `the JWK Set cannot be used, ${outcome}`)
     },
     onPolled(isCurrent) {
-      if (isCurrent && isFailing) log.info(logFields, 'the JWK Set can be used again')
-      isFailing = !isCurrent
-      onPolled(isCurrent)
+      if (isCurrent && record.last === 'failed') log.info(logFields, 'the JWK Set can be used again')
+      record.last = isCurrent ? 'ok' : 'failed'
+      record.counts[record.last]++
+      if (isCurrent) record.goodAtMs = now()
+      else record.failedAtMs = now()
     },
     onError: (err) => log.error({ ...logFields, err }, 'a JWK Set could not be applied'),
   })
   return sets
 }
 
-/** Fetches from `start` to `stop`, and never rejects. */
-export interface RemoteKeys {
-  readonly issuer: string
-  readonly findKey: FindKey
-  /** The keys that have a kid, for a sidecar without keys of its own. */
-  readonly ring: () => KeyRing
-  readonly state: () => KeySetState
-  /** True once there is a good set, false if it is stopped before. */
-  readonly whenLoaded: Promise<boolean>
-  /** Resolves when the newest fetch has ended, well or not. */
-  whenFetched(): Promise<unknown>
-  subscribe(onChange: () => void): void
-  start(): void
-  reload(): Promise<unknown>
-  stop(): void
-}
+type KeySets = ReturnType<typeof openSets>
 
-export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
-  const { issuer, algorithms, now, onFetch } = options
-  const stopping = new AbortController()
-  let fetching = Promise.resolve(true)
-  let lastFetch: ReloadResult | undefined
-  let goodAtMs = 0
-  let triedAtMs = Number.NEGATIVE_INFINITY
-  const sets = openSets(options, stopping.signal, (isCurrent) => {
-    lastFetch = isCurrent ? 'ok' : 'failed'
-    if (isCurrent) goodAtMs = now()
-    else triedAtMs = now()
-    onFetch(issuer, lastFetch)
-  })
+/** Finds keys in the active set. The key of an unknown kid may be new: the set is fetched, if due. */
+function createFinder(sets: KeySets, record: FetchRecord, { algorithms, now }: RemoteKeysOptions) {
+  let fetching: Promise<unknown> = Promise.resolve()
+  let askedAtMs = Number.NEGATIVE_INFINITY
+  const fetch = () => {
+    fetching = sets.refresh()
+  }
+  // The clock may be set back.
+  const isPast = (atMs: number) => Math.abs(now() - atMs) >= COOLDOWN_MS
 
   function findNow(kid: string | undefined, alg: string): FoundKey {
     const keys = sets.current()
     return keys ? findInSet(keys, algorithms, kid, alg) : failed('unavailable')
   }
 
-  /** Fetches for an unknown kid, if due: a fetch in progress may have begun before the key was published. */
   async function findNewer(kid: string | undefined, alg: string): Promise<FoundKey> {
-    // The clock may be set back.
-    const isDue = Math.abs(now() - triedAtMs) >= COOLDOWN_MS
-    if (isDue && sets.current() !== undefined) {
-      triedAtMs = now()
-      fetching = sets.refresh()
+    if (sets.current() !== undefined && isPast(askedAtMs) && isPast(record.failedAtMs)) {
+      askedAtMs = now()
+      fetch() // also during a fetch, which may have begun before the key was published
     }
     const waiting = new AbortController()
     const timeout = sleep(WAIT_MS, undefined, { ref: false, signal: waiting.signal }).catch(() => {})
@@ -132,7 +118,34 @@ export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
     if (found.ok || found.error === 'algorithm') return found
     return found.error === 'unavailable' || kid !== undefined ? findNewer(kid, alg) : found
   }
+  return { findKey, fetch, whenFetched: () => fetching }
+}
 
+/** Fetches from `start` to `stop`, and never rejects. */
+export interface RemoteKeys {
+  readonly issuer: string
+  readonly findKey: FindKey
+  /** The keys that have a kid, for a sidecar without keys of its own. */
+  readonly ring: () => KeyRing
+  readonly state: () => KeySetState
+  /** How many fetches there were, by result. */
+  readonly fetches: Readonly<Record<ReloadResult, number>>
+  /** True once there is a good set, false if it is stopped before. */
+  readonly whenLoaded: Promise<boolean>
+  /** Resolves when the newest fetch has ended, well or not. */
+  whenFetched(): Promise<unknown>
+  subscribe(onChange: () => void): void
+  start(): void
+  reload(): Promise<unknown>
+  stop(): void
+}
+
+export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
+  const { issuer, now } = options
+  const stopping = new AbortController()
+  const record = new FetchRecord()
+  const sets = openSets(options, record, stopping.signal)
+  const { findKey, fetch, whenFetched } = createFinder(sets, record, options)
   return {
     issuer,
     findKey,
@@ -141,14 +154,16 @@ export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
     }),
     state() {
       const loaded = sets.current() !== undefined
-      return { loaded, ageSeconds: loaded ? Math.max(0, (now() - goodAtMs) / 1000) : undefined, lastFetch }
+      const ageSeconds = loaded ? Math.max(0, (now() - record.goodAtMs) / 1000) : undefined
+      return { loaded, ageSeconds, lastFetch: record.last }
     },
+    fetches: record.counts,
     whenLoaded: sets.whenLoaded,
-    whenFetched: () => fetching,
+    whenFetched,
     subscribe: (onChange) => sets.subscribe(onChange),
     start() {
       sets.start()
-      fetching = sets.refresh()
+      fetch()
     },
     reload: () => sets.reload(),
     stop() {

@@ -9,7 +9,7 @@ import type { Config } from '../config/config.ts'
 import { ROUTE_LABELS, type RouteLabel } from '../gate/route.ts'
 import { UPSTREAM_OUTCOMES } from '../http/upstream-failures.ts'
 import type { Key } from '../keys/key-ring.ts'
-import type { KeySetState } from '../keys/remote-keys.ts'
+import type { RemoteKeys } from '../keys/remote-keys.ts'
 import type { Forwarder } from '../proxy/forward.ts'
 import type { UpstreamEvents } from '../proxy/transfer.ts'
 import { RELOAD_RESULTS, type ReloadResult, type ReloadSubject } from '../reload/reloadable.ts'
@@ -75,17 +75,9 @@ export const fullName = (name: MetricName) => `${METRIC_PREFIX}${name}`
 
 export const METRIC_NAMES = Object.keys(METRICS).map((name) => `${METRIC_PREFIX}${name}`)
 
-type SigningKey = Pick<Key, 'kid' | 'createdAtSeconds'>
-
-export interface MeasuredAuthData extends Pick<AuthData, 'subjects'> {
-  readonly keys: Pick<AuthData['keys'], 'tokenLifetimes'> & { ring(): { signing?: SigningKey | undefined } }
-  readonly keySets: readonly { readonly issuer: string; state(): Pick<KeySetState, 'ageSeconds'> }[]
-  readonly revocations: Pick<AuthData['revocations'], 'count'>
-  readonly certificates: ReadonlyMap<string, { current(): Pick<Certificates, 'endsAtSeconds'> }>
-}
-
-/** Components whose values are read at each scrape. */
+/** Every part whose values are read at each scrape. */
 export interface MeasuredParts {
+  readonly authData: MeasuredAuthData
   readonly cache: Pick<TokenCache, 'hits' | 'misses' | 'evictions' | 'size'>
   readonly listener: Pick<DataListener, 'inFlight' | 'connections' | 'droppedConnections'>
   readonly forwarder: Pick<Forwarder, 'pools'>
@@ -93,7 +85,19 @@ export interface MeasuredParts {
   readonly logLinesDropped: () => number
 }
 
-/** One function for each event that is counted. `now`: epoch milliseconds. */
+type SigningKey = Pick<Key, 'kid' | 'createdAtSeconds'>
+
+export interface MeasuredAuthData extends Pick<AuthData, 'subjects'> {
+  readonly keys: Pick<AuthData['keys'], 'tokenLifetimes'> & { ring(): { signing?: SigningKey | undefined } }
+  readonly keySets: readonly Pick<RemoteKeys, 'issuer' | 'fetches' | 'state'>[]
+  readonly revocations: Pick<AuthData['revocations'], 'count'>
+  readonly certificates: ReadonlyMap<string, { current(): Pick<Certificates, 'endsAtSeconds'> }>
+}
+
+/**
+ * One function for each event that is counted; `readFrom` names the parts that hold their values themselves, once and
+ * before they start. `now`: epoch milliseconds.
+ */
 export function createMetrics(
   { upstreams, enforcement }: Pick<Config, 'upstreams' | 'enforcement'>,
   now: () => number,
@@ -106,13 +110,18 @@ export function createMetrics(
     registry.removeSingleMetric(`nodejs_active_${what}_total`)
   create.gauge('build_info').set({ version: VERSION, node: process.version }, 1)
   create.gauge('enforcing').set(Number(enforcement === 'enforce'))
+  const { onReload, zeroReloads } = reloadMetrics(create, now)
   return {
     registry,
     ...requestMetrics(create),
     ...tokenMetrics(create),
-    ...authDataMetrics(create, now),
     ofUpstream: upstreamMetrics(create, upstreams),
-    readFrom: (parts: MeasuredParts) => addScrapedMetrics(create, parts),
+    onReload,
+    readFrom(parts: MeasuredParts): void {
+      zeroReloads(parts.authData.subjects)
+      readAuthData(create, parts.authData, now)
+      readParts(create, parts)
+    },
   }
 }
 
@@ -170,37 +179,20 @@ function upstreamMetrics({ counter, histogram }: Create, upstreams: Config['upst
   })
 }
 
-function authDataMetrics({ counter, gauge, value }: Create, now: () => number) {
-  const fetches = counter('jwks_fetches_total')
+function reloadMetrics({ counter, gauge }: Create, now: () => number) {
   const reloads = counter('reloads_total')
   const lastGood = gauge('reload_last_good_timestamp_seconds')
   const reloadFailing = gauge('reload_failing')
   /** Subjects whose newest version cannot be used, each with the name of its certificate set. */
   const failing = new Set<string>()
   return {
-    /** Before any event. Values are read at each scrape. */
-    readAuthData({ keys, keySets, revocations, certificates, subjects }: MeasuredAuthData): void {
-      for (const { issuer } of keySets)
-        for (const result of RELOAD_RESULTS) fetches.inc({ issuer, result }, 0)
+    zeroReloads(subjects: readonly ReloadSubject[]): void {
       for (const subject of subjects) {
         for (const result of RELOAD_RESULTS) reloads.inc({ subject, result }, 0)
         lastGood.set({ subject }, now() / 1000)
         reloadFailing.set({ subject }, 0)
       }
-      value('revocations', revocations.count)
-      value('key_token_lifetime_seconds', () =>
-        keys.tokenLifetimes().map(({ kid, seconds }) => [kid, seconds]),
-      )
-      value('signing_key_age_seconds', () => {
-        const { signing: key } = keys.ring()
-        return key ? [[key.kid, Math.max(0, Math.floor(now() / 1000) - key.createdAtSeconds)]] : []
-      })
-      value('certificate_not_after_timestamp_seconds', () =>
-        Array.from(certificates, ([name, set]) => [name, set.current().endsAtSeconds]),
-      )
-      value('jwks_age_seconds', () => keySets.map((keySet) => [keySet.issuer, keySet.state().ageSeconds]))
     },
-    onFetch: (issuer: string, result: ReloadResult) => fetches.inc({ issuer, result }),
     /** A subject of several certificate sets is failing while any of them is. */
     onReload(subject: ReloadSubject, result: ReloadResult, certificate = ''): void {
       reloads.inc({ subject, result })
@@ -215,7 +207,30 @@ function authDataMetrics({ counter, gauge, value }: Create, now: () => number) {
   }
 }
 
-function addScrapedMetrics({ value }: Create, parts: MeasuredParts): void {
+function readAuthData({ value }: Create, authData: MeasuredAuthData, now: () => number): void {
+  const { keys, keySets, revocations, certificates } = authData
+  value('revocations', revocations.count)
+  value('key_token_lifetime_seconds', () =>
+    keys.tokenLifetimes().map(({ kid, seconds }) => [{ kid }, seconds]),
+  )
+  value('signing_key_age_seconds', () => {
+    const { signing: key } = keys.ring()
+    return key ? [[{ kid: key.kid }, Math.max(0, Math.floor(now() / 1000) - key.createdAtSeconds)]] : []
+  })
+  value('certificate_not_after_timestamp_seconds', () =>
+    Array.from(certificates, ([certificate, set]) => [{ certificate }, set.current().endsAtSeconds]),
+  )
+  value('jwks_age_seconds', () =>
+    keySets.map((keySet) => [{ issuer: keySet.issuer }, keySet.state().ageSeconds]),
+  )
+  value('jwks_fetches_total', () =>
+    keySets.flatMap(({ issuer, fetches }) =>
+      RELOAD_RESULTS.map((result) => [{ issuer, result }, fetches[result]]),
+    ),
+  )
+}
+
+function readParts({ value }: Create, parts: MeasuredParts): void {
   const { cache, listener, forwarder, isReady, logLinesDropped } = parts
   value('ready', () => Number(isReady()))
   value('requests_in_flight', () => listener.inFlight)
@@ -227,10 +242,12 @@ function addScrapedMetrics({ value }: Create, parts: MeasuredParts): void {
   value('token_cache_entries', () => cache.size)
   value('log_lines_dropped_total', logLinesDropped)
   value('upstream_connections', () =>
-    forwarder.pools().map(({ prefix, connections }) => [prefix, connections]),
+    forwarder.pools().map(({ prefix, connections }) => [{ upstream: prefix }, connections]),
   )
-  value('upstream_queue', () => forwarder.pools().map(({ prefix, queued }) => [prefix, queued]))
+  value('upstream_queue', () => forwarder.pools().map(({ prefix, queued }) => [{ upstream: prefix }, queued]))
 }
+
+type Series = readonly [labels: Readonly<Record<string, string>>, value: number | undefined]
 
 export function metricsIn(registry: Registry) {
   const optionsOf = (name: MetricName) => {
@@ -238,19 +255,15 @@ export function metricsIn(registry: Registry) {
     return { name: fullName(name), help, labelNames: labels, aggregator, registers: [registry] }
   }
   return {
-    /** `read`: called at each scrape; a value, or values by the metric's one label. An undefined one has no series. */
-    value(name: MetricName, read: () => number | readonly (readonly [string, number | undefined])[]): void {
-      const options = optionsOf(name)
-      const [labelName = ''] = options.labelNames
+    /** `read`: called at each scrape; a value, or one for each series. An undefined one has no series. */
+    value(name: MetricName, read: () => number | readonly Series[]): void {
       const collected = {
-        ...options,
+        ...optionsOf(name),
         collect(this: Counter | Gauge) {
           const values = read()
           this.reset()
-          if (typeof values === 'number') this.inc(values)
-          else
-            for (const [label, value] of values)
-              if (value !== undefined) this.inc({ [labelName]: label }, value)
+          for (const [labels, value] of typeof values === 'number' ? [[{}, values] as const] : values)
+            if (value !== undefined) this.inc(labels, value)
         },
       }
       if (name.endsWith('_total')) new Counter(collected)

@@ -12,8 +12,9 @@ import { NOON, statusSetup } from '../support/status-setup.ts'
 
 const ROUTES = ['token_issue', 'token_check', 'proxy', 'public', 'forward_auth']
 
-function keySet(issuer: string, age: () => number | undefined) {
-  return { issuer, state: () => ({ ageSeconds: age() }) }
+function keySet(issuer: string, age: () => number | undefined, failed = 0) {
+  const state = () => ({ loaded: true, ageSeconds: age(), lastFetch: undefined })
+  return { issuer, fetches: { ok: 0, failed }, state }
 }
 
 const AUTH_DATA: MeasuredAuthData = {
@@ -43,12 +44,12 @@ interface Changes {
 function metricsOf({ authData, isReady = true, now = () => 61_500_000 }: Changes = {}) {
   const upstreams = ['/', '/b'].map((prefix) => ({ prefix, url: 'http://127.0.0.1:9' }))
   const metrics = createMetrics({ upstreams, enforcement: 'enforce' }, now)
-  metrics.readAuthData({ ...AUTH_DATA, ...authData })
   const pools = [
     { prefix: '/', connections: 5, queued: 9 },
     { prefix: '/b', connections: 0, queued: 0 },
   ]
   metrics.readFrom({
+    authData: { ...AUTH_DATA, ...authData },
     cache: { hits: 7, misses: 3, evictions: 2, size: 1 },
     listener: { inFlight: 4, connections: 6, droppedConnections: 8 },
     forwarder: { pools: () => pools },
@@ -108,9 +109,8 @@ t.test('reloads are counted, and a subject is failing while any of its parts fai
 
 t.test('fetches of a JWK Set are counted, and its age is absent before the first', async (t) => {
   let age: number | undefined
-  const keySets = [keySet('idp', () => age), keySet('other', () => undefined)]
-  const { metrics, scrape } = metricsOf({ authData: { keySets } })
-  metrics.onFetch('idp', 'failed')
+  const keySets = [keySet('idp', () => age, 1), keySet('other', () => undefined)]
+  const { scrape } = metricsOf({ authData: { keySets } })
   t.equal(sampleValue(await scrape(), 'auth_sidecar_jwks_age_seconds'), undefined)
   age = 7
   const samples = await scrape()
@@ -235,7 +235,7 @@ t.test('the headline shows the most severe current problem', async (t) => {
         ring: () => ({ signing: { kid: 'k1', createdAtSeconds: NOON / 1000 - 91 * 86_400 } }),
         tokenLifetimes: () => [{ kid: 'k1', seconds: 60 }],
       },
-      keySets: [{ issuer: 'idp', state: () => ({ ageSeconds: 400 }) }],
+      keySets: [keySet('idp', () => 400)],
     },
   })
   const { metrics, checks } = setup

@@ -35,9 +35,9 @@ export function statusSetup(options: SetupOptions = {}) {
     ...options.authData,
   }
   const metrics = createMetrics({ upstreams, enforcement }, now)
-  metrics.readAuthData(authData)
   const pools = upstreams.map(({ prefix }) => ({ prefix, connections: 4, queued: 1 }))
   metrics.readFrom({
+    authData,
     cache,
     listener: { inFlight: 3, connections: 7, droppedConnections: 0 },
     forwarder: { pools: () => pools },
@@ -92,7 +92,13 @@ export async function tenBusyMinutes() {
         ],
       },
       certificates: new Map([['listener', { current: () => ({ endsAtSeconds: NOON / 1000 + 9 * 86_400 }) }]]),
-      keySets: [{ issuer: 'idp', state: () => ({ ageSeconds: undefined }) }],
+      keySets: [
+        {
+          issuer: 'idp',
+          fetches: { ok: 0, failed: 0 },
+          state: () => ({ loaded: false, ageSeconds: undefined, lastFetch: undefined }),
+        },
+      ],
     },
     parts: {
       forwarder: {
