@@ -1,7 +1,7 @@
 import t from 'tap'
 import { ERRORS } from '../src/errors.ts'
+import { REFUSAL_REASONS } from '../src/gate/gate.ts'
 import { UPSTREAM_OUTCOMES } from '../src/http/upstream-failures.ts'
-import { REFUSAL_REASONS } from '../src/token/verify.ts'
 import { codeIn, tableUnder } from './support/markdown.ts'
 
 t.test('docs/clients.md has every code with its status and message', async (t) => {

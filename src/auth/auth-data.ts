@@ -16,8 +16,8 @@ import { findKeyIn, type KeyRing, publicJwks, tokenLifetimes } from '../keys/key
 import type { KeySetState, RemoteKeys } from '../keys/remote-keys.ts'
 import type { Logger } from '../log.ts'
 import type { Reloadable, ReloadSubject } from '../reload/reloadable.ts'
-import { createIssuers } from '../token/issuers.ts'
-import type { RevocableToken, TokenIssuer } from '../token/verify.ts'
+import type { RevocableToken } from '../token/caller.ts'
+import { createIssuers, type TokenIssuer } from '../token/issuers.ts'
 import type { CertificateName, Certificates } from './certificates.ts'
 import { certificateFiles, openCertificates } from './certificates.ts'
 import { type OnReload, openSources } from './sources.ts'
@@ -168,7 +168,14 @@ function revocationsOf(
   const lists = () => [file?.current() ?? [], database?.revocations() ?? []].flat()
   return {
     isRevoked: (token) => lists().some((list) => list.isRevoked(token)),
-    isIdRevoked: (tokenId) => lists().some((list) => list.isIdRevoked(tokenId)),
+    isIdRevoked(tokenId) {
+      if (file?.current().isIdRevoked(tokenId)) return true
+      // Asked for each cache hit: `some` would make a closure.
+      for (const list of database?.revocations() ?? []) {
+        if (list.isIdRevoked(tokenId)) return true
+      }
+      return false
+    },
     count: () => countOf(lists()),
     revoke: database && createTokenRevoker(database.revoke, clockToleranceSeconds),
   }

@@ -65,12 +65,12 @@ export function approvalHeaders(
   now: number,
 ): HeaderList {
   if (caller === undefined) return VARY_BY_TOKEN
-  const { identity, assertions, credentialEndsAtMs = Number.POSITIVE_INFINITY, recheckAtMs } = caller
+  const { identity, assertions, validUntilMs, recheckAtMs } = caller
   // A client that reaches the forward-auth path itself must not collect assertions.
   const assertion = isTrusted ? assertions?.get(settings.audience) : undefined
   // At `recheckAtMs` the assertion is renewed: a proxy must not keep it until it expires.
   const renewAtMs = assertion === undefined ? Number.POSITIVE_INFINITY : recheckAtMs
-  const endsAtMs = Math.min(identity.expiresAtSeconds * 1000, credentialEndsAtMs, renewAtMs)
+  const endsAtMs = Math.min(identity.expiresAtSeconds * 1000, validUntilMs, renewAtMs)
   const secondsLeft = Math.floor((endsAtMs - now) / 1000)
   const age = isRestricted ? 0 : Math.min(forwardAuth.maxAgeSeconds, secondsLeft)
   return [

@@ -9,10 +9,15 @@ import type { TokenCache } from '../token/cache.ts'
 import type { Caller } from '../token/caller.ts'
 import { type LinkParameter, linkAllows, takeLinkParameter } from '../token/links.ts'
 import { scopeAllows } from '../token/scopes.ts'
-import type { RefusalReason } from '../token/verify.ts'
+import { TOKEN_REFUSALS } from '../token/verify.ts'
 import { type Admitted, admit, type RequestHead } from './admission.ts'
 import { type OriginalRequest, originalRequest } from './forward-auth.ts'
 import { createRouter, type Route, type RouteLabel } from './route.ts'
+
+/** Why a request is refused that needs a caller: the label `reason` of `auth_sidecar_token_checks_total`. */
+export const REFUSAL_REASONS = ['missing', ...TOKEN_REFUSALS, 'scope'] as const
+
+export type RefusalReason = (typeof REFUSAL_REASONS)[number]
 
 export type Decision =
   | ServiceDecision

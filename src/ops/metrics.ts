@@ -6,6 +6,7 @@ import { type Aggregator, Counter, collectDefaultMetrics, Gauge, Histogram, Regi
 import type { AuthData } from '../auth/auth-data.ts'
 import type { Certificates } from '../auth/certificates.ts'
 import type { Config } from '../config/config.ts'
+import { REFUSAL_REASONS, type RefusalReason } from '../gate/gate.ts'
 import { ROUTE_LABELS, type RouteLabel } from '../gate/route.ts'
 import { UPSTREAM_OUTCOMES } from '../http/upstream-failures.ts'
 import type { Key } from '../keys/key-ring.ts'
@@ -16,7 +17,6 @@ import { RELOAD_RESULTS, type ReloadResult, type ReloadSubject } from '../reload
 import { ISSUE_FAILURES, type IssueFailure } from '../request/context.ts'
 import type { DataListener } from '../server/listener.ts'
 import type { TokenCache } from '../token/cache.ts'
-import { REFUSAL_REASONS, type RefusalReason } from '../token/verify.ts'
 import { VERSION } from '../version.ts'
 
 /** Requests with other methods have the label `other`. */

@@ -4,11 +4,11 @@
  */
 import type { Config } from '../config/config.ts'
 import type { DatabaseState } from '../credentials/postgres/database.ts'
+import type { RefusalReason } from '../gate/gate.ts'
 import type { RouteLabel } from '../gate/route.ts'
 import { withoutPath } from '../http/hosts.ts'
 import { isClientFailure, UPSTREAM_OUTCOMES, type UpstreamOutcome } from '../http/upstream-failures.ts'
 import type { IssueFailure } from '../request/context.ts'
-import type { RefusalReason } from '../token/verify.ts'
 import { VERSION } from '../version.ts'
 import { type Growth, rounded, sum, type Windows } from './samples.ts'
 

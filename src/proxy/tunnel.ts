@@ -5,8 +5,9 @@
 import { bearerToken, type HeaderList, headerLines } from '../http/headers.ts'
 import type { RequestOwner } from '../request/context.ts'
 import type { TokenCache } from '../token/cache.ts'
+import type { Caller } from '../token/caller.ts'
 import { scopeAllows } from '../token/scopes.ts'
-import type { Verdict } from '../token/verify.ts'
+import type { Result } from '../values/result.ts'
 import { type ForwardedRequest, UPGRADE_LINES } from './request-headers.ts'
 import type { UpstreamConnection } from './upstream-connection.ts'
 
@@ -97,4 +98,4 @@ export class Tunnel implements RequestOwner {
   }
 }
 
-const callerIn = (verdict: Verdict) => (verdict.ok ? verdict.value : undefined)
+const callerIn = (checked: Result<Caller, unknown>) => (checked.ok ? checked.value : undefined)

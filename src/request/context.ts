@@ -5,11 +5,10 @@
 import { IncomingMessage } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Admitted } from '../gate/admission.ts'
-import type { Decision, GateFacts } from '../gate/gate.ts'
+import type { Decision, GateFacts, RefusalReason } from '../gate/gate.ts'
 import type { RouteLabel } from '../gate/route.ts'
 import type { UpstreamFailure } from '../http/upstream-failures.ts'
 import type { Identity } from '../token/caller.ts'
-import type { RefusalReason } from '../token/verify.ts'
 import type { Peer } from './client-address.ts'
 
 /** Why no token was issued; `reason` of `auth_sidecar_token_issue_failures_total`, where a refused login is `rejected`. */

@@ -5,6 +5,7 @@
  */
 import type { Config } from '../config/config.ts'
 import type { PublicError } from '../errors.ts'
+import type { RefusalReason } from '../gate/gate.ts'
 import type { RouteLabel } from '../gate/route.ts'
 import { newRequestId, traceIdOf } from '../http/request-ids.ts'
 import { isClientFailure } from '../http/upstream-failures.ts'
@@ -12,7 +13,6 @@ import { type Logger, loggable } from '../log.ts'
 import type { Peer } from '../request/client-address.ts'
 import type { Reason, RequestContext, SidecarRequest } from '../request/context.ts'
 import type { SidecarResponse } from '../request/response.ts'
-import type { RefusalReason } from '../token/verify.ts'
 
 interface RequestMetrics {
   /** `seconds`: from the head to the end of the response. */

@@ -1,5 +1,4 @@
 /** The caller of a request, proven by a token or a link, and its identity as headers. */
-import { headerLines } from '../http/headers.ts'
 import type { Link } from './links.ts'
 import type { Scope } from './scopes.ts'
 
@@ -13,19 +12,27 @@ export interface Identity {
   readonly scope?: Scope | undefined
 }
 
-export interface Caller {
+/** What a revocation can name. */
+export type RevocableToken = Omit<Identity, 'expiresAtSeconds' | 'scope'>
+
+/** What a token or a link proves once it is verified. */
+export interface VerifiedToken {
   readonly identity: Identity
-  /** The headers of the identity as text, made once for each cached token. */
-  readonly identityLines: string
   /** The issuer of the token, or of the token that made the link. */
   readonly issuer: string
-  readonly link?: Link | undefined
-  /** Undefined where the credential does not expire. */
-  readonly credentialEndsAtMs?: number | undefined
-  /** The token must be verified again: at its end (with the clock tolerance) at the latest. */
+  readonly link: Link | undefined
+  /** Epoch milliseconds: the end of the token, with the clock tolerance, or that of its credential. */
+  readonly validUntilMs: number
+}
+
+/** A verified token, with what is made once for all its requests. */
+export interface Caller extends VerifiedToken {
+  /** The headers of the identity as text. */
+  readonly identityLines: string
+  /** By audience; undefined where none are signed. */
+  readonly assertions: ReadonlyMap<string, string> | undefined
+  /** Epoch milliseconds: when the token must be verified again. */
   readonly recheckAtMs: number
-  /** By audience. */
-  readonly assertions?: ReadonlyMap<string, string> | undefined
 }
 
 export function identityHeaders(identity: Identity, assertion?: string): string[] {
@@ -38,15 +45,6 @@ export function identityHeaders(identity: Identity, assertion?: string): string[
   if (identity.scope !== undefined) headers.push('X-Authenticated-Scope', identity.scope.text)
   if (assertion !== undefined) headers.push('X-Authenticated-Assertion', assertion)
   return headers
-}
-
-export function identityLines(identity: Identity): string {
-  return flatCopy(headerLines(identityHeaders(identity)))
-}
-
-/** V8 keeps a slice with the whole text that it is cut from, and a concatenation as a tree. `text` is Latin-1. */
-export function flatCopy(text: string): string {
-  return Buffer.from(text, 'latin1').toString('latin1')
 }
 
 /** Encoding `%` and every character outside `!` to `~` is reversible, and no value can inject a line. */

@@ -2,38 +2,45 @@
  * Explains a token to an operator. In: any text. Out: the verdict, the reason in words, and the token's readable parts.
  * Never the signature, so that the explanation of a valid token is not itself a token.
  */
-import { errorIn, failed } from '../values/result.ts'
-import type { Caller } from './caller.ts'
-import type { IsRevoked, Refusal, RefusalReason, TokenIssuer, Verify } from './verify.ts'
-import { jsonObjectIn, MAX_TOKEN_BYTES } from './verify.ts'
+import { errorIn, failed, type Result } from '../values/result.ts'
+import type { RevocableToken, VerifiedToken } from './caller.ts'
+import type { TokenIssuer } from './issuers.ts'
+import { jsonObjectIn, MAX_TOKEN_BYTES, type TokenRefusal, type Verify } from './verify.ts'
 
 export type Inspection = Awaited<ReturnType<typeof inspectToken>>
+
+type InspectedRefusal = TokenRefusal | { readonly reason: 'missing'; readonly invalidPart?: undefined }
 
 /** Segments of real tokens have several times fewer. */
 const MAX_BRACKETS = 64
 
-/** What is unknown is null. Credentials belong to tokens of `own`. */
+/**
+ * What is unknown is null. Rejects only on an internal error.
+ * @param own - our own issuer: only of its tokens the credential and the entries of revocations are looked up
+ * @param now - epoch milliseconds
+ */
 export async function inspectToken(
   token: string,
   verify: Verify,
   own: Pick<TokenIssuer, 'name' | 'credentialStatus'>,
-  isRevoked: IsRevoked,
+  isRevoked: (token: RevocableToken) => boolean,
   now: () => number,
 ) {
-  const verdict = token === '' ? failed<Refusal>({ reason: 'missing' }) : await verify(token)
+  const verdict: Result<VerifiedToken, InspectedRefusal> =
+    token === '' ? failed({ reason: 'missing' }) : await verify(token)
   const refusal = errorIn(verdict)
   const identity = verdict.ok ? verdict.value.identity : undefined
   const [header = null, claims = null] = token
     .replace(/^bearer\s+/i, '')
     .split('.', 2)
     .map(readable)
-  const { iss, parent_iss: madeBy = iss, sub, client_id: clientId, jti, iat, exp } = claims ?? {}
-  const named =
-    iss === own.name && madeBy === own.name && typeof sub === 'string' && typeof clientId === 'string'
+  const { iss, parent_iss: parentIss = iss, sub, client_id: clientId, jti, iat, exp } = claims ?? {}
+  const hasOwnNames =
+    iss === own.name && parentIss === own.name && typeof sub === 'string' && typeof clientId === 'string'
   const hasEnded = refusal?.reason === 'revoked' || refusal?.reason === 'expired'
-  const credentialActive = (named ? own.credentialStatus?.(sub, clientId).active : undefined) ?? null
+  const credentialActive = (hasOwnNames ? own.credentialStatus?.(sub, clientId).active : undefined) ?? null
   const isListed =
-    named && typeof jti === 'string' && typeof iat === 'number'
+    hasOwnNames && typeof jti === 'string' && typeof iat === 'number'
       ? isRevoked({ tokenId: jti, accountId: sub, accessKey: clientId, issuedAtSeconds: iat })
       : null
   return {
@@ -43,8 +50,8 @@ export async function inspectToken(
     kid: textOrNull(header?.['kid']),
     alg: textOrNull(header?.['alg']),
     /** Upstreams receive the names, or received them before the token ended. */
-    account: identity?.accountId ?? (named && hasEnded ? sub : null),
-    accessKey: identity?.accessKey ?? (named && hasEnded ? clientId : null),
+    account: identity?.accountId ?? (hasOwnNames && hasEnded ? sub : null),
+    accessKey: identity?.accessKey ?? (hasOwnNames && hasEnded ? clientId : null),
     timeLeftSeconds: Number.isSafeInteger(exp) ? Math.max(0, Math.ceil(Number(exp) - now() / 1000)) : null,
     /** Empty when the token may do nothing. */
     scope: identity?.scope?.text ?? null,
@@ -63,7 +70,7 @@ function readable(segment: string): Readonly<Record<string, unknown>> | null {
 
 const textOrNull = (value: unknown) => (typeof value === 'string' ? value : null)
 
-const EXPLANATIONS: Readonly<Record<Exclude<RefusalReason, 'claims'>, string>> = {
+const EXPLANATIONS: Readonly<Record<Exclude<InspectedRefusal['reason'], 'claims'>, string>> = {
   missing: 'There is no token.',
   malformed:
     'It is not three parts in canonical base64url without padding, separated by dots; ' +
@@ -73,19 +80,18 @@ const EXPLANATIONS: Readonly<Record<Exclude<RefusalReason, 'claims'>, string>> =
   signature: 'The signature is not by the key that kid names, so the content is unproven.',
   unavailable: 'The keys of its issuer have not been fetched yet, so the content is unproven.',
   expired: 'The token was valid and has expired.',
-  scope: 'The token does not allow the request.',
   revoked: 'The token was valid and has been revoked: by its jti, its account or its access key.',
 }
 
-const acceptance = ({ link }: Caller) =>
+const acceptance = ({ link }: VerifiedToken) =>
   link === undefined
     ? 'The token is accepted.'
     : `It is a link: it is accepted as link_token of its ${link.method} request, and refused as a bearer token.`
 
-function explain({ reason, at }: Refusal, credentialActive: boolean | null): string {
-  if (reason === 'malformed' && at !== undefined) return `Its header has no valid ${at}.`
+function explain({ reason, invalidPart }: InspectedRefusal, credentialActive: boolean | null): string {
+  if (reason === 'malformed' && invalidPart !== undefined) return `Its header has no valid ${invalidPart}.`
   if (reason === 'claims')
-    return `The ${at} is missing, maps to no account, or is not that of an access token for this service.`
+    return `The ${invalidPart} is missing, maps to no account, or is not that of an access token for this service.`
   if (reason === 'revoked' && credentialActive === false)
     return 'The credential that the token was issued for is disabled, removed or expired.'
   return EXPLANATIONS[reason]

@@ -1,5 +1,5 @@
 /**
- * Our own issuer and the trusted ones, as `verify.ts` asks them: keys, rules, and the names that their claims give a caller.
+ * Our own issuer and the trusted ones, as `verify.ts` asks them: keys, rules, credentials, and the identity that their claims give.
  * Keys and rules of two issuers never mix (RFC 8725, section 3.8).
  */
 import { hash } from 'node:crypto'
@@ -7,10 +7,31 @@ import type { JWTPayload } from 'jose'
 import { type FindKey, UNKNOWN_KEY } from '../keys/key-ring.ts'
 import type { RemoteKeys } from '../keys/remote-keys.ts'
 import { claimsProblem, nameProblem } from '../values/names.ts'
-import { failed } from '../values/result.ts'
+import { failed, type Result } from '../values/result.ts'
+import type { Identity } from './caller.ts'
 import { LINK_TYPE } from './links.ts'
 import { parseScope } from './scopes.ts'
-import type { TokenIssuer } from './verify.ts'
+
+export interface TokenIssuer {
+  /** The value of `iss`. */
+  readonly name: string
+  readonly audience: string
+  /** Refuses a `kid` that the issuer does not have, and an `alg` other than that of the key. */
+  readonly findKey: FindKey
+  /** The longest `exp - iat`, by the accepted values of `typ` in lower case; undefined: it may be absent. */
+  readonly maxSecondsByType: ReadonlyMap<string | undefined, number>
+  /** Reads what the claims of a verified token say of its caller. `error`: the invalid claim. */
+  readonly readIdentity: (claims: JWTPayload, token: string) => Result<ClaimedIdentity>
+  /** For the tokens of the issuer, and for links that these made. Absent where another sidecar has the credentials. */
+  readonly credentialStatus?: ((accountId: string, accessKey: string) => CredentialStatus) | undefined
+}
+
+type ClaimedIdentity = Omit<Identity, 'issuedAtSeconds' | 'expiresAtSeconds'>
+
+/** Whether tokens of a credential are valid, until when (`Infinity`: always), and what they may do at most. */
+export type CredentialStatus =
+  | { readonly active: true; readonly endsAtMs: number; readonly scope?: string | null | undefined }
+  | { readonly active: false }
 
 type Rules = Readonly<{ issuer: string; audience: string; maxLifetimeSeconds: number }>
 
@@ -49,14 +70,14 @@ export function ownIssuer(
     findKey: (kid, alg) => (kid === undefined ? UNKNOWN_KEY : findKey(kid, alg)),
     maxSecondsByType,
     credentialStatus,
-    readNames({ sub, client_id, jti, scope }) {
+    readIdentity({ sub, client_id, jti, scope }) {
       if (!isName(sub)) return failed('sub')
       if (!isName(client_id) || claimsProblem(sub, client_id) !== undefined) return failed('client_id')
       if (!isTokenId(jti)) return failed('jti')
-      const names = { accountId: sub, accessKey: client_id, tokenId: jti }
-      if (scope === undefined) return { ok: true, value: names }
-      const read = parseScope(typeof scope === 'string' ? scope : '')
-      return read.ok ? { ok: true, value: { ...names, scope: read.value } } : failed('scope')
+      const identity = { accountId: sub, accessKey: client_id, tokenId: jti }
+      if (scope === undefined) return { ok: true, value: identity }
+      const parsed = parseScope(typeof scope === 'string' ? scope : '')
+      return parsed.ok ? { ok: true, value: { ...identity, scope: parsed.value } } : failed('scope')
     },
   }
 }
@@ -92,7 +113,7 @@ function trustedIssuer(
       accountOf(accessKey) === accountId
         ? { active: true, endsAtMs: Number.POSITIVE_INFINITY, scope: entry.scope }
         : { active: false },
-    readNames(claims, token) {
+    readIdentity(claims, token) {
       for (const [name, value] of Object.entries(entry.requiredClaims)) {
         const claim = ownMember(claims, name)
         if (Array.isArray(claim) ? !claim.includes(value) : claim !== value) return failed(name)

@@ -62,7 +62,7 @@ export function linkTargetProblem(target: unknown): string | undefined {
 }
 
 /** `error` is the claim that does not bind the link. */
-export function linkOf(claims: Readonly<Record<string, unknown>>): Result<Link> {
+export function readLink(claims: Readonly<Record<string, unknown>>): Result<Link> {
   const { method, target } = claims
   const { parent_jti: parentId, parent_iat: parentIssuedAtSeconds, parent_iss: parentIssuer } = claims
   if (typeof method !== 'string' || !LINK_METHODS.has(method)) return failed('method')

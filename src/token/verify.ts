@@ -1,15 +1,15 @@
 /**
  * Verifies tokens and links (RFC 7519, RFC 8725, RFC 9068).
- * In: a compact JWS. Out: the caller that it proves, or why it is refused.
+ * In: a compact JWS. Out: what it proves, or why it is refused.
  * The unverified `iss` selects an issuer, whose keys and rules (`issuers.ts`) then decide alone. Cheap checks come first.
  */
 import type { CryptoKey, JWTPayload } from 'jose'
 import * as errors from 'jose/errors'
 import { jwtVerify } from 'jose/jwt/verify'
-import type { FindKey } from '../keys/key-ring.ts'
 import { failed, type Result } from '../values/result.ts'
-import { type Caller, type Identity, identityLines } from './caller.ts'
-import { LINK_TYPE, linkOf } from './links.ts'
+import type { Identity, RevocableToken, VerifiedToken } from './caller.ts'
+import type { TokenIssuer } from './issuers.ts'
+import { LINK_TYPE, type Link, readLink } from './links.ts'
 import { intersectScopes, validScope } from './scopes.ts'
 
 export const MAX_TOKEN_BYTES = 8192
@@ -17,9 +17,8 @@ export const MAX_TOKEN_BYTES = 8192
 /** In base64url. JSON must not begin with a BOM (RFC 8259, section 8.1), but jose skips it. */
 const BYTE_ORDER_MARK = '77u_'
 
-/** The label `reason` of `auth_sidecar_token_checks_total`. */
-export const REFUSAL_REASONS = [
-  'missing',
+/** Why a token is refused, whatever the request. */
+export const TOKEN_REFUSALS = [
   'malformed',
   'expired',
   'signature',
@@ -27,78 +26,50 @@ export const REFUSAL_REASONS = [
   'algorithm',
   'claims',
   'revoked',
-  'scope',
   'unavailable', // the keys of the issuer have not been fetched yet
 ] as const
 
-export type RefusalReason = (typeof REFUSAL_REASONS)[number]
-
-export interface Refusal {
-  readonly reason: RefusalReason
-  /** The invalid header parameter or claim: for `token inspect`, not for clients. */
-  readonly at?: string | undefined
+export interface TokenRefusal {
+  readonly reason: (typeof TOKEN_REFUSALS)[number]
+  /** A header parameter, a claim, `JSON` or `payload`: for `token inspect`, not for clients. */
+  readonly invalidPart?: string | undefined
 }
 
-export type Verdict = Result<Caller, Refusal>
+export type Verdict = Result<VerifiedToken, TokenRefusal>
 
 /** Rejects only on an internal error. */
 export type Verify = (token: string) => Promise<Verdict>
 
-export interface TokenIssuer {
-  /** The value of `iss`. */
-  readonly name: string
-  readonly audience: string
-  /** Refuses a `kid` that the issuer does not have, and an `alg` other than that of the key. */
-  readonly findKey: FindKey
-  /** The longest `exp - iat`, by the accepted values of `typ` in lower case; undefined: it may be absent. */
-  readonly maxSecondsByType: ReadonlyMap<string | undefined, number>
-  /** Reads the names that a verified token gives its caller. `error`: the claim that gives none. */
-  readonly readNames: (claims: JWTPayload, token: string) => Result<Names>
-  /** For the tokens of the issuer, and for links that these made. Absent where another sidecar has the credentials. */
-  readonly credentialStatus?: ((accountId: string, accessKey: string) => CredentialStatus) | undefined
-}
-
-export type Names = Pick<Identity, 'accountId' | 'accessKey' | 'tokenId' | 'scope'>
-
-/** Whether tokens of a credential are valid, until when (`Infinity`: always), and what they may do at most. */
-export type CredentialStatus =
-  | { readonly active: true; readonly endsAtMs: number; readonly scope?: string | null | undefined }
-  | { readonly active: false }
-
-export type RevocableToken = Omit<Identity, 'expiresAtSeconds' | 'scope'>
-
-export type IsRevoked = (token: RevocableToken) => boolean
-
 export interface VerifierOptions {
   /** The first is our own. */
   readonly issuers: readonly [TokenIssuer, ...TokenIssuer[]]
-  readonly isRevoked: IsRevoked
+  readonly isRevoked: (token: RevocableToken) => boolean
   readonly clockToleranceSeconds: number
+  /** Epoch milliseconds. */
   readonly now: () => number
 }
-
-const refused = (reason: RefusalReason, at?: string) => failed<Refusal>({ reason, at })
 
 export function createVerifier(options: VerifierOptions): Verify {
   const { issuers } = options
   const [own] = issuers
   const byName = new Map<unknown, TokenIssuer>(issuers.map((issuer) => [issuer.name, issuer]))
-  // A token of an unknown issuer is checked as one of ours, and refused: its `kid` or its `iss` is not ours.
-  const issuerOf = (token: string) =>
-    (byName.size === 1 ? own : byName.get(jsonObjectIn(token.split('.')[1])?.['iss'])) ?? own
   return async (token) => {
     // jose accepts many spellings of one token, and each would take an entry of the cache.
-    if (token.length > MAX_TOKEN_BYTES || !SHAPE.test(token)) return refused('malformed')
+    if (token.length > MAX_TOKEN_BYTES || !CANONICAL.test(token)) return refused('malformed')
     const header = readHeader(token)
     if (!header.ok) return refused('malformed', header.error)
-    const { kid, alg } = header.value
-    const issuer = issuerOf(token)
+    const { kid, alg, typ } = header.value
+    // A token of an unknown issuer is checked as one of ours, and refused: its `kid` or its `iss` is not ours.
+    const issuer = byName.get(jsonObjectIn(token.split('.')[1])?.['iss']) ?? own
     const key = await issuer.findKey(kid, alg)
     if (!key.ok) return refused(key.error)
-    const signed = await verifySignature(token, key.value, header.value, issuer, options)
-    return signed.ok ? callerOf(token, signed.value, header.value, issuer, options) : signed
+    const signed = await verifySignature(token, key.value, alg, issuer, options)
+    return signed.ok ? checkClaims(token, typ, signed.value, issuer, options) : signed
   }
 }
+
+const refused = (reason: TokenRefusal['reason'], invalidPart?: string) =>
+  failed<TokenRefusal>({ reason, invalidPart })
 
 interface Signed {
   readonly payload: JWTPayload
@@ -108,10 +79,10 @@ interface Signed {
 async function verifySignature(
   token: string,
   key: CryptoKey,
-  { alg }: Header,
+  alg: string,
   { name, audience }: TokenIssuer,
   { clockToleranceSeconds, now }: VerifierOptions,
-): Promise<Result<Signed, Refusal>> {
+): Promise<Result<Signed, TokenRefusal>> {
   try {
     const { payload } = await jwtVerify(token, key, {
       algorithms: [alg],
@@ -134,52 +105,53 @@ async function verifySignature(
 }
 
 /** The signature, `iss`, `aud` and `nbf` are right already. */
-function callerOf(
+function checkClaims(
   token: string,
+  typ: string | undefined,
   { payload, isExpired }: Signed,
-  { typ }: Header,
   issuer: TokenIssuer,
-  { issuers, clockToleranceSeconds, now, isRevoked }: VerifierOptions,
+  options: VerifierOptions,
 ): Verdict {
   if (token.startsWith(BYTE_ORDER_MARK, token.indexOf('.') + 1)) return refused('claims', 'payload')
   const maxLifetimeSeconds = issuer.maxSecondsByType.get(typ)
   if (maxLifetimeSeconds === undefined) return refused('claims', 'typ')
   const { iat = Number.NaN, exp = Number.NaN } = payload
-  if (!Number.isSafeInteger(iat) || iat > now() / 1000 + clockToleranceSeconds)
+  if (!Number.isSafeInteger(iat) || iat > options.now() / 1000 + options.clockToleranceSeconds)
     return refused('claims', 'iat')
   if (!Number.isSafeInteger(exp) || exp <= iat || exp - iat > maxLifetimeSeconds)
     return refused('claims', 'exp')
-  const names = issuer.readNames(payload, token)
-  if (!names.ok) return refused('claims', names.error)
-  const binding = typ === LINK_TYPE ? linkOf(payload) : undefined
-  if (binding?.ok === false) return refused('claims', binding.error)
-  const link = binding?.value
-  const endsAtMs = (exp + clockToleranceSeconds) * 1000
-  if (isExpired || now() >= endsAtMs) return refused('expired', 'exp')
+  const claimed = issuer.readIdentity(payload, token)
+  if (!claimed.ok) return refused('claims', claimed.error)
+  const link = typ === LINK_TYPE ? readLink(payload) : undefined
+  if (link?.ok === false) return refused('claims', link.error)
+  if (isExpired) return refused('expired', 'exp')
+  const identity = { ...claimed.value, issuedAtSeconds: iat, expiresAtSeconds: exp }
+  return checkStatus(identity, link?.value, issuer, options)
+}
+
+/** What can change while a token lives: its credential and the revocations. */
+function checkStatus(
+  claimed: Identity,
+  link: Link | undefined,
+  ownIssuer: TokenIssuer,
+  { issuers, clockToleranceSeconds, isRevoked }: VerifierOptions,
+): Verdict {
   // A link is as good as a token of the issuer of its parent.
-  const parentIssuer = link === undefined ? issuer : issuers.find(({ name }) => name === link.parentIssuer)
-  if (parentIssuer === undefined) return refused('claims', 'parent_iss')
-  const credential = parentIssuer.credentialStatus?.(names.value.accountId, names.value.accessKey)
+  const issuer = link === undefined ? ownIssuer : issuers.find(({ name }) => name === link.parentIssuer)
+  if (issuer === undefined) return refused('claims', 'parent_iss')
+  const credential = issuer.credentialStatus?.(claimed.accountId, claimed.accessKey)
   if (credential?.active === false) return refused('revoked')
-  const credentialEndsAtMs = Number.isFinite(credential?.endsAtMs) ? credential?.endsAtMs : undefined
-  const scope = intersectScopes(names.value.scope, validScope(credential?.scope))
-  const identity: Identity = { ...names.value, scope, issuedAtSeconds: iat, expiresAtSeconds: exp }
+  const identity = { ...claimed, scope: intersectScopes(claimed.scope, validScope(credential?.scope)) }
   const parent = link && { ...identity, tokenId: link.parentId, issuedAtSeconds: link.parentIssuedAtSeconds }
   if (isRevoked(identity) || (parent && isRevoked(parent))) return refused('revoked')
-  const caller = {
-    identity,
-    identityLines: identityLines(identity),
-    issuer: parentIssuer.name,
-    link,
-    credentialEndsAtMs,
-    recheckAtMs: Math.min(endsAtMs, credentialEndsAtMs ?? endsAtMs),
-  }
-  return { ok: true, value: caller }
+  const endsAtMs = (identity.expiresAtSeconds + clockToleranceSeconds) * 1000
+  const validUntilMs = Math.min(endsAtMs, credential?.endsAtMs ?? endsAtMs)
+  return { ok: true, value: { identity, issuer: issuer.name, link, validUntilMs } }
 }
 
 /** Canonical base64url (RFC 4648, section 3.5) has no padding, and its bits that encode nothing are zero. */
 const SEGMENT = '(?:[\\w-]{4})*(?:[\\w-]{4}|[\\w-][AQgw]|[\\w-]{2}[AEIMQUYcgkosw048])'
-const SHAPE = new RegExp(`^${SEGMENT}\\.${SEGMENT}\\.${SEGMENT}$`)
+const CANONICAL = new RegExp(`^${SEGMENT}\\.${SEGMENT}\\.${SEGMENT}$`)
 
 /** Not verified. */
 interface Header {

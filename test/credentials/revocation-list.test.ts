@@ -7,7 +7,7 @@ import {
   type Revocation,
   RevocationList,
 } from '../../src/credentials/revocation-list.ts'
-import type { RevocableToken } from '../../src/token/verify.ts'
+import type { RevocableToken } from '../../src/token/caller.ts'
 
 const TIME = '2026-01-01T00:00:00Z'
 const parseRevocations = (text: string) => parseBytes(Buffer.from(text))

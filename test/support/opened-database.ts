@@ -3,7 +3,7 @@ import type { Test } from 'tap'
 import { type DatabaseOptions, openDatabase } from '../../src/credentials/postgres/database.ts'
 import { countOf } from '../../src/credentials/revocation-list.ts'
 import { createCredentialStore } from '../../src/credentials/store.ts'
-import type { RevocableToken } from '../../src/token/verify.ts'
+import type { RevocableToken } from '../../src/token/caller.ts'
 
 /** Starts a store; it is stopped at the end of the test. */
 export async function startStore(

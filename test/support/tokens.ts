@@ -1,8 +1,9 @@
 /** Tokens for tests: good ones, and any kind of odd one. */
 import { createHmac, randomUUID, webcrypto } from 'node:crypto'
 import type { JWK } from 'jose'
+import { headerLines } from '../../src/http/headers.ts'
 import type { Algorithm } from '../../src/keys/key-ring.ts'
-import { type Caller, type Identity, identityLines } from '../../src/token/caller.ts'
+import { type Caller, type Identity, identityHeaders, type VerifiedToken } from '../../src/token/caller.ts'
 import type { TestKey } from './keys.ts'
 
 /** What issuer and audience of test tokens are, as in the default settings. */
@@ -44,17 +45,17 @@ export function goodClaims({ now = Date.now(), lifetimeSeconds = 3600 }: Partial
   }
 }
 
-/** The caller that a token of `acme` proves, but for the changes. */
-export function makeCaller(changes: Partial<Identity> = {}, recheckAtMs = Number.POSITIVE_INFINITY): Caller {
+/** What a token of `acme` proves, but for the changes. */
+export function makeVerifiedToken(changes: Partial<Identity> = {}, validUntilMs = Infinity): VerifiedToken {
   const times = { issuedAtSeconds: 1_000_000_000, expiresAtSeconds: 2_000_000_000 }
   const identity = { accountId: 'acme', accessKey: 'AK', tokenId: 'token-1', ...times, ...changes }
-  const lines = identityLines(identity)
-  return {
-    issuer: 'us',
-    identity,
-    identityLines: lines,
-    recheckAtMs,
-  }
+  return { identity, issuer: 'us', link: undefined, validUntilMs }
+}
+
+export function makeCaller(): Caller {
+  const verified = makeVerifiedToken()
+  const identityLines = headerLines(identityHeaders(verified.identity))
+  return { ...verified, identityLines, assertions: undefined, recheckAtMs: verified.validUntilMs }
 }
 
 /** Mints a token: a good one for the key, but for what the options say. Nothing is checked. */

@@ -1,9 +1,10 @@
 import t from 'tap'
+import type { RevocableToken } from '../../src/token/caller.ts'
 import { inspectToken } from '../../src/token/inspect.ts'
-import { type IsRevoked, REFUSAL_REASONS, type Verdict } from '../../src/token/verify.ts'
+import { TOKEN_REFUSALS, type Verdict } from '../../src/token/verify.ts'
 import { failed } from '../../src/values/result.ts'
 import { makeKey } from '../support/keys.ts'
-import { goodClaims, ISSUER, makeCaller, mintToken } from '../support/tokens.ts'
+import { goodClaims, ISSUER, makeVerifiedToken, mintToken } from '../support/tokens.ts'
 
 const NOW = Date.UTC(2026, 10, 20, 12)
 const key = await makeKey()
@@ -14,7 +15,7 @@ interface Options {
   readonly at?: number
   readonly active?: boolean
   readonly kept?: boolean
-  readonly isRevoked?: IsRevoked
+  readonly isRevoked?: (token: RevocableToken) => boolean
 }
 
 function inspect(token: string, verdict: Verdict, options: Options = {}) {
@@ -31,7 +32,7 @@ function inspect(token: string, verdict: Verdict, options: Options = {}) {
   )
 }
 
-const caller = makeCaller({ accessKey: 'AKTEST', tokenId: claims.jti })
+const caller = makeVerifiedToken({ accessKey: 'AKTEST', tokenId: claims.jti })
 const accepted: Verdict = { ok: true, value: caller }
 const NOTHING = {
   account: null,
@@ -46,7 +47,7 @@ const NOTHING = {
 }
 
 t.test('explains every reject reason and names the invalid claim', async (t) => {
-  const reasons = REFUSAL_REASONS.filter((reason) => reason !== 'claims')
+  const reasons = TOKEN_REFUSALS.filter((reason) => reason !== 'claims')
   const seen = new Set<string>()
   for (const reason of reasons) {
     const { explanation, verdict } = await inspect(token, failed({ reason }))
@@ -55,7 +56,7 @@ t.test('explains every reject reason and names the invalid claim', async (t) => 
     seen.add(explanation)
   }
   t.equal(seen.size, reasons.length)
-  t.match((await inspect(token, failed({ reason: 'claims', at: 'aud' }))).explanation, /^The aud is/)
+  t.match((await inspect(token, failed({ reason: 'claims', invalidPart: 'aud' }))).explanation, /^The aud is/)
   t.match(await inspect('', accepted), { ...NOTHING, reason: 'missing', explanation: 'There is no token.' })
 })
 
@@ -70,7 +71,7 @@ t.test('a link is no bearer token, and has the credential of its maker', async (
 t.test('shows whether it is revoked, by an entry or by its credential', async (t) => {
   const refused = failed({ reason: 'revoked' })
   const asked: unknown[] = []
-  const isRevoked: IsRevoked = (about) => asked.push(about) > 0
+  const isRevoked = (about: RevocableToken) => asked.push(about) > 0
   const byEntry = { revoked: true, credentialActive: true, explanation: /been revoked/ }
   t.match(await inspect(token, refused, { isRevoked }), byEntry)
   t.same(asked, [

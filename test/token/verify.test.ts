@@ -7,12 +7,19 @@ import {
   type KeyRing,
   OTHER_ALGORITHM,
 } from '../../src/keys/key-ring.ts'
-import { ownIssuer } from '../../src/token/issuers.ts'
-import type { TokenIssuer, Verdict, VerifierOptions } from '../../src/token/verify.ts'
+import { ownIssuer, type TokenIssuer } from '../../src/token/issuers.ts'
+import type { Verdict, VerifierOptions } from '../../src/token/verify.ts'
 import { createVerifier } from '../../src/token/verify.ts'
 import { failed } from '../../src/values/result.ts'
 import { makeKey, makeKeyDirectory, ringOf, writeKey } from '../support/keys.ts'
-import { AUDIENCE, goodClaims, ISSUER, type MintOptions, makeCaller, mintToken } from '../support/tokens.ts'
+import {
+  AUDIENCE,
+  goodClaims,
+  ISSUER,
+  type MintOptions,
+  makeVerifiedToken,
+  mintToken,
+} from '../support/tokens.ts'
 
 const NOW = Date.UTC(2026, 10, 20, 12)
 const exp = NOW / 1000 + 3600
@@ -63,8 +70,8 @@ t.test('a token of each algorithm is verified with the private and the public ke
     for (const ring of [made.ring, await ringOf(directory)]) {
       const verified = await verifierFor(ring)(await mint({ key: made, claims: { jti: 'j' } }))
       const times = { issuedAtSeconds: NOW / 1000, expiresAtSeconds: exp }
-      const caller = makeCaller({ accessKey: 'AKTEST', tokenId: 'j', ...times }, exp * 1000)
-      t.same(verified, { ok: true, value: { ...caller, issuer: ISSUER } })
+      const expected = makeVerifiedToken({ accessKey: 'AKTEST', tokenId: 'j', ...times }, exp * 1000)
+      t.same(verified, { ok: true, value: { ...expected, issuer: ISSUER } })
     }
   }
 })
@@ -74,8 +81,8 @@ async function faultOf(changes: object | string, options: Options = {}) {
   const token = await mint(typeof changes === 'string' ? { claimsText: changes } : { claims: { ...changes } })
   const verified = await verifierFor(ring, options)(token)
   if (verified.ok) return 'ok'
-  const { reason, at } = verified.error
-  return reason === 'claims' ? at : reason
+  const { reason, invalidPart } = verified.error
+  return reason === 'claims' ? invalidPart : reason
 }
 
 const good = goodClaims({ now: NOW })
