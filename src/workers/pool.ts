@@ -24,13 +24,10 @@ export function createWorkerPool(config: Config, log: Logger, destination: LogDe
   let restarts = 0
   let isStopping = false
 
-  /** Resolves when another worker listens; rejects with its error. */
   const fork = async (): Promise<AddressInfo> => {
     const forked = cluster.fork()
-    if (forked.process.pid === undefined) {
-      const [error] = await once(forked, 'error') // such as EMFILE or EAGAIN; no `exit` follows
-      throw error
-    }
+    // Such as EMFILE or EAGAIN. No `exit` follows.
+    if (forked.process.pid === undefined) throw (await once(forked, 'error'))[0]
     const worker = new WorkerProcess(forked, config, log, destination)
     workers.add(worker)
     forked.once('exit', () => {
@@ -54,7 +51,12 @@ export function createWorkerPool(config: Config, log: Logger, destination: LogDe
   }
 
   return {
-    fork,
+    /** Resolves when all workers listen; rejects with the first error of one. */
+    async start(count: number): Promise<AddressInfo> {
+      setupCluster()
+      const [address] = await Promise.all([fork(), ...Array.from({ length: count - 1 }, fork)])
+      return address
+    },
     restarts: () => restarts,
     states: () => [...workers].flatMap(({ state }) => state ?? []),
     metrics: () => Array.from(workers, ({ metrics }) => [...metrics.values()]),
@@ -82,6 +84,13 @@ export function createWorkerPool(config: Config, log: Logger, destination: LogDe
       return sumOf(draining.map(({ drainReport }) => drainReport))
     },
   }
+}
+
+function setupCluster(): void {
+  // Round robin: connections last long, and every worker gets its share of them.
+  cluster.schedulingPolicy = cluster.SCHED_RR
+  // A worker that inherited standard output would make a pipe blocking, also for the primary.
+  cluster.setupPrimary({ args: ['worker'], stdio: ['ignore', 'pipe', 'pipe', 'ipc'] })
 }
 
 /** A killed worker has no report: how many requests it aborted is unknown, and counts as one. */

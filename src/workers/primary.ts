@@ -2,7 +2,6 @@
  * A sidecar of several processes: workers that share the data listener load keys and credentials and serve requests;
  * the primary process serves the admin listener for all of them.
  */
-import cluster from 'node:cluster'
 import { AggregatorRegistry, Gauge, Registry } from 'prom-client'
 import type { App } from '../app.ts'
 import { openAdminCertificates } from '../auth/auth-data.ts'
@@ -36,16 +35,11 @@ export async function createPrimary(
   const admin = createAdminListener(settings, adminData, secureContextOf(certificates), log, Date.now)
 
   const start = async (): Promise<ListenAddresses> => {
-    // Round robin: connections last long, and every worker gets its share of them.
-    cluster.schedulingPolicy = cluster.SCHED_RR
-    // A worker that inherited standard output would make a pipe blocking, also for the primary.
-    cluster.setupPrimary({ args: ['worker'], stdio: ['ignore', 'pipe', 'pipe', 'ipc'] })
     certificates?.start()
     try {
       const adminAddress = await admin.listen()
-      const [data] = await Promise.all([pool.fork(), ...Array.from({ length: count - 1 }, () => pool.fork())])
+      const where = { data: await pool.start(count), admin: adminAddress }
       if (phase === 'starting') phase = 'running'
-      const where = { data, admin: adminAddress }
       logStart(log, config, settingsFile, await signingKidIn(adminData), where)
       return where
     } catch (error) {
