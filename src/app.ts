@@ -57,7 +57,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     metrics.onReload(subject, result, certificate)
     audit.reload(subject, result)
   })
-  const { credentials, certificates } = authData
+  const { credentials, certificateSets } = authData
   const signer = new TokenSigner(authData.keys.ring, config.token, now)
   const cache = createTokenCache(config, authData, signer, now)
   const responder = new Responder(config.cors)
@@ -65,7 +65,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     log.error({ requestId, err: error }, 'request failed with an internal error')
 
   const forwarder = new Forwarder(config, {
-    secureContextOf: (prefix) => secureContextOf(certificates.get(`upstream:${prefix}`)),
+    secureContextOf: (prefix) => secureContextOf(certificateSets.get(`upstream:${prefix}`)),
     tokens: cache,
     responder,
     events: metrics.ofUpstream,
@@ -83,7 +83,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   )
 
   const accessLog = createAccessLog(metrics, log, config.log, () => phase.isAborting)
-  const listener = new DataListener(config, certificates.get('listener'), {
+  const listener = new DataListener(config, certificateSets.get('listener'), {
     handle,
     onRequestEnd: accessLog.onRequestEnd,
     onParserError: (error, peer, bytes) =>
@@ -96,7 +96,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const isReady = () => conditions().every(({ ok }) => ok)
   metrics.readFrom({ authData, cache, listener, forwarder, isReady, logLinesDropped })
   const adminData = { conditions, jwks: authData.keys.publicJwks, registry: () => metrics.registry }
-  const adminContext = secureContextOf(certificates.get('admin'))
+  const adminContext = secureContextOf(certificateSets.get('admin'))
   const admin = worker ? undefined : createAdminListener(config, adminData, adminContext, log, now)
 
   authData.subscribe((onlyIdsRevoked) => {

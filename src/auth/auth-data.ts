@@ -18,8 +18,8 @@ import type { Logger } from '../log.ts'
 import type { Reloadable, ReloadSubject } from '../reload/reloadable.ts'
 import type { RevocableToken } from '../token/caller.ts'
 import { createIssuers, type TokenIssuer } from '../token/issuers.ts'
-import type { CertificateName, Certificates } from './certificates.ts'
-import { certificateFiles, openCertificates } from './certificates.ts'
+import type { CertificateName, CertificateSet } from './certificates.ts'
+import { certificateFiles, openCertificateSet } from './certificates.ts'
 import { type OnReload, openSources } from './sources.ts'
 
 /** Functions return the values that are active when they are called. */
@@ -31,7 +31,7 @@ export interface AuthData {
   /** Undefined in a sidecar that only verifies and has no database. */
   readonly credentials: CredentialStore | undefined
   readonly revocations: Revocations
-  readonly certificates: ReadonlyMap<CertificateName, Reloadable<Certificates>>
+  readonly certificateSets: ReadonlyMap<CertificateName, Reloadable<CertificateSet>>
   /** The subjects with a source. */
   readonly subjects: readonly ReloadSubject[]
   readonly conditions: () => readonly AuthCondition[]
@@ -92,7 +92,7 @@ export async function openAuthData(
   const sources = await openSources(config, log, now, onReload)
   if (sources.problems.length > 0) throw new InvalidAuthData(sources.problems)
   for (const warning of sources.warnings) log.warn(warning)
-  const { keyFiles, credentialsFile, revocationsFile, database, certificates, keySets } = sources
+  const { keyFiles, credentialsFile, revocationsFile, database, certificateSets, keySets } = sources
 
   const ownKeySet = config.keys.jwksUrl === undefined ? undefined : keySets[0]
   const keys = ownKeys(ownKeySet, keyFiles, config.token, now)
@@ -104,8 +104,8 @@ export async function openAuthData(
   const subjects: ReloadSubject[] = ['revocations']
   if (keyFiles) subjects.push('keys')
   if (index) subjects.push('credentials')
-  if (certificates.size > 0) subjects.push('certificates')
-  const files = [keyFiles, credentialsFile, revocationsFile, ...certificates.values()]
+  if (certificateSets.size > 0) subjects.push('certificates')
+  const files = [keyFiles, credentialsFile, revocationsFile, ...certificateSets.values()]
   const all = [...files, database, ...keySets].filter((source) => source !== undefined)
   return {
     keys,
@@ -113,7 +113,7 @@ export async function openAuthData(
     issuers: createIssuers(config, findKey, keySets, credentials),
     credentials,
     revocations: revocationsOf(revocationsFile, database, config.token),
-    certificates,
+    certificateSets,
     subjects,
     conditions() {
       const keySet = ownKeySet?.state()
@@ -185,9 +185,9 @@ export const databaseProblems = (problems: readonly string[]) =>
   problemsAt('credentials.postgres.urlFile', problems)
 
 /** For the primary process. The workers count the reloads. @throws InvalidAuthData */
-export async function openAdminCertificates(config: Config, log: Logger) {
+export async function openAdminCertificateSet(config: Config, log: Logger) {
   const files = certificateFiles(config).find(({ name }) => name === 'admin')
-  const opened = files && (await openCertificates(files, log, Date.now, () => {}))
+  const opened = files && (await openCertificateSet(files, log, Date.now, () => {}))
   if (opened?.ok === false) throw new InvalidAuthData(opened.problems)
   return opened?.value
 }

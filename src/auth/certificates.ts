@@ -28,7 +28,7 @@ export interface CertificateFiles {
   readonly ca?: NamedFile | undefined
 }
 
-export interface Certificates {
+export interface CertificateSet {
   readonly options: SecureContextOptions
   readonly context: SecureContext
   /** The end of the first certificate of the chain, in epoch seconds. */
@@ -65,11 +65,11 @@ const pathsOf = ({ cert, key, ca }: CertificateFiles): string[] =>
   [cert, key, ca].flatMap((file) => file?.path ?? [])
 
 /** The active context, for each connection; undefined where the settings name no file. */
-export const secureContextOf = (certificates: Reloadable<Certificates> | undefined) =>
-  certificates && (() => certificates.current().context)
+export const secureContextOf = (set: Reloadable<CertificateSet> | undefined) =>
+  set && (() => set.current().context)
 
 /** Never rejects. `now`: epoch milliseconds. */
-export const openCertificates = (
+export const openCertificateSet = (
   files: CertificateFiles,
   log: Logger,
   now: () => number,
@@ -78,7 +78,7 @@ export const openCertificates = (
   openPolledFiles({
     subject: 'certificates',
     paths: pathsOf(files),
-    load: () => loadCertificates(files, now()),
+    load: () => loadCertificateSet(files, now()),
     onReload,
     log,
   })
@@ -94,10 +94,10 @@ const LISTENER_OPTIONS: SecureContextOptions = {
 const MAX_BYTES = 1_048_576
 
 /** Checks that the files can be used together. Never rejects. @param now - epoch milliseconds, for warnings about expiry */
-export async function loadCertificates(
+export async function loadCertificateSet(
   files: CertificateFiles,
   now: number,
-): Promise<Loaded<Certificates, Problem>> {
+): Promise<Loaded<CertificateSet, Problem>> {
   const problems: Problem[] = []
   const report = ({ setting, path }: NamedFile, message: string) =>
     void problems.push({ path: setting, message: `${path}: ${message}` })

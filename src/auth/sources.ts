@@ -15,8 +15,8 @@ import type { Logger } from '../log.ts'
 import { openPolledFiles } from '../reload/polled-files.ts'
 import type { Reloadable, ReloadResult, ReloadSubject } from '../reload/reloadable.ts'
 import { type Loaded, notLoaded } from '../values/result.ts'
-import type { CertificateName, Certificates } from './certificates.ts'
-import { certificateFiles, openCertificates, secureContextOf } from './certificates.ts'
+import type { CertificateName, CertificateSet } from './certificates.ts'
+import { certificateFiles, openCertificateSet, secureContextOf } from './certificates.ts'
 
 /** Called from the start on, for each new version of a source. */
 export type OnReload = (subject: ReloadSubject, result: ReloadResult, certificate?: CertificateName) => void
@@ -54,21 +54,21 @@ export async function openSources(
     database = opener.unwrap(await withSetting('credentials.postgres.urlFile', opening))
   }
 
-  const certificates = new Map<CertificateName, Reloadable<Certificates>>()
+  const certificateSets = new Map<CertificateName, Reloadable<CertificateSet>>()
   for (const files of certificateFiles(config)) {
     const onResult = (result: ReloadResult) => onReload('certificates', result, files.name)
-    const opened = opener.unwrap(await openCertificates(files, log, now, onResult))
-    if (opened !== undefined) certificates.set(files.name, opened)
+    const opened = opener.unwrap(await openCertificateSet(files, log, now, onResult))
+    if (opened !== undefined) certificateSets.set(files.name, opened)
   }
 
   const keySets: RemoteKeys[] = []
   for (const { setting, ...source } of keySetsOf(config)) {
     const { bearerTokenFile: path } = source
     if (path) opener.unwrap(await withSetting(`${setting}.bearerTokenFile`, readBearerToken(path)))
-    const secureContext = secureContextOf(certificates.get(`issuer:${setting}`))
+    const secureContext = secureContextOf(certificateSets.get(`issuer:${setting}`))
     keySets.push(createRemoteKeys({ ...source, secureContext, log, now }))
   }
-  const files = { keyFiles, credentialsFile, revocationsFile, certificates }
+  const files = { keyFiles, credentialsFile, revocationsFile, certificateSets }
   const warnings = [...new Set([...opener.warnings, ...insecureKeySets(config)])]
   return { ...files, database, keySets, problems: opener.problems, warnings }
 }

@@ -1,7 +1,7 @@
 /** `config check | show | schema`, and the settings that commands take as flags. */
 import { type Command, Option } from 'commander'
 import { databaseProblems, InvalidAuthData } from '../auth/auth-data.ts'
-import { certificateFiles, loadCertificates } from '../auth/certificates.ts'
+import { certificateFiles, loadCertificateSet } from '../auth/certificates.ts'
 import { openSources } from '../auth/sources.ts'
 import type { Config, Problem } from '../config/config.ts'
 import { formatProblems, insecureKeySets, keySetsOf, problemsAt } from '../config/config.ts'
@@ -144,7 +144,7 @@ async function checkKeySet({ setting, ...source }: ReturnType<typeof keySetsOf>[
     return { problems: problemsAt(path, messages), notes: [] }
   }
   const ca = certificateFiles(config).find(({ name }) => name === `issuer:${setting}`)
-  const certificates = ca && (await loadCertificates(ca, Date.now()))
+  const certificates = ca && (await loadCertificateSet(ca, Date.now()))
   if (certificates?.ok === false) return { problems: [], notes: [] }
   const secureContext = certificates && (() => certificates.value.context)
   const fetched = await fetchJwks({ ...source, secureContext })

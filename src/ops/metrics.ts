@@ -4,7 +4,7 @@
  */
 import { type Aggregator, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import type { AuthData } from '../auth/auth-data.ts'
-import type { Certificates } from '../auth/certificates.ts'
+import type { CertificateSet } from '../auth/certificates.ts'
 import type { Config } from '../config/config.ts'
 import { REFUSAL_REASONS, type RefusalReason } from '../gate/gate.ts'
 import { ROUTE_LABELS, type RouteLabel } from '../gate/route.ts'
@@ -91,7 +91,7 @@ export interface MeasuredAuthData extends Pick<AuthData, 'subjects'> {
   readonly keys: Pick<AuthData['keys'], 'tokenLifetimes'> & { ring(): { signing?: SigningKey | undefined } }
   readonly keySets: readonly Pick<RemoteKeys, 'issuer' | 'fetches' | 'state'>[]
   readonly revocations: Pick<AuthData['revocations'], 'count'>
-  readonly certificates: ReadonlyMap<string, { current(): Pick<Certificates, 'endsAtSeconds'> }>
+  readonly certificateSets: ReadonlyMap<string, { current(): Pick<CertificateSet, 'endsAtSeconds'> }>
 }
 
 /**
@@ -208,7 +208,7 @@ function reloadMetrics({ counter, gauge }: Create, now: () => number) {
 }
 
 function readAuthData({ value }: Create, authData: MeasuredAuthData, now: () => number): void {
-  const { keys, keySets, revocations, certificates } = authData
+  const { keys, keySets, revocations, certificateSets } = authData
   value('revocations', revocations.count)
   value('key_token_lifetime_seconds', () =>
     keys.tokenLifetimes().map(({ kid, seconds }) => [{ kid }, seconds]),
@@ -218,7 +218,7 @@ function readAuthData({ value }: Create, authData: MeasuredAuthData, now: () => 
     return key ? [[{ kid: key.kid }, Math.max(0, Math.floor(now() / 1000) - key.createdAtSeconds)]] : []
   })
   value('certificate_not_after_timestamp_seconds', () =>
-    Array.from(certificates, ([certificate, set]) => [{ certificate }, set.current().endsAtSeconds]),
+    Array.from(certificateSets, ([certificate, set]) => [{ certificate }, set.current().endsAtSeconds]),
   )
   value('jwks_age_seconds', () =>
     keySets.map((keySet) => [{ issuer: keySet.issuer }, keySet.state().ageSeconds]),

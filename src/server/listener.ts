@@ -15,7 +15,7 @@ import { createServer, type Server, type ServerOptions } from 'node:http'
 import { createServer as createSecureServer } from 'node:https'
 import type { AddressInfo, Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
-import type { Certificates } from '../auth/certificates.ts'
+import type { CertificateSet } from '../auth/certificates.ts'
 import type { Config } from '../config/config.ts'
 import { admit } from '../gate/admission.ts'
 import type { Reloadable } from '../reload/reloadable.ts'
@@ -49,7 +49,7 @@ export class DataListener {
   droppedConnections = 0
 
   /** `certificates`: absent without TLS. New ones are for new connections. */
-  constructor(config: Config, certificates: Reloadable<Certificates> | undefined, events: ListenerEvents) {
+  constructor(config: Config, certificates: Reloadable<CertificateSet> | undefined, events: ListenerEvents) {
     const { limits, timeouts, upgrade } = config
     this.#config = config
     this.#isSecure = certificates !== undefined

@@ -4,7 +4,7 @@
  */
 import type { Socket } from 'node:net'
 import type { TlsOptions } from 'node:tls'
-import { ALPN_PROTOCOLS, type Certificates } from '../auth/certificates.ts'
+import { ALPN_PROTOCOLS, type CertificateSet } from '../auth/certificates.ts'
 
 export class TlsSockets {
   readonly #pending = new Map<string, Socket>()
@@ -40,7 +40,7 @@ function connectionKey({ localAddress, remoteAddress, remotePort }: Socket): str
 }
 
 /** With `ca`, clients must present a certificate. */
-export function tlsOptions({ options }: Certificates, handshakeSeconds: number): TlsOptions {
+export function tlsOptions({ options }: CertificateSet, handshakeSeconds: number): TlsOptions {
   const requiresCertificate = options.ca !== undefined
   return {
     ...options,

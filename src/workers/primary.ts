@@ -4,7 +4,7 @@
  */
 import { AggregatorRegistry, Gauge, Registry } from 'prom-client'
 import type { App } from '../app.ts'
-import { openAdminCertificates } from '../auth/auth-data.ts'
+import { openAdminCertificateSet } from '../auth/auth-data.ts'
 import { secureContextOf } from '../auth/certificates.ts'
 import type { Config } from '../config/config.ts'
 import { SHARED_LIMITS } from '../config/schema.ts'
@@ -29,7 +29,7 @@ export async function createPrimary(
   let phase: Phase['name'] = 'starting'
   let stopped: Promise<DrainReport> | undefined
   const adminData = createAdminData(pool, count, () => phase, destination)
-  const certificates = await openAdminCertificates(config, log)
+  const certificates = await openAdminCertificateSet(config, log)
   const cache = { ...config.cache, maxTokens: config.cache.maxTokens * count } // each worker has its own
   const settings = { ...config, cache }
   const admin = createAdminListener(settings, adminData, secureContextOf(certificates), log, Date.now)

@@ -2,7 +2,7 @@ import { createPrivateKey } from 'node:crypto'
 import { chmodSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { type CertificateFiles, loadCertificates } from '../../src/auth/certificates.ts'
+import { type CertificateFiles, loadCertificateSet } from '../../src/auth/certificates.ts'
 import { makeCertificate } from '../support/certificates.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 
@@ -29,7 +29,7 @@ async function setOf(t: Test, contents: Contents) {
 /** The problems or warnings of such files, without directories. */
 async function complaints(t: Test, contents: Contents, now = Date.now()): Promise<string[]> {
   const { directory, set } = await setOf(t, contents)
-  const loaded = await loadCertificates(set, now)
+  const loaded = await loadCertificateSet(set, now)
   const lines = loaded.ok
     ? loaded.warnings
     : loaded.problems.map(({ path, message }) => `${path}: ${message}`)
@@ -50,7 +50,7 @@ t.test('a chain with its key and authorities is loaded unchanged', async (t) => 
     ca: authority.cert + between.cert,
   }
   const { set } = await setOf(t, contents)
-  const loaded = await loadCertificates(set, Date.now())
+  const loaded = await loadCertificateSet(set, Date.now())
   if (!loaded.ok) throw new Error(JSON.stringify(loaded.problems))
   t.strictSame(loaded.warnings, [])
   for (const member of ['cert', 'key', 'ca'] as const) {
@@ -118,6 +118,6 @@ t.test('expired certificates, short RSA keys and world-readable keys work with a
   )
   const { set } = await setOf(t, { cert: leaf.cert, key })
   chmodSync(set.key?.path ?? '', 0o604)
-  const loaded = await loadCertificates(set, Date.now())
+  const loaded = await loadCertificateSet(set, Date.now())
   t.match(loaded, { ok: true, warnings: [/key\.pem can be read by every user of this machine$/] })
 })

@@ -26,7 +26,7 @@ const AUTH_DATA: MeasuredAuthData = {
       { kid: 'k0', seconds: 12 },
     ],
   },
-  certificates: new Map([
+  certificateSets: new Map([
     ['listener', { current: () => ({ endsAtSeconds: 1.5 }) }],
     ['admin', { current: () => ({}) }],
   ]),
@@ -230,7 +230,9 @@ t.test('the headline shows the most severe current problem', async (t) => {
       { prefix: '/b', url: 'http://user:canary@10.0.0.1:9000/x' },
     ],
     authData: {
-      certificates: new Map([['listener', { current: () => ({ endsAtSeconds: NOON / 1000 + 3 * 86_400 }) }]]),
+      certificateSets: new Map([
+        ['listener', { current: () => ({ endsAtSeconds: NOON / 1000 + 3 * 86_400 }) }],
+      ]),
       keys: {
         ring: () => ({ signing: { kid: 'k1', createdAtSeconds: NOON / 1000 - 91 * 86_400 } }),
         tokenLifetimes: () => [{ kid: 'k1', seconds: 60 }],

@@ -30,7 +30,7 @@ export function statusSetup(options: SetupOptions = {}) {
     subjects: ['revocations', 'keys', 'credentials'],
     keys: { ring: () => ({}), tokenLifetimes: () => [] },
     revocations: { count: () => 2 },
-    certificates: new Map(),
+    certificateSets: new Map(),
     keySets: [],
     ...options.authData,
   }
@@ -91,7 +91,9 @@ export async function tenBusyMinutes() {
           { kid: 'rotation-2026-08', seconds: 0 },
         ],
       },
-      certificates: new Map([['listener', { current: () => ({ endsAtSeconds: NOON / 1000 + 9 * 86_400 }) }]]),
+      certificateSets: new Map([
+        ['listener', { current: () => ({ endsAtSeconds: NOON / 1000 + 9 * 86_400 }) }],
+      ]),
       keySets: [
         {
           issuer: 'idp',
