@@ -10,7 +10,7 @@
 import { type Config, formatProblems, type Problem, problemsAt } from '../config/config.ts'
 import type { CredentialsDatabase, DatabaseState } from '../credentials/postgres/database.ts'
 import type { RevocationList, RevokeToken } from '../credentials/revocation-list.ts'
-import { countOf, createTokenRevoker } from '../credentials/revocation-list.ts'
+import { createTokenRevoker } from '../credentials/revocation-list.ts'
 import { type CredentialStore, createCredentialStore } from '../credentials/store.ts'
 import { findKeyIn, type KeyRing, publicJwks, tokenLifetimes } from '../keys/key-ring.ts'
 import type { KeySetState, RemoteKeys } from '../keys/remote-keys.ts'
@@ -165,18 +165,15 @@ function revocationsOf(
   database: CredentialsDatabase | undefined,
   { clockToleranceSeconds }: TokenSettings,
 ): Revocations {
-  const lists = () => [file?.current() ?? [], database?.revocations() ?? []].flat()
+  const lists = [file?.current, database?.revocations].filter((list) => list !== undefined)
   return {
-    isRevoked: (token) => lists().some((list) => list.isRevoked(token)),
+    isRevoked: (token) => lists.some((list) => list().isRevoked(token)),
     isIdRevoked(tokenId) {
-      if (file?.current().isIdRevoked(tokenId)) return true
       // Asked for each cache hit: `some` would make a closure.
-      for (const list of database?.revocations() ?? []) {
-        if (list.isIdRevoked(tokenId)) return true
-      }
+      for (const list of lists) if (list().isIdRevoked(tokenId)) return true
       return false
     },
-    count: () => countOf(lists()),
+    count: () => lists.reduce((sum, list) => sum + list().size, 0),
     revoke: database && createTokenRevoker(database.revoke, clockToleranceSeconds),
   }
 }

@@ -31,12 +31,6 @@ export class RevocationList {
     if (name) this.#raiseBound(name, issuedBeforeMs ?? Number.POSITIVE_INFINITY)
   }
 
-  addAll(list: RevocationList): void {
-    this.#size += list.size
-    for (const tokenId of list.#tokens) this.#tokens.add(tokenId)
-    for (const [name, bound] of list.#bounds) this.#raiseBound(name, bound)
-  }
-
   get size(): number {
     return this.#size
   }
@@ -53,10 +47,9 @@ export class RevocationList {
     )
   }
 
-  /** Whether it revokes no more of an account or an access key than `former` do. */
-  addsOnlyIds(...former: readonly RevocationList[]): boolean {
-    for (const [name, bound] of this.#bounds)
-      if (former.every((list) => bound > list.#bound(name))) return false
+  /** Whether it revokes no more of an account or an access key than `former` does. */
+  addsOnlyIds(former: RevocationList): boolean {
+    for (const [name, bound] of this.#bounds) if (bound > former.#bound(name)) return false
     return true
   }
 
@@ -68,8 +61,6 @@ export class RevocationList {
     return this.#bounds.get(name) ?? Number.NEGATIVE_INFINITY
   }
 }
-
-export const countOf = (lists: readonly RevocationList[]) => lists.reduce((sum, { size }) => sum + size, 0)
 
 /** A token, or a link, to end before it expires. */
 export type EndedToken = Pick<Identity, 'accountId' | 'tokenId' | 'expiresAtSeconds'>

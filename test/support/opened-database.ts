@@ -1,7 +1,6 @@
 /** A PostgreSQL store of one replica, as a test sees it. */
 import type { Test } from 'tap'
 import { type DatabaseOptions, openDatabase } from '../../src/credentials/postgres/database.ts'
-import { countOf } from '../../src/credentials/revocation-list.ts'
 import { createCredentialStore } from '../../src/credentials/store.ts'
 import type { RevocableToken } from '../../src/token/caller.ts'
 
@@ -34,8 +33,8 @@ export async function startStore(
   const { revoke } = database
   const opened = database.whenLoaded.then((ok) => ({ ok, problems: database.fatalProblems() }))
   const revocations = () => ({
-    size: countOf(database.revocations()),
-    isRevoked: (token: RevocableToken) => database.revocations().some((list) => list.isRevoked(token)),
+    size: database.revocations().size,
+    isRevoked: (token: RevocableToken) => database.revocations().isRevoked(token),
   })
   const state = () => database.state()
   const reload = () => database.reload()

@@ -6,7 +6,7 @@
 import { loggedItems } from '../../log.ts'
 import { Reloadable, type ReloadResult } from '../../reload/reloadable.ts'
 import { type Loaded, loaded } from '../../values/result.ts'
-import { countOf, type RevocationList } from '../revocation-list.ts'
+import type { RevocationList } from '../revocation-list.ts'
 import type { CredentialIndex } from '../store.ts'
 import type { DatabasePool, DatabaseTarget } from './database-pool.ts'
 import { createDatabasePool, databaseFailure, readUrlFile } from './database-pool.ts'
@@ -53,7 +53,7 @@ function openSnapshots({ urlFile, log, onReload, pollMs = POLL_MS }: DatabaseOpt
       onReload(resultOf(snapshot))
       for (const problem of loggedItems(problems))
         log.warn({ database: pool.label(), problem }, 'invalid row skipped')
-      const sizes = { credentials: credentials.size, revocations: countOf(revocations) }
+      const sizes = { credentials: credentials.size, revocations: revocations.size }
       log.info(sizes, 'new credentials active')
     },
     onFailed([problem = '']) {
@@ -89,7 +89,7 @@ export interface CredentialsDatabase {
   readonly fatalProblems: () => readonly string[]
   /** Empty until there is a snapshot. */
   readonly credentials: () => CredentialIndex
-  readonly revocations: () => readonly RevocationList[]
+  readonly revocations: () => RevocationList
   /** Whether the snapshot is as new as the call. While the database is known to be down, no request waits for it. */
   readonly refresh: () => Promise<boolean>
   /** Whether the token is refused from now on. @param endsAtSeconds - its end, when the row is removed */

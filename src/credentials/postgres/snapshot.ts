@@ -6,7 +6,7 @@ import { isDeepStrictEqual } from 'node:util'
 import type { ClientBase, Pool } from 'pg'
 import { scopeProblem } from '../../token/scopes.ts'
 import { claimsProblem, nameProblem } from '../../values/names.ts'
-import { countOf, type Revocation, RevocationList } from '../revocation-list.ts'
+import { type Revocation, RevocationList } from '../revocation-list.ts'
 import { secretHashProblem } from '../secret-hash.ts'
 import { type Credential, CredentialIndex } from '../store.ts'
 import { ChangesNotRecorded } from './database-pool.ts'
@@ -15,8 +15,9 @@ export interface Snapshot {
   readonly base: string
   readonly credentials: CredentialIndex
   readonly problems: readonly string[]
-  /** The first list has what was there when all were read, the others have what was added since. */
-  readonly revocations: readonly [RevocationList, ...RevocationList[]]
+  readonly revocations: RevocationList
+  /** How many revocations were added since all were read. */
+  readonly added: number
   /** The newest revocation: while the table has it, only rows after it are new. */
   readonly newest?: RevocationRow | undefined
   /** Since the former snapshot, nothing has changed but that tokens were revoked by their ids. */
@@ -29,7 +30,8 @@ export const NO_SNAPSHOT: Snapshot = {
   base: '',
   credentials: new CredentialIndex(),
   problems: [],
-  revocations: [new RevocationList()],
+  revocations: new RevocationList(),
+  added: 0,
 }
 
 export type CredentialRow = Credential & { readonly id: string }
@@ -43,19 +45,24 @@ export const SELECT_REVOCATIONS = `SELECT id, jti, account_id AS "accountId", ac
 
 const PAGE_ROWS = 1000
 
+/** After so many, all are read again: rows whose tokens have ended are gone from the table, but not from the list. */
+const MAX_ADDED = 10_000
+
 export async function readSnapshot(pool: Pool, former: Snapshot): Promise<Snapshot> {
   const client = await pool.connect()
   let isBroken = true
   try {
     await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY')
     const { base } = await readRevision(client)
-    const snapshot =
-      base === former.base
-        ? { ...former, ...(await readNewRevocations(client, former)) }
-        : { ...(await readCredentials(client)), ...(await readRevocations(client)) }
+    const isSameBase = base === former.base
+    const { credentials, problems } = isSameBase ? former : await readCredentials(client)
+    const added = isSameBase ? await readAddedRevocations(client, former) : undefined
+    const { revocations, newest } = added ? former : await readAllRevocations(client)
     await client.query('COMMIT')
     isBroken = false
-    return { ...snapshot, base }
+    if (added) return withAdded(former, added)
+    const onlyIdsRevoked = isSameBase && revocations.addsOnlyIds(former.revocations)
+    return { base, credentials, problems, revocations, added: 0, newest, onlyIdsRevoked }
   } finally {
     client.release(isBroken)
   }
@@ -87,44 +94,31 @@ async function readCredentials(client: ClientBase) {
   return { credentials, problems }
 }
 
-async function readRevocations(client: ClientBase) {
-  const all = new RevocationList()
-  const newest = await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => all.add(row))
-  return { revocations: [all] as const, newest }
+async function readAllRevocations(client: ClientBase) {
+  const revocations = new RevocationList()
+  const newest = await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => revocations.add(row))
+  return { revocations, newest }
 }
 
-/** After so many, all are read again: rows whose tokens have ended are gone from the table, but not from the index. */
-const MAX_ADDED = 10_000
-
-async function readNewRevocations(client: ClientBase, { newest, revocations }: Snapshot) {
-  const [all, ...recent] = revocations
-  if (newest !== undefined && countOf(recent) < MAX_ADDED) {
-    const found: RevocationRow[] = []
-    await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => found.push(row), BigInt(newest.id))
-    const [known, ...rows] = found
-    // The row is gone when its token has ended, and may be another one after a restore.
-    if (isDeepStrictEqual(known, newest)) {
-      return {
-        revocations: [all, ...withAdded(recent, rows)] as const,
-        newest: rows.at(-1) ?? newest,
-        onlyIdsRevoked: rows.every(({ jti }) => jti != null),
-      }
-    }
-  }
-  const read = await readRevocations(client)
-  return { ...read, onlyIdsRevoked: read.revocations[0].addsOnlyIds(...revocations) }
+/** Undefined where all must be read. */
+async function readAddedRevocations(client: ClientBase, { newest, added }: Snapshot) {
+  if (newest === undefined || added >= MAX_ADDED) return undefined
+  const found: RevocationRow[] = []
+  await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => found.push(row), BigInt(newest.id))
+  const [known, ...rows] = found
+  // The row is gone when its token has ended, and may be another one after a restore.
+  return isDeepStrictEqual(known, newest) ? rows : undefined
 }
 
-/** A list takes in those before it that are not longer, so that each row is copied a few times only. */
-function withAdded(lists: readonly RevocationList[], rows: readonly Revocation[]): RevocationList[] {
-  const added = new RevocationList()
-  for (const row of rows) added.add(row)
-  const longer = [...lists]
-  for (let last = longer.at(-1); last && last.size <= added.size; last = longer.at(-1)) {
-    added.addAll(last)
-    longer.pop()
+/** Adds to the active list: a token may be refused a moment before the others, a copy would take time. */
+function withAdded(former: Snapshot, rows: readonly RevocationRow[]): Snapshot {
+  for (const row of rows) former.revocations.add(row)
+  return {
+    ...former,
+    added: former.added + rows.length,
+    newest: rows.at(-1) ?? former.newest,
+    onlyIdsRevoked: rows.every(({ jti }) => jti != null),
   }
-  return [...longer, added]
 }
 
 /** In order of their ids, from `first` on. Resolves with the last row. */
