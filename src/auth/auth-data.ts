@@ -12,7 +12,7 @@ import type { CredentialsDatabase, DatabaseState } from '../credentials/postgres
 import type { RevocationList, RevokeToken } from '../credentials/revocation-list.ts'
 import { createTokenRevoker } from '../credentials/revocation-list.ts'
 import { type CredentialStore, createCredentialStore } from '../credentials/store.ts'
-import { findKeyIn, type KeyRing, publicJwks, tokenLifetimes } from '../keys/key-ring.ts'
+import { type FindKey, findInRing, type KeyRing, publicJwks, tokenLifetimes } from '../keys/key-ring.ts'
 import type { KeySetState, RemoteKeys } from '../keys/remote-keys.ts'
 import type { Logger } from '../log.ts'
 import type { Reloadable, ReloadSubject } from '../reload/reloadable.ts'
@@ -99,7 +99,7 @@ export async function openAuthData(
   const index = credentialsFile?.current ?? database?.credentials
   const onError = (error: unknown) => log.error({ err: error }, 'a login could not be checked')
   const credentials = index && createCredentialStore(index, now, onError, database?.refresh)
-  const findKey = ownKeySet?.findKey ?? findKeyIn(keys.ring)
+  const findInOwnRing: FindKey = (kid, alg) => findInRing(keys.ring(), kid, alg)
 
   const subjects: ReloadSubject[] = ['revocations']
   if (keyFiles) subjects.push('keys')
@@ -110,7 +110,7 @@ export async function openAuthData(
   return {
     keys,
     keySets,
-    issuers: createIssuers(config, findKey, keySets, credentials),
+    issuers: createIssuers(config, ownKeySet?.findKey ?? findInOwnRing, keySets, credentials),
     credentials,
     revocations: revocationsOf(revocationsFile, database, config.token),
     certificateSets,

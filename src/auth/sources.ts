@@ -7,9 +7,9 @@ import { insecureKeySets, keySetsOf, problemsAt } from '../config/config.ts'
 import type { CredentialsDatabase } from '../credentials/postgres/database.ts'
 import { loadRevocationsFile, type RevocationList } from '../credentials/revocation-list.ts'
 import { loadCredentialsFile } from '../credentials/store.ts'
+import { readBearerToken } from '../keys/jwk-set.ts'
 import { isKeyFileName, loadKeyRing } from '../keys/key-directory.ts'
 import type { KeyRing } from '../keys/key-ring.ts'
-import { readBearerToken } from '../keys/key-set.ts'
 import { createRemoteKeys, type RemoteKeys } from '../keys/remote-keys.ts'
 import type { Logger } from '../log.ts'
 import { openPolledFiles } from '../reload/polled-files.ts'
@@ -34,7 +34,7 @@ export async function openSources(
   const loadKeys = (directory: string, active: KeyRing | undefined) => {
     // Tokens of trusted issuers need no key of ours. Once it has had a key, an empty directory is a mistake.
     const mayBeEmpty = trustedIssuers.length > 0 && (active?.keys.size ?? 0) === 0
-    return loadKeyRing(directory, identity.assertion.enabled, mayBeEmpty)
+    return loadKeyRing(directory, { signsAssertions: identity.assertion.enabled, mayBeEmpty })
   }
   const keyFiles = await opener.openFile('keys', 'keys.directory', keys.directory, loadKeys, isKeyFileName)
   const credentialsFile = await opener.openFile('credentials', 'credentials.file', file, loadCredentialsFile)

@@ -7,7 +7,7 @@ import type { Config, Problem } from '../config/config.ts'
 import { formatProblems, insecureKeySets, keySetsOf, problemsAt } from '../config/config.ts'
 import { effectiveSettings, FILE_VARIABLE, type LoadedConfig, loadConfig } from '../config/load.ts'
 import { configJsonSchema, FLAGS, SETTINGS } from '../config/settings.ts'
-import { fetchJwks, importKeys } from '../keys/key-set.ts'
+import { fetchJwks, importKeys } from '../keys/jwk-set.ts'
 import { createLog } from '../log.ts'
 import { type CommandIo, describe, UsageFailure } from './command-io.ts'
 

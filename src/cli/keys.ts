@@ -78,9 +78,9 @@ async function printKeys(flags: KeyFlags, io: CommandIo): Promise<void> {
   const keys = await readKeyDirectory(flags.directory)
   if (keys.problems.length > 0) throw new UsageFailure(keys.problems.join('\n'))
   for (const warning of keys.warnings) io.warn(warning)
-  const { longestSeconds } = await withLifetime(flags, io)
+  const { tokenSeconds } = await withLifetime(flags, io)
   const isPast = (time: string) => Date.parse(time) <= io.now()
-  io.printList(flags.json, listKeys(keys, longestSeconds), {
+  io.printList(flags.json, listKeys(keys, tokenSeconds), {
     KID: ({ kid }) => kid,
     ALG: ({ alg }) => alg,
     STATE: ({ active, private: isPrivate }) => (active ? 'active' : isPrivate ? 'verifies' : 'public only'),
@@ -93,13 +93,13 @@ async function printKeys(flags: KeyFlags, io: CommandIo): Promise<void> {
 
 /** Where nothing says how long tokens live there is no guess: a token that is alive would be refused. */
 async function withLifetime<F extends KeyFlags>(flags: F, io: CommandIo) {
-  let longestSeconds = flags.maxLifetimeSeconds
-  if (longestSeconds === undefined && flags.config !== undefined) {
+  let tokenSeconds = flags.maxLifetimeSeconds
+  if (tokenSeconds === undefined && flags.config !== undefined) {
     const { loadSettings } = await import('./config-command.ts') // not needed otherwise, and slow to load
     const { token } = loadSettings({ config: flags.config }, io, false).config
-    longestSeconds = token.maxLifetimeSeconds + token.clockToleranceSeconds
+    tokenSeconds = token.maxLifetimeSeconds + token.clockToleranceSeconds
   }
-  return { ...flags, now: io.now, longestSeconds }
+  return { ...flags, now: io.now, tokenSeconds }
 }
 
 function failureIn({ directory }: KeyFlags) {

@@ -13,8 +13,8 @@ import { type Algorithm, type Key, NEVER_SIGNED, tokensEndAtSeconds } from './ke
 
 interface KeyChange {
   readonly directory: string
-  /** The longest lifetime of a token plus the clock tolerance, if it is known; default: what the key's file recorded. */
-  readonly longestSeconds?: number | undefined
+  /** How long tokens live at most, with the clock tolerance; default: as recorded in the key's file. */
+  readonly tokenSeconds?: number | undefined
   readonly now: () => number
 }
 
@@ -69,9 +69,9 @@ export async function retireKey(change: KeyChange & { readonly kid: string; read
   return changeDirectory(directory, async (keys) => {
     const file = keys.files.get(kid)
     if (file === undefined) return failed(`there is no key ${kid}`)
-    if (keys.ambiguity !== undefined) return failed(`${keys.ambiguity}; activate one first`)
+    if (keys.signingProblem !== undefined) return failed(`${keys.signingProblem}; activate one first`)
     if (keys.signing === file) return failed(`${kid} signs new tokens; activate another key first`)
-    const endsAtSeconds = tokensEndAtSeconds(file.key, change.longestSeconds)
+    const endsAtSeconds = tokensEndAtSeconds(file.key, change.tokenSeconds)
     if (change.force !== true && (endsAtSeconds === undefined || now() < endsAtSeconds * 1000)) {
       return failed(`${whyKept(file.key, endsAtSeconds)}; --force removes it all the same`)
     }
@@ -93,14 +93,14 @@ function changeDirectory<T>(
 
 /** If the last write fails, the old key keeps signing. Where the signing key is unknown, each may have signed. */
 async function switchSigningKey(
-  { directory, longestSeconds, now }: KeyChange,
+  { directory, tokenSeconds, now }: KeyChange,
   keys: KeyDirectory,
   kid: string,
 ): Promise<void> {
   for (const { key, document } of privateFiles(keys.files)) {
     const maySign = keys.signing === undefined || keys.signing.key === key
     if (key.kid === kid || (key.stoppedAtSeconds !== undefined && !maySign)) continue
-    const recorded = { signedUntil: Math.ceil(now() / 1000), tokenSeconds: longestSeconds }
+    const recorded = { signedUntil: Math.ceil(now() / 1000), tokenSeconds }
     await writeKey(directory, key.kid, { ...document, ...recorded })
   }
   await writeFile(directory, ACTIVE_FILE, kid)

@@ -35,7 +35,8 @@ export interface KeyDirectory {
   readonly files: ReadonlyMap<string, KeyFile>
   /** The key that signs: the one that `active` names or, without that file, the only private one. */
   readonly signing?: KeyFile | undefined
-  readonly ambiguity?: string | undefined
+  /** Why none could be chosen. Where only public halves are, none has to be. */
+  readonly signingProblem?: string | undefined
   readonly problems: readonly string[]
   readonly warnings: readonly string[]
 }
@@ -43,49 +44,29 @@ export interface KeyDirectory {
 const NO_ASSERTION_KEY =
   'identity.assertion.enabled needs a private key here, and not one for HS256: upstreams verify with its public half'
 
-/** A directory without a private key is valid. @param mayBeEmpty - tokens of trusted issuers need no key of ours */
+interface RingRequirements {
+  readonly signsAssertions?: boolean
+  /** Tokens of trusted issuers need no key of ours. */
+  readonly mayBeEmpty?: boolean
+}
+
+/** Never rejects. A directory without a private key is valid. */
 export async function loadKeyRing(
   directory: string,
-  signsAssertions = false,
-  mayBeEmpty = false,
+  { signsAssertions = false, mayBeEmpty = false }: RingRequirements = {},
 ): Promise<Loaded<KeyRing>> {
-  const { files, signing, ambiguity, problems, warnings } = await readKeyDirectory(directory)
+  const { files, signing, signingProblem, problems, warnings } = await readKeyDirectory(directory)
   if (problems.length > 0) return notLoaded(problems)
   const isEmpty = mayBeEmpty && files.size === 0
-  if (ambiguity !== undefined && !isEmpty) return notLoaded([`${directory}: ${ambiguity}`])
+  if (signingProblem !== undefined && !isEmpty) return notLoaded([`${directory}: ${signingProblem}`])
   if (signsAssertions && (signing?.key.alg ?? 'HS256') === 'HS256')
     return notLoaded([`${directory}: ${NO_ASSERTION_KEY}`])
   const keys = new Map([...files].map(([kid, { key }]) => [kid, key]))
-  const emptyWarnings = [`${directory}: ${ambiguity}: only tokens of trusted issuers are accepted`]
+  const emptyWarnings = [`${directory}: ${signingProblem}: only tokens of trusted issuers are accepted`]
   return loaded({ keys, signing: signing?.key }, isEmpty ? emptyWarnings : warnings)
 }
 
-const addKeyHint = (directory: string) => `storage-auth-sidecar keys add --directory ${directory} creates one`
-
-function findSigning(
-  files: ReadonlyMap<string, KeyFile>,
-  activeKid: string | undefined,
-  directory: string,
-): Pick<KeyDirectory, 'signing' | 'ambiguity'> {
-  if (files.size === 0) {
-    return { ambiguity: `holds no key (a file named <kid>${KEY_FILE_SUFFIX}); ${addKeyHint(directory)}` }
-  }
-  const choose = `storage-auth-sidecar keys activate KID --directory ${directory} chooses one`
-  if (activeKid === undefined) {
-    const [only, ...others] = privateFiles(files)
-    if (others.length === 0) return { signing: only }
-    return { ambiguity: `several private keys, and no file ${ACTIVE_FILE} to say which signs; ${choose}` }
-  }
-  const signing = files.get(activeKid)
-  if (signing?.key.signKey !== undefined) return { signing }
-  const name = `${activeKid}${KEY_FILE_SUFFIX}`
-  const why = signing === undefined ? `there is no ${name}` : `${name} lacks the private half`
-  return { ambiguity: `${ACTIVE_FILE} names ${activeKid}, but ${why}; ${choose}` }
-}
-
-export const privateFiles = (files: KeyDirectory['files']): readonly KeyFile[] =>
-  [...files.values()].filter(({ key }) => key.signKey !== undefined)
-
+/** Never rejects. */
 export async function readKeyDirectory(directory: string): Promise<KeyDirectory> {
   const files = new Map<string, KeyFile>()
   const problems: string[] = []
@@ -106,23 +87,54 @@ export async function readKeyDirectory(directory: string): Promise<KeyDirectory>
       continue
     }
     const read = await readRegularFile(path, MAX_KEY_FILE_BYTES)
-    if (!read.ok) problems.push(...read.problems)
-    else if (name === ACTIVE_FILE) {
+    if (!read.ok) {
+      problems.push(...read.problems)
+    } else if (name === ACTIVE_FILE) {
       active = read.value.bytes.toString().trim()
       if (!isKid(active)) problems.push(`${path}: does not hold a kid`)
     } else {
       const imported = await importKeyFile(read.value, name)
-      if (!imported.ok) problems.push(...imported.problems.map((problem) => `${path}: ${problem}`))
-      else {
-        files.set(imported.value.key.kid, imported.value)
-        if (imported.value.key.signKey) warnings.push(...read.warnings)
+      if (!imported.ok) {
+        problems.push(...imported.problems.map((problem) => `${path}: ${problem}`))
+        continue
       }
+      const { key } = imported.value
+      files.set(key.kid, imported.value)
+      if (key.signKey !== undefined) warnings.push(...read.warnings)
     }
   }
   // An invalid file may be the signing key.
   const signing = problems.length === 0 ? findSigning(files, active, directory) : {}
   return { files, ...signing, problems, warnings }
 }
+
+/** For people and programs: oldest first, times in RFC 3339. @param tokenSeconds - how long tokens live at most */
+export function listKeys({ files, signing }: KeyDirectory, tokenSeconds: number | undefined) {
+  return [...files.values()]
+    .map(({ key }) => key)
+    .sort((a, b) => a.createdAtSeconds - b.createdAtSeconds)
+    .map((key) => {
+      const { kid, alg, createdAtSeconds, stoppedAtSeconds } = key
+      const active = key === signing?.key
+      const end = tokensEndAtSeconds(key, tokenSeconds)
+      return {
+        kid,
+        alg,
+        active,
+        private: key.signKey !== undefined,
+        created: isoTime(createdAtSeconds),
+        /** Null when it signs, never signed, or may sign elsewhere. */
+        signedUntil: active || !stoppedAtSeconds ? null : isoTime(stoppedAtSeconds),
+        /** When it can be retired, which may be in the past; null when it signs, or when that is not known. */
+        retirableFrom: active || end === undefined ? null : isoTime(Math.max(end, createdAtSeconds)),
+      }
+    })
+}
+
+const isoTime = (epochSeconds: number) => new Date(epochSeconds * 1000).toISOString()
+
+export const privateFiles = (files: KeyDirectory['files']): readonly KeyFile[] =>
+  [...files.values()].filter(({ key }) => key.signKey !== undefined)
 
 async function importKeyFile({ bytes, modifiedAtMs }: FileContent, name: string): Promise<Loaded<KeyFile>> {
   let document: unknown
@@ -144,27 +156,27 @@ async function importKeyFile({ bytes, modifiedAtMs }: FileContent, name: string)
   return loaded({ key, document })
 }
 
-/** Oldest first; times in RFC 3339. @param longestSeconds - as for {@link tokensEndAtSeconds} */
-export function listKeys({ files, signing }: KeyDirectory, longestSeconds: number | undefined) {
-  return [...files.values()]
-    .map(({ key }) => key)
-    .sort((a, b) => a.createdAtSeconds - b.createdAtSeconds)
-    .map((key) => {
-      const { kid, alg, createdAtSeconds, stoppedAtSeconds } = key
-      const active = key === signing?.key
-      const end = tokensEndAtSeconds(key, longestSeconds)
-      return {
-        kid,
-        alg,
-        active,
-        private: key.signKey !== undefined,
-        created: isoTime(createdAtSeconds),
-        /** Null when it signs, never signed, or may sign elsewhere. */
-        signedUntil: active || !stoppedAtSeconds ? null : isoTime(stoppedAtSeconds),
-        /** When it can be retired, which may be in the past; null when it signs, or when that is not known. */
-        retirableFrom: active || end === undefined ? null : isoTime(Math.max(end, createdAtSeconds)),
-      }
-    })
+function findSigning(
+  files: ReadonlyMap<string, KeyFile>,
+  activeKid: string | undefined,
+  directory: string,
+): Pick<KeyDirectory, 'signing' | 'signingProblem'> {
+  if (files.size === 0) {
+    return { signingProblem: `holds no key (a file named <kid>${KEY_FILE_SUFFIX}); ${addKeyHint(directory)}` }
+  }
+  const choose = `storage-auth-sidecar keys activate KID --directory ${directory} chooses one`
+  if (activeKid === undefined) {
+    const [only, ...others] = privateFiles(files)
+    if (others.length === 0) return { signing: only }
+    return {
+      signingProblem: `several private keys, and no file ${ACTIVE_FILE} to say which signs; ${choose}`,
+    }
+  }
+  const signing = files.get(activeKid)
+  if (signing?.key.signKey !== undefined) return { signing }
+  const name = `${activeKid}${KEY_FILE_SUFFIX}`
+  const why = signing === undefined ? `there is no ${name}` : `${name} lacks the private half`
+  return { signingProblem: `${ACTIVE_FILE} names ${activeKid}, but ${why}; ${choose}` }
 }
 
-const isoTime = (epochSeconds: number) => new Date(epochSeconds * 1000).toISOString()
+const addKeyHint = (directory: string) => `storage-auth-sidecar keys add --directory ${directory} creates one`

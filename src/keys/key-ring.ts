@@ -1,6 +1,7 @@
 /**
- * Our own keys, or those of the issuer that signs for us; `key-set.ts` has the keys of other issuers.
- * A ring is an immutable snapshot: a reload is one assignment, and no request sees half of it.
+ * Keys in memory: how a token's key is found, and how long its tokens live.
+ * A ring has our own keys, or those of the issuer that signs for us; a set has the keys of another issuer. Both are
+ * immutable snapshots: a reload is one assignment, and no request sees half of it.
  */
 import type { CryptoKey, JWK } from 'jose'
 import { failed, type Result } from '../values/result.ts'
@@ -24,7 +25,7 @@ export interface Key {
   readonly createdAtSeconds: number
   /** When the key stopped signing, or {@link NEVER_SIGNED}; absent when that is not known. */
   readonly stoppedAtSeconds?: number | undefined
-  /** How long tokens of the key live at most, with the clock tolerance, if that was known when the key stopped signing. */
+  /** How long tokens live at most, with the clock tolerance, if that was known when the key stopped signing. */
   readonly tokenSeconds?: number | undefined
 }
 
@@ -34,20 +35,38 @@ export interface KeyRing {
   readonly signing?: Key | undefined
 }
 
-export type FoundKey = Result<CryptoKey, 'unknown_key' | 'algorithm' | 'unavailable'>
-
-export const UNKNOWN_KEY: FoundKey = failed('unknown_key')
-export const OTHER_ALGORITHM: FoundKey = failed('algorithm')
-
 /** Finds the key that a token's header names. A promise only where keys are fetched; does not reject. */
 export type FindKey = (kid: string | undefined, alg: string) => FoundKey | Promise<FoundKey>
 
-export function findKeyIn(ring: () => KeyRing): FindKey {
-  return (kid = '', alg) => {
-    const key = ring().keys.get(kid)
-    if (key === undefined) return UNKNOWN_KEY
-    return key.alg === alg ? { ok: true, value: key.verifyKey } : OTHER_ALGORITHM
-  }
+export type FoundKey = Result<CryptoKey, 'unknown_key' | 'algorithm' | 'unavailable'>
+
+const UNKNOWN_KEY: FoundKey = failed('unknown_key')
+const OTHER_ALGORITHM: FoundKey = failed('algorithm')
+
+export function findInRing({ keys }: KeyRing, kid: string | undefined, alg: string): FoundKey {
+  const key = kid === undefined ? undefined : keys.get(kid)
+  if (key === undefined) return UNKNOWN_KEY
+  return key.alg === alg ? { ok: true, value: key.verifyKey } : OTHER_ALGORITHM
+}
+
+/** A token may lack `kid` where one key has its `alg`. Of two keys with one name neither is found (RFC 7517, section 4.5). */
+export function findInSet(
+  keys: readonly Key[],
+  algorithms: readonly string[],
+  kid: string | undefined,
+  alg: string,
+): FoundKey {
+  if (!algorithms.includes(alg)) return OTHER_ALGORITHM
+  if (kid === '') return UNKNOWN_KEY
+  const named = kid === undefined ? keys : keys.filter((key) => key.kid === kid)
+  const [found, ...others] = named.filter((key) => key.alg === alg)
+  if (found !== undefined && others.length === 0) return { ok: true, value: found.verifyKey }
+  return found === undefined && kid !== undefined && named.length > 0 ? OTHER_ALGORITHM : UNKNOWN_KEY
+}
+
+/** A JWK Set (RFC 7517, section 5), without HS256 keys. */
+export function publicJwks(ring: KeyRing) {
+  return { keys: [...ring.keys.values()].flatMap(({ publicJwk }) => publicJwk ?? []) }
 }
 
 export const NEVER_SIGNED = 0
@@ -55,25 +74,23 @@ export const NEVER_SIGNED = 0
 /** How long a sidecar may sign with the former key after `active` has changed. */
 const RELOAD_SECONDS = 1
 
-/** A JWK Set (RFC 7517, section 5), without HS256 keys. */
-export function publicJwks(ring: KeyRing) {
-  return { keys: [...ring.keys.values()].flatMap(({ publicJwk }) => publicJwk ?? []) }
-}
-
-/** When the last token of a key that does not sign has expired. `longestSeconds`: default as recorded in the key's file. */
-export function tokensEndAtSeconds(
-  { stoppedAtSeconds, tokenSeconds }: Key,
-  longestSeconds: number | undefined,
-) {
+/**
+ * When the last token of a key that does not sign has expired, in epoch seconds; undefined if that is not known.
+ * @param tokenSeconds - how long tokens live at most
+ */
+export function tokensEndAtSeconds(key: Key, tokenSeconds = key.tokenSeconds): number | undefined {
+  const { stoppedAtSeconds } = key
   if (stoppedAtSeconds === undefined || stoppedAtSeconds === NEVER_SIGNED) return stoppedAtSeconds
-  const seconds = longestSeconds ?? tokenSeconds
-  return seconds === undefined ? undefined : stoppedAtSeconds + RELOAD_SECONDS + seconds
+  return tokenSeconds === undefined ? undefined : stoppedAtSeconds + RELOAD_SECONDS + tokenSeconds
 }
 
-/** A key that never signed counts as signing, like one without `stoppedAtSeconds`: another sidecar may use it already. */
-export function tokenLifetimes({ keys, signing }: KeyRing, longestSeconds: number, now: number) {
+/**
+ * How many seconds tokens of each key may still be alive. A key that never signed counts as signing, like one without
+ * `stoppedAtSeconds`: another sidecar may use it already. `now`: epoch milliseconds.
+ */
+export function tokenLifetimes({ keys, signing }: KeyRing, tokenSeconds: number, now: number) {
   return [...keys.values()].map((key) => {
-    const end = key.kid === signing?.kid ? undefined : tokensEndAtSeconds(key, longestSeconds)
-    return { kid: key.kid, seconds: end ? Math.max(0, Math.ceil(end - now / 1000)) : longestSeconds }
+    const end = key.kid === signing?.kid ? undefined : tokensEndAtSeconds(key, tokenSeconds)
+    return { kid: key.kid, seconds: end ? Math.max(0, Math.ceil(end - now / 1000)) : tokenSeconds }
   })
 }

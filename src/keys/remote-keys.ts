@@ -6,9 +6,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { type Logger, loggedItems } from '../log.ts'
 import { Reloadable, type ReloadResult } from '../reload/reloadable.ts'
 import { failed, loaded, notLoaded } from '../values/result.ts'
-import type { FindKey, FoundKey, Key, KeyRing } from './key-ring.ts'
-import type { KeySetSource, UncheckedJwk } from './key-set.ts'
-import { fetchJwks, findInSet, importKeys } from './key-set.ts'
+import { fetchJwks, importKeys, type KeySetSource, type UncheckedJwk } from './jwk-set.ts'
+import { type FindKey, type FoundKey, findInSet, type Key, type KeyRing } from './key-ring.ts'
 
 export interface RemoteKeysOptions extends KeySetSource {
   readonly issuer: string

@@ -4,7 +4,7 @@
  */
 import { hash } from 'node:crypto'
 import type { JWTPayload } from 'jose'
-import { type FindKey, UNKNOWN_KEY } from '../keys/key-ring.ts'
+import type { FindKey } from '../keys/key-ring.ts'
 import type { RemoteKeys } from '../keys/remote-keys.ts'
 import { claimsProblem, nameProblem } from '../values/names.ts'
 import { failed, type Result } from '../values/result.ts'
@@ -67,7 +67,8 @@ export function ownIssuer(
   return {
     name: issuer,
     audience,
-    findKey: (kid, alg) => (kid === undefined ? UNKNOWN_KEY : findKey(kid, alg)),
+    // Our own tokens have a `kid`. A key set would find a key without one.
+    findKey: (kid, alg) => (kid === undefined ? failed('unknown_key') : findKey(kid, alg)),
     maxSecondsByType,
     credentialStatus,
     readIdentity({ sub, client_id, jti, scope }) {

@@ -360,7 +360,7 @@ t.test('only an existing private key can be activated', async (t) => {
 t.test('activating repairs an ambiguous directory; each key counts as having signed', async (t) => {
   const directory = t.testdir({})
   for (const kid of ['a', 'b', 'c']) writeKey(directory, (await makeKey('ES256', kid)).privateJwk)
-  t.match(await retireKey({ directory, kid: 'a', now, longestSeconds: 60 }), {
+  t.match(await retireKey({ directory, kid: 'a', now, tokenSeconds: 60 }), {
     error: /several private keys/,
   })
   t.same(await activateKey({ directory, kid: 'b', now }), loaded({ previous: undefined }))
@@ -374,7 +374,7 @@ t.test('activating repairs an ambiguous directory; each key counts as having sig
 t.test('a key without a recorded end of signing is kept', async (t) => {
   const directory = t.testdir({ active: 'new' })
   for (const kid of ['old', 'new']) writeKey(directory, (await makeKey('ES256', kid)).privateJwk)
-  const options = { directory, kid: 'old', longestSeconds: 60 }
+  const options = { directory, kid: 'old', tokenSeconds: 60 }
   t.match(await retireKey({ ...options, now }), { error: /does not record when/ })
   t.match(await activateKey({ directory, kid: 'new', now }), { ok: true })
   t.match(await retireKey({ ...options, now }), { error: /alive until/ })
@@ -386,7 +386,7 @@ t.test('force removes a key whose tokens may still be valid', async (t) => {
   await add(directory, { kid: 'old' })
   await add(directory, { activate: true })
   writeKey(directory, (await makeKey('EdDSA', 'half')).publicJwk)
-  const options = { directory, now, longestSeconds: 60 }
+  const options = { directory, now, tokenSeconds: 60 }
   t.match(await retireKey({ ...options, kid: 'half' }), { error: /sign elsewhere/ })
   for (const kid of ['half', 'old'])
     t.same(await retireKey({ ...options, kid, force: true }), loaded(undefined))

@@ -1,6 +1,6 @@
 import { decodeJwt, decodeProtectedHeader } from 'jose'
 import t from 'tap'
-import { findKeyIn, type KeyRing } from '../../src/keys/key-ring.ts'
+import { type FindKey, findInRing, type KeyRing } from '../../src/keys/key-ring.ts'
 import { TokenCache } from '../../src/token/cache.ts'
 import { TokenSigner } from '../../src/token/issue.ts'
 import { ownIssuer } from '../../src/token/issuers.ts'
@@ -81,7 +81,7 @@ async function setUp(
     shared.now,
   )
   let signatures = 0
-  const findKey = findKeyIn(shared.keys)
+  const findKey: FindKey = (kid, alg) => findInRing(state.ring, kid, alg)
   const rules = { issuer: ISSUER, audience: AUDIENCE, maxLifetimeSeconds: 86_400 }
   const own = ownIssuer(rules, { ...rules, enabled: true }, findKey, undefined)
   const verify = createVerifier({

@@ -12,7 +12,7 @@ import { errorCode, readRegularFile, readUpTo } from '../files/files.ts'
 import { lookup } from '../http/hosts.ts'
 import { failed, type Loaded, loaded, notLoaded, type Result } from '../values/result.ts'
 import { fitsType, importKey, PRIVATE_MEMBERS } from './jwk.ts'
-import { type Algorithm, type FoundKey, type Key, OTHER_ALGORITHM, UNKNOWN_KEY } from './key-ring.ts'
+import type { Algorithm, Key } from './key-ring.ts'
 
 export interface KeySetSource {
   readonly jwksUrl: string
@@ -24,28 +24,13 @@ export interface KeySetSource {
   readonly secureContext?: (() => SecureContext) | undefined
 }
 
-/** A token may lack `kid` where one key has its `alg`. Of two keys with one name neither is found (RFC 7517, section 4.5). */
-export function findInSet(
-  keys: readonly Key[],
-  algorithms: readonly string[],
-  kid: string | undefined,
-  alg: string,
-): FoundKey {
-  if (!algorithms.includes(alg)) return OTHER_ALGORITHM
-  if (kid === '') return UNKNOWN_KEY
-  const named = kid === undefined ? keys : keys.filter((key) => key.kid === kid)
-  const [found, ...others] = named.filter((key) => key.alg === alg)
-  if (found !== undefined && others.length === 0) return { ok: true, value: found.verifyKey }
-  return found === undefined && kid !== undefined && named.length > 0 ? OTHER_ALGORITHM : UNKNOWN_KEY
-}
-
 const FETCH_MS = 5000
 const MAX_BYTES = 1_048_576
 const MAX_BEARER_BYTES = 65_536
 /** The event loop serves requests between imports of so many keys. */
 const KEYS_PER_TURN = 20
 
-/** Never rejects. Problems follow "the JWK Set". */
+/** Never rejects. Each problem is the rest of a sentence that begins with "the JWK Set". */
 export async function fetchJwks(
   { jwksUrl, bearerTokenFile, secureContext }: KeySetSource,
   signal?: AbortSignal,
@@ -123,7 +108,7 @@ export async function importKeys(
   for (const [index, jwk] of jwks.entries()) {
     if (index % KEYS_PER_TURN === KEYS_PER_TURN - 1) await nextTurn()
     if (jwk['use'] === 'enc') continue
-    const imported = await importForEach(jwk, algorithms, nowSeconds)
+    const imported = await importForAlgorithms(jwk, algorithms, nowSeconds)
     if (imported.ok) keys.push(...imported.value)
     else warnings.push(`keys[${index}] is ignored: ${imported.problems.join(', ')}`)
   }
@@ -131,16 +116,16 @@ export async function importKeys(
   return { keys, warnings }
 }
 
-async function importForEach(
+async function importForAlgorithms(
   jwk: UncheckedJwk,
   algorithms: readonly Algorithm[],
   nowSeconds: number,
 ): Promise<Loaded<readonly Key[]>> {
   if (Object.keys(jwk).some((name) => PRIVATE_MEMBERS.has(name)))
     return notLoaded(['it is private or symmetric, so it has leaked and must be replaced'])
-  const { kid = '', alg } = jwk
+  const { kid = '' } = jwk
   // The settings may repeat an algorithm, and of two keys with one name neither is found.
-  const fitting = [...new Set(algorithms)].filter((one) => fitsType(one, jwk) && (alg ?? one) === one)
+  const fitting = [...new Set(algorithms)].filter((alg) => fitsType(alg, jwk) && (jwk['alg'] ?? alg) === alg)
   if (fitting.length === 0) return notLoaded([`its kty, crv or alg fits none of ${algorithms.join(', ')}`])
   const keys: Key[] = []
   for (const alg of fitting) {
