@@ -24,7 +24,13 @@ import { type OnReload, openSources } from './sources.ts'
 
 /** Functions return the values that are active when they are called. */
 export interface AuthData {
-  readonly keys: OwnKeys
+  readonly keys: {
+    /** Empty until the JWK Set at `keys.jwksUrl` has been fetched. */
+    readonly ring: () => KeyRing
+    /** A JWK Set; undefined until then. */
+    readonly publicJwks: () => object | undefined
+    readonly tokenLifetimes: () => ReturnType<typeof tokenLifetimes>
+  }
   readonly keySets: readonly RemoteKeys[]
   /** Issuers whose tokens are accepted, our own first. */
   readonly issuers: readonly [TokenIssuer, ...TokenIssuer[]]
@@ -44,14 +50,6 @@ export interface AuthData {
   reload(): Promise<unknown>
   /** The values stay. */
   stop(): Promise<unknown>
-}
-
-interface OwnKeys {
-  /** Empty until the JWK Set at `keys.jwksUrl` has been fetched. */
-  readonly ring: () => KeyRing
-  /** A JWK Set; undefined until then. */
-  readonly publicJwks: () => object | undefined
-  readonly tokenLifetimes: () => ReturnType<typeof tokenLifetimes>
 }
 
 interface Revocations {
@@ -94,12 +92,13 @@ export async function openAuthData(
   for (const warning of sources.warnings) log.warn(warning)
   const { keyFiles, credentialsFile, revocationsFile, database, certificateSets, keySets } = sources
 
+  const { maxLifetimeSeconds, clockToleranceSeconds } = config.token
   const ownKeySet = config.keys.jwksUrl === undefined ? undefined : keySets[0]
-  const keys = ownKeys(ownKeySet, keyFiles, config.token, now)
+  const ring = ownKeySet?.ring ?? keyFiles?.current ?? (() => NO_KEYS)
   const index = credentialsFile?.current ?? database?.credentials
   const onError = (error: unknown) => log.error({ err: error }, 'a login could not be checked')
   const credentials = index && createCredentialStore(index, now, onError, database?.refresh)
-  const findInOwnRing: FindKey = (kid, alg) => findInRing(keys.ring(), kid, alg)
+  const findInOwnRing: FindKey = (kid, alg) => findInRing(ring(), kid, alg)
 
   const subjects: ReloadSubject[] = ['revocations']
   if (keyFiles) subjects.push('keys')
@@ -108,11 +107,15 @@ export async function openAuthData(
   const files = [keyFiles, credentialsFile, revocationsFile, ...certificateSets.values()]
   const all = [...files, database, ...keySets].filter((source) => source !== undefined)
   return {
-    keys,
+    keys: {
+      ring,
+      publicJwks: () => (ownKeySet?.state().loaded === false ? undefined : publicJwks(ring())),
+      tokenLifetimes: () => tokenLifetimes(ring(), maxLifetimeSeconds + clockToleranceSeconds, now()),
+    },
     keySets,
     issuers: createIssuers(config, ownKeySet?.findKey ?? findInOwnRing, keySets, credentials),
     credentials,
-    revocations: revocationsOf(revocationsFile, database, config.token),
+    revocations: revocationsOf(revocationsFile, database, clockToleranceSeconds),
     certificateSets,
     subjects,
     conditions() {
@@ -130,40 +133,26 @@ export async function openAuthData(
     start() {
       for (const source of all) source.start()
     },
-    async whenLoaded() {
-      if ((await ownKeySet?.whenLoaded) === false) return false
-      if (database === undefined || (await database.whenLoaded)) return true
-      const problems = database.fatalProblems()
-      if (problems.length > 0) throw new InvalidAuthData(databaseProblems(problems))
-      return false
-    },
+    whenLoaded: () => whenLoaded(ownKeySet, database),
     reload: () => Promise.all(all.map((source) => source.reload())),
     stop: () => Promise.all(all.map((source) => source.stop())),
   }
 }
 
-type TokenSettings = Config['token']
-
-function ownKeys(
-  keySet: RemoteKeys | undefined,
-  files: Reloadable<KeyRing> | undefined,
-  { maxLifetimeSeconds, clockToleranceSeconds }: TokenSettings,
-  now: () => number,
-): OwnKeys {
-  const ring = keySet?.ring ?? files?.current ?? (() => NO_KEYS)
-  return {
-    ring,
-    publicJwks: () => (keySet?.state().loaded === false ? undefined : publicJwks(ring())),
-    tokenLifetimes: () => tokenLifetimes(ring(), maxLifetimeSeconds + clockToleranceSeconds, now()),
-  }
-}
-
 const NO_KEYS: KeyRing = { keys: new Map() }
+
+async function whenLoaded(keySet: RemoteKeys | undefined, database: CredentialsDatabase | undefined) {
+  if ((await keySet?.whenLoaded) === false) return false
+  if (database === undefined || (await database.whenLoaded)) return true
+  const problems = database.fatalProblems()
+  if (problems.length > 0) throw new InvalidAuthData(databaseProblems(problems))
+  return false
+}
 
 function revocationsOf(
   file: Reloadable<RevocationList> | undefined,
   database: CredentialsDatabase | undefined,
-  { clockToleranceSeconds }: TokenSettings,
+  clockToleranceSeconds: number,
 ): Revocations {
   const lists = [file?.current, database?.revocations].filter((list) => list !== undefined)
   return {

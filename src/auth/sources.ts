@@ -30,15 +30,15 @@ export async function openSources(
 ) {
   const { keys, identity, revocations, trustedIssuers } = config
   const { file, postgres } = config.credentials
-  const opener = new SourceOpener(log, onReload)
+  const { opened, unwrap, openFile } = createOpener(log, onReload)
   const loadKeys = (directory: string, active: KeyRing | undefined) => {
     // Tokens of trusted issuers need no key of ours. Once it has had a key, an empty directory is a mistake.
     const mayBeEmpty = trustedIssuers.length > 0 && (active?.keys.size ?? 0) === 0
     return loadKeyRing(directory, { signsAssertions: identity.assertion.enabled, mayBeEmpty })
   }
-  const keyFiles = await opener.openFile('keys', 'keys.directory', keys.directory, loadKeys, isKeyFileName)
-  const credentialsFile = await opener.openFile('credentials', 'credentials.file', file, loadCredentialsFile)
-  const revocationsFile = await opener.openFile(
+  const keyFiles = await openFile('keys', 'keys.directory', keys.directory, loadKeys, isKeyFileName)
+  const credentialsFile = await openFile('credentials', 'credentials.file', file, loadCredentialsFile)
+  const revocationsFile = await openFile(
     'revocations',
     'revocations.file',
     revocations.file,
@@ -51,41 +51,44 @@ export async function openSources(
     const { openDatabase } = await import('../credentials/postgres/database.ts')
     const onResult = (result: ReloadResult) => onReload('credentials', result)
     const opening = openDatabase({ ...postgres, log, onReload: onResult })
-    database = opener.unwrap(await withSetting('credentials.postgres.urlFile', opening))
+    database = unwrap(await withSetting('credentials.postgres.urlFile', opening))
   }
 
   const certificateSets = new Map<CertificateName, Reloadable<CertificateSet>>()
   for (const files of certificateFiles(config)) {
     const onResult = (result: ReloadResult) => onReload('certificates', result, files.name)
-    const opened = opener.unwrap(await openCertificateSet(files, log, now, onResult))
-    if (opened !== undefined) certificateSets.set(files.name, opened)
+    const set = unwrap(await openCertificateSet(files, log, now, onResult))
+    if (set !== undefined) certificateSets.set(files.name, set)
   }
 
   const keySets: RemoteKeys[] = []
   for (const { setting, ...source } of keySetsOf(config)) {
     const { bearerTokenFile: path } = source
-    if (path) opener.unwrap(await withSetting(`${setting}.bearerTokenFile`, readBearerToken(path)))
+    if (path) unwrap(await withSetting(`${setting}.bearerTokenFile`, readBearerToken(path)))
     const secureContext = secureContextOf(certificateSets.get(`issuer:${setting}`))
     keySets.push(createRemoteKeys({ ...source, secureContext, log, now }))
   }
   const files = { keyFiles, credentialsFile, revocationsFile, certificateSets }
-  const warnings = [...new Set([...opener.warnings, ...insecureKeySets(config)])]
-  return { ...files, database, keySets, problems: opener.problems, warnings }
+  const problems = opened.flatMap((source) => (source.ok ? [] : source.problems))
+  const warnings = opened.flatMap((source) => (source.ok ? source.warnings : []))
+  return {
+    ...files,
+    database,
+    keySets,
+    problems,
+    warnings: [...new Set([...warnings, ...insecureKeySets(config)])],
+  }
 }
 
-class SourceOpener {
-  problems: readonly Problem[] = []
-  warnings: readonly string[] = []
-  readonly #log: Logger
-  readonly #onReload: OnReload
-
-  constructor(log: Logger, onReload: OnReload) {
-    this.#log = log
-    this.#onReload = onReload
+function createOpener(log: Logger, onReload: OnReload) {
+  const opened: Loaded<unknown, Problem>[] = []
+  /** Collects the problems and warnings of a source. */
+  const unwrap = <T>(source: Loaded<T, Problem>): T | undefined => {
+    opened.push(source)
+    return source.ok ? source.value : undefined
   }
-
   /** Undefined if it has problems, or no path. */
-  async openFile<T>(
+  async function openFile<T>(
     subject: ReloadSubject,
     setting: string,
     path: string | undefined,
@@ -94,17 +97,11 @@ class SourceOpener {
   ) {
     if (path === undefined) return undefined
     const loadNamed = (active?: T) => withSetting(setting, load(path, active))
-    const onReload = (result: ReloadResult) => this.#onReload(subject, result)
-    const options = { subject, paths: [path], includes, load: loadNamed, onReload, log: this.#log }
-    return this.unwrap(await openPolledFiles(options))
+    const onResult = (result: ReloadResult) => onReload(subject, result)
+    const options = { subject, paths: [path], includes, load: loadNamed, onReload: onResult, log }
+    return unwrap(await openPolledFiles(options))
   }
-
-  unwrap<T>(opened: Loaded<T, Problem>): T | undefined {
-    // Not `push`: 130,000 arguments, as many as a file may have problems, overflow the stack.
-    if (opened.ok) this.warnings = this.warnings.concat(opened.warnings)
-    else this.problems = this.problems.concat(opened.problems)
-    return opened.ok ? opened.value : undefined
-  }
+  return { opened, unwrap, openFile }
 }
 
 /** Adds the setting to the problems of a loader. */
