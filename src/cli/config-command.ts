@@ -9,10 +9,11 @@ import { effectiveSettings, FILE_VARIABLE, type LoadedConfig, loadConfig } from 
 import { configJsonSchema, FLAGS, SETTINGS } from '../config/settings.ts'
 import { fetchJwks, importKeys } from '../keys/jwk-set.ts'
 import { createLog } from '../log.ts'
-import { type CommandIo, describe, UsageFailure } from './command-io.ts'
+import { type CommandIo, describe, type Flags, UsageFailure } from './command-io.ts'
 
-/** Commander names the flags in camel case. */
-export type ParsedOptions = Readonly<Record<string, unknown>>
+/** Flags of settings, which commander names in camel case. */
+export type SettingFlags = Readonly<Record<string, unknown>>
+type CheckFlags = SettingFlags & Flags<never, never, 'files' | 'fetch' | 'json'>
 
 const SETTINGS_HELP = `
 Every setting is also a flag and an environment variable: token.lifetimeSeconds is
@@ -35,17 +36,17 @@ export function addSettingFlags(command: Command): Command {
   return command.addHelpText('after', SETTINGS_HELP)
 }
 
-function readSettings(options: ParsedOptions, { env }: Pick<CommandIo, 'env'>, needsUpstream: boolean) {
+function readSettings(flags: SettingFlags, { env }: Pick<CommandIo, 'env'>, needsUpstream: boolean) {
   const text = (name: string) => {
-    const value = options[name]
+    const value = flags[name]
     return typeof value === 'string' ? value : undefined
   }
-  const flags = Object.fromEntries(FLAGS.map((flag) => [flag, text(new Option(flag).attributeName())]))
-  return loadConfig({ file: text('config'), env, flags, needsUpstream })
+  const given = Object.fromEntries(FLAGS.map((flag) => [flag, text(new Option(flag).attributeName())]))
+  return loadConfig({ file: text('config'), env, flags: given, needsUpstream })
 }
 
-export function loadSettings(options: ParsedOptions, io: Pick<CommandIo, 'env'>, needsUpstream = true) {
-  const loaded = readSettings(options, io, needsUpstream)
+export function loadSettings(flags: SettingFlags, io: Pick<CommandIo, 'env'>, needsUpstream = true) {
+  const loaded = readSettings(flags, io, needsUpstream)
   if (!loaded.ok) throw new UsageFailure(formatProblems(loaded.problems))
   return loaded.value
 }
@@ -73,12 +74,12 @@ export function configCommand(io: CommandIo): Command {
     .option('--files', 'validate keys, credentials, revocations and certificates, too')
     .option('--fetch', 'also fetch each key set once, and say whether it is good')
     .option('--json', 'print the outcome as JSON')
-  addSettingFlags(check).action(async (options: ParsedOptions) => {
-    const { problems, warnings, notes } = await checkSettings(options, io)
+  addSettingFlags(check).action(async (flags: CheckFlags) => {
+    const { problems, warnings, notes } = await checkSettings(flags, io)
     for (const warning of warnings) io.warn(warning)
-    if (options['json']) printJson({ ok: problems.length === 0, problems })
+    if (flags.json) printJson({ ok: problems.length === 0, problems })
     if (problems.length > 0) throw new UsageFailure(formatProblems(problems))
-    if (!options['json']) io.print(['the configuration is valid', ...notes].join('\n'))
+    if (!flags.json) io.print(['the configuration is valid', ...notes].join('\n'))
   })
 
   const show = describe(
@@ -87,9 +88,9 @@ export function configCommand(io: CommandIo): Command {
     example,
     `${example} --json | jq '."listen.port"'`,
   ).option('--json', 'print one JSON object by setting')
-  addSettingFlags(show).action((options: ParsedOptions) => {
-    const effective = effectiveSettings(loadSettings(options, io))
-    if (options['json'])
+  addSettingFlags(show).action((flags: CheckFlags) => {
+    const effective = effectiveSettings(loadSettings(flags, io))
+    if (flags.json)
       return printJson(Object.fromEntries(effective.map(({ setting, ...rest }) => [setting, rest])))
     return io.printTable(effective, {
       SETTING: ({ setting }) => setting,
@@ -106,14 +107,13 @@ export function configCommand(io: CommandIo): Command {
   return group
 }
 
-async function checkSettings(options: ParsedOptions, io: CommandIo) {
-  const loaded = readSettings(options, io, true)
+async function checkSettings(flags: CheckFlags, io: CommandIo) {
+  const loaded = readSettings(flags, io, true)
   if (!loaded.ok) return { problems: loaded.problems, warnings: [], notes: [] }
   const { config } = loaded.value
-  if (!options['files'] && !options['fetch'])
-    return { problems: [], warnings: insecureKeySets(config), notes: [] }
+  if (!flags.files && !flags.fetch) return { problems: [], warnings: insecureKeySets(config), notes: [] }
   const { problems, warnings } = await checkFiles(config)
-  const sources = options['fetch'] ? keySetsOf(config) : []
+  const sources = flags.fetch ? keySetsOf(config) : []
   const sets = await Promise.all(sources.map((source) => checkKeySet(source, config)))
   return {
     problems: withOrigins([...problems, ...sets.flatMap((set) => set.problems)], loaded.value),

@@ -12,14 +12,14 @@ import { scopeProblem } from '../token/scopes.ts'
 import { claimsProblem, nameProblem, parseTime, timeProblem } from '../values/names.ts'
 import { type CommandIo, describe, type Flags, parsePath, parserWith, UsageFailure } from './command-io.ts'
 
-type Store = { readonly [Name in 'file' | 'postgresUrlFile']?: string | undefined }
-type StoreFlags = Store & Flags<never, never, 'json'>
-type AddFlags = StoreFlags & Flags<'account', 'accessKey' | 'expiresAt' | 'scope', 'secretStdin'>
-type ChangeFlags = StoreFlags & Flags<'account' | 'accessKey', 'scope', 'unrestricted'>
-type RevocationFlags = StoreFlags & Flags<never, 'jti' | 'account' | 'accessKey' | 'issuedBefore'>
+type Source = { readonly [Name in 'file' | 'postgresUrlFile']?: string | undefined }
+type SourceFlags = Source & Flags<never, never, 'json'>
+type AddFlags = SourceFlags & Flags<'account', 'accessKey' | 'expiresAt' | 'scope', 'secretStdin'>
+type ChangeFlags = SourceFlags & Flags<'account' | 'accessKey', 'scope', 'unrestricted'>
+type RevocationFlags = SourceFlags & Flags<never, 'jti' | 'account' | 'accessKey' | 'issuedBefore'>
 
-/** `example` has the arguments besides the store. */
-function addStoreCommand(group: Command, name: string, description: string, example = ''): Command {
+/** `example` has the arguments besides the source. */
+function addSourceCommand(group: Command, name: string, description: string, example = ''): Command {
   const subject = group.name()
   const call = `storage-auth-sidecar ${subject} ${name} --file ${subject}.yaml`
   const file = new Option('--file <path>', `the ${subject} file`).argParser(parsePath)
@@ -30,7 +30,7 @@ function addStoreCommand(group: Command, name: string, description: string, exam
 }
 
 /** The modules of the database load slowly. */
-export async function openRecords({ file, postgresUrlFile }: Store) {
+export async function openRecords({ file, postgresUrlFile }: Source) {
   if (postgresUrlFile !== undefined) {
     const { tableRecords } = await import('../credentials/postgres/tables.ts')
     return tableRecords(postgresUrlFile)
@@ -61,7 +61,7 @@ export function credentialsCommand(io: CommandIo): Command {
     '  --account acme --access-key backup --secret-stdin --expires-at 2027-12-31T23:59:59Z',
   )
 
-  addStoreCommand(group, 'add', 'add a credential, and print it with its secret, once', '--account acme')
+  addSourceCommand(group, 'add', 'add a credential, and print it with its secret, once', '--account acme')
     .requiredOption('--account <id>', 'the account identifier', parseName)
     .option('--access-key <key>', 'the access key (default: a new one)', parseName)
     .option('--secret-stdin', 'read the secret from stdin (default: a new one), without a final newline')
@@ -69,12 +69,12 @@ export function credentialsCommand(io: CommandIo): Command {
     .option('--scope <scope>', SCOPE_HELP, parseScopeFlag)
     .action((flags: AddFlags) => addCredential(flags, io))
 
-  addStoreCommand(group, 'list', 'list credentials, without secrets and hashes').action((flags: StoreFlags) =>
-    listCredentials(flags, io),
+  addSourceCommand(group, 'list', 'list credentials, without secrets and hashes').action(
+    (flags: SourceFlags) => listCredentials(flags, io),
   )
 
   const named = (name: string, description: string, example = '') =>
-    addStoreCommand(group, name, description, `--account acme --access-key AK1 ${example}`)
+    addSourceCommand(group, name, description, `--account acme --access-key AK1 ${example}`)
       .requiredOption('--account <id>', 'the account identifier', parseName)
       .requiredOption('--access-key <key>', 'the access key', parseName)
   const change = async (flags: ChangeFlags, update: CredentialUpdate | { removed: true }, done: string) => {
@@ -143,7 +143,7 @@ async function readChosenSecret(io: CommandIo): Promise<string> {
   )
 }
 
-async function listCredentials(flags: StoreFlags, io: CommandIo): Promise<void> {
+async function listCredentials(flags: SourceFlags, io: CommandIo): Promise<void> {
   const { credentials } = await openRecords(flags)
   const listed = io.unwrap(await credentials.list()).map((one) => listEntry(one, io.now()))
   io.printList(flags.json, listed, {
@@ -175,7 +175,7 @@ export function revocationsCommand(io: CommandIo): Command {
   const description = 'end tokens before they expire, in a file or in PostgreSQL'
   const group = io.command('revocations', description, example)
   const named = (name: string, description: string, example: string) =>
-    addStoreCommand(group, name, description, example)
+    addSourceCommand(group, name, description, example)
       .addOption(new Option('--jti <id>', 'one token by jti').argParser(parseName).conflicts('issuedBefore'))
       .option('--account <id>', 'the tokens of an account', parseName)
       .option('--access-key <key>', 'the tokens of an access key', parseName)
@@ -195,7 +195,7 @@ export function revocationsCommand(io: CommandIo): Command {
       io.print(JSON.stringify(revocationEntry(revocation)))
     })
 
-  addStoreCommand(group, 'list', 'list the revocations').action(async (flags: StoreFlags) => {
+  addSourceCommand(group, 'list', 'list the revocations').action(async (flags: SourceFlags) => {
     const { revocations } = await openRecords(flags)
     io.printList(flags.json, io.unwrap(await revocations.list()).map(revocationEntry), {
       BY: ({ issuedBefore: _, ...name }) => String(Object.keys(name)[0]),

@@ -9,7 +9,7 @@ import type { Config } from '../config/config.ts'
 import type { LoadedConfig } from '../config/load.ts'
 import { createLog, type LogDestination, type Logger } from '../log.ts'
 import { CommandFailure, type CommandIo, UsageFailure } from './command-io.ts'
-import { addSettingFlags, loadSettings, type ParsedOptions, rethrowAsUsage } from './config-command.ts'
+import { addSettingFlags, loadSettings, rethrowAsUsage, type SettingFlags } from './config-command.ts'
 
 export type StopSignal = 'SIGTERM' | 'SIGINT'
 
@@ -34,8 +34,8 @@ export function serveCommand(io: CommandIo, serving: ServingProcess): Command {
     'SIDECAR_UPSTREAM_URL=http://127.0.0.1:9000 storage-auth-sidecar serve --keys-directory ./keys \\',
     '  --credentials-file ./credentials.yaml',
   )
-  return addSettingFlags(command).action((options: ParsedOptions) => {
-    const loaded = loadSettings(options, io)
+  return addSettingFlags(command).action((flags: SettingFlags) => {
+    const loaded = loadSettings(flags, io)
     return serve(loaded, serving).catch(rethrowAsUsage(loaded))
   })
 }

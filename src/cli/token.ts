@@ -13,11 +13,11 @@ import { createVerifier } from '../token/verify.ts'
 import { printable } from '../values/names.ts'
 import type { CommandIo, Flags } from './command-io.ts'
 import { CommandFailure, describe, parseSeconds, UsageFailure } from './command-io.ts'
-import { addSettingFlags, loadSettings, type ParsedOptions, rethrowAsUsage } from './config-command.ts'
+import { addSettingFlags, loadSettings, rethrowAsUsage, type SettingFlags } from './config-command.ts'
 import { credentialNameOf, openRecords, parseName } from './credentials.ts'
 
-type IssueFlags = ParsedOptions &
-  Flags<'account' | 'accessKey', never, 'json'> & { readonly lifetimeSeconds?: number }
+type InspectFlags = SettingFlags & Flags<never, never, 'json'>
+type IssueFlags = InspectFlags & Flags<'account' | 'accessKey'> & { readonly lifetimeSeconds?: number }
 
 /** @param waitMs - how long `inspect` waits for another issuer or a database */
 export function tokenCommand(io: CommandIo, waitMs = 5000): Command {
@@ -49,15 +49,15 @@ export function tokenCommand(io: CommandIo, waitMs = 5000): Command {
   addSettingFlags(inspect)
     .argument('[token]', 'the token (default: read from stdin)')
     .option('--json', 'print JSON')
-    .action(async (argument: string | undefined, options: ParsedOptions) => {
-      const loaded = loadSettings(options, io, false)
+    .action(async (argument: string | undefined, flags: InspectFlags) => {
+      const loaded = loadSettings(flags, io, false)
       const authData = await loadAuthData(loaded, io, waitMs).catch(rethrowAsUsage(loaded))
       const { issuers, revocations } = authData
       const { isRevoked } = revocations
       const verify = createVerifier({ ...loaded.config.token, issuers, isRevoked, now: io.now })
       const token = (argument ?? (await io.readBytes()).toString()).trim()
       const inspection = await inspectToken(token, verify, issuers[0], isRevoked, io.now)
-      const text = options['json'] ? JSON.stringify(inspection) : report(inspection)
+      const text = flags.json ? JSON.stringify(inspection) : report(inspection)
       io.print(text.split('\n').map(printable).join('\n'))
       if (inspection.reason !== null) throw new CommandFailure(`the token is refused: ${inspection.reason}`)
     })

@@ -14,10 +14,10 @@ const API_TOKEN_LIFETIME_SECONDS = 86_400
 type Settings = z.output<typeof settingsSchema>
 
 type Report = (path: string, message: string) => void
-type Check = (settings: Settings, report: Report) => void
+type Validate = (settings: Settings, report: Report) => void
 
-/** @param paths - the settings that `check` reads */
-const rule = (paths: readonly string[], check: Check) => ({ paths, check })
+/** @param paths - the settings that `validate` reads */
+const rule = (paths: readonly string[], validate: Validate) => ({ paths, validate })
 
 /** If both are set, `path` is refused. `why` ends the message. */
 const exclusive = (path: string, other: string, why = '') =>
@@ -97,25 +97,25 @@ function checkRules(settings: Settings, context: z.RefinementCtx, rules: typeof 
     const steps = path.split('.').map((step) => (/^\d+$/.test(step) ? Number(step) : step))
     context.addIssue({ code: 'custom', path: steps, message })
   }
-  for (const { paths, check } of rules) if (paths.every(isValid)) check(settings, report)
+  for (const { paths, validate } of rules) if (paths.every(isValid)) validate(settings, report)
 }
 
 /** The paths that the sidecar serves itself differ, and none of them is a public route. */
 function checkPaths({ listen, links, forwardAuth, publicRoutes }: Settings, report: Report): void {
   const token = listen.basePath + TOKEN_PATH
   const link = listen.basePath + LINKS_PATH
-  const { path: decision } = forwardAuth
   const isLink = (path: string) => links.enabled && isWithin(path, link)
-  const isDecision = (path: string) => decision !== '' && isWithin(path, decision)
-  if (isDecision(token) || isWithin(decision, token))
+  const isForwardAuth = (path: string) => forwardAuth.path !== '' && isWithin(path, forwardAuth.path)
+  if (isForwardAuth(token) || isWithin(forwardAuth.path, token))
     report('forwardAuth.path', `must not be the token endpoint ${token}, a path above it or one below it`)
-  else if (isLink(decision)) report('forwardAuth.path', `must not be at or below the link endpoint ${link}`)
+  else if (isLink(forwardAuth.path))
+    report('forwardAuth.path', `must not be at or below the link endpoint ${link}`)
   for (const [index, { path }] of publicRoutes.entries()) {
     const reportPlace = (where: string) =>
       report(`publicRoutes.${index}.path`, `must not be ${where}, which is never forwarded`)
     if (path === token || path === `${token}/`) reportPlace('the token endpoint')
     else if (isLink(path)) reportPlace('at or below the link endpoint')
-    else if (isDecision(path)) reportPlace('at or below forwardAuth.path')
+    else if (isForwardAuth(path)) reportPlace('at or below forwardAuth.path')
   }
 }
 

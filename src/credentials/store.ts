@@ -173,7 +173,7 @@ export function createCredentialStore(
     return newest !== undefined && newest.secretHash === secretHash && isActive(newest, now())
   }
 
-  async function check(login: Login, client: string): Promise<LoginVerdict> {
+  async function verifyLogin(login: Login, client: string): Promise<LoginVerdict> {
     if (!(await refresh())) return 'unavailable'
     const index = credentials()
     const storedHash = index.find(login)?.secretHash
@@ -192,7 +192,7 @@ export function createCredentialStore(
   return {
     async authenticate(login, client = '') {
       try {
-        return await check(login, client)
+        return await verifyLogin(login, client)
       } catch (error) {
         onError?.(error)
         return 'unavailable'

@@ -30,11 +30,11 @@ interface LoginOutcome {
   readonly retryAfterSeconds?: number
 }
 
-/** Runs `check` when the pair of account and client may log in. */
+/** Calls `authenticate` when the pair of account and client may log in. */
 export type LoginThrottle = (
   name: CredentialName,
   client: string,
-  check: () => Promise<LoginVerdict>,
+  authenticate: () => Promise<LoginVerdict>,
 ) => Promise<LoginOutcome>
 
 /** Logins of all pairs that wait for others of their pair; more are `busy`. */
@@ -54,7 +54,7 @@ export function createLoginThrottle(
   const failures = createFixedWindow<number[]>(windowSeconds, now)
   const limits = new Map<string, LimitFunction>()
   let waiting = 0
-  return async ({ accountId, accessKey }, client, check) => {
+  return async ({ accountId, accessKey }, client, authenticate) => {
     // The digest, because the account name is the client's choice and may be long.
     const pair = `${hash('sha256', accountId, 'base64url')} ${client}`
     const key = hash('sha256', accessKey, 'buffer').readUIntBE(0, 6)
@@ -73,7 +73,7 @@ export function createLoginThrottle(
         if (failed() >= count) {
           return { verdict: 'throttled', retryAfterSeconds: secondsLeft(failures, pair) }
         }
-        const verdict = await check()
+        const verdict = await authenticate()
         const keys = failures.get(pair) ?? []
         if (verdict === 'rejected') failures.set(pair, [...keys, key])
         else if (verdict === 'accepted' && keys.includes(key)) {
