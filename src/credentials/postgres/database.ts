@@ -1,16 +1,20 @@
 /**
  * Credentials and revocations in PostgreSQL, shared by all replicas.
  * Token checks read a snapshot in memory and never wait for the database. A login first polls its revision, and logins
- * share a poll. LISTEN would be faster, but takes a connection of its own and does not pass poolers.
+ * share a poll. LISTEN would be faster, but takes a connection of its own and does not pass poolers. A row without a
+ * valid credential is left out and reported by its id.
  */
+import { isDeepStrictEqual } from 'node:util'
+import type { ClientBase, Pool } from 'pg'
 import { loggedItems } from '../../log.ts'
 import { Reloadable, type ReloadResult } from '../../reload/reloadable.ts'
 import { type Loaded, loaded } from '../../values/result.ts'
-import type { RevocationList } from '../revocation-list.ts'
-import type { CredentialIndex } from '../store.ts'
+import { RevocationList } from '../revocation-list.ts'
+import { CredentialIndex } from '../store.ts'
 import type { DatabasePool, DatabaseTarget } from './database-pool.ts'
 import { createDatabasePool, databaseFailure, readUrlFile } from './database-pool.ts'
-import { NO_SNAPSHOT, readRevision, readSnapshot, type Snapshot } from './snapshot.ts'
+import type { CredentialRow, RevocationRow } from './tables.ts'
+import { readRevision, rowProblem, SELECT_CREDENTIALS, SELECT_REVOCATIONS } from './tables.ts'
 
 export interface DatabaseOptions {
   readonly urlFile: string
@@ -147,5 +151,106 @@ function createDatabase(options: DatabaseOptions, target: DatabaseTarget): Crede
       await snapshots.refresh() // ends after the poll in progress
       pool.replace()
     },
+  }
+}
+
+interface Snapshot {
+  readonly base: string
+  readonly credentials: CredentialIndex
+  readonly problems: readonly string[]
+  readonly revocations: RevocationList
+  /** How many revocations were added since all were read. */
+  readonly added: number
+  /** The newest revocation: while the table has it, only rows after it are new. */
+  readonly newest?: RevocationRow | undefined
+  /** Since the former snapshot, nothing has changed but that tokens were revoked by their ids. */
+  readonly onlyIdsRevoked?: boolean
+}
+
+const NO_SNAPSHOT: Snapshot = {
+  base: '',
+  credentials: new CredentialIndex(),
+  problems: [],
+  revocations: new RevocationList(),
+  added: 0,
+}
+
+const PAGE_ROWS = 1000
+
+/** After so many, all are read again: rows whose tokens have ended are gone from the table, but not from the list. */
+const MAX_ADDED = 10_000
+
+/** Reads the rows at one revision, in pages, so that requests are served in between; of new revocations these alone. */
+async function readSnapshot(pool: Pool, former: Snapshot): Promise<Snapshot> {
+  const client = await pool.connect()
+  let isBroken = true
+  try {
+    await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY')
+    const { base } = await readRevision(client)
+    const isSameBase = base === former.base
+    const { credentials, problems } = isSameBase ? former : await readCredentials(client)
+    const added = isSameBase ? await readAddedRevocations(client, former) : undefined
+    const { revocations, newest } = added ? former : await readAllRevocations(client)
+    await client.query('COMMIT')
+    isBroken = false
+    if (added) return withAdded(former, added)
+    const onlyIdsRevoked = isSameBase && revocations.addsOnlyIds(former.revocations)
+    return { base, credentials, problems, revocations, added: 0, newest, onlyIdsRevoked }
+  } finally {
+    client.release(isBroken)
+  }
+}
+
+async function readCredentials(client: ClientBase) {
+  const credentials = new CredentialIndex()
+  const problems: string[] = []
+  await readPages<CredentialRow>(client, SELECT_CREDENTIALS, (row) => {
+    const problem = rowProblem(row)
+    if (problem === undefined) credentials.add(row)
+    else problems.push(problem)
+  })
+  return { credentials, problems }
+}
+
+async function readAllRevocations(client: ClientBase) {
+  const revocations = new RevocationList()
+  const newest = await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => revocations.add(row))
+  return { revocations, newest }
+}
+
+/** Undefined where all must be read. */
+async function readAddedRevocations(client: ClientBase, { newest, added }: Snapshot) {
+  if (newest === undefined || added >= MAX_ADDED) return undefined
+  const found: RevocationRow[] = []
+  await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => found.push(row), BigInt(newest.id))
+  const [known, ...rows] = found
+  // The row is gone when its token has ended, and may be another one after a restore.
+  return isDeepStrictEqual(known, newest) ? rows : undefined
+}
+
+/** Adds to the active list, which revokes a moment early: a copy would take time in proportion to the list. */
+function withAdded(former: Snapshot, rows: readonly RevocationRow[]): Snapshot {
+  for (const row of rows) former.revocations.add(row)
+  return {
+    ...former,
+    added: former.added + rows.length,
+    newest: rows.at(-1) ?? former.newest,
+    onlyIdsRevoked: rows.every(({ jti }) => jti != null),
+  }
+}
+
+/** In order of their ids, from `first` on. Resolves with the last row. */
+async function readPages<T extends { readonly id: string }>(
+  client: ClientBase,
+  select: string,
+  add: (row: T) => void,
+  first = -(2n ** 63n),
+): Promise<T | undefined> {
+  let last: T | undefined
+  for (let from = first; ; from = BigInt(last.id) + 1n) {
+    const { rows } = await client.query<T>(`${select} WHERE id >= $1 ORDER BY id LIMIT ${PAGE_ROWS}`, [from])
+    rows.forEach(add)
+    last = rows.at(-1) ?? last
+    if (last === undefined || rows.length < PAGE_ROWS) return last
   }
 }
