@@ -22,9 +22,14 @@ export function keepAfterLastResponse(socket: Socket): void {
   socket.removeListener('finish', socket.destroy)
 }
 
-/** Node resumes a paused socket to read a body, and after a response. */
-export function keepPausedWhile(socket: Socket, isFull: () => boolean): void {
-  socket.on('resume', () => isFull() && socket.pause())
+/** Node resumes a paused socket to read a body, and after a response: it pauses again until `isFull` is false. */
+export function pauseWhile(socket: Socket, isFull: () => boolean): void {
+  const onResume = () => {
+    if (isFull()) socket.pause()
+    else socket.removeListener('resume', onResume)
+  }
+  socket.on('resume', onResume)
+  socket.pause()
 }
 
 /** For the response to a request whose socket Node has detached, for `Upgrade` or CONNECT, and ends with it. */

@@ -12,7 +12,7 @@
 import { ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import type { SidecarRequest } from './context.ts'
-import { sendHead, writeLastChunk } from './node-http.ts'
+import { keepAfterLastResponse, sendHead, writeLastChunk } from './node-http.ts'
 
 /** A drain ends after so many milliseconds without a byte, or in all. */
 const DRAIN_IDLE_MS = 5_000
@@ -108,13 +108,20 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
   }
 }
 
+/** Ignores requests behind the last response (RFC 9112, section 9.6). */
+export function dropRequests(socket: Socket, unserved: readonly SidecarResponse[]): void {
+  keepAfterLastResponse(socket)
+  for (const { req } of unserved) req.resume()
+  dropUnread(socket)
+}
+
 /** Sends the last bytes of a connection without a response object, and drops those that still arrive. */
 export function endConnection(socket: Socket, text = ''): void {
   socket.end(text, 'latin1')
   dropUnread(socket)
 }
 
-export function dropUnread(socket: Socket): void {
+function dropUnread(socket: Socket): void {
   socket.resume()
   socket.setTimeout(DRAIN_IDLE_MS)
   const deadline = setTimeout(() => socket.destroy(), DRAIN_TOTAL_MS)

@@ -2,18 +2,32 @@
  * One client connection: serves its requests one after the other (RFC 9112, section 9).
  * In: requests and errors of Node's parser. Out: a call of `handle` for each request in its turn, and of `onRequestEnd`.
  *
- * How it ends, and what decides:
- *   after a response       `mustClose`, and `request/response.ts` for a body that is unread or has no other end
- *   after a last refusal   `onParserError`, and `receiveDetached` behind other requests
- *   idle                   `onTimeout`; while the process drains, `closeIfIdle`
- *   within a response      `abort`: with a reset where a close could be taken for the end
+ * What each event does in each `Phase`, and (`>`) the phase that follows:
+ *
+ *                      idle          awaitingHead  serving         refusing        detached    ended
+ *   receive            > serving     > serving     waits           is not read     -           is not read
+ *   receiveDetached    > detached    > detached    > refusing      is refused      -           is dropped
+ *   refuse             (1)           (1)           > refusing      -               -           -
+ *   onResponseClosed   -             -             next, > idle    next, (1)       > ended     -
+ *     of the last one  -             -             > ended         > ended         > ended     -
+ *   onTimeout          (2)           closes        (3)             (3)             (3)         closes
+ *   closeIfIdle        (2)           -             -               -               -           -
+ *   #onClientEnd       -             -             (4)             (4)             (4)         -
+ *   abort              closes        closes        (5)             (5)             (5)         closes
+ *
+ *   (1) sends the refusal, > ended                     (2) closes, but if bytes have arrived > awaitingHead
+ *   (3) `onIdle` of the request's owner, or (5) if only the client's reads are missing
+ *   (4) (5) if the response has no other end than that of the connection; Node ends the connection after other responses
+ *   (5) closes, with a reset where a close could be taken for the end of the response: `mustReset` of `request/response.ts`
+ *
+ * A response is the last one by `mustClose`, and by `request/response.ts` for a body that is unread or has no other end.
  */
 import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Peer } from '../request/client-address.ts'
 import { type ClientConnection, RequestContext, type SidecarRequest } from '../request/context.ts'
-import { assignDetachedSocket, keepAfterLastResponse, keepPausedWhile } from '../request/node-http.ts'
-import { dropUnread, endConnection, SidecarResponse } from '../request/response.ts'
+import { assignDetachedSocket, pauseWhile } from '../request/node-http.ts'
+import { dropRequests, endConnection, SidecarResponse } from '../request/response.ts'
 
 export interface ConnectionEvents {
   /** Must not throw. */
@@ -32,17 +46,28 @@ export interface ConnectionSettings {
   readonly discardsAfterOffer: boolean
 }
 
-/** `rawPacket`: the bytes in which Node's parser found the error. */
-export type ParserError = NodeJS.ErrnoException & { readonly rawPacket?: Buffer }
+type Phase =
+  /** Between requests, or before the first. */
+  | 'idle'
+  /** The same beyond the idle time: a part of a head may have arrived. */
+  | 'awaitingHead'
+  | 'serving'
+  /** Serves the requests before `#refusal`. */
+  | 'refusing'
+  /** Serves the last request, whose socket Node has detached for `Upgrade` or CONNECT. */
+  | 'detached'
+  /** The last response or the refusal has been sent; what still arrives is dropped (RFC 9112, section 9.6). */
+  | 'ended'
 
-/** Refuses bytes that are not a request: sent after the responses to earlier requests. */
-interface FinalError {
+/** Of bytes that are not a request, or of an `Upgrade` or CONNECT behind other requests. */
+interface Refusal {
   readonly error: PublicError
+  /** In which the parser found the error. */
   readonly bytes?: Buffer | undefined
 }
 
 /** Requests behind the one being served; while there are so many, nothing is read. */
-const MAX_WAITING_REQUESTS = 16
+const MAX_WAITING = 16
 
 export class Connection implements ClientConnection {
   readonly peer: Peer
@@ -50,15 +75,14 @@ export class Connection implements ClientConnection {
   readonly #socket: Socket
   readonly #settings: ConnectionSettings
   readonly #events: ConnectionEvents
+  #phase: Phase = 'idle'
+  /** The response to the request that is being served. */
   #current: SidecarResponse | undefined
   readonly #waiting: SidecarResponse[] = []
-  #hasPauseListener = false
-  /** Set when no further request is accepted: the response being sent is the last, or a refusal follows it. */
-  #lastMessage: 'response' | FinalError | undefined
+  /** Set in the phase `refusing`. */
+  #refusal: Refusal | undefined
   /** `socket.bytesRead` at the end of the previous response. */
   #bytesBefore: number
-  /** Bytes of the next head have arrived, and the socket's timer gives it `headMs`. */
-  #hasHeadGrace = false
 
   /** @param tcpSocket - the same socket, or the one under a TLS socket */
   constructor(
@@ -75,13 +99,12 @@ export class Connection implements ClientConnection {
     this.#events = events
     this.#bytesBefore = socket.bytesRead
     socket.on('error', ignoreError)
-    socket.once('end', () => this.#onEnd())
+    socket.once('end', () => this.#onClientEnd())
   }
 
   get inFlight(): number {
     const { state = 'inFlight' } = this.#current?.req.context.owner ?? {}
-    const isServed = this.#current !== undefined && state === 'inFlight'
-    return this.#waiting.length + Number(isServed)
+    return this.#waiting.length + Number(this.isServing && state === 'inFlight')
   }
 
   get isServing(): boolean {
@@ -95,34 +118,21 @@ export class Connection implements ClientConnection {
     return this.#settings.discardsAfterOffer && admitted.offersUpgrade && !isDetached
   }
 
-  get #isFull(): boolean {
-    return this.#waiting.length >= MAX_WAITING_REQUESTS
-  }
-
   receive(res: SidecarResponse): void {
     const socket = this.#socket
     if (socket.destroyed) return // TLS delivers what it had decrypted; no `close` would follow
-    if (this.#lastMessage !== undefined) {
-      socket.pause()
-    } else if (this.#current === undefined) {
-      this.#serve(res)
-    } else {
-      this.#waiting.push(res)
-      if (this.#isFull) this.#pauseWhileFull()
-    }
+    const phase = this.#phase
+    if (phase === 'idle' || phase === 'awaitingHead') this.#serve(res, 'serving')
+    else if (phase !== 'serving') socket.pause()
+    else if (this.#waiting.push(res) === MAX_WAITING)
+      pauseWhile(socket, () => this.#waiting.length >= MAX_WAITING)
   }
 
-  #pauseWhileFull(): void {
-    this.#socket.pause()
-    if (!this.#hasPauseListener) keepPausedWhile(this.#socket, () => this.#isFull)
-    this.#hasPauseListener = true
-  }
-
-  #serve(res: SidecarResponse, firstBytes?: Buffer): void {
+  #serve(res: SidecarResponse, phase: Phase, firstBytes?: Buffer): void {
+    if (this.#phase === 'awaitingHead') this.#socket.setTimeout(this.#settings.idleMs)
+    this.#phase = phase
     this.#current = res
     res.req.context = new RequestContext(this, firstBytes)
-    if (this.#hasHeadGrace) this.#socket.setTimeout(this.#settings.idleMs)
-    this.#hasHeadGrace = false
     res.on('close', onResponseClosed)
     this.#events.handle(res)
   }
@@ -135,101 +145,92 @@ export class Connection implements ClientConnection {
     res.req.context.changeOwner(undefined)
     this.#events.onRequestEnd(res)
     this.#bytesBefore = socket.bytesRead
-    const next = socket.writable ? this.#waiting.shift() : undefined
-    if (!socket.writable) this.#dropWaiting()
-    else if (next === undefined) this.#sendFinalError()
-    else this.#serve(next)
-    if (next !== undefined && this.#hasPauseListener && !this.#isFull) socket.resume()
+    if (!socket.writable) {
+      this.#phase = 'ended'
+      const unserved = this.#waiting.splice(0)
+      if (unserved.length > 0 && !socket.destroyed) dropRequests(socket, unserved)
+      return
+    }
+    const next = this.#waiting.shift()
+    if (next !== undefined) {
+      this.#serve(next, this.#phase)
+      if (this.#waiting.length === MAX_WAITING - 1) socket.resume()
+    } else if (this.#refusal !== undefined) this.#sendRefusal(this.#refusal)
+    else this.#phase = 'idle'
   }
 
-  /** Requests received after the last response are ignored (RFC 9112, section 9.6). */
-  #dropWaiting(): void {
-    const socket = this.#socket
-    this.#lastMessage ??= 'response'
-    const unserved = this.#waiting.splice(0)
-    if (unserved.length === 0 || socket.destroyed) return
-    keepAfterLastResponse(socket)
-    for (const response of unserved) response.req.resume()
-    dropUnread(socket)
-  }
-
-  /** Node has detached the socket for `Upgrade` or CONNECT: the connection ends with the response. */
+  /** Node has detached the socket for `Upgrade` or CONNECT: no other request can follow. */
   receiveDetached(req: SidecarRequest, firstBytes: Buffer): void {
     const socket = this.#socket
-    const wasEnding = this.#lastMessage !== undefined
-    this.#lastMessage ??= 'response'
     if (socket.destroyed) return
     // Node has removed its listeners.
     socket.on('drain', () => this.#current?.emit('drain'))
     socket.on('timeout', () => this.onTimeout())
-    if (this.#current !== undefined) {
-      const isConnect = req.method === 'CONNECT'
-      this.#lastMessage = { error: isConnect ? ERRORS.malformedRequest : ERRORS.upgradeRefused }
-      socket.once('end', () => socket.end())
-      socket.resume()
-    } else if (wasEnding) {
-      endConnection(socket) // it was sent after the last response
-    } else {
+    const phase = this.#phase
+    if (phase === 'idle' || phase === 'awaitingHead') {
       const res = new SidecarResponse(req)
       assignDetachedSocket(res, socket, () => endConnection(socket))
-      this.#serve(res, firstBytes)
+      this.#serve(res, 'detached', firstBytes)
+    } else if (phase === 'serving' || phase === 'refusing') {
+      const isConnect = req.method === 'CONNECT'
+      this.#refuseInTurn({ error: isConnect ? ERRORS.malformedRequest : ERRORS.upgradeRefused })
+      socket.once('end', () => socket.end())
+      socket.resume()
+    } else {
+      endConnection(socket)
     }
   }
 
-  /** Node's parser has found an error in what the client sent, or a head is late. */
-  onParserError(error: ParserError): void {
+  /** Refuses what is not a request, or a head that is late. */
+  refuse(refusal: Refusal): void {
     const socket = this.#socket
-    if (typeof this.#lastMessage === 'object') return // errors of the bytes that the parser discards
-    if (!socket.writable || isLost(error)) {
-      socket.destroy()
-      return
-    }
-    const refusal = PARSER_ERRORS.get(error.code) ?? ERRORS.malformedRequest
-    this.#lastMessage = { error: refusal, bytes: error.rawPacket }
+    const phase = this.#phase
+    if (phase === 'refusing' || phase === 'detached' || phase === 'ended') return // in bytes that are dropped
+    if (!socket.writable) socket.destroy()
+    else if (phase === 'serving') this.#refuseInTurn(refusal)
+    else this.#sendRefusal(refusal)
+  }
+
+  #refuseInTurn(refusal: Refusal): void {
+    this.#phase = 'refusing'
+    this.#refusal = refusal
     const newest = this.#waiting.at(-1) ?? this.#current
     // The error is in its body. If it waits, the refusal takes its place.
     if (newest?.req.complete === false && this.#waiting.pop() === undefined) {
       newest.req.context.isBodyMalformed = true
       newest.req.context.owner?.onMalformedBody?.()
     }
-    this.#sendFinalError()
   }
 
-  #sendFinalError(): void {
-    if (typeof this.#lastMessage !== 'object' || this.#current !== undefined) return
-    const { error, bytes } = this.#lastMessage
+  #sendRefusal({ error, bytes }: Refusal): void {
+    this.#phase = 'ended'
     endConnection(this.#socket, this.#events.onParserError(error, this.peer, bytes))
   }
 
   onTimeout(): void {
     const socket = this.#socket
     const res = this.#current
-    if (res !== undefined && !res.writableEnded) {
+    if (this.#phase === 'idle') {
+      this.closeIfIdle()
+    } else if (res === undefined || res.writableEnded) {
+      this.abort()
+    } else {
       // Re-arms Node's one-shot timer: a request that waits for a connection is not idle yet.
       socket.setTimeout(socket.timeout ?? 0)
       res.req.context.owner?.onIdle()
-    } else if (res === undefined && this.#mayAwaitHead && !this.#hasHeadGrace) {
-      this.#grantHeadTime()
-    } else {
-      this.abort()
     }
   }
 
-  /** If a part of a head has arrived, Node refuses it. Of empty lines Node does not count the time. */
-  #grantHeadTime(): void {
-    this.#hasHeadGrace = true
-    this.#socket.setTimeout(this.#settings.headMs)
-  }
-
   closeIfIdle(): void {
-    if (this.#current !== undefined || this.#lastMessage !== undefined) return
-    if (!this.#mayAwaitHead) this.#socket.destroy()
-    else if (!this.#hasHeadGrace) this.#grantHeadTime()
-  }
-
-  /** Whether bytes have arrived since the previous response. */
-  get #mayAwaitHead(): boolean {
-    return this.#lastMessage === undefined && this.#socket.bytesRead !== this.#bytesBefore
+    if (this.#phase !== 'idle') return
+    const socket = this.#socket
+    if (socket.bytesRead === this.#bytesBefore) {
+      socket.destroy()
+    } else {
+      // Node refuses a part of a head earlier. Of empty lines it does not count the time.
+      this.#phase = 'awaitingHead'
+      socket.setTimeout(this.#settings.headMs)
+    }
   }
 
   closeTunnel(): boolean {
@@ -238,8 +239,7 @@ export class Connection implements ClientConnection {
     return isTunnel
   }
 
-  /** Node closes a half-closed connection after this. */
-  #onEnd(): void {
+  #onClientEnd(): void {
     if (this.#current?.endsWithConnection === true) this.abort()
   }
 
@@ -257,12 +257,3 @@ function ignoreError(): void {}
 function onResponseClosed(this: SidecarResponse): void {
   this.req.context.connection.onResponseClosed()
 }
-
-function isLost({ code = '' }: NodeJS.ErrnoException): boolean {
-  return code === 'ECONNRESET' || code === 'EPIPE' || code.startsWith('ERR_SSL_')
-}
-
-const PARSER_ERRORS: ReadonlyMap<string | undefined, PublicError> = new Map<string, PublicError>([
-  ['HPE_HEADER_OVERFLOW', ERRORS.headersTooLarge],
-  ['ERR_HTTP_REQUEST_TIMEOUT', ERRORS.requestTimeout],
-])

@@ -6,7 +6,7 @@
  *
  *   a TLS handshake              `handshakeTimeout`: `headersSeconds`; Node
  *   the first byte of a head     the socket's: `idleSeconds`, or `keepAliveTimeout` between requests; `Connection.onTimeout`
- *   the rest of a head           `headersTimeout`, looked at every 500 ms: 408 by `Connection.onParserError`
+ *   the rest of a head           `headersTimeout`, looked at every 500 ms: 408 by `Connection.refuse`
  *   bytes of a body, either way  the socket's: `idleSeconds`; `onIdle` of its owner, such as `proxy/transfer.ts`
  *   the body of a login or link  `idleSeconds` in all; `json-body.ts`
  *   the end of an unread body    5 s without a byte, 30 s in all; `request/response.ts`
@@ -17,13 +17,14 @@ import type { AddressInfo, Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import type { CertificateSet } from '../auth/certificates.ts'
 import type { Config } from '../config/config.ts'
+import { ERRORS, type PublicError } from '../errors.ts'
 import { admit } from '../gate/admission.ts'
 import type { Reloadable } from '../reload/reloadable.ts'
 import { createPeers, type Peer } from '../request/client-address.ts'
 import { SidecarRequest } from '../request/context.ts'
 import { discardsAfterOffer, stopListening } from '../request/node-http.ts'
 import { SidecarResponse } from '../request/response.ts'
-import { Connection, type ConnectionEvents, type ConnectionSettings, type ParserError } from './connection.ts'
+import { Connection, type ConnectionEvents, type ConnectionSettings } from './connection.ts'
 import { TlsSockets, tlsOptions } from './tls-sockets.ts'
 
 interface ListenerEvents extends ConnectionEvents {
@@ -131,8 +132,8 @@ export class DataListener {
     server.on('timeout', (socket: Socket) => this.#open.get(socket)?.onTimeout())
     server.on('clientError', (error: ParserError, socket: Duplex) => {
       const connection = this.#open.get(socket)
-      if (connection === undefined) socket.destroy()
-      else connection.onParserError(error)
+      if (connection === undefined || isLost(error)) socket.destroy()
+      else connection.refuse({ error: refusalOf(error), bytes: error.rawPacket })
     })
   }
 
@@ -192,4 +193,16 @@ export class DataListener {
   get connections(): number {
     return this.#open.size + this.#tlsSockets.pending
   }
+}
+
+/** `rawPacket`: the bytes in which Node's parser found the error. */
+type ParserError = NodeJS.ErrnoException & { readonly rawPacket?: Buffer }
+
+function isLost({ code = '' }: ParserError): boolean {
+  return code === 'ECONNRESET' || code === 'EPIPE' || code.startsWith('ERR_SSL_')
+}
+
+function refusalOf({ code }: ParserError): PublicError {
+  if (code === 'HPE_HEADER_OVERFLOW') return ERRORS.headersTooLarge
+  return code === 'ERR_HTTP_REQUEST_TIMEOUT' ? ERRORS.requestTimeout : ERRORS.malformedRequest
 }
