@@ -11,12 +11,13 @@ import type { DrainReport, ListenAddresses, Phase } from './life-cycle.ts'
 import { acceptingCondition, createLifeCycle } from './life-cycle.ts'
 import type { Logger } from './log.ts'
 import { type AdminData, createAdminListener } from './ops/admin.ts'
-import { createAudit } from './ops/audit.ts'
 import { createMetrics } from './ops/metrics.ts'
 import { Forwarder } from './proxy/forward.ts'
 import { Responder } from './request/responder.ts'
+import type { SidecarResponse } from './request/response.ts'
 import { createAccessLog } from './server/access-log.ts'
-import { createHandle } from './server/handle.ts'
+import { createAuditLog } from './server/audit-log.ts'
+import { Handler } from './server/handler.ts'
 import { DataListener } from './server/listener.ts'
 import { TokenCache } from './token/cache.ts'
 import { TokenSigner } from './token/issue.ts'
@@ -52,7 +53,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const { config, log, logLinesDropped = () => 0, now = Date.now, settingsFile, worker = false } = options
   const phase: Phase = { name: 'starting', isAborting: false }
   const metrics = createMetrics(config, now)
-  const audit = createAudit(log, config.log)
+  const audit = createAuditLog(log, config.log)
   const authData = await openAuthData(config, log, now, (subject, result, certificate) => {
     metrics.onReload(subject, result, certificate)
     audit.reload(subject, result)
@@ -75,16 +76,13 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const { revoke: revokeToken } = authData.revocations
   const gate = new Gate(config, revokeToken !== undefined, cache, metrics.onTokenCheck)
   const throttle = createLoginThrottle(config.limits.loginFailures)
-  const handle = createHandle(
-    { config, responder, signer, credentials, throttle, revokeToken, audit, metrics, now },
-    gate,
-    (res) => forwarder.forward(res),
-    onInternalError,
-  )
+  const endpoints = { config, responder, signer, credentials, throttle, revokeToken, audit, metrics, now }
+  const forward = (res: SidecarResponse) => forwarder.forward(res)
+  const handler = new Handler({ config, gate, forward, endpoints, responder, now, onInternalError })
 
   const accessLog = createAccessLog(metrics, log, config.log, () => phase.isAborting)
   const listener = new DataListener(config, certificateSets.get('listener'), {
-    handle,
+    handle: (res) => handler.handle(res),
     onRequestEnd: accessLog.onRequestEnd,
     onParserError: (error, peer, bytes) =>
       responder.parserErrorResponse(error, accessLog.onParserError(error, peer), bytes),

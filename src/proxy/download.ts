@@ -45,7 +45,8 @@ export class Download {
     const readsChunks = httpVersionMinor > 0
     const headers = responseHeaders(head, context.id, isChunked && readsChunks)
     const isCloseDelimited = head.framing === 'close' || (isChunked && !readsChunks)
-    this.#res.begin(head.status, head.statusText, headers, false, isCloseDelimited)
+    const persistence = isCloseDelimited ? 'closeDelimited' : 'keepAlive'
+    this.#res.begin(head.status, head.statusText, headers, persistence)
     this.#isHeadPending = true
   }
 
@@ -76,12 +77,12 @@ export class Download {
     ) {
       res.req.context.bytesOut += only.length
       // A string goes out in one write with the head, a buffer in a second one: 6 % of a request (Node 26).
-      res.finish(only.toString('latin1'))
+      res.writeEnd(only.toString('latin1'))
       return
     }
     if (body.length > 0) this.#write(body, connection)
     if (head.status === 101) this.#out.end()
-    else res.finish('', forwardedTrailers(response.rawTrailers, head.connectionOptions, false))
+    else res.writeEnd('', forwardedTrailers(response.rawTrailers, head.connectionOptions, false))
   }
 
   /** Writes all chunks of one read at once, so that tiny upstream chunks do not cost one write each. */

@@ -59,7 +59,7 @@ export class RequestContext {
   readonly startedAt = performance.now()
   isBodyMalformed = false
 
-  // handle.ts, by the decision of the gate.
+  // handler.ts, by the decision of the gate.
   id = ''
   gate: GateFacts | undefined
   decision: Decision | undefined

@@ -8,7 +8,7 @@ import { ERRORS, type PublicError } from '../errors.ts'
 import { type HeaderList, headerLines } from '../http/headers.ts'
 import { isClientFailure, type UpstreamFailure } from '../http/upstream-failures.ts'
 import type { Reason } from './context.ts'
-import type { SidecarResponse } from './response.ts'
+import type { Persistence, SidecarResponse } from './response.ts'
 
 /** The error type in `Proxy-Status` (RFC 9209, section 2.3): each failure of an upstream has one, and so have refusals. */
 type ProxyErrorType =
@@ -35,32 +35,34 @@ export class Responder {
     this.#allowedOrigins = new Set(allowedOrigins)
   }
 
-  /** `body` must be ASCII as JSON. Does nothing if a response has begun or the client has closed. */
-  send(
-    res: SidecarResponse,
-    status: number,
-    body: object | undefined,
-    headers: readonly string[] = [],
-    close = false,
-  ): void {
+  /** `body` must be ASCII as JSON. */
+  sendJson(res: SidecarResponse, status: number, body: object): void {
+    this.#send(res, status, JSON.stringify(body), [], 'keepAlive')
+  }
+
+  sendEmpty(res: SidecarResponse, status: number, headers: HeaderList = []): void {
+    this.#send(res, status, '', headers, 'keepAlive')
+  }
+
+  /** Does nothing if a response has begun or the client has closed. */
+  #send(res: SidecarResponse, status: number, text: string, headers: HeaderList, persistence: Persistence) {
     if (res.headersSent || res.destroyed) return
     const { req } = res
     const { context } = req
-    const text = body === undefined ? '' : JSON.stringify(body)
-    const list = this.#headers(status, text, context.id, req.headers.origin, headers)
+    const list = this.#headers(status, text, context.id, headers, req.headers.origin)
     if (req.method !== 'HEAD') context.bytesOut += text.length
-    res.sendWhole(status, STATUS_CODES[status] ?? '', list, text, close)
+    res.sendWhole(status, list, text, persistence)
   }
 
-  /** The one place that records why a request failed, also where `send` does nothing. */
+  /** The one place that records why a request failed, also where it sends nothing. */
   refuse(res: SidecarResponse, reason: Reason, error: PublicError, options: ErrorResponseOptions = {}): void {
     const { status, code, message } = error
     const defaultType = status === 503 ? 'proxy_internal_response' : 'http_request_error'
-    const { errorType = defaultType, details, retryAfterSeconds = 1, close, headers = [] } = options
+    const { errorType = defaultType, details, retryAfterSeconds = 1, close = false, headers = [] } = options
     res.req.context.reason = reason
     const list = ['Proxy-Status', proxyStatus(errorType, details), ...headers]
     if (status === 503) list.push('Retry-After', String(retryAfterSeconds))
-    this.send(res, status, { code, message }, list, close)
+    this.#send(res, status, JSON.stringify({ code, message }), list, close ? 'close' : 'keepAlive')
   }
 
   /** Responds to a forwarded request that failed. If a response has begun, only the log shows the failure. */
@@ -77,7 +79,7 @@ export class Responder {
   refuseMethod(res: SidecarResponse, allowed: string): void {
     const { context, headers } = res.req
     if (context.admitted?.isPreflight === true && this.#isAllowedOrigin(headers.origin)) {
-      this.send(res, 204, undefined, [
+      this.sendEmpty(res, 204, [
         ...['Access-Control-Allow-Methods', allowed],
         ...['Access-Control-Allow-Headers', 'authorization, content-type'],
         ...['Access-Control-Max-Age', '600'],
@@ -91,21 +93,14 @@ export class Responder {
   parserErrorResponse({ status, code, message }: PublicError, requestId: string, bytes?: Buffer): string {
     const body = JSON.stringify({ code, message })
     const origin = /^origin:[ \t]*(\S*)/im.exec(bytes?.toString('latin1') ?? '')?.[1]
-    const list = this.#headers(status, body, requestId, origin, [
-      ...['Proxy-Status', proxyStatus('http_request_error')],
-      ...['Date', new Date().toUTCString(), 'Connection', 'close'],
-    ])
+    const proxyError = ['Proxy-Status', proxyStatus('http_request_error')]
+    const ownHeaders = [...proxyError, 'Date', new Date().toUTCString(), 'Connection', 'close']
+    const list = this.#headers(status, body, requestId, ownHeaders, origin)
     return `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${headerLines(list)}\r\n${body}`
   }
 
   /** The headers of every response but `Connection`. `headers`: of this response. */
-  #headers(
-    status: number,
-    text: string,
-    requestId: string,
-    origin: string | undefined,
-    headers: readonly string[],
-  ): string[] {
+  #headers(status: number, text: string, requestId: string, headers: HeaderList, origin = ''): string[] {
     const list = text === '' ? [] : ['Content-Type', 'application/json']
     if (status !== 204) list.push('Content-Length', String(text.length))
     if (!headers.includes('Cache-Control')) list.push('Cache-Control', 'no-store')
@@ -117,7 +112,7 @@ export class Responder {
     return origin !== '' && (this.#allowedOrigins.has('*') || this.#allowedOrigins.has(origin))
   }
 
-  #corsHeaders(origin = ''): string[] {
+  #corsHeaders(origin: string): string[] {
     if (!this.#isAllowedOrigin(origin)) return []
     return [
       ...['Access-Control-Allow-Origin', this.#allowedOrigins.has('*') ? '*' : origin, 'Vary', 'Origin'],

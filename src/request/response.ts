@@ -9,7 +9,7 @@
  * The drain is the lingering close of nginx, within its bounds: clients that send everything before they read (Python, Java;
  * all over TLS) lose a response to a reset.
  */
-import { ServerResponse } from 'node:http'
+import { ServerResponse, STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
 import type { SidecarRequest } from './context.ts'
 import { keepAfterLastResponse, sendHead, writeLastChunk } from './node-http.ts'
@@ -18,9 +18,12 @@ import { keepAfterLastResponse, sendHead, writeLastChunk } from './node-http.ts'
 const DRAIN_IDLE_MS = 5_000
 const DRAIN_TOTAL_MS = 30_000
 
+/** What becomes of the connection, as far as the response decides: `closeDelimited` bodies have no other end. */
+export type Persistence = 'keepAlive' | 'close' | 'closeDelimited'
+
 export class SidecarResponse extends ServerResponse<SidecarRequest> {
-  /** Counts as sent: all of it has been written, whatever becomes of the rest of the request. */
-  isComplete = false
+  /** All of it has been written: it counts as sent, whatever becomes of the rest of the request. */
+  #isWritten = false
   #hasContinued = false
   #mustDrain = false
   /** The end of the connection is the end of the body. */
@@ -34,34 +37,28 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
   }
 
   /** Node sends the head with the first bytes of the body. `headers`: names and values, alternating; may be changed. */
-  begin(
-    status: number,
-    statusText: string,
-    headers: string[],
-    mustClose: boolean,
-    isCloseDelimited = false,
-  ): void {
+  begin(status: number, statusText: string, headers: string[], persistence: Persistence): void {
     const { req } = this
     const { connection, admitted } = req.context
     // No request can be read behind an unread body (RFC 9112, section 9.6).
     this.#mustDrain =
       !req.complete && !req.socket.readableEnded && (admitted === undefined || admitted.hasBody)
-    this.#isCloseDelimited = isCloseDelimited
-    if (mustClose || isCloseDelimited || this.#mustDrain || connection.mustClose)
+    this.#isCloseDelimited = persistence === 'closeDelimited'
+    if (persistence !== 'keepAlive' || this.#mustDrain || connection.mustClose)
       headers.push('Connection', 'close')
-    if (isCloseDelimited) this.removeHeader('Transfer-Encoding') // Node then adds no chunks of its own
+    if (this.#isCloseDelimited) this.removeHeader('Transfer-Encoding') // Node then adds no chunks of its own
     this.writeHead(status, statusText, headers)
   }
 
   /** Begins and ends a short response, which counts as sent. `text`: its body, in ASCII. */
-  sendWhole(status: number, statusText: string, headers: string[], text: string, mustClose: boolean): void {
-    this.begin(status, statusText, headers, mustClose)
-    this.isComplete = true
-    this.finish(text)
+  sendWhole(status: number, headers: string[], text: string, persistence: Persistence): void {
+    this.begin(status, STATUS_CODES[status] ?? '', headers, persistence)
+    this.#isWritten = true
+    this.writeEnd(text)
   }
 
-  /** Ends the response; an unread body is drained first. `text`: the last bytes, in Latin-1. */
-  finish(text = '', trailers: readonly [name: string, value: string][] = []): void {
+  /** Writes the rest, and ends the response once an unread body is drained. `text`: the last bytes, in Latin-1. */
+  writeEnd(text = '', trailers: readonly [name: string, value: string][] = []): void {
     if (!this.#mustDrain) {
       if (trailers.length > 0) this.addTrailers(trailers)
       this.end(text, 'latin1')
@@ -72,26 +69,31 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     if (text !== '') this.write(text, 'latin1')
     if (this.chunkedEncoding)
       writeLastChunk(this, trailers.map(([name, value]) => `${name}: ${value}\r\n`).join(''))
-    this.isComplete = true
+    this.#isWritten = true
     this.#drainUnread()
   }
 
   #drainUnread(): void {
     const { req } = this
     const { context, socket, headers } = req
-    const finish = () => this.end()
+    const stop = () => this.end()
     // A client that waits for `100 Continue` sends no body, and a detached socket has no parser.
     const isAwaited = !this.#hasContinued && headers.expect?.toLowerCase() === '100-continue'
     if (req.readableEnded || isAwaited || context.isDetached) {
-      finish()
+      stop()
       return
     }
-    const deadline = setTimeout(finish, DRAIN_TOTAL_MS)
-    context.changeOwner({ state: 'unreadBody', onIdle: finish, onRelease: () => clearTimeout(deadline) })
+    const deadline = setTimeout(stop, DRAIN_TOTAL_MS)
+    context.changeOwner({ state: 'unreadBody', onIdle: stop, onRelease: () => clearTimeout(deadline) })
     socket.setTimeout(DRAIN_IDLE_MS)
-    req.once('end', finish)
-    socket.once('end', finish) // a malformed body does not end
+    req.once('end', stop)
+    socket.once('end', stop) // a malformed body does not end
     req.resume()
+  }
+
+  /** For the access log: otherwise, the client has not received all of it. */
+  get isSent(): boolean {
+    return this.writableFinished || this.#isWritten || this.statusCode === 101
   }
 
   /**

@@ -1,7 +1,7 @@
 /**
  * Counts and logs a request when its response is over: metrics, bytes, access log.
  * The access log holds no token and no query, which may hold a secret. The account is that of a verified token, or the
- * one that a login named, if it exists. Method and path of a decision are those that a trusted proxy names.
+ * one that a login named, if it exists. Method and path of forward auth are those that a trusted proxy names.
  */
 import type { Config } from '../config/config.ts'
 import type { PublicError } from '../errors.ts'
@@ -61,7 +61,7 @@ export function createAccessLog(
       const { req } = res
       const { context } = req
       const ms = performance.now() - context.startedAt
-      const isSent = res.writableFinished || res.isComplete || res.statusCode === 101
+      const { isSent } = res
       const reason = !isSent && isAborting() ? 'drain_deadline' : context.reason
       const hasLeft = reason === undefined || isClientFailure(reason)
       // 499: the client closed the connection. 503: the upstream or the drain deadline aborted the response.

@@ -9,14 +9,10 @@ import type { Responder } from '../request/responder.ts'
 import type { SidecarResponse } from '../request/response.ts'
 import type { TokenSigner } from '../token/issue.ts'
 import { failed } from '../values/result.ts'
+import type { AuditEvent } from './audit-log.ts'
 
-/** An event of the audit log. The identity of the request's context is who acted. */
-export type AuditedRequest =
-  | { readonly event: 'login' | 'logout' }
-  | { readonly event: 'login_failed'; readonly reason: IssueFailure }
-  | { readonly event: 'link_created' | 'link_ended'; readonly linkId: string }
-
-export interface EndpointOptions {
+/** What the endpoints use. */
+export interface EndpointParts {
   readonly config: Config
   readonly responder: Responder
   readonly signer: TokenSigner
@@ -26,7 +22,7 @@ export interface EndpointOptions {
   /** Absent where no database has the revocations. */
   readonly revokeToken: RevokeToken | undefined
   /** Called after the event. */
-  readonly audit: { request(req: SidecarRequest, what: AuditedRequest): void }
+  readonly audit: { request(req: SidecarRequest, what: AuditEvent): void }
   readonly metrics: {
     onTokenIssued(): void
     onLinkIssued(): void
@@ -36,22 +32,22 @@ export interface EndpointOptions {
 }
 
 /** Whole seconds that are really left; 0 within the clock tolerance. */
-export function expirationSec({ config, now }: EndpointOptions, expiresAtSeconds: number): number | string {
+export function expirationSec({ config, now }: EndpointParts, expiresAtSeconds: number): number | string {
   const left = Math.max(0, Math.floor(expiresAtSeconds - now() / 1000))
   return config.contract.expirationSec === 'string' ? String(left) : left
 }
 
 /** Revokes a token or a link, and writes `event` to the audit log. Rejects only on an internal error. */
 export async function revoke(
-  { responder, revokeToken, audit }: EndpointOptions,
+  { responder, revokeToken, audit }: EndpointParts,
   res: SidecarResponse,
   ended: EndedToken,
-  event: AuditedRequest,
+  event: AuditEvent,
 ): Promise<void> {
   const revoked = (await revokeToken?.(ended)) ?? failed<NotRevoked>({ reason: 'unavailable' })
   if (revoked.ok) {
     audit.request(res.req, event)
-    return responder.send(res, 204, undefined)
+    return responder.sendEmpty(res, 204)
   }
   const { reason, retryAfterSeconds } = revoked.error
   responder.refuse(res, reason, ERRORS.serviceNotReady, { retryAfterSeconds })

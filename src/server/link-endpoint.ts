@@ -10,16 +10,12 @@ import type { Caller, Identity } from '../token/caller.ts'
 import { isLinkId, isLinkOf, LINK_METHODS, type LinkedRequest, linkTargetProblem } from '../token/links.ts'
 import { type Scope, scopeAllows } from '../token/scopes.ts'
 import { failed, type Result } from '../values/result.ts'
-import { type EndpointOptions, expirationSec, revoke } from './endpoint.ts'
+import { type EndpointParts, expirationSec, revoke } from './endpoint.ts'
 import { badArgument, type Members, readJson } from './json-body.ts'
 
 /** POST: creates a link. Rejects only on an internal error. */
-export async function createLink(
-  options: EndpointOptions,
-  res: SidecarResponse,
-  caller: Caller,
-): Promise<void> {
-  const { config, responder, signer, audit, metrics } = options
+export async function createLink(parts: EndpointParts, res: SidecarResponse, caller: Caller): Promise<void> {
+  const { config, responder, signer, audit, metrics } = parts
   if (!signer.canSign) return responder.refuse(res, 'unavailable', ERRORS.serviceNotReady)
   const body = await readJson(res, config.timeouts.idleSeconds)
   const fields = body.ok ? readLinkFields(body.value, config.links.maxLifetimeSeconds) : body
@@ -32,23 +28,23 @@ export async function createLink(
   const { url, linkId, expiresAtSeconds } = issued
   metrics.onLinkIssued()
   audit.request(res.req, { event: 'link_created', linkId })
-  responder.send(res, 200, { url, linkId, expirationSec: expirationSec(options, expiresAtSeconds) })
+  responder.sendJson(res, 200, { url, linkId, expirationSec: expirationSec(parts, expiresAtSeconds) })
 }
 
 /** DELETE: ends a link of the account, known or not. Rejects only on an internal error. */
 export async function endLink(
-  options: EndpointOptions,
+  parts: EndpointParts,
   res: SidecarResponse,
   { accountId }: Identity,
   linkId: string,
 ): Promise<void> {
-  const { config, responder, now } = options
+  const { config, responder, now } = parts
   if (!isLinkId(linkId)) return responder.refuse(res, 'invalid', badArgument('The path has no id of a link.'))
   if (!isLinkOf(linkId, accountId)) return deny(responder, res)
   // The id does not say when the link ends.
   const expiresAtSeconds = Math.ceil(now() / 1000) + config.links.maxLifetimeSeconds
   const ended = { accountId, tokenId: linkId, expiresAtSeconds }
-  await revoke(options, res, ended, { event: 'link_ended', linkId })
+  await revoke(parts, res, ended, { event: 'link_ended', linkId })
 }
 
 function deny(responder: Responder, res: SidecarResponse): void {

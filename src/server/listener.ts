@@ -132,7 +132,8 @@ export class DataListener {
     server.on('timeout', (socket: Socket) => this.#open.get(socket)?.onTimeout())
     server.on('clientError', (error: ParserError, socket: Duplex) => {
       const connection = this.#open.get(socket)
-      if (connection === undefined || isLost(error)) socket.destroy()
+      // After an error of TLS, no response can be sent.
+      if (connection === undefined || error.code?.startsWith('ERR_SSL_')) socket.destroy()
       else connection.refuse({ error: refusalOf(error), bytes: error.rawPacket })
     })
   }
@@ -197,10 +198,6 @@ export class DataListener {
 
 /** `rawPacket`: the bytes in which Node's parser found the error. */
 type ParserError = NodeJS.ErrnoException & { readonly rawPacket?: Buffer }
-
-function isLost({ code = '' }: ParserError): boolean {
-  return code === 'ECONNRESET' || code === 'EPIPE' || code.startsWith('ERR_SSL_')
-}
 
 function refusalOf({ code }: ParserError): PublicError {
   if (code === 'HPE_HEADER_OVERFLOW') return ERRORS.headersTooLarge

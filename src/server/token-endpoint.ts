@@ -14,15 +14,15 @@ import type { CredentialStatus } from '../token/issuers.ts'
 import { coversScope, parseScope, type Scope, validScope } from '../token/scopes.ts'
 import { claimsProblem, nameProblem, secretProblem } from '../values/names.ts'
 import { failed, type Result } from '../values/result.ts'
-import { type EndpointOptions, expirationSec } from './endpoint.ts'
+import { type EndpointParts, expirationSec } from './endpoint.ts'
 import { badArgument, type Members, readJson } from './json-body.ts'
 
 /** Without a delay, 200 clients that ignored `Retry-After` sent 6,000 logins a second and starved token checks. */
 const RETRY_LATER_DELAY_MS = 250
 
 /** POST: issues a token. Rejects only on an internal error. */
-export async function logIn(options: EndpointOptions, res: SidecarResponse): Promise<void> {
-  const { config, credentials, throttle, signer, audit, responder, metrics } = options
+export async function logIn(parts: EndpointParts, res: SidecarResponse): Promise<void> {
+  const { config, credentials, throttle, signer, audit, responder, metrics } = parts
   const { req } = res
   const { context } = req
   const recordFailure = (reason: IssueFailure) => {
@@ -68,13 +68,13 @@ export async function logIn(options: EndpointOptions, res: SidecarResponse): Pro
   context.login = identity
   metrics.onTokenIssued()
   audit.request(req, { event: 'login' })
-  const lifetime = expirationSec(options, identity.expiresAtSeconds)
-  responder.send(res, 200, { token, expirationSec: lifetime })
+  const lifetime = expirationSec(parts, identity.expiresAtSeconds)
+  responder.sendJson(res, 200, { token, expirationSec: lifetime })
 }
 
 /** GET and HEAD. */
-export function sendTimeLeft(options: EndpointOptions, res: SidecarResponse, identity: Identity): void {
-  options.responder.send(res, 200, { expirationSec: expirationSec(options, identity.expiresAtSeconds) })
+export function sendTimeLeft(parts: EndpointParts, res: SidecarResponse, identity: Identity): void {
+  parts.responder.sendJson(res, 200, { expirationSec: expirationSec(parts, identity.expiresAtSeconds) })
 }
 
 /** Ignores unknown fields; names every invalid one. */

@@ -6,15 +6,20 @@ import type { Config } from '../config/config.ts'
 import { traceIdOf } from '../http/request-ids.ts'
 import { type Logger, loggable } from '../log.ts'
 import type { ReloadResult, ReloadSubject } from '../reload/reloadable.ts'
-import type { SidecarRequest } from '../request/context.ts'
-import type { AuditedRequest } from '../server/endpoint.ts'
+import type { IssueFailure, SidecarRequest } from '../request/context.ts'
 
-export function createAudit(log: Logger, settings: Pick<Config['log'], 'audit'>) {
+/** What a request did. The identity of its context is who acted. */
+export type AuditEvent =
+  | { readonly event: 'login' | 'logout' }
+  | { readonly event: 'login_failed'; readonly reason: IssueFailure }
+  | { readonly event: 'link_created' | 'link_ended'; readonly linkId: string }
+
+export function createAuditLog(log: Logger, settings: Pick<Config['log'], 'audit'>) {
   const write = (line: Partial<Record<AuditField, string | undefined>>) => {
     if (settings.audit) log.info(line, 'audit')
   }
   return {
-    request: (req: SidecarRequest, what: AuditedRequest) => write(lineOf(req, what)),
+    request: (req: SidecarRequest, what: AuditEvent) => write(lineOf(req, what)),
     reload: (subject: ReloadSubject, outcome: ReloadResult) => write({ event: 'reload', subject, outcome }),
   }
 }
@@ -22,7 +27,7 @@ export function createAudit(log: Logger, settings: Pick<Config['log'], 'audit'>)
 /** The fields of a line beside `level`, `time` and `msg`; each has a row in `docs/operations.md`. */
 export type AuditField = keyof ReturnType<typeof lineOf> | 'subject'
 
-function lineOf({ context, clientAddress, headers }: SidecarRequest, what: AuditedRequest) {
+function lineOf({ context, clientAddress, headers }: SidecarRequest, what: AuditEvent) {
   const { id, loggedIdentity: identity } = context
   return {
     event: what.event,

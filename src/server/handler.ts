@@ -8,21 +8,48 @@ import type { Decision, Gate } from '../gate/gate.ts'
 import { newRequestId, requestIdOf } from '../http/request-ids.ts'
 import type { ErrorResponseOptions } from '../request/responder.ts'
 import type { SidecarResponse } from '../request/response.ts'
-import { type EndpointOptions, revoke } from './endpoint.ts'
+import { type EndpointParts, revoke } from './endpoint.ts'
 import { createLink, endLink } from './link-endpoint.ts'
 import { logIn, sendTimeLeft } from './token-endpoint.ts'
 
-/** `endpoints`: what the endpoints need; other responses use its settings, its responder and its clock. */
-export function createHandle(
-  endpoints: EndpointOptions,
-  gate: Gate,
-  forward: (res: SidecarResponse) => void,
-  onInternalError: (requestId: string, error: unknown) => void,
-): (res: SidecarResponse) => void {
-  const { config, responder, now } = endpoints
+interface HandlerParts extends Pick<EndpointParts, 'config' | 'responder' | 'now'> {
+  readonly gate: Gate
+  readonly forward: (res: SidecarResponse) => void
+  readonly endpoints: EndpointParts
+  readonly onInternalError: (requestId: string, error: unknown) => void
+}
+
+export class Handler {
+  readonly #parts: HandlerParts
+
+  constructor(parts: HandlerParts) {
+    this.#parts = parts
+  }
+
+  /** Never throws. */
+  handle(res: SidecarResponse): void {
+    const { req } = res
+    const { context } = req
+    try {
+      const facts = this.#parts.gate.decide(req, context.connection.peer.isTrusted)
+      const { admitted, decision } = facts
+      context.gate = facts
+      context.id =
+        admitted === undefined ? requestIdOf(req.rawHeaders) : (admitted.requestId ?? newRequestId())
+      // Node reports an invalid chunked body after `request`: a microtask later, `isBodyMalformed` is set.
+      const mustWait = decision instanceof Promise || admitted?.isChunked === true
+      const pending = mustWait
+        ? Promise.resolve(decision).then((resolved) => this.#carryOut(resolved, res))
+        : this.#carryOut(decision, res)
+      pending?.catch((error: unknown) => this.#onError(res, error))
+    } catch (error) {
+      this.#onError(res, error)
+    }
+  }
 
   /** Returns a promise, which rejects only on an internal error, where the response takes time. */
-  const carryOut = (decision: Decision, res: SidecarResponse): void | Promise<void> => {
+  #carryOut(decision: Decision, res: SidecarResponse): void | Promise<void> {
+    const { config, forward, endpoints, responder, now } = this.#parts
     const { context } = res.req
     if (res.destroyed) return // the client left while the token was verified
     context.decision = decision
@@ -40,7 +67,7 @@ export function createHandle(
         return forward(res)
       case 'approve': {
         const { isTrusted } = context.connection.peer
-        return responder.send(res, 200, undefined, approvalHeaders(decision, isTrusted, config, now()))
+        return responder.sendEmpty(res, 200, approvalHeaders(decision, isTrusted, config, now()))
       }
       case 'logIn':
         return logIn(endpoints, res)
@@ -59,33 +86,14 @@ export function createHandle(
     }
   }
 
-  const onError = (res: SidecarResponse, error: unknown) => {
+  #onError(res: SidecarResponse, error: unknown): void {
+    const { responder, onInternalError } = this.#parts
     const { context } = res.req
     if (context.id === '') context.id = newRequestId()
     onInternalError(context.id, error)
     if (res.headersSent) context.connection.abort()
     const errorType = 'proxy_internal_error'
     responder.refuse(res, 'internal', ERRORS.internalError, { errorType, close: true })
-  }
-
-  return (res) => {
-    const { req } = res
-    const { context } = req
-    try {
-      const facts = gate.decide(req, context.connection.peer.isTrusted)
-      const { admitted, decision } = facts
-      context.gate = facts
-      context.id =
-        admitted === undefined ? requestIdOf(req.rawHeaders) : (admitted.requestId ?? newRequestId())
-      // Node reports an invalid chunked body after `request`: a microtask later, `isBodyMalformed` is set.
-      const mustWait = decision instanceof Promise || admitted?.isChunked === true
-      const pending = mustWait
-        ? Promise.resolve(decision).then((resolved) => carryOut(resolved, res))
-        : carryOut(decision, res)
-      pending?.catch((error: unknown) => onError(res, error))
-    } catch (error) {
-      onError(res, error)
-    }
   }
 }
 
