@@ -2,7 +2,7 @@
  * Effects that Node's http has beyond its documentation, one function for each. They use public methods and events alone;
  * the e2e tests run them on Node 20 and 26.
  */
-import type { ServerResponse } from 'node:http'
+import { Server, type ServerResponse } from 'node:http'
 import { Server as NetServer, type Socket } from 'node:net'
 
 const NO_BYTES = Buffer.alloc(0)
@@ -13,9 +13,7 @@ export function stopListening(server: NetServer): Promise<void> {
 }
 
 /** Node before 24.9 (22.21) discards the bytes after the head of an offer to upgrade that is not served. */
-export function discardsAfterOffer(server: NetServer): boolean {
-  return !('shouldUpgradeCallback' in server)
-}
+export const DISCARDS_AFTER_OFFER = !('shouldUpgradeCallback' in new Server())
 
 /** Keeps a socket that Node wants to destroy once its last response is written. */
 export function keepAfterLastResponse(socket: Socket): void {

@@ -63,9 +63,8 @@ export function createAccessLog(
       const ms = performance.now() - context.startedAt
       const { isSent } = res
       const reason = !isSent && isAborting() ? 'drain_deadline' : context.reason
-      const hasLeft = reason === undefined || isClientFailure(reason)
       // 499: the client closed the connection. 503: the upstream or the drain deadline aborted the response.
-      const statusUnsent = hasLeft ? 499 : 503
+      const statusUnsent = reason === undefined || isClientFailure(reason) ? 499 : 503
       const status = isSent ? res.statusCode : statusUnsent
       metrics.onRequest(context.routeLabel, req.method, status, ms / 1000)
       if (context.bytesIn > 0) metrics.onBytes('in', context.bytesIn)

@@ -15,10 +15,11 @@
  *   #onClientEnd       -             -             (4)             (4)             (4)         -
  *   abort              closes        closes        (5)             (5)             (5)         closes
  *
- *   (1) sends the refusal, > ended                     (2) closes, but if bytes have arrived > awaitingHead
- *   (3) `onIdle` of the request's owner, or (5) if only the client's reads are missing
- *   (4) (5) if the response has no other end than that of the connection; Node ends the connection after other responses
- *   (5) closes, with a reset where a close could be taken for the end of the response: `mustReset` of `request/response.ts`
+ *   (1) sends the refusal, > ended
+ *   (2) closes; > awaitingHead if bytes have arrived since the previous response
+ *   (3) `onIdle` of the request's owner; (5) if the client alone has still to read
+ *   (4) (5) if the response has no other end than that of the connection; else Node ends the connection after it
+ *   (5) closes, with a reset where a close could be taken for the end of the response (`mustReset`)
  *
  * A response is the last one by `mustClose`, and by `request/response.ts` for a body that is unread or has no other end.
  */
@@ -26,7 +27,7 @@ import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Peer } from '../request/client-address.ts'
 import { type ClientConnection, RequestContext, type SidecarRequest } from '../request/context.ts'
-import { assignDetachedSocket, pauseWhile } from '../request/node-http.ts'
+import { assignDetachedSocket, DISCARDS_AFTER_OFFER, pauseWhile } from '../request/node-http.ts'
 import { dropRequests, endConnection, SidecarResponse } from '../request/response.ts'
 
 export interface ConnectionEvents {
@@ -38,12 +39,10 @@ export interface ConnectionEvents {
   readonly isDraining: () => boolean
 }
 
-export interface ConnectionSettings {
+export interface Timeouts {
   readonly idleMs: number
   /** Longer than Node waits for the rest of a head. */
   readonly headMs: number
-  /** Of this version of Node: see `request/node-http.ts`. */
-  readonly discardsAfterOffer: boolean
 }
 
 type Phase =
@@ -73,7 +72,7 @@ export class Connection implements ClientConnection {
   readonly peer: Peer
   readonly tcpSocket: Socket
   readonly #socket: Socket
-  readonly #settings: ConnectionSettings
+  readonly #timeouts: Timeouts
   readonly #events: ConnectionEvents
   #phase: Phase = 'idle'
   /** The response to the request that is being served. */
@@ -85,15 +84,9 @@ export class Connection implements ClientConnection {
   #bytesBefore: number
 
   /** @param tcpSocket - the same socket, or the one under a TLS socket */
-  constructor(
-    socket: Socket,
-    tcpSocket: Socket,
-    peer: Peer,
-    settings: ConnectionSettings,
-    events: ConnectionEvents,
-  ) {
+  constructor(socket: Socket, tcpSocket: Socket, peer: Peer, timeouts: Timeouts, events: ConnectionEvents) {
     this.peer = peer
-    this.#settings = settings
+    this.#timeouts = timeouts
     this.#socket = socket
     this.tcpSocket = tcpSocket
     this.#events = events
@@ -115,7 +108,7 @@ export class Connection implements ClientConnection {
     const { admitted, isBodyMalformed, isDetached } = this.#current?.req.context ?? {}
     if (admitted === undefined || isBodyMalformed || this.#events.isDraining()) return true
     if (admitted.connectionOptions?.has('close')) return true
-    return this.#settings.discardsAfterOffer && admitted.offersUpgrade && !isDetached
+    return DISCARDS_AFTER_OFFER && admitted.offersUpgrade && !isDetached
   }
 
   receive(res: SidecarResponse): void {
@@ -129,7 +122,7 @@ export class Connection implements ClientConnection {
   }
 
   #serve(res: SidecarResponse, phase: Phase, firstBytes?: Buffer): void {
-    if (this.#phase === 'awaitingHead') this.#socket.setTimeout(this.#settings.idleMs)
+    if (this.#phase === 'awaitingHead') this.#socket.setTimeout(this.#timeouts.idleMs)
     this.#phase = phase
     this.#current = res
     res.req.context = new RequestContext(this, firstBytes)
@@ -229,7 +222,7 @@ export class Connection implements ClientConnection {
     } else {
       // Node refuses a part of a head earlier. Of empty lines it does not count the time.
       this.#phase = 'awaitingHead'
-      socket.setTimeout(this.#settings.headMs)
+      socket.setTimeout(this.#timeouts.headMs)
     }
   }
 

@@ -104,12 +104,7 @@ function refusalOptions(
   if (reason === 'admission') return {}
   // RFC 6750, section 3: no error code where no token was sent.
   const challenge = reason === 'missing' ? 'Bearer' : 'Bearer error="invalid_token"'
-  return {
-    errorType: 'http_request_denied',
-    details: reason,
-    headers: [
-      ...(error.status === 401 ? ['WWW-Authenticate', challenge] : []),
-      ...(isForwardAuth ? VARY_BY_TOKEN : []),
-    ],
-  }
+  const authenticate = error.status === 401 ? ['WWW-Authenticate', challenge] : []
+  const headers = isForwardAuth ? [...authenticate, ...VARY_BY_TOKEN] : authenticate
+  return { errorType: 'http_request_denied', details: reason, headers }
 }

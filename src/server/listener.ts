@@ -22,9 +22,9 @@ import { admit } from '../gate/admission.ts'
 import type { Reloadable } from '../reload/reloadable.ts'
 import { createPeers, type Peer } from '../request/client-address.ts'
 import { SidecarRequest } from '../request/context.ts'
-import { discardsAfterOffer, stopListening } from '../request/node-http.ts'
+import { stopListening } from '../request/node-http.ts'
 import { SidecarResponse } from '../request/response.ts'
-import { Connection, type ConnectionEvents, type ConnectionSettings } from './connection.ts'
+import { Connection, type ConnectionEvents, type Timeouts } from './connection.ts'
 import { TlsSockets, tlsOptions } from './tls-sockets.ts'
 
 interface ListenerEvents extends ConnectionEvents {
@@ -43,7 +43,7 @@ export class DataListener {
   /** Asked for once: the same for all connections. */
   #port = 0
   readonly #events: ListenerEvents
-  readonly #connectionSettings: ConnectionSettings
+  readonly #connectionTimeouts: Timeouts
   readonly #server: Server<typeof SidecarRequest, typeof SidecarResponse>
   readonly #open = new Map<Duplex, Connection>()
   readonly #tlsSockets = new TlsSockets()
@@ -82,11 +82,7 @@ export class DataListener {
     server.timeout = timeouts.idleSeconds * 1000
     // Node's default drops lines beyond 1,000 from `rawHeaders`, but its parser obeys them. Admission enforces the limit.
     server.maxHeadersCount = 0
-    this.#connectionSettings = {
-      idleMs: server.timeout,
-      headMs: server.headersTimeout + 2 * CHECK_MS,
-      discardsAfterOffer: discardsAfterOffer(server),
-    }
+    this.#connectionTimeouts = { idleMs: server.timeout, headMs: server.headersTimeout + 2 * CHECK_MS }
     this.#acceptConnections()
     this.#serveConnections()
   }
@@ -140,7 +136,7 @@ export class DataListener {
 
   #addConnection(socket: Socket, tcpSocket: Socket): void {
     const peer = this.#peerOf(tcpSocket, this.#isSecure, this.#port)
-    const connection = new Connection(socket, tcpSocket, peer, this.#connectionSettings, this.#events)
+    const connection = new Connection(socket, tcpSocket, peer, this.#connectionTimeouts, this.#events)
     this.#open.set(socket, connection)
     socket.once('close', () => this.#open.delete(socket))
   }
