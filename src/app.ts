@@ -42,7 +42,6 @@ export interface App {
   stop(how?: { readonly lameDuck: boolean }): Promise<DrainReport>
 }
 
-/** A sidecar that serves requests in this process. */
 export interface ServingApp extends App {
   readonly adminData: AdminData
   abort(): void

@@ -36,7 +36,6 @@ export interface Phase {
   isAborting: boolean
 }
 
-/** Whether clients are accepted, as `/readyz` shows it. */
 export const acceptingCondition = ({ name }: Phase): ReadyCondition => ({
   name: 'accepting',
   ok: name === 'running',
@@ -169,10 +168,8 @@ export function logStart(
     log.info({ listener, address, port }, 'listening')
 }
 
-const HOUR_MS = 3_600_000
-
 function warnOfReportMode(log: Logger): NodeJS.Timeout {
   const warn = () => log.warn('report mode: requests without a valid token are forwarded')
   warn()
-  return setInterval(warn, HOUR_MS).unref()
+  return setInterval(warn, 3_600_000).unref() // each hour
 }

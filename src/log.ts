@@ -72,11 +72,8 @@ function serializeError(error: unknown): unknown {
 }
 
 const MAX_LOGGED_ITEMS = 20
-
-/** The first of many problems or names. */
 export const loggedItems = <T>(items: readonly T[]): readonly T[] => items.slice(0, MAX_LOGGED_ITEMS)
 
-/** A client's text, truncated. */
 export function loggable(text: string, maxLength = 256): string {
   return printable(text.length > maxLength ? `${text.slice(0, maxLength)}…` : text)
 }

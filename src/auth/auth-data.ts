@@ -38,7 +38,6 @@ export interface AuthData {
   readonly credentials: CredentialStore | undefined
   readonly revocations: Revocations
   readonly certificateSets: ReadonlyMap<CertificateName, Reloadable<CertificateSet>>
-  /** The subjects with a source. */
   readonly subjects: readonly ReloadSubject[]
   readonly conditions: () => readonly AuthCondition[]
   subscribe(onChange: OnChange): void

@@ -127,7 +127,6 @@ export interface RemoteKeys {
   /** The keys that have a kid, for a sidecar without keys of its own. */
   readonly ring: () => KeyRing
   readonly state: () => KeySetState
-  /** How many fetches there were, by result. */
   readonly fetches: Readonly<Record<ReloadResult, number>>
   /** True once there is a good set, false if it is stopped before. */
   readonly whenLoaded: Promise<boolean>

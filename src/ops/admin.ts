@@ -149,8 +149,7 @@ const MAX_CONNECTIONS = 1024
  * to close before the TLS handshake.
  */
 function createBoundedServer(secureContext: (() => SecureContext) | undefined, handle: RequestListener) {
-  /** The open connections, the least recently used first. */
-  const connections = new Map<Socket, { awaitedResponses: number }>()
+  const connections = new Map<Socket, { awaitedResponses: number }>() // the least recently used first
   const http = createServer((req, res) => {
     const { socket } = req
     const connection = connections.get(socket)

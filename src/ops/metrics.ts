@@ -119,8 +119,7 @@ export function createMetrics(
     onReload,
     readFrom(parts: MeasuredParts): void {
       zeroReloads(parts.authData.subjects)
-      readAuthData(create, parts.authData, now)
-      readParts(create, parts)
+      readParts(create, parts, now)
     },
   }
 }
@@ -134,7 +133,6 @@ function requestMetrics({ counter, histogram }: Create) {
   for (const route of ROUTE_LABELS) durations.zero({ route })
   for (const direction of ['in', 'out']) bytes.inc({ direction }, 0)
   return {
-    /** `seconds`: from the request head to the end of the response. */
     onRequest(route: RouteLabel, method = 'other', status: number, seconds: number): void {
       requests.inc({ route, method: METHODS.has(method) ? method : 'other', status })
       durations.observe({ route }, seconds)
@@ -159,7 +157,6 @@ function tokenMetrics({ counter }: Create) {
   }
 }
 
-/** The events of an upstream, by its prefix. */
 function upstreamMetrics({ counter, histogram }: Create, upstreams: Config['upstreams']) {
   const outcomes = counter('upstream_requests_total')
   const responses = counter('upstream_responses_total')
@@ -169,6 +166,7 @@ function upstreamMetrics({ counter, histogram }: Create, upstreams: Config['upst
     for (const outcome of UPSTREAM_OUTCOMES) outcomes.inc({ upstream, outcome }, 0)
     for (const statusClass of STATUS_CLASSES) responses.inc({ upstream, class: statusClass }, 0)
   }
+  /** `upstream`: its prefix. */
   return (upstream: string): UpstreamEvents => ({
     onOutcome: (outcome) => outcomes.inc({ upstream, outcome }),
     onResponse(status, seconds) {
@@ -207,8 +205,23 @@ function reloadMetrics({ counter, gauge }: Create, now: () => number) {
   }
 }
 
-function readAuthData({ value }: Create, authData: MeasuredAuthData, now: () => number): void {
-  const { keys, keySets, revocations, certificateSets } = authData
+function readParts({ value }: Create, parts: MeasuredParts, now: () => number): void {
+  const { cache, listener, forwarder, isReady, logLinesDropped } = parts
+  value('ready', () => Number(isReady()))
+  value('requests_in_flight', () => listener.inFlight)
+  value('client_connections', () => listener.connections)
+  value('client_connections_dropped_total', () => listener.droppedConnections)
+  value('token_cache_hits_total', () => cache.hits)
+  value('token_cache_misses_total', () => cache.misses)
+  value('token_cache_evictions_total', () => cache.evictions)
+  value('token_cache_entries', () => cache.size)
+  value('log_lines_dropped_total', logLinesDropped)
+  value('upstream_connections', () =>
+    forwarder.pools().map(({ prefix, connections }) => [{ upstream: prefix }, connections]),
+  )
+  value('upstream_queue', () => forwarder.pools().map(({ prefix, queued }) => [{ upstream: prefix }, queued]))
+
+  const { keys, keySets, revocations, certificateSets } = parts.authData
   value('revocations', revocations.count)
   value('key_token_lifetime_seconds', () =>
     keys.tokenLifetimes().map(({ kid, seconds }) => [{ kid }, seconds]),
@@ -225,26 +238,9 @@ function readAuthData({ value }: Create, authData: MeasuredAuthData, now: () => 
   )
   value('jwks_fetches_total', () =>
     keySets.flatMap(({ issuer, fetches }) =>
-      RELOAD_RESULTS.map((result) => [{ issuer, result }, fetches[result]]),
+      RELOAD_RESULTS.map((result) => [{ issuer, result }, fetches[result]] as const),
     ),
   )
-}
-
-function readParts({ value }: Create, parts: MeasuredParts): void {
-  const { cache, listener, forwarder, isReady, logLinesDropped } = parts
-  value('ready', () => Number(isReady()))
-  value('requests_in_flight', () => listener.inFlight)
-  value('client_connections', () => listener.connections)
-  value('client_connections_dropped_total', () => listener.droppedConnections)
-  value('token_cache_hits_total', () => cache.hits)
-  value('token_cache_misses_total', () => cache.misses)
-  value('token_cache_evictions_total', () => cache.evictions)
-  value('token_cache_entries', () => cache.size)
-  value('log_lines_dropped_total', logLinesDropped)
-  value('upstream_connections', () =>
-    forwarder.pools().map(({ prefix, connections }) => [{ upstream: prefix }, connections]),
-  )
-  value('upstream_queue', () => forwarder.pools().map(({ prefix, queued }) => [{ upstream: prefix }, queued]))
 }
 
 type Series = readonly [labels: Readonly<Record<string, string>>, value: number | undefined]
