@@ -10,28 +10,31 @@ import { createLinkId, LINK_TYPE, type LinkedRequest, withLinkParameter } from '
 import { MAX_TOKEN_BYTES } from './verify.ts'
 
 export interface Assertions {
+  /** By audience. */
   readonly assertions: ReadonlyMap<string, string>
-  /** Half of their lifetime, or their end when they end with the token. */
+  /** Epoch milliseconds: half of their lifetime, or their end when they end with the token. */
   readonly renewAtMs: number
 }
 
-type IssueSettings = Readonly<Record<'issuer' | 'audience', string>> & { readonly lifetimeSeconds: number }
+type IssueSettings = Readonly<{ issuer: string; audience: string; lifetimeSeconds: number }>
 
 export class TokenSigner {
-  readonly #keys: () => KeyRing
+  readonly #ring: () => KeyRing
   readonly #settings: IssueSettings
   readonly #now: () => number
 
-  constructor(keys: () => KeyRing, settings: IssueSettings, now: () => number) {
-    this.#keys = keys
+  /** @param now - epoch milliseconds */
+  constructor(ring: () => KeyRing, settings: IssueSettings, now: () => number) {
+    this.#ring = ring
     this.#settings = settings
     this.#now = now
   }
 
   get canSign(): boolean {
-    return this.#keys().signing !== undefined
+    return this.#ring().signing !== undefined
   }
 
+  /** @throws Error without a signing key, or if names and scope are too long for one token */
   async issueToken(
     { accountId, accessKey, scope }: Pick<Identity, 'accountId' | 'accessKey' | 'scope'>,
     lifetimeSeconds = this.#settings.lifetimeSeconds,
@@ -44,7 +47,7 @@ export class TokenSigner {
     return { token, identity }
   }
 
-  /** Undefined when the names and the target are too long for one link. */
+  /** Undefined when the names and the target are too long for one link. @throws Error without a signing key */
   async issueLink({ identity, issuer }: Caller, { method, target }: LinkedRequest, lifetimeSeconds: number) {
     const { tokenId: parent_jti, issuedAtSeconds: parent_iat } = identity
     const nowSeconds = Math.floor(this.#now() / 1000)
@@ -85,7 +88,7 @@ export class TokenSigner {
     typ: string,
     claims: Readonly<Record<string, string | number>> = {},
   ): Promise<string> {
-    const { signing } = this.#keys()
+    const { signing } = this.#ring()
     if (signing?.signKey === undefined) throw new Error('no signing key')
     const { alg, kid, signKey } = signing
     const { issuer, audience } = this.#settings

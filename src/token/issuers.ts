@@ -1,5 +1,5 @@
 /**
- * Our own issuer and the trusted ones, as `verify.ts` asks them: keys, rules, credentials, and the identity that their claims give.
+ * Issuers as `verify.ts` asks them, with keys and rules of their own: the sidecar's, and the trusted ones of the settings.
  * Keys and rules of two issuers never mix (RFC 8725, section 3.8).
  */
 import { hash } from 'node:crypto'
@@ -22,7 +22,7 @@ export interface TokenIssuer {
   readonly maxSecondsByType: ReadonlyMap<string | undefined, number>
   /** Reads what the claims of a verified token say of its caller. `error`: the invalid claim. */
   readonly readIdentity: (claims: JWTPayload, token: string) => Result<ClaimedIdentity>
-  /** For the tokens of the issuer, and for links that these made. Absent where another sidecar has the credentials. */
+  /** For the tokens of the issuer, and for links that these made. */
   readonly credentialStatus?: ((accountId: string, accessKey: string) => CredentialStatus) | undefined
 }
 
@@ -41,10 +41,10 @@ interface IssuerSettings {
   readonly trustedIssuers: readonly TrustedIssuerSettings[]
 }
 
-/** Our own is the first; `findKey` finds its keys. */
+/** The sidecar's own is the first. @param credentials - absent where another sidecar has them */
 export function createIssuers(
   { token, links, trustedIssuers }: IssuerSettings,
-  findKey: FindKey,
+  findOwnKey: FindKey,
   keySets: readonly Pick<RemoteKeys, 'issuer' | 'findKey'>[],
   credentials?: Pick<TokenIssuer, 'credentialStatus'> & { hasAccount(accountId: string): boolean },
 ): readonly [TokenIssuer, ...TokenIssuer[]] {
@@ -53,10 +53,10 @@ export function createIssuers(
     const keySet = keySets.find(({ issuer }) => issuer === entry.issuer)
     return keySet === undefined ? [] : [trustedIssuer(entry, keySet.findKey, isOwnAccount)]
   })
-  return [ownIssuer(token, links, findKey, credentials?.credentialStatus), ...trusted]
+  return [ownIssuer(token, links, findOwnKey, credentials?.credentialStatus), ...trusted]
 }
 
-export function ownIssuer(
+function ownIssuer(
   { issuer, audience, maxLifetimeSeconds }: Rules,
   links: IssuerSettings['links'],
   findKey: FindKey,

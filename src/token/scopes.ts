@@ -25,11 +25,19 @@ export interface Scope {
   readonly items: readonly Item[]
 }
 
+/** What of a request its scope must allow. */
+export interface ScopedRequest {
+  readonly method: string
+  readonly path: string
+  readonly host: string | undefined
+  readonly rawHeaders: readonly string[]
+  readonly connectionOptions: ConnectionOptions | undefined
+}
+
 /** A scope of about 100 items still fits into a claim and a header line. */
 export const MAX_SCOPE_LENGTH = 4096
 
-const ITEM = /^storage\.(read|create|modify):(\/[!-~]*)$/
-
+/** `error` follows the name of the field, and repeats no text. */
 export function parseScope(text: string): Result<Scope> {
   if (text === '') return failed('must not be empty')
   if (text.length > MAX_SCOPE_LENGTH) return failed(`must have at most ${MAX_SCOPE_LENGTH} characters`)
@@ -40,18 +48,6 @@ export function parseScope(text: string): Result<Scope> {
     items.push(item.value)
   }
   return { ok: true, value: { text, items } }
-}
-
-function parseItem(text: string): Result<Item> {
-  if (text === '') return failed('one space separates items')
-  const [, action, rawPath = ''] = ITEM.exec(text) ?? []
-  if (action !== 'read' && action !== 'create' && action !== 'modify')
-    return failed('it must be storage.read:, storage.create: or storage.modify: and an ASCII path')
-  const path = /[?#]/.test(rawPath) ? undefined : readPath(rawPath)
-  if (path === undefined)
-    return failed('its path must have one meaning, without query, dot segments and `//`')
-  const [separated, literal] = [path.separated.replace(/\/$/, ''), path.literal.replace(/\/$/, '')]
-  return { ok: true, value: { text, action, path: { separated, literal } } }
 }
 
 export const scopeProblem = (text: string) => errorIn(parseScope(text))
@@ -68,51 +64,18 @@ export function validScope(text: string | null | undefined): Scope | undefined {
 export function intersectScopes(a: Scope | undefined, b: Scope | undefined): Scope | undefined {
   if (a === undefined || (b !== undefined && coversScope(a, b))) return b
   if (b === undefined || coversScope(b, a)) return a
-  const shared = new Map<string, Item>()
+  const items: Item[] = []
   for (const left of a.items) {
     for (const right of b.items) {
-      const inner = coversPath(left.path, right.path)
-        ? right
-        : coversPath(right.path, left.path)
-          ? left
-          : undefined
-      const action = weaker(left.action, right.action)
-      if (inner === undefined || action === undefined) continue
-      const text = `storage.${action}:${inner.text.slice(inner.text.indexOf('/'))}`
-      shared.set(text, { text, action, path: inner.path })
+      const item = intersectItems(left, right)
+      if (item !== undefined && !items.some((earlier) => coversItem(earlier, item))) items.push(item)
     }
   }
-  const all = [...shared.values()]
-  const items = all.filter((item, at) => !all.slice(0, at).some((other) => coversItem(other, item)))
-  return { text: items.map((item) => item.text).join(' '), items }
+  return { text: items.map(({ text }) => text).join(' '), items }
 }
 
 export function coversScope(a: Scope, b: Scope): boolean {
   return b.items.every((inner) => a.items.some((outer) => coversItem(outer, inner)))
-}
-
-function coversItem(outer: Item, inner: Item): boolean {
-  return includes(outer.action, inner.action) && coversPath(outer.path, inner.path)
-}
-
-function coversPath(outer: Path, inner: Path): boolean {
-  return isWithin(inner.separated, outer.separated) && isWithin(inner.literal, outer.literal)
-}
-
-function includes(has: Action, needed: Action | 'any'): boolean {
-  return has === needed || needed === 'any' || (has === 'modify' && needed === 'create')
-}
-
-function weaker(a: Action, b: Action): Action | undefined {
-  return includes(a, b) ? b : includes(b, a) ? a : undefined
-}
-
-export interface ScopedRequest {
-  readonly method: string
-  readonly path: string
-  readonly host: string | undefined
-  readonly rawHeaders: readonly string[]
-  readonly connectionOptions: ConnectionOptions | undefined
 }
 
 export function scopeAllows(scope: Scope, request: ScopedRequest): boolean {
@@ -133,18 +96,53 @@ export function scopeAllows(scope: Scope, request: ScopedRequest): boolean {
     case 'MKCOL':
       return grants(scope, 'create', path)
     case 'PUT':
-      return mayWrite(scope, path, headers.get('if-none-match'), '*')
+      return mayWrite(scope, path, headers.get('if-none-match') ?? [], '*')
     case 'COPY':
     case 'MOVE': {
       const destination = readDestination(onlyLine(headers.get('destination')), host)
       return (
         grants(scope, method === 'COPY' ? 'read' : 'modify', path) &&
-        mayWrite(scope, destination, headers.get('overwrite'), 'F')
+        mayWrite(scope, destination, headers.get('overwrite') ?? [], 'F')
       )
     }
     default:
       return grants(scope, 'modify', path)
   }
+}
+
+const ITEM = /^storage\.(read|create|modify):(\/[!-~]*)$/
+
+function parseItem(text: string): Result<Item> {
+  if (text === '') return failed('one space separates items')
+  const [, action, rawPath = ''] = ITEM.exec(text) ?? []
+  if (action !== 'read' && action !== 'create' && action !== 'modify')
+    return failed('it must be storage.read:, storage.create: or storage.modify: and an ASCII path')
+  const path = /[?#]/.test(rawPath) ? undefined : readPath(rawPath)
+  if (path === undefined)
+    return failed('its path must have one meaning, without query, dot segments and `//`')
+  const [separated, literal] = [path.separated.replace(/\/$/, ''), path.literal.replace(/\/$/, '')]
+  return { ok: true, value: { text, action, path: { separated, literal } } }
+}
+
+/** The lesser action on the inner path. Undefined if the paths or the actions have nothing in common. */
+function intersectItems(a: Item, b: Item): Item | undefined {
+  const [outer, inner] = coversPath(a.path, b.path) ? [a, b] : [b, a]
+  const [more, less] = includes(a.action, b.action) ? [a.action, b.action] : [b.action, a.action]
+  if (!coversPath(outer.path, inner.path) || !includes(more, less)) return undefined
+  const rawPath = inner.text.slice(inner.text.indexOf('/'))
+  return { text: `storage.${less}:${rawPath}`, action: less, path: inner.path }
+}
+
+function coversItem(outer: Item, inner: Item): boolean {
+  return includes(outer.action, inner.action) && coversPath(outer.path, inner.path)
+}
+
+function coversPath(outer: Path, inner: Path): boolean {
+  return isWithin(inner.separated, outer.separated) && isWithin(inner.literal, outer.literal)
+}
+
+function includes(action: Action, needed: Action | 'any'): boolean {
+  return action === needed || needed === 'any' || (action === 'modify' && needed === 'create')
 }
 
 const ROOT: Path = { separated: '/', literal: '/' }
@@ -157,12 +155,12 @@ function grants({ items }: Scope, needed: Action | 'any', path: Path | undefined
   return asSeparator && able.some((item) => isWithin(path.literal, item.path.literal))
 }
 
-/** `condition` has the lines of a header with which a write replaces nothing if its value is `keeps`. */
-function mayWrite(scope: Scope, path: Path | undefined, condition: readonly string[] = [], keeps: string) {
+/** `condition`: the lines of a header with which the write replaces nothing if its value is `keeps`. */
+function mayWrite(scope: Scope, path: Path | undefined, condition: readonly string[], keeps: string) {
   if (condition.length > 0 && onlyLine(condition) === undefined) return false
   // To an upstream that joins repeated lines, `*, *` is not `*`.
-  const isNew = condition.length === 1 && condition[0]?.toUpperCase() === keeps
-  return grants(scope, isNew ? 'create' : 'modify', path)
+  const replacesNothing = condition.length === 1 && condition[0]?.toUpperCase() === keeps
+  return grants(scope, replacesNothing ? 'create' : 'modify', path)
 }
 
 function mayReadSources(scope: Scope, headers: DecidingHeaders, host: string | undefined): boolean {

@@ -63,26 +63,22 @@ export function createVerifier(options: VerifierOptions): Verify {
     const issuer = byName.get(jsonObjectIn(token.split('.')[1])?.['iss']) ?? own
     const key = await issuer.findKey(kid, alg)
     if (!key.ok) return refused(key.error)
-    const signed = await verifySignature(token, key.value, alg, issuer, options)
-    return signed.ok ? checkClaims(token, typ, signed.value, issuer, options) : signed
+    const claims = await verifySignature(token, key.value, alg, issuer, options)
+    return claims.ok ? checkClaims(token, typ, claims.value, issuer, options) : claims
   }
 }
 
 const refused = (reason: TokenRefusal['reason'], invalidPart?: string) =>
   failed<TokenRefusal>({ reason, invalidPart })
 
-interface Signed {
-  readonly payload: JWTPayload
-  readonly isExpired: boolean
-}
-
+/** Returns the claims: `iss`, `aud` and `nbf` are right, and `iat` and `exp` are there. */
 async function verifySignature(
   token: string,
   key: CryptoKey,
   alg: string,
   { name, audience }: TokenIssuer,
   { clockToleranceSeconds, now }: VerifierOptions,
-): Promise<Result<Signed, TokenRefusal>> {
+): Promise<Result<JWTPayload, TokenRefusal>> {
   try {
     const { payload } = await jwtVerify(token, key, {
       algorithms: [alg],
@@ -92,11 +88,10 @@ async function verifySignature(
       clockTolerance: clockToleranceSeconds,
       currentDate: new Date(now()),
     })
-    return { ok: true, value: { payload, isExpired: false } }
+    return { ok: true, value: payload }
   } catch (error) {
-    // jose checks the signature first and the expiry last: only our own rules remain.
-    if (error instanceof errors.JWTExpired)
-      return { ok: true, value: { payload: error.payload, isExpired: true } }
+    // jose checks the signature first and the expiry last: our own rules follow, and refuse the token at their end.
+    if (error instanceof errors.JWTExpired) return { ok: true, value: error.payload }
     if (error instanceof errors.JWTClaimValidationFailed) return refused('claims', error.claim)
     if (error instanceof errors.JWTInvalid) return refused('claims', 'payload')
     if (error instanceof errors.JOSEError) return refused('signature')
@@ -104,27 +99,28 @@ async function verifySignature(
   }
 }
 
-/** The signature, `iss`, `aud` and `nbf` are right already. */
+/** The rules of the issuer. A token with another defect is not called expired. */
 function checkClaims(
   token: string,
   typ: string | undefined,
-  { payload, isExpired }: Signed,
+  claims: JWTPayload,
   issuer: TokenIssuer,
   options: VerifierOptions,
 ): Verdict {
+  const { clockToleranceSeconds, now } = options
   if (token.startsWith(BYTE_ORDER_MARK, token.indexOf('.') + 1)) return refused('claims', 'payload')
   const maxLifetimeSeconds = issuer.maxSecondsByType.get(typ)
   if (maxLifetimeSeconds === undefined) return refused('claims', 'typ')
-  const { iat = Number.NaN, exp = Number.NaN } = payload
-  if (!Number.isSafeInteger(iat) || iat > options.now() / 1000 + options.clockToleranceSeconds)
+  const { iat = Number.NaN, exp = Number.NaN } = claims
+  if (!Number.isSafeInteger(iat) || iat > now() / 1000 + clockToleranceSeconds)
     return refused('claims', 'iat')
   if (!Number.isSafeInteger(exp) || exp <= iat || exp - iat > maxLifetimeSeconds)
     return refused('claims', 'exp')
-  const claimed = issuer.readIdentity(payload, token)
+  const claimed = issuer.readIdentity(claims, token)
   if (!claimed.ok) return refused('claims', claimed.error)
-  const link = typ === LINK_TYPE ? readLink(payload) : undefined
+  const link = typ === LINK_TYPE ? readLink(claims) : undefined
   if (link?.ok === false) return refused('claims', link.error)
-  if (isExpired) return refused('expired', 'exp')
+  if (now() >= (exp + clockToleranceSeconds) * 1000) return refused('expired', 'exp')
   const identity = { ...claimed.value, issuedAtSeconds: iat, expiresAtSeconds: exp }
   return checkStatus(identity, link?.value, issuer, options)
 }
@@ -133,11 +129,11 @@ function checkClaims(
 function checkStatus(
   claimed: Identity,
   link: Link | undefined,
-  ownIssuer: TokenIssuer,
+  tokenIssuer: TokenIssuer,
   { issuers, clockToleranceSeconds, isRevoked }: VerifierOptions,
 ): Verdict {
   // A link is as good as a token of the issuer of its parent.
-  const issuer = link === undefined ? ownIssuer : issuers.find(({ name }) => name === link.parentIssuer)
+  const issuer = link === undefined ? tokenIssuer : issuers.find(({ name }) => name === link.parentIssuer)
   if (issuer === undefined) return refused('claims', 'parent_iss')
   const credential = issuer.credentialStatus?.(claimed.accountId, claimed.accessKey)
   if (credential?.active === false) return refused('revoked')

@@ -3,7 +3,7 @@ import t from 'tap'
 import { type FindKey, findInRing, type KeyRing } from '../../src/keys/key-ring.ts'
 import { TokenCache } from '../../src/token/cache.ts'
 import { TokenSigner } from '../../src/token/issue.ts'
-import { ownIssuer } from '../../src/token/issuers.ts'
+import { createIssuers } from '../../src/token/issuers.ts'
 import { createVerifier } from '../../src/token/verify.ts'
 import { claimsProblem } from '../../src/values/names.ts'
 import { makeKeyDirectory } from '../support/keys.ts'
@@ -83,10 +83,10 @@ async function setUp(
   let signatures = 0
   const findKey: FindKey = (kid, alg) => findInRing(state.ring, kid, alg)
   const rules = { issuer: ISSUER, audience: AUDIENCE, maxLifetimeSeconds: 86_400 }
-  const own = ownIssuer(rules, { ...rules, enabled: true }, findKey, undefined)
+  const issuerSettings = { token: rules, links: { ...rules, enabled: true }, trustedIssuers: [] }
   const verify = createVerifier({
     ...shared,
-    issuers: [own],
+    issuers: createIssuers(issuerSettings, findKey, []),
     clockToleranceSeconds,
     isRevoked: () => state.revoked,
   })

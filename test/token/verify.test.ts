@@ -1,6 +1,6 @@
 import t from 'tap'
 import { ALGORITHMS, type FindKey, type FoundKey, findInRing, type KeyRing } from '../../src/keys/key-ring.ts'
-import { ownIssuer, type TokenIssuer } from '../../src/token/issuers.ts'
+import { createIssuers, type TokenIssuer } from '../../src/token/issuers.ts'
 import type { Verdict, VerifierOptions } from '../../src/token/verify.ts'
 import { createVerifier } from '../../src/token/verify.ts'
 import { failed } from '../../src/values/result.ts'
@@ -22,10 +22,10 @@ const key = await makeKey('ES256', 'k')
 const rules = { issuer: ISSUER, audience: AUDIENCE, maxLifetimeSeconds: 86_400 }
 type Options = Partial<VerifierOptions & TokenIssuer>
 const verifierFor = (ring: KeyRing, options: Options = {}) => {
-  const { findKey = (kid, alg) => findInRing(ring, kid, alg), credentialStatus } = options
-  const own = ownIssuer(rules, { ...rules, enabled: false }, findKey, credentialStatus)
+  const { findKey = (kid, alg) => findInRing(ring, kid, alg) } = options
+  const settings = { token: rules, links: { ...rules, enabled: false }, trustedIssuers: [] }
   return createVerifier({
-    issuers: [own],
+    issuers: createIssuers(settings, findKey, []),
     isRevoked: () => false,
     clockToleranceSeconds: 0,
     now: () => NOW,
