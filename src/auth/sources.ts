@@ -71,13 +71,8 @@ export async function openSources(
   const files = { keyFiles, credentialsFile, revocationsFile, certificateSets }
   const problems = opened.flatMap((source) => (source.ok ? [] : source.problems))
   const warnings = opened.flatMap((source) => (source.ok ? source.warnings : []))
-  return {
-    ...files,
-    database,
-    keySets,
-    problems,
-    warnings: [...new Set([...warnings, ...insecureKeySets(config)])],
-  }
+  const distinct = [...new Set([...warnings, ...insecureKeySets(config)])]
+  return { ...files, database, keySets, problems, warnings: distinct }
 }
 
 function createOpener(log: Logger, onReload: OnReload) {

@@ -68,22 +68,30 @@ export function createWorkerPool(config: Config, log: Logger, destination: LogDe
     reload(): void {
       for (const worker of workers) if (worker.isListening) worker.send({ type: 'reload' })
     },
-    /** Drains the workers that listen, and kills the others at once and those after `killAfterMs`. */
-    async stop(lameDuck: boolean, killAfterMs: number): Promise<DrainReport> {
+    stop(lameDuck: boolean, killAfterMs: number): Promise<DrainReport> {
       isStopping = true
-      const draining = [...workers].filter(({ isListening }) => isListening)
-      for (const worker of workers) {
-        if (worker.isListening) worker.send({ type: 'stop', lameDuck })
-        else worker.kill()
-      }
-      const killing = setTimeout(() => {
-        for (const worker of workers) worker.kill()
-      }, killAfterMs)
-      await Promise.all(Array.from(workers, ({ closed }) => closed))
-      clearTimeout(killing)
-      return sumOf(draining.map(({ drainReport }) => drainReport))
+      return stopAll([...workers], lameDuck, killAfterMs)
     },
   }
+}
+
+/** Drains the workers that listen, and kills the others at once and those after `killAfterMs`. */
+async function stopAll(
+  workers: readonly WorkerProcess[],
+  lameDuck: boolean,
+  killAfterMs: number,
+): Promise<DrainReport> {
+  const draining = workers.filter(({ isListening }) => isListening)
+  for (const worker of workers) {
+    if (worker.isListening) worker.send({ type: 'stop', lameDuck })
+    else worker.kill()
+  }
+  const killing = setTimeout(() => {
+    for (const worker of workers) worker.kill()
+  }, killAfterMs)
+  await Promise.all(workers.map(({ closed }) => closed))
+  clearTimeout(killing)
+  return sumOf(draining.map(({ drainReport }) => drainReport))
 }
 
 function setupCluster(): void {
