@@ -7,12 +7,12 @@ import { fileErrorText, readUpTo } from '../files/files.ts'
 import { secretProblem } from '../values/names.ts'
 import type { Attempt } from '../values/result.ts'
 
-/** The command was understood but could not be done. The message is one plain line. */
+/** Exit code 1: the command was understood but could not be done. The message is one plain line. */
 export class CommandFailure extends Error {
   readonly exitCode: 1 | 2 = 1
 }
 
-/** The usage is wrong, or settings, keys or credentials cannot be used. The message may have several lines. */
+/** Exit code 2: wrong usage, or settings, keys or credentials that cannot be used. The message may have several lines. */
 export class UsageFailure extends CommandFailure {
   override readonly exitCode = 2
 }
@@ -28,7 +28,7 @@ export type Flags<Required extends string, Optional extends string = never, Swit
   readonly [Flag in Required]: string
 } & { readonly [Flag in Optional]?: string } & { readonly [Flag in Switch]?: true }
 
-/** The cell of an entry, by the title of its column. */
+/** By the titles of columns. */
 type Columns<T> = Readonly<Record<string, (entry: T) => string>>
 
 /** No secret or token is longer. */

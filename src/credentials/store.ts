@@ -151,13 +151,14 @@ export interface CredentialStore {
   authenticate(login: Login, client?: string): Promise<LoginVerdict>
   /** A log names only accounts that exist: any other name is text of the client's choice. */
   hasAccount(accountId: string): boolean
+  /** In the active version of the file or database. Asked for each token that is not cached. */
   credentialStatus(accountId: string, accessKey: string): CredentialStatus
 }
 
 /**
  * Every failed login takes the same time: one SHA-256 and, once any credential uses scrypt, exactly one scrypt run, for
- * an unknown account too. @param refresh - called before each login: whether the index is as new as the call. It does
- * not reject
+ * an unknown account too.
+ * @param refresh - called before each login: whether the index is as new as the call. It does not reject
  */
 export function createCredentialStore(
   credentials: () => CredentialIndex,

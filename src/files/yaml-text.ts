@@ -3,7 +3,7 @@
  * the text: it may be the wrong file, and hold secrets.
  */
 import { isUtf8 } from 'node:buffer'
-import type { Document, Node } from 'yaml'
+import type { Document, Node, YAMLError } from 'yaml'
 import { isAlias, isMap, isNode, isScalar, LineCounter, parseDocument, visit } from 'yaml'
 import type { z } from 'zod'
 import { type Loaded, loaded, notLoaded } from '../values/result.ts'
@@ -48,42 +48,39 @@ export function parseYaml(text: string): Loaded<YamlDocument, YamlProblem> {
     const { line, col } = lines.linePos(offset)
     return { line: Math.max(line, 1), column: Math.max(col, 1) } // 0 before the first line was looked at
   }
-  const reject = (mistakes: readonly Mistake[]) =>
-    notLoaded(mistakes.map(({ message, offset }) => ({ message, ...positionAt(offset) })))
+  const problems: YamlProblem[] = []
+  const report: Report = (message, offset) => void problems.push({ message, ...positionAt(offset) })
   try {
     // Its check of unique keys takes time quadratic in the members of a map. Its warnings on stderr repeat the text.
     const options = { lineCounter: lines, merge: true, uniqueKeys: false, logLevel: 'error' } as const
     const document = parseDocument(text, { ...options, prettyErrors: false })
-    const invalid = parserMistakes(document)
-    if (invalid.length > 0) return reject(invalid)
-    const mistakes = mistakesIn(document)
-    if (mistakes.length > 0) return reject(mistakes)
+    reportErrors(document, report)
+    if (problems.length === 0) reportNames(document, report)
+    if (problems.length > 0) return notLoaded(problems)
     const content: unknown = document.toJS({ maxAliasCount: MAX_ALIASES })
     return loaded({ content, positionOf: (steps, key) => positionAt(offsetOf(document, steps, key)) })
   } catch {
-    return reject([{ message: 'too many aliases, or a merge (`<<`) of what is no map', offset: 0 }])
+    report('too many aliases, or a merge (`<<`) of what is no map', 0)
+    return notLoaded(problems)
   }
 }
 
-interface Mistake {
-  readonly message: string
-  readonly offset: number
+type Report = (message: string, offset: number) => void
+
+function reportErrors({ errors, warnings }: Document, report: Report): void {
+  const overflow = errors.find(({ code }) => code === 'RESOURCE_EXHAUSTION')
+  for (const error of overflow ? [overflow] : [...errors, ...warnings]) report(messageOf(error), error.pos[0])
 }
 
-function parserMistakes({ errors, warnings }: Document): Mistake[] {
-  const overflow = errors.find(({ code }) => code === 'RESOURCE_EXHAUSTION')
-  if (overflow !== undefined) return [{ message: 'nested too deeply', offset: overflow.pos[0] }]
-  return [...errors, ...warnings].map(({ code, message, pos: [offset] }) => ({
-    // The parser ends some messages with a colon and a piece of the text.
-    message: code === 'MULTIPLE_DOCS' ? 'more than one YAML document' : message.replace(/(?<=\S): .*$/s, ''),
-    offset,
-  }))
+function messageOf({ code, message }: YAMLError): string {
+  if (code === 'RESOURCE_EXHAUSTION') return 'nested too deeply'
+  if (code === 'MULTIPLE_DOCS') return 'more than one YAML document'
+  return message.replace(/(?<=\S): .*$/s, '') // the parser ends some with a colon and a piece of the text
 }
 
 /** Repeated names, and aliases without an anchor. */
-function mistakesIn(document: Document): Mistake[] {
-  const mistakes: Mistake[] = []
-  const report = (message: string, { range }: Node) => mistakes.push({ message, offset: range?.[0] ?? 0 })
+function reportNames(document: Document, reportAt: Report): void {
+  const report = (message: string, { range }: Node) => reportAt(message, range?.[0] ?? 0)
   const anchors = new Set<string>()
   visit(document, {
     Node(_key, node) {
@@ -99,7 +96,6 @@ function mistakesIn(document: Document): Mistake[] {
       }
     },
   })
-  return mistakes
 }
 
 /** A name is repeated in messages only if it looks like one: a hash or a token may have lost its key. */
