@@ -34,7 +34,7 @@ export interface ConnectionEvents {
   /** Must not throw. */
   readonly handle: (res: SidecarResponse) => void
   readonly onRequestEnd: (res: SidecarResponse) => void
-  /** Called for bytes that are not a request; returns the response as text. `bytes`: the last of them. */
+  /** Called for a refusal without a request; returns the response as text. `bytes`: those with the error. */
   readonly onParserError: (error: PublicError, peer: Peer, bytes?: Buffer) => string
   readonly isDraining: () => boolean
 }
@@ -61,7 +61,6 @@ type Phase =
 /** Of bytes that are not a request, or of an `Upgrade` or CONNECT behind other requests. */
 interface Refusal {
   readonly error: PublicError
-  /** In which the parser found the error. */
   readonly bytes?: Buffer | undefined
 }
 
@@ -115,10 +114,14 @@ export class Connection implements ClientConnection {
     const socket = this.#socket
     if (socket.destroyed) return // TLS delivers what it had decrypted; no `close` would follow
     const phase = this.#phase
-    if (phase === 'idle' || phase === 'awaitingHead') this.#serve(res, 'serving')
-    else if (phase !== 'serving') socket.pause()
-    else if (this.#waiting.push(res) === MAX_WAITING)
-      pauseWhile(socket, () => this.#waiting.length >= MAX_WAITING)
+    if (phase === 'idle' || phase === 'awaitingHead') {
+      this.#serve(res, 'serving')
+    } else if (phase === 'serving') {
+      this.#waiting.push(res)
+      if (this.#waiting.length === MAX_WAITING) pauseWhile(socket, () => this.#waiting.length >= MAX_WAITING)
+    } else {
+      socket.pause()
+    }
   }
 
   #serve(res: SidecarResponse, phase: Phase, firstBytes?: Buffer): void {
@@ -178,7 +181,7 @@ export class Connection implements ClientConnection {
   refuse(refusal: Refusal): void {
     const socket = this.#socket
     const phase = this.#phase
-    if (phase === 'refusing' || phase === 'detached' || phase === 'ended') return // in bytes that are dropped
+    if (phase === 'refusing' || phase === 'detached' || phase === 'ended') return // it is in bytes that are dropped
     if (!socket.writable) socket.destroy()
     else if (phase === 'serving') this.#refuseInTurn(refusal)
     else this.#sendRefusal(refusal)
