@@ -19,7 +19,6 @@ import type { Reloadable, ReloadSubject } from '../reload/reloadable.ts'
 import type { RevocableToken } from '../token/caller.ts'
 import { createIssuers, type TokenIssuer } from '../token/issuers.ts'
 import type { CertificateName, CertificateSet } from './certificates.ts'
-import { certificateFiles, openCertificateSet } from './certificates.ts'
 import { type OnReload, openSources } from './sources.ts'
 
 /** Functions return the values that are active when they are called. */
@@ -168,11 +167,3 @@ function revocationsOf(
 
 export const databaseProblems = (problems: readonly string[]) =>
   problemsAt('credentials.postgres.urlFile', problems)
-
-/** For the primary process. The workers count the reloads. @throws InvalidAuthData */
-export async function openAdminCertificateSet(config: Config, log: Logger) {
-  const files = certificateFiles(config).find(({ name }) => name === 'admin')
-  const opened = files && (await openCertificateSet(files, log, Date.now, () => {}))
-  if (opened?.ok === false) throw new InvalidAuthData(opened.problems)
-  return opened?.value
-}

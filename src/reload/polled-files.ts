@@ -13,14 +13,14 @@ import { Reloadable } from './reloadable.ts'
 /** A setting, and what is wrong with its file. */
 type FileProblem = Readonly<Record<'path' | 'message', string>>
 
-interface PolledFilesOptions<T, P> {
+interface PolledFilesOptions<T> {
   readonly subject: ReloadSubject
   /** Files, or directories whose files count. */
   readonly paths: readonly string[]
   /** Which files of a directory count; dot files and `.tmp` files never do. */
   readonly includes?: Includes | undefined
   /** `active`: the active value, except the first time. Must not reject then; later rejections are logged. */
-  readonly load: (active?: T) => Promise<Loaded<T, P>>
+  readonly load: (active?: T) => Promise<Loaded<T, FileProblem>>
   readonly onReload: (result: ReloadResult) => void
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>
 }
@@ -33,11 +33,11 @@ const POLL_MS = 200
 export const FILE_LIMITS: ChangeLimits = { reportPolls: 5, unstablePolls: 50, retryPolls: 25 }
 
 /** Loads the files, which are polled from `start` on. Never rejects. */
-export async function openPolledFiles<T, P extends FileProblem>(
-  options: PolledFilesOptions<T, P>,
-): Promise<Loaded<Reloadable<T>, P>> {
+export async function openPolledFiles<T>(
+  options: PolledFilesOptions<T>,
+): Promise<Loaded<Reloadable<T>, FileProblem>> {
   const { subject, paths, includes = () => true, onReload, log } = options
-  async function loadFiles(active?: T): Promise<Loaded<T, P>> {
+  async function loadFiles(active?: T): Promise<Loaded<T, FileProblem>> {
     const next = await options.load(active)
     if (!next.ok) return next
     const warnings = await writeWarnings(paths, includes).catch(() => [])

@@ -4,8 +4,8 @@
  */
 import { AggregatorRegistry, Gauge, Registry } from 'prom-client'
 import type { App } from '../app.ts'
-import { openAdminCertificateSet } from '../auth/auth-data.ts'
-import { secureContextOf } from '../auth/certificates.ts'
+import { InvalidAuthData } from '../auth/auth-data.ts'
+import { certificateFiles, openCertificateSet, secureContextOf } from '../auth/certificates.ts'
 import type { Config } from '../config/config.ts'
 import { SHARED_LIMITS } from '../config/schema.ts'
 import { type DrainReport, type ListenAddresses, logStart, type Phase } from '../life-cycle.ts'
@@ -70,6 +70,14 @@ export async function createPrimary(
     },
     stop: ({ lameDuck } = { lameDuck: false }) => (stopped ??= stop(lameDuck && phase === 'running')),
   }
+}
+
+/** The workers count the reloads. */
+async function openAdminCertificateSet(config: Config, log: Logger) {
+  const files = certificateFiles(config).find(({ name }) => name === 'admin')
+  const opened = files && (await openCertificateSet(files, log, Date.now, () => {}))
+  if (opened?.ok === false) throw new InvalidAuthData(opened.problems)
+  return opened?.value
 }
 
 function createAdminData(
