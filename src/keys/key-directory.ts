@@ -44,16 +44,10 @@ export interface KeyDirectory {
 const NO_ASSERTION_KEY =
   'identity.assertion.enabled needs a private key here, and not one for HS256: upstreams verify with its public half'
 
-interface RingRequirements {
-  readonly signsAssertions?: boolean
-  /** Tokens of trusted issuers need no key of ours. */
-  readonly mayBeEmpty?: boolean
-}
-
-/** Never rejects. A directory without a private key is valid. */
+/** Never rejects. A directory without a private key is valid. `mayBeEmpty`: tokens of trusted issuers need no key here. */
 export async function loadKeyRing(
   directory: string,
-  { signsAssertions = false, mayBeEmpty = false }: RingRequirements = {},
+  { signsAssertions = false, mayBeEmpty = false }: { signsAssertions?: boolean; mayBeEmpty?: boolean } = {},
 ): Promise<Loaded<KeyRing>> {
   const { files, signing, signingProblem, problems, warnings } = await readKeyDirectory(directory)
   if (problems.length > 0) return notLoaded(problems)
@@ -89,19 +83,19 @@ export async function readKeyDirectory(directory: string): Promise<KeyDirectory>
     const read = await readRegularFile(path, MAX_KEY_FILE_BYTES)
     if (!read.ok) {
       problems.push(...read.problems)
-    } else if (name === ACTIVE_FILE) {
+      continue
+    }
+    if (name === ACTIVE_FILE) {
       active = read.value.bytes.toString().trim()
       if (!isKid(active)) problems.push(`${path}: does not hold a kid`)
-    } else {
-      const imported = await importKeyFile(read.value, name)
-      if (!imported.ok) {
-        problems.push(...imported.problems.map((problem) => `${path}: ${problem}`))
-        continue
-      }
+      continue
+    }
+    const imported = await importKeyFile(read.value, name)
+    if (imported.ok) {
       const { key } = imported.value
       files.set(key.kid, imported.value)
       if (key.signKey !== undefined) warnings.push(...read.warnings)
-    }
+    } else problems.push(...imported.problems.map((problem) => `${path}: ${problem}`))
   }
   // An invalid file may be the signing key.
   const signing = problems.length === 0 ? findSigning(files, active, directory) : {}

@@ -1,7 +1,6 @@
 /**
- * Keys in memory: how a token's key is found, and how long its tokens live.
- * A ring has our own keys, or those of the issuer that signs for us; a set has the keys of another issuer. Both are
- * immutable snapshots: a reload is one assignment, and no request sees half of it.
+ * Keys in memory: a ring has our own keys, or those of the issuer that signs for us; a set has the keys of another issuer.
+ * Both are immutable snapshots: a reload is one assignment, and no request sees half of it.
  */
 import type { CryptoKey, JWK } from 'jose'
 import { failed, type Result } from '../values/result.ts'

@@ -14,11 +14,7 @@ type InspectedRefusal = TokenRefusal | { readonly reason: 'missing'; readonly in
 /** Segments of real tokens have several times fewer. */
 const MAX_BRACKETS = 64
 
-/**
- * What is unknown is null. Rejects only on an internal error.
- * @param own - our own issuer: only of its tokens the credential and the entries of revocations are looked up
- * @param now - epoch milliseconds
- */
+/** What is unknown is null, as the credential of another issuer's token. Rejects only on an internal error. */
 export async function inspectToken(
   token: string,
   verify: Verify,

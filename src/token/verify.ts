@@ -149,17 +149,11 @@ function checkStatus(
 const SEGMENT = '(?:[\\w-]{4})*(?:[\\w-]{4}|[\\w-][AQgw]|[\\w-]{2}[AEIMQUYcgkosw048])'
 const CANONICAL = new RegExp(`^${SEGMENT}\\.${SEGMENT}\\.${SEGMENT}$`)
 
-/** Not verified. */
-interface Header {
-  readonly alg: string
-  readonly kid: string | undefined
-  /** Lower case, without `application/`; '' if the parameter is no string. */
-  readonly typ: string | undefined
-}
+type Header = Readonly<{ alg: string; kid: string | undefined; typ: string | undefined }>
 
-/** `error` is the invalid header parameter. */
+/** Not verified. `typ`: lower case, without `application/`; '' if it is no string. `error`: the invalid parameter. */
 function readHeader(token: string): Result<Header> {
-  const header = jsonObjectIn(token.slice(0, token.indexOf('.')))
+  const header = jsonObjectIn(token.split('.')[0])
   if (header === undefined) return failed('JSON')
   const { alg, kid, typ }: { alg?: unknown; kid?: unknown; typ?: unknown } = header
   // Parameters that change the meaning of a token.
