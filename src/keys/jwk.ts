@@ -17,7 +17,7 @@ import { type Loaded, loaded, notLoaded } from '../values/result.ts'
 import { integer, must } from '../values/schemas.ts'
 import { ALGORITHMS, type Algorithm, type Key } from './key-ring.ts'
 
-/** RFC 7518, sections 6.2.2, 6.3.2 and 6.4.1; `priv` belongs to the AKP key type. */
+/** RFC 7518, sections 6.2.2, 6.3.2 and 6.4.1. The key type AKP has `priv`. */
 export const PRIVATE_MEMBERS: ReadonlySet<string> = new Set('d p q dp dq qi oth k priv'.split(' '))
 
 // RFC 7518, sections 3.2 and 3.3; FIPS 186-5, section 5.4 (with an exponent of 1 a message is its own signature).
@@ -68,17 +68,16 @@ export async function importKey(jwk: object, createdAtSeconds: number): Promise<
   }
   const { kid, alg, use: _use, key_ops: _ops, iat, signedUntil, tokenSeconds, ...members } = parsed.data
   if (!fitsType(alg, members)) return notLoaded([`kty and crv must be ${KEY_TYPES[alg]} for ${alg}`])
+  const { kty, k = '' } = members
   const times = { createdAtSeconds: iat ?? createdAtSeconds, stoppedAtSeconds: signedUntil, tokenSeconds }
-  const described = { kid, alg, ...times }
   try {
-    const { kty, k = '' } = members
     if (kty === 'oct') {
       const secret = Buffer.from(k, 'base64url')
       if (secret.length < MIN_SECRET_BYTES)
         return notLoaded([`the secret is shorter than ${MIN_SECRET_BYTES} bytes`])
       const hmac = { name: 'HMAC', hash: 'SHA-256' }
       const key = await webcrypto.subtle.importKey('raw', secret, hmac, false, ['sign', 'verify'])
-      return loaded({ ...described, verifyKey: key, signKey: key })
+      return loaded({ kid, alg, ...times, verifyKey: key, signKey: key })
     }
     const publicEntries = Object.entries(members).filter(([name]) => !PRIVATE_MEMBERS.has(name))
     const verifyKey = await importJWK({ ...Object.fromEntries(publicEntries), kty }, alg)
@@ -87,13 +86,14 @@ export async function importKey(jwk: object, createdAtSeconds: number): Promise<
     const signKey = members.d === undefined ? undefined : await importJWK({ ...members, kty }, alg)
     if (signKey !== undefined) await assertPair(signKey, verifyKey, alg)
     const publicJwk = { kid, alg, use: 'sig', ...(await exportJWK(verifyKey)) }
-    return loaded({ ...described, verifyKey, signKey, publicJwk })
+    return loaded({ kid, alg, ...times, verifyKey, signKey, publicJwk })
   } catch {
     // The cause may quote a member.
     return notLoaded([`is no valid ${alg} key, or its private and public halves do not belong together`])
   }
 }
 
+/** Returns a JWK with its private members. */
 export async function generateKey(alg: Algorithm, kid: string, createdAtSeconds: number) {
   const members: JWK =
     alg === 'HS256'

@@ -73,20 +73,14 @@ export const NEVER_SIGNED = 0
 /** How long a sidecar may sign with the former key after `active` has changed. */
 const RELOAD_SECONDS = 1
 
-/**
- * When the last token of a key that does not sign has expired, in epoch seconds; undefined if that is not known.
- * @param tokenSeconds - how long tokens live at most
- */
+/** When the last token of a key that does not sign has expired, in epoch seconds; undefined if that is not known. */
 export function tokensEndAtSeconds(key: Key, tokenSeconds = key.tokenSeconds): number | undefined {
   const { stoppedAtSeconds } = key
   if (stoppedAtSeconds === undefined || stoppedAtSeconds === NEVER_SIGNED) return stoppedAtSeconds
   return tokenSeconds === undefined ? undefined : stoppedAtSeconds + RELOAD_SECONDS + tokenSeconds
 }
 
-/**
- * How many seconds tokens of each key may still be alive. A key that never signed counts as signing, like one without
- * `stoppedAtSeconds`: another sidecar may use it already. `now`: epoch milliseconds.
- */
+/** In seconds; all their time if the key never signed, as another sidecar may use it already. `now`: epoch milliseconds. */
 export function tokenLifetimes({ keys, signing }: KeyRing, tokenSeconds: number, now: number) {
   return [...keys.values()].map((key) => {
     const end = key.kid === signing?.kid ? undefined : tokensEndAtSeconds(key, tokenSeconds)

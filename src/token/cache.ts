@@ -12,7 +12,7 @@ import type { TokenRefusal, Verify } from './verify.ts'
 
 interface TokenCacheOptions {
   readonly verifyUncached: Verify
-  /** Called for each hit. */
+  /** Called for each hit, with the id of the token or of a link's parent. */
   readonly isIdRevoked: (tokenId: string) => boolean
   readonly signAssertions?: (identity: Identity) => Promise<Assertions | undefined>
   readonly maxTokens: number
@@ -69,7 +69,7 @@ export class TokenCache {
     return pending
   }
 
-  /** Follows every change of keys, credentials and revocations. `onlyIdsRevoked`: entries stay, as each hit looks for its id. */
+  /** To be called after each change of keys, credentials and revocations. `onlyIdsRevoked`: hits look for their ids anyway. */
   invalidate(onlyIdsRevoked = false): void {
     this.#changes++
     if (!onlyIdsRevoked) this.#callers.clear()

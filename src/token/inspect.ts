@@ -45,7 +45,7 @@ export async function inspectToken(
     explanation: verdict.ok ? acceptance(verdict.value) : explain(verdict.error, credentialActive),
     kid: textOrNull(header?.['kid']),
     alg: textOrNull(header?.['alg']),
-    /** Upstreams receive the names, or received them before the token ended. */
+    /** The names that upstreams receive, or received before the token ended. */
     account: identity?.accountId ?? (hasOwnNames && hasEnded ? sub : null),
     accessKey: identity?.accessKey ?? (hasOwnNames && hasEnded ? clientId : null),
     timeLeftSeconds: Number.isSafeInteger(exp) ? Math.max(0, Math.ceil(Number(exp) - now() / 1000)) : null,

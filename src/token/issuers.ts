@@ -130,7 +130,7 @@ function trustedIssuer(
   }
 }
 
-/** `claims` may have a claim named as a member of every object. */
+/** A claim can have the name of a member of every object, such as `constructor`. */
 function ownMember(claims: JWTPayload, name: string): unknown {
   return Object.hasOwn(claims, name) ? claims[name] : undefined
 }

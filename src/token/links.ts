@@ -32,6 +32,7 @@ export interface LinkParameter {
   readonly target: string
 }
 
+/** Separates the parameter from the target. Undefined if there is none. */
 export function takeLinkParameter(target: string): LinkParameter | undefined {
   if (!target.includes(PARAMETER)) return undefined
   const path = pathOf(target)
@@ -61,7 +62,7 @@ export function linkTargetProblem(target: unknown): string | undefined {
     : undefined
 }
 
-/** `error` is the claim that does not bind the link. */
+/** The request and the token that a link is bound to. `error`: the invalid claim. */
 export function readLink(claims: Readonly<Record<string, unknown>>): Result<Link> {
   const { method, target } = claims
   const { parent_jti: parentId, parent_iat: parentIssuedAtSeconds, parent_iss: parentIssuer } = claims
@@ -77,7 +78,7 @@ export function linkAllows(link: LinkedRequest, method: string, target: string):
   return target === link.target && (method === link.method || (method === 'HEAD' && link.method === 'GET'))
 }
 
-/** The length of 16 bytes in base64url. */
+/** Characters: 16 bytes in base64url. */
 const PART_LENGTH = 22
 
 /** A digest of the random part and the account lets every sidecar recognize the account of a link. */

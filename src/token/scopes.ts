@@ -25,7 +25,7 @@ export interface Scope {
   readonly items: readonly Item[]
 }
 
-/** What of a request its scope must allow. */
+/** The parts of a request on which the needed scope depends. */
 export interface ScopedRequest {
   readonly method: string
   readonly path: string
@@ -124,7 +124,7 @@ function parseItem(text: string): Result<Item> {
   return { ok: true, value: { text, action, path: { separated, literal } } }
 }
 
-/** The lesser action on the inner path. Undefined if the paths or the actions have nothing in common. */
+/** The lesser action on the inner path; undefined if the items have nothing in common. */
 function intersectItems(a: Item, b: Item): Item | undefined {
   const [outer, inner] = coversPath(a.path, b.path) ? [a, b] : [b, a]
   const [more, less] = includes(a.action, b.action) ? [a.action, b.action] : [b.action, a.action]
@@ -147,7 +147,7 @@ function includes(action: Action, needed: Action | 'any'): boolean {
 
 const ROOT: Path = { separated: '/', literal: '/' }
 
-/** A path that cannot be read is granted to no scope. */
+/** No scope grants a path that cannot be read, which is undefined. */
 function grants({ items }: Scope, needed: Action | 'any', path: Path | undefined): boolean {
   if (path === undefined) return false
   const able = items.filter(({ action }) => includes(action, needed))
