@@ -17,7 +17,7 @@ import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
 import { addKey } from '../keys/key-changes.ts'
 import type { ListenAddresses } from '../life-cycle.ts'
 import { CommandFailure, type CommandIo, integerUpTo } from './command-io.ts'
-import { loadSettings } from './config-command.ts'
+import { loadSettings } from './config.ts'
 import { createSidecar, type ServingProcess } from './serve.ts'
 
 type Ports = Readonly<Record<'port' | 'adminPort', number>>

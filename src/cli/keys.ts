@@ -95,7 +95,7 @@ async function printKeys(flags: KeyFlags, io: CommandIo): Promise<void> {
 async function withLifetime<F extends KeyFlags>(flags: F, io: CommandIo) {
   let tokenSeconds = flags.maxLifetimeSeconds
   if (tokenSeconds === undefined && flags.config !== undefined) {
-    const { loadSettings } = await import('./config-command.ts') // not needed otherwise, and slow to load
+    const { loadSettings } = await import('./config.ts') // not needed otherwise, and slow to load
     const { token } = loadSettings({ config: flags.config }, io, false).config
     tokenSeconds = token.maxLifetimeSeconds + token.clockToleranceSeconds
   }

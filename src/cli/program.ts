@@ -36,7 +36,7 @@ async function runCommand(serving: ServingProcess): Promise<void> {
   const commands: Readonly<Record<string, () => Promise<Command>>> = {
     serve: async () => (await import('./serve.ts')).serveCommand(io, serving),
     demo: async () => (await import('./demo.ts')).demoCommand(io, serving),
-    config: async () => (await import('./config-command.ts')).configCommand(io),
+    config: async () => (await import('./config.ts')).configCommand(io),
     keys: async () => (await import('./keys.ts')).keysCommand(io),
     credentials: async () => (await import('./credentials.ts')).credentialsCommand(io),
     revocations: async () => (await import('./credentials.ts')).revocationsCommand(io),

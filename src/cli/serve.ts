@@ -9,7 +9,7 @@ import type { Config } from '../config/config.ts'
 import type { LoadedConfig } from '../config/load.ts'
 import { createLog, type LogDestination, type Logger } from '../log.ts'
 import { CommandFailure, type CommandIo, UsageFailure } from './command-io.ts'
-import { addSettingFlags, loadSettings, rethrowAsUsage, type SettingFlags } from './config-command.ts'
+import { addSettingFlags, loadSettings, rethrowAsUsage, type SettingFlags } from './config.ts'
 
 export type StopSignal = 'SIGTERM' | 'SIGINT'
 

@@ -13,7 +13,7 @@ import { createVerifier } from '../token/verify.ts'
 import { printable } from '../values/names.ts'
 import type { CommandIo, Flags } from './command-io.ts'
 import { CommandFailure, describe, parseSeconds, UsageFailure } from './command-io.ts'
-import { addSettingFlags, loadSettings, rethrowAsUsage, type SettingFlags } from './config-command.ts'
+import { addSettingFlags, loadSettings, rethrowAsUsage, type SettingFlags } from './config.ts'
 import { credentialNameOf, openRecords, parseName } from './credentials.ts'
 
 type InspectFlags = SettingFlags & Flags<never, never, 'json'>

@@ -1,14 +1,8 @@
 /** What functions return that can fail without an exception. No message repeats a value: it may be a misplaced secret. */
 
-interface Failed<E> {
-  readonly ok: false
-  readonly error: E
-}
+type Failed<E> = { readonly ok: false; readonly error: E }
 
-/**
- * A value, or one error. `E`: a word of a closed set, text for people that follows the name of what it is about, a public
- * error or a refusal.
- */
+/** `E`: a word of a closed set, text for people that follows the name of what it is about, a public error or a refusal. */
 export type Result<T, E = string> = { readonly ok: true; readonly value: T } | Failed<E>
 
 export const failed = <const E>(error: E): Failed<E> => ({ ok: false, error })

@@ -11,7 +11,7 @@ import { NAME_TAKEN, NO_SUCH_NAME, NO_SUCH_REVOCATION } from '../records.ts'
 import type { Revocation } from '../revocation-list.ts'
 import { secretHashProblem } from '../secret-hash.ts'
 import type { Credential } from '../store.ts'
-import { ChangesNotRecorded, clientConfig, databaseFailure, readUrlFile } from './database-pool.ts'
+import { ChangesNotRecorded, clientConfig, databaseFailure, readUrlFile } from './connection.ts'
 
 const LOCK_MS = 10_000
 const STATEMENT_MS = 120_000
