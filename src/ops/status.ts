@@ -208,14 +208,14 @@ function alarmsOf(windows: Windows, state: State): Alarm[] {
   const isDatabaseDown = state.checks.some(({ state }) => state === 'database down, last snapshot active')
   return [
     ...(isDraining ? [warning(`Draining: ${inFlight} request${inFlight === 1 ? '' : 's'} in flight`)] : []),
-    ...upstreamProblems(windows, state),
-    ...loginProblems(windows, isDatabaseDown),
-    ...requestProblems(windows, state),
-    ...trustProblems(windows, isDatabaseDown),
+    ...upstreamAlarms(windows, state),
+    ...loginAlarms(windows, isDatabaseDown),
+    ...requestAlarms(windows, state),
+    ...trustAlarms(windows, isDatabaseDown),
   ].sort((a, b) => a.severity.localeCompare(b.severity))
 }
 
-function* upstreamProblems({ recently }: Windows, { upstreams }: State): Generator<Alarm> {
+function* upstreamAlarms({ recently }: Windows, { upstreams }: State): Generator<Alarm> {
   const now = inSeconds(recently)
   for (const { prefix: upstream, state, failedNow, lastFault, serverErrorRatio } of upstreams) {
     const queueFull = requestsTo(upstream, recently, ['connection_limit_reached'])
@@ -236,7 +236,7 @@ function* upstreamProblems({ recently }: Windows, { upstreams }: State): Generat
   }
 }
 
-function* loginProblems({ recently }: Windows, isDatabaseDown: boolean): Generator<Alarm> {
+function* loginAlarms({ recently }: Windows, isDatabaseDown: boolean): Generator<Alarm> {
   const now = inSeconds(recently)
   const failedLogins = (reason: IssueFailure) => recently.total('token_issue_failures_total', { reason })
   const ownFailures = failedLogins('unavailable') + failedLogins('internal')
@@ -248,7 +248,7 @@ function* loginProblems({ recently }: Windows, isDatabaseDown: boolean): Generat
     yield warning(`Every login fails: ${rejected} rejected and none accepted ${now}`)
 }
 
-function* requestProblems({ tenMinutes, recently }: Windows, { checks, requests }: State): Generator<Alarm> {
+function* requestAlarms({ tenMinutes, recently }: Windows, { checks, requests }: State): Generator<Alarm> {
   const now = inSeconds(recently)
   const tokenChecks = recently.by('token_checks_total', 'reason')
   const refused = [...tokenChecks].filter(([reason, count]) => ONCE_GOOD.has(reason) && count > 0)
@@ -269,7 +269,7 @@ function* requestProblems({ tenMinutes, recently }: Windows, { checks, requests 
     yield rated(failingRatio, `${percentOf(failingRatio)} % of forwarded requests fail (5xx) ${now}`)
 }
 
-function* trustProblems({ at, values }: Windows, isDatabaseDown: boolean): Generator<Alarm> {
+function* trustAlarms({ at, values }: Windows, isDatabaseDown: boolean): Generator<Alarm> {
   const certificateEnds = values.by('certificate_not_after_timestamp_seconds', 'certificate')
   for (const [certificate, endsAtSeconds] of certificateEnds) {
     const secondsLeft = endsAtSeconds - at / 1000

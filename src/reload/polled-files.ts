@@ -27,6 +27,7 @@ interface PolledFilesOptions<T> {
 
 type Includes = (name: string) => boolean
 
+/** A version is loaded when two polls have found it: 0.2 to 0.4 s after the change. */
 const POLL_MS = 200
 
 /** 1 s, 10 s and 5 s: a file may be half-written. */
