@@ -1,11 +1,14 @@
 import { chmodSync, statSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:http'
 import { dirname, join } from 'node:path'
 import t from 'tap'
+import { createApp } from '../src/app.ts'
 import { openSources } from '../src/auth/sources.ts'
 import { loadConfig } from '../src/config/load.ts'
 import { createLog } from '../src/log.ts'
 import { makeCredentialsFile } from './support/credentials.ts'
 import { makeKeyDirectory } from './support/keys.ts'
+import { listen } from './support/listen.ts'
 import { rawRequest } from './support/raw-client.ts'
 import { startSidecar } from './support/sidecar.ts'
 import { temporaryDirectory } from './support/temporary-directory.ts'
@@ -36,12 +39,33 @@ t.test('an internal error is a 500, is logged and does not end the process', asy
   )
 })
 
-/** What `openSources` finds with these flags. */
-async function read(flags: Record<string, string>) {
+function configOf(flags: Record<string, string>) {
   const loaded = loadConfig({ env: { SIDECAR_UPSTREAM_URL: 'http://127.0.0.1:9' }, flags })
   if (!loaded.ok) throw new Error(JSON.stringify(loaded.problems))
+  return loaded.value.config
+}
+
+t.test('a sidecar has no effect before its start, and may be stopped instead', async (t) => {
+  let fetches = 0
+  const issuer = createServer((_req, res) => {
+    fetches++
+    res.end()
+  })
+  const jwksUrl = `http://127.0.0.1:${await listen(t, issuer)}/`
+  const lines: string[] = []
+  const app = await createApp({
+    config: configOf({ '--keys-jwks-url': jwksUrl, '--enforcement': 'report' }),
+    log: createLog('info', { write: (line) => void lines.push(line) }),
+  })
+  t.strictSame(lines, [])
+  t.strictSame(await app.stop(), { drained: 0, cut: 0, tunnels: 0 })
+  t.equal(fetches, 0)
+})
+
+/** What `openSources` finds with these flags. */
+async function read(flags: Record<string, string>) {
   const log = createLog('silent', { write() {} })
-  const { problems, warnings } = await openSources(loaded.value.config, log, Date.now)
+  const { problems, warnings } = await openSources(configOf(flags), log, Date.now)
   return { problems, warnings }
 }
 
