@@ -54,13 +54,22 @@ export function createLoginThrottle(
   const failures = createFixedWindow<number[]>(windowSeconds, now)
   const limits = new Map<string, LimitFunction>()
   let waiting = 0
+
+  function record(pair: string, key: number, verdict: LoginVerdict): void {
+    const keys = failures.get(pair) ?? []
+    const others = keys.filter((other) => other !== key)
+    if (verdict === 'rejected') failures.set(pair, [...keys, key])
+    else if (verdict === 'accepted' && others.length === 0) failures.delete(pair)
+    else if (verdict === 'accepted') failures.set(pair, others)
+  }
+
   return async ({ accountId, accessKey }, client, authenticate) => {
     // The digest, because the account name is the client's choice and may be long.
     const pair = `${hash('sha256', accountId, 'base64url')} ${client}`
     const key = hash('sha256', accessKey, 'buffer').readUIntBE(0, 6)
-    const failed = () => failures.get(pair)?.length ?? 0
+    const failureCount = () => failures.get(pair)?.length ?? 0
     // Every login in flight may fail: 200 guesses at once are no more than `count` one by one.
-    const attemptsLeft = () => Math.max(1, count - failed())
+    const attemptsLeft = () => Math.max(1, count - failureCount())
     const limit = limits.get(pair) ?? pLimit(count)
     limits.set(pair, limit)
     limit.concurrency = attemptsLeft()
@@ -70,17 +79,10 @@ export function createLoginThrottle(
     try {
       return await limit(async () => {
         if (mustWait) waiting--
-        if (failed() >= count) {
+        if (failureCount() >= count)
           return { verdict: 'throttled', retryAfterSeconds: secondsLeft(failures, pair) }
-        }
         const verdict = await authenticate()
-        const keys = failures.get(pair) ?? []
-        if (verdict === 'rejected') failures.set(pair, [...keys, key])
-        else if (verdict === 'accepted' && keys.includes(key)) {
-          const others = keys.filter((other) => other !== key)
-          if (others.length > 0) failures.set(pair, others)
-          else failures.delete(pair)
-        }
+        record(pair, key, verdict)
         limit.concurrency = attemptsLeft()
         return { verdict }
       })
