@@ -36,7 +36,7 @@ export function addSettingFlags(command: Command): Command {
   return command.addHelpText('after', SETTINGS_HELP)
 }
 
-function readSettings(flags: SettingFlags, { env }: Pick<CommandIo, 'env'>, needsUpstream: boolean) {
+function readSettings(flags: SettingFlags, { env }: Pick<CommandIo, 'env'>, needsUpstream = true) {
   const text = (name: string) => {
     const value = flags[name]
     return typeof value === 'string' ? value : undefined
@@ -45,7 +45,11 @@ function readSettings(flags: SettingFlags, { env }: Pick<CommandIo, 'env'>, need
   return loadConfig({ file: text('config'), env, flags: given, needsUpstream })
 }
 
-export function loadSettings(flags: SettingFlags, io: Pick<CommandIo, 'env'>, needsUpstream = true) {
+export function loadSettings(
+  flags: SettingFlags,
+  io: Pick<CommandIo, 'env'>,
+  { needsUpstream = true }: { readonly needsUpstream?: boolean } = {},
+) {
   const loaded = readSettings(flags, io, needsUpstream)
   if (!loaded.ok) throw new UsageFailure(formatProblems(loaded.problems))
   return loaded.value
@@ -108,7 +112,7 @@ export function configCommand(io: CommandIo): Command {
 }
 
 async function checkSettings(flags: CheckFlags, io: CommandIo) {
-  const loaded = readSettings(flags, io, true)
+  const loaded = readSettings(flags, io)
   if (!loaded.ok) return { problems: loaded.problems, warnings: [], notes: [] }
   const { config } = loaded.value
   if (!flags.files && !flags.fetch) return { problems: [], warnings: insecureKeySets(config), notes: [] }

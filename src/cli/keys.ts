@@ -96,7 +96,7 @@ async function withLifetime<F extends KeyFlags>(flags: F, io: CommandIo) {
   let tokenSeconds = flags.maxLifetimeSeconds
   if (tokenSeconds === undefined && flags.config !== undefined) {
     const { loadSettings } = await import('./config.ts') // not needed otherwise, and slow to load
-    const { token } = loadSettings({ config: flags.config }, io, false).config
+    const { token } = loadSettings({ config: flags.config }, io, { needsUpstream: false }).config
     tokenSeconds = token.maxLifetimeSeconds + token.clockToleranceSeconds
   }
   return { ...flags, now: io.now, tokenSeconds }

@@ -50,7 +50,7 @@ export function tokenCommand(io: CommandIo, waitMs = 5000): Command {
     .argument('[token]', 'the token (default: read from stdin)')
     .option('--json', 'print JSON')
     .action(async (argument: string | undefined, flags: InspectFlags) => {
-      const loaded = loadSettings(flags, io, false)
+      const loaded = loadSettings(flags, io, { needsUpstream: false })
       const authData = await loadAuthData(loaded, io, waitMs).catch(rethrowAsUsage(loaded))
       const { issuers, revocations } = authData
       const { isRevoked } = revocations
@@ -65,7 +65,7 @@ export function tokenCommand(io: CommandIo, waitMs = 5000): Command {
 }
 
 async function issueToken(flags: IssueFlags, io: CommandIo): Promise<void> {
-  const { config } = loadSettings(flags, io, false)
+  const { config } = loadSettings(flags, io, { needsUpstream: false })
   const { maxLifetimeSeconds } = config.token
   const { lifetimeSeconds = config.token.lifetimeSeconds } = flags
   if (lifetimeSeconds < 1 || lifetimeSeconds > maxLifetimeSeconds)

@@ -98,7 +98,11 @@ t.test('a mistyped flag is refused with a suggestion', async (t) => {
 
 t.test('commands that forward nothing accept the same flags and need no upstream', async (t) => {
   const settings = (...args: string[]) =>
-    loadSettings(addSettingFlags(new Command()).parse(args, { from: 'user' }).opts(), { env: {} }, false)
+    loadSettings(
+      addSettingFlags(new Command()).parse(args, { from: 'user' }).opts(),
+      { env: {} },
+      { needsUpstream: false },
+    )
   t.match(settings('--token-lifetime-seconds', '60').config, {
     token: { lifetimeSeconds: 60 },
     upstreams: [],
