@@ -24,11 +24,11 @@ interface Streams {
   readonly env: Readonly<Record<string, string | undefined>>
 }
 
+/** Switches are flags without a value. */
 export type Flags<Required extends string, Optional extends string = never, Switch extends string = never> = {
   readonly [Flag in Required]: string
 } & { readonly [Flag in Optional]?: string } & { readonly [Flag in Switch]?: true }
 
-/** By the titles of columns. */
 type Columns<T> = Readonly<Record<string, (entry: T) => string>>
 
 /** No secret or token is longer. */
