@@ -6,13 +6,13 @@
 import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { AuthData } from './auth/auth-data.ts'
+import type { DataListener } from './client/listener.ts'
 import type { Config } from './config/config.ts'
 import { isLoopback, withoutPath } from './http/hosts.ts'
 import type { Logger } from './log.ts'
 import type { AdminListener } from './ops/admin.ts'
 import type { ReadyCondition } from './ops/status.ts'
 import type { Forwarder } from './proxy/forward.ts'
-import type { DataListener } from './server/listener.ts'
 import { VERSION } from './version.ts'
 
 /** What became of the requests in flight when the listener stopped listening. */

@@ -15,10 +15,10 @@ import { type CredentialStore, createCredentialStore } from '../credentials/stor
 import { type FindKey, findInRing, type KeyRing, publicJwks, tokenLifetimes } from '../keys/key-ring.ts'
 import type { KeySetState, RemoteKeys } from '../keys/remote-keys.ts'
 import type { Logger } from '../log.ts'
+import type { CertificateName, CertificateSet } from '../reload/certificates.ts'
 import type { Reloadable, ReloadSubject } from '../reload/reloadable.ts'
 import type { RevocableToken } from '../token/caller.ts'
 import { createIssuers, type TokenIssuer } from '../token/issuers.ts'
-import type { CertificateName, CertificateSet } from './certificates.ts'
 import { type OnReload, openSources } from './sources.ts'
 
 /** Functions return the values that are active when they are called. */

@@ -1,7 +1,6 @@
 /** `config check | show | schema`, and the settings that commands take as flags. */
 import { type Command, Option } from 'commander'
 import { databaseProblems, InvalidAuthData } from '../auth/auth-data.ts'
-import { certificateFiles, loadCertificateSet } from '../auth/certificates.ts'
 import { openSources } from '../auth/sources.ts'
 import type { Config, Problem } from '../config/config.ts'
 import { formatProblems, insecureKeySets, keySetsOf, problemsAt } from '../config/config.ts'
@@ -9,6 +8,7 @@ import { effectiveSettings, FILE_VARIABLE, type LoadedConfig, loadConfig } from 
 import { configJsonSchema, FLAGS, SETTINGS } from '../config/settings.ts'
 import { fetchJwks, importKeys } from '../keys/jwk-set.ts'
 import { createLog } from '../log.ts'
+import { certificateFiles, loadCertificateSet } from '../reload/certificates.ts'
 import { type CommandIo, describe, type Flags, UsageFailure } from './command-io.ts'
 
 /** Flags of settings, which commander names in camel case. */

@@ -1,6 +1,6 @@
 /**
  * The gate decides on a request: admission -> route -> token or link of the caller -> the act of the route, or a refusal.
- * In: the head of a request. Out: a value, which `server/handler.ts` carries out.
+ * In: the head of a request. Out: a value, which `handler.ts` carries out.
  */
 import type { Config } from '../config/config.ts'
 import { ERRORS, type PublicError } from '../errors.ts'

@@ -8,9 +8,9 @@ import { createServer, type RequestListener, type ServerResponse } from 'node:ht
 import { type AddressInfo, createServer as createTcpServer, type Socket } from 'node:net'
 import { type SecureContext, TLSSocket } from 'node:tls'
 import type { Registry } from 'prom-client'
-import { ALPN_PROTOCOLS } from '../auth/certificates.ts'
 import type { Config } from '../config/config.ts'
 import type { Logger } from '../log.ts'
+import { ALPN_PROTOCOLS } from '../reload/certificates.ts'
 import { createSamples, type MetricGroup, type Samples } from './samples.ts'
 import { type ReadyCondition, type StatusConfig, statusOf } from './status.ts'
 

@@ -2,13 +2,14 @@
  * The state of the sidecar, as the status page and `/status.json` show it.
  * In: metrics, readiness, some settings. Out: problems, current rates, counts of ten minutes. Nothing in it is secret.
  */
+
+import type { IssueFailure } from '../client/context.ts'
 import type { Config } from '../config/config.ts'
 import type { DatabaseState } from '../credentials/postgres/database.ts'
 import type { RefusalReason } from '../gate/gate.ts'
 import type { RouteLabel } from '../gate/route.ts'
 import { withoutPath } from '../http/hosts.ts'
 import { isClientFailure, UPSTREAM_OUTCOMES, type UpstreamOutcome } from '../http/upstream-failures.ts'
-import type { IssueFailure } from '../request/context.ts'
 import { VERSION } from '../version.ts'
 import { type Growth, rounded, sum, type Windows } from './samples.ts'
 

@@ -6,9 +6,9 @@
  */
 import type { Socket } from 'node:net'
 import type { Writable } from 'node:stream'
+import { sendHead } from '../client/node-http.ts'
+import type { SidecarResponse } from '../client/response.ts'
 import { forwardedTrailers, HEADER_RULES, type HeaderKind, headerValues } from '../http/headers.ts'
-import { sendHead } from '../request/node-http.ts'
-import type { SidecarResponse } from '../request/response.ts'
 import type { ResponseParser, UpstreamHead } from './response-parser.ts'
 import type { UpstreamConnection } from './upstream-connection.ts'
 

@@ -3,11 +3,12 @@
  * In: the client's lines and the caller. Out: the lines of the upstream's request: the client's names, order, values and
  * multiplicity, without hop-by-hop headers, token and identity headers, and with the headers of the sidecar.
  */
+
+import type { RequestContext } from '../client/context.ts'
+import type { SidecarResponse } from '../client/response.ts'
 import type { Admitted } from '../gate/admission.ts'
 import type { ServiceDecision } from '../gate/gate.ts'
 import { forwardedTrailers, HEADER_RULES, type HeaderKind } from '../http/headers.ts'
-import type { RequestContext } from '../request/context.ts'
-import type { SidecarResponse } from '../request/response.ts'
 
 export interface ForwardedRequest {
   readonly res: SidecarResponse

@@ -14,12 +14,13 @@
  * `idleSeconds` is the timer of the client's socket, which is idle, too, while the upstream does not read or send.
  * The upstream's reads show in steps of a third of the kernel's send buffer, up to 1.4 MB.
  */
+
+import type { RequestOwner } from '../client/context.ts'
+import type { Responder } from '../client/responder.ts'
+import type { SidecarResponse } from '../client/response.ts'
 import type { Admitted } from '../gate/admission.ts'
 import type { ServiceDecision } from '../gate/gate.ts'
 import type { UpstreamFailure, UpstreamOutcome } from '../http/upstream-failures.ts'
-import type { RequestOwner } from '../request/context.ts'
-import type { Responder } from '../request/responder.ts'
-import type { SidecarResponse } from '../request/response.ts'
 import { Download, responseHeaders } from './download.ts'
 import { type ForwardedRequest, type HeadOptions, requestHead } from './request-headers.ts'
 import type { ResponseParser, UpstreamHead } from './response-parser.ts'

@@ -2,8 +2,9 @@
  * WebSocket pass-through (RFC 6455). A handshake is forwarded like any request; http-proxy's own pass has no timeouts.
  * In: the upstream's 101. Out: bytes in both directions until a side closes, the token would be refused or the drain ends.
  */
+
+import type { RequestOwner } from '../client/context.ts'
 import { bearerToken, type HeaderList, headerLines } from '../http/headers.ts'
-import type { RequestOwner } from '../request/context.ts'
 import type { TokenCache } from '../token/cache.ts'
 import type { Caller } from '../token/caller.ts'
 import { scopeAllows } from '../token/scopes.ts'

@@ -3,7 +3,7 @@
  * In: a request with a body. Out: its bytes and trailers, framed again. Memory: less than 128 KiB wait here to be written,
  * and the buffers of Node's two sockets hold up to about as much. Backpressure pauses the client's socket.
  */
-import type { SidecarRequest } from '../request/context.ts'
+import type { SidecarRequest } from '../client/context.ts'
 import { freeWhenWritten } from './buffers.ts'
 import { type ForwardedRequest, requestTrailerLines } from './request-headers.ts'
 import type { UpstreamConnection } from './upstream-connection.ts'

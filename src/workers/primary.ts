@@ -5,7 +5,6 @@
 import { AggregatorRegistry, Gauge, Registry } from 'prom-client'
 import type { App } from '../app.ts'
 import { InvalidAuthData } from '../auth/auth-data.ts'
-import { certificateFiles, openCertificateSet, secureContextOf } from '../auth/certificates.ts'
 import type { Config } from '../config/config.ts'
 import { SHARED_LIMITS } from '../config/schema.ts'
 import { type DrainReport, type ListenAddresses, logStart, type Phase } from '../life-cycle.ts'
@@ -13,6 +12,7 @@ import type { LogDestination, Logger } from '../log.ts'
 import { type AdminData, createAdminListener } from '../ops/admin.ts'
 import { fullName, metricsIn } from '../ops/metrics.ts'
 import type { MetricGroup } from '../ops/samples.ts'
+import { certificateFiles, openCertificateSet, secureContextOf } from '../reload/certificates.ts'
 import { createWorkerPool, type WorkerPool } from './pool.ts'
 
 const KILL_AFTER_DEADLINE_MS = 3000

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import t from 'tap'
+import { createPeers } from '../../src/client/client-address.ts'
 import { requestHead } from '../../src/proxy/request-headers.ts'
-import { createPeers } from '../../src/request/client-address.ts'
 import { encodeIdentityValue } from '../../src/token/caller.ts'
 import { requestContext } from '../support/request-context.ts'
 import { admission, admitted, type HeadParts, type Line } from '../support/request-heads.ts'

@@ -1,7 +1,7 @@
 /** The context of a request, without its connection. */
 import { Socket } from 'node:net'
-import type { Peer } from '../../src/request/client-address.ts'
-import { RequestContext } from '../../src/request/context.ts'
+import type { Peer } from '../../src/client/client-address.ts'
+import { RequestContext } from '../../src/client/context.ts'
 
 export function requestContext(peer: Peer, id: string): RequestContext {
   const context = new RequestContext({

@@ -3,12 +3,12 @@
  * In: a request on one of its paths. Out: a documented response, byte for byte the same for every rejected login.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
+import { clientNetwork } from '../client/client-address.ts'
+import type { IssueFailure } from '../client/context.ts'
+import type { ErrorResponseOptions } from '../client/responder.ts'
+import type { SidecarResponse } from '../client/response.ts'
 import type { Login } from '../credentials/store.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
-import { clientNetwork } from '../request/client-address.ts'
-import type { IssueFailure } from '../request/context.ts'
-import type { ErrorResponseOptions } from '../request/responder.ts'
-import type { SidecarResponse } from '../request/response.ts'
 import type { Identity } from '../token/caller.ts'
 import type { CredentialStatus } from '../token/issuers.ts'
 import { coversScope, parseScope, type Scope, validScope } from '../token/scopes.ts'

@@ -2,15 +2,16 @@
  * Handles a request: carries out the decision of the gate.
  * In: a request. Out: a response by the upstream, an endpoint or the responder, also after an internal error.
  */
-import { ERRORS } from '../errors.ts'
-import { approvalHeaders, VARY_BY_TOKEN } from '../gate/forward-auth.ts'
-import type { Decision, Gate } from '../gate/gate.ts'
-import { newRequestId, requestIdOf } from '../http/request-ids.ts'
-import type { ErrorResponseOptions } from '../request/responder.ts'
-import type { SidecarResponse } from '../request/response.ts'
-import { type EndpointParts, revoke } from './endpoint.ts'
-import { createLink, endLink } from './link-endpoint.ts'
-import { logIn, sendTimeLeft } from './token-endpoint.ts'
+
+import type { ErrorResponseOptions } from './client/responder.ts'
+import type { SidecarResponse } from './client/response.ts'
+import { type EndpointParts, revoke } from './endpoints/endpoint.ts'
+import { createLink, endLink } from './endpoints/link-endpoint.ts'
+import { logIn, sendTimeLeft } from './endpoints/token-endpoint.ts'
+import { ERRORS } from './errors.ts'
+import { approvalHeaders, VARY_BY_TOKEN } from './gate/forward-auth.ts'
+import type { Decision, Gate } from './gate/gate.ts'
+import { newRequestId, requestIdOf } from './http/request-ids.ts'
 
 interface HandlerParts extends Pick<EndpointParts, 'config' | 'responder' | 'now'> {
   readonly gate: Gate

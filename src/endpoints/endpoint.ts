@@ -1,15 +1,16 @@
 /** Shared by the token endpoint and the link endpoint: their parts, `expirationSec`, the end of a token or link. */
+
+import type { IssueFailure, SidecarRequest } from '../client/context.ts'
+import type { Responder } from '../client/responder.ts'
+import type { SidecarResponse } from '../client/response.ts'
 import type { Config } from '../config/config.ts'
 import type { EndedToken, NotRevoked, RevokeToken } from '../credentials/revocation-list.ts'
 import type { CredentialStore } from '../credentials/store.ts'
 import type { LoginThrottle } from '../credentials/throttles.ts'
 import { ERRORS } from '../errors.ts'
-import type { IssueFailure, SidecarRequest } from '../request/context.ts'
-import type { Responder } from '../request/responder.ts'
-import type { SidecarResponse } from '../request/response.ts'
+import type { AuditEvent } from '../ops/audit-log.ts'
 import type { TokenSigner } from '../token/issue.ts'
 import { failed } from '../values/result.ts'
-import type { AuditEvent } from './audit-log.ts'
 
 /** What the endpoints use. */
 export interface EndpointParts {

@@ -9,22 +9,22 @@
  *   the rest of a head           `headersTimeout`, looked at every 500 ms: 408 by `Connection.refuse`
  *   bytes of a body, either way  the socket's: `idleSeconds`; `onIdle` of its owner, such as `proxy/transfer.ts`
  *   the body of a login or link  `idleSeconds` in all; `json-body.ts`
- *   the end of an unread body    5 s without a byte, 30 s in all; `request/response.ts`
+ *   the end of an unread body    5 s without a byte, 30 s in all; `client/response.ts`
  */
 import { createServer, type Server, type ServerOptions } from 'node:http'
 import { createServer as createSecureServer } from 'node:https'
 import type { AddressInfo, Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
-import type { CertificateSet } from '../auth/certificates.ts'
 import type { Config } from '../config/config.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
 import { admit } from '../gate/admission.ts'
+import type { CertificateSet } from '../reload/certificates.ts'
 import type { Reloadable } from '../reload/reloadable.ts'
-import { createPeers, type Peer } from '../request/client-address.ts'
-import { SidecarRequest } from '../request/context.ts'
-import { stopListening } from '../request/node-http.ts'
-import { SidecarResponse } from '../request/response.ts'
+import { createPeers, type Peer } from './client-address.ts'
 import { Connection, type ConnectionEvents, type Timeouts } from './connection.ts'
+import { SidecarRequest } from './context.ts'
+import { stopListening } from './node-http.ts'
+import { SidecarResponse } from './response.ts'
 import { TlsSockets, tlsOptions } from './tls-sockets.ts'
 
 interface ListenerEvents extends ConnectionEvents {

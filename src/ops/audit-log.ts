@@ -2,11 +2,12 @@
  * The audit log: one line for each login, logout, link and reload, with a closed set of fields. An account or access key
  * that a client names is left out unless it exists.
  */
+
+import type { IssueFailure, SidecarRequest } from '../client/context.ts'
 import type { Config } from '../config/config.ts'
 import { traceIdOf } from '../http/request-ids.ts'
 import { type Logger, loggable } from '../log.ts'
 import type { ReloadResult, ReloadSubject } from '../reload/reloadable.ts'
-import type { IssueFailure, SidecarRequest } from '../request/context.ts'
 
 /** What a request did. The identity of its context is who acted. */
 export type AuditEvent =

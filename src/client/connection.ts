@@ -21,14 +21,14 @@
  *   (4) (5) if the response has no other end than that of the connection; else Node ends the connection after it
  *   (5) closes, with a reset where a close could be taken for the end of the response (`mustReset`)
  *
- * A response is the last one by `mustClose`, and by `request/response.ts` for a body that is unread or has no other end.
+ * A response is the last one by `mustClose`, and by `client/response.ts` for a body that is unread or has no other end.
  */
 import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../errors.ts'
-import type { Peer } from '../request/client-address.ts'
-import { type ClientConnection, RequestContext, type SidecarRequest } from '../request/context.ts'
-import { assignDetachedSocket, DISCARDS_AFTER_OFFER, pauseWhile } from '../request/node-http.ts'
-import { dropRequests, endConnection, SidecarResponse } from '../request/response.ts'
+import type { Peer } from './client-address.ts'
+import { type ClientConnection, RequestContext, type SidecarRequest } from './context.ts'
+import { assignDetachedSocket, DISCARDS_AFTER_OFFER, pauseWhile } from './node-http.ts'
+import { dropRequests, endConnection, SidecarResponse } from './response.ts'
 
 export interface ConnectionEvents {
   /** Must not throw. */

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import t from 'tap'
-import { clientNetwork, createPeers, type Peer } from '../../src/request/client-address.ts'
+import { clientNetwork, createPeers, type Peer } from '../../src/client/client-address.ts'
 
 const peer = (remoteAddress: string | undefined, trust: readonly string[] = []): Peer =>
   createPeers(trust)({ remoteAddress }, false, 8080)

@@ -2,10 +2,11 @@
  * The link endpoint: creates links for a request that the caller's token allows, and ends them.
  * In: a request with a verified token. Out: a documented response.
  */
+
+import type { Responder } from '../client/responder.ts'
+import type { SidecarResponse } from '../client/response.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
 import { pathOf } from '../http/request-target.ts'
-import type { Responder } from '../request/responder.ts'
-import type { SidecarResponse } from '../request/response.ts'
 import type { Caller, Identity } from '../token/caller.ts'
 import { isLinkId, isLinkOf, LINK_METHODS, type LinkedRequest, linkTargetProblem } from '../token/links.ts'
 import { type Scope, scopeAllows } from '../token/scopes.ts'

@@ -3,6 +3,10 @@
  * The access log holds no token and no query, which may hold a secret. The account is that of a verified token, or the
  * one that a login named, if it exists. Method and path of forward auth are those that a trusted proxy names.
  */
+
+import type { Peer } from '../client/client-address.ts'
+import type { Reason, RequestContext, SidecarRequest } from '../client/context.ts'
+import type { SidecarResponse } from '../client/response.ts'
 import type { Config } from '../config/config.ts'
 import type { PublicError } from '../errors.ts'
 import type { RefusalReason } from '../gate/gate.ts'
@@ -10,9 +14,6 @@ import type { RouteLabel } from '../gate/route.ts'
 import { newRequestId, traceIdOf } from '../http/request-ids.ts'
 import { isClientFailure } from '../http/upstream-failures.ts'
 import { type Logger, loggable } from '../log.ts'
-import type { Peer } from '../request/client-address.ts'
-import type { Reason, RequestContext, SidecarRequest } from '../request/context.ts'
-import type { SidecarResponse } from '../request/response.ts'
 
 interface RequestMetrics {
   /** `seconds`: from the head to the end of the response. */
