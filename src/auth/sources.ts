@@ -12,10 +12,10 @@ import { isKeyFileName, loadKeyRing } from '../keys/key-directory.ts'
 import type { KeyRing } from '../keys/key-ring.ts'
 import { createRemoteKeys, type RemoteKeys } from '../keys/remote-keys.ts'
 import type { Logger } from '../log.ts'
-import type { CertificateName, CertificateSet } from '../reload/certificates.ts'
-import { certificateFiles, openCertificateSet, secureContextOf } from '../reload/certificates.ts'
 import { openPolledFiles } from '../reload/polled-files.ts'
 import type { Reloadable, ReloadResult, ReloadSubject } from '../reload/reloadable.ts'
+import type { CertificateName, CertificateSet } from '../tls/certificates.ts'
+import { certificateFiles, openCertificateSet, secureContextOf } from '../tls/certificates.ts'
 import { type Loaded, notLoaded } from '../values/result.ts'
 
 /** Called from the start on, for each new version of a source. */

@@ -8,7 +8,7 @@ import { effectiveSettings, FILE_VARIABLE, type LoadedConfig, loadConfig } from 
 import { configJsonSchema, FLAGS, SETTINGS } from '../config/settings.ts'
 import { fetchJwks, importKeys } from '../keys/jwk-set.ts'
 import { createLog } from '../log.ts'
-import { certificateFiles, loadCertificateSet } from '../reload/certificates.ts'
+import { certificateFiles, loadCertificateSet } from '../tls/certificates.ts'
 import { type CommandIo, describe, type Flags, UsageFailure } from './command-io.ts'
 
 /** Flags of settings, which commander names in camel case. */

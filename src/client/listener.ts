@@ -18,14 +18,14 @@ import type { Duplex } from 'node:stream'
 import type { Config } from '../config/config.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
 import { admit } from '../gate/admission.ts'
-import type { CertificateSet } from '../reload/certificates.ts'
 import type { Reloadable } from '../reload/reloadable.ts'
+import type { CertificateSet } from '../tls/certificates.ts'
+import { TlsSockets, tlsOptions } from '../tls/tls-sockets.ts'
 import { createPeers, type Peer } from './client-address.ts'
 import { Connection, type ConnectionEvents, type Timeouts } from './connection.ts'
 import { SidecarRequest } from './context.ts'
 import { stopListening } from './node-http.ts'
 import { SidecarResponse } from './response.ts'
-import { TlsSockets, tlsOptions } from './tls-sockets.ts'
 
 interface ListenerEvents extends ConnectionEvents {
   readonly onTlsError: (code: string | undefined) => void

@@ -8,9 +8,9 @@ import type { EndedToken, NotRevoked, RevokeToken } from '../credentials/revocat
 import type { CredentialStore } from '../credentials/store.ts'
 import type { LoginThrottle } from '../credentials/throttles.ts'
 import { ERRORS } from '../errors.ts'
-import type { AuditEvent } from '../ops/audit-log.ts'
 import type { TokenSigner } from '../token/issue.ts'
 import { failed } from '../values/result.ts'
+import type { AuditEvent } from './audit-log.ts'
 
 /** What the endpoints use. */
 export interface EndpointParts {

@@ -10,7 +10,7 @@ import { type SecureContext, TLSSocket } from 'node:tls'
 import type { Registry } from 'prom-client'
 import type { Config } from '../config/config.ts'
 import type { Logger } from '../log.ts'
-import { ALPN_PROTOCOLS } from '../reload/certificates.ts'
+import { ALPN_PROTOCOLS } from '../tls/certificates.ts'
 import { createSamples, type MetricGroup, type Samples } from './samples.ts'
 import { type ReadyCondition, type StatusConfig, statusOf } from './status.ts'
 

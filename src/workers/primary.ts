@@ -12,7 +12,7 @@ import type { LogDestination, Logger } from '../log.ts'
 import { type AdminData, createAdminListener } from '../ops/admin.ts'
 import { fullName, metricsIn } from '../ops/metrics.ts'
 import type { MetricGroup } from '../ops/samples.ts'
-import { certificateFiles, openCertificateSet, secureContextOf } from '../reload/certificates.ts'
+import { certificateFiles, openCertificateSet, secureContextOf } from '../tls/certificates.ts'
 import { createWorkerPool, type WorkerPool } from './pool.ts'
 
 const KILL_AFTER_DEADLINE_MS = 3000

@@ -2,7 +2,7 @@ import { createPrivateKey } from 'node:crypto'
 import { chmodSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { type CertificateFiles, loadCertificateSet } from '../../src/reload/certificates.ts'
+import { type CertificateFiles, loadCertificateSet } from '../../src/tls/certificates.ts'
 import { makeCertificate } from '../support/certificates.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 

@@ -4,7 +4,7 @@
  */
 import type { Socket } from 'node:net'
 import type { TlsOptions } from 'node:tls'
-import { ALPN_PROTOCOLS, type CertificateSet } from '../reload/certificates.ts'
+import { ALPN_PROTOCOLS, type CertificateSet } from './certificates.ts'
 
 export class TlsSockets {
   readonly #pending = new Map<string, Socket>()

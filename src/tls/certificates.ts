@@ -7,9 +7,9 @@ import { createSecureContext, type SecureContext, type SecureContextOptions } fr
 import { type Config, keySetsOf, type Problem, problemsAt } from '../config/config.ts'
 import { errorCode, readRegularFile } from '../files/files.ts'
 import type { Logger } from '../log.ts'
+import { openPolledFiles } from '../reload/polled-files.ts'
+import type { Reloadable, ReloadResult } from '../reload/reloadable.ts'
 import { failed, type Loaded, loaded, notLoaded, type Result } from '../values/result.ts'
-import { openPolledFiles } from './polled-files.ts'
-import type { Reloadable, ReloadResult } from './reloadable.ts'
 
 /** The label `certificate` of metrics. `issuer:` is followed by the setting of a JWK Set, `upstream:` by a prefix. */
 export type CertificateName = 'listener' | 'admin' | `issuer:${string}` | `upstream:${string}`
