@@ -2,7 +2,6 @@
  * Handles a request: carries out the decision of the gate.
  * In: a request. Out: a response by the upstream, an endpoint or the responder, also after an internal error.
  */
-
 import type { ErrorResponseOptions } from './client/responder.ts'
 import type { SidecarResponse } from './client/response.ts'
 import { type EndpointParts, revoke } from './endpoints/endpoint.ts'

@@ -1,7 +1,6 @@
 import t from 'tap'
 import { ERRORS } from '../src/errors.ts'
-import { REFUSAL_REASONS } from '../src/gate/gate.ts'
-import { UPSTREAM_OUTCOMES } from '../src/http/upstream-failures.ts'
+import { ACCESS_FAILURES, UPSTREAM_OUTCOMES } from '../src/failures.ts'
 import { codeIn, tableUnder } from './support/markdown.ts'
 
 t.test('docs/clients.md has every code with its status and message', async (t) => {
@@ -30,6 +29,6 @@ t.test('docs/clients.md has every reason for refusing a token', async (t) => {
   const documented = tableUnder('docs/clients.md', '## Reasons for refusing a token')
   t.strictSame(
     documented.map(({ reason }) => codeIn(reason)[0]),
-    [...REFUSAL_REASONS],
+    [...ACCESS_FAILURES],
   )
 })

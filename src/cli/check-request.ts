@@ -3,8 +3,8 @@ import { once } from 'node:events'
 import http, { type IncomingHttpHeaders, type IncomingMessage, type RequestOptions } from 'node:http'
 import https from 'node:https'
 import { TLSSocket } from 'node:tls'
+import { networkFailureOf } from '../failures.ts'
 import { errorCode, readUpTo } from '../files/files.ts'
-import { networkFailureOf } from '../http/upstream-failures.ts'
 
 export const REQUEST_MS = 3000
 const MAX_BODY_BYTES = 262_144

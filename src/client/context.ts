@@ -4,28 +4,12 @@
  */
 import { IncomingMessage } from 'node:http'
 import type { Socket } from 'node:net'
+import type { Failure } from '../failures.ts'
 import type { Admitted } from '../gate/admission.ts'
-import type { Decision, GateFacts, RefusalReason } from '../gate/gate.ts'
+import type { Decision, GateFacts } from '../gate/gate.ts'
 import type { RouteLabel } from '../gate/route.ts'
-import type { UpstreamFailure } from '../http/upstream-failures.ts'
 import type { Identity } from '../token/caller.ts'
 import type { Peer } from './client-address.ts'
-
-/** Why no token was issued; `reason` of `auth_sidecar_token_issue_failures_total`, where a refused login is `rejected`. */
-export const ISSUE_FAILURES = ['invalid', 'rejected', 'throttled', 'busy', 'unavailable', 'internal'] as const
-
-export type IssueFailure = (typeof ISSUE_FAILURES)[number]
-
-/** Why a request failed or was refused: the field `reason` of the access log. Never text of a client. */
-export type Reason =
-  | RefusalReason
-  | IssueFailure
-  | UpstreamFailure
-  | 'admission'
-  | 'parser'
-  | 'upgrade'
-  | 'method'
-  | 'drain_deadline'
 
 /** A client's connection, as far as its requests know it. */
 export interface ClientConnection {
@@ -69,7 +53,7 @@ export class RequestContext {
   login: Partial<Identity> | undefined
 
   // responder.ts.
-  reason: Reason | undefined
+  reason: Failure | undefined
 
   // Body bytes from and to the client, added up by the parts that read and write them.
   bytesIn = 0

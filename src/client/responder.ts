@@ -5,9 +5,8 @@
 import { STATUS_CODES } from 'node:http'
 import type { Config } from '../config/config.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
+import { type Failure, isClientFailure, type UpstreamFailure } from '../failures.ts'
 import { type HeaderList, headerLines } from '../http/headers.ts'
-import { isClientFailure, type UpstreamFailure } from '../http/upstream-failures.ts'
-import type { Reason } from './context.ts'
 import type { Persistence, SidecarResponse } from './response.ts'
 
 /** The error type in `Proxy-Status` (RFC 9209, section 2.3): each failure of an upstream has one, and so have refusals. */
@@ -55,7 +54,12 @@ export class Responder {
   }
 
   /** The one place that records why a request failed, also where it sends nothing. */
-  refuse(res: SidecarResponse, reason: Reason, error: PublicError, options: ErrorResponseOptions = {}): void {
+  refuse(
+    res: SidecarResponse,
+    reason: Failure,
+    error: PublicError,
+    options: ErrorResponseOptions = {},
+  ): void {
     const { status, code, message } = error
     const defaultType = status === 503 ? 'proxy_internal_response' : 'http_request_error'
     const { errorType = defaultType, details, retryAfterSeconds = 1, close = false, headers = [] } = options

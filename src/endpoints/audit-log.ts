@@ -2,9 +2,9 @@
  * The audit log: one line for each login, logout, link and reload, with a closed set of fields. An account or access key
  * that a client names is left out unless it exists.
  */
-
-import type { IssueFailure, SidecarRequest } from '../client/context.ts'
+import type { SidecarRequest } from '../client/context.ts'
 import type { Config } from '../config/config.ts'
+import type { LoginFailure } from '../failures.ts'
 import { traceIdOf } from '../http/request-ids.ts'
 import { type Logger, loggable } from '../log.ts'
 import type { ReloadResult, ReloadSubject } from '../reload/reloadable.ts'
@@ -12,7 +12,7 @@ import type { ReloadResult, ReloadSubject } from '../reload/reloadable.ts'
 /** What a request did. The identity of its context is who acted. */
 export type AuditEvent =
   | { readonly event: 'login' | 'logout' }
-  | { readonly event: 'login_failed'; readonly reason: IssueFailure }
+  | { readonly event: 'login_failed'; readonly reason: LoginFailure }
   | { readonly event: 'link_created' | 'link_ended'; readonly linkId: string }
 
 export function createAuditLog(log: Logger, settings: Pick<Config['log'], 'audit'>) {

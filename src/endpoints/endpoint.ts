@@ -1,6 +1,5 @@
 /** Shared by the token endpoint and the link endpoint: their parts, `expirationSec`, the end of a token or link. */
-
-import type { IssueFailure, SidecarRequest } from '../client/context.ts'
+import type { SidecarRequest } from '../client/context.ts'
 import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { Config } from '../config/config.ts'
@@ -8,6 +7,7 @@ import type { EndedToken, NotRevoked, RevokeToken } from '../credentials/revocat
 import type { CredentialStore } from '../credentials/store.ts'
 import type { LoginThrottle } from '../credentials/throttles.ts'
 import { ERRORS } from '../errors.ts'
+import type { LoginFailure } from '../failures.ts'
 import type { TokenSigner } from '../token/issue.ts'
 import { failed } from '../values/result.ts'
 import type { AuditEvent } from './audit-log.ts'
@@ -27,7 +27,7 @@ export interface EndpointParts {
   readonly metrics: {
     onTokenIssued(): void
     onLinkIssued(): void
-    onIssueFailure(reason: IssueFailure): void
+    onLoginFailure(reason: LoginFailure): void
   }
   readonly now: () => number
 }

@@ -2,7 +2,6 @@
  * Reads the body of a login or link: a JSON object of at most 16 KiB, in UTF-8 without a BOM.
  * In: a request. Out: the members of the object, or a documented error, which never repeats what was sent.
  */
-
 import type { SidecarRequest } from '../client/context.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import { ERRORS, type PublicError } from '../errors.ts'

@@ -2,7 +2,6 @@
  * The link endpoint: creates links for a request that the caller's token allows, and ends them.
  * In: a request with a verified token. Out: a documented response.
  */
-
 import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import { ERRORS, type PublicError } from '../errors.ts'

@@ -4,11 +4,11 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { clientNetwork } from '../client/client-address.ts'
-import type { IssueFailure } from '../client/context.ts'
 import type { ErrorResponseOptions } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { Login } from '../credentials/store.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
+import type { LoginFailure } from '../failures.ts'
 import type { Identity } from '../token/caller.ts'
 import type { CredentialStatus } from '../token/issuers.ts'
 import { coversScope, parseScope, type Scope, validScope } from '../token/scopes.ts'
@@ -25,11 +25,11 @@ export async function logIn(parts: EndpointParts, res: SidecarResponse): Promise
   const { config, credentials, throttle, signer, audit, responder, metrics } = parts
   const { req } = res
   const { context } = req
-  const recordFailure = (reason: IssueFailure) => {
-    metrics.onIssueFailure(reason)
+  const recordFailure = (reason: LoginFailure) => {
+    metrics.onLoginFailure(reason)
     audit.request(req, { event: 'login_failed', reason })
   }
-  const fail = (reason: IssueFailure, error: PublicError, responseOptions?: ErrorResponseOptions) => {
+  const fail = (reason: LoginFailure, error: PublicError, responseOptions?: ErrorResponseOptions) => {
     recordFailure(reason)
     responder.refuse(res, reason, error, responseOptions)
   }

@@ -4,20 +4,15 @@
  */
 import type { Config } from '../config/config.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
+import type { AccessFailure } from '../failures.ts'
 import { bearerToken } from '../http/headers.ts'
 import type { TokenCache } from '../token/cache.ts'
 import type { Caller } from '../token/caller.ts'
 import { type LinkParameter, linkAllows, takeLinkParameter } from '../token/links.ts'
 import { scopeAllows } from '../token/scopes.ts'
-import { TOKEN_REFUSALS } from '../token/verify.ts'
 import { type Admitted, admit, type RequestHead } from './admission.ts'
 import { type OriginalRequest, originalRequest } from './forward-auth.ts'
 import { createRouter, type Route, type RouteLabel } from './route.ts'
-
-/** Why a request is refused that needs a caller: the label `reason` of `auth_sidecar_token_checks_total`. */
-export const REFUSAL_REASONS = ['missing', ...TOKEN_REFUSALS, 'scope'] as const
-
-export type RefusalReason = (typeof REFUSAL_REASONS)[number]
 
 export type Decision =
   | ServiceDecision
@@ -26,7 +21,7 @@ export type Decision =
   | {
       readonly act: 'refuse'
       readonly error: PublicError
-      readonly reason: RefusalReason | 'admission'
+      readonly reason: AccessFailure | 'admission'
       /** Of a valid token that does not allow the request. */
       readonly caller?: Caller | undefined
     }
@@ -40,7 +35,7 @@ export interface ServiceDecision {
   /** Another request might have been refused. */
   readonly isRestricted: boolean
   /** The reason that report mode ignores. */
-  readonly wouldRefuse?: RefusalReason | undefined
+  readonly wouldRefuse?: AccessFailure | undefined
   /** The target of the upstream's request, where a link's parameter is removed. */
   readonly target?: string | undefined
 }
@@ -72,9 +67,9 @@ interface GateResult extends GateFacts {
 export class Gate {
   readonly #config: Config
   readonly #routeOf: (request: Admitted) => Route
-  readonly #errorOf: Readonly<Record<RefusalReason, PublicError>>
+  readonly #errorOf: Readonly<Record<AccessFailure, PublicError>>
   readonly #tokens: Pick<TokenCache, 'cached' | 'verify'>
-  readonly #onCheck: (reason: 'ok' | RefusalReason) => void
+  readonly #onCheck: (reason: 'ok' | AccessFailure) => void
 
   /**
    * @param canEndLinks - whether there is a database for the revocations of links
@@ -84,7 +79,7 @@ export class Gate {
     config: Config,
     canEndLinks: boolean,
     tokens: Pick<TokenCache, 'cached' | 'verify'>,
-    onCheck: (reason: 'ok' | RefusalReason) => void,
+    onCheck: (reason: 'ok' | AccessFailure) => void,
   ) {
     this.#config = config
     this.#routeOf = createRouter(config, canEndLinks)
@@ -143,7 +138,7 @@ export class Gate {
 
   #decideForCaller(request: CallerRequest, caller: Caller): Decision {
     const { route, parameter } = request
-    const reason = reasonToRefuse(request, caller)
+    const reason = accessFailure(request, caller)
     if (reason !== undefined)
       return this.#refuseOrReport(route, reason, reason === 'scope' ? caller : undefined)
     this.#onCheck('ok')
@@ -151,7 +146,7 @@ export class Gate {
   }
 
   /** Report mode lets what it would refuse pass, to services alone. */
-  #refuseOrReport(route: CallerRoute, reason: RefusalReason, caller?: Caller): Decision {
+  #refuseOrReport(route: CallerRoute, reason: AccessFailure, caller?: Caller): Decision {
     this.#onCheck(reason)
     if (this.#config.enforcement === 'enforce' || route.access === 'token')
       return this.#refuse(reason, caller)
@@ -161,7 +156,7 @@ export class Gate {
     return this.#pass(route, mayDoNothing || isLink ? undefined : caller, undefined, reason)
   }
 
-  #refuse(reason: RefusalReason, caller?: Caller): Decision {
+  #refuse(reason: AccessFailure, caller?: Caller): Decision {
     return { act: 'refuse', reason, error: this.#errorOf[reason], caller }
   }
 
@@ -169,7 +164,7 @@ export class Gate {
     { act }: ServiceRoute,
     caller: Caller | undefined,
     target?: string,
-    wouldRefuse?: RefusalReason,
+    wouldRefuse?: AccessFailure,
   ): ServiceDecision {
     const isRestricted = caller?.identity.scope !== undefined || caller?.link !== undefined
     // Without a caller, in report mode, the service judges the token.
@@ -184,7 +179,7 @@ function linkToken({ token }: LinkParameter, authorization: string | undefined):
 }
 
 /** Why a verified token or link does not allow the request, or undefined. */
-function reasonToRefuse(
+function accessFailure(
   { route, admitted, original, parameter }: CallerRequest,
   caller: Caller,
 ): 'claims' | 'scope' | undefined {
@@ -200,7 +195,7 @@ function reasonToRefuse(
   return original !== undefined && scopeAllows(scope, original) ? undefined : 'scope'
 }
 
-function refusedTokenErrors(status: 400 | 401): Readonly<Record<RefusalReason, PublicError>> {
+function refusedTokenErrors(status: 400 | 401): Readonly<Record<AccessFailure, PublicError>> {
   const invalid = { ...ERRORS.invalidToken, status }
   return {
     unavailable: ERRORS.serviceNotReady,

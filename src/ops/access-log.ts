@@ -5,14 +5,13 @@
  */
 
 import type { Peer } from '../client/client-address.ts'
-import type { Reason, RequestContext, SidecarRequest } from '../client/context.ts'
+import type { RequestContext, SidecarRequest } from '../client/context.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { Config } from '../config/config.ts'
 import type { PublicError } from '../errors.ts'
-import type { RefusalReason } from '../gate/gate.ts'
+import { type AccessFailure, type Failure, isClientFailure } from '../failures.ts'
 import type { RouteLabel } from '../gate/route.ts'
 import { newRequestId, traceIdOf } from '../http/request-ids.ts'
-import { isClientFailure } from '../http/upstream-failures.ts'
 import { type Logger, loggable } from '../log.ts'
 
 interface RequestMetrics {
@@ -29,7 +28,7 @@ export function createAccessLog(
   { access }: Pick<Config['log'], 'access'>,
   isAborting: () => boolean,
 ) {
-  const writeLine = (req: SidecarRequest, status: number, reason: Reason | undefined, ms: number) => {
+  const writeLine = (req: SidecarRequest, status: number, reason: Failure | undefined, ms: number) => {
     const { context } = req
     const { loggedIdentity: identity } = context
     const original = context.gate?.original ?? context.admitted
@@ -77,7 +76,7 @@ export function createAccessLog(
     /** Returns the request id of the response. */
     onParserError({ status }: PublicError, { address }: Peer): string {
       const requestId = newRequestId()
-      const reason: Reason = 'parser'
+      const reason: Failure = 'parser'
       metrics.onRequest('proxy', undefined, status, 0)
       if (access !== 'off') log.info({ requestId, status, reason, client: address }, 'request')
       return requestId
@@ -85,6 +84,6 @@ export function createAccessLog(
   }
 }
 
-function wouldRefuse({ decision }: RequestContext): RefusalReason | undefined {
+function wouldRefuse({ decision }: RequestContext): AccessFailure | undefined {
   return decision !== undefined && 'wouldRefuse' in decision ? decision.wouldRefuse : undefined
 }

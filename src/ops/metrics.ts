@@ -4,12 +4,16 @@
  */
 import { type Aggregator, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import type { AuthData } from '../auth/auth-data.ts'
-import { ISSUE_FAILURES, type IssueFailure } from '../client/context.ts'
 import type { DataListener } from '../client/listener.ts'
 import type { Config } from '../config/config.ts'
-import { REFUSAL_REASONS, type RefusalReason } from '../gate/gate.ts'
+import {
+  ACCESS_FAILURES,
+  type AccessFailure,
+  LOGIN_FAILURES,
+  type LoginFailure,
+  UPSTREAM_OUTCOMES,
+} from '../failures.ts'
 import { ROUTE_LABELS, type RouteLabel } from '../gate/route.ts'
-import { UPSTREAM_OUTCOMES } from '../http/upstream-failures.ts'
 import type { Key } from '../keys/key-ring.ts'
 import type { RemoteKeys } from '../keys/remote-keys.ts'
 import type { Forwarder } from '../proxy/forward.ts'
@@ -75,8 +79,8 @@ export const fullName = (name: MetricName) => `${METRIC_PREFIX}${name}`
 
 export const METRIC_NAMES = Object.keys(METRICS).map((name) => `${METRIC_PREFIX}${name}`)
 
-/** Every part whose values are read at each scrape. */
-export interface MeasuredParts {
+/** What holds the values that are read at each scrape. */
+export interface MetricSources {
   readonly authData: MeasuredAuthData
   readonly cache: Pick<TokenCache, 'hits' | 'misses' | 'evictions' | 'size'>
   readonly listener: Pick<DataListener, 'inFlight' | 'connections' | 'droppedConnections'>
@@ -95,8 +99,8 @@ export interface MeasuredAuthData extends Pick<AuthData, 'subjects'> {
 }
 
 /**
- * One function for each event that is counted; `readFrom` names the parts that hold their values themselves, once and
- * before they start. `now`: epoch milliseconds.
+ * One function for each event that is counted. `readFrom` is called once, before anything is scraped. `now`: epoch
+ * milliseconds.
  */
 export function createMetrics(
   { upstreams, enforcement }: Pick<Config, 'upstreams' | 'enforcement'>,
@@ -117,9 +121,9 @@ export function createMetrics(
     ...tokenMetrics(create),
     ofUpstream: upstreamMetrics(create, upstreams),
     onReload,
-    readFrom(parts: MeasuredParts): void {
-      zeroReloads(parts.authData.subjects)
-      readParts(create, parts, now)
+    readFrom(sources: MetricSources): void {
+      zeroReloads(sources.authData.subjects)
+      readValues(create, sources, now)
     },
   }
 }
@@ -147,13 +151,13 @@ function tokenMetrics({ counter }: Create) {
   const linksIssued = counter('links_issued_total')
   const failures = counter('token_issue_failures_total')
   const resultOf = (reason: string) => (reason === 'ok' ? 'accepted' : 'rejected')
-  for (const reason of ['ok', ...REFUSAL_REASONS]) checks.inc({ result: resultOf(reason), reason }, 0)
-  for (const reason of ISSUE_FAILURES) failures.inc({ reason }, 0)
+  for (const reason of ['ok', ...ACCESS_FAILURES]) checks.inc({ result: resultOf(reason), reason }, 0)
+  for (const reason of LOGIN_FAILURES) failures.inc({ reason }, 0)
   return {
-    onTokenCheck: (reason: 'ok' | RefusalReason) => checks.inc({ result: resultOf(reason), reason }),
+    onTokenCheck: (reason: 'ok' | AccessFailure) => checks.inc({ result: resultOf(reason), reason }),
     onTokenIssued: () => issued.inc(),
     onLinkIssued: () => linksIssued.inc(),
-    onIssueFailure: (reason: IssueFailure) => failures.inc({ reason }),
+    onLoginFailure: (reason: LoginFailure) => failures.inc({ reason }),
   }
 }
 
@@ -205,8 +209,8 @@ function reloadMetrics({ counter, gauge }: Create, now: () => number) {
   }
 }
 
-function readParts({ value }: Create, parts: MeasuredParts, now: () => number): void {
-  const { cache, listener, forwarder, isReady, logLinesDropped } = parts
+function readValues({ value }: Create, sources: MetricSources, now: () => number): void {
+  const { cache, listener, forwarder, isReady, logLinesDropped } = sources
   value('ready', () => Number(isReady()))
   value('requests_in_flight', () => listener.inFlight)
   value('client_connections', () => listener.connections)
@@ -221,7 +225,7 @@ function readParts({ value }: Create, parts: MeasuredParts, now: () => number): 
   )
   value('upstream_queue', () => forwarder.pools().map(({ prefix, queued }) => [{ upstream: prefix }, queued]))
 
-  const { keys, keySets, revocations, certificateSets } = parts.authData
+  const { keys, keySets, revocations, certificateSets } = sources.authData
   value('revocations', revocations.count)
   value('key_token_lifetime_seconds', () =>
     keys.tokenLifetimes().map(({ kid, seconds }) => [{ kid }, seconds]),

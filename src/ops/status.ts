@@ -3,13 +3,17 @@
  * In: metrics, readiness, some settings. Out: problems, current rates, counts of ten minutes. Nothing in it is secret.
  */
 
-import type { IssueFailure } from '../client/context.ts'
 import type { Config } from '../config/config.ts'
 import type { DatabaseState } from '../credentials/postgres/database.ts'
-import type { RefusalReason } from '../gate/gate.ts'
+import {
+  type AccessFailure,
+  isClientFailure,
+  type LoginFailure,
+  UPSTREAM_OUTCOMES,
+  type UpstreamOutcome,
+} from '../failures.ts'
 import type { RouteLabel } from '../gate/route.ts'
 import { withoutPath } from '../http/hosts.ts'
-import { isClientFailure, UPSTREAM_OUTCOMES, type UpstreamOutcome } from '../http/upstream-failures.ts'
 import { VERSION } from '../version.ts'
 import { type Growth, rounded, sum, type Windows } from './samples.ts'
 
@@ -186,7 +190,7 @@ const DAY_SECONDS = 86_400
 const MANY_LOGINS = 5
 const MANY_TOKENS = 20
 /** Reasons for refusing tokens that were good once; clients without a good token can cause the others. */
-const ONCE_GOOD: ReadonlySet<string> = new Set<RefusalReason>([
+const ONCE_GOOD: ReadonlySet<string> = new Set<AccessFailure>([
   'expired',
   'revoked',
   'claims',
@@ -239,7 +243,7 @@ function* upstreamAlarms({ recently }: Windows, { upstreams }: State): Generator
 
 function* loginAlarms({ recently }: Windows, isDatabaseDown: boolean): Generator<Alarm> {
   const now = inSeconds(recently)
-  const failedLogins = (reason: IssueFailure) => recently.total('token_issue_failures_total', { reason })
+  const failedLogins = (reason: LoginFailure) => recently.total('token_issue_failures_total', { reason })
   const ownFailures = failedLogins('unavailable') + failedLogins('internal')
   if (isDatabaseDown)
     yield critical('The credentials database is down: no logins; token checks use its last state')

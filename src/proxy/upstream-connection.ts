@@ -6,8 +6,8 @@
 import { connect as connectTcp, isIP, type OnReadOpts, type Socket } from 'node:net'
 import { connect as connectTls, createSecureContext, type SecureContext } from 'node:tls'
 import type { Config } from '../config/config.ts'
+import { networkFailureOf, type UpstreamFailure } from '../failures.ts'
 import { lookup } from '../http/hosts.ts'
-import { networkFailureOf, type UpstreamFailure } from '../http/upstream-failures.ts'
 import { ReadBuffer } from './buffers.ts'
 import { ResponseParser, ResponseSyntaxError } from './response-parser.ts'
 

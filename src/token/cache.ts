@@ -8,7 +8,7 @@ import { headerLines } from '../http/headers.ts'
 import type { Result } from '../values/result.ts'
 import { type Caller, type Identity, identityHeaders, type VerifiedToken } from './caller.ts'
 import type { Assertions } from './issue.ts'
-import type { TokenRefusal, Verify } from './verify.ts'
+import type { RefusedToken, Verify } from './verify.ts'
 
 interface TokenCacheOptions {
   readonly verifyUncached: Verify
@@ -20,7 +20,7 @@ interface TokenCacheOptions {
   readonly now: () => number
 }
 
-type CallerResult = Result<Caller, TokenRefusal>
+type CallerResult = Result<Caller, RefusedToken>
 
 export class TokenCache {
   hits = 0

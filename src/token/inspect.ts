@@ -5,11 +5,11 @@
 import { errorIn, failed, type Result } from '../values/result.ts'
 import type { RevocableToken, VerifiedToken } from './caller.ts'
 import type { TokenIssuer } from './issuers.ts'
-import { jsonObjectIn, MAX_TOKEN_BYTES, type TokenRefusal, type Verify } from './verify.ts'
+import { jsonObjectIn, MAX_TOKEN_BYTES, type RefusedToken, type Verify } from './verify.ts'
 
 export type Inspection = Awaited<ReturnType<typeof inspectToken>>
 
-type InspectedRefusal = TokenRefusal | { readonly reason: 'missing'; readonly invalidPart?: undefined }
+type InspectedFailure = RefusedToken | { readonly reason: 'missing'; readonly invalidPart?: undefined }
 
 /** Segments of real tokens have several times fewer. */
 const MAX_BRACKETS = 64
@@ -22,7 +22,7 @@ export async function inspectToken(
   isRevoked: (token: RevocableToken) => boolean,
   now: () => number,
 ) {
-  const verdict: Result<VerifiedToken, InspectedRefusal> =
+  const verdict: Result<VerifiedToken, InspectedFailure> =
     token === '' ? failed({ reason: 'missing' }) : await verify(token)
   const refusal = errorIn(verdict)
   const identity = verdict.ok ? verdict.value.identity : undefined
@@ -66,7 +66,7 @@ function readable(segment: string): Readonly<Record<string, unknown>> | null {
 
 const textOrNull = (value: unknown) => (typeof value === 'string' ? value : null)
 
-const EXPLANATIONS: Readonly<Record<Exclude<InspectedRefusal['reason'], 'claims'>, string>> = {
+const EXPLANATIONS: Readonly<Record<Exclude<InspectedFailure['reason'], 'claims'>, string>> = {
   missing: 'There is no token.',
   malformed:
     'It is not three parts in canonical base64url without padding, separated by dots; ' +
@@ -84,7 +84,7 @@ const acceptance = ({ link }: VerifiedToken) =>
     ? 'The token is accepted.'
     : `It is a link: it is accepted as link_token of its ${link.method} request, and refused as a bearer token.`
 
-function explain({ reason, invalidPart }: InspectedRefusal, credentialActive: boolean | null): string {
+function explain({ reason, invalidPart }: InspectedFailure, credentialActive: boolean | null): string {
   if (reason === 'malformed' && invalidPart !== undefined) return `Its header has no valid ${invalidPart}.`
   if (reason === 'claims')
     return `The ${invalidPart} is missing, maps to no account, or is not that of an access token for this service.`

@@ -6,6 +6,7 @@
 import type { CryptoKey, JWTPayload } from 'jose'
 import * as errors from 'jose/errors'
 import { jwtVerify } from 'jose/jwt/verify'
+import type { TokenFailure } from '../failures.ts'
 import { failed, type Result } from '../values/result.ts'
 import type { Identity, RevocableToken, VerifiedToken } from './caller.ts'
 import type { TokenIssuer } from './issuers.ts'
@@ -17,25 +18,13 @@ export const MAX_TOKEN_BYTES = 8192
 /** In base64url. JSON must not begin with a BOM (RFC 8259, section 8.1), but jose skips it. */
 const BYTE_ORDER_MARK = '77u_'
 
-/** Why a token is refused, whatever the request. */
-export const TOKEN_REFUSALS = [
-  'malformed',
-  'expired',
-  'signature',
-  'unknown_key',
-  'algorithm',
-  'claims',
-  'revoked',
-  'unavailable', // the keys of the issuer have not been fetched yet
-] as const
-
-export interface TokenRefusal {
-  readonly reason: (typeof TOKEN_REFUSALS)[number]
+export interface RefusedToken {
+  readonly reason: TokenFailure
   /** A header parameter, a claim, `JSON` or `payload`: for `token inspect`, not for clients. */
   readonly invalidPart?: string | undefined
 }
 
-export type Verdict = Result<VerifiedToken, TokenRefusal>
+export type Verdict = Result<VerifiedToken, RefusedToken>
 
 /** Rejects only on an internal error. */
 export type Verify = (token: string) => Promise<Verdict>
@@ -68,8 +57,7 @@ export function createVerifier(options: VerifierOptions): Verify {
   }
 }
 
-const refused = (reason: TokenRefusal['reason'], invalidPart?: string) =>
-  failed<TokenRefusal>({ reason, invalidPart })
+const refused = (reason: TokenFailure, invalidPart?: string) => failed<RefusedToken>({ reason, invalidPart })
 
 /** Returns the claims: `iss`, `aud` and `nbf` are right, and `iat` and `exp` are there. */
 async function verifySignature(
@@ -78,7 +66,7 @@ async function verifySignature(
   alg: string,
   { name, audience }: TokenIssuer,
   { clockToleranceSeconds, now }: VerifierOptions,
-): Promise<Result<JWTPayload, TokenRefusal>> {
+): Promise<Result<JWTPayload, RefusedToken>> {
   try {
     const { payload } = await jwtVerify(token, key, {
       algorithms: [alg],

@@ -1,4 +1,5 @@
 /** The built program as a child process, and its observable figures. */
+
 import { spawn } from 'node:child_process'
 import { generateKeyPairSync } from 'node:crypto'
 import { once } from 'node:events'
@@ -10,7 +11,7 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { createTrust, expired, forged, type Login, MAIN, type Trust } from '../../bench/trust.ts'
-import { REFUSAL_REASONS } from '../../src/gate/gate.ts'
+import { ACCESS_FAILURES } from '../../src/failures.ts'
 import { serveArgs } from '../support/program.ts'
 
 export interface Identity {
@@ -88,7 +89,7 @@ export async function createCampaignTrust(path: string): Promise<CampaignTrust> 
 }
 
 /** Reasons of refusals, which strangers can cause: whatever the client does then, no 5xx is counted. */
-const REFUSALS = new Set([...REFUSAL_REASONS, 'admission', 'parser', 'method', 'invalid', 'rejected'])
+const REFUSALS = new Set([...ACCESS_FAILURES, 'admission', 'parser', 'method', 'invalid', 'rejected'])
 
 /** Starts `serve` on free ports of the loopback interface, in front of an upstream. */
 export async function startSidecar(

@@ -2,9 +2,7 @@
 import { connect, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
 import t, { type Test } from 'tap'
-import { ISSUE_FAILURES } from '../../src/client/context.ts'
-import { REFUSAL_REASONS } from '../../src/gate/gate.ts'
-import { UPSTREAM_OUTCOMES } from '../../src/http/upstream-failures.ts'
+import { ACCESS_FAILURES, LOGIN_FAILURES, UPSTREAM_OUTCOMES } from '../../src/failures.ts'
 import { RELOAD_RESULTS } from '../../src/reload/reloadable.ts'
 import { VERSION } from '../../src/version.ts'
 import { eventually } from '../support/eventually.ts'
@@ -28,7 +26,7 @@ const LABELS: Readonly<Record<string, readonly string[] | RegExp>> = {
   'auth_sidecar_token_checks_total result': ['accepted', 'rejected'],
   'auth_sidecar_reloads_total result': RELOAD_RESULTS,
   subject: ['keys', 'credentials', 'revocations'],
-  reason: ['ok', ...REFUSAL_REASONS, ...ISSUE_FAILURES],
+  reason: ['ok', ...ACCESS_FAILURES, ...LOGIN_FAILURES],
   upstream: ['/', '/dead'],
   outcome: UPSTREAM_OUTCOMES,
   class: ['2xx', '3xx', '4xx', '5xx'],

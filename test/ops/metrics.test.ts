@@ -1,9 +1,7 @@
 import { AggregatorRegistry } from 'prom-client'
 import t from 'tap'
-import { ISSUE_FAILURES } from '../../src/client/context.ts'
-import { REFUSAL_REASONS } from '../../src/gate/gate.ts'
+import { ACCESS_FAILURES, LOGIN_FAILURES, UPSTREAM_OUTCOMES } from '../../src/failures.ts'
 import type { RouteLabel } from '../../src/gate/route.ts'
-import { UPSTREAM_OUTCOMES } from '../../src/http/upstream-failures.ts'
 import { createMetrics, type MeasuredAuthData } from '../../src/ops/metrics.ts'
 import type { ReadyCondition } from '../../src/ops/status.ts'
 import { VERSION } from '../../src/version.ts'
@@ -73,8 +71,8 @@ t.test('every series with closed label sets starts at zero', async (t) => {
   for (const [name, labels] of [
     ['tokens_issued_total', [{}]],
     ['links_issued_total', [{}]],
-    ['token_checks_total', ['ok', ...REFUSAL_REASONS].map(results)],
-    ['token_issue_failures_total', ISSUE_FAILURES.map((reason) => ({ reason }))],
+    ['token_checks_total', ['ok', ...ACCESS_FAILURES].map(results)],
+    ['token_issue_failures_total', LOGIN_FAILURES.map((reason) => ({ reason }))],
     ['upstream_requests_total', UPSTREAM_OUTCOMES.map((outcome) => ({ upstream: '/b', outcome }))],
     ['upstream_response_seconds_count', [{ upstream: '/' }, { upstream: '/b' }]],
     ['request_duration_seconds_count', ROUTES.map((route) => ({ route }))],
@@ -325,7 +323,7 @@ t.test('each shortage and outage has a headline of its own', async (t) => {
     return problems(setup)
   }
   const rejected = (count: number) => {
-    for (let i = 0; i < count; i++) metrics.onIssueFailure('rejected')
+    for (let i = 0; i < count; i++) metrics.onLoginFailure('rejected')
   }
   const respond = (prefix: string, status: number, count: number) => {
     for (let i = 0; i < count; i++) {
@@ -344,7 +342,7 @@ t.test('each shortage and outage has a headline of its own', async (t) => {
       ['critical: Upstream / is overloaded: 1 requests refused in 30 s, the queue is full'],
     ],
     [
-      () => metrics.onIssueFailure('unavailable'),
+      () => metrics.onLoginFailure('unavailable'),
       ['critical: Logins fail: 1 in 30 s, by a fault of this side'],
     ],
     [() => rejected(4), []],
@@ -364,7 +362,7 @@ t.test('each shortage and outage has a headline of its own', async (t) => {
       () => {
         checks.splice(0, 1, { name: 'credentials', ok: true, state: 'database down, last snapshot active' })
         metrics.onReload('credentials', 'failed')
-        metrics.onIssueFailure('unavailable')
+        metrics.onLoginFailure('unavailable')
       },
       ['critical: The credentials database is down: no logins; token checks use its last state'],
     ],

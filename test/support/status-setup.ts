@@ -1,7 +1,7 @@
 /** The metrics of a sidecar without the sidecar, at a set time, and the status that they make. */
 
 import type { Config } from '../../src/config/config.ts'
-import { createMetrics, type MeasuredAuthData, type MeasuredParts } from '../../src/ops/metrics.ts'
+import { createMetrics, type MeasuredAuthData, type MetricSources } from '../../src/ops/metrics.ts'
 import { createSamples } from '../../src/ops/samples.ts'
 import type { ReadyCondition } from '../../src/ops/status.ts'
 import { statusOf } from '../../src/ops/status.ts'
@@ -13,7 +13,7 @@ export const NOON = Date.UTC(2026, 10, 20, 12)
 export type SetupOptions = Partial<Pick<Config, 'upstreams' | 'credentials' | 'enforcement'>> & {
   readonly checks?: ReadyCondition[]
   readonly authData?: Partial<MeasuredAuthData>
-  readonly parts?: Partial<MeasuredParts>
+  readonly parts?: Partial<MetricSources>
 }
 
 /** Creates the metrics, and samples of them. */
@@ -147,7 +147,7 @@ export async function tenBusyMinutes() {
         metrics.onRequest('proxy', 'GET', 400, 0.0005)
         metrics.onTokenCheck(reason)
       })
-    if (step > 95) metrics.onIssueFailure('rejected')
+    if (step > 95) metrics.onLoginFailure('rejected')
     await setup.step()
     if (step === 40) metrics.onReload('keys', 'ok')
     if (step === 100) metrics.onReload('revocations', 'failed')

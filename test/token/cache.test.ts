@@ -3,7 +3,7 @@ import { runInNewContext } from 'node:vm'
 import t, { type Test } from 'tap'
 import { TokenCache } from '../../src/token/cache.ts'
 import type { VerifiedToken } from '../../src/token/caller.ts'
-import type { TokenRefusal, Verdict } from '../../src/token/verify.ts'
+import type { RefusedToken, Verdict } from '../../src/token/verify.ts'
 import { failed } from '../../src/values/result.ts'
 import { makeVerifiedToken } from '../support/tokens.ts'
 
@@ -11,7 +11,7 @@ const START = Date.UTC(2026, 10, 20, 12)
 
 interface Asked {
   readonly accept: (verified: VerifiedToken) => void
-  readonly refuse: (reason: TokenRefusal['reason']) => void
+  readonly refuse: (reason: RefusedToken['reason']) => void
   readonly fail: (fault: Error) => void
 }
 

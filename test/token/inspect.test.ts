@@ -1,7 +1,8 @@
 import t from 'tap'
+import { TOKEN_FAILURES } from '../../src/failures.ts'
 import type { RevocableToken } from '../../src/token/caller.ts'
 import { inspectToken } from '../../src/token/inspect.ts'
-import { TOKEN_REFUSALS, type Verdict } from '../../src/token/verify.ts'
+import type { Verdict } from '../../src/token/verify.ts'
 import { failed } from '../../src/values/result.ts'
 import { makeKey } from '../support/keys.ts'
 import { goodClaims, ISSUER, makeVerifiedToken, mintToken } from '../support/tokens.ts'
@@ -47,7 +48,7 @@ const NOTHING = {
 }
 
 t.test('explains every reject reason and names the invalid claim', async (t) => {
-  const reasons = TOKEN_REFUSALS.filter((reason) => reason !== 'claims')
+  const reasons = TOKEN_FAILURES.filter((reason) => reason !== 'claims')
   const seen = new Set<string>()
   for (const reason of reasons) {
     const { explanation, verdict } = await inspect(token, failed({ reason }))

@@ -1,7 +1,33 @@
 /**
- * How forwarded requests end. Errors of sockets, of name resolution and of TLS are classified by the `code` that Node,
- * OpenSSL or the system gives them.
+ * Why requests fail: the closed sets of words in the access log, in metrics and in `Proxy-Status`. Errors of sockets, of name
+ * resolution and of TLS are classified by the `code` that Node, OpenSSL or the system gives them.
  */
+
+/** Why a token is refused, whatever the request. */
+export const TOKEN_FAILURES = [
+  'malformed',
+  'expired',
+  'signature',
+  'unknown_key',
+  'algorithm',
+  'claims',
+  'revoked',
+  'unavailable', // the keys of the issuer have not been fetched yet
+] as const
+
+export type TokenFailure = (typeof TOKEN_FAILURES)[number]
+
+/** Why a request is refused that needs a caller: `reason` of `auth_sidecar_token_checks_total`. */
+export const ACCESS_FAILURES = ['missing', ...TOKEN_FAILURES, 'scope'] as const
+
+export type AccessFailure = (typeof ACCESS_FAILURES)[number]
+
+/** Why a login ends without a token: `reason` of `auth_sidecar_token_issue_failures_total`. */
+export const LOGIN_FAILURES = ['invalid', 'rejected', 'throttled', 'busy', 'unavailable', 'internal'] as const
+
+export type LoginFailure = (typeof LOGIN_FAILURES)[number]
+
+/** Why a forwarded request failed: also in `Proxy-Status`, by the names of RFC 9209, section 2.3. */
 const UPSTREAM_FAILURES = [
   'client_aborted',
   'client_idle',
@@ -22,13 +48,23 @@ const UPSTREAM_FAILURES = [
   'proxy_internal_error',
 ] as const
 
-/** Why a forwarded request failed: in the access log and, by the names of RFC 9209, section 2.3, in `Proxy-Status`. */
 export type UpstreamFailure = (typeof UPSTREAM_FAILURES)[number]
 
+/** How a forwarded request ended: `outcome` of `auth_sidecar_upstream_requests_total`. */
 export const UPSTREAM_OUTCOMES = ['ok', ...UPSTREAM_FAILURES] as const
 
-/** How a forwarded request ended: the label `outcome` of the metrics. */
 export type UpstreamOutcome = (typeof UPSTREAM_OUTCOMES)[number]
+
+/** Why a request failed: `reason` of the access log. */
+export type Failure =
+  | AccessFailure
+  | LoginFailure
+  | UpstreamFailure
+  | 'admission'
+  | 'parser'
+  | 'upgrade'
+  | 'method'
+  | 'drain_deadline'
 
 /** The failures that the client causes. RFC 9209 has one name for them: `http_request_error`. */
 export function isClientFailure(reason: string | undefined): reason is 'client_aborted' | 'client_idle' {
