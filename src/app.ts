@@ -2,12 +2,12 @@
  * The composition root: wires one sidecar from validated settings, each part after those that it uses.
  *   listener -> handle -> gate (admission, route, token check) -> forward | token endpoint | responder
  */
-import { type AuthData, openAuthData } from './auth/auth-data.ts'
+import { type AuthData, openAuthData } from './auth-data/auth-data.ts'
 import { DataListener } from './client/listener.ts'
 import { Responder } from './client/responder.ts'
 import type { SidecarResponse } from './client/response.ts'
 import type { Config } from './config/config.ts'
-import { createLoginThrottle } from './credentials/throttles.ts'
+import { createLoginThrottle } from './credentials/login-throttle.ts'
 import { createAuditLog } from './endpoints/audit-log.ts'
 import { Gate } from './gate/gate.ts'
 import { Handler } from './handler.ts'

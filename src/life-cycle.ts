@@ -5,7 +5,7 @@
  */
 import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { AuthData } from './auth/auth-data.ts'
+import type { AuthData } from './auth-data/auth-data.ts'
 import type { DataListener } from './client/listener.ts'
 import type { Config } from './config/config.ts'
 import { isLoopback, withoutPath } from './http/hosts.ts'

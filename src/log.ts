@@ -4,7 +4,6 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import pino, { type DestinationStream, type Logger } from 'pino'
-import { printable } from './values/names.ts'
 
 export type { Logger } from 'pino'
 
@@ -76,4 +75,12 @@ export const loggedItems = <T>(items: readonly T[]): readonly T[] => items.slice
 
 export function loggable(text: string, maxLength = 256): string {
   return printable(text.length > maxLength ? `${text.slice(0, maxLength)}…` : text)
+}
+
+/** Escapes what controls a terminal, breaks a line or reverses text (CVE-2021-42574). */
+export function printable(text: string): string {
+  return text.replace(
+    /[\p{Cc}\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/gu,
+    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  )
 }

@@ -4,8 +4,8 @@ import { createInterface } from 'node:readline/promises'
 import { addAbortSignal, type Readable, type Writable } from 'node:stream'
 import { Command, InvalidArgumentError } from 'commander'
 import { fileErrorText, readUpTo } from '../files/files.ts'
-import { secretProblem } from '../values/names.ts'
-import type { Attempt } from '../values/result.ts'
+import type { CommandResult } from '../values/result.ts'
+import { secretProblem } from '../values/schemas.ts'
 
 /** Exit code 1: the command was understood but could not be done. The message is one plain line. */
 export class CommandFailure extends Error {
@@ -80,15 +80,15 @@ export class CommandIo {
     this.#streams.stderr.write(`warning: ${warning}\n`)
   }
 
-  /** Prints the warnings. @throws UsageFailure if the source cannot be used, CommandFailure if the attempt failed */
-  unwrap<T>(attempt: Attempt<T>): T {
-    if (!attempt.ok) {
-      throw 'error' in attempt
-        ? new CommandFailure(attempt.error)
-        : new UsageFailure(attempt.problems.join('\n'))
+  /** Prints the warnings. @throws UsageFailure if the source cannot be used, CommandFailure for any other error */
+  unwrap<T>(result: CommandResult<T>): T {
+    if (!result.ok) {
+      throw 'error' in result
+        ? new CommandFailure(result.error)
+        : new UsageFailure(result.problems.join('\n'))
     }
-    for (const warning of attempt.warnings) this.warn(warning)
-    return attempt.value
+    for (const warning of result.warnings) this.warn(warning)
+    return result.value
   }
 
   readBytes(): Promise<Buffer> {

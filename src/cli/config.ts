@@ -1,7 +1,7 @@
 /** `config check | show | schema`, and the settings that commands take as flags. */
 import { type Command, Option } from 'commander'
-import { databaseProblems, InvalidAuthData } from '../auth/auth-data.ts'
-import { openSources } from '../auth/sources.ts'
+import { databaseProblems, InvalidAuthData } from '../auth-data/auth-data.ts'
+import { openSources } from '../auth-data/sources.ts'
 import type { Config, Problem } from '../config/config.ts'
 import { formatProblems, insecureKeySets, keySetsOf, problemsAt } from '../config/config.ts'
 import { effectiveSettings, FILE_VARIABLE, type LoadedConfig, loadConfig } from '../config/load.ts'

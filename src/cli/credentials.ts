@@ -4,12 +4,12 @@
  */
 import { randomBytes } from 'node:crypto'
 import { type Command, Option } from 'commander'
-import type { CredentialUpdate, RevocationName } from '../credentials/records.ts'
-import { fileRecords, revocationEntry } from '../credentials/records.ts'
+import { type Credential, isActive } from '../credentials/credential-list.ts'
+import type { CredentialUpdate, RevocationName } from '../credentials/editor.ts'
+import { fileEditors, revocationEntry } from '../credentials/editor.ts'
 import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
-import { type Credential, isActive } from '../credentials/store.ts'
 import { scopeProblem } from '../token/scopes.ts'
-import { claimsProblem, nameProblem, parseTime, timeProblem } from '../values/names.ts'
+import { claimsProblem, nameProblem, parseTime, timeProblem } from '../values/schemas.ts'
 import { type CommandIo, describe, type Flags, parsePath, parserWith, UsageFailure } from './command-io.ts'
 
 type Source = { readonly [Name in 'file' | 'postgresUrlFile']?: string | undefined }
@@ -30,13 +30,13 @@ function addSourceCommand(group: Command, name: string, description: string, exa
 }
 
 /** The modules of the database load slowly. */
-export async function openRecords({ file, postgresUrlFile }: Source) {
+export async function openEditors({ file, postgresUrlFile }: Source) {
   if (postgresUrlFile !== undefined) {
-    const { tableRecords } = await import('../credentials/postgres/tables.ts')
-    return tableRecords(postgresUrlFile)
+    const { tableEditors } = await import('../credentials/postgres/tables.ts')
+    return tableEditors(postgresUrlFile)
   }
   if (file === undefined) throw new UsageFailure('--file or --postgres-url-file is required')
-  return fileRecords(file)
+  return fileEditors(file)
 }
 
 export const parseName = parserWith(nameProblem)
@@ -79,7 +79,7 @@ export function credentialsCommand(io: CommandIo): Command {
       .requiredOption('--access-key <key>', 'the access key', parseName)
   const change = async (flags: ChangeFlags, update: CredentialUpdate | { removed: true }, done: string) => {
     const name = credentialNameOf(flags)
-    const { credentials } = await openRecords(flags)
+    const { credentials } = await openEditors(flags)
     io.unwrap(await ('removed' in update ? credentials.remove(name) : credentials.update(name, update)))
     io.print(flags.json ? JSON.stringify({ ...name, ...update }) : done)
   }
@@ -124,7 +124,7 @@ async function addCredential({ expiresAt, secretStdin, ...flags }: AddFlags, io:
   // An access key is typed, spoken and pasted into command lines: it has upper-case letters and digits only.
   const newKey = `AK${randomBytes(10).toString('hex').toUpperCase()}`
   const name = credentialNameOf({ accessKey: newKey, ...flags })
-  const { credentials } = await openRecords(flags)
+  const { credentials } = await openEditors(flags)
   const secret = secretStdin ? await readChosenSecret(io) : generateSecret()
   const secretHash = await hashSecret(secret, secretStdin ? 'scrypt' : 'sha256')
   const { scope } = flags
@@ -144,7 +144,7 @@ async function readChosenSecret(io: CommandIo): Promise<string> {
 }
 
 async function listCredentials(flags: SourceFlags, io: CommandIo): Promise<void> {
-  const { credentials } = await openRecords(flags)
+  const { credentials } = await openEditors(flags)
   const listed = io.unwrap(await credentials.list()).map((one) => listEntry(one, io.now()))
   io.printList(flags.json, listed, {
     ACCOUNT: ({ accountId }) => accountId,
@@ -190,13 +190,13 @@ export function revocationsCommand(io: CommandIo): Command {
       const name = revocationNameOf(flags)
       const bound = issuedBefore === 'now' ? io.now() : parseTime(issuedBefore ?? '')
       const revocation = { ...name, ...(bound !== undefined && { issuedBeforeMs: bound }) }
-      const { revocations } = await openRecords(flags)
+      const { revocations } = await openEditors(flags)
       io.unwrap(await revocations.add(revocation))
       io.print(JSON.stringify(revocationEntry(revocation)))
     })
 
   addSourceCommand(group, 'list', 'list the revocations').action(async (flags: SourceFlags) => {
-    const { revocations } = await openRecords(flags)
+    const { revocations } = await openEditors(flags)
     io.printList(flags.json, io.unwrap(await revocations.list()).map(revocationEntry), {
       BY: ({ issuedBefore: _, ...name }) => String(Object.keys(name)[0]),
       NAME: ({ issuedBefore: _, ...name }) => String(Object.values(name)[0]),
@@ -207,7 +207,7 @@ export function revocationsCommand(io: CommandIo): Command {
   named('remove', 'remove all revocations of a name', '--account acme').action(
     async (flags: RevocationFlags) => {
       const name = revocationNameOf(flags)
-      const { revocations } = await openRecords(flags)
+      const { revocations } = await openEditors(flags)
       io.unwrap(await revocations.remove(name))
       io.print(flags.json ? JSON.stringify({ ...name, removed: true }) : 'removed')
     },

@@ -12,7 +12,7 @@ import { dirname, join, resolve } from 'node:path'
 import { pipeline } from 'node:stream/promises'
 import type { Command } from 'commander'
 import { stringify } from 'yaml'
-import { fileRecords } from '../credentials/records.ts'
+import { fileEditors } from '../credentials/editor.ts'
 import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
 import { addKey } from '../keys/key-changes.ts'
 import type { ListenAddresses } from '../life-cycle.ts'
@@ -73,7 +73,7 @@ async function prepareWorkspace(directory: string, { port, adminPort }: Ports, u
   await addKey({ directory: keys, alg: 'ES256', now: Date.now })
   const login = { accountId: 'demo', accessKey: 'demo-key', secret: generateSecret() }
   const { secret, ...name } = login
-  const { credentials } = fileRecords(credentialsFile)
+  const { credentials } = fileEditors(credentialsFile)
   await credentials.add({ ...name, secretHash: await hashSecret(secret, 'sha256') })
   const settings = {
     listen: { host: '127.0.0.1', port },

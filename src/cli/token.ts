@@ -1,20 +1,19 @@
 /** `token issue|inspect`: mints a token that a sidecar with these settings accepts, or explains a given one. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Command } from 'commander'
-import { type AuthData, openAuthData } from '../auth/auth-data.ts'
+import { type AuthData, openAuthData } from '../auth-data/auth-data.ts'
 import type { Config } from '../config/config.ts'
 import type { LoadedConfig } from '../config/load.ts'
-import { type CredentialName, isActive } from '../credentials/store.ts'
+import { type CredentialName, isActive } from '../credentials/credential-list.ts'
 import { loadKeyRing } from '../keys/key-directory.ts'
-import { createLog } from '../log.ts'
+import { createLog, printable } from '../log.ts'
 import { type Inspection, inspectToken } from '../token/inspect.ts'
 import { TokenSigner } from '../token/issue.ts'
 import { createVerifier } from '../token/verify.ts'
-import { printable } from '../values/names.ts'
 import type { CommandIo, Flags } from './command-io.ts'
 import { CommandFailure, describe, parseSeconds, UsageFailure } from './command-io.ts'
 import { addSettingFlags, loadSettings, rethrowAsUsage, type SettingFlags } from './config.ts'
-import { credentialNameOf, openRecords, parseName } from './credentials.ts'
+import { credentialNameOf, openEditors, parseName } from './credentials.ts'
 
 type InspectFlags = SettingFlags & Flags<never, never, 'json'>
 type IssueFlags = InspectFlags & Flags<'account' | 'accessKey'> & { readonly lifetimeSeconds?: number }
@@ -86,7 +85,7 @@ async function issueToken(flags: IssueFlags, io: CommandIo): Promise<void> {
 
 async function warnUnlessActive({ accountId, accessKey }: CredentialName, config: Config, io: CommandIo) {
   const { file, postgres } = config.credentials
-  const { credentials } = await openRecords({ file, postgresUrlFile: postgres?.urlFile })
+  const { credentials } = await openEditors({ file, postgresUrlFile: postgres?.urlFile })
   const listed = await credentials.list()
   if (!listed.ok) {
     const problems = 'error' in listed ? [listed.error] : listed.problems

@@ -5,7 +5,7 @@ import { parseFile } from '../files/yaml-text.ts'
 import type { Identity, RevocableToken } from '../token/caller.ts'
 import { failed, type Loaded, loaded, type Result } from '../values/result.ts'
 import { nameSchema, timeSchema } from '../values/schemas.ts'
-import { createFixedWindow, secondsLeft } from './throttles.ts'
+import { createFixedWindow, secondsLeft } from './fixed-window.ts'
 
 export interface Revocation {
   readonly jti?: string | null | undefined

@@ -3,9 +3,9 @@ import type { SidecarRequest } from '../client/context.ts'
 import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { Config } from '../config/config.ts'
+import type { CredentialChecks } from '../credentials/credential-checks.ts'
+import type { LoginThrottle } from '../credentials/login-throttle.ts'
 import type { EndedToken, NotRevoked, RevokeToken } from '../credentials/revocation-list.ts'
-import type { CredentialStore } from '../credentials/store.ts'
-import type { LoginThrottle } from '../credentials/throttles.ts'
 import { ERRORS } from '../errors.ts'
 import type { LoginFailure } from '../failures.ts'
 import type { TokenSigner } from '../token/issue.ts'
@@ -18,7 +18,7 @@ export interface EndpointParts {
   readonly responder: Responder
   readonly signer: TokenSigner
   /** Absent in a sidecar that only verifies. */
-  readonly credentials: CredentialStore | undefined
+  readonly credentials: CredentialChecks | undefined
   readonly throttle: LoginThrottle
   /** Absent where no database has the revocations. */
   readonly revokeToken: RevokeToken | undefined

@@ -5,7 +5,7 @@
 import { access, mkdir, rm, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { errorCode, replaceFile, withLock } from '../files/files.ts'
-import { type Attempt, failed, loaded, notLoaded } from '../values/result.ts'
+import { type CommandResult, failed, loaded, notLoaded } from '../values/result.ts'
 import { generateKey, newKid } from './jwk.ts'
 import type { KeyDirectory } from './key-directory.ts'
 import { ACTIVE_FILE, KEY_FILE_SUFFIX, privateFiles, readKeyDirectory } from './key-directory.ts'
@@ -82,8 +82,8 @@ export async function retireKey(change: KeyChange & { readonly kid: string; read
 
 function changeDirectory<T>(
   directory: string,
-  change: (keys: KeyDirectory) => Promise<Attempt<T>>,
-): Promise<Attempt<T>> {
+  change: (keys: KeyDirectory) => Promise<CommandResult<T>>,
+): Promise<CommandResult<T>> {
   return withLock(join(directory, '.lock'), async () => {
     const keys = await readKeyDirectory(directory)
     if (keys.problems.length > 0) return notLoaded(keys.problems)

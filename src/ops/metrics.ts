@@ -3,7 +3,7 @@
  * token; their series exist at zero from the first scrape on.
  */
 import { type Aggregator, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
-import type { AuthData } from '../auth/auth-data.ts'
+import type { AuthData } from '../auth-data/auth-data.ts'
 import type { DataListener } from '../client/listener.ts'
 import type { Config } from '../config/config.ts'
 import {

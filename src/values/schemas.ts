@@ -1,10 +1,58 @@
 /**
- * Schemas of the values in settings, credentials, revocations and keys. Each states its requirement in one phrase, which
- * is the error message and the documentation, and never repeats the value: it may be a secret in the wrong place.
+ * Rules for values, wherever they come from, and schemas of those in settings, credentials, revocations and keys. Each
+ * states its requirement in one phrase, which is the error message and the documentation: words that follow the name of
+ * the field, and never repeat the value, which may be a secret in the wrong place.
  */
 import { isIP } from 'node:net'
 import { z } from 'zod'
-import { nameProblem, parseTime, timeProblem } from './names.ts'
+
+const MAX_FIELD_CODE_POINTS = 1024
+
+/** Nothing is trimmed or normalized: every code point of a secret matters. */
+export function secretProblem(text: string): string | undefined {
+  // A code point is one or two UTF-16 units: the cheap bound spares counting a long text.
+  const tooLong = text.length > 2 * MAX_FIELD_CODE_POINTS || [...text].length > MAX_FIELD_CODE_POINTS
+  if (text === '' || tooLong) return `must be 1 to ${MAX_FIELD_CODE_POINTS} characters long`
+  // A lone surrogate has no UTF-8 form: encoders replace it, and two different texts become one.
+  if (!text.isWellFormed()) return 'must be well-formed Unicode'
+  return undefined
+}
+
+/** A name becomes a claim, a header value and a part of a log line. */
+export function nameProblem(text: string): string | undefined {
+  return secretProblem(text) ?? (/\p{Cc}/u.test(text) ? 'must not hold control characters' : undefined)
+}
+
+/** All other claims and an RSA-4096 signature fit into the rest of a token's 8 KiB. */
+const MAX_CLAIMS_BYTES = 5120
+
+export function claimsProblem(accountId: string, accessKey: string, scope = ''): string | undefined {
+  const escaped = [accountId, accessKey, scope].map((name) => JSON.stringify(name).slice(1, -1))
+  const bytes = Buffer.byteLength(escaped.join(''))
+  const parts = scope === '' ? 'account and access key' : 'account, access key and scope'
+  return bytes <= MAX_CLAIMS_BYTES
+    ? undefined
+    : `must be shorter: ${parts} together may have ${MAX_CLAIMS_BYTES} bytes in UTF-8`
+}
+
+const DATE_TIME =
+  /^(\d{4}-\d\d-\d\d)T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d+)?(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)$/
+
+/** Returns epoch milliseconds. In UTC, RFC 3339 has years of four digits. */
+export function parseTime(text: string): number | undefined {
+  // RFC 3339 allows `t` and `z`.
+  const [time = '', date = ''] = DATE_TIME.exec(text.toUpperCase()) ?? []
+  // `Date` takes 30 February for 2 March.
+  const isInCalendar = new Date(date).toJSON()?.startsWith(date)
+  const milliseconds = isInCalendar ? Date.parse(time) : Number.NaN
+  return new Date(milliseconds).toJSON()?.length === 24 ? milliseconds : undefined
+}
+
+export function timeProblem(text: string): string | undefined {
+  const requirement =
+    'must be an RFC 3339 time with its zone, in UTC before the year 10000: 2027-12-31T23:59:59Z'
+  return parseTime(text) === undefined ? requirement : undefined
+}
 
 /** Node's timers hold at most 2^31 - 1 ms; a longer delay would fire at once. */
 const MAX_TIMER_SECONDS = 2_147_483
@@ -133,14 +181,11 @@ export function strictMap<Shape extends z.core.$ZodLooseShape>(requirement: stri
 /** A check runs on invalid input of any shape, too, so that all mistakes are reported at once. */
 export const RUN_ALWAYS = { when: () => true }
 
-const UPSTREAM_URL = `must be http://host:port, https://host:port or unix:/absolute/path (at most ${MAX_SOCKET_PATH_BYTES} bytes), without a user name, path below the host, query, fragment and spaces`
-const NO_PATH = 'must have no path behind the host: the path of each request is forwarded as it came'
-
 /** The request target passes untouched, so the sidecar would ignore a path, query or fragment of the URL. */
-export const upstreamUrl = z.string(must(UPSTREAM_URL)).refine(isUpstreamUrl, {
-  error: ({ input }) =>
-    isUpstreamUrl(String(input).replace(/^(https?:\/\/[^/]+)\/[^?#]+$/i, '$1')) ? NO_PATH : UPSTREAM_URL,
-})
+export const upstreamUrl = satisfying(
+  isUpstreamUrl,
+  `must be http://host:port, https://host:port or unix:/absolute/path (at most ${MAX_SOCKET_PATH_BYTES} bytes), without a user name, path below the host, query, fragment and spaces`,
+)
 
 function isUpstreamUrl(url: string): boolean {
   const socket = /^unix:(\/[^/\s\p{Cc}\\?#][^\s\p{Cc}\\?#]*)$/u.exec(url)?.[1]

@@ -4,7 +4,7 @@
  */
 import { AggregatorRegistry, Gauge, Registry } from 'prom-client'
 import type { App } from '../app.ts'
-import { InvalidAuthData } from '../auth/auth-data.ts'
+import { InvalidAuthData } from '../auth-data/auth-data.ts'
 import type { Config } from '../config/config.ts'
 import { SHARED_LIMITS } from '../config/schema.ts'
 import { type DrainReport, type ListenAddresses, logStart, type Phase } from '../life-cycle.ts'

@@ -3,7 +3,8 @@ import { chmod, readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import t from 'tap'
 import { credentialsCommand } from '../../src/cli/credentials.ts'
-import { createCredentialStore, loadCredentialsFile } from '../../src/credentials/store.ts'
+import { createCredentialChecks } from '../../src/credentials/credential-checks.ts'
+import { loadCredentialsFile } from '../../src/credentials/credential-list.ts'
 import { makeCredentialsFile } from '../support/credentials.ts'
 import { NO_SERVER } from '../support/opened-database.ts'
 import { startPostgres } from '../support/postgres.ts'
@@ -31,7 +32,7 @@ async function verdict(file: string, login: { accountId: string; accessKey: stri
   const loaded = await loadCredentialsFile(file)
   if (!loaded.ok) return loaded.problems
   const { value } = loaded
-  return createCredentialStore(
+  return createCredentialChecks(
     () => value,
     () => NOW,
   ).authenticate(login)

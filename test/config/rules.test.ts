@@ -180,12 +180,11 @@ t.test('an address with unused or missing parts is refused', async (t) => {
     ...['http://h/#', ' http://h', 'http://h\n', 'http://h\\x', 'unix:relative.sock', 'unix:', 'unix:/'],
     ...['unix:///run/x.sock', 'unix:/run/', 'unix:/run/x?y', 'unix:/a b'],
     ...[`unix:/${'s'.repeat(107)}`, `unix:/${'é'.repeat(54)}`],
+    ...['http://h/base', 'https://h:1/a/b/', 'http://h//'],
   ]) {
     t.match(at(url), [/^upstreams\[0\].url: must be http:.* without a user name, path below the host/], url)
     t.notMatch(at(url), /hunter2/)
   }
-  for (const url of ['http://h/base', 'https://h:1/a/b/', 'http://h//'])
-    t.match(at(url), [/^upstreams\[0\].url: must have no path behind the host:/], url)
   t.match(refused(one({ prefix: '/', url: 9000 })), [/^upstreams\[0\].url: must be http:/])
 })
 

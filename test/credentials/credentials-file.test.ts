@@ -3,15 +3,15 @@ import { dirname, join } from 'node:path'
 import { monitorEventLoopDelay } from 'node:perf_hooks'
 import fc from 'fast-check'
 import t, { type Test } from 'tap'
-import { type CredentialRecords, fileRecords } from '../../src/credentials/records.ts'
 import {
   type Credential,
   loadCredentialsFile,
   parse as parseBytes,
   parse as parseCredentials,
-} from '../../src/credentials/store.ts'
-import { nameProblem } from '../../src/values/names.ts'
-import { type Attempt, failed, loaded } from '../../src/values/result.ts'
+} from '../../src/credentials/credential-list.ts'
+import { type CredentialEditor, fileEditors } from '../../src/credentials/editor.ts'
+import { type CommandResult, failed, loaded } from '../../src/values/result.ts'
+import { nameProblem } from '../../src/values/schemas.ts'
 import { makeCredentialsFile } from '../support/credentials.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 
@@ -227,9 +227,12 @@ accounts:
 const path = join(await temporaryDirectory(t), 'edited.yaml')
 
 /** The text after an edit, or its problem. */
-async function edited(text: string, edit: (records: CredentialRecords) => Promise<Attempt>): Promise<string> {
+async function edited(
+  text: string,
+  edit: (records: CredentialEditor) => Promise<CommandResult>,
+): Promise<string> {
   await writeFile(path, text)
-  const changed = await edit(fileRecords(path).credentials)
+  const changed = await edit(fileEditors(path).credentials)
   if (changed.ok) return readFile(path, 'utf8')
   const problem = 'error' in changed ? changed.error : changed.problems.join('\n')
   return problem.slice(path.length + 2)
@@ -322,19 +325,19 @@ t.test('a credential with any valid name is found after it is added, and the oth
 t.test('a missing file is created by add alone, with mode 0600, but not its directory', async (t) => {
   const file = join(await temporaryDirectory(t), 'new.yaml')
   const problems = [`${file}: cannot be read: there is no such file or directory`]
-  t.match(await fileRecords(file).credentials.remove(NEW), { ok: false, problems })
-  t.same(await fileRecords(file).credentials.add(NEW), loaded(undefined))
+  t.match(await fileEditors(file).credentials.remove(NEW), { ok: false, problems })
+  t.same(await fileEditors(file).credentials.add(NEW), loaded(undefined))
   t.same(await keysIn(file), ['new'])
   t.equal((await stat(file)).mode & 0o777, 0o600)
   const nowhere = join(dirname(file), 'missing', 'new.yaml')
   const error = `${nowhere}: there is no such file or directory`
-  t.same(await fileRecords(nowhere).credentials.add(NEW), failed(error))
+  t.same(await fileEditors(nowhere).credentials.add(NEW), failed(error))
 })
 
 t.test('concurrent writers all succeed, and no lock file remains', async (t) => {
   const { file } = await makeCredentialsFile(t)
   const keys = ['a', 'b', 'c', 'd']
-  const edits = keys.map((accessKey) => fileRecords(file).credentials.add({ ...NEW, accessKey }))
+  const edits = keys.map((accessKey) => fileEditors(file).credentials.add({ ...NEW, accessKey }))
   t.same(await Promise.all(edits), Array(4).fill(loaded(undefined)))
   t.same((await keysIn(file)).sort(), ['AK0', ...keys])
   t.same(await readdir(dirname(file)), ['credentials.yaml'])
@@ -346,7 +349,7 @@ t.test('a file locked by another command is not changed, by none of its names', 
   await symlink('credentials.yaml', link)
   const before = await readFile(file, 'utf8')
   await writeFile(`${file}.lock`, 'another command')
-  const add = (path: string) => fileRecords(path).credentials.add(NEW)
+  const add = (path: string) => fileEditors(path).credentials.add(NEW)
   const problem = (path: string) =>
     `${path}: another command is changing it; if none runs, remove its lock ${file}.lock`
   const refused = (path: string) => failed(problem(path))
@@ -365,11 +368,11 @@ t.test('a file locked by another command is not changed, by none of its names', 
 t.test('an invalid file is reported and not changed, and no change makes a file invalid', async (t) => {
   const { file } = await makeCredentialsFile(t)
   const before = await readFile(file, 'utf8')
-  const changed = await fileRecords(file).credentials.add({ ...NEW, secretHash: 'hush' })
+  const changed = await fileEditors(file).credentials.add({ ...NEW, secretHash: 'hush' })
   t.same(changed, failed(`${file}: the change would leave it invalid`))
   t.equal(await readFile(file, 'utf8'), before)
   await writeFile(file, 'accounts: 5\n')
-  t.same(await fileRecords(file).credentials.add(NEW), {
+  t.same(await fileEditors(file).credentials.add(NEW), {
     ok: false,
     problems: [`${file}:1:11: accounts must be a list`],
   })

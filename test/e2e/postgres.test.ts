@@ -2,7 +2,7 @@ import { writeFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { decodeJwt } from 'jose'
 import t, { type Test } from 'tap'
-import { tableRecords } from '../../src/credentials/postgres/tables.ts'
+import { tableEditors } from '../../src/credentials/postgres/tables.ts'
 import { eventually, SOON_MS } from '../support/eventually.ts'
 import { freePort } from '../support/free-port.ts'
 import { NO_SERVER } from '../support/opened-database.ts'
@@ -55,7 +55,7 @@ t.test('a credential disabled by a command ends its logins and its tokens on eve
   const isRefused = async () => (await one.forward(token)) === 400 && (await other.forward(token)) === 400
   await eventually(isRefused, 'the refusal', SOON_MS)
 
-  await tableRecords(database.urlFile).credentials.update(acme, { disabled: false })
+  await tableEditors(database.urlFile).credentials.update(acme, { disabled: false })
   t.equal(await other.forward(await other.login(acme)), 200)
   await eventually(async () => (await one.forward(token)) === 200, 'the token to be good again')
   const metrics = await (await fetch(`http://127.0.0.1:${replicas[1]?.adminPort}/metrics`)).text()

@@ -1,7 +1,7 @@
 /** Scopes over sockets. What each method, path and header needs: test/token/scopes.test.ts. */
 import { decodeJwt } from 'jose'
 import t, { type Test } from 'tap'
-import { fileRecords } from '../../src/credentials/records.ts'
+import { fileEditors } from '../../src/credentials/editor.ts'
 import { eventually, SOON_MS } from '../support/eventually.ts'
 import { isOwnResponse } from '../support/own-response.ts'
 import { type Setup, startSetup } from '../support/setup.ts'
@@ -147,7 +147,7 @@ function load({ sidecar, ask, head }: Setup, token: string, targets: readonly st
     going = false
     await Promise.all(clients)
   }
-  return { shows, goOn, stop, records: fileRecords(sidecar.credentialsFile).credentials }
+  return { shows, goOn, stop, records: fileEditors(sidecar.credentialsFile).credentials }
 }
 
 t.test('a change of the scope holds for cached tokens within a second, under load', async (t) => {
@@ -190,7 +190,7 @@ t.test('a token of a wider time is as narrow as token and credential are togethe
   const get = async (path: string) =>
     (await ask(head(`GET ${path}`).replace(/Bearer .*/, `Bearer ${token}`))).status
   t.same([await get('/a/b'), await get('/a/c')], [200, 403])
-  t.match(await fileRecords(sidecar.credentialsFile).credentials.update(NAME, { scope: 'storage.read:/' }), {
+  t.match(await fileEditors(sidecar.credentialsFile).credentials.update(NAME, { scope: 'storage.read:/' }), {
     ok: true,
   })
   await eventually(async () => (await ask(head('GET /c'))).status === 200, 'the wider scope')
@@ -281,7 +281,7 @@ t.test('a WebSocket handshake is a GET, and its tunnel ends with the scope', asy
   const client = await send(head('GET /a', ...HANDSHAKE))
   t.equal((await client.response()).status, 101)
   t.match(
-    await fileRecords(sidecar.credentialsFile).credentials.update(NAME, { scope: 'storage.read:/a/b' }),
+    await fileEditors(sidecar.credentialsFile).credentials.update(NAME, { scope: 'storage.read:/a/b' }),
     {
       ok: true,
     },

@@ -3,8 +3,8 @@ import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Test } from 'tap'
 import { stringify } from 'yaml'
+import type { Login } from '../../src/credentials/credential-checks.ts'
 import { generateSecret, hashSecret } from '../../src/credentials/secret-hash.ts'
-import type { Login } from '../../src/credentials/store.ts'
 import { temporaryDirectory } from './temporary-directory.ts'
 
 /** One credential to create; omitted fields have defaults. */

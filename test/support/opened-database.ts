@@ -1,7 +1,7 @@
 /** A PostgreSQL store of one replica, as a test sees it. */
 import type { Test } from 'tap'
+import { createCredentialChecks } from '../../src/credentials/credential-checks.ts'
 import { type DatabaseOptions, openDatabase } from '../../src/credentials/postgres/database.ts'
-import { createCredentialStore } from '../../src/credentials/store.ts'
 import type { RevocableToken } from '../../src/token/caller.ts'
 
 /** Starts a store; it is stopped at the end of the test. */
@@ -25,7 +25,7 @@ export async function startStore(
   })
   if (!read.ok) throw new Error(read.problems.join('\n'))
   const { value: database } = read
-  const store = createCredentialStore(database.credentials, Date.now, undefined, database.refresh)
+  const store = createCredentialChecks(database.credentials, Date.now, undefined, database.refresh)
   database.subscribe((onlyIds = false) => void onlyIdsRevoked.push(onlyIds))
   database.start()
   const stop = () => database.stop()

@@ -1,4 +1,4 @@
-import type { Login } from '../../src/credentials/store.ts'
+import type { Login } from '../../src/credentials/credential-checks.ts'
 
 export type SidecarClient = ReturnType<typeof sidecarClient>
 

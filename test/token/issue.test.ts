@@ -5,7 +5,7 @@ import { TokenCache } from '../../src/token/cache.ts'
 import { TokenSigner } from '../../src/token/issue.ts'
 import { createIssuers } from '../../src/token/issuers.ts'
 import { createVerifier } from '../../src/token/verify.ts'
-import { claimsProblem } from '../../src/values/names.ts'
+import { claimsProblem } from '../../src/values/schemas.ts'
 import { makeKeyDirectory } from '../support/keys.ts'
 import { AUDIENCE, ISSUER, mintToken } from '../support/tokens.ts'
 

@@ -9,8 +9,8 @@ import type { ClientBase, Pool } from 'pg'
 import { loggedItems } from '../../log.ts'
 import { Reloadable, type ReloadResult } from '../../reload/reloadable.ts'
 import { type Loaded, loaded } from '../../values/result.ts'
+import { CredentialList } from '../credential-list.ts'
 import { RevocationList } from '../revocation-list.ts'
-import { CredentialIndex } from '../store.ts'
 import type { DatabasePool, DatabaseTarget } from './connection.ts'
 import { createDatabasePool, databaseFailure, readUrlFile } from './connection.ts'
 import type { CredentialRow, RevocationRow } from './tables.ts'
@@ -92,7 +92,7 @@ export interface CredentialsDatabase {
   readonly whenLoaded: Promise<boolean>
   readonly fatalProblems: () => readonly string[]
   /** Empty until there is a snapshot. */
-  readonly credentials: () => CredentialIndex
+  readonly credentials: () => CredentialList
   readonly revocations: () => RevocationList
   /** Whether the snapshot is as new as the call. While the database is known to be down, no request waits for it. */
   readonly refresh: () => Promise<boolean>
@@ -156,7 +156,7 @@ function createDatabase(options: DatabaseOptions, target: DatabaseTarget): Crede
 
 interface Snapshot {
   readonly base: string
-  readonly credentials: CredentialIndex
+  readonly credentials: CredentialList
   readonly problems: readonly string[]
   readonly revocations: RevocationList
   /** How many revocations were added since all were read. */
@@ -169,7 +169,7 @@ interface Snapshot {
 
 const NO_SNAPSHOT: Snapshot = {
   base: '',
-  credentials: new CredentialIndex(),
+  credentials: new CredentialList(),
   problems: [],
   revocations: new RevocationList(),
   added: 0,
@@ -202,7 +202,7 @@ async function readSnapshot(pool: Pool, former: Snapshot): Promise<Snapshot> {
 }
 
 async function readCredentials(client: ClientBase) {
-  const credentials = new CredentialIndex()
+  const credentials = new CredentialList()
   const problems: string[] = []
   await readPages<CredentialRow>(client, SELECT_CREDENTIALS, (row) => {
     const problem = rowProblem(row)

@@ -4,13 +4,13 @@
  */
 import pg, { type ClientBase, type Pool } from 'pg'
 import { MAX_SCOPE_LENGTH, scopeProblem } from '../../token/scopes.ts'
-import { claimsProblem, nameProblem, parseTime } from '../../values/names.ts'
-import { type Attempt, failed, loaded, notLoaded } from '../../values/result.ts'
-import type { CredentialRecords, Records, RevocationRecords } from '../records.ts'
-import { NAME_TAKEN, NO_SUCH_NAME, NO_SUCH_REVOCATION } from '../records.ts'
+import { type CommandResult, failed, loaded, notLoaded } from '../../values/result.ts'
+import { claimsProblem, nameProblem, parseTime } from '../../values/schemas.ts'
+import type { Credential } from '../credential-list.ts'
+import type { CredentialEditor, Editors, RevocationEditor } from '../editor.ts'
+import { NAME_TAKEN, NO_SUCH_NAME, NO_SUCH_REVOCATION } from '../editor.ts'
 import type { Revocation } from '../revocation-list.ts'
 import { secretHashProblem } from '../secret-hash.ts'
-import type { Credential } from '../store.ts'
 import { ChangesNotRecorded, clientConfig, databaseFailure, readUrlFile } from './connection.ts'
 
 const LOCK_MS = 10_000
@@ -64,7 +64,7 @@ async function inDatabase<T>(
   urlFile: string,
   run: (client: pg.Client) => Promise<T>,
   statementMs = STATEMENT_MS,
-): Promise<Attempt<T>> {
+): Promise<CommandResult<T>> {
   const named = await readUrlFile(urlFile)
   if (!named.ok) return named
   const { value: target, warnings } = named
@@ -83,15 +83,15 @@ async function inDatabase<T>(
   }
 }
 
-export function tableRecords(urlFile: string): Records {
-  async function change(text: string, values: unknown[], ifNone: string): Promise<Attempt> {
+export function tableEditors(urlFile: string): Editors {
+  async function change(text: string, values: unknown[], ifNone: string): Promise<CommandResult> {
     const changed = await inDatabase(urlFile, (client) => client.query(text, values))
     if (!changed.ok) return changed
     return changed.value.rowCount === 0 ? failed(`${urlFile}: ${ifNone}`) : loaded(undefined)
   }
   const list = <T extends object>(text: string) =>
     inDatabase(urlFile, async (client) => (await client.query<T>(text)).rows)
-  const credentials: CredentialRecords = {
+  const credentials: CredentialEditor = {
     async list() {
       const order = 'ORDER BY min(id) OVER (PARTITION BY account_id), id'
       const listed = await list<CredentialRow>(`${SELECT_CREDENTIALS} ${order}`)
@@ -117,7 +117,7 @@ export function tableRecords(urlFile: string): Records {
       return change(text, [accountId, accessKey], NO_SUCH_NAME)
     },
   }
-  const revocations: RevocationRecords = {
+  const revocations: RevocationEditor = {
     list: () => list<Revocation>(`${SELECT_REVOCATIONS} ORDER BY id`),
     add: ({ jti, accountId, accessKey, issuedBeforeMs }) =>
       change(

@@ -1,7 +1,7 @@
 import { writeFile } from 'node:fs/promises'
 import pg from 'pg'
 import t, { type Test } from 'tap'
-import { migrate, tableRecords } from '../../../src/credentials/postgres/tables.ts'
+import { migrate, tableEditors } from '../../../src/credentials/postgres/tables.ts'
 import { generateSecret, hashSecret } from '../../../src/credentials/secret-hash.ts'
 import { makeCertificate } from '../../support/certificates.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -63,7 +63,7 @@ t.test('a login uses the current state of the database', async (t) => {
   t.equal(await store.authenticate({ ...acme, accessKey: 'AK2' }), 'rejected')
   await insert(database, 'acme', 'AK2')
   t.equal(await store.authenticate({ ...acme, accessKey: 'AK2' }), 'accepted')
-  const records = tableRecords(database.urlFile).credentials
+  const records = tableEditors(database.urlFile).credentials
   await records.update({ accountId: 'acme', accessKey: 'AK2' }, { disabled: true })
   t.equal(await store.authenticate({ ...acme, accessKey: 'AK2' }), 'rejected')
   await records.remove(acme)
@@ -323,7 +323,7 @@ t.test('read grants suffice, and missing grants are reported', async (t) => {
   await database.sql('UPDATE storage_auth.credentials SET disabled = true')
   await eventually(() => !isActive(replica), 'the change')
   t.equal(replica.changes(), 1)
-  const forbidden = await tableRecords(await as('sidecar')).credentials.update(acme, {
+  const forbidden = await tableEditors(await as('sidecar')).credentials.update(acme, {
     disabled: false,
   })
   t.match(forbidden, { ok: false, problems: [/lacks a privilege/] })
@@ -334,7 +334,7 @@ t.test('read grants suffice, and missing grants are reported', async (t) => {
   })
   await database.sql(`GRANT USAGE ON SCHEMA storage_auth TO stranger;
     GRANT SELECT, INSERT, UPDATE, DELETE ON storage_auth.credentials TO stranger`)
-  const operator = tableRecords(await as('stranger')).credentials
+  const operator = tableEditors(await as('stranger')).credentials
   t.match(
     await operator.update(acme, { disabled: false }),
     { ok: true },

@@ -1,6 +1,6 @@
 import { chmod, writeFile } from 'node:fs/promises'
 import t from 'tap'
-import { migrate, tableRecords } from '../../../src/credentials/postgres/tables.ts'
+import { migrate, tableEditors } from '../../../src/credentials/postgres/tables.ts'
 import { generateSecret, hashSecret } from '../../../src/credentials/secret-hash.ts'
 import { eventually } from '../../support/eventually.ts'
 import { NO_SERVER, openStore } from '../../support/opened-database.ts'
@@ -18,7 +18,7 @@ const secretHash = await hashSecret(secret, 'sha256')
 
 t.test('migrate adds the scope to tables of an earlier version, with its constraint', async (t) => {
   const { urlFile, sql } = await createDatabase('tables')
-  await tableRecords(urlFile).credentials.add({ accountId: 'acme', accessKey: 'AK1', secretHash })
+  await tableEditors(urlFile).credentials.add({ accountId: 'acme', accessKey: 'AK1', secretHash })
   await sql('ALTER TABLE storage_auth.credentials DROP COLUMN scope')
   for (let run = 1; run <= 2; run++) t.match(await migrate(urlFile), { ok: true })
   const set = (scope: string) => sql(`UPDATE storage_auth.credentials SET scope = '${scope}'`)
@@ -32,12 +32,12 @@ t.test('migrate adds the scope to tables of an earlier version, with its constra
   ])
     await t.rejects(set(bad), { code: '23514' }, bad)
   await set('storage.read:/a storage.modify:/b%20c')
-  t.match(await tableRecords(urlFile).credentials.list(), {
+  t.match(await tableEditors(urlFile).credentials.list(), {
     value: [{ scope: 'storage.read:/a storage.modify:/b%20c' }],
   })
   await set('storage.read:/a/../b')
   const warning = /^credentials, row 1: scope has an invalid item 1: .*: it is left out$/
-  t.match(await tableRecords(urlFile).credentials.list(), { value: [], warnings: [warning] })
+  t.match(await tableEditors(urlFile).credentials.list(), { value: [], warnings: [warning] })
 })
 
 t.test('migrate needs no right to create schemas if the schema exists', async (t) => {
@@ -87,7 +87,7 @@ t.test('an invalid row is omitted from the list, with a warning that names only 
     `INSERT INTO storage_auth.credentials (account_id, access_key, secret_hash) VALUES ('a', 'k', '$sha256$hush')`,
   )
   await chmod(database.urlFile, 0o644)
-  t.same(await tableRecords(database.urlFile).credentials.list(), {
+  t.same(await tableEditors(database.urlFile).credentials.list(), {
     ok: true,
     value: [],
     warnings: [

@@ -8,28 +8,28 @@ import { isDeepStrictEqual } from 'node:util'
 import { type Document, isCollection, parseDocument, visit } from 'yaml'
 import { fileErrorText, readRegularFile, replaceFile, withLock } from '../files/files.ts'
 import { MAX_FILE_BYTES, type Parse } from '../files/parse-thread.ts'
-import { type Attempt, failed, type Loaded, loaded, notLoaded } from '../values/result.ts'
+import { type CommandResult, failed, type Loaded, loaded, notLoaded } from '../values/result.ts'
+import { type Credential, type CredentialName, parse as parseCredentials } from './credential-list.ts'
 import { parse as parseRevocations, type Revocation } from './revocation-list.ts'
-import { type Credential, type CredentialName, parse as parseCredentials } from './store.ts'
 
-export interface Records {
-  readonly credentials: CredentialRecords
-  readonly revocations: RevocationRecords
+export interface Editors {
+  readonly credentials: CredentialEditor
+  readonly revocations: RevocationEditor
 }
 
-export interface CredentialRecords {
+export interface CredentialEditor {
   /** In the order in which they were added, those of an account together. */
-  list(): Promise<Attempt<readonly Credential[]>>
-  add(credential: NewCredential): Promise<Attempt>
-  update(name: CredentialName, update: CredentialUpdate): Promise<Attempt>
-  remove(name: CredentialName): Promise<Attempt>
+  list(): Promise<CommandResult<readonly Credential[]>>
+  add(credential: NewCredential): Promise<CommandResult>
+  update(name: CredentialName, update: CredentialUpdate): Promise<CommandResult>
+  remove(name: CredentialName): Promise<CommandResult>
 }
 
-export interface RevocationRecords {
-  list(): Promise<Attempt<readonly Revocation[]>>
-  add(revocation: Revocation): Promise<Attempt>
+export interface RevocationEditor {
+  list(): Promise<CommandResult<readonly Revocation[]>>
+  add(revocation: Revocation): Promise<CommandResult>
   /** Removes all of the name. */
-  remove(name: RevocationName): Promise<Attempt>
+  remove(name: RevocationName): Promise<CommandResult>
 }
 
 /** `expiresAt`: RFC 3339. */
@@ -64,12 +64,12 @@ revocations: []
 `
 
 /** A file has credentials or revocations, and is invalid as the other. `add` creates a missing file. */
-export const fileRecords = (file: string): Records => ({
+export const fileEditors = (file: string): Editors => ({
   credentials: credentialRecords(file),
   revocations: revocationRecords(file),
 })
 
-function credentialRecords(file: string): CredentialRecords {
+function credentialRecords(file: string): CredentialEditor {
   const { list, change } = yamlRecords(file, parseCredentials)
   return {
     list,
@@ -98,7 +98,7 @@ function credentialRecords(file: string): CredentialRecords {
   }
 }
 
-function revocationRecords(file: string): RevocationRecords {
+function revocationRecords(file: string): RevocationEditor {
   const { list, change } = yamlRecords(file, parseRevocations)
   return {
     list,
@@ -145,7 +145,7 @@ function yamlRecords<T>(file: string, parse: Parse<T>) {
   }
 
   /** @param initialText - the content to begin with; without it, a missing file is a problem */
-  async function change(edit: Edit, initialText?: string): Promise<Attempt> {
+  async function change(edit: Edit, initialText?: string): Promise<CommandResult> {
     try {
       // Two names of one file share one lock.
       const target = await realTarget(file)

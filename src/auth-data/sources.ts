@@ -4,9 +4,9 @@
  */
 import type { Config, Problem } from '../config/config.ts'
 import { insecureKeySets, keySetsOf, problemsAt } from '../config/config.ts'
+import { loadCredentialsFile } from '../credentials/credential-list.ts'
 import type { CredentialsDatabase } from '../credentials/postgres/database.ts'
 import { loadRevocationsFile, type RevocationList } from '../credentials/revocation-list.ts'
-import { loadCredentialsFile } from '../credentials/store.ts'
 import { readBearerToken } from '../keys/jwk-set.ts'
 import { isKeyFileName, loadKeyRing } from '../keys/key-directory.ts'
 import type { KeyRing } from '../keys/key-ring.ts'

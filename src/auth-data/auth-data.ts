@@ -8,10 +8,10 @@
  *   certificates   the PEM files of each listener, upstream and issuer
  */
 import { type Config, formatProblems, type Problem, problemsAt } from '../config/config.ts'
+import { type CredentialChecks, createCredentialChecks } from '../credentials/credential-checks.ts'
 import type { CredentialsDatabase, DatabaseState } from '../credentials/postgres/database.ts'
 import type { RevocationList, RevokeToken } from '../credentials/revocation-list.ts'
 import { createTokenRevoker } from '../credentials/revocation-list.ts'
-import { type CredentialStore, createCredentialStore } from '../credentials/store.ts'
 import { type FindKey, findInRing, type KeyRing, publicJwks, tokenLifetimes } from '../keys/key-ring.ts'
 import type { KeySetState, RemoteKeys } from '../keys/remote-keys.ts'
 import type { Logger } from '../log.ts'
@@ -34,7 +34,7 @@ export interface AuthData {
   /** Issuers whose tokens are accepted, our own first. */
   readonly issuers: readonly [TokenIssuer, ...TokenIssuer[]]
   /** Undefined in a sidecar that only verifies and has no database. */
-  readonly credentials: CredentialStore | undefined
+  readonly credentials: CredentialChecks | undefined
   readonly revocations: Revocations
   readonly certificateSets: ReadonlyMap<CertificateName, Reloadable<CertificateSet>>
   readonly subjects: readonly ReloadSubject[]
@@ -93,14 +93,14 @@ export async function openAuthData(
   const { maxLifetimeSeconds, clockToleranceSeconds } = config.token
   const ownKeySet = config.keys.jwksUrl === undefined ? undefined : keySets[0]
   const ring = ownKeySet?.ring ?? keyFiles?.current ?? (() => NO_KEYS)
-  const index = credentialsFile?.current ?? database?.credentials
+  const list = credentialsFile?.current ?? database?.credentials
   const onError = (error: unknown) => log.error({ err: error }, 'a login could not be checked')
-  const credentials = index && createCredentialStore(index, now, onError, database?.refresh)
+  const credentials = list && createCredentialChecks(list, now, onError, database?.refresh)
   const findInOwnRing: FindKey = (kid, alg) => findInRing(ring(), kid, alg)
 
   const subjects: ReloadSubject[] = ['revocations']
   if (keyFiles) subjects.push('keys')
-  if (index) subjects.push('credentials')
+  if (list) subjects.push('credentials')
   if (certificateSets.size > 0) subjects.push('certificates')
   const files = [keyFiles, credentialsFile, revocationsFile, ...certificateSets.values()]
   const all = [...files, database, ...keySets].filter((source) => source !== undefined)
@@ -121,7 +121,7 @@ export async function openAuthData(
       const ofKeys: AuthCondition = { name: 'keys', ok: keySet?.loaded ?? true, ...keySet }
       const state = database?.state()
       const areCredentialsLoaded = database === undefined || state !== undefined
-      return index ? [ofKeys, { name: 'credentials', ok: areCredentialsLoaded, state }] : [ofKeys]
+      return list ? [ofKeys, { name: 'credentials', ok: areCredentialsLoaded, state }] : [ofKeys]
     },
     subscribe(onChange) {
       for (const source of [keyFiles, credentialsFile, ...keySets]) source?.subscribe(() => onChange())

@@ -3,20 +3,19 @@ import { scryptSync } from 'node:crypto'
 import { setImmediate } from 'node:timers/promises'
 import t from 'tap'
 import {
+  createCredentialChecks,
+  type Login,
+  type LoginVerdict,
+} from '../../src/credentials/credential-checks.ts'
+import { type Credential, CredentialList } from '../../src/credentials/credential-list.ts'
+import { createLoginThrottle } from '../../src/credentials/login-throttle.ts'
+import {
   dummyHash,
   generateSecret,
   hashSecret,
   secretHashProblem,
   verifySecret,
 } from '../../src/credentials/secret-hash.ts'
-import {
-  type Credential,
-  CredentialIndex,
-  createCredentialStore,
-  type Login,
-  type LoginVerdict,
-} from '../../src/credentials/store.ts'
-import { createLoginThrottle } from '../../src/credentials/throttles.ts'
 
 const NOW = 1_800_000_000_000
 const SECRET = 'right'
@@ -36,8 +35,8 @@ function credential(accessKey: string, secretHash: string, more: Partial<Credent
   return { accountId: 'acme', accessKey, secretHash, expiresAtMs, disabled: false, ...more }
 }
 
-function indexOf(list: readonly Credential[]): CredentialIndex {
-  const index = new CredentialIndex()
+function indexOf(list: readonly Credential[]): CredentialList {
+  const index = new CredentialList()
   for (const one of list) index.add(one)
   return index
 }
@@ -49,7 +48,7 @@ function login(accessKey: string, secret = SECRET, accountId = 'acme'): Login {
 /** A store over credentials that a test can replace. */
 function makeStore(list: readonly Credential[]) {
   const state = { credentials: indexOf(list), now: NOW }
-  const store = createCredentialStore(
+  const store = createCredentialChecks(
     () => state.credentials,
     () => state.now,
   )

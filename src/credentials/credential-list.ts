@@ -1,17 +1,12 @@
-/**
- * Credentials: their index, the status that token checks ask for, the check of logins, and the loader of the YAML file.
- * Problems of the file repeat no value: it may be a secret.
- */
+/** Credentials: their list, and the loader of the YAML file. Problems of the file repeat no value: it may be a secret. */
 import { createHmac } from 'node:crypto'
 import { z } from 'zod'
 import { type Parse, readRows } from '../files/parse-thread.ts'
 import { parseFile } from '../files/yaml-text.ts'
-import type { CredentialStatus } from '../token/issuers.ts'
 import { scopeProblem } from '../token/scopes.ts'
-import { claimsProblem } from '../values/names.ts'
 import { type Loaded, loaded, notLoaded } from '../values/result.ts'
-import { boolean, checkedText, must, nameSchema, timeSchema } from '../values/schemas.ts'
-import { createScryptQueue, dummyHash, secretHashProblem, verifySecret } from './secret-hash.ts'
+import { boolean, checkedText, claimsProblem, must, nameSchema, timeSchema } from '../values/schemas.ts'
+import { secretHashProblem } from './secret-hash.ts'
 
 export interface CredentialName {
   readonly accountId: string
@@ -27,7 +22,7 @@ export interface Credential extends CredentialName {
   readonly scope?: string | null | undefined
 }
 
-export class CredentialIndex {
+export class CredentialList {
   readonly #accounts = new Set<string>()
   readonly #byName = new Map<string, Credential>()
   readonly #scryptParameters = new Set<string>()
@@ -74,10 +69,10 @@ export function isActive({ disabled, expiresAtMs }: Credential, now: number): bo
   return !disabled && now < expiresAtMs
 }
 
-export async function loadCredentialsFile(path: string): Promise<Loaded<CredentialIndex>> {
-  const index = new CredentialIndex()
-  const read = await readRows(path, parse, import.meta.url, (row) => index.add(row))
-  if (read.ok) return loaded(index, read.warnings)
+export async function loadCredentialsFile(path: string): Promise<Loaded<CredentialList>> {
+  const credentials = new CredentialList()
+  const read = await readRows(path, parse, import.meta.url, (row) => credentials.add(row))
+  if (read.ok) return loaded(credentials, read.warnings)
   if (!read.isMissing) return read
   const hint = `storage-auth-sidecar credentials add --file ${path} --account ACCOUNT creates it`
   return notLoaded(read.problems.map((problem) => `${problem}; ${hint}`))
@@ -138,72 +133,3 @@ const fileSchema = z
       credentials.map(({ expiresAt, ...rest }) => ({ accountId, ...rest, expiresAtMs: expiresAt })),
     ),
   )
-
-export interface Login extends CredentialName {
-  readonly secret: string
-}
-
-/** `rejected`: the client must not learn why. `busy`: too many logins wait. `unavailable`: store or scrypt failed. */
-export type LoginVerdict = 'accepted' | 'rejected' | 'busy' | 'unavailable'
-
-export interface CredentialStore {
-  /** Never rejects. @param client - the network of its address: networks share the scrypt queue fairly */
-  authenticate(login: Login, client?: string): Promise<LoginVerdict>
-  /** A log names only accounts that exist: any other name is text of the client's choice. */
-  hasAccount(accountId: string): boolean
-  /** In the active version of the file or database. Asked for each token that is not cached. */
-  credentialStatus(accountId: string, accessKey: string): CredentialStatus
-}
-
-/**
- * Every failed login takes the same time: one SHA-256 and, once any credential uses scrypt, exactly one scrypt run, for
- * an unknown account too.
- * @param refresh - called before each login: whether the index is as new as the call. It does not reject
- */
-export function createCredentialStore(
-  credentials: () => CredentialIndex,
-  now: () => number,
-  onError?: (error: unknown) => void,
-  refresh = async () => true,
-): CredentialStore {
-  const dummySha256 = dummyHash('$sha256')
-  const verifyInQueue = createScryptQueue()
-
-  function isCurrent(login: Login, secretHash: string): boolean {
-    const newest = credentials().find(login)
-    return newest !== undefined && newest.secretHash === secretHash && isActive(newest, now())
-  }
-
-  async function verifyLogin(login: Login, client: string): Promise<LoginVerdict> {
-    if (!(await refresh())) return 'unavailable'
-    const index = credentials()
-    const storedHash = index.find(login)?.secretHash
-    const sha256Hash = storedHash?.startsWith('$sha256$') ? storedHash : dummySha256
-    // Looked up before the secret is checked: the right secret of a disabled credential takes the time of any failure.
-    const isUsable = isCurrent(login, sha256Hash)
-    if ((await verifySecret(login.secret, sha256Hash)) && isUsable) return 'accepted'
-    const parameters = index.scryptParametersFor(login)
-    if (parameters === undefined) return 'rejected'
-    const scryptHash = storedHash?.startsWith('$scrypt$') ? storedHash : dummyHash(parameters)
-    const matches = await verifyInQueue(client, login.secret, scryptHash)
-    if (matches === 'busy') return 'busy'
-    return matches && isCurrent(login, scryptHash) ? 'accepted' : 'rejected'
-  }
-
-  return {
-    async authenticate(login, client = '') {
-      try {
-        return await verifyLogin(login, client)
-      } catch (error) {
-        onError?.(error)
-        return 'unavailable'
-      }
-    },
-    hasAccount: (accountId) => credentials().hasAccount(accountId),
-    credentialStatus(accountId, accessKey) {
-      const credential = credentials().find({ accountId, accessKey })
-      if (credential === undefined || !isActive(credential, now())) return { active: false }
-      return { active: true, endsAtMs: credential.expiresAtMs, scope: credential.scope }
-    },
-  }
-}

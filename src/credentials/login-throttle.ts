@@ -1,29 +1,9 @@
-/**
- * Bounds failed logins: a client that guesses secrets must wait. The window also counts revocations, which fill the
- * database. Memory is bounded: an LRU cache has at most 50,000 keys.
- */
+/** Bounds failed logins: a client that guesses secrets must wait. */
 import { hash } from 'node:crypto'
-import { LRUCache } from 'lru-cache'
 import pLimit, { type LimitFunction } from 'p-limit'
-import type { CredentialName, LoginVerdict } from './store.ts'
-
-const MAX_KEYS = 50_000
-
-/** A value is forgotten when a window has passed since its key was first set. @param now - monotonic milliseconds */
-export const createFixedWindow = <V extends object>(windowSeconds: number, now = () => performance.now()) =>
-  new LRUCache<string, V>({
-    // Not `max`, which allocates memory for all entries at the start, and clears it with the last one.
-    maxSize: MAX_KEYS,
-    sizeCalculation: () => 1,
-    ttl: windowSeconds * 1000 - 1, // an entry is stale once it is older than this
-    noUpdateTTL: true,
-    ttlResolution: 0,
-    perf: { now },
-  })
-
-/** Seconds until the key is forgotten, at least 1. */
-export const secondsLeft = <V extends object>(window: LRUCache<string, V>, key: string) =>
-  Math.max(1, Math.ceil(window.getRemainingTTL(key) / 1000))
+import type { LoginVerdict } from './credential-checks.ts'
+import type { CredentialName } from './credential-list.ts'
+import { createFixedWindow, secondsLeft } from './fixed-window.ts'
 
 interface LoginOutcome {
   readonly verdict: LoginVerdict | 'throttled'
@@ -37,8 +17,8 @@ export type LoginThrottle = (
   authenticate: () => Promise<LoginVerdict>,
 ) => Promise<LoginOutcome>
 
-/** Logins of all pairs that wait for others of their pair; more are `busy`. */
-const MAX_WAITING_LOGINS = 1000
+/** Logins of a pair that wait for others of it; more are `busy`. */
+const MAX_WAITING = 1000
 
 /**
  * Refuses logins of a pair of account and client after `count` failures within a window, which begins with the first of
@@ -53,7 +33,6 @@ export function createLoginThrottle(
   /** The failures of each pair, as digests of their access keys. */
   const failures = createFixedWindow<number[]>(windowSeconds, now)
   const limits = new Map<string, LimitFunction>()
-  let waiting = 0
 
   function record(pair: string, key: number, verdict: LoginVerdict): void {
     const keys = failures.get(pair) ?? []
@@ -70,15 +49,11 @@ export function createLoginThrottle(
     const failureCount = () => failures.get(pair)?.length ?? 0
     // Every login in flight may fail: 200 guesses at once are no more than `count` one by one.
     const attemptsLeft = () => Math.max(1, count - failureCount())
-    const limit = limits.get(pair) ?? pLimit(count)
+    const limit = limits.get(pair) ?? pLimit(attemptsLeft())
+    if (limit.pendingCount >= MAX_WAITING) return { verdict: 'busy' }
     limits.set(pair, limit)
-    limit.concurrency = attemptsLeft()
-    const mustWait = limit.activeCount >= limit.concurrency
-    if (mustWait && waiting >= MAX_WAITING_LOGINS) return { verdict: 'busy' }
-    if (mustWait) waiting++
     try {
       return await limit(async () => {
-        if (mustWait) waiting--
         if (failureCount() >= count)
           return { verdict: 'throttled', retryAfterSeconds: secondsLeft(failures, pair) }
         const verdict = await authenticate()

@@ -1,0 +1,73 @@
+/** What the sidecar asks of its credentials: whether a login has the right secret, and the status of a token's credential. */
+import type { CredentialStatus } from '../token/issuers.ts'
+import { type CredentialList, type CredentialName, isActive } from './credential-list.ts'
+import { createScryptQueue, dummyHash, verifySecret } from './secret-hash.ts'
+
+export interface Login extends CredentialName {
+  readonly secret: string
+}
+
+/** `rejected`: the client must not learn why. `busy`: too many logins wait. `unavailable`: store or scrypt failed. */
+export type LoginVerdict = 'accepted' | 'rejected' | 'busy' | 'unavailable'
+
+export interface CredentialChecks {
+  /** Never rejects. @param client - the network of its address: networks share the scrypt queue fairly */
+  authenticate(login: Login, client?: string): Promise<LoginVerdict>
+  /** A log names only accounts that exist: any other name is text of the client's choice. */
+  hasAccount(accountId: string): boolean
+  /** In the active version of the file or database. Asked for each token that is not cached. */
+  credentialStatus(accountId: string, accessKey: string): CredentialStatus
+}
+
+/**
+ * Every failed login takes the same time: one SHA-256 and, once any credential uses scrypt, exactly one scrypt run, for
+ * an unknown account too.
+ * @param refresh - called before each login: whether the list is as new as the call. It does not reject
+ */
+export function createCredentialChecks(
+  credentials: () => CredentialList,
+  now: () => number,
+  onError?: (error: unknown) => void,
+  refresh = async () => true,
+): CredentialChecks {
+  const dummySha256 = dummyHash('$sha256')
+  const verifyInQueue = createScryptQueue()
+
+  function isCurrent(login: Login, secretHash: string): boolean {
+    const newest = credentials().find(login)
+    return newest !== undefined && newest.secretHash === secretHash && isActive(newest, now())
+  }
+
+  async function verifyLogin(login: Login, client: string): Promise<LoginVerdict> {
+    if (!(await refresh())) return 'unavailable'
+    const list = credentials()
+    const storedHash = list.find(login)?.secretHash
+    const sha256Hash = storedHash?.startsWith('$sha256$') ? storedHash : dummySha256
+    // Looked up before the secret is checked: the right secret of a disabled credential takes the time of any failure.
+    const isUsable = isCurrent(login, sha256Hash)
+    if ((await verifySecret(login.secret, sha256Hash)) && isUsable) return 'accepted'
+    const parameters = list.scryptParametersFor(login)
+    if (parameters === undefined) return 'rejected'
+    const scryptHash = storedHash?.startsWith('$scrypt$') ? storedHash : dummyHash(parameters)
+    const matches = await verifyInQueue(client, login.secret, scryptHash)
+    if (matches === 'busy') return 'busy'
+    return matches && isCurrent(login, scryptHash) ? 'accepted' : 'rejected'
+  }
+
+  return {
+    async authenticate(login, client = '') {
+      try {
+        return await verifyLogin(login, client)
+      } catch (error) {
+        onError?.(error)
+        return 'unavailable'
+      }
+    },
+    hasAccount: (accountId) => credentials().hasAccount(accountId),
+    credentialStatus(accountId, accessKey) {
+      const credential = credentials().find({ accountId, accessKey })
+      if (credential === undefined || !isActive(credential, now())) return { active: false }
+      return { active: true, endsAtMs: credential.expiresAtMs, scope: credential.scope }
+    },
+  }
+}
