@@ -43,7 +43,7 @@ export class Forwarder {
     const { secureContextOf, events, responder, onInternalError, tokens, now } = options
     const { assertion } = config.identity
     this.#responder = responder
-    this.#tunnels = { open: new Set(), tokens, now }
+    this.#tunnels = { open: new Set(), endWithToken: config.enforcement === 'enforce', tokens, now }
     const shared = { responder, onInternalError, tunnels: this.#tunnels }
     this.#upstreams = config.upstreams
       .map(({ prefix, url, assertionAudience = assertion.audience }) => {

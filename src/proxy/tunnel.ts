@@ -1,6 +1,6 @@
 /**
  * WebSocket pass-through (RFC 6455). A handshake is forwarded like any request; http-proxy's own pass has no timeouts.
- * In: the upstream's 101. Out: bytes in both directions until a side closes, the token would be refused or the drain ends.
+ * In: the upstream's 101. Out: bytes in both directions until a side closes, the token would be refused or the process stops.
  */
 
 import type { RequestOwner } from '../client/context.ts'
@@ -18,9 +18,11 @@ const CLOSE_MS = 5000
 /** Idle time before the first probe; libuv gives up after ten more, one second apart. */
 const KEEP_ALIVE_MS = 60_000
 
-/** The open tunnels of all upstreams, and how their tokens are verified again. */
+/** The tunnels of all upstreams that end with their token, and how tokens are verified again. */
 export interface Tunnels {
   readonly open: Set<Tunnel>
+  /** False in report mode, which forwards what the token check would refuse. */
+  readonly endWithToken: boolean
   readonly tokens: Pick<TokenCache, 'cached' | 'verify'>
   /** Epoch milliseconds. */
   readonly now: () => number
@@ -64,8 +66,8 @@ export class Tunnel implements RequestOwner {
     context.bytesIn += firstBytes.length
     upstream.write(firstBytes)
     client.pipe(upstream)
-    if (this.#request.decision.caller === undefined) return
-    const { open } = this.#tunnels
+    const { open, endWithToken } = this.#tunnels
+    if (!endWithToken || this.#request.decision.caller === undefined) return
     open.add(this)
     client.once('close', () => {
       open.delete(this)
@@ -82,13 +84,12 @@ export class Tunnel implements RequestOwner {
 
   /** Closes the tunnel if its token would be refused now; otherwise checks again when the new verdict ends. */
   async recheck(): Promise<void> {
-    const { res, admitted, decision } = this.#request
+    const { res, admitted } = this.#request
     const { tokens, now } = this.#tunnels
     const client = res.req.socket
     const token = bearerToken(admitted.authorization) ?? ''
     const caller = tokens.cached(token) ?? (await tokens.verify(token).then(callerIn, () => undefined))
-    // Report mode forwards what a scope does not allow.
-    const scope = decision.wouldRefuse === undefined ? caller?.identity.scope : undefined
+    const scope = caller?.identity.scope
     clearTimeout(this.#timer)
     if (caller === undefined || (scope && !scopeAllows(scope, admitted))) {
       client.destroy()

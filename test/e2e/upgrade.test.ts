@@ -285,6 +285,36 @@ t.test('a tunnel ends within a second when its token would be refused', async (t
   await endsWithin('its key is removed', 1, replaceKey, kept)
 })
 
+t.test('in report mode a tunnel outlives its token', async (t) => {
+  const revocations = join(await temporaryDirectory(t), 'revocations.yaml')
+  writeFileSync(revocations, 'revocations: []\n')
+  const { upstream, sidecar, ask, head, authorization, send } = await startSetup(t, {
+    settings: { ...ON, enforcement: 'report', 'revocations-file': revocations },
+  })
+  const expiring = await sidecar.mint({ lifetimeSeconds: 1 })
+  const revoked = await sidecar.mint({ claims: { jti: 'gone' } })
+  upstream.reply(SWITCHED)
+  const open = async (token: string) => {
+    const client = await send(handshake(token))
+    await client.until('Sec-WebSocket-Accept')
+    return client
+  }
+  const tunnels = [await open(expiring), await open(revoked), await open('not.a.token')]
+  upstream.reply(OK)
+  const wouldRefuse = (token: string, reason: string) =>
+    eventually(async () => {
+      await ask(head('GET /').replace(authorization, `Authorization: Bearer ${token}\r\n`))
+      return sidecar.log.some((line) => line['wouldRefuse'] === reason)
+    }, reason)
+  await wouldRefuse(expiring, 'expired')
+  writeFileSync(revocations, 'revocations:\n- jti: gone\n')
+  await wouldRefuse(revoked, 'revoked')
+  for (const [at, client] of tunnels.entries()) {
+    client.send('still open')
+    await upstream.until(() => upstream.bytes[at]?.includes('still open') ?? false, `tunnel ${at}`)
+  }
+})
+
 /** Whether the kernel has a timer for an idle connection, by its local and its remote port. */
 const hasKeepAlive = (local = 0, remote = 0) => {
   const hex = (port: number) => port.toString(16).toUpperCase().padStart(4, '0')
