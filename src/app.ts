@@ -5,14 +5,12 @@
 import { type AuthData, openAuthData } from './auth-data/auth-data.ts'
 import { DataListener } from './client/listener.ts'
 import { Responder } from './client/responder.ts'
-import type { SidecarResponse } from './client/response.ts'
 import type { Config } from './config/config.ts'
 import { createLoginThrottle } from './credentials/login-throttle.ts'
 import { createAuditLog } from './endpoints/audit-log.ts'
 import { Gate } from './gate/gate.ts'
 import { Handler } from './handler.ts'
-import type { DrainReport, ListenAddresses, Phase } from './life-cycle.ts'
-import { acceptingCondition, createLifeCycle } from './life-cycle.ts'
+import { type DrainReport, LifeCycle, type ListenAddresses } from './life-cycle.ts'
 import type { Logger } from './log.ts'
 import { createAccessLog } from './ops/access-log.ts'
 import { type AdminData, createAdminListener } from './ops/admin.ts'
@@ -50,7 +48,7 @@ export interface ServingApp extends App {
 /** Has no effect before `start`. @throws InvalidAuthData with every problem of keys, credentials and certificates */
 export async function createApp(options: AppOptions): Promise<ServingApp> {
   const { config, log, logLinesDropped = () => 0, now = Date.now, settingsFile, worker = false } = options
-  const phase: Phase = { name: 'starting', isAborting: false }
+  const lifeCycle = new LifeCycle(config, log, settingsFile)
   const metrics = createMetrics(config, now)
   const audit = createAuditLog(log, config.log)
   const authData = await openAuthData(config, log, now, (subject, result, certificate) => {
@@ -75,21 +73,20 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const { revoke: revokeToken } = authData.revocations
   const gate = new Gate(config, revokeToken !== undefined, cache, metrics.onTokenCheck)
   const throttle = createLoginThrottle(config.limits.loginFailures)
-  const endpoints = { config, responder, signer, credentials, throttle, revokeToken, audit, metrics, now }
-  const forward = (res: SidecarResponse) => forwarder.forward(res)
-  const handler = new Handler({ config, gate, forward, endpoints, responder, now, onInternalError })
+  const forEndpoints = { config, responder, signer, credentials, throttle, revokeToken, audit, metrics, now }
+  const handler = new Handler({ ...forEndpoints, gate, forwarder, onInternalError })
 
-  const accessLog = createAccessLog(metrics, log, config.log, () => phase.isAborting)
+  const accessLog = createAccessLog(metrics, log, config.log, () => lifeCycle.isAborting)
   const listener = new DataListener(config, certificateSets.get('listener'), {
     handle: (res) => handler.handle(res),
     onRequestEnd: accessLog.onRequestEnd,
     onParserError: (error, peer, bytes) =>
       responder.parserErrorResponse(error, accessLog.onParserError(error, peer), bytes),
-    isDraining: () => phase.name === 'draining',
+    isDraining: () => lifeCycle.isDraining,
     onTlsError: (code) => log.debug({ code }, 'TLS handshake failed'),
     onListenError: (error) => log.error({ err: error }, 'listener error'),
   })
-  const conditions = () => [...authData.conditions(), acceptingCondition(phase)]
+  const conditions = () => [...authData.conditions(), lifeCycle.acceptingCondition]
   const isReady = () => conditions().every(({ ok }) => ok)
   metrics.readFrom({ authData, cache, listener, forwarder, isReady, logLinesDropped })
   const adminData = { conditions, jwks: authData.keys.publicJwks, registry: () => metrics.registry }
@@ -101,8 +98,14 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     cache.invalidate(onlyIdsRevoked)
     forwarder.recheckTunnels()
   })
-  const parts = { config, settingsFile, log, phase, authData, listener, forwarder, admin }
-  return { ...createLifeCycle(parts), adminData }
+  const components = { authData, listener, forwarder, admin }
+  return {
+    adminData,
+    start: () => lifeCycle.start(components),
+    reload: () => authData.reload(),
+    stop: ({ lameDuck } = { lameDuck: false }) => lifeCycle.stop(components, lameDuck),
+    abort: () => void listener.abort(),
+  }
 }
 
 function createTokenCache(config: Config, authData: AuthData, signer: TokenSigner, now: () => number) {

@@ -4,7 +4,7 @@
  */
 import type { ErrorResponseOptions } from './client/responder.ts'
 import type { SidecarResponse } from './client/response.ts'
-import { type EndpointParts, revoke } from './endpoints/endpoint.ts'
+import { type Dependencies, revoke } from './endpoints/endpoint.ts'
 import { createLink, endLink } from './endpoints/link-endpoint.ts'
 import { logIn, sendTimeLeft } from './endpoints/token-endpoint.ts'
 import { ERRORS } from './errors.ts'
@@ -12,18 +12,17 @@ import { approvalHeaders, VARY_BY_TOKEN } from './gate/forward-auth.ts'
 import type { Decision, Gate } from './gate/gate.ts'
 import { newRequestId, requestIdOf } from './http/request-ids.ts'
 
-interface HandlerParts extends Pick<EndpointParts, 'config' | 'responder' | 'now'> {
+interface HandlerDependencies extends Dependencies {
   readonly gate: Gate
-  readonly forward: (res: SidecarResponse) => void
-  readonly endpoints: EndpointParts
+  readonly forwarder: { forward(res: SidecarResponse): void }
   readonly onInternalError: (requestId: string, error: unknown) => void
 }
 
 export class Handler {
-  readonly #parts: HandlerParts
+  readonly #dependencies: HandlerDependencies
 
-  constructor(parts: HandlerParts) {
-    this.#parts = parts
+  constructor(dependencies: HandlerDependencies) {
+    this.#dependencies = dependencies
   }
 
   /** Never throws. */
@@ -31,9 +30,11 @@ export class Handler {
     const { req } = res
     const { context } = req
     try {
-      const facts = this.#parts.gate.decide(req, context.connection.peer.isTrusted)
-      const { admitted, decision } = facts
-      context.gate = facts
+      const { gate } = this.#dependencies
+      const { admitted, original, routeLabel, decision } = gate.decide(req, context.connection.peer.isTrusted)
+      context.admitted = admitted
+      context.original = original
+      context.routeLabel = routeLabel
       context.id =
         admitted === undefined ? requestIdOf(req.rawHeaders) : (admitted.requestId ?? newRequestId())
       // Node reports an invalid chunked body after `request`: a microtask later, `isBodyMalformed` is set.
@@ -49,36 +50,37 @@ export class Handler {
 
   /** Returns a promise, which rejects only on an internal error, where the response takes time. */
   #carryOut(decision: Decision, res: SidecarResponse): void | Promise<void> {
-    const { config, forward, endpoints, responder, now } = this.#parts
+    const dependencies = this.#dependencies
+    const { config, forwarder, responder, now } = dependencies
     const { context } = res.req
     if (res.destroyed) return // the client left while the token was verified
     context.decision = decision
     const { admitted } = context
     if (decision.act === 'refuse') {
       const options = refusalOptions(decision, context.routeLabel === 'forward_auth')
-      return responder.refuse(res, decision.reason, decision.error, options)
+      return responder.sendError(res, decision.reason, decision.error, options)
     }
     if (context.isBodyMalformed || admitted === undefined)
-      return responder.refuse(res, 'admission', ERRORS.malformedRequest)
+      return responder.sendError(res, 'admission', ERRORS.malformedRequest)
     if (context.isDetached && !admitted.isWebSocket)
-      return responder.refuse(res, 'upgrade', ERRORS.upgradeRefused)
+      return responder.sendError(res, 'upgrade', ERRORS.upgradeRefused)
     switch (decision.act) {
       case 'forward':
-        return forward(res)
+        return forwarder.forward(res)
       case 'approve': {
         const { isTrusted } = context.connection.peer
         return responder.sendEmpty(res, 200, approvalHeaders(decision, isTrusted, config, now()))
       }
       case 'logIn':
-        return logIn(endpoints, res)
+        return logIn(dependencies, res)
       case 'sendTimeLeft':
-        return sendTimeLeft(endpoints, res, decision.caller.identity)
+        return sendTimeLeft(dependencies, res, decision.caller.identity)
       case 'logOut':
-        return revoke(endpoints, res, decision.caller.identity, { event: 'logout' })
+        return revoke(dependencies, res, decision.caller.identity, { event: 'logout' })
       case 'createLink':
-        return createLink(endpoints, res, decision.caller)
+        return createLink(dependencies, res, decision.caller)
       case 'endLink':
-        return endLink(endpoints, res, decision.caller.identity, decision.linkId)
+        return endLink(dependencies, res, decision.caller.identity, decision.linkId)
       case 'refuseMethod':
         return responder.refuseMethod(res, decision.allowed)
       default:
@@ -87,13 +89,13 @@ export class Handler {
   }
 
   #onError(res: SidecarResponse, error: unknown): void {
-    const { responder, onInternalError } = this.#parts
+    const { responder, onInternalError } = this.#dependencies
     const { context } = res.req
     if (context.id === '') context.id = newRequestId()
     onInternalError(context.id, error)
     if (res.headersSent) context.connection.abort()
     const errorType = 'proxy_internal_error'
-    responder.refuse(res, 'internal', ERRORS.internalError, { errorType, close: true })
+    responder.sendError(res, 'internal', ERRORS.internalError, { errorType, close: true })
   }
 }
 

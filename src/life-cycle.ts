@@ -29,24 +29,9 @@ export interface ListenAddresses {
   readonly admin?: AddressInfo | undefined
 }
 
-/** Written by `createLifeCycle` alone. */
-export interface Phase {
-  name: 'starting' | 'running' | 'draining'
-  /** The drain deadline has passed. */
-  isAborting: boolean
-}
+export type RunState = 'starting' | 'running' | 'draining'
 
-export const acceptingCondition = ({ name }: Phase): ReadyCondition => ({
-  name: 'accepting',
-  ok: name === 'running',
-  ...(name === 'draining' && { state: name }),
-})
-
-interface LifeCycleParts {
-  readonly config: Config
-  readonly settingsFile: string | undefined
-  readonly log: Logger
-  readonly phase: Phase
+interface Components {
   readonly authData: AuthData
   readonly listener: DataListener
   readonly forwarder: Forwarder
@@ -54,24 +39,60 @@ interface LifeCycleParts {
   readonly admin: AdminListener | undefined
 }
 
-export function createLifeCycle(parts: LifeCycleParts) {
-  const { config, log, phase, authData, listener, forwarder, admin } = parts
-  const { lameDuckSeconds, deadlineSeconds } = config.shutdown
-  let reminder: NodeJS.Timeout | undefined
-  let started: Promise<ListenAddresses> | undefined
-  let stopped: Promise<DrainReport> | undefined
+/** Created before what it starts and stops, which may ask for the state. */
+export class LifeCycle {
+  readonly #config: Config
+  readonly #log: Logger
+  readonly #settingsFile: string | undefined
+  #state: RunState = 'starting'
+  #isAborting = false
+  #reminder: NodeJS.Timeout | undefined
+  #started: Promise<ListenAddresses> | undefined
+  #stopped: Promise<DrainReport> | undefined
 
-  const start = async (): Promise<ListenAddresses> => {
-    if (config.enforcement === 'report') reminder = warnOfReportMode(log)
+  constructor(config: Config, log: Logger, settingsFile: string | undefined) {
+    this.#config = config
+    this.#log = log
+    this.#settingsFile = settingsFile
+  }
+
+  get isDraining(): boolean {
+    return this.#state === 'draining'
+  }
+
+  /** The drain deadline has passed. */
+  get isAborting(): boolean {
+    return this.#isAborting
+  }
+
+  get acceptingCondition(): ReadyCondition {
+    const state = this.#state
+    return { name: 'accepting', ok: state === 'running', ...(state === 'draining' && { state }) }
+  }
+
+  start(components: Components): Promise<ListenAddresses> {
+    this.#started ??= this.#start(components)
+    return this.#started
+  }
+
+  stop(components: Components, lameDuck: boolean): Promise<DrainReport> {
+    this.#stopped ??= this.#stop(components, lameDuck && this.#state === 'running')
+    return this.#stopped
+  }
+
+  async #start({ authData, listener, admin }: Components): Promise<ListenAddresses> {
+    const config = this.#config
+    const log = this.#log
+    if (config.enforcement === 'report') this.#reminder = warnOfReportMode(log)
     authData.start()
     try {
       const adminAddress = await admin?.listen()
       if (!(await authData.whenLoaded())) throw new Error('stopped before clients were accepted')
       // Last, so that no client is accepted and dropped again if the other port is in use.
       const where = { data: await listener.listen(), admin: adminAddress }
-      if (phase.name === 'starting') phase.name = 'running'
+      if (this.#state === 'starting') this.#state = 'running'
       if (admin !== undefined)
-        logStart(log, config, parts.settingsFile, authData.keys.ring().signing?.kid, where)
+        logStart(log, config, this.#settingsFile, authData.keys.ring().signing?.kid, where)
       return where
     } catch (error) {
       await admin?.close()
@@ -80,57 +101,49 @@ export function createLifeCycle(parts: LifeCycleParts) {
     }
   }
 
-  const stop = async (lameDuck: boolean): Promise<DrainReport> => {
-    const wasStarting = phase.name === 'starting'
-    phase.name = 'draining'
-    log.info({ inFlight: listener.inFlight }, 'draining')
+  async #stop({ authData, listener, forwarder, admin }: Components, lameDuck: boolean): Promise<DrainReport> {
+    const wasStarting = this.#state === 'starting'
+    this.#state = 'draining'
+    this.#log.info({ inFlight: listener.inFlight }, 'draining')
     if (wasStarting) {
       await authData.stop() // a start that waits ends here; what has been opened is closed below
-      await started?.catch(() => {})
+      await this.#started?.catch(() => {})
     }
-    if (lameDuck) await sleep(lameDuckSeconds * 1000)
-    const report = await drain(listener, phase, deadlineSeconds)
+    if (lameDuck) await sleep(this.#config.shutdown.lameDuckSeconds * 1000)
+    const report = await this.#drain(listener)
     forwarder.close()
     await authData.stop()
     await admin?.close()
-    clearInterval(reminder)
-    if (admin !== undefined) log.info(report, 'stopped')
+    clearInterval(this.#reminder)
+    if (admin !== undefined) this.#log.info(report, 'stopped')
     return report
   }
 
-  return {
-    start: (): Promise<ListenAddresses> => (started ??= start()),
-    reload: () => authData.reload(),
-    stop: ({ lameDuck } = { lameDuck: false }): Promise<DrainReport> =>
-      (stopped ??= stop(lameDuck && phase.name === 'running')),
-    abort: () => void listener.abort(),
+  /** Accepts no more connections, closes those that are idle or become so, and aborts the others after the deadline. */
+  async #drain(listener: DataListener): Promise<DrainReport> {
+    const { inFlight } = listener
+    const deadline = performance.now() + this.#config.shutdown.deadlineSeconds * 1000
+    let isClosed = false
+    let tunnels = 0
+    const closed = listener.close().then(() => {
+      isClosed = true
+    })
+    while (!isClosed && performance.now() < deadline) {
+      listener.closeIdle() // also a connection whose response, begun before the drain, promised to keep it
+      if (listener.inFlight === 0) tunnels += listener.closeTunnels() // tunnels have no end of their own
+      await Promise.race([closed, sleep(DRAIN_STEP_MS)])
+    }
+    tunnels += listener.closeTunnels()
+    this.#isAborting = !isClosed
+    const cut = isClosed ? 0 : listener.abort()
+    await Promise.race([closed, sleep(ABORT_MS, undefined, { ref: false })])
+    return { drained: Math.max(0, inFlight - cut), cut, tunnels }
   }
 }
 
 /** An aborted connection closes at once; nothing waits for one that does not. */
 const ABORT_MS = 1000
 const DRAIN_STEP_MS = 50
-
-/** Accepts no more connections, closes those that are idle or become so, and aborts the others after the deadline. */
-async function drain(listener: DataListener, phase: Phase, deadlineSeconds: number): Promise<DrainReport> {
-  const { inFlight } = listener
-  const deadline = performance.now() + deadlineSeconds * 1000
-  let isClosed = false
-  let tunnels = 0
-  const closed = listener.close().then(() => {
-    isClosed = true
-  })
-  while (!isClosed && performance.now() < deadline) {
-    listener.closeIdle() // also a connection whose response, begun before the drain, promised to keep it
-    if (listener.inFlight === 0) tunnels += listener.closeTunnels() // tunnels have no end of their own
-    await Promise.race([closed, sleep(DRAIN_STEP_MS)])
-  }
-  tunnels += listener.closeTunnels()
-  phase.isAborting = !isClosed
-  const cut = isClosed ? 0 : listener.abort()
-  await Promise.race([closed, sleep(ABORT_MS, undefined, { ref: false })])
-  return { drained: Math.max(0, inFlight - cut), cut, tunnels }
-}
 
 export function logStart(
   log: Logger,

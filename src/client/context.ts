@@ -6,7 +6,8 @@ import { IncomingMessage } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Failure } from '../failures.ts'
 import type { Admitted } from '../gate/admission.ts'
-import type { Decision, GateFacts } from '../gate/gate.ts'
+import type { OriginalRequest } from '../gate/forward-auth.ts'
+import type { Decision } from '../gate/gate.ts'
 import type { RouteLabel } from '../gate/route.ts'
 import type { Identity } from '../token/caller.ts'
 import type { Peer } from './client-address.ts'
@@ -45,7 +46,12 @@ export class RequestContext {
 
   // handler.ts, by the decision of the gate.
   id = ''
-  gate: GateFacts | undefined
+  /** Absent before admission, and when it refused the request. */
+  admitted: Admitted | undefined
+  /** Of forward auth, what a trusted proxy names. Otherwise the admitted one. */
+  original: OriginalRequest | undefined
+  routeLabel: RouteLabel = 'proxy'
+  /** Absent while a token is verified. */
   decision: Decision | undefined
 
   // token-endpoint.ts.
@@ -75,15 +81,6 @@ export class RequestContext {
     const previous = this.#owner
     this.#owner = owner
     previous?.onRelease?.()
-  }
-
-  /** Absent before admission, and when it refused the request. */
-  get admitted(): Admitted | undefined {
-    return this.gate?.admitted
-  }
-
-  get routeLabel(): RouteLabel {
-    return this.gate?.routeLabel ?? 'proxy'
   }
 
   /** The request has a socket that Node's parser no longer reads. */

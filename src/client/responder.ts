@@ -54,12 +54,7 @@ export class Responder {
   }
 
   /** The one place that records why a request failed, also where it sends nothing. */
-  refuse(
-    res: SidecarResponse,
-    reason: Failure,
-    error: PublicError,
-    options: ErrorResponseOptions = {},
-  ): void {
+  sendError(res: SidecarResponse, reason: Failure, error: PublicError, options: ErrorResponseOptions = {}) {
     const { status, code, message } = error
     const defaultType = status === 503 ? 'proxy_internal_response' : 'http_request_error'
     const { errorType = defaultType, details, retryAfterSeconds = 1, close = false, headers = [] } = options
@@ -72,7 +67,7 @@ export class Responder {
   /** Responds to a forwarded request that failed. If a response has begun, only the log shows the failure. */
   reportFailure(res: SidecarResponse, failure: UpstreamFailure): void {
     const isOfClient = isClientFailure(failure)
-    this.refuse(res, failure, ERROR_OF[failure] ?? ERRORS.serviceNotReady, {
+    this.sendError(res, failure, ERROR_OF[failure] ?? ERRORS.serviceNotReady, {
       errorType: isOfClient ? 'http_request_error' : failure,
       // The client should connect again, perhaps to another replica, before its next request.
       close: isOfClient || NOT_THERE.has(failure),
@@ -89,7 +84,7 @@ export class Responder {
         ...['Access-Control-Max-Age', '600'],
       ])
     } else {
-      this.refuse(res, 'method', ERRORS.methodNotAllowed, { headers: ['Allow', allowed] })
+      this.sendError(res, 'method', ERRORS.methodNotAllowed, { headers: ['Allow', allowed] })
     }
   }
 

@@ -1,4 +1,4 @@
-/** Shared by the token endpoint and the link endpoint: their parts, `expirationSec`, the end of a token or link. */
+/** Shared by the token endpoint and the link endpoint: what they use, `expirationSec`, the end of a token or link. */
 import type { SidecarRequest } from '../client/context.ts'
 import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
@@ -12,8 +12,7 @@ import type { TokenSigner } from '../token/issue.ts'
 import { failed } from '../values/result.ts'
 import type { AuditEvent } from './audit-log.ts'
 
-/** What the endpoints use. */
-export interface EndpointParts {
+export interface Dependencies {
   readonly config: Config
   readonly responder: Responder
   readonly signer: TokenSigner
@@ -33,14 +32,14 @@ export interface EndpointParts {
 }
 
 /** Whole seconds that are really left; 0 within the clock tolerance. */
-export function expirationSec({ config, now }: EndpointParts, expiresAtSeconds: number): number | string {
+export function expirationSec({ config, now }: Dependencies, expiresAtSeconds: number): number | string {
   const left = Math.max(0, Math.floor(expiresAtSeconds - now() / 1000))
   return config.contract.expirationSec === 'string' ? String(left) : left
 }
 
 /** Revokes a token or a link, and writes `event` to the audit log. Rejects only on an internal error. */
 export async function revoke(
-  { responder, revokeToken, audit }: EndpointParts,
+  { responder, revokeToken, audit }: Dependencies,
   res: SidecarResponse,
   ended: EndedToken,
   event: AuditEvent,
@@ -51,5 +50,5 @@ export async function revoke(
     return responder.sendEmpty(res, 204)
   }
   const { reason, retryAfterSeconds } = revoked.error
-  responder.refuse(res, reason, ERRORS.serviceNotReady, { retryAfterSeconds })
+  responder.sendError(res, reason, ERRORS.serviceNotReady, { retryAfterSeconds })
 }

@@ -10,45 +10,51 @@ import type { Caller, Identity } from '../token/caller.ts'
 import { isLinkId, isLinkOf, LINK_METHODS, type LinkedRequest, linkTargetProblem } from '../token/links.ts'
 import { type Scope, scopeAllows } from '../token/scopes.ts'
 import { failed, type Result } from '../values/result.ts'
-import { type EndpointParts, expirationSec, revoke } from './endpoint.ts'
+import { type Dependencies, expirationSec, revoke } from './endpoint.ts'
 import { badArgument, type Members, readJson } from './json-body.ts'
 
 /** POST: creates a link. Rejects only on an internal error. */
-export async function createLink(parts: EndpointParts, res: SidecarResponse, caller: Caller): Promise<void> {
-  const { config, responder, signer, audit, metrics } = parts
-  if (!signer.canSign) return responder.refuse(res, 'unavailable', ERRORS.serviceNotReady)
+export async function createLink(
+  dependencies: Dependencies,
+  res: SidecarResponse,
+  caller: Caller,
+): Promise<void> {
+  const { config, responder, signer, audit, metrics } = dependencies
+  if (!signer.canSign) return responder.sendError(res, 'unavailable', ERRORS.serviceNotReady)
   const body = await readJson(res, config.timeouts.idleSeconds)
   const fields = body.ok ? readLinkFields(body.value, config.links.maxLifetimeSeconds) : body
-  if (!fields.ok) return responder.refuse(res, 'invalid', fields.error)
+  if (!fields.ok) return responder.sendError(res, 'invalid', fields.error)
   const { linked, lifetime } = fields.value
   if (!mayLink(caller.identity.scope, linked)) return deny(responder, res)
   const issued = await signer.issueLink(caller, linked, lifetime)
   if (issued === undefined)
-    return responder.refuse(res, 'invalid', badArgument('target is too long for a link of this account.'))
+    return responder.sendError(res, 'invalid', badArgument('target is too long for a link of this account.'))
   const { url, linkId, expiresAtSeconds } = issued
   metrics.onLinkIssued()
   audit.request(res.req, { event: 'link_created', linkId })
-  responder.sendJson(res, 200, { url, linkId, expirationSec: expirationSec(parts, expiresAtSeconds) })
+  responder.sendJson(res, 200, { url, linkId, expirationSec: expirationSec(dependencies, expiresAtSeconds) })
 }
 
 /** DELETE: ends a link of the account, known or not. Rejects only on an internal error. */
 export async function endLink(
-  parts: EndpointParts,
+  dependencies: Dependencies,
   res: SidecarResponse,
   { accountId }: Identity,
   linkId: string,
 ): Promise<void> {
-  const { config, responder, now } = parts
-  if (!isLinkId(linkId)) return responder.refuse(res, 'invalid', badArgument('The path has no id of a link.'))
+  const { config, responder, now } = dependencies
+  if (!isLinkId(linkId))
+    return responder.sendError(res, 'invalid', badArgument('The path has no id of a link.'))
   if (!isLinkOf(linkId, accountId)) return deny(responder, res)
   // The id does not say when the link ends.
   const expiresAtSeconds = Math.ceil(now() / 1000) + config.links.maxLifetimeSeconds
   const ended = { accountId, tokenId: linkId, expiresAtSeconds }
-  await revoke(parts, res, ended, { event: 'link_ended', linkId })
+  await revoke(dependencies, res, ended, { event: 'link_ended', linkId })
 }
 
 function deny(responder: Responder, res: SidecarResponse): void {
-  responder.refuse(res, 'scope', ERRORS.accessDenied, { errorType: 'http_request_denied', details: 'scope' })
+  const options = { errorType: 'http_request_denied', details: 'scope' } as const
+  responder.sendError(res, 'scope', ERRORS.accessDenied, options)
 }
 
 /** `lifetime`: whole seconds. */

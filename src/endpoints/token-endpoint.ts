@@ -14,15 +14,15 @@ import type { CredentialStatus } from '../token/issuers.ts'
 import { coversScope, parseScope, type Scope, validScope } from '../token/scopes.ts'
 import { failed, type Result } from '../values/result.ts'
 import { claimsProblem, nameProblem, secretProblem } from '../values/schemas.ts'
-import { type EndpointParts, expirationSec } from './endpoint.ts'
+import { type Dependencies, expirationSec } from './endpoint.ts'
 import { badArgument, type Members, readJson } from './json-body.ts'
 
 /** Without a delay, 200 clients that ignored `Retry-After` sent 6,000 logins a second and starved token checks. */
 const RETRY_LATER_DELAY_MS = 250
 
 /** POST: issues a token. Rejects only on an internal error. */
-export async function logIn(parts: EndpointParts, res: SidecarResponse): Promise<void> {
-  const { config, credentials, throttle, signer, audit, responder, metrics } = parts
+export async function logIn(dependencies: Dependencies, res: SidecarResponse): Promise<void> {
+  const { config, credentials, throttle, signer, audit, responder, metrics } = dependencies
   const { req } = res
   const { context } = req
   const recordFailure = (reason: LoginFailure) => {
@@ -31,7 +31,7 @@ export async function logIn(parts: EndpointParts, res: SidecarResponse): Promise
   }
   const fail = (reason: LoginFailure, error: PublicError, responseOptions?: ErrorResponseOptions) => {
     recordFailure(reason)
-    responder.refuse(res, reason, error, responseOptions)
+    responder.sendError(res, reason, error, responseOptions)
   }
   if (credentials === undefined || !signer.canSign) return fail('unavailable', ERRORS.serviceNotReady)
   const body = await readJson(res, config.timeouts.idleSeconds)
@@ -51,7 +51,7 @@ export async function logIn(parts: EndpointParts, res: SidecarResponse): Promise
     if (verdict === 'busy' && res.destroyed) return // the client left while its login waited
     recordFailure(verdict)
     await sleep(RETRY_LATER_DELAY_MS)
-    return responder.refuse(res, verdict, ERRORS.serviceNotReady, { retryAfterSeconds })
+    return responder.sendError(res, verdict, ERRORS.serviceNotReady, { retryAfterSeconds })
   }
   // Not active: disabled a moment ago. The response is the same for every rejected login.
   if (verdict === 'rejected' || !credential.active) {
@@ -68,13 +68,14 @@ export async function logIn(parts: EndpointParts, res: SidecarResponse): Promise
   context.login = identity
   metrics.onTokenIssued()
   audit.request(req, { event: 'login' })
-  const lifetime = expirationSec(parts, identity.expiresAtSeconds)
+  const lifetime = expirationSec(dependencies, identity.expiresAtSeconds)
   responder.sendJson(res, 200, { token, expirationSec: lifetime })
 }
 
 /** GET and HEAD. */
-export function sendTimeLeft(parts: EndpointParts, res: SidecarResponse, identity: Identity): void {
-  parts.responder.sendJson(res, 200, { expirationSec: expirationSec(parts, identity.expiresAtSeconds) })
+export function sendTimeLeft(dependencies: Dependencies, res: SidecarResponse, identity: Identity): void {
+  const left = expirationSec(dependencies, identity.expiresAtSeconds)
+  dependencies.responder.sendJson(res, 200, { expirationSec: left })
 }
 
 /** Ignores unknown fields; names every invalid one. */

@@ -51,15 +51,12 @@ interface CallerRequest {
   readonly parameter: LinkParameter | undefined
 }
 
-export interface GateFacts {
+interface GateResult {
   /** Absent if the request was not admitted: then the connection must close. */
   readonly admitted: Admitted | undefined
   /** The admitted one, or of forward auth that which a trusted proxy names; absent if it names none clearly. */
   readonly original: OriginalRequest | undefined
   readonly routeLabel: RouteLabel
-}
-
-interface GateResult extends GateFacts {
   /** A promise where a token is verified. Rejects only on an internal error. */
   readonly decision: Decision | Promise<Decision>
 }

@@ -31,7 +31,7 @@ export function createAccessLog(
   const writeLine = (req: SidecarRequest, status: number, reason: Failure | undefined, ms: number) => {
     const { context } = req
     const { loggedIdentity: identity } = context
-    const original = context.gate?.original ?? context.admitted
+    const original = context.original ?? context.admitted
     const { url = '' } = req
     // Other forms of a refused target than the origin form may hold a password.
     const path = original?.path ?? (url.startsWith('/') ? url.replace(/[?#].*/s, '') : undefined)

@@ -7,7 +7,7 @@ import type { App } from '../app.ts'
 import { InvalidAuthData } from '../auth-data/auth-data.ts'
 import type { Config } from '../config/config.ts'
 import { SHARED_LIMITS } from '../config/schema.ts'
-import { type DrainReport, type ListenAddresses, logStart, type Phase } from '../life-cycle.ts'
+import { type DrainReport, type ListenAddresses, logStart, type RunState } from '../life-cycle.ts'
 import type { LogDestination, Logger } from '../log.ts'
 import { type AdminData, createAdminListener } from '../ops/admin.ts'
 import { fullName, metricsIn } from '../ops/metrics.ts'
@@ -26,9 +26,9 @@ export async function createPrimary(
   destination: LogDestination,
 ): Promise<App> {
   const pool = createWorkerPool(settingsOfWorker(config, count, log), log, destination)
-  let phase: Phase['name'] = 'starting'
+  let state: RunState = 'starting'
   let stopped: Promise<DrainReport> | undefined
-  const adminData = createAdminData(pool, count, () => phase, destination)
+  const adminData = createAdminData(pool, count, () => state, destination)
   const certificates = await openAdminCertificateSet(config, log)
   const cache = { ...config.cache, maxTokens: config.cache.maxTokens * count } // each worker has its own
   const settings = { ...config, cache }
@@ -39,12 +39,12 @@ export async function createPrimary(
     try {
       const adminAddress = await admin.listen()
       const where = { data: await pool.start(count), admin: adminAddress }
-      if (phase === 'starting') phase = 'running'
+      if (state === 'starting') state = 'running'
       logStart(log, config, settingsFile, await signingKidIn(adminData), where)
       return where
     } catch (error) {
-      if (phase !== 'draining') await pool.stop(false, 0)
-      phase = 'draining'
+      if (state !== 'draining') await pool.stop(false, 0)
+      state = 'draining'
       certificates?.stop()
       await admin.close()
       throw error
@@ -52,7 +52,7 @@ export async function createPrimary(
   }
 
   const stop = async (lameDuck: boolean): Promise<DrainReport> => {
-    phase = 'draining'
+    state = 'draining'
     const { lameDuckSeconds, deadlineSeconds } = config.shutdown
     const drainMs = ((lameDuck ? lameDuckSeconds : 0) + deadlineSeconds) * 1000
     const report = await pool.stop(lameDuck, drainMs + KILL_AFTER_DEADLINE_MS)
@@ -68,7 +68,7 @@ export async function createPrimary(
       pool.reload()
       await certificates?.reload()
     },
-    stop: ({ lameDuck } = { lameDuck: false }) => (stopped ??= stop(lameDuck && phase === 'running')),
+    stop: ({ lameDuck } = { lameDuck: false }) => (stopped ??= stop(lameDuck && state === 'running')),
   }
 }
 
@@ -83,14 +83,14 @@ async function openAdminCertificateSet(config: Config, log: Logger) {
 function createAdminData(
   pool: WorkerPool,
   count: number,
-  phase: () => Phase['name'],
+  runState: () => RunState,
   destination: LogDestination,
 ): AdminData {
-  const isReady = (responding: number) => phase() === 'running' && responding === count
+  const isReady = (responding: number) => runState() === 'running' && responding === count
   return {
     async conditions() {
       const responding = await pool.update('status')
-      const state = phase() === 'draining' ? 'draining' : (`${responding} of ${count}` as const)
+      const state = runState() === 'draining' ? 'draining' : (`${responding} of ${count}` as const)
       const states = pool.states()
       // Those of a worker that is not ready, if there is one.
       const shown = states.find(({ conditions }) => conditions.some(({ ok }) => !ok)) ?? states[0]
