@@ -40,24 +40,28 @@ export async function openDatabase(options: DatabaseOptions): Promise<Loaded<Cre
 const isRead = (snapshot: Snapshot) => snapshot !== NO_SNAPSHOT
 const resultOf = ({ problems }: Snapshot): ReloadResult => (problems.length === 0 ? 'ok' : 'failed')
 
-function openSnapshots({ urlFile, log, onReload, pollMs = POLL_MS }: DatabaseOptions, pool: DatabasePool) {
+function openSnapshots(
+  { urlFile, log, onReload, pollMs = POLL_MS }: DatabaseOptions,
+  pool: DatabasePool,
+  revocations: TableRevocations,
+) {
   let isDown = false
   let fatalProblems: readonly string[] = []
   const snapshots = new Reloadable<Snapshot>({
     observe: () => pool.ask(readRevision),
     load: (active, _revision, isForced) =>
-      pool.ask((connections) => readSnapshot(connections, isForced ? NO_SNAPSHOT : active)),
+      pool.ask((connections) => readSnapshot(connections, isForced ? NO_SNAPSHOT : active, revocations)),
     initial: NO_SNAPSHOT,
     pollMs,
     retryMs: RETRY_MS,
     onActivated(snapshot) {
-      const { onlyIdsRevoked, problems, revocations, credentials } = snapshot
+      const { onlyIdsRevoked, problems, credentials } = snapshot
       // A line for each logout in each sidecar would be noise.
       if (onlyIdsRevoked) return
       onReload(resultOf(snapshot))
       for (const problem of loggedItems(problems))
         log.warn({ database: pool.label(), problem }, 'invalid row skipped')
-      const sizes = { credentials: credentials.size, revocations: revocations.size }
+      const sizes = { credentials: credentials.size, revocations: revocations.list().size }
       log.info(sizes, 'new credentials active')
     },
     onFailed([problem = '']) {
@@ -110,14 +114,15 @@ export interface CredentialsDatabase {
 
 function createDatabase(options: DatabaseOptions, target: DatabaseTarget): CredentialsDatabase {
   const pool = createDatabasePool(options.urlFile, target, options.poolSize)
-  const { snapshots, isDown, fatalProblems } = openSnapshots(options, pool)
+  const revocations = new TableRevocations()
+  const { snapshots, isDown, fatalProblems } = openSnapshots(options, pool, revocations)
   const isOpen = () => isRead(snapshots.current())
   const refresh = async () => isOpen() && !isDown() && (await snapshots.refresh())
   return {
     whenLoaded: snapshots.whenLoaded,
     fatalProblems,
     credentials: () => snapshots.current().credentials,
-    revocations: () => snapshots.current().revocations,
+    revocations: revocations.list,
     refresh,
     async revoke(tokenId, endsAtSeconds) {
       if (!(await refresh())) return false
@@ -158,30 +163,16 @@ interface Snapshot {
   readonly base: string
   readonly credentials: CredentialList
   readonly problems: readonly string[]
-  readonly revocations: RevocationList
-  /** How many revocations were added since all were read. */
-  readonly added: number
-  /** The newest revocation: while the table has it, only rows after it are new. */
-  readonly newest?: RevocationRow | undefined
   /** Since the former snapshot, nothing has changed but that tokens were revoked by their ids. */
   readonly onlyIdsRevoked?: boolean
 }
 
-const NO_SNAPSHOT: Snapshot = {
-  base: '',
-  credentials: new CredentialList(),
-  problems: [],
-  revocations: new RevocationList(),
-  added: 0,
-}
+const NO_SNAPSHOT: Snapshot = { base: '', credentials: new CredentialList(), problems: [] }
 
 const PAGE_ROWS = 1000
 
-/** After so many, all are read again: rows whose tokens have ended are gone from the table, but not from the list. */
-const MAX_ADDED = 10_000
-
 /** Reads the rows at one revision, in pages, so that requests are served in between; of new revocations these alone. */
-async function readSnapshot(pool: Pool, former: Snapshot): Promise<Snapshot> {
+async function readSnapshot(pool: Pool, former: Snapshot, revocations: TableRevocations): Promise<Snapshot> {
   const client = await pool.connect()
   let isBroken = true
   try {
@@ -189,13 +180,10 @@ async function readSnapshot(pool: Pool, former: Snapshot): Promise<Snapshot> {
     const { base } = await readRevision(client)
     const isSameBase = base === former.base
     const { credentials, problems } = isSameBase ? former : await readCredentials(client)
-    const added = isSameBase ? await readAddedRevocations(client, former) : undefined
-    const { revocations, newest } = added ? former : await readAllRevocations(client)
+    const activateRevocations = await revocations.read(client, isSameBase)
     await client.query('COMMIT')
     isBroken = false
-    if (added) return withAdded(former, added)
-    const onlyIdsRevoked = isSameBase && revocations.addsOnlyIds(former.revocations)
-    return { base, credentials, problems, revocations, added: 0, newest, onlyIdsRevoked }
+    return { base, credentials, problems, onlyIdsRevoked: activateRevocations() }
   } finally {
     client.release(isBroken)
   }
@@ -212,30 +200,50 @@ async function readCredentials(client: ClientBase) {
   return { credentials, problems }
 }
 
-async function readAllRevocations(client: ClientBase) {
-  const revocations = new RevocationList()
-  const newest = await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => revocations.add(row))
-  return { revocations, newest }
-}
+/** After so many, all are read again: rows whose tokens have ended are gone from the table, but not from the list. */
+const MAX_ADDED = 10_000
 
-/** Undefined where all must be read. */
-async function readAddedRevocations(client: ClientBase, { newest, added }: Snapshot) {
-  if (newest === undefined || added >= MAX_ADDED) return undefined
-  const found: RevocationRow[] = []
-  await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => found.push(row), BigInt(newest.id))
-  const [known, ...rows] = found
-  // The row is gone when its token has ended, and may be another one after a restore.
-  return isDeepStrictEqual(known, newest) ? rows : undefined
-}
+/** Not a part of the snapshot: a copy of a million revocations, for each new one, would take a second. */
+class TableRevocations {
+  #list = new RevocationList()
+  /** The newest row of the list: while the table has it, only rows after it are new. */
+  #newest: RevocationRow | undefined
+  /** How many were added since all were read. */
+  #added = 0
 
-/** Adds to the active list, which revokes a moment early: a copy would take time in proportion to the list. */
-function withAdded(former: Snapshot, rows: readonly RevocationRow[]): Snapshot {
-  for (const row of rows) former.revocations.add(row)
-  return {
-    ...former,
-    added: former.added + rows.length,
-    newest: rows.at(-1) ?? former.newest,
-    onlyIdsRevoked: rows.every(({ jti }) => jti != null),
+  readonly list = () => this.#list
+
+  /** `isSameBase`: rows were only added. The result makes them active, and returns whether they revoke only ids. */
+  async read(client: ClientBase, isSameBase: boolean): Promise<() => boolean> {
+    const rows = isSameBase ? await this.#readAdded(client) : undefined
+    if (rows) return () => this.#add(rows)
+    const list = new RevocationList()
+    const newest = await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => list.add(row))
+    return () => {
+      const addsOnlyIds = isSameBase && list.addsOnlyIds(this.#list)
+      this.#list = list
+      this.#newest = newest
+      this.#added = 0
+      return addsOnlyIds
+    }
+  }
+
+  /** Undefined where all must be read. */
+  async #readAdded(client: ClientBase): Promise<readonly RevocationRow[] | undefined> {
+    const newest = this.#newest
+    if (newest === undefined || this.#added >= MAX_ADDED) return undefined
+    const found: RevocationRow[] = []
+    await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => found.push(row), BigInt(newest.id))
+    const [known, ...rows] = found
+    // The row is gone when its token has ended, and may be another one after a restore.
+    return isDeepStrictEqual(known, newest) ? rows : undefined
+  }
+
+  #add(rows: readonly RevocationRow[]): boolean {
+    for (const row of rows) this.#list.add(row)
+    this.#newest = rows.at(-1) ?? this.#newest
+    this.#added += rows.length
+    return rows.every(({ jti }) => jti != null)
   }
 }
 
