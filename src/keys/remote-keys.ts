@@ -151,9 +151,9 @@ export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
       keys: new Map(sets.current()?.flatMap((key) => (key.kid === '' ? [] : [[key.kid, key]]))),
     }),
     state() {
-      const loaded = sets.current() !== undefined
-      const ageSeconds = loaded ? Math.max(0, (now() - record.goodAtMs) / 1000) : undefined
-      return { loaded, ageSeconds, lastFetch: record.last }
+      const isLoaded = sets.current() !== undefined
+      const ageSeconds = isLoaded ? Math.max(0, (now() - record.goodAtMs) / 1000) : undefined
+      return { loaded: isLoaded, ageSeconds, lastFetch: record.last }
     },
     fetches: record.counts,
     whenLoaded: sets.whenLoaded,

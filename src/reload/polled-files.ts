@@ -7,8 +7,7 @@ import { dirname, join } from 'node:path'
 import { errorCode } from '../files/files.ts'
 import { type Logger, loggedItems } from '../log.ts'
 import { type Loaded, loaded, notLoaded } from '../values/result.ts'
-import type { ChangeLimits, ReloadResult, ReloadSubject } from './reloadable.ts'
-import { Reloadable } from './reloadable.ts'
+import { Reloadable, type ReloadResult, type ReloadSubject } from './reloadable.ts'
 
 /** A setting, and what is wrong with its file. */
 type FileProblem = Readonly<Record<'path' | 'message', string>>
@@ -29,9 +28,6 @@ type Includes = (name: string) => boolean
 
 /** A version is loaded when two polls have found it: 0.2 to 0.4 s after the change. */
 const POLL_MS = 200
-
-/** 1 s, 10 s and 5 s: a file may be half-written. */
-export const FILE_LIMITS: ChangeLimits = { reportPolls: 5, unstablePolls: 50, retryPolls: 25 }
 
 /** Loads the files, which are polled from `start` on. Never rejects. */
 export async function openPolledFiles<T>(
@@ -57,7 +53,7 @@ export async function openPolledFiles<T>(
     },
     initial: first.value,
     version,
-    limits: FILE_LIMITS,
+    mayBeIncomplete: true,
     pollMs: POLL_MS,
     retryMs: POLL_MS,
     onActivated(_fresh, warnings) {

@@ -2,29 +2,24 @@
  * Keeps a value current: polls a source, loads its new versions, keeps the last good one, and reports each failure once.
  * Files, the credentials database and the key sets of issuers are such sources. After each poll `nextAction` decides:
  *
- *   the poll finds                                      action
- *   the active version                                  wait
- *   a new version, for the first time                   wait: it may be half-written
- *   that new version again                              activate if good; a bad one may be incomplete
- *   a new version, `reportPolls` polls after a change   activate or reject
- *   another version each time, for `unstablePolls`      activate or reject
- *   the rejected version, every `retryPolls` polls      activate if good; the reason may be gone
- *   any version, when an operator asks for a reload     activate or reject
- *   that the source is not available                    report, once for each reason
+ *   the poll finds                                    files                others
+ *   the active version                                wait                 wait
+ *   a new version, for the first time                 wait                 activate or reject
+ *   that new version again                            activate if good
+ *   a new version, `REPORT_POLLS` after a change      activate or reject
+ *   another version each time, for `UNSTABLE_POLLS`   activate or reject
+ *   the rejected version, every `RETRY_POLLS`         activate if good     activate if good, at each poll
+ *   any version, when an operator asks for a reload   activate or reject   activate or reject
+ *   that the source is not available                  report, once for each reason
  */
 import { type Loaded, notLoaded } from '../values/result.ts'
 
-/** In polls. */
-export interface ChangeLimits {
-  /** A bad version is reported then. Earlier it may be incomplete: a key may follow its certificate late. */
-  readonly reportPolls: number
-  /** A version that differs at each poll is loaded then. Loaded earlier, a part of a revocation list is valid. */
-  readonly unstablePolls: number
-  /** Why a version was rejected may be temporary, such as too many open files. */
-  readonly retryPolls: number
-}
-
-const LOAD_AT_ONCE: ChangeLimits = { reportPolls: 1, unstablePolls: 1, retryPolls: 1 }
+/** A bad version is reported then. Earlier it may be incomplete: a key may follow its certificate late. */
+const REPORT_POLLS = 5
+/** A version that differs at each poll is loaded then. Loaded earlier, a part of a revocation list is valid. */
+const UNSTABLE_POLLS = 50
+/** Why a version was rejected may be temporary, such as too many open files. */
+const RETRY_POLLS = 25
 
 export interface ChangeState {
   /** The version that is active, or was rejected last; undefined before the first. */
@@ -41,7 +36,7 @@ export function nextAction(
   before: ChangeState,
   observed: Loaded<Observed>,
   isForced: boolean,
-  limits: ChangeLimits = LOAD_AT_ONCE,
+  mayBeIncomplete = false,
 ): readonly [ChangeState, 'wait' | 'activateIfGood' | 'activateOrReject' | 'report'] {
   if (!observed.ok) {
     const unavailable = observed.problems.join('\n')
@@ -53,15 +48,14 @@ export function nextAction(
   if (version === decided) {
     if (pollsSinceRejected === undefined) return [{ decided }, 'wait']
     const polls = pollsSinceRejected + 1
-    const isDue = polls % limits.retryPolls === 0
+    const isDue = !mayBeIncomplete || polls % RETRY_POLLS === 0
     return [{ decided, pollsSinceRejected: polls }, isDue ? 'activateIfGood' : 'wait']
   }
   const polls = version === candidate?.version ? candidate.polls + 1 : 1
   const pollsSinceChange = (candidate?.pollsSinceChange ?? 0) + 1
   const changed = { decided, pollsSinceRejected, candidate: { version, polls, pollsSinceChange } }
-  if (pollsSinceChange >= (polls > 1 ? limits.reportPolls : limits.unstablePolls)) {
-    return [changed, 'activateOrReject']
-  }
+  const isDue = pollsSinceChange >= (polls > 1 ? REPORT_POLLS : UNSTABLE_POLLS)
+  if (isDue || !mayBeIncomplete) return [changed, 'activateOrReject']
   return [changed, polls === 2 ? 'activateIfGood' : 'wait']
 }
 
@@ -88,8 +82,8 @@ interface ReloadableOptions<T, O extends Observed> {
   /** The value until the first version, or the one that was loaded already; then `version` is its version. */
   readonly initial: T
   readonly version?: string
-  /** By default each version is complete, and is loaded at once. */
-  readonly limits?: ChangeLimits
+  /** A version may be a half-written file. */
+  readonly mayBeIncomplete?: boolean
   readonly pollMs: number
   /** The pause between polls while the source is not available, or its version is rejected. */
   readonly retryMs: number
@@ -183,29 +177,29 @@ export class Reloadable<T, O extends Observed = Observed> {
   }
 
   async #poll(isForced: boolean): Promise<void> {
-    const { observe, load, limits, onActivated, onFailed } = this.#options
+    const { observe, load, mayBeIncomplete, onActivated, onFailed } = this.#options
     const observed = await this.#guard(observe())
     if (this.#isStopped) return
-    const [state, action] = nextAction(this.#state, observed, isForced, limits)
+    const [state, action] = nextAction(this.#state, observed, isForced, mayBeIncomplete)
     this.#state = state
     if (action === 'report' && !observed.ok) onFailed(observed.problems)
     if (action === 'wait' || !observed.ok) return
 
     const { version } = observed.value
-    const loaded = await this.#guard(load(this.#value, observed.value, isForced))
+    const next = await this.#guard(load(this.#value, observed.value, isForced))
     if (action === 'activateIfGood') {
       // If it fails, or the version changes meanwhile, nothing is decided: the version may be incomplete.
-      const again = loaded.ok ? await this.#guard(observe()) : undefined
+      const again = next.ok ? await this.#guard(observe()) : undefined
       if (!again?.ok || again.value.version !== version) return
     }
     if (this.#isStopped) return
-    this.#state = afterDecision(version, loaded.ok)
-    if (!loaded.ok) return onFailed(loaded.problems)
+    this.#state = afterDecision(version, next.ok)
+    if (!next.ok) return onFailed(next.problems)
     const former = this.#value
-    this.#value = loaded.value
+    this.#value = next.value
     // Subscribers drop what rests on the former version: a fault of a report must not prevent it.
-    for (const subscriber of this.#subscribers) subscriber(loaded.value, former)
-    onActivated?.(loaded.value, loaded.warnings)
+    for (const subscriber of this.#subscribers) subscriber(next.value, former)
+    onActivated?.(next.value, next.warnings)
   }
 
   #guard<R>(loading: Promise<Loaded<R>>): Promise<Loaded<R>> {

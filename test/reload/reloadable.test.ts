@@ -1,14 +1,8 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { FILE_LIMITS, openPolledFiles } from '../../src/reload/polled-files.ts'
-import {
-  afterDecision,
-  type ChangeLimits,
-  type ChangeState,
-  nextAction,
-  Reloadable,
-} from '../../src/reload/reloadable.ts'
+import { openPolledFiles } from '../../src/reload/polled-files.ts'
+import { afterDecision, type ChangeState, nextAction, Reloadable } from '../../src/reload/reloadable.ts'
 import { type Loaded, loaded, notLoaded } from '../../src/values/result.ts'
 import { eventually } from '../support/eventually.ts'
 
@@ -121,13 +115,13 @@ t.test('subscribers act on a new version of files though its log line cannot be 
  * Plays polls from an active version `a`: what each finds, and the outcome. `-`: the source is not available.
  * `!`: forced. `good`, `bad`: what loading gives; `moved`: good, but the source changed meanwhile.
  */
-function play(limits: ChangeLimits | undefined, polls: readonly string[]): string {
+function play(kind: 'file' | 'other', polls: readonly string[]): string {
   let state: ChangeState = { decided: 'a' }
   const outcomes = polls.map((poll) => {
     const [, forced, version = '', result = ''] = /^(!?)(\S+)(?: (\w+))?$/.exec(poll) ?? []
     const isForced = forced === '!'
     const observed = version === '-' ? notLoaded([result]) : loaded({ version })
-    const [next, action] = nextAction(state, observed, isForced, limits)
+    const [next, action] = nextAction(state, observed, isForced, kind === 'file')
     state = next
     if (action === 'wait' || action === 'report') return action
     if (action === 'activateIfGood' && (result === 'bad' || result === 'moved')) return 'ifGood:wait'
@@ -148,75 +142,75 @@ const times = (count: number, poll: string) => Array<string>(count).fill(poll)
 const everyPollAnother = (count: number, result: string) =>
   Array.from({ length: count }, (_, poll) => `v${poll} ${result}`)
 
-const CASES: readonly (readonly [string, ChangeLimits | undefined, readonly string[], string])[] = [
-  ['an unchanged version is left alone', FILE_LIMITS, times(9, 'a'), '9xwait'],
+const CASES: readonly (readonly [string, 'file' | 'other', readonly string[], string])[] = [
+  ['an unchanged version is left alone', 'file', times(9, 'a'), '9xwait'],
   [
     'a good version becomes active once two polls found it',
-    FILE_LIMITS,
+    'file',
     times(3, 'b'),
     'wait ifGood:activate wait',
   ],
-  ['the return of the active version is no change', FILE_LIMITS, ['b', 'a', 'a'], '3xwait'],
+  ['the return of the active version is no change', 'file', ['b', 'a', 'a'], '3xwait'],
   [
     'a bad version is reported at the fifth poll',
-    FILE_LIMITS,
+    'file',
     times(7, 'b bad'),
     'wait ifGood:wait 2xwait reject 2xwait',
   ],
   [
     'the second file of a pair follows in time',
-    FILE_LIMITS,
+    'file',
     ['b bad', 'b bad', 'c', 'c'],
     'wait ifGood:wait wait ifGood:activate',
   ],
   [
     'a version that changed while it was read is read again',
-    FILE_LIMITS,
+    'file',
     ['b moved', 'b moved', 'c', 'c'],
     'wait ifGood:wait wait ifGood:activate',
   ],
   [
     'a version that changes with each poll is loaded at the fiftieth',
-    FILE_LIMITS,
+    'file',
     everyPollAnother(51, 'good'),
     '49xwait activate wait',
   ],
-  ['and reported if it is bad', FILE_LIMITS, everyPollAnother(51, 'bad'), '49xwait reject wait'],
+  ['and reported if it is bad', 'file', everyPollAnother(51, 'bad'), '49xwait reject wait'],
   [
     'a rejected version is loaded again, silently',
-    FILE_LIMITS,
+    'file',
     times(56, 'b bad'),
     'wait ifGood:wait 2xwait reject 24xwait ifGood:wait 24xwait ifGood:wait wait',
   ],
   [
     'and becomes active when it can be used',
-    FILE_LIMITS,
+    'file',
     [...times(29, 'b bad'), ...times(3, 'b')],
     'wait ifGood:wait 2xwait reject 24xwait ifGood:activate 2xwait',
   ],
-  ['a forced load reports each time', FILE_LIMITS, ['!a bad', '!a bad', '!a', 'a'], '2xreject activate wait'],
-  ['a forced version is decided', FILE_LIMITS, ['!b', 'b', 'b'], 'activate 2xwait'],
+  ['a forced load reports each time', 'file', ['!a bad', '!a bad', '!a', 'a'], '2xreject activate wait'],
+  ['a forced version is decided', 'file', ['!b', 'b', 'b'], 'activate 2xwait'],
   [
-    'a version of a source without limits is loaded at once',
-    undefined,
+    'a version of another source is loaded at once',
+    'other',
     ['b', 'b', 'c bad', 'c bad', 'c'],
     'activate wait reject ifGood:wait ifGood:activate',
   ],
   [
     'an unavailable source is reported once for each reason',
-    undefined,
+    'other',
     ['- down', '- down', '- slow', 'a', 'a'],
     'report wait report 2xwait',
   ],
-  ['and may come back with a new version', undefined, ['- down', 'b', 'b'], 'report activate wait'],
+  ['and may come back with a new version', 'other', ['- down', 'b', 'b'], 'report activate wait'],
   [
     'a rejected version does not recover by being seen',
-    undefined,
+    'other',
     ['b bad', '- down', 'b bad', 'b'],
     'reject report ifGood:wait ifGood:activate',
   ],
 ]
 
 t.test('each sequence of polls has its actions', async (t) => {
-  for (const [name, limits, polls, expected] of CASES) t.equal(play(limits, polls), expected, name)
+  for (const [name, kind, polls, expected] of CASES) t.equal(play(kind, polls), expected, name)
 })
