@@ -11,6 +11,7 @@ import type { Registry } from 'prom-client'
 import type { Config } from '../config/config.ts'
 import type { Logger } from '../log.ts'
 import { ALPN_PROTOCOLS } from '../tls/certificates.ts'
+import { alarmsOf } from './alarms.ts'
 import { createSamples, type MetricGroup, type Samples } from './samples.ts'
 import { type ReadyCondition, type StatusConfig, statusOf } from './status.ts'
 
@@ -107,7 +108,10 @@ function pagesOf(config: StatusConfig, { conditions, registry, jwks }: AdminData
       return json(200, keys, 'application/jwk-set+json')
     },
     async '/status.json'() {
-      return json(200, statusOf(config, await conditions(), await samples.windows()))
+      const checks = await conditions()
+      const windows = await samples.windows()
+      const status = statusOf(config, checks, windows)
+      return json(200, { problems: alarmsOf(windows, status), ...status })
     },
     '/': file('text/html', '../status-page/page.html'),
     '/page.js': file('text/javascript', '../status-page/page.js'),

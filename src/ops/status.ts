@@ -1,17 +1,10 @@
 /**
- * The state of the sidecar, as the status page and `/status.json` show it.
- * In: metrics, readiness, some settings. Out: problems, current rates, counts of ten minutes. Nothing in it is secret.
+ * The state of the sidecar in current rates and counts of ten minutes, as the status page and `/status.json` show it,
+ * with the problems of `alarms.ts`. Nothing in it is secret.
  */
-
 import type { Config } from '../config/config.ts'
 import type { DatabaseState } from '../credentials/postgres/database.ts'
-import {
-  type AccessFailure,
-  isClientFailure,
-  type LoginFailure,
-  UPSTREAM_OUTCOMES,
-  type UpstreamOutcome,
-} from '../failures.ts'
+import { isClientFailure, UPSTREAM_OUTCOMES, type UpstreamOutcome } from '../failures.ts'
 import type { RouteLabel } from '../gate/route.ts'
 import { withoutPath } from '../http/hosts.ts'
 import { VERSION } from '../version.ts'
@@ -25,13 +18,6 @@ const FAILING = { route: FORWARDED, status: /^5/ }
 const REFUSED = { result: 'rejected' }
 /** Not caused by the client. */
 const FAILED = UPSTREAM_OUTCOMES.filter((outcome) => outcome !== 'ok' && !isClientFailure(outcome))
-const UNREACHABLE: ReadonlySet<string> = new Set<UpstreamOutcome>([
-  'connection_refused',
-  'connection_timeout',
-  'dns_error',
-  'destination_not_found',
-  'destination_ip_unroutable',
-])
 
 /** A condition under which requests are accepted. `/readyz` shows it as a check, with the details that an owner adds. */
 export interface ReadyCondition {
@@ -44,12 +30,7 @@ export type StatusConfig = Pick<Config, 'upstreams' | 'credentials' | 'cache'>
 
 export type Status = ReturnType<typeof statusOf>
 
-export function statusOf(config: StatusConfig, conditions: readonly ReadyCondition[], windows: Windows) {
-  const state = stateOf(config, conditions, windows)
-  return { problems: alarmsOf(windows, state), ...state }
-}
-
-function stateOf(config: StatusConfig, checks: readonly ReadyCondition[], windows: Windows) {
+export function statusOf(config: StatusConfig, checks: readonly ReadyCondition[], windows: Windows) {
   const { at, tenMinutes, recently, values } = windows
   const { file, postgres } = config.credentials
   const cacheHits = tenMinutes.total('token_cache_hits_total')
@@ -183,117 +164,3 @@ function seriesIn({ steps, tenMinutes }: Windows) {
 function ratioOf(part: number, total: number): number | null {
   return total > 0 ? rounded(part / total) : null
 }
-
-const KEY_WARNING_DAYS = 90
-const DAY_SECONDS = 86_400
-/** Fewer may be one person's typing mistakes. */
-const MANY_LOGINS = 5
-const MANY_TOKENS = 20
-/** Reasons for refusing tokens that were good once; clients without a good token can cause the others. */
-const ONCE_GOOD: ReadonlySet<string> = new Set<AccessFailure>([
-  'expired',
-  'revoked',
-  'claims',
-  'scope',
-  'unavailable',
-])
-
-type Alarm = { readonly severity: 'critical' | 'warning'; readonly text: string }
-type State = ReturnType<typeof stateOf>
-
-const critical = (text: string): Alarm => ({ severity: 'critical', text })
-const warning = (text: string): Alarm => ({ severity: 'warning', text })
-const rated = (ratio: number, text: string) => (ratio >= 0.05 ? critical(text) : warning(text))
-const inSeconds = ({ seconds }: Growth) => `in ${Math.round(seconds)} s`
-
-/** The problems in words, worst first, for the head line and the title of the page. */
-function alarmsOf(windows: Windows, state: State): Alarm[] {
-  const { inFlight } = state.requests
-  const isDraining = state.checks.some(({ state }) => state === 'draining')
-  const isDatabaseDown = state.checks.some(({ state }) => state === 'database down, last snapshot active')
-  return [
-    ...(isDraining ? [warning(`Draining: ${inFlight} request${inFlight === 1 ? '' : 's'} in flight`)] : []),
-    ...upstreamAlarms(windows, state),
-    ...loginAlarms(windows, isDatabaseDown),
-    ...requestAlarms(windows, state),
-    ...trustAlarms(windows, isDatabaseDown),
-  ].sort((a, b) => a.severity.localeCompare(b.severity))
-}
-
-function* upstreamAlarms({ recently }: Windows, { upstreams }: State): Generator<Alarm> {
-  const now = inSeconds(recently)
-  for (const { prefix: upstream, state, failedNow, lastFault, serverErrorRatio } of upstreams) {
-    const queueFull = requestsTo(upstream, recently, ['connection_limit_reached'])
-    const outcome = lastFault?.outcome ?? ''
-    const failure = UNREACHABLE.has(outcome) ? 'is unreachable' : 'fails'
-    if (queueFull > 0)
-      yield critical(
-        `Upstream ${upstream} is overloaded: ${queueFull} requests refused ${now}, the queue is full`,
-      )
-    else if (state === 'failing')
-      yield critical(`Upstream ${upstream} ${failure}: ${outcome}, last ${lastFault?.secondsAgo} s ago`)
-    else if (failedNow > 0) yield warning(`Upstream ${upstream} fails at times: ${outcome}`)
-    if (serverErrorRatio)
-      yield rated(
-        serverErrorRatio,
-        `Upstream ${upstream} responds with 5xx to ${percentOf(serverErrorRatio)} % of requests ${now}`,
-      )
-  }
-}
-
-function* loginAlarms({ recently }: Windows, isDatabaseDown: boolean): Generator<Alarm> {
-  const now = inSeconds(recently)
-  const failedLogins = (reason: LoginFailure) => recently.total('token_issue_failures_total', { reason })
-  const ownFailures = failedLogins('unavailable') + failedLogins('internal')
-  if (isDatabaseDown)
-    yield critical('The credentials database is down: no logins; token checks use its last state')
-  else if (ownFailures > 0) yield critical(`Logins fail: ${ownFailures} ${now}, by a fault of this side`)
-  const rejected = failedLogins('rejected')
-  if (recently.total('tokens_issued_total') === 0 && rejected >= MANY_LOGINS)
-    yield warning(`Every login fails: ${rejected} rejected and none accepted ${now}`)
-}
-
-function* requestAlarms({ tenMinutes, recently }: Windows, { checks, requests }: State): Generator<Alarm> {
-  const now = inSeconds(recently)
-  const tokenChecks = recently.by('token_checks_total', 'reason')
-  const refused = [...tokenChecks].filter(([reason, count]) => ONCE_GOOD.has(reason) && count > 0)
-  if (tokenChecks.get('ok') === 0 && sum(new Map(refused)) >= MANY_TOKENS) {
-    const reasons = refused.map(([reason, count]) => `${count} ${reason}`).join(', ')
-    yield critical(`Every token is refused: ${reasons} ${now}`)
-  }
-  const droppedConnections = recently.total('client_connections_dropped_total')
-  if (droppedConnections > 0)
-    yield critical(`${droppedConnections} connections closed ${now}: limits.connections are open`)
-  const droppedLines = tenMinutes.total('log_lines_dropped_total')
-  if (droppedLines > 0)
-    yield warning(`${droppedLines} log lines lost in ${Math.ceil(tenMinutes.seconds / 60)} min`)
-  const unready = checks.filter(({ ok, state }) => !ok && state !== 'draining').map(({ name }) => name)
-  if (unready.length > 0) yield critical(`Not ready: ${unready.join(', ')}`)
-  const { failingRatio } = requests
-  if (failingRatio)
-    yield rated(failingRatio, `${percentOf(failingRatio)} % of forwarded requests fail (5xx) ${now}`)
-}
-
-function* trustAlarms({ at, values }: Windows, isDatabaseDown: boolean): Generator<Alarm> {
-  const certificateEnds = values.by('certificate_not_after_timestamp_seconds', 'certificate')
-  for (const [certificate, endsAtSeconds] of certificateEnds) {
-    const secondsLeft = endsAtSeconds - at / 1000
-    const days = Math.floor(secondsLeft / DAY_SECONDS)
-    if (days >= 14) continue
-    const isCritical = days < 2
-    const left = isCritical ? `${Math.floor(secondsLeft / 3600)} h` : `${days} d`
-    const end = secondsLeft < 0 ? 'has expired' : `expires in ${left}`
-    yield (isCritical ? critical : warning)(`Certificate ${certificate} ${end}`)
-  }
-  for (const [subject, failing] of values.by('reload_failing', 'subject'))
-    if (failing > 0 && !(isDatabaseDown && subject === 'credentials'))
-      yield warning(`The newest ${subject} cannot be used; the last good version is active`)
-  for (const [issuer, age] of values.by('jwks_age_seconds', 'issuer'))
-    if (age > 300) yield warning(`No good keys from ${issuer} for more than 5 min; the last ones are active`)
-  for (const [kid, age] of values.by('signing_key_age_seconds', 'kid'))
-    if (age > KEY_WARNING_DAYS * DAY_SECONDS)
-      yield warning(`Signing key ${kid} is older than ${KEY_WARNING_DAYS} d`)
-  if (values.total('enforcing') === 0) yield warning('Report mode: refused tokens are forwarded')
-}
-
-const percentOf = (ratio: number) => (ratio < 0.001 ? '< 0.1' : String(Number((ratio * 100).toPrecision(2))))

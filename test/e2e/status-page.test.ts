@@ -100,7 +100,7 @@ t.test('the page in a browser', async (t) => {
     t.strictSame(complaints, [])
   })
 
-  await t.test('shows an unreachable upstream in headline and title', async (t) => {
+  await t.test('shows a failing upstream in headline and title', async (t) => {
     await upstream.close()
     // It takes a sample since the last good response.
     await eventually(async () => {
@@ -111,9 +111,9 @@ t.test('the page in a browser', async (t) => {
     t.match(upstreams, [{ failed: Number, lastFault: { outcome: 'connection_refused' } }])
     t.match(
       await page.title(),
-      /^✕ Upstream \/ is unreachable: connection_refused, last \d+ s ago · Storage auth sidecar$/,
+      /^✕ Upstream \/ fails: connection_refused, last \d+ s ago · Storage auth sidecar$/,
     )
-    t.match(await page.locator('.verdict').innerText(), 'Upstream / is unreachable')
+    t.match(await page.locator('.verdict').innerText(), 'Upstream / fails')
     t.match(await visibleText(page), /failing\s+connection_refused, last \d+ s ago/)
   })
 
@@ -185,7 +185,7 @@ t.test('the page after ten busy minutes', async (t) => {
     const upstream = { ...status.upstreams[0], prefix, address, state: 'failing' }
     const upstreams = [{ ...upstream, lastFault: { outcome, secondsAgo: 0 } }]
     for (const [mark, severity, text] of [
-      ['✕', 'critical', `Upstream ${prefix} is unreachable: ${outcome}`],
+      ['✕', 'critical', `Upstream ${prefix} fails: ${outcome}`],
       ['!', 'warning', 'Draining: 3 requests in flight'],
     ]) {
       const title = `${mark} ${text}`

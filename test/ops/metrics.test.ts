@@ -255,7 +255,7 @@ t.test('the headline shows the most severe current problem', async (t) => {
   metrics.ofUpstream('/b').onOutcome('connection_refused')
   await setup.step()
   const [first, ...others] = await problems(setup)
-  t.equal(first, 'critical: Upstream /b is unreachable: connection_refused, last 0 s ago')
+  t.equal(first, 'critical: Upstream /b fails: connection_refused, last 0 s ago')
   t.strictSame(others.slice(0, 3), [
     'warning: Draining: 3 requests in flight',
     'warning: Upstream / fails at times: http_response_timeout',
@@ -273,7 +273,7 @@ t.test('the headline shows the most severe current problem', async (t) => {
   t.notMatch(JSON.stringify(report), /canary/)
 })
 
-t.test('an upstream is unreachable until it responds again or the traffic stops', async (t) => {
+t.test('an upstream is failing until it responds again or the traffic stops', async (t) => {
   const setup = statusSetup()
   const state = async () => (await setup.report()).upstreams[0]
   const steps = async (count: number) => {
@@ -287,7 +287,7 @@ t.test('an upstream is unreachable until it responds again or the traffic stops'
     state: 'failing',
     lastFault: { outcome: 'connection_refused', secondsAgo: 45 },
   })
-  const text = 'critical: Upstream / is unreachable: connection_refused, last 45 s ago'
+  const text = 'critical: Upstream / fails: connection_refused, last 45 s ago'
   t.strictSame(await problems(setup), [text])
   await steps(4)
   t.match(await state(), { state: 'ok', lastFault: { secondsAgo: 65 } }, 'no more traffic')
@@ -355,7 +355,7 @@ t.test('each shortage and outage has a headline of its own', async (t) => {
       },
       [
         'critical: Upstream / responds with 5xx to 90 % of requests in 30 s',
-        'critical: Upstream /archive is unreachable: connection_refused, last 0 s ago',
+        'critical: Upstream /archive fails: connection_refused, last 0 s ago',
       ],
     ],
     [

@@ -1,6 +1,7 @@
 /** The metrics of a sidecar without the sidecar, at a set time, and the status that they make. */
 
 import type { Config } from '../../src/config/config.ts'
+import { alarmsOf } from '../../src/ops/alarms.ts'
 import { createMetrics, type MeasuredAuthData, type MetricSources } from '../../src/ops/metrics.ts'
 import { createSamples } from '../../src/ops/samples.ts'
 import type { ReadyCondition } from '../../src/ops/status.ts'
@@ -59,7 +60,9 @@ export function statusSetup(options: SetupOptions = {}) {
     samples,
     /** What `/status.json` shows. */
     async report() {
-      return statusOf(config, checks, await samples.windows())
+      const windows = await samples.windows()
+      const status = statusOf(config, checks, windows)
+      return { problems: alarmsOf(windows, status), ...status }
     },
     /** Lets time pass, and takes a sample. */
     async step(seconds = 5) {

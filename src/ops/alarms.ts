@@ -1,0 +1,126 @@
+/** The problems in words that head the status page, and the thresholds from which on they are shown. */
+import type { AccessFailure, LoginFailure, UpstreamOutcome } from '../failures.ts'
+import { type Growth, sum, type Windows } from './samples.ts'
+import type { Status } from './status.ts'
+
+/** The share of requests that fail. */
+const CRITICAL_RATIO = 0.05
+/** Fewer may be one person's typing mistakes. */
+const MANY_LOGINS = 5
+const MANY_TOKENS = 20
+const CERTIFICATE_WARNING_DAYS = 14
+const CERTIFICATE_CRITICAL_DAYS = 2
+const KEY_WARNING_DAYS = 90
+const DAY_SECONDS = 86_400
+const KEY_SET_WARNING_SECONDS = 300
+
+/** Reasons for refusing tokens that were good once; clients without a good token can cause the others. */
+const ONCE_GOOD: ReadonlySet<string> = new Set<AccessFailure>([
+  'expired',
+  'revoked',
+  'claims',
+  'scope',
+  'unavailable',
+])
+const QUEUE_FULL: UpstreamOutcome = 'connection_limit_reached'
+
+interface Alarm {
+  readonly severity: 'critical' | 'warning'
+  readonly text: string
+}
+
+const critical = (text: string): Alarm => ({ severity: 'critical', text })
+const warning = (text: string): Alarm => ({ severity: 'warning', text })
+const rated = (ratio: number, text: string) => (ratio >= CRITICAL_RATIO ? critical(text) : warning(text))
+const inSeconds = ({ seconds }: Growth) => `in ${Math.round(seconds)} s`
+const percentOf = (ratio: number) => (ratio < 0.001 ? '< 0.1' : String(Number((ratio * 100).toPrecision(2))))
+
+/** The worst first, for the head line and the title of the page. */
+export function alarmsOf(windows: Windows, status: Status): Alarm[] {
+  const { inFlight } = status.requests
+  const isDraining = status.checks.some(({ state }) => state === 'draining')
+  const isDatabaseDown = status.checks.some(({ state }) => state === 'database down, last snapshot active')
+  return [
+    ...(isDraining ? [warning(`Draining: ${inFlight} request${inFlight === 1 ? '' : 's'} in flight`)] : []),
+    ...upstreamAlarms(windows, status),
+    ...loginAlarms(windows, isDatabaseDown),
+    ...requestAlarms(windows, status),
+    ...trustAlarms(windows, isDatabaseDown),
+  ].sort((a, b) => a.severity.localeCompare(b.severity))
+}
+
+function* upstreamAlarms({ recently }: Windows, { upstreams }: Status): Generator<Alarm> {
+  const now = inSeconds(recently)
+  for (const { prefix: upstream, state, failedNow, lastFault, serverErrorRatio } of upstreams) {
+    const refused = recently.total('upstream_requests_total', { upstream, outcome: QUEUE_FULL })
+    const { outcome = '', secondsAgo } = lastFault ?? {}
+    if (refused > 0)
+      yield critical(
+        `Upstream ${upstream} is overloaded: ${refused} requests refused ${now}, the queue is full`,
+      )
+    else if (state === 'failing')
+      yield critical(`Upstream ${upstream} fails: ${outcome}, last ${secondsAgo} s ago`)
+    else if (failedNow > 0) yield warning(`Upstream ${upstream} fails at times: ${outcome}`)
+    if (serverErrorRatio)
+      yield rated(
+        serverErrorRatio,
+        `Upstream ${upstream} responds with 5xx to ${percentOf(serverErrorRatio)} % of requests ${now}`,
+      )
+  }
+}
+
+function* loginAlarms({ recently }: Windows, isDatabaseDown: boolean): Generator<Alarm> {
+  const now = inSeconds(recently)
+  const failedLogins = (reason: LoginFailure) => recently.total('token_issue_failures_total', { reason })
+  const ownFailures = failedLogins('unavailable') + failedLogins('internal')
+  if (isDatabaseDown)
+    yield critical('The credentials database is down: no logins; token checks use its last state')
+  else if (ownFailures > 0) yield critical(`Logins fail: ${ownFailures} ${now}, by a fault of this side`)
+  const rejected = failedLogins('rejected')
+  if (recently.total('tokens_issued_total') === 0 && rejected >= MANY_LOGINS)
+    yield warning(`Every login fails: ${rejected} rejected and none accepted ${now}`)
+}
+
+function* requestAlarms({ tenMinutes, recently }: Windows, { checks, requests }: Status): Generator<Alarm> {
+  const now = inSeconds(recently)
+  const tokenChecks = recently.by('token_checks_total', 'reason')
+  const refused = [...tokenChecks].filter(([reason, count]) => ONCE_GOOD.has(reason) && count > 0)
+  if (tokenChecks.get('ok') === 0 && sum(new Map(refused)) >= MANY_TOKENS) {
+    const reasons = refused.map(([reason, count]) => `${count} ${reason}`).join(', ')
+    yield critical(`Every token is refused: ${reasons} ${now}`)
+  }
+  const droppedConnections = recently.total('client_connections_dropped_total')
+  if (droppedConnections > 0)
+    yield critical(`${droppedConnections} connections closed ${now}: limits.connections are open`)
+  const droppedLines = tenMinutes.total('log_lines_dropped_total')
+  if (droppedLines > 0)
+    yield warning(`${droppedLines} log lines lost in ${Math.ceil(tenMinutes.seconds / 60)} min`)
+  const unready = checks.filter(({ ok, state }) => !ok && state !== 'draining').map(({ name }) => name)
+  if (unready.length > 0) yield critical(`Not ready: ${unready.join(', ')}`)
+  const { failingRatio } = requests
+  if (failingRatio)
+    yield rated(failingRatio, `${percentOf(failingRatio)} % of forwarded requests fail (5xx) ${now}`)
+}
+
+function* trustAlarms({ at, values }: Windows, isDatabaseDown: boolean): Generator<Alarm> {
+  const certificateEnds = values.by('certificate_not_after_timestamp_seconds', 'certificate')
+  for (const [certificate, endsAtSeconds] of certificateEnds) {
+    const secondsLeft = endsAtSeconds - at / 1000
+    const days = Math.floor(secondsLeft / DAY_SECONDS)
+    if (days >= CERTIFICATE_WARNING_DAYS) continue
+    const isCritical = days < CERTIFICATE_CRITICAL_DAYS
+    const left = isCritical ? `${Math.floor(secondsLeft / 3600)} h` : `${days} d`
+    const end = secondsLeft < 0 ? 'has expired' : `expires in ${left}`
+    yield (isCritical ? critical : warning)(`Certificate ${certificate} ${end}`)
+  }
+  for (const [subject, failing] of values.by('reload_failing', 'subject'))
+    if (failing > 0 && !(isDatabaseDown && subject === 'credentials'))
+      yield warning(`The newest ${subject} cannot be used; the last good version is active`)
+  for (const [issuer, age] of values.by('jwks_age_seconds', 'issuer'))
+    if (age > KEY_SET_WARNING_SECONDS)
+      yield warning(`No good keys from ${issuer} for more than 5 min; the last ones are active`)
+  for (const [kid, age] of values.by('signing_key_age_seconds', 'kid'))
+    if (age > KEY_WARNING_DAYS * DAY_SECONDS)
+      yield warning(`Signing key ${kid} is older than ${KEY_WARNING_DAYS} d`)
+  if (values.total('enforcing') === 0) yield warning('Report mode: refused tokens are forwarded')
+}
