@@ -146,6 +146,8 @@ function sendPage(res: ServerResponse, { status, type, body }: Page): void {
 
 /** Twice Node's backlog: of many connections accepted at once, a probe is read before it becomes the oldest. */
 const MAX_CONNECTIONS = 1024
+/** For a request, and without a byte either way. */
+const TIMEOUT_MS = 10_000
 
 /**
  * Above the limit the oldest idle connection is closed, or the oldest where all await responses: clients that hold
@@ -154,7 +156,8 @@ const MAX_CONNECTIONS = 1024
  */
 function createBoundedServer(secureContext: (() => SecureContext) | undefined, handle: RequestListener) {
   const connections = new Map<Socket, { awaitedResponses: number }>() // the least recently used first
-  const http = createServer((req, res) => {
+  const limits = { requestTimeout: TIMEOUT_MS, connectionsCheckingInterval: TIMEOUT_MS / 2 }
+  const http = createServer(limits, (req, res) => {
     const { socket } = req
     const connection = connections.get(socket)
     if (connection !== undefined) {
@@ -165,7 +168,7 @@ function createBoundedServer(secureContext: (() => SecureContext) | undefined, h
     }
     handle(req, res)
   })
-  http.timeout = 10_000 // closes connections of clients that do not read, or leave a handshake unfinished
+  http.timeout = TIMEOUT_MS // closes connections of clients that do not read, or leave a handshake unfinished
   http.maxRequestsPerSocket = 100
 
   const server = createTcpServer((tcpSocket) => {
@@ -181,5 +184,8 @@ function createBoundedServer(secureContext: (() => SecureContext) | undefined, h
     socket.once('close', () => connections.delete(socket))
     http.emit('connection', socket)
   })
+  // `http` never listens itself: from this event on Node looks for late requests, with a timer that keeps no process alive.
+  server.once('listening', () => http.emit('listening'))
+  server.once('close', () => http.close())
   return { server, connections }
 }
