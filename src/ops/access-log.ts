@@ -3,7 +3,6 @@
  * The access log holds no token and no query, which may hold a secret. The account is that of a verified token, or the
  * one that a login named, if it exists. Method and path of forward auth are those that a trusted proxy names.
  */
-
 import type { Peer } from '../client/client-address.ts'
 import type { RequestContext, SidecarRequest } from '../client/context.ts'
 import type { SidecarResponse } from '../client/response.ts'
@@ -15,7 +14,7 @@ import { newRequestId, traceIdOf } from '../http/request-ids.ts'
 import { type Logger, loggable } from '../log.ts'
 
 interface RequestMetrics {
-  /** `seconds`: from the head to the end of the response. */
+  /** Every response, also a refusal of what is not a request. `seconds`: from the head to the end of the response. */
   onRequest(route: RouteLabel, method: string | undefined, status: number, seconds: number): void
   /** Body bytes from (`in`) or to (`out`) the client. */
   onBytes(direction: 'in' | 'out', count: number): void
@@ -28,40 +27,11 @@ export function createAccessLog(
   { access }: Pick<Config['log'], 'access'>,
   isAborting: () => boolean,
 ) {
-  const writeLine = (req: SidecarRequest, status: number, reason: Failure | undefined, ms: number) => {
-    const { context } = req
-    const { loggedIdentity: identity } = context
-    const original = context.original ?? context.admitted
-    const { url = '' } = req
-    // Other forms of a refused target than the origin form may hold a password.
-    const path = original?.path ?? (url.startsWith('/') ? url.replace(/[?#].*/s, '') : undefined)
-    log.info(
-      {
-        requestId: context.id,
-        method: loggable(original?.method ?? req.method ?? '', 32),
-        path: path && loggable(path),
-        route: context.routeLabel,
-        status,
-        reason,
-        wouldRefuse: wouldRefuse(context),
-        bytesIn: context.bytesIn,
-        bytesOut: context.bytesOut,
-        ms: Math.round(ms * 1000) / 1000,
-        account: identity?.accountId && loggable(identity.accountId),
-        tokenId: identity?.tokenId && loggable(identity.tokenId),
-        client: req.clientAddress,
-        traceId: traceIdOf(req.headers['traceparent']),
-      },
-      'request',
-    )
-  }
-
   return {
     onRequestEnd(res: SidecarResponse): void {
-      const { req } = res
+      const { req, isSent } = res
       const { context } = req
       const ms = performance.now() - context.startedAt
-      const { isSent } = res
       const reason = !isSent && isAborting() ? 'drain_deadline' : context.reason
       // 499: the client closed the connection. 503: the upstream or the drain deadline aborted the response.
       const statusUnsent = reason === undefined || isClientFailure(reason) ? 499 : 503
@@ -71,7 +41,8 @@ export function createAccessLog(
       if (context.bytesOut > 0) metrics.onBytes('out', context.bytesOut)
       // An upstream's 404 is routine in storage.
       const isError = status >= 500 || reason !== undefined || wouldRefuse(context) !== undefined
-      if (access === 'all' || (access === 'errors' && isError)) writeLine(req, status, reason, ms)
+      if (access === 'all' || (access === 'errors' && isError))
+        log.info(lineOf(req, status, reason, ms), 'request')
     },
     /** Returns the request id of the response. */
     onParserError({ status }: PublicError, { address }: Peer): string {
@@ -81,6 +52,30 @@ export function createAccessLog(
       if (access !== 'off') log.info({ requestId, status, reason, client: address }, 'request')
       return requestId
     },
+  }
+}
+
+function lineOf(req: SidecarRequest, status: number, reason: Failure | undefined, ms: number) {
+  const { context, url = '' } = req
+  const { loggedIdentity: identity } = context
+  const original = context.original ?? context.admitted
+  // Other forms of a refused target than the origin form may hold a password.
+  const path = original?.path ?? (url.startsWith('/') ? url.replace(/[?#].*/s, '') : undefined)
+  return {
+    requestId: context.id,
+    method: loggable(original?.method ?? req.method ?? '', 32),
+    path: path && loggable(path),
+    route: context.routeLabel,
+    status,
+    reason,
+    wouldRefuse: wouldRefuse(context),
+    bytesIn: context.bytesIn,
+    bytesOut: context.bytesOut,
+    ms: Math.round(ms * 1000) / 1000,
+    account: identity?.accountId && loggable(identity.accountId),
+    tokenId: identity?.tokenId && loggable(identity.tokenId),
+    client: req.clientAddress,
+    traceId: traceIdOf(req.headers['traceparent']),
   }
 }
 
