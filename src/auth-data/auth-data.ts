@@ -7,7 +7,8 @@
  *   revocations    `revocations.file`, and the database
  *   certificates   the PEM files of each listener, upstream and issuer
  */
-import { type Config, formatProblems, type Problem, problemsAt } from '../config/config.ts'
+import type { Config } from '../config/config.ts'
+import { formatProblems, type Problem, problemsAt } from '../config/problems.ts'
 import { type CredentialChecks, createCredentialChecks } from '../credentials/credential-checks.ts'
 import type { CredentialsDatabase, DatabaseState } from '../credentials/postgres/database.ts'
 import type { RevocationList, RevokeToken } from '../credentials/revocation-list.ts'

@@ -2,8 +2,8 @@
  * Opens what the settings name: files, the database, the JWK Sets of issuers. Returns the problems of all of them.
  * `auth-data.ts` makes of these sources what decides on access.
  */
-import type { Config, Problem } from '../config/config.ts'
-import { insecureKeySets, keySetsOf, problemsAt } from '../config/config.ts'
+import { type Config, insecureKeySets, keySetsOf } from '../config/config.ts'
+import { type Problem, problemsAt } from '../config/problems.ts'
 import { loadCredentialsFile } from '../credentials/credential-list.ts'
 import type { CredentialsDatabase } from '../credentials/postgres/database.ts'
 import { loadRevocationsFile, type RevocationList } from '../credentials/revocation-list.ts'

@@ -1,0 +1,114 @@
+/** The rules across settings. Rules of one setting stand in its schema. */
+import type { z } from 'zod'
+import { isWithin, LINKS_PATH, TOKEN_PATH } from '../http/request-target.ts'
+import type { settingsSchema } from './schema.ts'
+import { valueAt } from './settings.ts'
+
+export type Settings = z.output<typeof settingsSchema>
+
+type Report = (path: string, message: string) => void
+type Validate = (settings: Settings, report: Report) => void
+
+/** `paths`: the settings that `validate` reads, which is called if they are valid by themselves. */
+const rule = (paths: readonly string[], validate: Validate) => ({ paths, validate })
+
+/** If both are set, `path` is refused. `why` ends the message. */
+const exclusive = (path: string, other: string, why = '') =>
+  rule([path, other], (settings, report) => {
+    const isSet = (name: string) => (valueAt(settings, name.split('.')) ?? false) !== false
+    if (isSet(path) && isSet(other)) report(path, `cannot be used with ${other}${why}`)
+  })
+
+const NOT_AN_ACCESS_TOKEN = 'must differ from token.audience: an assertion is not an access token'
+
+const RULES = [
+  exclusive('keys.jwksUrl', 'keys.directory'),
+  exclusive('credentials.file', 'keys.jwksUrl', ': such a sidecar only verifies and issues no tokens'),
+  exclusive('credentials.postgres', 'credentials.file'),
+  exclusive('identity.assertion.enabled', 'keys.jwksUrl', ': an assertion needs a key that signs'),
+  rule(['keys'], ({ keys: { caFile, jwksUrl = '' } }, report) => {
+    if (caFile !== undefined && !/^https:/i.test(jwksUrl))
+      report('keys.caFile', 'needs a keys.jwksUrl that begins with https:')
+  }),
+  rule(['upstreams'], ({ upstreams }, report) => {
+    // `/a` and `/a/` end on the same segment boundary.
+    const prefixes = upstreams.map(({ prefix }) => prefix.replace(/\/$/, ''))
+    for (const [index, prefix] of prefixes.entries())
+      if (prefixes.indexOf(prefix) < index)
+        report(`upstreams.${index}.prefix`, 'serves the same paths as an upstream before it')
+  }),
+  rule(['token.issuer', 'trustedIssuers'], ({ token, trustedIssuers }, report) => {
+    const names = [token.issuer, ...trustedIssuers.map(({ issuer }) => issuer)]
+    for (const [index, { issuer }] of trustedIssuers.entries())
+      if (names.indexOf(issuer) <= index)
+        report(`trustedIssuers.${index}.issuer`, 'is token.issuer, or that of an entry before it')
+  }),
+  rule(
+    ['token.lifetimeSeconds', 'token.maxLifetimeSeconds'],
+    ({ token: { lifetimeSeconds, maxLifetimeSeconds = lifetimeSeconds } }, report) => {
+      const message = `must be at least token.lifetimeSeconds (${lifetimeSeconds}): the sidecar's own tokens would be refused`
+      if (maxLifetimeSeconds < lifetimeSeconds) report('token.maxLifetimeSeconds', message)
+    },
+  ),
+  rule(['contract.logout', 'credentials'], ({ contract, credentials }, report) => {
+    if (contract.logout && credentials?.postgres === undefined)
+      report('contract.logout', 'needs credentials.postgres: a logout must reach every sidecar')
+  }),
+  rule(['identity.assertion', 'token.audience'], ({ identity: { assertion }, token }, report) => {
+    if (assertion.enabled && assertion.audience === token.audience)
+      report('identity.assertion.audience', NOT_AN_ACCESS_TOKEN)
+  }),
+  rule(['identity.assertion', 'token.audience', 'upstreams'], ({ identity, token, upstreams }, report) => {
+    for (const [index, { assertionAudience }] of upstreams.entries())
+      if (identity.assertion.enabled && assertionAudience === token.audience)
+        report(`upstreams.${index}.assertionAudience`, NOT_AN_ACCESS_TOKEN)
+  }),
+  rule(['listen.basePath', 'forwardAuth.path', 'publicRoutes', 'links.enabled'], checkPaths),
+  rule(['listen.host', 'listen.port', 'admin'], ({ listen, admin }, report) => {
+    const hosts = [listen.host, admin.host]
+    const isShared = hosts[0] === hosts[1] || hosts.some((host) => host === '::' || host === '0.0.0.0')
+    if (isShared && listen.port === admin.port && listen.port !== 0)
+      report('admin.port', 'must be another port than listen.port')
+  }),
+]
+
+const NEEDS_UPSTREAM = rule(['upstreams', 'forwardAuth.path'], ({ upstreams, forwardAuth }, report) => {
+  const message =
+    'at least one upstream is needed; set upstreams in a file (--config FILE), or SIDECAR_UPSTREAM_URL'
+  if (upstreams.length === 0 && forwardAuth.path === '') report('upstreams', message)
+})
+
+/** Adds all problems that can be known while other settings are invalid. */
+export function checkRules(settings: Settings, context: z.RefinementCtx, needsUpstream: boolean): void {
+  // An unknown name does not make its group invalid.
+  const known = context.issues.filter(({ code }) => code !== 'unrecognized_keys')
+  const invalid = known.map(({ path = [] }) => path)
+  /** Not if it is, or anything above or below it. */
+  const isValid = (path: string) =>
+    !invalid.some((steps) => path.split('.').every((step, at) => at >= steps.length || step === steps[at]))
+  const report: Report = (path, message) => {
+    const steps = path.split('.').map((step) => (/^\d+$/.test(step) ? Number(step) : step))
+    context.addIssue({ code: 'custom', path: steps, message })
+  }
+  for (const { paths, validate } of needsUpstream ? [NEEDS_UPSTREAM, ...RULES] : RULES)
+    if (paths.every(isValid)) validate(settings, report)
+}
+
+/** The paths that the sidecar serves itself differ, and none of them is a public route. */
+function checkPaths({ listen, links, forwardAuth, publicRoutes }: Settings, report: Report): void {
+  const token = listen.basePath + TOKEN_PATH
+  const link = listen.basePath + LINKS_PATH
+  const isLink = (path: string) => links.enabled && isWithin(path, link)
+  const isForwardAuth = (path: string) => forwardAuth.path !== '' && isWithin(path, forwardAuth.path)
+  if (isForwardAuth(token) || isWithin(forwardAuth.path, token))
+    report('forwardAuth.path', `must not be the token endpoint ${token}, a path above it or one below it`)
+  else if (isLink(forwardAuth.path))
+    report('forwardAuth.path', `must not be at or below the link endpoint ${link}`)
+  for (const [index, { path }] of publicRoutes.entries()) {
+    const reportPlace = (where: string) =>
+      report(`publicRoutes.${index}.path`, `must not be ${where}, which is never forwarded`)
+    if (path === token || path === `${token}/`) reportPlace('the token endpoint')
+    else if (isLink(path)) reportPlace('at or below the link endpoint')
+    else if (isForwardAuth(path)) reportPlace('at or below forwardAuth.path')
+  }
+}
