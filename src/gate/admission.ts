@@ -23,35 +23,10 @@ export type RequestHead = Readonly<
   Pick<IncomingMessage, 'method' | 'url' | 'httpVersionMajor' | 'httpVersionMinor' | 'rawHeaders'>
 >
 
-export interface Admitted {
-  readonly method: string
-  /** In origin form. */
-  readonly target: string
-  /** The target's bytes before `?`: routing uses nothing else. */
-  readonly path: string
-  /** Absent only in an HTTP/1.0 request. */
-  readonly host: string | undefined
-  readonly rawHeaders: readonly string[]
-  /** `kinds[i]` is that of the name `rawHeaders[2 * i]`. */
-  readonly kinds: readonly HeaderKind[]
-  /** A header names a second path, or another method. */
-  readonly namesOtherRequest: boolean
-  readonly authorization: string | undefined
-  readonly hasBody: boolean
-  readonly isChunked: boolean
-  readonly expectsContinue: boolean
-  readonly offersUpgrade: boolean
-  /** An unambiguous WebSocket handshake (RFC 6455, section 4.1). */
-  readonly isWebSocket: boolean
-  /** The client's, if it sent exactly one that is valid. */
-  readonly requestId: string | undefined
-  readonly connectionOptions: ConnectionOptions | undefined
-  /** A CORS preflight (Fetch standard). */
-  readonly isPreflight: boolean
-}
-
 /** `malformed`: a token, in two `Authorization` lines. */
 export type Admission = Result<Admitted, PublicError | 'malformed'>
+
+type Refused = Exclude<Admission, { ok: true }>
 
 const badRequest = failed(ERRORS.malformedRequest)
 const tooLarge = failed(ERRORS.headersTooLarge)
@@ -59,100 +34,141 @@ const badExpectation = failed(ERRORS.expectationFailed)
 const twoAuthorizations = failed('malformed')
 
 export function admit(head: RequestHead, maxHeaderLines: number): Admission {
-  const { method = '', url = '', rawHeaders: raw } = head
+  const { method, httpVersionMajor, rawHeaders } = head
   // TRACE would echo the identity headers to the client (RFC 9110, section 9.3.8). Node's parser also accepts HTTP/0.9
   // and HTTP/2.0, and frames their responses differently.
-  if (method === 'CONNECT' || method === 'TRACE' || head.httpVersionMajor !== 1) return badRequest
-  if (raw.length > 2 * maxHeaderLines) return tooLarge
-  const http10 = head.httpVersionMinor === 0
-  let host: string | undefined
-  let contentLength: string | undefined
-  let isChunked = false
-  let authorization: string | undefined
-  let authorizations = 0
-  let requestId: string | undefined
-  let connection: string | undefined
-  let upgrade: string | undefined
-  let expectsContinue = false
-  let namesOtherRequest = false
-  const kinds: HeaderKind[] = []
-  for (let at = 0; at < raw.length; at += 2) {
-    const value = raw[at + 1] as string
-    const kind = headerKind(raw[at] as string)
-    kinds.push(kind)
+  if (method === 'CONNECT' || method === 'TRACE' || httpVersionMajor !== 1) return badRequest
+  if (rawHeaders.length > 2 * maxHeaderLines) return tooLarge
+  const request = new AdmittedRequest(head)
+  return request.readLines() ?? request.readWhole(head.url) ?? { ok: true, value: request }
+}
+
+export type Admitted = Readonly<Omit<AdmittedRequest, 'readLines' | 'readWhole'>>
+
+/** The object that later stages read is filled line by line: no hot request needs another. */
+class AdmittedRequest {
+  readonly method: string
+  /** In origin form. */
+  target = ''
+  /** The target's bytes before `?`: routing uses nothing else. */
+  path = ''
+  /** Absent only in an HTTP/1.0 request. */
+  host: string | undefined
+  readonly rawHeaders: readonly string[]
+  /** `kinds[i]` is that of the name `rawHeaders[2 * i]`. */
+  readonly kinds: HeaderKind[] = []
+  /** A header names a second path, or another method. */
+  namesOtherRequest = false
+  authorization: string | undefined
+  isChunked = false
+  expectsContinue = false
+  /** The client's, if it sent exactly one that is valid. */
+  requestId: string | undefined
+  connectionOptions: ConnectionOptions | undefined
+  readonly #isHttp10: boolean
+  #authorizations = 0
+  #contentLength: string | undefined
+  #connection: string | undefined
+  #upgrade: string | undefined
+
+  constructor({ method = '', httpVersionMinor, rawHeaders }: RequestHead) {
+    this.method = method
+    this.rawHeaders = rawHeaders
+    this.#isHttp10 = httpVersionMinor === 0
+  }
+
+  readLines(): Refused | undefined {
+    const { rawHeaders, kinds } = this
+    for (let at = 0; at < rawHeaders.length; at += 2) {
+      const kind = headerKind(rawHeaders[at] as string)
+      kinds.push(kind)
+      const refused = this.#readLine(kind, rawHeaders[at + 1] as string)
+      if (refused !== undefined) return refused
+    }
+    return undefined
+  }
+
+  #readLine(kind: HeaderKind, value: string): Refused | undefined {
     switch (kind) {
       case 'host':
-        if (host !== undefined || !isHost(value)) return badRequest
-        host = value
+        if (this.host !== undefined || !isHost(value)) return badRequest
+        this.host = value
         break
       case 'contentLength':
-        if (contentLength !== undefined || !CONTENT_LENGTH.test(value)) return badRequest
-        contentLength = value
+        if (this.#contentLength !== undefined || !CONTENT_LENGTH.test(value)) return badRequest
+        this.#contentLength = value
         break
       case 'transferEncoding':
         // Parsers disagree on lists of codings. HTTP/1.0 has no chunks (RFC 9112, section 6.1).
-        if (isChunked || http10 || value.toLowerCase() !== 'chunked') return badRequest
-        isChunked = true
+        if (this.isChunked || this.#isHttp10 || value.toLowerCase() !== 'chunked') return badRequest
+        this.isChunked = true
         break
       case 'authorization':
-        authorizations++
-        authorization = value
+        this.#authorizations++
+        this.authorization = value
         break
       case 'connection':
-        connection = joined(connection, value)
+        this.#connection = joined(this.#connection, value)
         break
       case 'upgrade':
-        upgrade = joined(upgrade, value)
+        this.#upgrade = joined(this.#upgrade, value)
         break
       case 'expect':
-        if (http10) break
+        if (this.#isHttp10) break
         if (value.toLowerCase() !== '100-continue') return badExpectation
-        expectsContinue = true
+        this.expectsContinue = true
         break
       case 'requestId':
-        requestId = joined(requestId, value)
+        this.requestId = joined(this.requestId, value)
         break
       case 'secondPath':
       case 'override':
-        namesOtherRequest = true
+        this.namesOtherRequest = true
         break
       default:
         if (HEADER_RULES[kind].request === 'refuse') return badRequest
     }
+    return undefined
   }
-  if (isChunked && contentLength !== undefined) return badRequest
-  const connectionOptions = connection === undefined ? undefined : parseConnection(connection)
-  if (connectionOptions !== undefined && namesFramingOrIdentity(connectionOptions)) return badRequest
-  if (host === undefined && !http10) return badRequest
-  const target = originForm(url, host)
-  if (target === undefined) return badRequest
-  if (authorizations > 1) return twoAuthorizations
 
-  const hasBody = isChunked || (contentLength !== undefined && contentLength !== '0')
-  const offersUpgrade = upgrade !== undefined && connectionOptions?.has('upgrade') === true
-  return {
-    ok: true,
-    value: {
-      method,
-      target,
-      path: pathOf(target),
-      host,
-      rawHeaders: raw,
-      kinds,
-      namesOtherRequest,
-      authorization,
-      hasBody,
-      isChunked,
-      offersUpgrade,
-      isWebSocket:
-        offersUpgrade && upgrade?.toLowerCase() === 'websocket' && method === 'GET' && !hasBody && !http10,
-      expectsContinue,
-      requestId: isRequestId(requestId) ? requestId : undefined,
-      connectionOptions,
-      isPreflight:
-        method === 'OPTIONS' &&
-        ['origin', 'access-control-request-method'].every((name) => headerValues(raw, name).length > 0),
-    },
+  /** Reads and checks what depends on several lines. */
+  readWhole(url = ''): Refused | undefined {
+    if (this.isChunked && this.#contentLength !== undefined) return badRequest
+    if (this.#connection !== undefined) {
+      this.connectionOptions = parseConnection(this.#connection)
+      if (namesFramingOrIdentity(this.connectionOptions)) return badRequest
+    }
+    if (this.host === undefined && !this.#isHttp10) return badRequest
+    const target = originForm(url, this.host)
+    if (target === undefined) return badRequest
+    this.target = target
+    this.path = pathOf(target)
+    if (!isRequestId(this.requestId)) this.requestId = undefined
+    return this.#authorizations > 1 ? twoAuthorizations : undefined
+  }
+
+  get hasBody(): boolean {
+    return this.isChunked || (this.#contentLength !== undefined && this.#contentLength !== '0')
+  }
+
+  get offersUpgrade(): boolean {
+    return this.#upgrade !== undefined && this.connectionOptions?.has('upgrade') === true
+  }
+
+  /** An unambiguous WebSocket handshake (RFC 6455, section 4.1). */
+  get isWebSocket(): boolean {
+    const isOffered = this.offersUpgrade && this.#upgrade?.toLowerCase() === 'websocket'
+    return isOffered && this.method === 'GET' && !this.hasBody && !this.#isHttp10
+  }
+
+  /** A CORS preflight (Fetch standard). */
+  get isPreflight(): boolean {
+    return (
+      this.method === 'OPTIONS' &&
+      ['origin', 'access-control-request-method'].every(
+        (name) => headerValues(this.rawHeaders, name).length > 0,
+      )
+    )
   }
 }
 

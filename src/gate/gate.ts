@@ -17,7 +17,7 @@ import { createRouter, type Route, type RouteLabel } from './route.ts'
 export type Decision =
   | ServiceDecision
   | Extract<Route, { access: 'public' }>
-  | (Extract<Route, { access: 'token' }> & { readonly caller: Caller })
+  | (Extract<Route, { access: 'endpoint' }> & { readonly caller: Caller })
   | {
       readonly act: 'refuse'
       readonly error: PublicError
@@ -41,7 +41,7 @@ export interface ServiceDecision {
 }
 
 type CallerRoute = Exclude<Route, { access: 'public' }>
-type ServiceRoute = Extract<Route, { access: 'scope' }>
+type ServiceRoute = Extract<Route, { access: 'service' }>
 
 /** A request whose route needs a caller. `parameter`: the link in it. */
 interface CallerRequest {
@@ -98,7 +98,7 @@ export class Gate {
     if (route.access === 'public')
       return { admitted, original: admitted, routeLabel: route.label, decision: route }
     const original = route.act === 'approve' ? originalRequest(admitted, isPeerTrusted) : admitted
-    const takesLink = links.enabled && route.access === 'scope' && original !== undefined
+    const takesLink = links.enabled && route.access === 'service' && original !== undefined
     const parameter = takesLink ? takeLinkParameter(original.target) : undefined
     const decision = this.#decideByToken({ route, admitted, original, parameter })
     const routeLabel = parameter !== undefined && route.act === 'forward' ? 'link' : route.label
@@ -139,13 +139,13 @@ export class Gate {
     if (reason !== undefined)
       return this.#refuseOrReport(route, reason, reason === 'scope' ? caller : undefined)
     this.#onCheck('ok')
-    return route.access === 'token' ? { ...route, caller } : this.#pass(route, caller, parameter?.target)
+    return route.access === 'endpoint' ? { ...route, caller } : this.#pass(route, caller, parameter?.target)
   }
 
   /** Report mode lets what it would refuse pass, to services alone. */
   #refuseOrReport(route: CallerRoute, reason: AccessFailure, caller?: Caller): Decision {
     this.#onCheck(reason)
-    if (this.#config.enforcement === 'enforce' || route.access === 'token')
+    if (this.#config.enforcement === 'enforce' || route.access === 'endpoint')
       return this.#refuse(reason, caller)
     // Most services read an empty X-Authenticated-Scope as none, which is unrestricted.
     const mayDoNothing = caller?.identity.scope?.text === ''
@@ -188,7 +188,7 @@ function accessFailure(
     if (admitted.namesOtherRequest || admitted.isWebSocket) return 'scope'
   }
   const { scope } = caller.identity
-  if (scope === undefined || route.access === 'token') return undefined
+  if (scope === undefined || route.access === 'endpoint') return undefined
   return original !== undefined && scopeAllows(scope, original) ? undefined : 'scope'
 }
 

@@ -22,8 +22,8 @@ export const ROUTE_LABELS = [
 export type RouteLabel = (typeof ROUTE_LABELS)[number]
 
 /**
- * `act`: what the sidecar does if the request is allowed. `access`: what allows it: `public` nothing, `token` any valid
- * token (endpoints of the sidecar), `scope` a token or link that allows this request of a service.
+ * `act`: what the sidecar does if the request is allowed. `access`: what it needs to be allowed: `public` nothing, `endpoint`
+ * (of the sidecar) any valid token, `service` a token or link that allows this request.
  */
 export type Route =
   | typeof FORWARD
@@ -36,7 +36,7 @@ export type Route =
   | ReturnType<typeof endLink>
   | ReturnType<typeof refuseMethod>
 
-const FORWARD = { act: 'forward', label: 'proxy', access: 'scope' } as const
+const FORWARD = { act: 'forward', label: 'proxy', access: 'service' } as const
 const FORWARD_PUBLIC = {
   act: 'forward',
   label: 'public',
@@ -46,14 +46,14 @@ const FORWARD_PUBLIC = {
   isRestricted: true,
 } as const
 /** A proxy asks whether it may forward a request to its own upstream (forward auth). */
-const APPROVE = { act: 'approve', label: 'forward_auth', access: 'scope' } as const
+const APPROVE = { act: 'approve', label: 'forward_auth', access: 'service' } as const
 const LOG_IN = { act: 'logIn', label: 'token_issue', access: 'public' } as const
-const SEND_TIME_LEFT = { act: 'sendTimeLeft', label: 'token_check', access: 'token' } as const
-const LOG_OUT = { act: 'logOut', label: 'logout', access: 'token' } as const
-const CREATE_LINK = { act: 'createLink', label: 'link_issue', access: 'token' } as const
+const SEND_TIME_LEFT = { act: 'sendTimeLeft', label: 'token_check', access: 'endpoint' } as const
+const LOG_OUT = { act: 'logOut', label: 'logout', access: 'endpoint' } as const
+const CREATE_LINK = { act: 'createLink', label: 'link_issue', access: 'endpoint' } as const
 
 const endLink = (linkId: string) =>
-  ({ act: 'endLink', label: 'link_issue', access: 'token', linkId }) as const
+  ({ act: 'endLink', label: 'link_issue', access: 'endpoint', linkId }) as const
 /** `allowed`: the methods of the endpoint on this path. */
 const refuseMethod = (label: 'token_check' | 'link_issue', allowed: string) =>
   ({ act: 'refuseMethod', label, access: 'public', allowed }) as const

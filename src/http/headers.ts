@@ -12,7 +12,7 @@ interface Rule {
   readonly response: 'forward' | 'remove' | 'ifMayHaveBody' | 'ifChunked'
   /** RFC 9110, section 6.5.1. `ifUnrestricted`: the gate has seen the head alone, and an upstream may merge both. */
   readonly trailer: 'forward' | 'remove' | 'ifUnrestricted'
-  /** The kind of another name that folds to one of `names`. */
+  /** What a spelling such as `content_length` is, which folds to one of `names`. */
   readonly lookAlike: 'refusedLookAlike' | 'removedLookAlike' | 'override' | 'other'
   readonly names: readonly string[]
 }
@@ -25,6 +25,10 @@ const rule = (
   names: readonly string[] = [],
 ): Rule => ({ request, response, trailer, lookAlike, names })
 
+/**
+ * A header that is not in this table is forwarded unread, as `other`: services are trusted not to take a path or method from it.
+ * `X-Original-URL` and `X-Rewrite-URL` are such headers (`docs/security-model.md`, "What you must ensure").
+ */
 export const HEADER_RULES = {
   // request, response, trailer, look-alike, names
   host: rule('forward', 'forward', 'remove', 'refusedLookAlike', ['host']),
@@ -53,10 +57,7 @@ export const HEADER_RULES = {
   secondPath: rule('forward', 'forward', 'ifUnrestricted', 'override', [
     ...['destination', 'x-amz-copy-source', 'x-goog-copy-source', 'x-ms-copy-source', 'x-copy-from'],
   ]),
-  /**
-   * Makes another request of it: names another method, or a second object in a way that is not read here.
-   * So does `OTHER_SOURCE`. Any other header is trusted not to.
-   */
+  /** Names another method, or a second object in a way that is not read here. So do names like `OTHER_SOURCE`. */
   override: rule('forward', 'forward', 'ifUnrestricted', 'override', [
     ...['x-http-method-override', 'x-http-method', 'x-method-override'],
     ...['x-object-manifest', 'x-symlink-target', 'x-copy-from-account', 'destination-account'],

@@ -18,7 +18,7 @@ export type RevocableToken = Omit<Identity, 'expiresAtSeconds' | 'scope'>
 /** What a token or a link proves once it is verified. */
 export interface VerifiedToken {
   readonly identity: Identity
-  /** The issuer of the token, or of the token that made the link. */
+  /** Who signed it: for a link, the sidecar. */
   readonly issuer: string
   readonly link: Link | undefined
   /** Epoch milliseconds: the end of the token, with the clock tolerance, or that of its credential. */

@@ -117,13 +117,14 @@ function checkClaims(
 function checkStatus(
   claimed: Identity,
   link: Link | undefined,
-  tokenIssuer: TokenIssuer,
+  issuer: TokenIssuer,
   { issuers, clockToleranceSeconds, isRevoked }: VerifierOptions,
 ): Verdict {
-  // A link is as good as a token of the issuer of its parent.
-  const issuer = link === undefined ? tokenIssuer : issuers.find(({ name }) => name === link.parentIssuer)
-  if (issuer === undefined) return refused('claims', 'parent_iss')
-  const credential = issuer.credentialStatus?.(claimed.accountId, claimed.accessKey)
+  // A link ends with the credential of its parent, which may be another issuer's.
+  const credentialIssuer =
+    link === undefined ? issuer : issuers.find(({ name }) => name === link.parentIssuer)
+  if (credentialIssuer === undefined) return refused('claims', 'parent_iss')
+  const credential = credentialIssuer.credentialStatus?.(claimed.accountId, claimed.accessKey)
   if (credential?.active === false) return refused('revoked')
   const identity = { ...claimed, scope: intersectScopes(claimed.scope, validScope(credential?.scope)) }
   const parent = link && { ...identity, tokenId: link.parentId, issuedAtSeconds: link.parentIssuedAtSeconds }
