@@ -24,13 +24,22 @@ import { TlsSockets, tlsOptions } from '../tls/tls-sockets.ts'
 import { createPeers, type Peer } from './client-address.ts'
 import { Connection, type ConnectionEvents, type Timeouts } from './connection.ts'
 import { SidecarRequest } from './context.ts'
-import { stopListening } from './node-http.ts'
+import { allocateYoung, stopListening } from './node-http.ts'
 import { SidecarResponse } from './response.ts'
 
 interface ListenerEvents extends ConnectionEvents {
   readonly onTlsError: (code: string | undefined) => void
   /** Faults of the listening socket, such as running out of descriptors. */
   readonly onListenError: (error: Error) => void
+}
+
+const CONNECTION = Symbol('connection')
+
+/** Absent until the TLS handshake is done. */
+declare module 'node:net' {
+  interface Socket {
+    [CONNECTION]?: Connection
+  }
 }
 
 /** Interval at which Node looks for late heads, in milliseconds. */
@@ -45,7 +54,9 @@ export class DataListener {
   readonly #events: ListenerEvents
   readonly #connectionTimeouts: Timeouts
   readonly #server: Server<typeof SidecarRequest, typeof SidecarResponse>
-  readonly #open = new Map<Duplex, Connection>()
+  /** Not a `Map`: the garbage of one that changes with each connection keeps closed connections alive. */
+  readonly #slots: (Connection | undefined)[] = []
+  readonly #freeSlots: number[] = []
   readonly #tlsSockets = new TlsSockets()
   droppedConnections = 0
 
@@ -89,7 +100,7 @@ export class DataListener {
 
   /** Called by Node before it emits the request. */
   #opensWebSocket(req: SidecarRequest): boolean {
-    if (this.#open.get(req.socket)?.isServing !== false) return false
+    if (req.socket[CONNECTION]?.isServing !== false) return false
     const admission = admit(req, this.#config.limits.headerLines)
     return admission.ok && admission.value.isWebSocket
   }
@@ -117,17 +128,17 @@ export class DataListener {
 
   #serveConnections(): void {
     const server = this.#server
-    const onRequest = (req: SidecarRequest, res: SidecarResponse) => this.#open.get(req.socket)?.receive(res)
+    const onRequest = (req: SidecarRequest, res: SidecarResponse) => req.socket[CONNECTION]?.receive(res)
     server.on('request', onRequest)
     server.on('checkContinue', onRequest)
     server.on('checkExpectation', onRequest)
     const onUpgrade = (req: SidecarRequest, _socket: Duplex, firstBytes: Buffer) =>
-      this.#open.get(req.socket)?.receiveDetached(req, firstBytes)
+      req.socket[CONNECTION]?.receiveDetached(req, firstBytes)
     server.on('connect', onUpgrade)
     if (this.#config.upgrade.enabled) server.on('upgrade', onUpgrade)
-    server.on('timeout', (socket: Socket) => this.#open.get(socket)?.onTimeout())
-    server.on('clientError', (error: ParserError, socket: Duplex) => {
-      const connection = this.#open.get(socket)
+    server.on('timeout', (socket: Socket) => socket[CONNECTION]?.onTimeout())
+    server.on('clientError', (error: ParserError, socket: Socket) => {
+      const connection = socket[CONNECTION]
       // After an error of TLS, no response can be sent.
       if (connection === undefined || error.code?.startsWith('ERR_SSL_')) socket.destroy()
       else connection.refuse({ error: refusalOf(error), bytes: error.rawPacket })
@@ -137,13 +148,19 @@ export class DataListener {
   #addConnection(socket: Socket, tcpSocket: Socket): void {
     const peer = this.#peerOf(tcpSocket, this.#isSecure, this.#port)
     const connection = new Connection(socket, tcpSocket, peer, this.#connectionTimeouts, this.#events)
-    this.#open.set(socket, connection)
-    socket.once('close', () => this.#open.delete(socket))
+    const slot = this.#freeSlots.pop() ?? this.#slots.length
+    this.#slots[slot] = connection
+    socket[CONNECTION] = connection
+    socket.once('close', () => {
+      this.#slots[slot] = undefined
+      this.#freeSlots.push(slot)
+    })
   }
 
   listen(): Promise<AddressInfo> {
     const { host, port } = this.#config.listen
     const server = this.#server
+    allocateYoung()
     return new Promise((resolve, reject) => {
       server.once('error', reject)
       server.listen(port, host, () => {
@@ -160,21 +177,21 @@ export class DataListener {
   async close(): Promise<void> {
     await stopListening(this.#server)
     // Node calls back before the last sockets emit `close`, which completes their requests.
-    while (this.#open.size > 0) await new Promise(setImmediate)
+    while (this.#open.length > 0) await new Promise(setImmediate)
   }
 
   closeIdle(): void {
-    for (const connection of this.#open.values()) connection.closeIfIdle()
+    for (const connection of this.#open) connection.closeIfIdle()
     this.#tlsSockets.destroyPending()
   }
 
   closeTunnels(): number {
-    return [...this.#open.values()].filter((connection) => connection.closeTunnel()).length
+    return this.#open.filter((connection) => connection.closeTunnel()).length
   }
 
   abort(): number {
     const { inFlight } = this
-    for (const connection of this.#open.values()) connection.abort()
+    for (const connection of this.#open) connection.abort()
     this.#tlsSockets.destroyPending()
     this.#server.closeAllConnections()
     return inFlight
@@ -183,12 +200,16 @@ export class DataListener {
   /** Requests being handled or waiting, without tunnels and requests whose unread body is drained. */
   get inFlight(): number {
     let count = 0
-    for (const connection of this.#open.values()) count += connection.inFlight
+    for (const connection of this.#open) count += connection.inFlight
     return count
   }
 
+  get #open(): Connection[] {
+    return this.#slots.filter((connection) => connection !== undefined)
+  }
+
   get connections(): number {
-    return this.#open.size + this.#tlsSockets.pending
+    return this.#slots.length - this.#freeSlots.length + this.#tlsSockets.pending
   }
 }
 
