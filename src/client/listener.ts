@@ -20,7 +20,7 @@ import { ERRORS, type PublicError } from '../errors.ts'
 import { admit } from '../gate/admission.ts'
 import type { Reloadable } from '../reload/reloadable.ts'
 import type { CertificateSet } from '../tls/certificates.ts'
-import { TlsSockets, tlsOptions } from '../tls/tls-sockets.ts'
+import { TlsSockets, tlsOptions } from '../tls/listener-tls.ts'
 import { createPeers, type Peer } from './client-address.ts'
 import { Connection, type ConnectionEvents, type Timeouts } from './connection.ts'
 import { SidecarRequest } from './context.ts'
@@ -84,7 +84,7 @@ export class DataListener {
     }
     if (certificates === undefined) this.#server = createServer(httpOptions)
     else {
-      const tls = tlsOptions(certificates.current(), timeouts.headersSeconds)
+      const tls = tlsOptions(certificates.current().options, timeouts.headersSeconds)
       const secure = createSecureServer({ ...httpOptions, ...tls })
       certificates.subscribe(({ options }) => secure.setSecureContext(options))
       this.#server = secure

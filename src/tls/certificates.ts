@@ -2,7 +2,7 @@
  * Loads the certificates of both listeners, of upstreams and of issuers from PEM files (RFC 7468). The files of one set
  * become active together: the key is that of the first certificate. Problems name setting and file, and quote no file.
  */
-import { constants, createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
+import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
 import { createSecureContext, type SecureContext, type SecureContextOptions } from 'node:tls'
 import { type Config, keySetsOf } from '../config/config.ts'
 import { type Problem, problemsAt } from '../config/problems.ts'
@@ -11,6 +11,7 @@ import type { Logger } from '../log.ts'
 import { openPolledFiles } from '../reload/polled-files.ts'
 import type { Reloadable, ReloadResult } from '../reload/reloadable.ts'
 import { failed, type Loaded, loaded, notLoaded, type Result } from '../values/result.ts'
+import { LISTENER_OPTIONS } from './listener-tls.ts'
 
 /** The label `certificate` of metrics. `issuer:` is followed by the setting of a JWK Set, `upstream:` by a prefix. */
 export type CertificateName = 'listener' | 'admin' | `issuer:${string}` | `upstream:${string}`
@@ -83,14 +84,6 @@ export const openCertificateSet = (
     onReload,
     log,
   })
-
-/** For both listeners (RFC 7301). */
-export const ALPN_PROTOCOLS = ['http/1.1', 'http/1.0']
-
-const LISTENER_OPTIONS: SecureContextOptions = {
-  minVersion: 'TLSv1.2', // RFC 8996
-  secureOptions: constants.SSL_OP_NO_RENEGOTIATION, // a client could ask for one expensive handshake after another
-}
 
 const MAX_BYTES = 1_048_576
 

@@ -1,11 +1,29 @@
-/**
- * TLS of the data listener: options, and which TCP socket carries a TLS socket. A TLS socket cannot be reset, and has
- * no public reference to the TCP socket that can.
- */
+/** TLS of both listeners: their options, and the sockets of the data listener. */
+import { constants } from 'node:crypto'
 import type { Socket } from 'node:net'
-import type { TlsOptions } from 'node:tls'
-import { ALPN_PROTOCOLS, type CertificateSet } from './certificates.ts'
+import type { SecureContextOptions, TlsOptions } from 'node:tls'
 
+export const LISTENER_OPTIONS: SecureContextOptions = {
+  minVersion: 'TLSv1.2', // RFC 8996
+  secureOptions: constants.SSL_OP_NO_RENEGOTIATION, // a client could ask for one expensive handshake after another
+}
+
+/** RFC 7301. */
+export const ALPN_PROTOCOLS = ['http/1.1', 'http/1.0']
+
+/** Of the data listener. With `ca`, clients must present a certificate. */
+export function tlsOptions(options: SecureContextOptions, handshakeSeconds: number): TlsOptions {
+  const requiresCertificate = options.ca !== undefined
+  return {
+    ...options,
+    ALPNProtocols: ALPN_PROTOCOLS,
+    handshakeTimeout: handshakeSeconds * 1000,
+    requestCert: requiresCertificate,
+    rejectUnauthorized: requiresCertificate,
+  }
+}
+
+/** Which TCP socket carries a TLS socket, which cannot be reset, and has no public reference to the one that can. */
 export class TlsSockets {
   readonly #pending = new Map<string, Socket>()
 
@@ -37,16 +55,4 @@ export class TlsSockets {
 /** A TLS socket and its TCP socket have the same. */
 function connectionKey({ localAddress, remoteAddress, remotePort }: Socket): string {
   return `${localAddress} ${remoteAddress} ${remotePort}`
-}
-
-/** With `ca`, clients must present a certificate. */
-export function tlsOptions({ options }: CertificateSet, handshakeSeconds: number): TlsOptions {
-  const requiresCertificate = options.ca !== undefined
-  return {
-    ...options,
-    ALPNProtocols: ALPN_PROTOCOLS,
-    handshakeTimeout: handshakeSeconds * 1000,
-    requestCert: requiresCertificate,
-    rejectUnauthorized: requiresCertificate,
-  }
 }
