@@ -30,7 +30,7 @@ export async function openSources(
 ) {
   const { keys, identity, revocations, trustedIssuers } = config
   const { file, postgres } = config.credentials
-  const { opened, unwrap, openFile } = createOpener(log, onReload)
+  const { opened, collect, openFile } = createOpener(log, onReload)
   const loadKeys = (directory: string, active: KeyRing | undefined) => {
     // Tokens of trusted issuers need no key of ours. Once it has had a key, an empty directory is a mistake.
     const mayBeEmpty = trustedIssuers.length > 0 && (active?.keys.size ?? 0) === 0
@@ -51,20 +51,20 @@ export async function openSources(
     const { openDatabase } = await import('../credentials/postgres/database.ts')
     const onResult = (result: ReloadResult) => onReload('credentials', result)
     const opening = openDatabase({ ...postgres, log, onReload: onResult })
-    database = unwrap(await withSetting('credentials.postgres.urlFile', opening))
+    database = collect(await withSetting('credentials.postgres.urlFile', opening))
   }
 
   const certificateSets = new Map<CertificateName, Reloadable<CertificateSet>>()
   for (const files of certificateFiles(config)) {
     const onResult = (result: ReloadResult) => onReload('certificates', result, files.name)
-    const set = unwrap(await openCertificateSet(files, log, now, onResult))
+    const set = collect(await openCertificateSet(files, log, now, onResult))
     if (set !== undefined) certificateSets.set(files.name, set)
   }
 
   const keySets: RemoteKeys[] = []
   for (const { setting, ...source } of keySetsOf(config)) {
     const { bearerTokenFile: path } = source
-    if (path) unwrap(await withSetting(`${setting}.bearerTokenFile`, readBearerToken(path)))
+    if (path) collect(await withSetting(`${setting}.bearerTokenFile`, readBearerToken(path)))
     const secureContext = secureContextOf(certificateSets.get(`issuer:${setting}`))
     keySets.push(createRemoteKeys({ ...source, secureContext, log, now }))
   }
@@ -77,8 +77,8 @@ export async function openSources(
 
 function createOpener(log: Logger, onReload: OnReload) {
   const opened: Loaded<unknown, Problem>[] = []
-  /** Collects the problems and warnings of a source. */
-  const unwrap = <T>(source: Loaded<T, Problem>): T | undefined => {
+  /** Notes the problems and warnings of a source. */
+  const collect = <T>(source: Loaded<T, Problem>): T | undefined => {
     opened.push(source)
     return source.ok ? source.value : undefined
   }
@@ -94,9 +94,9 @@ function createOpener(log: Logger, onReload: OnReload) {
     const loadNamed = (active?: T) => withSetting(setting, load(path, active))
     const onResult = (result: ReloadResult) => onReload(subject, result)
     const options = { subject, paths: [path], includes, load: loadNamed, onReload: onResult, log }
-    return unwrap(await openPolledFiles(options))
+    return collect(await openPolledFiles(options))
   }
-  return { opened, unwrap, openFile }
+  return { opened, collect, openFile }
 }
 
 /** Adds the setting to the problems of a loader. */

@@ -28,7 +28,8 @@ export class RevocationList {
     this.#size++
     if (jti) this.#tokens.add(jti)
     const name = accountId ? ofAccount(accountId) : accessKey && ofAccessKey(accessKey)
-    if (name) this.#raiseBound(name, issuedBeforeMs ?? Number.POSITIVE_INFINITY)
+    const bound = issuedBeforeMs ?? Number.POSITIVE_INFINITY
+    if (name) this.#bounds.set(name, Math.max(bound, this.#bound(name)))
   }
 
   get size(): number {
@@ -51,10 +52,6 @@ export class RevocationList {
   addsOnlyIds(former: RevocationList): boolean {
     for (const [name, bound] of this.#bounds) if (bound > former.#bound(name)) return false
     return true
-  }
-
-  #raiseBound(name: string, bound: number): void {
-    this.#bounds.set(name, Math.max(this.#bound(name), bound))
   }
 
   #bound(name: string): number {

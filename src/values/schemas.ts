@@ -48,11 +48,8 @@ export function parseTime(text: string): number | undefined {
   return new Date(milliseconds).toJSON()?.length === 24 ? milliseconds : undefined
 }
 
-export function timeProblem(text: string): string | undefined {
-  const requirement =
-    'must be an RFC 3339 time with its zone, in UTC before the year 10000: 2027-12-31T23:59:59Z'
-  return parseTime(text) === undefined ? requirement : undefined
-}
+const TIME = 'must be an RFC 3339 time with its zone, in UTC before the year 10000: 2027-12-31T23:59:59Z'
+export const timeProblem = (text: string) => (parseTime(text) === undefined ? TIME : undefined)
 
 /** Node's timers hold at most 2^31 - 1 ms; a longer delay would fire at once. */
 const MAX_TIMER_SECONDS = 2_147_483
