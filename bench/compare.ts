@@ -61,12 +61,12 @@ function takesPart({ peers, skip }: Bench, { name, missing }: Peer): boolean {
 export async function compare(
   bench: Bench,
   entrants: readonly Entrant[],
-  { upstreamPort = bench.smallUpstream, seconds = bench.seconds } = {},
+  { upstreamPort = bench.smallUpstream, seconds = bench.seconds, warmUpSeconds = 2 } = {},
 ): Promise<Row[]> {
   const started: Started[] = []
   try {
     for (const entrant of entrants.filter(({ peer }) => takesPart(bench, peer))) {
-      const one = await startOne(bench, entrant, upstreamPort)
+      const one = await startOne(bench, entrant, upstreamPort, warmUpSeconds)
       if (one !== undefined) started.push(one)
     }
     for (let round = 0; round < bench.rounds; round++) {
@@ -83,7 +83,12 @@ export async function compare(
   }
 }
 
-async function startOne(bench: Bench, entrant: Entrant, upstreamPort: number): Promise<Started | undefined> {
+async function startOne(
+  bench: Bench,
+  entrant: Entrant,
+  upstreamPort: number,
+  warmUpSeconds: number,
+): Promise<Started | undefined> {
   const port = await freePort()
   const { peer, label: name = peer.name } = entrant
   let running: Running | undefined
@@ -91,7 +96,7 @@ async function startOne(bench: Bench, entrant: Entrant, upstreamPort: number): P
     running = await peer.start({ ...bench, port, upstreamPort })
     await listening(port)
     await checkPeer(peer, bench.trust, port)
-    await entrant.load(port, bench.quick ? 1 : 2)
+    await entrant.load(port, bench.quick ? 1 : warmUpSeconds)
     return { entrant, name, port, running, samples: [] }
   } catch (cause) {
     await running?.stop()
