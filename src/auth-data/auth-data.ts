@@ -29,7 +29,7 @@ export interface AuthData {
     readonly ring: () => KeyRing
     /** A JWK Set; undefined until then. */
     readonly publicJwks: () => object | undefined
-    readonly tokenLifetimes: () => ReturnType<typeof tokenLifetimes>
+    readonly tokenLifetimes: () => readonly { readonly kid: string; readonly seconds: number }[]
   }
   readonly keySets: readonly RemoteKeys[]
   /** Issuers whose tokens are accepted, our own first. */

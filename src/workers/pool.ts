@@ -103,13 +103,9 @@ function setupCluster(): void {
 
 /** A killed worker has no report: how many requests it aborted is unknown, and counts as one. */
 function sumOf(reports: readonly (DrainReport | undefined)[]): DrainReport {
-  const sum = { drained: 0, cut: 0, tunnels: 0 }
-  for (const report of reports) {
-    sum.drained += report?.drained ?? 0
-    sum.cut += report?.cut ?? 1
-    sum.tunnels += report?.tunnels ?? 0
-  }
-  return sum
+  const sum = (name: keyof DrainReport, ofKilled: number) =>
+    reports.reduce((total, report) => total + (report?.[name] ?? ofKilled), 0)
+  return { drained: sum('drained', 0), cut: sum('cut', 1), tunnels: sum('tunnels', 0) }
 }
 
 class WorkerProcess {

@@ -105,7 +105,7 @@ t.test('a name has the same scrypt parameters in every process, and keeps them a
   }
   t.same(new Set(drawn(list)).size, 2)
   for (const other of others) t.same(drawn(other), drawn(list))
-  t.notSame(drawn([list[1], credential('a', slowAgain)]), drawn(list), 'and a stranger cannot compute them')
+  t.notSame(drawn([list[1], credential('a', slowAgain)]), drawn(list), 'and clients cannot compute them')
   t.end()
 })
 

@@ -26,6 +26,28 @@ export interface DatabaseOptions {
 
 export type DatabaseState = 'current' | 'database down, last snapshot active'
 
+/** Nothing in it rejects. */
+export interface CredentialsDatabase {
+  /** True once there is a snapshot; false after a fatal problem, which only an operator can mend, or a stop. */
+  readonly whenLoaded: Promise<boolean>
+  readonly fatalProblems: () => readonly string[]
+  /** Empty until there is a snapshot. */
+  readonly credentials: () => CredentialList
+  readonly revocations: () => RevocationList
+  /** Whether the snapshot is as new as the call. While the database is known to be down, no request waits for it. */
+  readonly refresh: () => Promise<boolean>
+  /** Whether the token is refused from now on. @param endsAtSeconds - its end, when the row is removed */
+  revoke(tokenId: string, endsAtSeconds: number): Promise<boolean>
+  /** Undefined until there is a snapshot. */
+  state(): DatabaseState | undefined
+  /** Calls after each new snapshot but the first. */
+  subscribe(onChange: (onlyIdsRevoked?: boolean) => void): void
+  start(): void
+  /** Connects anew, and reads everything. */
+  reload(): Promise<void>
+  stop(): Promise<void>
+}
+
 const POLL_MS = 250
 const RETRY_MS = 500
 const REVOKE_SQL =
@@ -37,8 +59,52 @@ export async function openDatabase(options: DatabaseOptions): Promise<Loaded<Cre
   return named.ok ? loaded(createDatabase(options, named.value), named.warnings) : named
 }
 
-const isRead = (snapshot: Snapshot) => snapshot !== NO_SNAPSHOT
-const resultOf = ({ problems }: Snapshot): ReloadResult => (problems.length === 0 ? 'ok' : 'failed')
+function createDatabase(options: DatabaseOptions, target: DatabaseTarget): CredentialsDatabase {
+  const pool = createDatabasePool(options.urlFile, target, options.poolSize)
+  const revocations = new TableRevocations()
+  const { snapshots, isDown, fatalProblems } = openSnapshots(options, pool, revocations)
+  const isOpen = () => isRead(snapshots.current())
+  const refresh = async () => isOpen() && !isDown() && (await snapshots.refresh())
+  return {
+    whenLoaded: snapshots.whenLoaded,
+    fatalProblems,
+    credentials: () => snapshots.current().credentials,
+    revocations: revocations.list,
+    refresh,
+    async revoke(tokenId, endsAtSeconds) {
+      if (!(await refresh())) return false
+      try {
+        await (await pool.current()).query(REVOKE_SQL, [tokenId, endsAtSeconds])
+      } catch (cause) {
+        const { kind, message: reason } = databaseFailure(cause)
+        const fields = { database: pool.label(), reason }
+        if (kind === 'unusable') options.log.warn(fields, 'a request failed in the database')
+        return false
+      }
+      return snapshots.refresh()
+    },
+    state() {
+      if (!isOpen()) return undefined
+      return isDown() ? 'database down, last snapshot active' : 'current'
+    },
+    subscribe(onChange) {
+      snapshots.subscribe(({ onlyIdsRevoked }, former) => {
+        if (isRead(former)) onChange(onlyIdsRevoked)
+      })
+    },
+    start: () => snapshots.start(),
+    async reload() {
+      if (!isOpen()) return
+      pool.replace()
+      await snapshots.reload()
+    },
+    async stop() {
+      snapshots.stop()
+      await snapshots.refresh() // ends after the poll in progress
+      pool.replace()
+    },
+  }
+}
 
 function openSnapshots(
   { urlFile, log, onReload, pollMs = POLL_MS }: DatabaseOptions,
@@ -90,75 +156,6 @@ function openSnapshots(
   return { snapshots, isDown: () => isDown, fatalProblems: () => fatalProblems }
 }
 
-/** Nothing in it rejects. */
-export interface CredentialsDatabase {
-  /** True once there is a snapshot; false after a fatal problem, which only an operator can mend, or a stop. */
-  readonly whenLoaded: Promise<boolean>
-  readonly fatalProblems: () => readonly string[]
-  /** Empty until there is a snapshot. */
-  readonly credentials: () => CredentialList
-  readonly revocations: () => RevocationList
-  /** Whether the snapshot is as new as the call. While the database is known to be down, no request waits for it. */
-  readonly refresh: () => Promise<boolean>
-  /** Whether the token is refused from now on. @param endsAtSeconds - its end, when the row is removed */
-  revoke(tokenId: string, endsAtSeconds: number): Promise<boolean>
-  /** Undefined until there is a snapshot. */
-  state(): DatabaseState | undefined
-  /** Calls after each new snapshot but the first. */
-  subscribe(onChange: (onlyIdsRevoked?: boolean) => void): void
-  start(): void
-  /** Connects anew, and reads everything. */
-  reload(): Promise<void>
-  stop(): Promise<void>
-}
-
-function createDatabase(options: DatabaseOptions, target: DatabaseTarget): CredentialsDatabase {
-  const pool = createDatabasePool(options.urlFile, target, options.poolSize)
-  const revocations = new TableRevocations()
-  const { snapshots, isDown, fatalProblems } = openSnapshots(options, pool, revocations)
-  const isOpen = () => isRead(snapshots.current())
-  const refresh = async () => isOpen() && !isDown() && (await snapshots.refresh())
-  return {
-    whenLoaded: snapshots.whenLoaded,
-    fatalProblems,
-    credentials: () => snapshots.current().credentials,
-    revocations: revocations.list,
-    refresh,
-    async revoke(tokenId, endsAtSeconds) {
-      if (!(await refresh())) return false
-      try {
-        await (await pool.current()).query(REVOKE_SQL, [tokenId, endsAtSeconds])
-      } catch (cause) {
-        const { kind, message: reason } = databaseFailure(cause)
-        const fields = { database: pool.label(), reason }
-        if (kind === 'unusable') options.log.warn(fields, 'a request failed in the database')
-        return false
-      }
-      return snapshots.refresh()
-    },
-    state() {
-      if (!isOpen()) return undefined
-      return isDown() ? 'database down, last snapshot active' : 'current'
-    },
-    subscribe(onChange) {
-      snapshots.subscribe(({ onlyIdsRevoked }, former) => {
-        if (isRead(former)) onChange(onlyIdsRevoked)
-      })
-    },
-    start: () => snapshots.start(),
-    async reload() {
-      if (!isOpen()) return
-      pool.replace()
-      await snapshots.reload()
-    },
-    async stop() {
-      snapshots.stop()
-      await snapshots.refresh() // ends after the poll in progress
-      pool.replace()
-    },
-  }
-}
-
 interface Snapshot {
   readonly base: string
   readonly credentials: CredentialList
@@ -168,6 +165,9 @@ interface Snapshot {
 }
 
 const NO_SNAPSHOT: Snapshot = { base: '', credentials: new CredentialList(), problems: [] }
+
+const isRead = (snapshot: Snapshot) => snapshot !== NO_SNAPSHOT
+const resultOf = ({ problems }: Snapshot): ReloadResult => (problems.length === 0 ? 'ok' : 'failed')
 
 const PAGE_ROWS = 1000
 
