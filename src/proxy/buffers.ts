@@ -10,14 +10,6 @@ const READ_BYTES = 64 * 1024
 const MAX_SPARE_BUFFERS = 16
 const spareBuffers: Buffer[] = []
 
-function take(): Buffer {
-  return spareBuffers.pop() ?? Buffer.allocUnsafeSlow(READ_BYTES)
-}
-
-function giveBack(buffer: Buffer): void {
-  if (spareBuffers.length < MAX_SPARE_BUFFERS) spareBuffers.push(buffer)
-}
-
 /** The read buffer of one connection. Under TLS Node allocates, and none is taken. */
 export class ReadBuffer {
   #buffer: Buffer | undefined
@@ -25,7 +17,7 @@ export class ReadBuffer {
   /** `onRead`: its chunk is reused after the call, unless it is held. */
   readInto(onRead: (chunk: Buffer) => void): OnReadOpts {
     return {
-      buffer: () => (this.#buffer ??= take()),
+      buffer: () => (this.#buffer ??= spareBuffers.pop() ?? Buffer.allocUnsafeSlow(READ_BYTES)),
       callback: (bytes, { buffer, byteOffset }) => {
         onRead(Buffer.from(buffer, byteOffset, bytes))
         return true
@@ -33,16 +25,18 @@ export class ReadBuffer {
     }
   }
 
-  /** Keeps the bytes of the current read until the returned function is called. */
+  /** Keeps the bytes of the current read until the returned function gives their buffer back. */
   hold(): (() => void) | undefined {
     const held = this.#buffer
     this.#buffer = undefined
-    return held && (() => giveBack(held))
+    if (held === undefined) return undefined
+    return () => {
+      if (spareBuffers.length < MAX_SPARE_BUFFERS) spareBuffers.push(held)
+    }
   }
 
   giveBack(): void {
-    if (this.#buffer !== undefined) giveBack(this.#buffer)
-    this.#buffer = undefined
+    this.hold()?.()
   }
 }
 

@@ -21,6 +21,8 @@ export class Download {
   #out: Writable
   /** The head goes out in one write with the first bytes of the body. */
   #isHeadPending = false
+  /** The upstream's socket is paused. Set here alone. */
+  waitsForClient = false
 
   constructor(res: SidecarResponse) {
     this.#res = res
@@ -59,22 +61,21 @@ export class Download {
     const body = response.takeBody()
     if (body.length === 0 && this.#isHeadPending) sendHead(this.#res, true)
     this.#isHeadPending = false
-    if (body.length === 0 || this.#write(body, connection) || connection.socket.isPaused()) return
+    if (body.length === 0 || this.#write(body, connection) || this.waitsForClient) return
+    this.waitsForClient = true
     connection.socket.pause()
-    this.#out.once('drain', () => connection.socket.resume())
+    this.#out.once('drain', () => {
+      this.waitsForClient = false
+      connection.socket.resume()
+    })
   }
 
   end(response: ResponseParser, head: UpstreamHead, connection: UpstreamConnection): void {
     const res = this.#res
     const body = response.takeBody()
     const [only] = body
-    if (
-      only !== undefined &&
-      body.length === 1 &&
-      only.length <= MAX_COPIED &&
-      this.#isHeadPending &&
-      head.framing === 'length'
-    ) {
+    const isWhole = this.#isHeadPending && body.length === 1 && head.framing === 'length'
+    if (isWhole && only !== undefined && only.length <= MAX_COPIED) {
       res.req.context.bytesOut += only.length
       // A string goes out in one write with the head, a buffer in a second one: 6 % of a request (Node 26).
       res.writeEnd(only.toString('latin1'))
@@ -96,11 +97,8 @@ export class Download {
 }
 
 /** `hasTrailers`: the client can receive trailers, so `Trailer` is forwarded. */
-export function responseHeaders(
-  { rawHeaders, kinds, connectionOptions, status }: UpstreamHead,
-  requestId: string,
-  hasTrailers: boolean,
-): string[] {
+export function responseHeaders(head: UpstreamHead, requestId: string, hasTrailers: boolean): string[] {
+  const { rawHeaders, kinds, connectionOptions, status } = head
   const headers: string[] = []
   let lengthAt = -1
   for (let line = 0; line < kinds.length; line++) {

@@ -3,7 +3,6 @@
  * In: the client's lines and the caller. Out: the lines of the upstream's request: the client's names, order, values and
  * multiplicity, without hop-by-hop headers, token and identity headers, and with the headers of the sidecar.
  */
-
 import type { RequestContext } from '../client/context.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { Admitted } from '../gate/admission.ts'

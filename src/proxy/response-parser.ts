@@ -8,9 +8,7 @@ import type { ConnectionOptions, HeaderKind } from '../http/headers.ts'
 import { headerKind, headerValues, parseConnection } from '../http/headers.ts'
 
 /** Upstream bytes that are not an HTTP/1.1 response. The message gives the reason, and none of the bytes. */
-export class ResponseSyntaxError extends Error {
-  override readonly name = 'ResponseSyntaxError'
-}
+export class ResponseSyntaxError extends Error {}
 
 export interface UpstreamHead {
   readonly status: number
@@ -243,12 +241,7 @@ function parseHead(text: string, isHeadRequest: boolean, maxLines: number): Upst
   }
 }
 
-function framingOf(
-  status: number,
-  isHeadRequest: boolean,
-  chunked: boolean,
-  contentLength: number | undefined,
-): UpstreamHead['framing'] {
+function framingOf(status: number, isHeadRequest: boolean, chunked: boolean, contentLength?: number) {
   if (status === 101) return 'close' // a tunnel follows, whatever its head says
   // The length and the coding of a response without a body describe that of a GET.
   if (isHeadRequest || status < 200 || status === 204 || status === 304) return 'none'
@@ -269,7 +262,7 @@ function parseFieldLines(text: string, start: number, maxLines: number) {
     if (kinds.length === maxLines) throw new ResponseSyntaxError('too many field lines')
     const name = text.slice(at, colon)
     const kind = headerKind(name)
-    // So are folded lines, which begin with white space.
+    // White space at the start is invalid, too: the line would be the folded rest of the one before it.
     if (kind === 'invalid') throw new ResponseSyntaxError('bad field name')
     let from = colon + 1
     let to = end

@@ -2,19 +2,28 @@
  * The transfer: one request to the upstream and its response back, streaming both ways (`upload.ts`, `download.ts`).
  * In: an accepted request. Out: the response of the upstream, or an error response; a reset, once a part has been sent.
  *
- * Each wait, the timer that ends it, and the failure that follows. Only a drain bounds the total duration:
- *   a free connection         `upstreamResponseSeconds`, in `upstream-pool.ts`: `connection_limit_reached`
- *   a new connection          `upstreamConnectSeconds`, in `upstream-connection.ts`: `connection_timeout`, `dns_error`
- *   the client's body         `idleSeconds`, in `onIdle`: `client_idle`
- *   the upstream's reads      `idleSeconds`: `connection_write_timeout`; `upload.ts` has paused the client's socket
- *   the response head         `upstreamResponseSeconds` after the upload, in `upstream-connection.ts`: `http_response_timeout`
- *   the upstream's body       `idleSeconds` after the upload: `connection_read_timeout`
- *   the client's reads        `idleSeconds`: `client_idle`; `download.ts` has paused the upstream's socket
+ * What each `Phase` waits for, the phase that follows (`>`), the timer that ends the wait, and the failure then:
  *
+ *   connecting     a free connection                         upstreamResponseSeconds (1)  connection_limit_reached
+ *                  a new connection      > awaitingHead      upstreamConnectSeconds (1)   connection_timeout, dns_error
+ *   awaitingHead   the response head     > downloading (2)   upstreamResponseSeconds (1)  http_response_timeout
+ *   downloading    the upstream's body   > ended             idleSeconds                  connection_read_timeout
+ *                  the client's reads                        idleSeconds (3)              client_idle
+ *   ended          the client's reads                        idleSeconds                  none: its connection is aborted
+ *
+ * The upload is active from `awaitingHead` on, after an early response head also in `downloading`. Until all of it is
+ * written, its waits replace those for the upstream's head and body:
+ *
+ *                  the client's body                         idleSeconds                  client_idle
+ *                  the upstream's reads                      idleSeconds (3)              connection_write_timeout
+ *
+ *   (1) in `upstream-pool.ts` and `upstream-connection.ts`   (2) > ended after a 101: `tunnel.ts` takes over
+ *   (3) the socket of the other side is paused
+ *
+ * A failure, a client that leaves or a malformed body: > ended. A GET or HEAD on a stale connection: > connecting.
  * `idleSeconds` is the timer of the client's socket, which is idle, too, while the upstream does not read or send.
- * The upstream's reads show in steps of a third of the kernel's send buffer, up to 1.4 MB.
+ * Only the drain of the process bounds the total duration.
  */
-
 import type { RequestOwner } from '../client/context.ts'
 import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
@@ -45,8 +54,10 @@ export interface Upstream extends HeadOptions {
   readonly onInternalError: (requestId: string, error: unknown) => void
 }
 
-/** Servers read an unused body up to about this size. */
-const MAX_IGNORED_BODY = 64 * 1024
+/** Of a larger upload that is refused a part may lie unread in the kernel, and the next request would wait behind it. */
+const MAX_REFUSED_BODY = 64 * 1024
+
+type Phase = 'connecting' | 'awaitingHead' | 'downloading' | 'ended'
 
 export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner {
   readonly state = 'inFlight'
@@ -59,26 +70,19 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   readonly #upstream: Upstream
   readonly #upload: Upload | undefined
   readonly #download: Download
-  #isRetryable: boolean
-  /** Set from the write of the request head to the end of the response. */
-  #connection: UpstreamConnection | undefined
-  #hasResponseHead = false
-  /** Set once, when the transfer is over or has become a tunnel. */
-  #outcome: UpstreamOutcome | undefined
+  #phase: Phase = 'connecting'
 
   constructor(res: SidecarResponse, admitted: Admitted, decision: ServiceDecision, upstream: Upstream) {
-    const { method, hasBody } = admitted
     const { context } = res.req
     this.res = res
     this.admitted = admitted
     this.decision = decision
     this.#upstream = upstream
     this.requestHead = requestHead(context, admitted, decision, upstream)
-    this.isHeadRequest = method === 'HEAD'
+    this.isHeadRequest = admitted.method === 'HEAD'
     this.isWebSocket = context.isDetached
-    this.#upload = hasBody ? new Upload(this) : undefined
+    this.#upload = admitted.hasBody ? new Upload(this) : undefined
     this.#download = new Download(res)
-    this.#isRetryable = !hasBody && (method === 'GET' || method === 'HEAD')
   }
 
   start(): void {
@@ -88,12 +92,12 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
 
   // Calls of the upstream connection.
   onHeadWritten(connection: UpstreamConnection, writable: boolean): void {
-    this.#connection = connection
+    this.#phase = 'awaitingHead'
     if (this.#upload === undefined) connection.awaitHead()
     else this.#upload.start(connection, writable)
   }
 
-  onDrain(): void {
+  onWritable(): void {
     this.#upload?.resume()
   }
 
@@ -104,18 +108,19 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
       const { context } = this.res.req
       connection.abandon()
       this.#upstream.onInternalError(context.id, error)
-      if (this.#outcome === undefined) this.#fail('proxy_internal_error')
-      else context.connection.abort()
+      if (this.#phase === 'ended') context.connection.abort()
+      else this.#fail('proxy_internal_error')
     }
   }
 
   #relay(response: ResponseParser, connection: UpstreamConnection): void {
     const { head } = response
-    if (!this.#hasResponseHead) this.#download.writeEarlyHints(response)
+    const isBeforeHead = this.#phase === 'awaitingHead'
+    if (isBeforeHead) this.#download.writeEarlyHints(response)
     if (head === undefined) return
-    if (!this.#hasResponseHead) this.#onResponseHead(head, connection)
+    if (isBeforeHead) this.#onResponseHead(head, connection)
     if (response.isDone) {
-      this.#onResponseEnd(head)
+      if (this.#phase === 'downloading') this.#onResponseEnd(head, connection)
       this.#download.end(response, head, connection)
     } else {
       this.#download.writeBody(response, connection)
@@ -124,57 +129,50 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
 
   #onResponseHead(head: UpstreamHead, connection: UpstreamConnection): void {
     const { context, socket } = this.res.req
-    this.#hasResponseHead = true
     this.#upstream.events.onResponse(head.status, (performance.now() - context.startedAt) / 1000)
-    if (head.status !== 101) {
+    if (head.status === 101) {
+      this.#end('ok')
+      new Tunnel(this, connection, this.#upstream.tunnels).open(responseHeaders(head, context.id, false))
+      this.#download.switchTo(socket)
+    } else {
+      this.#phase = 'downloading'
       this.#download.writeHead(head)
-      return
     }
-    this.#end('ok')
-    new Tunnel(this, connection, this.#upstream.tunnels).open(responseHeaders(head, context.id, false))
-    this.#download.switchTo(socket)
   }
 
-  #onResponseEnd({ status }: UpstreamHead): void {
-    // After an unfinished upload, or one that the upstream refuses and may not read, the connection is not reused.
-    const mayBeUnread = status >= 400 && this.res.req.context.bytesIn > MAX_IGNORED_BODY
-    if (!this.#isRequestWritten || mayBeUnread) this.#connection?.abandon()
+  #onResponseEnd({ status }: UpstreamHead, connection: UpstreamConnection): void {
+    const mayBeUnread = status >= 400 && this.res.req.context.bytesIn > MAX_REFUSED_BODY
+    if (mayBeUnread || this.#upload?.isActive) connection.abandon()
     this.#end('ok')
   }
 
   onFailure(failure: UpstreamFailure, isStale: boolean): void {
-    if (this.#outcome !== undefined) return // it is a tunnel, which ends with either socket
-    this.#connection = undefined
-    const isRetried = isStale && this.#isRetryable
-    this.#isRetryable = false
-    if (isRetried) this.#upstream.pool.connect(this)
-    else this.#fail(failure)
+    if (this.#phase === 'ended') return // it is a tunnel, which ends with either socket
+    const { method, hasBody } = this.admitted
+    if (isStale && !hasBody && (method === 'GET' || method === 'HEAD')) {
+      this.#phase = 'connecting'
+      this.#upstream.pool.connect(this)
+    } else {
+      this.#fail(failure)
+    }
   }
 
   // Calls of the client's connection.
   onRelease(): void {
-    if (this.#outcome !== undefined) return
-    this.#upstream.pool.cancel(this)
-    this.#end('client_aborted')
+    if (this.#phase !== 'ended') this.#cancel('client_aborted')
   }
 
   onMalformedBody(): void {
-    if (this.#outcome === undefined && !this.#isRequestWritten) this.#cancel('client_aborted')
+    if (this.#phase !== 'ended') this.#cancel('client_aborted')
   }
 
   onIdle(): void {
-    const { req } = this.res
-    const upstream = this.#connection?.socket
-    if (this.#outcome !== undefined)
-      req.context.connection.abort() // the client does not read the end of the response
-    else if (upstream?.isPaused() === true) this.#cancel('client_idle')
-    else if (upstream !== undefined && !this.#isRequestWritten)
-      this.#cancel(req.isPaused() ? 'connection_write_timeout' : 'client_idle')
-    else if (this.#hasResponseHead) this.#cancel('connection_read_timeout')
-  }
-
-  get #isRequestWritten(): boolean {
-    return this.#upload === undefined || this.#upload.isWritten
+    const upload = this.#upload
+    if (this.#phase === 'ended') this.res.req.context.connection.abort()
+    else if (this.#download.waitsForClient) this.#cancel('client_idle')
+    else if (upload?.isActive)
+      this.#cancel(upload.waitsForUpstream ? 'connection_write_timeout' : 'client_idle')
+    else if (this.#phase === 'downloading') this.#cancel('connection_read_timeout')
   }
 
   #cancel(failure: UpstreamFailure): void {
@@ -190,10 +188,8 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   }
 
   #end(outcome: UpstreamOutcome): void {
-    this.#connection = undefined
+    this.#phase = 'ended'
     this.#upload?.stop()
-    if (this.#outcome !== undefined) return
-    this.#outcome = outcome
     this.#upstream.events.onOutcome(outcome)
     if (outcome !== 'ok') this.#upstream.responder.reportFailure(this.res, outcome)
   }

@@ -2,7 +2,6 @@
  * WebSocket pass-through (RFC 6455). A handshake is forwarded like any request; http-proxy's own pass has no timeouts.
  * In: the upstream's 101. Out: bytes in both directions until a side closes, the token would be refused or the process stops.
  */
-
 import type { RequestOwner } from '../client/context.ts'
 import { bearerToken, type HeaderList, headerLines } from '../http/headers.ts'
 import type { TokenCache } from '../token/cache.ts'

@@ -14,16 +14,24 @@ const MAX_PENDING = 64 * 1024
 export class Upload {
   readonly #request: ForwardedRequest
   readonly #req: SidecarRequest
+  /** Set while the body is being written. */
   #connection: UpstreamConnection | undefined
   #pending: Buffer[] = []
   #pendingBytes = 0
   #isEnded = false
-  /** The complete request has been written to the upstream. Set here alone. */
-  isWritten = false
 
   constructor(request: ForwardedRequest) {
     this.#request = request
     this.#req = request.res.req
+  }
+
+  get isActive(): boolean {
+    return this.#connection !== undefined
+  }
+
+  /** The client's socket is paused. Reads of the upstream show in steps of a third of its send buffer, up to 1.4 MB. */
+  get waitsForUpstream(): boolean {
+    return this.#req.isPaused()
   }
 
   start(connection: UpstreamConnection, writable: boolean): void {
@@ -40,7 +48,7 @@ export class Upload {
   }
 
   resume(): void {
-    if (!this.isWritten) this.#req.resume()
+    if (!this.#isEnded) this.#req.resume()
   }
 
   #onData(chunk: Buffer): void {
@@ -74,7 +82,7 @@ export class Upload {
     }
     if (this.#isEnded) {
       if (isChunked) socket.write(`0\r\n${requestTrailerLines(this.#request)}\r\n`, 'latin1')
-      this.isWritten = true
+      this.#connection = undefined
       connection.awaitHead()
     }
     socket.uncork()

@@ -1,6 +1,5 @@
 /**
  * The connections to one upstream: reused newest first, bounded in number, with a bounded queue of requests.
- * Requests are written in the check phase of the event loop, so that unsolicited bytes are noticed before.
  */
 import type { Config } from '../config/config.ts'
 import type { ConnectionPool, UpstreamAddress, UpstreamRequest } from './upstream-connection.ts'
