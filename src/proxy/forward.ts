@@ -41,12 +41,11 @@ export class Forwarder {
 
   constructor(config: Config, options: ForwarderOptions) {
     const { secureContextOf, events, responder, onInternalError, tokens, now } = options
-    const { assertion } = config.identity
     this.#responder = responder
     this.#tunnels = { open: new Set(), endWithToken: config.enforcement === 'enforce', tokens, now }
     const shared = { responder, onInternalError, tunnels: this.#tunnels }
     this.#upstreams = config.upstreams
-      .map(({ prefix, url, assertionAudience = assertion.audience }) => {
+      .map(({ prefix, url, assertionAudience = config.identity.assertion.audience }) => {
         const pathPrefix = prefix.replace(/\/$/, '')
         const address = upstreamAddress(url, secureContextOf(prefix))
         const pool = new UpstreamPool(prefix, address, config)
