@@ -25,7 +25,6 @@ export interface AppOptions {
   readonly config: Config
   readonly log: Logger
   readonly logLinesDropped?: () => number
-  /** Epoch milliseconds. */
   readonly now?: () => number
   readonly settingsFile?: string | undefined
   /** Without an admin listener: the primary process has it. */

@@ -25,7 +25,6 @@ export interface DrainReport {
 
 export interface ListenAddresses {
   readonly data: AddressInfo
-  /** Absent in a worker. */
   readonly admin?: AddressInfo | undefined
 }
 

@@ -44,11 +44,9 @@ export class RequestContext {
   readonly startedAt = performance.now()
   isBodyMalformed = false
 
-  // handler.ts, by the decision of the gate.
+  // handler.ts, by the result of the gate (`GateResult`).
   id = ''
-  /** Absent before admission, and when it refused the request. */
   admitted: Admitted | undefined
-  /** Of forward auth, what a trusted proxy names. Otherwise the admitted one. */
   original: OriginalRequest | undefined
   routeLabel: RouteLabel = 'proxy'
   /** Absent while a token is verified. */

@@ -21,7 +21,6 @@ export interface Dependencies {
   readonly throttle: LoginThrottle
   /** Absent where no database has the revocations. */
   readonly revokeToken: RevokeToken | undefined
-  /** Called after the event. */
   readonly audit: { request(req: SidecarRequest, what: AuditEvent): void }
   readonly metrics: {
     onTokenIssued(): void

@@ -14,10 +14,7 @@ export type Members = ReadonlyMap<string, unknown>
 const MAX_BYTES = 16 * 1024
 const TOO_LARGE = badArgument(`The body is larger than ${MAX_BYTES / 1024} KiB.`)
 
-/**
- * Refuses by the head, before `100 Continue`. Never rejects; stays pending when the client closes.
- * @param maxSeconds - for the whole body: a client that sends a byte a minute must not hold a connection
- */
+/** Refuses by the head, before `100 Continue`. Never rejects; stays pending when the client closes. */
 export async function readJson(
   res: SidecarResponse,
   maxSeconds: number,
@@ -62,6 +59,7 @@ function readBody(req: SidecarRequest, maxMs: number): Promise<Result<Buffer, Pu
       if (context.bytesIn > MAX_BYTES) stop(TOO_LARGE)
     }
     const onTimeout = () => stop(ERRORS.requestTimeout)
+    // For the whole body: a client that sends a byte a minute must not hold a connection.
     const deadline = setTimeout(onTimeout, maxMs)
     context.changeOwner({
       state: 'inFlight',

@@ -24,9 +24,9 @@ export async function createLink(
   const body = await readJson(res, config.timeouts.idleSeconds)
   const fields = body.ok ? readLinkFields(body.value, config.links.maxLifetimeSeconds) : body
   if (!fields.ok) return responder.sendError(res, 'invalid', fields.error)
-  const { linked, lifetime } = fields.value
+  const { linked, lifetimeSeconds } = fields.value
   if (!mayLink(caller.identity.scope, linked)) return deny(responder, res)
-  const issued = await signer.issueLink(caller, linked, lifetime)
+  const issued = await signer.issueLink(caller, linked, lifetimeSeconds)
   if (issued === undefined)
     return responder.sendError(res, 'invalid', badArgument('target is too long for a link of this account.'))
   const { url, linkId, expiresAtSeconds } = issued
@@ -57,11 +57,10 @@ function deny(responder: Responder, res: SidecarResponse): void {
   responder.sendError(res, 'scope', ERRORS.accessDenied, options)
 }
 
-/** `lifetime`: whole seconds. */
 function readLinkFields(
   members: Members,
   maxLifetimeSeconds: number,
-): Result<{ linked: LinkedRequest; lifetime: number }, PublicError> {
+): Result<{ linked: LinkedRequest; lifetimeSeconds: number }, PublicError> {
   const method = members.get('method')
   const target = members.get('target')
   const defaultLifetime = Math.min(3600, maxLifetimeSeconds)
@@ -75,7 +74,7 @@ function readLinkFields(
   if (!isLifetime) problems.push(`expirationSec must be an integer from 1 to ${maxLifetimeSeconds}.`)
   if (problems.length > 0) return failed(badArgument(problems.join(' ')))
   const linked = { method: String(method), target: String(target) }
-  return { ok: true, value: { linked, lifetime: Number(lifetime) } }
+  return { ok: true, value: { linked, lifetimeSeconds: Number(lifetime) } }
 }
 
 /** A PUT that only creates is allowed with less: the header `If-None-Match` of its request says so later. */

@@ -72,7 +72,6 @@ export async function logIn(dependencies: Dependencies, res: SidecarResponse): P
   responder.sendJson(res, 200, { token, expirationSec: lifetime })
 }
 
-/** GET and HEAD. */
 export function sendTimeLeft(dependencies: Dependencies, res: SidecarResponse, identity: Identity): void {
   const left = expirationSec(dependencies, identity.expiresAtSeconds)
   dependencies.responder.sendJson(res, 200, { expirationSec: left })

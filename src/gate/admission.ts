@@ -60,8 +60,14 @@ class AdmittedRequest {
   /** A header names a second path, or another method. */
   namesOtherRequest = false
   authorization: string | undefined
+  hasBody = false
   isChunked = false
   expectsContinue = false
+  offersUpgrade = false
+  /** An unambiguous WebSocket handshake (RFC 6455, section 4.1). */
+  isWebSocket = false
+  /** A CORS preflight (Fetch standard). */
+  isPreflight = false
   /** The client's, if it sent exactly one that is valid. */
   requestId: string | undefined
   connectionOptions: ConnectionOptions | undefined
@@ -144,33 +150,17 @@ class AdmittedRequest {
     this.target = target
     this.path = pathOf(target)
     if (!isRequestId(this.requestId)) this.requestId = undefined
+    this.hasBody = this.isChunked || (this.#contentLength !== undefined && this.#contentLength !== '0')
+    this.offersUpgrade = this.#upgrade !== undefined && this.connectionOptions?.has('upgrade') === true
+    if (this.offersUpgrade && this.#upgrade?.toLowerCase() === 'websocket')
+      this.isWebSocket = this.method === 'GET' && !this.hasBody && !this.#isHttp10
+    if (this.method === 'OPTIONS')
+      this.isPreflight = PREFLIGHT.every((name) => headerValues(this.rawHeaders, name).length > 0)
     return this.#authorizations > 1 ? twoAuthorizations : undefined
   }
-
-  get hasBody(): boolean {
-    return this.isChunked || (this.#contentLength !== undefined && this.#contentLength !== '0')
-  }
-
-  get offersUpgrade(): boolean {
-    return this.#upgrade !== undefined && this.connectionOptions?.has('upgrade') === true
-  }
-
-  /** An unambiguous WebSocket handshake (RFC 6455, section 4.1). */
-  get isWebSocket(): boolean {
-    const isOffered = this.offersUpgrade && this.#upgrade?.toLowerCase() === 'websocket'
-    return isOffered && this.method === 'GET' && !this.hasBody && !this.#isHttp10
-  }
-
-  /** A CORS preflight (Fetch standard). */
-  get isPreflight(): boolean {
-    return (
-      this.method === 'OPTIONS' &&
-      ['origin', 'access-control-request-method'].every(
-        (name) => headerValues(this.rawHeaders, name).length > 0,
-      )
-    )
-  }
 }
+
+const PREFLIGHT = ['origin', 'access-control-request-method']
 
 /** Repeated lines are one list (RFC 9110, section 5.3). */
 function joined(before: string | undefined, value: string): string {

@@ -54,10 +54,7 @@ export function originalRequest(admitted: Admitted, isTrusted: boolean): Origina
 /** A proxy that caches the response must not give it to another client. */
 export const VARY_BY_TOKEN = ['Vary', 'Authorization']
 
-/**
- * @param isTrusted - whether the proxy is one of `forwarded.trust`
- * @param now - epoch milliseconds
- */
+/** `isTrusted`: the proxy is one of `forwarded.trust`. */
 export function approvalHeaders(
   { caller, isRestricted }: { readonly caller: Caller | undefined; readonly isRestricted: boolean },
   isTrusted: boolean,

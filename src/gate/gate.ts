@@ -41,7 +41,6 @@ export interface ServiceDecision {
 }
 
 type CallerRoute = Exclude<Route, { access: 'public' }>
-type ServiceRoute = Extract<Route, { access: 'service' }>
 
 /** A request whose route needs a caller. `parameter`: the link in it. */
 interface CallerRequest {
@@ -68,10 +67,7 @@ export class Gate {
   readonly #tokens: Pick<TokenCache, 'cached' | 'verify'>
   readonly #onCheck: (reason: 'ok' | AccessFailure) => void
 
-  /**
-   * @param canEndLinks - whether there is a database for the revocations of links
-   * @param onCheck - called once for each request that needs a caller
-   */
+  /** `onCheck`: called once for each request that needs a caller. */
   constructor(
     config: Config,
     canEndLinks: boolean,
@@ -115,7 +111,9 @@ export class Gate {
   #decideByToken(request: CallerRequest): Decision | Promise<Decision> {
     const { route, parameter } = request
     const { authorization } = request.admitted
-    const token = parameter === undefined ? bearerToken(authorization) : linkToken(parameter, authorization)
+    // The link and the token of `Authorization` may name two callers.
+    const hasBoth = parameter !== undefined && authorization !== undefined
+    const token = hasBoth ? undefined : (parameter?.token ?? bearerToken(authorization))
     if (token === undefined) {
       const isMissing = parameter === undefined && authorization === undefined
       return this.#refuseOrReport(route, isMissing ? 'missing' : 'malformed')
@@ -139,7 +137,9 @@ export class Gate {
     if (reason !== undefined)
       return this.#refuseOrReport(route, reason, reason === 'scope' ? caller : undefined)
     this.#onCheck('ok')
-    return route.access === 'endpoint' ? { ...route, caller } : this.#pass(route, caller, parameter?.target)
+    return route.access === 'endpoint'
+      ? { ...route, caller }
+      : this.#pass(route.act, caller, parameter?.target)
   }
 
   /** Report mode lets what it would refuse pass, to services alone. */
@@ -150,7 +150,7 @@ export class Gate {
     // Most services read an empty X-Authenticated-Scope as none, which is unrestricted.
     const mayDoNothing = caller?.identity.scope?.text === ''
     const isLink = caller?.link !== undefined // proves its own request alone
-    return this.#pass(route, mayDoNothing || isLink ? undefined : caller, undefined, reason)
+    return this.#pass(route.act, mayDoNothing || isLink ? undefined : caller, undefined, reason)
   }
 
   #refuse(reason: AccessFailure, caller?: Caller): Decision {
@@ -158,7 +158,7 @@ export class Gate {
   }
 
   #pass(
-    { act }: ServiceRoute,
+    act: ServiceDecision['act'],
     caller: Caller | undefined,
     target?: string,
     wouldRefuse?: AccessFailure,
@@ -168,11 +168,6 @@ export class Gate {
     const forwardsAuthorization = caller === undefined || this.#config.identity.forwardAuthorization
     return { act, caller, forwardsAuthorization, isRestricted, target, wouldRefuse }
   }
-}
-
-/** A link beside `Authorization` is refused: the two may name two callers. */
-function linkToken({ token }: LinkParameter, authorization: string | undefined): string | undefined {
-  return authorization === undefined ? token : undefined
 }
 
 /** Why a verified token or link does not allow the request, or undefined. */

@@ -23,7 +23,6 @@ export class TokenSigner {
   readonly #settings: IssueSettings
   readonly #now: () => number
 
-  /** @param now - epoch milliseconds */
   constructor(ring: () => KeyRing, settings: IssueSettings, now: () => number) {
     this.#ring = ring
     this.#settings = settings

@@ -116,10 +116,10 @@ function trustedIssuer(
         : { active: false },
     readIdentity(claims, token) {
       for (const [name, value] of Object.entries(entry.requiredClaims)) {
-        const claim = ownMember(claims, name)
+        const claim = claims[name]
         if (Array.isArray(claim) ? !claim.includes(value) : claim !== value) return failed(name)
       }
-      const accessKey = ownMember(claims, accessKeyClaim)
+      const accessKey = claims[accessKeyClaim]
       if (!isName(accessKey)) return failed(accessKeyClaim)
       const accountId = accountOf(accessKey)
       if (!isName(accountId) || claimsProblem(accountId, accessKey) !== undefined)
@@ -128,11 +128,6 @@ function trustedIssuer(
       return isTokenId(tokenId) ? { ok: true, value: { accountId, accessKey, tokenId } } : failed('jti')
     },
   }
-}
-
-/** A claim can have the name of a member of every object, such as `constructor`. */
-function ownMember(claims: JWTPayload, name: string): unknown {
-  return Object.hasOwn(claims, name) ? claims[name] : undefined
 }
 
 function isName(value: unknown): value is string {

@@ -34,7 +34,6 @@ export interface VerifierOptions {
   readonly issuers: readonly [TokenIssuer, ...TokenIssuer[]]
   readonly isRevoked: (token: RevocableToken) => boolean
   readonly clockToleranceSeconds: number
-  /** Epoch milliseconds. */
   readonly now: () => number
 }
 
