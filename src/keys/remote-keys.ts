@@ -30,7 +30,7 @@ export interface KeySetState {
   readonly lastFetch: ReloadResult | undefined
 }
 
-/** How the fetches ended. `openSets` alone writes it. */
+/** How the fetches ended. */
 class FetchRecord {
   readonly counts = { ok: 0, failed: 0 }
   last: ReloadResult | undefined
@@ -40,9 +40,10 @@ class FetchRecord {
 
 type FetchedSet = { readonly version: string; readonly jwks: readonly UncheckedJwk[] }
 
-function openSets(options: RemoteKeysOptions, record: FetchRecord, signal: AbortSignal) {
+function openSets(options: RemoteKeysOptions, signal: AbortSignal) {
   const { issuer, jwksUrl, algorithms, log, now } = options
   const { origin, pathname } = new URL(jwksUrl)
+  const record = new FetchRecord()
   const logFields = { issuer, from: `${origin}${pathname}` } // the query may be a secret
   const sets = new Reloadable<readonly Key[] | undefined, FetchedSet>({
     /** The same keys in another order are the same version: the cache of verified tokens stays. */
@@ -80,13 +81,15 @@ function openSets(options: RemoteKeysOptions, record: FetchRecord, signal: Abort
     },
     onError: (err) => log.error({ ...logFields, err }, 'a JWK Set could not be applied'),
   })
-  return sets
+  const fetches: Readonly<FetchRecord> = record
+  return { sets, fetches }
 }
 
-type KeySets = ReturnType<typeof openSets>
-
 /** Finds keys in the active set. The key of an unknown kid may be new: the set is fetched, if due. */
-function createFinder(sets: KeySets, record: FetchRecord, { algorithms, now }: RemoteKeysOptions) {
+function createFinder(
+  { sets, fetches }: ReturnType<typeof openSets>,
+  { algorithms, now }: RemoteKeysOptions,
+) {
   let fetching: Promise<unknown> = Promise.resolve()
   let askedAtMs = Number.NEGATIVE_INFINITY
   const fetch = () => {
@@ -101,7 +104,7 @@ function createFinder(sets: KeySets, record: FetchRecord, { algorithms, now }: R
   }
 
   async function findNewer(kid: string | undefined, alg: string): Promise<FoundKey> {
-    if (sets.current() !== undefined && isPast(askedAtMs) && isPast(record.failedAtMs)) {
+    if (sets.current() !== undefined && isPast(askedAtMs) && isPast(fetches.failedAtMs)) {
       askedAtMs = now()
       fetch() // also during a fetch, which may have begun before the key was published
     }
@@ -141,9 +144,9 @@ export interface RemoteKeys {
 export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
   const { issuer, now } = options
   const stopping = new AbortController()
-  const record = new FetchRecord()
-  const sets = openSets(options, record, stopping.signal)
-  const { findKey, fetch, whenFetched } = createFinder(sets, record, options)
+  const opened = openSets(options, stopping.signal)
+  const { sets, fetches } = opened
+  const { findKey, fetch, whenFetched } = createFinder(opened, options)
   return {
     issuer,
     findKey,
@@ -152,10 +155,10 @@ export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
     }),
     state() {
       const isLoaded = sets.current() !== undefined
-      const ageSeconds = isLoaded ? Math.max(0, (now() - record.goodAtMs) / 1000) : undefined
-      return { loaded: isLoaded, ageSeconds, lastFetch: record.last }
+      const ageSeconds = isLoaded ? Math.max(0, (now() - fetches.goodAtMs) / 1000) : undefined
+      return { loaded: isLoaded, ageSeconds, lastFetch: fetches.last }
     },
-    fetches: record.counts,
+    fetches: fetches.counts,
     whenLoaded: sets.whenLoaded,
     whenFetched,
     subscribe: (onChange) => sets.subscribe(onChange),
