@@ -19,5 +19,5 @@ export const loaded = <T>(value: T, warnings: readonly string[] = []) =>
 
 export const notLoaded = <P = string>(problems: readonly P[]) => ({ ok: false, problems }) as const
 
-/** What a command gets from a source that it lists or changes. The error is not the source's: a name is taken, a database is down. */
+/** Of a command that lists or changes a source. The error is not the source's: a name is taken, a database is down. */
 export type CommandResult<T = undefined> = Loaded<T> | Failed<string>
