@@ -32,7 +32,7 @@ export interface ServiceDecision {
   /** Absent on a public route, and where report mode ignores a refused token. */
   readonly caller: Caller | undefined
   readonly forwardsAuthorization: boolean
-  /** Another request might have been refused. */
+  /** Some other request would be refused: no trailer may turn this one into it. */
   readonly isRestricted: boolean
   /** The reason that report mode ignores. */
   readonly wouldRefuse?: AccessFailure | undefined
