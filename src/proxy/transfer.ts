@@ -151,7 +151,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     const { method, hasBody } = this.admitted
     if (isStale && !hasBody && (method === 'GET' || method === 'HEAD')) {
       this.#phase = 'connecting'
-      this.#upstream.pool.connect(this)
+      this.#upstream.pool.connect(this) // a new connection is never stale: there is one retry
     } else {
       this.#fail(failure)
     }

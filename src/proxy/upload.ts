@@ -8,7 +8,7 @@ import { freeWhenWritten } from './buffers.ts'
 import { type ForwardedRequest, requestTrailerLines } from './request-headers.ts'
 import type { UpstreamConnection } from './upstream-connection.ts'
 
-/** Bytes that wait for the next write; from there on the client's socket is paused. */
+/** While so many bytes wait for the next write, the client's socket is paused. */
 const MAX_PENDING = 64 * 1024
 
 export class Upload {

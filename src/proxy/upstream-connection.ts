@@ -48,7 +48,7 @@ export interface UpstreamRequest {
   onWritable(): void
   /** Called after each read, also before the failure that the read may cause. */
   onResponse(response: ResponseParser, connection: UpstreamConnection): void
-  /** The last call. `isStale`: no byte came on a reused connection, which the upstream had most likely closed. */
+  /** The connection's last call. `isStale`: it was reused and no byte came; most likely the upstream had closed it. */
   onFailure(failure: UpstreamFailure, isStale: boolean): void
 }
 
