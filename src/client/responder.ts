@@ -65,7 +65,7 @@ export class Responder {
   }
 
   /** Responds to a forwarded request that failed. If a response has begun, only the log shows the failure. */
-  reportFailure(res: SidecarResponse, failure: UpstreamFailure): void {
+  sendUpstreamError(res: SidecarResponse, failure: UpstreamFailure): void {
     const isOfClient = isClientFailure(failure)
     this.sendError(res, failure, ERROR_OF[failure] ?? ERRORS.serviceNotReady, {
       errorType: isOfClient ? 'http_request_error' : failure,

@@ -11,7 +11,7 @@ import { ERRORS, type PublicError } from '../errors.ts'
 import type { LoginFailure } from '../failures.ts'
 import type { Identity } from '../token/caller.ts'
 import type { CredentialStatus } from '../token/issuers.ts'
-import { coversScope, parseScope, type Scope, validScope } from '../token/scopes.ts'
+import { coversScope, parseScope, parseStoredScope, type Scope } from '../token/scopes.ts'
 import { failed, type Result } from '../values/result.ts'
 import { claimsProblem, nameProblem, secretProblem } from '../values/schemas.ts'
 import { type Dependencies, expirationSec } from './endpoint.ts'
@@ -111,7 +111,7 @@ function grantScope(
   { accountId, accessKey }: Login,
   credential: Extract<CredentialStatus, { active: true }>,
 ): Result<Scope | undefined, PublicError> {
-  const own = validScope(credential.scope)
+  const own = parseStoredScope(credential.scope)
   if (requested === undefined) return { ok: true, value: own }
   if (requested.length > MAX_REQUESTED_LENGTH)
     return failed(badArgument(`scope must have at most ${MAX_REQUESTED_LENGTH} characters.`))

@@ -22,8 +22,8 @@ export const ROUTE_LABELS = [
 export type RouteLabel = (typeof ROUTE_LABELS)[number]
 
 /**
- * `act`: what the sidecar does if the request is allowed. `access`: what it needs to be allowed: `public` nothing, `endpoint`
- * (of the sidecar) any valid token, `service` a token or link that allows this request.
+ * `act`: what the sidecar does if the request is allowed. `access`: what it needs to be allowed: `public` nothing (the route
+ * is the decision), `endpoint` (of the sidecar) any valid token, `service` a token or link that allows this request.
  */
 export type Route =
   | typeof FORWARD

@@ -68,7 +68,7 @@ export class Forwarder {
     if (admitted === undefined || decision?.act !== 'forward')
       throw new Error('the gate has not allowed this request')
     const upstream = this.#upstreams.find(({ pathPrefix }) => isWithin(admitted.path, pathPrefix))
-    if (upstream === undefined) this.#responder.reportFailure(res, 'destination_not_found')
+    if (upstream === undefined) this.#responder.sendUpstreamError(res, 'destination_not_found')
     else new Transfer(res, admitted, decision, upstream).start()
   }
 

@@ -191,6 +191,6 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     this.#phase = 'ended'
     this.#upload?.stop()
     this.#upstream.events.onOutcome(outcome)
-    if (outcome !== 'ok') this.#upstream.responder.reportFailure(this.res, outcome)
+    if (outcome !== 'ok') this.#upstream.responder.sendUpstreamError(this.res, outcome)
   }
 }

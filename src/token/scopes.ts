@@ -52,8 +52,8 @@ export function parseScope(text: string): Result<Scope> {
 
 export const scopeProblem = (text: string) => errorIn(parseScope(text))
 
-/** @throws Error for a text that was not checked when it was loaded */
-export function validScope(text: string | null | undefined): Scope | undefined {
+/** Of a credential, checked when it was loaded. @throws Error for another text */
+export function parseStoredScope(text: string | null | undefined): Scope | undefined {
   if (text == null) return undefined
   const scope = parseScope(text)
   if (!scope.ok) throw new Error(`a scope ${scope.error}`)

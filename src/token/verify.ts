@@ -11,7 +11,7 @@ import { failed, type Result } from '../values/result.ts'
 import type { Identity, RevocableToken, VerifiedToken } from './caller.ts'
 import type { TokenIssuer } from './issuers.ts'
 import { LINK_TYPE, type Link, readLink } from './links.ts'
-import { intersectScopes, validScope } from './scopes.ts'
+import { intersectScopes, parseStoredScope } from './scopes.ts'
 
 export const MAX_TOKEN_BYTES = 8192
 
@@ -125,7 +125,7 @@ function checkStatus(
   if (credentialIssuer === undefined) return refused('claims', 'parent_iss')
   const credential = credentialIssuer.credentialStatus?.(claimed.accountId, claimed.accessKey)
   if (credential?.active === false) return refused('revoked')
-  const identity = { ...claimed, scope: intersectScopes(claimed.scope, validScope(credential?.scope)) }
+  const identity = { ...claimed, scope: intersectScopes(claimed.scope, parseStoredScope(credential?.scope)) }
   const parent = link && { ...identity, tokenId: link.parentId, issuedAtSeconds: link.parentIssuedAtSeconds }
   if (isRevoked(identity) || (parent && isRevoked(parent))) return refused('revoked')
   const endsAtMs = (identity.expiresAtSeconds + clockToleranceSeconds) * 1000
