@@ -92,24 +92,14 @@ async function serveHere(options: AppOptions, serving: ServingProcess): Promise<
   return app
 }
 
-/** `hostname` replaces address and port when the name has no address. */
+/** `hostname`: a name without an address. There is no `port` then, nor where it is 0. */
 type ListenError = NodeJS.ErrnoException & { readonly [Name in 'address' | 'hostname' | 'port']?: unknown }
 
 function rethrowListenError(error: ListenError, { admin }: Config): never {
-  const { code = '', syscall, address, hostname, port, message } = error
+  const { code, syscall, address, hostname = address, port, message } = error
   if (syscall === undefined) throw error
   if (syscall.startsWith('spawn')) throw new CommandFailure(`cannot start a worker: ${message}`)
-  const host = address ?? hostname
-  const group = (port === undefined ? host === admin.host : port === admin.port) ? 'admin' : 'listen'
-  const words = LISTEN_ERRORS[code]?.(host, port, group)
-  throw new CommandFailure(words ?? `cannot listen on ${host} port ${port}: ${code}`)
-}
-
-const LISTEN_ERRORS: Readonly<Record<string, (host: unknown, port: unknown, group: string) => string>> = {
-  EADDRINUSE: (_, port, group) => `port ${port} is in use (${group}.port)`,
-  EADDRNOTAVAIL: (host, _, group) => `${host} is not an address of this machine (${group}.host)`,
-  EACCES: (_, port, group) =>
-    `port ${port} needs a privilege that this process does not have; choose one above 1023 (${group}.port)`,
-  ENOTFOUND: (host, _, group) => `the name ${host} has no address (${group}.host)`,
-  EAI_AGAIN: (host, _, group) => `the address of ${host} cannot be looked up now (${group}.host)`,
+  const group = (port === undefined ? hostname === admin.host : port === admin.port) ? 'admin' : 'listen'
+  if (code === 'EADDRINUSE') throw new CommandFailure(`port ${port} is in use (${group}.port)`)
+  throw new CommandFailure(`cannot listen (${group}.host, ${group}.port): ${message}`)
 }

@@ -83,7 +83,7 @@ export function checkRules(settings: Settings, context: z.RefinementCtx, needsUp
   // An unknown name does not make its group invalid.
   const known = context.issues.filter(({ code }) => code !== 'unrecognized_keys')
   const invalid = known.map(({ path = [] }) => path)
-  /** Not if it is, or anything above or below it. */
+  // A value is invalid with its group, and a group or list with any value in it.
   const isValid = (path: string) =>
     !invalid.some((steps) => path.split('.').every((step, at) => at >= steps.length || step === steps[at]))
   const report: Report = (path, message) => {

@@ -121,7 +121,7 @@ function pagesOf(config: StatusConfig, { conditions, registry, jwks }: AdminData
   }
 }
 
-/** Renders once per turn of the event loop: pipelined requests cost as much as one. */
+/** Once per turn of the event loop: else 100 clients with 100 pipelined requests each stop all traffic for 6 s. */
 function onceAtATime(render: Render, onError: (error: unknown) => void): Render {
   let pending: Promise<Page> | undefined
   return () => {
@@ -146,7 +146,7 @@ function sendPage(res: ServerResponse, { status, type, body }: Page): void {
 
 /** Twice Node's backlog: of many connections accepted at once, a probe is read before it becomes the oldest. */
 const MAX_CONNECTIONS = 1024
-/** For a request, and without a byte either way. */
+/** The longest that a request takes to arrive, and that a connection is silent. */
 const TIMEOUT_MS = 10_000
 
 /**

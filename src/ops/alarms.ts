@@ -3,7 +3,7 @@ import type { AccessFailure, LoginFailure, UpstreamOutcome } from '../failures.t
 import { type Growth, sum, type Windows } from './samples.ts'
 import type { Status } from './status.ts'
 
-/** The share of requests that fail. */
+/** From this share of failed requests on, a problem is critical. */
 const CRITICAL_RATIO = 0.05
 /** Fewer may be one person's typing mistakes. */
 const MANY_LOGINS = 5
