@@ -49,6 +49,12 @@ function certificatePair(receivers: string, directory: string) {
   }
 }
 
+/** What a limit is for where several workers run stands in its description. */
+const limit = (scope: string) => (max: number, fallback: number, description: string) =>
+  setting(integer(1, max), fallback, `${description} ${scope}`)
+const workerLimit = limit('In each worker.')
+const sharedLimit = limit('Divided among workers.')
+
 function list<Member extends z.ZodType>(kind: z.ZodArray<Member>, description: string) {
   return kind.default([]).describe(description)
 }
@@ -64,8 +70,13 @@ function optionalSection<Shape extends z.core.$ZodLooseShape>(description: strin
   return group(shape).optional().describe(description)
 }
 
-/** These limit the whole sidecar: each of several workers gets its share. */
-export const SHARED_LIMITS = ['connections', 'upstreamConnections', 'upstreamQueue'] as const
+/** Each worker gets its share. */
+const sharedLimits = group({
+  connections: sharedLimit(1_000_000, 10000, 'Maximum client connections; more are closed.'),
+  upstreamConnections: sharedLimit(100_000, 256, 'Maximum number of connections to an upstream.'),
+  upstreamQueue: sharedLimit(1_000_000, 1024, 'Maximum requests that wait for an upstream.'),
+})
+export const SHARED_LIMITS = sharedLimits.keyof().options
 
 export const settingsSchema = group({
   listen: section('Data listener: what clients connect to.', {
@@ -117,7 +128,7 @@ export const settingsSchema = group({
     file: filePath.optional().meta({ description: 'YAML file of accounts.', default: CREDENTIALS_FILE }),
     postgres: optionalSection('Credentials in PostgreSQL, shared by all replicas.', {
       urlFile: withExample(filePath, 'File of the connection URL, with its password.', `${ETC}/postgres-url`),
-      poolSize: setting(integer(1, 1000), 5, 'Maximum number of connections.'),
+      poolSize: workerLimit(1000, 5, 'Maximum number of connections.'),
     }),
   }),
   revocations: section('Tokens withdrawn before they expire.', {
@@ -125,7 +136,7 @@ export const settingsSchema = group({
   }),
   trustedIssuers: list(trustedIssuers, 'Other issuers whose tokens are accepted: docs/trusted-issuers.md.'),
   cache: section('Verified tokens that are cached.', {
-    maxTokens: setting(integer(1, 10_000_000), 10000, 'Maximum number of cached tokens.'),
+    maxTokens: workerLimit(10_000_000, 10000, 'Maximum number of cached tokens.'),
     maxAgeSeconds: setting(integer(1, 2_147_483), 300, 'Seconds until a cached token is verified again.'),
   }),
   identity: section('What upstreams receive about the caller.', {
@@ -161,14 +172,12 @@ export const settingsSchema = group({
   }),
   limits: section('Limits on what clients can use.', {
     loginFailures: section('Throttle of failed logins, for each pair of account and client address.', {
-      count: setting(integer(1, 1_000_000), 20, 'Failed logins after which more get 503.'),
+      count: workerLimit(1_000_000, 20, 'Failed logins after which more get 503.'),
       windowSeconds: setting(integer(1, 86400), 60, 'Length of the window in seconds.'),
     }),
     headerBytes: setting(integer(1024, 1_048_576), 16384, 'Maximum bytes of the header lines of a message.'),
     headerLines: setting(integer(1, 10_000), 200, 'Maximum number of header lines of a message.'),
-    connections: setting(integer(1, 1_000_000), 10000, 'Maximum client connections; more are closed.'),
-    upstreamConnections: setting(integer(1, 100_000), 256, 'Maximum number of connections to an upstream.'),
-    upstreamQueue: setting(integer(1, 1_000_000), 1024, 'Maximum requests that wait for an upstream.'),
+    ...sharedLimits.shape,
   }),
   timeouts: section('How long the sidecar waits.', {
     headersSeconds: setting(seconds(), 10, 'Seconds for the TLS handshake, and again for the request head.'),
