@@ -24,11 +24,7 @@ export async function sendRequest(
   const { request: start } = url.protocol === 'https:' ? https : http
   const request = start(url, { ...options, agent: false, signal })
   let isConnected = false
-  request.on('socket', (socket) => {
-    socket.on('connect', () => {
-      isConnected = true
-    })
-  })
+  request.on('socket', (socket) => socket.on('connect', () => (isConnected = true)))
   request.on('error', () => {}) // the one that counts is caught below
   try {
     request.end(body)

@@ -12,9 +12,7 @@ export async function runProgram(signals: Signals): Promise<void> {
   let stdoutError: string | undefined
   // A closed stdout must not end the process, but what is lost may be a new secret. Using `process.stdout` also puts a
   // pipe in non-blocking mode, which the log needs.
-  process.stdout.on('error', (error) => {
-    stdoutError ??= fileErrorText(error)
-  })
+  process.stdout.on('error', (error) => (stdoutError ??= fileErrorText(error)))
   process.stderr.on('error', () => {})
   const destination = openLogDestination()
   const code = await runCommand({ signals, destination }).then(() => 0, exitCodeOf)

@@ -1,7 +1,4 @@
-/**
- * Loads the configuration: defaults, then the YAML file, then environment variables, then flags; the later wins.
- * Out: a complete, frozen configuration with the origin of every value, or every problem at once.
- */
+/** Loads the configuration: defaults, then the YAML file, then environment variables, then flags; the later wins. */
 import { closeSync, openSync, readSync } from 'node:fs'
 import { z } from 'zod'
 import { fileErrorText } from '../files/files.ts'

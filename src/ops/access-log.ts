@@ -9,20 +9,13 @@ import type { SidecarResponse } from '../client/response.ts'
 import type { Config } from '../config/config.ts'
 import type { PublicError } from '../errors.ts'
 import { type AccessFailure, type Failure, isClientFailure } from '../failures.ts'
-import type { RouteLabel } from '../gate/route.ts'
 import { newRequestId, traceIdOf } from '../http/request-ids.ts'
 import { type Logger, loggable } from '../log.ts'
-
-interface RequestMetrics {
-  /** Every response, also a refusal of what is not a request. `seconds`: from the head to the end of the response. */
-  onRequest(route: RouteLabel, method: string | undefined, status: number, seconds: number): void
-  /** Body bytes from (`in`) or to (`out`) the client. */
-  onBytes(direction: 'in' | 'out', count: number): void
-}
+import type { Metrics } from './metrics.ts'
 
 /** `isAborting`: the drain deadline has passed. */
 export function createAccessLog(
-  metrics: RequestMetrics,
+  metrics: Pick<Metrics, 'onRequest' | 'onBytes'>,
   log: Logger,
   { access }: Pick<Config['log'], 'access'>,
   isAborting: () => boolean,

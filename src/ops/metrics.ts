@@ -98,6 +98,8 @@ export interface MeasuredAuthData extends Pick<AuthData, 'subjects'> {
   readonly certificateSets: ReadonlyMap<string, { current(): Pick<CertificateSet, 'endsAtSeconds'> }>
 }
 
+export type Metrics = ReturnType<typeof createMetrics>
+
 /**
  * One function for each event that is counted. `readFrom` is called once, before anything is scraped. `now`: epoch
  * milliseconds.
@@ -137,10 +139,12 @@ function requestMetrics({ counter, histogram }: Create) {
   for (const route of ROUTE_LABELS) durations.zero({ route })
   for (const direction of ['in', 'out']) bytes.inc({ direction }, 0)
   return {
+    /** Every response, also a refusal of what is not a request. `seconds`: from the head to the end of the response. */
     onRequest(route: RouteLabel, method = 'other', status: number, seconds: number): void {
       requests.inc({ route, method: METHODS.has(method) ? method : 'other', status })
       durations.observe({ route }, seconds)
     },
+    /** Body bytes from (`in`) or to (`out`) the client. */
     onBytes: (direction: 'in' | 'out', count: number) => bytes.inc({ direction }, count),
   }
 }

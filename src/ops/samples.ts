@@ -1,7 +1,4 @@
-/**
- * Samples of the metrics over the last ten minutes, for the status page. In: a registry. Out: how much the counters grew
- * between two samples. Memory is bounded, as label sets are closed.
- */
+/** Samples of the metrics over ten minutes, for the status page. Their memory is bounded, as label sets are closed. */
 import type { Registry } from 'prom-client'
 import { METRIC_NAMES, METRIC_PREFIX, type MetricName } from './metrics.ts'
 
