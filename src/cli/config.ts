@@ -3,7 +3,8 @@ import { type Command, Option } from 'commander'
 import { databaseProblems, InvalidAuthData } from '../auth-data/auth-data.ts'
 import { openSources } from '../auth-data/sources.ts'
 import { type Config, insecureKeySets, keySetsOf } from '../config/config.ts'
-import { effectiveSettings, FILE_VARIABLE, type LoadedConfig, loadConfig } from '../config/load.ts'
+import type { LoadedConfig, LoadOptions } from '../config/load.ts'
+import { effectiveSettings, FILE_VARIABLE, loadConfig } from '../config/load.ts'
 import { formatProblems, type Problem, problemsAt } from '../config/problems.ts'
 import { configJsonSchema, FLAGS, SETTINGS } from '../config/settings.ts'
 import { fetchJwks, importKeys } from '../keys/jwk-set.ts'
@@ -13,6 +14,7 @@ import { type CommandIo, describe, type Flags, UsageFailure } from './command-io
 
 /** Flags of settings, which commander names in camel case. */
 export type SettingFlags = Readonly<Record<string, unknown>>
+type Options = Pick<LoadOptions, 'needsUpstream'>
 type CheckFlags = SettingFlags & Flags<never, never, 'files' | 'fetch' | 'json'>
 
 const SETTINGS_HELP = `
@@ -36,21 +38,17 @@ export function addSettingFlags(command: Command): Command {
   return command.addHelpText('after', SETTINGS_HELP)
 }
 
-function readSettings(flags: SettingFlags, { env }: Pick<CommandIo, 'env'>, needsUpstream = true) {
+function readSettings(flags: SettingFlags, { env }: Pick<CommandIo, 'env'>, options?: Options) {
   const text = (name: string) => {
     const value = flags[name]
     return typeof value === 'string' ? value : undefined
   }
   const given = Object.fromEntries(FLAGS.map((flag) => [flag, text(new Option(flag).attributeName())]))
-  return loadConfig({ file: text('config'), env, flags: given, needsUpstream })
+  return loadConfig({ file: text('config'), env, flags: given, ...options })
 }
 
-export function loadSettings(
-  flags: SettingFlags,
-  io: Pick<CommandIo, 'env'>,
-  { needsUpstream = true }: { readonly needsUpstream?: boolean } = {},
-) {
-  const loaded = readSettings(flags, io, needsUpstream)
+export function loadSettings(flags: SettingFlags, io: Pick<CommandIo, 'env'>, options?: Options) {
+  const loaded = readSettings(flags, io, options)
   if (!loaded.ok) throw new UsageFailure(formatProblems(loaded.problems))
   return loaded.value
 }

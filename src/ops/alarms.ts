@@ -15,13 +15,7 @@ const DAY_SECONDS = 86_400
 const KEY_SET_WARNING_SECONDS = 300
 
 /** Reasons for refusing tokens that were good once; clients without a good token can cause the others. */
-const ONCE_GOOD: ReadonlySet<string> = new Set<AccessFailure>([
-  'expired',
-  'revoked',
-  'claims',
-  'scope',
-  'unavailable',
-])
+const ONCE_GOOD: readonly AccessFailure[] = ['expired', 'revoked', 'claims', 'scope', 'unavailable']
 const QUEUE_FULL: UpstreamOutcome = 'connection_limit_reached'
 
 interface Alarm {
@@ -83,11 +77,10 @@ function* loginAlarms({ recently }: Windows, isDatabaseDown: boolean): Generator
 
 function* requestAlarms({ tenMinutes, recently }: Windows, { checks, requests }: Status): Generator<Alarm> {
   const now = inSeconds(recently)
-  const tokenChecks = recently.by('token_checks_total', 'reason')
-  const refused = [...tokenChecks].filter(([reason, count]) => ONCE_GOOD.has(reason) && count > 0)
-  if (tokenChecks.get('ok') === 0 && sum(new Map(refused)) >= MANY_TOKENS) {
-    const reasons = refused.map(([reason, count]) => `${count} ${reason}`).join(', ')
-    yield critical(`Every token is refused: ${reasons} ${now}`)
+  const refused = recently.by('token_checks_total', 'reason', { reason: ONCE_GOOD })
+  if (recently.total('token_checks_total', { reason: 'ok' }) === 0 && sum(refused) >= MANY_TOKENS) {
+    const reasons = [...refused].flatMap(([reason, count]) => (count > 0 ? `${count} ${reason}` : []))
+    yield critical(`Every token is refused: ${reasons.join(', ')} ${now}`)
   }
   const droppedConnections = recently.total('client_connections_dropped_total')
   if (droppedConnections > 0)
