@@ -31,8 +31,7 @@ export type Flags<Required extends string, Optional extends string = never, Swit
 
 type Columns<T> = Readonly<Record<string, (entry: T) => string>>
 
-/** No secret or token is longer. */
-const MAX_STDIN_BYTES = 65_536
+const MAX_STDIN_BYTES = 65_536 // no secret or token is longer
 
 export class CommandIo {
   readonly env: Streams['env']

@@ -156,20 +156,18 @@ const TIMEOUT_MS = 10_000
  */
 function createBoundedServer(secureContext: (() => SecureContext) | undefined, handle: RequestListener) {
   const connections = new Map<Socket, { awaitedResponses: number }>() // the least recently used first
-  const http = createServer(
-    { requestTimeout: TIMEOUT_MS, connectionsCheckingInterval: TIMEOUT_MS / 2 },
-    (req, res) => {
-      const { socket } = req
-      const connection = connections.get(socket)
-      if (connection !== undefined) {
-        connections.delete(socket)
-        connections.set(socket, connection)
-        connection.awaitedResponses++
-        res.once('close', () => connection.awaitedResponses--)
-      }
-      handle(req, res)
-    },
-  )
+  const limits = { requestTimeout: TIMEOUT_MS, connectionsCheckingInterval: TIMEOUT_MS / 2 }
+  const http = createServer(limits, (req, res) => {
+    const { socket } = req
+    const connection = connections.get(socket)
+    if (connection !== undefined) {
+      connections.delete(socket)
+      connections.set(socket, connection)
+      connection.awaitedResponses++
+      res.once('close', () => connection.awaitedResponses--)
+    }
+    handle(req, res)
+  })
   http.timeout = TIMEOUT_MS // closes connections of clients that do not read, or leave a handshake unfinished
   http.maxRequestsPerSocket = 100
 

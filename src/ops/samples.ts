@@ -35,8 +35,7 @@ export type Samples = ReturnType<typeof createSamples>
 export type Windows = Awaited<ReturnType<Samples['windows']>>
 
 const SAMPLE_EVERY_MS = 5000
-/** Ten minutes of steps. */
-const MAX_SAMPLES = 121
+const MAX_SAMPLES = 121 // ten minutes of steps
 const RECENT_STEPS = 6
 
 export function createSamples(
