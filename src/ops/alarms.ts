@@ -109,9 +109,13 @@ function* trustAlarms({ at, values }: Windows, isDatabaseDown: boolean): Generat
   for (const [subject, failing] of values.by('reload_failing', 'subject'))
     if (failing > 0 && !(isDatabaseDown && subject === 'credentials'))
       yield warning(`The newest ${subject} cannot be used; the last good version is active`)
-  for (const [issuer, age] of values.by('jwks_age_seconds', 'issuer'))
-    if (age > KEY_SET_WARNING_SECONDS)
+  const keySetAges = values.by('jwks_age_seconds', 'issuer')
+  for (const [issuer, failed] of values.by('jwks_fetches_total', 'issuer', { result: 'failed' })) {
+    const age = keySetAges.get(issuer)
+    if (age === undefined && failed > 0) yield warning(`No keys from ${issuer} yet: its tokens are refused`)
+    else if (age !== undefined && age > KEY_SET_WARNING_SECONDS)
       yield warning(`No good keys from ${issuer} for more than 5 min; the last ones are active`)
+  }
   for (const [kid, age] of values.by('signing_key_age_seconds', 'kid'))
     if (age > KEY_WARNING_DAYS * DAY_SECONDS)
       yield warning(`Signing key ${kid} is older than ${KEY_WARNING_DAYS} d`)

@@ -96,7 +96,7 @@ export class UpstreamPool implements ConnectionPool {
    */
   readonly #dispatch = (): void => {
     this.#isDispatchScheduled = false
-    const released = this.#released.splice(0)
+    const released = this.#released.splice(0).filter(({ socket }) => socket.writable)
     for (let [next] = this.#queue; next !== undefined; [next] = this.#queue) {
       const connection = this.#takeIdle()
       const isFull = this.connections >= this.#config.limits.upstreamConnections
@@ -108,7 +108,7 @@ export class UpstreamPool implements ConnectionPool {
     // Not idle before: bytes after the response are noticed by the read before the next dispatch.
     for (const connection of released) {
       if (this.#isClosed) connection.abandon()
-      else if (connection.socket.writable) this.#idle.push(connection)
+      else this.#idle.push(connection)
     }
     if (this.#queue.length > 0 && this.#idle.length > 0) this.#scheduleDispatch()
   }

@@ -235,7 +235,7 @@ t.test('the headline shows the most severe current problem', async (t) => {
         ring: () => ({ signing: { kid: 'k1', createdAtSeconds: NOON / 1000 - 91 * 86_400 } }),
         tokenLifetimes: () => [{ kid: 'k1', seconds: 60 }],
       },
-      keySets: [keySet('idp', () => 400)],
+      keySets: [keySet('idp', () => 400), keySet('other', () => undefined, 1)],
     },
   })
   const { metrics, checks } = setup
@@ -243,6 +243,7 @@ t.test('the headline shows the most severe current problem', async (t) => {
   t.strictSame(await problems(setup), [
     'warning: Certificate listener expires in 3 d',
     'warning: No good keys from idp for more than 5 min; the last ones are active',
+    'warning: No keys from other yet: its tokens are refused',
     'warning: Signing key k1 is older than 90 d',
     'warning: Report mode: refused tokens are forwarded',
   ])
