@@ -7,20 +7,20 @@
  *                      idle          awaitingHead  serving         refusing        detached    ended
  *   receive            > serving     > serving     waits           is not read     -           is not read
  *   receiveDetached    > detached    > detached    > refusing      is refused      -           is dropped
- *   refuse             (1)           (1)           > refusing      -               -           -
- *   onResponseClosed   -             -             next, > idle    next, (1)       > ended     -
+ *   refuse             > ended       > ended       > refusing      -               -           -
+ *   onResponseClosed   -             -             next, > idle    next, > ended   > ended     -
  *     of the last one  -             -             > ended         > ended         > ended     -
- *   onTimeout          (2)           closes        (3)             (3)             (3)         closes
- *   closeIfIdle        (2)           -             -               -               -           -
- *   #onClientEnd       -             -             (4)             (4)             (4)         -
- *   abort              closes        closes        (5)             (5)             (5)         closes
+ *   onTimeout          closes (1)    closes        onIdle (2)      onIdle (2)      onIdle (2)  closes
+ *   closeIfIdle        closes (1)    -             -               -               -           -
+ *   #onClientEnd       -             -             aborts (3)      aborts (3)      aborts (3)  -
+ *   abort              closes        closes        aborts (4)      aborts (4)      aborts (4)  closes
  *
- *   (1) sends the refusal, > ended
- *   (2) closes; > awaitingHead if bytes have arrived since the previous response
- *   (3) `onIdle` of the request's owner; (5) if the client alone has still to read
- *   (4) (5) if the response has no other end than that of the connection; else Node ends the connection after it
- *   (5) closes, with a reset where a close could be taken for the end of the response (`mustReset`)
+ *   (1) or > awaitingHead, if bytes have arrived since the previous response
+ *   (2) of the request's owner; aborts if only the client has still to read
+ *   (3) if the response has no other end than that of the connection; else Node ends the connection after it
+ *   (4) closes, with a reset where a close could be taken for the end of the response (`mustReset`)
  *
+ * The refusal is sent at the transition to `ended`, after the requests before it.
  * A response is the last one by `mustClose`, and by `client/response.ts` for a body that is unread or has no other end.
  */
 import type { Socket } from 'node:net'
@@ -58,7 +58,7 @@ type Phase =
   /** The last response or the refusal has been sent; what still arrives is dropped (RFC 9112, section 9.6). */
   | 'ended'
 
-/** Of bytes that are not a request, or of an `Upgrade` or CONNECT behind other requests. */
+/** What is refused without a request: bytes that do not parse, a late head, an `Upgrade` or CONNECT behind other requests. */
 interface Refusal {
   readonly error: PublicError
   readonly bytes?: Buffer | undefined
@@ -177,7 +177,6 @@ export class Connection implements ClientConnection {
     }
   }
 
-  /** Refuses what is not a request, or a head that is late. */
   refuse(refusal: Refusal): void {
     const socket = this.#socket
     const phase = this.#phase
