@@ -10,7 +10,7 @@ import { createLoginThrottle } from './credentials/login-throttle.ts'
 import { createAuditLog } from './endpoints/audit-log.ts'
 import { Gate } from './gate/gate.ts'
 import { Handler } from './handler.ts'
-import { type DrainReport, LifeCycle, type ListenAddresses } from './life-cycle.ts'
+import { type DrainReport, LifeCycle, type ListenAddresses, RunState } from './life-cycle.ts'
 import type { Logger } from './log.ts'
 import { createAccessLog } from './ops/access-log.ts'
 import { type AdminData, createAdminListener } from './ops/admin.ts'
@@ -47,7 +47,7 @@ export interface ServingApp extends App {
 /** Has no effect before `start`. @throws InvalidAuthData with every problem of keys, credentials and certificates */
 export async function createApp(options: AppOptions): Promise<ServingApp> {
   const { config, log, logLinesDropped = () => 0, now = Date.now, settingsFile, worker = false } = options
-  const lifeCycle = new LifeCycle(config, log, settingsFile)
+  const state = new RunState()
   const metrics = createMetrics(config, now)
   const audit = createAuditLog(log, config.log)
   const authData = await openAuthData(config, log, now, (subject, result, certificate) => {
@@ -75,17 +75,17 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const forEndpoints = { config, responder, signer, credentials, throttle, revokeToken, audit, metrics, now }
   const handler = new Handler({ ...forEndpoints, gate, forwarder, onInternalError })
 
-  const accessLog = createAccessLog(metrics, log, config.log, () => lifeCycle.isAborting)
+  const accessLog = createAccessLog(metrics, log, config.log, () => state.isAborting)
   const listener = new DataListener(config, certificateSets.get('listener'), {
     handle: (res) => handler.handle(res),
     onRequestEnd: accessLog.onRequestEnd,
     onParserError: (error, peer, bytes) =>
       responder.parserErrorResponse(error, accessLog.onParserError(error, peer), bytes),
-    isDraining: () => lifeCycle.isDraining,
+    isDraining: () => state.isDraining,
     onTlsError: (code) => log.debug({ code }, 'TLS handshake failed'),
     onListenError: (error) => log.error({ err: error }, 'listener error'),
   })
-  const conditions = () => [...authData.conditions(), lifeCycle.acceptingCondition]
+  const conditions = () => [...authData.conditions(), state.acceptingCondition]
   const isReady = () => conditions().every(({ ok }) => ok)
   metrics.readFrom({ authData, cache, listener, forwarder, isReady, logLinesDropped })
   const adminData = { conditions, jwks: authData.keys.publicJwks, registry: () => metrics.registry }
@@ -97,12 +97,13 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     cache.invalidate(onlyIdsRevoked)
     forwarder.recheckTunnels()
   })
-  const components = { authData, listener, forwarder, admin }
+  const parts = { config, log, settingsFile, state, authData, listener, forwarder, admin }
+  const lifeCycle = new LifeCycle(parts)
   return {
     adminData,
-    start: () => lifeCycle.start(components),
+    start: () => lifeCycle.start(),
     reload: () => authData.reload(),
-    stop: ({ lameDuck } = { lameDuck: false }) => lifeCycle.stop(components, lameDuck),
+    stop: ({ lameDuck } = { lameDuck: false }) => lifeCycle.stop(lameDuck),
     abort: () => void listener.abort(),
   }
 }

@@ -28,9 +28,29 @@ export interface ListenAddresses {
   readonly admin?: AddressInfo | undefined
 }
 
-export type RunState = 'starting' | 'running' | 'draining'
+export type RunPhase = 'starting' | 'running' | 'draining'
 
-interface Components {
+/** Created before the parts that read it. `LifeCycle` changes it. */
+export class RunState {
+  phase: RunPhase = 'starting'
+  /** The drain deadline has passed. */
+  isAborting = false
+
+  get isDraining(): boolean {
+    return this.phase === 'draining'
+  }
+
+  get acceptingCondition(): ReadyCondition {
+    const { phase } = this
+    return { name: 'accepting', ok: phase === 'running', ...(phase === 'draining' && { state: phase }) }
+  }
+}
+
+interface Parts {
+  readonly config: Config
+  readonly log: Logger
+  readonly settingsFile: string | undefined
+  readonly state: RunState
   readonly authData: AuthData
   readonly listener: DataListener
   readonly forwarder: Forwarder
@@ -38,50 +58,28 @@ interface Components {
   readonly admin: AdminListener | undefined
 }
 
-/** Created before what it starts and stops, which may ask for the state. */
 export class LifeCycle {
-  readonly #config: Config
-  readonly #log: Logger
-  readonly #settingsFile: string | undefined
-  #state: RunState = 'starting'
-  #isAborting = false
+  readonly #parts: Parts
   #reminder: NodeJS.Timeout | undefined
   #started: Promise<ListenAddresses> | undefined
   #stopped: Promise<DrainReport> | undefined
 
-  constructor(config: Config, log: Logger, settingsFile: string | undefined) {
-    this.#config = config
-    this.#log = log
-    this.#settingsFile = settingsFile
+  constructor(parts: Parts) {
+    this.#parts = parts
   }
 
-  get isDraining(): boolean {
-    return this.#state === 'draining'
-  }
-
-  /** The drain deadline has passed. */
-  get isAborting(): boolean {
-    return this.#isAborting
-  }
-
-  get acceptingCondition(): ReadyCondition {
-    const state = this.#state
-    return { name: 'accepting', ok: state === 'running', ...(state === 'draining' && { state }) }
-  }
-
-  start(components: Components): Promise<ListenAddresses> {
-    this.#started ??= this.#start(components)
+  start(): Promise<ListenAddresses> {
+    this.#started ??= this.#start()
     return this.#started
   }
 
-  stop(components: Components, lameDuck: boolean): Promise<DrainReport> {
-    this.#stopped ??= this.#stop(components, lameDuck && this.#state === 'running')
+  stop(lameDuck: boolean): Promise<DrainReport> {
+    this.#stopped ??= this.#stop(lameDuck && this.#parts.state.phase === 'running')
     return this.#stopped
   }
 
-  async #start({ authData, listener, admin }: Components): Promise<ListenAddresses> {
-    const config = this.#config
-    const log = this.#log
+  async #start(): Promise<ListenAddresses> {
+    const { config, log, settingsFile, state, authData, listener, admin } = this.#parts
     if (config.enforcement === 'report') this.#reminder = warnOfReportMode(log)
     authData.start()
     try {
@@ -89,9 +87,8 @@ export class LifeCycle {
       if (!(await authData.whenLoaded())) throw new Error('stopped before clients were accepted')
       // Last, so that no client is accepted and dropped again if the other port is in use.
       const where = { data: await listener.listen(), admin: adminAddress }
-      if (this.#state === 'starting') this.#state = 'running'
-      if (admin !== undefined)
-        logStart(log, config, this.#settingsFile, authData.keys.ring().signing?.kid, where)
+      if (state.phase === 'starting') state.phase = 'running'
+      if (admin !== undefined) logStart(log, config, settingsFile, authData.keys.ring().signing?.kid, where)
       return where
     } catch (error) {
       await admin?.close()
@@ -100,28 +97,30 @@ export class LifeCycle {
     }
   }
 
-  async #stop({ authData, listener, forwarder, admin }: Components, lameDuck: boolean): Promise<DrainReport> {
-    const wasStarting = this.#state === 'starting'
-    this.#state = 'draining'
-    this.#log.info({ inFlight: listener.inFlight }, 'draining')
+  async #stop(lameDuck: boolean): Promise<DrainReport> {
+    const { config, log, state, authData, listener, forwarder, admin } = this.#parts
+    const wasStarting = state.phase === 'starting'
+    state.phase = 'draining'
+    log.info({ inFlight: listener.inFlight }, 'draining')
     if (wasStarting) {
       await authData.stop() // a start that waits ends here; what has been opened is closed below
       await this.#started?.catch(() => {})
     }
-    if (lameDuck) await sleep(this.#config.shutdown.lameDuckSeconds * 1000)
-    const report = await this.#drain(listener)
+    if (lameDuck) await sleep(config.shutdown.lameDuckSeconds * 1000)
+    const report = await this.#drain()
     forwarder.close()
     await authData.stop()
     await admin?.close()
     clearInterval(this.#reminder)
-    if (admin !== undefined) this.#log.info(report, 'stopped')
+    if (admin !== undefined) log.info(report, 'stopped')
     return report
   }
 
   /** Accepts no more connections, closes those that are idle or become so, and aborts the others after the deadline. */
-  async #drain(listener: DataListener): Promise<DrainReport> {
+  async #drain(): Promise<DrainReport> {
+    const { config, state, listener } = this.#parts
     const { inFlight } = listener
-    const deadline = performance.now() + this.#config.shutdown.deadlineSeconds * 1000
+    const deadline = performance.now() + config.shutdown.deadlineSeconds * 1000
     let isClosed = false
     let tunnels = 0
     const closed = listener.close().then(() => {
@@ -133,7 +132,7 @@ export class LifeCycle {
       await Promise.race([closed, sleep(DRAIN_STEP_MS)])
     }
     tunnels += listener.closeTunnels()
-    this.#isAborting = !isClosed
+    state.isAborting = !isClosed
     const cut = isClosed ? 0 : listener.abort()
     await Promise.race([closed, sleep(ABORT_MS, undefined, { ref: false })])
     return { drained: Math.max(0, inFlight - cut), cut, tunnels }

@@ -7,7 +7,7 @@ import type { App } from '../app.ts'
 import { InvalidAuthData } from '../auth-data/auth-data.ts'
 import type { Config } from '../config/config.ts'
 import { SHARED_LIMITS } from '../config/schema.ts'
-import { type DrainReport, type ListenAddresses, logStart, type RunState } from '../life-cycle.ts'
+import { type DrainReport, type ListenAddresses, logStart, type RunPhase } from '../life-cycle.ts'
 import type { LogDestination, Logger } from '../log.ts'
 import { type AdminData, createAdminListener } from '../ops/admin.ts'
 import { fullName, metricsIn } from '../ops/metrics.ts'
@@ -26,7 +26,7 @@ export async function createPrimary(
   destination: LogDestination,
 ): Promise<App> {
   const pool = createWorkerPool(settingsOfWorker(config, count, log), log, destination)
-  let state: RunState = 'starting'
+  let state: RunPhase = 'starting'
   let stopped: Promise<DrainReport> | undefined
   const adminData = createAdminData(pool, count, () => state, destination)
   const certificates = await openAdminCertificateSet(config, log)
@@ -83,7 +83,7 @@ async function openAdminCertificateSet(config: Config, log: Logger) {
 function createAdminData(
   pool: WorkerPool,
   count: number,
-  runState: () => RunState,
+  runState: () => RunPhase,
   destination: LogDestination,
 ): AdminData {
   const isReady = (responding: number) => runState() === 'running' && responding === count
