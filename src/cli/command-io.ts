@@ -79,12 +79,11 @@ export class CommandIo {
     this.#streams.stderr.write(`warning: ${warning}\n`)
   }
 
-  /** Prints the warnings. @throws UsageFailure if the source cannot be used, CommandFailure for any other error */
+  /** Prints the warnings. @throws UsageFailure if the source cannot be used, CommandFailure otherwise */
   unwrap<T>(result: CommandResult<T>): T {
     if (!result.ok) {
-      throw 'error' in result
-        ? new CommandFailure(result.error)
-        : new UsageFailure(result.problems.join('\n'))
+      const message = result.problems.join('\n')
+      throw result.isUsable ? new CommandFailure(message) : new UsageFailure(message)
     }
     for (const warning of result.warnings) this.warn(warning)
     return result.value

@@ -133,8 +133,8 @@ async function checkFiles(config: Config) {
   const { checkDatabase } = await import('../credentials/postgres/tables.ts')
   const checked = await checkDatabase(postgres.urlFile)
   if (checked.ok) return { problems, warnings }
-  return 'error' in checked
-    ? { problems, warnings: [...warnings, `not checked: ${checked.error}`] }
+  return checked.isUsable
+    ? { problems, warnings: [...warnings, `not checked: ${checked.problems.join()}`] }
     : { problems: [...problems, ...databaseProblems(checked.problems)], warnings }
 }
 

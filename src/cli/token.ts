@@ -88,8 +88,7 @@ async function warnUnlessActive({ accountId, accessKey }: CredentialName, config
   const { credentials } = await openEditors({ file, postgresUrlFile: postgres?.urlFile })
   const listed = await credentials.list()
   if (!listed.ok) {
-    const problems = 'error' in listed ? [listed.error] : listed.problems
-    for (const problem of problems) io.warn(`no credential is known: ${problem}`)
+    for (const problem of listed.problems) io.warn(`no credential is known: ${problem}`)
     return
   }
   const named = listed.value.find((one) => one.accountId === accountId && one.accessKey === accessKey)

@@ -8,7 +8,7 @@ import { isDeepStrictEqual } from 'node:util'
 import { type Document, isCollection, parseDocument, visit } from 'yaml'
 import { fileErrorText, readRegularFile, replaceFile, withLock } from '../files/files.ts'
 import { MAX_FILE_BYTES, type Parse } from '../files/parse-thread.ts'
-import { type CommandResult, failed, type Loaded, loaded, notLoaded } from '../values/result.ts'
+import { type CommandResult, type Loaded, loaded, notDone, notLoaded } from '../values/result.ts'
 import { type Credential, type CredentialName, parse as parseCredentials } from './credential-list.ts'
 import { parse as parseRevocations, type Revocation } from './revocation-list.ts'
 
@@ -135,7 +135,7 @@ type Edit = (document: Document) => string | undefined
 function yamlRecords<T>(file: string, parse: Parse<T>) {
   const invalidAt = (path: string, problems: readonly string[]) =>
     notLoaded(problems.map((problem) => `${path}:${problem}`))
-  const notChanged = (problem: string) => failed(`${file}: ${problem}`)
+  const notChanged = (problem: string) => notDone(`${file}: ${problem}`)
 
   async function list(): Promise<Loaded<readonly T[]>> {
     const read = await readRegularFile(file, MAX_FILE_BYTES)

@@ -5,7 +5,7 @@
 import { access, mkdir, rm, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { errorCode, replaceFile, withLock } from '../files/files.ts'
-import { type CommandResult, failed, loaded, notLoaded } from '../values/result.ts'
+import { type CommandResult, loaded, notDone, notLoaded } from '../values/result.ts'
 import { generateKey, newKid } from './jwk.ts'
 import type { KeyDirectory } from './key-directory.ts'
 import { ACTIVE_FILE, KEY_FILE_SUFFIX, privateFiles, readKeyDirectory } from './key-directory.ts'
@@ -27,7 +27,7 @@ export async function addKey(
   return changeDirectory(directory, async (keys) => {
     const createdAtSeconds = Math.floor(now() / 1000)
     const kid = change.kid ?? newKid(alg, createdAtSeconds)
-    if (keys.files.has(kid)) return failed(`there is already a key ${kid}`)
+    if (keys.files.has(kid)) return notDone(`there is already a key ${kid}`)
     // Two private keys need an `active` file: write it before the second one appears.
     if (keys.signing) await writeFile(directory, ACTIVE_FILE, keys.signing.key.kid)
     const active = change.activate === true || privateFiles(keys.files).length === 0
@@ -54,8 +54,8 @@ export async function activateKey(change: KeyChange & { readonly kid: string }) 
   const { directory, kid } = change
   return changeDirectory(directory, async (keys) => {
     const incoming = keys.files.get(kid)
-    if (incoming === undefined) return failed(`there is no key ${kid}`)
-    if (incoming.key.signKey === undefined) return failed(`of ${kid} only the public half is here`)
+    if (incoming === undefined) return notDone(`there is no key ${kid}`)
+    if (incoming.key.signKey === undefined) return notDone(`of ${kid} only the public half is here`)
     const previous = keys.signing?.key.kid
     await writeKey(directory, kid, { ...incoming.document, signedUntil: undefined, tokenSeconds: undefined })
     await switchSigningKey(change, keys, kid)
@@ -68,12 +68,12 @@ export async function retireKey(change: KeyChange & { readonly kid: string; read
   const { directory, kid, now } = change
   return changeDirectory(directory, async (keys) => {
     const file = keys.files.get(kid)
-    if (file === undefined) return failed(`there is no key ${kid}`)
-    if (keys.signingProblem !== undefined) return failed(`${keys.signingProblem}; activate one first`)
-    if (keys.signing === file) return failed(`${kid} signs new tokens; activate another key first`)
+    if (file === undefined) return notDone(`there is no key ${kid}`)
+    if (keys.signingProblem !== undefined) return notDone(`${keys.signingProblem}; activate one first`)
+    if (keys.signing === file) return notDone(`${kid} signs new tokens; activate another key first`)
     const endsAtSeconds = tokensEndAtSeconds(file.key, change.tokenSeconds)
     if (change.force !== true && (endsAtSeconds === undefined || now() < endsAtSeconds * 1000)) {
-      return failed(`${whyKept(file.key, endsAtSeconds)}; --force removes it all the same`)
+      return notDone(`${whyKept(file.key, endsAtSeconds)}; --force removes it all the same`)
     }
     await rm(join(directory, `${kid}${KEY_FILE_SUFFIX}`))
     return loaded(undefined)

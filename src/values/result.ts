@@ -1,11 +1,11 @@
 /** What functions return that can fail without an exception. No message repeats a value: it may be a misplaced secret. */
 
-type Failed<E> = { readonly ok: false; readonly error: E }
-
 /** `E`: a word of a closed set, text for people that follows the name of what it is about, a public error or a refusal. */
-export type Result<T, E = string> = { readonly ok: true; readonly value: T } | Failed<E>
+export type Result<T, E = string> =
+  | { readonly ok: true; readonly value: T }
+  | { readonly ok: false; readonly error: E }
 
-export const failed = <const E>(error: E): Failed<E> => ({ ok: false, error })
+export const failed = <const E>(error: E) => ({ ok: false, error }) as const
 
 export const errorIn = <E>(result: Result<unknown, E>) => (result.ok ? undefined : result.error)
 
@@ -19,5 +19,8 @@ export const loaded = <T>(value: T, warnings: readonly string[] = []) =>
 
 export const notLoaded = <P = string>(problems: readonly P[]) => ({ ok: false, problems }) as const
 
-/** Of a command that lists or changes a source. The error is not the source's: a name is taken, a database is down. */
-export type CommandResult<T = undefined> = Loaded<T> | Failed<string>
+/** What a command that lists or changes a source returns. `isUsable`: it fails, but nothing in the source is to mend. */
+export type CommandResult<T = undefined> = Loaded<T> & { readonly isUsable?: boolean }
+
+/** Such as when a name is taken, or a database is down. */
+export const notDone = (problem: string) => ({ ...notLoaded([problem]), isUsable: true }) as const

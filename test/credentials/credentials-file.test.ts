@@ -10,7 +10,7 @@ import {
   parse as parseCredentials,
 } from '../../src/credentials/credential-list.ts'
 import { type CredentialEditor, fileEditors } from '../../src/credentials/editor.ts'
-import { type CommandResult, failed, loaded } from '../../src/values/result.ts'
+import { type CommandResult, loaded, notDone } from '../../src/values/result.ts'
 import { nameProblem } from '../../src/values/schemas.ts'
 import { makeCredentialsFile } from '../support/credentials.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
@@ -234,8 +234,7 @@ async function edited(
   await writeFile(path, text)
   const changed = await edit(fileEditors(path).credentials)
   if (changed.ok) return readFile(path, 'utf8')
-  const problem = 'error' in changed ? changed.error : changed.problems.join('\n')
-  return problem.slice(path.length + 2)
+  return changed.problems.join('\n').slice(path.length + 2)
 }
 
 function credentialsIn(text: string): readonly Credential[] {
@@ -331,7 +330,7 @@ t.test('a missing file is created by add alone, with mode 0600, but not its dire
   t.equal((await stat(file)).mode & 0o777, 0o600)
   const nowhere = join(dirname(file), 'missing', 'new.yaml')
   const error = `${nowhere}: there is no such file or directory`
-  t.same(await fileEditors(nowhere).credentials.add(NEW), failed(error))
+  t.same(await fileEditors(nowhere).credentials.add(NEW), notDone(error))
 })
 
 t.test('concurrent writers all succeed, and no lock file remains', async (t) => {
@@ -352,7 +351,7 @@ t.test('a file locked by another command is not changed, by none of its names', 
   const add = (path: string) => fileEditors(path).credentials.add(NEW)
   const problem = (path: string) =>
     `${path}: another command is changing it; if none runs, remove its lock ${file}.lock`
-  const refused = (path: string) => failed(problem(path))
+  const refused = (path: string) => notDone(problem(path))
   t.same(await Promise.all([file, link].map(add)), [refused(file), refused(link)])
   t.equal(await readFile(file, 'utf8'), before)
   await rm(`${file}.lock`)
@@ -369,7 +368,7 @@ t.test('an invalid file is reported and not changed, and no change makes a file 
   const { file } = await makeCredentialsFile(t)
   const before = await readFile(file, 'utf8')
   const changed = await fileEditors(file).credentials.add({ ...NEW, secretHash: 'hush' })
-  t.same(changed, failed(`${file}: the change would leave it invalid`))
+  t.same(changed, notDone(`${file}: the change would leave it invalid`))
   t.equal(await readFile(file, 'utf8'), before)
   await writeFile(file, 'accounts: 5\n')
   t.same(await fileEditors(file).credentials.add(NEW), {

@@ -4,7 +4,7 @@
  */
 import pg, { type ClientBase, type Pool } from 'pg'
 import { MAX_SCOPE_LENGTH, scopeProblem } from '../../token/scopes.ts'
-import { type CommandResult, failed, loaded, notLoaded } from '../../values/result.ts'
+import { type CommandResult, loaded, notDone, notLoaded } from '../../values/result.ts'
 import { claimsProblem, nameProblem, parseTime } from '../../values/schemas.ts'
 import type { Credential } from '../credential-list.ts'
 import type { CredentialEditor, Editors, RevocationEditor } from '../editor.ts'
@@ -77,7 +77,7 @@ async function inDatabase<T>(
   } catch (cause) {
     const { kind, message } = databaseFailure(cause)
     const problem = `${urlFile}: the database ${target.label}: ${message}`
-    return kind === 'unusable' ? notLoaded([problem]) : failed(problem)
+    return kind === 'unusable' ? notLoaded([problem]) : notDone(problem)
   } finally {
     void client.end() // not awaited: a server may hang
   }
@@ -87,7 +87,7 @@ export function tableEditors(urlFile: string): Editors {
   async function change(text: string, values: unknown[], ifNone: string): Promise<CommandResult> {
     const changed = await inDatabase(urlFile, (client) => client.query(text, values))
     if (!changed.ok) return changed
-    return changed.value.rowCount === 0 ? failed(`${urlFile}: ${ifNone}`) : loaded(undefined)
+    return changed.value.rowCount === 0 ? notDone(`${urlFile}: ${ifNone}`) : loaded(undefined)
   }
   const list = <T extends object>(text: string) =>
     inDatabase(urlFile, async (client) => (await client.query<T>(text)).rows)
