@@ -86,13 +86,15 @@ export async function openAuthData(
   now: () => number,
   onReload?: OnReload,
 ): Promise<AuthData> {
-  const sources = await openSources(config, log, now, onReload)
-  if (sources.problems.length > 0) throw new InvalidAuthData(sources.problems)
-  for (const warning of sources.warnings) log.warn(warning)
-  const { keyFiles, credentialsFile, revocationsFile, database, certificateSets, keySets } = sources
+  const opened = await openSources(config, log, now, onReload)
+  if (opened.problems.length > 0) throw new InvalidAuthData(opened.problems)
+  for (const warning of opened.warnings) log.warn(warning)
+  const { keyFiles, credentialsFile, revocationsFile, database, certificateSets, keySets } = opened
+  const files = [keyFiles, credentialsFile, revocationsFile, ...certificateSets.values()]
+  const sources = [...files, database, ...keySets].filter((source) => source !== undefined)
 
   const { maxLifetimeSeconds, clockToleranceSeconds } = config.token
-  const ownKeySet = config.keys.jwksUrl === undefined ? undefined : keySets[0]
+  const ownKeySet = keySets.find(({ issuer }) => issuer === config.token.issuer)
   const ring = ownKeySet?.ring ?? keyFiles?.current ?? (() => NO_KEYS)
   const list = credentialsFile?.current ?? database?.credentials
   const onError = (error: unknown) => log.error({ err: error }, 'a login could not be checked')
@@ -103,8 +105,6 @@ export async function openAuthData(
   if (keyFiles) subjects.push('keys')
   if (list) subjects.push('credentials')
   if (certificateSets.size > 0) subjects.push('certificates')
-  const files = [keyFiles, credentialsFile, revocationsFile, ...certificateSets.values()]
-  const all = [...files, database, ...keySets].filter((source) => source !== undefined)
   return {
     keys: {
       ring,
@@ -130,11 +130,11 @@ export async function openAuthData(
       database?.subscribe(onChange)
     },
     start() {
-      for (const source of all) source.start()
+      for (const source of sources) source.start()
     },
     whenLoaded: () => whenLoaded(ownKeySet, database),
-    reload: () => Promise.all(all.map((source) => source.reload())),
-    stop: () => Promise.all(all.map((source) => source.stop())),
+    reload: () => Promise.all(sources.map((source) => source.reload())),
+    stop: () => Promise.all(sources.map((source) => source.stop())),
   }
 }
 

@@ -30,7 +30,7 @@ export async function openSources(
 ) {
   const { keys, identity, revocations, trustedIssuers } = config
   const { file, postgres } = config.credentials
-  const { opened, collect, openFile } = createOpener(log, onReload)
+  const { results, collect, openFile } = createOpener(log, onReload)
   const loadKeys = (directory: string, active: KeyRing | undefined) => {
     // Tokens of trusted issuers need no key of ours. Once it has had a key, an empty directory is a mistake.
     const mayBeEmpty = trustedIssuers.length > 0 && (active?.keys.size ?? 0) === 0
@@ -62,25 +62,24 @@ export async function openSources(
   }
 
   const keySets: RemoteKeys[] = []
-  for (const { setting, ...source } of keySetsOf(config)) {
-    const { bearerTokenFile: path } = source
+  for (const { setting, ...keySet } of keySetsOf(config)) {
+    const { bearerTokenFile: path } = keySet
     if (path) collect(await withSetting(`${setting}.bearerTokenFile`, readBearerToken(path)))
     const secureContext = secureContextOf(certificateSets.get(`issuer:${setting}`))
-    keySets.push(createRemoteKeys({ ...source, secureContext, log, now }))
+    keySets.push(createRemoteKeys({ ...keySet, secureContext, log, now }))
   }
-  const files = { keyFiles, credentialsFile, revocationsFile, certificateSets }
-  const problems = opened.flatMap((source) => (source.ok ? [] : source.problems))
-  const warnings = opened.flatMap((source) => (source.ok ? source.warnings : []))
-  const distinct = [...new Set([...warnings, ...insecureKeySets(config)])]
-  return { ...files, database, keySets, problems, warnings: distinct }
+  const sources = { keyFiles, credentialsFile, revocationsFile, database, certificateSets, keySets }
+  const problems = results.flatMap((result) => (result.ok ? [] : result.problems))
+  const warnings = results.flatMap((result) => (result.ok ? result.warnings : []))
+  return { ...sources, problems, warnings: [...new Set([...warnings, ...insecureKeySets(config)])] }
 }
 
 function createOpener(log: Logger, onReload: OnReload) {
-  const opened: Loaded<unknown, Problem>[] = []
+  const results: Loaded<unknown, Problem>[] = []
   /** Notes the problems and warnings of a source. */
-  const collect = <T>(source: Loaded<T, Problem>): T | undefined => {
-    opened.push(source)
-    return source.ok ? source.value : undefined
+  const collect = <T>(result: Loaded<T, Problem>): T | undefined => {
+    results.push(result)
+    return result.ok ? result.value : undefined
   }
   /** Undefined if it has problems, or no path. */
   async function openFile<T>(
@@ -96,7 +95,7 @@ function createOpener(log: Logger, onReload: OnReload) {
     const options = { subject, paths: [path], includes, load: loadNamed, onReload: onResult, log }
     return collect(await openPolledFiles(options))
   }
-  return { opened, collect, openFile }
+  return { results, collect, openFile }
 }
 
 /** Adds the setting to the problems of a loader. */

@@ -57,9 +57,9 @@ function withOrigins(problems: readonly Problem[], { originOf }: LoadedConfig) {
   return problems.map((problem) => ({ ...problem, origin: originOf(problem.path) }))
 }
 
-export const rethrowAsUsage = (loaded: LoadedConfig) => (error: unknown) => {
+export const rethrowAsUsage = (settings: LoadedConfig) => (error: unknown) => {
   if (!(error instanceof InvalidAuthData)) throw error
-  throw new UsageFailure(formatProblems(withOrigins(error.problems, loaded)))
+  throw new UsageFailure(formatProblems(withOrigins(error.problems, settings)))
 }
 
 export function configCommand(io: CommandIo): Command {
@@ -115,12 +115,12 @@ async function checkSettings(flags: CheckFlags, io: CommandIo) {
   const { config } = loaded.value
   if (!flags.files && !flags.fetch) return { problems: [], warnings: insecureKeySets(config), notes: [] }
   const { problems, warnings } = await checkFiles(config)
-  const sources = flags.fetch ? keySetsOf(config) : []
-  const sets = await Promise.all(sources.map((source) => checkKeySet(source, config)))
+  const keySets = flags.fetch ? keySetsOf(config) : []
+  const checks = await Promise.all(keySets.map((keySet) => checkKeySet(keySet, config)))
   return {
-    problems: withOrigins([...problems, ...sets.flatMap((set) => set.problems)], loaded.value),
+    problems: withOrigins([...problems, ...checks.flatMap((check) => check.problems)], loaded.value),
     warnings,
-    notes: sets.flatMap(({ notes }) => notes),
+    notes: checks.flatMap(({ notes }) => notes),
   }
 }
 
@@ -139,7 +139,7 @@ async function checkFiles(config: Config) {
 }
 
 /** Fetches a key set once, unless its CA file cannot be used, which is a problem of the files already. */
-async function checkKeySet({ setting, ...source }: ReturnType<typeof keySetsOf>[number], config: Config) {
+async function checkKeySet({ setting, ...keySet }: ReturnType<typeof keySetsOf>[number], config: Config) {
   const path = `${setting}.jwksUrl`
   const unusable = (texts: readonly string[]) => {
     const messages = texts.map((text) => `the JWK Set ${text}`)
@@ -149,9 +149,9 @@ async function checkKeySet({ setting, ...source }: ReturnType<typeof keySetsOf>[
   const certificates = ca && (await loadCertificateSet(ca, Date.now()))
   if (certificates?.ok === false) return { problems: [], notes: [] }
   const secureContext = certificates && (() => certificates.value.context)
-  const fetched = await fetchJwks({ ...source, secureContext })
+  const fetched = await fetchJwks({ ...keySet, secureContext })
   if (!fetched.ok) return unusable(fetched.problems)
-  const { keys, warnings } = await importKeys(fetched.value, source.algorithms, 0)
+  const { keys, warnings } = await importKeys(fetched.value, keySet.algorithms, 0)
   if (keys.length === 0) return unusable(warnings)
   const notes = [`${keys.length} of its keys can be used`, ...warnings]
   return { problems: [], notes: notes.map((note) => `${path}: ${note}`) }

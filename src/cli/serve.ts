@@ -35,15 +35,15 @@ export function serveCommand(io: CommandIo, serving: ServingProcess): Command {
     '  --credentials-file ./credentials.yaml',
   )
   return addSettingFlags(command).action((flags: SettingFlags) => {
-    const loaded = loadSettings(flags, io)
-    return serve(loaded, serving).catch(rethrowAsUsage(loaded))
+    const settings = loadSettings(flags, io)
+    return serve(settings, serving).catch(rethrowAsUsage(settings))
   })
 }
 
-async function serve(loaded: LoadedConfig, serving: ServingProcess): Promise<void> {
+async function serve(settings: LoadedConfig, serving: ServingProcess): Promise<void> {
   const stop = serving.signals.listen()
-  const { config } = loaded
-  const app = await createSidecar(loaded, serving)
+  const { config } = settings
+  const app = await createSidecar(settings, serving)
   // A process that is stopped while it starts does not begin to listen.
   const isStopping = await Promise.race([stop, undefined])
   if (!isStopping) await Promise.race([app.start().catch((error) => rethrowListenError(error, config)), stop])

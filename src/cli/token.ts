@@ -49,11 +49,11 @@ export function tokenCommand(io: CommandIo, waitMs = 5000): Command {
     .argument('[token]', 'the token (default: read from stdin)')
     .option('--json', 'print JSON')
     .action(async (argument: string | undefined, flags: InspectFlags) => {
-      const loaded = loadSettings(flags, io, { needsUpstream: false })
-      const authData = await loadAuthData(loaded, io, waitMs).catch(rethrowAsUsage(loaded))
+      const settings = loadSettings(flags, io, { needsUpstream: false })
+      const authData = await loadAuthData(settings, io, waitMs).catch(rethrowAsUsage(settings))
       const { issuers, revocations } = authData
       const { isRevoked } = revocations
-      const verify = createVerifier({ ...loaded.config.token, issuers, isRevoked, now: io.now })
+      const verify = createVerifier({ ...settings.config.token, issuers, isRevoked, now: io.now })
       const token = (argument ?? (await io.readBytes()).toString()).trim()
       const inspection = await inspectToken(token, verify, issuers[0], isRevoked, io.now)
       const text = flags.json ? JSON.stringify(inspection) : report(inspection)
@@ -97,14 +97,14 @@ async function warnUnlessActive({ accountId, accessKey }: CredentialName, config
 }
 
 /** Loads once everything that the verdict on a token depends on. The values stay usable after the stop. */
-async function loadAuthData(loaded: LoadedConfig, io: CommandIo, waitMs: number): Promise<AuthData> {
+async function loadAuthData(settings: LoadedConfig, io: CommandIo, waitMs: number): Promise<AuthData> {
   const write = (line: string) => {
     const { msg, from = [], problem = [], problems = problem } = JSON.parse(line)
     io.warn([msg, from, problems].flat().join(': '))
   }
   const log = createLog('warn', { write })
   // Certificates of listeners and upstreams have no part in a verdict.
-  const { listen, admin, ...config } = loaded.config
+  const { listen, admin, ...config } = settings.config
   const plain = { listen: { ...listen, tls: undefined }, admin: { ...admin, tls: undefined }, upstreams: [] }
   const authData = await openAuthData({ ...config, ...plain }, log, io.now)
   const late = sleep(waitMs, false, { ref: false })

@@ -30,7 +30,7 @@ export const configSchema = (needsUpstream: boolean) =>
       }
     })
 
-/** Our own is the first. `setting` is the group that names the set, such as `trustedIssuers[0]`. */
+/** Their issuers differ; our own is `token.issuer`. `setting` is the group that names the set: `trustedIssuers[0]`. */
 export function keySetsOf({ token, keys, trustedIssuers }: Config) {
   const trusted = trustedIssuers.map((entry, index) => ({ ...entry, setting: `trustedIssuers[${index}]` }))
   if (keys.jwksUrl === undefined) return trusted

@@ -30,13 +30,14 @@ const upstream = strictMap(UPSTREAM, {
   assertionAudience: plainText.optional().describe('Claim aud of its assertions, if not that of all.'),
 }).superRefine((upstream, context) => {
   if (!(upstream instanceof Object)) return
-  const partners = { caFile: 'caFile', certFile: 'keyFile', keyFile: 'certFile' } as const
-  for (const file of ['caFile', 'certFile', 'keyFile'] as const) {
-    if (upstream[file] === undefined) continue
-    const report = (message: string) => context.addIssue({ code: 'custom', path: [file], message })
-    if (!/^https:/i.test(String(upstream.url))) report('needs a url that begins with https:')
-    if (upstream[partners[file]] === undefined) report(`needs ${partners[file]} beside it`)
-  }
+  const { url, certFile, keyFile } = upstream
+  const report = (file: string, message: string) =>
+    context.addIssue({ code: 'custom', path: [file], message })
+  for (const file of ['caFile', 'certFile', 'keyFile'] as const)
+    if (upstream[file] !== undefined && !/^https:/i.test(String(url)))
+      report(file, 'needs a url that begins with https:')
+  if (certFile !== undefined && keyFile === undefined) report('certFile', 'needs keyFile beside it')
+  if (keyFile !== undefined && certFile === undefined) report('keyFile', 'needs certFile beside it')
 }, RUN_ALWAYS)
 
 export const upstreams = z.array(upstream, `must be a list; each member ${UPSTREAM}`)

@@ -40,12 +40,12 @@ class FetchRecord {
 
 type FetchedSet = { readonly version: string; readonly jwks: readonly UncheckedJwk[] }
 
-function openSets(options: RemoteKeysOptions, signal: AbortSignal) {
+function openKeySet(options: RemoteKeysOptions, signal: AbortSignal) {
   const { issuer, jwksUrl, algorithms, log, now } = options
   const { origin, pathname } = new URL(jwksUrl)
   const record = new FetchRecord()
   const logFields = { issuer, from: `${origin}${pathname}` } // the query may be a secret
-  const sets = new Reloadable<readonly Key[] | undefined, FetchedSet>({
+  const keySet = new Reloadable<readonly Key[] | undefined, FetchedSet>({
     /** The same keys in another order are the same version: the cache of verified tokens stays. */
     async observe() {
       const read = await fetchJwks(options, signal)
@@ -69,7 +69,7 @@ function openSets(options: RemoteKeysOptions, signal: AbortSignal) {
       if (problems.length > 0) log.warn({ ...logFields, problems }, 'a part of the JWK Set cannot be used')
     },
     onFailed(problems) {
-      const outcome = sets.current() ? 'the last good one stays active' : 'there is none yet'
+      const outcome = keySet.current() ? 'the last good one stays active' : 'there is none yet'
       log.error({ ...logFields, problems: loggedItems(problems) }, `the JWK Set cannot be used, ${outcome}`)
     },
     onPolled(isCurrent) {
@@ -82,29 +82,29 @@ function openSets(options: RemoteKeysOptions, signal: AbortSignal) {
     onError: (err) => log.error({ ...logFields, err }, 'a JWK Set could not be applied'),
   })
   const fetches: Readonly<FetchRecord> = record
-  return { sets, fetches }
+  return { keySet, fetches }
 }
 
 /** Finds keys in the active set. The key of an unknown kid may be new: the set is fetched, if due. */
 function createFinder(
-  { sets, fetches }: ReturnType<typeof openSets>,
+  { keySet, fetches }: ReturnType<typeof openKeySet>,
   { algorithms, now }: RemoteKeysOptions,
 ) {
   let fetching: Promise<unknown> = Promise.resolve()
   let askedAtMs = Number.NEGATIVE_INFINITY
   const fetch = () => {
-    fetching = sets.refresh()
+    fetching = keySet.refresh()
   }
   // The clock may be set back.
   const isPast = (atMs: number) => Math.abs(now() - atMs) >= COOLDOWN_MS
 
   function findNow(kid: string | undefined, alg: string): FoundKey {
-    const keys = sets.current()
+    const keys = keySet.current()
     return keys ? findInSet(keys, algorithms, kid, alg) : failed('unavailable')
   }
 
   async function findNewer(kid: string | undefined, alg: string): Promise<FoundKey> {
-    if (sets.current() !== undefined && isPast(askedAtMs) && isPast(fetches.failedAtMs)) {
+    if (keySet.current() !== undefined && isPast(askedAtMs) && isPast(fetches.failedAtMs)) {
       askedAtMs = now()
       fetch() // also during a fetch, which may have begun before the key was published
     }
@@ -144,32 +144,32 @@ export interface RemoteKeys {
 export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
   const { issuer, now } = options
   const stopping = new AbortController()
-  const opened = openSets(options, stopping.signal)
-  const { sets, fetches } = opened
+  const opened = openKeySet(options, stopping.signal)
+  const { keySet, fetches } = opened
   const { findKey, fetch, whenFetched } = createFinder(opened, options)
   return {
     issuer,
     findKey,
     ring: () => ({
-      keys: new Map(sets.current()?.flatMap((key) => (key.kid === '' ? [] : [[key.kid, key]]))),
+      keys: new Map(keySet.current()?.flatMap((key) => (key.kid === '' ? [] : [[key.kid, key]]))),
     }),
     state() {
-      const isLoaded = sets.current() !== undefined
+      const isLoaded = keySet.current() !== undefined
       const ageSeconds = isLoaded ? Math.max(0, (now() - fetches.goodAtMs) / 1000) : undefined
       return { loaded: isLoaded, ageSeconds, lastFetch: fetches.last }
     },
     fetches: fetches.counts,
-    whenLoaded: sets.whenLoaded,
+    whenLoaded: keySet.whenLoaded,
     whenFetched,
-    subscribe: (onChange) => sets.subscribe(onChange),
+    subscribe: (onChange) => keySet.subscribe(onChange),
     start() {
-      sets.start()
+      keySet.start()
       fetch()
     },
-    reload: () => sets.reload(),
+    reload: () => keySet.reload(),
     stop() {
       stopping.abort()
-      sets.stop()
+      keySet.stop()
     },
   }
 }
