@@ -2,14 +2,16 @@
  * Handles a request: carries out the decision of the gate.
  * In: a request. Out: a response by the upstream, an endpoint or the responder, also after an internal error.
  */
+import { waitForParser } from './client/node-http.ts'
 import type { ErrorResponseOptions } from './client/responder.ts'
 import type { SidecarResponse } from './client/response.ts'
 import { type Dependencies, revoke } from './endpoints/endpoint.ts'
 import { createLink, endLink } from './endpoints/link-endpoint.ts'
 import { logIn, sendTimeLeft } from './endpoints/token-endpoint.ts'
 import { ERRORS } from './errors.ts'
+import type { Admitted } from './gate/admission.ts'
 import { approvalHeaders, VARY_BY_TOKEN } from './gate/forward-auth.ts'
-import type { Decision, Gate } from './gate/gate.ts'
+import type { Decision, Gate, Refusal } from './gate/gate.ts'
 import { newRequestId, requestIdOf } from './http/request-ids.ts'
 
 interface HandlerDependencies extends Dependencies {
@@ -30,38 +32,42 @@ export class Handler {
     const { req } = res
     const { context } = req
     try {
-      const { gate } = this.#dependencies
-      const { admitted, original, routeLabel, decision } = gate.decide(req, context.connection.peer.isTrusted)
+      const result = this.#dependencies.gate.decide(req, context.connection.peer.isTrusted)
+      if (result.admitted === undefined) {
+        context.id = requestIdOf(req.rawHeaders)
+        this.#refuse(result.decision, res)
+        return
+      }
+      const { admitted, original, routeLabel, decision } = result
       context.admitted = admitted
       context.original = original
       context.routeLabel = routeLabel
-      context.id =
-        admitted === undefined ? requestIdOf(req.rawHeaders) : (admitted.requestId ?? newRequestId())
-      // Node reports an invalid chunked body after `request`: a microtask later, `isBodyMalformed` is set.
-      const mustWait = decision instanceof Promise || admitted?.isChunked === true
+      context.id = admitted.requestId ?? newRequestId()
+      const mustWait = decision instanceof Promise || admitted.isChunked
       const pending = mustWait
-        ? Promise.resolve(decision).then((resolved) => this.#carryOut(resolved, res))
-        : this.#carryOut(decision, res)
+        ? this.#carryOutLater(decision, admitted, res)
+        : this.#carryOut(decision, admitted, res)
       pending?.catch((error: unknown) => this.#onError(res, error))
     } catch (error) {
       this.#onError(res, error)
     }
   }
 
+  async #carryOutLater(pending: Decision | Promise<Decision>, admitted: Admitted, res: SidecarResponse) {
+    const decision = await pending
+    await waitForParser() // an invalid chunked body sets `isBodyMalformed`
+    await this.#carryOut(decision, admitted, res)
+  }
+
   /** Returns a promise, which rejects only on an internal error, where the response takes time. */
-  #carryOut(decision: Decision, res: SidecarResponse): void | Promise<void> {
+  #carryOut(decision: Decision, admitted: Admitted, res: SidecarResponse): void | Promise<void> {
     const dependencies = this.#dependencies
     const { config, forwarder, responder, now } = dependencies
     const { context } = res.req
     if (res.destroyed) return // the client left while the token was verified
     context.decision = decision
-    const { admitted } = context
-    if (decision.act === 'refuse') {
-      const options = refusalOptions(decision, context.routeLabel === 'forward_auth')
-      return responder.sendError(res, decision.reason, decision.error, options)
-    }
-    if (context.isBodyMalformed || admitted === undefined)
-      return responder.sendError(res, 'admission', ERRORS.malformedRequest)
+    if (decision.act === 'refuse') return this.#refuse(decision, res)
+    if (context.isBodyMalformed) return responder.sendError(res, 'admission', ERRORS.malformedRequest)
     if (context.isDetached && !admitted.isWebSocket)
       return responder.sendError(res, 'upgrade', ERRORS.upgradeRefused)
     switch (decision.act) {
@@ -88,6 +94,11 @@ export class Handler {
     }
   }
 
+  #refuse(refusal: Refusal, res: SidecarResponse): void {
+    const options = refusalOptions(refusal, res.req.context.routeLabel === 'forward_auth')
+    this.#dependencies.responder.sendError(res, refusal.reason, refusal.error, options)
+  }
+
   #onError(res: SidecarResponse, error: unknown): void {
     const { responder, onInternalError } = this.#dependencies
     const { context } = res.req
@@ -99,10 +110,7 @@ export class Handler {
   }
 }
 
-function refusalOptions(
-  { error, reason }: Extract<Decision, { act: 'refuse' }>,
-  isForwardAuth: boolean,
-): ErrorResponseOptions {
+function refusalOptions({ error, reason }: Refusal, isForwardAuth: boolean): ErrorResponseOptions {
   if (reason === 'admission') return {}
   // RFC 6750, section 3: no error code where no token was sent.
   const challenge = reason === 'missing' ? 'Bearer' : 'Bearer error="invalid_token"'

@@ -15,10 +15,10 @@ import type { Peer } from './client-address.ts'
 /** A client's connection, as far as its requests know it. */
 export interface ClientConnection {
   readonly peer: Peer
-  /** Under TLS another than the request's. */
+  /** Under TLS it differs from the socket of the request. */
   readonly tcpSocket: Socket
   readonly mustClose: boolean
-  /** Ends it without the rest of the response, in a way that the client notices. */
+  /** Ends the connection without the rest of the response, in a way that the client notices. */
   abort(): void
   onResponseClosed(): void
 }
@@ -44,7 +44,7 @@ export class RequestContext {
   readonly startedAt = performance.now()
   isBodyMalformed = false
 
-  // handler.ts, by the result of the gate (`GateResult`).
+  // handler.ts, by the result of the gate (`GateResult`). Only the id is set if the request is not admitted.
   id = ''
   admitted: Admitted | undefined
   original: OriginalRequest | undefined
@@ -53,7 +53,7 @@ export class RequestContext {
   decision: Decision | undefined
 
   // token-endpoint.ts.
-  /** For the logs: the names of a login that exist. Not authenticated before it succeeds. */
+  /** The names of a login that exist, which the logs show. They are not authenticated before it succeeds. */
   login: Partial<Identity> | undefined
 
   // responder.ts.
@@ -86,7 +86,7 @@ export class RequestContext {
     return this.firstBytes !== undefined
   }
 
-  /** For the logs: that of the caller, or the names of a login. */
+  /** The caller's identity, or the names of a login. */
   get loggedIdentity(): Partial<Identity> | undefined {
     const { decision } = this
     return decision !== undefined && 'caller' in decision ? decision.caller?.identity : this.login

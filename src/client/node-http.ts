@@ -1,6 +1,6 @@
 /**
  * What the client's side needs of Node beyond its documentation, one function for each effect. No private member is used,
- * but some rely on Node's own listeners or on their order; the e2e tests run them on Node 20 and 26.
+ * but some rely on Node's own listeners, or on the order of its events. They are tested on Node 20 and 26.
  */
 import { Server, type ServerResponse } from 'node:http'
 import { Server as NetServer, type Socket } from 'node:net'
@@ -39,7 +39,12 @@ export function pauseWhile(socket: Socket, isFull: () => boolean): void {
   socket.pause()
 }
 
-/** For the response to a request whose socket Node has detached, for `Upgrade` or CONNECT, and ends with it. */
+/** Resolves once Node has reported an error in the bytes behind a head: it parses them in the same turn, after `request`. */
+export function waitForParser(): Promise<void> {
+  return Promise.resolve()
+}
+
+/** Gives a response the socket that Node has detached for `Upgrade` or CONNECT. The response is the last one on it. */
 export function assignDetachedSocket(res: ServerResponse, socket: Socket, onWritten: () => void): void {
   res.shouldKeepAlive = false
   res.assignSocket(socket)

@@ -18,13 +18,15 @@ export type Decision =
   | ServiceDecision
   | Extract<Route, { access: 'public' }>
   | (Extract<Route, { access: 'endpoint' }> & { readonly caller: Caller })
-  | {
-      readonly act: 'refuse'
-      readonly error: PublicError
-      readonly reason: AccessFailure | 'admission'
-      /** Of a valid token that does not allow the request. */
-      readonly caller?: Caller | undefined
-    }
+  | Refusal
+
+export interface Refusal {
+  readonly act: 'refuse'
+  readonly error: PublicError
+  readonly reason: AccessFailure | 'admission'
+  /** Set if a valid token does not allow the request. */
+  readonly caller?: Caller | undefined
+}
 
 /** The request passes, to a service behind the sidecar or behind the proxy that asks. */
 export interface ServiceDecision {
@@ -50,9 +52,11 @@ interface CallerRequest {
   readonly parameter: LinkParameter | undefined
 }
 
-interface GateResult {
-  /** Absent if the request was not admitted: then the connection must close. */
-  readonly admitted: Admitted | undefined
+/** Without admission, the connection must close. */
+type GateResult = { readonly admitted: undefined; readonly decision: Refusal } | AdmittedResult
+
+interface AdmittedResult {
+  readonly admitted: Admitted
   /** The admitted one, or of forward auth that which a trusted proxy names; absent if it names none clearly. */
   readonly original: OriginalRequest | undefined
   readonly routeLabel: RouteLabel
@@ -85,10 +89,7 @@ export class Gate {
   decide(head: RequestHead, isPeerTrusted: boolean): GateResult {
     const { limits, links } = this.#config
     const admission = admit(head, limits.headerLines)
-    if (!admission.ok) {
-      const decision = this.#refuseAmbiguous(admission.error)
-      return { admitted: undefined, original: undefined, routeLabel: 'proxy', decision }
-    }
+    if (!admission.ok) return { admitted: undefined, decision: this.#refuseUnadmitted(admission.error) }
     const admitted = admission.value
     const route = this.#routeOf(admitted)
     if (route.access === 'public')
@@ -101,7 +102,7 @@ export class Gate {
     return { admitted, original, routeLabel, decision }
   }
 
-  #refuseAmbiguous(error: PublicError | 'malformed'): Decision {
+  #refuseUnadmitted(error: PublicError | 'malformed'): Refusal {
     if (error !== 'malformed') return { act: 'refuse', reason: 'admission', error }
     this.#onCheck(error)
     return this.#refuse(error)
@@ -153,7 +154,7 @@ export class Gate {
     return this.#pass(route.act, mayDoNothing || isLink ? undefined : caller, undefined, reason)
   }
 
-  #refuse(reason: AccessFailure, caller?: Caller): Decision {
+  #refuse(reason: AccessFailure, caller?: Caller): Refusal {
     return { act: 'refuse', reason, error: this.#errorOf[reason], caller }
   }
 
