@@ -1,15 +1,16 @@
 /**
  * Keeps a value current: polls a source, loads its new versions, keeps the last good one, and reports each failure once.
- * Files, the credentials database and the key sets of issuers are such sources. After each poll `nextAction` decides:
+ * Files, the credentials database and the key sets of issuers are such sources. After each poll `nextAction` returns
+ * what to do: to `judge` a version activates or rejects it; to `try` one activates it if it is good, and rejects nothing.
  *
- *   the poll finds                                    files                others
- *   the active version                                wait                 wait
- *   a new version, for the first time                 wait                 activate or reject
- *   that new version again                            activate if good
- *   a new version, `REPORT_POLLS` after a change      activate or reject
- *   another version each time, for `UNSTABLE_POLLS`   activate or reject
- *   the rejected version, every `RETRY_POLLS`         activate if good     activate if good, at each poll
- *   any version, when an operator asks for a reload   activate or reject   activate or reject
+ *   the poll finds                                    files    others
+ *   the active version                                wait     wait
+ *   a new version, for the first time                 wait     judge
+ *   that new version again                            try
+ *   a new version, `REPORT_POLLS` after a change      judge
+ *   another version each time, for `UNSTABLE_POLLS`   judge
+ *   the rejected version, every `RETRY_POLLS`         try      try, at each poll
+ *   any version, when an operator asks for a reload   judge    judge
  *   that the source is not available                  report, once for each reason
  */
 import { type Loaded, notLoaded } from '../values/result.ts'
@@ -23,11 +24,11 @@ const RETRY_POLLS = 25
 
 export interface ChangeState {
   /** The version that is active, or was rejected last; undefined before the first. */
-  readonly decided: string | undefined
-  /** Undefined if `decided` is active. */
+  readonly judgedVersion: string | undefined
+  /** Undefined if `judgedVersion` is active. */
   readonly pollsSinceRejected?: number | undefined
-  /** What the last poll found instead of `decided`, and how many `polls` in a row found it. */
-  readonly candidate?: { readonly version: string; readonly polls: number; readonly pollsSinceChange: number }
+  /** What the last poll found instead of `judgedVersion`, and how many `polls` in a row found it. */
+  readonly unjudged?: { readonly version: string; readonly polls: number; readonly pollsSinceChange: number }
   /** Why the source is not available. */
   readonly unavailable?: string
 }
@@ -37,30 +38,30 @@ export function nextAction(
   observed: Loaded<Observed>,
   isForced: boolean,
   mayBeIncomplete = false,
-): readonly [ChangeState, 'wait' | 'activateIfGood' | 'activateOrReject' | 'report'] {
+): readonly [ChangeState, 'wait' | 'try' | 'judge' | 'report'] {
   if (!observed.ok) {
     const unavailable = observed.problems.join('\n')
     return [{ ...before, unavailable }, unavailable === before.unavailable ? 'wait' : 'report']
   }
   const { version } = observed.value
-  const { decided, pollsSinceRejected, candidate } = before
-  if (isForced) return [{ decided, pollsSinceRejected }, 'activateOrReject']
-  if (version === decided) {
-    if (pollsSinceRejected === undefined) return [{ decided }, 'wait']
+  const { judgedVersion, pollsSinceRejected, unjudged } = before
+  if (isForced) return [{ judgedVersion, pollsSinceRejected }, 'judge']
+  if (version === judgedVersion) {
+    if (pollsSinceRejected === undefined) return [{ judgedVersion }, 'wait']
     const polls = pollsSinceRejected + 1
     const isDue = !mayBeIncomplete || polls % RETRY_POLLS === 0
-    return [{ decided, pollsSinceRejected: polls }, isDue ? 'activateIfGood' : 'wait']
+    return [{ judgedVersion, pollsSinceRejected: polls }, isDue ? 'try' : 'wait']
   }
-  const polls = version === candidate?.version ? candidate.polls + 1 : 1
-  const pollsSinceChange = (candidate?.pollsSinceChange ?? 0) + 1
-  const changed = { decided, pollsSinceRejected, candidate: { version, polls, pollsSinceChange } }
+  const polls = version === unjudged?.version ? unjudged.polls + 1 : 1
+  const pollsSinceChange = (unjudged?.pollsSinceChange ?? 0) + 1
+  const changed = { judgedVersion, pollsSinceRejected, unjudged: { version, polls, pollsSinceChange } }
   const isDue = pollsSinceChange >= (polls > 1 ? REPORT_POLLS : UNSTABLE_POLLS)
-  if (isDue || !mayBeIncomplete) return [changed, 'activateOrReject']
-  return [changed, polls === 2 ? 'activateIfGood' : 'wait']
+  if (isDue || !mayBeIncomplete) return [changed, 'judge']
+  return [changed, polls === 2 ? 'try' : 'wait']
 }
 
-export function afterDecision(decided: string, isGood: boolean): ChangeState {
-  return { decided, pollsSinceRejected: isGood ? undefined : 0 }
+export function afterJudgement(judgedVersion: string, isGood: boolean): ChangeState {
+  return { judgedVersion, pollsSinceRejected: isGood ? undefined : 0 }
 }
 
 export const RELOAD_RESULTS = ['ok', 'failed'] as const
@@ -117,7 +118,7 @@ export class Reloadable<T, O extends Observed = Observed> {
   constructor(options: ReloadableOptions<T, O>) {
     this.#options = options
     this.#value = options.initial
-    this.#state = { decided: options.version }
+    this.#state = { judgedVersion: options.version }
   }
 
   readonly current = (): T => this.#value
@@ -134,7 +135,7 @@ export class Reloadable<T, O extends Observed = Observed> {
   /** Polls at once if there is no version yet. Keeps the process alive until then. */
   start(): void {
     this.#isStarted = true
-    if (this.#state.decided === undefined) void this.refresh()
+    if (this.#state.judgedVersion === undefined) void this.refresh()
     else this.#schedule()
   }
 
@@ -187,13 +188,13 @@ export class Reloadable<T, O extends Observed = Observed> {
 
     const { version } = observed.value
     const next = await this.#guard(load(this.#value, observed.value, isForced))
-    if (action === 'activateIfGood') {
-      // If it fails, or the version changes meanwhile, nothing is decided: the version may be incomplete.
+    if (action === 'try') {
+      // If it fails, or the version changes meanwhile, it stays unjudged: the version may be incomplete.
       const again = next.ok ? await this.#guard(observe()) : undefined
       if (!again?.ok || again.value.version !== version) return
     }
     if (this.#isStopped) return
-    this.#state = afterDecision(version, next.ok)
+    this.#state = afterJudgement(version, next.ok)
     if (!next.ok) return onFailed(next.problems)
     const former = this.#value
     this.#value = next.value
@@ -210,7 +211,7 @@ export class Reloadable<T, O extends Observed = Observed> {
   }
 
   #isCurrent(): boolean {
-    return !this.#isFailing() && this.#state.candidate === undefined
+    return !this.#isFailing() && this.#state.unjudged === undefined
   }
 
   #isFailing(): boolean {
@@ -223,6 +224,6 @@ export class Reloadable<T, O extends Observed = Observed> {
     if (!this.#isStarted || this.#isStopped) return
     const { pollMs, retryMs } = this.#options
     this.#timer = setTimeout(() => this.refresh(), this.#isFailing() ? retryMs : pollMs)
-    if (this.#state.decided !== undefined) this.#timer.unref()
+    if (this.#state.judgedVersion !== undefined) this.#timer.unref()
   }
 }

@@ -2,7 +2,7 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { openPolledFiles } from '../../src/reload/polled-files.ts'
-import { afterDecision, type ChangeState, nextAction, Reloadable } from '../../src/reload/reloadable.ts'
+import { afterJudgement, type ChangeState, nextAction, Reloadable } from '../../src/reload/reloadable.ts'
 import { type Loaded, loaded, notLoaded } from '../../src/values/result.ts'
 import { eventually } from '../support/eventually.ts'
 
@@ -116,7 +116,7 @@ t.test('subscribers act on a new version of files though its log line cannot be 
  * `!`: forced. `good`, `bad`: what loading gives; `moved`: good, but the source changed meanwhile.
  */
 function play(kind: 'file' | 'other', polls: readonly string[]): string {
-  let state: ChangeState = { decided: 'a' }
+  let state: ChangeState = { judgedVersion: 'a' }
   const outcomes = polls.map((poll) => {
     const [, forced, version = '', result = ''] = /^(!?)(\S+)(?: (\w+))?$/.exec(poll) ?? []
     const isForced = forced === '!'
@@ -124,9 +124,9 @@ function play(kind: 'file' | 'other', polls: readonly string[]): string {
     const [next, action] = nextAction(state, observed, isForced, kind === 'file')
     state = next
     if (action === 'wait' || action === 'report') return action
-    if (action === 'activateIfGood' && (result === 'bad' || result === 'moved')) return 'ifGood:wait'
-    state = afterDecision(version, result !== 'bad')
-    return action === 'activateIfGood' ? 'ifGood:activate' : result === 'bad' ? 'reject' : 'activate'
+    if (action === 'try' && (result === 'bad' || result === 'moved')) return 'try:wait'
+    state = afterJudgement(version, result !== 'bad')
+    return action === 'try' ? 'try:activate' : result === 'bad' ? 'reject' : 'activate'
   })
   // Runs of one outcome are counted.
   const runs: [string, number][] = []
@@ -144,30 +144,25 @@ const everyPollAnother = (count: number, result: string) =>
 
 const CASES: readonly (readonly [string, 'file' | 'other', readonly string[], string])[] = [
   ['an unchanged version is left alone', 'file', times(9, 'a'), '9xwait'],
-  [
-    'a good version becomes active once two polls found it',
-    'file',
-    times(3, 'b'),
-    'wait ifGood:activate wait',
-  ],
+  ['a good version becomes active once two polls found it', 'file', times(3, 'b'), 'wait try:activate wait'],
   ['the return of the active version is no change', 'file', ['b', 'a', 'a'], '3xwait'],
   [
     'a bad version is reported at the fifth poll',
     'file',
     times(7, 'b bad'),
-    'wait ifGood:wait 2xwait reject 2xwait',
+    'wait try:wait 2xwait reject 2xwait',
   ],
   [
     'the second file of a pair follows in time',
     'file',
     ['b bad', 'b bad', 'c', 'c'],
-    'wait ifGood:wait wait ifGood:activate',
+    'wait try:wait wait try:activate',
   ],
   [
     'a version that changed while it was read is read again',
     'file',
     ['b moved', 'b moved', 'c', 'c'],
-    'wait ifGood:wait wait ifGood:activate',
+    'wait try:wait wait try:activate',
   ],
   [
     'a version that changes with each poll is loaded at the fiftieth',
@@ -180,13 +175,13 @@ const CASES: readonly (readonly [string, 'file' | 'other', readonly string[], st
     'a rejected version is loaded again, silently',
     'file',
     times(56, 'b bad'),
-    'wait ifGood:wait 2xwait reject 24xwait ifGood:wait 24xwait ifGood:wait wait',
+    'wait try:wait 2xwait reject 24xwait try:wait 24xwait try:wait wait',
   ],
   [
     'and becomes active when it can be used',
     'file',
     [...times(29, 'b bad'), ...times(3, 'b')],
-    'wait ifGood:wait 2xwait reject 24xwait ifGood:activate 2xwait',
+    'wait try:wait 2xwait reject 24xwait try:activate 2xwait',
   ],
   ['a forced load reports each time', 'file', ['!a bad', '!a bad', '!a', 'a'], '2xreject activate wait'],
   ['a forced version is decided', 'file', ['!b', 'b', 'b'], 'activate 2xwait'],
@@ -194,7 +189,7 @@ const CASES: readonly (readonly [string, 'file' | 'other', readonly string[], st
     'a version of another source is loaded at once',
     'other',
     ['b', 'b', 'c bad', 'c bad', 'c'],
-    'activate wait reject ifGood:wait ifGood:activate',
+    'activate wait reject try:wait try:activate',
   ],
   [
     'an unavailable source is reported once for each reason',
@@ -207,7 +202,7 @@ const CASES: readonly (readonly [string, 'file' | 'other', readonly string[], st
     'a rejected version does not recover by being seen',
     'other',
     ['b bad', '- down', 'b bad', 'b'],
-    'reject report ifGood:wait ifGood:activate',
+    'reject report try:wait try:activate',
   ],
 ]
 

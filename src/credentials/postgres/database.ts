@@ -157,14 +157,14 @@ function openSnapshots(
 }
 
 interface Snapshot {
-  readonly base: string
+  readonly otherChange: string
   readonly credentials: CredentialList
   readonly problems: readonly string[]
   /** Since the former snapshot, nothing has changed but that tokens were revoked by their ids. */
   readonly onlyIdsRevoked?: boolean
 }
 
-const NO_SNAPSHOT: Snapshot = { base: '', credentials: new CredentialList(), problems: [] }
+const NO_SNAPSHOT: Snapshot = { otherChange: '', credentials: new CredentialList(), problems: [] }
 
 const isRead = (snapshot: Snapshot) => snapshot !== NO_SNAPSHOT
 const resultOf = ({ problems }: Snapshot): ReloadResult => (problems.length === 0 ? 'ok' : 'failed')
@@ -177,13 +177,13 @@ async function readSnapshot(pool: Pool, former: Snapshot, revocations: TableRevo
   let isBroken = true
   try {
     await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY')
-    const { base } = await readRevision(client)
-    const isSameBase = base === former.base
-    const { credentials, problems } = isSameBase ? former : await readCredentials(client)
-    const activateRevocations = await revocations.read(client, isSameBase)
+    const { otherChange } = await readRevision(client)
+    const onlyRevocationsAdded = otherChange === former.otherChange
+    const { credentials, problems } = onlyRevocationsAdded ? former : await readCredentials(client)
+    const activateRevocations = await revocations.read(client, onlyRevocationsAdded)
     await client.query('COMMIT')
     isBroken = false
-    return { base, credentials, problems, onlyIdsRevoked: activateRevocations() }
+    return { otherChange, credentials, problems, onlyIdsRevoked: activateRevocations() }
   } finally {
     client.release(isBroken)
   }
@@ -213,14 +213,14 @@ class TableRevocations {
 
   readonly list = () => this.#list
 
-  /** `isSameBase`: rows were only added. The result makes them active, and returns whether they revoke only ids. */
-  async read(client: ClientBase, isSameBase: boolean): Promise<() => boolean> {
-    const rows = isSameBase ? await this.#readAdded(client) : undefined
+  /** `onlyAdded`: only rows of ended tokens are gone. The result makes the list active: true if it adds only ids. */
+  async read(client: ClientBase, onlyAdded: boolean): Promise<() => boolean> {
+    const rows = onlyAdded ? await this.#readAdded(client) : undefined
     if (rows) return () => this.#add(rows)
     const list = new RevocationList()
     const newest = await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => list.add(row))
     return () => {
-      const addsOnlyIds = isSameBase && list.addsOnlyIds(this.#list)
+      const addsOnlyIds = onlyAdded && list.addsOnlyIds(this.#list)
       this.#list = list
       this.#newest = newest
       this.#added = 0

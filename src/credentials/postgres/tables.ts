@@ -33,10 +33,11 @@ export const SELECT_REVOCATIONS = `SELECT id, jti, account_id AS "accountId", ac
   (extract(epoch FROM issued_before) * 1000)::float8 AS "issuedBeforeMs", created_at::text AS "createdAt"
   FROM storage_auth.revocations`
 
-/** `version` differs after every change, `base` after those other than new revocations. @throws ChangesNotRecorded */
+/** New revocations change `version`; all other changes also `otherChange`. @throws ChangesNotRecorded */
 export async function readRevision(database: Pool | ClientBase) {
-  const { rows } = await database.query<{ version: string; base: string; triggers: number }>(
-    `SELECT number || ' ' || stamp AS version, CASE WHEN base_of = stamp THEN base ELSE stamp END AS base,
+  const { rows } = await database.query<{ version: string; otherChange: string; triggers: number }>(
+    `SELECT number || ' ' || stamp AS version,
+       CASE WHEN base_of = stamp THEN base ELSE stamp END AS "otherChange",
        (SELECT count(*)::int FROM pg_trigger
         WHERE tgrelid IN ('storage_auth.credentials'::regclass, 'storage_auth.revocations'::regclass)
         AND tgname = 'note_change' AND tgenabled IN ('O', 'A')) AS triggers
@@ -169,9 +170,9 @@ CREATE TRIGGER note_change BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON stor
 
 /**
  * One idempotent script for PostgreSQL 13 or newer. Triggers count changes in `revision`. `stamp` is random: after a
- * restore from a backup a number may come again, the pair does not. `base` is the stamp of the last change other than
- * new revocations, which logouts make often; it counts only while `base_of` equals `stamp`, which a trigger of an
- * earlier version leaves as it was.
+ * restore from a backup a number may come again, the pair does not. `base`, our `otherChange`, is the stamp of the last
+ * change other than new revocations, which logouts make often; it counts only while `base_of` equals `stamp`: a trigger
+ * of an earlier version does not set `base_of`.
  */
 export const TABLES_SQL = `
 BEGIN;
