@@ -56,21 +56,21 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   })
   const { credentials, certificateSets } = authData
   const signer = new TokenSigner(authData.keys.ring, config.token, now)
-  const cache = createTokenCache(config, authData, signer, now)
+  const tokenCache = createTokenCache(config, authData, signer, now)
   const responder = new Responder(config.cors)
   const onInternalError = (requestId: string, error: unknown) =>
     log.error({ requestId, err: error }, 'request failed with an internal error')
 
   const forwarder = new Forwarder(config, {
     secureContextOf: (prefix) => secureContextOf(certificateSets.get(`upstream:${prefix}`)),
-    tokens: cache,
+    tokenCache,
     responder,
     events: metrics.ofUpstream,
     now,
     onInternalError,
   })
   const { revoke: revokeToken } = authData.revocations
-  const gate = new Gate(config, revokeToken !== undefined, cache, metrics.onTokenCheck)
+  const gate = new Gate(config, revokeToken !== undefined, tokenCache, metrics.onTokenCheck)
   const throttle = createLoginThrottle(config.limits.loginFailures)
   const forEndpoints = { config, responder, signer, credentials, throttle, revokeToken, audit, metrics, now }
   const handler = new Handler({ ...forEndpoints, gate, forwarder, onInternalError })
@@ -87,14 +87,14 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   })
   const conditions = () => [...authData.conditions(), state.acceptingCondition]
   const isReady = () => conditions().every(({ ok }) => ok)
-  metrics.readFrom({ authData, cache, listener, forwarder, isReady, logLinesDropped })
+  metrics.readFrom({ authData, tokenCache, listener, forwarder, isReady, logLinesDropped })
   const adminData = { conditions, jwks: authData.keys.publicJwks, registry: () => metrics.registry }
   const adminContext = secureContextOf(certificateSets.get('admin'))
   const admin = worker ? undefined : createAdminListener(config, adminData, adminContext, log, now)
 
   authData.subscribe((onlyIdsRevoked) => {
     // A cached token's credential may be disabled, or its key removed: the next request verifies it anew.
-    cache.invalidate(onlyIdsRevoked)
+    tokenCache.invalidate(onlyIdsRevoked)
     forwarder.recheckTunnels()
   })
   const parts = { config, log, settingsFile, state, authData, listener, forwarder, admin }

@@ -69,8 +69,7 @@ export class Responder {
     const isOfClient = isClientFailure(failure)
     this.sendError(res, failure, ERROR_OF[failure] ?? ERRORS.serviceNotReady, {
       errorType: isOfClient ? 'http_request_error' : failure,
-      // The client should connect again, perhaps to another replica, before its next request.
-      close: isOfClient || NOT_THERE.has(failure),
+      close: isOfClient || CLOSING_FAILURES.has(failure),
     })
   }
 
@@ -88,7 +87,7 @@ export class Responder {
     }
   }
 
-  /** For bytes that are not a request: Node has no response object for them. `bytes`: the last of them. */
+  /** The response to bytes that are not a request, for which Node has no response object. `bytes`: the last of them. */
   parserErrorResponse({ status, code, message }: PublicError, requestId: string, bytes?: Buffer): string {
     const body = JSON.stringify({ code, message })
     const origin = /^origin:[ \t]*(\S*)/im.exec(bytes?.toString('latin1') ?? '')?.[1]
@@ -128,8 +127,8 @@ const ERROR_OF: Readonly<Partial<Record<UpstreamFailure, PublicError>>> = {
   proxy_internal_error: ERRORS.internalError,
 }
 
-/** The upstream is not there: it may be shutting down, and its replica with it. */
-const NOT_THERE: ReadonlySet<UpstreamFailure> = new Set([
+/** The upstream may be shutting down with this sidecar: the client should connect again, perhaps to another replica. */
+const CLOSING_FAILURES: ReadonlySet<UpstreamFailure> = new Set([
   'connection_refused',
   'connection_terminated',
   'connection_timeout',

@@ -56,20 +56,20 @@ export const VARY_BY_TOKEN = ['Vary', 'Authorization']
 
 /** `isTrusted`: the proxy is one of `forwarded.trust`. */
 export function approvalHeaders(
-  { caller, isRestricted }: { readonly caller: Caller | undefined; readonly isRestricted: boolean },
+  { caller, dependsOnRequest }: { readonly caller: Caller | undefined; readonly dependsOnRequest: boolean },
   isTrusted: boolean,
-  { identity: { assertion: settings }, forwardAuth }: Config,
+  config: Config,
   now: number,
 ): HeaderList {
   if (caller === undefined) return VARY_BY_TOKEN
   const { identity, assertions, validUntilMs, recheckAtMs } = caller
   // A client that reaches the forward-auth path itself must not collect assertions.
-  const assertion = isTrusted ? assertions?.get(settings.audience) : undefined
+  const assertion = isTrusted ? assertions?.get(config.identity.assertion.audience) : undefined
   // At `recheckAtMs` the assertion is renewed: a proxy must not keep it until it expires.
   const renewAtMs = assertion === undefined ? Number.POSITIVE_INFINITY : recheckAtMs
   const endsAtMs = Math.min(identity.expiresAtSeconds * 1000, validUntilMs, renewAtMs)
   const secondsLeft = Math.floor((endsAtMs - now) / 1000)
-  const age = isRestricted ? 0 : Math.min(forwardAuth.maxAgeSeconds, secondsLeft)
+  const age = dependsOnRequest ? 0 : Math.min(config.forwardAuth.maxAgeSeconds, secondsLeft)
   return [
     // nginx ignores `Cache-Control: private` if `X-Accel-Expires` precedes it.
     ...(age > 0 ? ['X-Accel-Expires', String(age), 'Cache-Control', `private, max-age=${age}`] : []),

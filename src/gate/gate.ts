@@ -34,8 +34,8 @@ export interface ServiceDecision {
   /** Absent on a public route, and where report mode ignores a refused token. */
   readonly caller: Caller | undefined
   readonly forwardsAuthorization: boolean
-  /** Some other request would be refused: no trailer may turn this one into it. */
-  readonly isRestricted: boolean
+  /** The caller alone does not allow it: no trailer may change the request, and no proxy may reuse the approval. */
+  readonly dependsOnRequest: boolean
   /** The reason that report mode ignores. */
   readonly wouldRefuse?: AccessFailure | undefined
   /** The target of the upstream's request, where a link's parameter is removed. */
@@ -68,20 +68,20 @@ export class Gate {
   readonly #config: Config
   readonly #routeOf: (request: Admitted) => Route
   readonly #errorOf: Readonly<Record<AccessFailure, PublicError>>
-  readonly #tokens: Pick<TokenCache, 'cached' | 'verify'>
+  readonly #tokenCache: Pick<TokenCache, 'cached' | 'verify'>
   readonly #onCheck: (reason: 'ok' | AccessFailure) => void
 
   /** `onCheck`: called once for each request that needs a caller. */
   constructor(
     config: Config,
     canEndLinks: boolean,
-    tokens: Pick<TokenCache, 'cached' | 'verify'>,
+    tokenCache: Pick<TokenCache, 'cached' | 'verify'>,
     onCheck: (reason: 'ok' | AccessFailure) => void,
   ) {
     this.#config = config
     this.#routeOf = createRouter(config, canEndLinks)
     this.#errorOf = refusedTokenErrors(config.contract.refusedTokenStatus)
-    this.#tokens = tokens
+    this.#tokenCache = tokenCache
     this.#onCheck = onCheck
   }
 
@@ -119,14 +119,14 @@ export class Gate {
       const isMissing = parameter === undefined && authorization === undefined
       return this.#refuseOrReport(route, isMissing ? 'missing' : 'malformed')
     }
-    const cached = this.#tokens.cached(token)
+    const cached = this.#tokenCache.cached(token)
     return cached === undefined
       ? this.#decideUncached(request, token)
       : this.#decideForCaller(request, cached)
   }
 
   async #decideUncached(request: CallerRequest, token: string): Promise<Decision> {
-    const verdict = await this.#tokens.verify(token)
+    const verdict = await this.#tokenCache.verify(token)
     return verdict.ok
       ? this.#decideForCaller(request, verdict.value)
       : this.#refuseOrReport(request.route, verdict.error.reason)
@@ -164,10 +164,10 @@ export class Gate {
     target?: string,
     wouldRefuse?: AccessFailure,
   ): ServiceDecision {
-    const isRestricted = caller?.identity.scope !== undefined || caller?.link !== undefined
+    const dependsOnRequest = caller?.identity.scope !== undefined || caller?.link !== undefined
     // Without a caller, in report mode, the service judges the token.
     const forwardsAuthorization = caller === undefined || this.#config.identity.forwardAuthorization
-    return { act, caller, forwardsAuthorization, isRestricted, target, wouldRefuse }
+    return { act, caller, forwardsAuthorization, dependsOnRequest, target, wouldRefuse }
   }
 }
 

@@ -43,7 +43,7 @@ const FORWARD_PUBLIC = {
   access: 'public',
   caller: undefined,
   forwardsAuthorization: false,
-  isRestricted: true,
+  dependsOnRequest: true,
 } as const
 /** A proxy asks whether it may forward a request to its own upstream (forward auth). */
 const APPROVE = { act: 'approve', label: 'forward_auth', access: 'service' } as const

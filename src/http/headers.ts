@@ -10,8 +10,8 @@ interface Rule {
   readonly request: 'forward' | 'remove' | 'refuse' | 'ifAllowed' | 'ifValid' | 'ifTrusted'
   /** `ifMayHaveBody`: by the status. `ifChunked`: if the client can receive trailers. */
   readonly response: 'forward' | 'remove' | 'ifMayHaveBody' | 'ifChunked'
-  /** RFC 9110, section 6.5.1. `ifUnrestricted`: the gate has seen the head alone, and an upstream may merge both. */
-  readonly trailer: 'forward' | 'remove' | 'ifUnrestricted'
+  /** RFC 9110, section 6.5.1. `unlessDeciding`: a trailer that the gate has not seen must not change what it decided. */
+  readonly trailer: 'forward' | 'remove' | 'unlessDeciding'
   /** What a spelling such as `content_length` is, which folds to one of `names`. */
   readonly lookAlike: 'refusedLookAlike' | 'removedLookAlike' | 'override' | 'other'
   readonly names: readonly string[]
@@ -52,13 +52,13 @@ export const HEADER_RULES = {
   /** Begins with `x-authenticated-`: an upstream that echoes its request would leak them. */
   identity: rule('remove', 'remove', 'remove'),
   /** Says whether the request may replace an object. */
-  condition: rule('forward', 'forward', 'ifUnrestricted', 'override', ['if-none-match', 'overwrite']),
+  condition: rule('forward', 'forward', 'unlessDeciding', 'override', ['if-none-match', 'overwrite']),
   /** Names a second object, which the request reads or writes. */
-  secondPath: rule('forward', 'forward', 'ifUnrestricted', 'override', [
+  secondPath: rule('forward', 'forward', 'unlessDeciding', 'override', [
     ...['destination', 'x-amz-copy-source', 'x-goog-copy-source', 'x-ms-copy-source', 'x-copy-from'],
   ]),
   /** Names another method, or a second object in a way that is not read here. So do names like `OTHER_SOURCE`. */
-  override: rule('forward', 'forward', 'ifUnrestricted', 'override', [
+  override: rule('forward', 'forward', 'unlessDeciding', 'override', [
     ...['x-http-method-override', 'x-http-method', 'x-method-override'],
     ...['x-object-manifest', 'x-symlink-target', 'x-copy-from-account', 'destination-account'],
   ]),
@@ -149,17 +149,17 @@ export function namesFramingOrIdentity(options: ConnectionOptions): boolean {
   return false
 }
 
-/** @param isRestricted - whether another request might have been refused; false for a response */
+/** @param dropDeciding - whether to drop those on which a decision of the gate would depend; false for a response */
 export function forwardedTrailers(
   rawTrailers: HeaderList,
   options: ConnectionOptions | undefined,
-  isRestricted: boolean,
+  dropDeciding: boolean,
 ): [name: string, value: string][] {
   const trailers: [string, string][] = []
   for (let at = 0; at < rawTrailers.length; at += 2) {
     const name = rawTrailers[at] as string
     const { trailer } = HEADER_RULES[headerKind(name)]
-    const passes = trailer === 'forward' || (trailer === 'ifUnrestricted' && !isRestricted)
+    const passes = trailer === 'forward' || (trailer === 'unlessDeciding' && !dropDeciding)
     if (passes && !options?.has(name.toLowerCase())) trailers.push([name, rawTrailers[at + 1] as string])
   }
   return trailers

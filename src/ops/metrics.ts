@@ -82,7 +82,7 @@ export const METRIC_NAMES = Object.keys(METRICS).map((name) => `${METRIC_PREFIX}
 /** What holds the values that are read at each scrape. */
 export interface MetricSources {
   readonly authData: MeasuredAuthData
-  readonly cache: Pick<TokenCache, 'hits' | 'misses' | 'evictions' | 'size'>
+  readonly tokenCache: Pick<TokenCache, 'hits' | 'misses' | 'evictions' | 'size'>
   readonly listener: Pick<DataListener, 'inFlight' | 'connections' | 'droppedConnections'>
   readonly forwarder: Pick<Forwarder, 'pools'>
   readonly isReady: () => boolean
@@ -214,15 +214,15 @@ function reloadMetrics({ counter, gauge }: Create, now: () => number) {
 }
 
 function readValues({ value }: Create, sources: MetricSources, now: () => number): void {
-  const { cache, listener, forwarder, isReady, logLinesDropped } = sources
+  const { tokenCache, listener, forwarder, isReady, logLinesDropped } = sources
   value('ready', () => Number(isReady()))
   value('requests_in_flight', () => listener.inFlight)
   value('client_connections', () => listener.connections)
   value('client_connections_dropped_total', () => listener.droppedConnections)
-  value('token_cache_hits_total', () => cache.hits)
-  value('token_cache_misses_total', () => cache.misses)
-  value('token_cache_evictions_total', () => cache.evictions)
-  value('token_cache_entries', () => cache.size)
+  value('token_cache_hits_total', () => tokenCache.hits)
+  value('token_cache_misses_total', () => tokenCache.misses)
+  value('token_cache_evictions_total', () => tokenCache.evictions)
+  value('token_cache_entries', () => tokenCache.size)
   value('log_lines_dropped_total', logLinesDropped)
   value('upstream_connections', () =>
     forwarder.pools().map(({ prefix, connections }) => [{ upstream: prefix }, connections]),

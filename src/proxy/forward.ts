@@ -26,7 +26,7 @@ class PassProxy extends httpProxy<SidecarRequest, SidecarResponse> {
 
 interface ForwarderOptions
   extends Pick<Upstream, 'responder' | 'onInternalError'>,
-    Pick<Tunnels, 'tokens' | 'now'> {
+    Pick<Tunnels, 'tokenCache' | 'now'> {
   readonly secureContextOf: (prefix: string) => (() => SecureContext) | undefined
   readonly events: (prefix: string) => UpstreamEvents
 }
@@ -40,9 +40,9 @@ export class Forwarder {
   readonly #proxy = new PassProxy({ target: {} })
 
   constructor(config: Config, options: ForwarderOptions) {
-    const { secureContextOf, events, responder, onInternalError, tokens, now } = options
+    const { secureContextOf, events, responder, onInternalError, tokenCache, now } = options
     this.#responder = responder
-    this.#tunnels = { open: new Set(), endWithToken: config.enforcement === 'enforce', tokens, now }
+    this.#tunnels = { open: new Set(), endWithToken: config.enforcement === 'enforce', tokenCache, now }
     const shared = { responder, onInternalError, tunnels: this.#tunnels }
     this.#upstreams = config.upstreams
       .map(({ prefix, url, assertionAudience = config.identity.assertion.audience }) => {

@@ -67,7 +67,7 @@ export function requestHead(
 }
 
 export function requestTrailerLines({ res, admitted, decision }: ForwardedRequest): string {
-  return forwardedTrailers(res.req.rawTrailers, admitted.connectionOptions, decision.isRestricted)
+  return forwardedTrailers(res.req.rawTrailers, admitted.connectionOptions, decision.dependsOnRequest)
     .map(([name, value]) => `${name}: ${value}\r\n`)
     .join('')
 }

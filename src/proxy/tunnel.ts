@@ -22,7 +22,7 @@ export interface Tunnels {
   readonly open: Set<Tunnel>
   /** False in report mode, which forwards what the token check would refuse. */
   readonly endWithToken: boolean
-  readonly tokens: Pick<TokenCache, 'cached' | 'verify'>
+  readonly tokenCache: Pick<TokenCache, 'cached' | 'verify'>
   /** Epoch milliseconds. */
   readonly now: () => number
 }
@@ -84,10 +84,11 @@ export class Tunnel implements RequestOwner {
   /** Closes the tunnel if its token would be refused now; otherwise checks again when the new verdict ends. */
   async recheck(): Promise<void> {
     const { res, admitted } = this.#request
-    const { tokens, now } = this.#tunnels
+    const { tokenCache, now } = this.#tunnels
     const client = res.req.socket
     const token = bearerToken(admitted.authorization) ?? ''
-    const caller = tokens.cached(token) ?? (await tokens.verify(token).then(callerIn, () => undefined))
+    const caller =
+      tokenCache.cached(token) ?? (await tokenCache.verify(token).then(callerIn, () => undefined))
     const scope = caller?.identity.scope
     clearTimeout(this.#timer)
     if (caller === undefined || (scope && !scopeAllows(scope, admitted))) {

@@ -91,7 +91,7 @@ t.test('no cache keeps the line from which its keys and values were cut', async 
         act: 'forward',
         caller: verdict.value,
         forwardsAuthorization: false,
-        isRestricted: false,
+        dependsOnRequest: false,
       } as const
       const context = requestContext(peer, 'r')
       const upstream = { host: 'h', assertionAudience: '' }

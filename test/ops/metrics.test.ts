@@ -48,7 +48,7 @@ function metricsOf({ authData, isReady = true, now = () => 61_500_000 }: Changes
   ]
   metrics.readFrom({
     authData: { ...AUTH_DATA, ...authData },
-    cache: { hits: 7, misses: 3, evictions: 2, size: 1 },
+    tokenCache: { hits: 7, misses: 3, evictions: 2, size: 1 },
     listener: { inFlight: 4, connections: 6, droppedConnections: 8 },
     forwarder: { pools: () => pools },
     isReady: () => isReady,

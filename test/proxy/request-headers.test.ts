@@ -28,7 +28,7 @@ function head(parts: HeadParts, id = 'created-here'): string {
     host: 'upstream.internal:9000',
     assertionAudience: 'storage-upstream',
   }
-  const decision = { act: 'forward', caller, forwardsAuthorization: false, isRestricted: false } as const
+  const decision = { act: 'forward', caller, forwardsAuthorization: false, dependsOnRequest: false } as const
   return requestHead(context, admitted(parts), decision, upstream)
 }
 

@@ -22,7 +22,7 @@ export function statusSetup(options: SetupOptions = {}) {
   const clock = { ms: NOON }
   const now = () => clock.ms
   const { upstreams = [{ prefix: '/', url: 'http://127.0.0.1:9000' }], enforcement = 'enforce' } = options
-  const cache = { hits: 0, misses: 0, evictions: 0, size: 0 }
+  const tokenCache = { hits: 0, misses: 0, evictions: 0, size: 0 }
   const checks = options.checks ?? [
     { name: 'keys', ok: true },
     { name: 'credentials', ok: true },
@@ -39,7 +39,7 @@ export function statusSetup(options: SetupOptions = {}) {
   const pools = upstreams.map(({ prefix }) => ({ prefix, connections: 4, queued: 1 }))
   metrics.readFrom({
     authData,
-    cache,
+    tokenCache,
     listener: { inFlight: 3, connections: 7, droppedConnections: 0 },
     forwarder: { pools: () => pools },
     isReady: () => true,
@@ -54,7 +54,7 @@ export function statusSetup(options: SetupOptions = {}) {
   }
   return {
     clock,
-    cache,
+    tokenCache,
     checks,
     metrics,
     samples,
@@ -115,7 +115,7 @@ export async function tenBusyMinutes() {
       },
     },
   })
-  const { metrics, samples, cache } = setup
+  const { metrics, samples, tokenCache } = setup
   const times = (count: number, act: (at: number) => void) => {
     for (let at = 0; at < count; at++) act(at)
   }
@@ -127,7 +127,7 @@ export async function tenBusyMinutes() {
       metrics.ofUpstream('/').onOutcome(step + at === 200 ? 'client_aborted' : 'ok')
       metrics.ofUpstream('/').onResponse(200, 0.00005 * (at % 97))
       metrics.onTokenCheck('ok')
-      cache.hits++
+      tokenCache.hits++
     })
     times(12, () => {
       metrics.onRequest('proxy', 'PUT', isDown ? 503 : 200, 0.03)
@@ -138,8 +138,8 @@ export async function tenBusyMinutes() {
     times(3, () => {
       metrics.onRequest('token_issue', 'POST', 200, 0.0009)
       metrics.onTokenIssued()
-      cache.misses++
-      cache.size++
+      tokenCache.misses++
+      tokenCache.size++
     })
     for (const [count, reason] of [
       [step > 30 && step < 44 ? 16 : 3, 'expired'],
