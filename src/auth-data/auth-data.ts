@@ -63,7 +63,7 @@ interface Revocations {
 /** Cached verdicts may be wrong: those on tokens revoked by their ids alone, or all of them. */
 type OnChange = (onlyIdsRevoked?: boolean) => void
 
-interface AuthCondition extends Partial<KeySetState> {
+export interface AuthCondition extends Partial<KeySetState> {
   readonly name: 'keys' | 'credentials'
   readonly ok: boolean
   readonly state?: DatabaseState | undefined

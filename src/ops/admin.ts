@@ -86,7 +86,7 @@ export function createAdminListener(
 
 type Render = () => Promise<Page>
 
-function pagesOf(config: StatusConfig, { conditions, registry, jwks }: AdminData, samples: Samples) {
+function pagesOf(config: StatusConfig, data: AdminData, samples: Samples) {
   const file = (type: string, specifier: string): Render => {
     const url = new URL(import.meta.resolve(specifier))
     return async () => ({ status: 200, type: `${type}; charset=utf-8`, body: await readFile(url) })
@@ -94,23 +94,23 @@ function pagesOf(config: StatusConfig, { conditions, registry, jwks }: AdminData
   return {
     '/livez': async () => json(200, { status: 'alive' }),
     async '/readyz'() {
-      const checks = await conditions()
-      const isReady = checks.every(({ ok }) => ok)
-      return json(isReady ? 200 : 503, { status: isReady ? 'ready' : 'not ready', checks })
+      const conditions = await data.conditions()
+      const isReady = conditions.every(({ ok }) => ok)
+      return json(isReady ? 200 : 503, { status: isReady ? 'ready' : 'not ready', checks: conditions })
     },
     async '/metrics'() {
-      const all = await registry('all')
+      const all = await data.registry('all')
       return { status: 200, type: all.contentType, body: Buffer.from(await all.metrics()) }
     },
     async '/.well-known/jwks.json'() {
-      const keys = await jwks()
+      const keys = await data.jwks()
       if (keys === undefined) return json(503, { code: 'ServiceNotReady', message: 'There are no keys yet.' })
       return json(200, keys, 'application/jwk-set+json')
     },
     async '/status.json'() {
-      const checks = await conditions()
+      const conditions = await data.conditions()
       const windows = await samples.windows()
-      const status = statusOf(config, checks, windows)
+      const status = statusOf(config, conditions, windows)
       return json(200, { problems: alarmsOf(windows, status), ...status })
     },
     '/': file('text/html', '../status-page/page.html'),

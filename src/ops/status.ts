@@ -2,8 +2,8 @@
  * The state of the sidecar in current rates and counts of ten minutes, as the status page and `/status.json` show it,
  * with the problems of `alarms.ts`. Nothing in it is secret.
  */
+import type { AuthCondition } from '../auth-data/auth-data.ts'
 import type { Config } from '../config/config.ts'
-import type { DatabaseState } from '../credentials/postgres/database.ts'
 import { isClientFailure, UPSTREAM_OUTCOMES, type UpstreamOutcome } from '../failures.ts'
 import type { RouteLabel } from '../gate/route.ts'
 import { withoutPath } from '../http/hosts.ts'
@@ -19,18 +19,20 @@ const REFUSED = { result: 'rejected' }
 /** Not caused by the client. */
 const FAILED = UPSTREAM_OUTCOMES.filter((outcome) => outcome !== 'ok' && !isClientFailure(outcome))
 
-/** A condition under which requests are accepted. `/readyz` shows it as a check, with the details that an owner adds. */
-export interface ReadyCondition {
-  readonly name: string
+/** A condition under which requests are accepted. JSON shows it as one of `checks`. */
+export type ReadyCondition = AuthCondition | RunCondition
+
+interface RunCondition {
+  readonly name: 'accepting' | 'workers'
   readonly ok: boolean
-  readonly state?: DatabaseState | 'draining' | `${number} of ${number}` | undefined
+  readonly state?: 'draining' | `${number} of ${number}`
 }
 
 export type StatusConfig = Pick<Config, 'upstreams' | 'credentials' | 'cache'>
 
 export type Status = ReturnType<typeof statusOf>
 
-export function statusOf(config: StatusConfig, checks: readonly ReadyCondition[], windows: Windows) {
+export function statusOf(config: StatusConfig, conditions: readonly ReadyCondition[], windows: Windows) {
   const { at, tenMinutes, recently, values } = windows
   const { file, postgres } = config.credentials
   const cacheHits = tenMinutes.total('token_cache_hits_total')
@@ -39,9 +41,9 @@ export function statusOf(config: StatusConfig, checks: readonly ReadyCondition[]
     version: VERSION,
     node: process.version,
     uptimeSeconds: Math.floor(process.uptime()),
-    ready: checks.every(({ ok }) => ok),
+    ready: conditions.every(({ ok }) => ok),
     enforcing: values.total('enforcing') !== 0,
-    checks,
+    checks: conditions,
     /** `seconds`: of the counts. `nowSeconds`: of the rates. */
     window: { seconds: rounded(tenMinutes.seconds), nowSeconds: rounded(recently.seconds) },
     requests: requestsIn(windows),
