@@ -25,9 +25,9 @@ import { type OnReload, openSources } from './sources.ts'
 /** Functions return the values that are active when they are called. */
 export interface AuthData {
   readonly keys: {
-    /** Empty until the JWK Set at `keys.jwksUrl` has been fetched. */
+    /** The ring is empty until the JWK Set at `keys.jwksUrl` has been fetched. */
     readonly ring: () => KeyRing
-    /** A JWK Set; undefined until then. */
+    /** Returns a JWK Set; undefined until that fetch. */
     readonly publicJwks: () => object | undefined
     readonly tokenLifetimes: () => readonly { readonly kid: string; readonly seconds: number }[]
   }
@@ -60,7 +60,7 @@ interface Revocations {
   readonly revoke: RevokeToken | undefined
 }
 
-/** Cached verdicts may be wrong: those on tokens revoked by their ids alone, or all of them. */
+/** Cached verdicts may be wrong: all of them or, with `onlyIdsRevoked`, those on tokens now revoked by their ids. */
 type OnChange = (onlyIdsRevoked?: boolean) => void
 
 export interface AuthCondition extends Partial<KeySetState> {
@@ -69,7 +69,7 @@ export interface AuthCondition extends Partial<KeySetState> {
   readonly state?: DatabaseState | undefined
 }
 
-/** Files, or the database, that an operator must mend before the sidecar can start. */
+/** An operator must mend files, or the database, before the sidecar can start. */
 export class InvalidAuthData extends Error {
   override readonly name = 'InvalidAuthData'
   readonly problems: readonly Problem[]
@@ -157,7 +157,7 @@ function revocationsOf(
   return {
     isRevoked: (token) => lists.some((list) => list().isRevoked(token)),
     isIdRevoked(tokenId) {
-      // Asked for each cache hit: `some` would make a closure.
+      // Every cache hit calls this: `some` would make a closure.
       for (const list of lists) if (list().isIdRevoked(tokenId)) return true
       return false
     },

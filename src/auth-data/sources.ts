@@ -18,7 +18,7 @@ import type { CertificateName, CertificateSet } from '../tls/certificates.ts'
 import { certificateFiles, openCertificateSet, secureContextOf } from '../tls/certificates.ts'
 import { type Loaded, notLoaded } from '../values/result.ts'
 
-/** Called from the start on, for each new version of a source. */
+/** Each new version of a source causes a call, from the start on. */
 export type OnReload = (subject: ReloadSubject, result: ReloadResult, certificate?: CertificateName) => void
 
 /** Never rejects. A source that the settings do not name, or with problems, is undefined. `now`: epoch milliseconds. */
@@ -32,7 +32,7 @@ export async function openSources(
   const { file, postgres } = config.credentials
   const { results, collect, openFile } = createOpener(log, onReload)
   const loadKeys = (directory: string, active: KeyRing | undefined) => {
-    // Tokens of trusted issuers need no key of ours. Once it has had a key, an empty directory is a mistake.
+    // Tokens of trusted issuers need no key of ours. A directory that has had a key and is empty is a mistake.
     const mayBeEmpty = trustedIssuers.length > 0 && (active?.keys.size ?? 0) === 0
     return loadKeyRing(directory, { signsAssertions: identity.assertion.enabled, mayBeEmpty })
   }

@@ -9,7 +9,7 @@ import { errorCode, readUpTo } from '../files/files.ts'
 export const REQUEST_MS = 3000
 const MAX_BODY_BYTES = 262_144
 
-/** Without a response `status` is 0, and `code` says why. Without TLS `certificateEndsAtMs` is NaN. */
+/** If there is no response, `status` is 0 and `code` says why. Without TLS, `certificateEndsAtMs` is NaN. */
 export type Response = Awaited<ReturnType<typeof sendRequest>>
 
 /** Never rejects. A body that is too long is truncated. */

@@ -1,4 +1,4 @@
-/** Shared by commands: input and output, the two kinds of failure, and the parsing of arguments. */
+/** Commands share this: input and output, the two kinds of failure, and the parsing of arguments. */
 import { isUtf8 } from 'node:buffer'
 import { createInterface } from 'node:readline/promises'
 import { addAbortSignal, type Readable, type Writable } from 'node:stream'

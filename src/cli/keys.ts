@@ -91,7 +91,7 @@ async function printKeys(flags: KeyFlags, io: CommandIo): Promise<void> {
   })
 }
 
-/** Where nothing says how long tokens live there is no guess: a token that is alive would be refused. */
+/** An unknown lifetime stays unknown: after a wrong guess, a token that is alive would be refused. */
 async function withLifetime<F extends KeyFlags>(flags: F, io: CommandIo) {
   let tokenSeconds = flags.maxLifetimeSeconds
   if (tokenSeconds === undefined && flags.config !== undefined) {

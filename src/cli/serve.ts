@@ -92,7 +92,7 @@ async function serveHere(options: AppOptions, serving: ServingProcess): Promise<
   return app
 }
 
-/** `hostname`: a name without an address. There is no `port` then, nor where it is 0. */
+/** `hostname` is a name without an address: the error has no `port` then, nor if that is 0. */
 type ListenError = NodeJS.ErrnoException & { readonly [Name in 'address' | 'hostname' | 'port']?: unknown }
 
 function rethrowListenError(error: ListenError, { admin }: Config): never {

@@ -18,7 +18,7 @@ export const configSchema = (needsUpstream: boolean) =>
       const { file = CREDENTIALS_FILE, postgres } = credentials
       const isRemote = remote.jwksUrl !== undefined
       const keySource: Settings['keys'] = isRemote ? remote : { directory }
-      // With keys of a JWK Set there are no logins; a database tells which credentials are disabled.
+      // A sidecar that fetches its keys has no logins, but a database says which credentials are disabled.
       const credentialsFile: Settings['credentials'] = isRemote ? {} : { file }
       return {
         ...rest,

@@ -57,11 +57,11 @@ function freeze<T>(value: T): T {
   return Object.freeze(value)
 }
 
-/** The place of a value, or with `key` of its name: `file:line:column`, a variable or a flag; `default` if nowhere. */
+/** Returns `file:line:column` of a value or, with `key`, its name; a variable or flag; `default` if nothing sets it. */
 type LocationOf = (steps: readonly Step[], key?: 'key') => string
 
 interface FileValues {
-  /** Without empty groups and lists, which mean their defaults; undefined if the file is unusable. */
+  /** Has no empty groups and lists, which mean their defaults. Undefined if the file is unusable. */
   readonly tree: unknown
   readonly problems: readonly Problem[]
   readonly locationOf: LocationOf
@@ -148,7 +148,7 @@ const isServiceLink = (name: string, value: string) =>
   /_SERVICE_(?:HOST|PORT(?:_[A-Z0-9_]+)?)$|_PORT_\d+_(?:TCP|UDP|SCTP)(?:_[A-Z]+)?$/.test(name) ||
   (name.endsWith('_PORT') && /^(?:tcp|udp|sctp):\/\//.test(value))
 
-/** What variables and flags (`name`) give to settings, not checked yet. An unknown variable is a typing mistake. */
+/** Reads what variables and flags set, without checking it. An unknown variable is a typing mistake. */
 function readNamed(given: NamedValues) {
   const values: { readonly setting: Setting; readonly value: unknown; readonly name: string }[] = []
   const problems: Problem[] = []

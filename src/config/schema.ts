@@ -36,7 +36,7 @@ function setting<Output>(kind: z.ZodType<Output>, fallback: Fallback<Output>, de
   return kind.default(fallback).describe(description)
 }
 
-/** `config/sidecar.yaml` shows the example. */
+/** The sample settings file shows the example. */
 function withExample<Kind extends z.ZodType>(kind: Kind, description: string, example: unknown) {
   return kind.meta({ description, examples: [example] })
 }
@@ -49,7 +49,7 @@ function certificatePair(receivers: string, directory: string) {
   }
 }
 
-/** What a limit is for where several workers run stands in its description. */
+/** The description of a limit says whether workers share it. */
 const limit = (scope: string) => (max: number, fallback: number, description: string) =>
   setting(integer(1, max), fallback, `${description} ${scope}`)
 const workerLimit = limit('In each worker.')
@@ -62,7 +62,7 @@ function list<Member extends z.ZodType>(kind: z.ZodArray<Member>, description: s
 /** A group that is left out, or left empty, means its defaults. */
 function section<Shape extends z.core.$ZodLooseShape>(description: string, shape: Shape) {
   const members = group(shape)
-  // The type of a generic shape cannot say that every member of every group has a default; a test does.
+  // The type of a generic shape cannot say that every member of every group has a default.
   return members.prefault({} as z.input<typeof members>).describe(description)
 }
 

@@ -80,7 +80,7 @@ function withoutDefault(schema: z.core.$ZodType): z.core.$ZodType {
     : schema
 }
 
-/** Rules across settings are left out. */
+/** The schema lacks the rules across settings. */
 export function configJsonSchema(): string {
   return `${JSON.stringify(z.toJSONSchema(settingsSchema, { target: 'draft-2020-12', io: 'input' }), null, 2)}\n`
 }

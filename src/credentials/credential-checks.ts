@@ -15,7 +15,7 @@ export interface CredentialChecks {
   authenticate(login: Login, client?: string): Promise<LoginVerdict>
   /** A log names only accounts that exist: any other name is text of the client's choice. */
   hasAccount(accountId: string): boolean
-  /** In the active version of the file or database. Asked for each token that is not cached. */
+  /** Looks into the active version of the file or database, for each token that is not cached. */
   credentialStatus(accountId: string, accessKey: string): CredentialStatus
 }
 
@@ -43,7 +43,7 @@ export function createCredentialChecks(
     const list = credentials()
     const storedHash = list.find(login)?.secretHash
     const sha256Hash = storedHash?.startsWith('$sha256$') ? storedHash : dummySha256
-    // Looked up before the secret is checked: the right secret of a disabled credential takes the time of any failure.
+    // Looking first lets a disabled credential fail as slowly with the right secret as with any other.
     const isUsable = isCurrent(login, sha256Hash)
     if ((await verifySecret(login.secret, sha256Hash)) && isUsable) return 'accepted'
     const parameters = list.scryptParametersFor(login)

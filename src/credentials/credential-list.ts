@@ -52,8 +52,8 @@ export class CredentialList {
   }
 
   /**
-   * What a login costs that has no scrypt hash: parameters of those in use, such as `$scrypt$ln=14,r=8,p=5`. A fixed
-   * choice would single out accounts with other parameters; one that differs between attempts or workers, too.
+   * A login without a scrypt hash costs as much as one with these parameters, such as `$scrypt$ln=14,r=8,p=5`, drawn from
+   * those in use. A fixed choice, or one that differs between attempts or workers, would single out some accounts.
    */
   scryptParametersFor(name: CredentialName): string | undefined {
     if (this.#smallestScryptHash === undefined) return undefined

@@ -18,7 +18,7 @@ export interface Editors {
 }
 
 export interface CredentialEditor {
-  /** In the order in which they were added, those of an account together. */
+  /** The oldest come first, and those of an account stand together. */
   list(): Promise<CommandResult<readonly Credential[]>>
   add(credential: NewCredential): Promise<CommandResult>
   update(name: CredentialName, update: CredentialUpdate): Promise<CommandResult>
@@ -28,7 +28,7 @@ export interface CredentialEditor {
 export interface RevocationEditor {
   list(): Promise<CommandResult<readonly Revocation[]>>
   add(revocation: Revocation): Promise<CommandResult>
-  /** Removes all of the name. */
+  /** Removes all revocations of the name. */
   remove(name: RevocationName): Promise<CommandResult>
 }
 
@@ -39,7 +39,7 @@ export type NewCredential = CredentialName &
 /** A scope of null lifts the restriction. */
 export type CredentialUpdate = { readonly disabled: boolean } | { readonly scope: string | null }
 
-/** Has exactly one of them. */
+/** A name has exactly one of these members. */
 export type RevocationName = Pick<Revocation, 'jti' | 'accountId' | 'accessKey'>
 
 export const NAME_TAKEN = 'the account already has a credential of that access key'
@@ -63,7 +63,7 @@ const NEW_REVOCATIONS = `# Tokens that end before they expire. Change them with 
 revocations: []
 `
 
-/** A file has credentials or revocations, and is invalid as the other. `add` creates a missing file. */
+/** A file has either credentials or revocations: the other editor finds it invalid. `add` creates a missing file. */
 export const fileEditors = (file: string): Editors => ({
   credentials: credentialRecords(file),
   revocations: revocationRecords(file),
@@ -171,7 +171,7 @@ function yamlRecords<T>(file: string, parse: Parse<T>) {
   return { list, change }
 }
 
-/** As `realpath`, but the file itself may be missing. A link to a missing file is not followed: it stays. */
+/** Like `realpath`, but the file itself may be missing. A link to a missing file is an error: it must stay. */
 async function realTarget(file: string): Promise<string> {
   const isLink = (await lstat(file).catch(() => undefined))?.isSymbolicLink()
   return isLink ? realpath(file) : join(await realpath(dirname(file)), basename(file))

@@ -20,7 +20,7 @@ const ofAccessKey = (accessKey: string) => `key ${accessKey}`
 
 export class RevocationList {
   readonly #tokens = new Set<string>()
-  /** By account or access key: tokens issued before, in epoch milliseconds, are revoked. */
+  /** Tokens of an account or access key are revoked if they were issued before this time, in epoch milliseconds. */
   readonly #bounds = new Map<string, number>()
   #size = 0
 
@@ -70,7 +70,7 @@ export interface NotRevoked {
 /** Resolves once the token is refused here, and soon everywhere. Never rejects. */
 export type RevokeToken = (token: EndedToken) => Promise<Result<undefined, NotRevoked>>
 
-/** Revocations of one account in a window: each is a row to write. Those that could not be written do not count. */
+/** One account may write so many rows in a window. Failed writes do not count. */
 const MAX_REVOKED = 60
 const REVOKED_WINDOW_SECONDS = 60
 

@@ -16,7 +16,7 @@ export interface FileContent {
   readonly modifiedAtMs: number
 }
 
-/** The warning that every user of the machine can read it concerns files with a secret. Problems begin with the path. */
+/** The warning is that every user can read the file: it matters for secrets. Problems begin with the path. */
 export type ReadFile = Loaded<FileContent> & { readonly isMissing?: boolean }
 
 /** Reads a regular file of at most `maxBytes`. Follows symbolic links. Never rejects. */
@@ -25,7 +25,7 @@ export async function readRegularFile(path: string, maxBytes: number): Promise<R
     ({ ok: false, isMissing, problems: [`${path}: ${problem}`] }) as const
   const tooLarge = `is larger than ${maxBytes} bytes`
   try {
-    // Without `O_NONBLOCK` opening a FIFO waits for a writer.
+    // A FIFO that is opened without `O_NONBLOCK` waits for a writer.
     const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK)
     try {
       const stats = await file.stat()
@@ -45,7 +45,7 @@ export async function readRegularFile(path: string, maxBytes: number): Promise<R
   }
 }
 
-/** The first bytes of a stream: more than `maxBytes`, by a chunk at most, where it has more. */
+/** Reads to the end, or at most one chunk beyond `maxBytes`. */
 export async function readUpTo(stream: AsyncIterable<Buffer>, maxBytes: number): Promise<Buffer> {
   const chunks: Buffer[] = []
   let size = 0

@@ -20,7 +20,7 @@ const MAX_REUSED_THREAD_BYTES = 1_048_576
 /** Requests are served between batches. */
 const BATCH = 500
 
-/** YAML needs more only if it is made to. */
+/** Only a hostile file needs more time or memory. */
 const MAX_SECONDS = 30
 const MAX_HEAP_MB = 640
 
@@ -83,7 +83,7 @@ interface Job {
   readonly bytes: Uint8Array
 }
 
-/** In the thread: sends a batch of the rows for each message, the last of them empty, or the problems. */
+/** Runs in the thread. Responds to each message with a batch of rows, the last one empty, or with the problems. */
 function serveThread(port: MessagePort): void {
   let parsed: Loaded<readonly unknown[]>
   let sent = 0

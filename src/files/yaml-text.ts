@@ -10,7 +10,7 @@ import { type Loaded, loaded, notLoaded } from '../values/result.ts'
 
 export type Step = string | number
 
-/** As the documentation does: `upstreams[0].url`. Unusual names are quoted and truncated. */
+/** Writes `upstreams[0].url`. Unusual names are quoted and truncated. */
 export function writePath(steps: readonly Step[]): string {
   let path = ''
   for (const step of steps) {
@@ -39,7 +39,7 @@ interface YamlProblem extends Position {
 /** More unknown names of one map are not reported: finding the place of each takes time in proportion to the map. */
 export const MAX_UNKNOWN_NAMES = 100
 
-/** The documented bound of `yaml` on what aliases may multiply. */
+/** The bound that `yaml` documents for nodes that aliases multiply. */
 const MAX_ALIASES = 100
 
 export function parseYaml(text: string): Loaded<YamlDocument, YamlProblem> {

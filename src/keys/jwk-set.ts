@@ -124,7 +124,7 @@ async function importForAlgorithms(
   if (Object.keys(jwk).some((name) => PRIVATE_MEMBERS.has(name)))
     return notLoaded(['it is private or symmetric, so it has leaked and must be replaced'])
   const { kid = '' } = jwk
-  // The settings may repeat an algorithm, and of two keys with one name neither is found.
+  // The settings may repeat an algorithm, and two keys with one name are not found.
   const fitting = [...new Set(algorithms)].filter((alg) => fitsType(alg, jwk) && (jwk['alg'] ?? alg) === alg)
   if (fitting.length === 0) return notLoaded([`its kty, crv or alg fits none of ${algorithms.join(', ')}`])
   const keys: Key[] = []

@@ -91,7 +91,7 @@ function changeDirectory<T>(
   })
 }
 
-/** If the last write fails, the old key keeps signing. Where the signing key is unknown, each may have signed. */
+/** If the last write fails, the old key keeps signing. An unknown signing key may be any of the private keys. */
 async function switchSigningKey(
   { directory, tokenSeconds, now }: KeyChange,
   keys: KeyDirectory,

@@ -35,7 +35,7 @@ export interface KeyDirectory {
   readonly files: ReadonlyMap<string, KeyFile>
   /** The key that signs: the one that `active` names or, without that file, the only private one. */
   readonly signing?: KeyFile | undefined
-  /** Why none could be chosen. Where only public halves are, none has to be. */
+  /** Why no key could be chosen. A directory of public halves needs none. */
   readonly signingProblem?: string | undefined
   readonly problems: readonly string[]
   readonly warnings: readonly string[]
@@ -102,7 +102,7 @@ export async function readKeyDirectory(directory: string): Promise<KeyDirectory>
   return { files, ...signing, problems, warnings }
 }
 
-/** For people and programs: oldest first, times in RFC 3339. @param tokenSeconds - how long tokens live at most */
+/** Returns the keys as commands print them, oldest first. @param tokenSeconds - how long tokens live at most */
 export function listKeys({ files, signing }: KeyDirectory, tokenSeconds: number | undefined) {
   return [...files.values()]
     .map(({ key }) => key)

@@ -48,7 +48,7 @@ export function findInRing({ keys }: KeyRing, kid: string | undefined, alg: stri
   return key.alg === alg ? { ok: true, value: key.verifyKey } : OTHER_ALGORITHM
 }
 
-/** A token may lack `kid` where one key has its `alg`. Of two keys with one name neither is found (RFC 7517, section 4.5). */
+/** A token may lack `kid` if only one key has its `alg`. Two keys with one name are not found (RFC 7517, section 4.5). */
 export function findInSet(
   keys: readonly Key[],
   algorithms: readonly string[],
@@ -80,7 +80,7 @@ export function tokensEndAtSeconds(key: Key, tokenSeconds = key.tokenSeconds): n
   return tokenSeconds === undefined ? undefined : stoppedAtSeconds + RELOAD_SECONDS + tokenSeconds
 }
 
-/** In seconds; all their time if the key never signed, as another sidecar may use it already. `now`: epoch milliseconds. */
+/** How long tokens of each key may live yet. A key that never signed here may sign elsewhere. `now`: epoch milliseconds. */
 export function tokenLifetimes({ keys, signing }: KeyRing, tokenSeconds: number, now: number) {
   return [...keys.values()].map((key) => {
     const end = key.kid === signing?.kid ? undefined : tokensEndAtSeconds(key, tokenSeconds)

@@ -41,7 +41,7 @@ export async function openPolledFiles<T>(
     return loaded(next.value, [...next.warnings, ...warnings])
   }
 
-  // Before the files are read: the next poll finds a change made since.
+  // The version is read before the files, so the next poll finds a change made since.
   const version = await versionOf(paths, includes)
   const first = await loadFiles()
   if (!first.ok) return first
@@ -100,7 +100,7 @@ async function writeWarnings(paths: readonly string[], includes: Includes): Prom
   }
   for (const path of paths) {
     await noteIfWritable(path)
-    // Where the sticky bit is set, others can replace nothing.
+    // The sticky bit keeps others from replacing files.
     if (!(await stat(path)).isDirectory()) await noteIfWritable(dirname(path), 0o1000)
     else for (const name of await namesIn(path, includes)) await noteIfWritable(join(path, name))
   }

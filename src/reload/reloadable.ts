@@ -15,11 +15,11 @@
  */
 import { type Loaded, notLoaded } from '../values/result.ts'
 
-/** A bad version is reported then. Earlier it may be incomplete: a key may follow its certificate late. */
+/** An earlier report would be wrong if the version is incomplete: a key may follow its certificate late. */
 const REPORT_POLLS = 5
-/** A version that differs at each poll is loaded then. Loaded earlier, a part of a revocation list is valid. */
+/** A file that grows differs at each poll. An earlier load could activate a part of a revocation list. */
 const UNSTABLE_POLLS = 50
-/** Why a version was rejected may be temporary, such as too many open files. */
+/** The cause of a rejection may be temporary, such as too many open files. */
 const RETRY_POLLS = 25
 
 export interface ChangeState {

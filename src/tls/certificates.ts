@@ -66,7 +66,7 @@ export function certificateFiles(config: Config): CertificateFiles[] {
 const pathsOf = ({ cert, key, ca }: CertificateFiles): string[] =>
   [cert, key, ca].flatMap((file) => file?.path ?? [])
 
-/** The active context, for each connection; undefined where the settings name no file. */
+/** Each connection asks for the active context. Undefined if the settings name no file. */
 export const secureContextOf = (set: Reloadable<CertificateSet> | undefined) =>
   set && (() => set.current().context)
 

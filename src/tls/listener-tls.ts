@@ -11,7 +11,7 @@ export const LISTENER_OPTIONS: SecureContextOptions = {
 /** RFC 7301. */
 export const ALPN_PROTOCOLS = ['http/1.1', 'http/1.0']
 
-/** Of the data listener. With `ca`, clients must present a certificate. */
+/** Returns the options of the data listener. With `ca`, clients must present a certificate. */
 export function tlsOptions(options: SecureContextOptions, handshakeSeconds: number): TlsOptions {
   const requiresCertificate = options.ca !== undefined
   return {
@@ -23,7 +23,7 @@ export function tlsOptions(options: SecureContextOptions, handshakeSeconds: numb
   }
 }
 
-/** Which TCP socket carries a TLS socket, which cannot be reset, and has no public reference to the one that can. */
+/** Finds the TCP socket of a TLS socket. Only the TCP socket can be reset, and Node has no public reference to it. */
 export class TlsSockets {
   readonly #pending = new Map<string, Socket>()
 
@@ -52,7 +52,7 @@ export class TlsSockets {
   }
 }
 
-/** A TLS socket and its TCP socket have the same. */
+/** A TLS socket and its TCP socket have the same key. */
 function connectionKey({ localAddress, remoteAddress, remotePort }: Socket): string {
   return `${localAddress} ${remoteAddress} ${remotePort}`
 }

@@ -22,5 +22,5 @@ export const notLoaded = <P = string>(problems: readonly P[]) => ({ ok: false, p
 /** What a command that lists or changes a source returns. `isUsable`: it fails, but nothing in the source is to mend. */
 export type CommandResult<T = undefined> = Loaded<T> & { readonly isUsable?: boolean }
 
-/** Such as when a name is taken, or a database is down. */
+/** A name is taken, for example, or a database is down. */
 export const notDone = (problem: string) => ({ ...notLoaded([problem]), isUsable: true }) as const

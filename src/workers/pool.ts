@@ -12,9 +12,9 @@ import type { MetricFamily, MetricGroup } from '../ops/samples.ts'
 import type { FromWorker, SerializedError, ToWorker, WorkerState } from './worker.ts'
 
 const START_RETRY_MS = 5000
-/** A worker is replaced so long after it began to serve, or later: each start takes the processor from the others. */
+/** No worker is replaced sooner after it began to serve: each start takes the processor from the others. */
 const MIN_SERVED_MS = 1000
-/** Below the one-second timeout of a kubelet probe. */
+/** Must be below the one-second timeout of a kubelet probe. */
 const STATE_TIMEOUT_MS = 400
 
 export type WorkerPool = ReturnType<typeof createWorkerPool>
@@ -26,7 +26,7 @@ export function createWorkerPool(config: Config, log: Logger, destination: LogDe
 
   const fork = async (): Promise<AddressInfo> => {
     const forked = cluster.fork()
-    // Such as EMFILE or EAGAIN. No `exit` follows.
+    // A failed fork (EMFILE, EAGAIN) emits no `exit`.
     if (forked.process.pid === undefined) throw (await once(forked, 'error'))[0]
     const worker = new WorkerProcess(forked, config, log, destination)
     workers.add(worker)
@@ -111,7 +111,7 @@ function sumOf(reports: readonly (DrainReport | undefined)[]): DrainReport {
 class WorkerProcess {
   /** Rejects with the error of the worker, or when the worker ends before it accepts connections. */
   readonly listening: Promise<AddressInfo>
-  /** In monotonic milliseconds. */
+  /** The time is in monotonic milliseconds. */
   listeningSince: number | undefined
   /** Resolves after the last line of the worker's log. */
   readonly closed: Promise<void>

@@ -92,7 +92,7 @@ function createAdminData(
       const responding = await pool.update('status')
       const state = runState() === 'draining' ? 'draining' : (`${responding} of ${count}` as const)
       const states = pool.states()
-      // Those of a worker that is not ready, if there is one.
+      // A worker that is not ready comes before the others.
       const shown = states.find(({ conditions }) => conditions.some(({ ok }) => !ok)) ?? states[0]
       return [...(shown?.conditions ?? []), { name: 'workers', ok: isReady(responding), state }]
     },

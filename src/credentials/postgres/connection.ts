@@ -76,7 +76,7 @@ export const clientConfig = ({ url }: DatabaseTarget, queryMs: number) => ({
 
 export type DatabasePool = ReturnType<typeof createDatabasePool>
 
-/** After a failure the connections are replaced, and the file is read again: it may name another database by then. */
+/** A failure replaces the connections, and reads the file again: it may name another database by then. */
 export function createDatabasePool(urlFile: string, firstTarget: DatabaseTarget, size: number) {
   let target = firstTarget
   let pool: Promise<pg.Pool> | undefined
@@ -85,7 +85,7 @@ export function createDatabasePool(urlFile: string, firstTarget: DatabaseTarget,
   async function connect(): Promise<pg.Pool> {
     const named = await readUrlFile(urlFile)
     if (named.ok) target = named.value
-    // Without listeners such an event ends the process; the next query rejects anyway.
+    // An `error` event without a listener ends the process; the next query rejects anyway.
     const ignore = () => {}
     return new pg.Pool({ ...clientConfig(target, QUERY_MS), max: size })
       .on('error', ignore)
@@ -127,7 +127,7 @@ interface DatabaseFailure {
 const RUN_MIGRATE =
   'run `storage-auth-sidecar credentials migrate --postgres-url-file FILE` with a role that may create them'
 
-/** What records changes is missing, as after a partial restore: no change would be found. */
+/** The triggers or the revision are missing, as after a partial restore: no change would be found. */
 export class ChangesNotRecorded extends Error {}
 
 const UNUSABLE_STATES: Readonly<Record<string, string>> = {
@@ -140,7 +140,7 @@ const UNUSABLE_STATES: Readonly<Record<string, string>> = {
   '28P01': 'it refuses this user or the password',
 }
 
-/** Without the detail of a server's error, which quotes rows. The message follows the name of the database. */
+/** The message follows the name of the database, and lacks the detail of a server's error, which quotes rows. */
 export function databaseFailure(error: unknown): DatabaseFailure {
   if (!(error instanceof Error)) return { kind: 'down', message: 'it failed for an unknown reason' }
   if (error instanceof ChangesNotRecorded) {

@@ -40,7 +40,7 @@ export interface CredentialsDatabase {
   revoke(tokenId: string, endsAtSeconds: number): Promise<boolean>
   /** Undefined until there is a snapshot. */
   state(): DatabaseState | undefined
-  /** Calls after each new snapshot but the first. */
+  /** Each new snapshot but the first causes a call. */
   subscribe(onChange: (onlyIdsRevoked?: boolean) => void): void
   start(): void
   /** Connects anew, and reads everything. */
@@ -171,7 +171,7 @@ const resultOf = ({ problems }: Snapshot): ReloadResult => (problems.length === 
 
 const PAGE_ROWS = 1000
 
-/** Reads the rows at one revision, in pages, so that requests are served in between; of new revocations these alone. */
+/** Reads all rows, or only new revocations, at one revision. Requests are served between pages. */
 async function readSnapshot(pool: Pool, former: Snapshot, revocations: TableRevocations): Promise<Snapshot> {
   const client = await pool.connect()
   let isBroken = true
@@ -200,7 +200,7 @@ async function readCredentials(client: ClientBase) {
   return { credentials, problems }
 }
 
-/** After so many, all are read again: rows whose tokens have ended are gone from the table, but not from the list. */
+/** All rows are read again after so many: those of ended tokens have left the table, but not the list. */
 const MAX_ADDED = 10_000
 
 /** Not a part of the snapshot: a copy of a million revocations, for each new one, would take a second. */
@@ -228,7 +228,7 @@ class TableRevocations {
     }
   }
 
-  /** Undefined where all must be read. */
+  /** Undefined if all rows must be read. */
   async #readAdded(client: ClientBase): Promise<readonly RevocationRow[] | undefined> {
     const newest = this.#newest
     if (newest === undefined || this.#added >= MAX_ADDED) return undefined
@@ -247,7 +247,7 @@ class TableRevocations {
   }
 }
 
-/** In order of their ids, from `first` on. Resolves with the last row. */
+/** Reads rows from the id `first` on, in the order of ids. Resolves with the last row. */
 async function readPages<T extends { readonly id: string }>(
   client: ClientBase,
   select: string,

@@ -1,6 +1,6 @@
 /**
- * The tables of the credentials database: their rows, credentials and revocations as commands list and change them, each
- * in one statement or one transaction, and the script that creates them.
+ * The tables of the credentials database: their rows, the script that creates them, and the commands that list and
+ * change them, each in one statement or one transaction.
  */
 import pg, { type ClientBase, type Pool } from 'pg'
 import { MAX_SCOPE_LENGTH, scopeProblem } from '../../token/scopes.ts'
@@ -16,7 +16,7 @@ import { ChangesNotRecorded, clientConfig, databaseFailure, readUrlFile } from '
 const LOCK_MS = 10_000
 const STATEMENT_MS = 120_000
 
-/** Together with the time to connect, less than 5 s. */
+/** Must be less than 5 s together with the time to connect. */
 const CHECK_STATEMENT_MS = 2000
 
 const NAME_KEY = 'storage_auth.name_key(account_id, access_key)'
@@ -135,7 +135,7 @@ export function tableEditors(urlFile: string): Editors {
   return { credentials, revocations }
 }
 
-/** Whether a sidecar can use the tables; an error where the database did not answer, within 5 s. */
+/** Says within 5 s whether a sidecar can use the tables, or that the database is down. */
 export const checkDatabase = (urlFile: string) =>
   inDatabase(
     urlFile,
@@ -162,7 +162,7 @@ const nameCheck = (column: string) =>
 /** The rule of `parseScope` without that of the path. */
 const ITEM = 'storage\\.(read|create|modify):/[!-~]*'
 
-/** Before the change: the lock of the revision orders all changes, so that ids of revocations follow their commits. */
+/** Fires before a change: the lock of the revision orders changes, so that ids of revocations follow their commits. */
 const trigger = (table: string) => `
 DROP TRIGGER IF EXISTS note_change ON storage_auth.${table};
 CREATE TRIGGER note_change BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON storage_auth.${table}
