@@ -65,9 +65,7 @@ export class CredentialList {
 /** Names hold no control characters, so U+0001 between them keeps pairs apart. */
 const keyOf = ({ accountId, accessKey }: CredentialName) => `${accountId}\u0001${accessKey}`
 
-export function isActive({ disabled, expiresAtMs }: Credential, now: number): boolean {
-  return !disabled && now < expiresAtMs
-}
+export const isActive = ({ disabled, expiresAtMs }: Credential, now: number) => !disabled && now < expiresAtMs
 
 export async function loadCredentialsFile(path: string): Promise<Loaded<CredentialList>> {
   const credentials = new CredentialList()

@@ -109,9 +109,7 @@ function runScrypt(secret: string, salt: Buffer, parameters: typeof NEW_PARAMETE
   return scryptAsync(secret, salt, DIGEST_BYTES, { ...parameters, maxmem: 2 * MAX_MEMORY_BYTES })
 }
 
-function base64(bytes: Buffer): string {
-  return bytes.toString('base64').replaceAll('=', '')
-}
+const base64 = (bytes: Buffer) => bytes.toString('base64').replaceAll('=', '')
 
 /** Reads only the canonical spelling: stray last bits would give one hash two texts. */
 function unbase64(text: string | undefined): Buffer | undefined {

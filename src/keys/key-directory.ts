@@ -13,9 +13,7 @@ import { type Key, type KeyRing, tokensEndAtSeconds } from './key-ring.ts'
 export const ACTIVE_FILE = 'active'
 export const KEY_FILE_SUFFIX = '.jwk.json'
 
-export function isKeyFileName(name: string): boolean {
-  return name === ACTIVE_FILE || name.endsWith(KEY_FILE_SUFFIX)
-}
+export const isKeyFileName = (name: string) => name === ACTIVE_FILE || name.endsWith(KEY_FILE_SUFFIX)
 
 /** A kid must be valid as a part of a file name. */
 export const isKid = (kid: string): boolean => /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$/.test(kid)
