@@ -27,12 +27,12 @@ export interface AppOptions {
   readonly logLinesDropped?: () => number
   readonly now?: () => number
   readonly settingsFile?: string | undefined
-  /** Without an admin listener: the primary process has it. */
+  /** A worker has no admin listener: the primary process has it. */
   readonly worker?: boolean
 }
 
 export interface App {
-  /** The admin listener responds, not ready, while this waits. Rejects if a port is taken, and listens on neither. */
+  /** Meanwhile the admin listener responds that the app is not ready. Rejects if a port is taken, and listens on neither. */
   start(): Promise<ListenAddresses>
   reload(): Promise<unknown>
   /** `lameDuck`: the listener accepts for a while first, if it was running. A second call waits for the same end. */
@@ -97,8 +97,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     tokenCache.invalidate(onlyIdsRevoked)
     forwarder.recheckTunnels()
   })
-  const parts = { config, log, settingsFile, state, authData, listener, forwarder, admin }
-  const lifeCycle = new LifeCycle(parts)
+  const lifeCycle = new LifeCycle({ config, log, settingsFile, state, authData, listener, forwarder, admin })
   return {
     adminData,
     start: () => lifeCycle.start(),

@@ -3,7 +3,6 @@
  * In: a request. Out: a response by the upstream, an endpoint or the responder, also after an internal error.
  */
 import { waitForParser } from './client/node-http.ts'
-import type { ErrorResponseOptions } from './client/responder.ts'
 import type { SidecarResponse } from './client/response.ts'
 import { type Dependencies, revoke } from './endpoints/endpoint.ts'
 import { createLink, endLink } from './endpoints/link-endpoint.ts'
@@ -64,6 +63,7 @@ export class Handler {
     const dependencies = this.#dependencies
     const { config, forwarder, responder, now } = dependencies
     const { context } = res.req
+    const { peer } = context.connection
     if (res.destroyed) return // the client left while the token was verified
     context.decision = decision
     if (decision.act === 'refuse') return this.#refuse(decision, res)
@@ -73,10 +73,8 @@ export class Handler {
     switch (decision.act) {
       case 'forward':
         return forwarder.forward(res)
-      case 'approve': {
-        const { isTrusted } = context.connection.peer
-        return responder.sendEmpty(res, 200, approvalHeaders(decision, isTrusted, config, now()))
-      }
+      case 'approve':
+        return responder.sendEmpty(res, 200, approvalHeaders(decision, peer, config, now()))
       case 'logIn':
         return logIn(dependencies, res)
       case 'sendTimeLeft':
@@ -94,9 +92,15 @@ export class Handler {
     }
   }
 
-  #refuse(refusal: Refusal, res: SidecarResponse): void {
-    const options = refusalOptions(refusal, res.req.context.routeLabel === 'forward_auth')
-    this.#dependencies.responder.sendError(res, refusal.reason, refusal.error, options)
+  #refuse({ error, reason }: Refusal, res: SidecarResponse) {
+    const { responder } = this.#dependencies
+    if (reason === 'admission') return responder.sendError(res, reason, error)
+    // RFC 6750, section 3: no error code where no token was sent.
+    const challenge = reason === 'missing' ? 'Bearer' : 'Bearer error="invalid_token"'
+    const authenticate = error.status === 401 ? ['WWW-Authenticate', challenge] : []
+    const isForwardAuth = res.req.context.routeLabel === 'forward_auth'
+    const headers = isForwardAuth ? [...authenticate, ...VARY_BY_TOKEN] : authenticate
+    responder.sendError(res, reason, error, { errorType: 'http_request_denied', details: reason, headers })
   }
 
   #onError(res: SidecarResponse, error: unknown): void {
@@ -108,13 +112,4 @@ export class Handler {
     const errorType = 'proxy_internal_error'
     responder.sendError(res, 'internal', ERRORS.internalError, { errorType, close: true })
   }
-}
-
-function refusalOptions({ error, reason }: Refusal, isForwardAuth: boolean): ErrorResponseOptions {
-  if (reason === 'admission') return {}
-  // RFC 6750, section 3: no error code where no token was sent.
-  const challenge = reason === 'missing' ? 'Bearer' : 'Bearer error="invalid_token"'
-  const authenticate = error.status === 401 ? ['WWW-Authenticate', challenge] : []
-  const headers = isForwardAuth ? [...authenticate, ...VARY_BY_TOKEN] : authenticate
-  return { errorType: 'http_request_denied', details: reason, headers }
 }

@@ -12,7 +12,7 @@ export class Peer {
   readonly address: string
   readonly isTrusted: boolean
   readonly #trusts: (address: string) => boolean
-  /** Rendered once for all requests of the connection: all but the host, which is that of each request. */
+  /** Rendered once for all requests of the connection. The host is missing: each request has its own. */
   readonly #xForwardedLines: string
   readonly #forwardedStart: string
 
@@ -45,7 +45,7 @@ export class Peer {
   }
 }
 
-/** For one listener. `trust`: CIDRs and single addresses. */
+/** Returns the function that creates the peers of one listener. `trust`: CIDRs and single addresses. */
 export function createPeers(trust: readonly string[]) {
   const ranges = { trusted: trust.map(parseRange) }
   const trusts = (address: string) =>
@@ -67,7 +67,7 @@ export function clientNetwork(address: string): string {
   return `${new ipaddr.IPv6(parsed.toByteArray().fill(0, 8)).toNormalizedString()}/64`
 }
 
-/** In `forwarded.trust`: an IPv4-mapped range has 96 bits more than its IPv4 range; a shorter one is an IPv6 range. */
+/** Parses an entry of `forwarded.trust`. An IPv4-mapped range of 96 bits or more is one of IPv4, with 96 bits less. */
 function parseRange(entry: string): [address: ipaddr.IPv4 | ipaddr.IPv6, bits: number] {
   const [address, bits] = ipaddr.parseCIDR(
     entry.includes('/') ? entry : `${entry}/${isIP(entry) === 6 ? 128 : 32}`,

@@ -40,9 +40,7 @@ export function pauseWhile(socket: Socket, isFull: () => boolean): void {
 }
 
 /** Resolves once Node has reported an error in the bytes behind a head: it parses them in the same turn, after `request`. */
-export function waitForParser(): Promise<void> {
-  return Promise.resolve()
-}
+export const waitForParser = (): Promise<void> => Promise.resolve()
 
 /** Gives a response the socket that Node has detached for `Upgrade` or CONNECT. The response is the last one on it. */
 export function assignDetachedSocket(res: ServerResponse, socket: Socket, onWritten: () => void): void {
@@ -55,7 +53,7 @@ export function assignDetachedSocket(res: ServerResponse, socket: Socket, onWrit
   })
 }
 
-/** Sends the head without waiting for a body, which an empty write does but for a response that has none. */
+/** Sends the head without waiting for a body: by an empty write, which sends nothing for a response without a body. */
 export function sendHead(res: ServerResponse, hasBody: boolean): void {
   if (hasBody) res.write(NO_BYTES)
   else res.flushHeaders() // would write header bytes above 0x7F as UTF-8

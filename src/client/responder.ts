@@ -17,7 +17,7 @@ type ProxyErrorType =
   | 'proxy_internal_response'
 
 export interface ErrorResponseOptions {
-  /** By default, that of a request we cannot serve: now (503) or at all. */
+  /** The default says that the request cannot be served now (503) or at all. */
   readonly errorType?: ProxyErrorType
   /** A word of a closed set, never client input. */
   readonly details?: string
@@ -74,17 +74,16 @@ export class Responder {
   }
 
   /** A method that an endpoint does not have: a CORS preflight of an allowed origin (Fetch standard), or 405. */
-  refuseMethod(res: SidecarResponse, allowed: string): void {
+  refuseMethod(res: SidecarResponse, allowed: string) {
     const { context, headers } = res.req
     if (context.admitted?.isPreflight === true && this.#isAllowedOrigin(headers.origin)) {
-      this.sendEmpty(res, 204, [
+      return this.sendEmpty(res, 204, [
         ...['Access-Control-Allow-Methods', allowed],
         ...['Access-Control-Allow-Headers', 'authorization, content-type'],
         ...['Access-Control-Max-Age', '600'],
       ])
-    } else {
-      this.sendError(res, 'method', ERRORS.methodNotAllowed, { headers: ['Allow', allowed] })
     }
+    this.sendError(res, 'method', ERRORS.methodNotAllowed, { headers: ['Allow', allowed] })
   }
 
   /** The response to bytes that are not a request, for which Node has no response object. `bytes`: the last of them. */

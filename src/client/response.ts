@@ -73,16 +73,13 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     this.#drainUnread()
   }
 
-  #drainUnread(): void {
+  #drainUnread() {
     const { req } = this
     const { context, socket, headers } = req
-    const stop = () => this.end()
+    const stop = () => void this.end()
     // A client that waits for `100 Continue` sends no body, and a detached socket has no parser.
     const isAwaited = !this.#hasContinued && headers.expect?.toLowerCase() === '100-continue'
-    if (req.readableEnded || isAwaited || context.isDetached) {
-      stop()
-      return
-    }
+    if (req.readableEnded || isAwaited || context.isDetached) return stop()
     const deadline = setTimeout(stop, DRAIN_TOTAL_MS)
     context.changeOwner({ state: 'unreadBody', onIdle: stop, onRelease: () => clearTimeout(deadline) })
     socket.setTimeout(DRAIN_IDLE_MS)
@@ -91,14 +88,14 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     req.resume()
   }
 
-  /** For the access log: otherwise, the client has not received all of it. */
+  /** Whether the access log shows the status: otherwise the client has not received all of the response. */
   get isSent(): boolean {
     return this.writableFinished || this.#isWritten || this.statusCode === 101
   }
 
   /**
-   * Whether an abort must be a reset: clients that do not count bytes (Ruby's `Net::HTTP`) take a close for the end. Not
-   * while a client sends its body, unless only the close is the end: it may fail at a write before it reads the response.
+   * Whether an abort must be a reset: clients that do not count bytes (Ruby's `Net::HTTP`) take a close for the end. One that
+   * still sends its body may fail at a write before it reads the response: it gets a reset only if a close is the end.
    */
   get mustReset(): boolean {
     return this.headersSent && (this.#isCloseDelimited || this.req.complete)

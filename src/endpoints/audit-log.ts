@@ -25,7 +25,7 @@ export function createAuditLog(log: Logger, settings: Pick<Config['log'], 'audit
   }
 }
 
-/** The fields of a line beside `level`, `time` and `msg`; each has a row in `docs/operations.md`. */
+/** The fields of a line beside `level`, `time` and `msg`. */
 export type AuditField = keyof ReturnType<typeof lineOf> | 'subject'
 
 function lineOf({ context, clientAddress, headers }: SidecarRequest, what: AuditEvent) {

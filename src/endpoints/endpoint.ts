@@ -30,7 +30,7 @@ export interface Dependencies {
   readonly now: () => number
 }
 
-/** Whole seconds that are really left; 0 within the clock tolerance. */
+/** The whole seconds until a token or link ends; 0 once it has ended, though the clock tolerance may accept it. */
 export function expirationSec({ config, now }: Dependencies, expiresAtSeconds: number): number | string {
   const left = Math.max(0, Math.floor(expiresAtSeconds - now() / 1000))
   return config.contract.expirationSec === 'string' ? String(left) : left

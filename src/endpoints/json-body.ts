@@ -59,7 +59,7 @@ function readBody(req: SidecarRequest, maxMs: number): Promise<Result<Buffer, Pu
       if (context.bytesIn > MAX_BYTES) stop(TOO_LARGE)
     }
     const onTimeout = () => stop(ERRORS.requestTimeout)
-    // For the whole body: a client that sends a byte a minute must not hold a connection.
+    // The deadline is that of the whole body: a client that sends a byte a minute must not hold a connection.
     const deadline = setTimeout(onTimeout, maxMs)
     context.changeOwner({
       state: 'inFlight',

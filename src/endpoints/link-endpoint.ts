@@ -77,7 +77,7 @@ function readLinkFields(
   return { ok: true, value: { linked, lifetimeSeconds: Number(lifetime) } }
 }
 
-/** A PUT that only creates is allowed with less: the header `If-None-Match` of its request says so later. */
+/** A scope may allow no other PUT than one that only creates: the request of the link then has `If-None-Match: *`. */
 function mayLink(scope: Scope | undefined, { method, target }: LinkedRequest): boolean {
   const request = { method, path: pathOf(target), host: undefined, connectionOptions: undefined }
   const mayWith = (rawHeaders: readonly string[]) =>

@@ -53,7 +53,7 @@ export async function logIn(dependencies: Dependencies, res: SidecarResponse): P
     await sleep(RETRY_LATER_DELAY_MS)
     return responder.sendError(res, verdict, ERRORS.serviceNotReady, { retryAfterSeconds })
   }
-  // Not active: disabled a moment ago. The response is the same for every rejected login.
+  // The credential may have been disabled a moment ago. The response is the same for every rejected login.
   if (verdict === 'rejected' || !credential.active) {
     const rejected = { ...ERRORS.authenticationFailed, code: config.contract.authenticationFailedCode }
     return fail('rejected', rejected, { errorType: 'http_request_denied' })
@@ -102,7 +102,7 @@ function readLogin(
   return { ok: true, value: { login, requestedScope: scope?.toString() } }
 }
 
-/** In characters, as for every field of a login. A credential's own scope may be longer. */
+/** Counted in characters, as in every field of a login. A credential's own scope may be longer. */
 const MAX_REQUESTED_LENGTH = 1024
 
 /** The scope of a login's token: the requested one, within that of the credential, or all of that. */

@@ -18,7 +18,7 @@ const PAIRS = [
   ['x-original-method', 'x-original-uri'],
 ] as const
 
-/** As Node's parser accepts: services may read others without regard to case, or as a list. */
+/** The form of the methods that Node's parser accepts. Services may read others without regard to case, or as a list. */
 const METHOD = /^[A-Z][A-Z-]*$/
 
 /**
@@ -54,17 +54,17 @@ export function originalRequest(admitted: Admitted, isTrusted: boolean): Origina
 /** A proxy that caches the response must not give it to another client. */
 export const VARY_BY_TOKEN = ['Vary', 'Authorization']
 
-/** `isTrusted`: the proxy is one of `forwarded.trust`. */
+/** `peer`: trusted if it is a proxy of `forwarded.trust`. */
 export function approvalHeaders(
   { caller, dependsOnRequest }: { readonly caller: Caller | undefined; readonly dependsOnRequest: boolean },
-  isTrusted: boolean,
+  peer: { readonly isTrusted: boolean },
   config: Config,
   now: number,
 ): HeaderList {
   if (caller === undefined) return VARY_BY_TOKEN
   const { identity, assertions, validUntilMs, recheckAtMs } = caller
   // A client that reaches the forward-auth path itself must not collect assertions.
-  const assertion = isTrusted ? assertions?.get(config.identity.assertion.audience) : undefined
+  const assertion = peer.isTrusted ? assertions?.get(config.identity.assertion.audience) : undefined
   // At `recheckAtMs` the assertion is renewed: a proxy must not keep it until it expires.
   const renewAtMs = assertion === undefined ? Number.POSITIVE_INFINITY : recheckAtMs
   const endsAtMs = Math.min(identity.expiresAtSeconds * 1000, validUntilMs, renewAtMs)

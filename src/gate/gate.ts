@@ -38,7 +38,7 @@ export interface ServiceDecision {
   readonly dependsOnRequest: boolean
   /** The reason that report mode ignores. */
   readonly wouldRefuse?: AccessFailure | undefined
-  /** The target of the upstream's request, where a link's parameter is removed. */
+  /** The target of the upstream's request, if it differs: a link's parameter is removed. */
   readonly target?: string | undefined
 }
 
@@ -57,7 +57,7 @@ type GateResult = { readonly admitted: undefined; readonly decision: Refusal } |
 
 interface AdmittedResult {
   readonly admitted: Admitted
-  /** The admitted one, or of forward auth that which a trusted proxy names; absent if it names none clearly. */
+  /** The admitted request, or the one that a trusted proxy of forward auth names; absent if it names none clearly. */
   readonly original: OriginalRequest | undefined
   readonly routeLabel: RouteLabel
   /** A promise where a token is verified. Rejects only on an internal error. */

@@ -26,20 +26,20 @@ const rule = (
 ): Rule => ({ request, response, trailer, lookAlike, names })
 
 /**
- * A header that is not in this table is forwarded unread, as `other`: services are trusted not to take a path or method from it.
- * `X-Original-URL` and `X-Rewrite-URL` are such headers (`docs/security-model.md`, "What you must ensure").
+ * A header that is not in this table, such as `X-Original-URL` or `X-Rewrite-URL`, is forwarded unread, as `other`: services
+ * are trusted not to take a path or method from it.
  */
 export const HEADER_RULES = {
   // request, response, trailer, look-alike, names
   host: rule('forward', 'forward', 'remove', 'refusedLookAlike', ['host']),
   contentLength: rule('forward', 'ifMayHaveBody', 'remove', 'refusedLookAlike', ['content-length']),
-  /** Bodies are framed again: a request's as it was. */
+  /** A request's body keeps its framing. Node frames that of a response. */
   transferEncoding: rule('forward', 'remove', 'remove', 'refusedLookAlike', ['transfer-encoding']),
   authorization: rule('ifAllowed', 'forward', 'remove', 'refusedLookAlike', ['authorization']),
   connection: rule('remove', 'remove', 'remove', 'other', ['connection']),
   keepAlive: rule('remove', 'remove', 'remove', 'other', ['keep-alive']),
   upgrade: rule('remove', 'remove', 'remove', 'other', ['upgrade']),
-  /** Others by definition (RFC 9110, section 7.6.1), and those for the next proxy, which is the sidecar (11.7). */
+  /** The other hop-by-hop headers (RFC 9110, section 7.6.1), and those for the next proxy, which is the sidecar (11.7). */
   hopByHop: rule('remove', 'remove', 'remove', 'other', [
     ...['proxy-connection', 'proxy-authorization', 'proxy-authenticate', 'te', 'http2-settings'],
   ]),
@@ -49,7 +49,7 @@ export const HEADER_RULES = {
   forwarded: rule('ifTrusted', 'forward', 'remove', 'removedLookAlike', [
     ...['forwarded', 'x-forwarded-for', 'x-forwarded-host', 'x-forwarded-proto', 'x-forwarded-port'],
   ]),
-  /** Begins with `x-authenticated-`: an upstream that echoes its request would leak them. */
+  /** Names that begin with `x-authenticated-`. An upstream that echoes its request would leak them. */
   identity: rule('remove', 'remove', 'remove'),
   /** Says whether the request may replace an object. */
   condition: rule('forward', 'forward', 'unlessDeciding', 'override', ['if-none-match', 'overwrite']),
@@ -78,21 +78,21 @@ const KNOWN: ReadonlyMap<string, HeaderKind> = new Map(
 )
 
 const IDENTITY_PREFIX = 'x-authenticated-'
-/** As the storage services of several vendors name the object that they copy or rename: `x-oss-copy-source`. */
+/** Several storage services name the object that they copy or rename in such a header: `x-oss-copy-source`. */
 const OTHER_SOURCE = /-(?:copy|rename)-source$/
 
-/** Folds to itself. */
+/** A name that folds to itself. */
 const PLAIN_NAME = /^[a-z0-9]+(?:-[a-z0-9]+)*$/
 const TOKEN = /^[!#$%&'*+.^_`|~\w-]+$/
 
-/** Linear in the name, which may be as long as `limits.headerBytes`. */
+/** Takes time linear in the name, which may be as long as `limits.headerBytes`. */
 export function headerKind(name: string): HeaderKind {
   const lower = name.toLowerCase()
   const known = KNOWN.get(lower)
   if (known !== undefined) return known
   if (PLAIN_NAME.test(lower)) return unknownKind(lower)
   if (!TOKEN.test(name)) return 'invalid'
-  // `Authorization_` and `-Host` fold to a name with dashes at its ends: looked up without them.
+  // `Authorization_` and `-Host` fold to a name with dashes at its ends, which is looked up without them.
   const folded = lower.replace(/[^a-z0-9]/g, '-')
   let start = 0
   while (folded[start] === '-') start++
@@ -123,10 +123,10 @@ export function headerValues(rawHeaders: HeaderList, name: string): string[] {
   return rawHeaders.filter((_, at) => at % 2 === 1 && rawHeaders[at - 1]?.toLowerCase() === name)
 }
 
-/** Of `Connection` (RFC 9110, section 7.6.1), in lower case: `close` and the names of hop-by-hop fields among them. */
+/** The options of `Connection` (RFC 9110, section 7.6.1), in lower case: `close`, or the name of a hop-by-hop field. */
 export type ConnectionOptions = ReadonlySet<string>
 
-/** Shared: new sets for each request and response cost 0.5 µs and garbage (Node 26). */
+/** These sets are shared: new ones for each request and response cost 0.5 µs and garbage (Node 26). */
 const USUAL_CONNECTIONS: ReadonlyMap<string, ConnectionOptions> = new Map(
   ['keep-alive', 'close'].map((option) => [option, new Set([option])]),
 )

@@ -52,7 +52,7 @@ function lineOf(req: SidecarRequest, status: number, reason: Failure | undefined
   const { context, url = '' } = req
   const { loggedIdentity: identity } = context
   const original = context.original ?? context.admitted
-  // Other forms of a refused target than the origin form may hold a password.
+  // A refused target in another form than the origin form may hold a password.
   const path = original?.path ?? (url.startsWith('/') ? url.replace(/[?#].*/s, '') : undefined)
   return {
     requestId: context.id,

@@ -50,7 +50,7 @@ export class TokenCache {
   cached(token: string): Caller | undefined {
     const caller = this.#callers.get(token)
     if (caller === undefined) return undefined
-    // Compared here: lru-cache serves an entry at exactly its ttl and reads the clock once a millisecond.
+    // The time is compared here: lru-cache serves an entry at exactly its ttl and reads the clock once a millisecond.
     if (this.#options.now() < caller.recheckAtMs && !this.#isIdRevoked(caller)) {
       this.hits++
       return caller
@@ -69,7 +69,7 @@ export class TokenCache {
     return pending
   }
 
-  /** To be called after each change of keys, credentials and revocations. `onlyIdsRevoked`: hits look for their ids anyway. */
+  /** Must be called after each change of keys, credentials or revocations. If only ids are revoked, each hit finds out. */
   invalidate(onlyIdsRevoked = false): void {
     this.#changes++
     if (!onlyIdsRevoked) this.#callers.clear()

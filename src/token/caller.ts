@@ -29,7 +29,7 @@ export interface VerifiedToken {
 export interface Caller extends VerifiedToken {
   /** The headers of the identity as text. */
   readonly identityLines: string
-  /** By audience; undefined where none are signed. */
+  /** The assertions by their audience; undefined where none are signed. */
   readonly assertions: ReadonlyMap<string, string> | undefined
   /** Epoch milliseconds: when the token must be verified again. */
   readonly recheckAtMs: number

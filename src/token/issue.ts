@@ -10,9 +10,9 @@ import { createLinkId, LINK_TYPE, type LinkedRequest, withLinkParameter } from '
 import { MAX_TOKEN_BYTES } from './verify.ts'
 
 export interface Assertions {
-  /** By audience. */
+  /** The assertions by their audience. */
   readonly assertions: ReadonlyMap<string, string>
-  /** Epoch milliseconds: half of their lifetime, or their end when they end with the token. */
+  /** Epoch milliseconds: when half of their lifetime is over, or at their end if it is that of the token. */
   readonly renewAtMs: number
 }
 

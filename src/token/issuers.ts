@@ -18,17 +18,17 @@ export interface TokenIssuer {
   readonly audience: string
   /** Refuses a `kid` that the issuer does not have, and an `alg` other than that of the key. */
   readonly findKey: FindKey
-  /** The longest `exp - iat`, by the accepted values of `typ` in lower case; undefined: it may be absent. */
+  /** The accepted values of `typ` in lower case (undefined: it is absent), each with the longest `exp - iat`. */
   readonly maxSecondsByType: ReadonlyMap<string | undefined, number>
   /** Reads what the claims of a verified token say of its caller. `error`: the invalid claim. */
   readonly readIdentity: (claims: JWTPayload, token: string) => Result<ClaimedIdentity>
-  /** For the tokens of the issuer, and for links that these made. */
+  /** Returns the status of the credential behind a token of the issuer, or behind a link that such a token made. */
   readonly credentialStatus?: ((accountId: string, accessKey: string) => CredentialStatus) | undefined
 }
 
 type ClaimedIdentity = Omit<Identity, 'issuedAtSeconds' | 'expiresAtSeconds'>
 
-/** Whether tokens of a credential are valid, until when (`Infinity`: always), and what they may do at most. */
+/** Whether the tokens of a credential are valid, until when (`Infinity`: always), and the scope that limits them. */
 export type CredentialStatus =
   | { readonly active: true; readonly endsAtMs: number; readonly scope?: string | null | undefined }
   | { readonly active: false }
@@ -83,7 +83,7 @@ function ownIssuer(
   }
 }
 
-/** An entry of `trustedIssuers`. `accounts`, by access key, excludes all others, and `accountPrefix`. */
+/** An entry of `trustedIssuers`. `accounts` has the account of each accepted access key, and excludes `accountPrefix`. */
 interface TrustedIssuerSettings extends Rules {
   readonly accessKeyClaim: string
   readonly accounts?: Readonly<Record<string, string>> | undefined
@@ -92,7 +92,7 @@ interface TrustedIssuerSettings extends Rules {
   readonly scope?: string | undefined
 }
 
-/** The claim `scope` of these tokens has another meaning. Accounts of our own store are reached by `accounts` only. */
+/** The claim `scope` is not read: it has another meaning. An account of our own store needs an entry in `accounts`. */
 function trustedIssuer(
   entry: TrustedIssuerSettings,
   findKey: FindKey,

@@ -78,7 +78,7 @@ export function linkAllows(link: LinkedRequest, method: string, target: string):
   return target === link.target && (method === link.method || (method === 'HEAD' && link.method === 'GET'))
 }
 
-/** Characters: 16 bytes in base64url. */
+/** The characters of 16 bytes in base64url. */
 const PART_LENGTH = 22
 
 /** A digest of the random part and the account lets every sidecar recognize the account of a link. */

@@ -52,7 +52,7 @@ export function parseScope(text: string): Result<Scope> {
 
 export const scopeProblem = (text: string) => errorIn(parseScope(text))
 
-/** Of a credential, checked when it was loaded. @throws Error for another text */
+/** Parses the scope of a credential, which was checked when it was loaded. @throws Error for another text */
 export function parseStoredScope(text: string | null | undefined): Scope | undefined {
   if (text == null) return undefined
   const scope = parseScope(text)

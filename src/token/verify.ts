@@ -15,7 +15,7 @@ import { intersectScopes, parseStoredScope } from './scopes.ts'
 
 export const MAX_TOKEN_BYTES = 8192
 
-/** In base64url. JSON must not begin with a BOM (RFC 8259, section 8.1), but jose skips it. */
+/** Its three bytes in base64url. JSON must not begin with them (RFC 8259, section 8.1), but jose skips them. */
 const BYTE_ORDER_MARK = '77u_'
 
 export interface RefusedToken {
@@ -58,7 +58,7 @@ export function createVerifier(options: VerifierOptions): Verify {
 
 const refused = (reason: TokenFailure, invalidPart?: string) => failed<RefusedToken>({ reason, invalidPart })
 
-/** Returns the claims: `iss`, `aud` and `nbf` are right, and `iat` and `exp` are there. */
+/** Returns the claims, of which `iss`, `aud` and `nbf` are right, and `iat` and `exp` are there. */
 async function verifySignature(
   token: string,
   key: CryptoKey,
@@ -86,7 +86,7 @@ async function verifySignature(
   }
 }
 
-/** The rules of the issuer. A token with another defect is not called expired. */
+/** Applies the rules of the issuer. The expiry comes late: a token with another defect is not called expired. */
 function checkClaims(
   token: string,
   typ: string | undefined,
@@ -139,7 +139,7 @@ const CANONICAL = new RegExp(`^${SEGMENT}\\.${SEGMENT}\\.${SEGMENT}$`)
 
 type Header = Readonly<{ alg: string; kid: string | undefined; typ: string | undefined }>
 
-/** Not verified. `typ`: lower case, without `application/`; '' if it is no string. `error`: the invalid parameter. */
+/** Reads the unverified header. `typ`: lower case, without `application/`; '' if no string. `error`: what is invalid. */
 function readHeader(token: string): Result<Header> {
   const header = jsonObjectIn(token.split('.')[0])
   if (header === undefined) return failed('JSON')
