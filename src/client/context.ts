@@ -40,8 +40,7 @@ export class RequestContext {
   readonly connection: ClientConnection
   /** Set if Node has detached the socket for `Upgrade` or CONNECT: the bytes after the head. */
   readonly firstBytes: Buffer | undefined
-  /** Monotonic milliseconds. */
-  readonly startedAt = performance.now()
+  readonly startedMonotonicMs = performance.now()
   isBodyMalformed = false
 
   // handler.ts, by the result of the gate (`GateResult`). Only the id is set if the request is not admitted.

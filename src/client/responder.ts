@@ -46,10 +46,9 @@ export class Responder {
   /** Does nothing if a response has begun or the client has closed. */
   #send(res: SidecarResponse, status: number, text: string, headers: HeaderList, persistence: Persistence) {
     if (res.headersSent || res.destroyed) return
-    const { req } = res
-    const { context } = req
-    const list = this.#headers(status, text, context.id, headers, req.headers.origin)
-    if (req.method !== 'HEAD') context.bytesOut += text.length
+    const { context, method, headers: received } = res.req
+    const list = this.#headers(status, text, context.id, headers, received.origin)
+    if (method !== 'HEAD') context.bytesOut += text.length
     res.sendWhole(status, list, text, persistence)
   }
 

@@ -1,5 +1,5 @@
 /**
- * Admission: refuses ambiguous requests, before routing.
+ * Admission: before routing, refuses requests that are ambiguous, too large or of a kind that is not served.
  * In: a request head that Node's parser accepted. Out: the facts that later stages need, or a refusal. Ambiguous are a
  * second `Host`, two lengths, a name that folds to a framing header (RFC 9112, sections 3.2, 6.3 and 11.2).
  */

@@ -24,7 +24,7 @@ export function createAccessLog(
     onRequestEnd(res: SidecarResponse): void {
       const { req, isSent } = res
       const { context } = req
-      const ms = performance.now() - context.startedAt
+      const ms = performance.now() - context.startedMonotonicMs
       const reason = !isSent && isAborting() ? 'drain_deadline' : context.reason
       // 499: the client closed the connection. 503: the upstream or the drain deadline aborted the response.
       const statusUnsent = reason === undefined || isClientFailure(reason) ? 499 : 503

@@ -129,7 +129,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
 
   #onResponseHead(head: UpstreamHead, connection: UpstreamConnection): void {
     const { context, socket } = this.res.req
-    this.#upstream.events.onResponse(head.status, (performance.now() - context.startedAt) / 1000)
+    this.#upstream.events.onResponse(head.status, (performance.now() - context.startedMonotonicMs) / 1000)
     if (head.status === 101) {
       this.#end('ok')
       new Tunnel(this, connection, this.#upstream.tunnels).open(responseHeaders(head, context.id, false))
