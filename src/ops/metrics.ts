@@ -25,14 +25,14 @@ import { VERSION } from '../version.ts'
 
 /** Requests with other methods have the label `other`. */
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS'])
-/** Of upstreams. Other statuses are not counted. */
+/** The statuses of upstreams that are counted. */
 const STATUS_CLASSES = ['2xx', '3xx', '4xx', '5xx']
 const LATENCY_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
 
 /** `aggregator`: how the values of several processes become one. The default is their sum. */
 type Metric = readonly [help: string, labels?: readonly string[], aggregator?: Aggregator]
 
-/** Every metric by its name without `auth_sidecar_`. Each has a row in `docs/operations.md`. */
+/** Every metric by its name without `auth_sidecar_`. */
 const METRICS = {
   build_info: ['Version of the sidecar and of Node.', ['version', 'node'], 'max'],
   certificate_not_after_timestamp_seconds: ['When it expires, in epoch seconds.', ['certificate'], 'min'],

@@ -85,7 +85,7 @@ function requestsIn({ tenMinutes, recently, values }: Windows) {
     count: tenMinutes.total('requests_total'),
     byStatus: Object.fromEntries(tenMinutes.by('requests_total', 'status')),
     failing: tenMinutes.total('requests_total', FAILING),
-    // Of forwarded requests alone: refused ones would hide that all others fail.
+    // The share of forwarded requests: refused ones would hide that all others fail.
     failingRatio: ratioOf(failing, Math.max(failing, recently.total('upstream_requests_total'))),
     inFlight: values.total('requests_in_flight'),
     connections: values.total('client_connections'),

@@ -29,7 +29,7 @@ export class Download {
     this.#out = res
   }
 
-  /** Of informational responses only 103 is forwarded, with its links (RFC 8297). HTTP/1.0 has none. */
+  /** The only informational response that is forwarded is 103, with its links (RFC 8297). HTTP/1.0 has none. */
   writeEarlyHints(response: ResponseParser): void {
     for (const hints of response.takeEarlyHints()) {
       if (this.#res.req.httpVersionMinor === 0) continue

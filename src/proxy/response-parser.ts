@@ -31,7 +31,7 @@ const NO_BYTES = Buffer.alloc(0)
 const MAX_CHUNK_LINE = 256
 /** Informational responses are not progress: an upstream may not send them for ever. */
 const MAX_INFORMATIONAL = 100
-/** For an upstream that announces no `Keep-Alive: timeout`. */
+/** The upstream's idle time where it announces none (`Keep-Alive: timeout`). */
 const KEEP_ALIVE_SECONDS = 5
 const KEEP_ALIVE_TIMEOUT = /(?:^|[,\s])timeout=([0-9]{1,6})(?:$|[,\s])/i
 

@@ -54,7 +54,7 @@ export interface Upstream extends HeadOptions {
   readonly onInternalError: (requestId: string, error: unknown) => void
 }
 
-/** Of a larger upload that is refused a part may lie unread in the kernel, and the next request would wait behind it. */
+/** The upstream may leave a part of a larger refused upload unread, and the next request would wait behind it. */
 const MAX_REFUSED_BODY = 64 * 1024
 
 type Phase = 'connecting' | 'awaitingHead' | 'downloading' | 'ended'
