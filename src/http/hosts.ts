@@ -17,7 +17,7 @@ export function withoutPath(url: string): string {
 
 /**
  * libuv has two threads for all lookups of a process and cannot abort one, and that of a host whose DNS server is silent
- * takes up to a minute. One lookup for each host at a time leaves a thread to the others.
+ * takes up to a minute. With one lookup for each host at a time, such a host leaves a thread to the others.
  */
 const running = new Map<string, Promise<LookupAddress[]>>()
 
