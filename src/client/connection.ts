@@ -51,7 +51,7 @@ type Phase =
   /** The same beyond the idle time: a part of a head may have arrived. */
   | 'awaitingHead'
   | 'serving'
-  /** Serves the requests before `#refusal`. */
+  /** Serves the requests before `#pendingError`. */
   | 'refusing'
   /** Serves the last request, whose socket Node has detached for `Upgrade` or CONNECT. */
   | 'detached'
@@ -59,7 +59,7 @@ type Phase =
   | 'ended'
 
 /** What is refused without a request: bytes that do not parse, a late head, an `Upgrade` or CONNECT behind other requests. */
-interface Refusal {
+interface PendingError {
   readonly error: PublicError
   readonly bytes?: Buffer | undefined
 }
@@ -78,7 +78,7 @@ export class Connection implements ClientConnection {
   #current: SidecarResponse | undefined
   readonly #waiting: SidecarResponse[] = []
   /** Set in the phase `refusing`. */
-  #refusal: Refusal | undefined
+  #pendingError: PendingError | undefined
   /** `socket.bytesRead` at the end of the previous response. */
   #bytesBefore: number
 
@@ -151,7 +151,7 @@ export class Connection implements ClientConnection {
     if (next !== undefined) {
       this.#serve(next, this.#phase)
       if (this.#waiting.length === MAX_WAITING - 1) socket.resume()
-    } else if (this.#refusal !== undefined) this.#sendRefusal(this.#refusal)
+    } else if (this.#pendingError !== undefined) this.#sendRefusal(this.#pendingError)
     else this.#phase = 'idle'
   }
 
@@ -177,27 +177,29 @@ export class Connection implements ClientConnection {
     }
   }
 
-  refuse(refusal: Refusal): void {
+  refuse(error: PendingError): void {
     const socket = this.#socket
     const phase = this.#phase
     if (phase === 'refusing' || phase === 'detached' || phase === 'ended') return // it is in bytes that are dropped
     if (!socket.writable) socket.destroy()
-    else if (phase === 'serving') this.#refuseInTurn(refusal)
-    else this.#sendRefusal(refusal)
+    else if (phase === 'serving') this.#refuseInTurn(error)
+    else this.#sendRefusal(error)
   }
 
-  #refuseInTurn(refusal: Refusal): void {
+  #refuseInTurn(error: PendingError): void {
     this.#phase = 'refusing'
-    this.#refusal = refusal
+    this.#pendingError = error
     const newest = this.#waiting.at(-1) ?? this.#current
+    if (newest?.req.complete !== false) return
     // The error is in its body. If it waits, the refusal takes its place.
-    if (newest?.req.complete === false && this.#waiting.pop() === undefined) {
+    const waiting = this.#waiting.pop()
+    if (waiting === undefined) {
       newest.req.context.isBodyMalformed = true
       newest.req.context.owner?.onMalformedBody?.()
     }
   }
 
-  #sendRefusal({ error, bytes }: Refusal): void {
+  #sendRefusal({ error, bytes }: PendingError): void {
     this.#phase = 'ended'
     endConnection(this.#socket, this.#events.onParserError(error, this.peer, bytes))
   }

@@ -43,6 +43,15 @@ const RULES = [
       if (names.indexOf(issuer) <= index)
         report(`trustedIssuers.${index}.issuer`, 'is token.issuer, or that of an entry before it')
   }),
+  rule(['trustedIssuers'], ({ trustedIssuers }, report) => {
+    const prefixes = trustedIssuers.map(({ accountPrefix }) => accountPrefix)
+    for (const [index, longer] of prefixes.entries())
+      if (prefixes.some((prefix) => prefix !== undefined && prefix !== longer && longer?.startsWith(prefix)))
+        report(
+          `trustedIssuers.${index}.accountPrefix`,
+          'begins with that of another entry, which reaches its accounts',
+        )
+  }),
   rule(
     ['token.lifetimeSeconds', 'token.maxLifetimeSeconds'],
     ({ token: { lifetimeSeconds, maxLifetimeSeconds = lifetimeSeconds } }, report) => {

@@ -72,6 +72,15 @@ t.test('each trusted issuer is complete, named once, and maps values to accounts
   t.strictSame(refused({ yaml: own }), [`trustedIssuers[0].issuer: ${once} (sidecar.yaml:2:15)`])
   const twice = `${entry(`${good}, accountPrefix: p`)}\n  - { ${good}, accountPrefix: q }`
   t.strictSame(refused({ yaml: twice }), [`trustedIssuers[1].issuer: ${once} (sidecar.yaml:3:15)`])
+  const prefixed = (first: string, second: string) =>
+    `${entry(`${good}, accountPrefix: '${first}'`)}\n  - { ${good.replace('issuer: ', 'issuer: other-')}, accountPrefix: '${second}' }`
+  const nested = 'begins with that of another entry, which reaches its accounts'
+  for (const [first, second, index] of [
+    ['idp:', 'idp:eu:', 1],
+    ['idp:eu:', 'idp:', 0],
+  ] as const)
+    t.match(refused({ yaml: prefixed(first, second) }), [`trustedIssuers[${index}].accountPrefix: ${nested}`])
+  accepted({ yaml: prefixed('idp:', 'idp:') })
   t.match(refused({ yaml: 'keys: { jwksUrl: http://a, caFile: f }' }), [/^keys.caFile: needs a keys.jwksUrl/])
 })
 
