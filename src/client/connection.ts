@@ -191,11 +191,12 @@ export class Connection implements ClientConnection {
     this.#pendingError = error
     const newest = this.#waiting.at(-1) ?? this.#current
     if (newest?.req.complete !== false) return
-    // The error is in its body. If it waits, the refusal takes its place.
-    const waiting = this.#waiting.pop()
-    if (waiting === undefined) {
+    // The error is in its body. If the request waits, the refusal takes its place.
+    if (newest === this.#current) {
       newest.req.context.isBodyMalformed = true
       newest.req.context.owner?.onMalformedBody?.()
+    } else {
+      this.#waiting.pop()
     }
   }
 
