@@ -25,6 +25,7 @@ export interface AppOptions {
   readonly config: Config
   readonly log: Logger
   readonly logLinesDropped?: () => number
+  /** Epoch milliseconds. */
   readonly now?: () => number
   readonly settingsFile?: string | undefined
   /** A worker has no admin listener: the primary process has it. */

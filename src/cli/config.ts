@@ -133,7 +133,7 @@ async function checkFiles(config: Config) {
   const { checkDatabase } = await import('../credentials/postgres/tables.ts')
   const checked = await checkDatabase(postgres.urlFile)
   if (checked.ok) return { problems, warnings }
-  return checked.isUsable
+  return checked.isSourceValid
     ? { problems, warnings: [...warnings, `not checked: ${checked.problems.join()}`] }
     : { problems: [...problems, ...databaseProblems(checked.problems)], warnings }
 }
