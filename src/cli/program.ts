@@ -7,7 +7,10 @@ import { CommandFailure, CommandIo } from './command-io.ts'
 import type { ServingProcess, Signals } from './serve.ts'
 
 export async function runProgram(signals: Signals): Promise<void> {
-  process.exitCode = 1 // in case that nothing keeps the process alive before the command has ended
+  // In case that nothing keeps the process alive before the command has ended. Set now, it would be the code of `help`.
+  process.once('beforeExit', () => {
+    process.exitCode = 1
+  })
   process.on('SIGUSR1', () => {}) // Node would open its inspector, which lets other processes of the pod run code here
   let stdoutError: string | undefined
   // A closed stdout must not end the process, but what is lost may be a new secret. Using `process.stdout` also puts a

@@ -12,7 +12,7 @@ export interface Problem {
 export const problemsAt = (path: string, messages: readonly string[]): readonly Problem[] =>
   messages.map((message) => ({ path, message }))
 
-const MAX_PRINTED = 20
+const MAX_PRINTED = 200 // more than there are settings
 
 export function formatProblems(problems: readonly Problem[]): string {
   const lines = problems.slice(0, MAX_PRINTED).map(({ path, message, origin = 'default' }) => {

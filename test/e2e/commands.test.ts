@@ -12,6 +12,7 @@ import { keysCommand } from '../../src/cli/keys.ts'
 import { completionCommand } from '../../src/cli/program.ts'
 import { type ServingProcess, serveCommand } from '../../src/cli/serve.ts'
 import { tokenCommand } from '../../src/cli/token.ts'
+import { SETTINGS } from '../../src/config/settings.ts'
 import { listen } from '../support/listen.ts'
 import { prepareFiles, runProgram, serveArgs } from '../support/program.ts'
 import { runCommand } from '../support/run-command.ts'
@@ -61,6 +62,27 @@ t.test('every command and subcommand has help with an example', async (t) => {
       )
     }
   }
+})
+
+t.test('help is a command, too', async (t) => {
+  for (const [command, flag] of [
+    ['help', '--help'],
+    ['help serve', 'serve --help'],
+    ['keys help', 'keys --help'],
+    ['keys help add', 'keys add --help'],
+  ] as const) {
+    const help = await runProgram(t, command.split(' '))
+    t.match(help, { code: 0, stdout: /^Usage: /, stderr: '' }, command)
+    t.strictSame(help, await runProgram(t, flag.split(' ')))
+  }
+  t.match(await runProgram(t, ['help', 'canary']), { code: 2, stdout: '', stderr: /^Usage: / })
+})
+
+t.test('each setting is in one report if all are wrong', async (t) => {
+  const env = Object.fromEntries(SETTINGS.map(({ variable }) => [variable, '\u0007']))
+  const { code, stderr } = await runProgram(t, ['config', 'check'], { env })
+  t.equal(code, 2)
+  for (const { variable } of SETTINGS) t.match(stderr, ` (${variable})\n`)
 })
 
 t.test('all problems of the settings, then of the files, are in one report without a secret', async (t) => {
