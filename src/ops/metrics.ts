@@ -26,7 +26,7 @@ import { VERSION } from '../version.ts'
 /** Requests with other methods have the label `other`. */
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS'])
 /** The statuses of upstreams that are counted. */
-const STATUS_CLASSES = ['2xx', '3xx', '4xx', '5xx']
+const STATUS_CLASSES = ['2xx', '3xx', '4xx', '5xx'] as const
 const LATENCY_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
 
 /** `aggregator`: how the values of several processes become one. The default is their sum. */
@@ -104,10 +104,7 @@ export type Metrics = ReturnType<typeof createMetrics>
  * One function for each event that is counted. `readFrom` is called once, before anything is scraped. `now`: epoch
  * milliseconds.
  */
-export function createMetrics(
-  { upstreams, enforcement }: Pick<Config, 'upstreams' | 'enforcement'>,
-  now: () => number,
-) {
+export function createMetrics({ enforcement }: Pick<Config, 'enforcement'>, now: () => number) {
   const registry = new Registry()
   const create = metricsIn(registry)
   collectDefaultMetrics({ register: registry })
@@ -121,7 +118,7 @@ export function createMetrics(
     registry,
     ...requestMetrics(create),
     ...tokenMetrics(create),
-    ofUpstream: upstreamMetrics(create, upstreams),
+    ofUpstream: upstreamMetrics(create),
     onReload,
     readFrom(sources: MetricSources): void {
       zeroReloads(sources.authData.subjects)
@@ -132,12 +129,12 @@ export function createMetrics(
 
 type Create = ReturnType<typeof metricsIn>
 
-function requestMetrics({ counter, histogram }: Create) {
+function requestMetrics({ counter, histogram, value }: Create) {
   const requests = counter('requests_total')
   const durations = histogram('request_duration_seconds')
-  const bytes = counter('transferred_bytes_total')
+  const bytes = { in: 0, out: 0 }
   for (const route of ROUTE_LABELS) durations.zero({ route })
-  for (const direction of ['in', 'out']) bytes.inc({ direction }, 0)
+  value('transferred_bytes_total', () => seriesOf(bytes, (direction) => ({ direction })))
   return {
     /** Every response, also a refusal of what is not a request. `seconds`: from the head to the end of the response. */
     onRequest(route: RouteLabel, method = 'other', status: number, seconds: number): void {
@@ -145,44 +142,56 @@ function requestMetrics({ counter, histogram }: Create) {
       durations.observe({ route }, seconds)
     },
     /** Body bytes from (`in`) or to (`out`) the client. */
-    onBytes: (direction: 'in' | 'out', count: number) => bytes.inc({ direction }, count),
+    onBytes(direction: 'in' | 'out', count: number): void {
+      bytes[direction] += count
+    },
   }
 }
 
-function tokenMetrics({ counter }: Create) {
-  const checks = counter('token_checks_total')
+function tokenMetrics({ counter, value }: Create) {
+  const checks = zeros(['ok', ...ACCESS_FAILURES])
   const issued = counter('tokens_issued_total')
   const linksIssued = counter('links_issued_total')
   const failures = counter('token_issue_failures_total')
   const resultOf = (reason: string) => (reason === 'ok' ? 'accepted' : 'rejected')
-  for (const reason of ['ok', ...ACCESS_FAILURES]) checks.inc({ result: resultOf(reason), reason }, 0)
+  value('token_checks_total', () => seriesOf(checks, (reason) => ({ result: resultOf(reason), reason })))
   for (const reason of LOGIN_FAILURES) failures.inc({ reason }, 0)
   return {
-    onTokenCheck: (reason: 'ok' | AccessFailure) => checks.inc({ result: resultOf(reason), reason }),
+    onTokenCheck(reason: 'ok' | AccessFailure): void {
+      checks[reason]++
+    },
     onTokenIssued: () => issued.inc(),
     onLinkIssued: () => linksIssued.inc(),
     onLoginFailure: (reason: LoginFailure) => failures.inc({ reason }),
   }
 }
 
-function upstreamMetrics({ counter, histogram }: Create, upstreams: Config['upstreams']) {
-  const outcomes = counter('upstream_requests_total')
-  const responses = counter('upstream_responses_total')
+function upstreamMetrics({ histogram, value }: Create) {
   const firstBytes = histogram('upstream_response_seconds')
-  for (const { prefix: upstream } of upstreams) {
-    firstBytes.zero({ upstream })
-    for (const outcome of UPSTREAM_OUTCOMES) outcomes.inc({ upstream, outcome }, 0)
-    for (const statusClass of STATUS_CLASSES) responses.inc({ upstream, class: statusClass }, 0)
-  }
+  const counts: { upstream: string; outcomes: Counts; responses: Counts }[] = []
+  value('upstream_requests_total', () =>
+    counts.flatMap(({ upstream, outcomes }) => seriesOf(outcomes, (outcome) => ({ upstream, outcome }))),
+  )
+  value('upstream_responses_total', () =>
+    counts.flatMap(({ upstream, responses }) => seriesOf(responses, (name) => ({ upstream, class: name }))),
+  )
   /** `upstream`: its prefix. */
-  return (upstream: string): UpstreamEvents => ({
-    onOutcome: (outcome) => outcomes.inc({ upstream, outcome }),
-    onResponse(status, seconds) {
-      const statusClass = STATUS_CLASSES[Math.floor(status / 100) - 2]
-      if (statusClass !== undefined) responses.inc({ upstream, class: statusClass })
-      firstBytes.observe({ upstream }, seconds)
-    },
-  })
+  return (upstream: string): UpstreamEvents => {
+    const outcomes = zeros(UPSTREAM_OUTCOMES)
+    const responses = zeros(STATUS_CLASSES)
+    counts.push({ upstream, outcomes, responses })
+    firstBytes.zero({ upstream })
+    return {
+      onOutcome(outcome) {
+        outcomes[outcome]++
+      },
+      onResponse(status, seconds) {
+        const statusClass = STATUS_CLASSES[Math.floor(status / 100) - 2]
+        if (statusClass !== undefined) responses[statusClass]++
+        firstBytes.observe({ upstream }, seconds)
+      },
+    }
+  }
 }
 
 function reloadMetrics({ counter, gauge }: Create, now: () => number) {
@@ -251,7 +260,19 @@ function readValues({ value }: Create, sources: MetricSources, now: () => number
   )
 }
 
-type Series = readonly [labels: Readonly<Record<string, string>>, value: number | undefined]
+/** Counts by the value of a label, read at each scrape. Four calls of `inc` would cost 3 % of a request (Node 26). */
+type Counts<Word extends string = string> = Record<Word, number>
+
+function zeros<Word extends string>(words: readonly Word[]): Counts<Word> {
+  return Object.fromEntries(words.map((word) => [word, 0])) as Counts<Word>
+}
+
+function seriesOf(counts: Counts, labelsOf: (word: string) => Labels): Series[] {
+  return Object.entries(counts).map(([word, count]) => [labelsOf(word), count])
+}
+
+type Labels = Readonly<Record<string, string>>
+type Series = readonly [labels: Labels, value: number | undefined]
 
 export function metricsIn(registry: Registry) {
   const optionsOf = (name: MetricName) => {

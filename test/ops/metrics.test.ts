@@ -40,8 +40,8 @@ interface Changes {
 
 /** Metrics, and the result of a scrape. */
 function metricsOf({ authData, isReady = true, now = () => 61_500_000 }: Changes = {}) {
-  const upstreams = ['/', '/b'].map((prefix) => ({ prefix, url: 'http://127.0.0.1:9' }))
-  const metrics = createMetrics({ upstreams, enforcement: 'enforce' }, now)
+  const metrics = createMetrics({ enforcement: 'enforce' }, now)
+  for (const prefix of ['/', '/b']) metrics.ofUpstream(prefix)
   const pools = [
     { prefix: '/', connections: 5, queued: 9 },
     { prefix: '/b', connections: 0, queued: 0 },

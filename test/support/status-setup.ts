@@ -35,7 +35,8 @@ export function statusSetup(options: SetupOptions = {}) {
     keySets: [],
     ...options.authData,
   }
-  const metrics = createMetrics({ upstreams, enforcement }, now)
+  const metrics = createMetrics({ enforcement }, now)
+  for (const { prefix } of upstreams) metrics.ofUpstream(prefix)
   const pools = upstreams.map(({ prefix }) => ({ prefix, connections: 4, queued: 1 }))
   metrics.readFrom({
     authData,
