@@ -103,7 +103,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
 
   /** Only the end of the connection will show the end of the response, which has not come. */
   get endsWithConnection(): boolean {
-    return this.#isCloseDelimited && !this.writableEnded
+    return this.#isCloseDelimited && !this.#isWritten && !this.writableEnded
   }
 }
 

@@ -144,6 +144,30 @@ t.test('an HTTP/1.0 client gets an early response without a reset', async (t) =>
   }
 })
 
+t.test('a client that half-closes its upload after a whole early response gets a clean end', async (t) => {
+  const whole = {
+    'framed by its length': 'HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwhole',
+    'in chunks': 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nwhole\r\n0\r\n\r\n',
+    'framed by its close': 'HTTP/1.1 200 OK\r\n\r\nwhole',
+  }
+  for (const [framing, reply] of Object.entries(whole)) {
+    for (const version of ['1.0', '1.1']) {
+      await t.test(`${framing}, HTTP/${version}`, async (t) => {
+        const answer = (socket: Socket) => void socket.resume().end(reply)
+        const { connect, head, recovers, outcome } = await answeringEarly(t, 1, answer)
+        const client = await connect()
+        client.send(head('PUT /large', `Content-Length: ${SIZE}`).replace('HTTP/1.1', `HTTP/${version}`))
+        client.send('the first bytes')
+        await client.until('whole')
+        t.equal(await outcome('ok'), 1)
+        client.socket.end()
+        t.equal(await client.closed(), 'end')
+        await recovers()
+      })
+    }
+  }
+})
+
 /** Requests that are refused while their body is still being sent. */
 const refusedUploads = (size: number): Readonly<Record<string, string>> => ({
   'no token': `PUT /b/k HTTP/1.1\r\nHost: h\r\nContent-Length: ${size}\r\n\r\n`,
