@@ -53,6 +53,11 @@ export function assignDetachedSocket(res: ServerResponse, socket: Socket, onWrit
   })
 }
 
+/** Has the body end with the connection: Node adds no chunks of its own. */
+export function omitChunks(res: ServerResponse): void {
+  res.removeHeader('Transfer-Encoding')
+}
+
 /** Sends the head without waiting for a body: by an empty write, which sends nothing for a response without a body. */
 export function sendHead(res: ServerResponse, hasBody: boolean): void {
   if (hasBody) res.write(NO_BYTES)

@@ -132,7 +132,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     this.#upstream.events.onResponse(head.status, (performance.now() - context.startedMonotonicMs) / 1000)
     if (head.status === 101) {
       this.#end('ok')
-      new Tunnel(this, connection, this.#upstream.tunnels).open(responseHeaders(head, context.id, false))
+      new Tunnel(this, connection, this.#upstream.tunnels).start(responseHeaders(head, context.id, false))
       this.#download.switchTo(socket)
     } else {
       this.#phase = 'downloading'

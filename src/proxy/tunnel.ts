@@ -42,7 +42,7 @@ export class Tunnel implements RequestOwner {
   }
 
   /** Sends the 101. The upstream's bytes then go to the client's socket. */
-  open(headers: HeaderList): void {
+  start(headers: HeaderList): void {
     const { res } = this.#request
     const { context, socket: client } = res.req
     const upstream = this.#connection.socket
