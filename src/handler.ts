@@ -11,6 +11,7 @@ import { ERRORS } from './errors.ts'
 import type { Admitted } from './gate/admission.ts'
 import { approvalHeaders, VARY_BY_TOKEN } from './gate/forward-auth.ts'
 import type { Decision, Gate, Refusal } from './gate/gate.ts'
+import { bearerToken } from './http/headers.ts'
 import { newRequestId, requestIdOf } from './http/request-ids.ts'
 
 interface HandlerDependencies extends Dependencies {
@@ -95,8 +96,10 @@ export class Handler {
   #refuse({ error, reason }: Refusal, res: SidecarResponse) {
     const { responder } = this.#dependencies
     if (reason === 'admission') return responder.sendError(res, reason, error)
-    // RFC 6750, section 3: no error code where no token was sent.
-    const challenge = reason === 'missing' ? 'Bearer' : 'Bearer error="invalid_token"'
+    // RFC 6750, section 3.1: no error code where no token was sent, or another scheme.
+    const { authorization } = res.req.context.admitted ?? {}
+    const isOtherScheme = authorization !== undefined && bearerToken(authorization) === undefined
+    const challenge = reason === 'missing' || isOtherScheme ? 'Bearer' : 'Bearer error="invalid_token"'
     const authenticate = error.status === 401 ? ['WWW-Authenticate', challenge] : []
     const isForwardAuth = res.req.context.routeLabel === 'forward_auth'
     const headers = isForwardAuth ? [...authenticate, ...VARY_BY_TOKEN] : authenticate

@@ -8,9 +8,7 @@ import type { ServingProcess, Signals } from './serve.ts'
 
 export async function runProgram(signals: Signals): Promise<void> {
   // In case that nothing keeps the process alive before the command has ended. Set now, it would be the code of `help`.
-  process.once('beforeExit', () => {
-    process.exitCode = 1
-  })
+  process.once('beforeExit', () => process.exit(1))
   process.on('SIGUSR1', () => {}) // Node would open its inspector, which lets other processes of the pod run code here
   let stdoutError: string | undefined
   // A closed stdout must not end the process, but what is lost may be a new secret. Using `process.stdout` also puts a
