@@ -140,7 +140,7 @@ export class Gate {
     this.#onCheck('ok')
     return route.access === 'endpoint'
       ? { ...route, caller }
-      : this.#pass(route.act, caller, parameter?.target)
+      : this.#letThrough(route.act, caller, parameter?.target)
   }
 
   /** Report mode lets what it would refuse pass, to services alone. */
@@ -151,14 +151,14 @@ export class Gate {
     // Most services read an empty X-Authenticated-Scope as none, which is unrestricted.
     const mayDoNothing = caller?.identity.scope?.text === ''
     const isLink = caller?.link !== undefined // proves its own request alone
-    return this.#pass(route.act, mayDoNothing || isLink ? undefined : caller, undefined, reason)
+    return this.#letThrough(route.act, mayDoNothing || isLink ? undefined : caller, undefined, reason)
   }
 
   #refuse(reason: AccessFailure, caller?: Caller): Refusal {
     return { act: 'refuse', reason, error: this.#errorOf[reason], caller }
   }
 
-  #pass(
+  #letThrough(
     act: ServiceDecision['act'],
     caller: Caller | undefined,
     target?: string,

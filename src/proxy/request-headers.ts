@@ -25,7 +25,7 @@ export interface HeadOptions {
 export const UPGRADE_LINES = 'Connection: Upgrade\r\nUpgrade: websocket\r\n'
 
 /** Returns the head with its empty line; every character is one byte (Latin-1). */
-export function requestHead(
+export function requestHeadText(
   context: RequestContext,
   admitted: Admitted,
   { caller, forwardsAuthorization, target = admitted.target }: ServiceDecision,

@@ -31,7 +31,7 @@ import type { UpstreamFailure, UpstreamOutcome } from '../failures.ts'
 import type { Admitted } from '../gate/admission.ts'
 import type { ServiceDecision } from '../gate/gate.ts'
 import { Download, responseHeaders } from './download.ts'
-import { type ForwardedRequest, type HeadOptions, requestHead } from './request-headers.ts'
+import { type ForwardedRequest, type HeadOptions, requestHeadText } from './request-headers.ts'
 import type { ResponseParser, UpstreamHead } from './response-parser.ts'
 import { Tunnel, type Tunnels } from './tunnel.ts'
 import { Upload } from './upload.ts'
@@ -64,7 +64,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   readonly res: SidecarResponse
   readonly admitted: Admitted
   readonly decision: ServiceDecision
-  readonly requestHead: string
+  readonly headText: string
   readonly isHeadRequest: boolean
   readonly isWebSocket: boolean
   readonly #upstream: Upstream
@@ -78,7 +78,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     this.admitted = admitted
     this.decision = decision
     this.#upstream = upstream
-    this.requestHead = requestHead(context, admitted, decision, upstream)
+    this.headText = requestHeadText(context, admitted, decision, upstream)
     this.isHeadRequest = admitted.method === 'HEAD'
     this.isWebSocket = context.isDetached
     this.#upload = admitted.hasBody ? new Upload(this) : undefined

@@ -39,7 +39,8 @@ export function upstreamAddress(upstreamUrl: string, secureContext?: () => Secur
 }
 
 export interface UpstreamRequest {
-  readonly requestHead: string
+  /** The head of the request, in Latin-1. */
+  readonly headText: string
   readonly isHeadRequest: boolean
   /** A WebSocket handshake: it never waits for a connection. */
   readonly isWebSocket: boolean
@@ -111,7 +112,7 @@ export class UpstreamConnection {
     this.#deadline = Number.POSITIVE_INFINITY
     this.#parser.start(request.isHeadRequest, request.isWebSocket)
     this.#hasResponseBytes = false
-    request.onHeadWritten(this, this.socket.write(request.requestHead, 'latin1'))
+    request.onHeadWritten(this, this.socket.write(request.headText, 'latin1'))
   }
 
   /** Closes the connection without a report to its request. */

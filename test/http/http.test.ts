@@ -9,7 +9,7 @@ import { createLoginThrottle } from '../../src/credentials/login-throttle.ts'
 import { clientConfig } from '../../src/credentials/postgres/connection.ts'
 import { networkFailureOf } from '../../src/failures.ts'
 import { fetchJwks } from '../../src/keys/jwk-set.ts'
-import { requestHead } from '../../src/proxy/request-headers.ts'
+import { requestHeadText } from '../../src/proxy/request-headers.ts'
 import { TokenCache } from '../../src/token/cache.ts'
 import { requestContext } from '../support/request-context.ts'
 import { admitted } from '../support/request-heads.ts'
@@ -95,7 +95,7 @@ t.test('no cache keeps the line from which its keys and values were cut', async 
       } as const
       const context = requestContext(peer, 'r')
       const upstream = { host: 'h', assertionAudience: '' }
-      requestHead(context, admitted({}), decision, upstream)
+      requestHeadText(context, admitted({}), decision, upstream)
     },
     'failed logins': (at) => {
       const address = peer.clientAddress(cut(`203.0.${(at + 10) >> 8}.${(at + 10) % 256}`))

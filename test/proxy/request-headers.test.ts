@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import t from 'tap'
 import { createPeers } from '../../src/client/client-address.ts'
-import { requestHead } from '../../src/proxy/request-headers.ts'
+import { requestHeadText } from '../../src/proxy/request-headers.ts'
 import { encodeIdentityValue } from '../../src/token/caller.ts'
 import { requestContext } from '../support/request-context.ts'
 import { admission, admitted, type HeadParts, type Line } from '../support/request-heads.ts'
@@ -29,7 +29,7 @@ function head(parts: HeadParts, id = 'created-here'): string {
     assertionAudience: 'storage-upstream',
   }
   const decision = { act: 'forward', caller, forwardsAuthorization: false, dependsOnRequest: false } as const
-  return requestHead(context, admitted(parts), decision, upstream)
+  return requestHeadText(context, admitted(parts), decision, upstream)
 }
 
 /** The names that the sidecar sets, each exactly once. */
