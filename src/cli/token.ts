@@ -9,6 +9,7 @@ import { loadKeyRing } from '../keys/key-directory.ts'
 import { createLog, printable } from '../log.ts'
 import { type Inspection, inspectToken } from '../token/inspect.ts'
 import { TokenSigner } from '../token/issue.ts'
+import { parseStoredScope } from '../token/scopes.ts'
 import { createVerifier } from '../token/verify.ts'
 import type { CommandIo, Flags } from './command-io.ts'
 import { CommandFailure, describe, parseSeconds, UsageFailure } from './command-io.ts'
@@ -76,24 +77,26 @@ async function issueToken(flags: IssueFlags, io: CommandIo): Promise<void> {
   const ring = io.unwrap(await loadKeyRing(directory))
   if (ring.signing === undefined)
     throw new UsageFailure(`${directory}: holds no private key, so it can only verify`)
-  await warnUnlessActive(name, config, io)
+  const scope = parseStoredScope((await findCredential(name, config, io))?.scope)
   const signer = new TokenSigner(() => ring, config.token, io.now)
-  const { token, identity } = await signer.issueToken(name, lifetimeSeconds)
+  const { token, identity } = await signer.issueToken({ ...name, scope }, lifetimeSeconds)
   const expiresAt = new Date(identity.expiresAtSeconds * 1000).toISOString()
   io.print(flags.json ? JSON.stringify({ token, expirationSec: lifetimeSeconds, expiresAt }) : token)
 }
 
-async function warnUnlessActive({ accountId, accessKey }: CredentialName, config: Config, io: CommandIo) {
+/** Warns if it is not active. */
+async function findCredential({ accountId, accessKey }: CredentialName, config: Config, io: CommandIo) {
   const { file, postgres } = config.credentials
   const { credentials } = await openEditors({ file, postgresUrlFile: postgres?.urlFile })
   const listed = await credentials.list()
   if (!listed.ok) {
     for (const problem of listed.problems) io.warn(`no credential is known: ${problem}`)
-    return
+    return undefined
   }
   const named = listed.value.find((one) => one.accountId === accountId && one.accessKey === accessKey)
   if (named === undefined || !isActive(named, io.now()))
     io.warn('no active credential has this account and access key: the token is refused')
+  return named
 }
 
 /** Loads once everything that the verdict on a token depends on. The values stay usable after the stop. */

@@ -58,6 +58,15 @@ t.test('issue creates a token that inspect reports as valid', async (t) => {
   })
 })
 
+t.test('issue gives the token of a restricted credential its scope', async (t) => {
+  const { token, credentials } = await setUp(t)
+  const scope = 'storage.read:/backups'
+  const restricted = ['--account', 'acme', '--access-key', 'AK2']
+  await runCommand(credentialsCommand, ['add', '--file', credentials, ...restricted, '--scope', scope])
+  t.match(decodeJwt((await token(['issue', ...restricted])).stdout), { client_id: 'AK2', scope })
+  t.notOk('scope' in decodeJwt((await token(['issue', ...SUBJECT])).stdout))
+})
+
 t.test('issue accepts a lifetime up to the maximum', async (t) => {
   const { token } = await setUp(t)
   const issued = await token(['issue', ...SUBJECT, '--lifetime-seconds', '5', '--json'])
