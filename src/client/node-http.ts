@@ -61,7 +61,10 @@ export function omitChunks(res: ServerResponse): void {
 /** Sends the head without waiting for a body: by an empty write, which sends nothing for a response without a body. */
 export function sendHead(res: ServerResponse, hasBody: boolean): void {
   if (hasBody) res.write(NO_BYTES)
-  else res.flushHeaders() // would write header bytes above 0x7F as UTF-8
+  else {
+    res.socket?.setDefaultEncoding('latin1') // `flushHeaders` names none, and would write bytes above 0x7F as UTF-8
+    res.flushHeaders()
+  }
 }
 
 /** Sends the last chunk and the trailers, and leaves the response open: `end` would close the connection. */
