@@ -6,8 +6,6 @@ import { Server, type ServerResponse } from 'node:http'
 import { Server as NetServer, type Socket } from 'node:net'
 import { setFlagsFromString } from 'node:v8'
 
-const NO_BYTES = Buffer.alloc(0)
-
 /**
  * Has V8 create each object in its young generation. It would create parts of connections in the old one, whose garbage
  * keeps the rest of them alive: without it, a connection per request costs 8 % more (Node 26).
@@ -58,13 +56,10 @@ export function omitChunks(res: ServerResponse): void {
   res.removeHeader('Transfer-Encoding')
 }
 
-/** Sends the head without waiting for a body: by an empty write, which sends nothing for a response without a body. */
-export function sendHead(res: ServerResponse, hasBody: boolean): void {
-  if (hasBody) res.write(NO_BYTES)
-  else {
-    res.socket?.setDefaultEncoding('latin1') // `flushHeaders` names none, and would write bytes above 0x7F as UTF-8
-    res.flushHeaders()
-  }
+/** Sends the head without waiting for a body. `flushHeaders` names no encoding: bytes above 0x7F would go out as UTF-8. */
+export function sendHead(res: ServerResponse): void {
+  res.socket?.setDefaultEncoding('latin1')
+  res.flushHeaders()
 }
 
 /** Sends the last chunk and the trailers, and leaves the response open: `end` would close the connection. */

@@ -64,8 +64,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
       this.end(text, 'latin1')
       return
     }
-    const isBodiless = this.req.method === 'HEAD' || this.statusCode === 204 || this.statusCode === 304
-    sendHead(this, !isBodiless)
+    sendHead(this)
     if (text !== '') this.write(text, 'latin1')
     if (this.chunkedEncoding)
       writeLastChunk(this, trailers.map(([name, value]) => `${name}: ${value}\r\n`).join(''))

@@ -59,7 +59,7 @@ export class Download {
   /** Writes what has been parsed of the body, and reads on when the client has taken it. */
   writeBody(response: ResponseParser, connection: UpstreamConnection): void {
     const body = response.takeBody()
-    if (body.length === 0 && this.#isHeadPending) sendHead(this.#res, true)
+    if (body.length === 0 && this.#isHeadPending) sendHead(this.#res)
     this.#isHeadPending = false
     if (body.length === 0 || this.#write(body, connection) || this.waitsForClient) return
     this.waitsForClient = true
