@@ -1,6 +1,7 @@
 /**
  * Caches accepted tokens, so that a token is verified once and not for every request. Refused tokens are not cached: clients
- * could send enough of them to evict the accepted ones.
+ * could send enough of them to evict the accepted ones. After a change of keys or credentials (`app.ts`) each token is
+ * verified anew (`verify.ts`).
  * In: a token. Out: its caller, without a promise if it is cached; else the verdict of the verifier.
  */
 import { LRUCache } from 'lru-cache'
@@ -85,11 +86,12 @@ export class TokenCache {
       for (;;) {
         const changesBefore = this.#changes
         const verdict = await this.#options.verifyUncached(token)
-        const checked = verdict.ok ? { ...verdict, value: await this.#callerOf(verdict.value) } : verdict
-        // After a change the verdict may depend on a removed key, credential or list: the verification is repeated.
+        if (!verdict.ok) return verdict
+        const caller = await this.#callerOf(verdict.value)
+        // It may have been accepted by a key, a credential or a list that is gone: the verification is repeated.
         if (changesBefore !== this.#changes) continue
-        if (checked.ok) this.#callers.set(flatCopy(token), checked.value)
-        return checked
+        this.#callers.set(flatCopy(token), caller)
+        return { ok: true, value: caller }
       }
     } finally {
       this.#inFlight.delete(token)

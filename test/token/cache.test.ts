@@ -158,6 +158,15 @@ t.test('a verification that began before a change is repeated', async (t) => {
   t.equal(cache.size, 0)
 })
 
+t.test('a refusal is given at once, whatever has changed meanwhile', async (t) => {
+  const { asked, cache, check } = setUp()
+  const pending = check('AA.AA.AA')
+  cache.invalidate()
+  asked[0]?.refuse('unknown_key')
+  t.equal(await pending, 'unknown_key')
+  t.equal(asked.length, 1)
+})
+
 setFlagsFromString('--expose-gc')
 const collectGarbage: () => void = runInNewContext('gc')
 
