@@ -78,7 +78,7 @@ interface Observed {
 interface ReloadableOptions<T, O extends Observed> {
   /** What the source has, or why the source is not available. */
   readonly observe: () => Promise<Loaded<O>>
-  /** `active`: the active value. `isForced`: an operator asks for a reload. */
+  /** The result may be dropped. `active`: the active value. `isForced`: an operator asks for a reload. */
   readonly load: (active: T, observed: O, isForced: boolean) => Promise<Loaded<T>>
   /** The value until the first version, or the one that was loaded already; then `version` is its version. */
   readonly initial: T

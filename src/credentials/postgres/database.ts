@@ -153,6 +153,7 @@ function openSnapshots(
     },
     onError: (err) => log.warn({ err }, 'fault while polling the credentials database'),
   })
+  snapshots.subscribe(({ activateRevocations }) => activateRevocations?.()) // before other subscribers
   return { snapshots, isDown: () => isDown, fatalProblems: () => fatalProblems }
 }
 
@@ -162,6 +163,8 @@ interface Snapshot {
   readonly problems: readonly string[]
   /** Since the former snapshot, nothing has changed but that tokens were revoked by their ids. */
   readonly onlyIdsRevoked?: boolean
+  /** A snapshot that does not become active must leave no trace: the next one would lack the change. */
+  readonly activateRevocations?: () => void
 }
 
 const NO_SNAPSHOT: Snapshot = { otherChange: '', credentials: new CredentialList(), problems: [] }
@@ -180,10 +183,10 @@ async function readSnapshot(pool: Pool, former: Snapshot, revocations: TableRevo
     const { otherChange } = await readRevision(client)
     const onlyRevocationsAdded = otherChange === former.otherChange
     const { credentials, problems } = onlyRevocationsAdded ? former : await readCredentials(client)
-    const activateRevocations = await revocations.read(client, onlyRevocationsAdded)
+    const revoked = await revocations.read(client, onlyRevocationsAdded)
     await client.query('COMMIT')
     isBroken = false
-    return { otherChange, credentials, problems, onlyIdsRevoked: activateRevocations() }
+    return { otherChange, credentials, problems, ...revoked }
   } finally {
     client.release(isBroken)
   }
@@ -213,19 +216,21 @@ class TableRevocations {
 
   readonly list = () => this.#list
 
-  /** `onlyAdded`: only rows of ended tokens are gone. The result makes the list active: true if it adds only ids. */
-  async read(client: ClientBase, onlyAdded: boolean): Promise<() => boolean> {
+  /** Changes nothing yet. `onlyAdded`: only rows of ended tokens are gone. */
+  async read(client: ClientBase, onlyAdded: boolean) {
     const rows = onlyAdded ? await this.#readAdded(client) : undefined
-    if (rows) return () => this.#add(rows)
+    if (rows) {
+      const onlyIdsRevoked = rows.every(({ jti }) => jti != null)
+      return { onlyIdsRevoked, activateRevocations: () => this.#add(rows) }
+    }
     const list = new RevocationList()
     const newest = await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => list.add(row))
-    return () => {
-      const addsOnlyIds = onlyAdded && list.addsOnlyIds(this.#list)
+    const activateRevocations = () => {
       this.#list = list
       this.#newest = newest
       this.#added = 0
-      return addsOnlyIds
     }
+    return { onlyIdsRevoked: onlyAdded && list.addsOnlyIds(this.#list), activateRevocations }
   }
 
   /** Undefined if all rows must be read. */
@@ -239,11 +244,10 @@ class TableRevocations {
     return isDeepStrictEqual(known, newest) ? rows : undefined
   }
 
-  #add(rows: readonly RevocationRow[]): boolean {
+  #add(rows: readonly RevocationRow[]): void {
     for (const row of rows) this.#list.add(row)
     this.#newest = rows.at(-1) ?? this.#newest
     this.#added += rows.length
-    return rows.every(({ jti }) => jti != null)
   }
 }
 

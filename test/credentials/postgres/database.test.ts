@@ -233,6 +233,29 @@ t.test(
   },
 )
 
+t.test('a revocation that was read in vain is reported when it becomes active', async (t) => {
+  const { sql, urlFile } = await withAcme()
+  await sql(`INSERT INTO storage_auth.revocations (jti) VALUES ('first')`)
+  const replica = await openStore(t, urlFile, { pollMs: 20 })
+  const { query } = pg.Client.prototype
+  let commits = 0
+  t.intercept(pg.Client.prototype, 'query', {
+    async value(this: pg.Client, ...given: unknown[]) {
+      if (given[0] === 'COMMIT' && ++commits <= 2) throw new Error('the connection is lost')
+      const result = await Reflect.apply(query, this, given)
+      // The version that was rejected is tried again, and is not the newest any more.
+      if (given[0] === 'COMMIT' && commits === 3) {
+        t.equal(replica.revocations().size, 1)
+        await sql(`INSERT INTO storage_auth.revocations (jti) VALUES ('next')`)
+      }
+      return result
+    },
+  })
+  await sql(`INSERT INTO storage_auth.revocations (account_id) VALUES ('acme')`)
+  await eventually(() => replica.revocations().size === 3, 'all')
+  t.same(replica.onlyIdsRevoked, [false])
+})
+
 t.test('a reload reads everything, even while new revocations are read', async (t) => {
   const { sql, urlFile } = await withAcme()
   await sql(`INSERT INTO storage_auth.revocations (jti) VALUES ('first')`)
