@@ -92,11 +92,14 @@ export class Gate {
     if (!admission.ok) return { admitted: undefined, decision: this.#refuseUnadmitted(admission.error) }
     const admitted = admission.value
     const route = this.#routeOf(admitted)
-    if (route.access === 'public')
-      return { admitted, original: admitted, routeLabel: route.label, decision: route }
     const original = route.act === 'approve' ? originalRequest(admitted, isPeerTrusted) : admitted
-    const takesLink = links.enabled && route.access === 'service' && original !== undefined
+    const takesLink = links.enabled && route.access !== 'endpoint' && original !== undefined
     const parameter = takesLink ? takeLinkParameter(original.target) : undefined
+    if (route.access === 'public') {
+      // A public route takes no link, and its service must not learn it, as no token.
+      const decision = route.act === 'forward' ? { ...route, target: parameter?.target } : route
+      return { admitted, original, routeLabel: route.label, decision }
+    }
     const decision = this.#decideByToken({ route, admitted, original, parameter })
     const routeLabel = parameter !== undefined && route.act === 'forward' ? 'link' : route.label
     return { admitted, original, routeLabel, decision }

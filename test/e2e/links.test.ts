@@ -254,6 +254,22 @@ t.test('report mode forwards a refused link as it came', async (t) => {
   )
 })
 
+t.test('a public route takes no link, and its service learns none', async (t) => {
+  const publicRoutes = '[{ method: GET, path: /healthz }]'
+  const { make, use, upstream } = await setupLinks(t, { settings: { 'public-routes': publicRoutes } })
+  const { url } = await make({ method: 'GET', target: '/healthz?deep=1' })
+  for (const target of [url, url.replace('?deep=1&', '?'), '/healthz?link_token=x&link_token=y&a'])
+    t.equal((await use(target)).status, 200)
+  t.same(
+    upstream.requests.map(({ target, headers }) => [target, headers['x-authenticated-account-id']]),
+    [
+      ['/healthz?deep=1', undefined],
+      ['/healthz', undefined],
+      ['/healthz?a', undefined],
+    ],
+  )
+})
+
 t.test('forward auth judges the link of the request that a trusted proxy names', async (t) => {
   const { ask, bare, make } = await setupLinks(t, {
     settings: {
