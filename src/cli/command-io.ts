@@ -83,7 +83,7 @@ export class CommandIo {
   unwrap<T>(result: CommandResult<T>): T {
     if (!result.ok) {
       const message = result.problems.join('\n')
-      throw result.isSourceValid ? new CommandFailure(message) : new UsageFailure(message)
+      throw result.kind === 'notDone' ? new CommandFailure(message) : new UsageFailure(message)
     }
     for (const warning of result.warnings) this.warn(warning)
     return result.value

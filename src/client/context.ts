@@ -86,7 +86,7 @@ export class RequestContext {
   }
 
   /** The caller's identity, or the names of a login. */
-  get loggedIdentity(): Partial<Identity> | undefined {
+  get identityForLog(): Partial<Identity> | undefined {
     const { decision } = this
     return decision !== undefined && 'caller' in decision ? decision.caller?.identity : this.login
   }

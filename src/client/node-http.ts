@@ -51,11 +51,6 @@ export function assignDetachedSocket(res: ServerResponse, socket: Socket, onWrit
   })
 }
 
-/** Has the body end with the connection: Node adds no chunks of its own. */
-export function omitChunks(res: ServerResponse): void {
-  res.removeHeader('Transfer-Encoding')
-}
-
 /** Sends the head without waiting for a body. `flushHeaders` names no encoding: bytes above 0x7F would go out as UTF-8. */
 export function sendHead(res: ServerResponse): void {
   res.socket?.setDefaultEncoding('latin1')

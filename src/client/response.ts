@@ -12,7 +12,7 @@
 import { ServerResponse, STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
 import type { SidecarRequest } from './context.ts'
-import { keepAfterLastResponse, omitChunks, sendHead, writeLastChunk } from './node-http.ts'
+import { keepAfterLastResponse, sendHead, writeLastChunk } from './node-http.ts'
 
 /** A drain ends after so many milliseconds without a byte, or in all. */
 const DRAIN_IDLE_MS = 5_000
@@ -46,7 +46,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     this.#isCloseDelimited = persistence === 'closeDelimited'
     if (persistence !== 'keepAlive' || this.#mustDrain || connection.mustClose)
       headers.push('Connection', 'close')
-    if (this.#isCloseDelimited) omitChunks(this)
+    if (this.#isCloseDelimited) this.removeHeader('Transfer-Encoding') // Node then adds no chunks of its own
     this.writeHead(status, statusText, headers)
   }
 

@@ -29,7 +29,7 @@ export function createAuditLog(log: Logger, settings: Pick<Config['log'], 'audit
 export type AuditField = keyof ReturnType<typeof lineOf> | 'subject'
 
 function lineOf({ context, clientAddress, headers }: SidecarRequest, what: AuditEvent) {
-  const { id, loggedIdentity: identity } = context
+  const { id, identityForLog: identity } = context
   return {
     event: what.event,
     reason: what.event === 'login_failed' ? what.reason : undefined,

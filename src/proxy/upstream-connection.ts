@@ -39,7 +39,6 @@ export function upstreamAddress(upstreamUrl: string, secureContext?: () => Secur
 }
 
 export interface UpstreamRequest {
-  /** The head of the request, in Latin-1. */
   readonly headText: string
   readonly isHeadRequest: boolean
   /** A WebSocket handshake: it never waits for a connection. */

@@ -39,12 +39,12 @@ export class UpstreamPool implements ConnectionPool {
   }
 
   get queued(): number {
-    return Math.max(0, this.#demandBeyondLimit)
+    return Math.max(0, this.#lackingConnections)
   }
 
   acquire(request: UpstreamRequest): void {
     const { limits, timeouts } = this.#config
-    if (this.#demandBeyondLimit >= (request.isWebSocket ? 0 : limits.upstreamQueue)) {
+    if (this.#lackingConnections >= (request.isWebSocket ? 0 : limits.upstreamQueue)) {
       request.onFailure('connection_limit_reached', false)
       return
     }
@@ -129,7 +129,7 @@ export class UpstreamPool implements ConnectionPool {
   }
 
   /** Connections that are lacking: waiting requests minus those for which there is room. */
-  get #demandBeyondLimit(): number {
+  get #lackingConnections(): number {
     const unused = this.#idle.length + this.#released.length
     return this.#queue.length - unused - this.#config.limits.upstreamConnections + this.connections
   }

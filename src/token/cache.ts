@@ -1,7 +1,6 @@
 /**
  * Caches accepted tokens, so that a token is verified once and not for every request. Refused tokens are not cached: clients
- * could send enough of them to evict the accepted ones. After a change of keys or credentials (`app.ts`) each token is
- * verified anew (`verify.ts`).
+ * could send enough of them to evict the accepted ones. After a change of keys or credentials, `verify.ts` decides anew.
  * In: a token. Out: its caller, without a promise if it is cached; else the verdict of the verifier.
  */
 import { LRUCache } from 'lru-cache'

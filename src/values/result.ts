@@ -19,8 +19,8 @@ export const loaded = <T>(value: T, warnings: readonly string[] = []) =>
 
 export const notLoaded = <P = string>(problems: readonly P[]) => ({ ok: false, problems }) as const
 
-/** What a command that lists or changes a source returns. `isSourceValid`: it fails for another reason than its source. */
-export type CommandResult<T = undefined> = Loaded<T> & { readonly isSourceValid?: boolean }
+/** What a command that lists or changes a source returns. A failure without `kind` is one of the source, such as a bad file. */
+export type CommandResult<T = undefined> = Loaded<T> & { readonly kind?: 'notDone' }
 
 /** A name is taken, for example, or a database is down. */
-export const notDone = (problem: string) => ({ ...notLoaded([problem]), isSourceValid: true }) as const
+export const notDone = (problem: string) => ({ ...notLoaded([problem]), kind: 'notDone' }) as const
