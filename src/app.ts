@@ -109,7 +109,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
 }
 
 function createTokenCache(config: Config, authData: AuthData, signer: TokenSigner, now: () => number) {
-  const { isRevoked, isIdRevoked } = authData.revocations
+  const { isRevoked } = authData.revocations
   const { enabled, audience, lifetimeSeconds } = config.identity.assertion
   const audiences = [
     audience,
@@ -118,7 +118,7 @@ function createTokenCache(config: Config, authData: AuthData, signer: TokenSigne
   return new TokenCache({
     ...config.cache,
     verifyUncached: createVerifier({ ...config.token, issuers: authData.issuers, isRevoked, now }),
-    isIdRevoked,
+    isRevoked,
     ...(enabled && {
       signAssertions: (identity) => signer.signAssertions(identity, audiences, lifetimeSeconds),
     }),

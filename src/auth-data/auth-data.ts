@@ -53,14 +53,12 @@ export interface AuthData {
 
 interface Revocations {
   readonly isRevoked: (token: RevocableToken) => boolean
-  /** Whether a token or a link is revoked by its own id. */
-  readonly isIdRevoked: (tokenId: string) => boolean
   readonly count: () => number
   /** Undefined without a database. */
   readonly revoke: RevokeToken | undefined
 }
 
-/** Cached verdicts may be wrong: all of them or, with `onlyIdsRevoked`, those on tokens now revoked by their ids. */
+/** Cached verdicts may be wrong: all of them or, with `onlyIdsRevoked`, those on a few tokens. */
 type OnChange = (onlyIdsRevoked?: boolean) => void
 
 export interface AuthCondition extends Partial<KeySetState> {
@@ -156,11 +154,6 @@ function revocationsOf(
   const lists = [file?.current, database?.revocations].filter((list) => list !== undefined)
   return {
     isRevoked: (token) => lists.some((list) => list().isRevoked(token)),
-    isIdRevoked(tokenId) {
-      // Every cache hit calls this: `some` would make a closure.
-      for (const list of lists) if (list().isIdRevoked(tokenId)) return true
-      return false
-    },
     count: () => lists.reduce((sum, list) => sum + list().size, 0),
     revoke: database && createTokenRevoker(database.revoke, clockToleranceSeconds),
   }

@@ -15,47 +15,44 @@ export interface Revocation {
   readonly issuedBeforeMs?: number | null | undefined
 }
 
-const ofAccount = (accountId: string) => `account ${accountId}`
-const ofAccessKey = (accessKey: string) => `key ${accessKey}`
+/** By name: tokens that were issued before this time, in epoch milliseconds, are revoked. */
+type Bounds = Map<string, number>
+
+const boundOf = (bounds: Bounds, name: string) => bounds.get(name) ?? Number.NEGATIVE_INFINITY
+const covers = (former: Bounds, bounds: Bounds) =>
+  Array.from(bounds).every(([name, bound]) => bound <= boundOf(former, name))
 
 export class RevocationList {
   readonly #tokens = new Set<string>()
-  /** Tokens of an account or access key are revoked if they were issued before this time, in epoch milliseconds. */
-  readonly #bounds = new Map<string, number>()
+  readonly #accounts: Bounds = new Map()
+  readonly #accessKeys: Bounds = new Map()
   #size = 0
 
   add({ jti, accountId, accessKey, issuedBeforeMs }: Revocation): void {
     this.#size++
-    if (jti) this.#tokens.add(jti)
-    const name = accountId ? ofAccount(accountId) : accessKey && ofAccessKey(accessKey)
     const bound = issuedBeforeMs ?? Number.POSITIVE_INFINITY
-    if (name) this.#bounds.set(name, Math.max(bound, this.#bound(name)))
+    if (jti) this.#tokens.add(jti)
+    if (accountId) this.#accounts.set(accountId, Math.max(bound, boundOf(this.#accounts, accountId)))
+    if (accessKey) this.#accessKeys.set(accessKey, Math.max(bound, boundOf(this.#accessKeys, accessKey)))
   }
 
   get size(): number {
     return this.#size
   }
 
-  isIdRevoked(tokenId: string): boolean {
-    return this.#tokens.has(tokenId)
-  }
-
+  /** Called for each hit of the token cache. */
   isRevoked({ tokenId, accountId, accessKey, issuedAtSeconds }: RevocableToken): boolean {
+    const issuedAtMs = issuedAtSeconds * 1000
     return (
-      this.isIdRevoked(tokenId) ||
-      issuedAtSeconds * 1000 < this.#bound(ofAccount(accountId)) ||
-      issuedAtSeconds * 1000 < this.#bound(ofAccessKey(accessKey))
+      this.#tokens.has(tokenId) ||
+      issuedAtMs < boundOf(this.#accounts, accountId) ||
+      issuedAtMs < boundOf(this.#accessKeys, accessKey)
     )
   }
 
   /** Whether it revokes no more of an account or an access key than `former` does. */
   addsOnlyIds(former: RevocationList): boolean {
-    for (const [name, bound] of this.#bounds) if (bound > former.#bound(name)) return false
-    return true
-  }
-
-  #bound(name: string): number {
-    return this.#bounds.get(name) ?? Number.NEGATIVE_INFINITY
+    return covers(former.#accounts, this.#accounts) && covers(former.#accessKeys, this.#accessKeys)
   }
 }
 

@@ -6,14 +6,15 @@
 import { LRUCache } from 'lru-cache'
 import { headerLines } from '../http/headers.ts'
 import type { Result } from '../values/result.ts'
-import { type Caller, type Identity, identityHeaders, type VerifiedToken } from './caller.ts'
+import type { Caller, Identity, RevocableToken, VerifiedToken } from './caller.ts'
+import { identityHeaders, isCallerRevoked } from './caller.ts'
 import type { Assertions } from './issue.ts'
 import type { RefusedToken, Verify } from './verify.ts'
 
 interface TokenCacheOptions {
   readonly verifyUncached: Verify
-  /** Called for each hit, with the id of the token or of a link's parent. */
-  readonly isIdRevoked: (tokenId: string) => boolean
+  /** Called for each hit. */
+  readonly isRevoked: (token: RevocableToken) => boolean
   readonly signAssertions?: (identity: Identity) => Promise<Assertions | undefined>
   readonly maxTokens: number
   readonly maxAgeSeconds: number
@@ -50,8 +51,9 @@ export class TokenCache {
   cached(token: string): Caller | undefined {
     const caller = this.#callers.get(token)
     if (caller === undefined) return undefined
+    const { now, isRevoked } = this.#options
     // The time is compared here: lru-cache serves an entry at exactly its ttl and reads the clock once a millisecond.
-    if (this.#options.now() < caller.recheckAtMs && !this.#isIdRevoked(caller)) {
+    if (now() < caller.recheckAtMs && !isCallerRevoked(caller, isRevoked)) {
       this.hits++
       return caller
     }
@@ -73,11 +75,6 @@ export class TokenCache {
   invalidate(onlyIdsRevoked = false): void {
     this.#changes++
     if (!onlyIdsRevoked) this.#callers.clear()
-  }
-
-  #isIdRevoked({ identity, link }: Caller): boolean {
-    const { isIdRevoked } = this.#options
-    return isIdRevoked(identity.tokenId) || (link !== undefined && isIdRevoked(link.parentId))
   }
 
   async #verifyAndCache(token: string): Promise<CallerResult> {

@@ -35,6 +35,16 @@ export interface Caller extends VerifiedToken {
   readonly recheckAtMs: number
 }
 
+/** Whether a revocation names the token, or the link or the token that made it. */
+export function isCallerRevoked(
+  { identity, link }: Pick<VerifiedToken, 'identity' | 'link'>,
+  isRevoked: (token: RevocableToken) => boolean,
+): boolean {
+  if (isRevoked(identity)) return true
+  if (link === undefined) return false
+  return isRevoked({ ...identity, tokenId: link.parentId, issuedAtSeconds: link.parentIssuedAtSeconds })
+}
+
 export function identityHeaders(identity: Identity, assertion?: string): string[] {
   const headers = [
     ...['X-Authenticated-Account-Id', encodeIdentityValue(identity.accountId)],

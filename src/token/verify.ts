@@ -8,7 +8,7 @@ import * as errors from 'jose/errors'
 import { jwtVerify } from 'jose/jwt/verify'
 import type { TokenFailure } from '../failures.ts'
 import { failed, type Result } from '../values/result.ts'
-import type { Identity, RevocableToken, VerifiedToken } from './caller.ts'
+import { type Identity, isCallerRevoked, type RevocableToken, type VerifiedToken } from './caller.ts'
 import type { TokenIssuer } from './issuers.ts'
 import { LINK_TYPE, type Link, readLink } from './links.ts'
 import { intersectScopes, parseStoredScope } from './scopes.ts'
@@ -126,8 +126,7 @@ function checkStatus(
   const credential = credentialIssuer.credentialStatus?.(claimed.accountId, claimed.accessKey)
   if (credential?.active === false) return refused('revoked')
   const identity = { ...claimed, scope: intersectScopes(claimed.scope, parseStoredScope(credential?.scope)) }
-  const parent = link && { ...identity, tokenId: link.parentId, issuedAtSeconds: link.parentIssuedAtSeconds }
-  if (isRevoked(identity) || (parent && isRevoked(parent))) return refused('revoked')
+  if (isCallerRevoked({ identity, link }, isRevoked)) return refused('revoked')
   const endsAtMs = (identity.expiresAtSeconds + clockToleranceSeconds) * 1000
   const validUntilMs = Math.min(endsAtMs, credential?.endsAtMs ?? endsAtMs)
   return { ok: true, value: { identity, issuer: issuer.name, link, validUntilMs } }

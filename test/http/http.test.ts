@@ -78,7 +78,7 @@ t.test('no cache keeps the line from which its keys and values were cut', async 
   const peer = createPeers(['127.0.0.1'])({ remoteAddress: '127.0.0.1' }, false, 8080)
   const cache = new TokenCache({
     verifyUncached: async () => ({ ok: true, value: makeCaller() }),
-    isIdRevoked: () => false,
+    isRevoked: () => false,
     maxTokens: 10_000,
     maxAgeSeconds: 300,
     now: Date.now,

@@ -27,7 +27,7 @@ function setUp({ maxTokens = 10, maxAgeSeconds = 300 } = {}) {
   const revokedIds = new Set<string>()
   const cache = new TokenCache({
     verifyUncached: verify,
-    isIdRevoked: (tokenId) => revokedIds.has(tokenId),
+    isRevoked: ({ tokenId }) => revokedIds.has(tokenId),
     maxTokens,
     maxAgeSeconds,
     now: () => clock.now,

@@ -92,7 +92,7 @@ async function setUp(
   })
   const cache = new TokenCache({
     verifyUncached: verify,
-    isIdRevoked: () => false,
+    isRevoked: () => false,
     signAssertions: async (identity) => {
       signatures++
       if (state.failing) throw new Error('no entropy')
