@@ -33,7 +33,7 @@ export interface RevocationEditor {
 }
 
 /** `expiresAt`: RFC 3339. */
-export type NewCredential = CredentialName &
+type NewCredential = CredentialName &
   Pick<Credential, 'secretHash'> & { readonly expiresAt?: string; readonly scope?: string }
 
 /** A scope of null lifts the restriction. */

@@ -16,8 +16,8 @@ import { createRouter, type Route, type RouteLabel } from './route.ts'
 
 export type Decision =
   | ServiceDecision
-  | Extract<Route, { access: 'public' }>
-  | (Extract<Route, { access: 'endpoint' }> & { readonly caller: Caller })
+  | Exclude<Extract<Route, { needs: 'nothing' }>, { act: 'forward' }>
+  | (Extract<Route, { needs: 'token' }> & { readonly caller: Caller })
   | Refusal
 
 export interface Refusal {
@@ -42,7 +42,7 @@ export interface ServiceDecision {
   readonly target?: string | undefined
 }
 
-type CallerRoute = Exclude<Route, { access: 'public' }>
+type CallerRoute = Exclude<Route, { needs: 'nothing' }>
 
 /** A request whose route needs a caller. `parameter`: the link in it. */
 interface CallerRequest {
@@ -93,11 +93,10 @@ export class Gate {
     const admitted = admission.value
     const route = this.#routeOf(admitted)
     const original = route.act === 'approve' ? originalRequest(admitted, isPeerTrusted) : admitted
-    const takesLink = links.enabled && route.access !== 'endpoint' && original !== undefined
+    const takesLink = links.enabled && route.needs !== 'token' && original !== undefined
     const parameter = takesLink ? takeLinkParameter(original.target) : undefined
-    if (route.access === 'public') {
-      // A public route takes no link, and its service must not learn it, as no token.
-      const decision = route.act === 'forward' ? { ...route, target: parameter?.target } : route
+    if (route.needs === 'nothing') {
+      const decision = route.act === 'forward' ? forwardPublic(parameter?.target) : route
       return { admitted, original, routeLabel: route.label, decision }
     }
     const decision = this.#decideByToken({ route, admitted, original, parameter })
@@ -141,7 +140,7 @@ export class Gate {
     if (reason !== undefined)
       return this.#refuseOrReport(route, reason, reason === 'scope' ? caller : undefined)
     this.#onCheck('ok')
-    return route.access === 'endpoint'
+    return route.needs === 'token'
       ? { ...route, caller }
       : this.#letThrough(route.act, caller, parameter?.target)
   }
@@ -149,8 +148,7 @@ export class Gate {
   /** Report mode lets what it would refuse pass, to services alone. */
   #refuseOrReport(route: CallerRoute, reason: AccessFailure, caller?: Caller): Decision {
     this.#onCheck(reason)
-    if (this.#config.enforcement === 'enforce' || route.access === 'endpoint')
-      return this.#refuse(reason, caller)
+    if (this.#config.enforcement === 'enforce' || route.needs === 'token') return this.#refuse(reason, caller)
     // Most services read an empty X-Authenticated-Scope as none, which is unrestricted.
     const mayDoNothing = caller?.identity.scope?.text === ''
     const isLink = caller?.link !== undefined // proves its own request alone
@@ -174,6 +172,15 @@ export class Gate {
   }
 }
 
+/** The service of a public route learns no token and no link. `target`: without the link. */
+const forwardPublic = (target: string | undefined): ServiceDecision => ({
+  act: 'forward',
+  caller: undefined,
+  forwardsAuthorization: false,
+  dependsOnRequest: true,
+  target,
+})
+
 /** Why a verified token or link does not allow the request, or undefined. */
 function accessFailure(
   { route, admitted, original, parameter }: CallerRequest,
@@ -187,7 +194,7 @@ function accessFailure(
     if (admitted.namesOtherRequest || admitted.isWebSocket) return 'scope'
   }
   const { scope } = caller.identity
-  if (scope === undefined || route.access === 'endpoint') return undefined
+  if (scope === undefined || route.needs === 'token') return undefined
   return original !== undefined && scopeAllows(scope, original) ? undefined : 'scope'
 }
 

@@ -22,8 +22,8 @@ export const ROUTE_LABELS = [
 export type RouteLabel = (typeof ROUTE_LABELS)[number]
 
 /**
- * `act`: what the sidecar does if the request is allowed. `access`: what it needs to be allowed: `public` nothing (the route
- * is the decision), `endpoint` (of the sidecar) any valid token, `service` a token or link that allows this request.
+ * `act`: what the sidecar does if the request is allowed. `needs`: what allows it: `nothing` more, any valid `token`, or a
+ * `permission`, by a token or link that allows this very request.
  */
 export type Route =
   | typeof FORWARD
@@ -36,27 +36,19 @@ export type Route =
   | ReturnType<typeof endLink>
   | ReturnType<typeof refuseMethod>
 
-const FORWARD = { act: 'forward', label: 'proxy', access: 'service' } as const
-const FORWARD_PUBLIC = {
-  act: 'forward',
-  label: 'public',
-  access: 'public',
-  caller: undefined,
-  forwardsAuthorization: false,
-  dependsOnRequest: true,
-} as const
+const FORWARD = { act: 'forward', label: 'proxy', needs: 'permission' } as const
+const FORWARD_PUBLIC = { act: 'forward', label: 'public', needs: 'nothing' } as const
 /** A proxy asks whether it may forward a request to its own upstream (forward auth). */
-const APPROVE = { act: 'approve', label: 'forward_auth', access: 'service' } as const
-const LOG_IN = { act: 'logIn', label: 'token_issue', access: 'public' } as const
-const SEND_TIME_LEFT = { act: 'sendTimeLeft', label: 'token_check', access: 'endpoint' } as const
-const LOG_OUT = { act: 'logOut', label: 'logout', access: 'endpoint' } as const
-const CREATE_LINK = { act: 'createLink', label: 'link_issue', access: 'endpoint' } as const
+const APPROVE = { act: 'approve', label: 'forward_auth', needs: 'permission' } as const
+const LOG_IN = { act: 'logIn', label: 'token_issue', needs: 'nothing' } as const
+const SEND_TIME_LEFT = { act: 'sendTimeLeft', label: 'token_check', needs: 'token' } as const
+const LOG_OUT = { act: 'logOut', label: 'logout', needs: 'token' } as const
+const CREATE_LINK = { act: 'createLink', label: 'link_issue', needs: 'token' } as const
 
-const endLink = (linkId: string) =>
-  ({ act: 'endLink', label: 'link_issue', access: 'endpoint', linkId }) as const
+const endLink = (linkId: string) => ({ act: 'endLink', label: 'link_issue', needs: 'token', linkId }) as const
 /** `allowed`: the methods of the endpoint on this path. */
 const refuseMethod = (label: 'token_check' | 'link_issue', allowed: string) =>
-  ({ act: 'refuseMethod', label, access: 'public', allowed }) as const
+  ({ act: 'refuseMethod', label, needs: 'nothing', allowed }) as const
 
 /** @param canEndLinks - whether there is a database for the revocations of links */
 export function createRouter(config: Config, canEndLinks: boolean): (request: Admitted) => Route {

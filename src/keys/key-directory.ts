@@ -22,7 +22,7 @@ export const KID_RULE = 'must be 1 to 128 letters, digits, . _ - and no . first'
 
 const MAX_KEY_FILE_BYTES = 65_536
 
-export interface KeyFile {
+interface KeyFile {
   readonly key: Key
   /** The JSON document, private members included: for rewriting the file, never for output. */
   readonly document: object
