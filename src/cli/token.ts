@@ -90,7 +90,8 @@ async function findCredential({ accountId, accessKey }: CredentialName, config: 
   const { credentials } = await openEditors({ file, postgresUrlFile: postgres?.urlFile })
   const listed = await credentials.list()
   if (!listed.ok) {
-    for (const problem of listed.problems) io.warn(`no credential is known: ${problem}`)
+    for (const problem of listed.problems)
+      io.warn(`no credential is known, so the token has no scope: ${problem}`)
     return undefined
   }
   const named = listed.value.find((one) => one.accountId === accountId && one.accessKey === accessKey)
