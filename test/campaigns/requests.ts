@@ -45,7 +45,7 @@ export interface SentRequest {
   readonly fate: Fate
   /** Whether some readers may take bytes of it for another request. */
   readonly shifts: boolean
-  /** That of its token; `undefined` without a valid one. */
+  /** That of its token or link; `undefined` without a valid one. */
   readonly identity: Identity | undefined
   readonly reply: Reply
 }
@@ -106,7 +106,7 @@ function makeRequest(
   const token = random.pick(oddity === 'last' || random.chance(0.85) ? [...trust.good.keys()] : trust.bad)
   const link = oddity !== 'last' && random.chance(0.2) ? makeLink(draft, random, name, trust) : undefined
   const identity = link === undefined ? trust.good.get(token) : link.identity
-  if (identity === undefined) worsen(draft, 'refused')
+  if (identity === undefined || link?.authorized) worsen(draft, 'refused')
   const authorization = random.pick(['Authorization: Bearer', 'authorization: bEARER  '])
   if (link === undefined || link.authorized)
     draft.lines.splice(random.int(0, 1), 0, `${authorization} ${token}`)
@@ -169,8 +169,8 @@ function makeLink(draft: Draft, random: Random, name: string, trust: CampaignTru
     scope,
     bound: { method, target },
   }
-  // One of its characters may be damaged into itself, and a good link may be in any part of the bytes.
-  const isGood = fault === 'none' || (fault === 'damaged' && text === link)
+  // One of its characters may be damaged into itself. The name of `Authorization` beside a good link may be damaged, too.
+  const isGood = fault === 'none' || fault === 'authorized' || (fault === 'damaged' && text === link)
   return { target: sent, authorized: fault === 'authorized', identity: isGood ? identity : undefined }
 }
 
