@@ -170,11 +170,3 @@ t.test('report mode changes neither admission nor the token endpoint', async (t)
   isOwnResponse(t, await login(sidecar.logins[0]?.secret ?? ''), { status: 200 })
   t.equal(upstream.requests.length, 0)
 })
-
-t.test('a public route never forwards a token', async (t) => {
-  const { ask, head, upstream } = await startSetup(t, {
-    settings: { ...REPORT, 'public-routes': '[{ method: GET, path: /healthz }]' },
-  })
-  t.equal((await ask(head('GET /healthz'))).status, 200)
-  t.equal(upstream.requests[0]?.headers['authorization'], undefined)
-})

@@ -260,14 +260,9 @@ t.test('a public route takes no link, and its service learns none', async (t) =>
   const { url } = await make({ method: 'GET', target: '/healthz?deep=1' })
   for (const target of [url, url.replace('?deep=1&', '?'), '/healthz?link_token=x&link_token=y&a'])
     t.equal((await use(target)).status, 200)
-  t.same(
-    upstream.requests.map(({ target, headers }) => [target, headers['x-authenticated-account-id']]),
-    [
-      ['/healthz?deep=1', undefined],
-      ['/healthz', undefined],
-      ['/healthz?a', undefined],
-    ],
-  )
+  const targets = upstream.requests.map(({ target }) => target)
+  t.same(targets, ['/healthz?deep=1', '/healthz', '/healthz?a'])
+  t.notOk(upstream.requests.some(({ headers }) => 'x-authenticated-account-id' in headers))
 })
 
 t.test('forward auth judges the link of the request that a trusted proxy names', async (t) => {

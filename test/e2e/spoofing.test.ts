@@ -3,12 +3,9 @@ import { isOwnResponse } from '../support/own-response.ts'
 import { startSetup } from '../support/setup.ts'
 
 /** The four identity headers of the sidecar, in lower case. */
-const OURS = [
-  'x-authenticated-account-id',
-  'x-authenticated-access-key',
-  'x-authenticated-token-id',
-  'x-authenticated-token-expires',
-]
+const OURS = ['account-id', 'access-key', 'token-id', 'token-expires'].map(
+  (name) => `x-authenticated-${name}`,
+)
 
 /** Spellings that a lenient upstream takes for an identity header. */
 function spellings(name: string): string[] {

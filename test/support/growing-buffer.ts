@@ -1,6 +1,4 @@
-/** Bytes that are added to, at a cost that grows with what is added and not with what is there already. */
-
-/** A growing run of bytes. What `bytes` returned stays as it was. */
+/** Bytes to which others are added, at a cost that grows with these alone. What `bytes` returned stays as it was. */
 export class GrowingBuffer {
   #store = Buffer.allocUnsafe(4096)
   #size = 0
