@@ -110,10 +110,8 @@ t.test('issue warns of a token that the sidecar refuses', async (t) => {
   await credential('disable')
   t.equal(await warnings(...SUBJECT), refused)
   rmSync(credentials)
-  t.match(
-    await warnings(...SUBJECT),
-    /^warning: no credential is known, so the token has no scope: .*there is no such file/,
-  )
+  const unknown = /^warning: no credential is known, so the token has no scope: .*there is no such file/
+  t.match(await warnings(...SUBJECT), unknown)
 })
 
 t.test('inspect reads a token from stdin', async (t) => {
