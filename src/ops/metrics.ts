@@ -152,17 +152,19 @@ function tokenMetrics({ counter, value }: Create) {
   const checks = zeros(['ok', ...ACCESS_FAILURES])
   const issued = counter('tokens_issued_total')
   const linksIssued = counter('links_issued_total')
-  const failures = counter('token_issue_failures_total')
+  const failures = zeros(LOGIN_FAILURES)
   const resultOf = (reason: string) => (reason === 'ok' ? 'accepted' : 'rejected')
   value('token_checks_total', () => seriesOf(checks, (reason) => ({ result: resultOf(reason), reason })))
-  for (const reason of LOGIN_FAILURES) failures.inc({ reason }, 0)
+  value('token_issue_failures_total', () => seriesOf(failures, (reason) => ({ reason })))
   return {
     onTokenCheck(reason: 'ok' | AccessFailure): void {
       checks[reason]++
     },
     onTokenIssued: () => issued.inc(),
     onLinkIssued: () => linksIssued.inc(),
-    onLoginFailure: (reason: LoginFailure) => failures.inc({ reason }),
+    onLoginFailure(reason: LoginFailure): void {
+      failures[reason]++
+    },
   }
 }
 
