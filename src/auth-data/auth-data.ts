@@ -58,8 +58,8 @@ interface Revocations {
   readonly revoke: RevokeToken | undefined
 }
 
-/** Cached verdicts may be wrong: all of them or, with `onlyIdsRevoked`, those on a few tokens. */
-type OnChange = (onlyIdsRevoked?: boolean) => void
+/** `onlyRevocationsAdded`: as by a logout. Otherwise any token may be judged in another way now. */
+type OnChange = (onlyRevocationsAdded: boolean) => void
 
 export interface AuthCondition extends Partial<KeySetState> {
   readonly name: 'keys' | 'credentials'
@@ -123,8 +123,8 @@ export async function openAuthData(
       return list ? [ofKeys, { name: 'credentials', ok: areCredentialsLoaded, state }] : [ofKeys]
     },
     subscribe(onChange) {
-      for (const source of [keyFiles, credentialsFile, ...keySets]) source?.subscribe(() => onChange())
-      revocationsFile?.subscribe((fresh, former) => onChange(fresh.addsOnlyIds(former)))
+      for (const source of [keyFiles, credentialsFile, revocationsFile, ...keySets])
+        source?.subscribe(() => onChange(false))
       database?.subscribe(onChange)
     },
     start() {

@@ -19,8 +19,6 @@ export interface Revocation {
 type Bounds = Map<string, number>
 
 const boundOf = (bounds: Bounds, name: string) => bounds.get(name) ?? Number.NEGATIVE_INFINITY
-const covers = (former: Bounds, bounds: Bounds) =>
-  Array.from(bounds).every(([name, bound]) => bound <= boundOf(former, name))
 
 export class RevocationList {
   readonly #tokens = new Set<string>()
@@ -48,11 +46,6 @@ export class RevocationList {
       issuedAtMs < boundOf(this.#accounts, accountId) ||
       issuedAtMs < boundOf(this.#accessKeys, accessKey)
     )
-  }
-
-  /** Whether it revokes no more of an account or an access key than `former` does. */
-  addsOnlyIds(former: RevocationList): boolean {
-    return covers(former.#accounts, this.#accounts) && covers(former.#accessKeys, this.#accessKeys)
   }
 }
 

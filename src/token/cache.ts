@@ -1,6 +1,7 @@
 /**
  * Caches accepted tokens, so that a token is verified once and not for every request. Refused tokens are not cached: clients
- * could send enough of them to evict the accepted ones. After a change of keys or credentials, `verify.ts` decides anew.
+ * could send enough of them to evict the accepted ones. A change of keys or credentials empties the cache; revocations are
+ * looked up for each hit, so that no logout empties it.
  * In: a token. Out: its caller, without a promise if it is cached; else the verdict of the verifier.
  */
 import { LRUCache } from 'lru-cache'
@@ -13,7 +14,6 @@ import type { RefusedToken, Verify } from './verify.ts'
 
 interface TokenCacheOptions {
   readonly verifyUncached: Verify
-  /** Called for each hit. */
   readonly isRevoked: (token: RevocableToken) => boolean
   readonly signAssertions?: (identity: Identity) => Promise<Assertions | undefined>
   readonly maxTokens: number
@@ -30,8 +30,8 @@ export class TokenCache {
   readonly #options: TokenCacheOptions
   readonly #callers: LRUCache<string, Caller>
   readonly #inFlight = new Map<string, Promise<CallerResult>>()
-  /** Changes of keys, credentials and revocations so far. */
-  #changes = 0
+  /** How often it was emptied. */
+  #clears = 0
 
   constructor(options: TokenCacheOptions) {
     this.#options = options
@@ -71,21 +71,22 @@ export class TokenCache {
     return pending
   }
 
-  /** Must be called after each change of keys, credentials or revocations. If only ids are revoked, each hit finds out. */
-  invalidate(onlyIdsRevoked = false): void {
-    this.#changes++
-    if (!onlyIdsRevoked) this.#callers.clear()
+  /** Must be called after each change of keys or credentials. */
+  clear(): void {
+    this.#clears++
+    this.#callers.clear()
   }
 
   async #verifyAndCache(token: string): Promise<CallerResult> {
+    const { verifyUncached, isRevoked } = this.#options
     try {
       for (;;) {
-        const changesBefore = this.#changes
-        const verdict = await this.#options.verifyUncached(token)
+        const clearsBefore = this.#clears
+        const verdict = await verifyUncached(token)
         if (!verdict.ok) return verdict
         const caller = await this.#callerOf(verdict.value)
-        // It may have been accepted by a key, a credential or a list that is gone: the verification is repeated.
-        if (changesBefore !== this.#changes) continue
+        // A key or a credential that accepted it may be gone, or it was revoked meanwhile: the verification is repeated.
+        if (clearsBefore !== this.#clears || isCallerRevoked(caller, isRevoked)) continue
         this.#callers.set(flatCopy(token), caller)
         return { ok: true, value: caller }
       }

@@ -52,21 +52,6 @@ t.test('several entries for one name are combined, in any order', async (t) => {
   t.equal(indexOf([early, late]).size, 2)
 })
 
-t.test('what is newly revoked are tokens, or more than that', async (t) => {
-  const account = { accountId: 'acme', issuedBeforeMs: 5 }
-  const before = indexOf([{ jti: 'a' }, { jti: 'b' }, account, { accessKey: 'AK' }])
-  const onlyIds = (list: readonly Revocation[]) => indexOf(list).addsOnlyIds(before)
-  t.ok(onlyIds([{ jti: 'a' }, account, { accessKey: 'AK', issuedBeforeMs: 7 }]), 'less is no change')
-  t.ok(onlyIds([{ jti: 'c' }, { jti: 'b' }, { jti: 'd' }]))
-  for (const more of [
-    { accountId: 'acme', issuedBeforeMs: 6 },
-    { accountId: 'AK' },
-    { accessKey: 'acme', issuedBeforeMs: 0 },
-  ]) {
-    t.notOk(onlyIds([{ jti: 'c' }, more]))
-  }
-})
-
 t.test('a list is read in any YAML layout', async (t) => {
   const text = `\uFEFFrevocations:\r
 - jti: 3f0c2a5e-6f0e-4c57-9d0b-2f4c8f3a7b11\r

@@ -14,8 +14,8 @@ export async function startStore(
   const log: Record<string, unknown>[] = []
   const reloads: string[] = []
   const write = (fields: object, message: string) => void log.push({ ...fields, message })
-  /** Of each change: whether only ids of tokens were revoked. */
-  const onlyIdsRevoked: boolean[] = []
+  /** Of each change: whether only revocations were added. */
+  const onlyAdded: boolean[] = []
   const read = await openDatabase({
     urlFile,
     poolSize: 3,
@@ -26,7 +26,7 @@ export async function startStore(
   if (!read.ok) throw new Error(read.problems.join('\n'))
   const { value: database } = read
   const store = createCredentialChecks(database.credentials, Date.now, undefined, database.refresh)
-  database.subscribe((onlyIds = false) => void onlyIdsRevoked.push(onlyIds))
+  database.subscribe((onlyRevocationsAdded) => void onlyAdded.push(onlyRevocationsAdded))
   database.start()
   const stop = () => database.stop()
   t.teardown(stop)
@@ -38,8 +38,8 @@ export async function startStore(
   })
   const state = () => database.state()
   const reload = () => database.reload()
-  const changes = () => onlyIdsRevoked.length
-  return { opened, revoke, revocations, state, reload, stop, store, log, reloads, onlyIdsRevoked, changes }
+  const changes = () => onlyAdded.length
+  return { opened, revoke, revocations, state, reload, stop, store, log, reloads, onlyAdded, changes }
 }
 
 /** Starts a store that must open. */

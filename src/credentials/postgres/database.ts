@@ -41,7 +41,7 @@ export interface CredentialsDatabase {
   /** Undefined until there is a snapshot. */
   state(): DatabaseState | undefined
   /** Each new snapshot but the first causes a call. */
-  subscribe(onChange: (onlyIdsRevoked?: boolean) => void): void
+  subscribe(onChange: (onlyRevocationsAdded: boolean) => void): void
   start(): void
   /** Connects anew, and reads everything. */
   reload(): Promise<void>
@@ -88,8 +88,8 @@ function createDatabase(options: DatabaseOptions, target: DatabaseTarget): Crede
       return isDown() ? 'database down, last snapshot active' : 'current'
     },
     subscribe(onChange) {
-      snapshots.subscribe(({ onlyIdsRevoked }, former) => {
-        if (isRead(former)) onChange(onlyIdsRevoked)
+      snapshots.subscribe(({ onlyRevocationsAdded }, former) => {
+        if (isRead(former)) onChange(onlyRevocationsAdded)
       })
     },
     start: () => snapshots.start(),
@@ -121,9 +121,9 @@ function openSnapshots(
     pollMs,
     retryMs: RETRY_MS,
     onActivated(snapshot) {
-      const { onlyIdsRevoked, problems, credentials } = snapshot
+      const { onlyRevocationsAdded, problems, credentials } = snapshot
       // A line for each logout in each sidecar would be noise.
-      if (onlyIdsRevoked) return
+      if (onlyRevocationsAdded) return
       onReload(resultOf(snapshot))
       for (const problem of loggedItems(problems))
         log.warn({ database: pool.label(), problem }, 'invalid row skipped')
@@ -161,13 +161,18 @@ interface Snapshot {
   readonly otherChange: string
   readonly credentials: CredentialList
   readonly problems: readonly string[]
-  /** Since the former snapshot, nothing has changed but that tokens were revoked by their ids. */
-  readonly onlyIdsRevoked?: boolean
+  /** The other changes since the former snapshot: none. Rows of ended tokens may be gone. */
+  readonly onlyRevocationsAdded: boolean
   /** A snapshot that does not become active must leave no trace: the next one would lack the change. */
   readonly activateRevocations?: () => void
 }
 
-const NO_SNAPSHOT: Snapshot = { otherChange: '', credentials: new CredentialList(), problems: [] }
+const NO_SNAPSHOT: Snapshot = {
+  otherChange: '',
+  onlyRevocationsAdded: false,
+  credentials: new CredentialList(),
+  problems: [],
+}
 
 const isRead = (snapshot: Snapshot) => snapshot !== NO_SNAPSHOT
 const resultOf = ({ problems }: Snapshot): ReloadResult => (problems.length === 0 ? 'ok' : 'failed')
@@ -183,10 +188,10 @@ async function readSnapshot(pool: Pool, former: Snapshot, revocations: TableRevo
     const { otherChange } = await readRevision(client)
     const onlyRevocationsAdded = otherChange === former.otherChange
     const { credentials, problems } = onlyRevocationsAdded ? former : await readCredentials(client)
-    const revoked = await revocations.read(client, onlyRevocationsAdded)
+    const activateRevocations = await revocations.read(client, onlyRevocationsAdded)
     await client.query('COMMIT')
     isBroken = false
-    return { otherChange, credentials, problems, ...revoked }
+    return { otherChange, onlyRevocationsAdded, credentials, problems, activateRevocations }
   } finally {
     client.release(isBroken)
   }
@@ -216,21 +221,17 @@ class TableRevocations {
 
   readonly list = () => this.#list
 
-  /** Changes nothing yet. `onlyAdded`: only rows of ended tokens are gone. */
-  async read(client: ClientBase, onlyAdded: boolean) {
+  /** Changes nothing before the returned function is called. `onlyAdded`: only rows of ended tokens are gone. */
+  async read(client: ClientBase, onlyAdded: boolean): Promise<() => void> {
     const rows = onlyAdded ? await this.#readAdded(client) : undefined
-    if (rows) {
-      const onlyIdsRevoked = rows.every(({ jti }) => jti != null)
-      return { onlyIdsRevoked, activateRevocations: () => this.#add(rows) }
-    }
+    if (rows) return () => this.#add(rows)
     const list = new RevocationList()
     const newest = await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => list.add(row))
-    const activateRevocations = () => {
+    return () => {
       this.#list = list
       this.#newest = newest
       this.#added = 0
     }
-    return { onlyIdsRevoked: onlyAdded && list.addsOnlyIds(this.#list), activateRevocations }
   }
 
   /** Undefined if all rows must be read. */

@@ -33,14 +33,13 @@ export const SELECT_REVOCATIONS = `SELECT id, jti, account_id AS "accountId", ac
   (extract(epoch FROM issued_before) * 1000)::float8 AS "issuedBeforeMs", created_at::text AS "createdAt"
   FROM storage_auth.revocations`
 
-/** New revocations change `version`; all other changes also `otherChange`. @throws ChangesNotRecorded */
+/** Each change replaces `version`, and `otherChange` unless it adds revocations. @throws ChangesNotRecorded */
 export async function readRevision(database: Pool | ClientBase) {
   const { rows } = await database.query<{ version: string; otherChange: string; triggers: number }>(
-    `SELECT number || ' ' || stamp AS version,
-       CASE WHEN base_of = stamp THEN base ELSE stamp END AS "otherChange",
+    `SELECT number || ' ' || stamp AS version, other_change AS "otherChange",
        (SELECT count(*)::int FROM pg_trigger
         WHERE tgrelid IN ('storage_auth.credentials'::regclass, 'storage_auth.revocations'::regclass)
-        AND tgname = 'note_change' AND tgenabled IN ('O', 'A')) AS triggers
+        AND tgname = 'record_change' AND tgenabled IN ('O', 'A')) AS triggers
      FROM storage_auth.revision`,
   )
   const [row] = rows
@@ -164,15 +163,15 @@ const ITEM = 'storage\\.(read|create|modify):/[!-~]*'
 
 /** Fires before a change: the lock of the revision orders changes, so that ids of revocations follow their commits. */
 const trigger = (table: string) => `
-DROP TRIGGER IF EXISTS note_change ON storage_auth.${table};
-CREATE TRIGGER note_change BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON storage_auth.${table}
-  FOR EACH STATEMENT EXECUTE FUNCTION storage_auth.note_change();`
+DROP TRIGGER IF EXISTS note_change ON storage_auth.${table}; -- of an earlier version
+DROP TRIGGER IF EXISTS record_change ON storage_auth.${table};
+CREATE TRIGGER record_change BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON storage_auth.${table}
+  FOR EACH STATEMENT EXECUTE FUNCTION storage_auth.record_change();`
 
 /**
  * One idempotent script for PostgreSQL 13 or newer. Triggers count changes in `revision`. `stamp` is random: after a
- * restore from a backup a number may come again, the pair does not. `base`, our `otherChange`, is the stamp of the last
- * change other than new revocations, which logouts make often; it counts only while `base_of` equals `stamp`: a trigger
- * of an earlier version does not set `base_of`.
+ * restore from a backup a number may come again, the pair does not. `other_change` is the stamp of the last change other
+ * than new revocations, which logouts make often.
  */
 export const TABLES_SQL = `
 BEGIN;
@@ -220,21 +219,21 @@ CREATE TABLE IF NOT EXISTS storage_auth.revision (
   number bigint NOT NULL,
   stamp uuid NOT NULL
 );
-ALTER TABLE storage_auth.revision ADD COLUMN IF NOT EXISTS base uuid, ADD COLUMN IF NOT EXISTS base_of uuid;
+ALTER TABLE storage_auth.revision ADD COLUMN IF NOT EXISTS other_change uuid NOT NULL DEFAULT gen_random_uuid();
 INSERT INTO storage_auth.revision (number, stamp) VALUES (1, gen_random_uuid()) ON CONFLICT DO NOTHING;
 
 -- Runs as the owner: a role that changes credentials needs no right to the revision, and one that adds revocations
 -- none to remove them.
-CREATE OR REPLACE FUNCTION storage_auth.note_change() RETURNS trigger
+CREATE OR REPLACE FUNCTION storage_auth.record_change() RETURNS trigger
   LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
   AS $$
 DECLARE
   new_stamp uuid := gen_random_uuid();
   -- At depth 2 it is the DELETE below.
-  keeps_base boolean := TG_TABLE_NAME = 'revocations' AND (TG_OP = 'INSERT' OR pg_trigger_depth() > 1);
+  only_adds boolean := TG_TABLE_NAME = 'revocations' AND (TG_OP = 'INSERT' OR pg_trigger_depth() > 1);
 BEGIN
-  UPDATE storage_auth.revision SET number = number + 1, stamp = new_stamp, base_of = new_stamp,
-    base = CASE WHEN NOT keeps_base THEN new_stamp WHEN base_of = stamp THEN base ELSE stamp END;
+  UPDATE storage_auth.revision SET number = number + 1, stamp = new_stamp,
+    other_change = CASE WHEN only_adds THEN other_change ELSE new_stamp END;
   IF TG_TABLE_NAME = 'revocations' AND TG_OP = 'INSERT' THEN
     DELETE FROM storage_auth.revocations WHERE id IN (
       SELECT id FROM storage_auth.revocations WHERE expires_at < now() ORDER BY expires_at LIMIT 1000);
