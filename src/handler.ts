@@ -32,16 +32,14 @@ export class Handler {
     const { req } = res
     const { context } = req
     try {
-      const result = this.#dependencies.gate.decide(req, context.connection.peer.isTrusted)
-      if (result.admitted === undefined) {
+      const { routed, decision } = this.#dependencies.gate.decide(req, context.connection.peer.isTrusted)
+      if (routed === undefined) {
         context.id = requestIdOf(req.rawHeaders)
-        this.#refuse(result.decision, res)
+        this.#refuse(decision, res)
         return
       }
-      const { admitted, original, routeLabel, decision } = result
-      context.admitted = admitted
-      context.original = original
-      context.routeLabel = routeLabel
+      const { admitted } = routed
+      context.routed = routed
       context.id = admitted.requestId ?? newRequestId()
       const mustWait = decision instanceof Promise || admitted.isChunked
       const pending = mustWait

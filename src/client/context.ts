@@ -6,8 +6,7 @@ import { IncomingMessage } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Failure } from '../failures.ts'
 import type { Admitted } from '../gate/admission.ts'
-import type { OriginalRequest } from '../gate/forward-auth.ts'
-import type { Decision } from '../gate/gate.ts'
+import type { Decision, RoutedRequest } from '../gate/gate.ts'
 import type { RouteLabel } from '../gate/route.ts'
 import type { Identity } from '../token/caller.ts'
 import type { Peer } from './client-address.ts'
@@ -43,11 +42,10 @@ export class RequestContext {
   readonly startedMonotonicMs = performance.now()
   isBodyMalformed = false
 
-  // handler.ts, by the result of the gate (`GateResult`). Only the id is set if the request is not admitted.
+  // handler.ts, by the result of the gate.
   id = ''
-  admitted: Admitted | undefined
-  original: OriginalRequest | undefined
-  routeLabel: RouteLabel = 'proxy'
+  /** Absent if the request is not admitted. */
+  routed: RoutedRequest | undefined
   /** Absent while a token is verified. */
   decision: Decision | undefined
 
@@ -67,6 +65,14 @@ export class RequestContext {
   constructor(connection: ClientConnection, firstBytes?: Buffer) {
     this.connection = connection
     this.firstBytes = firstBytes
+  }
+
+  get admitted(): Admitted | undefined {
+    return this.routed?.admitted
+  }
+
+  get routeLabel(): RouteLabel {
+    return this.routed?.label ?? 'proxy'
   }
 
   get owner(): RequestOwner | undefined {

@@ -44,25 +44,24 @@ export interface ServiceDecision {
 
 type CallerRoute = Exclude<Route, { needs: 'nothing' }>
 
-/** A request whose route needs a caller. `parameter`: the link in it. */
-interface CallerRequest {
-  readonly route: CallerRoute
-  readonly admitted: Admitted
-  readonly original: OriginalRequest | undefined
-  readonly parameter: LinkParameter | undefined
-}
-
-/** Without admission, the connection must close. */
-type GateResult = { readonly admitted: undefined; readonly decision: Refusal } | AdmittedResult
-
-interface AdmittedResult {
+export interface RoutedRequest {
   readonly admitted: Admitted
   /** The admitted request, or the one that a trusted proxy of forward auth names; absent if it names none clearly. */
   readonly original: OriginalRequest | undefined
-  readonly routeLabel: RouteLabel
-  /** A promise where a token is verified. Rejects only on an internal error. */
-  readonly decision: Decision | Promise<Decision>
+  readonly label: RouteLabel
 }
+
+/** A request whose route needs a caller. `parameter`: the link in it. */
+interface CallerRequest extends Omit<RoutedRequest, 'label'> {
+  readonly route: CallerRoute
+  readonly parameter: LinkParameter | undefined
+}
+
+type GateResult =
+  /** The connection must close. */
+  | { readonly routed: undefined; readonly decision: Refusal }
+  /** The decision is a promise where a token is verified. Rejects only on an internal error. */
+  | { readonly routed: RoutedRequest; readonly decision: Decision | Promise<Decision> }
 
 export class Gate {
   readonly #config: Config
@@ -89,7 +88,7 @@ export class Gate {
   decide(head: RequestHead, isPeerTrusted: boolean): GateResult {
     const { limits, links } = this.#config
     const admission = admit(head, limits.headerLines)
-    if (!admission.ok) return { admitted: undefined, decision: this.#refuseUnadmitted(admission.error) }
+    if (!admission.ok) return { routed: undefined, decision: this.#refuseUnadmitted(admission.error) }
     const admitted = admission.value
     const route = this.#routeOf(admitted)
     const original = route.act === 'approve' ? originalRequest(admitted, isPeerTrusted) : admitted
@@ -97,11 +96,11 @@ export class Gate {
     const parameter = takesLink ? takeLinkParameter(original.target) : undefined
     if (route.needs === 'nothing') {
       const decision = route.act === 'forward' ? forwardPublic(parameter?.target) : route
-      return { admitted, original, routeLabel: route.label, decision }
+      return { routed: { admitted, original, label: route.label }, decision }
     }
     const decision = this.#decideByToken({ route, admitted, original, parameter })
-    const routeLabel = parameter !== undefined && route.act === 'forward' ? 'link' : route.label
-    return { admitted, original, routeLabel, decision }
+    const label = parameter !== undefined && route.act === 'forward' ? 'link' : route.label
+    return { routed: { admitted, original, label }, decision }
   }
 
   #refuseUnadmitted(error: PublicError | 'malformed'): Refusal {

@@ -51,7 +51,7 @@ export function createAccessLog(
 function lineOf(req: SidecarRequest, status: number, reason: Failure | undefined, ms: number) {
   const { context, url = '' } = req
   const { identityForLog: identity } = context
-  const original = context.original ?? context.admitted
+  const original = context.routed?.original ?? context.admitted
   // A refused target in another form than the origin form may hold a password.
   const path = original?.path ?? (url.startsWith('/') ? url.replace(/[?#].*/s, '') : undefined)
   return {
