@@ -24,7 +24,7 @@ import { TlsSockets, tlsOptions } from '../tls/listener-tls.ts'
 import { createPeers, type Peer } from './client-address.ts'
 import { Connection, type ConnectionEvents, type Timeouts } from './connection.ts'
 import { SidecarRequest } from './context.ts'
-import { allocateYoung, stopListening } from './node-http.ts'
+import { stopListening } from './node-http.ts'
 import { SidecarResponse } from './response.ts'
 
 interface ListenerEvents extends ConnectionEvents {
@@ -54,9 +54,7 @@ export class DataListener {
   readonly #events: ListenerEvents
   readonly #connectionTimeouts: Timeouts
   readonly #server: Server<typeof SidecarRequest, typeof SidecarResponse>
-  /** Not a `Map`: the garbage of one that changes with each connection keeps closed connections alive. */
-  readonly #slots: (Connection | undefined)[] = []
-  readonly #freeSlots: number[] = []
+  readonly #open = new Set<Connection>()
   readonly #tlsSockets = new TlsSockets()
   droppedConnections = 0
 
@@ -148,19 +146,14 @@ export class DataListener {
   #addConnection(socket: Socket, tcpSocket: Socket): void {
     const peer = this.#peerOf(tcpSocket, this.#isSecure, this.#port)
     const connection = new Connection(socket, tcpSocket, peer, this.#connectionTimeouts, this.#events)
-    const slot = this.#freeSlots.pop() ?? this.#slots.length
-    this.#slots[slot] = connection
+    this.#open.add(connection)
     socket[CONNECTION] = connection
-    socket.once('close', () => {
-      this.#slots[slot] = undefined
-      this.#freeSlots.push(slot)
-    })
+    socket.once('close', () => this.#open.delete(connection))
   }
 
   listen(): Promise<AddressInfo> {
     const { host, port } = this.#config.listen
     const server = this.#server
-    allocateYoung()
     return new Promise((resolve, reject) => {
       server.once('error', reject)
       server.listen(port, host, () => {
@@ -177,7 +170,7 @@ export class DataListener {
   async close(): Promise<void> {
     await stopListening(this.#server)
     // Node calls back before the last sockets emit `close`, which completes their requests.
-    while (this.#open.length > 0) await new Promise(setImmediate)
+    while (this.#open.size > 0) await new Promise(setImmediate)
   }
 
   closeIdle(): void {
@@ -186,7 +179,7 @@ export class DataListener {
   }
 
   closeTunnels(): number {
-    return this.#open.filter((connection) => connection.closeTunnel()).length
+    return [...this.#open].filter((connection) => connection.closeTunnel()).length
   }
 
   abort(): number {
@@ -204,12 +197,8 @@ export class DataListener {
     return count
   }
 
-  get #open(): Connection[] {
-    return this.#slots.filter((connection) => connection !== undefined)
-  }
-
   get connections(): number {
-    return this.#slots.length - this.#freeSlots.length + this.#tlsSockets.pending
+    return this.#open.size + this.#tlsSockets.pending
   }
 }
 

@@ -4,15 +4,6 @@
  */
 import { Server, type ServerResponse } from 'node:http'
 import { Server as NetServer, type Socket } from 'node:net'
-import { setFlagsFromString } from 'node:v8'
-
-/**
- * Has V8 create each object in its young generation. It would create parts of connections in the old one, whose garbage
- * keeps the rest of them alive: without it, a connection per request costs 8 % more (Node 26).
- */
-export function allocateYoung(): void {
-  setFlagsFromString('--no-allocation-site-pretenuring')
-}
 
 /** Accepts no more connections. The http server's own `close` destroys connections and stops looking for late heads. */
 export function stopListening(server: NetServer): Promise<void> {
