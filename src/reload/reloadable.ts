@@ -6,9 +6,9 @@
  *   the poll finds                                    files    others
  *   the active version                                wait     wait
  *   a new version, for the first time                 wait     judge
- *   that new version again                            try
- *   a new version, `REPORT_POLLS` after a change      judge
- *   another version each time, for `UNSTABLE_POLLS`   judge
+ *   the same new version again                        try
+ *   the same new version, `REPORT_POLLS` times        judge
+ *   new versions, `UNSTABLE_POLLS` times              judge
  *   the rejected version, every `RETRY_POLLS`         try      try, at each poll
  *   any version, when an operator asks for a reload   judge    judge
  *   that the source is not available                  report, once for each reason
@@ -55,7 +55,7 @@ export function nextAction(
   const polls = version === unjudged?.version ? unjudged.polls + 1 : 1
   const pollsSinceChange = (unjudged?.pollsSinceChange ?? 0) + 1
   const changed = { judgedVersion, pollsSinceRejected, unjudged: { version, polls, pollsSinceChange } }
-  const isDue = pollsSinceChange >= (polls > 1 ? REPORT_POLLS : UNSTABLE_POLLS)
+  const isDue = polls >= REPORT_POLLS || pollsSinceChange >= UNSTABLE_POLLS
   if (isDue || !mayBeIncomplete) return [changed, 'judge']
   return [changed, polls === 2 ? 'try' : 'wait']
 }

@@ -165,6 +165,12 @@ const CASES: readonly (readonly [string, 'file' | 'other', readonly string[], st
     'wait try:wait wait try:activate',
   ],
   [
+    'a version that follows others is tried before it is reported',
+    'file',
+    ['b', 'c', 'd', ...times(5, 'e bad')],
+    '4xwait try:wait 2xwait reject',
+  ],
+  [
     'a version that changes with each poll is loaded at the fiftieth',
     'file',
     everyPollAnother(51, 'good'),
