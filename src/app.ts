@@ -1,6 +1,7 @@
 /**
  * The composition root: wires one sidecar from validated settings, each part after those that it uses.
- *   listener -> handle -> gate (admission, route, token check) -> forward | token endpoint | responder
+ *   listener -> connection, which serves its requests in turn -> handler -> gate: admission, route, token (cache, or
+ *   verification) -> handler: forwarder | endpoint | refusal by the responder
  */
 import { type AuthData, openAuthData } from './auth-data/auth-data.ts'
 import { DataListener } from './client/listener.ts'

@@ -54,7 +54,8 @@ async function serve(settings: LoadedConfig, serving: ServingProcess): Promise<v
 /** Modules are loaded on demand: the primary of several workers does without most of the application. */
 export async function createSidecar({ config, file }: LoadedConfig, serving: ServingProcess): Promise<App> {
   const { signals, destination } = serving
-  const log = createProcessLog(config.log.level, destination)
+  const log = createLog(config.log.level, destination)
+  surviveExceptions(log)
   const workers = config.workers === 'auto' ? availableParallelism() : config.workers
   let app: App
   if (workers === 1) app = await serveHere({ config, log, settingsFile: file }, serving)
@@ -72,17 +73,16 @@ export function workerCommand(serving: ServingProcess): Command {
       throw new UsageFailure('workers are started by serve, with the setting workers')
     const { runWorker } = await import('../workers/worker.ts')
     await runWorker((config) => {
-      const log = createProcessLog(config.log.level, serving.destination)
+      const log = createLog(config.log.level, serving.destination)
+      surviveExceptions(log)
       return serveHere({ config, log, worker: true }, serving)
     })
   })
 }
 
-function createProcessLog(level: string, destination: LogDestination): Logger {
-  const log = createLog(level, destination)
-  // One request must not end the process: it runs into its time limit, all others continue.
+/** One request must not end the process: it runs into its time limit, all others continue. */
+function surviveExceptions(log: Logger): void {
   process.on('uncaughtException', (error) => log.fatal({ err: error }, 'uncaught exception'))
-  return log
 }
 
 async function serveHere(options: AppOptions, serving: ServingProcess): Promise<ServingApp> {

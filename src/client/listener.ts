@@ -113,7 +113,7 @@ export class DataListener {
       } else if (this.#isSecure) this.#tlsSockets.add(tcpSocket)
       else this.#addConnection(tcpSocket, tcpSocket)
     }
-    // Before Node's own listener reads requests, each of which looks for its connection; under TLS it reads none yet.
+    // Before Node's own listener, which reads requests: they are given to their connection. Under TLS it reads none yet.
     if (this.#isSecure) server.on('connection', accept)
     else server.prependListener('connection', accept)
     server.prependListener('secureConnection', (socket: Socket) => {

@@ -85,7 +85,7 @@ export class Responder {
     this.sendError(res, 'method', ERRORS.methodNotAllowed, { headers: ['Allow', allowed] })
   }
 
-  /** The response to bytes that are not a request, for which Node has no response object. `bytes`: the last of them. */
+  /** The response to bytes that are not a request, for which Node has no response object. `bytes`: those that came last. */
   parserErrorResponse({ status, code, message }: PublicError, requestId: string, bytes?: Buffer): string {
     const body = JSON.stringify({ code, message })
     const origin = /^origin:[ \t]*(\S*)/im.exec(bytes?.toString('latin1') ?? '')?.[1]

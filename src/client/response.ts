@@ -93,14 +93,14 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
   }
 
   /**
-   * Whether an abort must be a reset: clients that do not count bytes (Ruby's `Net::HTTP`) take a close for the end. One that
-   * still sends its body may fail at a write before it reads the response: it gets a reset only if a close is the end.
+   * Whether an abort must be a reset: clients that do not count bytes (Ruby's `Net::HTTP`) take a close for the end. While a
+   * client sends its body, a reset could fail its writes before it reads the response: it is one only if a close is the end.
    */
   get mustReset(): boolean {
     return this.headersSent && (this.#isCloseDelimited || this.req.complete)
   }
 
-  /** Only the end of the connection will show the end of the response, which has not come. */
+  /** The response is not over, and only the end of the connection will show its end. */
   get endsWithConnection(): boolean {
     return this.#isCloseDelimited && !this.#isWritten && !this.writableEnded
   }

@@ -34,7 +34,7 @@ export interface ServiceDecision {
   /** Absent on a public route, and where report mode ignores a refused token. */
   readonly caller: Caller | undefined
   readonly forwardsAuthorization: boolean
-  /** The caller alone does not allow it: no trailer may change the request, and no proxy may reuse the approval. */
+  /** The caller is not allowed every request: no trailer may change this one, and no proxy may reuse its approval. */
   readonly dependsOnRequest: boolean
   /** The reason that report mode ignores. */
   readonly wouldRefuse?: AccessFailure | undefined
@@ -70,7 +70,7 @@ export class Gate {
   readonly #tokenCache: Pick<TokenCache, 'cached' | 'verify'>
   readonly #onCheck: (reason: 'ok' | AccessFailure) => void
 
-  /** `onCheck`: called once for each request that needs a caller. */
+  /** `onCheck`: called once for each request that needs a caller, or names two tokens. */
   constructor(
     config: Config,
     canEndLinks: boolean,

@@ -12,7 +12,7 @@ interface Rule {
   readonly response: 'forward' | 'remove' | 'ifMayHaveBody' | 'ifChunked'
   /** RFC 9110, section 6.5.1. `unlessDeciding`: a trailer that the gate has not seen must not change what it decided. */
   readonly trailer: 'forward' | 'remove' | 'unlessDeciding'
-  /** What a spelling such as `content_length` is, which folds to one of `names`. */
+  /** The kind of another spelling of one of `names`, such as `content_length`. */
   readonly lookAlike: 'refusedLookAlike' | 'removedLookAlike' | 'override' | 'other'
   readonly names: readonly string[]
 }

@@ -24,7 +24,15 @@ import type { TokenCache } from '../token/cache.ts'
 import { VERSION } from '../version.ts'
 
 /** Requests with other methods have the label `other`. */
-const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS'])
+const METHODS: ReadonlySet<string | undefined> = new Set([
+  'GET',
+  'HEAD',
+  'POST',
+  'PUT',
+  'DELETE',
+  'PATCH',
+  'OPTIONS',
+])
 /** The statuses of upstreams that are counted. */
 const STATUS_CLASSES = ['2xx', '3xx', '4xx', '5xx'] as const
 const LATENCY_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
@@ -137,7 +145,7 @@ function requestMetrics({ counter, histogram, value }: Create) {
   value('transferred_bytes_total', () => seriesOf(bytes, (direction) => ({ direction })))
   return {
     /** Every response, also a refusal of what is not a request. `seconds`: from the head to the end of the response. */
-    onRequest(route: RouteLabel, method = 'other', status: number, seconds: number): void {
+    onRequest(route: RouteLabel, method: string | undefined, status: number, seconds: number): void {
       requests.inc({ route, method: METHODS.has(method) ? method : 'other', status })
       durations.observe({ route }, seconds)
     },

@@ -1,8 +1,9 @@
 /**
  * The download half of a transfer: the upstream's response, streamed to the client (RFC 9110, section 7.6).
- * In: what the parser has read. Out: the response without hop-by-hop headers and identity headers (an upstream that echoes
- * its request would leak them), and with `X-Request-Id`. Node adds `Keep-Alive`, the framing of chunks, and `Date` where
- * the upstream sent none. Memory: one read buffer, by backpressure.
+ * In: what the parser has found in each read of the upstream's connection (`Transfer.onRead`). Out: the response without
+ * hop-by-hop headers and identity headers (an upstream that echoes its request would leak them), and with `X-Request-Id`;
+ * `Connection: close` where no request can follow (`client/response.ts`). Node adds `Keep-Alive`, the framing of chunks, and
+ * `Date` where the upstream sent none. Memory: one read buffer, by backpressure.
  */
 import type { Socket } from 'node:net'
 import type { Writable } from 'node:stream'
@@ -21,12 +22,16 @@ export class Download {
   #out: Writable
   /** The head goes out in one write with the first bytes of the body. */
   #isHeadPending = false
-  /** The upstream's socket is paused. Set here alone. */
-  waitsForClient = false
+  #waitsForClient = false
 
   constructor(res: SidecarResponse) {
     this.#res = res
     this.#out = res
+  }
+
+  /** The upstream's socket is paused. */
+  get waitsForClient(): boolean {
+    return this.#waitsForClient
   }
 
   /** The only informational response that is forwarded is 103, with its links (RFC 8297). HTTP/1.0 has none. */
@@ -61,11 +66,11 @@ export class Download {
     const body = response.takeBody()
     if (body.length === 0 && this.#isHeadPending) sendHead(this.#res)
     this.#isHeadPending = false
-    if (body.length === 0 || this.#write(body, connection) || this.waitsForClient) return
-    this.waitsForClient = true
+    if (body.length === 0 || this.#write(body, connection) || this.#waitsForClient) return
+    this.#waitsForClient = true
     connection.socket.pause()
     this.#out.once('drain', () => {
-      this.waitsForClient = false
+      this.#waitsForClient = false
       connection.socket.resume()
     })
   }

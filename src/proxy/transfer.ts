@@ -21,7 +21,9 @@
  *   (3) the socket of the other side is paused
  *
  * A failure, a client that leaves or a malformed body: > ended. A GET or HEAD on a stale connection: > connecting.
- * `idleSeconds` is the timer of the client's socket, which is idle, too, while the upstream does not read or send.
+ * Before the head a failure becomes an error response, and the rest of the upload is drained (`client/response.ts`: 5 s
+ * without a byte, 30 s in all); after it the client's connection is aborted.
+ * `idleSeconds` is the timer of the client's socket: nothing passes there either while the upstream does not read or send.
  * Only the drain of the process bounds the total duration.
  */
 import type { RequestOwner } from '../client/context.ts'
@@ -101,7 +103,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     this.#upload?.resume()
   }
 
-  onResponse(response: ResponseParser, connection: UpstreamConnection): void {
+  onRead(response: ResponseParser, connection: UpstreamConnection): void {
     try {
       this.#relay(response, connection)
     } catch (error) {

@@ -29,7 +29,7 @@ export class Upload {
     return this.#connection !== undefined
   }
 
-  /** The client's socket is paused. Reads of the upstream show in steps of a third of its send buffer, up to 1.4 MB. */
+  /** The client's socket is paused. Linux shows what the upstream reads in steps of a third of a send buffer: up to 1.4 MB. */
   get waitsForUpstream(): boolean {
     return this.#req.isPaused()
   }

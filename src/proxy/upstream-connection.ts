@@ -1,6 +1,7 @@
 /**
  * One connection to an upstream: one request at a time, and its response. Reused only when both are complete and no
  * unsolicited byte has arrived: an upstream must not choose the next client's response (response desync, CVE-2026-48931).
+ * A client of our own, because `http.request` costs 130 % more per request, undici 80 %, and both reorder header lines.
  */
 import { connect as connectTcp, isIP, type OnReadOpts, type Socket } from 'node:net'
 import { connect as connectTls, createSecureContext, type SecureContext } from 'node:tls'
@@ -47,7 +48,7 @@ export interface UpstreamRequest {
   onHeadWritten(connection: UpstreamConnection, writable: boolean): void
   onWritable(): void
   /** Called after each read, also before the failure that the read may cause. */
-  onResponse(response: ResponseParser, connection: UpstreamConnection): void
+  onRead(response: ResponseParser, connection: UpstreamConnection): void
   /** The connection's last call. `isStale`: it was reused and no byte came; most likely the upstream had closed it. */
   onFailure(failure: UpstreamFailure, isStale: boolean): void
 }
@@ -151,7 +152,7 @@ export class UpstreamConnection {
       isMalformed = true
     }
     if (parser.head !== undefined) this.#deadline = Number.POSITIVE_INFINITY
-    request.onResponse(parser, this)
+    request.onRead(parser, this)
     if (this.#request !== request) return // it has abandoned the connection
     if (isMalformed) this.#fail('http_protocol_error')
     else if (parser.isDone) this.#release(isClean)

@@ -12,7 +12,7 @@ import { MAX_TOKEN_BYTES } from './verify.ts'
 export interface Assertions {
   /** The assertions by their audience. */
   readonly assertions: ReadonlyMap<string, string>
-  /** Epoch milliseconds: when half of their lifetime is over, or at their end if it is that of the token. */
+  /** Epoch milliseconds: the middle of their lifetime, or its end if the token ends then, too. */
   readonly renewAtMs: number
 }
 

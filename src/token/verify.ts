@@ -58,7 +58,7 @@ export function createVerifier(options: VerifierOptions): Verify {
 
 const refused = (reason: TokenFailure, invalidPart?: string) => failed<RefusedToken>({ reason, invalidPart })
 
-/** Returns the claims, of which `iss`, `aud` and `nbf` are right, and `iat` and `exp` are there. */
+/** Returns the claims. Of them `iss`, `aud` and `nbf` are checked, and `iat` and `exp` are present. */
 async function verifySignature(
   token: string,
   key: CryptoKey,

@@ -1,6 +1,6 @@
 /** What functions return that can fail without an exception. No message repeats a value: it may be a misplaced secret. */
 
-/** `E`: a word of a closed set, text for people that follows the name of what it is about, a public error or a refusal. */
+/** `E`: a word of a closed set, a public error, a refusal, or text that follows the name of its subject. */
 export type Result<T, E = string> =
   | { readonly ok: true; readonly value: T }
   | { readonly ok: false; readonly error: E }
