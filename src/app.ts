@@ -1,7 +1,6 @@
 /**
  * The composition root: wires one sidecar from validated settings, each part after those that it uses.
- *   listener -> connection, which serves its requests in turn -> handler -> gate: admission, route, token (cache, or
- *   verification) -> handler: forwarder | endpoint | refusal by the responder
+ *   listener -> connection -> handler -> gate (admission, route, token check) -> forwarder | endpoint | responder
  */
 import { type AuthData, openAuthData } from './auth-data/auth-data.ts'
 import { DataListener } from './client/listener.ts'
@@ -46,7 +45,7 @@ export interface ServingApp extends App {
   abort(): void
 }
 
-/** Has no effect before `start`. @throws InvalidAuthData with every problem of keys, credentials and certificates */
+/** Reads all sources; listens and polls from `start` on. @throws InvalidAuthData with every problem of keys, credentials and certificates */
 export async function createApp(options: AppOptions): Promise<ServingApp> {
   const { config, log, logLinesDropped = () => 0, now = Date.now, settingsFile, worker = false } = options
   const state = new RunState()
@@ -63,16 +62,16 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const onInternalError = (requestId: string, error: unknown) =>
     log.error({ requestId, err: error }, 'request failed with an internal error')
 
+  const { revoke: revokeToken } = authData.revocations
+  const gate = new Gate(config, revokeToken !== undefined, tokenCache, metrics.onTokenCheck)
   const forwarder = new Forwarder(config, {
     secureContextOf: (prefix) => secureContextOf(certificateSets.get(`upstream:${prefix}`)),
-    tokenCache,
+    gate,
     responder,
     events: metrics.ofUpstream,
     now,
     onInternalError,
   })
-  const { revoke: revokeToken } = authData.revocations
-  const gate = new Gate(config, revokeToken !== undefined, tokenCache, metrics.onTokenCheck)
   const throttle = createLoginThrottle(config.limits.loginFailures)
   const forEndpoints = { config, responder, signer, credentials, throttle, revokeToken, audit, metrics, now }
   const handler = new Handler({ ...forEndpoints, gate, forwarder, onInternalError })

@@ -22,8 +22,8 @@ const DRAIN_TOTAL_MS = 30_000
 export type Persistence = 'keepAlive' | 'close' | 'closeDelimited'
 
 export class SidecarResponse extends ServerResponse<SidecarRequest> {
-  /** All of it has been written: it counts as sent, whatever becomes of the rest of the request. */
-  #isWritten = false
+  /** When all of it had been written, if known before its end: it counts as sent, whatever becomes of the request. */
+  #writtenMonotonicMs: number | undefined
   #hasContinued = false
   #mustDrain = false
   /** The end of the connection is the end of the body. */
@@ -53,7 +53,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
   /** Begins and ends a short response, which counts as sent. `text`: its body, in ASCII. */
   sendWhole(status: number, headers: string[], text: string, persistence: Persistence): void {
     this.begin(status, STATUS_CODES[status] ?? '', headers, persistence)
-    this.#isWritten = true
+    this.#writtenMonotonicMs = performance.now()
     this.writeEnd(text)
   }
 
@@ -68,8 +68,14 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     if (text !== '') this.write(text, 'latin1')
     if (this.chunkedEncoding)
       writeLastChunk(this, trailers.map(([name, value]) => `${name}: ${value}\r\n`).join(''))
-    this.#isWritten = true
+    this.#writtenMonotonicMs = performance.now()
     this.#drainUnread()
+  }
+
+  /** A 101 has been written to the socket. */
+  becomeTunnel(): void {
+    this.statusCode = 101
+    this.#writtenMonotonicMs = performance.now()
   }
 
   #drainUnread() {
@@ -89,7 +95,12 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
 
   /** Whether the access log shows the status: otherwise the client has not received all of the response. */
   get isSent(): boolean {
-    return this.writableFinished || this.#isWritten || this.statusCode === 101
+    return this.writableFinished || this.#writtenMonotonicMs !== undefined
+  }
+
+  /** When the response was over. A tunnel, or the drain of an unread body, comes after it. */
+  get endedMonotonicMs(): number {
+    return this.#writtenMonotonicMs ?? performance.now()
   }
 
   /**
@@ -102,7 +113,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
 
   /** The response is not over, and only the end of the connection will show its end. */
   get endsWithConnection(): boolean {
-    return this.#isCloseDelimited && !this.#isWritten && !this.writableEnded
+    return this.#isCloseDelimited && !this.isSent && !this.writableEnded
   }
 }
 

@@ -12,7 +12,7 @@ import { type LinkParameter, linkAllows, takeLinkParameter } from '../token/link
 import { scopeAllows } from '../token/scopes.ts'
 import { type Admitted, admit, type RequestHead } from './admission.ts'
 import { type OriginalRequest, originalRequest } from './forward-auth.ts'
-import { createRouter, type Route, type RouteLabel } from './route.ts'
+import { createRouter, FORWARD, type Route, type RouteLabel } from './route.ts'
 
 export type Decision =
   | ServiceDecision
@@ -131,6 +131,16 @@ export class Gate {
     return verdict.ok
       ? this.#decideForCaller(request, verdict.value)
       : this.#refuseOrReport(request.route, verdict.error.reason)
+  }
+
+  /** The caller of a forwarded request without a link, unless it would be refused now. Rejects only on an internal error. */
+  async callerStillAllowed(admitted: Admitted): Promise<Caller | undefined> {
+    const token = bearerToken(admitted.authorization) ?? ''
+    const cached = this.#tokenCache.cached(token)
+    const verdict = cached ? { ok: true as const, value: cached } : await this.#tokenCache.verify(token)
+    if (!verdict.ok) return undefined
+    const request = { route: FORWARD, admitted, original: admitted, parameter: undefined }
+    return accessFailure(request, verdict.value) === undefined ? verdict.value : undefined
   }
 
   #decideForCaller(request: CallerRequest, caller: Caller): Decision {

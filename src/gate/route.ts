@@ -36,7 +36,7 @@ export type Route =
   | ReturnType<typeof endLink>
   | ReturnType<typeof refuseMethod>
 
-const FORWARD = { act: 'forward', label: 'proxy', needs: 'permission' } as const
+export const FORWARD = { act: 'forward', label: 'proxy', needs: 'permission' } as const
 const FORWARD_PUBLIC = { act: 'forward', label: 'public', needs: 'nothing' } as const
 /** A proxy asks whether it may forward a request to its own upstream (forward auth). */
 const APPROVE = { act: 'approve', label: 'forward_auth', needs: 'permission' } as const

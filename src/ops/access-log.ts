@@ -25,11 +25,12 @@ export function createAccessLog(
       const { req, isSent } = res
       const { context } = req
       const ms = performance.now() - context.startedMonotonicMs
+      const responseMs = res.endedMonotonicMs - context.startedMonotonicMs
       const reason = !isSent && isAborting() ? 'drain_deadline' : context.reason
       // 499: the client closed the connection. 503: the upstream or the drain deadline aborted the response.
       const statusUnsent = reason === undefined || isClientFailure(reason) ? 499 : 503
       const status = isSent ? res.statusCode : statusUnsent
-      metrics.onRequest(context.routeLabel, req.method, status, ms / 1000)
+      metrics.onRequest(context.routeLabel, req.method, status, responseMs / 1000)
       if (context.bytesIn > 0) metrics.onBytes('in', context.bytesIn)
       if (context.bytesOut > 0) metrics.onBytes('out', context.bytesOut)
       // An upstream's 404 is routine in storage.

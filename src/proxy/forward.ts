@@ -1,7 +1,7 @@
 /**
  * Forwarding. In: a request that the gate lets pass. Out: a transfer, or a tunnel, to the upstream of its path.
- * http-proxy is a required package. It runs passes, steps that handle a request, and ours alone: the package's own forward a
- * chunked DELETE as two requests (CVE-2026-29057), rewrite paths and keep hop-by-hop headers.
+ * http-proxy is a required package. Here it runs one pass (its name for a step), ours: the package's own forward a chunked
+ * DELETE as two requests (CVE-2026-29057), rewrite paths and keep hop-by-hop headers.
  */
 import type { SecureContext } from 'node:tls'
 import httpProxy from 'http-proxy'
@@ -26,7 +26,7 @@ class PassProxy extends httpProxy<SidecarRequest, SidecarResponse> {
 
 interface ForwarderOptions
   extends Pick<Upstream, 'responder' | 'onInternalError'>,
-    Pick<Tunnels, 'tokenCache' | 'now'> {
+    Pick<Tunnels, 'gate' | 'now'> {
   readonly secureContextOf: (prefix: string) => (() => SecureContext) | undefined
   readonly events: (prefix: string) => UpstreamEvents
 }
@@ -40,9 +40,9 @@ export class Forwarder {
   readonly #proxy = new PassProxy({ target: {} })
 
   constructor(config: Config, options: ForwarderOptions) {
-    const { secureContextOf, events, responder, onInternalError, tokenCache, now } = options
+    const { secureContextOf, events, responder, onInternalError, gate, now } = options
     this.#responder = responder
-    this.#tunnels = { open: new Set(), endWithToken: config.enforcement === 'enforce', tokenCache, now }
+    this.#tunnels = { open: new Set(), endWithToken: config.enforcement === 'enforce', gate, now }
     const shared = { responder, onInternalError, tunnels: this.#tunnels }
     this.#upstreams = config.upstreams
       .map(({ prefix, url, assertionAudience = config.identity.assertion.audience }) => {

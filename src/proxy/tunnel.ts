@@ -3,11 +3,8 @@
  * In: the upstream's 101. Out: bytes in both directions until a side closes, the token would be refused or the process stops.
  */
 import type { RequestOwner } from '../client/context.ts'
-import { bearerToken, type HeaderList, headerLines } from '../http/headers.ts'
-import type { TokenCache } from '../token/cache.ts'
-import type { Caller } from '../token/caller.ts'
-import { scopeAllows } from '../token/scopes.ts'
-import type { Result } from '../values/result.ts'
+import type { Gate } from '../gate/gate.ts'
+import { type HeaderList, headerLines } from '../http/headers.ts'
 import { type ForwardedRequest, UPGRADE_LINES } from './request-headers.ts'
 import type { UpstreamConnection } from './upstream-connection.ts'
 
@@ -17,12 +14,12 @@ const CLOSE_MS = 5000
 /** Idle time before the first probe; libuv gives up after ten more, one second apart. */
 const KEEP_ALIVE_MS = 60_000
 
-/** The tunnels of all upstreams that end with their token, and how tokens are verified again. */
+/** The tunnels of all upstreams that end with their token. */
 export interface Tunnels {
   readonly open: Set<Tunnel>
   /** False in report mode, which forwards what the token check would refuse. */
   readonly endWithToken: boolean
-  readonly tokenCache: Pick<TokenCache, 'cached' | 'verify'>
+  readonly gate: Pick<Gate, 'callerStillAllowed'>
   /** Epoch milliseconds. */
   readonly now: () => number
 }
@@ -47,9 +44,9 @@ export class Tunnel implements RequestOwner {
     const { context, socket: client } = res.req
     const upstream = this.#connection.socket
     context.changeOwner(this)
-    res.statusCode = 101 // for the access log
     const head = `HTTP/1.1 101 Switching Protocols\r\n${UPGRADE_LINES}${headerLines(headers)}\r\n`
     client.write(head, 'latin1')
+    res.becomeTunnel()
     client.setTimeout(0)
     context.connection.tcpSocket.setKeepAlive(true, KEEP_ALIVE_MS)
     upstream.setKeepAlive(true, KEEP_ALIVE_MS)
@@ -84,14 +81,11 @@ export class Tunnel implements RequestOwner {
   /** Closes the tunnel if its token would be refused now; otherwise checks again when the new verdict ends. */
   async recheck(): Promise<void> {
     const { res, admitted } = this.#request
-    const { tokenCache, now } = this.#tunnels
+    const { gate, now } = this.#tunnels
     const client = res.req.socket
-    const token = bearerToken(admitted.authorization) ?? ''
-    const caller =
-      tokenCache.cached(token) ?? (await tokenCache.verify(token).then(callerIn, () => undefined))
-    const scope = caller?.identity.scope
+    const caller = await gate.callerStillAllowed(admitted).catch(() => undefined)
     clearTimeout(this.#timer)
-    if (caller === undefined || (scope && !scopeAllows(scope, admitted))) {
+    if (caller === undefined) {
       client.destroy()
     } else if (!client.destroyed) {
       // The delay is at most `cache.maxAgeSeconds`, whose maximum is that of a Node timer.
@@ -99,5 +93,3 @@ export class Tunnel implements RequestOwner {
     }
   }
 }
-
-const callerIn = (checked: Result<Caller, unknown>) => (checked.ok ? checked.value : undefined)

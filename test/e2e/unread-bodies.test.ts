@@ -249,7 +249,7 @@ t.test('a refused request whose connection is being drained is not in flight', a
 })
 
 t.test('an unread body is dropped for 5 s without a byte, and for 30 s in all', async (t) => {
-  const { authorization, send } = await startSetup(t)
+  const { authorization, send, sidecar } = await startSetup(t)
   const early = await answeringEarly(t, 1, (socket) => void socket.resume().write(FORBIDDEN))
   const earlyInChunks = await answeringEarly(t, 1, (socket) => void socket.resume().write(FORBIDDEN_CHUNKED))
   const upload = `PUT /b/k HTTP/1.1\r\nHost: h\r\nContent-Length: ${10 * 1024 * MIB}\r\n\r\n`
@@ -291,6 +291,9 @@ t.test('an unread body is dropped for 5 s without a byte, and for 30 s in all', 
     const seconds = await lasted(client)
     t.ok(seconds > 29 && seconds < 45, `${name}: ${seconds} s`)
   }
+  const duration = 'auth_sidecar_request_duration_seconds'
+  await eventually(async () => (await sidecar.metric(`${duration}_count{route="proxy"}`)) === 4, 'all')
+  t.ok((await sidecar.metric(`${duration}_sum{route="proxy"}`)) < 4, 'the response was over before')
 })
 
 t.test('bytes after a refused request are dropped without a reset', async (t) => {

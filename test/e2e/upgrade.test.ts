@@ -232,6 +232,8 @@ t.test('the tunnel ends with either side, with the token, and when the sidecar s
 
   const slots = () => sidecar.metric('auth_sidecar_upstream_connections{upstream="/"}')
   await eventually(async () => (await slots()) === 0, 'their slots to be free')
+  const seconds = await sidecar.metric('auth_sidecar_request_duration_seconds_sum{route="proxy"}')
+  t.ok(seconds < 1.5, 'a tunnel is no part of the response')
 
   const last = await open()
   await sidecar.stop()
