@@ -7,8 +7,8 @@
  *   revocations    `revocations.file`, and the database
  *   certificates   the PEM files of each listener, upstream and issuer
  *
- * Each source is a value that is polled, and replaced by its next good version (files: 0.2 to 0.4 s after a change). Then the
- * subscriber in `app.ts` empties the token cache and has tunnels checked again: the next use of a token is a verification.
+ * Each is polled, and replaced by its next good version (files: 0.2 to 0.4 s after a change). Then the subscriber in
+ * `app.ts` empties the token cache and has tunnels checked again: the next use of a token is a verification.
  */
 import type { Config } from '../config/config.ts'
 import { formatProblems, type Problem, problemsAt } from '../config/problems.ts'

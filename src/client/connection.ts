@@ -17,7 +17,7 @@
  *
  *   (1) or > awaitingHead, if bytes have arrived since the previous response
  *   (2) of the request's owner; aborts if only the client has still to read
- *   (3) if the response has no other end than that of the connection; else Node ends the connection after it
+ *   (3) if the response has no other end than that of the connection; else Node ends the connection after what is written
  *   (4) closes, with a reset where a close could be taken for the end of the response (`mustReset`)
  *
  * The refusal is sent at the transition to `ended`, after the requests before it.

@@ -5,8 +5,8 @@
  * Each wait, the timer that ends it, and what handles it:
  *
  *   a TLS handshake              `handshakeTimeout`: `headersSeconds`; Node
- *   the first byte of a head     the socket's: `idleSeconds`, or `keepAliveTimeout` between requests; `Connection.onTimeout`
- *   the rest of a head           `headersTimeout`, looked at every 500 ms: 408 by `Connection.refuse`
+ *   the start of the next head   the socket's: `keepAliveTimeout`; `Connection.onTimeout`
+ *   the first head; its rest     `headersTimeout`, looked at every 500 ms: 408 by `Connection.refuse`
  *   bytes of a body, either way  the socket's: `idleSeconds`; `onIdle` of its owner, such as `proxy/transfer.ts`
  *   the body of a login or link  `idleSeconds` in all; `json-body.ts`
  *   the end of an unread body    5 s without a byte, 30 s in all; `client/response.ts`

@@ -24,7 +24,7 @@ const MAX_WAITING = 1000
  * Refuses logins of a pair of account and client after `count` failures within a window, which begins with the first of
  * them. Unknown accounts count alike, and a refused login is never checked. A login that could be one failure too many
  * waits for those in flight. A success removes the failures of its own access key only: a client could guess the secret
- * of another key between logins with its own. Its pair is forgotten after it has failed 50,000 logins of other pairs.
+ * of another key between logins with its own. Its pair is evicted only after failures of 50,000 others.
  */
 export function createLoginThrottle(
   { count, windowSeconds }: { readonly count: number; readonly windowSeconds: number },

@@ -1,9 +1,9 @@
 /**
  * The download half of a transfer: the upstream's response, streamed to the client (RFC 9110, section 7.6).
  * In: what the parser has found in each read of the upstream's connection (`Transfer.onRead`). Out: the response without
- * hop-by-hop headers and identity headers (an upstream that echoes its request would leak them), and with `X-Request-Id`;
- * `Connection: close` where no request can follow (`client/response.ts`). Node adds `Keep-Alive`, the framing of chunks, and
- * `Date` where the upstream sent none. Memory: one read buffer, by backpressure.
+ * hop-by-hop and identity headers, with `X-Request-Id`, and with `Connection: close` where no request can follow
+ * (`client/response.ts`). Node adds `Keep-Alive`, the framing of chunks, and `Date` where the upstream sent none.
+ * Memory: one read buffer, by backpressure.
  */
 import type { Socket } from 'node:net'
 import type { Writable } from 'node:stream'

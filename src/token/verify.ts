@@ -77,7 +77,7 @@ async function verifySignature(
     })
     return { ok: true, value: payload }
   } catch (error) {
-    // jose checks the signature first and the expiry last: our own rules follow, and refuse the token at their end.
+    // jose checks the expiry last, so the rest is right. Our own rules follow, which also check it last.
     if (error instanceof errors.JWTExpired) return { ok: true, value: error.payload }
     if (error instanceof errors.JWTClaimValidationFailed) return refused('claims', error.claim)
     if (error instanceof errors.JWTInvalid) return refused('claims', 'payload')
