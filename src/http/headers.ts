@@ -57,7 +57,7 @@ export const HEADER_RULES = {
   secondPath: rule('forward', 'forward', 'unlessDeciding', 'override', [
     ...['destination', 'x-amz-copy-source', 'x-goog-copy-source', 'x-ms-copy-source', 'x-copy-from'],
   ]),
-  /** Names another method, or a second object in a way that is not read here. So do names like `OTHER_SOURCE`. */
+  /** Names another method, or a second object in a way that is not read here. So do names that match `OTHER_SOURCE`. */
   override: rule('forward', 'forward', 'unlessDeciding', 'override', [
     ...['x-http-method-override', 'x-http-method', 'x-method-override'],
     ...['x-object-manifest', 'x-symlink-target', 'x-copy-from-account', 'destination-account'],

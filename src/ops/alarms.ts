@@ -40,7 +40,7 @@ export function alarmsOf(windows: Windows, status: Status): Alarm[] {
     ...loginAlarms(windows, isDatabaseDown),
     ...requestAlarms(windows, status),
     ...trustAlarms(windows, isDatabaseDown),
-  ].sort((a, b) => a.severity.localeCompare(b.severity))
+  ].sort((a, b) => a.severity.localeCompare(b.severity)) // critical before warning
 }
 
 function* upstreamAlarms({ recently }: Windows, { upstreams }: Status): Generator<Alarm> {

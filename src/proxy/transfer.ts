@@ -165,7 +165,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   }
 
   onMalformedBody(): void {
-    if (this.#phase !== 'ended') this.#cancel('client_aborted')
+    this.onRelease()
   }
 
   onIdle(): void {

@@ -128,7 +128,7 @@ export class UpstreamPool implements ConnectionPool {
     }
   }
 
-  /** Connections that are lacking: waiting requests minus those for which there is room. */
+  /** Waiting requests minus those that can have a connection at once; negative if there is room for more. */
   get #lackingConnections(): number {
     const unused = this.#idle.length + this.#released.length
     return this.#queue.length - unused - this.#config.limits.upstreamConnections + this.connections

@@ -1,7 +1,7 @@
 /**
  * Keeps a value current: polls a source, loads its new versions, keeps the last good one, and reports each failure once.
  * Files, the credentials database and the key sets of issuers are such sources. After each poll `nextAction` returns
- * what to do: to `judge` a version activates or rejects it; to `try` one activates it if it is good, and rejects nothing.
+ * what to do. `judge`: load the version, and activate or reject it. `try`: load it, and activate it if it is good.
  *
  *   the poll finds                                    files    others
  *   the active version                                wait     wait

@@ -161,7 +161,7 @@ interface Snapshot {
   readonly otherChange: string
   readonly credentials: CredentialList
   readonly problems: readonly string[]
-  /** The other changes since the former snapshot: none. Rows of ended tokens may be gone. */
+  /** Since the former snapshot only revocations were added, and those of ended tokens removed. */
   readonly onlyRevocationsAdded: boolean
   /** A snapshot that does not become active must leave no trace: the next one would lack the change. */
   readonly activateRevocations?: () => void
