@@ -250,6 +250,7 @@ t.test('a revocation that was read in vain is read again', async (t) => {
   })
   await sql(`INSERT INTO storage_auth.revocations (account_id) VALUES ('acme')`)
   await eventually(() => replica.revocations().size === 3, 'all')
+  t.same(replica.onlyAdded, [true])
 })
 
 t.test('a reload reads everything, even while new revocations are read', async (t) => {
