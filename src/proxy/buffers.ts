@@ -3,6 +3,7 @@
  * are lent, held and given back, and the chunks of uploads are freed when they are written.
  */
 import type { OnReadOpts } from 'node:net'
+import { MessageChannel } from 'node:worker_threads'
 
 /** Node's streams allocate as much per read. Reused buffers take 60 % less CPU time per GiB (Node 26). */
 const READ_BYTES = 64 * 1024
@@ -39,11 +40,18 @@ export class ReadBuffer {
   }
 }
 
-/** Returns a callback for `write` that frees an upload chunk, or undefined if it is small or shared: 57 % less CPU time. */
+/** The other end is closed: it drops what is posted to it. */
+const { port1: closedPort, port2 } = new MessageChannel()
+port2.close()
+
+/**
+ * Returns a callback for `write` that frees an upload chunk, or undefined if it is small or shared. A transfer to a port
+ * takes memory from its owner, as `ArrayBuffer.prototype.transfer` does, which Node 20 lacks: 57 % less CPU time.
+ */
 export function freeWhenWritten({ buffer, byteLength }: Buffer) {
   const isSmall = byteLength < 16 * 1024
   if (isSmall || byteLength !== buffer.byteLength || !(buffer instanceof ArrayBuffer)) return undefined
   return (error?: Error | null) => {
-    if (!error) buffer.transfer?.(0) // Node 20 lacks it
+    if (!error) closedPort.postMessage(null, [buffer])
   }
 }
