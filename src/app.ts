@@ -93,9 +93,9 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const adminContext = secureContextOf(certificateSets.get('admin'))
   const admin = worker ? undefined : createAdminListener(config, adminData, adminContext, log, now)
 
-  authData.subscribe((onlyRevocationsAdded) => {
+  authData.subscribe((onlyRevocations) => {
     // A cached token's credential may be disabled, or its key removed. Revocations are looked up for each request.
-    if (!onlyRevocationsAdded) tokenCache.clear()
+    if (!onlyRevocations) tokenCache.clear()
     forwarder.recheckTunnels()
   })
   const lifeCycle = new LifeCycle({ config, log, settingsFile, state, authData, listener, forwarder, admin })

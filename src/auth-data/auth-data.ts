@@ -7,8 +7,7 @@
  *   revocations    `revocations.file`, and the database
  *   certificates   the PEM files of each listener, upstream and issuer
  *
- * Each is polled, and replaced by its next good version (files: 0.2 to 0.4 s after a change). Then the subscriber in
- * `app.ts` empties the token cache and has tunnels checked again: the next use of a token is a verification.
+ * Each is polled and replaced by its next good version (files: in 0.2 to 0.4 s). `app.ts` then empties the token cache.
  */
 import type { Config } from '../config/config.ts'
 import { formatProblems, type Problem, problemsAt } from '../config/problems.ts'
@@ -61,8 +60,8 @@ interface Revocations {
   readonly revoke: RevokeToken | undefined
 }
 
-/** `onlyRevocationsAdded`: as by a logout. Otherwise any token may be judged in another way now. */
-type OnChange = (onlyRevocationsAdded: boolean) => void
+/** `onlyRevocations`: keys and credentials are as before. */
+type OnChange = (onlyRevocations: boolean) => void
 
 export interface AuthCondition extends Partial<KeySetState> {
   readonly name: 'keys' | 'credentials'
@@ -126,8 +125,8 @@ export async function openAuthData(
       return list ? [ofKeys, { name: 'credentials', ok: areCredentialsLoaded, state }] : [ofKeys]
     },
     subscribe(onChange) {
-      for (const source of [keyFiles, credentialsFile, revocationsFile, ...keySets])
-        source?.subscribe(() => onChange(false))
+      for (const source of [keyFiles, credentialsFile, ...keySets]) source?.subscribe(() => onChange(false))
+      revocationsFile?.subscribe(() => onChange(true))
       database?.subscribe(onChange)
     },
     start() {

@@ -25,11 +25,14 @@ export class RevocationList {
   readonly #accounts: Bounds = new Map()
   readonly #accessKeys: Bounds = new Map()
   #size = 0
+  /** The revocations of an account or an access key. */
+  names = 0
 
   add({ jti, accountId, accessKey, issuedBeforeMs }: Revocation): void {
     this.#size++
     const bound = issuedBeforeMs ?? Number.POSITIVE_INFINITY
     if (jti) this.#tokens.add(jti)
+    else this.names++
     if (accountId) this.#accounts.set(accountId, Math.max(bound, boundOf(this.#accounts, accountId)))
     if (accessKey) this.#accessKeys.set(accessKey, Math.max(bound, boundOf(this.#accessKeys, accessKey)))
   }

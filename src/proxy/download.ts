@@ -22,16 +22,12 @@ export class Download {
   #out: Writable
   /** The head goes out in one write with the first bytes of the body. */
   #isHeadPending = false
-  #waitsForClient = false
+  /** The upstream's socket is paused. Set here alone. */
+  waitsForClient = false
 
   constructor(res: SidecarResponse) {
     this.#res = res
     this.#out = res
-  }
-
-  /** The upstream's socket is paused. */
-  get waitsForClient(): boolean {
-    return this.#waitsForClient
   }
 
   /** The only informational response that is forwarded is 103, with its links (RFC 8297). HTTP/1.0 has none. */
@@ -66,11 +62,11 @@ export class Download {
     const body = response.takeBody()
     if (body.length === 0 && this.#isHeadPending) sendHead(this.#res)
     this.#isHeadPending = false
-    if (body.length === 0 || this.#write(body, connection) || this.#waitsForClient) return
-    this.#waitsForClient = true
+    if (body.length === 0 || this.#write(body, connection) || this.waitsForClient) return
+    this.waitsForClient = true
     connection.socket.pause()
     this.#out.once('drain', () => {
-      this.#waitsForClient = false
+      this.waitsForClient = false
       connection.socket.resume()
     })
   }

@@ -45,8 +45,10 @@ export class ResponseParser {
   #informational = 0
   readonly #earlyHints: UpstreamHead[] = []
   readonly #body: Buffer[] = []
-  #head: UpstreamHead | undefined
-  #rawTrailers: readonly string[] = []
+  /** The head of the final response, or of a 101. Set here alone. */
+  head: UpstreamHead | undefined
+  /** Complete when the response is done. Set here alone. */
+  rawTrailers: readonly string[] = []
 
   constructor(limits: Pick<Config['limits'], 'headerBytes' | 'headerLines'>) {
     this.#limits = limits
@@ -57,18 +59,8 @@ export class ResponseParser {
     this.#isWebSocket = isWebSocket
     this.#state = 'head'
     this.#informational = 0
-    this.#head = undefined
-    this.#rawTrailers = []
-  }
-
-  /** The head of the final response, or of a 101. */
-  get head(): UpstreamHead | undefined {
-    return this.#head
-  }
-
-  /** Complete when the response is done. */
-  get rawTrailers(): readonly string[] {
-    return this.#rawTrailers
+    this.head = undefined
+    this.rawTrailers = []
   }
 
   get isDone(): boolean {
@@ -102,7 +94,7 @@ export class ResponseParser {
 
   /** Called when the connection ended cleanly, which may be the end of the body. */
   close(): void {
-    if (this.#head?.framing === 'close') this.#state = 'done'
+    if (this.head?.framing === 'close') this.#state = 'done'
   }
 
   /** Returns the start of the next element, or -1 when bytes are missing. */
@@ -145,7 +137,7 @@ export class ResponseParser {
     }
     if (status === 101 && !(this.#isWebSocket && switchesToWebSocket(head)))
       throw new ResponseSyntaxError('101 without an upgrade')
-    this.#head = head
+    this.head = head
     this.#left = framing === 'close' ? Number.POSITIVE_INFINITY : (contentLength ?? 0)
     if (framing === 'chunked') this.#state = 'chunkSize'
     else this.#state = framing === 'none' || this.#left === 0 ? 'done' : 'body'
@@ -187,7 +179,7 @@ export class ResponseParser {
     const end = this.#endOfLines(data, at)
     if (end < 0) return -1
     const text = data.toString('latin1', at + 2, end + 2)
-    this.#rawTrailers = parseFieldLines(text, 0, this.#limits.headerLines).rawHeaders
+    this.rawTrailers = parseFieldLines(text, 0, this.#limits.headerLines).rawHeaders
     this.#state = 'done'
     return end + 4
   }

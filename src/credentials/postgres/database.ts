@@ -41,7 +41,7 @@ export interface CredentialsDatabase {
   /** Undefined until there is a snapshot. */
   state(): DatabaseState | undefined
   /** Each new snapshot but the first causes a call. */
-  subscribe(onChange: (onlyRevocationsAdded: boolean) => void): void
+  subscribe(onChange: (onlyRevocations: boolean) => void): void
   start(): void
   /** Connects anew, and reads everything. */
   reload(): Promise<void>
@@ -88,8 +88,8 @@ function createDatabase(options: DatabaseOptions, target: DatabaseTarget): Crede
       return isDown() ? 'database down, last snapshot active' : 'current'
     },
     subscribe(onChange) {
-      snapshots.subscribe(({ onlyRevocationsAdded }, former) => {
-        if (isRead(former)) onChange(onlyRevocationsAdded)
+      snapshots.subscribe(({ credentials }, former) => {
+        if (isRead(former)) onChange(credentials === former.credentials)
       })
     },
     start: () => snapshots.start(),
@@ -121,9 +121,9 @@ function openSnapshots(
     pollMs,
     retryMs: RETRY_MS,
     onActivated(snapshot) {
-      const { onlyRevocationsAdded, problems, credentials } = snapshot
+      const { onlyIdsRevoked, problems, credentials } = snapshot
       // A line for each logout in each sidecar would be noise.
-      if (onlyRevocationsAdded) return
+      if (onlyIdsRevoked) return
       onReload(resultOf(snapshot))
       for (const problem of loggedItems(problems))
         log.warn({ database: pool.label(), problem }, 'invalid row skipped')
@@ -161,18 +161,13 @@ interface Snapshot {
   readonly otherChange: string
   readonly credentials: CredentialList
   readonly problems: readonly string[]
-  /** Since the former snapshot only revocations were added, and those of ended tokens removed. */
-  readonly onlyRevocationsAdded: boolean
+  /** Since the former snapshot only revocations of tokens were added, and those of ended tokens removed. */
+  readonly onlyIdsRevoked?: boolean
   /** A snapshot that does not become active must leave no trace: the next one would lack the change. */
   readonly activateRevocations?: () => void
 }
 
-const NO_SNAPSHOT: Snapshot = {
-  otherChange: '',
-  onlyRevocationsAdded: false,
-  credentials: new CredentialList(),
-  problems: [],
-}
+const NO_SNAPSHOT: Snapshot = { otherChange: '', credentials: new CredentialList(), problems: [] }
 
 const isRead = (snapshot: Snapshot) => snapshot !== NO_SNAPSHOT
 const resultOf = ({ problems }: Snapshot): ReloadResult => (problems.length === 0 ? 'ok' : 'failed')
@@ -186,12 +181,12 @@ async function readSnapshot(pool: Pool, former: Snapshot, revocations: TableRevo
   try {
     await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY')
     const { otherChange } = await readRevision(client)
-    const onlyRevocationsAdded = otherChange === former.otherChange
-    const { credentials, problems } = onlyRevocationsAdded ? former : await readCredentials(client)
-    const activateRevocations = await revocations.read(client, onlyRevocationsAdded)
+    const onlyAdded = otherChange === former.otherChange
+    const { credentials, problems } = onlyAdded ? former : await readCredentials(client)
+    const revoked = await revocations.read(client, onlyAdded)
     await client.query('COMMIT')
     isBroken = false
-    return { otherChange, onlyRevocationsAdded, credentials, problems, activateRevocations }
+    return { otherChange, credentials, problems, ...revoked }
   } finally {
     client.release(isBroken)
   }
@@ -221,17 +216,21 @@ class TableRevocations {
 
   readonly list = () => this.#list
 
-  /** Changes nothing before the returned function is called. `onlyAdded`: only rows of ended tokens are gone. */
-  async read(client: ClientBase, onlyAdded: boolean): Promise<() => void> {
+  /** Changes nothing yet. `onlyAdded`: only rows of ended tokens are gone. */
+  async read(client: ClientBase, onlyAdded: boolean) {
     const rows = onlyAdded ? await this.#readAdded(client) : undefined
-    if (rows) return () => this.#add(rows)
+    if (rows) {
+      const onlyIdsRevoked = rows.every(({ jti }) => jti != null)
+      return { onlyIdsRevoked, activateRevocations: () => this.#add(rows) }
+    }
     const list = new RevocationList()
     const newest = await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => list.add(row))
-    return () => {
+    const activateRevocations = () => {
       this.#list = list
       this.#newest = newest
       this.#added = 0
     }
+    return { onlyIdsRevoked: onlyAdded && list.names === this.#list.names, activateRevocations }
   }
 
   /** Undefined if all rows must be read. */

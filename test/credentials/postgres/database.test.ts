@@ -206,7 +206,7 @@ t.test('new revocations are read alone', async (t) => {
   await next(true, 'an account')
   t.same(['a', 'b', 'c', 'd', 'e'].map(isRevoked), [true, true, false, false, false])
   t.equal(isActive(replica), true)
-  t.same(replica.reloads, ['ok'], 'at the start; none for each logout')
+  t.same(replica.reloads, ['ok', 'ok'], 'at the start and for the account; none for each logout')
   void sql(`DELETE FROM storage_auth.revocations WHERE jti = 'b'`)
   await next(false, 'a revocation taken back')
   t.equal(isRevoked('b'), false)
@@ -309,10 +309,10 @@ t.test('revocations that commit in another order than they began are all found',
 t.test('triggers that a restore has lost are noticed', async (t) => {
   const { sql, urlFile } = await withAcme()
   for (const [lose, restore] of [
-    ['DROP TRIGGER record_change ON storage_auth.revocations', async () => migrate(urlFile)],
+    ['DROP TRIGGER note_change ON storage_auth.revocations', async () => migrate(urlFile)],
     [
-      'ALTER TABLE storage_auth.credentials DISABLE TRIGGER record_change',
-      async () => sql('ALTER TABLE storage_auth.credentials ENABLE TRIGGER record_change'),
+      'ALTER TABLE storage_auth.credentials DISABLE TRIGGER note_change',
+      async () => sql('ALTER TABLE storage_auth.credentials ENABLE TRIGGER note_change'),
     ],
   ] as const) {
     const replica = await openStore(t, urlFile, { pollMs: 20 })
