@@ -39,7 +39,7 @@ export async function readRevision(database: Pool | ClientBase) {
     `SELECT number || ' ' || stamp AS version, other_change AS "otherChange",
        (SELECT count(*)::int FROM pg_trigger
         WHERE tgrelid IN ('storage_auth.credentials'::regclass, 'storage_auth.revocations'::regclass)
-        AND tgfoid = to_regproc('storage_auth.record_change') AND tgenabled IN ('O', 'A')) AS triggers
+        AND tgname = 'record_change' AND tgenabled IN ('O', 'A')) AS triggers
      FROM storage_auth.revision`,
   )
   const [row] = rows
@@ -163,15 +163,15 @@ const ITEM = 'storage\\.(read|create|modify):/[!-~]*'
 
 /** Fires before a change: the lock of the revision orders changes, so that ids of revocations follow their commits. */
 const trigger = (table: string) => `
-DROP TRIGGER IF EXISTS note_change ON storage_auth.${table};
-CREATE TRIGGER note_change BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON storage_auth.${table}
+DROP TRIGGER IF EXISTS record_change ON storage_auth.${table};
+CREATE TRIGGER record_change BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON storage_auth.${table}
   FOR EACH STATEMENT EXECUTE FUNCTION storage_auth.record_change();`
 
 /**
  * One idempotent script for PostgreSQL 13 or newer. Triggers count changes in `revision`. `stamp` is random: after a
  * restore from a backup a number may come again, the pair does not. `other_change` is the stamp of the last change other
- * than new revocations, which logouts make often. Earlier versions look for triggers named `note_change`, and set none: so
- * this version looks for the function of its triggers, and this script changes the stamp.
+ * than new revocations, which logouts make often. Triggers named `note_change` are for running sidecars of an earlier
+ * version, and stay. Each run changes the stamps: changes that no trigger recorded are read, too.
  */
 export const TABLES_SQL = `
 BEGIN;
@@ -221,7 +221,7 @@ CREATE TABLE IF NOT EXISTS storage_auth.revision (
 );
 ALTER TABLE storage_auth.revision ADD COLUMN IF NOT EXISTS other_change uuid NOT NULL DEFAULT gen_random_uuid();
 INSERT INTO storage_auth.revision (number, stamp) VALUES (1, gen_random_uuid())
-  ON CONFLICT (singleton) DO UPDATE SET other_change = gen_random_uuid();
+  ON CONFLICT (singleton) DO UPDATE SET stamp = gen_random_uuid(), other_change = gen_random_uuid();
 
 -- Runs as the owner: a role that changes credentials needs no right to the revision, and one that adds revocations
 -- none to remove them.
@@ -230,16 +230,14 @@ CREATE OR REPLACE FUNCTION storage_auth.record_change() RETURNS trigger
   AS $$
 DECLARE
   new_stamp uuid := gen_random_uuid();
-  only_adds boolean := TG_TABLE_NAME = 'revocations'
-    AND (TG_OP = 'INSERT' OR (TG_OP = 'DELETE' AND current_setting('storage_auth.removes_ended', true) = 'yes'));
+  -- At depth 2 it is the DELETE below.
+  only_adds boolean := TG_TABLE_NAME = 'revocations' AND (TG_OP = 'INSERT' OR pg_trigger_depth() > 1);
 BEGIN
   UPDATE storage_auth.revision SET number = number + 1, stamp = new_stamp,
     other_change = CASE WHEN only_adds THEN other_change ELSE new_stamp END;
   IF TG_TABLE_NAME = 'revocations' AND TG_OP = 'INSERT' THEN
-    PERFORM set_config('storage_auth.removes_ended', 'yes', true);
     DELETE FROM storage_auth.revocations WHERE id IN (
       SELECT id FROM storage_auth.revocations WHERE expires_at < now() ORDER BY expires_at LIMIT 1000);
-    PERFORM set_config('storage_auth.removes_ended', 'no', true);
   END IF;
   RETURN NULL;
 END

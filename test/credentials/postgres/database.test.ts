@@ -309,10 +309,10 @@ t.test('revocations that commit in another order than they began are all found',
 t.test('triggers that a restore has lost are noticed', async (t) => {
   const { sql, urlFile } = await withAcme()
   for (const [lose, restore] of [
-    ['DROP TRIGGER note_change ON storage_auth.revocations', async () => migrate(urlFile)],
+    ['DROP TRIGGER record_change ON storage_auth.revocations', async () => migrate(urlFile)],
     [
-      'ALTER TABLE storage_auth.credentials DISABLE TRIGGER note_change',
-      async () => sql('ALTER TABLE storage_auth.credentials ENABLE TRIGGER note_change'),
+      'ALTER TABLE storage_auth.credentials DISABLE TRIGGER record_change',
+      async () => sql('ALTER TABLE storage_auth.credentials ENABLE TRIGGER record_change'),
     ],
   ] as const) {
     const replica = await openStore(t, urlFile, { pollMs: 20 })
