@@ -45,7 +45,10 @@ export interface ServingApp extends App {
   abort(): void
 }
 
-/** Reads all sources; listens and polls from `start` on. @throws InvalidAuthData with every problem of keys, credentials and certificates */
+/**
+ * Reads all sources; listens and polls from `start` on.
+ * @throws InvalidAuthData with every problem of keys, credentials and certificates
+ */
 export async function createApp(options: AppOptions): Promise<ServingApp> {
   const { config, log, logLinesDropped = () => 0, now = Date.now, settingsFile, worker = false } = options
   const state = new RunState()

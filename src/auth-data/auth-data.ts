@@ -7,7 +7,8 @@
  *   revocations    `revocations.file`, and the database
  *   certificates   the PEM files of each listener, upstream and issuer
  *
- * Each is polled and replaced by its next good version (files: in 0.2 to 0.4 s). `app.ts` then empties the token cache.
+ * Each is polled and replaced by its next good version (files: in 0.2 to 0.4 s). After one of keys or credentials `app.ts`
+ * empties the token cache.
  */
 import type { Config } from '../config/config.ts'
 import { formatProblems, type Problem, problemsAt } from '../config/problems.ts'

@@ -25,20 +25,24 @@ export class RevocationList {
   readonly #accounts: Bounds = new Map()
   readonly #accessKeys: Bounds = new Map()
   #size = 0
-  /** The revocations of an account or an access key. */
-  names = 0
+  #ofNames = 0
 
   add({ jti, accountId, accessKey, issuedBeforeMs }: Revocation): void {
     this.#size++
     const bound = issuedBeforeMs ?? Number.POSITIVE_INFINITY
     if (jti) this.#tokens.add(jti)
-    else this.names++
+    else this.#ofNames++
     if (accountId) this.#accounts.set(accountId, Math.max(bound, boundOf(this.#accounts, accountId)))
     if (accessKey) this.#accessKeys.set(accessKey, Math.max(bound, boundOf(this.#accessKeys, accessKey)))
   }
 
   get size(): number {
     return this.#size
+  }
+
+  /** How many revoke an account or an access key. */
+  get ofNames(): number {
+    return this.#ofNames
   }
 
   /** Called for each hit of the token cache. */

@@ -24,15 +24,7 @@ import type { TokenCache } from '../token/cache.ts'
 import { VERSION } from '../version.ts'
 
 /** Requests with other methods have the label `other`. */
-const METHODS: ReadonlySet<string | undefined> = new Set([
-  'GET',
-  'HEAD',
-  'POST',
-  'PUT',
-  'DELETE',
-  'PATCH',
-  'OPTIONS',
-])
+const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS'])
 /** The statuses of upstreams that are counted. */
 const STATUS_CLASSES = ['2xx', '3xx', '4xx', '5xx'] as const
 const LATENCY_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
@@ -146,7 +138,7 @@ function requestMetrics({ counter, histogram, value }: Create) {
   return {
     /** Every response, also a refusal of what is not a request. `seconds`: from the head to the end of the response. */
     onRequest(route: RouteLabel, method: string | undefined, status: number, seconds: number): void {
-      requests.inc({ route, method: METHODS.has(method) ? method : 'other', status })
+      requests.inc({ route, method: METHODS.has(method ?? '') ? method : 'other', status })
       durations.observe({ route }, seconds)
     },
     /** Body bytes from (`in`) or to (`out`) the client. */

@@ -230,7 +230,7 @@ class TableRevocations {
       this.#newest = newest
       this.#added = 0
     }
-    return { onlyIdsRevoked: onlyAdded && list.names === this.#list.names, activateRevocations }
+    return { onlyIdsRevoked: onlyAdded && list.ofNames === this.#list.ofNames, activateRevocations }
   }
 
   /** Undefined if all rows must be read. */
