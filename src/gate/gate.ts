@@ -6,19 +6,28 @@ import type { Config } from '../config/config.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { AccessFailure } from '../failures.ts'
 import { bearerToken } from '../http/headers.ts'
-import type { TokenCache } from '../token/cache.ts'
+import type { CallerResult, TokenCache } from '../token/cache.ts'
 import type { Caller } from '../token/caller.ts'
 import { type LinkParameter, linkAllows, takeLinkParameter } from '../token/links.ts'
 import { scopeAllows } from '../token/scopes.ts'
 import { type Admitted, admit, type RequestHead } from './admission.ts'
 import { type OriginalRequest, originalRequest } from './forward-auth.ts'
-import { createRouter, FORWARD, type Route, type RouteLabel } from './route.ts'
+import {
+  createRouter,
+  FORWARD,
+  type PermissionRoute,
+  type Route,
+  type RouteLabel,
+  type TokenRoute,
+} from './route.ts'
 
 export type Decision =
-  | ServiceDecision
-  | Exclude<Extract<Route, { needs: 'nothing' }>, { act: 'forward' }>
-  | (Extract<Route, { needs: 'token' }> & { readonly caller: Caller })
   | Refusal
+  | ServiceDecision
+  | { readonly act: 'logIn' }
+  | { readonly act: 'refuseMethod'; readonly allowed: string }
+  | { readonly act: 'sendTimeLeft' | 'logOut' | 'createLink'; readonly caller: Caller }
+  | { readonly act: 'endLink'; readonly linkId: string; readonly caller: Caller }
 
 export interface Refusal {
   readonly act: 'refuse'
@@ -42,8 +51,6 @@ export interface ServiceDecision {
   readonly target?: string | undefined
 }
 
-type CallerRoute = Exclude<Route, { needs: 'nothing' }>
-
 export interface RoutedRequest {
   readonly admitted: Admitted
   /** The admitted request, or the one that a trusted proxy of forward auth names; absent if it names none clearly. */
@@ -53,7 +60,7 @@ export interface RoutedRequest {
 
 /** A request whose route needs a caller. `parameter`: the link in it. */
 interface CallerRequest extends Omit<RoutedRequest, 'label'> {
-  readonly route: CallerRoute
+  readonly route: TokenRoute | PermissionRoute
   readonly parameter: LinkParameter | undefined
 }
 
@@ -67,14 +74,14 @@ export class Gate {
   readonly #config: Config
   readonly #routeOf: (request: Admitted) => Route
   readonly #errorOf: Readonly<Record<AccessFailure, PublicError>>
-  readonly #tokenCache: Pick<TokenCache, 'cached' | 'verify'>
+  readonly #tokenCache: Pick<TokenCache, 'check'>
   readonly #onCheck: (reason: 'ok' | AccessFailure) => void
 
   /** `onCheck`: called once for each request that needs a caller, or names two tokens. */
   constructor(
     config: Config,
     canEndLinks: boolean,
-    tokenCache: Pick<TokenCache, 'cached' | 'verify'>,
+    tokenCache: Pick<TokenCache, 'check'>,
     onCheck: (reason: 'ok' | AccessFailure) => void,
   ) {
     this.#config = config
@@ -120,31 +127,24 @@ export class Gate {
       const isMissing = parameter === undefined && authorization === undefined
       return this.#refuseOrReport(route, isMissing ? 'missing' : 'malformed')
     }
-    const cached = this.#tokenCache.cached(token)
-    return cached === undefined
-      ? this.#decideUncached(request, token)
-      : this.#decideForCaller(request, cached)
-  }
-
-  async #decideUncached(request: CallerRequest, token: string): Promise<Decision> {
-    const verdict = await this.#tokenCache.verify(token)
-    return verdict.ok
-      ? this.#decideForCaller(request, verdict.value)
-      : this.#refuseOrReport(request.route, verdict.error.reason)
+    const verdict = this.#tokenCache.check(token)
+    return verdict instanceof Promise
+      ? verdict.then((late) => this.#decideByVerdict(request, late))
+      : this.#decideByVerdict(request, verdict)
   }
 
   /** The caller of a forwarded request without a link, unless it would be refused now. Rejects only on an internal error. */
   async callerStillAllowed(admitted: Admitted): Promise<Caller | undefined> {
-    const token = bearerToken(admitted.authorization) ?? ''
-    const cached = this.#tokenCache.cached(token)
-    const verdict = cached ? { ok: true as const, value: cached } : await this.#tokenCache.verify(token)
+    const verdict = await this.#tokenCache.check(bearerToken(admitted.authorization) ?? '')
     if (!verdict.ok) return undefined
     const request = { route: FORWARD, admitted, original: admitted, parameter: undefined }
     return accessFailure(request, verdict.value) === undefined ? verdict.value : undefined
   }
 
-  #decideForCaller(request: CallerRequest, caller: Caller): Decision {
+  #decideByVerdict(request: CallerRequest, verdict: CallerResult): Decision {
     const { route, parameter } = request
+    if (!verdict.ok) return this.#refuseOrReport(route, verdict.error.reason)
+    const caller = verdict.value
     const reason = accessFailure(request, caller)
     if (reason !== undefined)
       return this.#refuseOrReport(route, reason, reason === 'scope' ? caller : undefined)
@@ -155,7 +155,7 @@ export class Gate {
   }
 
   /** Report mode lets what it would refuse pass, to services alone. */
-  #refuseOrReport(route: CallerRoute, reason: AccessFailure, caller?: Caller): Decision {
+  #refuseOrReport(route: TokenRoute | PermissionRoute, reason: AccessFailure, caller?: Caller): Decision {
     this.#onCheck(reason)
     if (this.#config.enforcement === 'enforce' || route.needs === 'token') return this.#refuse(reason, caller)
     // Most services read an empty X-Authenticated-Scope as none, which is unrestricted.

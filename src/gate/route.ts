@@ -25,30 +25,40 @@ export type RouteLabel = (typeof ROUTE_LABELS)[number]
  * `act`: what the sidecar does if the request is allowed. `needs`: what allows it: `nothing` more, any valid `token`, or a
  * `permission`, by a token or link that allows this very request.
  */
-export type Route =
-  | typeof FORWARD
-  | typeof FORWARD_PUBLIC
-  | typeof APPROVE
-  | typeof LOG_IN
-  | typeof SEND_TIME_LEFT
-  | typeof LOG_OUT
-  | typeof CREATE_LINK
-  | ReturnType<typeof endLink>
-  | ReturnType<typeof refuseMethod>
+export type Route = OpenRoute | TokenRoute | PermissionRoute
 
-export const FORWARD = { act: 'forward', label: 'proxy', needs: 'permission' } as const
-const FORWARD_PUBLIC = { act: 'forward', label: 'public', needs: 'nothing' } as const
+interface RouteOf<Needs, Act> {
+  readonly act: Act
+  readonly label: RouteLabel
+  readonly needs: Needs
+}
+
+type OpenRoute =
+  | RouteOf<'nothing', 'forward'>
+  | RouteOf<'nothing', 'logIn'>
+  | (RouteOf<'nothing', 'refuseMethod'> & { readonly allowed: string })
+export type TokenRoute =
+  | RouteOf<'token', 'sendTimeLeft' | 'logOut' | 'createLink'>
+  | (RouteOf<'token', 'endLink'> & { readonly linkId: string })
+export type PermissionRoute = RouteOf<'permission', 'forward' | 'approve'>
+
+export const FORWARD: PermissionRoute = { act: 'forward', label: 'proxy', needs: 'permission' }
+const FORWARD_PUBLIC: Route = { act: 'forward', label: 'public', needs: 'nothing' }
 /** A proxy asks whether it may forward a request to its own upstream (forward auth). */
-const APPROVE = { act: 'approve', label: 'forward_auth', needs: 'permission' } as const
-const LOG_IN = { act: 'logIn', label: 'token_issue', needs: 'nothing' } as const
-const SEND_TIME_LEFT = { act: 'sendTimeLeft', label: 'token_check', needs: 'token' } as const
-const LOG_OUT = { act: 'logOut', label: 'logout', needs: 'token' } as const
-const CREATE_LINK = { act: 'createLink', label: 'link_issue', needs: 'token' } as const
+const APPROVE: Route = { act: 'approve', label: 'forward_auth', needs: 'permission' }
+const LOG_IN: Route = { act: 'logIn', label: 'token_issue', needs: 'nothing' }
+const SEND_TIME_LEFT: Route = { act: 'sendTimeLeft', label: 'token_check', needs: 'token' }
+const LOG_OUT: Route = { act: 'logOut', label: 'logout', needs: 'token' }
+const CREATE_LINK: Route = { act: 'createLink', label: 'link_issue', needs: 'token' }
 
-const endLink = (linkId: string) => ({ act: 'endLink', label: 'link_issue', needs: 'token', linkId }) as const
+const endLink = (linkId: string): Route => ({ act: 'endLink', label: 'link_issue', needs: 'token', linkId })
 /** `allowed`: the methods of the endpoint on this path. */
-const refuseMethod = (label: 'token_check' | 'link_issue', allowed: string) =>
-  ({ act: 'refuseMethod', label, needs: 'nothing', allowed }) as const
+const refuseMethod = (label: 'token_check' | 'link_issue', allowed: string): Route => ({
+  act: 'refuseMethod',
+  label,
+  needs: 'nothing',
+  allowed,
+})
 
 /** @param canEndLinks - whether there is a database for the revocations of links */
 export function createRouter(config: Config, canEndLinks: boolean): (request: Admitted) => Route {

@@ -2,7 +2,7 @@
  * Caches accepted tokens, so that a token is verified once and not for every request. Refused tokens are not cached: clients
  * could send enough of them to evict the accepted ones. A change of keys or credentials empties the cache; revocations are
  * looked up for each hit, so that no logout empties it.
- * In: a token. Out: its caller, without a promise if it is cached; else the verdict of the verifier.
+ * In: a token. Out: its caller or why it is refused, without a promise if it is cached.
  */
 import { LRUCache } from 'lru-cache'
 import { headerLines } from '../http/headers.ts'
@@ -21,48 +21,46 @@ interface TokenCacheOptions {
   readonly now: () => number
 }
 
-type CallerResult = Result<Caller, RefusedToken>
+export type CallerResult = Result<Caller, RefusedToken>
+
+type Accepted = Extract<CallerResult, { ok: true }>
 
 export class TokenCache {
   hits = 0
   misses = 0
   evictions = 0
   readonly #options: TokenCacheOptions
-  readonly #callers: LRUCache<string, Caller>
+  readonly #accepted: LRUCache<string, Accepted>
   readonly #inFlight = new Map<string, Promise<CallerResult>>()
   /** How often it was emptied. */
   #clears = 0
 
   constructor(options: TokenCacheOptions) {
     this.#options = options
-    this.#callers = new LRUCache({
+    this.#accepted = new LRUCache({
       max: options.maxTokens,
-      dispose: (_caller, _token, why) => {
+      dispose: (_accepted, _token, why) => {
         if (why === 'evict') this.evictions++
       },
     })
   }
 
   get size(): number {
-    return this.#callers.size
-  }
-
-  /** Counts a hit. Where it returns undefined, `verify` follows and counts a miss. */
-  cached(token: string): Caller | undefined {
-    const caller = this.#callers.get(token)
-    if (caller === undefined) return undefined
-    const { now, isRevoked } = this.#options
-    // The time is compared here: lru-cache serves an entry at exactly its ttl and reads the clock once a millisecond.
-    if (now() < caller.recheckAtMs && !isCallerRevoked(caller, isRevoked)) {
-      this.hits++
-      return caller
-    }
-    this.#callers.delete(token)
-    return undefined
+    return this.#accepted.size
   }
 
   /** Verifies a token that is not cached, and caches it if it is accepted. Rejects only on an internal error. */
-  verify(token: string): Promise<CallerResult> {
+  check(token: string): CallerResult | Promise<CallerResult> {
+    const accepted = this.#accepted.get(token)
+    if (accepted !== undefined) {
+      const { now, isRevoked } = this.#options
+      // The time is compared here: lru-cache serves an entry at exactly its ttl and reads the clock once a millisecond.
+      if (now() < accepted.value.recheckAtMs && !isCallerRevoked(accepted.value, isRevoked)) {
+        this.hits++
+        return accepted
+      }
+      this.#accepted.delete(token)
+    }
     this.misses++
     const inFlight = this.#inFlight.get(token)
     if (inFlight !== undefined) return inFlight
@@ -74,7 +72,7 @@ export class TokenCache {
   /** Must be called after each change of keys or credentials. */
   clear(): void {
     this.#clears++
-    this.#callers.clear()
+    this.#accepted.clear()
   }
 
   async #verifyAndCache(token: string): Promise<CallerResult> {
@@ -84,11 +82,11 @@ export class TokenCache {
         const clearsBefore = this.#clears
         const verdict = await verifyUncached(token)
         if (!verdict.ok) return verdict
-        const caller = await this.#callerOf(verdict.value)
+        const accepted = { ok: true, value: await this.#callerOf(verdict.value) } as const
         // A key or a credential that accepted it may be gone, or it was revoked meanwhile: the verification is repeated.
-        if (clearsBefore !== this.#clears || isCallerRevoked(caller, isRevoked)) continue
-        this.#callers.set(flatCopy(token), caller)
-        return { ok: true, value: caller }
+        if (clearsBefore !== this.#clears || isCallerRevoked(accepted.value, isRevoked)) continue
+        this.#accepted.set(flatCopy(token), accepted)
+        return accepted
       }
     } finally {
       this.#inFlight.delete(token)

@@ -85,7 +85,7 @@ t.test('no cache keeps the line from which its keys and values were cut', async 
   })
   const caches: Record<string, (at: number) => unknown> = {
     'tokens and their identity lines': async (at) => {
-      const verdict = await cache.verify(cut(`AAAAAAAAAAAAAAAA.${at}.AAAAAAAAAAAAAAAA`))
+      const verdict = await cache.check(cut(`AAAAAAAAAAAAAAAA.${at}.AAAAAAAAAAAAAAAA`))
       if (!verdict.ok) throw new Error(verdict.error.reason)
       const decision = {
         act: 'forward',

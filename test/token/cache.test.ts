@@ -1,7 +1,7 @@
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import t, { type Test } from 'tap'
-import { TokenCache } from '../../src/token/cache.ts'
+import { type CallerResult, TokenCache } from '../../src/token/cache.ts'
 import type { VerifiedToken } from '../../src/token/caller.ts'
 import type { RefusedToken, Verdict } from '../../src/token/verify.ts'
 import { failed } from '../../src/values/result.ts'
@@ -32,9 +32,11 @@ function setUp({ maxTokens = 10, maxAgeSeconds = 300 } = {}) {
     maxAgeSeconds,
     now: () => clock.now,
   })
-  const check = (token: string) =>
-    cache.cached(token) ??
-    cache.verify(token).then((verdict) => (verdict.ok ? verdict.value : verdict.error.reason))
+  const resultOf = (verdict: CallerResult) => (verdict.ok ? verdict.value : verdict.error.reason)
+  const check = (token: string) => {
+    const verdict = cache.check(token)
+    return verdict instanceof Promise ? verdict.then(resultOf) : resultOf(verdict)
+  }
   /** Checks a token that the verifier accepts. */
   const accept = async (token: string, caller = good()) => {
     const pending = check(token)

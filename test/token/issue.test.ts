@@ -1,7 +1,7 @@
 import { decodeJwt, decodeProtectedHeader } from 'jose'
 import t from 'tap'
 import { type FindKey, findInRing, type KeyRing } from '../../src/keys/key-ring.ts'
-import { TokenCache } from '../../src/token/cache.ts'
+import { type CallerResult, TokenCache } from '../../src/token/cache.ts'
 import { TokenSigner } from '../../src/token/issue.ts'
 import { createIssuers } from '../../src/token/issuers.ts'
 import { createVerifier } from '../../src/token/verify.ts'
@@ -103,9 +103,11 @@ async function setUp(
     now: shared.now,
   })
   const token = await mintToken({ key, now: START, lifetimeSeconds: tokenSeconds, claims: { jti: 'j' } })
-  const check = () =>
-    cache.cached(token) ??
-    cache.verify(token).then((verdict) => (verdict.ok ? verdict.value : verdict.error.reason))
+  const resultOf = (verdict: CallerResult) => (verdict.ok ? verdict.value : verdict.error.reason)
+  const check = () => {
+    const verdict = cache.check(token)
+    return verdict instanceof Promise ? verdict.then(resultOf) : resultOf(verdict)
+  }
   const assertionOf = (checked: Awaited<ReturnType<typeof check>>) =>
     typeof checked === 'string' ? undefined : checked.assertions?.get(ASSERTION_AUDIENCE)
   return {
