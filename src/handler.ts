@@ -11,7 +11,7 @@ import { ERRORS } from './errors.ts'
 import type { Admitted } from './gate/admission.ts'
 import { approvalHeaders, VARY_BY_TOKEN } from './gate/forward-auth.ts'
 import type { Decision, Gate, Refusal } from './gate/gate.ts'
-import { bearerToken } from './http/headers.ts'
+import { bearerToken, HeaderLines } from './http/headers.ts'
 import { newRequestId, requestIdOf } from './http/request-ids.ts'
 
 interface HandlerDependencies extends Dependencies {
@@ -34,7 +34,7 @@ export class Handler {
     try {
       const { routed, decision } = this.#dependencies.gate.decide(req, context.connection.peer.isTrusted)
       if (routed === undefined) {
-        context.id = requestIdOf(req.rawHeaders)
+        context.id = requestIdOf(new HeaderLines(req.rawHeaders)) ?? newRequestId()
         this.#refuse(decision, res)
         return
       }

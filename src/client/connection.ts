@@ -106,7 +106,7 @@ export class Connection implements ClientConnection {
   get mustClose(): boolean {
     const { admitted, isBodyMalformed, isDetached } = this.#current?.req.context ?? {}
     if (admitted === undefined || isBodyMalformed || this.#events.isDraining()) return true
-    if (admitted.connectionOptions?.has('close')) return true
+    if (admitted.lines.connectionOptions?.has('close')) return true
     return DISCARDS_AFTER_OFFER && admitted.offersUpgrade && !isDetached
   }
 

@@ -5,6 +5,7 @@
 import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
+import { HeaderLines, type HeaderList } from '../http/headers.ts'
 import { pathOf } from '../http/request-target.ts'
 import type { Caller, Identity } from '../token/caller.ts'
 import { isLinkId, isLinkOf, LINK_METHODS, type LinkedRequest, linkTargetProblem } from '../token/links.ts'
@@ -79,8 +80,8 @@ function readLinkFields(
 
 /** A scope may allow no other PUT than one that only creates: the request of the link then has `If-None-Match: *`. */
 function mayLink(scope: Scope | undefined, { method, target }: LinkedRequest): boolean {
-  const request = { method, path: pathOf(target), host: undefined, connectionOptions: undefined }
-  const mayWith = (rawHeaders: readonly string[]) =>
-    scope === undefined || scopeAllows(scope, { ...request, rawHeaders })
+  const request = { method, path: pathOf(target), host: undefined }
+  const mayWith = (headers: HeaderList) =>
+    scope === undefined || scopeAllows(scope, { ...request, lines: new HeaderLines(headers) })
   return mayWith([]) || mayWith(['If-None-Match', '*'])
 }

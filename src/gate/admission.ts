@@ -6,16 +6,8 @@
 import type { IncomingMessage } from 'node:http'
 import { isIPv6 } from 'node:net'
 import { ERRORS, type PublicError } from '../errors.ts'
-import {
-  type ConnectionOptions,
-  HEADER_RULES,
-  type HeaderKind,
-  headerKind,
-  headerValues,
-  namesFramingOrIdentity,
-  parseConnection,
-} from '../http/headers.ts'
-import { isRequestId } from '../http/request-ids.ts'
+import { HeaderLines, headerValues, namesFramingOrIdentity } from '../http/headers.ts'
+import { requestIdOf } from '../http/request-ids.ts'
 import { originForm, pathOf } from '../http/request-target.ts'
 import { failed, type Result } from '../values/result.ts'
 
@@ -54,9 +46,7 @@ class AdmittedRequest {
   path = ''
   /** Absent only in an HTTP/1.0 request. */
   host: string | undefined
-  readonly rawHeaders: readonly string[]
-  /** `kinds[i]` is that of the name `rawHeaders[2 * i]`. */
-  readonly kinds: HeaderKind[] = []
+  readonly lines: HeaderLines
   /** A header names a second path, or another method. */
   namesOtherRequest = false
   authorization: string | undefined
@@ -70,32 +60,27 @@ class AdmittedRequest {
   isPreflight = false
   /** The client's, if it sent exactly one that is valid. */
   requestId: string | undefined
-  connectionOptions: ConnectionOptions | undefined
   readonly #isHttp10: boolean
   #authorizations = 0
   #contentLength: string | undefined
-  #connection: string | undefined
-  #upgrade: string | undefined
 
   constructor({ method = '', httpVersionMinor, rawHeaders }: RequestHead) {
     this.method = method
-    this.rawHeaders = rawHeaders
+    this.lines = new HeaderLines(rawHeaders)
     this.#isHttp10 = httpVersionMinor === 0
   }
 
   readLines(): Refused | undefined {
-    const { rawHeaders, kinds } = this
-    for (let at = 0; at < rawHeaders.length; at += 2) {
-      const kind = headerKind(rawHeaders[at] as string)
-      kinds.push(kind)
-      const refused = this.#readLine(kind, rawHeaders[at + 1] as string)
+    for (let line = 0; line < this.lines.kinds.length; line++) {
+      const refused = this.#readLine(line)
       if (refused !== undefined) return refused
     }
     return undefined
   }
 
-  #readLine(kind: HeaderKind, value: string): Refused | undefined {
-    switch (kind) {
+  #readLine(line: number): Refused | undefined {
+    const value = this.lines.value(line)
+    switch (this.lines.kinds[line]) {
       case 'host':
         if (this.host !== undefined || !isHost(value)) return badRequest
         this.host = value
@@ -113,26 +98,17 @@ class AdmittedRequest {
         this.#authorizations++
         this.authorization = value
         break
-      case 'connection':
-        this.#connection = joined(this.#connection, value)
-        break
-      case 'upgrade':
-        this.#upgrade = joined(this.#upgrade, value)
-        break
       case 'expect':
         if (this.#isHttp10) break
         if (value.toLowerCase() !== '100-continue') return badExpectation
         this.expectsContinue = true
-        break
-      case 'requestId':
-        this.requestId = joined(this.requestId, value)
         break
       case 'secondPath':
       case 'override':
         this.namesOtherRequest = true
         break
       default:
-        if (HEADER_RULES[kind].request === 'refuse') return badRequest
+        if (this.lines.rule(line).request === 'refuse') return badRequest
     }
     return undefined
   }
@@ -140,32 +116,26 @@ class AdmittedRequest {
   /** Reads and checks what depends on several lines. */
   readWhole(url = ''): Refused | undefined {
     if (this.isChunked && this.#contentLength !== undefined) return badRequest
-    if (this.#connection !== undefined) {
-      this.connectionOptions = parseConnection(this.#connection)
-      if (namesFramingOrIdentity(this.connectionOptions)) return badRequest
-    }
+    const { connectionOptions } = this.lines
+    if (connectionOptions !== undefined && namesFramingOrIdentity(connectionOptions)) return badRequest
     if (this.host === undefined && !this.#isHttp10) return badRequest
     const target = originForm(url, this.host)
     if (target === undefined) return badRequest
     this.target = target
     this.path = pathOf(target)
-    if (!isRequestId(this.requestId)) this.requestId = undefined
+    this.requestId = requestIdOf(this.lines)
     this.hasBody = this.isChunked || (this.#contentLength !== undefined && this.#contentLength !== '0')
-    this.offersUpgrade = this.#upgrade !== undefined && this.connectionOptions?.has('upgrade') === true
-    if (this.offersUpgrade && this.#upgrade?.toLowerCase() === 'websocket')
+    const upgrade = connectionOptions?.has('upgrade') ? this.lines.joined('upgrade') : undefined
+    this.offersUpgrade = upgrade !== undefined
+    if (upgrade?.toLowerCase() === 'websocket')
       this.isWebSocket = this.method === 'GET' && !this.hasBody && !this.#isHttp10
     if (this.method === 'OPTIONS')
-      this.isPreflight = PREFLIGHT.every((name) => headerValues(this.rawHeaders, name).length > 0)
+      this.isPreflight = PREFLIGHT.every((name) => headerValues(this.lines.raw, name).length > 0)
     return this.#authorizations > 1 ? twoAuthorizations : undefined
   }
 }
 
 const PREFLIGHT = ['origin', 'access-control-request-method']
-
-/** Repeated lines are one list (RFC 9110, section 5.3). */
-function joined(before: string | undefined, value: string): string {
-  return before === undefined ? value : `${before},${value}`
-}
 
 /** A canonical decimal number that a double represents exactly. */
 const CONTENT_LENGTH = /^(?:0|[1-9][0-9]{0,14})$/

@@ -27,8 +27,8 @@ const METHOD = /^[A-Z][A-Z-]*$/
  */
 export function originalRequest(admitted: Admitted, isTrusted: boolean): OriginalRequest | undefined {
   if (!isTrusted) return undefined
-  const { rawHeaders, kinds, connectionOptions } = admitted
-  const valuesOf = (name: string) => headerValues(rawHeaders, name)
+  const { lines } = admitted
+  const valuesOf = (name: string) => headerValues(lines.raw, name)
   let named: { readonly method: string; readonly target: string } | undefined
   for (const pair of PAIRS) {
     const values = pair.map(valuesOf)
@@ -39,16 +39,15 @@ export function originalRequest(admitted: Admitted, isTrusted: boolean): Origina
     named = { method, target }
   }
   // Proxies may join repeated lines. Whether a line that `Connection` names reaches the service is up to the proxy.
-  const isUnclear = kinds.some((kind, line) => {
-    const [name = '', value = ''] = rawHeaders.slice(2 * line, 2 * line + 2)
-    return kind === 'secondPath' && (value.includes(',') || connectionOptions?.has(name.toLowerCase()))
-  })
+  const isUnclear = lines.kinds.some(
+    (kind, line) => kind === 'secondPath' && (lines.value(line).includes(',') || lines.isOfConnection(line)),
+  )
   if (named === undefined || isUnclear || !METHOD.test(named.method)) return undefined
   const target = originForm(named.target, undefined)
   if (target === undefined) return undefined
   const hosts = valuesOf('x-forwarded-host')
   const host = hosts.length === 0 ? admitted.host : hosts.length === 1 ? hosts[0] : undefined
-  return { method: named.method, target, path: pathOf(target), host, rawHeaders, connectionOptions }
+  return { method: named.method, target, path: pathOf(target), host, lines }
 }
 
 /** A proxy that caches the response must not give it to another client. */

@@ -1,5 +1,5 @@
 /**
- * The rules for headers, by kind; the options of `Connection`; the token of `Authorization`.
+ * The rules for headers, by kind; header lines with their kinds; the token of `Authorization`.
  * In: a field name as received. Out: its kind. Names are folded as careless upstreams do: lower-cased, with `-` for
  * all but letters and digits (CVE-2025-64484; CGI, WSGI: `_`, RFC 3875 section 4.1.18; PHP: `.`; lighttpd: all).
  */
@@ -112,6 +112,48 @@ function unknownKind(folded: string): HeaderKind {
 /** Names and values, alternating. */
 export type HeaderList = readonly string[]
 
+/** The header lines of a message as received, each with its kind. An object for each line would cost more. */
+export class HeaderLines {
+  readonly raw: HeaderList
+  /** One for each line. */
+  readonly kinds: readonly HeaderKind[]
+  readonly connectionOptions: ConnectionOptions | undefined
+
+  constructor(raw: HeaderList) {
+    const kinds: HeaderKind[] = []
+    for (let at = 0; at < raw.length; at += 2) kinds.push(headerKind(raw[at] as string))
+    this.raw = raw
+    this.kinds = kinds
+    const connection = this.joined('connection')
+    this.connectionOptions = connection === undefined ? undefined : parseConnection(connection)
+  }
+
+  name(line: number): string {
+    return this.raw[2 * line] as string
+  }
+
+  value(line: number): string {
+    return this.raw[2 * line + 1] as string
+  }
+
+  rule(line: number): Rule {
+    return HEADER_RULES[this.kinds[line] as HeaderKind]
+  }
+
+  /** `Connection` names it: it is for the next hop alone. */
+  isOfConnection(line: number): boolean {
+    return this.connectionOptions?.has(this.name(line).toLowerCase()) === true
+  }
+
+  /** The values of a kind. Repeated lines are one list (RFC 9110, section 5.3). */
+  joined(kind: HeaderKind): string | undefined {
+    let list: string | undefined
+    for (let line = this.kinds.indexOf(kind); line >= 0; line = this.kinds.indexOf(kind, line + 1))
+      list = list === undefined ? this.value(line) : `${list},${this.value(line)}`
+    return list
+  }
+}
+
 export function headerLines(headers: HeaderList): string {
   let lines = ''
   for (let at = 0; at < headers.length; at += 2) lines += `${headers[at]}: ${headers[at + 1]}\r\n`
@@ -124,10 +166,10 @@ export function headerValues(rawHeaders: HeaderList, name: string): string[] {
 }
 
 /** The options of `Connection` (RFC 9110, section 7.6.1), in lower case: `close`, or the name of a hop-by-hop field. */
-export type ConnectionOptions = ReadonlySet<string>
+type ConnectionOptions = ReadonlySet<string>
 
 /** `value`: of one line, or of several, joined by commas. */
-export function parseConnection(value: string): ConnectionOptions {
+function parseConnection(value: string): ConnectionOptions {
   const options = value.split(',').map((option) => option.trim().toLowerCase())
   return new Set(options.filter((option) => option !== ''))
 }
@@ -145,7 +187,7 @@ export function namesFramingOrIdentity(options: ConnectionOptions): boolean {
 /** @param dropDeciding - whether to drop those on which a decision of the gate would depend; false for a response */
 export function forwardedTrailers(
   rawTrailers: HeaderList,
-  options: ConnectionOptions | undefined,
+  { connectionOptions }: HeaderLines,
   dropDeciding: boolean,
 ): [name: string, value: string][] {
   const trailers: [string, string][] = []
@@ -153,7 +195,8 @@ export function forwardedTrailers(
     const name = rawTrailers[at] as string
     const { trailer } = HEADER_RULES[headerKind(name)]
     const passes = trailer === 'forward' || (trailer === 'unlessDeciding' && !dropDeciding)
-    if (passes && !options?.has(name.toLowerCase())) trailers.push([name, rawTrailers[at + 1] as string])
+    if (passes && !connectionOptions?.has(name.toLowerCase()))
+      trailers.push([name, rawTrailers[at + 1] as string])
   }
   return trailers
 }

@@ -1,16 +1,16 @@
 /** The ids by which the log lines of one request are found: its own, and that of the trace it belongs to. */
 import { randomUUID } from 'node:crypto'
-import { headerValues } from './headers.ts'
+import type { HeaderLines } from './headers.ts'
 
 /** Whether a client's `X-Request-Id` is safe in a header, in a log line and in a shell; otherwise a new one replaces it. */
 export function isRequestId(value: string | undefined): value is string {
   return value !== undefined && /^[A-Za-z0-9._-]{1,128}$/.test(value)
 }
 
-/** The id that a head names, if it has exactly one that is valid; otherwise a new one. */
-export function requestIdOf(rawHeaders: readonly string[]): string {
-  const ids = headerValues(rawHeaders, 'x-request-id')
-  return ids.length === 1 && isRequestId(ids[0]) ? ids[0] : randomUUID()
+/** The client's id, if it sent exactly one that is valid. */
+export function requestIdOf(lines: HeaderLines): string | undefined {
+  const id = lines.joined('requestId') // two would have a comma
+  return isRequestId(id) ? id : undefined
 }
 
 export const newRequestId: () => string = randomUUID

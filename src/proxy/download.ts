@@ -9,7 +9,7 @@ import type { Socket } from 'node:net'
 import type { Writable } from 'node:stream'
 import { sendHead } from '../client/node-http.ts'
 import type { SidecarResponse } from '../client/response.ts'
-import { forwardedTrailers, HEADER_RULES, type HeaderKind, headerValues } from '../http/headers.ts'
+import { forwardedTrailers, headerValues } from '../http/headers.ts'
 import type { ResponseParser, UpstreamHead } from './response-parser.ts'
 import type { UpstreamConnection } from './upstream-connection.ts'
 
@@ -35,7 +35,7 @@ export class Download {
     for (const hints of response.takeEarlyHints()) {
       if (this.#res.req.httpVersionMinor === 0) continue
       try {
-        this.#res.writeEarlyHints({ link: headerValues(hints.rawHeaders, 'link') })
+        this.#res.writeEarlyHints({ link: headerValues(hints.lines.raw, 'link') })
       } catch {
         // Node refuses malformed links; hints are optional.
       }
@@ -84,7 +84,7 @@ export class Download {
     }
     if (body.length > 0) this.#write(body, connection)
     if (head.status === 101) this.#out.end()
-    else res.writeEnd('', forwardedTrailers(response.rawTrailers, head.connectionOptions, false))
+    else res.writeEnd('', forwardedTrailers(response.rawTrailers, head.lines, false))
   }
 
   /** Writes all chunks of one read at once, so that tiny upstream chunks do not cost one write each. */
@@ -99,13 +99,13 @@ export class Download {
 
 /** `hasTrailers`: the client can receive trailers, so `Trailer` is forwarded. */
 export function responseHeaders(head: UpstreamHead, requestId: string, hasTrailers: boolean): string[] {
-  const { rawHeaders, kinds, connectionOptions, status } = head
+  const { lines, status } = head
   const headers: string[] = []
   let lengthAt = -1
-  for (let line = 0; line < kinds.length; line++) {
-    const name = rawHeaders[2 * line] as string
-    const value = rawHeaders[2 * line + 1] as string
-    switch (HEADER_RULES[kinds[line] as HeaderKind].response) {
+  for (let line = 0; line < lines.kinds.length; line++) {
+    const name = lines.name(line)
+    const value = lines.value(line)
+    switch (lines.rule(line).response) {
       case 'remove':
         continue
       case 'ifMayHaveBody':
@@ -114,10 +114,10 @@ export function responseHeaders(head: UpstreamHead, requestId: string, hasTraile
         lengthAt = headers.length
         break
       case 'ifChunked':
-        if (!hasTrailers || connectionOptions?.has('trailer')) continue
+        if (!hasTrailers || lines.isOfConnection(line)) continue
         break
       case 'forward':
-        if (connectionOptions?.has(name.toLowerCase())) continue
+        if (lines.isOfConnection(line)) continue
         // Moved before Content-Length: after it, Node writes this value as UTF-8 or throws (nodejs/node#46528).
         if (lengthAt >= 0 && name.length === 19 && name.toLowerCase() === 'content-disposition') {
           headers.splice(lengthAt, 0, name, value)

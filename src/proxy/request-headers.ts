@@ -7,7 +7,7 @@ import type { RequestContext } from '../client/context.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { Admitted } from '../gate/admission.ts'
 import type { ServiceDecision } from '../gate/gate.ts'
-import { forwardedTrailers, HEADER_RULES, type HeaderKind } from '../http/headers.ts'
+import { forwardedTrailers } from '../http/headers.ts'
 
 export interface ForwardedRequest {
   readonly res: SidecarResponse
@@ -31,15 +31,14 @@ export function requestHeadText(
   { caller, forwardsAuthorization, target = admitted.target }: ServiceDecision,
   options: HeadOptions,
 ): string {
-  const { rawHeaders, kinds, host, requestId, connectionOptions } = admitted
+  const { lines, host, requestId } = admitted
   const { peer } = context.connection
   let isForwardedKept = false
   let head = `${admitted.method} ${target} HTTP/1.1\r\n`
-  for (let line = 0; line < kinds.length; line++) {
-    const name = rawHeaders[2 * line] as string
-    switch (HEADER_RULES[kinds[line] as HeaderKind].request) {
+  for (let line = 0; line < lines.kinds.length; line++) {
+    switch (lines.rule(line).request) {
       case 'forward':
-        if (connectionOptions?.has(name.toLowerCase())) continue
+        if (lines.isOfConnection(line)) continue
         break
       case 'ifAllowed':
         if (!forwardsAuthorization) continue
@@ -48,13 +47,13 @@ export function requestHeadText(
         if (requestId === undefined) continue
         break
       case 'ifTrusted':
-        if (!peer.isTrusted || connectionOptions?.has(name.toLowerCase())) continue
+        if (!peer.isTrusted || lines.isOfConnection(line)) continue
         isForwardedKept = true
         break
       default:
         continue
     }
-    head += `${name}: ${rawHeaders[2 * line + 1]}\r\n`
+    head += `${lines.name(line)}: ${lines.value(line)}\r\n`
   }
   if (host === undefined) head += `Host: ${options.host}\r\n`
   if (requestId === undefined) head += `X-Request-Id: ${context.id}\r\n`
@@ -67,7 +66,7 @@ export function requestHeadText(
 }
 
 export function requestTrailerLines({ res, admitted, decision }: ForwardedRequest): string {
-  return forwardedTrailers(res.req.rawTrailers, admitted.connectionOptions, decision.dependsOnRequest)
+  return forwardedTrailers(res.req.rawTrailers, admitted.lines, decision.dependsOnRequest)
     .map(([name, value]) => `${name}: ${value}\r\n`)
     .join('')
 }

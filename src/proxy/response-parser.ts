@@ -4,8 +4,7 @@
  * be, because a misread response reaches another client: two lengths, unknown codings and bare line feeds are errors.
  */
 import type { Config } from '../config/config.ts'
-import type { ConnectionOptions, HeaderKind } from '../http/headers.ts'
-import { headerKind, headerValues, parseConnection } from '../http/headers.ts'
+import { HeaderLines, headerValues } from '../http/headers.ts'
 
 /** Upstream bytes that are not an HTTP/1.1 response. The message gives the reason, and none of the bytes. */
 export class ResponseSyntaxError extends Error {}
@@ -13,10 +12,7 @@ export class ResponseSyntaxError extends Error {}
 export interface UpstreamHead {
   readonly status: number
   readonly statusText: string
-  readonly rawHeaders: readonly string[]
-  /** `kinds[i]` is that of the name `rawHeaders[2 * i]`. */
-  readonly kinds: readonly HeaderKind[]
-  readonly connectionOptions: ConnectionOptions | undefined
+  readonly lines: HeaderLines
   /** The end of the body (RFC 9112, section 6.3). `close`: the end of the connection. */
   readonly framing: 'none' | 'length' | 'chunked' | 'close'
   readonly contentLength: number | undefined
@@ -179,7 +175,7 @@ export class ResponseParser {
     const end = this.#endOfLines(data, at)
     if (end < 0) return -1
     const text = data.toString('latin1', at + 2, end + 2)
-    this.rawTrailers = parseFieldLines(text, 0, this.#limits.headerLines).rawHeaders
+    this.rawTrailers = parseFieldLines(text, 0, this.#limits.headerLines).raw
     this.#state = 'done'
     return end + 4
   }
@@ -198,14 +194,13 @@ function parseHead(text: string, isHeadRequest: boolean, maxLines: number): Upst
   if (digits === undefined) throw new ResponseSyntaxError('bad status line')
   const http10 = minorVersion === '0'
   const status = Number(digits)
-  const { rawHeaders, kinds } = parseFieldLines(text, lineEnd + 2, maxLines)
+  const lines = parseFieldLines(text, lineEnd + 2, maxLines)
   let contentLength: number | undefined
   let chunked = false
-  let connection: string | undefined
   let keepAliveSeconds = KEEP_ALIVE_SECONDS
-  for (let line = 0; line < kinds.length; line++) {
-    const value = rawHeaders[2 * line + 1] as string
-    switch (kinds[line]) {
+  for (let line = 0; line < lines.kinds.length; line++) {
+    const value = lines.value(line)
+    switch (lines.kinds[line]) {
       case 'contentLength':
         if (contentLength !== undefined || !/^[0-9]{1,15}$/.test(value))
           throw new ResponseSyntaxError('bad length')
@@ -216,25 +211,19 @@ function parseHead(text: string, isHeadRequest: boolean, maxLines: number): Upst
           throw new ResponseSyntaxError('bad transfer coding')
         chunked = true
         break
-      case 'connection':
-        connection = connection === undefined ? value : `${connection},${value}`
-        break
       case 'keepAlive':
         keepAliveSeconds = Number(KEEP_ALIVE_TIMEOUT.exec(value)?.[1] ?? KEEP_ALIVE_SECONDS)
         break
     }
   }
-  const connectionOptions = connection === undefined ? undefined : parseConnection(connection)
   const framing = framingOf(status, isHeadRequest, chunked, contentLength)
   // A 204 that announces a body may be followed by it: the connection is not reused.
   const isFollowed = status === 204 && (chunked || (contentLength ?? 0) > 0)
-  const isLast = http10 || isFollowed || framing === 'close' || connectionOptions?.has('close') === true
+  const isLast = http10 || isFollowed || framing === 'close' || lines.connectionOptions?.has('close') === true
   return {
     status,
     statusText,
-    rawHeaders,
-    kinds,
-    connectionOptions,
+    lines,
     framing,
     contentLength,
     keepAliveSeconds: isLast ? 0 : keepAliveSeconds,
@@ -251,35 +240,32 @@ function framingOf(status: number, isHeadRequest: boolean, chunked: boolean, con
 }
 
 /** Parses the field lines from `start` on. `text`: a head or trailers, without the empty line. */
-function parseFieldLines(text: string, start: number, maxLines: number) {
+function parseFieldLines(text: string, start: number, maxLines: number): HeaderLines {
   if (!LINES.test(text)) throw new ResponseSyntaxError('control character in the head or the trailers')
-  const rawHeaders: string[] = []
-  const kinds: HeaderKind[] = []
+  const raw: string[] = []
   for (let at = start; at < text.length; ) {
     const end = text.indexOf('\r\n', at)
     const colon = text.indexOf(':', at)
     if (colon <= at || colon >= end) throw new ResponseSyntaxError('field line without a name')
-    if (kinds.length === maxLines) throw new ResponseSyntaxError('too many field lines')
-    const name = text.slice(at, colon)
-    const kind = headerKind(name)
-    // White space at the start is invalid, too: the line would be the folded rest of the one before it.
-    if (kind === 'invalid') throw new ResponseSyntaxError('bad field name')
+    if (raw.length === 2 * maxLines) throw new ResponseSyntaxError('too many field lines')
     let from = colon + 1
     let to = end
     while (from < to && isBlank(text.charCodeAt(from))) from++
     while (to > from && isBlank(text.charCodeAt(to - 1))) to--
-    rawHeaders.push(name, text.slice(from, to))
-    kinds.push(kind)
+    raw.push(text.slice(at, colon), text.slice(from, to))
     at = end + 2
   }
-  return { rawHeaders, kinds }
+  const lines = new HeaderLines(raw)
+  // Also a name after white space: the line would be the folded rest of the one before it.
+  if (lines.kinds.includes('invalid')) throw new ResponseSyntaxError('bad field name')
+  return lines
 }
 
 function isBlank(code: number): boolean {
   return code === 0x20 || code === 0x09
 }
 
-function switchesToWebSocket({ rawHeaders, connectionOptions }: UpstreamHead): boolean {
-  const protocols = headerValues(rawHeaders, 'upgrade').map((protocol) => protocol.toLowerCase())
-  return protocols.includes('websocket') && connectionOptions?.has('upgrade') === true
+function switchesToWebSocket({ lines }: UpstreamHead): boolean {
+  const protocols = headerValues(lines.raw, 'upgrade').map((protocol) => protocol.toLowerCase())
+  return protocols.includes('websocket') && lines.connectionOptions?.has('upgrade') === true
 }

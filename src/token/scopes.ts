@@ -3,7 +3,7 @@
  * path and all below it; its words are those of the WLCG token profile. In: a scope's text, a request. Out: whether the
  * scope allows it. A path that an upstream could read in another way is never allowed (CVE-2025-54576).
  */
-import { type ConnectionOptions, headerKind } from '../http/headers.ts'
+import { type HeaderLines, headerKind } from '../http/headers.ts'
 import { isWithin, originForm, pathOf } from '../http/request-target.ts'
 import { errorIn, failed, type Result } from '../values/result.ts'
 
@@ -30,8 +30,7 @@ export interface ScopedRequest {
   readonly method: string
   readonly path: string
   readonly host: string | undefined
-  readonly rawHeaders: readonly string[]
-  readonly connectionOptions: ConnectionOptions | undefined
+  readonly lines: HeaderLines
 }
 
 /** A scope of about 100 items still fits into a claim and a header line. */
@@ -210,15 +209,13 @@ function readCopySource(value = '', host: string | undefined): Path | undefined 
 /** The lines that reach the upstream of each header on which the needed scope depends, by its name in lower case. */
 type DecidingHeaders = ReadonlyMap<string, readonly string[]>
 
-function decidingHeaders({ rawHeaders, connectionOptions }: ScopedRequest): DecidingHeaders | undefined {
+function decidingHeaders({ lines }: ScopedRequest): DecidingHeaders | undefined {
   const found = new Map<string, readonly string[]>()
-  for (let at = 0; at < rawHeaders.length; at += 2) {
-    const kind = headerKind(rawHeaders[at] as string)
+  for (const [line, kind] of lines.kinds.entries()) {
     if (kind === 'override') return undefined
-    if (kind !== 'condition' && kind !== 'secondPath') continue
-    const name = (rawHeaders[at] as string).toLowerCase()
-    if (connectionOptions?.has(name)) continue
-    found.set(name, [...(found.get(name) ?? []), rawHeaders[at + 1] as string])
+    if ((kind !== 'condition' && kind !== 'secondPath') || lines.isOfConnection(line)) continue
+    const name = lines.name(line).toLowerCase()
+    found.set(name, [...(found.get(name) ?? []), lines.value(line)])
   }
   return found
 }

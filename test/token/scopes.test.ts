@@ -1,6 +1,7 @@
 import { execFileSync, spawnSync } from 'node:child_process'
 import fc from 'fast-check'
 import t from 'tap'
+import { HeaderLines } from '../../src/http/headers.ts'
 import {
   coversScope,
   intersectScopes,
@@ -19,14 +20,8 @@ function scope(text: string): Scope {
 type Headers = readonly (readonly [string, string])[]
 
 function judge(text: string, method: string, path: string, headers: Headers = [], nominated: string[] = []) {
-  const request = {
-    method,
-    path,
-    host: 'h:80',
-    rawHeaders: headers.flat(),
-    connectionOptions: new Set(nominated),
-  }
-  return scopeAllows(scope(text), request)
+  const lines = new HeaderLines([...headers.flat(), 'Connection', nominated.join()])
+  return scopeAllows(scope(text), { method, path, host: 'h:80', lines })
 }
 
 t.test('a scope covers its path and all below it, on segment boundaries', async (t) => {
@@ -303,7 +298,7 @@ t.test('an intersection allows what both allow, and covers no more', async () =>
     fc.property(items, items, action, tamePath, (a, b, action, path) => {
       const both = intersectScopes(scope(a.join(' ')), scope(b.join(' ')))
       const method = METHOD_OF[action] ?? ''
-      const request = { method, path, host: 'h', rawHeaders: [], connectionOptions: undefined }
+      const request = { method, path, host: 'h', lines: new HeaderLines([]) }
       const allowedByBoth = judge(a.join(' '), method, path) && judge(b.join(' '), method, path)
       const isExact = [...a, ...b, path].every((text) => !/%2f/i.test(text))
       const allowed = both !== undefined && scopeAllows(both, request)
