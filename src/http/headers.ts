@@ -8,8 +8,11 @@
 interface Rule {
   /** `ifAllowed`: by the decision of the gate. `ifValid`: one id that is safe. `ifTrusted`: from a trusted proxy. */
   readonly request: 'forward' | 'remove' | 'refuse' | 'ifAllowed' | 'ifValid' | 'ifTrusted'
-  /** `ifMayHaveBody`: by the status. `ifChunked`: if the client can receive trailers. */
-  readonly response: 'forward' | 'remove' | 'ifMayHaveBody' | 'ifChunked'
+  /**
+   * `ifMayHaveBody`: by the status. `ifChunked`: if the client can receive trailers. `beforeLength`: moved before
+   * `Content-Length`, because after it Node writes the value as UTF-8, or throws (nodejs/node#46528).
+   */
+  readonly response: 'forward' | 'remove' | 'ifMayHaveBody' | 'ifChunked' | 'beforeLength'
   /** RFC 9110, section 6.5.1. `unlessDeciding`: a trailer that the gate has not seen must not change what it decided. */
   readonly trailer: 'forward' | 'remove' | 'unlessDeciding'
   /** The kind of another spelling of one of `names`, such as `content_length`. */
@@ -36,6 +39,7 @@ export const HEADER_RULES = {
   /** A request's body keeps its framing. Node frames that of a response. */
   transferEncoding: rule('forward', 'remove', 'remove', 'refusedLookAlike', ['transfer-encoding']),
   authorization: rule('ifAllowed', 'forward', 'remove', 'refusedLookAlike', ['authorization']),
+  contentDisposition: rule('forward', 'beforeLength', 'forward', 'other', ['content-disposition']),
   connection: rule('remove', 'remove', 'remove', 'other', ['connection']),
   keepAlive: rule('remove', 'remove', 'remove', 'other', ['keep-alive']),
   upgrade: rule('remove', 'remove', 'remove', 'other', ['upgrade']),
@@ -184,11 +188,11 @@ export function namesFramingOrIdentity(options: ConnectionOptions): boolean {
   return false
 }
 
-/** @param dropDeciding - whether to drop those on which a decision of the gate would depend; false for a response */
+/** @param dropDeciding - whether to drop those on which a decision of the gate would depend */
 export function forwardedTrailers(
   rawTrailers: HeaderList,
   { connectionOptions }: HeaderLines,
-  dropDeciding: boolean,
+  dropDeciding = false,
 ): [name: string, value: string][] {
   const trailers: [string, string][] = []
   for (let at = 0; at < rawTrailers.length; at += 2) {

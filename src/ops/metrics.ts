@@ -12,6 +12,7 @@ import {
   LOGIN_FAILURES,
   type LoginFailure,
   UPSTREAM_OUTCOMES,
+  type UpstreamOutcome,
 } from '../failures.ts'
 import { ROUTE_LABELS, type RouteLabel } from '../gate/route.ts'
 import type { Key } from '../keys/key-ring.ts'
@@ -27,6 +28,7 @@ import { VERSION } from '../version.ts'
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS'])
 /** The statuses of upstreams that are counted. */
 const STATUS_CLASSES = ['2xx', '3xx', '4xx', '5xx'] as const
+type StatusClass = (typeof STATUS_CLASSES)[number]
 const LATENCY_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
 
 /** `aggregator`: how the values of several processes become one. The default is their sum. */
@@ -129,75 +131,59 @@ export function createMetrics({ enforcement }: Pick<Config, 'enforcement'>, now:
 
 type Create = ReturnType<typeof metricsIn>
 
-function requestMetrics({ counter, histogram, value }: Create) {
-  const requests = counter('requests_total')
+function requestMetrics({ counts, histogram }: Create) {
+  const requests = counts<`${RouteLabel} ${string} ${number}`>('requests_total')
+  const bytes = counts('transferred_bytes_total', ['in', 'out'])
   const durations = histogram('request_duration_seconds')
-  const bytes = { in: 0, out: 0 }
   for (const route of ROUTE_LABELS) durations.zero({ route })
-  value('transferred_bytes_total', () => seriesOf(bytes, (direction) => ({ direction })))
   return {
     /** Every response, also a refusal of what is not a request. `seconds`: from the head to the end of the response. */
-    onRequest(route: RouteLabel, method: string | undefined, status: number, seconds: number): void {
-      requests.inc({ route, method: METHODS.has(method ?? '') ? method : 'other', status })
+    onRequest(route: RouteLabel, method = '', status: number, seconds: number): void {
+      requests.add(`${route} ${METHODS.has(method) ? method : 'other'} ${status}`)
       durations.observe({ route }, seconds)
     },
     /** Body bytes from (`in`) or to (`out`) the client. */
-    onBytes(direction: 'in' | 'out', count: number): void {
-      bytes[direction] += count
-    },
+    onBytes: (direction: 'in' | 'out', count: number) => bytes.add(direction, count),
   }
 }
 
-function tokenMetrics({ counter, value }: Create) {
-  const checks = zeros(['ok', ...ACCESS_FAILURES])
-  const issued = counter('tokens_issued_total')
-  const linksIssued = counter('links_issued_total')
-  const failures = zeros(LOGIN_FAILURES)
-  const resultOf = (reason: string) => (reason === 'ok' ? 'accepted' : 'rejected')
-  value('token_checks_total', () => seriesOf(checks, (reason) => ({ result: resultOf(reason), reason })))
-  value('token_issue_failures_total', () => seriesOf(failures, (reason) => ({ reason })))
+function tokenMetrics({ counts }: Create) {
+  const seriesOf = (reason: 'ok' | AccessFailure) =>
+    reason === 'ok' ? 'accepted ok' : (`rejected ${reason}` as const)
+  const checks = counts('token_checks_total', [seriesOf('ok'), ...ACCESS_FAILURES.map(seriesOf)])
+  const issued = counts('tokens_issued_total', [''])
+  const linksIssued = counts('links_issued_total', [''])
+  const failures = counts('token_issue_failures_total', LOGIN_FAILURES)
   return {
-    onTokenCheck(reason: 'ok' | AccessFailure): void {
-      checks[reason]++
-    },
-    onTokenIssued: () => issued.inc(),
-    onLinkIssued: () => linksIssued.inc(),
-    onLoginFailure(reason: LoginFailure): void {
-      failures[reason]++
-    },
+    onTokenCheck: (reason: 'ok' | AccessFailure) => checks.add(seriesOf(reason)),
+    onTokenIssued: () => issued.add(''),
+    onLinkIssued: () => linksIssued.add(''),
+    onLoginFailure: (reason: LoginFailure) => failures.add(reason),
   }
 }
 
-function upstreamMetrics({ histogram, value }: Create) {
+function upstreamMetrics({ counts, histogram }: Create) {
+  const outcomes = counts<`${string} ${UpstreamOutcome}`>('upstream_requests_total')
+  const responses = counts<`${string} ${StatusClass}`>('upstream_responses_total')
   const firstBytes = histogram('upstream_response_seconds')
-  const counts: { upstream: string; outcomes: Counts; responses: Counts }[] = []
-  value('upstream_requests_total', () =>
-    counts.flatMap(({ upstream, outcomes }) => seriesOf(outcomes, (outcome) => ({ upstream, outcome }))),
-  )
-  value('upstream_responses_total', () =>
-    counts.flatMap(({ upstream, responses }) => seriesOf(responses, (name) => ({ upstream, class: name }))),
-  )
   /** `upstream`: its prefix. */
   return (upstream: string): UpstreamEvents => {
-    const outcomes = zeros(UPSTREAM_OUTCOMES)
-    const responses = zeros(STATUS_CLASSES)
-    counts.push({ upstream, outcomes, responses })
+    for (const outcome of UPSTREAM_OUTCOMES) outcomes.add(`${upstream} ${outcome}`, 0)
+    for (const statusClass of STATUS_CLASSES) responses.add(`${upstream} ${statusClass}`, 0)
     firstBytes.zero({ upstream })
     return {
-      onOutcome(outcome) {
-        outcomes[outcome]++
-      },
+      onOutcome: (outcome) => outcomes.add(`${upstream} ${outcome}`),
       onResponse(status, seconds) {
         const statusClass = STATUS_CLASSES[Math.floor(status / 100) - 2]
-        if (statusClass !== undefined) responses[statusClass]++
+        if (statusClass !== undefined) responses.add(`${upstream} ${statusClass}`)
         firstBytes.observe({ upstream }, seconds)
       },
     }
   }
 }
 
-function reloadMetrics({ counter, gauge }: Create, now: () => number) {
-  const reloads = counter('reloads_total')
+function reloadMetrics({ counts, gauge }: Create, now: () => number) {
+  const reloads = counts<`${ReloadSubject} ${ReloadResult}`>('reloads_total')
   const lastGood = gauge('reload_last_good_timestamp_seconds')
   const reloadFailing = gauge('reload_failing')
   /** Subjects whose newest version cannot be used, each with the name of its certificate set. */
@@ -205,14 +191,14 @@ function reloadMetrics({ counter, gauge }: Create, now: () => number) {
   return {
     zeroReloads(subjects: readonly ReloadSubject[]): void {
       for (const subject of subjects) {
-        for (const result of RELOAD_RESULTS) reloads.inc({ subject, result }, 0)
+        for (const result of RELOAD_RESULTS) reloads.add(`${subject} ${result}`, 0)
         lastGood.set({ subject }, now() / 1000)
         reloadFailing.set({ subject }, 0)
       }
     },
     /** A subject of several certificate sets is failing while any of them is. */
     onReload(subject: ReloadSubject, result: ReloadResult, certificate = ''): void {
-      reloads.inc({ subject, result })
+      reloads.add(`${subject} ${result}`)
       const part = `${subject} ${certificate}`
       if (result === 'ok') {
         lastGood.set({ subject }, now() / 1000)
@@ -262,15 +248,24 @@ function readValues({ value }: Create, sources: MetricSources, now: () => number
   )
 }
 
-/** Counts by the value of a label, read at each scrape. Four calls of `inc` would cost 3 % of a request (Node 26). */
-function zeros<Word extends string>(words: readonly Word[]): Record<Word, number> {
-  return Object.fromEntries(words.map((word) => [word, 0])) as Record<Word, number>
-}
+/** Counts of one metric by the values of its labels, joined by spaces. `inc` of prom-client, called by each request, costs more. */
+class Counts<Labels extends string> {
+  readonly #values: Map<string, number>
 
-type Counts = Readonly<Record<string, number>>
+  constructor(zeros: readonly Labels[]) {
+    this.#values = new Map(zeros.map((labels) => [labels, 0]))
+  }
 
-function seriesOf(counts: Counts, labelsOf: (word: string) => Labels): Series[] {
-  return Object.entries(counts).map(([word, count]) => [labelsOf(word), count])
+  add(labels: Labels, by = 1): void {
+    this.#values.set(labels, (this.#values.get(labels) ?? 0) + by)
+  }
+
+  series(names: readonly string[]): Series[] {
+    return Array.from(this.#values, ([labels, value]) => {
+      const values = labels.split(' ')
+      return [Object.fromEntries(names.map((name, at) => [name, values[at] ?? ''])), value]
+    })
+  }
 }
 
 type Labels = Readonly<Record<string, string>>
@@ -281,22 +276,28 @@ export function metricsIn(registry: Registry) {
     const [help, labels = [], aggregator = 'sum']: Metric = METRICS[name]
     return { name: fullName(name), help, labelNames: labels, aggregator, registers: [registry] }
   }
+  /** `read`: called at each scrape; a value, or one for each series. An undefined one has no series. */
+  const value = (name: MetricName, read: () => number | readonly Series[]): void => {
+    const collected = {
+      ...optionsOf(name),
+      collect(this: Counter | Gauge) {
+        const values = read()
+        this.reset()
+        for (const [labels, value] of typeof values === 'number' ? [[{}, values] as const] : values)
+          if (value !== undefined) this.inc(labels, value)
+      },
+    }
+    if (name.endsWith('_total')) new Counter(collected)
+    else new Gauge(collected)
+  }
   return {
-    /** `read`: called at each scrape; a value, or one for each series. An undefined one has no series. */
-    value(name: MetricName, read: () => number | readonly Series[]): void {
-      const collected = {
-        ...optionsOf(name),
-        collect(this: Counter | Gauge) {
-          const values = read()
-          this.reset()
-          for (const [labels, value] of typeof values === 'number' ? [[{}, values] as const] : values)
-            if (value !== undefined) this.inc(labels, value)
-        },
-      }
-      if (name.endsWith('_total')) new Counter(collected)
-      else new Gauge(collected)
+    value,
+    /** `zeros`: the series that exist from the start. */
+    counts<Labels extends string>(name: MetricName, zeros: readonly Labels[] = []): Counts<Labels> {
+      const counts = new Counts(zeros)
+      value(name, () => counts.series(optionsOf(name).labelNames))
+      return counts
     },
-    counter: (name: MetricName) => new Counter(optionsOf(name)),
     gauge: (name: MetricName) => new Gauge(optionsOf(name)),
     histogram: (name: MetricName) => new Histogram({ ...optionsOf(name), buckets: LATENCY_BUCKETS }),
   }

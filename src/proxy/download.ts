@@ -22,12 +22,16 @@ export class Download {
   #out: Writable
   /** The head goes out in one write with the first bytes of the body. */
   #isHeadPending = false
-  /** The upstream's socket is paused. Set here alone. */
-  waitsForClient = false
+  /** While it is the client, the upstream's socket is paused. */
+  #waitsFor: 'client' | 'upstream' = 'upstream'
 
   constructor(res: SidecarResponse) {
     this.#res = res
     this.#out = res
+  }
+
+  get waitsFor(): 'client' | 'upstream' {
+    return this.#waitsFor
   }
 
   /** The only informational response that is forwarded is 103, with its links (RFC 8297). HTTP/1.0 has none. */
@@ -46,7 +50,7 @@ export class Download {
     const { httpVersionMinor, context } = this.#res.req
     const isChunked = head.framing === 'chunked'
     const readsChunks = httpVersionMinor > 0
-    const headers = responseHeaders(head, context.id, isChunked && readsChunks)
+    const headers = responseHeaders(head, context.id, { hasTrailers: isChunked && readsChunks })
     const isCloseDelimited = head.framing === 'close' || (isChunked && !readsChunks)
     const persistence = isCloseDelimited ? 'closeDelimited' : 'keepAlive'
     this.#res.begin(head.status, head.statusText, headers, persistence)
@@ -62,11 +66,11 @@ export class Download {
     const body = response.takeBody()
     if (body.length === 0 && this.#isHeadPending) sendHead(this.#res)
     this.#isHeadPending = false
-    if (body.length === 0 || this.#write(body, connection) || this.waitsForClient) return
-    this.waitsForClient = true
+    if (body.length === 0 || this.#write(body, connection) || this.#waitsFor === 'client') return
+    this.#waitsFor = 'client'
     connection.socket.pause()
     this.#out.once('drain', () => {
-      this.waitsForClient = false
+      this.#waitsFor = 'upstream'
       connection.socket.resume()
     })
   }
@@ -84,7 +88,7 @@ export class Download {
     }
     if (body.length > 0) this.#write(body, connection)
     if (head.status === 101) this.#out.end()
-    else res.writeEnd('', forwardedTrailers(response.rawTrailers, head.lines, false))
+    else res.writeEnd('', forwardedTrailers(response.rawTrailers, head.lines))
   }
 
   /** Writes all chunks of one read at once, so that tiny upstream chunks do not cost one write each. */
@@ -98,7 +102,11 @@ export class Download {
 }
 
 /** `hasTrailers`: the client can receive trailers, so `Trailer` is forwarded. */
-export function responseHeaders(head: UpstreamHead, requestId: string, hasTrailers: boolean): string[] {
+export function responseHeaders(
+  head: UpstreamHead,
+  requestId: string,
+  { hasTrailers = false } = {},
+): string[] {
   const { lines, status } = head
   const headers: string[] = []
   let lengthAt = -1
@@ -116,14 +124,14 @@ export function responseHeaders(head: UpstreamHead, requestId: string, hasTraile
       case 'ifChunked':
         if (!hasTrailers || lines.isOfConnection(line)) continue
         break
+      case 'beforeLength':
+        if (lines.isOfConnection(line)) continue
+        if (lengthAt < 0) break
+        headers.splice(lengthAt, 0, name, value)
+        lengthAt += 2
+        continue
       case 'forward':
         if (lines.isOfConnection(line)) continue
-        // Moved before Content-Length: after it, Node writes this value as UTF-8 or throws (nodejs/node#46528).
-        if (lengthAt >= 0 && name.length === 19 && name.toLowerCase() === 'content-disposition') {
-          headers.splice(lengthAt, 0, name, value)
-          lengthAt += 2
-          continue
-        }
     }
     headers.push(name, value)
   }

@@ -20,6 +20,13 @@ export interface UpstreamHead {
   readonly keepAliveSeconds: number
 }
 
+/** What a response depends on. */
+export interface RequestKind {
+  readonly isHeadRequest: boolean
+  /** A WebSocket handshake: it never waits for a connection. */
+  readonly isWebSocket: boolean
+}
+
 type State = 'head' | 'body' | 'chunkSize' | 'chunkData' | 'chunkEnd' | 'trailers' | 'done'
 
 const NO_BYTES = Buffer.alloc(0)
@@ -50,7 +57,7 @@ export class ResponseParser {
     this.#limits = limits
   }
 
-  start(isHeadRequest: boolean, isWebSocket: boolean): void {
+  start({ isHeadRequest, isWebSocket }: RequestKind): void {
     this.#isHeadRequest = isHeadRequest
     this.#isWebSocket = isWebSocket
     this.#state = 'head'

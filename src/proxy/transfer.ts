@@ -134,7 +134,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     this.#upstream.events.onResponse(head.status, (performance.now() - context.startedMonotonicMs) / 1000)
     if (head.status === 101) {
       this.#end('ok')
-      new Tunnel(this, connection, this.#upstream.tunnels).start(responseHeaders(head, context.id, false))
+      new Tunnel(this, connection, this.#upstream.tunnels).start(responseHeaders(head, context.id))
       this.#download.switchTo(socket)
     } else {
       this.#phase = 'downloading'
@@ -169,11 +169,10 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   }
 
   onIdle(): void {
-    const upload = this.#upload
+    const upload = this.#upload?.isActive ? this.#upload.waitsFor : undefined
     if (this.#phase === 'ended') this.res.req.context.connection.abort()
-    else if (this.#download.waitsForClient) this.#cancel('client_idle')
-    else if (upload?.isActive)
-      this.#cancel(upload.waitsForUpstream ? 'connection_write_timeout' : 'client_idle')
+    else if (this.#download.waitsFor === 'client' || upload === 'client') this.#cancel('client_idle')
+    else if (upload === 'upstream') this.#cancel('connection_write_timeout')
     else if (this.#phase === 'downloading') this.#cancel('connection_read_timeout')
   }
 

@@ -29,9 +29,9 @@ export class Upload {
     return this.#connection !== undefined
   }
 
-  /** The client's socket is paused. Linux shows what the upstream reads in steps of a third of a send buffer: up to 1.4 MB. */
-  get waitsForUpstream(): boolean {
-    return this.#req.isPaused()
+  /** Of an active upload. Linux shows what the upstream reads in steps of a third of a send buffer: up to 1.4 MB. */
+  get waitsFor(): 'client' | 'upstream' {
+    return this.#req.isPaused() ? 'upstream' : 'client'
   }
 
   start(connection: UpstreamConnection, writable: boolean): void {

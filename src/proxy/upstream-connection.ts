@@ -9,7 +9,7 @@ import type { Config } from '../config/config.ts'
 import { networkFailureOf, type UpstreamFailure } from '../failures.ts'
 import { lookup } from '../http/hosts.ts'
 import { ReadBuffer } from './buffers.ts'
-import { ResponseParser, ResponseSyntaxError } from './response-parser.ts'
+import { type RequestKind, ResponseParser, ResponseSyntaxError } from './response-parser.ts'
 
 /** Opens sockets to an upstream. TCP and unix sockets read by `onread`; TLS sockets emit `data`. */
 export interface UpstreamAddress {
@@ -39,11 +39,8 @@ export function upstreamAddress(upstreamUrl: string, secureContext?: () => Secur
   return { tls, open, isNamed, host }
 }
 
-export interface UpstreamRequest {
+export interface UpstreamRequest extends RequestKind {
   readonly headText: string
-  readonly isHeadRequest: boolean
-  /** A WebSocket handshake: it never waits for a connection. */
-  readonly isWebSocket: boolean
   /** `writable`: the upstream accepts more bytes now; otherwise `onWritable` follows. */
   onHeadWritten(connection: UpstreamConnection, writable: boolean): void
   onWritable(): void
@@ -110,7 +107,7 @@ export class UpstreamConnection {
     this.#request = request
     this.#timeoutFailure = 'http_response_timeout'
     this.#deadline = Number.POSITIVE_INFINITY
-    this.#parser.start(request.isHeadRequest, request.isWebSocket)
+    this.#parser.start(request)
     this.#hasResponseBytes = false
     request.onHeadWritten(this, this.socket.write(request.headText, 'latin1'))
   }

@@ -33,7 +33,7 @@ export function read(
 ): Reading {
   const reading: Reading = { earlyHints: [], body: '' }
   const parser = new ResponseParser(limits)
-  parser.start(isHead, isWebSocket)
+  parser.start({ isHeadRequest: isHead, isWebSocket })
   const places = [0, ...cuts.toSorted((a, b) => a - b), bytes.length]
   try {
     for (let n = 1; n < places.length && !parser.isDone; n++) {
