@@ -82,8 +82,9 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     const { req } = this
     const { context, socket, headers } = req
     const stop = () => void this.end()
-    // A client that waits for `100 Continue` sends no body, and a detached socket has no parser.
-    const isAwaited = !this.#hasContinued && headers.expect?.toLowerCase() === '100-continue'
+    // A client that waits for `100 Continue` sends no body, and a detached socket has no parser. HTTP/1.0 has no `Expect`.
+    const mayWait = !this.#hasContinued && req.httpVersionMinor > 0
+    const isAwaited = mayWait && headers.expect?.toLowerCase() === '100-continue'
     if (req.readableEnded || isAwaited || context.isDetached) return stop()
     const deadline = setTimeout(stop, DRAIN_TOTAL_MS)
     context.changeOwner({ state: 'unreadBody', onIdle: stop, onRelease: () => clearTimeout(deadline) })

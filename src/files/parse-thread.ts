@@ -45,7 +45,9 @@ export async function readRows<T>(
     }
     return read
   } catch {
-    return notLoaded([`${path}: cannot be parsed within ${MAX_SECONDS} s and ${MAX_HEAP_MB} MB of memory`])
+    return notLoaded([
+      `${path}: cannot be parsed, or not within ${MAX_SECONDS} s and ${MAX_HEAP_MB} MB of memory`,
+    ])
   }
 }
 

@@ -103,13 +103,13 @@ export class UpstreamConnection {
 
   send(request: UpstreamRequest): void {
     if (this.#request !== undefined && this.#request !== request) throw new Error('the connection is in use')
-    if (this.socket.destroyed) return
     this.#request = request
     this.#timeoutFailure = 'http_response_timeout'
     this.#deadline = Number.POSITIVE_INFINITY
     this.#parser.start(request)
     this.#hasResponseBytes = false
-    request.onHeadWritten(this, this.socket.write(request.headText, 'latin1'))
+    if (this.socket.destroyed) this.#fail('connection_terminated')
+    else request.onHeadWritten(this, this.socket.write(request.headText, 'latin1'))
   }
 
   /** Closes the connection without a report to its request. */

@@ -172,6 +172,7 @@ t.test('a client that half-closes its upload after a whole early response gets a
 const refusedUploads = (size: number): Readonly<Record<string, string>> => ({
   'no token': `PUT /b/k HTTP/1.1\r\nHost: h\r\nContent-Length: ${size}\r\n\r\n`,
   'no token, and close': `PUT /b/k HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: ${size}\r\n\r\n`,
+  'no token, HTTP/1.0': `PUT /b/k HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: ${size}\r\n\r\n`,
   'another method': `PUT /v2/auth/token HTTP/1.1\r\nHost: h\r\nContent-Length: ${size}\r\n\r\n`,
   'too large a login': `POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nContent-Length: ${size}\r\n\r\n`,
   'a bad host': `PUT /b/k HTTP/1.1\r\nHost: a,b\r\nContent-Length: ${size}\r\n\r\n`,
