@@ -2,6 +2,7 @@
  * The composition root: wires one sidecar from validated settings, each part after those that it uses.
  *   listener -> connection -> handler -> gate (admission, route, token check) -> forwarder | endpoint | responder
  */
+import { setTimeout as sleep } from 'node:timers/promises'
 import { type AuthData, openAuthData } from './auth-data/auth-data.ts'
 import { DataListener } from './client/listener.ts'
 import { Responder } from './client/responder.ts'
@@ -10,7 +11,7 @@ import { createLoginThrottle } from './credentials/login-throttle.ts'
 import { createAuditLog } from './endpoints/audit-log.ts'
 import { Gate } from './gate/gate.ts'
 import { Handler } from './handler.ts'
-import { type DrainReport, LifeCycle, type ListenAddresses, RunState } from './life-cycle.ts'
+import { createLifeCycle, drainListener, type LifeCycle, RunState, type Service } from './life-cycle.ts'
 import type { Logger } from './log.ts'
 import { createAccessLog } from './ops/access-log.ts'
 import { type AdminData, createAdminListener } from './ops/admin.ts'
@@ -32,12 +33,8 @@ export interface AppOptions {
   readonly worker?: boolean
 }
 
-export interface App {
-  /** Meanwhile the admin listener responds that the app is not ready. Rejects if a port is taken, and listens on neither. */
-  start(): Promise<ListenAddresses>
+export interface App extends LifeCycle {
   reload(): Promise<unknown>
-  /** `lameDuck`: the listener accepts for a while first, if it was running. A second call waits for the same end. */
-  stop(how?: { readonly lameDuck: boolean }): Promise<DrainReport>
 }
 
 export interface ServingApp extends App {
@@ -101,12 +98,26 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     if (!onlyRevocations) tokenCache.clear()
     forwarder.recheckTunnels()
   })
-  const lifeCycle = new LifeCycle({ config, log, settingsFile, state, authData, listener, forwarder, admin })
+  const background = config.enforcement === 'report' ? [createReminder(log), authData] : [authData]
+  const service: Service = {
+    async listen() {
+      if (!(await authData.whenLoaded())) throw new Error('stopped before clients were accepted')
+      return listener.listen()
+    },
+    async drain(lameDuck, pendingStart) {
+      log.info({ inFlight: listener.inFlight }, 'draining')
+      if (pendingStart) await authData.stop() // a start that waits ends here; what has been opened is closed below
+      await pendingStart
+      if (lameDuck) await sleep(config.shutdown.lameDuckSeconds * 1000)
+      const report = await drainListener(listener, config, state)
+      forwarder.close()
+      return report
+    },
+  }
   return {
+    ...createLifeCycle({ config, log, settingsFile, state, background, service, adminData, admin }),
     adminData,
-    start: () => lifeCycle.start(),
     reload: () => authData.reload(),
-    stop: ({ lameDuck } = { lameDuck: false }) => lifeCycle.stop(lameDuck),
     abort: () => void listener.abort(),
   }
 }
@@ -127,4 +138,16 @@ function createTokenCache(config: Config, authData: AuthData, signer: TokenSigne
     }),
     now,
   })
+}
+
+function createReminder(log: Logger) {
+  const warn = () => log.warn('report mode: requests without a valid token are forwarded')
+  let timer: NodeJS.Timeout | undefined
+  return {
+    start() {
+      warn()
+      timer = setInterval(warn, 3_600_000).unref() // each hour
+    },
+    stop: () => clearInterval(timer),
+  }
 }

@@ -11,6 +11,7 @@ import type { LogDestination, Logger } from '../log.ts'
 import type { MetricFamily, MetricGroup } from '../ops/samples.ts'
 import type { FromWorker, SerializedError, ToWorker, WorkerState } from './worker.ts'
 
+const KILL_AFTER_DEADLINE_MS = 3000
 const START_RETRY_MS = 5000
 /** No worker is replaced sooner after it began to serve: each start takes the processor from the others. */
 const MIN_SERVED_MS = 1000
@@ -19,7 +20,7 @@ const STATE_TIMEOUT_MS = 400
 
 export type WorkerPool = ReturnType<typeof createWorkerPool>
 
-export function createWorkerPool(config: Config, log: Logger, destination: LogDestination) {
+export function createWorkerPool(config: Config, count: number, log: Logger, destination: LogDestination) {
   const workers = new Set<WorkerProcess>()
   let restarts = 0
   let isStopping = false
@@ -50,12 +51,34 @@ export function createWorkerPool(config: Config, log: Logger, destination: LogDe
     })
   }
 
+  /** Drains the workers that listen, and kills the others at once and those after `killAfterMs`. */
+  const stop = async ({ lameDuck = false, killAfterMs = 0 }): Promise<DrainReport> => {
+    isStopping = true
+    const all = [...workers]
+    const draining = all.filter(({ isListening }) => isListening)
+    for (const worker of all) {
+      if (worker.isListening) worker.send({ type: 'stop', lameDuck })
+      else worker.kill()
+    }
+    const killing = setTimeout(() => {
+      for (const worker of all) worker.kill()
+    }, killAfterMs)
+    await Promise.all(all.map(({ closed }) => closed))
+    clearTimeout(killing)
+    return sumOf(draining.map(({ drainReport }) => drainReport))
+  }
+
   return {
-    /** Resolves when all workers listen; rejects with the first error of one. */
-    async start(count: number): Promise<AddressInfo> {
+    /** Resolves when all workers listen. Rejects with the first error of one, after the end of the others. */
+    async listen(): Promise<AddressInfo> {
       setupCluster()
-      const [address] = await Promise.all([fork(), ...Array.from({ length: count - 1 }, fork)])
-      return address
+      try {
+        const [address] = await Promise.all([fork(), ...Array.from({ length: count - 1 }, fork)])
+        return address
+      } catch (error) {
+        if (!isStopping) await stop({ killAfterMs: 0 })
+        throw error
+      }
     },
     restarts: () => restarts,
     states: () => [...workers].flatMap(({ state }) => state ?? []),
@@ -68,30 +91,12 @@ export function createWorkerPool(config: Config, log: Logger, destination: LogDe
     reload(): void {
       for (const worker of workers) if (worker.isListening) worker.send({ type: 'reload' })
     },
-    stop(lameDuck: boolean, killAfterMs: number): Promise<DrainReport> {
-      isStopping = true
-      return stopAll([...workers], lameDuck, killAfterMs)
+    drain(lameDuck: boolean): Promise<DrainReport> {
+      const { lameDuckSeconds, deadlineSeconds } = config.shutdown
+      const drainMs = ((lameDuck ? lameDuckSeconds : 0) + deadlineSeconds) * 1000
+      return stop({ lameDuck, killAfterMs: drainMs + KILL_AFTER_DEADLINE_MS })
     },
   }
-}
-
-/** Drains the workers that listen, and kills the others at once and those after `killAfterMs`. */
-async function stopAll(
-  workers: readonly WorkerProcess[],
-  lameDuck: boolean,
-  killAfterMs: number,
-): Promise<DrainReport> {
-  const draining = workers.filter(({ isListening }) => isListening)
-  for (const worker of workers) {
-    if (worker.isListening) worker.send({ type: 'stop', lameDuck })
-    else worker.kill()
-  }
-  const killing = setTimeout(() => {
-    for (const worker of workers) worker.kill()
-  }, killAfterMs)
-  await Promise.all(workers.map(({ closed }) => closed))
-  clearTimeout(killing)
-  return sumOf(draining.map(({ drainReport }) => drainReport))
 }
 
 function setupCluster(): void {

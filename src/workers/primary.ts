@@ -7,15 +7,13 @@ import type { App } from '../app.ts'
 import { InvalidAuthData } from '../auth-data/auth-data.ts'
 import type { Config } from '../config/config.ts'
 import { SHARED_LIMITS } from '../config/schema.ts'
-import { type DrainReport, type ListenAddresses, logStart, type RunPhase } from '../life-cycle.ts'
+import { createLifeCycle, RunState } from '../life-cycle.ts'
 import type { LogDestination, Logger } from '../log.ts'
 import { type AdminData, createAdminListener } from '../ops/admin.ts'
-import { fullName, metricsIn } from '../ops/metrics.ts'
+import { metricsIn } from '../ops/metrics.ts'
 import type { MetricGroup } from '../ops/samples.ts'
 import { certificateFiles, openCertificateSet, secureContextOf } from '../tls/certificates.ts'
 import { createWorkerPool, type WorkerPool } from './pool.ts'
-
-const KILL_AFTER_DEADLINE_MS = 3000
 
 /** `start` rejects with the first error of a worker. @throws InvalidAuthData of the admin listener's certificates */
 export async function createPrimary(
@@ -25,50 +23,20 @@ export async function createPrimary(
   log: Logger,
   destination: LogDestination,
 ): Promise<App> {
-  const pool = createWorkerPool(settingsOfWorker(config, count, log), log, destination)
-  let state: RunPhase = 'starting'
-  let stopped: Promise<DrainReport> | undefined
-  const adminData = createAdminData(pool, count, () => state, destination)
+  const pool = createWorkerPool(settingsOfWorker(config, count, log), count, log, destination)
+  const state = new RunState()
+  const adminData = createAdminData(pool, count, state, destination)
   const certificates = await openAdminCertificateSet(config, log)
   const cache = { ...config.cache, maxTokens: config.cache.maxTokens * count } // each worker has its own
   const settings = { ...config, cache }
   const admin = createAdminListener(settings, adminData, secureContextOf(certificates), log, Date.now)
-
-  const start = async (): Promise<ListenAddresses> => {
-    certificates?.start()
-    try {
-      const adminAddress = await admin.listen()
-      const where = { data: await pool.start(count), admin: adminAddress }
-      if (state === 'starting') state = 'running'
-      logStart(log, config, settingsFile, await signingKidIn(adminData), where)
-      return where
-    } catch (error) {
-      if (state !== 'draining') await pool.stop(false, 0)
-      state = 'draining'
-      certificates?.stop()
-      await admin.close()
-      throw error
-    }
-  }
-
-  const stop = async (lameDuck: boolean): Promise<DrainReport> => {
-    state = 'draining'
-    const { lameDuckSeconds, deadlineSeconds } = config.shutdown
-    const drainMs = ((lameDuck ? lameDuckSeconds : 0) + deadlineSeconds) * 1000
-    const report = await pool.stop(lameDuck, drainMs + KILL_AFTER_DEADLINE_MS)
-    certificates?.stop()
-    await admin.close()
-    log.info(report, 'stopped')
-    return report
-  }
-
+  const background = certificates ? [certificates] : []
   return {
-    start,
+    ...createLifeCycle({ config, log, settingsFile, state, background, service: pool, adminData, admin }),
     async reload() {
       pool.reload()
       await certificates?.reload()
     },
-    stop: ({ lameDuck } = { lameDuck: false }) => (stopped ??= stop(lameDuck && state === 'running')),
   }
 }
 
@@ -83,14 +51,14 @@ async function openAdminCertificateSet(config: Config, log: Logger) {
 function createAdminData(
   pool: WorkerPool,
   count: number,
-  runState: () => RunPhase,
+  runState: RunState,
   destination: LogDestination,
 ): AdminData {
-  const isReady = (responding: number) => runState() === 'running' && responding === count
+  const isReady = (responding: number) => runState.phase === 'running' && responding === count
   return {
     async conditions() {
       const responding = await pool.update('status')
-      const state = runState() === 'draining' ? 'draining' : (`${responding} of ${count}` as const)
+      const state = runState.isDraining ? 'draining' : (`${responding} of ${count}` as const)
       const states = pool.states()
       // A worker that is not ready comes before the others.
       const shown = states.find(({ conditions }) => conditions.some(({ ok }) => !ok)) ?? states[0]
@@ -117,11 +85,6 @@ function createAdminData(
       return AggregatorRegistry.aggregate([await own.getMetricsAsJSON(), ...pool.metrics()])
     },
   }
-}
-
-async function signingKidIn({ registry }: AdminData): Promise<string | undefined> {
-  const age = (await registry('status')).getSingleMetric(fullName('signing_key_age_seconds'))
-  return (await age?.get())?.values[0]?.labels['kid']?.toString()
 }
 
 const FILES_BESIDE_CONNECTIONS = 40
