@@ -102,11 +102,7 @@ export class Download {
 }
 
 /** `hasTrailers`: the client can receive trailers, so `Trailer` is forwarded. */
-export function responseHeaders(
-  head: UpstreamHead,
-  requestId: string,
-  { hasTrailers = false } = {},
-): string[] {
+export function responseHeaders(head: UpstreamHead, requestId: string, { hasTrailers = false } = {}) {
   const { lines, status } = head
   const headers: string[] = []
   let lengthAt = -1
