@@ -15,6 +15,8 @@ export interface Bench {
   readonly smallUpstream: number
   readonly rounds: number
   readonly seconds: number
+  /** V8 of Node 26 goes on compiling for some 100,000 requests. */
+  readonly warmUpSeconds: number
   readonly quick: boolean
   /** Names of the peers that take part; absent: all. */
   readonly peers?: readonly string[]
@@ -61,12 +63,12 @@ function takesPart({ peers, skip }: Bench, { name, missing }: Peer): boolean {
 export async function compare(
   bench: Bench,
   entrants: readonly Entrant[],
-  { upstreamPort = bench.smallUpstream, seconds = bench.seconds, warmUpSeconds = 2 } = {},
+  { upstreamPort = bench.smallUpstream, seconds = bench.seconds } = {},
 ): Promise<Row[]> {
   const started: Started[] = []
   try {
     for (const entrant of entrants.filter(({ peer }) => takesPart(bench, peer))) {
-      const one = await startOne(bench, entrant, upstreamPort, warmUpSeconds)
+      const one = await startOne(bench, entrant, upstreamPort)
       if (one !== undefined) started.push(one)
     }
     for (let round = 0; round < bench.rounds; round++) {
@@ -83,12 +85,7 @@ export async function compare(
   }
 }
 
-async function startOne(
-  bench: Bench,
-  entrant: Entrant,
-  upstreamPort: number,
-  warmUpSeconds: number,
-): Promise<Started | undefined> {
+async function startOne(bench: Bench, entrant: Entrant, upstreamPort: number): Promise<Started | undefined> {
   const port = await freePort()
   const { peer, label: name = peer.name } = entrant
   let running: Running | undefined
@@ -96,7 +93,7 @@ async function startOne(
     running = await peer.start({ ...bench, port, upstreamPort })
     await listening(port)
     await checkPeer(peer, bench.trust, port)
-    await entrant.load(port, bench.quick ? 1 : warmUpSeconds)
+    await entrant.load(port, bench.warmUpSeconds)
     return { entrant, name, port, running, samples: [] }
   } catch (cause) {
     await running?.stop()

@@ -64,9 +64,7 @@ export async function scoped(bench: Bench): Promise<Section> {
 export async function connections(bench: Bench): Promise<Section> {
   const headers = ['Connection: close']
   const entrants = withOneToken(bench, [sidecar, limit, nginx, envoy, stock], { headers })
-  // V8 has compiled everything after some 50,000 connections.
-  const rows = await compare(bench, entrants, { warmUpSeconds: 10 })
-  return { title: 'A new connection for each request', rows }
+  return { title: 'A new connection for each request', rows: await compare(bench, entrants) }
 }
 
 /** Each request brings a token that is not cached. */

@@ -100,6 +100,7 @@ function readOptions() {
     check,
     rounds: check ? 3 : quick ? 1 : 5,
     seconds: quick || check ? 1 : 2,
+    warmUpSeconds: quick ? 1 : check ? 2 : 10,
     node: values.node === undefined ? process.execPath : resolve(values.node),
     ...(only && { only }),
     ...(peers && { peers }),
