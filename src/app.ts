@@ -89,7 +89,9 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const conditions = () => [...authData.conditions(), state.acceptingCondition]
   const isReady = () => conditions().every(({ ok }) => ok)
   metrics.readFrom({ authData, tokenCache, listener, forwarder, isReady, logLinesDropped })
-  const adminData = { conditions, jwks: authData.keys.publicJwks, registry: () => metrics.registry }
+  const { publicJwks: jwks, ring } = authData.keys
+  const signingKid = () => ring().signing?.kid
+  const adminData = { conditions, jwks, signingKid, registry: () => metrics.registry }
   const adminContext = secureContextOf(certificateSets.get('admin'))
   const admin = worker ? undefined : createAdminListener(config, adminData, adminContext, log, now)
 

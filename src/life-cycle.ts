@@ -10,7 +10,6 @@ import type { Config } from './config/config.ts'
 import { isLoopback, withoutPath } from './http/hosts.ts'
 import type { Logger } from './log.ts'
 import type { AdminData, AdminListener } from './ops/admin.ts'
-import { fullName } from './ops/metrics.ts'
 import type { ReadyCondition } from './ops/status.ts'
 import { VERSION } from './version.ts'
 
@@ -150,7 +149,7 @@ async function logStart({ config, log, settingsFile, adminData }: Parts, where: 
       node: process.version,
       settingsFile,
       upstreams: upstreams.map(({ prefix, url }) => `${prefix} ${withoutPath(url)}`),
-      signingKey: await signingKidIn(adminData),
+      signingKey: await adminData.signingKid(),
       keysFrom: keys.jwksUrl && withoutPath(keys.jwksUrl),
       tls: listen.tls !== undefined,
       adminTls: admin.tls !== undefined,
@@ -170,9 +169,4 @@ async function logStart({ config, log, settingsFile, adminData }: Parts, where: 
     )
   for (const [listener, { address, port }] of Object.entries(where))
     log.info({ listener, address, port }, 'listening')
-}
-
-async function signingKidIn({ registry }: AdminData): Promise<string | undefined> {
-  const age = (await registry('status')).getSingleMetric(fullName('signing_key_age_seconds'))
-  return (await age?.get())?.values[0]?.labels['kid']?.toString()
 }

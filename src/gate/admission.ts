@@ -6,7 +6,7 @@
 import type { IncomingMessage } from 'node:http'
 import { isIPv6 } from 'node:net'
 import { ERRORS, type PublicError } from '../errors.ts'
-import { HeaderLines, headerValues, namesFramingOrIdentity } from '../http/headers.ts'
+import { HeaderLines, namesFramingOrIdentity } from '../http/headers.ts'
 import { requestIdOf } from '../http/request-ids.ts'
 import { originForm, pathOf } from '../http/request-target.ts'
 import { failed, type Result } from '../values/result.ts'
@@ -130,7 +130,7 @@ class AdmittedRequest {
     if (upgrade?.toLowerCase() === 'websocket')
       this.isWebSocket = this.method === 'GET' && !this.hasBody && !this.#isHttp10
     if (this.method === 'OPTIONS')
-      this.isPreflight = PREFLIGHT.every((name) => headerValues(this.lines.raw, name).length > 0)
+      this.isPreflight = PREFLIGHT.every((name) => this.lines.values(name).length > 0)
     return this.#authorizations > 1 ? twoAuthorizations : undefined
   }
 }

@@ -3,7 +3,7 @@
  * In: the proxy's request, which names the original one in headers. Out: the original request; the headers of an approval.
  */
 import type { Config } from '../config/config.ts'
-import { type HeaderList, headerValues } from '../http/headers.ts'
+import type { HeaderList } from '../http/headers.ts'
 import { originForm, pathOf } from '../http/request-target.ts'
 import { type Caller, identityHeaders } from '../token/caller.ts'
 import type { ScopedRequest } from '../token/scopes.ts'
@@ -28,10 +28,9 @@ const METHOD = /^[A-Z][A-Z-]*$/
 export function originalRequest(admitted: Admitted, isTrusted: boolean): OriginalRequest | undefined {
   if (!isTrusted) return undefined
   const { lines } = admitted
-  const valuesOf = (name: string) => headerValues(lines.raw, name)
   let named: { readonly method: string; readonly target: string } | undefined
   for (const pair of PAIRS) {
-    const values = pair.map(valuesOf)
+    const values = pair.map((name) => lines.values(name))
     if (values.every(({ length }) => length === 0)) continue
     const [method = '', target = ''] = values.map(([first]) => first)
     const isOther = named !== undefined && (named.method !== method || named.target !== target)
@@ -45,7 +44,7 @@ export function originalRequest(admitted: Admitted, isTrusted: boolean): Origina
   if (named === undefined || isUnclear || !METHOD.test(named.method)) return undefined
   const target = originForm(named.target, undefined)
   if (target === undefined) return undefined
-  const hosts = valuesOf('x-forwarded-host')
+  const hosts = lines.values('x-forwarded-host')
   const host = hosts.length === 0 ? admitted.host : hosts.length === 1 ? hosts[0] : undefined
   return { method: named.method, target, path: pathOf(target), host, lines }
 }

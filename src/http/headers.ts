@@ -8,10 +8,7 @@
 interface Rule {
   /** `ifAllowed`: by the decision of the gate. `ifValid`: one id that is safe. `ifTrusted`: from a trusted proxy. */
   readonly request: 'forward' | 'remove' | 'refuse' | 'ifAllowed' | 'ifValid' | 'ifTrusted'
-  /**
-   * `ifMayHaveBody`: by the status. `ifChunked`: if the client can receive trailers. `beforeLength`: moved before
-   * `Content-Length`, because after it Node writes the value as UTF-8, or throws (nodejs/node#46528).
-   */
+  /** `ifMayHaveBody`: by the status. `ifChunked`: if the client can receive trailers. `beforeLength`: forwarded there. */
   readonly response: 'forward' | 'remove' | 'ifMayHaveBody' | 'ifChunked' | 'beforeLength'
   /** RFC 9110, section 6.5.1. `unlessDeciding`: a trailer that the gate has not seen must not change what it decided. */
   readonly trailer: 'forward' | 'remove' | 'unlessDeciding'
@@ -149,6 +146,11 @@ export class HeaderLines {
     return this.connectionOptions?.has(this.name(line).toLowerCase()) === true
   }
 
+  /** @param name - in lower case */
+  values(name: string): string[] {
+    return this.raw.filter((_, at) => at % 2 === 1 && this.raw[at - 1]?.toLowerCase() === name)
+  }
+
   /** The values of a kind. Repeated lines are one list (RFC 9110, section 5.3). */
   joined(kind: HeaderKind): string | undefined {
     let list: string | undefined
@@ -162,11 +164,6 @@ export function headerLines(headers: HeaderList): string {
   let lines = ''
   for (let at = 0; at < headers.length; at += 2) lines += `${headers[at]}: ${headers[at + 1]}\r\n`
   return lines
-}
-
-/** @param name - in lower case */
-export function headerValues(rawHeaders: HeaderList, name: string): string[] {
-  return rawHeaders.filter((_, at) => at % 2 === 1 && rawHeaders[at - 1]?.toLowerCase() === name)
 }
 
 /** The options of `Connection` (RFC 9110, section 7.6.1), in lower case: `close`, or the name of a hop-by-hop field. */

@@ -20,6 +20,8 @@ export interface AdminData {
   readonly conditions: () => readonly ReadyCondition[] | Promise<readonly ReadyCondition[]>
   /** A JWK Set (RFC 7517); undefined before a worker has responded. */
   readonly jwks: () => unknown
+  /** Undefined in a sidecar that only verifies. */
+  readonly signingKid: () => string | undefined | Promise<string | undefined>
   readonly registry: (group: MetricGroup) => Registry | Promise<Registry>
 }
 

@@ -9,7 +9,7 @@ import type { Socket } from 'node:net'
 import type { Writable } from 'node:stream'
 import { sendHead } from '../client/node-http.ts'
 import type { SidecarResponse } from '../client/response.ts'
-import { forwardedTrailers, headerValues } from '../http/headers.ts'
+import { forwardedTrailers } from '../http/headers.ts'
 import type { ResponseParser, UpstreamHead } from './response-parser.ts'
 import type { UpstreamConnection } from './upstream-connection.ts'
 
@@ -39,7 +39,7 @@ export class Download {
     for (const hints of response.takeEarlyHints()) {
       if (this.#res.req.httpVersionMinor === 0) continue
       try {
-        this.#res.writeEarlyHints({ link: headerValues(hints.lines.raw, 'link') })
+        this.#res.writeEarlyHints({ link: hints.lines.values('link') })
       } catch {
         // Node refuses malformed links; hints are optional.
       }
@@ -122,7 +122,7 @@ export function responseHeaders(head: UpstreamHead, requestId: string, { hasTrai
         break
       case 'beforeLength':
         if (lines.isOfConnection(line)) continue
-        if (lengthAt < 0) break
+        if (lengthAt < 0) break // after Content-Length, Node writes the value as UTF-8 or throws (nodejs/node#46528)
         headers.splice(lengthAt, 0, name, value)
         lengthAt += 2
         continue

@@ -4,7 +4,7 @@
  * be, because a misread response reaches another client: two lengths, unknown codings and bare line feeds are errors.
  */
 import type { Config } from '../config/config.ts'
-import { HeaderLines, headerValues } from '../http/headers.ts'
+import { HeaderLines } from '../http/headers.ts'
 
 /** Upstream bytes that are not an HTTP/1.1 response. The message gives the reason, and none of the bytes. */
 export class ResponseSyntaxError extends Error {}
@@ -273,6 +273,6 @@ function isBlank(code: number): boolean {
 }
 
 function switchesToWebSocket({ lines }: UpstreamHead): boolean {
-  const protocols = headerValues(lines.raw, 'upgrade').map((protocol) => protocol.toLowerCase())
+  const protocols = lines.values('upgrade').map((protocol) => protocol.toLowerCase())
   return protocols.includes('websocket') && lines.connectionOptions?.has('upgrade') === true
 }

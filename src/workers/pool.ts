@@ -4,6 +4,7 @@ import { EventEmitter, once } from 'node:events'
 import type { AddressInfo } from 'node:net'
 import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { AggregatorRegistry } from 'prom-client'
 import { InvalidAuthData } from '../auth-data/auth-data.ts'
 import type { Config } from '../config/config.ts'
 import type { DrainReport } from '../life-cycle.ts'
@@ -23,6 +24,8 @@ export type WorkerPool = ReturnType<typeof createWorkerPool>
 export function createWorkerPool(config: Config, count: number, log: Logger, destination: LogDestination) {
   const workers = new Set<WorkerProcess>()
   let restarts = 0
+  /** Of workers that ended: without these counts their sums would fall, which Prometheus takes for a restart. */
+  let ended: Promise<MetricFamily[]> = Promise.resolve([])
   let isStopping = false
 
   const fork = async (): Promise<AddressInfo> => {
@@ -35,6 +38,8 @@ export function createWorkerPool(config: Config, count: number, log: Logger, des
       if (isStopping) return
       workers.delete(worker)
       if (worker.listeningSince === undefined) return // `fork` rejects
+      const counts = [...worker.metrics.values()].filter(({ type }) => /counter|histogram/.test(String(type)))
+      ended = ended.then((before) => AggregatorRegistry.aggregate([before, counts]).getMetricsAsJSON())
       const servedMs = performance.now() - worker.listeningSince
       void replace(Math.max(0, MIN_SERVED_MS - servedMs))
     })
@@ -82,7 +87,7 @@ export function createWorkerPool(config: Config, count: number, log: Logger, des
     },
     restarts: () => restarts,
     states: () => [...workers].flatMap(({ state }) => state ?? []),
-    metrics: () => Array.from(workers, ({ metrics }) => [...metrics.values()]),
+    metrics: async () => [await ended, ...Array.from(workers, ({ metrics }) => [...metrics.values()])],
     /** How many workers listen and have sent a new state. */
     async update(group: MetricGroup): Promise<number> {
       const updates = await Promise.all(Array.from(workers, (worker) => worker.update(group)))

@@ -55,6 +55,10 @@ function createAdminData(
   destination: LogDestination,
 ): AdminData {
   const isReady = (responding: number) => runState.phase === 'running' && responding === count
+  const newStates = async () => {
+    await pool.update('status')
+    return pool.states()
+  }
   return {
     async conditions() {
       const responding = await pool.update('status')
@@ -64,10 +68,9 @@ function createAdminData(
       const shown = states.find(({ conditions }) => conditions.some(({ ok }) => !ok)) ?? states[0]
       return [...(shown?.conditions ?? []), { name: 'workers', ok: isReady(responding), state }]
     },
-    async jwks() {
-      await pool.update('status')
-      return pool.states().find(({ jwks }) => jwks !== undefined)?.jwks
-    },
+    jwks: async () => (await newStates()).find(({ jwks }) => jwks !== undefined)?.jwks,
+    signingKid: async () =>
+      (await newStates()).find(({ signingKid }) => signingKid !== undefined)?.signingKid,
     async registry(group: MetricGroup) {
       const responding = await pool.update(group)
       const own = new Registry()
@@ -82,7 +85,7 @@ function createAdminData(
         aggregator: 'first', // the primary is the first
         registers: [own],
       }).set(Math.round(performance.timeOrigin / 1000))
-      return AggregatorRegistry.aggregate([await own.getMetricsAsJSON(), ...pool.metrics()])
+      return AggregatorRegistry.aggregate([await own.getMetricsAsJSON(), ...(await pool.metrics())])
     },
   }
 }

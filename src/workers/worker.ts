@@ -59,7 +59,8 @@ async function serve(app: ServingApp): Promise<void> {
 async function stateOf(data: AdminData, group: MetricGroup) {
   const registry = await data.registry(group)
   const metrics = group === 'all' ? registry.getMetricsAsJSON() : statusMetrics(registry)
-  return { conditions: await data.conditions(), jwks: data.jwks(), metrics: await metrics }
+  const [conditions, signingKid] = await Promise.all([data.conditions(), data.signingKid()])
+  return { conditions, jwks: data.jwks(), signingKid, metrics: await metrics }
 }
 
 function sendToPrimary(message: FromWorker): Promise<void> {

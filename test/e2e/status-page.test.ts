@@ -149,7 +149,12 @@ t.test('the page after ten busy minutes', async (t) => {
       credentials: { file: undefined, postgres: undefined },
       cache: { maxTokens: 1, maxAgeSeconds: 1 },
     },
-    { conditions: () => [], jwks: () => ({}), registry: () => setup.metrics.registry },
+    {
+      conditions: () => [],
+      jwks: () => ({}),
+      signingKid: () => 'k1',
+      registry: () => setup.metrics.registry,
+    },
     undefined,
     { error: (error: unknown) => t.error(error) },
     Date.now,

@@ -18,6 +18,7 @@ const CONFIG = {
 const DATA: AdminData = {
   conditions: () => [{ name: 'keys', ok: true }],
   jwks: () => ({ keys: [{ kid: 'k1' }] }),
+  signingKid: () => 'k1',
   registry: () => new Registry(),
 }
 
