@@ -26,11 +26,9 @@ export interface ListenAddresses {
   readonly admin?: AddressInfo | undefined
 }
 
-export type RunPhase = 'starting' | 'running' | 'draining'
-
 /** Created before the parts that read it. The life cycle changes it. */
 export class RunState {
-  phase: RunPhase = 'starting'
+  phase: 'starting' | 'running' | 'draining' = 'starting'
   /** The drain deadline has passed. */
   isAborting = false
 
@@ -53,7 +51,7 @@ export interface LifeCycle {
 
 /** What serves clients: the listener of this process, or workers. */
 export interface Service {
-  /** Resolves when everything is loaded and clients are accepted; rejects if stopped before. */
+  /** Resolves when everything is loaded and clients are accepted; rejects if stopped while it loads. */
   listen(): Promise<AddressInfo>
   /** `pendingStart`: resolves when the start that this interrupts has failed, or listens. */
   drain(lameDuck: boolean, pendingStart: Promise<unknown> | undefined): Promise<DrainReport>

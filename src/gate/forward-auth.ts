@@ -39,7 +39,8 @@ export function originalRequest(admitted: Admitted, isTrusted: boolean): Origina
   }
   // Proxies may join repeated lines. Whether a line that `Connection` names reaches the service is up to the proxy.
   const isUnclear = lines.kinds.some(
-    (kind, line) => kind === 'secondPath' && (lines.value(line).includes(',') || lines.isOfConnection(line)),
+    (kind, line) =>
+      kind === 'secondPath' && (lines.value(line).includes(',') || lines.isNamedByConnection(line)),
   )
   if (named === undefined || isUnclear || !METHOD.test(named.method)) return undefined
   const target = originForm(named.target, undefined)

@@ -141,8 +141,8 @@ export class HeaderLines {
     return HEADER_RULES[this.kinds[line] as HeaderKind]
   }
 
-  /** `Connection` names it: it is for the next hop alone. */
-  isOfConnection(line: number): boolean {
+  /** It is for the next hop alone (RFC 9110, section 7.6.1). */
+  isNamedByConnection(line: number): boolean {
     return this.connectionOptions?.has(this.name(line).toLowerCase()) === true
   }
 

@@ -118,16 +118,16 @@ export function responseHeaders(head: UpstreamHead, requestId: string, { hasTrai
         lengthAt = headers.length
         break
       case 'ifChunked':
-        if (!hasTrailers || lines.isOfConnection(line)) continue
+        if (!hasTrailers || lines.isNamedByConnection(line)) continue
         break
       case 'beforeLength':
-        if (lines.isOfConnection(line)) continue
+        if (lines.isNamedByConnection(line)) continue
         if (lengthAt < 0) break // after Content-Length, Node writes the value as UTF-8 or throws (nodejs/node#46528)
         headers.splice(lengthAt, 0, name, value)
         lengthAt += 2
         continue
       case 'forward':
-        if (lines.isOfConnection(line)) continue
+        if (lines.isNamedByConnection(line)) continue
     }
     headers.push(name, value)
   }

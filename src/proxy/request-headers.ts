@@ -38,7 +38,7 @@ export function requestHeadText(
   for (let line = 0; line < lines.kinds.length; line++) {
     switch (lines.rule(line).request) {
       case 'forward':
-        if (lines.isOfConnection(line)) continue
+        if (lines.isNamedByConnection(line)) continue
         break
       case 'ifAllowed':
         if (!forwardsAuthorization) continue
@@ -47,7 +47,7 @@ export function requestHeadText(
         if (requestId === undefined) continue
         break
       case 'ifTrusted':
-        if (!peer.isTrusted || lines.isOfConnection(line)) continue
+        if (!peer.isTrusted || lines.isNamedByConnection(line)) continue
         isForwardedKept = true
         break
       default:

@@ -169,7 +169,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   }
 
   onIdle(): void {
-    const upload = this.#upload?.isActive ? this.#upload.waitsFor : undefined
+    const upload = this.#upload?.waitsFor
     if (this.#phase === 'ended') this.res.req.context.connection.abort()
     else if (this.#download.waitsFor === 'client' || upload === 'client') this.#cancel('client_idle')
     else if (upload === 'upstream') this.#cancel('connection_write_timeout')

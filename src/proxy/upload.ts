@@ -29,8 +29,9 @@ export class Upload {
     return this.#connection !== undefined
   }
 
-  /** Of an active upload. Linux shows what the upstream reads in steps of a third of a send buffer: up to 1.4 MB. */
-  get waitsFor(): 'client' | 'upstream' {
+  /** Undefined unless it is active. Linux shows what the upstream reads in steps of a third of a send buffer: up to 1.4 MB. */
+  get waitsFor(): 'client' | 'upstream' | undefined {
+    if (!this.isActive) return undefined
     return this.#req.isPaused() ? 'upstream' : 'client'
   }
 

@@ -81,7 +81,7 @@ export function createWorkerPool(config: Config, count: number, log: Logger, des
         const [address] = await Promise.all([fork(), ...Array.from({ length: count - 1 }, fork)])
         return address
       } catch (error) {
-        if (!isStopping) await stop({ killAfterMs: 0 })
+        if (!isStopping) await stop({})
         throw error
       }
     },
