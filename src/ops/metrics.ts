@@ -34,44 +34,50 @@ const LATENCY_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5
 /** `aggregator`: how the values of several processes become one. The default is their sum. */
 type Metric = readonly [help: string, labels?: readonly string[], aggregator?: Aggregator]
 
-/** Every metric by its name without `auth_sidecar_`. */
-const METRICS = {
+/** Metrics that events change, by their names without `auth_sidecar_`. */
+const WRITTEN = {
   build_info: ['Version of the sidecar and of Node.', ['version', 'node'], 'max'],
-  certificate_not_after_timestamp_seconds: ['When it expires, in epoch seconds.', ['certificate'], 'min'],
-  client_connections: ['Open connections of clients.'],
-  client_connections_dropped_total: ['Connections closed because limits.connections were open.'],
   enforcing: ['1 while refused tokens are refused, 0 with enforcement: report.', [], 'min'],
-  jwks_age_seconds: ['Seconds since the issuer last sent a good JWK Set.', ['issuer'], 'max'],
-  jwks_fetches_total: ['Fetches of JWK Sets by issuer and result.', ['issuer', 'result']],
-  key_token_lifetime_seconds: ['Seconds that tokens of the key may live at most.', ['kid'], 'max'],
   links_issued_total: ['Links issued.'],
-  log_lines_dropped_total: ['Log lines dropped because stdout was not read in time, or its disk was full.'],
-  ready: ['1 while requests are accepted and everything they need is loaded, else 0.', [], 'min'],
   reload_failing: ['1 while the newest version cannot be used, else 0.', ['subject'], 'max'],
   reload_last_good_timestamp_seconds: ['When the active version was loaded.', ['subject'], 'min'],
   // Each worker loads the same version, so their counts are not added up.
   reloads_total: ['New versions: active (ok) or unusable (failed).', ['subject', 'result'], 'max'],
   request_duration_seconds: ['Seconds from the request head to the end of the response.', ['route']],
-  requests_in_flight: ['Requests that are served or wait, without tunnels.'],
   requests_total: ['Requests by route, method and status.', ['route', 'method', 'status']],
-  revocations: ['Active revocations.', [], 'max'],
-  signing_key_age_seconds: ['Seconds since the key that signs was created.', ['kid'], 'max'],
-  token_cache_entries: ['Tokens in the cache.'],
-  token_cache_evictions_total: ['Tokens evicted from the full cache.'],
-  token_cache_hits_total: ['Token checks decided by the cache.'],
-  token_cache_misses_total: ['Token checks not decided by the cache.'],
   token_checks_total: ['Token checks by result and reason.', ['result', 'reason']],
   token_issue_failures_total: ['Logins that ended without a token, by reason.', ['reason']],
   tokens_issued_total: ['Tokens issued.'],
   transferred_bytes_total: ['Body bytes from (in) and to (out) clients.', ['direction']],
-  upstream_connections: ['Connections to the upstream, also those being opened.', ['upstream']],
-  upstream_queue: ['Requests that wait for a connection to the upstream.', ['upstream']],
   upstream_requests_total: ['Forwarded requests by upstream and outcome.', ['upstream', 'outcome']],
   upstream_responses_total: ['Responses by upstream and status class.', ['upstream', 'class']],
   upstream_response_seconds: ['Seconds from the request head to the response head.', ['upstream']],
   worker_restarts_total: ['Workers that ended and were replaced.'],
   workers: ['Processes that share the data listener, accept connections and respond to the primary.'],
 } satisfies Record<string, Metric>
+
+/** Metrics whose values a part holds: read at each scrape. */
+const READ = {
+  certificate_not_after_timestamp_seconds: ['When it expires, in epoch seconds.', ['certificate'], 'min'],
+  client_connections: ['Open connections of clients.'],
+  client_connections_dropped_total: ['Connections closed because limits.connections were open.'],
+  jwks_age_seconds: ['Seconds since the issuer last sent a good JWK Set.', ['issuer'], 'max'],
+  jwks_fetches_total: ['Fetches of JWK Sets by issuer and result.', ['issuer', 'result']],
+  key_token_lifetime_seconds: ['Seconds that tokens of the key may live at most.', ['kid'], 'max'],
+  log_lines_dropped_total: ['Log lines dropped because stdout was not read in time, or its disk was full.'],
+  ready: ['1 while requests are accepted and everything they need is loaded, else 0.', [], 'min'],
+  requests_in_flight: ['Requests that are served or wait, without tunnels.'],
+  revocations: ['Active revocations.', [], 'max'],
+  signing_key_age_seconds: ['Seconds since the key that signs was created.', ['kid'], 'max'],
+  token_cache_entries: ['Tokens in the cache.'],
+  token_cache_evictions_total: ['Tokens evicted from the full cache.'],
+  token_cache_hits_total: ['Token checks decided by the cache.'],
+  token_cache_misses_total: ['Token checks not decided by the cache.'],
+  upstream_connections: ['Connections to the upstream, also those being opened.', ['upstream']],
+  upstream_queue: ['Requests that wait for a connection to the upstream.', ['upstream']],
+} satisfies Record<string, Metric>
+
+const METRICS = { ...WRITTEN, ...READ }
 
 export type MetricName = keyof typeof METRICS
 
@@ -202,7 +208,7 @@ function reloadMetrics({ counts, gauge }: Create, now: () => number) {
         lastGood.set({ subject }, now() / 1000)
         failing.delete(part)
       } else failing.add(part)
-      const isFailing = [...failing].some((one) => one.startsWith(subject))
+      const isFailing = [...failing].some((one) => one.startsWith(`${subject} `))
       reloadFailing.set({ subject }, Number(isFailing))
     },
   }
@@ -210,40 +216,35 @@ function reloadMetrics({ counts, gauge }: Create, now: () => number) {
 
 function readValues({ value }: Create, sources: MetricSources, now: () => number): void {
   const { tokenCache, listener, forwarder, isReady, logLinesDropped } = sources
-  value('ready', () => Number(isReady()))
-  value('requests_in_flight', () => listener.inFlight)
-  value('client_connections', () => listener.connections)
-  value('client_connections_dropped_total', () => listener.droppedConnections)
-  value('token_cache_hits_total', () => tokenCache.hits)
-  value('token_cache_misses_total', () => tokenCache.misses)
-  value('token_cache_evictions_total', () => tokenCache.evictions)
-  value('token_cache_entries', () => tokenCache.size)
-  value('log_lines_dropped_total', logLinesDropped)
-  value('upstream_connections', () =>
-    forwarder.pools().map(({ prefix, connections }) => [{ upstream: prefix }, connections]),
-  )
-  value('upstream_queue', () => forwarder.pools().map(({ prefix, queued }) => [{ upstream: prefix }, queued]))
-
   const { keys, keySets, revocations, certificateSets } = sources.authData
-  value('revocations', revocations.count)
-  value('key_token_lifetime_seconds', () =>
-    keys.tokenLifetimes().map(({ kid, seconds }) => [{ kid }, seconds]),
-  )
-  value('signing_key_age_seconds', () => {
-    const { signing: key } = keys.ring()
-    return key ? [[{ kid: key.kid }, Math.max(0, Math.floor(now() / 1000) - key.createdAtSeconds)]] : []
-  })
-  value('certificate_not_after_timestamp_seconds', () =>
-    Array.from(certificateSets, ([certificate, set]) => [{ certificate }, set.current().endsAtSeconds]),
-  )
-  value('jwks_age_seconds', () =>
-    keySets.map((keySet) => [{ issuer: keySet.issuer }, keySet.state().ageSeconds]),
-  )
-  value('jwks_fetches_total', () =>
-    keySets.flatMap(({ issuer, fetches }) =>
-      RELOAD_RESULTS.map((result) => [{ issuer, result }, fetches[result]] as const),
-    ),
-  )
+  const reads: Readonly<Record<keyof typeof READ, ReadValue>> = {
+    ready: () => Number(isReady()),
+    requests_in_flight: () => listener.inFlight,
+    client_connections: () => listener.connections,
+    client_connections_dropped_total: () => listener.droppedConnections,
+    token_cache_hits_total: () => tokenCache.hits,
+    token_cache_misses_total: () => tokenCache.misses,
+    token_cache_evictions_total: () => tokenCache.evictions,
+    token_cache_entries: () => tokenCache.size,
+    log_lines_dropped_total: logLinesDropped,
+    upstream_connections: () =>
+      forwarder.pools().map(({ prefix, connections }) => [{ upstream: prefix }, connections]),
+    upstream_queue: () => forwarder.pools().map(({ prefix, queued }) => [{ upstream: prefix }, queued]),
+    revocations: revocations.count,
+    key_token_lifetime_seconds: () => keys.tokenLifetimes().map(({ kid, seconds }) => [{ kid }, seconds]),
+    signing_key_age_seconds() {
+      const { signing: key } = keys.ring()
+      return key ? [[{ kid: key.kid }, Math.max(0, Math.floor(now() / 1000) - key.createdAtSeconds)]] : []
+    },
+    certificate_not_after_timestamp_seconds: () =>
+      Array.from(certificateSets, ([certificate, set]) => [{ certificate }, set.current().endsAtSeconds]),
+    jwks_age_seconds: () => keySets.map(({ issuer, state }) => [{ issuer }, state().ageSeconds]),
+    jwks_fetches_total: () =>
+      keySets.flatMap(({ issuer, fetches }) =>
+        RELOAD_RESULTS.map((result) => [{ issuer, result }, fetches[result]] as const),
+      ),
+  }
+  for (const name of Object.keys(READ) as (keyof typeof READ)[]) value(name, reads[name])
 }
 
 /** Counts of one metric by its label values, joined by spaces: none holds one. Cheaper than `inc` of prom-client. */
@@ -268,14 +269,15 @@ class Counts<Labels extends string> {
 
 type Labels = Readonly<Record<string, string>>
 type Series = readonly [labels: Labels, value: number | undefined]
+/** Returns a value, or one for each series. An undefined one has no series. */
+type ReadValue = () => number | readonly Series[]
 
 export function metricsIn(registry: Registry) {
   const optionsOf = (name: MetricName) => {
     const [help, labels = [], aggregator = 'sum']: Metric = METRICS[name]
     return { name: `${METRIC_PREFIX}${name}`, help, labelNames: labels, aggregator, registers: [registry] }
   }
-  /** `read`: called at each scrape; a value, or one for each series. An undefined one has no series. */
-  const value = (name: MetricName, read: () => number | readonly Series[]): void => {
+  const value = (name: MetricName, read: ReadValue): void => {
     const collected = {
       ...optionsOf(name),
       collect(this: Counter | Gauge) {
