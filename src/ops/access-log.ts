@@ -24,7 +24,6 @@ export function createAccessLog(
     onRequestEnd(res: SidecarResponse): void {
       const { req, isSent } = res
       const { context } = req
-      const ms = performance.now() - context.startedMonotonicMs
       const responseMs = res.endedMonotonicMs - context.startedMonotonicMs
       const reason = !isSent && isAborting() ? 'drain_deadline' : context.reason
       // 499: the client closed the connection. 503: the upstream or the drain deadline aborted the response.
@@ -36,7 +35,7 @@ export function createAccessLog(
       // An upstream's 404 is routine in storage.
       const isError = status >= 500 || reason !== undefined || wouldRefuse(context) !== undefined
       if (access === 'all' || (access === 'errors' && isError))
-        log.info(lineOf(req, status, reason, ms), 'request')
+        log.info(lineOf(req, status, reason), 'request')
     },
     /** Returns the request id of the response. */
     onParserError({ status }: PublicError, { address }: Peer): string {
@@ -49,7 +48,7 @@ export function createAccessLog(
   }
 }
 
-function lineOf(req: SidecarRequest, status: number, reason: Failure | undefined, ms: number) {
+function lineOf(req: SidecarRequest, status: number, reason: Failure | undefined) {
   const { context, url = '' } = req
   const { identityForLog: identity } = context
   const original = context.routed?.original ?? context.admitted
@@ -65,7 +64,7 @@ function lineOf(req: SidecarRequest, status: number, reason: Failure | undefined
     wouldRefuse: wouldRefuse(context),
     bytesIn: context.bytesIn,
     bytesOut: context.bytesOut,
-    ms: Math.round(ms * 1000) / 1000,
+    ms: Math.round((performance.now() - context.startedMonotonicMs) * 1000) / 1000,
     account: identity?.accountId && loggable(identity.accountId),
     tokenId: identity?.tokenId && loggable(identity.tokenId),
     client: req.clientAddress,
