@@ -1,6 +1,6 @@
 /**
- * The composition root: wires one sidecar from validated settings, each part after those that it uses.
- *   listener -> connection -> handler -> gate (admission, route, token check) -> forwarder | endpoint | responder
+ * The composition root: wires one sidecar from validated settings. A part follows the parts that it uses.
+ *   listener -> connection -> handler -> gate (admission, route, token) -> forwarder | endpoint | responder
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type AuthData, openAuthData } from './auth-data/auth-data.ts'
@@ -26,10 +26,9 @@ export interface AppOptions {
   readonly config: Config
   readonly log: Logger
   readonly logLinesDropped?: () => number
-  /** Epoch milliseconds. */
   readonly now?: () => number
   readonly settingsFile?: string | undefined
-  /** A worker has no admin listener: the primary process has it. */
+  /** A worker has no admin listener. The primary process serves it. */
   readonly worker?: boolean
 }
 
@@ -43,7 +42,7 @@ export interface ServingApp extends App {
 }
 
 /**
- * Reads all sources; listens and polls from `start` on.
+ * Reads all sources. The app listens and polls from `start` on.
  * @throws InvalidAuthData with every problem of keys, credentials and certificates
  */
 export async function createApp(options: AppOptions): Promise<ServingApp> {
@@ -96,7 +95,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const admin = worker ? undefined : createAdminListener(config, adminData, adminContext, log, now)
 
   authData.subscribe((onlyRevocations) => {
-    // A cached token's credential may be disabled, or its key removed. Revocations are looked up for each request.
+    // The cache checks revocations at each hit, but keys and credentials only when it verifies a token.
     if (!onlyRevocations) tokenCache.clear()
     forwarder.recheckTunnels()
   })
@@ -108,7 +107,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     },
     async drain(lameDuck, pendingStart) {
       log.info({ inFlight: listener.inFlight }, 'draining')
-      if (pendingStart) await authData.stop() // a start that waits ends here; what has been opened is closed below
+      if (pendingStart) await authData.stop() // ends a start that waits for keys or the database
       await pendingStart
       if (lameDuck) await sleep(config.shutdown.lameDuckSeconds * 1000)
       const report = await drainListener(listener, config, state)

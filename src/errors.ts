@@ -1,6 +1,6 @@
 /**
- * The catalogue of public errors. The data listener sends no other code, except `contract.authenticationFailedCode`.
- * Messages of `InvalidArgument` may be more specific. The cause goes to the log and to `Proxy-Status` (RFC 9209).
+ * The catalogue of public errors. The data listener has one other code: `contract.authenticationFailedCode`.
+ * `InvalidArgument` may have a more specific message. The log and `Proxy-Status` (RFC 9209) have the cause.
  */
 
 export interface PublicError {
@@ -24,7 +24,7 @@ export const ERRORS = {
   requestTimeout: error(408, 'InvalidArgument', 'The request was not completed in time.'),
   expectationFailed: error(417, 'InvalidArgument', 'The expectation is not supported. Only 100-continue is.'),
   headersTooLarge: error(431, 'InvalidArgument', 'The request has too many or too large header fields.'),
-  /** Refused tokens get 401 instead, if `contract.refusedTokenStatus` says so (`gate/gate.ts`). */
+  /** `contract.refusedTokenStatus` replaces the status of the next two errors (`gate/gate.ts`). */
   expiredToken: error(400, 'ExpiredToken', 'Token expired.'),
   invalidToken: error(400, 'InvalidToken', 'Token is not valid.'),
   authenticationFailed: error(403, 'Authentication failed', 'Authentication failed.'),

@@ -1,6 +1,6 @@
 /**
- * Why requests fail: the closed sets of words in the access log, in metrics and in `Proxy-Status`. Errors of sockets, of name
- * resolution and of TLS are classified by the `code` that Node, OpenSSL or the system gives them.
+ * Why requests fail: the closed sets of words in the access log, in metrics and in `Proxy-Status`.
+ * Node, OpenSSL and the system give each error of a socket, name resolution or TLS a `code`, which decides.
  */
 
 /** Why a token is refused, whatever the request. */
@@ -17,7 +17,7 @@ export const TOKEN_FAILURES = [
 
 export type TokenFailure = (typeof TOKEN_FAILURES)[number]
 
-/** Why a request is refused that needs a caller: `reason` of `auth_sidecar_token_checks_total`. */
+/** Why a request that needs a caller is refused: `reason` of `auth_sidecar_token_checks_total`. */
 export const ACCESS_FAILURES = ['missing', ...TOKEN_FAILURES, 'scope'] as const
 
 export type AccessFailure = (typeof ACCESS_FAILURES)[number]
@@ -27,7 +27,7 @@ export const LOGIN_FAILURES = ['invalid', 'rejected', 'throttled', 'busy', 'unav
 
 export type LoginFailure = (typeof LOGIN_FAILURES)[number]
 
-/** Why a forwarded request failed: also in `Proxy-Status`, by the names of RFC 9209, section 2.3. */
+/** Why a forwarded request failed. Names without `client_` are error types of RFC 9209, section 2.3. */
 const UPSTREAM_FAILURES = [
   'client_aborted',
   'client_idle',
@@ -66,7 +66,7 @@ export type Failure =
   | 'method'
   | 'drain_deadline'
 
-/** The failures that the client causes. RFC 9209 has one name for them: `http_request_error`. */
+/** RFC 9209 has one error type for both of these failures: `http_request_error`. */
 export function isClientFailure(reason: string | undefined): reason is 'client_aborted' | 'client_idle' {
   return reason === 'client_aborted' || reason === 'client_idle'
 }
@@ -88,17 +88,17 @@ const BY_CODE: Readonly<Record<string, UpstreamFailure>> = {
   INVALID_CA: 'tls_certificate_error',
   INVALID_PURPOSE: 'tls_certificate_error',
   PATH_LENGTH_EXCEEDED: 'tls_certificate_error',
-  UNSPECIFIED: 'tls_certificate_error', // verification results without a name in Node, such as a key that is too small
+  UNSPECIFIED: 'tls_certificate_error', // Node has no name for some results, such as a key that is too small
 }
 
-/** Undefined for an error that is not one of the network. An unknown error of the system counts as a broken connection. */
+/** Undefined for an error that is not of the network. An unknown system error is `connection_terminated`. */
 export function networkFailureOf(error: unknown): UpstreamFailure | undefined {
   const code = error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : ''
   const known = BY_CODE[code]
   if (known !== undefined) return known
   if (code.startsWith('EAI_')) return 'dns_error'
   if (code.startsWith('ERR_SSL_') || code.startsWith('ERR_TLS_HANDSHAKE')) return 'tls_protocol_error'
-  // OpenSSL verification results (CERT_HAS_EXPIRED, SELF_SIGNED_CERT_IN_CHAIN, …) and Node's check of the host name.
+  // OpenSSL's verification results, such as SELF_SIGNED_CERT_IN_CHAIN, and Node's check of the host name.
   if (code.includes('CERT') || code.startsWith('UNABLE_TO_')) return 'tls_certificate_error'
   return code === '' || code.startsWith('ERR_') ? undefined : 'connection_terminated'
 }

@@ -1,6 +1,6 @@
 /**
- * Handles a request: carries out the decision of the gate.
- * In: a request. Out: a response by the upstream, an endpoint or the responder, also after an internal error.
+ * Handles a request: carries out the decision of the gate. An internal error gets a response, too.
+ * In: a request. Out: a response by the upstream, an endpoint or the responder.
  */
 import { waitForParser } from './client/node-http.ts'
 import type { SidecarResponse } from './client/response.ts'
@@ -53,11 +53,11 @@ export class Handler {
 
   async #carryOutLater(pending: Decision | Promise<Decision>, admitted: Admitted, res: SidecarResponse) {
     const decision = await pending
-    await waitForParser() // an invalid chunked body sets `isBodyMalformed`
+    await waitForParser() // the parser sets `isBodyMalformed` if a chunked body is invalid
     await this.#carryOut(decision, admitted, res)
   }
 
-  /** Returns a promise, which rejects only on an internal error, where the response takes time. */
+  /** Returns a promise if the response takes time. The promise rejects only on an internal error. */
   #carryOut(decision: Decision, admitted: Admitted, res: SidecarResponse): void | Promise<void> {
     const dependencies = this.#dependencies
     const { config, forwarder, responder, now } = dependencies
@@ -94,7 +94,7 @@ export class Handler {
   #refuse({ error, reason }: Refusal, res: SidecarResponse) {
     const { responder } = this.#dependencies
     if (reason === 'admission') return responder.sendError(res, reason, error)
-    // RFC 6750, section 3.1: no error code where no token was sent, or another scheme.
+    // RFC 6750, section 3.1: without a token, or with another scheme, the challenge has no error code.
     const { authorization } = res.req.context.admitted ?? {}
     const isOtherScheme = authorization !== undefined && bearerToken(authorization) === undefined
     const challenge = reason === 'missing' || isOtherScheme ? 'Bearer' : 'Bearer error="invalid_token"'

@@ -1,7 +1,8 @@
 /**
- * The life cycle of a sidecar, of one process or several, and of a worker: start, run, drain, stop, each once. Clients
- * are accepted only after everything that decides on access is loaded. A drain: lame duck (each response closes its
- * connection, so that load balancers move on), no new connections, time for requests in flight, the end.
+ * The life cycle of a sidecar, and of each worker: start, run, drain, stop, each once.
+ * Clients are accepted only after everything that decides on access is loaded.
+ * A drain begins with the lame duck: each response closes its connection, so that load balancers move on.
+ * Then the listener stops listening, requests in flight get time to finish, and the rest are aborted.
  */
 import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -13,11 +14,11 @@ import type { AdminData, AdminListener } from './ops/admin.ts'
 import type { ReadyCondition } from './ops/status.ts'
 import { VERSION } from './version.ts'
 
-/** What became of the requests in flight when the listener stopped listening. */
+/** The requests that were in flight when the listener stopped listening, by outcome. */
 export interface DrainReport {
   readonly drained: number
   readonly cut: number
-  /** WebSocket tunnels that the drain closed; the other counts are without tunnels. */
+  /** WebSocket tunnels that the drain closed. The other counts exclude tunnels. */
   readonly tunnels: number
 }
 
@@ -26,7 +27,7 @@ export interface ListenAddresses {
   readonly admin?: AddressInfo | undefined
 }
 
-/** Created before the parts that read it. The life cycle changes it. */
+/** The life cycle changes this state. Other parts only read it. */
 export class RunState {
   phase: 'starting' | 'running' | 'draining' = 'starting'
   /** The drain deadline has passed. */
@@ -43,17 +44,18 @@ export class RunState {
 }
 
 export interface LifeCycle {
-  /** Meanwhile the admin listener responds that the app is not ready. Rejects if a port is taken, and listens on neither. */
+  /** Until this resolves, `/readyz` reports not ready. If a port is in use, it rejects and nothing listens. */
   start(): Promise<ListenAddresses>
-  /** `lameDuck`: the listener accepts for a while first, if it was running. A second call waits for the same end. */
+  /** `lameDuck`: a running listener accepts for `lameDuckSeconds` more. A second call joins the first. */
+
   stop(how?: { readonly lameDuck: boolean }): Promise<DrainReport>
 }
 
 /** What serves clients: the listener of this process, or workers. */
 export interface Service {
-  /** Resolves when everything is loaded and clients are accepted; rejects if stopped while it loads. */
+  /** Resolves when everything is loaded and clients are accepted. Rejects if a drain begins before. */
   listen(): Promise<AddressInfo>
-  /** `pendingStart`: resolves when the start that this interrupts has failed, or listens. */
+  /** `pendingStart`: the start that the drain interrupts. Resolves when that start has failed or listens. */
   drain(lameDuck: boolean, pendingStart: Promise<unknown> | undefined): Promise<DrainReport>
 }
 
@@ -62,11 +64,10 @@ interface Parts {
   readonly log: Logger
   readonly settingsFile: string | undefined
   readonly state: RunState
-  /** What runs from the start to the end. */
   readonly background: readonly { start(): void; stop(): unknown }[]
   readonly service: Service
   readonly adminData: AdminData
-  /** Absent in a worker: the primary process has it, and logs start and end. */
+  /** Absent in a worker. The process with the admin listener logs start and end. */
   readonly admin: AdminListener | undefined
 }
 
@@ -84,7 +85,7 @@ export function createLifeCycle(parts: Parts): LifeCycle {
     for (const each of background) each.start()
     try {
       const adminAddress = await admin?.listen()
-      // Last, so that no client is accepted and dropped again if the other port is in use.
+      // The data listener is last: if the admin port is in use, no client is accepted and then dropped.
       const where = { data: await service.listen(), admin: adminAddress }
       if (state.phase === 'starting') state.phase = 'running'
       if (admin !== undefined) await logStart(parts, where)
@@ -110,7 +111,7 @@ export function createLifeCycle(parts: Parts): LifeCycle {
   }
 }
 
-/** Accepts no more connections, closes those that are idle or become so, and aborts the others after the deadline. */
+/** Stops listening, closes each connection once it is idle, and aborts the others after the deadline. */
 export async function drainListener(
   listener: DataListener,
   config: Config,
@@ -124,8 +125,8 @@ export async function drainListener(
     isClosed = true
   })
   while (!isClosed && performance.now() < deadline) {
-    listener.closeIdle() // also a connection whose response, begun before the drain, promised to keep it
-    if (listener.inFlight === 0) tunnels += listener.closeTunnels() // tunnels have no end of their own
+    listener.closeIdle() // a response that began before the drain may have promised keep-alive
+    if (listener.inFlight === 0) tunnels += listener.closeTunnels() // a tunnel does not end by itself
     await Promise.race([closed, sleep(DRAIN_STEP_MS)])
   }
   tunnels += listener.closeTunnels()
@@ -135,7 +136,8 @@ export async function drainListener(
   return { drained: Math.max(0, inFlight - cut), cut, tunnels }
 }
 
-/** An aborted connection closes at once; nothing waits for one that does not. */
+/** An aborted connection closes at once. The drain waits no longer than this for one that does not. */
+
 const ABORT_MS = 1000
 const DRAIN_STEP_MS = 50
 

@@ -1,37 +1,37 @@
 /**
  * The log: one JSON line for each event on standard output, by pino.
- * No line holds a token, a secret or a key. A closed or full standard output never stops traffic or ends the process.
+ * No line holds a token, a secret or a key. A closed or full standard output does not disturb requests.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import pino, { type DestinationStream, type Logger } from 'pino'
 
 export type { Logger } from 'pino'
 
-/** A destination of log lines. The writer never waits. */
+/** A destination of log lines. `write` never blocks. */
 export interface LogDestination {
   write(line: string): void
-  /** How many lines were dropped, because the output was not read in time or failed. */
+  /** The number of lines that were dropped because the reader was slow or a write failed. */
   readonly dropped: number
-  /** Writes the queued lines, for at most half a second, and accepts no more. */
+  /** Accepts no more lines, and writes the queued lines for at most half a second. */
   close(): Promise<void>
 }
 
-/** A pipe must be non-blocking, which Node sets on the first use of `process.stdout`, or a full one blocks a thread. */
+/** Use `process.stdout` before: Node then makes a pipe non-blocking. A full blocking pipe blocks a thread. */
 export function openLogDestination(): LogDestination {
   const stream = pino.destination({
     dest: 1,
     sync: false,
     maxLength: 1024 * 1024, // more is dropped while the reader is slow
-    // After a failed write, as to a full disk, only a flush tries again, and only with a `minLength`.
+    // After a failed write, such as to a full disk, only a flush tries again. A flush needs a `minLength`.
     minLength: 1,
     periodicFlush: 1000,
   })
   let dropped = 0
   let open = true
   stream.on('drop', () => dropped++)
-  // A full disk is such an error; pino itself stops writing to a closed pipe.
+  // Without a listener, the error of a full disk ends the process. pino itself handles a closed pipe.
   stream.on('error', () => {})
-  // pino flushes at exit, and would wait forever for a full pipe that is not read.
+  // pino flushes at exit. If the reader of a full pipe is stuck, the flush would wait forever.
   process.prependListener('exit', () => stream.destroy())
   return {
     write(line) {
@@ -62,7 +62,7 @@ export function createLog(level: string, destination: DestinationStream): Logger
   )
 }
 
-/** Other fields are left out: Node attaches the raw bytes of a malformed request, its token included. */
+/** Leaves out other fields: Node attaches the raw bytes of a malformed request, which may hold a token. */
 function serializeError(error: unknown): unknown {
   if (!(error instanceof Error)) return { type: typeof error }
   const { name, message, stack } = error

@@ -1,12 +1,12 @@
 #!/usr/bin/env node
 /**
- * The program's entry, and its signals, which are handled before anything else is loaded: a signal meanwhile would end
- * the process, or be lost by process 1 of a container.
+ * The entry of the program. It handles signals before it loads any other module: a signal during the load
+ * would end the process, and process 1 of a container would ignore the signal.
  */
 import type { Signals, StopSignal } from './cli/serve.ts'
 
 const signals: Signals = { listen, beforeExit() {}, onHangUp() {} }
-// Under `npm start`, Ctrl-C arrives twice: from the terminal, and passed on by npm.
+// Under `npm start`, both the terminal and npm send the signal of Ctrl-C.
 const ECHO_MS = process.env['npm_lifecycle_event'] === 'start' ? 500 : 0
 let stop: Promise<StopSignal> | undefined
 
@@ -29,7 +29,7 @@ function listen(): Promise<StopSignal> {
 
 const command = process.argv[2]
 if (command === 'serve' || command === 'demo') void listen()
-// The primary tells a worker when to stop; Ctrl-C signals the whole process group.
+// Only the primary stops a worker. Ctrl-C signals the whole process group, workers included.
 if (command === 'worker') for (const name of ['SIGTERM', 'SIGINT', 'SIGHUP']) process.on(name, () => {})
 
 const { runProgram } = await import('./cli/program.ts')
