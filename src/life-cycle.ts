@@ -44,7 +44,7 @@ export class RunState {
 }
 
 export interface LifeCycle {
-  /** Until this resolves, `/readyz` reports not ready. If a port is in use, it rejects and nothing listens. */
+  /** Until it resolves, `/readyz` reports not ready. If a port is in use, it rejects and nothing listens. */
   start(): Promise<ListenAddresses>
   /** `lameDuck`: a running listener accepts for `lameDuckSeconds` more. A second call joins the first. */
 

@@ -1,5 +1,5 @@
 /**
- * What decides on access, by subject, made of the sources that `sources.ts` opens:
+ * Everything that decides on access, by subject. `sources.ts` opens the sources:
  *
  *   keys           the files of `keys.directory`, or the JWK Set at `keys.jwksUrl`
  *   key sets       the JWK Sets of `trustedIssuers`, and the one at `keys.jwksUrl`
@@ -7,8 +7,8 @@
  *   revocations    `revocations.file`, and the database
  *   certificates   the PEM files of each listener, upstream and issuer
  *
- * Each is polled and replaced by its next good version (files: in 0.2 to 0.4 s). After one of keys or credentials `app.ts`
- * empties the token cache.
+ * Each source is polled, and each good new version replaces the active one (files: within 0.2 to 0.4 s).
+ * After a new version of keys or credentials, `app.ts` empties the token cache.
  */
 import type { Config } from '../config/config.ts'
 import { formatProblems, type Problem, problemsAt } from '../config/problems.ts'
@@ -25,17 +25,17 @@ import type { RevocableToken } from '../token/caller.ts'
 import { createIssuers, type TokenIssuer } from '../token/issuers.ts'
 import { type OnReload, openSources } from './sources.ts'
 
-/** Functions return the values that are active when they are called. */
+/** The functions return the values that are active at the time of the call. */
 export interface AuthData {
   readonly keys: {
-    /** The ring is empty until the JWK Set at `keys.jwksUrl` has been fetched. */
+    /** Returns an empty ring until the JWK Set at `keys.jwksUrl` has been fetched. */
     readonly ring: () => KeyRing
-    /** Returns a JWK Set; undefined until that fetch. */
+    /** Returns a JWK Set, or undefined until the one at `keys.jwksUrl` has been fetched. */
     readonly publicJwks: () => object | undefined
     readonly tokenLifetimes: () => readonly { readonly kid: string; readonly seconds: number }[]
   }
   readonly keySets: readonly RemoteKeys[]
-  /** Issuers whose tokens are accepted, our own first. */
+  /** Issuers whose tokens are accepted. The sidecar's own is the first. */
   readonly issuers: readonly [TokenIssuer, ...TokenIssuer[]]
   /** Undefined in a sidecar that only verifies and has no database. */
   readonly credentials: CredentialChecks | undefined
@@ -44,13 +44,12 @@ export interface AuthData {
   readonly subjects: readonly ReloadSubject[]
   readonly conditions: () => readonly AuthCondition[]
   subscribe(onChange: OnChange): void
-  /** Polls, fetches and connects from now on. */
   start(): void
-  /** Waits for the JWK Set at `keys.jwksUrl` and the database; false if stopped before. @throws InvalidAuthData */
+  /** Waits for the JWK Set at `keys.jwksUrl` and the database. False after a stop. @throws InvalidAuthData */
   whenLoaded(): Promise<boolean>
-  /** Loads everything again, changed or not. Never rejects. */
+  /** Loads all sources again, even if nothing has changed. Never rejects. */
   reload(): Promise<unknown>
-  /** The values stay. */
+  /** The active values stay usable. */
   stop(): Promise<unknown>
 }
 
@@ -61,7 +60,7 @@ interface Revocations {
   readonly revoke: RevokeToken | undefined
 }
 
-/** `onlyRevocations`: keys and credentials are as before. */
+/** `onlyRevocations`: keys and credentials are unchanged. */
 type OnChange = (onlyRevocations: boolean) => void
 
 export interface AuthCondition extends Partial<KeySetState> {
@@ -70,7 +69,7 @@ export interface AuthCondition extends Partial<KeySetState> {
   readonly state?: DatabaseState | undefined
 }
 
-/** An operator must mend files, or the database, before the sidecar can start. */
+/** The sidecar cannot start before an operator repairs files or the database. */
 export class InvalidAuthData extends Error {
   override readonly name = 'InvalidAuthData'
   readonly problems: readonly Problem[]
@@ -80,7 +79,7 @@ export class InvalidAuthData extends Error {
   }
 }
 
-/** `now`: epoch milliseconds. @throws InvalidAuthData with the problems of all sources */
+/** @throws InvalidAuthData with the problems of all sources */
 export async function openAuthData(
   config: Config,
   log: Logger,

@@ -1,6 +1,6 @@
 /**
- * Opens what the settings name: files, the database, the JWK Sets of issuers. Returns the problems of all of them.
- * `auth-data.ts` makes of these sources what decides on access.
+ * Opens the sources that the settings name: files, the database, the JWK Sets of issuers.
+ * In: the configuration. Out: the sources, and the problems and warnings of all of them.
  */
 import { type Config, insecureKeySets, keySetsOf } from '../config/config.ts'
 import { type Problem, problemsAt } from '../config/problems.ts'
@@ -18,10 +18,10 @@ import type { CertificateName, CertificateSet } from '../tls/certificates.ts'
 import { certificateFiles, openCertificateSet, secureContextOf } from '../tls/certificates.ts'
 import { type Loaded, notLoaded } from '../values/result.ts'
 
-/** Each new version of a source causes a call, from the start on. */
+/** Called for each new version of a source after the start. */
 export type OnReload = (subject: ReloadSubject, result: ReloadResult, certificate?: CertificateName) => void
 
-/** Never rejects. A source that the settings do not name, or with problems, is undefined. `now`: epoch milliseconds. */
+/** Never rejects. A source is undefined if no setting names it, or if it has problems. */
 export async function openSources(
   config: Config,
   log: Logger,
@@ -32,7 +32,7 @@ export async function openSources(
   const { file, postgres } = config.credentials
   const { results, collect, openFile } = createOpener(log, onReload)
   const loadKeys = (directory: string, active: KeyRing | undefined) => {
-    // Tokens of trusted issuers need no key of ours. A directory that has had a key and is empty is a mistake.
+    // Tokens of trusted issuers need no key of the sidecar. A directory that loses its last key is a mistake.
     const mayBeEmpty = trustedIssuers.length > 0 && (active?.keys.size ?? 0) === 0
     return loadKeyRing(directory, { signsAssertions: identity.assertion.enabled, mayBeEmpty })
   }
@@ -47,7 +47,7 @@ export async function openSources(
 
   let database: CredentialsDatabase | undefined
   if (postgres !== undefined) {
-    // Imported on demand: most sidecars have no database, and its client loads slowly.
+    // Imported on demand: the PostgreSQL client loads slowly, and most sidecars do not need it.
     const { openDatabase } = await import('../credentials/postgres/database.ts')
     const onResult = (result: ReloadResult) => onReload('credentials', result)
     const opening = openDatabase({ ...postgres, log, onReload: onResult })
@@ -76,12 +76,12 @@ export async function openSources(
 
 function createOpener(log: Logger, onReload: OnReload) {
   const results: Loaded<unknown, Problem>[] = []
-  /** Notes the problems and warnings of a source. */
+  /** Keeps the result for the lists of problems and warnings. */
   const collect = <T>(result: Loaded<T, Problem>): T | undefined => {
     results.push(result)
     return result.ok ? result.value : undefined
   }
-  /** Undefined if it has problems, or no path. */
+  /** Returns undefined without a path, or if the file has problems. */
   async function openFile<T>(
     subject: ReloadSubject,
     setting: string,
@@ -98,7 +98,6 @@ function createOpener(log: Logger, onReload: OnReload) {
   return { results, collect, openFile }
 }
 
-/** Adds the setting to the problems of a loader. */
 async function withSetting<T>(setting: string, loading: Promise<Loaded<T>>): Promise<Loaded<T, Problem>> {
   const result = await loading
   if (result.ok) return result
