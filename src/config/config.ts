@@ -6,7 +6,7 @@ import { RUN_ALWAYS } from '../values/schemas.ts'
 import { checkRules, type Settings } from './rules.ts'
 import { CREDENTIALS_FILE, KEYS_DIRECTORY, REVOCATIONS_FILE, settingsSchema } from './schema.ts'
 
-/** Tokens that live longer than the API documents are accepted only when the sidecar issues such tokens. */
+/** The lifetime that the API documents. Longer tokens are accepted only if the sidecar issues such tokens. */
 const API_TOKEN_LIFETIME_SECONDS = 86_400
 
 export const configSchema = (needsUpstream: boolean) =>
@@ -18,7 +18,7 @@ export const configSchema = (needsUpstream: boolean) =>
       const { file = CREDENTIALS_FILE, postgres } = credentials
       const isRemote = remote.jwksUrl !== undefined
       const keySource: Settings['keys'] = isRemote ? remote : { directory }
-      // A sidecar that fetches its keys has no logins, but a database says which credentials are disabled.
+      // A sidecar that fetches its keys has no logins. A database still tells which credentials are disabled.
       const credentialsFile: Settings['credentials'] = isRemote ? {} : { file }
       return {
         ...rest,
@@ -30,7 +30,7 @@ export const configSchema = (needsUpstream: boolean) =>
       }
     })
 
-/** Their issuers differ; our own is `token.issuer`. `setting` is the group that names the set: `trustedIssuers[0]`. */
+/** Each set has a different issuer. `setting`: the group that names the set, such as `trustedIssuers[0]`. */
 export function keySetsOf({ token, keys, trustedIssuers }: Config) {
   const trusted = trustedIssuers.map((entry, index) => ({ ...entry, setting: `trustedIssuers[${index}]` }))
   if (keys.jwksUrl === undefined) return trusted

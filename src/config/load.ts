@@ -1,4 +1,4 @@
-/** Loads the configuration: defaults, then the YAML file, then environment variables, then flags; the later wins. */
+/** Loads the configuration: defaults, YAML file, environment variables, flags. A later source wins. */
 import { closeSync, openSync, readSync } from 'node:fs'
 import { z } from 'zod'
 import { fileErrorText } from '../files/files.ts'
@@ -34,10 +34,8 @@ export function loadConfig({
 }: LoadOptions): Loaded<LoadedConfig, Problem> {
   const fromFile = file === undefined ? NO_FILE : readFile(file)
   const named = readNamed({ ...ownVariables(env), ...flags })
-  const tree = named.values.reduce<unknown>(
-    (tree, { setting, value }) => withValue(tree, setting.steps, value),
-    fromFile.tree ?? {},
-  )
+  let tree: unknown = fromFile.tree ?? {}
+  for (const { setting, value } of named.values) tree = withValue(tree, setting.steps, value)
   const locationOf: LocationOf = (steps, key) =>
     named.values.findLast(({ setting }) => setting.steps.every((step, at) => step === steps[at]))?.name ??
     fromFile.locationOf(steps, key)
@@ -57,11 +55,11 @@ function freeze<T>(value: T): T {
   return Object.freeze(value)
 }
 
-/** Returns `file:line:column` of a value or, with `key`, its name; a variable or flag; `default` if nothing sets it. */
+/** Where a value (with `key`: its name) is set: `file:line:column`, a variable, a flag, or else `default`. */
 type LocationOf = (steps: readonly Step[], key?: 'key') => string
 
 interface FileValues {
-  /** Has no empty groups and lists, which mean their defaults. Undefined if the file is unusable. */
+  /** Lacks empty groups and lists, which mean their defaults. Undefined if the file is unusable. */
   readonly tree: unknown
   readonly problems: readonly Problem[]
   readonly locationOf: LocationOf
@@ -103,7 +101,7 @@ function readFile(file: string): FileValues {
 
 const MAX_SETTINGS_BYTES = 1_048_576
 
-/** A pipe or device is read, too (`--config <(…)`), up to one byte more than allowed. */
+/** Reads pipes and devices, too (`--config <(…)`). Reads a byte more than allowed, to detect a large file. */
 function readBounded(file: string): Buffer {
   const descriptor = openSync(file, 'r')
   try {
@@ -131,7 +129,7 @@ function withoutEmpty(value: unknown, steps: readonly string[]): unknown {
   return Object.fromEntries(members)
 }
 
-/** A group that is not a map stays as it is. */
+/** Returns a copy with the value at the steps. A group that is not a map stays as it is. */
 function withValue(branch: unknown = {}, [step, ...below]: readonly string[], value: unknown): unknown {
   if (step === undefined) return value
   return isMap(branch) ? { ...branch, [step]: withValue(valueAt(branch, [step]), below, value) } : branch
@@ -143,12 +141,12 @@ function ownVariables(environment: NamedValues): NamedValues {
   return Object.fromEntries(Object.entries(environment).filter(isOwn))
 }
 
-/** Kubernetes sets `SIDECAR_ADMIN_PORT=tcp://10.0.0.7:8081` in each pod beside a Service called `sidecar-admin`. */
+/** For a Service `sidecar-admin`, Kubernetes sets `SIDECAR_ADMIN_PORT=tcp://10.0.0.7:8081` in each pod. */
 const isServiceLink = (name: string, value: string) =>
   /_SERVICE_(?:HOST|PORT(?:_[A-Z0-9_]+)?)$|_PORT_\d+_(?:TCP|UDP|SCTP)(?:_[A-Z]+)?$/.test(name) ||
   (name.endsWith('_PORT') && /^(?:tcp|udp|sctp):\/\//.test(value))
 
-/** Reads what variables and flags set, without checking it. An unknown variable is a typing mistake. */
+/** Returns the values of variables and flags, unchecked. An unknown variable is a typing mistake. */
 function readNamed(given: NamedValues) {
   const values: { readonly setting: Setting; readonly value: unknown; readonly name: string }[] = []
   const problems: Problem[] = []
@@ -171,7 +169,7 @@ function readNamed(given: NamedValues) {
   return { values, problems }
 }
 
-/** Text that cannot be decoded stays text; the schema then reports the requirement. */
+/** Text that cannot be decoded stays text. The schema then reports the requirement. */
 function decodeValue(text: string, schema: z.core.$ZodType): unknown {
   if (!(schema instanceof z.ZodArray)) {
     // Number(text) would take '', ' 1 ', 0x10, 1e3 and Infinity.
@@ -185,7 +183,7 @@ function decodeValue(text: string, schema: z.core.$ZodType): unknown {
   return yaml.ok ? yaml.value.content : text
 }
 
-/** A value has one problem, although it may violate its requirement in several ways. */
+/** A value that violates its requirement in several ways has one problem. */
 function problemsOf(issues: readonly z.core.$ZodIssue[], locationOf: LocationOf): Problem[] {
   const problems = new Map<string, Problem>()
   for (const issue of issues) {

@@ -5,7 +5,7 @@ export interface Problem {
   /** The setting (`upstreams[0].url`), or '' for a mistake of a complete source. */
   readonly path: string
   readonly message: string
-  /** `file:line:column`, a variable, a flag, or `default` where no source gave a value; absent: not looked up. */
+  /** `file:line:column`, a variable, a flag, or `default` if nothing sets the value. Absent if unknown. */
   readonly origin?: string
 }
 

@@ -9,7 +9,7 @@ export type Settings = z.output<typeof settingsSchema>
 type Report = (path: string, message: string) => void
 type Validate = (settings: Settings, report: Report) => void
 
-/** `paths`: the settings that `validate` reads, which is called if they are valid by themselves. */
+/** `paths`: the settings that `validate` reads. It is called only if each of them is valid by itself. */
 const rule = (paths: readonly string[], validate: Validate) => ({ paths, validate })
 
 /** If both are set, `path` is refused. `why` ends the message. */
@@ -92,7 +92,7 @@ export function checkRules(settings: Settings, context: z.RefinementCtx, needsUp
   // An unknown name does not make its group invalid.
   const known = context.issues.filter(({ code }) => code !== 'unrecognized_keys')
   const invalid = known.map(({ path = [] }) => path)
-  // A value is invalid with its group, and a group or list with any value in it.
+  // A value in an invalid group is invalid. A group or list with an invalid value is invalid.
   const isValid = (path: string) =>
     !invalid.some((steps) => path.split('.').every((step, at) => at >= steps.length || step === steps[at]))
   const report: Report = (path, message) => {

@@ -1,6 +1,7 @@
 /**
- * Every setting: its name, kind of value, bounds, default and meaning. The loader, environment variables, flags, JSON Schema and
- * documentation derive from this schema: run `npm run docs` after a change. Unknown names are errors.
+ * Every setting: its name, kind of value, bounds, default and meaning. Unknown names are errors.
+ * The loader, environment variables, flags, JSON Schema and documentation derive from this schema.
+ * After a change, `npm run docs` writes them anew.
  */
 import { z } from 'zod'
 import {
@@ -70,7 +71,6 @@ function optionalSection<Shape extends z.core.$ZodLooseShape>(description: strin
   return group(shape).optional().describe(description)
 }
 
-/** Each worker gets its share. */
 const sharedLimits = group({
   connections: sharedLimit(1_000_000, 10000, 'Maximum client connections; more are closed.'),
   upstreamConnections: sharedLimit(100_000, 256, 'Maximum number of connections to an upstream.'),

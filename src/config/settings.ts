@@ -1,17 +1,18 @@
 /**
  * The settings as one flat list, each with its names: `token.lifetimeSeconds` is the variable
- * `SIDECAR_TOKEN_LIFETIME_SECONDS` and the flag `--token-lifetime-seconds`. A list such as `upstreams` is one setting.
+ * `SIDECAR_TOKEN_LIFETIME_SECONDS` and the flag `--token-lifetime-seconds`.
+ * A list such as `upstreams` is one setting.
  */
 import { z } from 'zod'
 import type { Step } from '../files/yaml-text.ts'
 import { settingsSchema } from './schema.ts'
 
-/** `default` is undefined where it depends on other settings, too. */
+/** `default` is undefined if there is none, or if it depends on other settings. */
 export type Setting = Readonly<ReturnType<typeof settingOf>>
 
 export const SETTINGS: readonly Setting[] = flatten(settingsSchema, [])
 
-/** An `--upstream-url` means one upstream at prefix `/`. */
+/** `--upstream-url` sets one upstream with the prefix `/`. */
 const SHORT_NAMES: Readonly<Record<string, readonly string[]>> = {
   upstreams: ['SIDECAR_UPSTREAM_URL', '--upstream-url'],
   'listen.port': ['--port'],
@@ -38,14 +39,14 @@ export function namesBelow(steps: readonly Step[]): readonly string[] {
 }
 
 export function valueAt(value: unknown, steps: readonly Step[]): unknown {
-  return steps.reduce(
-    (inner: unknown, step) =>
-      inner instanceof Object && Object.hasOwn(inner, step) ? Reflect.get(inner, step) : undefined,
-    value,
-  )
+  let inner = value
+  for (const step of steps)
+    inner = inner instanceof Object && Object.hasOwn(inner, step) ? Reflect.get(inner, step) : undefined
+  return inner
 }
 
-/** Compares the beginnings of the candidates, without case and separators. */
+/** Returns the only candidate that begins with the name. Case and separators do not count. */
+
 export function onlyMatch(name: string, candidates: readonly string[]): string | undefined {
   const plain = (text: string) => text.toLowerCase().replace(/[._-]/g, '')
   const [found, ...others] = candidates.filter((candidate) => plain(candidate).startsWith(plain(name)))
