@@ -1,6 +1,6 @@
 /**
- * `check`: looks at a running deployment from outside and reports ok, warning or failure with what to do.
- * Prints its own words only: no secret, no token, no byte of a response.
+ * `check`: probes a running deployment from outside, and reports each finding with what to do.
+ * The report contains no secret, no token and no part of a response.
  */
 import { randomBytes, randomUUID } from 'node:crypto'
 import type { Command } from 'commander'
@@ -106,7 +106,7 @@ async function checkSidecar({ url, echoPath }: CheckFlags, credential: object | 
   const { origin } = new URL(url)
   const endpoint = below(url, TOKEN_PATH)
   const probe = new URL(`${origin}${echoPath ?? '/storage-auth-sidecar-check'}`)
-  // OPTIONS is safe: whatever responds, nothing is written.
+  // OPTIONS is a safe method: it changes nothing, whichever server responds.
   const first = await sendRequest(endpoint, { method: 'OPTIONS' })
   if (first.status === 0) return [judgeSilence(first)]
   const isEndpoint = first.status === 405 && isOurs(first)
@@ -124,8 +124,7 @@ async function checkSidecar({ url, echoPath }: CheckFlags, credential: object | 
 function judgeSilence({ error, code }: Response): Finding {
   if (error === 'tls_certificate_error')
     return failure('certificate', `the certificate is not accepted here (${code})`)
-  const isTls = error !== 'tls_protocol_error'
-  const reason = isTls ? code : 'the port speaks no TLS, or no known version of it'
+  const reason = error === 'tls_protocol_error' ? 'the port speaks no TLS, or no known version of it' : code
   return failure('reachable', `no HTTP response: ${reason}`)
 }
 
@@ -196,7 +195,7 @@ async function checkLogin(endpoint: URL, probe: URL, credential: object, echoPat
     left.status === 200 && Number(fieldsOf(left)['expirationSec']) > 0
       ? ok('time left', 'the time left of the token is reported')
       : failure('time left', `the time left of the token is not reported (${outcomeOf(left)})`),
-    // A load balancer that lacks a backend responds with 502 or 503, too.
+    // A load balancer without a backend responds with 502 or 503, too.
     passed.status === 0 || passed.status >= 500 || isOurs(passed)
       ? failure(
           'token',

@@ -1,4 +1,4 @@
-/** The requests of `check`, each on its own connection and bounded in time and size, and what their responses say. */
+/** Sends the requests of `check`, each on its own connection and bounded in time and size. */
 import { once } from 'node:events'
 import http, { type IncomingHttpHeaders, type IncomingMessage, type RequestOptions } from 'node:http'
 import https from 'node:https'
@@ -17,7 +17,8 @@ export async function sendRequest(
   url: URL,
   { body, ...options }: Pick<RequestOptions, 'method' | 'headers'> & { readonly body?: string } = {},
 ) {
-  // The timer of AbortSignal.timeout would not keep the process alive when an unasked 101 ends the request silently.
+  // An unrequested 101 ends the request without an event. The timer of AbortSignal.timeout, unlike this one,
+  // would then not keep the process alive.
   const limit = new AbortController()
   const timer = setTimeout(() => limit.abort(), REQUEST_MS)
   const { signal } = limit
@@ -25,7 +26,7 @@ export async function sendRequest(
   const request = start(url, { ...options, agent: false, signal })
   let isConnected = false
   request.on('socket', (socket) => socket.on('connect', () => (isConnected = true)))
-  request.on('error', () => {}) // the one that counts is caught below
+  request.on('error', () => {}) // `once` or the response throws the error, too
   try {
     request.end(body)
     const response: IncomingMessage = (await once(request, 'response', { signal }))[0]
@@ -54,7 +55,7 @@ export function fieldsOf({ body }: Response): Readonly<Record<string, unknown>> 
   }
 }
 
-/** RFC 9209: the sidecar names itself in the responses that it makes. */
+/** The sidecar names itself in `Proxy-Status` of its own responses (RFC 9209). */
 export const isOurs = ({ headers }: Response) =>
   /^storage-auth-sidecar(?:;|$)/.test(String(headers['proxy-status'] ?? ''))
 

@@ -1,4 +1,4 @@
-/** Commands share this: input and output, the two kinds of failure, and the parsing of arguments. */
+/** Shared by all commands: input and output, the two kinds of failure, and the parsing of arguments. */
 import { isUtf8 } from 'node:buffer'
 import { createInterface } from 'node:readline/promises'
 import { addAbortSignal, type Readable, type Writable } from 'node:stream'
@@ -12,7 +12,7 @@ export class CommandFailure extends Error {
   readonly exitCode: 1 | 2 = 1
 }
 
-/** Exit code 2: wrong usage, or settings, keys or credentials that cannot be used. The message may have several lines. */
+/** Exit code 2: wrong usage, or unusable settings, keys or credentials. The message may have several lines. */
 export class UsageFailure extends CommandFailure {
   override readonly exitCode = 2
 }
@@ -93,7 +93,7 @@ export class CommandIo {
     return readUpTo(this.#streams.stdin, MAX_STDIN_BYTES)
   }
 
-  /** Every byte counts, save one final newline. A terminal shows a prompt, echoes nothing, and may take its time. */
+  /** Removes only one final newline. A terminal shows a prompt, echoes nothing and has no timeout. */
   async readSecret(timeoutMs?: number): Promise<string> {
     const { stdin } = this.#streams
     const isTerminal = 'isTTY' in stdin && stdin.isTTY === true
@@ -105,7 +105,7 @@ export class CommandIo {
 
   async #promptSecret(): Promise<string> {
     const { stdin, stderr } = this.#streams
-    // readline puts the terminal in raw mode, without its echo, and without an output writes none of its own.
+    // readline puts the terminal in raw mode, which has no echo. Without an output, readline echoes nothing.
     const terminal = createInterface({ input: stdin, terminal: true })
     stderr.write('Secret (not shown): ')
     try {
@@ -131,7 +131,7 @@ export class CommandIo {
 export const describe = (command: Command, description: string, ...examples: readonly string[]) =>
   command.description(description).addHelpText('after', ['\nExamples:', ...examples].join('\n  '))
 
-/** Commander repeats the value of an option: a secret may stand in the wrong place, or in a URL. */
+/** Removes values that commander quotes: a value may be a misplaced secret, or a URL with a secret. */
 function withoutValue(text: string): string {
   return text
     .replace(/ argument '.*' is invalid/s, ' is invalid')
@@ -144,7 +144,7 @@ export const parserWith = (problemOf: (text: string) => string | undefined) => (
   return text
 }
 
-/** An unset variable of the shell leaves an empty path. */
+/** An unset shell variable results in an empty path. */
 export const parsePath = parserWith((text) => (text === '' ? 'must not be empty' : undefined))
 
 export const integerUpTo = (max: number) => (text: string) => {

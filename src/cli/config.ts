@@ -30,7 +30,7 @@ export function addSettingFlags(command: Command): Command {
     .option('--upstream-url <url>', 'short for one upstream at prefix /')
     .option('--port <port>', 'short for --listen-port')
   for (const option of settings) command.addOption(option)
-  // Commander suggests only visible flags for mistyped ones, so the help alone hides them.
+  // The flags are hidden only while help is printed: commander suggests only visible flags for mistyped ones.
   command.addHelpText('before', () => {
     for (const option of settings) option.hideHelp(option.long !== '--admin-port')
     return ''
@@ -124,7 +124,7 @@ async function checkSettings(flags: CheckFlags, io: CommandIo) {
   }
 }
 
-/** Reads every file that the settings name, and asks the database whether its tables can be used. Never rejects. */
+/** Reads every file that the settings name, and checks the tables of the database. Never rejects. */
 async function checkFiles(config: Config) {
   const log = createLog('silent', { write() {} })
   const { problems, warnings, database } = await openSources(config, log, Date.now)
@@ -138,7 +138,7 @@ async function checkFiles(config: Config) {
     : { problems: [...problems, ...databaseProblems(checked.problems)], warnings }
 }
 
-/** Fetches a key set once, unless its CA file cannot be used, which is a problem of the files already. */
+/** Fetches a key set once. Does nothing if its CA file is unusable, which `checkFiles` reports. */
 async function checkKeySet({ setting, ...keySet }: ReturnType<typeof keySetsOf>[number], config: Config) {
   const path = `${setting}.jwksUrl`
   const unusable = (texts: readonly string[]) => {

@@ -1,5 +1,5 @@
 /**
- * `credentials` and `revocations`: who may log in, and tokens that end before they expire, in a file or in PostgreSQL.
+ * `credentials` and `revocations`: change who may log in, and end tokens early, in a file or in PostgreSQL.
  * Only `credentials add` prints a secret, once; no command prints a hash.
  */
 import { randomBytes } from 'node:crypto'
@@ -18,7 +18,7 @@ type AddFlags = SourceFlags & Flags<'account', 'accessKey' | 'expiresAt' | 'scop
 type ChangeFlags = SourceFlags & Flags<'account' | 'accessKey', 'scope', 'unrestricted'>
 type RevocationFlags = SourceFlags & Flags<never, 'jti' | 'account' | 'accessKey' | 'issuedBefore'>
 
-/** `example` has the arguments besides the source. */
+/** `example`: the arguments after the source. */
 function addSourceCommand(group: Command, name: string, description: string, example = ''): Command {
   const subject = group.name()
   const call = `storage-auth-sidecar ${subject} ${name} --file ${subject}.yaml`
@@ -29,10 +29,9 @@ function addSourceCommand(group: Command, name: string, description: string, exa
     .option('--json', 'print JSON')
 }
 
-/** The modules of the database load slowly. */
 export async function openEditors({ file, postgresUrlFile }: Source) {
   if (postgresUrlFile !== undefined) {
-    const { tableEditors } = await import('../credentials/postgres/tables.ts')
+    const { tableEditors } = await import('../credentials/postgres/tables.ts') // slow to load
     return tableEditors(postgresUrlFile)
   }
   if (file === undefined) throw new UsageFailure('--file or --postgres-url-file is required')
@@ -121,7 +120,7 @@ function addMigrateCommand(group: Command, io: CommandIo): void {
 }
 
 async function addCredential({ expiresAt, secretStdin, ...flags }: AddFlags, io: CommandIo): Promise<void> {
-  // An access key is typed, spoken and pasted into command lines: it has upper-case letters and digits only.
+  // Operators type and dictate access keys, so a new one has only upper-case letters and digits.
   const newKey = `AK${randomBytes(10).toString('hex').toUpperCase()}`
   const name = credentialNameOf({ accessKey: newKey, ...flags })
   const { credentials } = await openEditors(flags)

@@ -1,6 +1,7 @@
 /**
- * `demo`: the sidecar in front of a small storage API, until a signal stops it. Keeps everything in `.sidecar/`: stored
- * objects stay; keys, credential and settings are created at each start, as only the hash of an earlier secret is kept.
+ * `demo`: runs the sidecar in front of a small storage API until a signal stops it. `.sidecar/` has all files.
+ * Stored objects stay. Each start replaces keys, credential and settings: only the hash of a secret is kept.
+
  */
 import { hash, randomUUID } from 'node:crypto'
 import { once } from 'node:events'
@@ -33,7 +34,7 @@ export function demoCommand(io: CommandIo, serving: ServingProcess): Command {
 }
 
 async function runDemo(io: CommandIo, serving: ServingProcess, ports: Ports): Promise<void> {
-  // A demo that already runs in this directory must not lose its key.
+  // Checked before files are replaced: a demo that already runs in this directory keeps its key.
   await expectFree(ports.port, '--port')
   await expectFree(ports.adminPort, '--admin-port')
   const directory = resolve('.sidecar')
@@ -42,7 +43,7 @@ async function runDemo(io: CommandIo, serving: ServingProcess, ports: Ports): Pr
   const storage = await startStorageApi(join(directory, 'objects'), onError)
   try {
     const workspace = await prepareWorkspace(directory, ports, storage.url)
-    // The environment does not count: its SIDECAR_ variables are meant for another sidecar.
+    // SIDECAR_ variables of the environment are ignored: they are meant for another sidecar.
     const loaded = loadSettings({ config: workspace.configFile }, { env: {} })
     const app = await createSidecar(loaded, serving)
     io.print(guide(workspace, await app.start()))
@@ -92,7 +93,7 @@ async function prepareWorkspace(directory: string, { port, adminPort }: Ports, u
 
 type Workspace = Awaited<ReturnType<typeof prepareWorkspace>>
 
-/** The comments hold no character that a shell interprets: an interactive zsh runs them as commands. */
+/** The comments hold no character that a shell interprets: an interactive zsh runs comments as commands. */
 export function guide(
   { login, sampleFile, credentialsFile }: Omit<Workspace, 'configFile'>,
   { data, admin }: ListenAddresses,
@@ -142,9 +143,9 @@ curl -sS ${url(admin)}/metrics | grep '^auth_sidecar_token'
 # or open the status page in a browser: ${url(admin)}/`
 }
 
-/** PUT, GET, HEAD and DELETE of objects. A request without `X-Authenticated-Account-Id` did not pass the sidecar. */
+/** Serves PUT, GET, HEAD and DELETE of objects, and only requests with `X-Authenticated-Account-Id`. */
 export async function startStorageApi(directory: string, onError: (error: unknown) => void) {
-  // The sidecar in front watches the progress of uploads.
+  // No time limit: the sidecar in front limits slow uploads.
   const server = http.createServer({ requestTimeout: 0 }, (req, res) => {
     respond(directory, req, res).catch((error: unknown) => {
       if (req.destroyed && !req.complete) return // the client disconnected
@@ -178,7 +179,7 @@ async function respond(directory: string, req: IncomingMessage, res: ServerRespo
     return send(res, 405, { code: 'MethodNotAllowed', message: 'The method is not allowed here.' })
   }
   const key = url.replace(/\?.*/, '')
-  // No key reaches outside `directory`, as a digest has no separators.
+  // A digest has no separators, so no key names a path outside `directory`.
   const path = join(directory, hash('sha256', account, 'hex'), hash('sha256', key, 'hex'))
   if (method === 'PUT') {
     await store(path, req)

@@ -91,11 +91,11 @@ async function printKeys(flags: KeyFlags, io: CommandIo): Promise<void> {
   })
 }
 
-/** An unknown lifetime stays unknown: after a wrong guess, a token that is alive would be refused. */
+/** Does not guess an unknown lifetime: after a wrong guess, sidecars would refuse tokens that are alive. */
 async function withLifetime<F extends KeyFlags>(flags: F, io: CommandIo) {
   let tokenSeconds = flags.maxLifetimeSeconds
   if (tokenSeconds === undefined && flags.config !== undefined) {
-    const { loadSettings } = await import('./config.ts') // not needed otherwise, and slow to load
+    const { loadSettings } = await import('./config.ts') // slow to load
     const { token } = loadSettings({ config: flags.config }, io, { needsUpstream: false }).config
     tokenSeconds = token.maxLifetimeSeconds + token.clockToleranceSeconds
   }

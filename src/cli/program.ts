@@ -1,4 +1,4 @@
-/** The commands, and their completion in a shell. Exit codes: 0 done, 1 failed, 2 wrong usage or configuration. */
+/** The commands, and their completion in a shell. Exit codes: 0 done, 1 failed, 2 bad usage or configuration. */
 import { Argument, type Command, CommanderError } from 'commander'
 import { fileErrorText } from '../files/files.ts'
 import { openLogDestination } from '../log.ts'
@@ -7,18 +7,18 @@ import { CommandFailure, CommandIo } from './command-io.ts'
 import type { ServingProcess, Signals } from './serve.ts'
 
 export async function runProgram(signals: Signals): Promise<void> {
-  // In case that nothing keeps the process alive before the command has ended. Set now, it would be the code of `help`.
+  // The event loop may run empty before the command ends. `process.exitCode` would apply to `help`, too.
   process.once('beforeExit', () => process.exit(1))
-  process.on('SIGUSR1', () => {}) // Node would open its inspector, which lets other processes of the pod run code here
+  process.on('SIGUSR1', () => {}) // else Node opens its inspector, which runs code of any process of the pod
   let stdoutError: string | undefined
-  // A closed stdout must not end the process, but what is lost may be a new secret. Using `process.stdout` also puts a
-  // pipe in non-blocking mode, which the log needs.
+  // A closed stdout does not end the process, but is reported: the lost output may be a new secret.
+  // The first use of `process.stdout` also makes a pipe non-blocking, which the log needs.
   process.stdout.on('error', (error) => (stdoutError ??= fileErrorText(error)))
   process.stderr.on('error', () => {})
   const destination = openLogDestination()
   const code = await runCommand({ signals, destination }).then(() => 0, exitCodeOf)
   await destination.close()
-  // A pager may read slowly; its end ends the wait.
+  // A pager may read slowly. The wait ends when the pager ends.
   if (process.stdout.writableLength > 0) await new Promise((resolve) => process.stdout.write('', resolve))
   if (stdoutError === undefined || code !== 0) process.exit(code)
   process.stderr.write(`stdout cannot be written: ${stdoutError}\n`)
@@ -31,7 +31,7 @@ async function runCommand(serving: ServingProcess): Promise<void> {
   const examples = ['demo', 'serve --config sidecar.yaml', 'help credentials']
   const lines = examples.map((example) => `storage-auth-sidecar ${example}`)
   const program = io.command('storage-auth-sidecar', description, ...lines).version(VERSION)
-  // All modules together would cost a sidecar memory and start-up time.
+  // Loaded on demand: all modules together cost a sidecar memory and start-up time.
   const commands: Readonly<Record<string, () => Promise<Command>>> = {
     serve: async () => (await import('./serve.ts')).serveCommand(io, serving),
     demo: async () => (await import('./demo.ts')).demoCommand(io, serving),
@@ -54,7 +54,7 @@ async function runCommand(serving: ServingProcess): Promise<void> {
 }
 
 function exitCodeOf(error: Error): number {
-  // Commander has printed its own message; a request for help or the version is no error.
+  // Commander has printed its own message. A request for help or the version is not an error.
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2
   process.stderr.write(`${error.message}\n`)
   return error instanceof CommandFailure ? error.exitCode : 1
@@ -79,7 +79,7 @@ export function completionCommand(io: CommandIo): Command {
 
 type Choice = readonly [wordsBefore: string, words: string]
 
-/** A subcommand stands before its group, as shells take the first pattern that matches. */
+/** A subcommand precedes its group, because shells take the first pattern that matches. */
 function choicesOf(command: Command, wordsBefore: string): Choice[] {
   const help = command.createHelp()
   const subcommands = help.visibleCommands(command)
@@ -90,7 +90,7 @@ function choicesOf(command: Command, wordsBefore: string): Choice[] {
   return [...inner, [wordsBefore, words]]
 }
 
-/** Flags are offered after `-`. Where no word fits, files are, as for the value of a flag. */
+/** Offers flags only after `-`, and files where no word matches, such as for the value of a flag. */
 const bashScript = (choices: readonly Choice[], isZsh: boolean) => `
 ${isZsh ? 'autoload -U +X compinit bashcompinit && compinit && bashcompinit' : ''}
 _storage_auth_sidecar() {

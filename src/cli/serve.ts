@@ -1,6 +1,7 @@
 /**
- * `serve`: runs the sidecar until a signal stops it, here or in processes of `worker`. SIGTERM drains with a lame duck,
- * SIGINT without one; a second signal stops at once. The exit code is 0, or 1 if a request was aborted.
+ * `serve`: runs the sidecar until a signal stops it, in this process or in processes of `worker`.
+ * SIGTERM drains with a lame duck, SIGINT without one. A second signal stops at once.
+ * The exit code is 1 if the drain aborted a request, else 0.
  */
 import { availableParallelism } from 'node:os'
 import { Command } from 'commander'
@@ -14,9 +15,9 @@ import { addSettingFlags, loadSettings, rethrowAsUsage, type SettingFlags } from
 export type StopSignal = 'SIGTERM' | 'SIGINT'
 
 export interface Signals {
-  /** Resolves with the first signal that requests a stop; a second one ends the process at once. */
+  /** Resolves with the first signal that requests a stop. A second signal ends the process at once. */
   listen(): Promise<StopSignal>
-  /** What a second signal calls before it ends the process. */
+  /** Called before a second signal ends the process. */
   beforeExit: () => void
   onHangUp: () => void
 }
@@ -44,14 +45,14 @@ async function serve(settings: LoadedConfig, serving: ServingProcess): Promise<v
   const stop = serving.signals.listen()
   const { config } = settings
   const app = await createSidecar(settings, serving)
-  // A process that is stopped while it starts does not begin to listen.
+  // If a signal has arrived already, the listener never opens.
   const isStopping = await Promise.race([stop, undefined])
   if (!isStopping) await Promise.race([app.start().catch((error) => rethrowListenError(error, config)), stop])
   const { cut } = await app.stop({ lameDuck: (await stop) === 'SIGTERM' })
   if (cut > 0) throw new CommandFailure(`requests aborted at the end of shutdown.deadlineSeconds: ${cut}`)
 }
 
-/** Modules are loaded on demand: the primary of several workers does without most of the application. */
+/** Loads modules on demand: the primary of several workers needs only a small part of the application. */
 export async function createSidecar({ config, file }: LoadedConfig, serving: ServingProcess): Promise<App> {
   const { signals, destination } = serving
   const log = createLog(config.log.level, destination)
@@ -80,7 +81,7 @@ export function workerCommand(serving: ServingProcess): Command {
   })
 }
 
-/** One request must not end the process: it runs into its time limit, all others continue. */
+/** An exception in one request must not end the process. That request times out. All others continue. */
 function surviveExceptions(log: Logger): void {
   process.on('uncaughtException', (error) => log.fatal({ err: error }, 'uncaught exception'))
 }
@@ -92,14 +93,16 @@ async function serveHere(options: AppOptions, serving: ServingProcess): Promise<
   return app
 }
 
-/** `hostname` is a name without an address: the error has no `port` then, nor if that is 0. */
+/** The error of an unknown host name has `hostname` and no `port`. An error of port 0 has no `port` either. */
+
 type ListenError = NodeJS.ErrnoException & { readonly [Name in 'address' | 'hostname' | 'port']?: unknown }
 
 function rethrowListenError(error: ListenError, { admin }: Config): never {
   const { code, syscall, address, hostname = address, port, message } = error
   if (syscall === undefined) throw error
   if (syscall.startsWith('spawn')) throw new CommandFailure(`cannot start a worker: ${message}`)
-  const group = (port === undefined ? hostname === admin.host : port === admin.port) ? 'admin' : 'listen'
+  const isAdmin = port === undefined ? hostname === admin.host : port === admin.port
+  const group = isAdmin ? 'admin' : 'listen'
   if (code === 'EADDRINUSE') throw new CommandFailure(`port ${port} is in use (${group}.port)`)
   throw new CommandFailure(`cannot listen (${group}.host, ${group}.port): ${message}`)
 }

@@ -1,4 +1,4 @@
-/** `token issue|inspect`: mints a token that a sidecar with these settings accepts, or explains a given one. */
+/** `token issue|inspect`: mints a token that a sidecar with these settings accepts, or explains a token. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Command } from 'commander'
 import { type AuthData, openAuthData } from '../auth-data/auth-data.ts'
@@ -84,7 +84,7 @@ async function issueToken(flags: IssueFlags, io: CommandIo): Promise<void> {
   io.print(flags.json ? JSON.stringify({ token, expirationSec: lifetimeSeconds, expiresAt }) : token)
 }
 
-/** Warns if it is not active. */
+/** Warns if the credential is not active. */
 async function findCredential({ accountId, accessKey }: CredentialName, config: Config, io: CommandIo) {
   const { file, postgres } = config.credentials
   const { credentials } = await openEditors({ file, postgresUrlFile: postgres?.urlFile })
@@ -100,14 +100,15 @@ async function findCredential({ accountId, accessKey }: CredentialName, config: 
   return named
 }
 
-/** Loads once everything that the verdict on a token depends on. The values stay usable after the stop. */
+/** Loads, once, everything that the verdict on a token depends on. The values stay usable after the stop. */
 async function loadAuthData(settings: LoadedConfig, io: CommandIo, waitMs: number): Promise<AuthData> {
   const write = (line: string) => {
     const { msg, from = [], problem = [], problems = problem } = JSON.parse(line)
     io.warn([msg, from, problems].flat().join(': '))
   }
   const log = createLog('warn', { write })
-  // Certificates of listeners and upstreams have no part in a verdict.
+  // The verdict does not depend on certificates of listeners and upstreams.
+
   const { listen, admin, ...config } = settings.config
   const plain = { listen: { ...listen, tls: undefined }, admin: { ...admin, tls: undefined }, upstreams: [] }
   const authData = await openAuthData({ ...config, ...plain }, log, io.now)
