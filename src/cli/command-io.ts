@@ -12,7 +12,7 @@ export class CommandFailure extends Error {
   readonly exitCode: 1 | 2 = 1
 }
 
-/** Exit code 2: wrong usage, or unusable settings, keys or credentials. The message may have several lines. */
+/** Exit code 2: wrong usage, or unusable settings, keys or credentials. The message may have more lines. */
 export class UsageFailure extends CommandFailure {
   override readonly exitCode = 2
 }

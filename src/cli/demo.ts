@@ -1,5 +1,5 @@
 /**
- * `demo`: runs the sidecar in front of a small storage API until a signal stops it. `.sidecar/` has all files.
+ * `demo`: runs the sidecar in front of a small storage API until a signal stops it. All files: `.sidecar/`.
  * Stored objects stay. Each start replaces keys, credential and settings: only the hash of a secret is kept.
 
  */

@@ -1,4 +1,4 @@
-/** The commands, and their completion in a shell. Exit codes: 0 done, 1 failed, 2 bad usage or configuration. */
+/** The commands, and their completion in a shell. Exit codes: 0 done, 1 failed, 2 bad usage or settings. */
 import { Argument, type Command, CommanderError } from 'commander'
 import { fileErrorText } from '../files/files.ts'
 import { openLogDestination } from '../log.ts'

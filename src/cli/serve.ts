@@ -93,7 +93,7 @@ async function serveHere(options: AppOptions, serving: ServingProcess): Promise<
   return app
 }
 
-/** The error of an unknown host name has `hostname` and no `port`. An error of port 0 has no `port` either. */
+/** The error of an unknown host name has `hostname` and no `port`. That of port 0 has no `port` either. */
 
 type ListenError = NodeJS.ErrnoException & { readonly [Name in 'address' | 'hostname' | 'port']?: unknown }
 

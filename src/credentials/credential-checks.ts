@@ -1,4 +1,4 @@
-/** What the sidecar asks of its credentials: whether a login has the right secret, and the status of a token's credential. */
+/** Checks the secret of a login, and the status of the credential of a token. */
 import type { CredentialStatus } from '../token/issuers.ts'
 import { type CredentialList, type CredentialName, isActive } from './credential-list.ts'
 import { createScryptQueue, dummyHash, verifySecret } from './secret-hash.ts'
@@ -7,22 +7,22 @@ export interface Login extends CredentialName {
   readonly secret: string
 }
 
-/** `rejected`: the client must not learn why. `busy`: too many logins wait. `unavailable`: store or scrypt failed. */
+/** `rejected`: the client must not learn why. `busy`: a queue is full. `unavailable`: store or scrypt fails. */
 export type LoginVerdict = 'accepted' | 'rejected' | 'busy' | 'unavailable'
 
 export interface CredentialChecks {
-  /** Never rejects. @param client - the network of its address: networks share the scrypt queue fairly */
+  /** Never rejects. @param client - the network of the client's address: networks share the scrypt queue */
   authenticate(login: Login, client?: string): Promise<LoginVerdict>
-  /** A log names only accounts that exist: any other name is text of the client's choice. */
+  /** For logs, which name only accounts that exist: any other name is text that the client chose. */
   hasAccount(accountId: string): boolean
-  /** Looks into the active version of the file or database, for each token that is not cached. */
+  /** Called for each token that is not cached. Reads the active version of the file or database. */
   credentialStatus(accountId: string, accessKey: string): CredentialStatus
 }
 
 /**
- * Every failed login takes the same time: one SHA-256 and, once any credential uses scrypt, exactly one scrypt run, for
- * an unknown account too.
- * @param refresh - called before each login: whether the list is as new as the call. It does not reject
+ * Every failed login takes the same time, even for an unknown account: one SHA-256 and, once any credential
+ * uses scrypt, exactly one scrypt run.
+ * @param refresh - called before each login: resolves with whether the list is as new as the call
  */
 export function createCredentialChecks(
   credentials: () => CredentialList,
@@ -43,7 +43,7 @@ export function createCredentialChecks(
     const list = credentials()
     const storedHash = list.find(login)?.secretHash
     const sha256Hash = storedHash?.startsWith('$sha256$') ? storedHash : dummySha256
-    // Looking first lets a disabled credential fail as slowly with the right secret as with any other.
+    // Called before the secret is known to be right: a disabled credential fails as slowly with any secret.
     const isUsable = isCurrent(login, sha256Hash)
     if ((await verifySecret(login.secret, sha256Hash)) && isUsable) return 'accepted'
     const parameters = list.scryptParametersFor(login)

@@ -1,4 +1,4 @@
-/** Credentials: their list, and the loader of the YAML file. Problems of the file repeat no value: it may be a secret. */
+/** The list of credentials, and the loader of the YAML file. Problems quote no value: it may be a secret. */
 import { createHmac } from 'node:crypto'
 import { z } from 'zod'
 import { type Parse, readRows } from '../files/parse-thread.ts'
@@ -18,7 +18,7 @@ export interface Credential extends CredentialName {
   /** `Infinity` when it never expires. */
   readonly expiresAtMs: number
   readonly disabled: boolean
-  /** The text of a scope; undefined or, from PostgreSQL, null: unrestricted. */
+  /** The text of a scope. Undefined, or null from PostgreSQL, means unrestricted. */
   readonly scope?: string | null | undefined
 }
 
@@ -26,7 +26,7 @@ export class CredentialList {
   readonly #accounts = new Set<string>()
   readonly #byName = new Map<string, Credential>()
   readonly #scryptParameters = new Set<string>()
-  /** Seeds the choice of parameters: clients do not know it, all processes have the same one, few changes replace it. */
+  /** The seed of `scryptParametersFor`: unknown to clients, equal in all processes, and rarely replaced. */
   #smallestScryptHash: string | undefined
 
   add(credential: Credential): void {
@@ -52,8 +52,8 @@ export class CredentialList {
   }
 
   /**
-   * A login without a scrypt hash costs as much as one with these parameters, such as `$scrypt$ln=14,r=8,p=5`, drawn from
-   * those in use. A fixed choice, or one that differs between attempts or workers, would single out some accounts.
+   * Draws the parameters that a login without a scrypt hash is charged with, such as `$scrypt$ln=14,r=8,p=5`.
+   * A fixed choice, or a draw that differs between attempts or workers, would single out some accounts.
    */
   scryptParametersFor(name: CredentialName): string | undefined {
     if (this.#smallestScryptHash === undefined) return undefined
@@ -62,7 +62,7 @@ export class CredentialList {
   }
 }
 
-/** Names hold no control characters, so U+0001 between them keeps pairs apart. */
+/** Names hold no control characters, so U+0001 separates them. */
 const keyOf = ({ accountId, accessKey }: CredentialName) => `${accountId}\u0001${accessKey}`
 
 export const isActive = ({ disabled, expiresAtMs }: Credential, now: number) => !disabled && now < expiresAtMs
@@ -78,7 +78,7 @@ export async function loadCredentialsFile(path: string): Promise<Loaded<Credenti
 
 export const parse: Parse<Credential> = (bytes) => parseFile(bytes, fileSchema)
 
-/** A list of maps with distinct values of `member`. A repetition is reported together with all other problems. */
+/** A list of maps with distinct values of `member`. Repeated values are reported with all other problems. */
 const listOf = <T extends z.ZodType>(item: T, member: string, repeated: string) =>
   z.array(item, must('must be a list')).superRefine(
     (list, context) => {

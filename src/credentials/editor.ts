@@ -1,6 +1,6 @@
 /**
- * Credentials and revocations as commands list and change them: in YAML files, whose comments and order stay, or in
- * PostgreSQL (`postgres/tables.ts`). Nothing rejects.
+ * Lists and changes credentials and revocations, in YAML files or in PostgreSQL (`postgres/tables.ts`).
+ * A change keeps the comments and the order of a file. No function rejects.
  */
 import { lstat, realpath } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
@@ -18,7 +18,7 @@ export interface Editors {
 }
 
 export interface CredentialEditor {
-  /** The oldest come first, and those of an account stand together. */
+  /** Grouped by account, the oldest first. */
   list(): Promise<CommandResult<readonly Credential[]>>
   add(credential: NewCredential): Promise<CommandResult>
   update(name: CredentialName, update: CredentialUpdate): Promise<CommandResult>
@@ -63,7 +63,7 @@ const NEW_REVOCATIONS = `# Tokens that end before they expire. Change them with 
 revocations: []
 `
 
-/** A file has either credentials or revocations: the other editor finds it invalid. `add` creates a missing file. */
+/** A file has credentials or revocations. The other editor finds it invalid. `add` creates a missing file. */
 export const fileEditors = (file: string): Editors => ({
   credentials: credentialRecords(file),
   revocations: revocationRecords(file),
@@ -93,7 +93,9 @@ function credentialRecords(file: string): CredentialEditor {
     remove: (name) =>
       change((document) => {
         const { removed } = locate(document, name)
-        return removed ? void document.deleteIn(removed) : NO_SUCH_NAME
+        if (removed === undefined) return NO_SUCH_NAME
+        document.deleteIn(removed)
+        return undefined
       }),
   }
 }
@@ -116,7 +118,7 @@ function revocationRecords(file: string): RevocationEditor {
   }
 }
 
-/** The paths of a credential, of its account, and of what is removed with it: an account without others goes, too. */
+/** Returns paths. `removed` is that of the account if the account has no other credential. */
 function locate(document: Document, { accountId, accessKey }: CredentialName) {
   const { accounts }: { accounts: { accountId: string; credentials: CredentialName[] }[] } = document.toJS()
   const at = accounts.findIndex((account) => account.accountId === accountId)
@@ -144,7 +146,7 @@ function yamlRecords<T>(file: string, parse: Parse<T>) {
     return parsed.ok ? parsed : invalidAt(file, parsed.problems)
   }
 
-  /** @param initialText - the content to begin with; without it, a missing file is a problem */
+  /** @param initialText - the content of a new file. Without it, a missing file is a problem */
   async function change(edit: Edit, initialText?: string): Promise<CommandResult> {
     try {
       // Two names of one file share one lock.
@@ -171,7 +173,7 @@ function yamlRecords<T>(file: string, parse: Parse<T>) {
   return { list, change }
 }
 
-/** Like `realpath`, but the file itself may be missing. A link to a missing file is an error: it must stay. */
+/** Like `realpath`, but the file may be missing. A link to a missing file is an error: the link must stay. */
 async function realTarget(file: string): Promise<string> {
   const isLink = (await lstat(file).catch(() => undefined))?.isSymbolicLink()
   return isLink ? realpath(file) : join(await realpath(dirname(file)), basename(file))
@@ -186,7 +188,7 @@ function hasAlias(document: Document): boolean {
 
 function append(document: Document, list: readonly (string | number)[], item: object): undefined {
   const node = document.getIn(list, true)
-  // An empty `[]` becomes a block: a flow list would put everything on one line.
+  // An empty `[]` is a flow list, which would put all items on one line.
   if (isCollection(node) && node.items.length === 0) node.flow = false
   document.addIn(list, document.createNode(item))
 }

@@ -17,14 +17,14 @@ export type LoginThrottle = (
   authenticate: () => Promise<LoginVerdict>,
 ) => Promise<LoginOutcome>
 
-/** Logins of a pair that wait for others of it; more are `busy`. */
+/** Maximum logins of a pair that wait for others of the pair. Further logins are `busy`. */
 const MAX_WAITING = 1000
 
 /**
- * Refuses logins of a pair of account and client after `count` failures within a window, which begins with the first of
- * them. Unknown accounts count alike, and a refused login is never checked. A login that could be one failure too many
- * waits for those in flight. A success removes the failures of its own access key only: a client could guess the secret
- * of another key between logins with its own. Its pair is evicted only after failures of 50,000 others.
+ * Refuses logins of a pair of account and client, unchecked, after `count` failures in a window.
+ * Unknown accounts count, too. A login that could be one failure too many waits for the logins in flight.
+ * A success removes only the failures of its own access key. Otherwise a client could guess the secret of
+ * another key between logins with its own. A pair is evicted only after failures of 50,000 other pairs.
  */
 export function createLoginThrottle(
   { count, windowSeconds }: { readonly count: number; readonly windowSeconds: number },
@@ -43,11 +43,11 @@ export function createLoginThrottle(
   }
 
   return async ({ accountId, accessKey }, client, authenticate) => {
-    // The digest, because the account name is the client's choice and may be long.
+    // The client chooses the account name, which may be long. The digest is short.
     const pair = `${hash('sha256', accountId, 'base64url')} ${client}`
     const key = hash('sha256', accessKey, 'buffer').readUIntBE(0, 6)
     const failureCount = () => failures.get(pair)?.length ?? 0
-    // Every login in flight may fail: 200 guesses at once are no more than `count` one by one.
+    // Each login in flight may fail, so 200 guesses at once get no more attempts than `count`.
     const attemptsLeft = () => Math.max(1, count - failureCount())
     const limit = limits.get(pair) ?? pLimit(attemptsLeft())
     if (limit.pendingCount >= MAX_WAITING) return { verdict: 'busy' }

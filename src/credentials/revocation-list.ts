@@ -1,4 +1,4 @@
-/** Revocations: their index, the end of a single token, as by a logout, and the loader of the YAML file. */
+/** The index of revocations, the loader of the YAML file, and the revocation of one token (logout). */
 import { z } from 'zod'
 import { type Parse, readRows } from '../files/parse-thread.ts'
 import { parseFile } from '../files/yaml-text.ts'
@@ -11,11 +11,11 @@ export interface Revocation {
   readonly jti?: string | null | undefined
   readonly accountId?: string | null | undefined
   readonly accessKey?: string | null | undefined
-  /** Only tokens issued before it (epoch) are revoked; without it, every token is. */
+  /** Only tokens issued before this time (epoch) are revoked. Without a time, every token is. */
   readonly issuedBeforeMs?: number | null | undefined
 }
 
-/** By name: tokens that were issued before this time, in epoch milliseconds, are revoked. */
+/** For each name the time, in epoch milliseconds, before which tokens must be issued to be revoked. */
 type Bounds = Map<string, number>
 
 const boundOf = (bounds: Bounds, name: string) => bounds.get(name) ?? Number.NEGATIVE_INFINITY
@@ -40,7 +40,7 @@ export class RevocationList {
     return this.#size
   }
 
-  /** How many revoke an account or an access key. */
+  /** The number of revocations of an account or an access key. */
   get ofNames(): number {
     return this.#ofNames
   }
@@ -56,7 +56,7 @@ export class RevocationList {
   }
 }
 
-/** A token, or a link, to end before it expires. */
+/** A token or link to revoke. */
 export type EndedToken = Pick<Identity, 'accountId' | 'tokenId' | 'expiresAtSeconds'>
 
 export interface NotRevoked {
@@ -64,16 +64,16 @@ export interface NotRevoked {
   readonly retryAfterSeconds?: number
 }
 
-/** Resolves once the token is refused here, and soon everywhere. Never rejects. */
+/** Resolves once this sidecar refuses the token. The other sidecars follow soon. Never rejects. */
 export type RevokeToken = (token: EndedToken) => Promise<Result<undefined, NotRevoked>>
 
-/** One account may write so many rows in a window. Failed writes do not count. */
+/** Maximum rows that one account may write in a window. Failed writes do not count. */
 const MAX_REVOKED = 60
 const REVOKED_WINDOW_SECONDS = 60
 
 /**
- * @param write - whether the revocation was written and is active; does not reject
- * @param clockToleranceSeconds - until then a token is accepted after its end
+ * @param write - resolves with whether the revocation is written and active. Never rejects
+ * @param clockToleranceSeconds - how long a token is accepted after its end
  */
 export function createTokenRevoker(
   write: (tokenId: string, endsAtSeconds: number) => Promise<boolean>,
@@ -92,7 +92,7 @@ export function createTokenRevoker(
   }
 }
 
-/** @param required - false: the file may be missing while no revocation is `active` */
+/** @param required - if false, the file may be missing while `active` has no revocation */
 export async function loadRevocationsFile(
   path: string,
   required: boolean,

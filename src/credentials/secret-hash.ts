@@ -1,5 +1,5 @@
 /**
- * Hashes secrets and compares them in constant time. Two forms, both in the alphabet of the PHC string format:
+ * Hashes secrets, and compares hashes in constant time. Two forms, in the alphabet of the PHC string format:
  * `$sha256$<digest>` for generated secrets (256 random bits need no slow hash), and
  * `$scrypt$ln=14,r=8,p=5$<salt>$<digest>` for chosen ones (RFC 7914; `ln` is log2 of N).
  */
@@ -10,14 +10,14 @@ import { errorIn, failed, type Result } from '../values/result.ts'
 
 const DIGEST_BYTES = 32
 const SALT_BYTES = 16
-/** N, r and p (RFC 7914): the strongest set of OWASP's Password Storage Cheat Sheet that needs only 16 MiB. */
+/** N, r and p (RFC 7914): the set of OWASP's Password Storage Cheat Sheet that needs 16 MiB. */
 const NEW_PARAMETERS = { cost: 2 ** 14, blockSize: 8, parallelization: 5 }
 const NEW_PREFIX = '$scrypt$ln=14,r=8,p=5'
 
-/** The least work (N * r * p) and N of OWASP's sets. */
+/** The minimum work (N * r * p) and the minimum N of OWASP's sets. */
 const MIN_WORK = 655_360
 const MIN_COST = 2 ** 13
-/** Twice the work of OWASP's strongest set: one login must not hold up the others for seconds. */
+/** Twice the work of OWASP's strongest set. With more, one login would delay the others for seconds. */
 const MAX_WORK = 2 ** 21
 const MAX_MEMORY_BYTES = 64 * 1024 * 1024
 
@@ -29,7 +29,7 @@ export function generateSecret(): string {
   return randomBytes(32).toString('base64url')
 }
 
-/** Neither trims, normalizes nor truncates. @param scheme - `sha256` only for a secret of {@link generateSecret} */
+/** Does not trim, normalize or truncate. @param scheme - `sha256` only for results of {@link generateSecret} */
 export async function hashSecret(secret: string, scheme: 'sha256' | 'scrypt'): Promise<string> {
   if (scheme === 'sha256') return `$sha256$${base64(hash('sha256', secret, 'buffer'))}`
   const salt = randomBytes(SALT_BYTES)
@@ -61,7 +61,7 @@ function parseSecretHash(text: string): Result<{ readonly digest: Buffer; readon
   return { ok: true, value: { digest, slow: { salt, parameters } } }
 }
 
-/** Rejects if the text is no valid hash, or memory is short. */
+/** Rejects if the text is not a valid hash, or if memory is short. */
 export async function verifySecret(secret: string, text: string): Promise<boolean> {
   const stored = parseSecretHash(text)
   if (!stored.ok) throw new Error('a stored hash cannot be parsed')
@@ -72,12 +72,12 @@ export async function verifySecret(secret: string, text: string): Promise<boolea
   return timingSafeEqual(computed, digest)
 }
 
-/** One running and 16 waiting: a wait of about 3 s. */
+/** One job runs and 16 wait, for about 3 s. */
 const MAX_JOBS = 17
 
 /**
- * Runs scrypt one at a time, because tokens are verified on the same four threads of libuv's pool. A network may have
- * as many jobs as there are free slots, which is at most half of the queue.
+ * Runs one scrypt job at a time, because libuv verifies tokens on the same four threads.
+ * A network may have as many jobs as there are free slots, so one network takes about half of the queue.
  */
 export function createScryptQueue() {
   const limit = pLimit(1)
@@ -96,7 +96,7 @@ export function createScryptQueue() {
   }
 }
 
-/** A hash that no secret matches, as costly as any of its kind. @param prefix - `$sha256` or `$scrypt$ln=14,r=8,p=5` */
+/** A hash that no secret matches, as costly as any. @param prefix - `$sha256` or `$scrypt$ln=14,r=8,p=5` */
 export function dummyHash(prefix: string): string {
   const salt = prefix === '$sha256' ? '' : `$${base64(randomBytes(SALT_BYTES))}`
   return `${prefix}${salt}$${base64(randomBytes(DIGEST_BYTES))}`
@@ -111,7 +111,7 @@ function runScrypt(secret: string, salt: Buffer, parameters: typeof NEW_PARAMETE
 
 const base64 = (bytes: Buffer) => bytes.toString('base64').replaceAll('=', '')
 
-/** Reads only the canonical spelling: stray last bits would give one hash two texts. */
+/** Accepts only the canonical spelling. Otherwise stray last bits would give one hash several texts. */
 function unbase64(text: string | undefined): Buffer | undefined {
   if (text === undefined) return undefined
   const bytes = Buffer.from(text, 'base64')

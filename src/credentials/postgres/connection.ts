@@ -1,6 +1,6 @@
 /**
- * Connects to the database whose URL a file holds, in bounded time, and explains failures in plain words. The URL holds
- * a password: no problem repeats any part of it.
+ * Connects to the database at the URL in a file, in bounded time, and explains failures in plain words.
+ * The URL holds a password, so problems quote no part of the URL.
  */
 import { Socket } from 'node:net'
 import pg from 'pg'
@@ -35,7 +35,7 @@ function parseDatabaseUrl(text: string): Result<DatabaseTarget> {
   // An empty host means a Unix socket named by the parameter `host`, as in libpq.
   const parseable = text.replace('@/', '@socket/')
   const url = URL.canParse(parseable) ? new URL(parseable) : undefined
-  // An unencoded `#`, `/` or `?` ends the password: its rest would become part of the database name.
+  // An unencoded `#`, `/` or `?` ends the password. Its rest would become part of the database name.
   if (url === undefined || url.hash !== '' || `${url.pathname}${url.search}`.includes('@')) {
     return failed(`holds no valid URL (${PERCENT})`)
   }
@@ -44,7 +44,7 @@ function parseDatabaseUrl(text: string): Result<DatabaseTarget> {
   try {
     const { host, port, database = '' } = new pg.Client({ connectionString })
     const isRemote = !host.startsWith('/') && !isLoopback(host)
-    // Passwords and hashes would pass the network in plain text, and pg says nothing.
+    // Passwords and hashes would cross the network in plain text, without a warning by pg.
     const mode = url.searchParams.getAll('sslmode').at(-1)
     if (isRemote && mode !== 'verify-full' && mode !== 'disable') {
       return failed(
@@ -58,7 +58,7 @@ function parseDatabaseUrl(text: string): Result<DatabaseTarget> {
 }
 
 class DatabaseSocket extends Socket {
-  /** pg calls it with a port and a host, or a path. */
+  /** pg passes a port and a host, or a path. */
   override connect(...[port, host]: unknown[]): this {
     if (typeof host !== 'string') return super.connect(String(port))
     return super.connect({ port: Number(port), host, lookup })
@@ -76,7 +76,7 @@ export const clientConfig = ({ url }: DatabaseTarget, queryMs: number) => ({
 
 export type DatabasePool = ReturnType<typeof createDatabasePool>
 
-/** A failure replaces the connections, and reads the file again: it may name another database by then. */
+/** After a failure, the pool reads the URL file again, which may name another database, and reconnects. */
 export function createDatabasePool(urlFile: string, firstTarget: DatabaseTarget, size: number) {
   let target = firstTarget
   let pool: Promise<pg.Pool> | undefined
@@ -94,13 +94,13 @@ export function createDatabasePool(urlFile: string, firstTarget: DatabaseTarget,
 
   const current = () => (pool ??= connect())
 
-  /** Queries in progress go on to their end or timeout. */
+  /** Queries in progress continue until their end or timeout. */
   function replace(): void {
     pool?.then((former) => former.end()).catch(() => {})
     pool = undefined
   }
 
-  /** Asks again on new connections where those in use may be closed. Never rejects. */
+  /** Asks a second time, on new connections, if the former connections may be closed. Never rejects. */
   async function ask<T>(
     question: (pool: pg.Pool) => Promise<T>,
     mayRetry = pool !== undefined,
@@ -119,7 +119,7 @@ export function createDatabasePool(urlFile: string, firstTarget: DatabaseTarget,
 }
 
 interface DatabaseFailure {
-  /** `down` and `timeout` may pass by themselves; `unusable` needs a change in the database or in the URL. */
+  /** `down` and `timeout` may pass by themselves. `unusable` needs a change in the database or in the URL. */
   readonly kind: 'down' | 'timeout' | 'unusable'
   readonly message: string
 }
@@ -127,7 +127,7 @@ interface DatabaseFailure {
 const RUN_MIGRATE =
   'run `storage-auth-sidecar credentials migrate --postgres-url-file FILE` with a role that may create them'
 
-/** The triggers or the revision are missing, as after a partial restore: no change would be found. */
+/** The triggers or the revision are missing, such as after a partial restore. Polls would find no change. */
 export class ChangesNotRecorded extends Error {}
 
 const UNUSABLE_STATES: Readonly<Record<string, string>> = {
@@ -140,7 +140,7 @@ const UNUSABLE_STATES: Readonly<Record<string, string>> = {
   '28P01': 'it refuses this user or the password',
 }
 
-/** The message follows the name of the database, and lacks the detail of a server's error, which quotes rows. */
+/** The message follows the name of the database. It lacks the detail of server errors, which quotes rows. */
 export function databaseFailure(error: unknown): DatabaseFailure {
   if (!(error instanceof Error)) return { kind: 'down', message: 'it failed for an unknown reason' }
   if (error instanceof ChangesNotRecorded) {

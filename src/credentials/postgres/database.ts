@@ -1,8 +1,8 @@
 /**
- * Credentials and revocations in PostgreSQL, shared by all replicas.
- * Token checks read a snapshot in memory and never wait for the database. A login first polls its revision, and logins
- * share a poll. LISTEN would be faster, but takes a connection of its own and does not pass poolers. A row without a
- * valid credential is left out and reported by its id.
+ * Credentials and revocations in PostgreSQL, shared by all replicas. Token checks read a snapshot in memory.
+ * Each login first polls the revision of the database. Concurrent logins share a poll.
+ * LISTEN would be faster, but needs a connection of its own and does not pass connection poolers.
+ * The snapshot lacks rows without a valid credential, which the log names by their id.
  */
 import { isDeepStrictEqual } from 'node:util'
 import type { ClientBase, Pool } from 'pg'
@@ -26,21 +26,21 @@ export interface DatabaseOptions {
 
 export type DatabaseState = 'current' | 'database down, last snapshot active'
 
-/** Nothing in it rejects. */
+/** No function and no promise of it rejects. */
 export interface CredentialsDatabase {
-  /** True once there is a snapshot; false after a fatal problem, which only an operator can mend, or a stop. */
+  /** True once there is a snapshot. False after a stop, or a fatal problem that an operator must solve. */
   readonly whenLoaded: Promise<boolean>
   readonly fatalProblems: () => readonly string[]
   /** Empty until there is a snapshot. */
   readonly credentials: () => CredentialList
   readonly revocations: () => RevocationList
-  /** Whether the snapshot is as new as the call. While the database is known to be down, no request waits for it. */
+  /** Whether the snapshot is as new as the call. Does not wait for a database that is known to be down. */
   readonly refresh: () => Promise<boolean>
-  /** Whether the token is refused from now on. @param endsAtSeconds - its end, when the row is removed */
+  /** Resolves with whether the token is refused now. @param endsAtSeconds - the row may be removed then */
   revoke(tokenId: string, endsAtSeconds: number): Promise<boolean>
   /** Undefined until there is a snapshot. */
   state(): DatabaseState | undefined
-  /** Each new snapshot but the first causes a call. */
+  /** `onChange` is called for each new snapshot except the first. */
   subscribe(onChange: (onlyRevocations: boolean) => void): void
   start(): void
   /** Connects anew, and reads everything. */
@@ -153,7 +153,7 @@ function openSnapshots(
     },
     onError: (err) => log.warn({ err }, 'fault while polling the credentials database'),
   })
-  snapshots.subscribe(({ activateRevocations }) => activateRevocations?.()) // before other subscribers
+  snapshots.subscribe(({ activateRevocations }) => activateRevocations?.()) // first of all subscribers
   return { snapshots, isDown: () => isDown, fatalProblems: () => fatalProblems }
 }
 
@@ -161,9 +161,9 @@ interface Snapshot {
   readonly otherChange: string
   readonly credentials: CredentialList
   readonly problems: readonly string[]
-  /** Since the former snapshot only revocations of tokens were added, and those of ended tokens removed. */
+  /** The snapshot only adds revocations by `jti`, and lacks those of ended tokens. */
   readonly onlyIdsRevoked?: boolean
-  /** A snapshot that does not become active must leave no trace: the next one would lack the change. */
+  /** Called when the snapshot becomes active. If called for a dropped one, the next would lack the change. */
   readonly activateRevocations?: () => void
 }
 
@@ -203,20 +203,20 @@ async function readCredentials(client: ClientBase) {
   return { credentials, problems }
 }
 
-/** All rows are read again after so many: those of ended tokens have left the table, but not the list. */
+/** After so many additions, all rows are read again: the list still has rows of tokens that have ended. */
 const MAX_ADDED = 10_000
 
-/** Not a part of the snapshot: a copy of a million revocations, for each new one, would take a second. */
+/** Not a part of the snapshot: copying a million revocations for each new revocation would take a second. */
 class TableRevocations {
   #list = new RevocationList()
-  /** The newest row of the list: while the table has it, only rows after it are new. */
+  /** The newest row of the list. While the table has this row, only rows after it are new. */
   #newest: RevocationRow | undefined
-  /** How many were added since all were read. */
+  /** The number of rows that were added since all rows were read. */
   #added = 0
 
   readonly list = () => this.#list
 
-  /** Changes nothing yet. `onlyAdded`: only rows of ended tokens are gone. */
+  /** The change takes effect with `activateRevocations`. `onlyAdded`: only rows of ended tokens are gone. */
   async read(client: ClientBase, onlyAdded: boolean) {
     const rows = onlyAdded ? await this.#readAdded(client) : undefined
     if (rows) {
@@ -233,14 +233,14 @@ class TableRevocations {
     return { onlyIdsRevoked: onlyAdded && list.ofNames === this.#list.ofNames, activateRevocations }
   }
 
-  /** Undefined if all rows must be read. */
+  /** Returns undefined if all rows must be read. */
   async #readAdded(client: ClientBase): Promise<readonly RevocationRow[] | undefined> {
     const newest = this.#newest
     if (newest === undefined || this.#added >= MAX_ADDED) return undefined
     const found: RevocationRow[] = []
     await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => found.push(row), BigInt(newest.id))
     const [known, ...rows] = found
-    // The row is gone when its token has ended, and may be another one after a restore.
+    // The row is gone if its token has ended. After a restore, another row may have its id.
     return isDeepStrictEqual(known, newest) ? rows : undefined
   }
 

@@ -1,6 +1,6 @@
 /**
- * The tables of the credentials database: their rows, the script that creates them, and the commands that list and
- * change them, each in one statement or one transaction.
+ * The tables of the credentials database: their rows, their script, and the commands that list and change rows.
+ * Each command is one statement or one transaction.
  */
 import pg, { type ClientBase, type Pool } from 'pg'
 import { MAX_SCOPE_LENGTH, scopeProblem } from '../../token/scopes.ts'
@@ -16,7 +16,7 @@ import { ChangesNotRecorded, clientConfig, databaseFailure, readUrlFile } from '
 const LOCK_MS = 10_000
 const STATEMENT_MS = 120_000
 
-/** Must be less than 5 s together with the time to connect. */
+/** With the time to connect, a check takes less than 5 s. */
 const CHECK_STATEMENT_MS = 2000
 
 const NAME_KEY = 'storage_auth.name_key(account_id, access_key)'
@@ -33,7 +33,8 @@ export const SELECT_REVOCATIONS = `SELECT id, jti, account_id AS "accountId", ac
   (extract(epoch FROM issued_before) * 1000)::float8 AS "issuedBeforeMs", created_at::text AS "createdAt"
   FROM storage_auth.revocations`
 
-/** Each change replaces `version`, and `otherChange` unless it adds revocations. @throws ChangesNotRecorded */
+/** Changes replace `version`. All but new revocations replace `otherChange`. @throws ChangesNotRecorded */
+
 export async function readRevision(database: Pool | ClientBase) {
   const { rows } = await database.query<{ version: string; otherChange: string; triggers: number }>(
     `SELECT number || ' ' || stamp AS version, other_change AS "otherChange",
@@ -134,7 +135,7 @@ export function tableEditors(urlFile: string): Editors {
   return { credentials, revocations }
 }
 
-/** Says within 5 s whether a sidecar can use the tables, or that the database is down. */
+/** Checks within 5 s whether a sidecar can use the tables. */
 export const checkDatabase = (urlFile: string) =>
   inDatabase(
     urlFile,
@@ -146,7 +147,7 @@ export const checkDatabase = (urlFile: string) =>
     CHECK_STATEMENT_MS,
   )
 
-/** Creates the tables, or brings them up to date. The value is whether they are new. */
+/** Creates the tables, or brings them up to date. Resolves with whether they are new. */
 export const migrate = (urlFile: string) =>
   inDatabase(urlFile, async (client) => {
     const { rows } = await client.query(`SELECT to_regclass('storage_auth.credentials') IS NULL AS is_new`)
@@ -161,17 +162,18 @@ const nameCheck = (column: string) =>
 /** The rule of `parseScope` without that of the path. */
 const ITEM = 'storage\\.(read|create|modify):/[!-~]*'
 
-/** Fires before a change: the lock of the revision orders changes, so that ids of revocations follow their commits. */
+/** Fires before a change, and locks the revision: the ids of revocations are thus in the order of commits. */
 const trigger = (table: string) => `
 DROP TRIGGER IF EXISTS record_change ON storage_auth.${table};
 CREATE TRIGGER record_change BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON storage_auth.${table}
   FOR EACH STATEMENT EXECUTE FUNCTION storage_auth.record_change();`
 
 /**
- * One idempotent script for PostgreSQL 13 or newer. Triggers count changes in `revision`. `stamp` is random: after a
- * restore from a backup a number may come again, the pair does not. `other_change` is the stamp of the last change other
- * than new revocations, which logouts make often. Triggers named `note_change` are for running sidecars of an earlier
- * version, and stay. Each run changes the stamps: changes that no trigger recorded are read, too.
+ * One idempotent script for PostgreSQL 13 or newer. Triggers count changes in `revision`.
+ * `stamp` is random: a restore from a backup may repeat a number, but not number and stamp.
+ * `other_change` is the stamp of the last change other than new revocations, which logouts add often.
+ * Each run changes both stamps, so that sidecars also read changes that no trigger recorded.
+ * Triggers named `note_change` stay: running sidecars of an earlier version need them.
  */
 export const TABLES_SQL = `
 BEGIN;
@@ -223,14 +225,15 @@ ALTER TABLE storage_auth.revision ADD COLUMN IF NOT EXISTS other_change uuid NOT
 INSERT INTO storage_auth.revision (number, stamp) VALUES (1, gen_random_uuid())
   ON CONFLICT (singleton) DO UPDATE SET stamp = gen_random_uuid(), other_change = gen_random_uuid();
 
--- Runs as the owner: a role that changes credentials needs no right to the revision, and one that adds revocations
--- none to remove them.
+-- Runs as the owner. A role that changes credentials thus needs no right to the revision.
+-- A role that adds revocations needs no right to remove them.
 CREATE OR REPLACE FUNCTION storage_auth.record_change() RETURNS trigger
   LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
   AS $$
 DECLARE
   new_stamp uuid := gen_random_uuid();
-  -- At depth 2 it is the DELETE below.
+  -- At depth 2, the change is the DELETE below.
+
   only_adds boolean := TG_TABLE_NAME = 'revocations' AND (TG_OP = 'INSERT' OR pg_trigger_depth() > 1);
 BEGIN
   UPDATE storage_auth.revision SET number = number + 1, stamp = new_stamp,
