@@ -1,6 +1,6 @@
 /**
- * The audit log: one line for each login, logout, link and reload, with a closed set of fields. An account or access key
- * that a client names is left out unless it exists.
+ * The audit log: one line for each login, logout, link and reload, with a closed set of fields.
+ * A line names only accounts and access keys that exist: any other name is text that a client chose.
  */
 import type { SidecarRequest } from '../client/context.ts'
 import type { Config } from '../config/config.ts'
@@ -9,7 +9,7 @@ import { traceIdOf } from '../http/request-ids.ts'
 import { type Logger, loggable } from '../log.ts'
 import type { ReloadResult, ReloadSubject } from '../reload/reloadable.ts'
 
-/** What a request did. The identity of its context is who acted. */
+/** What a request did. The caller is the `identityForLog` of the request context. */
 export type AuditEvent =
   | { readonly event: 'login' | 'logout' }
   | { readonly event: 'login_failed'; readonly reason: LoginFailure }

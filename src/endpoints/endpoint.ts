@@ -1,4 +1,4 @@
-/** Shared by the token endpoint and the link endpoint: what they use, `expirationSec`, the end of a token or link. */
+/** Shared by the token and link endpoints: dependencies, `expirationSec`, the revocation of a token or link. */
 import type { SidecarRequest } from '../client/context.ts'
 import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
@@ -19,7 +19,7 @@ export interface Dependencies {
   /** Absent in a sidecar that only verifies. */
   readonly credentials: CredentialChecks | undefined
   readonly throttle: LoginThrottle
-  /** Absent where no database has the revocations. */
+  /** Absent without a database for revocations. */
   readonly revokeToken: RevokeToken | undefined
   readonly audit: { request(req: SidecarRequest, what: AuditEvent): void }
   readonly metrics: {
@@ -30,7 +30,7 @@ export interface Dependencies {
   readonly now: () => number
 }
 
-/** The whole seconds until a token or link ends; 0 once it has ended, though the clock tolerance may accept it. */
+/** Whole seconds until a token or link ends. 0 after the end, even while the clock tolerance accepts it. */
 export function expirationSec({ config, now }: Dependencies, expiresAtSeconds: number): number | string {
   const left = Math.max(0, Math.floor(expiresAtSeconds - now() / 1000))
   return config.contract.expirationSec === 'string' ? String(left) : left

@@ -1,6 +1,6 @@
 /**
  * Reads the body of a login or link: a JSON object of at most 16 KiB, in UTF-8 without a BOM.
- * In: a request. Out: the members of the object, or a documented error, which never repeats what was sent.
+ * In: a request. Out: the members of the object, or a documented error that quotes nothing of the body.
  */
 import type { SidecarRequest } from '../client/context.ts'
 import type { SidecarResponse } from '../client/response.ts'
@@ -14,7 +14,7 @@ export type Members = ReadonlyMap<string, unknown>
 const MAX_BYTES = 16 * 1024
 const TOO_LARGE = badArgument(`The body is larger than ${MAX_BYTES / 1024} KiB.`)
 
-/** Refuses by the head, before `100 Continue`. Never rejects; stays pending when the client closes. */
+/** Checks the head before `100 Continue`. Never rejects. Stays pending if the connection closes. */
 export async function readJson(
   res: SidecarResponse,
   maxSeconds: number,
@@ -37,7 +37,7 @@ function headError({ headers, headersDistinct }: SidecarRequest): PublicError | 
 }
 
 function isJsonInUtf8(contentType: string): boolean {
-  // Split, not matched by one pattern: optional white space around optional parts backtracks without end.
+  // One pattern with optional white space around optional parts would backtrack without end.
   const parts = contentType.toLowerCase().split(';')
   const [type, ...parameters] = parts.map((part) => part.trim())
   const [charset = 'charset=utf-8', ...others] = parameters.filter((parameter) => parameter !== '')
@@ -59,7 +59,7 @@ function readBody(req: SidecarRequest, maxMs: number): Promise<Result<Buffer, Pu
       if (context.bytesIn > MAX_BYTES) stop(TOO_LARGE)
     }
     const onTimeout = () => stop(ERRORS.requestTimeout)
-    // The deadline is that of the whole body: a client that sends a byte a minute must not hold a connection.
+    // The deadline is for the whole body: a client that sends a byte a minute must not hold a connection.
     const deadline = setTimeout(onTimeout, maxMs)
     context.changeOwner({
       state: 'inFlight',
@@ -74,11 +74,11 @@ function readBody(req: SidecarRequest, maxMs: number): Promise<Result<Buffer, Pu
 
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
-/** Throws for values without an exact form (a number beyond a double, a lone surrogate), also in ignored fields. */
+/** Throws for a number beyond a double and for a lone surrogate, which have no exact form, in any field. */
 function refuseInexact(_key: string, value: unknown): unknown {
-  const isExact =
-    typeof value === 'string' ? value.isWellFormed() : typeof value !== 'number' || Number.isFinite(value)
-  if (!isExact) throw new RangeError('a value that cannot be represented')
+  const isIllFormed = typeof value === 'string' && !value.isWellFormed()
+  const isTooLarge = typeof value === 'number' && !Number.isFinite(value)
+  if (isIllFormed || isTooLarge) throw new RangeError('a value that cannot be represented')
   return value
 }
 

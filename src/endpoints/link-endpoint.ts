@@ -1,5 +1,5 @@
 /**
- * The link endpoint: creates links for a request that the caller's token allows, and ends them.
+ * The link endpoint: creates links to requests that the caller's token allows, and ends links.
  * In: a request with a verified token. Out: a documented response.
  */
 import type { Responder } from '../client/responder.ts'
@@ -47,7 +47,7 @@ export async function endLink(
   if (!isLinkId(linkId))
     return responder.sendError(res, 'invalid', badArgument('The path has no id of a link.'))
   if (!isLinkOf(linkId, accountId)) return deny(responder, res)
-  // The id does not say when the link ends.
+  // The link id does not tell when the link ends, so the longest lifetime counts.
   const expiresAtSeconds = Math.ceil(now() / 1000) + config.links.maxLifetimeSeconds
   const ended = { accountId, tokenId: linkId, expiresAtSeconds }
   await revoke(dependencies, res, ended, { event: 'link_ended', linkId })
@@ -78,7 +78,7 @@ function readLinkFields(
   return { ok: true, value: { linked, lifetimeSeconds: Number(lifetime) } }
 }
 
-/** A scope may allow no other PUT than one that only creates: the request of the link then has `If-None-Match: *`. */
+/** A scope may allow a PUT only with `If-None-Match: *`. The client of the link can send this header. */
 function mayLink(scope: Scope | undefined, { method, target }: LinkedRequest): boolean {
   const request = { method, path: pathOf(target), host: undefined }
   const mayWith = (headers: HeaderList) =>

@@ -1,6 +1,6 @@
 /**
- * The token endpoint: credentials in exchange for a token, the seconds a token has left, and its end (logout).
- * In: a request on one of its paths. Out: a documented response, byte for byte the same for every rejected login.
+ * The token endpoint: issues tokens for credentials, and reports the seconds that a token has left.
+ * In: a request. Out: a documented response, byte for byte the same for every rejected login.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { clientNetwork } from '../client/client-address.ts'
@@ -17,7 +17,7 @@ import { claimsProblem, nameProblem, secretProblem } from '../values/schemas.ts'
 import { type Dependencies, expirationSec } from './endpoint.ts'
 import { badArgument, type Members, readJson } from './json-body.ts'
 
-/** Without a delay, 200 clients that ignored `Retry-After` sent 6,000 logins a second and starved token checks. */
+/** Without this delay, 200 clients that ignored `Retry-After` sent 6,000 logins/s and starved token checks. */
 const RETRY_LATER_DELAY_MS = 250
 
 /** POST: issues a token. Rejects only on an internal error. */
@@ -53,7 +53,7 @@ export async function logIn(dependencies: Dependencies, res: SidecarResponse): P
     await sleep(RETRY_LATER_DELAY_MS)
     return responder.sendError(res, verdict, ERRORS.serviceNotReady, { retryAfterSeconds })
   }
-  // The credential may have been disabled a moment ago. The response is the same for every rejected login.
+  // The credential may have been disabled since. The response is the same for every rejected login.
   if (verdict === 'rejected' || !credential.active) {
     const rejected = { ...ERRORS.authenticationFailed, code: config.contract.authenticationFailedCode }
     return fail('rejected', rejected, { errorType: 'http_request_denied' })
@@ -77,35 +77,34 @@ export function sendTimeLeft(dependencies: Dependencies, res: SidecarResponse, i
   dependencies.responder.sendJson(res, 200, { expirationSec: left })
 }
 
-/** Ignores unknown fields; names every invalid one. */
+/** Ignores unknown fields. The error names every invalid field. */
 function readLogin(
   members: Members,
 ): Result<{ login: Login; requestedScope: string | undefined }, PublicError> {
   const problems: string[] = []
   const read = (field: string, problemOf: (text: string) => string | undefined): string => {
     const value = members.get(field)
-    const text = typeof value === 'string' ? value : undefined
     const mistake = value === undefined ? 'is missing' : 'must be a string'
-    const problem = text === undefined ? mistake : problemOf(text)
+    const problem = typeof value === 'string' ? problemOf(value) : mistake
     if (problem !== undefined) problems.push(`${field} ${problem}.`)
-    return text ?? ''
+    return typeof value === 'string' ? value : ''
   }
   const login = {
     accountId: read('accountId', nameProblem),
     accessKey: read('accessKey', nameProblem),
     secret: read('secret', secretProblem),
   }
-  // The text is checked after the secret: the requested scope must not change how a login fails.
+  // `grantScope` checks the text, after the secret: a requested scope must not change how a login fails.
   const scope = members.get('scope')
   if (scope !== undefined && typeof scope !== 'string') problems.push('scope must be a string.')
   if (problems.length > 0) return failed(badArgument(problems.join(' ')))
   return { ok: true, value: { login, requestedScope: scope?.toString() } }
 }
 
-/** Counted in characters, as in every field of a login. A credential's own scope may be longer. */
+/** In characters, as for every field of a login. The scope of a credential may be longer. */
 const MAX_REQUESTED_LENGTH = 1024
 
-/** The scope of a login's token: the requested one, within that of the credential, or all of that. */
+/** Returns the requested scope if the credential covers it. The default is the scope of the credential. */
 function grantScope(
   requested: string | undefined,
   { accountId, accessKey }: Login,
