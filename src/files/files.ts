@@ -16,7 +16,7 @@ export interface FileContent {
   readonly modifiedAtMs: number
 }
 
-/** The warning is that every user can read the file: it matters for secrets. Problems begin with the path. */
+/** Warns if every user can read the file, which matters for secrets. Problems begin with the path. */
 export type ReadFile = Loaded<FileContent> & { readonly isMissing?: boolean }
 
 /** Reads a regular file of at most `maxBytes`. Follows symbolic links. Never rejects. */
@@ -31,7 +31,7 @@ export async function readRegularFile(path: string, maxBytes: number): Promise<R
       const stats = await file.stat()
       if (!stats.isFile()) return rejected('is not a file')
       if (stats.size > maxBytes) return rejected(tooLarge)
-      // `end` is inclusive: one byte more than allowed tells a file that grows, or whose size the kernel gives as 0.
+      // `end` is inclusive, so a byte too many is read: the file may grow, or the kernel may give its size as 0.
       const bytes = await buffer(file.createReadStream({ end: maxBytes, autoClose: false }))
       if (bytes.length > maxBytes) return rejected(tooLarge)
       const isPublic = (stats.mode & 0o004) !== 0
@@ -58,8 +58,8 @@ export async function readUpTo(stream: AsyncIterable<Buffer>, maxBytes: number):
 }
 
 /**
- * Replaces a file atomically (a symbolic link itself), and keeps owner and mode; a new one gets mode 0600 and the owner
- * of its directory. Not write-file-atomic: its 7.0.1 ignores short writes and puts a truncated file in place.
+ * Replaces a file, or a symbolic link itself, atomically, and keeps owner and mode. A new file has mode 0600
+ * and the owner of its directory. write-file-atomic 7.0.1 ignores short writes and puts a truncated file there.
  */
 export async function replaceFile(path: string, text: string): Promise<void> {
   const temporary = `${path}.${randomUUID()}.tmp`
@@ -89,43 +89,43 @@ const LOCK_RETRY_MS = 100
 
 export class LockError extends Error {}
 
-/** Calls `change` under a lock, a file that names the process. @throws LockError if another command holds or took it */
+/** Calls `change` while a lock file names this process. @throws LockError if another command has the lock */
 export async function withLock<T>(lock: string, change: () => Promise<T>, retries = 50): Promise<T> {
-  // A process id names one process within a space: containers that share a volume have a space each.
-  const space = `${hostname()} ${await readlink('/proc/self/ns/pid').catch(() => '')}`
-  const holder = `${space} ${process.pid}`
+  // A process id is unique in its PID namespace. Containers that share a volume have one namespace each.
+  const namespace = `${hostname()} ${await readlink('/proc/self/ns/pid').catch(() => '')}`
+  const holder = `${namespace} ${process.pid}`
   for (let left = retries; ; left--) {
     const error: unknown = await writeFile(lock, holder, { flag: 'wx', mode: 0o600 }).catch((error) => error)
     if (error === undefined) break
     if (errorCode(error) !== 'EEXIST') throw error
-    if (await isStale(lock, space)) await rm(lock, { force: true })
+    if (await isStale(lock, namespace)) await rm(lock, { force: true })
     else if (left > 0) await sleep(LOCK_RETRY_MS)
     else throw new LockError(`another command is changing it; if none runs, remove its lock ${lock}`)
   }
   const [changed] = await Promise.allSettled([change()])
   const isHeld = (await readFile(lock, 'utf8').catch(() => '')) === holder
   const [removed] = await Promise.allSettled([isHeld && rm(lock)])
-  // An error of the change says more than what became of its lock.
+  // The error of the change tells more than an error of its lock.
   if (changed.status === 'rejected') throw changed.reason
   if (removed.status === 'rejected') throw removed.reason
   if (!isHeld) throw new LockError('the lock was lost: another command may have changed it, too')
   return changed.value
 }
 
-async function isStale(lock: string, space: string): Promise<boolean> {
+async function isStale(lock: string, namespace: string): Promise<boolean> {
   try {
     const stats = await stat(lock)
     if (!stats.isFile()) return false
     if (Date.now() - stats.mtimeMs > LOCK_STALE_MS) return true
-    const [, holderSpace, pid] = /^(.*) (\d+)$/.exec(await readFile(lock, 'utf8')) ?? []
-    if (holderSpace === space) process.kill(Number(pid), 0)
+    const [, holderNamespace, pid] = /^(.*) (\d+)$/.exec(await readFile(lock, 'utf8')) ?? []
+    if (holderNamespace === namespace) process.kill(Number(pid), 0)
     return false
   } catch (error) {
     return errorCode(error) === 'ESRCH'
   }
 }
 
-/** A sidecar of another user must be able to read what root changes, or it goes on with the former version. */
+/** If root changes a file, a sidecar of another user must still be able to read the file. */
 async function keepReaders(handle: FileHandle, path: string): Promise<void> {
   const former = await stat(path).catch(() => undefined)
   const { uid, gid } = former ?? (await stat(dirname(path)))
@@ -133,7 +133,7 @@ async function keepReaders(handle: FileHandle, path: string): Promise<void> {
     await handle.chown(uid, gid)
     if (former !== undefined) await handle.chmod(former.mode & 0o777)
   } catch {
-    // Only root may change the owner. For any other user the file is or becomes theirs, with mode 0600.
+    // Only root may change the owner. A file that another user changes belongs to that user, with mode 0600.
   }
 }
 

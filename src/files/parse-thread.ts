@@ -1,7 +1,7 @@
 /**
- * Reads files of rows; parses large ones in a worker thread, so that requests do not wait. A file that needs more time
- * or memory than any file of that size ends its thread, and cannot be used. This module is the entry of the thread, too:
- * on import it does nothing in the main thread, and serves parse jobs in any other.
+ * Reads files of rows. Parses large files in a worker thread, so that requests do not wait.
+ * A file that needs too much time or memory ends its thread, and is unusable.
+ * This module is also the entry of the thread: it serves parse jobs, except in the main thread.
  */
 import { once } from 'node:events'
 import { type MessagePort, parentPort, Worker } from 'node:worker_threads'
@@ -15,7 +15,7 @@ export type Parse<T> = (bytes: Uint8Array) => Loaded<readonly T[]>
 export const MAX_FILE_BYTES = 8_388_608
 /** A larger file is parsed in a thread: requests would wait 1 ms for each KiB. */
 const MAX_INLINE_BYTES = 65_536
-/** A larger file leaves hundreds of megabytes in its thread, which then ends. */
+/** A larger file leaves hundreds of megabytes in its thread, so that thread ends. */
 const MAX_REUSED_THREAD_BYTES = 1_048_576
 /** Requests are served between batches. */
 const BATCH = 500
@@ -24,10 +24,10 @@ const BATCH = 500
 const MAX_SECONDS = 30
 const MAX_HEAP_MB = 640
 
-/** A used thread has compiled code: it parses 280 kB in 0.14 s, a new one in 1.2 s. */
+/** A used thread has compiled its code: it parses 280 kB in 0.14 s. A new thread needs 1.2 s. */
 let idleThread: Worker | undefined
 
-/** Problems begin with the path. Never rejects. @param moduleUrl - of the module that exports `parse` */
+/** Problems begin with the path. Never rejects. @param moduleUrl - the module that exports `parse` */
 export async function readRows<T>(
   path: string,
   parse: Parse<T>,
@@ -58,7 +58,7 @@ async function* parseInThread<T>(moduleUrl: string, bytes: Buffer): AsyncGenerat
   const timer = setTimeout(() => late.abort(), MAX_SECONDS * 1000)
   let isDone = false
   try {
-    // Messages that arrive together are deserialized in one turn of the event loop: one batch per request.
+    // One batch per request: messages that arrive together are deserialized in one turn of the event loop.
     for (let request: Job | null = { moduleUrl, bytes }; !isDone; request = null) {
       thread.postMessage(request)
       const [batch]: Loaded<readonly T[]>[] = await once(thread, 'message', { signal: late.signal })
@@ -77,7 +77,7 @@ function startThread(): Worker {
   const resourceLimits = { maxOldGenerationSizeMb: MAX_HEAP_MB }
   const thread = new Worker(new URL(import.meta.url), { resourceLimits })
   thread.unref() // the timer of a job keeps the process alive
-  return thread.on('error', () => {}) // without a listener it ends the process
+  return thread.on('error', () => {}) // without a listener, an error ends the process
 }
 
 interface Job {
@@ -85,7 +85,7 @@ interface Job {
   readonly bytes: Uint8Array
 }
 
-/** Runs in the thread. Responds to each message with a batch of rows, the last one empty, or with the problems. */
+/** Runs in the thread. Responds to each message with the problems or a batch of rows, at last an empty one. */
 function serveThread(port: MessagePort): void {
   let parsed: Loaded<readonly unknown[]>
   let sent = 0

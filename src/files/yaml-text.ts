@@ -1,6 +1,6 @@
 /**
- * Parses a YAML 1.2 document. Repeated keys, unknown tags and aliases that multiply are mistakes. Messages never repeat
- * the text: it may be the wrong file, and hold secrets.
+ * Parses a YAML 1.2 document. Repeated keys, unknown tags and aliases that multiply are mistakes.
+ * Messages never quote the text, because a wrong file may hold secrets.
  */
 import { isUtf8 } from 'node:buffer'
 import type { Document, Node, YAMLError } from 'yaml'
@@ -28,7 +28,7 @@ interface Position {
 interface YamlDocument {
   /** Maps as plain objects; null for an empty document. */
   readonly content: unknown
-  /** Where the value at `steps` begins, or the nearest one around it; with `key`, the name of the last step. */
+  /** Where the value at `steps` or the nearest value around it begins. With `key`: where its name begins. */
   readonly positionOf: (steps: readonly Step[], key?: 'key') => Position
 }
 
@@ -36,7 +36,7 @@ interface YamlProblem extends Position {
   readonly message: string
 }
 
-/** More unknown names of one map are not reported: finding the place of each takes time in proportion to the map. */
+/** Maximum unknown names that are reported of a map: finding the place of one takes a search of the map. */
 export const MAX_UNKNOWN_NAMES = 100
 
 /** The bound that `yaml` documents for nodes that aliases multiply. */
@@ -46,12 +46,12 @@ export function parseYaml(text: string): Loaded<YamlDocument, YamlProblem> {
   const lines = new LineCounter()
   const positionAt = (offset: number): Position => {
     const { line, col } = lines.linePos(offset)
-    return { line: Math.max(line, 1), column: Math.max(col, 1) } // 0 before the first line was looked at
+    return { line: Math.max(line, 1), column: Math.max(col, 1) } // 0 before the first line is parsed
   }
   const problems: YamlProblem[] = []
   const report: Report = (message, offset) => void problems.push({ message, ...positionAt(offset) })
   try {
-    // Its check of unique keys takes time quadratic in the members of a map. Its warnings on stderr repeat the text.
+    // `uniqueKeys` takes time quadratic in the members of a map. Warnings on stderr would quote the text.
     const options = { lineCounter: lines, merge: true, uniqueKeys: false, logLevel: 'error' } as const
     const document = parseDocument(text, { ...options, prettyErrors: false })
     reportErrors(document, report)
@@ -78,7 +78,7 @@ function messageOf({ code, message }: YAMLError): string {
   return message.replace(/(?<=\S): .*$/s, '') // the parser ends some with a colon and a piece of the text
 }
 
-/** Repeated names, and aliases without an anchor. */
+/** Reports repeated names, and aliases without an anchor. */
 function reportNames(document: Document, reportAt: Report): void {
   const report = (message: string, { range }: Node) => reportAt(message, range?.[0] ?? 0)
   const anchors = new Set<string>()
@@ -98,7 +98,8 @@ function reportNames(document: Document, reportAt: Report): void {
   })
 }
 
-/** A name is repeated in messages only if it looks like one: a hash or a token may have lost its key. */
+/** Messages quote only names that look like one: a hash or token may stand in the place of a name. */
+
 const isPlainName = (name: string) => /^[A-Za-z_-]{1,32}$/.test(name)
 
 function offsetOf(document: Document, steps: readonly Step[], key: 'key' | undefined): number {
