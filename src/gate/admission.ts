@@ -1,7 +1,8 @@
 /**
- * Admission: before routing, refuses requests that are ambiguous, too large or of a kind that is not served.
- * In: a request head that Node's parser accepted. Out: the facts that later stages need, or a refusal. Ambiguous are a
- * second `Host`, two lengths, a name that folds to a framing header (RFC 9112, sections 3.2, 6.3 and 11.2).
+ * Before routing, refuses requests that are ambiguous, too large or of an unsupported kind.
+ * In: a request head that Node's parser accepted. Out: the facts that later stages need, or a refusal.
+ * Two `Host` lines, two lengths or a name that folds to a framing header make a request ambiguous
+ * (RFC 9112, sections 3.2, 6.3 and 11.2).
  */
 import type { IncomingMessage } from 'node:http'
 import { isIPv6 } from 'node:net'
@@ -15,7 +16,7 @@ export type RequestHead = Readonly<
   Pick<IncomingMessage, 'method' | 'url' | 'httpVersionMajor' | 'httpVersionMinor' | 'rawHeaders'>
 >
 
-/** `malformed`: a token, in two `Authorization` lines. */
+/** `malformed`: the request has two `Authorization` lines. */
 export type Admission = Result<Admitted, PublicError | 'malformed'>
 
 type Refused = Exclude<Admission, { ok: true }>
@@ -27,8 +28,8 @@ const twoAuthorizations = failed('malformed')
 
 export function admit(head: RequestHead, maxHeaderLines: number): Admission {
   const { method, httpVersionMajor, rawHeaders } = head
-  // TRACE would echo the identity headers to the client (RFC 9110, section 9.3.8). Node's parser also accepts HTTP/0.9
-  // and HTTP/2.0, and frames their responses differently.
+  // TRACE would echo the identity headers to the client (RFC 9110, section 9.3.8). Node's parser also accepts
+  // HTTP/0.9 and HTTP/2.0, and frames their responses differently.
   if (method === 'CONNECT' || method === 'TRACE' || httpVersionMajor !== 1) return badRequest
   if (rawHeaders.length > 2 * maxHeaderLines) return tooLarge
   const request = new AdmittedRequest(head)
@@ -37,7 +38,7 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
 
 export type Admitted = Readonly<Omit<AdmittedRequest, 'readLines' | 'readWhole'>>
 
-/** The object that later stages read is filled line by line: no hot request needs another. */
+/** Filled line by line, then read by later stages: a request needs no second object. */
 class AdmittedRequest {
   readonly method: string
   /** In origin form. */
@@ -58,7 +59,7 @@ class AdmittedRequest {
   isWebSocket = false
   /** A CORS preflight (Fetch standard). */
   isPreflight = false
-  /** The client's, if it sent exactly one that is valid. */
+  /** The request id of the client, if it sent exactly one and this one is valid. */
   requestId: string | undefined
   readonly #isHttp10: boolean
   #authorizations = 0

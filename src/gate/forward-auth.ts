@@ -1,6 +1,6 @@
 /**
- * Forward auth: a proxy asks whether it may forward a request to its own upstream (`auth_request` of nginx, `ext_authz`).
- * In: the proxy's request, which names the original one in headers. Out: the original request; the headers of an approval.
+ * Forward auth: a proxy (nginx `auth_request`, Envoy `ext_authz`) asks whether it may forward a request.
+ * In: the request of the proxy, whose headers name the original one. Out: the original, headers of an approval.
  */
 import type { Config } from '../config/config.ts'
 import type { HeaderList } from '../http/headers.ts'
@@ -18,12 +18,12 @@ const PAIRS = [
   ['x-original-method', 'x-original-uri'],
 ] as const
 
-/** The form of the methods that Node's parser accepts. Services may read others without regard to case, or as a list. */
+/** The form of methods that Node's parser accepts. Services may ignore case in others, or read a list. */
 const METHOD = /^[A-Z][A-Z-]*$/
 
 /**
- * The request that a proxy names. Undefined unless the proxy is trusted and names one method and one target: a proxy that sets
- * one pair of headers may pass the client's spelling of the other.
+ * Returns the request that a trusted proxy names, or undefined if it does not name one method and one target.
+ * Both pairs of headers must agree: a proxy that sets one pair may pass the other pair as the client sent it.
  */
 export function originalRequest(admitted: Admitted, isTrusted: boolean): OriginalRequest | undefined {
   if (!isTrusted) return undefined
@@ -37,7 +37,7 @@ export function originalRequest(admitted: Admitted, isTrusted: boolean): Origina
     if (isOther || values.some(({ length }) => length !== 1)) return undefined
     named = { method, target }
   }
-  // Proxies may join repeated lines. Whether a line that `Connection` names reaches the service is up to the proxy.
+  // Proxies may join repeated lines. Some proxies forward a line that `Connection` names, others do not.
   const isUnclear = lines.kinds.some(
     (kind, line) =>
       kind === 'secondPath' && (lines.value(line).includes(',') || lines.isNamedByConnection(line)),
@@ -45,15 +45,14 @@ export function originalRequest(admitted: Admitted, isTrusted: boolean): Origina
   if (named === undefined || isUnclear || !METHOD.test(named.method)) return undefined
   const target = originForm(named.target, undefined)
   if (target === undefined) return undefined
-  const hosts = lines.values('x-forwarded-host')
-  const host = hosts.length === 0 ? admitted.host : hosts.length === 1 ? hosts[0] : undefined
-  return { method: named.method, target, path: pathOf(target), host, lines }
+  const [host = admitted.host, ...otherHosts] = lines.values('x-forwarded-host')
+  const onlyHost = otherHosts.length === 0 ? host : undefined
+  return { method: named.method, target, path: pathOf(target), host: onlyHost, lines }
 }
 
 /** A proxy that caches the response must not give it to another client. */
 export const VARY_BY_TOKEN = ['Vary', 'Authorization']
 
-/** `peer`: trusted if it is a proxy of `forwarded.trust`. */
 export function approvalHeaders(
   { caller, dependsOnRequest }: { readonly caller: Caller | undefined; readonly dependsOnRequest: boolean },
   peer: { readonly isTrusted: boolean },
@@ -64,7 +63,7 @@ export function approvalHeaders(
   const { identity, assertions, validUntilMs, recheckAtMs } = caller
   // A client that reaches the forward-auth path itself must not collect assertions.
   const assertion = peer.isTrusted ? assertions?.get(config.identity.assertion.audience) : undefined
-  // At `recheckAtMs` the assertion is renewed: a proxy must not keep it until it expires.
+  // The sidecar renews the assertion at `recheckAtMs`. A proxy must not keep the former one until it expires.
   const renewAtMs = assertion === undefined ? Number.POSITIVE_INFINITY : recheckAtMs
   const endsAtMs = Math.min(identity.expiresAtSeconds * 1000, validUntilMs, renewAtMs)
   const secondsLeft = Math.floor((endsAtMs - now) / 1000)

@@ -1,6 +1,6 @@
 /**
- * The gate decides on a request: admission -> route -> token or link of the caller -> the act of the route, or a refusal.
- * In: the head of a request. Out: a value, which `handler.ts` carries out.
+ * The gate decides on a request: admission -> route -> token or link -> the act of the route, or a refusal.
+ * In: the head of a request. Out: a decision, which `handler.ts` carries out.
  */
 import type { Config } from '../config/config.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
@@ -37,37 +37,37 @@ export interface Refusal {
   readonly caller?: Caller | undefined
 }
 
-/** The request passes, to a service behind the sidecar or behind the proxy that asks. */
+/** The request passes to a service, behind the sidecar or behind the proxy of forward auth. */
 export interface ServiceDecision {
   readonly act: 'forward' | 'approve'
   /** Absent on a public route, and where report mode ignores a refused token. */
   readonly caller: Caller | undefined
   readonly forwardsAuthorization: boolean
-  /** The caller is not allowed every request: no trailer may change this one, and no proxy may reuse its approval. */
+  /** The caller may not make every request. A trailer may not change this one. A proxy may not cache approvals. */
   readonly dependsOnRequest: boolean
-  /** The reason that report mode ignores. */
+  /** The reason for a refusal that report mode ignores. */
   readonly wouldRefuse?: AccessFailure | undefined
-  /** The target of the upstream's request, if it differs: a link's parameter is removed. */
+  /** The target without the parameter of a link. Undefined if the upstream receives the admitted target. */
   readonly target?: string | undefined
 }
 
 export interface RoutedRequest {
   readonly admitted: Admitted
-  /** The admitted request, or the one that a trusted proxy of forward auth names; absent if it names none clearly. */
+  /** The admitted request or, in forward auth, the one that a trusted proxy names. Undefined if unclear. */
   readonly original: OriginalRequest | undefined
   readonly label: RouteLabel
 }
 
-/** A request whose route needs a caller. `parameter`: the link in it. */
+/** A request whose route needs a caller. `parameter`: the link in its target. */
 interface CallerRequest extends Omit<RoutedRequest, 'label'> {
   readonly route: TokenRoute | PermissionRoute
   readonly parameter: LinkParameter | undefined
 }
 
 type GateResult =
-  /** The connection must close. */
+  /** The request is not admitted. The connection must close. */
   | { readonly routed: undefined; readonly decision: Refusal }
-  /** The decision is a promise where a token is verified. Rejects only on an internal error. */
+  /** The decision is a promise if a token must be verified. It rejects only on an internal error. */
   | { readonly routed: RoutedRequest; readonly decision: Decision | Promise<Decision> }
 
 export class Gate {
@@ -116,7 +116,7 @@ export class Gate {
     return this.#refuse(error)
   }
 
-  /** Returns a promise, unless the token is cached or there is none. */
+  /** Returns a promise only if a token must be verified. */
   #decideByToken(request: CallerRequest): Decision | Promise<Decision> {
     const { route, parameter } = request
     const { authorization } = request.admitted
@@ -133,7 +133,7 @@ export class Gate {
       : this.#decideByVerdict(request, verdict)
   }
 
-  /** The caller of a forwarded request without a link, unless it would be refused now. Rejects only on an internal error. */
+  /** Decides again on a request without a link. Undefined: refused now. Rejects only on an internal error. */
   async callerStillAllowed(admitted: Admitted): Promise<Caller | undefined> {
     const verdict = await this.#tokenCache.check(bearerToken(admitted.authorization) ?? '')
     if (!verdict.ok) return undefined
@@ -154,13 +154,13 @@ export class Gate {
       : this.#letThrough(route.act, caller, parameter?.target)
   }
 
-  /** Report mode lets what it would refuse pass, to services alone. */
+  /** In report mode, a refused request passes if its route leads to a service. */
   #refuseOrReport(route: TokenRoute | PermissionRoute, reason: AccessFailure, caller?: Caller): Decision {
     this.#onCheck(reason)
     if (this.#config.enforcement === 'enforce' || route.needs === 'token') return this.#refuse(reason, caller)
     // Most services read an empty X-Authenticated-Scope as none, which is unrestricted.
     const mayDoNothing = caller?.identity.scope?.text === ''
-    const isLink = caller?.link !== undefined // proves its own request alone
+    const isLink = caller?.link !== undefined // a link proves the caller of its own request only
     return this.#letThrough(route.act, mayDoNothing || isLink ? undefined : caller, undefined, reason)
   }
 
@@ -175,13 +175,13 @@ export class Gate {
     wouldRefuse?: AccessFailure,
   ): ServiceDecision {
     const dependsOnRequest = caller?.identity.scope !== undefined || caller?.link !== undefined
-    // Without a caller, in report mode, the service judges the token.
+    // Without a caller (report mode), the service judges the token.
     const forwardsAuthorization = caller === undefined || this.#config.identity.forwardAuthorization
     return { act, caller, forwardsAuthorization, dependsOnRequest, target, wouldRefuse }
   }
 }
 
-/** The service of a public route learns no token and no link. `target`: without the link. */
+/** The service of a public route receives no token and no link. `target`: the target without the link. */
 const forwardPublic = (target: string | undefined): ServiceDecision => ({
   act: 'forward',
   caller: undefined,
@@ -190,7 +190,6 @@ const forwardPublic = (target: string | undefined): ServiceDecision => ({
   target,
 })
 
-/** Why a verified token or link does not allow the request, or undefined. */
 function accessFailure(
   { route, admitted, original, parameter }: CallerRequest,
   caller: Caller,

@@ -22,8 +22,8 @@ export const ROUTE_LABELS = [
 export type RouteLabel = (typeof ROUTE_LABELS)[number]
 
 /**
- * `act`: what the sidecar does if the request is allowed. `needs`: what allows it: `nothing` more, any valid `token`, or a
- * `permission`, by a token or link that allows this very request.
+ * `act`: what the sidecar does with an allowed request.
+ * `needs`: `nothing`, any valid `token`, or the `permission` of a token or link for this request.
  */
 export type Route = OpenRoute | TokenRoute | PermissionRoute
 
@@ -52,7 +52,6 @@ const LOG_OUT: Route = { act: 'logOut', label: 'logout', needs: 'token' }
 const CREATE_LINK: Route = { act: 'createLink', label: 'link_issue', needs: 'token' }
 
 const endLink = (linkId: string): Route => ({ act: 'endLink', label: 'link_issue', needs: 'token', linkId })
-/** `allowed`: the methods of the endpoint on this path. */
 const refuseMethod = (label: 'token_check' | 'link_issue', allowed: string): Route => ({
   act: 'refuseMethod',
   label,
@@ -79,10 +78,10 @@ export function createRouter(config: Config, canEndLinks: boolean): (request: Ad
   }
 
   const toLinkEndpoint = (method: string, path: string): Route => {
-    const isCollection = path === linksPath
-    if (isCollection && method === 'POST') return CREATE_LINK
-    if (!isCollection && method === 'DELETE' && canEndLinks) return endLink(path.slice(linksPath.length + 1))
-    return refuseMethod('link_issue', isCollection ? 'POST' : canEndLinks ? 'DELETE' : '')
+    if (path === linksPath) return method === 'POST' ? CREATE_LINK : refuseMethod('link_issue', 'POST')
+    if (!canEndLinks) return refuseMethod('link_issue', '')
+    if (method !== 'DELETE') return refuseMethod('link_issue', 'DELETE')
+    return endLink(path.slice(linksPath.length + 1))
   }
 
   return ({ method, path, isPreflight, hasBody, namesOtherRequest }) => {
