@@ -1,6 +1,6 @@
 /**
- * Fetches the JWK Set of an issuer (RFC 7517, section 5), bounded in time and size, without redirects, and imports it.
- * In: its source and the accepted algorithms. Out: the keys that can be used, with a warning for each other one.
+ * Fetches and imports the JWK Set of an issuer (RFC 7517, section 5), in bounded time and size, never redirected.
+ * In: its source and the accepted algorithms. Out: the usable keys, and a warning for each other key.
  * Problems contain neither the query of the URL, which may be a secret, nor anything of the response.
  */
 import { once } from 'node:events'
@@ -16,7 +16,7 @@ import type { Algorithm, Key } from './key-ring.ts'
 
 export interface KeySetSource {
   readonly jwksUrl: string
-  /** A key without `alg` is used with those that fit its type. */
+  /** A key without `alg` is used with each algorithm that fits its type. */
   readonly algorithms: readonly Algorithm[]
   /** Each fetch reads the file anew. */
   readonly bearerTokenFile?: string | undefined
@@ -68,7 +68,7 @@ export async function readBearerToken(path: string): Promise<Loaded<string>> {
 
 const NO_SET = 'is not a JWK Set'
 
-/** A schema would block the event loop at 10,000 keys. A member that is no object is no usable key. */
+/** A schema would block the event loop at 10,000 keys. A member that is not an object is not usable. */
 function keysIn(value: unknown): readonly UncheckedJwk[] | undefined {
   const { keys }: { keys?: unknown } = value instanceof Object ? value : {}
   return Array.isArray(keys) ? keys.map((key) => (key instanceof Object ? key : {})) : undefined
@@ -81,8 +81,8 @@ async function fetchText(
 ): Promise<Result<string>> {
   const get = url.protocol === 'https:' ? getHttps : getHttp
   const request = get(url, { ...options, agent: false, lookup })
-  request.on('error', () => {}) // the one that counts is thrown by `once`, or by the response
-  // An unasked 101 ends the request silently: the signal ends the wait.
+  request.on('error', () => {}) // `once` or the response throws the error, too
+  // An unrequested 101 ends the request without an event. Then the signal ends the wait.
   const [response]: unknown[] = await once(request, 'response', { signal: options.signal })
   if (!(response instanceof IncomingMessage)) throw new Error('no response')
   try {
@@ -97,7 +97,7 @@ async function fetchText(
 
 export type UncheckedJwk = Readonly<Record<string, unknown>>
 
-/** A set may serve others, too: a key that cannot be used leaves the rest usable. Never rejects. */
+/** Ignores keys that cannot be used, because a set may serve other verifiers, too. Never rejects. */
 export async function importKeys(
   jwks: readonly UncheckedJwk[],
   algorithms: readonly Algorithm[],
@@ -124,12 +124,12 @@ async function importForAlgorithms(
   if (Object.keys(jwk).some((name) => PRIVATE_MEMBERS.has(name)))
     return notLoaded(['it is private or symmetric, so it has leaked and must be replaced'])
   const { kid = '' } = jwk
-  // The settings may repeat an algorithm, and two keys with one name are not found.
+  // The settings may repeat an algorithm. `findInSet` would find neither of two equal keys.
   const fitting = [...new Set(algorithms)].filter((alg) => fitsType(alg, jwk) && (jwk['alg'] ?? alg) === alg)
   if (fitting.length === 0) return notLoaded([`its kty, crv or alg fits none of ${algorithms.join(', ')}`])
   const keys: Key[] = []
   for (const alg of fitting) {
-    // A wrong unit of `iat` is no reason to ignore the key.
+    // An `iat` in a wrong unit is no reason to ignore the key.
     const imported = await importKey({ ...jwk, alg, kid, iat: undefined, signedUntil: undefined }, nowSeconds)
     if (!imported.ok) return imported
     keys.push(imported.value)

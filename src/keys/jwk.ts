@@ -1,8 +1,8 @@
 /**
  * Checks, imports and generates single keys as JWKs (RFC 7517; members: RFC 7518, section 6, and RFC 8037).
- * In: a parsed JSON object. Out: keys pinned to one algorithm, or every problem. A problem never quotes a value.
- * Three members are our own: `iat` (created) and `signedUntil` (stopped signing, 0: never signed), in epoch seconds,
- * and `tokenSeconds` (how long its tokens live at most).
+ * In: a parsed JSON object. Out: keys pinned to one algorithm, or every problem. Problems quote no value.
+ * Own members: `iat` (created) and `signedUntil` (stopped signing; 0: never signed) in epoch seconds, and
+ * `tokenSeconds` (maximum lifetime of its tokens).
  */
 import { KeyObject, randomBytes, webcrypto } from 'node:crypto'
 // The index of jose would also load encryption.
@@ -20,7 +20,7 @@ import { ALGORITHMS, type Algorithm, type Key } from './key-ring.ts'
 /** RFC 7518, sections 6.2.2, 6.3.2 and 6.4.1. The key type AKP has `priv`. */
 export const PRIVATE_MEMBERS: ReadonlySet<string> = new Set('d p q dp dq qi oth k priv'.split(' '))
 
-// RFC 7518, sections 3.2 and 3.3; FIPS 186-5, section 5.4 (with an exponent of 1 a message is its own signature).
+// RFC 7518, sections 3.2 and 3.3; FIPS 186-5, section 5.4. With exponent 1, a message is its own signature.
 const MIN_SECRET_BYTES = 32
 const MIN_MODULUS_BITS = 2048
 const MIN_EXPONENT = 65_537n
@@ -38,7 +38,7 @@ export function fitsType(alg: Algorithm, { kty, crv }: { readonly kty?: unknown;
   return KEY_TYPES[alg] === (kty === 'RSA' || kty === 'oct' ? kty : `${kty} ${crv}`)
 }
 
-/** The end of the year 9999. Today's milliseconds are larger. */
+/** The end of the year 9999. A present time in milliseconds is larger, and thus refused. */
 const MAX_SECONDS = 253_402_300_799
 const secondsSchema = integer(0, MAX_SECONDS, 'must be an integer of epoch seconds').optional()
 const textSchema = z.string(must('must be a string'))
@@ -60,7 +60,7 @@ const jwkSchema = z.object({
   ...{ d: octets, p: octets, q: octets, dp: octets, dq: octets, qi: octets },
 })
 
-/** Never rejects. @param createdAtSeconds - of a key without `iat` */
+/** Never rejects. @param createdAtSeconds - the creation time of a key without `iat` */
 export async function importKey(jwk: object, createdAtSeconds: number): Promise<Loaded<Key>> {
   const parsed = jwkSchema.safeParse(jwk)
   if (!parsed.success) {
@@ -102,7 +102,7 @@ export async function generateKey(alg: Algorithm, kid: string, createdAtSeconds:
   return { kid, alg, use: 'sig', ...members, iat: createdAtSeconds }
 }
 
-/** The kid reveals nothing of the key. */
+/** The kid does not depend on the key material. */
 export function newKid(alg: Algorithm, createdAtSeconds: number): string {
   const day = new Date(createdAtSeconds * 1000).toISOString().slice(0, 10).replaceAll('-', '')
   return `${alg.toLowerCase()}-${day}-${randomBytes(4).toString('hex')}`
@@ -119,7 +119,7 @@ function rsaWeakness(key: CryptoKey): string | undefined {
   return undefined
 }
 
-/** WebCrypto imports a private key beside another key's public half, which would refuse all its tokens. */
+/** WebCrypto imports halves of different keys as a pair. Verification would then fail for every token. */
 async function assertPair(privateKey: CryptoKey, publicKey: CryptoKey, alg: Algorithm): Promise<void> {
   const probe = await new CompactSign(new Uint8Array(1)).setProtectedHeader({ alg }).sign(privateKey)
   await compactVerify(probe, publicKey, { algorithms: [alg] })

@@ -1,5 +1,5 @@
 /**
- * Changes a key directory: adds a key, activates one, retires one. Each change replaces files (mode 0600) atomically
+ * Adds, activates and retires keys of a key directory. Each change replaces files (mode 0600) atomically and
  * under a lock, in an order that leaves a valid directory after every step.
  */
 import { access, mkdir, rm, stat } from 'node:fs/promises'
@@ -13,12 +13,12 @@ import { type Algorithm, type Key, NEVER_SIGNED, tokensEndAtSeconds } from './ke
 
 interface KeyChange {
   readonly directory: string
-  /** How long tokens live at most, with the clock tolerance; default: as recorded in the key's file. */
+  /** Maximum lifetime of tokens plus clock tolerance. Default: the value in the file of the key. */
   readonly tokenSeconds?: number | undefined
   readonly now: () => number
 }
 
-/** The first private key signs, others only with `activate`, once verifiers have them. @throws file system errors, LockError */
+/** The first private key signs, a later one only with `activate`. @throws file system errors, LockError */
 export async function addKey(
   change: KeyChange & { readonly alg: Algorithm; readonly kid?: string; readonly activate?: boolean },
 ) {
@@ -28,7 +28,7 @@ export async function addKey(
     const createdAtSeconds = Math.floor(now() / 1000)
     const kid = change.kid ?? newKid(alg, createdAtSeconds)
     if (keys.files.has(kid)) return notDone(`there is already a key ${kid}`)
-    // Two private keys need an `active` file: write it before the second one appears.
+    // Two private keys need an `active` file, which is written before the second key.
     if (keys.signing) await writeFile(directory, ACTIVE_FILE, keys.signing.key.kid)
     const active = change.activate === true || privateFiles(keys.files).length === 0
     const generated = await generateKey(alg, kid, createdAtSeconds)
@@ -49,7 +49,7 @@ async function createDirectory(path: string): Promise<void> {
   }
 }
 
-/** Writes into the outgoing key's file when it stopped signing, and how long its tokens live. @throws as {@link addKey} */
+/** Records when the outgoing key stopped signing, and how long its tokens live. @throws as {@link addKey} */
 export async function activateKey(change: KeyChange & { readonly kid: string }) {
   const { directory, kid } = change
   return changeDirectory(directory, async (keys) => {
@@ -63,7 +63,7 @@ export async function activateKey(change: KeyChange & { readonly kid: string }) 
   })
 }
 
-/** Removes a key that does not sign, once no token signed by it can be valid, or by `force`. @throws as {@link addKey} */
+/** Removes a key that does not sign. Only `force` ends tokens that may be valid. @throws as {@link addKey} */
 export async function retireKey(change: KeyChange & { readonly kid: string; readonly force?: boolean }) {
   const { directory, kid, now } = change
   return changeDirectory(directory, async (keys) => {
@@ -91,7 +91,7 @@ function changeDirectory<T>(
   })
 }
 
-/** If the last write fails, the old key keeps signing. An unknown signing key may be any of the private keys. */
+/** If the last write fails, the old key keeps signing. If that key is unknown, any private key may be it. */
 async function switchSigningKey(
   { directory, tokenSeconds, now }: KeyChange,
   keys: KeyDirectory,

@@ -1,7 +1,7 @@
 /**
- * Reads and lists a key directory: one JWK per file `<kid>.jwk.json`, and a text file `active` with the signing kid.
- * Out: the key ring, or every problem, each with its file and without its content. Dot files (the `..data` of a
- * Kubernetes volume, the lock) are ignored, symbolic links are followed.
+ * Reads a key directory: one JWK per file `<kid>.jwk.json`, and a text file `active` with the signing kid.
+ * Out: the key ring, or every problem, each with its file and without its content.
+ * Ignores dot files (the `..data` of a Kubernetes volume, the lock). Follows symbolic links.
  */
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -31,9 +31,9 @@ interface KeyFile {
 /** Invalid files appear in `problems` only. */
 export interface KeyDirectory {
   readonly files: ReadonlyMap<string, KeyFile>
-  /** The key that signs: the one that `active` names or, without that file, the only private one. */
+  /** The key that `active` names or, without that file, the only private key. */
   readonly signing?: KeyFile | undefined
-  /** Why no key could be chosen. A directory of public halves needs none. */
+  /** Why no signing key could be chosen. A directory of public halves needs no signing key. */
   readonly signingProblem?: string | undefined
   readonly problems: readonly string[]
   readonly warnings: readonly string[]
@@ -42,7 +42,7 @@ export interface KeyDirectory {
 const NO_ASSERTION_KEY =
   'identity.assertion.enabled needs a private key here, and not one for HS256: upstreams verify with its public half'
 
-/** Never rejects. A directory without a private key is valid. `mayBeEmpty`: tokens of trusted issuers need no key here. */
+/** Never rejects. A directory without a private key is valid. `mayBeEmpty`: one without any key is, too. */
 export async function loadKeyRing(
   directory: string,
   { signsAssertions = false, mayBeEmpty = false }: { signsAssertions?: boolean; mayBeEmpty?: boolean } = {},
@@ -100,7 +100,7 @@ export async function readKeyDirectory(directory: string): Promise<KeyDirectory>
   return { files, ...signing, problems, warnings }
 }
 
-/** Returns the keys as commands print them, oldest first. @param tokenSeconds - how long tokens live at most */
+/** Returns the keys as commands print them, oldest first. @param tokenSeconds - maximum lifetime of tokens */
 export function listKeys({ files, signing }: KeyDirectory, tokenSeconds: number | undefined) {
   return [...files.values()]
     .map(({ key }) => key)
@@ -117,7 +117,7 @@ export function listKeys({ files, signing }: KeyDirectory, tokenSeconds: number 
         created: isoTime(createdAtSeconds),
         /** Null when it signs, never signed, or may sign elsewhere. */
         signedUntil: active || !stoppedAtSeconds ? null : isoTime(stoppedAtSeconds),
-        /** When it can be retired, which may be in the past; null when it signs, or when that is not known. */
+        /** When the key can be retired, perhaps in the past. Null when it signs, or when that is unknown. */
         retirableFrom: active || end === undefined ? null : isoTime(Math.max(end, createdAtSeconds)),
       }
     })

@@ -1,6 +1,6 @@
 /**
- * Keys in memory: a ring has our own keys, or those of the issuer that signs for us; a set has the keys of another issuer.
- * Both are immutable snapshots: a reload is one assignment, and no request sees half of it.
+ * Keys in memory. A ring has the sidecar's own keys, or those of the issuer that signs for it.
+ * A set has the keys of another issuer. Both are immutable: a reload replaces all keys in one assignment.
  */
 import type { CryptoKey, JWK } from 'jose'
 import { failed, type Result } from '../values/result.ts'
@@ -22,9 +22,9 @@ export interface Key {
   readonly publicJwk?: JWK | undefined
   /** `iat` of the JWK, else the file's modification time. */
   readonly createdAtSeconds: number
-  /** When the key stopped signing, or {@link NEVER_SIGNED}; absent when that is not known. */
+  /** When the key stopped signing, or {@link NEVER_SIGNED}. Absent if unknown. */
   readonly stoppedAtSeconds?: number | undefined
-  /** How long tokens live at most, with the clock tolerance, if that was known when the key stopped signing. */
+  /** Maximum lifetime of tokens plus clock tolerance, if known when the key stopped signing. */
   readonly tokenSeconds?: number | undefined
 }
 
@@ -34,7 +34,7 @@ export interface KeyRing {
   readonly signing?: Key | undefined
 }
 
-/** Finds the key that a token's header names. A promise only where keys are fetched; does not reject. */
+/** Finds the key that a token's header names. Returns a promise only if keys are fetched. Never rejects. */
 export type FindKey = (kid: string | undefined, alg: string) => FoundKey | Promise<FoundKey>
 
 export type FoundKey = Result<CryptoKey, 'unknown_key' | 'algorithm' | 'unavailable'>
@@ -48,7 +48,7 @@ export function findInRing({ keys }: KeyRing, kid: string | undefined, alg: stri
   return key.alg === alg ? { ok: true, value: key.verifyKey } : OTHER_ALGORITHM
 }
 
-/** A token may lack `kid` if only one key has its `alg`. Two keys with one name are not found (RFC 7517, section 4.5). */
+/** A token may lack `kid` if only one key has its `alg`. Finds neither of two keys with one kid and `alg`. */
 export function findInSet(
   keys: readonly Key[],
   algorithms: readonly string[],
@@ -73,14 +73,14 @@ export const NEVER_SIGNED = 0
 /** How long a sidecar may sign with the former key after `active` has changed. */
 const RELOAD_SECONDS = 1
 
-/** When the last token of a key that does not sign has expired, in epoch seconds; undefined if that is not known. */
+/** When the last token of a key that does not sign expires, in epoch seconds. Undefined if unknown. */
 export function tokensEndAtSeconds(key: Key, tokenSeconds = key.tokenSeconds): number | undefined {
   const { stoppedAtSeconds } = key
   if (stoppedAtSeconds === undefined || stoppedAtSeconds === NEVER_SIGNED) return stoppedAtSeconds
   return tokenSeconds === undefined ? undefined : stoppedAtSeconds + RELOAD_SECONDS + tokenSeconds
 }
 
-/** How long tokens of each key may live yet. A key that never signed here may sign elsewhere. `now`: epoch milliseconds. */
+/** How long tokens of each key may still live. A key that never signed here may sign elsewhere. */
 export function tokenLifetimes({ keys, signing }: KeyRing, tokenSeconds: number, now: number) {
   return [...keys.values()].map((key) => {
     const end = key.kid === signing?.kid ? undefined : tokensEndAtSeconds(key, tokenSeconds)

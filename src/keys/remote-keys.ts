@@ -1,6 +1,6 @@
 /**
- * Keeps the key set of one issuer current: fetches its JWK Set every minute, and for an unknown kid. The last good set
- * stays while the issuer is down or sends anything else. A token waits for its own issuer only.
+ * Keeps the key set of one issuer current: fetches its JWK Set every minute, and for an unknown kid.
+ * The last good set stays active until the next good one. A token waits for its own issuer only.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Logger, loggedItems } from '../log.ts'
@@ -20,7 +20,7 @@ const REFRESH_MS = 60_000
 /** The pause between fetches for unknown kids, after a failed fetch, and while there is no set. */
 const COOLDOWN_MS = 5000
 
-/** How long a request waits for a fetch, which continues when the issuer takes longer. */
+/** How long a request waits for a fetch. The fetch continues if the issuer takes longer. */
 const WAIT_MS = 1000
 
 export interface KeySetState {
@@ -30,7 +30,6 @@ export interface KeySetState {
   readonly lastFetch: ReloadResult | undefined
 }
 
-/** How the fetches ended. */
 class FetchRecord {
   readonly counts = { ok: 0, failed: 0 }
   last: ReloadResult | undefined
@@ -46,14 +45,14 @@ function openKeySet(options: RemoteKeysOptions, signal: AbortSignal) {
   const record = new FetchRecord()
   const logFields = { issuer, from: `${origin}${pathname}` } // the query may be a secret
   const keySet = new Reloadable<readonly Key[] | undefined, FetchedSet>({
-    /** The same keys in another order are the same version: the cache of verified tokens stays. */
+    /** The same keys in another order are the same version, which does not empty the token cache. */
     async observe() {
       const read = await fetchJwks(options, signal)
       if (!read.ok) return read
       const sorted = read.value.map((jwk) => JSON.stringify(jwk)).sort()
       return loaded({ version: sorted.join(), jwks: read.value })
     },
-    /** The keys of a set that empties are withdrawn. A first set without keys is a mistake. */
+    /** An empty set withdraws the keys of the former one. As the first set, it is a mistake. */
     async load(active, { jwks }) {
       const { keys, warnings } = await importKeys(jwks, algorithms, Math.floor(now() / 1000))
       const isUsable = keys.length > 0 || active !== undefined
@@ -85,7 +84,7 @@ function openKeySet(options: RemoteKeysOptions, signal: AbortSignal) {
   return { keySet, fetches }
 }
 
-/** Finds keys in the active set. The key of an unknown kid may be new: the set is fetched, if due. */
+/** Finds keys in the active set. Fetches the set, if due, for an unknown kid, whose key may be new. */
 function createFinder(
   { keySet, fetches }: ReturnType<typeof openKeySet>,
   { algorithms, now }: RemoteKeysOptions,
@@ -95,7 +94,7 @@ function createFinder(
   const fetch = () => {
     fetching = keySet.refresh()
   }
-  // The clock may be set back.
+  // `Math.abs`, because the clock may be set back.
   const isPast = (atMs: number) => Math.abs(now() - atMs) >= COOLDOWN_MS
 
   function findNow(kid: string | undefined, alg: string): FoundKey {
@@ -111,7 +110,7 @@ function createFinder(
     const waiting = new AbortController()
     const timeout = sleep(WAIT_MS, undefined, { ref: false, signal: waiting.signal }).catch(() => {})
     await Promise.race([fetching, timeout])
-    waiting.abort() // a timer for each token would stay
+    waiting.abort() // else the timer of each token would stay
     return findNow(kid, alg)
   }
 
@@ -131,7 +130,8 @@ export interface RemoteKeys {
   readonly ring: () => KeyRing
   readonly state: () => KeySetState
   readonly fetches: Readonly<Record<ReloadResult, number>>
-  /** True once there is a good set, false if it is stopped before. */
+  /** True once there is a good set. False after a stop before. */
+
   readonly whenLoaded: Promise<boolean>
   /** Resolves when the newest fetch has ended, well or not. */
   whenFetched(): Promise<unknown>
