@@ -1,7 +1,8 @@
 /**
- * Counts and logs a request when its response is over: metrics, bytes, access log.
- * The access log holds no token and no query, which may hold a secret. The account is that of a verified token, or the
- * one that a login named, if it exists. Method and path of forward auth are those that a trusted proxy names.
+ * Counts and logs each request when its response is over.
+ * The access log holds no token, and no query, because a query may hold a secret.
+ * The account is that of a verified token, or an existing account that a login named.
+ * In forward auth, method and path are those that a trusted proxy names.
  */
 import type { Peer } from '../client/client-address.ts'
 import type { RequestContext, SidecarRequest } from '../client/context.ts'
@@ -52,7 +53,7 @@ function lineOf(req: SidecarRequest, status: number, reason: Failure | undefined
   const { context, url = '' } = req
   const { identityForLog: identity } = context
   const original = context.routed?.original ?? context.admitted
-  // A refused target in another form than the origin form may hold a password.
+  // A refused target may be an absolute URL with a password.
   const path = original?.path ?? (url.startsWith('/') ? url.replace(/[?#].*/s, '') : undefined)
   return {
     requestId: context.id,

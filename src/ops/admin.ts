@@ -1,6 +1,6 @@
 /**
  * The admin listener: metrics, health, public keys and the status page, on a port of their own.
- * GET and HEAD only; nothing here changes anything, and nothing here is secret.
+ * It serves GET and HEAD only. No page changes anything, and no page is secret.
  */
 import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
@@ -45,7 +45,7 @@ export interface AdminListener {
   close(): Promise<void>
 }
 
-/** `secureContext`: called for each connection; undefined without TLS. `now`: epoch milliseconds. */
+/** `secureContext`: called for each connection. Undefined without TLS. */
 export function createAdminListener(
   config: StatusConfig & Pick<Config, 'admin'>,
   data: AdminData,
@@ -123,7 +123,7 @@ function pagesOf(config: StatusConfig, data: AdminData, samples: Samples) {
   }
 }
 
-/** Once per turn of the event loop: else 100 clients with 100 pipelined requests each stop all traffic for 6 s. */
+/** Once per turn of the event loop: 100 clients with 100 pipelined requests each stopped traffic for 6 s. */
 function onceAtATime(render: Render, onError: (error: unknown) => void): Render {
   let pending: Promise<Page> | undefined
   return () => {
@@ -146,15 +146,15 @@ function sendPage(res: ServerResponse, { status, type, body }: Page): void {
   res.end(body)
 }
 
-/** Twice Node's backlog: of many connections accepted at once, a probe is read before it becomes the oldest. */
+/** Twice Node's backlog: of many connections accepted at once, a probe is read before it is the oldest. */
 const MAX_CONNECTIONS = 1024
-/** The longest that a request takes to arrive, and that a connection is silent. */
+/** Maximum time for a request to arrive, and for a connection to be silent. */
 const TIMEOUT_MS = 10_000
 
 /**
- * Above the limit the oldest idle connection is closed, or the oldest where all await responses: clients that hold
- * connections never block a probe. A TCP server hands its sockets to the http server, because an https server has none
- * to close before the TLS handshake.
+ * Above the limit, closes the oldest idle connection, or the oldest if all await responses. Clients that hold
+ * connections thus never block a probe. A TCP server passes its sockets to the http server, because an https
+ * server has no socket to close before the TLS handshake.
  */
 function createBoundedServer(secureContext: (() => SecureContext) | undefined, handle: RequestListener) {
   const connections = new Map<Socket, { awaitedResponses: number }>() // the least recently used first
@@ -186,7 +186,7 @@ function createBoundedServer(secureContext: (() => SecureContext) | undefined, h
     socket.once('close', () => connections.delete(socket))
     http.emit('connection', socket)
   })
-  // `http` never listens itself: from this event on Node looks for late requests, with a timer that keeps no process alive.
+  // `http` never listens itself. After this event, a timer of Node looks for late requests.
   server.once('listening', () => http.emit('listening'))
   server.once('close', () => http.close())
   return { server, connections }

@@ -1,4 +1,4 @@
-/** The problems in words that head the status page, and the thresholds from which on they are shown. */
+/** The problems at the head of the status page, in words, and their thresholds. */
 import type { AccessFailure, LoginFailure, UpstreamOutcome } from '../failures.ts'
 import { type Growth, sum, type Windows } from './samples.ts'
 import type { Status } from './status.ts'
@@ -14,7 +14,7 @@ const KEY_WARNING_DAYS = 90
 const DAY_SECONDS = 86_400
 const KEY_SET_WARNING_SECONDS = 300
 
-/** Reasons for refusing tokens that were good once; clients without a good token can cause the others. */
+/** Reasons to refuse tokens that were good once. Clients without a good token can cause the others. */
 const ONCE_GOOD: readonly AccessFailure[] = ['expired', 'revoked', 'claims', 'scope', 'unavailable']
 const QUEUE_FULL: UpstreamOutcome = 'connection_limit_reached'
 

@@ -1,6 +1,6 @@
 /**
- * The Prometheus metrics: their names, labels and values. Labels come from closed sets, never a path, an account or a
- * token; their series exist at zero from the first scrape on.
+ * The Prometheus metrics: names, labels and values. Labels come from closed sets: no path, account or token.
+ * All series exist at zero from the first scrape on.
  */
 import { type Aggregator, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import type { AuthData } from '../auth-data/auth-data.ts'
@@ -85,7 +85,7 @@ export const METRIC_PREFIX = 'auth_sidecar_'
 
 export const METRIC_NAMES = Object.keys(METRICS).map((name) => `${METRIC_PREFIX}${name}`)
 
-/** What holds the values that are read at each scrape. */
+/** The parts whose values are read at each scrape. */
 export interface MetricSources {
   readonly authData: MeasuredAuthData
   readonly tokenCache: Pick<TokenCache, 'hits' | 'misses' | 'evictions' | 'size'>
@@ -106,15 +106,12 @@ export interface MeasuredAuthData extends Pick<AuthData, 'subjects'> {
 
 export type Metrics = ReturnType<typeof createMetrics>
 
-/**
- * One function for each event that is counted. `readFrom` is called once, before anything is scraped. `now`: epoch
- * milliseconds.
- */
+/** Returns a function for each event that is counted. `readFrom` is called once, before the first scrape. */
 export function createMetrics({ enforcement }: Pick<Config, 'enforcement'>, now: () => number) {
   const registry = new Registry()
   const create = metricsIn(registry)
   collectDefaultMetrics({ register: registry })
-  // Gauges with the name of a counter; `nodejs_active_handles` and the like, by type, add up to them.
+  // These gauges have names of counters, and are the sums of `nodejs_active_handles` and the like by type.
   for (const what of ['handles', 'requests', 'resources'])
     registry.removeSingleMetric(`nodejs_active_${what}_total`)
   create.gauge('build_info').set({ version: VERSION, node: process.version }, 1)
@@ -141,12 +138,11 @@ function requestMetrics({ counts, histogram }: Create) {
   const durations = histogram('request_duration_seconds')
   for (const route of ROUTE_LABELS) durations.zero({ route })
   return {
-    /** Every response, also a refusal of what is not a request. `seconds`: from the head to the end of the response. */
+    /** Counts refusals of malformed requests, too. `seconds`: from the head to the end of the response. */
     onRequest(route: RouteLabel, method = '', status: number, seconds: number): void {
       requests.add(`${route} ${METHODS.has(method) ? method : 'other'} ${status}`)
       durations.observe({ route }, seconds)
     },
-    /** Body bytes from (`in`) or to (`out`) the client. */
     onBytes: (direction: 'in' | 'out', count: number) => bytes.add(direction, count),
   }
 }
@@ -170,7 +166,7 @@ function upstreamMetrics({ counts, histogram }: Create) {
   const outcomes = counts<`${string} ${UpstreamOutcome}`>('upstream_requests_total')
   const responses = counts<`${string} ${StatusClass}`>('upstream_responses_total')
   const firstBytes = histogram('upstream_response_seconds')
-  /** `upstream`: its prefix. */
+  /** `upstream`: the prefix of the upstream. */
   return (upstream: string): UpstreamEvents => {
     for (const outcome of UPSTREAM_OUTCOMES) outcomes.add(`${upstream} ${outcome}`, 0)
     for (const statusClass of STATUS_CLASSES) responses.add(`${upstream} ${statusClass}`, 0)
@@ -200,7 +196,6 @@ function reloadMetrics({ counts, gauge }: Create, now: () => number) {
         reloadFailing.set({ subject }, 0)
       }
     },
-    /** A subject of several certificate sets is failing while any of them is. */
     onReload(subject: ReloadSubject, result: ReloadResult, certificate = ''): void {
       reloads.add(`${subject} ${result}`)
       const part = `${subject} ${certificate}`
@@ -247,7 +242,7 @@ function readValues({ value }: Create, sources: MetricSources, now: () => number
   for (const name of Object.keys(READ) as (keyof typeof READ)[]) value(name, reads[name])
 }
 
-/** Counts of one metric by its label values, joined by spaces: none holds one. Cheaper than `inc` of prom-client. */
+/** Counts of a metric by label values, joined by spaces: no value has one. Cheaper than `inc` of prom-client. */
 class Counts<Labels extends string> {
   readonly #values: Map<string, number>
 
@@ -269,7 +264,7 @@ class Counts<Labels extends string> {
 
 type Labels = Readonly<Record<string, string>>
 type Series = readonly [labels: Labels, value: number | undefined]
-/** Returns a value, or one for each series. An undefined one has no series. */
+/** Returns one value, or one per series. A series without a value is left out. */
 type ReadValue = () => number | readonly Series[]
 
 export function metricsIn(registry: Registry) {

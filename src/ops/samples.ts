@@ -1,4 +1,4 @@
-/** Samples of the metrics over ten minutes, for the status page. Their memory is bounded, as label sets are closed. */
+/** Samples of the metrics over ten minutes, for the status page. Closed label sets bound their memory. */
 import type { Registry } from 'prom-client'
 import { METRIC_NAMES, METRIC_PREFIX, type MetricName } from './metrics.ts'
 
@@ -8,7 +8,7 @@ type Labels = MetricFamily['values'][number]['labels']
 /** Labels, each with its value, its possible values or a pattern of them. */
 type Where = Readonly<Record<string, string | readonly string[] | RegExp>>
 
-/** `status`: those of the status page. */
+/** `status`: the metrics of the status page. */
 export type MetricGroup = 'all' | 'status'
 
 const PROCESS_METRICS = ['process_cpu_seconds_total', 'process_resident_memory_bytes'] as const
@@ -22,7 +22,7 @@ export function statusMetrics(registry: Registry): Promise<MetricFamily[]> {
   return Promise.all(STATUS_METRICS.flatMap((name) => registry.getSingleMetric(name)?.get() ?? []))
 }
 
-/** The counters at one moment, in epoch milliseconds: a column for each series. A missing one is zero. */
+/** The counters at one moment (epoch milliseconds), a column for each series. A missing value is zero. */
 interface Sample {
   readonly at: number
   readonly row: readonly number[]
@@ -101,7 +101,7 @@ function matches(value: string, wanted: Where[string]): boolean {
   return wanted instanceof RegExp ? wanted.test(value) : wanted.includes(value)
 }
 
-/** How the counters grew between two moments. A counter that decreased (a worker was replaced) counts as zero. */
+/** How counters grew between two moments. A counter that decreased (a worker was replaced) counts as zero. */
 function growthOf(columns: Columns, from: Sample, to: Sample) {
   const seconds = (to.at - from.at) / 1000
   /** The growth by the values of a label, of the series that `where` selects. */
@@ -139,7 +139,7 @@ export function rounded(value: number): number {
   return Number(value.toPrecision(4))
 }
 
-/** Estimates in seconds, as Prometheus' `histogram_quantile` does, from cumulative buckets by upper bound (`le`). */
+/** Estimates seconds like Prometheus' `histogram_quantile`, from cumulative buckets by upper bound (`le`). */
 function percentiles(buckets: ReadonlyMap<string, number>) {
   const ascending = [...buckets]
     .map(([le, count]) => ({ bound: le === '+Inf' ? Infinity : Number(le), count }))

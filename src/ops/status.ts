@@ -1,6 +1,6 @@
 /**
- * The state of the sidecar in current rates and counts of ten minutes, as the status page and `/status.json` show it,
- * with the problems of `alarms.ts`. Nothing in it is secret.
+ * The state of the sidecar for the status page and `/status.json`: current rates, and counts of ten minutes.
+ * Nothing in it is secret.
  */
 import type { AuthCondition } from '../auth-data/auth-data.ts'
 import type { Config } from '../config/config.ts'
@@ -10,13 +10,13 @@ import { withoutPath } from '../http/hosts.ts'
 import { VERSION } from '../version.ts'
 import { type Growth, rounded, sum, type Windows } from './samples.ts'
 
-/** Without a request for so long nothing is known of an upstream that failed. */
+/** After so long without a request, the state of an upstream that failed is unknown. */
 const FAILURE_SECONDS = 60
 
 const FORWARDED: readonly RouteLabel[] = ['proxy', 'link', 'public']
 const FAILING = { route: FORWARDED, status: /^5/ }
 const REFUSED = { result: 'rejected' }
-/** Not caused by the client. */
+/** The outcomes that the client did not cause. */
 const FAILED = UPSTREAM_OUTCOMES.filter((outcome) => outcome !== 'ok' && !isClientFailure(outcome))
 
 /** A condition under which requests are accepted. JSON shows it as one of `checks`. */
@@ -85,7 +85,7 @@ function requestsIn({ tenMinutes, recently, values }: Windows) {
     count: tenMinutes.total('requests_total'),
     byStatus: Object.fromEntries(tenMinutes.by('requests_total', 'status')),
     failing: tenMinutes.total('requests_total', FAILING),
-    // The share of forwarded requests: refused ones would hide that all others fail.
+    // The share of forwarded requests. Refused requests would hide that all others fail.
     failingRatio: ratioOf(failing, Math.max(failing, recently.total('upstream_requests_total'))),
     inFlight: values.total('requests_in_flight'),
     connections: values.total('client_connections'),
@@ -130,8 +130,9 @@ function upstreamIn({ at, tenMinutes, recently, steps, values }: Windows, upstre
   const [mostFrequent] = [...failures].sort(([, a], [, b]) => b - a)
   const responses = recently.by('upstream_responses_total', 'class', { upstream })
   const serverErrorRatio = ratioOf(responses.get('5xx') ?? 0, sum(responses))
+  const isDegraded = failedNow > 0 || Boolean(serverErrorRatio)
   return {
-    state: isDown ? 'failing' : failedNow > 0 || serverErrorRatio ? 'degraded' : count > 0 ? 'ok' : 'idle',
+    state: isDown ? 'failing' : isDegraded ? 'degraded' : count > 0 ? 'ok' : 'idle',
     count,
     failed: requestsTo(upstream, tenMinutes, FAILED),
     failedNow,
