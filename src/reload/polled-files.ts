@@ -1,5 +1,5 @@
 /**
- * Values that are loaded from files, and again when these change.
+ * Loads values from files, and loads them again when the files change.
  * Polls `stat`, which also sees renames, Kubernetes' `..data` swaps and changes on network file systems.
  */
 import { access, constants, readdir, stat } from 'node:fs/promises'
@@ -18,7 +18,7 @@ interface PolledFilesOptions<T> {
   readonly paths: readonly string[]
   /** Which files of a directory count; dot files and `.tmp` files never do. */
   readonly includes?: Includes | undefined
-  /** `active`: the active value, except the first time. Must not reject then; later rejections are logged. */
+  /** `active`: undefined in the first load, which must not reject. Rejections of later loads are logged. */
   readonly load: (active?: T) => Promise<Loaded<T, FileProblem>>
   readonly onReload: (result: ReloadResult) => void
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>
@@ -94,9 +94,9 @@ async function writeWarnings(paths: readonly string[], includes: Includes): Prom
   const writable = new Set<string>()
   const noteIfWritable = async (path: string, protectingBits = 0) => {
     if (((await stat(path)).mode & (0o002 | protectingBits)) !== 0o002) return
-    // Volumes of Kubernetes have such modes, and are mounted read-only.
-    const isReadOnly = await access(path, constants.W_OK).catch(() => true)
-    if (isReadOnly !== true) writable.add(path)
+    // Volumes of Kubernetes have such modes, but are mounted read-only.
+    const denied: unknown = await access(path, constants.W_OK).catch((error) => error)
+    if (denied === undefined) writable.add(path)
   }
   for (const path of paths) {
     await noteIfWritable(path)

@@ -1,7 +1,7 @@
 /**
- * Keeps a value current: polls a source, loads its new versions, keeps the last good one, and reports each failure once.
- * Files, the credentials database and the key sets of issuers are such sources. After each poll `nextAction` returns
- * what to do. `judge`: load the version, and activate or reject it. `try`: load it, and activate it if it is good.
+ * Keeps a value current: polls a source (files, database, key set of an issuer), and loads its new versions.
+ * The last good version stays active. Each failure is reported once. After each poll, `nextAction` decides.
+ * `judge`: load the version, and activate or reject it. `try`: load the version, and activate it if good.
  *
  *   the poll finds                                    files    others
  *   the active version                                wait     wait
@@ -15,7 +15,7 @@
  */
 import { type Loaded, notLoaded } from '../values/result.ts'
 
-/** An earlier report would be wrong if the version is incomplete: a key may follow its certificate late. */
+/** A version may be incomplete before, because a key may follow its certificate late. */
 const REPORT_POLLS = 5
 /** A file that grows differs at each poll. An earlier load could activate a part of a revocation list. */
 const UNSTABLE_POLLS = 50
@@ -80,7 +80,7 @@ interface ReloadableOptions<T, O extends Observed> {
   readonly observe: () => Promise<Loaded<O>>
   /** The result may be dropped. `active`: the active value. `isForced`: an operator asks for a reload. */
   readonly load: (active: T, observed: O, isForced: boolean) => Promise<Loaded<T>>
-  /** The value until the first version, or the one that was loaded already; then `version` is its version. */
+  /** The value until the first load. `version`: its version, if it is from the source already. */
   readonly initial: T
   readonly version?: string
   /** A version may be a half-written file. */
@@ -110,9 +110,9 @@ export class Reloadable<T, O extends Observed = Observed> {
   #isStopped = false
   #timer: NodeJS.Timeout | undefined
   #settleLoaded: (isLoaded: boolean) => void = () => {}
-  /** The newest poll: each waits for the one before it. */
-  #last: Promise<unknown> = Promise.resolve()
-  /** A poll that has not begun sees all changes made before now. */
+  /** Each poll waits for the one before it. */
+  #newestPoll: Promise<unknown> = Promise.resolve()
+  /** The poll that has not begun. It sees all changes made before now. */
   #nextPoll: Promise<boolean> | undefined
 
   constructor(options: ReloadableOptions<T, O>) {
@@ -123,7 +123,7 @@ export class Reloadable<T, O extends Observed = Observed> {
 
   readonly current = (): T => this.#value
 
-  /** True once the value is current, false if it is stopped before. */
+  /** True once the value is current. False after a stop before. */
   readonly whenLoaded = new Promise<boolean>((resolve) => {
     this.#settleLoaded = resolve
   })
@@ -159,7 +159,7 @@ export class Reloadable<T, O extends Observed = Observed> {
 
   #enqueue(isForced: boolean): Promise<boolean> {
     const { onPolled, onError } = this.#options
-    const done = this.#last.then(async () => {
+    const done = this.#newestPoll.then(async () => {
       if (!isForced) this.#nextPoll = undefined
       clearTimeout(this.#timer)
       try {
@@ -173,7 +173,7 @@ export class Reloadable<T, O extends Observed = Observed> {
       if (isCurrent) this.#settleLoaded(true)
       return isCurrent
     })
-    this.#last = done
+    this.#newestPoll = done
     return done
   }
 
@@ -189,7 +189,7 @@ export class Reloadable<T, O extends Observed = Observed> {
     const { version } = observed.value
     const next = await this.#guard(load(this.#value, observed.value, isForced))
     if (action === 'try') {
-      // If it fails, or the version changes meanwhile, it stays unjudged: the version may be incomplete.
+      // After a failed load or a changed version, the version stays unjudged, because it may be incomplete.
       const again = next.ok ? await this.#guard(observe()) : undefined
       if (!again?.ok || again.value.version !== version) return
     }
@@ -198,7 +198,7 @@ export class Reloadable<T, O extends Observed = Observed> {
     if (!next.ok) return onFailed(next.problems)
     const former = this.#value
     this.#value = next.value
-    // Subscribers drop what rests on the former version: a fault of a report must not prevent it.
+    // Subscribers come first: they drop what depends on the former version, even if the report fails.
     for (const subscriber of this.#subscribers) subscriber(next.value, former)
     onActivated?.(next.value, next.warnings)
   }
