@@ -1,6 +1,6 @@
 /**
- * Loads the certificates of both listeners, of upstreams and of issuers from PEM files (RFC 7468). The files of one set
- * become active together: the key is that of the first certificate. Problems name setting and file, and quote no file.
+ * Loads certificates of listeners, upstreams and issuers from PEM files (RFC 7468). Problems quote no file.
+ * The files of one set become active together, so that the key is always that of the first certificate.
  */
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
 import { createSecureContext, type SecureContext, type SecureContextOptions } from 'node:tls'
@@ -13,7 +13,7 @@ import type { Reloadable, ReloadResult } from '../reload/reloadable.ts'
 import { failed, type Loaded, loaded, notLoaded, type Result } from '../values/result.ts'
 import { LISTENER_OPTIONS } from './listener-tls.ts'
 
-/** The label `certificate` of metrics. `issuer:` is followed by the setting of a JWK Set, `upstream:` by a prefix. */
+/** The label `certificate` of metrics. After `issuer:` stands a setting, after `upstream:` a prefix. */
 export type CertificateName = 'listener' | 'admin' | `issuer:${string}` | `upstream:${string}`
 
 interface NamedFile {
@@ -26,7 +26,7 @@ export interface CertificateFiles {
   /** The chain that the sidecar presents, its own certificate first. */
   readonly cert?: NamedFile | undefined
   readonly key?: NamedFile | undefined
-  /** The CAs of which one must have signed the peer's certificate. */
+  /** One of these CAs must have signed the certificate of the peer. */
   readonly ca?: NamedFile | undefined
 }
 
@@ -66,11 +66,11 @@ export function certificateFiles(config: Config): CertificateFiles[] {
 const pathsOf = ({ cert, key, ca }: CertificateFiles): string[] =>
   [cert, key, ca].flatMap((file) => file?.path ?? [])
 
-/** Each connection asks for the active context. Undefined if the settings name no file. */
+/** The function is called for each connection. Undefined if the settings name no file. */
 export const secureContextOf = (set: Reloadable<CertificateSet> | undefined) =>
   set && (() => set.current().context)
 
-/** Never rejects. `now`: epoch milliseconds. */
+/** Never rejects. */
 export const openCertificateSet = (
   files: CertificateFiles,
   log: Logger,
@@ -87,7 +87,7 @@ export const openCertificateSet = (
 
 const MAX_BYTES = 1_048_576
 
-/** Checks that the files can be used together. Never rejects. @param now - epoch milliseconds, for warnings about expiry */
+/** Checks that the files can be used together. Never rejects. @param now - for warnings about expiry */
 export async function loadCertificateSet(
   files: CertificateFiles,
   now: number,
@@ -155,7 +155,7 @@ function parsePrivateKey(pem: string): Result<KeyObject> {
   }
 }
 
-/** OpenSSL 3 of the distributions, browsers and Go refuse shorter keys; the OpenSSL of Node 20 does not. */
+/** Browsers, Go and OpenSSL 3 of distributions refuse shorter keys. The OpenSSL of Node 20 accepts them. */
 const MIN_RSA_BITS = 2048
 
 function certificateWarnings({ validTo, publicKey }: X509Certificate, now: number): string[] {

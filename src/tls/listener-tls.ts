@@ -5,7 +5,7 @@ import type { SecureContextOptions, TlsOptions } from 'node:tls'
 
 export const LISTENER_OPTIONS: SecureContextOptions = {
   minVersion: 'TLSv1.2', // RFC 8996
-  secureOptions: constants.SSL_OP_NO_RENEGOTIATION, // a client could ask for one expensive handshake after another
+  secureOptions: constants.SSL_OP_NO_RENEGOTIATION, // a client could repeat expensive handshakes
 }
 
 /** RFC 7301. */
@@ -23,7 +23,7 @@ export function tlsOptions(options: SecureContextOptions, handshakeSeconds: numb
   }
 }
 
-/** Finds the TCP socket of a TLS socket. Only the TCP socket can be reset, and Node has no public reference to it. */
+/** Finds the TCP socket of a TLS socket, to reset it. Node has no public reference from one to the other. */
 export class TlsSockets {
   readonly #pending = new Map<string, Socket>()
 
@@ -39,7 +39,7 @@ export class TlsSockets {
     })
   }
 
-  /** Returns the TCP socket of a finished handshake; undefined if the client has reset: then there are no addresses. */
+  /** Returns the TCP socket of a finished handshake. A socket that the client has reset is not found. */
   take(tlsSocket: Socket): Socket | undefined {
     const key = connectionKey(tlsSocket)
     const tcpSocket = this.#pending.get(key)
