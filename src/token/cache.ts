@@ -1,7 +1,7 @@
 /**
- * Caches accepted tokens, so that a token is verified once and not for every request. Refused tokens are not cached: clients
- * could send enough of them to evict the accepted ones. A change of keys or credentials empties the cache; revocations are
- * looked up for each hit, so that no logout empties it.
+ * Caches accepted tokens, so that a token is verified once and not for every request.
+ * Refused tokens are not cached: clients could send enough of them to evict accepted tokens.
+ * A change of keys or credentials empties the cache. A logout does not: each hit looks up revocations.
  * In: a token. Out: its caller or why it is refused, without a promise if it is cached.
  */
 import { LRUCache } from 'lru-cache'
@@ -32,7 +32,7 @@ export class TokenCache {
   readonly #options: TokenCacheOptions
   readonly #accepted: LRUCache<string, Accepted>
   readonly #inFlight = new Map<string, Promise<CallerResult>>()
-  /** How often it was emptied. */
+  /** How often the cache was emptied. */
   #clears = 0
 
   constructor(options: TokenCacheOptions) {
@@ -49,12 +49,12 @@ export class TokenCache {
     return this.#accepted.size
   }
 
-  /** Verifies a token that is not cached, and caches it if it is accepted. Rejects only on an internal error. */
+  /** Verifies a token that is not cached, and caches it if accepted. Rejects only on an internal error. */
   check(token: string): CallerResult | Promise<CallerResult> {
     const accepted = this.#accepted.get(token)
     if (accepted !== undefined) {
       const { now, isRevoked } = this.#options
-      // The time is compared here: lru-cache serves an entry at exactly its ttl and reads the clock once a millisecond.
+      // `ttl` of lru-cache would serve an entry at exactly its end, and reads the clock once a millisecond.
       if (now() < accepted.value.recheckAtMs && !isCallerRevoked(accepted.value, isRevoked)) {
         this.hits++
         return accepted
@@ -83,7 +83,7 @@ export class TokenCache {
         const verdict = await verifyUncached(token)
         if (!verdict.ok) return verdict
         const accepted = { ok: true, value: await this.#callerOf(verdict.value) } as const
-        // A key or a credential that accepted it may be gone, or it was revoked meanwhile: the verification is repeated.
+        // Verifies again if keys or credentials have changed since, or the token has been revoked since.
         if (clearsBefore !== this.#clears || isCallerRevoked(accepted.value, isRevoked)) continue
         this.#accepted.set(flatCopy(token), accepted)
         return accepted
@@ -103,7 +103,7 @@ export class TokenCache {
   }
 }
 
-/** V8 keeps a slice with the whole text that it is cut from, and a concatenation as a tree. `text` is Latin-1. */
+/** V8 keeps the whole text behind a slice, and the parts of a concatenation. `text` is Latin-1. */
 function flatCopy(text: string): string {
   return Buffer.from(text, 'latin1').toString('latin1')
 }

@@ -12,22 +12,19 @@ export interface Identity {
   readonly scope?: Scope | undefined
 }
 
-/** What a revocation can name. */
 export type RevocableToken = Omit<Identity, 'expiresAtSeconds' | 'scope'>
 
-/** What a token or a link proves once it is verified. */
 export interface VerifiedToken {
   readonly identity: Identity
-  /** Who signed it: for a link, the sidecar. */
+  /** The issuer that signed it. Only the sidecar signs links. */
   readonly issuer: string
   readonly link: Link | undefined
-  /** Epoch milliseconds: the end of the token, with the clock tolerance, or that of its credential. */
+  /** Epoch milliseconds: the end of the token plus clock tolerance or, if earlier, of its credential. */
   readonly validUntilMs: number
 }
 
-/** A verified token, with what is made once for all its requests. */
+/** A verified token, with the values that are made once for all its requests. */
 export interface Caller extends VerifiedToken {
-  /** The headers of the identity as text. */
   readonly identityLines: string
   /** The assertions by their audience; undefined where none are signed. */
   readonly assertions: ReadonlyMap<string, string> | undefined
@@ -57,7 +54,7 @@ export function identityHeaders(identity: Identity, assertion?: string): string[
   return headers
 }
 
-/** Encoding `%` and every character outside `!` to `~` is reversible, and no value can inject a line. */
+/** Encodes `%` and every character outside `!` to `~`: reversible, and no value can inject a line. */
 export function encodeIdentityValue(value: string): string {
   return value.toWellFormed().replace(/[^!-$&-~]/gu, encodeURIComponent)
 }

@@ -1,6 +1,6 @@
 /**
- * Signs what the sidecar issues with its active key: access tokens (RFC 9068), links, and assertions, which are identities
- * that an upstream can verify. In: a proven identity. Out: a compact JWS.
+ * Signs access tokens (RFC 9068), links and assertions with the active key of the sidecar.
+ * An assertion is an identity that an upstream can verify. In: a proven identity. Out: a compact JWS.
  */
 import { randomUUID } from 'node:crypto'
 import { SignJWT } from 'jose/jwt/sign'
@@ -12,7 +12,7 @@ import { MAX_TOKEN_BYTES } from './verify.ts'
 export interface Assertions {
   /** The assertions by their audience. */
   readonly assertions: ReadonlyMap<string, string>
-  /** Epoch milliseconds: the middle of their lifetime, or its end if the token ends then, too. */
+  /** Epoch milliseconds: the middle of their lifetime, or their end if the token ends at the same time. */
   readonly renewAtMs: number
 }
 
@@ -46,7 +46,7 @@ export class TokenSigner {
     return { token, identity }
   }
 
-  /** Undefined when the names and the target are too long for one link. @throws Error without a signing key */
+  /** Undefined if names and target are too long for one link. @throws Error without a signing key */
   async issueLink({ identity, issuer }: Caller, { method, target }: LinkedRequest, lifetimeSeconds: number) {
     const { tokenId: parent_jti, issuedAtSeconds: parent_iat } = identity
     const nowSeconds = Math.floor(this.#now() / 1000)
@@ -61,7 +61,7 @@ export class TokenSigner {
     return { url: withLinkParameter(target, token), linkId, expiresAtSeconds }
   }
 
-  /** Undefined without a signing key, and once the token has ended: an assertion ends with it at the latest. */
+  /** Undefined without a signing key, or once the token has ended: no assertion outlives its token. */
   async signAssertions(
     identity: Identity,
     audiences: readonly string[],

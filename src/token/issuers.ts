@@ -1,6 +1,6 @@
 /**
- * Issuers as `verify.ts` asks them, with keys and rules of their own: the sidecar's, and the trusted ones of the settings.
- * Keys and rules of two issuers never mix (RFC 8725, section 3.8).
+ * The issuers whose tokens `verify.ts` accepts: the sidecar, and the trusted issuers of the settings.
+ * Each has its own keys and rules, which never mix (RFC 8725, section 3.8).
  */
 import { hash } from 'node:crypto'
 import type { JWTPayload } from 'jose'
@@ -18,17 +18,17 @@ export interface TokenIssuer {
   readonly audience: string
   /** Refuses a `kid` that the issuer does not have, and an `alg` other than that of the key. */
   readonly findKey: FindKey
-  /** The accepted values of `typ` in lower case (undefined: it is absent), each with the longest `exp - iat`. */
+  /** The accepted values of `typ` in lower case (undefined: absent), each with the longest `exp - iat`. */
   readonly maxSecondsByType: ReadonlyMap<string | undefined, number>
   /** Reads what the claims of a verified token say of its caller. `error`: the invalid claim. */
   readonly readIdentity: (claims: JWTPayload, token: string) => Result<ClaimedIdentity>
-  /** Returns the status of the credential behind a token of the issuer, or behind a link that such a token made. */
+  /** Returns the status of the credential behind a token of the issuer, or a link that such a token made. */
   readonly credentialStatus?: ((accountId: string, accessKey: string) => CredentialStatus) | undefined
 }
 
 type ClaimedIdentity = Omit<Identity, 'issuedAtSeconds' | 'expiresAtSeconds'>
 
-/** Whether the tokens of a credential are valid, until when (`Infinity`: always), and the scope that limits them. */
+/** Whether the tokens of a credential are valid, and until when. `scope`: what they may do at most. */
 export type CredentialStatus =
   | { readonly active: true; readonly endsAtMs: number; readonly scope?: string | null | undefined }
   | { readonly active: false }
@@ -41,7 +41,7 @@ interface IssuerSettings {
   readonly trustedIssuers: readonly TrustedIssuerSettings[]
 }
 
-/** The sidecar's own is the first. @param credentials - absent where another sidecar has them */
+/** The sidecar's own issuer is the first. @param credentials - absent where another sidecar has them */
 export function createIssuers(
   { token, links, trustedIssuers }: IssuerSettings,
   findOwnKey: FindKey,
@@ -67,7 +67,7 @@ function ownIssuer(
   return {
     name: issuer,
     audience,
-    // Our own tokens have a `kid`. A key set would find a key without one.
+    // The sidecar's own tokens have a `kid`. A key set would find a key for a token without `kid`, too.
     findKey: (kid, alg) => (kid === undefined ? failed('unknown_key') : findKey(kid, alg)),
     maxSecondsByType,
     credentialStatus,
@@ -83,7 +83,7 @@ function ownIssuer(
   }
 }
 
-/** An entry of `trustedIssuers`. `accounts` has the account of each accepted access key, and excludes `accountPrefix`. */
+/** An entry of `trustedIssuers`. `accounts` has the account of each accepted access key, or is absent. */
 interface TrustedIssuerSettings extends Rules {
   readonly accessKeyClaim: string
   readonly accounts?: Readonly<Record<string, string>> | undefined
@@ -92,7 +92,7 @@ interface TrustedIssuerSettings extends Rules {
   readonly scope?: string | undefined
 }
 
-/** The claim `scope` is not read: it has another meaning. An account of our own store needs an entry in `accounts`. */
+/** The claim `scope` has another meaning, and is not read. Own accounts need an entry in `accounts`. */
 function trustedIssuer(
   entry: TrustedIssuerSettings,
   findKey: FindKey,

@@ -1,6 +1,6 @@
 /**
- * Links: URLs that allow one method on one target. The query parameter `link_token` holds a JWS, which `verify.ts` verifies.
- * In: request targets and account names, as raw text. Out: the parts of a link.
+ * Links: URLs that allow one method on one target. Their query parameter `link_token` holds a JWS.
+ * In: request targets and account names, as raw text. Out: the parts of a link. `verify.ts` verifies the JWS.
  */
 import { hash, randomBytes } from 'node:crypto'
 import { pathOf } from '../http/request-target.ts'
@@ -27,7 +27,7 @@ const MAX_LINK_TARGET = 4096
 const PARAMETER = 'link_token'
 
 export interface LinkParameter {
-  /** Undefined if the parameter is there more than once. */
+  /** Undefined if the target has the parameter more than once. */
   readonly token: string | undefined
   readonly target: string
 }
@@ -62,7 +62,7 @@ export function linkTargetProblem(target: unknown): string | undefined {
     : undefined
 }
 
-/** The request and the token that a link is bound to. `error`: the invalid claim. */
+/** Reads the request and the token that a link is bound to. `error`: the invalid claim. */
 export function readLink(claims: Readonly<Record<string, unknown>>): Result<Link> {
   const { method, target } = claims
   const { parent_jti: parentId, parent_iat: parentIssuedAtSeconds, parent_iss: parentIssuer } = claims

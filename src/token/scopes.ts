@@ -1,7 +1,8 @@
 /**
- * Scopes: what a restricted credential or token may do. Each item, such as `storage.read:/photos`, allows one action on a
- * path and all below it; its words are those of the WLCG token profile. In: a scope's text, a request. Out: whether the
- * scope allows it. A path that an upstream could read in another way is never allowed (CVE-2025-54576).
+ * Scopes: what a restricted credential or token may do, in the words of the WLCG token profile.
+ * Each item, such as `storage.read:/photos`, allows one action on a path and all paths below it.
+ * In: the text of a scope, a request. Out: whether the scope allows the request.
+ * A path that an upstream could read in another way is never allowed (CVE-2025-54576).
  */
 import { type HeaderLines, headerKind } from '../http/headers.ts'
 import { isWithin, originForm, pathOf } from '../http/request-target.ts'
@@ -9,13 +10,13 @@ import { errorIn, failed, type Result } from '../values/result.ts'
 
 type Action = 'read' | 'create' | 'modify'
 
-/** An encoded slash of a percent-decoded path is read as a separator, and as a character of its segment. */
+/** A decoded path in two readings: an encoded slash is a separator, or a character of its segment. */
 type Path = Readonly<Record<'separated' | 'literal', string>>
 
 interface Item {
   readonly text: string
   readonly action: Action
-  /** The slash at the end is removed, so `/` is empty. */
+  /** Without the slash at the end, so `/` is empty. */
   readonly path: Path
 }
 
@@ -25,7 +26,6 @@ export interface Scope {
   readonly items: readonly Item[]
 }
 
-/** The parts of a request on which the needed scope depends. */
 export interface ScopedRequest {
   readonly method: string
   readonly path: string
@@ -59,7 +59,7 @@ export function parseStoredScope(text: string | null | undefined): Scope | undef
   return scope.value
 }
 
-/** `undefined` is unrestricted. Where one scope covers the other, its text stays as it is. */
+/** `undefined` is unrestricted. If one scope covers the other, the narrower scope is returned unchanged. */
 export function intersectScopes(a: Scope | undefined, b: Scope | undefined): Scope | undefined {
   if (a === undefined || (b !== undefined && coversScope(a, b))) return b
   if (b === undefined || coversScope(b, a)) return a
@@ -123,7 +123,7 @@ function parseItem(text: string): Result<Item> {
   return { ok: true, value: { text, action, path: { separated, literal } } }
 }
 
-/** The lesser action on the inner path; undefined if the items have nothing in common. */
+/** Returns the lesser action on the inner path. Undefined if the items have nothing in common. */
 function intersectItems(a: Item, b: Item): Item | undefined {
   const [outer, inner] = coversPath(a.path, b.path) ? [a, b] : [b, a]
   const [more, less] = includes(a.action, b.action) ? [a.action, b.action] : [b.action, a.action]
@@ -146,7 +146,7 @@ function includes(action: Action, needed: Action | 'any'): boolean {
 
 const ROOT: Path = { separated: '/', literal: '/' }
 
-/** No scope grants a path that cannot be read, which is undefined. */
+/** No scope grants an undefined path, which is ambiguous. */
 function grants({ items }: Scope, needed: Action | 'any', path: Path | undefined): boolean {
   if (path === undefined) return false
   const able = items.filter(({ action }) => includes(action, needed))
@@ -154,7 +154,7 @@ function grants({ items }: Scope, needed: Action | 'any', path: Path | undefined
   return asSeparator && able.some((item) => isWithin(path.literal, item.path.literal))
 }
 
-/** `condition`: the lines of a header with which the write replaces nothing if its value is `keeps`. */
+/** `condition`: the lines of a header. With the value `keeps`, the write replaces nothing. */
 function mayWrite(scope: Scope, path: Path | undefined, condition: readonly string[], keeps: string) {
   if (condition.length > 0 && onlyLine(condition) === undefined) return false
   // To an upstream that joins repeated lines, `*, *` is not `*`.
@@ -170,7 +170,7 @@ function mayReadSources(scope: Scope, headers: DecidingHeaders, host: string | u
   return true
 }
 
-/** Upstreams differ in empty and dot segments (`..;` is one to Tomcat), backslashes, controls and a second decoding. */
+/** Upstreams differ in empty and dot segments (Tomcat: `..;`), backslashes, controls and second decoding. */
 const AMBIGUOUS = /\/\/|\\|\p{Cc}|%(?:2e|2f|5c)|\/\.\.?(?:[/;]|$)/iu
 
 /** Undefined unless there is exactly one way to read the path. Each character of `raw` is one byte. */
@@ -179,7 +179,7 @@ function readPath(raw: string): Path | undefined {
   try {
     const separated = decodePath(raw)
     if (AMBIGUOUS.test(separated)) return undefined
-    // The byte 0 stands for an encoded slash: no path that is accepted has another.
+    // The byte 0 stands for an encoded slash. No accepted path has a byte 0 of its own.
     return { separated, literal: /%2f/i.test(raw) ? decodePath(raw.replace(/%2f/gi, '%00')) : separated }
   } catch {
     return undefined // invalid percent-encoding or UTF-8
@@ -206,7 +206,7 @@ function readCopySource(value = '', host: string | undefined): Path | undefined 
   return path === target || isVersion ? readPath(path) : undefined
 }
 
-/** The lines that reach the upstream of each header on which the needed scope depends, by its name in lower case. */
+/** The headers on which the needed scope depends: the lines that reach the upstream, by lower-case name. */
 type DecidingHeaders = ReadonlyMap<string, readonly string[]>
 
 function decidingHeaders({ lines }: ScopedRequest): DecidingHeaders | undefined {
@@ -220,7 +220,7 @@ function decidingHeaders({ lines }: ScopedRequest): DecidingHeaders | undefined 
   return found
 }
 
-/** Undefined if there is no line, or two differ. */
+/** Returns undefined if there is no line, or if two lines differ. */
 function onlyLine(lines: readonly string[] = []): string | undefined {
   return lines.every((line) => line === lines[0]) ? lines[0] : undefined
 }

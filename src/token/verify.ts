@@ -1,7 +1,7 @@
 /**
  * Verifies tokens and links (RFC 7519, RFC 8725, RFC 9068).
  * In: a compact JWS. Out: what it proves, or why it is refused.
- * The unverified `iss` selects an issuer, whose keys and rules (`issuers.ts`) then decide alone. Cheap checks come first.
+ * The unverified `iss` selects an issuer. Only the keys and rules of this issuer (`issuers.ts`) then decide.
  */
 import type { CryptoKey, JWTPayload } from 'jose'
 import * as errors from 'jose/errors'
@@ -15,7 +15,7 @@ import { intersectScopes, parseStoredScope } from './scopes.ts'
 
 export const MAX_TOKEN_BYTES = 8192
 
-/** Its three bytes in base64url. JSON must not begin with them (RFC 8259, section 8.1), but jose skips them. */
+/** In base64url. JSON must not begin with this mark (RFC 8259, section 8.1), but jose skips the mark. */
 const BYTE_ORDER_MARK = '77u_'
 
 export interface RefusedToken {
@@ -30,7 +30,7 @@ export type Verdict = Result<VerifiedToken, RefusedToken>
 export type Verify = (token: string) => Promise<Verdict>
 
 export interface VerifierOptions {
-  /** The first is our own. */
+  /** The first is the sidecar's own. */
   readonly issuers: readonly [TokenIssuer, ...TokenIssuer[]]
   readonly isRevoked: (token: RevocableToken) => boolean
   readonly clockToleranceSeconds: number
@@ -47,7 +47,7 @@ export function createVerifier(options: VerifierOptions): Verify {
     const header = readHeader(token)
     if (!header.ok) return refused('malformed', header.error)
     const { kid, alg, typ } = header.value
-    // A token of an unknown issuer is checked as one of ours, and refused: its `kid` or its `iss` is not ours.
+    // The sidecar's own issuer refuses the token of an unknown issuer, by its `kid` or its `iss`.
     const issuer = byName.get(jsonObjectIn(token.split('.')[1])?.['iss']) ?? own
     const key = await issuer.findKey(kid, alg)
     if (!key.ok) return refused(key.error)
@@ -58,7 +58,7 @@ export function createVerifier(options: VerifierOptions): Verify {
 
 const refused = (reason: TokenFailure, invalidPart?: string) => failed<RefusedToken>({ reason, invalidPart })
 
-/** Returns the claims. Of them `iss`, `aud` and `nbf` are checked, and `iat` and `exp` are present. */
+/** Returns the claims. It has checked `iss`, `aud` and `nbf`, and that `iat` and `exp` are present. */
 async function verifySignature(
   token: string,
   key: CryptoKey,
@@ -77,7 +77,7 @@ async function verifySignature(
     })
     return { ok: true, value: payload }
   } catch (error) {
-    // jose checks the expiry last, so the rest is right. Our own rules follow, which also check it last.
+    // jose checks the expiry last, so the rest is valid. `checkClaims` checks its own rules, then the expiry.
     if (error instanceof errors.JWTExpired) return { ok: true, value: error.payload }
     if (error instanceof errors.JWTClaimValidationFailed) return refused('claims', error.claim)
     if (error instanceof errors.JWTInvalid) return refused('claims', 'payload')
@@ -86,7 +86,7 @@ async function verifySignature(
   }
 }
 
-/** Applies the rules of the issuer. The expiry comes late: a token with another defect is not called expired. */
+/** Applies the rules of the issuer. The expiry is last: a token with another defect is not called expired. */
 function checkClaims(
   token: string,
   typ: string | undefined,
@@ -138,7 +138,7 @@ const CANONICAL = new RegExp(`^${SEGMENT}\\.${SEGMENT}\\.${SEGMENT}$`)
 
 type Header = Readonly<{ alg: string; kid: string | undefined; typ: string | undefined }>
 
-/** Reads the unverified header. `typ`: lower case, without `application/`; '' if no string. `error`: what is invalid. */
+/** Reads the unverified header. `typ` is in lower case, without `application/`, or '' if it is not a string. */
 function readHeader(token: string): Result<Header> {
   const header = jsonObjectIn(token.split('.')[0])
   if (header === undefined) return failed('JSON')
