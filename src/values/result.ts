@@ -1,4 +1,4 @@
-/** What functions return that can fail without an exception. No message repeats a value: it may be a misplaced secret. */
+/** Results of functions that can fail without an exception. No message quotes a value: it may be a secret. */
 
 /** `E`: a word of a closed set, a public error, a refusal, or text that follows the name of its subject. */
 export type Result<T, E = string> =
@@ -19,8 +19,8 @@ export const loaded = <T>(value: T, warnings: readonly string[] = []) =>
 
 export const notLoaded = <P = string>(problems: readonly P[]) => ({ ok: false, problems }) as const
 
-/** What a command that lists or changes a source returns. A failure without `kind` is one of the source, such as a bad file. */
+/** The result of a command that lists or changes a source. Without `kind`, the source is bad. */
 export type CommandResult<T = undefined> = Loaded<T> & { readonly kind?: 'notDone' }
 
-/** A name is taken, for example, or a database is down. */
+/** The command failed, but not by a bad source: a name is taken, for example, or a database is down. */
 export const notDone = (problem: string) => ({ ...notLoaded([problem]), kind: 'notDone' }) as const

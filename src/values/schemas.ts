@@ -1,7 +1,7 @@
 /**
- * Rules for values, wherever they come from, and schemas of those in settings, credentials, revocations and keys. Each
- * states its requirement in one phrase, which is the error message and the documentation: words that follow the name of
- * the field, and never repeat the value, which may be a secret in the wrong place.
+ * Rules for values, and schemas of the values in settings, credentials, revocations and keys.
+ * Each rule states its requirement in one phrase, which is both the error message and the documentation.
+ * The phrase follows the name of the field. It never quotes the value, which may be a misplaced secret.
  */
 import { isIP } from 'node:net'
 import { z } from 'zod'
@@ -10,7 +10,7 @@ const MAX_FIELD_CODE_POINTS = 1024
 
 /** Nothing is trimmed or normalized: every code point of a secret matters. */
 export function secretProblem(text: string): string | undefined {
-  // A code point is one or two UTF-16 units: the cheap bound spares counting a long text.
+  // A code point is one or two UTF-16 units. The first bound is cheap: a very long text is not counted.
   const tooLong = text.length > 2 * MAX_FIELD_CODE_POINTS || [...text].length > MAX_FIELD_CODE_POINTS
   if (text === '' || tooLong) return `must be 1 to ${MAX_FIELD_CODE_POINTS} characters long`
   // A lone surrogate has no UTF-8 form: encoders replace it, and two different texts become one.
@@ -54,7 +54,7 @@ export const timeProblem = (text: string) => (parseTime(text) === undefined ? TI
 /** Node's timers hold at most 2^31 - 1 ms; a longer delay would fire at once. */
 const MAX_TIMER_SECONDS = 2_147_483
 
-/** `sun_path` of `struct sockaddr_un` on Linux has one byte more, a closing NUL. */
+/** `sun_path` of `struct sockaddr_un` on Linux has one byte more, for the closing NUL. */
 const MAX_SOCKET_PATH_BYTES = 107
 
 export function must(requirement: string): { error: (issue: { readonly input?: unknown }) => string } {
@@ -78,7 +78,7 @@ export function integerOrAuto(max: number) {
   return z.union([integer(1, max, requirement), z.literal('auto', requirement)], requirement)
 }
 
-/** A timer counts milliseconds; only where 0 has a meaning it is the minimum. */
+/** The minimum is the millisecond of timers, or 0 where 0 has a meaning. */
 export function seconds(min: 0 | 0.001 = 0.001) {
   const requirement = must(`must be a number of seconds from ${min} to ${MAX_TIMER_SECONDS}`)
   return z.number(requirement).min(min, requirement).max(MAX_TIMER_SECONDS, requirement)
@@ -147,14 +147,14 @@ export const forwardedMethod = matching(
   'must be a request method in upper case, other than CONNECT and TRACE',
 )
 
-/** A user name or password would be a secret outside a file. */
+/** A user name or password in a URL would be a secret in the settings. */
 export const httpUrl = satisfying((url) => {
   if (!/^https?:\/\/[^\s\\#\p{Cc}]+$/iu.test(url) || !URL.canParse(url)) return false
   const { username, password } = new URL(url)
   return username === '' && password === ''
 }, 'must be an http: or https: URL without a user name, password or fragment')
 
-/** A zone (`%eth0`) would name a link of one host. */
+/** A zone (`%eth0`) names a link of one host, and is refused. */
 export const addressRange = satisfying((range) => {
   const [address = '', bits = '0', ...rest] = range.split('/')
   const maxBits = isIP(address) === 4 ? 32 : 128
@@ -175,7 +175,7 @@ export function strictMap<Shape extends z.core.$ZodLooseShape>(requirement: stri
   return z.strictObject(shape, { error: ({ code }) => (code === 'invalid_type' ? requirement : undefined) })
 }
 
-/** A check runs on invalid input of any shape, too, so that all mistakes are reported at once. */
+/** Runs a check on invalid input of any shape, too, so that all mistakes are reported at once. */
 export const RUN_ALWAYS = { when: () => true }
 
 /** The request target passes untouched, so the sidecar would ignore a path, query or fragment of the URL. */
