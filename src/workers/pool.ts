@@ -1,4 +1,4 @@
-/** The worker processes: forks them, replaces those that end, collects their states and metrics, and stops them. */
+/** Forks the worker processes, replaces those that end, collects their states and metrics, and stops them. */
 import cluster, { type Worker } from 'node:cluster'
 import { EventEmitter, once } from 'node:events'
 import type { AddressInfo } from 'node:net'
@@ -14,7 +14,7 @@ import type { FromWorker, SerializedError, ToWorker, WorkerState } from './worke
 
 const KILL_AFTER_DEADLINE_MS = 3000
 const START_RETRY_MS = 5000
-/** No worker is replaced sooner after it began to serve: each start takes the processor from the others. */
+/** Minimum time from the start of a worker to its replacement: each start takes CPU time of the others. */
 const MIN_SERVED_MS = 1000
 /** Must be below the one-second timeout of a kubelet probe. */
 const STATE_TIMEOUT_MS = 400
@@ -24,8 +24,8 @@ export type WorkerPool = ReturnType<typeof createWorkerPool>
 export function createWorkerPool(config: Config, count: number, log: Logger, destination: LogDestination) {
   const workers = new Set<WorkerProcess>()
   let restarts = 0
-  /** Of workers that ended: without these counts their sums would fall, which Prometheus takes for a restart. */
-  let ended: Promise<MetricFamily[]> = Promise.resolve([])
+  /** If the counts of ended workers were missing, sums would fall, which Prometheus takes for a restart. */
+  let endedCounts: Promise<MetricFamily[]> = Promise.resolve([])
   let isStopping = false
 
   const fork = async (): Promise<AddressInfo> => {
@@ -37,10 +37,10 @@ export function createWorkerPool(config: Config, count: number, log: Logger, des
     forked.once('exit', () => {
       if (isStopping) return
       workers.delete(worker)
-      if (worker.listeningSince === undefined) return // `fork` rejects
+      if (worker.listeningMonotonicMs === undefined) return // `fork` rejects
       const counts = [...worker.metrics.values()].filter(({ type }) => /counter|histogram/.test(String(type)))
-      ended = ended.then((before) => AggregatorRegistry.aggregate([before, counts]).getMetricsAsJSON())
-      const servedMs = performance.now() - worker.listeningSince
+      endedCounts = endedCounts.then((sum) => AggregatorRegistry.aggregate([sum, counts]).getMetricsAsJSON())
+      const servedMs = performance.now() - worker.listeningMonotonicMs
       void replace(Math.max(0, MIN_SERVED_MS - servedMs))
     })
     return worker.listening
@@ -56,7 +56,7 @@ export function createWorkerPool(config: Config, count: number, log: Logger, des
     })
   }
 
-  /** Drains the workers that listen, and kills the others at once and those after `killAfterMs`. */
+  /** Drains the workers that listen, and kills them after `killAfterMs`. Kills the others at once. */
   const stop = async ({ lameDuck = false, killAfterMs = 0 }): Promise<DrainReport> => {
     isStopping = true
     const all = [...workers]
@@ -74,7 +74,7 @@ export function createWorkerPool(config: Config, count: number, log: Logger, des
   }
 
   return {
-    /** Resolves when all workers listen. Rejects with the first error of one, after the end of the others. */
+    /** Resolves when all workers listen. Rejects with the first error of a worker, after the end of all. */
     async listen(): Promise<AddressInfo> {
       setupCluster()
       try {
@@ -87,7 +87,7 @@ export function createWorkerPool(config: Config, count: number, log: Logger, des
     },
     restarts: () => restarts,
     states: () => [...workers].flatMap(({ state }) => state ?? []),
-    metrics: async () => [await ended, ...Array.from(workers, ({ metrics }) => [...metrics.values()])],
+    metrics: async () => [await endedCounts, ...Array.from(workers, ({ metrics }) => [...metrics.values()])],
     /** How many workers listen and have sent a new state. */
     async update(group: MetricGroup): Promise<number> {
       const updates = await Promise.all(Array.from(workers, (worker) => worker.update(group)))
@@ -105,13 +105,13 @@ export function createWorkerPool(config: Config, count: number, log: Logger, des
 }
 
 function setupCluster(): void {
-  // Round robin: connections last long, and every worker gets its share of them.
+  // Connections last long. With round robin, every worker gets its share.
   cluster.schedulingPolicy = cluster.SCHED_RR
   // A worker that inherited standard output would make a pipe blocking, also for the primary.
   cluster.setupPrimary({ args: ['worker'], stdio: ['ignore', 'pipe', 'pipe', 'ipc'] })
 }
 
-/** A killed worker has no report: how many requests it aborted is unknown, and counts as one. */
+/** A killed worker has no report. The unknown number of requests that it aborted counts as one. */
 function sumOf(reports: readonly (DrainReport | undefined)[]): DrainReport {
   const sum = (name: keyof DrainReport, ofKilled: number) =>
     reports.reduce((total, report) => total + (report?.[name] ?? ofKilled), 0)
@@ -121,8 +121,7 @@ function sumOf(reports: readonly (DrainReport | undefined)[]): DrainReport {
 class WorkerProcess {
   /** Rejects with the error of the worker, or when the worker ends before it accepts connections. */
   readonly listening: Promise<AddressInfo>
-  /** The time is in monotonic milliseconds. */
-  listeningSince: number | undefined
+  listeningMonotonicMs: number | undefined
   /** Resolves after the last line of the worker's log. */
   readonly closed: Promise<void>
   state: WorkerState | undefined
@@ -143,7 +142,7 @@ class WorkerProcess {
     this.closed = new Promise((resolve) => worker.process.once('close', () => resolve()))
     this.listening = new Promise((resolve, reject) => {
       worker.once('listening', ({ address, port, addressType }) => {
-        this.listeningSince = performance.now()
+        this.listeningMonotonicMs = performance.now()
         resolve({ address, port, family: `IPv${addressType}` })
       })
       worker.once('exit', () => reject(new Error(`worker ${pid} ended`)))
@@ -157,7 +156,7 @@ class WorkerProcess {
   }
 
   get isListening(): boolean {
-    return this.listeningSince !== undefined && !this.#worker.isDead()
+    return this.listeningMonotonicMs !== undefined && !this.#worker.isDead()
   }
 
   #receive({ group, state }: Extract<FromWorker, { type: 'state' }>): void {
@@ -166,7 +165,7 @@ class WorkerProcess {
     this.#states.emit(group)
   }
 
-  /** Whether a new state came in time and the worker listens. Without one the last state stays. */
+  /** Resolves with whether a new state came in time and the worker listens. Else the former state stays. */
   async update(group: MetricGroup): Promise<boolean> {
     this.send({ type: 'report', group })
     const signal = AbortSignal.timeout(STATE_TIMEOUT_MS)
@@ -175,7 +174,7 @@ class WorkerProcess {
   }
 
   send(message: ToWorker): void {
-    this.#worker.send(message, () => {}) // without a callback, a failure (the worker has ended) is an `error` event
+    this.#worker.send(message, () => {}) // without a callback, a failure (the worker has ended) emits `error`
   }
 
   kill(): void {

@@ -1,6 +1,6 @@
 /**
- * A sidecar of several processes: workers that share the data listener load keys and credentials and serve requests;
- * the primary process serves the admin listener for all of them.
+ * A sidecar of several processes. Workers share the data listener, load keys and credentials, serve requests.
+ * The primary process serves the admin listener for all of them.
  */
 import { AggregatorRegistry, Gauge, Registry } from 'prom-client'
 import type { App } from '../app.ts'
@@ -15,7 +15,7 @@ import type { MetricGroup } from '../ops/samples.ts'
 import { certificateFiles, openCertificateSet, secureContextOf } from '../tls/certificates.ts'
 import { createWorkerPool, type WorkerPool } from './pool.ts'
 
-/** `start` rejects with the first error of a worker. @throws InvalidAuthData of the admin listener's certificates */
+/** `start` rejects with the first error of a worker. @throws InvalidAuthData for certificates of `admin` */
 export async function createPrimary(
   config: Config,
   count: number,
@@ -40,7 +40,7 @@ export async function createPrimary(
   }
 }
 
-/** The workers count the reloads. */
+/** Ignores results of reloads, which the workers count. */
 async function openAdminCertificateSet(config: Config, log: Logger) {
   const files = certificateFiles(config).find(({ name }) => name === 'admin')
   const opened = files && (await openCertificateSet(files, log, Date.now, () => {}))
@@ -93,8 +93,8 @@ function createAdminData(
 const FILES_BESIDE_CONNECTIONS = 40
 
 /**
- * The settings of one worker: its part of the limits, within its file descriptors, of which a client may need two. A
- * worker that ran out of them would never get another connection from `node:cluster`.
+ * The settings of one worker: its share of the limits, within its file descriptors. A client may need two.
+ * `node:cluster` gives no more connections to a worker that has run out of file descriptors.
  */
 function settingsOfWorker(config: Config, count: number, log: Logger): Config {
   const limits = { ...config.limits }

@@ -1,4 +1,5 @@
-/** A worker: a sidecar without an admin listener, controlled by the primary process. `node:cluster` ends it with the primary. */
+/** A worker: a sidecar without an admin listener. The primary controls the worker. Both end together. */
+
 import cluster from 'node:cluster'
 import type { ServingApp } from '../app.ts'
 import type { Config } from '../config/config.ts'
