@@ -76,7 +76,6 @@ export async function openSources(
 
 function createOpener(log: Logger, onReload: OnReload) {
   const results: Loaded<unknown, Problem>[] = []
-  /** Keeps the result for the lists of problems and warnings. */
   const collect = <T>(result: Loaded<T, Problem>): T | undefined => {
     results.push(result)
     return result.ok ? result.value : undefined

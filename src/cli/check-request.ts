@@ -17,8 +17,8 @@ export async function sendRequest(
   url: URL,
   { body, ...options }: Pick<RequestOptions, 'method' | 'headers'> & { readonly body?: string } = {},
 ) {
-  // An unrequested 101 ends the request without an event. The timer of AbortSignal.timeout, unlike this one,
-  // would then not keep the process alive.
+  // A 101 ends the request without an event. This timer, unlike AbortSignal.timeout, keeps the process alive.
+
   const limit = new AbortController()
   const timer = setTimeout(() => limit.abort(), REQUEST_MS)
   const { signal } = limit

@@ -7,7 +7,7 @@ export interface Login extends CredentialName {
   readonly secret: string
 }
 
-/** `rejected`: the client must not learn why. `busy`: a queue is full. `unavailable`: store or scrypt fails. */
+/** `rejected`: the client must not learn why. `busy`: the queue is full. `unavailable`: a fault of this side. */
 export type LoginVerdict = 'accepted' | 'rejected' | 'busy' | 'unavailable'
 
 export interface CredentialChecks {

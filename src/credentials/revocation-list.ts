@@ -56,7 +56,6 @@ export class RevocationList {
   }
 }
 
-/** A token or link to revoke. */
 export type EndedToken = Pick<Identity, 'accountId' | 'tokenId' | 'expiresAtSeconds'>
 
 export interface NotRevoked {

@@ -29,7 +29,7 @@ export function generateSecret(): string {
   return randomBytes(32).toString('base64url')
 }
 
-/** Does not trim, normalize or truncate. @param scheme - `sha256` only for results of {@link generateSecret} */
+/** Neither trims, normalizes nor truncates. @param scheme - `sha256` only for {@link generateSecret} */
 export async function hashSecret(secret: string, scheme: 'sha256' | 'scrypt'): Promise<string> {
   if (scheme === 'sha256') return `$sha256$${base64(hash('sha256', secret, 'buffer'))}`
   const salt = randomBytes(SALT_BYTES)

@@ -1,4 +1,4 @@
-/** Shared by the token and link endpoints: dependencies, `expirationSec`, the revocation of a token or link. */
+/** Shared by the token and link endpoints: dependencies, `expirationSec`, revocation of a token or link. */
 import type { SidecarRequest } from '../client/context.ts'
 import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'

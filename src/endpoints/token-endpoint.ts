@@ -17,7 +17,7 @@ import { claimsProblem, nameProblem, secretProblem } from '../values/schemas.ts'
 import { type Dependencies, expirationSec } from './endpoint.ts'
 import { badArgument, type Members, readJson } from './json-body.ts'
 
-/** Without this delay, 200 clients that ignored `Retry-After` sent 6,000 logins/s and starved token checks. */
+/** Without a delay, 200 clients that ignored `Retry-After` sent 6,000 logins/s and starved token checks. */
 const RETRY_LATER_DELAY_MS = 250
 
 /** POST: issues a token. Rejects only on an internal error. */

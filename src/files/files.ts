@@ -31,7 +31,7 @@ export async function readRegularFile(path: string, maxBytes: number): Promise<R
       const stats = await file.stat()
       if (!stats.isFile()) return rejected('is not a file')
       if (stats.size > maxBytes) return rejected(tooLarge)
-      // `end` is inclusive, so a byte too many is read: the file may grow, or the kernel may give its size as 0.
+      // One byte more, as `end` is inclusive: the file may grow, or the kernel may give its size as 0.
       const bytes = await buffer(file.createReadStream({ end: maxBytes, autoClose: false }))
       if (bytes.length > maxBytes) return rejected(tooLarge)
       const isPublic = (stats.mode & 0o004) !== 0
@@ -59,7 +59,7 @@ export async function readUpTo(stream: AsyncIterable<Buffer>, maxBytes: number):
 
 /**
  * Replaces a file, or a symbolic link itself, atomically, and keeps owner and mode. A new file has mode 0600
- * and the owner of its directory. write-file-atomic 7.0.1 ignores short writes and puts a truncated file there.
+ * and the owner of its directory. write-file-atomic 7.0.1 ignores short writes, and leaves a truncated file.
  */
 export async function replaceFile(path: string, text: string): Promise<void> {
   const temporary = `${path}.${randomUUID()}.tmp`

@@ -85,7 +85,8 @@ interface Job {
   readonly bytes: Uint8Array
 }
 
-/** Runs in the thread. Responds to each message with the problems or a batch of rows, at last an empty one. */
+/** Runs in the thread. Responds to each message with a batch of rows (the last is empty) or the problems. */
+
 function serveThread(port: MessagePort): void {
   let parsed: Loaded<readonly unknown[]>
   let sent = 0

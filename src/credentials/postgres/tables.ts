@@ -1,5 +1,5 @@
 /**
- * The tables of the credentials database: their rows, their script, and the commands that list and change rows.
+ * The tables of the credentials database, the script that creates them, and commands that list and change rows.
  * Each command is one statement or one transaction.
  */
 import pg, { type ClientBase, type Pool } from 'pg'
