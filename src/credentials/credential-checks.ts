@@ -7,7 +7,7 @@ export interface Login extends CredentialName {
   readonly secret: string
 }
 
-/** `rejected`: the client must not learn why. `busy`: the queue is full. `unavailable`: a fault of this side. */
+/** `rejected`: the client gets no reason. `busy`: the queue is full. `unavailable`: store or scrypt failed. */
 export type LoginVerdict = 'accepted' | 'rejected' | 'busy' | 'unavailable'
 
 export interface CredentialChecks {

@@ -141,7 +141,7 @@ const PREFLIGHT = ['origin', 'access-control-request-method']
 /** A canonical decimal number that a double represents exactly. */
 const CONTENT_LENGTH = /^(?:0|[1-9][0-9]{0,14})$/
 
-/** A registered name (RFC 3986, section 3.2.2) without the comma, which separates lists; or an IPv6 address. */
+/** A registered name (RFC 3986, section 3.2.2) without the comma, which separates lists, or an IPv6 address. */
 const HOST = /^(?:[\w.~!$&'()*+;=%-]+|\[([0-9A-Fa-f:.]+)\])(?::([0-9]{0,5}))?$/
 
 /** Whether a `Host` value is one host and at most one port, without userinfo, lists or a zone index. */

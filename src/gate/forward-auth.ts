@@ -1,6 +1,6 @@
 /**
  * Forward auth: a proxy (nginx `auth_request`, Envoy `ext_authz`) asks whether it may forward a request.
- * In: the request of the proxy, whose headers name the original one. Out: the original, headers of an approval.
+ * In: a request whose headers name the original request. Out: the original request; headers of an approval.
  */
 import type { Config } from '../config/config.ts'
 import type { HeaderList } from '../http/headers.ts'

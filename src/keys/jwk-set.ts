@@ -1,7 +1,7 @@
 /**
- * Fetches and imports the JWK Set of an issuer (RFC 7517, section 5), in bounded time and size, never redirected.
+ * Fetches and imports the JWK Set of an issuer (RFC 7517, section 5), bounded in time and size.
  * In: its source and the accepted algorithms. Out: the usable keys, and a warning for each other key.
- * Problems contain neither the query of the URL, which may be a secret, nor anything of the response.
+ * Follows no redirect. Problems quote neither the query of the URL, which may be a secret, nor the response.
  */
 import { once } from 'node:events'
 import { get as getHttp, IncomingMessage } from 'node:http'

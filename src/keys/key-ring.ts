@@ -48,7 +48,7 @@ export function findInRing({ keys }: KeyRing, kid: string | undefined, alg: stri
   return key.alg === alg ? { ok: true, value: key.verifyKey } : OTHER_ALGORITHM
 }
 
-/** A token may lack `kid` if only one key has its `alg`. Finds neither of two keys with one kid and `alg`. */
+/** A token may lack `kid` if one key has its `alg`. Keys with the same name are not found (RFC 7517, 4.5). */
 export function findInSet(
   keys: readonly Key[],
   algorithms: readonly string[],

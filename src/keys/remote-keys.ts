@@ -130,7 +130,7 @@ export interface RemoteKeys {
   readonly ring: () => KeyRing
   readonly state: () => KeySetState
   readonly fetches: Readonly<Record<ReloadResult, number>>
-  /** True once there is a good set. False after a stop before. */
+  /** True once there is a good set. False if stopped earlier. */
 
   readonly whenLoaded: Promise<boolean>
   /** Resolves when the newest fetch has ended, well or not. */

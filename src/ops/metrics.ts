@@ -242,7 +242,7 @@ function readValues({ value }: Create, sources: MetricSources, now: () => number
   for (const name of Object.keys(READ) as (keyof typeof READ)[]) value(name, reads[name])
 }
 
-/** Counts of a metric by label values, joined by spaces: no value has one. Cheaper than `inc` of prom-client. */
+/** Counts by label values, joined by spaces, which no value contains. Cheaper than `inc` of prom-client. */
 class Counts<Labels extends string> {
   readonly #values: Map<string, number>
 

@@ -15,7 +15,7 @@
  */
 import { type Loaded, notLoaded } from '../values/result.ts'
 
-/** A version may be incomplete before, because a key may follow its certificate late. */
+/** After fewer polls, a version may be incomplete: a key may follow its certificate late. */
 const REPORT_POLLS = 5
 /** A file that grows differs at each poll. An earlier load could activate a part of a revocation list. */
 const UNSTABLE_POLLS = 50
@@ -123,7 +123,7 @@ export class Reloadable<T, O extends Observed = Observed> {
 
   readonly current = (): T => this.#value
 
-  /** True once the value is current. False after a stop before. */
+  /** True once the value is current. False if stopped earlier. */
   readonly whenLoaded = new Promise<boolean>((resolve) => {
     this.#settleLoaded = resolve
   })

@@ -23,7 +23,7 @@ export function tlsOptions(options: SecureContextOptions, handshakeSeconds: numb
   }
 }
 
-/** Finds the TCP socket of a TLS socket, to reset it. Node has no public reference from one to the other. */
+/** Finds the TCP socket of a TLS socket. Only a TCP socket can be reset, and Node has no public reference. */
 export class TlsSockets {
   readonly #pending = new Map<string, Socket>()
 
@@ -39,7 +39,7 @@ export class TlsSockets {
     })
   }
 
-  /** Returns the TCP socket of a finished handshake. A socket that the client has reset is not found. */
+  /** Returns the TCP socket of a finished handshake. Undefined after a reset, which leaves no addresses. */
   take(tlsSocket: Socket): Socket | undefined {
     const key = connectionKey(tlsSocket)
     const tcpSocket = this.#pending.get(key)

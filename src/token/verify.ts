@@ -138,7 +138,7 @@ const CANONICAL = new RegExp(`^${SEGMENT}\\.${SEGMENT}\\.${SEGMENT}$`)
 
 type Header = Readonly<{ alg: string; kid: string | undefined; typ: string | undefined }>
 
-/** Reads the unverified header. `typ` is in lower case, without `application/`, or '' if it is not a string. */
+/** Reads the unverified header. `typ` is in lower case without `application/`, or '' if it is no string. */
 function readHeader(token: string): Result<Header> {
   const header = jsonObjectIn(token.split('.')[0])
   if (header === undefined) return failed('JSON')

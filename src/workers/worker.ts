@@ -1,4 +1,4 @@
-/** A worker: a sidecar without an admin listener. The primary controls the worker. Both end together. */
+/** A worker: a sidecar without an admin listener. `node:cluster` ends a worker when its primary ends. */
 
 import cluster from 'node:cluster'
 import type { ServingApp } from '../app.ts'
@@ -22,7 +22,7 @@ export type FromWorker =
   | { readonly type: 'state'; readonly group: MetricGroup; readonly state: WorkerState }
   | { readonly type: 'stopped'; readonly report: DrainReport }
 
-/** An error with Node's own fields, such as `code` and `port` of a listener. `InvalidAuthData` has problems. */
+/** An error with Node's own fields, such as `code` and `port`. `InvalidAuthData` has `problems`. */
 export type SerializedError = Pick<Error, 'name' | 'message'> & { readonly problems?: readonly Problem[] }
 
 /** Serves until the primary stops it. `createApp` creates the sidecar from its settings. */

@@ -1,5 +1,6 @@
 /**
- * The tables of the credentials database, the script that creates them, and commands that list and change rows.
+ * The tables of the credentials database: the script that creates them, and commands to list and change rows.
+
  * Each command is one statement or one transaction.
  */
 import pg, { type ClientBase, type Pool } from 'pg'
