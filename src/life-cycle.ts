@@ -47,7 +47,6 @@ export interface LifeCycle {
   /** Until it resolves, `/readyz` reports not ready. If a port is in use, it rejects and nothing listens. */
   start(): Promise<ListenAddresses>
   /** `lameDuck`: a running listener accepts for `lameDuckSeconds` more. A second call joins the first. */
-
   stop(how?: { readonly lameDuck: boolean }): Promise<DrainReport>
 }
 
@@ -137,7 +136,6 @@ export async function drainListener(
 }
 
 /** An aborted connection closes at once. The drain waits no longer than this for one that does not. */
-
 const ABORT_MS = 1000
 const DRAIN_STEP_MS = 50
 

@@ -18,7 +18,6 @@ export async function sendRequest(
   { body, ...options }: Pick<RequestOptions, 'method' | 'headers'> & { readonly body?: string } = {},
 ) {
   // A 101 ends the request without an event. This timer, unlike AbortSignal.timeout, keeps the process alive.
-
   const limit = new AbortController()
   const timer = setTimeout(() => limit.abort(), REQUEST_MS)
   const { signal } = limit

@@ -1,7 +1,6 @@
 /**
  * `demo`: runs the sidecar in front of a small storage API until a signal stops it. All files: `.sidecar/`.
  * Stored objects stay. Each start replaces keys, credential and settings: only the hash of a secret is kept.
-
  */
 import { hash, randomUUID } from 'node:crypto'
 import { once } from 'node:events'

@@ -94,7 +94,6 @@ async function serveHere(options: AppOptions, serving: ServingProcess): Promise<
 }
 
 /** The error of an unknown host name has `hostname` and no `port`. That of port 0 has no `port` either. */
-
 type ListenError = NodeJS.ErrnoException & { readonly [Name in 'address' | 'hostname' | 'port']?: unknown }
 
 function rethrowListenError(error: ListenError, { admin }: Config): never {

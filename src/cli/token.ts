@@ -108,7 +108,6 @@ async function loadAuthData(settings: LoadedConfig, io: CommandIo, waitMs: numbe
   }
   const log = createLog('warn', { write })
   // The verdict does not depend on certificates of listeners and upstreams.
-
   const { listen, admin, ...config } = settings.config
   const plain = { listen: { ...listen, tls: undefined }, admin: { ...admin, tls: undefined }, upstreams: [] }
   const authData = await openAuthData({ ...config, ...plain }, log, io.now)

@@ -46,7 +46,6 @@ export function valueAt(value: unknown, steps: readonly Step[]): unknown {
 }
 
 /** Returns the only candidate that begins with the name. Case and separators do not count. */
-
 export function onlyMatch(name: string, candidates: readonly string[]): string | undefined {
   const plain = (text: string) => text.toLowerCase().replace(/[._-]/g, '')
   const [found, ...others] = candidates.filter((candidate) => plain(candidate).startsWith(plain(name)))

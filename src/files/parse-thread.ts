@@ -86,7 +86,6 @@ interface Job {
 }
 
 /** Runs in the thread. Responds to each message with a batch of rows (the last is empty) or the problems. */
-
 function serveThread(port: MessagePort): void {
   let parsed: Loaded<readonly unknown[]>
   let sent = 0

@@ -99,7 +99,6 @@ function reportNames(document: Document, reportAt: Report): void {
 }
 
 /** Messages quote only names that look like one: a hash or token may stand in the place of a name. */
-
 const isPlainName = (name: string) => /^[A-Za-z_-]{1,32}$/.test(name)
 
 function offsetOf(document: Document, steps: readonly Step[], key: 'key' | undefined): number {

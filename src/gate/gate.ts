@@ -43,7 +43,7 @@ export interface ServiceDecision {
   /** Absent on a public route, and where report mode ignores a refused token. */
   readonly caller: Caller | undefined
   readonly forwardsAuthorization: boolean
-  /** The caller may not make every request: no trailer may change it, and no proxy may reuse the approval. */
+  /** The caller may not make every request. No trailer may change this one, no proxy may reuse approvals. */
   readonly dependsOnRequest: boolean
   /** The reason for a refusal that report mode ignores. */
   readonly wouldRefuse?: AccessFailure | undefined
@@ -133,7 +133,7 @@ export class Gate {
       : this.#decideByVerdict(request, verdict)
   }
 
-  /** Undefined if a request without a link would be refused now. Rejects only on an internal error. */
+  /** Undefined: a request without a link would be refused now. Rejects only on an internal error. */
   async callerStillAllowed(admitted: Admitted): Promise<Caller | undefined> {
     const verdict = await this.#tokenCache.check(bearerToken(admitted.authorization) ?? '')
     if (!verdict.ok) return undefined

@@ -131,7 +131,6 @@ export interface RemoteKeys {
   readonly state: () => KeySetState
   readonly fetches: Readonly<Record<ReloadResult, number>>
   /** True once there is a good set. False if stopped earlier. */
-
   readonly whenLoaded: Promise<boolean>
   /** Resolves when the newest fetch has ended, well or not. */
   whenFetched(): Promise<unknown>

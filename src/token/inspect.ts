@@ -12,7 +12,6 @@ export type Inspection = Awaited<ReturnType<typeof inspectToken>>
 type InspectedFailure = RefusedToken | { readonly reason: 'missing'; readonly invalidPart?: undefined }
 
 /** Unknown members are null, such as the credential of a trusted issuer. Rejects only on an internal error. */
-
 export async function inspectToken(
   token: string,
   verify: Verify,

@@ -1,5 +1,4 @@
 /** A worker: a sidecar without an admin listener. `node:cluster` ends a worker when its primary ends. */
-
 import cluster from 'node:cluster'
 import type { ServingApp } from '../app.ts'
 import type { Config } from '../config/config.ts'

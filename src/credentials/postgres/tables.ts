@@ -1,6 +1,5 @@
 /**
  * The tables of the credentials database: the script that creates them, and commands to list and change rows.
-
  * Each command is one statement or one transaction.
  */
 import pg, { type ClientBase, type Pool } from 'pg'
@@ -35,7 +34,6 @@ export const SELECT_REVOCATIONS = `SELECT id, jti, account_id AS "accountId", ac
   FROM storage_auth.revocations`
 
 /** Changes replace `version`. All but new revocations replace `otherChange`. @throws ChangesNotRecorded */
-
 export async function readRevision(database: Pool | ClientBase) {
   const { rows } = await database.query<{ version: string; otherChange: string; triggers: number }>(
     `SELECT number || ' ' || stamp AS version, other_change AS "otherChange",
@@ -234,7 +232,6 @@ CREATE OR REPLACE FUNCTION storage_auth.record_change() RETURNS trigger
 DECLARE
   new_stamp uuid := gen_random_uuid();
   -- At depth 2, the change is the DELETE below.
-
   only_adds boolean := TG_TABLE_NAME = 'revocations' AND (TG_OP = 'INSERT' OR pg_trigger_depth() > 1);
 BEGIN
   UPDATE storage_auth.revision SET number = number + 1, stamp = new_stamp,
