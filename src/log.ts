@@ -1,6 +1,6 @@
 /**
  * The log: one JSON line for each event on standard output, by pino.
- * No line holds a token, a secret or a key. A closed or full standard output does not disturb requests.
+ * No line holds a token, a secret or a key. A closed or full stdout never stops traffic or ends the process.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import pino, { type DestinationStream, type Logger } from 'pino'

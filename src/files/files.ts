@@ -125,7 +125,7 @@ async function isStale(lock: string, namespace: string): Promise<boolean> {
   }
 }
 
-/** If root changes a file, a sidecar of another user must still be able to read the file. */
+/** A sidecar of another user must be able to read a file that root changed, or the former version stays. */
 async function keepReaders(handle: FileHandle, path: string): Promise<void> {
   const former = await stat(path).catch(() => undefined)
   const { uid, gid } = former ?? (await stat(dirname(path)))

@@ -18,7 +18,7 @@ interface KeyChange {
   readonly now: () => number
 }
 
-/** The first private key signs, a later one only with `activate`. @throws file system errors, LockError */
+/** The first key signs. Others need `activate`, once verifiers have them. @throws LockError, system errors */
 export async function addKey(
   change: KeyChange & { readonly alg: Algorithm; readonly kid?: string; readonly activate?: boolean },
 ) {

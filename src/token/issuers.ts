@@ -28,7 +28,7 @@ export interface TokenIssuer {
 
 type ClaimedIdentity = Omit<Identity, 'issuedAtSeconds' | 'expiresAtSeconds'>
 
-/** Whether the tokens of a credential are valid, and until when. `scope`: what they may do at most. */
+/** Whether the tokens of a credential are valid, until when (`Infinity`: always), and what limits them. */
 export type CredentialStatus =
   | { readonly active: true; readonly endsAtMs: number; readonly scope?: string | null | undefined }
   | { readonly active: false }
