@@ -1,7 +1,23 @@
 /**
- * One connection to an upstream: one request at a time, and its response. Reused only when both are complete and no
- * unsolicited byte has arrived: an upstream must not choose the next client's response (response desync, CVE-2026-48931).
- * A client of our own, because `http.request` costs 130 % more per request, undici 80 %, and both reorder header lines.
+ * One connection to an upstream: one request at a time, and its response.
+ * Node's `http.request` costs 130 % more per request, undici 80 %. Both reorder header lines.
+ *
+ * What each `Phase` waits for, the phase that follows (`>`), and the failure when its deadline passes or the upstream closes:
+ *
+ *                 waits for                  >             deadline                     passed                 closed
+ *   lookup        the address of the host    connecting    upstreamConnectSeconds       dns_error              (1)
+ *   connecting    TCP, then TLS              established   upstreamConnectSeconds       connection_timeout     (1)
+ *   established   the first response         receiving     upstreamResponseSeconds (2)  http_response_timeout  (3)
+ *   reused        the next response          receiving     upstreamResponseSeconds (2)  http_response_timeout  (3), stale
+ *   receiving     the rest of the response   idle (4)      upstreamResponseSeconds (2)  http_response_timeout  (5)
+ *   idle          the next request           reused        its keep-alive               none                   none
+ *   closed
+ *
+ *   (1) the cause of the socket's error        (2) from the end of the request to the head of the response
+ *   (3) connection_terminated; a failure of TLS keeps its name: TLS 1.3 refuses a client certificate as late as here
+ *   (4) or `closed`, by `#release`             (5) http_response_incomplete, if a close does not end the body
+ *
+ * Each failure, `abandon`, and bytes in another phase: > closed. Bytes that are not HTTP: http_protocol_error.
  */
 import { connect as connectTcp, isIP, type OnReadOpts, type Socket } from 'node:net'
 import { connect as connectTls, createSecureContext, type SecureContext } from 'node:tls'
@@ -11,11 +27,11 @@ import { lookup } from '../http/hosts.ts'
 import { ReadBuffer } from './buffers.ts'
 import { type RequestKind, ResponseParser, ResponseSyntaxError } from './response-parser.ts'
 
-/** Opens sockets to an upstream. TCP and unix sockets read by `onread`; TLS sockets emit `data`. */
+/** TCP and unix sockets read by `onread`; TLS sockets emit `data`. */
 export interface UpstreamAddress {
   readonly tls: boolean
   readonly open: (onread: OnReadOpts) => Socket
-  /** Whether the host is a name, which is looked up for each connection. */
+  /** The host is a name, and each connection looks it up. */
   readonly isNamed: boolean
   readonly host: string
 }
@@ -41,12 +57,12 @@ export function upstreamAddress(upstreamUrl: string, secureContext?: () => Secur
 
 export interface UpstreamRequest extends RequestKind {
   readonly headText: string
-  /** `writable`: the upstream accepts more bytes now; otherwise `onWritable` follows. */
+  /** `writable`: the upstream accepts more bytes now. Otherwise `onWritable` follows. */
   onHeadWritten(connection: UpstreamConnection, writable: boolean): void
   onWritable(): void
   /** Called after each read, also before the failure that the read may cause. */
   onRead(response: ResponseParser, connection: UpstreamConnection): void
-  /** The connection's last call. `isStale`: it was reused and no byte came; most likely the upstream had closed it. */
+  /** The last call. `isStale`: most likely the upstream had closed the connection before the request was written. */
   onFailure(failure: UpstreamFailure, isStale: boolean): void
 }
 
@@ -55,8 +71,10 @@ export interface ConnectionPool {
   onClosed(connection: UpstreamConnection): void
 }
 
+type Phase = 'lookup' | 'connecting' | 'established' | 'reused' | 'receiving' | 'idle' | 'closed'
+
 const MAX_IDLE_MS = 60_000
-/** The upstream's keep-alive timer started before ours: connections are closed sooner. */
+/** The upstream's keep-alive timer starts before ours. */
 const MARGIN_MS = 1000
 
 export class UpstreamConnection {
@@ -65,33 +83,31 @@ export class UpstreamConnection {
   readonly #pool: ConnectionPool
   readonly #timeouts: Config['timeouts']
   readonly #parser: ResponseParser
+  #phase: Phase
+  /** Undefined in the phases `idle` and `closed`. */
   #request: UpstreamRequest | undefined
-  /** The failure when the deadline passes: `http_response_timeout` once the connection is established. */
-  #timeoutFailure: 'dns_error' | 'connection_timeout' | 'http_response_timeout'
-  /** Monotonic milliseconds of the connect, response or idle timeout; `Infinity` while bodies are transferred. */
+  /** Monotonic milliseconds. `Infinity`: the phase has no deadline now. */
   #deadline: number
-  #isReused = false
-  #hasResponseBytes = false
 
   constructor(address: UpstreamAddress, pool: ConnectionPool, request: UpstreamRequest, config: Config) {
     this.#pool = pool
     this.#timeouts = config.timeouts
-    this.#request = request
     this.#parser = new ResponseParser(config.limits)
-    this.#timeoutFailure = address.isNamed ? 'dns_error' : 'connection_timeout'
+    this.#phase = address.isNamed ? 'lookup' : 'connecting'
+    this.#request = request
     this.#deadline = performance.now() + config.timeouts.upstreamConnectSeconds * 1000
     this.socket = address.open(this.readBuffer.readInto((chunk) => this.#onRead(chunk)))
     this.socket.setNoDelay(true)
     this.socket.once('lookup', () => {
-      this.#timeoutFailure = 'connection_timeout'
+      if (this.#phase === 'lookup') this.#enter('connecting', request, this.#deadline)
     })
-    this.socket.once(address.tls ? 'secureConnect' : 'connect', () => this.send(request))
+    this.socket.once(address.tls ? 'secureConnect' : 'connect', () => this.#write(request, 'established'))
     if (address.tls) this.socket.on('data', (chunk: Buffer) => this.#onRead(chunk))
     this.socket.on('drain', () => this.#request?.onWritable())
     this.socket.on('end', () => this.#onRead(undefined))
     this.socket.on('error', (error) => this.#onError(error))
     this.socket.on('close', () => {
-      this.#fail('connection_terminated')
+      this.#terminate()
       this.readBuffer.giveBack()
       pool.onClosed(this)
     })
@@ -101,21 +117,10 @@ export class UpstreamConnection {
     return this.#request === request
   }
 
+  /** Sends the next request. The connection must be idle. */
   send(request: UpstreamRequest): void {
-    if (this.#request !== undefined && this.#request !== request) throw new Error('the connection is in use')
-    this.#request = request
-    this.#timeoutFailure = 'http_response_timeout'
-    this.#deadline = Number.POSITIVE_INFINITY
-    this.#parser.start(request)
-    this.#hasResponseBytes = false
-    if (this.socket.destroyed) this.#fail('connection_terminated')
-    else request.onHeadWritten(this, this.socket.write(request.headText, 'latin1'))
-  }
-
-  /** Closes the connection without a report to its request. */
-  abandon(): void {
-    this.#request = undefined
-    this.socket.destroy()
+    if (this.#phase !== 'idle') throw new Error('the connection is in use')
+    this.#write(request, 'reused')
   }
 
   /** The complete request has been written. */
@@ -124,64 +129,88 @@ export class UpstreamConnection {
       this.#deadline = performance.now() + this.#timeouts.upstreamResponseSeconds * 1000
   }
 
+  /** Closes the connection without a report to its request. */
+  abandon(): void {
+    this.#enter('closed')
+    this.socket.destroy()
+  }
+
   checkDeadline(now: number): void {
-    if (this.#deadline <= now) this.#fail(this.#timeoutFailure)
+    if (now < this.#deadline) return
+    if (this.#phase === 'lookup') this.#fail('dns_error')
+    else this.#fail(this.#isConnecting ? 'connection_timeout' : 'http_response_timeout')
+  }
+
+  #enter(phase: Phase, request?: UpstreamRequest, deadline = Number.POSITIVE_INFINITY): void {
+    this.#phase = phase
+    this.#request = request
+    this.#deadline = deadline
+  }
+
+  get #isConnecting(): boolean {
+    return this.#phase === 'lookup' || this.#phase === 'connecting'
+  }
+
+  #write(request: UpstreamRequest, phase: 'established' | 'reused'): void {
+    this.#enter(phase, request)
+    this.#parser.start(request)
+    request.onHeadWritten(this, this.socket.write(request.headText, 'latin1'))
   }
 
   /** `chunk`: undefined at the end of the connection. */
   #onRead(chunk: Buffer | undefined): void {
     const request = this.#request
     const parser = this.#parser
-    if (request === undefined || parser.isDone) {
-      this.#fail('connection_terminated')
+    if (request === undefined || this.#isConnecting) {
+      this.#terminate()
       return
     }
     let isClean = false
     let isMalformed = false
     try {
       if (chunk === undefined) parser.close()
-      else {
-        this.#hasResponseBytes = true
-        isClean = parser.push(chunk)
-      }
+      else isClean = parser.push(chunk)
     } catch (error) {
       if (!(error instanceof ResponseSyntaxError)) throw error
       isMalformed = true
     }
-    if (parser.head !== undefined) this.#deadline = Number.POSITIVE_INFINITY
+    if (chunk !== undefined)
+      this.#enter('receiving', request, parser.head === undefined ? this.#deadline : undefined)
     request.onRead(parser, this)
-    if (this.#request !== request) return // it has abandoned the connection
+    if (this.#phase === 'closed') return // the request has abandoned it
     if (isMalformed) this.#fail('http_protocol_error')
     else if (parser.isDone) this.#release(isClean)
-    else if (chunk === undefined) this.#fail('connection_terminated')
+    else if (chunk === undefined) this.#terminate()
   }
 
+  /** `isClean`: no byte has followed, which could be taken for the next response (desync, CVE-2026-48931). */
   #release(isClean: boolean): void {
     const { keepAliveSeconds = 0 } = this.#parser.head ?? {}
     const idleMs = Math.min(keepAliveSeconds * 1000 - MARGIN_MS, MAX_IDLE_MS)
-    this.#request = undefined
-    this.#isReused = true
-    this.#deadline = performance.now() + idleMs
-    // After an early response the next request would be queued after unsent bytes of this one.
-    if (isClean && idleMs > 0 && this.socket.writableLength === 0) this.#pool.onReusable(this)
-    else this.socket.destroy()
+    // After an early response, bytes of its request may still wait to be sent.
+    if (isClean && idleMs > 0 && this.socket.writableLength === 0) {
+      this.#enter('idle', undefined, performance.now() + idleMs)
+      this.#pool.onReusable(this)
+    } else {
+      this.abandon()
+    }
   }
 
   #onError(error: Error): void {
     const failure = networkFailureOf(error) ?? 'proxy_internal_error'
-    // With TLS 1.3 a server refuses a client certificate after the request has been written.
-    const isConnecting = this.#timeoutFailure !== 'http_response_timeout' || failure.startsWith('tls_')
-    this.#fail(isConnecting ? failure : 'connection_terminated')
+    if (this.#isConnecting || failure.startsWith('tls_')) this.#fail(failure)
+    else this.#terminate()
   }
 
-  #fail(failure: UpstreamFailure): void {
+  /** The connection is closed, or must be. */
+  #terminate(): void {
+    const isTruncated = this.#phase === 'receiving'
+    this.#fail(isTruncated ? 'http_response_incomplete' : 'connection_terminated', this.#phase === 'reused')
+  }
+
+  #fail(failure: UpstreamFailure, isStale = false): void {
     const request = this.#request
-    this.#request = undefined
-    this.socket.destroy()
-    if (request === undefined) return
-    const isClosed = failure === 'connection_terminated'
-    const isTruncated = isClosed && this.#hasResponseBytes
-    const isStale = isClosed && this.#isReused && !this.#hasResponseBytes
-    request.onFailure(isTruncated ? 'http_response_incomplete' : failure, isStale)
+    this.abandon()
+    request?.onFailure(failure, isStale)
   }
 }
