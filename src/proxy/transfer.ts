@@ -67,6 +67,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   readonly admitted: Admitted
   readonly decision: ServiceDecision
   readonly headText: string
+  readonly queuedMs = performance.now()
   readonly isHeadRequest: boolean
   readonly isWebSocket: boolean
   readonly #upstream: Upstream

@@ -57,6 +57,8 @@ export function upstreamAddress(upstreamUrl: string, secureContext?: () => Secur
 
 export interface UpstreamRequest extends RequestKind {
   readonly headText: string
+  /** Monotonic milliseconds at which it joined the pool's queue. */
+  readonly queuedMs: number
   /** `writable`: the upstream accepts more bytes now. Otherwise `onWritable` follows. */
   onHeadWritten(connection: UpstreamConnection, writable: boolean): void
   onWritable(): void
@@ -99,9 +101,10 @@ export class UpstreamConnection {
     this.socket = address.open(this.readBuffer.readInto((chunk) => this.#onRead(chunk)))
     this.socket.setNoDelay(true)
     this.socket.once('lookup', () => {
-      if (this.#phase === 'lookup') this.#enter('connecting', request, this.#deadline)
+      if (this.#phase === 'lookup') this.#enter('connecting', this.#request, this.#deadline)
     })
-    this.socket.once(address.tls ? 'secureConnect' : 'connect', () => this.#write(request, 'established'))
+    const connected = address.tls ? 'secureConnect' : 'connect'
+    this.socket.once(connected, () => this.#write('established', this.#request))
     if (address.tls) this.socket.on('data', (chunk: Buffer) => this.#onRead(chunk))
     this.socket.on('drain', () => this.#request?.onWritable())
     this.socket.on('end', () => this.#onRead(undefined))
@@ -120,7 +123,7 @@ export class UpstreamConnection {
   /** Sends the next request. The connection must be idle. */
   send(request: UpstreamRequest): void {
     if (this.#phase !== 'idle') throw new Error('the connection is in use')
-    this.#write(request, 'reused')
+    this.#write('reused', request)
   }
 
   /** The complete request has been written. */
@@ -151,7 +154,8 @@ export class UpstreamConnection {
     return this.#phase === 'lookup' || this.#phase === 'connecting'
   }
 
-  #write(request: UpstreamRequest, phase: 'established' | 'reused'): void {
+  #write(phase: 'established' | 'reused', request: UpstreamRequest | undefined): void {
+    if (request === undefined) return
     this.#enter(phase, request)
     this.#parser.start(request)
     request.onHeadWritten(this, this.socket.write(request.headText, 'latin1'))

@@ -1,11 +1,15 @@
 /**
- * The connections to one upstream: reused newest first, bounded in number, with a bounded queue of requests.
+ * The connections to one upstream, bounded in number, and a bounded queue of requests. The last used connection goes first.
+ *
+ * An idle connection is written in the check phase of the event loop, after the poll phase, in which Node reads sockets. Bytes
+ * that an upstream sent before a request was written are noticed then, and close the connection. When its response ends, a
+ * connection is `released`. The next check phase makes it `idle`, and the poll phase behind that reads what else has arrived.
  */
 import type { Config } from '../config/config.ts'
 import type { ConnectionPool, UpstreamAddress, UpstreamRequest } from './upstream-connection.ts'
 import { UpstreamConnection } from './upstream-connection.ts'
 
-/** Interval of the deadline check, in milliseconds: a timer per request would cost more. */
+/** One timer checks all deadlines: a timer per request would cost more. */
 const DEADLINE_CHECK_MS = 100
 
 export class UpstreamPool implements ConnectionPool {
@@ -14,15 +18,11 @@ export class UpstreamPool implements ConnectionPool {
   readonly #address: UpstreamAddress
   readonly #config: Config
   readonly #open = new Set<UpstreamConnection>()
-  /** The one used last is at the end. */
-  readonly #idle: UpstreamConnection[] = []
-  /** Connections whose response is complete; idle from the next dispatch on. */
   readonly #released: UpstreamConnection[] = []
-  /**
-   * Waiting requests in order of arrival, with monotonic deadlines. Not a `Map`, whose dead tables keep dead requests
-   * alive for the young generation's collector: 13 % of a request (Node 26).
-   */
-  readonly #queue: { readonly request: UpstreamRequest; readonly deadline: number }[] = []
+  /** The last used one is at the end. */
+  readonly #idle: UpstreamConnection[] = []
+  /** The oldest is first. In a `Map`, dead tables keep dead requests from the collector: 13 % of a request (Node 26). */
+  readonly #queue: UpstreamRequest[] = []
   #isDispatchScheduled = false
   #isClosed = false
   readonly #timer: NodeJS.Timeout
@@ -38,38 +38,44 @@ export class UpstreamPool implements ConnectionPool {
     return this.#open.size
   }
 
+  /** Requests that wait for another one to end. */
   get queued(): number {
-    return Math.max(0, this.#lackingConnections)
+    return Math.max(0, this.#requests - this.#config.limits.upstreamConnections)
   }
 
+  /** Waiting requests, and connections that serve one or are being closed. */
+  get #requests(): number {
+    return this.#queue.length + this.#open.size - this.#idle.length - this.#released.length
+  }
+
+  /** Queues the request. A WebSocket handshake fails where it would have to wait for another request. */
   acquire(request: UpstreamRequest): void {
-    const { limits, timeouts } = this.#config
-    if (this.#lackingConnections >= (request.isWebSocket ? 0 : limits.upstreamQueue)) {
+    const { upstreamConnections, upstreamQueue } = this.#config.limits
+    if (this.#requests >= upstreamConnections + (request.isWebSocket ? 0 : upstreamQueue)) {
       request.onFailure('connection_limit_reached', false)
-      return
+    } else {
+      this.#queue.push(request)
+      this.#scheduleDispatch()
     }
-    const deadline = performance.now() + timeouts.upstreamResponseSeconds * 1000
-    this.#queue.push({ request, deadline })
-    this.#scheduleDispatch()
   }
 
-  /** A retry may exceed the limit by one: its old connection still counts. */
+  /** Opens a connection. A retry may exceed the limit by one: its old connection still counts. */
   connect(request: UpstreamRequest): void {
     this.#open.add(new UpstreamConnection(this.#address, this, request, this.#config))
   }
 
   /** Removes the request from the queue, or closes its connection. */
   cancel(request: UpstreamRequest): void {
-    const at = this.#queue.findIndex((waiting) => waiting.request === request)
+    const at = this.#queue.indexOf(request)
     if (at >= 0) this.#queue.splice(at, 1)
     else for (const connection of this.#open) if (connection.isServing(request)) connection.abandon()
   }
 
-  /** Closes every connection as soon as it is idle. */
+  /** Closes each connection as soon as it is idle. */
   close(): void {
     this.#isClosed = true
     clearInterval(this.#timer)
-    for (const connection of this.#idle.splice(0)) connection.abandon()
+    for (const connection of this.#idle) connection.abandon()
   }
 
   onReusable(connection: UpstreamConnection): void {
@@ -90,27 +96,24 @@ export class UpstreamPool implements ConnectionPool {
     setImmediate(this.#dispatch)
   }
 
-  /**
-   * Gives waiting requests a connection. Node reads sockets (poll phase), runs this (check phase), and reads again:
-   * bytes that arrived before a request was written are read before it is written.
-   */
   readonly #dispatch = (): void => {
     this.#isDispatchScheduled = false
-    const released = this.#released.splice(0).filter(({ socket }) => socket.writable)
-    for (let [next] = this.#queue; next !== undefined; [next] = this.#queue) {
+    for (let request = this.#queue[0]; request !== undefined; request = this.#queue[0]) {
       const connection = this.#takeIdle()
       const isFull = this.connections >= this.#config.limits.upstreamConnections
-      if (connection === undefined && (isFull || this.#queue.length <= released.length)) break
+      // A released connection will serve it sooner than a new one.
+      if (connection === undefined && (isFull || this.#queue.length <= this.#released.length)) break
       this.#queue.shift()
-      if (connection === undefined) this.connect(next.request)
-      else connection.send(next.request)
+      if (connection === undefined) this.connect(request)
+      else connection.send(request)
     }
-    // Not idle before: bytes after the response are noticed by the read before the next dispatch.
-    for (const connection of released) {
+    for (const connection of this.#released) {
       if (this.#isClosed) connection.abandon()
-      else this.#idle.push(connection)
+      else if (connection.socket.writable) this.#idle.push(connection)
     }
-    if (this.#queue.length > 0 && this.#idle.length > 0) this.#scheduleDispatch()
+    const mayServe = this.#idle.length + this.#released.length > 0
+    this.#released.length = 0
+    if (mayServe && this.#queue.length > 0) this.#scheduleDispatch()
   }
 
   #takeIdle(): UpstreamConnection | undefined {
@@ -122,15 +125,11 @@ export class UpstreamPool implements ConnectionPool {
   #checkDeadlines(): void {
     const now = performance.now()
     for (const connection of this.#open) connection.checkDeadline(now)
-    for (let [next] = this.#queue; next !== undefined && next.deadline <= now; [next] = this.#queue) {
+    const queuedBefore = now - this.#config.timeouts.upstreamResponseSeconds * 1000
+    for (let request = this.#queue[0]; request !== undefined; request = this.#queue[0]) {
+      if (request.queuedMs > queuedBefore) break
       this.#queue.shift()
-      next.request.onFailure('connection_limit_reached', false)
+      request.onFailure('connection_limit_reached', false)
     }
-  }
-
-  /** Waiting requests minus those that can have a connection at once; negative if there is room for more. */
-  get #lackingConnections(): number {
-    const unused = this.#idle.length + this.#released.length
-    return this.#queue.length - unused - this.#config.limits.upstreamConnections + this.connections
   }
 }
