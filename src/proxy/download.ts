@@ -1,107 +1,75 @@
 /**
- * The download half of a transfer: the upstream's response, streamed to the client (RFC 9110, section 7.6).
- * In: what the parser has found in each read of the upstream's connection (`Transfer.onRead`). Out: the response without
- * hop-by-hop and identity headers, with `X-Request-Id`, and with `Connection: close` where no request can follow
- * (`client/response.ts`). Node adds `Keep-Alive`, the framing of chunks, and `Date` where the upstream sent none.
- * Memory: one read buffer, by backpressure.
+ * The download half of a transfer: streams the upstream's response to the client (RFC 9110, section 7.6).
+ * In: what the parser has found in one read. Out: the response without hop-by-hop and identity headers, with `X-Request-Id`.
+ * `client/response.ts` adds `Connection: close`; Node adds `Keep-Alive`, chunks, and a missing `Date`.
+ * Memory: one read buffer, because the upstream's socket is paused while the client does not read.
  */
-import type { Socket } from 'node:net'
 import type { Writable } from 'node:stream'
 import { sendHead } from '../client/node-http.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import { forwardedTrailers } from '../http/headers.ts'
+import type { ReadBuffer } from './buffers.ts'
 import type { ResponseParser, UpstreamHead } from './response-parser.ts'
-import type { UpstreamConnection } from './upstream-connection.ts'
 
-/** A chunk up to this size is copied; a larger one holds its read buffer until it is sent. */
+/** A chunk up to this size is copied. A larger one holds its read buffer until it is sent. */
 const MAX_COPIED = 16 * 1024
 
-export class Download {
-  readonly #res: SidecarResponse
-  /** The response, or the client's socket after a 101. */
-  #out: Writable
-  /** The head goes out in one write with the first bytes of the body. */
-  #isHeadPending = false
-  /** While it is the client, the upstream's socket is paused. */
-  #waitsFor: 'client' | 'upstream' = 'upstream'
-
-  constructor(res: SidecarResponse) {
-    this.#res = res
-    this.#out = res
-  }
-
-  get waitsFor(): 'client' | 'upstream' {
-    return this.#waitsFor
-  }
-
-  /** The only informational response that is forwarded is 103, with its links (RFC 8297). HTTP/1.0 has none. */
-  writeEarlyHints(response: ResponseParser): void {
-    for (const hints of response.takeEarlyHints()) {
-      if (this.#res.req.httpVersionMinor === 0) continue
-      try {
-        this.#res.writeEarlyHints({ link: hints.lines.values('link') })
-      } catch {
-        // Node refuses malformed links; hints are optional.
-      }
+/** The only informational response that is forwarded is 103, with its links (RFC 8297). HTTP/1.0 has none. */
+export function writeEarlyHints(res: SidecarResponse, response: ResponseParser): void {
+  for (const hints of response.takeEarlyHints()) {
+    if (res.req.httpVersionMinor === 0) continue
+    try {
+      res.writeEarlyHints({ link: hints.lines.values('link') })
+    } catch {
+      // Node refuses malformed links; hints are optional.
     }
-  }
-
-  writeHead(head: UpstreamHead): void {
-    const { httpVersionMinor, context } = this.#res.req
-    const isChunked = head.framing === 'chunked'
-    const readsChunks = httpVersionMinor > 0
-    const headers = responseHeaders(head, context.id, { hasTrailers: isChunked && readsChunks })
-    const isCloseDelimited = head.framing === 'close' || (isChunked && !readsChunks)
-    const persistence = isCloseDelimited ? 'closeDelimited' : 'keepAlive'
-    this.#res.begin(head.status, head.statusText, headers, persistence)
-    this.#isHeadPending = true
-  }
-
-  switchTo(client: Socket): void {
-    this.#out = client
-  }
-
-  /** Writes what has been parsed of the body, and reads on when the client has taken it. */
-  writeBody(response: ResponseParser, connection: UpstreamConnection): void {
-    const body = response.takeBody()
-    if (body.length === 0 && this.#isHeadPending) sendHead(this.#res)
-    this.#isHeadPending = false
-    if (body.length === 0 || this.#write(body, connection) || this.#waitsFor === 'client') return
-    this.#waitsFor = 'client'
-    connection.socket.pause()
-    this.#out.once('drain', () => {
-      this.#waitsFor = 'upstream'
-      connection.socket.resume()
-    })
-  }
-
-  end(response: ResponseParser, head: UpstreamHead, connection: UpstreamConnection): void {
-    const res = this.#res
-    const body = response.takeBody()
-    const [only] = body
-    const isWhole = this.#isHeadPending && body.length === 1 && head.framing === 'length'
-    if (isWhole && only !== undefined && only.length <= MAX_COPIED) {
-      res.req.context.bytesOut += only.length
-      // A string goes out in one write with the head, a buffer in a second one: 6 % of a request (Node 26).
-      res.writeEnd(only.toString('latin1'))
-      return
-    }
-    if (body.length > 0) this.#write(body, connection)
-    if (head.status === 101) this.#out.end()
-    else res.writeEnd('', forwardedTrailers(response.rawTrailers, head.lines))
-  }
-
-  /** Writes all chunks of one read at once, so that tiny upstream chunks do not cost one write each. */
-  #write(body: readonly Buffer[], connection: UpstreamConnection): boolean {
-    for (const { length } of body) this.#res.req.context.bytesOut += length
-    const [first] = body
-    if (first === undefined || body.length > 1 || first.length <= MAX_COPIED)
-      return this.#out.write(Buffer.concat(body))
-    return this.#out.write(first, connection.readBuffer.hold())
   }
 }
 
-/** `hasTrailers`: the client can receive trailers, so `Trailer` is forwarded. */
+/** Node sends the head in one write with the first bytes of the body. */
+export function writeHead(res: SidecarResponse, head: UpstreamHead): void {
+  const { httpVersionMinor, context } = res.req
+  const isChunked = head.framing === 'chunked'
+  const readsChunks = httpVersionMinor > 0
+  const headers = responseHeaders(head, context.id, { hasTrailers: isChunked && readsChunks })
+  const isCloseDelimited = head.framing === 'close' || (isChunked && !readsChunks)
+  res.begin(head.status, head.statusText, headers, isCloseDelimited ? 'closeDelimited' : 'keepAlive')
+}
+
+/**
+ * Writes what has been parsed, and the end of the response. `isFirst`: its head waits for these bytes.
+ * Returns the client's stream if it takes no more before its `drain`.
+ */
+export function relayBody(
+  res: SidecarResponse,
+  head: UpstreamHead,
+  response: ResponseParser,
+  readBuffer: ReadBuffer,
+  isFirst: boolean,
+): Writable | undefined {
+  const { isDone } = response
+  const out = head.status === 101 ? res.req.socket : res
+  const body = response.takeBody()
+  const first = body[0]
+  const isCopied = body.length > 1 || (first !== undefined && first.length <= MAX_COPIED)
+  for (const { length } of body) res.req.context.bytesOut += length
+  if (isDone && isCopied && body.length === 1 && head.framing === 'length') {
+    // A string goes out in one write with the head, a buffer in a second one: 6 % of a request (Node 26).
+    res.writeEnd(first?.toString('latin1'))
+    return undefined
+  }
+  let isWritable = true
+  // All chunks of one read go out at once: tiny chunks do not cost one write each.
+  if (isCopied) isWritable = out.write(Buffer.concat(body))
+  else if (first !== undefined) isWritable = out.write(first, readBuffer.hold())
+  else if (isFirst && !isDone && out === res) sendHead(res)
+  if (!isDone) return isWritable ? undefined : out
+  if (out === res) res.writeEnd('', forwardedTrailers(response.rawTrailers, head.lines))
+  else out.end()
+  return undefined
+}
+
+/** `hasTrailers`: the client can receive trailers. Then `Trailer` is forwarded. */
 export function responseHeaders(head: UpstreamHead, requestId: string, { hasTrailers = false } = {}) {
   const { lines, status } = head
   const headers: string[] = []

@@ -4,35 +4,33 @@
  *
  * What each `Phase` waits for, the phase that follows (`>`), the timer that ends the wait, and the failure then:
  *
- *   connecting     a free connection                         upstreamResponseSeconds (1)  connection_limit_reached
- *                  a new connection      > awaitingHead      upstreamConnectSeconds (1)   connection_timeout, dns_error
- *   awaitingHead   the response head     > downloading (2)   upstreamResponseSeconds (1)  http_response_timeout
- *   downloading    the upstream's body   > ended             idleSeconds                  connection_read_timeout
- *                  the client's reads                        idleSeconds (3)              client_idle
+ *   awaitingHead   a free connection                         upstreamResponseSeconds (1)  connection_limit_reached
+ *                  a new connection                          upstreamConnectSeconds (1)   connection_timeout, dns_error
+ *                  the response head     > downloading (2)   upstreamResponseSeconds (1)  http_response_timeout
+ *   downloading    the upstream's body   > paused, ended     idleSeconds                  connection_read_timeout
+ *   paused         the client's reads    > downloading       idleSeconds                  client_idle
  *   ended          the client's reads                        idleSeconds                  none: its connection is aborted
  *
- * The upload is active from `awaitingHead` on, after an early response head also in `downloading`. Until all of it is
- * written, its waits replace those for the upstream's head and body:
+ * The upload starts with the request head. While it lasts, its waits replace those for the upstream's head and body:
  *
  *                  the client's body                         idleSeconds                  client_idle
- *                  the upstream's reads                      idleSeconds (3)              connection_write_timeout
+ *                  the upstream's reads                      idleSeconds                  connection_write_timeout
  *
  *   (1) in `upstream-pool.ts` and `upstream-connection.ts`   (2) > ended after a 101: `tunnel.ts` takes over
- *   (3) the socket of the other side is paused
  *
- * A failure, a client that leaves or a malformed body: > ended. A GET or HEAD on a stale connection: > connecting.
- * Before the head a failure becomes an error response, and the rest of the upload is drained (`client/response.ts`: 5 s
- * without a byte, 30 s in all); after it the client's connection is aborted.
+ * A failure, a client that leaves or a malformed body: > ended. Before the head a failure becomes an error response, and
+ * `client/response.ts` drains the upload. After the head it aborts the client's connection.
  * `idleSeconds` is the timer of the client's socket: nothing passes there either while the upstream does not read or send.
  * Only the drain of the process bounds the total duration.
  */
+import type { Writable } from 'node:stream'
 import type { RequestOwner } from '../client/context.ts'
 import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { UpstreamFailure, UpstreamOutcome } from '../failures.ts'
 import type { Admitted } from '../gate/admission.ts'
 import type { ServiceDecision } from '../gate/gate.ts'
-import { Download, responseHeaders } from './download.ts'
+import { relayBody, writeEarlyHints, writeHead } from './download.ts'
 import { type ForwardedRequest, type HeadOptions, requestHeadText } from './request-headers.ts'
 import type { ResponseParser, UpstreamHead } from './response-parser.ts'
 import { Tunnel, type Tunnels } from './tunnel.ts'
@@ -56,10 +54,10 @@ export interface Upstream extends HeadOptions {
   readonly onInternalError: (requestId: string, error: unknown) => void
 }
 
-/** The upstream may leave a part of a larger refused upload unread, and the next request would wait behind it. */
+/** The upstream may leave a part of a larger refused upload unread. The next request would wait behind it. */
 const MAX_REFUSED_BODY = 64 * 1024
 
-type Phase = 'connecting' | 'awaitingHead' | 'downloading' | 'ended'
+type Phase = 'awaitingHead' | 'downloading' | 'paused' | 'ended'
 
 export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner {
   readonly state = 'inFlight'
@@ -71,9 +69,8 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   readonly isHeadRequest: boolean
   readonly isWebSocket: boolean
   readonly #upstream: Upstream
-  readonly #upload: Upload | undefined
-  readonly #download: Download
-  #phase: Phase = 'connecting'
+  #phase: Phase = 'awaitingHead'
+  #upload: Upload | undefined
 
   constructor(res: SidecarResponse, admitted: Admitted, decision: ServiceDecision, upstream: Upstream) {
     const { context } = res.req
@@ -84,8 +81,6 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     this.headText = requestHeadText(context, admitted, decision, upstream)
     this.isHeadRequest = admitted.method === 'HEAD'
     this.isWebSocket = context.isDetached
-    this.#upload = admitted.hasBody ? new Upload(this) : undefined
-    this.#download = new Download(res)
   }
 
   start(): void {
@@ -95,9 +90,8 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
 
   // Calls of the upstream connection.
   onHeadWritten(connection: UpstreamConnection, writable: boolean): void {
-    this.#phase = 'awaitingHead'
-    if (this.#upload === undefined) connection.awaitHead()
-    else this.#upload.start(connection, writable)
+    if (this.admitted.hasBody) this.#upload = new Upload(this, connection, writable)
+    else connection.awaitHead()
   }
 
   onWritable(): void {
@@ -117,35 +111,42 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   }
 
   #relay(response: ResponseParser, connection: UpstreamConnection): void {
+    const { res } = this
     const { head } = response
-    const isBeforeHead = this.#phase === 'awaitingHead'
-    if (isBeforeHead) this.#download.writeEarlyHints(response)
+    const isFirst = this.#phase === 'awaitingHead'
+    if (isFirst) writeEarlyHints(res, response)
     if (head === undefined) return
-    if (isBeforeHead) this.#onResponseHead(head, connection)
-    if (response.isDone) {
-      if (this.#phase === 'downloading') this.#onResponseEnd(head, connection)
-      this.#download.end(response, head, connection)
-    } else {
-      this.#download.writeBody(response, connection)
-    }
+    if (isFirst) this.#onResponseHead(head, connection)
+    if (response.isDone && this.#phase !== 'ended') this.#onResponseEnd(head, connection)
+    const full = relayBody(res, head, response, connection.readBuffer, isFirst)
+    if (full !== undefined && !connection.socket.isPaused()) this.#pause(connection, full)
   }
 
   #onResponseHead(head: UpstreamHead, connection: UpstreamConnection): void {
-    const { context, socket } = this.res.req
-    this.#upstream.events.onResponse(head.status, (performance.now() - context.startedMonotonicMs) / 1000)
+    const { startedMonotonicMs } = this.res.req.context
+    this.#upstream.events.onResponse(head.status, (performance.now() - startedMonotonicMs) / 1000)
     if (head.status === 101) {
       this.#end('ok')
-      new Tunnel(this, connection, this.#upstream.tunnels).start(responseHeaders(head, context.id))
-      this.#download.switchTo(socket)
+      new Tunnel(this, connection, this.#upstream.tunnels).start(head)
     } else {
       this.#phase = 'downloading'
-      this.#download.writeHead(head)
+      writeHead(this.res, head)
     }
+  }
+
+  /** Reads on after the client's `drain`. */
+  #pause({ socket }: UpstreamConnection, client: Writable): void {
+    if (this.#phase === 'downloading') this.#phase = 'paused' // a tunnel has ended its transfer
+    socket.pause()
+    client.once('drain', () => {
+      if (this.#phase === 'paused') this.#phase = 'downloading'
+      socket.resume()
+    })
   }
 
   #onResponseEnd({ status }: UpstreamHead, connection: UpstreamConnection): void {
     const mayBeUnread = status >= 400 && this.res.req.context.bytesIn > MAX_REFUSED_BODY
-    if (mayBeUnread || this.#upload?.isActive) connection.abandon()
+    if (mayBeUnread || this.#upload?.waitsFor !== undefined) connection.abandon()
     this.#end('ok')
   }
 
@@ -153,7 +154,6 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     if (this.#phase === 'ended') return // it is a tunnel, which ends with either socket
     const { method, hasBody } = this.admitted
     if (isStale && !hasBody && (method === 'GET' || method === 'HEAD')) {
-      this.#phase = 'connecting'
       this.#upstream.pool.connect(this) // a new connection is never stale: there is one retry
     } else {
       this.#fail(failure)
@@ -172,7 +172,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   onIdle(): void {
     const upload = this.#upload?.waitsFor
     if (this.#phase === 'ended') this.res.req.context.connection.abort()
-    else if (this.#download.waitsFor === 'client' || upload === 'client') this.#cancel('client_idle')
+    else if (this.#phase === 'paused' || upload === 'client') this.#cancel('client_idle')
     else if (upload === 'upstream') this.#cancel('connection_write_timeout')
     else if (this.#phase === 'downloading') this.#cancel('connection_read_timeout')
   }

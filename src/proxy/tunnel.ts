@@ -4,8 +4,10 @@
  */
 import type { RequestOwner } from '../client/context.ts'
 import type { Gate } from '../gate/gate.ts'
-import { type HeaderList, headerLines } from '../http/headers.ts'
+import { headerLines } from '../http/headers.ts'
+import { responseHeaders } from './download.ts'
 import { type ForwardedRequest, UPGRADE_LINES } from './request-headers.ts'
+import type { UpstreamHead } from './response-parser.ts'
 import type { UpstreamConnection } from './upstream-connection.ts'
 
 /** How long a client may take to read the last bytes, in milliseconds. */
@@ -38,14 +40,14 @@ export class Tunnel implements RequestOwner {
     this.#tunnels = tunnels
   }
 
-  /** Sends the 101. The upstream's bytes then go to the client's socket. */
-  start(headers: HeaderList): void {
+  /** Sends the 101. The transfer goes on to relay the upstream's bytes. */
+  start(head: UpstreamHead): void {
     const { res } = this.#request
     const { context, socket: client } = res.req
     const upstream = this.#connection.socket
     context.changeOwner(this)
-    const head = `HTTP/1.1 101 Switching Protocols\r\n${UPGRADE_LINES}${headerLines(headers)}\r\n`
-    client.write(head, 'latin1')
+    const lines = headerLines(responseHeaders(head, context.id))
+    client.write(`HTTP/1.1 101 Switching Protocols\r\n${UPGRADE_LINES}${lines}\r\n`, 'latin1')
     res.becomeTunnel()
     client.setTimeout(0)
     context.connection.tcpSocket.setKeepAlive(true, KEEP_ALIVE_MS)

@@ -1,7 +1,7 @@
 /**
- * The upload half of a transfer: the body of the client's request, streamed to the upstream's connection.
- * In: a request with a body. Out: its bytes and trailers, framed again. Memory: less than 128 KiB wait here to be written,
- * and the buffers of Node's two sockets hold up to about as much. Backpressure pauses the client's socket.
+ * The upload half of a transfer: streams the body of the client's request to the upstream's connection.
+ * In: a request with a body. Out: its bytes and trailers, framed again.
+ * Memory: less than 128 KiB wait here to be written, and Node's two sockets buffer about as much.
  */
 import type { SidecarRequest } from '../client/context.ts'
 import { freeWhenWritten } from './buffers.ts'
@@ -14,42 +14,38 @@ const MAX_PENDING = 64 * 1024
 export class Upload {
   readonly #request: ForwardedRequest
   readonly #req: SidecarRequest
-  /** Set while the body is being written. */
+  /** Undefined once the body is written, or the transfer has ended. */
   #connection: UpstreamConnection | undefined
   #pending: Buffer[] = []
   #pendingBytes = 0
-  #isEnded = false
 
-  constructor(request: ForwardedRequest) {
+  /** The head of the request is written. `writable`: the upstream accepts more bytes now. */
+  constructor(request: ForwardedRequest, connection: UpstreamConnection, writable: boolean) {
     this.#request = request
     this.#req = request.res.req
-  }
-
-  get isActive(): boolean {
-    return this.#connection !== undefined
-  }
-
-  /** Undefined unless it is active. Linux shows what the upstream reads in steps of a third of a send buffer: up to 1.4 MB. */
-  get waitsFor(): 'client' | 'upstream' | undefined {
-    if (!this.isActive) return undefined
-    return this.#req.isPaused() ? 'upstream' : 'client'
-  }
-
-  start(connection: UpstreamConnection, writable: boolean): void {
     this.#connection = connection
-    this.#request.res.continueIfExpected()
+    request.res.continueIfExpected()
     this.#req.on('data', (chunk: Buffer) => this.#onData(chunk))
-    this.#req.once('end', () => this.#onEnd())
+    this.#req.once('end', () => {
+      if (this.#pending.length === 0) this.#write()
+    })
     if (!writable) this.#req.pause()
   }
 
+  /** Undefined at the end. Linux reports what the upstream reads in steps of a third of a send buffer: up to 1.4 MB. */
+  get waitsFor(): 'client' | 'upstream' | undefined {
+    if (this.#connection === undefined) return undefined
+    return this.#req.isPaused() ? 'upstream' : 'client'
+  }
+
+  /** The rest of the body is read and dropped. */
   stop(): void {
     this.#connection = undefined
     this.resume()
   }
 
   resume(): void {
-    if (!this.#isEnded) this.#req.resume()
+    if (!this.#req.readableEnded) this.#req.resume()
   }
 
   #onData(chunk: Buffer): void {
@@ -58,11 +54,6 @@ export class Upload {
     if (this.#pending.push(chunk) === 1) afterNextReads(() => this.#write())
     this.#pendingBytes += chunk.length
     if (this.#pendingBytes >= MAX_PENDING) this.#req.pause()
-  }
-
-  #onEnd(): void {
-    this.#isEnded = true
-    if (this.#pending.length === 0) this.#write()
   }
 
   #write(): void {
@@ -81,20 +72,20 @@ export class Upload {
       for (const piece of pending) writable = socket.write(piece, freeWhenWritten(piece))
       if (isChunked) writable = socket.write('\r\n', 'latin1')
     }
-    if (this.#isEnded) {
+    if (this.#req.readableEnded) {
       if (isChunked) socket.write(`0\r\n${requestTrailerLines(this.#request)}\r\n`, 'latin1')
       this.#connection = undefined
       connection.awaitHead()
     }
     socket.uncork()
-    if (!writable) this.#req.pause()
-    else this.resume()
+    if (writable) this.resume()
+    else this.#req.pause()
   }
 }
 
 /**
- * Calls back right after all sockets have been read. A write that fails discards what the socket has received: without
- * this, nearly half of the responses of an upstream that refuses an upload and closes are lost.
+ * Calls back right after all sockets have been read. A write that fails discards what the socket has received. Without this,
+ * nearly half of the responses of an upstream that refuses an upload and closes are lost.
  */
 function afterNextReads(callback: () => void): void {
   setImmediate(() => setImmediate(callback))
