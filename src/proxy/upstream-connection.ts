@@ -155,7 +155,7 @@ export class UpstreamConnection {
   }
 
   #write(phase: 'established' | 'reused', request: UpstreamRequest | undefined): void {
-    if (request === undefined) return
+    if (request === undefined) return // abandoned while it was connecting
     this.#enter(phase, request)
     this.#parser.start(request)
     request.onHeadWritten(this, this.socket.write(request.headText, 'latin1'))
@@ -181,7 +181,7 @@ export class UpstreamConnection {
     if (chunk !== undefined)
       this.#enter('receiving', request, parser.head === undefined ? this.#deadline : undefined)
     request.onRead(parser, this)
-    if (this.#phase === 'closed') return // the request has abandoned it
+    if (this.#phase === 'closed') return // abandoned by its request
     if (isMalformed) this.#fail('http_protocol_error')
     else if (parser.isDone) this.#release(isClean)
     else if (chunk === undefined) this.#terminate()

@@ -111,9 +111,8 @@ export class UpstreamPool implements ConnectionPool {
       if (this.#isClosed) connection.abandon()
       else if (connection.socket.writable) this.#idle.push(connection)
     }
-    const mayServe = this.#idle.length + this.#released.length > 0
+    if (this.#queue.length > 0 && this.#released.length > 0) this.#scheduleDispatch()
     this.#released.length = 0
-    if (mayServe && this.#queue.length > 0) this.#scheduleDispatch()
   }
 
   #takeIdle(): UpstreamConnection | undefined {
