@@ -2,33 +2,38 @@
  * One client connection: serves its requests one after the other (RFC 9112, section 9).
  * In: requests and errors of Node's parser. Out: a call of `handle` for each request in its turn, and of `onRequestEnd`.
  *
- * What each event does in each `Phase`, and (`>`) the phase that follows:
+ * `awaitingHead` is idle beyond the idle time: bytes have arrived, perhaps a part of a head.
+ * `refusing` serves the requests before `#pendingError`.
+ * `detached` serves the last request, whose socket Node has detached for `Upgrade` or CONNECT.
+ * `ended`: the last response or the refusal is sent. What still arrives is dropped (RFC 9112, section 9.6).
  *
- *                      idle          awaitingHead  serving         refusing        detached    ended
- *   receive            > serving     > serving     waits           is not read     -           is not read
- *   receiveDetached    > detached    > detached    > refusing      is refused      -           is dropped
- *   refuse             > ended       > ended       > refusing      -               -           -
- *   onResponseClosed   -             -             next, > idle    next, > ended   > ended     -
- *     of the last one  -             -             > ended         > ended         > ended     -
- *   onTimeout          closes (1)    closes        onIdle (2)      onIdle (2)      onIdle (2)  closes
- *   closeIfIdle        closes (1)    -             -               -               -           -
- *   #onClientEnd       -             -             aborts (3)      aborts (3)      aborts (3)  -
- *   abort              closes        closes        aborts (4)      aborts (4)      aborts (4)  closes
+ * What each event does in each phase, and (`>`) the phase that follows:
  *
- *   (1) or > awaitingHead, if bytes have arrived since the previous response
- *   (2) of the request's owner; aborts if only the client has still to read
- *   (3) if the response has no other end than that of the connection; else Node ends the connection after what is written
- *   (4) closes, with a reset where a close could be taken for the end of the response (`mustReset`)
+ *                       idle          awaitingHead  serving         refusing        detached    ended
+ *   receive             > serving     > serving     waits           is not read     -           is not read
+ *   receiveDetached     > detached    > detached    > refusing      is refused      -           is dropped
+ *   refuse              > ended (1)   > ended (1)   > refusing      -               -           -
+ *   #onResponseClosed   -             -             next, > idle    next, > ended   > ended     -
+ *     of the last one   -             -             > ended         > ended         > ended     -
+ *   onTimeout           closes (2)    closes        onIdle (3)      onIdle (3)      onIdle (3)  closes
+ *   closeIfIdle         closes (2)    -             -               -               -           -
+ *   #onClientEnd        -             -             aborts (4)      aborts (4)      aborts (4)  -
+ *   abort               closes        closes        aborts          aborts          aborts      closes
  *
- * The refusal is sent at the transition to `ended`, after the requests before it.
- * A response is the last one by `mustClose`, and by `client/response.ts` for a body that is unread or has no other end.
+ *   (1) sends the refusal; in `refusing` it is sent after the last response
+ *   (2) or > awaitingHead, if bytes have arrived since the previous response
+ *   (3) of the request's owner; aborts if only the client has still to read
+ *   (4) an unfinished close-delimited response; else Node ends the connection after what is written
+ *
+ * `connection-end.ts` decides which response is the last one, and how an abort ends the connection.
  */
 import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Peer } from './client-address.ts'
+import { abortConnection, dropRequests, endConnection } from './connection-end.ts'
 import { type ClientConnection, RequestContext, type SidecarRequest } from './context.ts'
-import { assignDetachedSocket, DISCARDS_AFTER_OFFER, pauseWhile } from './node-http.ts'
-import { dropRequests, endConnection, SidecarResponse } from './response.ts'
+import * as nodeHttp from './node-http.ts'
+import { SidecarResponse } from './response.ts'
 
 export interface ConnectionEvents {
   /** Must not throw. */
@@ -45,53 +50,38 @@ export interface Timeouts {
   readonly headMs: number
 }
 
-type Phase =
-  /** Between requests, or before the first. */
-  | 'idle'
-  /** The same beyond the idle time: a part of a head may have arrived. */
-  | 'awaitingHead'
-  | 'serving'
-  /** Serves the requests before `#pendingError`. */
-  | 'refusing'
-  /** Serves the last request, whose socket Node has detached for `Upgrade` or CONNECT. */
-  | 'detached'
-  /** The last response or the refusal has been sent; what still arrives is dropped (RFC 9112, section 9.6). */
-  | 'ended'
+type Phase = 'idle' | 'awaitingHead' | 'serving' | 'refusing' | 'detached' | 'ended'
 
-/** What is refused without a request: bytes that do not parse, a late head, an `Upgrade` or CONNECT behind other requests. */
-interface PendingError {
-  readonly error: PublicError
-  readonly bytes?: Buffer | undefined
-}
+/** Refused without a request: bytes that do not parse, a late head, an `Upgrade` or CONNECT behind other requests. */
+type PendingError = { readonly error: PublicError; readonly bytes?: Buffer | undefined }
 
-/** Requests behind the one being served; while there are so many, nothing is read. */
+/** While so many requests wait, nothing is read. */
 const MAX_WAITING = 16
 
 export class Connection implements ClientConnection {
   readonly peer: Peer
   readonly tcpSocket: Socket
+  readonly isDraining: () => boolean
   readonly #socket: Socket
   readonly #timeouts: Timeouts
   readonly #events: ConnectionEvents
   #phase: Phase = 'idle'
-  /** The response to the request that is being served. */
   #current: SidecarResponse | undefined
   readonly #waiting: SidecarResponse[] = []
-  /** Set in the phase `refusing`. */
   #pendingError: PendingError | undefined
   /** `socket.bytesRead` at the end of the previous response. */
   #bytesBefore: number
 
-  /** @param tcpSocket - the same socket, or the one under a TLS socket */
   constructor(socket: Socket, tcpSocket: Socket, peer: Peer, timeouts: Timeouts, events: ConnectionEvents) {
     this.peer = peer
     this.#timeouts = timeouts
     this.#socket = socket
     this.tcpSocket = tcpSocket
+    this.isDraining = events.isDraining
     this.#events = events
     this.#bytesBefore = socket.bytesRead
-    socket.on('error', ignoreError)
-    socket.once('end', () => this.#onClientEnd())
+    socket.on('error', () => {}) // unheard, it would end the process; `close` follows it
+    nodeHttp.listenBeforeNode(socket, 'end', () => this.#onClientEnd())
   }
 
   get inFlight(): number {
@@ -103,25 +93,17 @@ export class Connection implements ClientConnection {
     return this.#current !== undefined
   }
 
-  get mustClose(): boolean {
-    const { admitted, isBodyMalformed, isDetached } = this.#current?.req.context ?? {}
-    if (admitted === undefined || isBodyMalformed || this.#events.isDraining()) return true
-    if (admitted.lines.connectionOptions?.has('close')) return true
-    return DISCARDS_AFTER_OFFER && admitted.offersUpgrade && !isDetached
-  }
-
   receive(res: SidecarResponse): void {
     const socket = this.#socket
-    if (socket.destroyed) return // TLS delivers what it had decrypted; no `close` would follow
+    if (socket.destroyed) return // TLS delivers what it has decrypted; its `close` would never come
     const phase = this.#phase
     if (phase === 'idle' || phase === 'awaitingHead') {
       this.#serve(res, 'serving')
     } else if (phase === 'serving') {
       this.#waiting.push(res)
-      if (this.#waiting.length === MAX_WAITING) pauseWhile(socket, () => this.#waiting.length >= MAX_WAITING)
-    } else {
-      socket.pause()
-    }
+      if (this.#waiting.length === MAX_WAITING)
+        nodeHttp.pauseWhile(socket, () => this.#waiting.length >= MAX_WAITING)
+    } else socket.pause()
   }
 
   #serve(res: SidecarResponse, phase: Phase, firstBytes?: Buffer): void {
@@ -129,11 +111,11 @@ export class Connection implements ClientConnection {
     this.#phase = phase
     this.#current = res
     res.req.context = new RequestContext(this, firstBytes)
-    res.on('close', onResponseClosed)
+    res.on('close', this.#onResponseClosed)
     this.#events.handle(res)
   }
 
-  onResponseClosed(): void {
+  readonly #onResponseClosed = (): void => {
     const socket = this.#socket
     const res = this.#current
     if (res === undefined) return
@@ -141,7 +123,7 @@ export class Connection implements ClientConnection {
     res.req.context.changeOwner(undefined)
     this.#events.onRequestEnd(res)
     this.#bytesBefore = socket.bytesRead
-    if (!socket.writable) {
+    if (nodeHttp.hasSentLast(socket)) {
       this.#phase = 'ended'
       const unserved = this.#waiting.splice(0)
       if (unserved.length > 0 && !socket.destroyed) dropRequests(socket, unserved)
@@ -155,32 +137,29 @@ export class Connection implements ClientConnection {
     else this.#phase = 'idle'
   }
 
-  /** Node has detached the socket for `Upgrade` or CONNECT: no other request can follow. */
+  /** No other request can follow. */
   receiveDetached(req: SidecarRequest, firstBytes: Buffer): void {
     const socket = this.#socket
     if (socket.destroyed) return
-    // Node has removed its listeners.
-    socket.on('drain', () => this.#current?.emit('drain'))
-    socket.on('timeout', () => this.onTimeout())
+    nodeHttp.replaceListener(socket, 'drain', () => this.#current?.emit('drain'))
+    nodeHttp.replaceListener(socket, 'timeout', () => this.onTimeout())
     const phase = this.#phase
     if (phase === 'idle' || phase === 'awaitingHead') {
       const res = new SidecarResponse(req)
-      assignDetachedSocket(res, socket, () => endConnection(socket))
+      nodeHttp.assignDetachedSocket(res, socket, () => endConnection(socket))
       this.#serve(res, 'detached', firstBytes)
     } else if (phase === 'serving' || phase === 'refusing') {
       const isConnect = req.method === 'CONNECT'
       this.#refuseInTurn({ error: isConnect ? ERRORS.malformedRequest : ERRORS.upgradeRefused })
-      socket.once('end', () => socket.end())
+      nodeHttp.replaceListener(socket, 'end', () => socket.end())
       socket.resume()
-    } else {
-      endConnection(socket)
-    }
+    } else endConnection(socket)
   }
 
   refuse(error: PendingError): void {
     const socket = this.#socket
     const phase = this.#phase
-    if (phase === 'refusing' || phase === 'detached' || phase === 'ended') return // it is in bytes that are dropped
+    if (phase === 'refusing' || phase === 'detached' || phase === 'ended') return // of bytes that are dropped
     if (!socket.writable) socket.destroy()
     else if (phase === 'serving') this.#refuseInTurn(error)
     else this.#sendRefusal(error)
@@ -192,11 +171,10 @@ export class Connection implements ClientConnection {
     const newest = this.#waiting.at(-1) ?? this.#current
     if (newest?.req.complete !== false) return
     // The error is in its body. If the request waits, the refusal takes its place.
-    if (newest === this.#current) {
+    if (newest !== this.#current) this.#waiting.pop()
+    else {
       newest.req.context.isBodyMalformed = true
       newest.req.context.owner?.onMalformedBody?.()
-    } else {
-      this.#waiting.pop()
     }
   }
 
@@ -206,26 +184,21 @@ export class Connection implements ClientConnection {
   }
 
   onTimeout(): void {
-    const socket = this.#socket
     const res = this.#current
-    if (this.#phase === 'idle') {
-      this.closeIfIdle()
-    } else if (res === undefined || res.writableEnded) {
-      this.abort()
-    } else {
-      // Re-arms Node's one-shot timer: a request that waits for a connection is not idle yet.
-      socket.setTimeout(socket.timeout ?? 0)
-      res.req.context.owner?.onIdle()
+    if (this.#phase === 'idle') this.closeIfIdle()
+    else if (res === undefined || res.writableEnded) this.abort()
+    else {
+      nodeHttp.restartTimeout(this.#socket) // the owner may wait on, such as for a connection to the upstream
+      res.req.context.owner?.onIdle?.()
     }
   }
 
   closeIfIdle(): void {
     if (this.#phase !== 'idle') return
     const socket = this.#socket
-    if (socket.bytesRead === this.#bytesBefore) {
-      socket.destroy()
-    } else {
-      // Node refuses a part of a head earlier. Of empty lines it does not count the time.
+    if (socket.bytesRead === this.#bytesBefore) socket.destroy()
+    else {
+      // Node refuses a part of a head earlier. It does not count the time of empty lines.
       this.#phase = 'awaitingHead'
       socket.setTimeout(this.#timeouts.headMs)
     }
@@ -238,20 +211,11 @@ export class Connection implements ClientConnection {
   }
 
   #onClientEnd(): void {
-    if (this.#current?.endsWithConnection === true) this.abort()
+    const res = this.#current
+    if (res?.isCloseDelimited && !res.isSent && !res.writableEnded) this.abort()
   }
 
   abort(): void {
-    const socket = this.#socket
-    // After `end`, as when the client half-closes, libuv refuses the reset, and `close` would never come.
-    if (this.#current?.mustReset === true && !socket.writableEnded) this.tcpSocket.resetAndDestroy()
-    else socket.destroy()
+    abortConnection(this.#socket, this.tcpSocket, this.#current)
   }
-}
-
-/** Without a listener an error would end the process; `close` follows in any case. */
-function ignoreError(): void {}
-
-function onResponseClosed(this: SidecarResponse): void {
-  this.req.context.connection.onResponseClosed()
 }

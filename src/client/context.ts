@@ -16,10 +16,9 @@ export interface ClientConnection {
   readonly peer: Peer
   /** Under TLS it differs from the socket of the request. */
   readonly tcpSocket: Socket
-  readonly mustClose: boolean
+  readonly isDraining: () => boolean
   /** Ends the connection without the rest of the response, in a way that the client notices. */
   abort(): void
-  onResponseClosed(): void
 }
 
 /** The one component that a request waits for: the reader of a login, a transfer, a tunnel, the drain of an unread body. */
@@ -27,7 +26,7 @@ export interface RequestOwner {
   /** Requests in flight are waited for by a drain of the process, and counted. */
   readonly state: 'inFlight' | 'tunnel' | 'unreadBody'
   /** The client socket was idle for `timeouts.idleSeconds`, or 5 s while an unread body is drained. */
-  onIdle(): void
+  onIdle?(): void
   onMalformedBody?(): void
   /** Called once: another component owns the request now, or its response is over. */
   onRelease?(): void
@@ -49,8 +48,7 @@ export class RequestContext {
   /** Absent while a token is verified. */
   decision: Decision | undefined
 
-  // token-endpoint.ts.
-  /** The names of a login that exist, which the logs show. They are not authenticated before it succeeds. */
+  // token-endpoint.ts: the names of a login that exist, for the logs. They are not authenticated before it succeeds.
   login: Partial<Identity> | undefined
 
   // responder.ts.
@@ -79,7 +77,6 @@ export class RequestContext {
     return this.#owner
   }
 
-  /** Makes `owner` the only one, or none, and releases the previous one. */
   changeOwner(owner: RequestOwner | undefined): void {
     const previous = this.#owner
     this.#owner = owner

@@ -9,8 +9,9 @@
  *   the first head; its rest     `headersTimeout`, looked at every 500 ms: 408 by `Connection.refuse`
  *   bytes of a body, either way  the socket's: `idleSeconds`; `onIdle` of its owner, such as `proxy/transfer.ts`
  *   the body of a login or link  `idleSeconds` in all; `json-body.ts`
- *   the end of an unread body    5 s without a byte, 30 s in all; `client/response.ts`
+ *   the end of an unread body    5 s without a byte, 30 s in all; `connection-end.ts`
  */
+import { once } from 'node:events'
 import { createServer, type Server, type ServerOptions } from 'node:http'
 import { createServer as createSecureServer } from 'node:https'
 import type { AddressInfo, Socket } from 'node:net'
@@ -24,7 +25,7 @@ import { TlsSockets, tlsOptions } from '../tls/listener-tls.ts'
 import { createPeers, type Peer } from './client-address.ts'
 import { Connection, type ConnectionEvents, type Timeouts } from './connection.ts'
 import { SidecarRequest } from './context.ts'
-import { stopListening } from './node-http.ts'
+import { listenBeforeNode, stopListening } from './node-http.ts'
 import { SidecarResponse } from './response.ts'
 
 interface ListenerEvents extends ConnectionEvents {
@@ -42,14 +43,12 @@ declare module 'node:net' {
   }
 }
 
-/** Interval at which Node looks for late heads, in milliseconds. */
-const CHECK_MS = 500
+const CHECK_MS = 500 // the interval at which Node looks for late heads
 
 export class DataListener {
   readonly #config: Config
   readonly #isSecure: boolean
   readonly #peerOf: (socket: Socket, tls: boolean, port: number) => Peer
-  /** Asked for once: the same for all connections. */
   #port = 0
   readonly #events: ListenerEvents
   readonly #connectionTimeouts: Timeouts
@@ -76,8 +75,7 @@ export class DataListener {
       requestTimeout: 0,
       keepAliveTimeout: timeouts.keepAliveSeconds * 1000,
       connectionsCheckingInterval: CHECK_MS,
-      // Admission refuses a missing `Host` in the documented form.
-      requireHostHeader: false,
+      requireHostHeader: false, // admission refuses a missing `Host`, in the documented form
       shouldUpgradeCallback: (req) => upgrade.enabled && this.#opensWebSocket(req),
     }
     if (certificates === undefined) this.#server = createServer(httpOptions)
@@ -113,10 +111,10 @@ export class DataListener {
       } else if (this.#isSecure) this.#tlsSockets.add(tcpSocket)
       else this.#addConnection(tcpSocket, tcpSocket)
     }
-    // Before Node's own listener, which reads requests: they are given to their connection. Under TLS it reads none yet.
+    // Under TLS, Node reads no requests from the TCP socket.
     if (this.#isSecure) server.on('connection', accept)
-    else server.prependListener('connection', accept)
-    server.prependListener('secureConnection', (socket: Socket) => {
+    else listenBeforeNode(server, 'connection', accept)
+    listenBeforeNode(server, 'secureConnection', (socket) => {
       const tcpSocket = this.#tlsSockets.take(socket)
       if (tcpSocket === undefined) socket.destroy()
       else if (!socket.destroyed) this.#addConnection(socket, tcpSocket)
@@ -127,13 +125,11 @@ export class DataListener {
   #serveConnections(): void {
     const server = this.#server
     const onRequest = (req: SidecarRequest, res: SidecarResponse) => req.socket[CONNECTION]?.receive(res)
-    server.on('request', onRequest)
-    server.on('checkContinue', onRequest)
-    server.on('checkExpectation', onRequest)
-    const onUpgrade = (req: SidecarRequest, _socket: Duplex, firstBytes: Buffer) =>
+    for (const event of ['request', 'checkContinue', 'checkExpectation']) server.on(event, onRequest)
+    const onDetached = (req: SidecarRequest, _socket: Duplex, firstBytes: Buffer) =>
       req.socket[CONNECTION]?.receiveDetached(req, firstBytes)
-    server.on('connect', onUpgrade)
-    if (this.#config.upgrade.enabled) server.on('upgrade', onUpgrade)
+    server.on('connect', onDetached)
+    if (this.#config.upgrade.enabled) server.on('upgrade', onDetached)
     server.on('timeout', (socket: Socket) => socket[CONNECTION]?.onTimeout())
     server.on('clientError', (error: ParserError, socket: Socket) => {
       const connection = socket[CONNECTION]
@@ -151,26 +147,18 @@ export class DataListener {
     socket.once('close', () => this.#open.delete(connection))
   }
 
-  listen(): Promise<AddressInfo> {
+  async listen(): Promise<AddressInfo> {
     const { host, port } = this.#config.listen
-    const server = this.#server
-    return new Promise((resolve, reject) => {
-      server.once('error', reject)
-      server.listen(port, host, () => {
-        server.removeListener('error', reject)
-        server.on('error', this.#events.onListenError)
-        const address = server.address() as AddressInfo
-        this.#port = address.port
-        resolve(address)
-      })
-    })
+    await once(this.#server.listen(port, host), 'listening')
+    this.#server.on('error', this.#events.onListenError)
+    const address = this.#server.address() as AddressInfo
+    this.#port = address.port
+    return address
   }
 
   /** Accepts no more connections; resolves when the last one is closed. */
-  async close(): Promise<void> {
-    await stopListening(this.#server)
-    // Node calls back before the last sockets emit `close`, which completes their requests.
-    while (this.#open.size > 0) await new Promise(setImmediate)
+  close(): Promise<void> {
+    return stopListening(this.#server, this.#open)
   }
 
   closeIdle(): void {

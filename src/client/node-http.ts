@@ -1,24 +1,35 @@
 /**
- * What the client's side needs of Node beyond its documentation, one function for each effect. No private member is used,
- * but some rely on Node's own listeners, or on the order of its events. They are tested on Node 20 and 26.
+ * What the client's side needs of Node beyond its documentation: one function for each effect, tested on Node 20 and 26.
+ * Some rely on Node's own listeners, or on the order of its events. None uses a private member.
  */
+import type { EventEmitter } from 'node:events'
 import { Server, type ServerResponse } from 'node:http'
 import { Server as NetServer, type Socket } from 'node:net'
 
-/** Accepts no more connections. The http server's own `close` destroys connections and stops looking for late heads. */
-export function stopListening(server: NetServer): Promise<void> {
-  return new Promise((resolve) => NetServer.prototype.close.call(server, () => resolve()))
+/** Calls `listener` before Node's own: on `connection` that one reads requests, on a socket's `end` it ends the socket. */
+export function listenBeforeNode(emitter: EventEmitter, event: string, listener: (socket: Socket) => void) {
+  emitter.prependListener(event, listener)
 }
 
-/** Node before 24.9 (22.21) discards the bytes after the head of an offer to upgrade that is not served. */
-export const DISCARDS_AFTER_OFFER = !('shouldUpgradeCallback' in new Server())
-
-/** Keeps a socket that Node wants to destroy once its last response is written. */
-export function keepAfterLastResponse(socket: Socket): void {
-  socket.removeListener('finish', socket.destroy)
+/** Accepts no more connections. Resolves when `open` is empty: Node calls back before the last sockets emit `close`. */
+export async function stopListening(server: NetServer, open: ReadonlySet<unknown>): Promise<void> {
+  // The http server's own `close` destroys connections and stops looking for late heads.
+  await new Promise<void>((resolve) => NetServer.prototype.close.call(server, () => resolve()))
+  while (open.size > 0) await new Promise(setImmediate)
 }
 
-/** Node resumes a paused socket to read a body, and after a response: it pauses again until `isFull` is false. */
+/** The timer of a socket runs once, until bytes pass again. */
+export function restartTimeout(socket: Socket): void {
+  socket.setTimeout(socket.timeout ?? 0)
+}
+
+/** Resets the connection, unless the socket has ended: libuv refuses a reset then, and `close` would never come. */
+export function resetOrDestroy(socket: Socket, tcpSocket: Socket): void {
+  if (socket.writableEnded) socket.destroy()
+  else tcpSocket.resetAndDestroy()
+}
+
+/** Keeps a socket paused until `isFull` is false. Node resumes it to read a body, and after a response. */
 export function pauseWhile(socket: Socket, isFull: () => boolean): void {
   const onResume = () => {
     if (isFull()) socket.pause()
@@ -28,10 +39,18 @@ export function pauseWhile(socket: Socket, isFull: () => boolean): void {
   socket.pause()
 }
 
-/** Resolves once Node has reported an error in the bytes behind a head: it parses them in the same turn, after `request`. */
+/** Node before 24.9 (22.21) discards the bytes after the head of an offer to upgrade that is not served. */
+export const DISCARDS_AFTER_OFFER = !('shouldUpgradeCallback' in new Server())
+
+/** Resolves when Node has parsed the bytes behind a head, and reported an error in them: it does so right after `request`. */
 export const waitForParser = (): Promise<void> => Promise.resolve()
 
-/** Gives a response the socket that Node has detached for `Upgrade` or CONNECT. The response is the last one on it. */
+/** Stands in for a listener that Node removes when it detaches a socket for `Upgrade` or CONNECT. */
+export function replaceListener(socket: Socket, event: string, listener: () => void): void {
+  socket.on(event, listener)
+}
+
+/** Gives a response the socket that Node has detached. The response is the last one on it. */
 export function assignDetachedSocket(res: ServerResponse, socket: Socket, onWritten: () => void): void {
   res.shouldKeepAlive = false
   res.assignSocket(socket)
@@ -42,16 +61,27 @@ export function assignDetachedSocket(res: ServerResponse, socket: Socket, onWrit
   })
 }
 
+/** Keeps Node from adding chunks to a body without a `Content-Length`. */
+export const omitChunks = (res: ServerResponse): void => res.removeHeader('Transfer-Encoding')
+
 /** Sends the head without waiting for a body. `flushHeaders` names no encoding: bytes above 0x7F would go out as UTF-8. */
 export function sendHead(res: ServerResponse): void {
   res.socket?.setDefaultEncoding('latin1')
   res.flushHeaders()
 }
 
-/** Sends the last chunk and the trailers, and leaves the response open: `end` would close the connection. */
+/** Sends the last chunk and the trailers. `end` would do it, too, but close the connection. */
 export function writeLastChunk(res: ServerResponse, trailerLines: string): void {
   // Node 26 holds chunks until the next tick, and loses them once the encoding is off.
   while (res.writableCorked > 0) res.uncork()
   res.chunkedEncoding = false
   res.write(`0\r\n${trailerLines}\r\n`, 'latin1')
+}
+
+/** Whether a response that emits `close` is the last one: Node has ended or destroyed the socket before. */
+export const hasSentLast = (socket: Socket): boolean => !socket.writable
+
+/** Keeps the socket that Node would destroy once its last response is written. */
+export function keepAfterLastResponse(socket: Socket): void {
+  socket.removeListener('finish', socket.destroy)
 }

@@ -7,7 +7,8 @@ import type { Config } from '../config/config.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
 import { type Failure, isClientFailure, type UpstreamFailure } from '../failures.ts'
 import { type HeaderList, headerLines } from '../http/headers.ts'
-import type { Persistence, SidecarResponse } from './response.ts'
+import type { Persistence } from './connection-end.ts'
+import type { SidecarResponse } from './response.ts'
 
 /** The error type in `Proxy-Status` (RFC 9209, section 2.3): each failure of an upstream has one, and so have refusals. */
 type ProxyErrorType =
@@ -21,7 +22,6 @@ export interface ErrorResponseOptions {
   readonly errorType?: ProxyErrorType
   /** A word of a closed set, never client input. */
   readonly details?: string
-  /** `Retry-After` of a 503. */
   readonly retryAfterSeconds?: number | undefined
   readonly close?: boolean
   readonly headers?: HeaderList
@@ -43,7 +43,6 @@ export class Responder {
     this.#send(res, status, '', headers, 'keepAlive')
   }
 
-  /** Does nothing if a response has begun or the client has closed. */
   #send(res: SidecarResponse, status: number, text: string, headers: HeaderList, persistence: Persistence) {
     if (res.headersSent || res.destroyed) return
     const { context, method, headers: received } = res.req
@@ -89,9 +88,8 @@ export class Responder {
   parserErrorResponse({ status, code, message }: PublicError, requestId: string, bytes?: Buffer): string {
     const body = JSON.stringify({ code, message })
     const origin = /^origin:[ \t]*(\S*)/im.exec(bytes?.toString('latin1') ?? '')?.[1]
-    const proxyError = ['Proxy-Status', proxyStatus('http_request_error')]
-    const ownHeaders = [...proxyError, 'Date', new Date().toUTCString(), 'Connection', 'close']
-    const list = this.#headers(status, body, requestId, ownHeaders, origin)
+    const headers = ['Proxy-Status', proxyStatus('http_request_error'), 'Date', new Date().toUTCString()]
+    const list = this.#headers(status, body, requestId, [...headers, 'Connection', 'close'], origin)
     return `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${headerLines(list)}\r\n${body}`
   }
 

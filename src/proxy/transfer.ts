@@ -19,7 +19,7 @@
  *   (1) in `upstream-pool.ts` and `upstream-connection.ts`   (2) > ended after a 101: `tunnel.ts` takes over
  *
  * A failure, a client that leaves or a malformed body: > ended. Before the head a failure becomes an error response, and
- * `client/response.ts` drains the upload. After the head it aborts the client's connection.
+ * the rest of the upload is drained. After it the client's connection is aborted (`client/connection-end.ts`).
  * `idleSeconds` is the timer of the client's socket: nothing passes there either while the upstream does not read or send.
  * Only the drain of the process bounds the total duration.
  */

@@ -74,8 +74,6 @@ export class Tunnel implements RequestOwner {
     void this.recheck() // the token may have been revoked since the request arrived
   }
 
-  onIdle(): void {}
-
   onRelease(): void {
     this.#connection.abandon()
   }

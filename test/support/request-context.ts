@@ -7,9 +7,8 @@ export function requestContext(peer: Peer, id: string): RequestContext {
   const context = new RequestContext({
     peer,
     tcpSocket: new Socket(),
-    mustClose: false,
+    isDraining: () => false,
     abort() {},
-    onResponseClosed() {},
   })
   context.id = id
   return context
