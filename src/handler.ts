@@ -12,7 +12,7 @@ import type { Admitted } from './gate/admission.ts'
 import { approvalHeaders, VARY_BY_TOKEN } from './gate/forward-auth.ts'
 import type { Decision, Gate, Refusal } from './gate/gate.ts'
 import { bearerToken, HeaderLines } from './http/headers.ts'
-import { newRequestId, requestIdOf } from './http/request-ids.ts'
+import { requestIdOf } from './http/request-ids.ts'
 
 interface HandlerDependencies extends Dependencies {
   readonly gate: Gate
@@ -34,13 +34,13 @@ export class Handler {
     try {
       const { routed, decision } = this.#dependencies.gate.decide(req, context.connection.peer.isTrusted)
       if (routed === undefined) {
-        context.id = requestIdOf(new HeaderLines(req.rawHeaders)) ?? newRequestId()
+        context.id = requestIdOf(new HeaderLines(req.rawHeaders)) ?? context.id
         this.#refuse(decision, res)
         return
       }
       const { admitted } = routed
       context.routed = routed
-      context.id = admitted.requestId ?? newRequestId()
+      context.id = admitted.requestId ?? context.id
       const mustWait = decision instanceof Promise || admitted.isChunked
       const pending = mustWait
         ? this.#carryOutLater(decision, admitted, res)
@@ -107,7 +107,6 @@ export class Handler {
   #onError(res: SidecarResponse, error: unknown): void {
     const { responder, onInternalError } = this.#dependencies
     const { context } = res.req
-    if (context.id === '') context.id = newRequestId()
     onInternalError(context.id, error)
     if (res.headersSent) context.connection.abort()
     const errorType = 'proxy_internal_error'

@@ -141,8 +141,8 @@ export class Connection implements ClientConnection {
   receiveDetached(req: SidecarRequest, firstBytes: Buffer): void {
     const socket = this.#socket
     if (socket.destroyed) return
-    nodeHttp.replaceListener(socket, 'drain', () => this.#current?.emit('drain'))
-    nodeHttp.replaceListener(socket, 'timeout', () => this.onTimeout())
+    // Node has removed its own listeners.
+    socket.on('drain', () => this.#current?.emit('drain')).on('timeout', () => this.onTimeout())
     const phase = this.#phase
     if (phase === 'idle' || phase === 'awaitingHead') {
       const res = new SidecarResponse(req)
@@ -151,7 +151,7 @@ export class Connection implements ClientConnection {
     } else if (phase === 'serving' || phase === 'refusing') {
       const isConnect = req.method === 'CONNECT'
       this.#refuseInTurn({ error: isConnect ? ERRORS.malformedRequest : ERRORS.upgradeRefused })
-      nodeHttp.replaceListener(socket, 'end', () => socket.end())
+      socket.once('end', () => socket.end())
       socket.resume()
     } else endConnection(socket)
   }

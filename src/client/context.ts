@@ -8,6 +8,7 @@ import type { Failure } from '../failures.ts'
 import type { Admitted } from '../gate/admission.ts'
 import type { Decision, RoutedRequest } from '../gate/gate.ts'
 import type { RouteLabel } from '../gate/route.ts'
+import { newRequestId } from '../http/request-ids.ts'
 import type { Identity } from '../token/caller.ts'
 import type { Peer } from './client-address.ts'
 
@@ -42,7 +43,8 @@ export class RequestContext {
   isBodyMalformed = false
 
   // handler.ts, by the result of the gate.
-  id = ''
+  /** The client's request id replaces it, if that is valid. */
+  id: string = newRequestId()
   /** Absent if the request is not admitted. */
   routed: RoutedRequest | undefined
   /** Absent while a token is verified. */

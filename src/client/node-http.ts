@@ -45,11 +45,6 @@ export const DISCARDS_AFTER_OFFER = !('shouldUpgradeCallback' in new Server())
 /** Resolves when Node has parsed the bytes behind a head, and reported an error in them: it does so right after `request`. */
 export const waitForParser = (): Promise<void> => Promise.resolve()
 
-/** Stands in for a listener that Node removes when it detaches a socket for `Upgrade` or CONNECT. */
-export function replaceListener(socket: Socket, event: string, listener: () => void): void {
-  socket.on(event, listener)
-}
-
 /** Gives a response the socket that Node has detached. The response is the last one on it. */
 export function assignDetachedSocket(res: ServerResponse, socket: Socket, onWritten: () => void): void {
   res.shouldKeepAlive = false

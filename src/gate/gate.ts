@@ -43,7 +43,7 @@ export interface ServiceDecision {
   /** Absent on a public route, and where report mode ignores a refused token. */
   readonly caller: Caller | undefined
   readonly forwardsAuthorization: boolean
-  /** The caller may not make every request. No trailer may change this one, no proxy may reuse approvals. */
+  /** The decision holds for this request alone. No trailer may change it, and no proxy may reuse it. */
   readonly dependsOnRequest: boolean
   /** The reason for a refusal that report mode ignores. */
   readonly wouldRefuse?: AccessFailure | undefined

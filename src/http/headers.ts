@@ -78,13 +78,11 @@ export type HeaderKind = keyof typeof HEADER_RULES
 /** By their names in lower case, and with capitals as most clients and services send them. */
 const KNOWN: ReadonlyMap<string, HeaderKind> = new Map(
   (Object.keys(HEADER_RULES) as HeaderKind[]).flatMap((kind) =>
-    HEADER_RULES[kind].names.flatMap((name) => [[name, kind] as const, [capitalized(name), kind] as const]),
+    HEADER_RULES[kind].names
+      .flatMap((name) => [name, name.replace(/\b[a-z]/g, (letter) => letter.toUpperCase())])
+      .map((name) => [name, kind] as const),
   ),
 )
-
-function capitalized(name: string): string {
-  return name.replace(/\b[a-z]/g, (letter) => letter.toUpperCase())
-}
 
 const IDENTITY_PREFIX = 'x-authenticated-'
 /** Several storage services name the object that they copy or rename in such a header: `x-oss-copy-source`. */
@@ -99,9 +97,7 @@ export function headerKind(name: string): HeaderKind {
   const known = KNOWN.get(name)
   if (known !== undefined) return known
   const lower = name.toLowerCase()
-  const knownInLower = KNOWN.get(lower)
-  if (knownInLower !== undefined) return knownInLower
-  if (PLAIN_NAME.test(lower)) return unknownKind(lower)
+  if (PLAIN_NAME.test(lower)) return KNOWN.get(lower) ?? unknownKind(lower)
   if (!TOKEN.test(name)) return 'invalid'
   // `Authorization_` and `-Host` fold to a name with dashes at its ends, which is looked up without them.
   const folded = lower.replace(/[^a-z0-9]/g, '-')

@@ -34,10 +34,6 @@ export class ReadBuffer {
       if (spareBuffers.length < MAX_SPARE_BUFFERS) spareBuffers.push(held)
     }
   }
-
-  giveBack(): void {
-    this.hold()?.()
-  }
 }
 
 /** The other end is closed: it drops what is posted to it. */

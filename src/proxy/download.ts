@@ -77,7 +77,8 @@ export function responseHeaders(head: UpstreamHead, requestId: string, { hasTrai
   for (let line = 0; line < lines.kinds.length; line++) {
     const name = lines.name(line)
     const value = lines.value(line)
-    switch (lines.rule(line).response) {
+    const { response } = lines.rule(line)
+    switch (response) {
       case 'remove':
         continue
       case 'ifMayHaveBody':
@@ -96,6 +97,9 @@ export function responseHeaders(head: UpstreamHead, requestId: string, { hasTrai
         continue
       case 'forward':
         if (lines.isNamedByConnection(line)) continue
+        break
+      default:
+        response satisfies never
     }
     headers.push(name, value)
   }

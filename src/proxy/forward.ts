@@ -42,7 +42,8 @@ export class Forwarder {
   constructor(config: Config, options: ForwarderOptions) {
     const { secureContextOf, events, responder, onInternalError, gate, now } = options
     this.#responder = responder
-    this.#tunnels = { open: new Set(), endWithToken: config.enforcement === 'enforce', gate, now }
+    const endWithToken = config.enforcement === 'enforce'
+    this.#tunnels = { open: new Set(), endWithToken, gate, now, onInternalError }
     const shared = { responder, onInternalError, tunnels: this.#tunnels }
     this.#upstreams = config.upstreams
       .map(({ prefix, url, assertionAudience = config.identity.assertion.audience }) => {

@@ -36,7 +36,8 @@ export function requestHeadText(
   let isForwardedKept = false
   let head = `${admitted.method} ${target} HTTP/1.1\r\n`
   for (let line = 0; line < lines.kinds.length; line++) {
-    switch (lines.rule(line).request) {
+    const { request } = lines.rule(line)
+    switch (request) {
       case 'forward':
         if (lines.isNamedByConnection(line)) continue
         break
@@ -50,8 +51,11 @@ export function requestHeadText(
         if (!peer.isTrusted || lines.isNamedByConnection(line)) continue
         isForwardedKept = true
         break
-      default:
+      case 'remove':
+      case 'refuse':
         continue
+      default:
+        request satisfies never
     }
     head += `${lines.name(line)}: ${lines.value(line)}\r\n`
   }

@@ -9,7 +9,6 @@
  *                  the response head     > downloading (2)   upstreamResponseSeconds (1)  http_response_timeout
  *   downloading    the upstream's body   > paused, ended     idleSeconds                  connection_read_timeout
  *   paused         the client's reads    > downloading       idleSeconds                  client_idle
- *   ended          the client's reads                        idleSeconds                  none: its connection is aborted
  *
  * The upload starts with the request head. While it lasts, its waits replace those for the upstream's head and body:
  *
@@ -99,18 +98,6 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   }
 
   onRead(response: ResponseParser, connection: UpstreamConnection): void {
-    try {
-      this.#relay(response, connection)
-    } catch (error) {
-      const { context } = this.res.req
-      connection.abandon()
-      this.#upstream.onInternalError(context.id, error)
-      if (this.#phase === 'ended') context.connection.abort()
-      else this.#fail('proxy_internal_error')
-    }
-  }
-
-  #relay(response: ResponseParser, connection: UpstreamConnection): void {
     const { res } = this
     const { head } = response
     const isFirst = this.#phase === 'awaitingHead'
@@ -160,6 +147,13 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     }
   }
 
+  onInternalError(error: unknown): void {
+    const { context } = this.res.req
+    this.#upstream.onInternalError(context.id, error)
+    if (this.#phase === 'ended') context.connection.abort()
+    else this.#fail('proxy_internal_error')
+  }
+
   // Calls of the client's connection.
   onRelease(): void {
     if (this.#phase !== 'ended') this.#cancel('client_aborted')
@@ -171,8 +165,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
 
   onIdle(): void {
     const upload = this.#upload?.waitsFor
-    if (this.#phase === 'ended') this.res.req.context.connection.abort()
-    else if (this.#phase === 'paused' || upload === 'client') this.#cancel('client_idle')
+    if (this.#phase === 'paused' || upload === 'client') this.#cancel('client_idle')
     else if (upload === 'upstream') this.#cancel('connection_write_timeout')
     else if (this.#phase === 'downloading') this.#cancel('connection_read_timeout')
   }

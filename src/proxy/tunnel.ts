@@ -24,6 +24,7 @@ export interface Tunnels {
   readonly gate: Pick<Gate, 'callerStillAllowed'>
   /** Epoch milliseconds. */
   readonly now: () => number
+  readonly onInternalError: (requestId: string, error: unknown) => void
 }
 
 export class Tunnel implements RequestOwner {
@@ -81,9 +82,10 @@ export class Tunnel implements RequestOwner {
   /** Closes the tunnel if its token would be refused now; otherwise checks again when the new verdict ends. */
   async recheck(): Promise<void> {
     const { res, admitted } = this.#request
-    const { gate, now } = this.#tunnels
-    const client = res.req.socket
-    const caller = await gate.callerStillAllowed(admitted).catch(() => undefined)
+    const { gate, now, onInternalError } = this.#tunnels
+    const { context, socket: client } = res.req
+    const onError = (error: unknown) => void onInternalError(context.id, error)
+    const caller = await gate.callerStillAllowed(admitted).catch(onError)
     clearTimeout(this.#timer)
     if (caller === undefined) {
       client.destroy()

@@ -66,6 +66,8 @@ export interface UpstreamRequest extends RequestKind {
   onRead(response: ResponseParser, connection: UpstreamConnection): void
   /** The last call. `isStale`: most likely the upstream had closed the connection before the request was written. */
   onFailure(failure: UpstreamFailure, isStale: boolean): void
+  /** The last call, too: an error in one of the others. The connection is closed. */
+  onInternalError(error: unknown): void
 }
 
 export interface ConnectionPool {
@@ -111,7 +113,7 @@ export class UpstreamConnection {
     this.socket.on('error', (error) => this.#onError(error))
     this.socket.on('close', () => {
       this.#terminate()
-      this.readBuffer.giveBack()
+      this.readBuffer.hold()?.()
       pool.onClosed(this)
     })
   }
@@ -158,7 +160,11 @@ export class UpstreamConnection {
     if (request === undefined) return // abandoned while it was connecting
     this.#enter(phase, request)
     this.#parser.start(request)
-    request.onHeadWritten(this, this.socket.write(request.headText, 'latin1'))
+    try {
+      request.onHeadWritten(this, this.socket.write(request.headText, 'latin1'))
+    } catch (error) {
+      this.#endWithError(request, error)
+    }
   }
 
   /** `chunk`: undefined at the end of the connection. */
@@ -180,11 +186,20 @@ export class UpstreamConnection {
     }
     if (chunk !== undefined)
       this.#enter('receiving', request, parser.head === undefined ? this.#deadline : undefined)
-    request.onRead(parser, this)
+    try {
+      request.onRead(parser, this)
+    } catch (error) {
+      this.#endWithError(request, error)
+    }
     if (this.#phase === 'closed') return // abandoned by its request
     if (isMalformed) this.#fail('http_protocol_error')
     else if (parser.isDone) this.#release(isClean)
     else if (chunk === undefined) this.#terminate()
+  }
+
+  #endWithError(request: UpstreamRequest, error: unknown): void {
+    this.abandon()
+    request.onInternalError(error)
   }
 
   /** `isClean`: no byte has followed, which could be taken for the next response (desync, CVE-2026-48931). */

@@ -61,7 +61,11 @@ export class UpstreamPool implements ConnectionPool {
 
   /** Opens a connection. A retry may exceed the limit by one: its old connection still counts. */
   connect(request: UpstreamRequest): void {
-    this.#open.add(new UpstreamConnection(this.#address, this, request, this.#config))
+    try {
+      this.#open.add(new UpstreamConnection(this.#address, this, request, this.#config))
+    } catch (error) {
+      request.onInternalError(error)
+    }
   }
 
   /** Removes the request from the queue, or closes its connection. */
