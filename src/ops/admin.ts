@@ -71,7 +71,7 @@ export function createAdminListener(
   })
   return {
     async listen() {
-      server.listen(config.admin.port, config.admin.host)
+      server.listen({ ...config.admin, backlog: 4096 }) // a full one drops the SYN of a probe, which is repeated after 1 s
       await once(server, 'listening')
       server.on('error', onError)
       samples.start(onError)
@@ -146,7 +146,7 @@ function sendPage(res: ServerResponse, { status, type, body }: Page): void {
   res.end(body)
 }
 
-/** Twice Node's backlog: of many connections accepted at once, a probe is read before it is the oldest. */
+/** Node accepts one connection in a turn of the event loop: a probe is read long before it becomes the oldest. */
 const MAX_CONNECTIONS = 1024
 /** Maximum time for a request to arrive, and for a connection to be silent. */
 const TIMEOUT_MS = 10_000
