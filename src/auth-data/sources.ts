@@ -13,10 +13,12 @@ import type { KeyRing } from '../keys/key-ring.ts'
 import { createRemoteKeys, type RemoteKeys } from '../keys/remote-keys.ts'
 import type { Logger } from '../log.ts'
 import { openPolledFiles } from '../reload/polled-files.ts'
-import type { Reloadable, ReloadResult, ReloadSubject } from '../reload/reloadable.ts'
+import type { Reloadable, ReloadResult } from '../reload/reloadable.ts'
 import type { CertificateName, CertificateSet } from '../tls/certificates.ts'
 import { certificateFiles, openCertificateSet, secureContextOf } from '../tls/certificates.ts'
 import { type Loaded, notLoaded } from '../values/result.ts'
+
+export type ReloadSubject = 'keys' | 'credentials' | 'revocations' | 'certificates'
 
 /** Called for each new version of a source after the start. */
 export type OnReload = (subject: ReloadSubject, result: ReloadResult, certificate?: CertificateName) => void

@@ -4,6 +4,7 @@
  */
 import { type Aggregator, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import type { AuthData } from '../auth-data/auth-data.ts'
+import type { ReloadSubject } from '../auth-data/sources.ts'
 import type { DataListener } from '../client/listener.ts'
 import type { Config } from '../config/config.ts'
 import {
@@ -19,7 +20,7 @@ import type { Key } from '../keys/key-ring.ts'
 import type { RemoteKeys } from '../keys/remote-keys.ts'
 import type { Forwarder } from '../proxy/forward.ts'
 import type { UpstreamEvents } from '../proxy/transfer.ts'
-import { RELOAD_RESULTS, type ReloadResult, type ReloadSubject } from '../reload/reloadable.ts'
+import { RELOAD_RESULTS, type ReloadResult } from '../reload/reloadable.ts'
 import type { CertificateSet } from '../tls/certificates.ts'
 import type { TokenCache } from '../token/cache.ts'
 import { VERSION } from '../version.ts'

@@ -7,13 +7,13 @@ import { dirname, join } from 'node:path'
 import { errorCode } from '../files/files.ts'
 import { type Logger, loggedItems } from '../log.ts'
 import { type Loaded, loaded, notLoaded } from '../values/result.ts'
-import { Reloadable, type ReloadResult, type ReloadSubject } from './reloadable.ts'
+import { Reloadable, type ReloadResult } from './reloadable.ts'
 
 /** A setting, and what is wrong with its file. */
 type FileProblem = Readonly<Record<'path' | 'message', string>>
 
 interface PolledFilesOptions<T> {
-  readonly subject: ReloadSubject
+  readonly subject: string
   /** Files, or directories whose files count. */
   readonly paths: readonly string[]
   /** Which files of a directory count; dot files and `.tmp` files never do. */

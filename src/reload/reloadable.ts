@@ -68,8 +68,6 @@ export const RELOAD_RESULTS = ['ok', 'failed'] as const
 
 export type ReloadResult = (typeof RELOAD_RESULTS)[number]
 
-export type ReloadSubject = 'keys' | 'credentials' | 'revocations' | 'certificates'
-
 interface Observed {
   /** A text that differs after every change of the source. */
   readonly version: string
