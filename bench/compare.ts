@@ -29,6 +29,8 @@ export type Figures = Readonly<Record<string, number>>
 export interface Row {
   readonly name: string
   readonly figures: Figures
+  /** The figures of each round, of which `figures` are the medians. */
+  readonly samples?: readonly Figures[]
 }
 
 export interface Section {
@@ -79,7 +81,7 @@ export async function compare(
         one.samples.push(figures(cpuMicroseconds(one.running) - before))
       }
     }
-    return started.map(({ name, samples }) => ({ name, figures: medians(samples) }))
+    return started.map(({ name, samples }) => ({ name, figures: medians(samples), samples }))
   } finally {
     await Promise.all(started.map(({ running }) => running.stop()))
   }

@@ -98,9 +98,9 @@ function readOptions() {
   return {
     quick,
     check,
-    rounds: check ? 3 : quick ? 1 : 5,
+    rounds: check ? 11 : quick ? 1 : 5,
     seconds: quick || check ? 1 : 2,
-    warmUpSeconds: quick ? 1 : check ? 2 : 10,
+    warmUpSeconds: quick ? 1 : check ? 8 : 10,
     node: values.node === undefined ? process.execPath : resolve(values.node),
     ...(only && { only }),
     ...(peers && { peers }),
