@@ -315,7 +315,7 @@ t.test('a certificate that expires within 14 days or has expired is detected', a
   }
 })
 
-t.test('servers that hang, drip or never end delay it by at most 15 s', async (t) => {
+t.test('servers that hang, drip or never end delay it by at most 15 s', { timeout: 30_000 }, async (t) => {
   t.plan(6)
   const silent = createTcp(() => {})
   const endless = createServer((_req, res) => {
@@ -331,13 +331,11 @@ t.test('servers that hang, drip or never end delay it by at most 15 s', async (t
     socket.on('close', () => clearInterval(timer))
   })
   const servers = await Promise.all([silent, endless, dripping].map((server) => urlOf(t, server)))
-  const startedAt = performance.now()
   const runs = servers.map((url) => check(['--url', url, '--admin-url', url, '--upstream-url', url]))
   for (const { failure, checks } of await Promise.all(runs)) {
     t.equal(failure?.exitCode, 1)
     t.match(checks[0], { status: 'failure', remedy: /\w/ })
   }
-  t.comment(`${Math.round(performance.now() - startedAt)} ms`)
 })
 
 t.test('a missing secret and conflicting options are wrong usage', async (t) => {

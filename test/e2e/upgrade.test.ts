@@ -265,7 +265,7 @@ t.test('a tunnel ends within a second when its token would be refused', async (t
     change()
     await client.closed()
     const took = (performance.now() - began) / 1000
-    t.ok(took < seconds + 2, `${name}: ${took} s, where a second and what a busy machine needs are allowed`)
+    t.ok(took < seconds + 4, `${name}: ${took} s, where a second and what a busy machine needs are allowed`)
   }
   await endsWithin('its credential expires', 4, () => {}, await open('ends'))
   const revoke = () => writeFileSync(revocations, 'revocations:\n- jti: gone\n')

@@ -88,12 +88,10 @@ t.test('workers act as one sidecar', async (t) => {
 
   await t.test('a killed worker is replaced within a second', async (t) => {
     const [victim = 0] = pids()
-    const killedAt = performance.now()
     process.kill(victim, 'SIGKILL')
     await counted('auth_sidecar_worker_restarts_total', 1)
     t.same(new Set(await ask(connect, get, 4)), new Set([200]), 'the other one goes on')
     await counted('auth_sidecar_workers', 2)
-    t.comment(`replaced after ${Math.round(performance.now() - killedAt)} ms`)
     await eventually(async () => (await admin('/readyz')).status === 200, 'ready again')
     t.equal(pids().length, 3)
     t.same(new Set(await ask(connect, get, 6)), new Set([200]))
