@@ -2,7 +2,7 @@
  * Handles a request: carries out the decision of the gate. An internal error gets a response, too.
  * In: a request. Out: a response by the upstream, an endpoint or the responder.
  */
-import { waitForParser } from './client/node-http.ts'
+import { afterParserTurn } from './client/node-http.ts'
 import type { SidecarResponse } from './client/response.ts'
 import { type Dependencies, revoke } from './endpoints/endpoint.ts'
 import { createLink, endLink } from './endpoints/link-endpoint.ts'
@@ -53,7 +53,7 @@ export class Handler {
 
   async #carryOutLater(pending: Decision | Promise<Decision>, admitted: Admitted, res: SidecarResponse) {
     const decision = await pending
-    await waitForParser() // the parser sets `isBodyMalformed` if a chunked body is invalid
+    await afterParserTurn() // the parser sets `isBodyMalformed` if a chunked body is invalid
     await this.#carryOut(decision, admitted, res)
   }
 

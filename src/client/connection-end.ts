@@ -1,27 +1,4 @@
-/**
- * Whether and how a client's connection ends (RFC 9112, sections 9.3 and 9.6).
- *
- * What follows a response, by the first row that applies (`afterResponse`):
- *
- *   the body is unread; the client waits for `100 Continue`     close
- *   the body is unread; Node's parser has left the socket       close
- *   the body of the request is unread                           drain      close once it has arrived; it is dropped
- *   its sender asks for a close                                 close      `Connection: close`; Node closes after the last byte
- *   the response is close-delimited                             close
- *   the process drains                                          close
- *   the request is not admitted                                 close
- *   the body of the request is malformed                        close
- *   the client sent `Connection: close`                         close
- *   Node has discarded the bytes behind an offer to upgrade     close
- *   none of these                                               keepAlive  Node reads the next request
- *
- * How an abort ends the connection, by the first row that applies (`abortConnection`):
- *
- *   no head of a response is written   close
- *   the response is close-delimited    reset  a close is its end
- *   the request has arrived            reset  clients that do not count bytes (Ruby's `Net::HTTP`) take a close for the end
- *   its body still arrives             close  a reset could fail the client's writes before it reads the response
- */
+/** What follows a response on its connection, and how a connection ends (RFC 9112, sections 9.3 and 9.6). */
 import type { ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import type { SidecarRequest } from './context.ts'
@@ -30,6 +7,7 @@ import { DISCARDS_AFTER_OFFER, keepAfterLastResponse, resetOrDestroy } from './n
 /** What the sender of a response asks for. `closeDelimited`: only the end of the connection ends its body. */
 export type Persistence = 'keepAlive' | 'close' | 'closeDelimited'
 
+/** `close`: Node closes after the last byte. `drain`: the rest of the request is dropped first. */
 export type AfterResponse = 'keepAlive' | 'close' | 'drain'
 
 interface CurrentResponse extends ServerResponse<SidecarRequest> {
@@ -44,11 +22,14 @@ const DRAIN_TOTAL_MS = 30_000
 export function afterResponse(req: SidecarRequest, asked: Persistence, hasContinued: boolean): AfterResponse {
   const { admitted, isBodyMalformed, isDetached, connection } = req.context
   // No request can be read behind an unread body.
-  if (!req.complete && !req.socket.readableEnded && (admitted === undefined || admitted.hasBody))
-    return isDetached || (expectsContinue(req) && !hasContinued) ? 'close' : 'drain'
-  if (asked !== 'keepAlive' || connection.isDraining()) return 'close'
-  if (admitted === undefined || isBodyMalformed) return 'close'
+  if (!req.complete && !req.socket.readableEnded && (admitted === undefined || admitted.hasBody)) {
+    const mayArrive = hasContinued || !expectsContinue(req)
+    return mayArrive && !isDetached ? 'drain' : 'close' // no parser reads a detached socket
+  }
+  if (asked !== 'keepAlive' || connection.isDraining() || admitted === undefined || isBodyMalformed)
+    return 'close'
   if (admitted.lines.connectionOptions?.has('close')) return 'close'
+  // What Node has discarded behind an offer may have been a request.
   return DISCARDS_AFTER_OFFER && admitted.offersUpgrade && !isDetached ? 'close' : 'keepAlive'
 }
 
@@ -57,8 +38,10 @@ function expectsContinue({ httpVersionMinor, headers }: SidecarRequest): boolean
   return httpVersionMinor > 0 && headers.expect?.toLowerCase() === '100-continue'
 }
 
-/** `res`: absent between requests. */
+/** Ends a connection, perhaps within a response. `res`: absent between requests. */
 export function abortConnection(socket: Socket, tcpSocket: Socket, res: CurrentResponse | undefined): void {
+  // A close would end a close-delimited body. Clients that do not count bytes (Ruby's `Net::HTTP`) take it for any end.
+  // While the client sends its body, a reset could fail its writes before it reads the response.
   if (res?.headersSent && (res.isCloseDelimited || res.req.complete)) resetOrDestroy(socket, tcpSocket)
   else socket.destroy()
 }

@@ -86,10 +86,10 @@ export class Connection implements ClientConnection {
 
   get inFlight(): number {
     const { state = 'inFlight' } = this.#current?.req.context.owner ?? {}
-    return this.#waiting.length + Number(this.isServing && state === 'inFlight')
+    return this.#waiting.length + Number(this.hasRequest && state === 'inFlight')
   }
 
-  get isServing(): boolean {
+  get hasRequest(): boolean {
     return this.#current !== undefined
   }
 
@@ -123,7 +123,8 @@ export class Connection implements ClientConnection {
     res.req.context.changeOwner(undefined)
     this.#events.onRequestEnd(res)
     this.#bytesBefore = socket.bytesRead
-    if (nodeHttp.hasSentLast(socket)) {
+    if (!socket.writable) {
+      // Node has ended or destroyed it: the response was the last one
       this.#phase = 'ended'
       const unserved = this.#waiting.splice(0)
       if (unserved.length > 0 && !socket.destroyed) dropRequests(socket, unserved)

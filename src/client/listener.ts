@@ -96,7 +96,7 @@ export class DataListener {
 
   /** Called by Node before it emits the request. */
   #opensWebSocket(req: SidecarRequest): boolean {
-    if (req.socket[CONNECTION]?.isServing !== false) return false
+    if (req.socket[CONNECTION]?.hasRequest !== false) return false
     const admission = admit(req, this.#config.limits.headerLines)
     return admission.ok && admission.value.isWebSocket
   }

@@ -43,7 +43,7 @@ export function pauseWhile(socket: Socket, isFull: () => boolean): void {
 export const DISCARDS_AFTER_OFFER = !('shouldUpgradeCallback' in new Server())
 
 /** Resolves when Node has parsed the bytes behind a head, and reported an error in them: it does so right after `request`. */
-export const waitForParser = (): Promise<void> => Promise.resolve()
+export const afterParserTurn = (): Promise<void> => Promise.resolve()
 
 /** Gives a response the socket that Node has detached. The response is the last one on it. */
 export function assignDetachedSocket(res: ServerResponse, socket: Socket, onWritten: () => void): void {
@@ -72,9 +72,6 @@ export function writeLastChunk(res: ServerResponse, trailerLines: string): void 
   res.chunkedEncoding = false
   res.write(`0\r\n${trailerLines}\r\n`, 'latin1')
 }
-
-/** Whether a response that emits `close` is the last one: Node has ended or destroyed the socket before. */
-export const hasSentLast = (socket: Socket): boolean => !socket.writable
 
 /** Keeps the socket that Node would destroy once its last response is written. */
 export function keepAfterLastResponse(socket: Socket): void {

@@ -49,14 +49,16 @@ function readBody(req: SidecarRequest, maxMs: number): Promise<Result<Buffer, Pu
   const { context } = req
   return new Promise((resolve) => {
     const chunks: Buffer[] = []
+    let bytes = 0
     const stop = (error: PublicError) => {
       req.removeListener('data', onData)
       resolve(failed(error))
     }
     const onData = (chunk: Buffer) => {
+      bytes += chunk.length
       context.bytesIn += chunk.length
       chunks.push(chunk)
-      if (context.bytesIn > MAX_BYTES) stop(TOO_LARGE)
+      if (bytes > MAX_BYTES) stop(TOO_LARGE)
     }
     const onTimeout = () => stop(ERRORS.requestTimeout)
     // The deadline is for the whole body: a client that sends a byte a minute must not hold a connection.

@@ -34,6 +34,10 @@ export class ReadBuffer {
       if (spareBuffers.length < MAX_SPARE_BUFFERS) spareBuffers.push(held)
     }
   }
+
+  release(): void {
+    this.hold()?.()
+  }
 }
 
 /** The other end is closed: it drops what is posted to it. */

@@ -5,6 +5,7 @@
  * Memory: one read buffer, because the upstream's socket is paused while the client does not read.
  */
 import type { Writable } from 'node:stream'
+import type { RequestContext, SidecarRequest } from '../client/context.ts'
 import { sendHead } from '../client/node-http.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import { forwardedTrailers } from '../http/headers.ts'
@@ -36,37 +37,43 @@ export function writeHead(res: SidecarResponse, head: UpstreamHead): void {
   res.begin(head.status, head.statusText, headers, isCloseDelimited ? 'closeDelimited' : 'keepAlive')
 }
 
-/**
- * Writes what has been parsed, and the end of the response. `isFirst`: its head waits for these bytes.
- * Returns the client's stream if it takes no more before its `drain`.
- */
+/** Writes what has been parsed, and the end. Returns false if the client must read before the next bytes. */
+export function relayTunnel(req: SidecarRequest, response: ResponseParser, buffer: ReadBuffer): boolean {
+  const isWritable = writeChunks(req.socket, response.takeBody(), req.context, buffer)
+  if (response.isDone) req.socket.end()
+  return response.isDone || isWritable
+}
+
+/** The same for a response. `isFirst`: its head waits for these bytes. */
 export function relayBody(
   res: SidecarResponse,
   head: UpstreamHead,
   response: ResponseParser,
-  readBuffer: ReadBuffer,
+  buffer: ReadBuffer,
   isFirst: boolean,
-): Writable | undefined {
+): boolean {
   const { isDone } = response
-  const out = head.status === 101 ? res.req.socket : res
   const body = response.takeBody()
-  const first = body[0]
-  const isCopied = body.length > 1 || (first !== undefined && first.length <= MAX_COPIED)
-  for (const { length } of body) res.req.context.bytesOut += length
-  if (isDone && isCopied && body.length === 1 && head.framing === 'length') {
+  const [only] = body.length === 1 ? body : []
+  if (isDone && head.framing === 'length' && only !== undefined && only.length <= MAX_COPIED) {
+    res.req.context.bytesOut += only.length
     // A string goes out in one write with the head, a buffer in a second one: 6 % of a request (Node 26).
-    res.writeEnd(first?.toString('latin1'))
-    return undefined
+    res.writeEnd(only.toString('latin1'))
+    return true
   }
-  let isWritable = true
-  // All chunks of one read go out at once: tiny chunks do not cost one write each.
-  if (isCopied) isWritable = out.write(Buffer.concat(body))
-  else if (first !== undefined) isWritable = out.write(first, readBuffer.hold())
-  else if (isFirst && !isDone && out === res) sendHead(res)
-  if (!isDone) return isWritable ? undefined : out
-  if (out === res) res.writeEnd('', forwardedTrailers(response.rawTrailers, head.lines))
-  else out.end()
-  return undefined
+  if (body.length === 0 && isFirst && !isDone) sendHead(res)
+  const isWritable = writeChunks(res, body, res.req.context, buffer)
+  if (isDone) res.writeEnd('', forwardedTrailers(response.rawTrailers, head.lines))
+  return isDone || isWritable
+}
+
+/** All chunks of one read go out at once: tiny chunks do not cost one write each. */
+function writeChunks(out: Writable, body: readonly Buffer[], context: RequestContext, buffer: ReadBuffer) {
+  for (const { length } of body) context.bytesOut += length
+  const [first] = body
+  if (first === undefined) return true
+  const isCopied = body.length > 1 || first.length <= MAX_COPIED
+  return isCopied ? out.write(Buffer.concat(body)) : out.write(first, buffer.hold())
 }
 
 /** `hasTrailers`: the client can receive trailers. Then `Trailer` is forwarded. */

@@ -22,6 +22,7 @@
  * `idleSeconds` is the timer of the client's socket: nothing passes there either while the upstream does not read or send.
  * Only the drain of the process bounds the total duration.
  */
+import type { Socket } from 'node:net'
 import type { Writable } from 'node:stream'
 import type { RequestOwner } from '../client/context.ts'
 import type { Responder } from '../client/responder.ts'
@@ -29,7 +30,7 @@ import type { SidecarResponse } from '../client/response.ts'
 import type { UpstreamFailure, UpstreamOutcome } from '../failures.ts'
 import type { Admitted } from '../gate/admission.ts'
 import type { ServiceDecision } from '../gate/gate.ts'
-import { relayBody, writeEarlyHints, writeHead } from './download.ts'
+import { relayBody, relayTunnel, writeEarlyHints, writeHead } from './download.ts'
 import { type ForwardedRequest, type HeadOptions, requestHeadText } from './request-headers.ts'
 import type { ResponseParser, UpstreamHead } from './response-parser.ts'
 import { Tunnel, type Tunnels } from './tunnel.ts'
@@ -104,9 +105,14 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     if (isFirst) writeEarlyHints(res, response)
     if (head === undefined) return
     if (isFirst) this.#onResponseHead(head, connection)
-    if (response.isDone && this.#phase !== 'ended') this.#onResponseEnd(head, connection)
-    const full = relayBody(res, head, response, connection.readBuffer, isFirst)
-    if (full !== undefined && !connection.socket.isPaused()) this.#pause(connection, full)
+    const isTunnel = head.status === 101
+    // Before the end is written: the drain of an unread upload releases the transfer, which has ended then.
+    if (response.isDone && !isTunnel) this.#onResponseEnd(head, connection)
+    const { readBuffer, socket } = connection
+    const isWritable = isTunnel
+      ? relayTunnel(res.req, response, readBuffer)
+      : relayBody(res, head, response, readBuffer, isFirst)
+    if (!isWritable && !socket.isPaused()) this.#pause(socket, isTunnel ? res.req.socket : res)
   }
 
   #onResponseHead(head: UpstreamHead, connection: UpstreamConnection): void {
@@ -122,7 +128,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   }
 
   /** Reads on after the client's `drain`. */
-  #pause({ socket }: UpstreamConnection, client: Writable): void {
+  #pause(socket: Socket, client: Writable): void {
     if (this.#phase === 'downloading') this.#phase = 'paused' // a tunnel has ended its transfer
     socket.pause()
     client.once('drain', () => {

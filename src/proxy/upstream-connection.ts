@@ -113,7 +113,7 @@ export class UpstreamConnection {
     this.socket.on('error', (error) => this.#onError(error))
     this.socket.on('close', () => {
       this.#terminate()
-      this.readBuffer.hold()?.()
+      this.readBuffer.release()
       pool.onClosed(this)
     })
   }
@@ -142,7 +142,8 @@ export class UpstreamConnection {
 
   checkDeadline(now: number): void {
     if (now < this.#deadline) return
-    if (this.#phase === 'lookup') this.#fail('dns_error')
+    if (this.#phase === 'idle') this.abandon()
+    else if (this.#phase === 'lookup') this.#fail('dns_error')
     else this.#fail(this.#isConnecting ? 'connection_timeout' : 'http_response_timeout')
   }
 
@@ -176,23 +177,23 @@ export class UpstreamConnection {
       return
     }
     let isClean = false
-    let isMalformed = false
+    let fault: unknown
     try {
       if (chunk === undefined) parser.close()
       else isClean = parser.push(chunk)
     } catch (error) {
-      if (!(error instanceof ResponseSyntaxError)) throw error
-      isMalformed = true
+      fault = error
     }
     if (chunk !== undefined)
       this.#enter('receiving', request, parser.head === undefined ? this.#deadline : undefined)
     try {
+      if (fault !== undefined && !(fault instanceof ResponseSyntaxError)) throw fault
       request.onRead(parser, this)
     } catch (error) {
       this.#endWithError(request, error)
     }
     if (this.#phase === 'closed') return // abandoned by its request
-    if (isMalformed) this.#fail('http_protocol_error')
+    if (fault !== undefined) this.#fail('http_protocol_error')
     else if (parser.isDone) this.#release(isClean)
     else if (chunk === undefined) this.#terminate()
   }

@@ -61,11 +61,7 @@ export class UpstreamPool implements ConnectionPool {
 
   /** Opens a connection. A retry may exceed the limit by one: its old connection still counts. */
   connect(request: UpstreamRequest): void {
-    try {
-      this.#open.add(new UpstreamConnection(this.#address, this, request, this.#config))
-    } catch (error) {
-      request.onInternalError(error)
-    }
+    this.#open.add(new UpstreamConnection(this.#address, this, request, this.#config))
   }
 
   /** Removes the request from the queue, or closes its connection. */
