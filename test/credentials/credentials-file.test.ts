@@ -188,7 +188,7 @@ t.test('5,000 credentials are loaded while the event loop keeps turning', async 
     t.ok(loaded.value.find({ accountId: 'account-499', accessKey: 'AK4999' }))
   }
   t.comment(`longest stall of each load: ${stalls.map((ms) => ms.toFixed(1)).join(', ')} ms`)
-  t.ok(Math.min(...stalls) < 50)
+  t.ok(Math.min(...stalls) < 100) // without a thread: several hundred
 })
 
 t.test('problems of a small and of a large file begin with the path and the place', async (t) => {
