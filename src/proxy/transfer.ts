@@ -162,7 +162,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
 
   // Calls of the client's connection.
   onRelease(): void {
-    if (this.#phase !== 'ended') this.#cancel('client_aborted')
+    if (this.#phase !== 'ended') this.#fail('client_aborted')
   }
 
   onMalformedBody(): void {
@@ -171,17 +171,13 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
 
   onIdle(): void {
     const upload = this.#upload?.waitsFor
-    if (this.#phase === 'paused' || upload === 'client') this.#cancel('client_idle')
-    else if (upload === 'upstream') this.#cancel('connection_write_timeout')
-    else if (this.#phase === 'downloading') this.#cancel('connection_read_timeout')
-  }
-
-  #cancel(failure: UpstreamFailure): void {
-    this.#upstream.pool.cancel(this)
-    this.#fail(failure)
+    if (this.#phase === 'paused' || upload === 'client') this.#fail('client_idle')
+    else if (upload === 'upstream') this.#fail('connection_write_timeout')
+    else if (this.#phase === 'downloading') this.#fail('connection_read_timeout')
   }
 
   #fail(failure: UpstreamFailure): void {
+    this.#upstream.pool.cancel(this)
     const { headersSent, req } = this.res
     this.#end(failure)
     // The part that was just written is sent first.

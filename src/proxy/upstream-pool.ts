@@ -64,7 +64,7 @@ export class UpstreamPool implements ConnectionPool {
     this.#open.add(new UpstreamConnection(this.#address, this, request, this.#config))
   }
 
-  /** Removes the request from the queue, or closes its connection. */
+  /** Removes the request from the queue, or closes its connection, if it has either. */
   cancel(request: UpstreamRequest): void {
     const at = this.#queue.indexOf(request)
     if (at >= 0) this.#queue.splice(at, 1)
@@ -104,8 +104,12 @@ export class UpstreamPool implements ConnectionPool {
       // A released connection will serve it sooner than a new one.
       if (connection === undefined && (isFull || this.#queue.length <= this.#released.length)) break
       this.#queue.shift()
-      if (connection === undefined) this.connect(request)
-      else connection.send(request)
+      try {
+        if (connection === undefined) this.connect(request)
+        else connection.send(request)
+      } catch (error) {
+        request.onInternalError(error)
+      }
     }
     for (const connection of this.#released) {
       if (this.#isClosed) connection.abandon()
