@@ -59,7 +59,8 @@ t.test('a request that waits too long for a connection is a 503', async (t) => {
 })
 
 t.test('an idle download is aborted on both sides', async (t) => {
-  const { upstream, sidecar, recovers, outcome, send } = await startSetup(t, { settings: IDLE })
+  const settings = { 'timeouts-idle-seconds': '1' } // also the longest between a connection and its request
+  const { upstream, sidecar, recovers, outcome, send } = await startSetup(t, { settings })
   const framings: Readonly<Record<string, string>> = {
     '/length': 'Content-Length: 100\r\n\r\npart',
     '/length-without-a-byte': 'Content-Length: 100\r\nX-Part: part\r\n\r\n',
