@@ -91,9 +91,14 @@ const BY_CODE: Readonly<Record<string, UpstreamFailure>> = {
   UNSPECIFIED: 'tls_certificate_error', // Node has no name for some results, such as a key that is too small
 }
 
+/** The `code` of an error of Node, OpenSSL or the system. It names no peer and holds none of its bytes. */
+export function networkCodeOf(error: unknown): string | undefined {
+  return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : undefined
+}
+
 /** Undefined for an error that is not of the network. An unknown system error is `connection_terminated`. */
 export function networkFailureOf(error: unknown): UpstreamFailure | undefined {
-  const code = error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : ''
+  const code = networkCodeOf(error) ?? ''
   const known = BY_CODE[code]
   if (known !== undefined) return known
   if (code.startsWith('EAI_')) return 'dns_error'

@@ -55,6 +55,8 @@ export class RequestContext {
 
   // responder.ts.
   reason: Failure | undefined
+  /** Of a failure of the upstream: the code of a network error, or a fixed text. */
+  cause: string | undefined
 
   // Body bytes from and to the client, added up by the parts that read and write them.
   bytesIn = 0

@@ -63,7 +63,8 @@ export class Responder {
   }
 
   /** Responds to a forwarded request that failed. If a response has begun, only the log shows the failure. */
-  sendUpstreamError(res: SidecarResponse, failure: UpstreamFailure): void {
+  sendUpstreamError(res: SidecarResponse, failure: UpstreamFailure, cause?: string): void {
+    res.req.context.cause = cause
     const isOfClient = isClientFailure(failure)
     this.sendError(res, failure, ERROR_OF[failure] ?? ERRORS.serviceNotReady, {
       errorType: isOfClient ? 'http_request_error' : failure,

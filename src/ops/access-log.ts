@@ -62,6 +62,7 @@ function lineOf(req: SidecarRequest, status: number, reason: Failure | undefined
     route: context.routeLabel,
     status,
     reason,
+    cause: context.cause,
     wouldRefuse: wouldRefuse(context),
     bytesIn: context.bytesIn,
     bytesOut: context.bytesOut,

@@ -6,7 +6,7 @@
 import type { Config } from '../config/config.ts'
 import { HeaderLines } from '../http/headers.ts'
 
-/** Upstream bytes that are not an HTTP/1.1 response. The message gives the reason, and none of the bytes. */
+/** Upstream bytes that are not an HTTP/1.1 response. The message is a fixed text, which the access log shows. */
 export class ResponseSyntaxError extends Error {}
 
 export interface UpstreamHead {

@@ -143,13 +143,13 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     this.#end('ok')
   }
 
-  onFailure(failure: UpstreamFailure, isStale: boolean): void {
+  onFailure(failure: UpstreamFailure, cause?: string, isStale = false): void {
     if (this.#phase === 'ended') return // it is a tunnel, which ends with either socket
     const { method, hasBody } = this.admitted
     if (isStale && !hasBody && (method === 'GET' || method === 'HEAD')) {
       this.#upstream.pool.connect(this) // a new connection is never stale: there is one retry
     } else {
-      this.#fail(failure)
+      this.#fail(failure, cause)
     }
   }
 
@@ -176,18 +176,18 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     else if (this.#phase === 'downloading') this.#fail('connection_read_timeout')
   }
 
-  #fail(failure: UpstreamFailure): void {
+  #fail(failure: UpstreamFailure, cause?: string): void {
     this.#upstream.pool.cancel(this)
     const { headersSent, req } = this.res
-    this.#end(failure)
+    this.#end(failure, cause)
     // The part that was just written is sent first.
     if (headersSent) setImmediate(() => req.context.connection.abort())
   }
 
-  #end(outcome: UpstreamOutcome): void {
+  #end(outcome: UpstreamOutcome, cause?: string): void {
     this.#phase = 'ended'
     this.#upload?.stop()
     this.#upstream.events.onOutcome(outcome)
-    if (outcome !== 'ok') this.#upstream.responder.sendUpstreamError(this.res, outcome)
+    if (outcome !== 'ok') this.#upstream.responder.sendUpstreamError(this.res, outcome, cause)
   }
 }

@@ -22,7 +22,7 @@
 import { connect as connectTcp, isIP, type OnReadOpts, type Socket } from 'node:net'
 import { connect as connectTls, createSecureContext, type SecureContext } from 'node:tls'
 import type { Config } from '../config/config.ts'
-import { networkFailureOf, type UpstreamFailure } from '../failures.ts'
+import { networkCodeOf, networkFailureOf, type UpstreamFailure } from '../failures.ts'
 import { lookup } from '../http/hosts.ts'
 import { ReadBuffer } from './buffers.ts'
 import { type RequestKind, ResponseParser, ResponseSyntaxError } from './response-parser.ts'
@@ -64,8 +64,11 @@ export interface UpstreamRequest extends RequestKind {
   onWritable(): void
   /** Called after each read, also before the failure that the read may cause. */
   onRead(response: ResponseParser, connection: UpstreamConnection): void
-  /** The last call. `isStale`: most likely the upstream had closed the connection before the request was written. */
-  onFailure(failure: UpstreamFailure, isStale: boolean): void
+  /**
+   * The last call. `cause`: the code of a network error, or the text of a syntax error.
+   * `isStale`: most likely the upstream had closed the connection before the request was written.
+   */
+  onFailure(failure: UpstreamFailure, cause?: string, isStale?: boolean): void
   /** The last call, too: an error in one of the others. The connection is closed. */
   onInternalError(error: unknown): void
 }
@@ -193,7 +196,7 @@ export class UpstreamConnection {
       this.#endWithError(request, error)
     }
     if (this.#phase === 'closed') return // abandoned by its request
-    if (fault !== undefined) this.#fail('http_protocol_error')
+    if (fault instanceof ResponseSyntaxError) this.#fail('http_protocol_error', fault.message)
     else if (parser.isDone) this.#release(isClean)
     else if (chunk === undefined) this.#terminate()
   }
@@ -218,19 +221,20 @@ export class UpstreamConnection {
 
   #onError(error: Error): void {
     const failure = networkFailureOf(error) ?? 'proxy_internal_error'
-    if (this.#isConnecting || failure.startsWith('tls_')) this.#fail(failure)
-    else this.#terminate()
+    const cause = networkCodeOf(error)
+    if (this.#isConnecting || failure.startsWith('tls_')) this.#fail(failure, cause)
+    else this.#terminate(cause)
   }
 
   /** The connection is closed, or must be. */
-  #terminate(): void {
-    const isTruncated = this.#phase === 'receiving'
-    this.#fail(isTruncated ? 'http_response_incomplete' : 'connection_terminated', this.#phase === 'reused')
+  #terminate(cause?: string): void {
+    const failure = this.#phase === 'receiving' ? 'http_response_incomplete' : 'connection_terminated'
+    this.#fail(failure, cause, this.#phase === 'reused')
   }
 
-  #fail(failure: UpstreamFailure, isStale = false): void {
+  #fail(failure: UpstreamFailure, cause?: string, isStale = false): void {
     const request = this.#request
     this.abandon()
-    request?.onFailure(failure, isStale)
+    request?.onFailure(failure, cause, isStale)
   }
 }

@@ -52,7 +52,7 @@ export class UpstreamPool implements ConnectionPool {
   acquire(request: UpstreamRequest): void {
     const { upstreamConnections, upstreamQueue } = this.#config.limits
     if (this.#requests >= upstreamConnections + (request.isWebSocket ? 0 : upstreamQueue)) {
-      request.onFailure('connection_limit_reached', false)
+      request.onFailure('connection_limit_reached')
     } else {
       this.#queue.push(request)
       this.#scheduleDispatch()
@@ -132,7 +132,7 @@ export class UpstreamPool implements ConnectionPool {
     for (let request = this.#queue[0]; request !== undefined; request = this.#queue[0]) {
       if (request.queuedMs > queuedBefore) break
       this.#queue.shift()
-      request.onFailure('connection_limit_reached', false)
+      request.onFailure('connection_limit_reached')
     }
   }
 }

@@ -69,6 +69,7 @@ t.test('the page has every metric, label and label value, and every access log f
   const sidecar = await startSidecar(t, { upstreamUrl: upstream.url })
   const at = `http://127.0.0.1:${sidecar.port}/a`
   await fetch(at)
+  upstream.reply('no HTTP')
   await fetch(at, { headers: { Authorization: `Bearer ${sidecar.token}`, traceparent: TRACEPARENT } })
   const lines = () => sidecar.log.filter(({ msg }) => msg === 'request')
   await eventually(() => lines().length === 2, 'both access lines')

@@ -5,6 +5,7 @@ import { mock } from 'node:test'
 import { Worker } from 'node:worker_threads'
 import t, { type Test } from 'tap'
 import { SidecarResponse } from '../../src/client/response.ts'
+import type { UpstreamOutcome } from '../../src/failures.ts'
 import { makeCertificate, type TestCertificate } from '../support/certificates.ts'
 import { eventually } from '../support/eventually.ts'
 import { freePort } from '../support/free-port.ts'
@@ -116,34 +117,28 @@ t.test('TLS to the upstream', async (t) => {
 
   const leaf = makeCertificate({ commonName: 'leaf', issuer: authority })
   const byLeaf = makeCertificate({ commonName: 'localhost', names, issuer: leaf })
-  const refused: Readonly<Record<string, readonly [TestCertificate, host: string, files: object]>> = {
-    'an unknown authority': [good, 'localhost', {}],
-    'another authority signed it': [good, 'localhost', { caFile: file('stranger.pem', stranger.cert) }],
-    'it signed itself': [makeCertificate({ commonName: 'localhost', names }), 'localhost', { caFile }],
-    'no authority signed it': [{ ...byLeaf, cert: byLeaf.cert + leaf.cert }, 'localhost', { caFile }],
-    'it is for another name': [
-      makeCertificate({ commonName: 'localhost', names: ['other.example'], issuer: authority }),
-      'localhost',
-      { caFile },
-    ],
-    'it is for another address': [
-      makeCertificate({ commonName: '127.0.0.1', names: ['localhost', '127.0.0.2'], issuer: authority }),
-      '127.0.0.1',
-      { caFile },
-    ],
-    'it has expired': [
-      makeCertificate({ commonName: 'localhost', names, issuer: authority, notAfter: Date.now() - 1000 }),
-      'localhost',
-      { caFile },
-    ],
-  }
-  for (const [why, [certificate, host, files]] of Object.entries(refused)) {
+  const signed = (options: object) =>
+    makeCertificate({ commonName: 'localhost', names, issuer: authority, ...options })
+  const otherAddress = signed({ commonName: '127.0.0.1', names: ['localhost', '127.0.0.2'] })
+  const otherCa = file('stranger.pem', stranger.cert)
+  const refused: readonly (readonly [string, cause: string, TestCertificate, host?: string, ca?: string])[] =
+    [
+      ['an unknown authority', 'UNABLE_TO_VERIFY_LEAF_SIGNATURE', good, 'localhost', ''],
+      ['another authority signed it', 'UNABLE_TO_VERIFY_LEAF_SIGNATURE', good, 'localhost', otherCa],
+      ['it signed itself', 'DEPTH_ZERO_SELF_SIGNED_CERT', signed({ issuer: undefined })],
+      ['no authority signed it', 'INVALID_', { ...byLeaf, cert: byLeaf.cert + leaf.cert }],
+      ['it is for another name', 'ERR_TLS_CERT_ALTNAME_INVALID', signed({ names: ['other.example'] })],
+      ['it is for another address', 'ERR_TLS_CERT_ALTNAME_INVALID', otherAddress, '127.0.0.1'],
+      ['it has expired', 'CERT_HAS_EXPIRED', signed({ notAfter: Date.now() - 1000 })],
+    ]
+  for (const [why, cause, certificate, host = 'localhost', ca = caFile] of refused) {
     await t.test(`is refused: ${why}`, async (t) => {
       const { port, sockets } = await tlsUpstream(t, certificate)
-      const sidecar = await sidecarFor(t, `https://${host}:${port}`, files)
+      const sidecar = await sidecarFor(t, `https://${host}:${port}`, ca === '' ? {} : { caFile: ca })
       // A client that names what the certificate is good for does not change that.
       for (const name of [host, 'other.example']) {
         isOwnResponse(t, await get(t, sidecar, '/', name), unavailable('tls_certificate_error'))
+        t.match(sidecar.log.at(-1), { reason: 'tls_certificate_error', cause })
       }
       t.equal(await outcomes(sidecar, 'tls_certificate_error'), 2)
       await eventually(() => sockets.every(({ destroyed }) => destroyed), 'the connections to be closed')
@@ -275,15 +270,13 @@ t.test('an upstream that does not accept a connection in time is a 503', async (
   })
 })
 
-const GARBAGE = { status: 500, code: 'InternalError', error: 'http_protocol_error' }
-
 t.test('an unreachable upstream is a 503 with the reason and without an address', async (t) => {
   const port = await freePort()
-  for (const [what, upstreamUrl, outcome] of [
-    ['no listener', `http://127.0.0.1:${port}`, 'connection_refused'],
-    ['no listener at any address of the name', `http://localhost:${port}`, 'connection_refused'],
-    ['the name does not exist', `http://storage.invalid:${port}`, 'dns_error'],
-    ['there is no such socket', 'unix:/nonexistent/api.sock', 'connection_refused'],
+  for (const [what, upstreamUrl, outcome, cause] of [
+    ['no listener', `http://127.0.0.1:${port}`, 'connection_refused', 'ECONNREFUSED'],
+    ['no listener at any address', `http://localhost:${port}`, 'connection_refused', 'ECONNREFUSED'],
+    ['the name does not exist', `http://storage.invalid:${port}`, 'dns_error', /^ENOTFOUND$|^EAI_AGAIN$/],
+    ['there is no such socket', 'unix:/nonexistent/api.sock', 'connection_refused', 'ENOENT'],
   ] as const) {
     await t.test(what, async (t) => {
       const sidecar = await startSidecar(t, { upstreamUrl })
@@ -293,6 +286,7 @@ t.test('an unreachable upstream is a 503 with the reason and without an address'
         const response = await client.response()
         isOwnResponse(t, response, unavailable(outcome))
         t.equal(await client.closed(), 'end', 'the next request may reach another replica')
+        t.match(sidecar.log.at(-1), { reason: outcome, cause })
         t.notMatch(client.received().toString(), /127\.0\.0\.1|storage\.invalid|nonexistent/)
         t.equal(await outcomes(sidecar, outcome), count)
       }
@@ -313,46 +307,48 @@ t.test('a recovered upstream is used at once', async (t) => {
   t.equal(await ask(), 200)
 })
 
-/** What an upstream does instead of responding, and the client's response. Every malformed head stands in response-parser.test.ts. */
+/** What an upstream does instead of responding, and the log. Every malformed head stands in response-parser.test.ts. */
 const INSTEAD_OF_A_HEAD: readonly (readonly [
   what: string,
   reply: string | ((socket: Socket) => void),
-  answer: { readonly status: number; readonly code: string; readonly error: string },
+  cause: string | undefined,
+  reason?: UpstreamOutcome,
 ])[] = [
-  ['closes', (socket) => socket.end(), unavailable('connection_terminated')],
-  ['resets', (socket) => socket.resetAndDestroy(), unavailable('connection_terminated')],
-  [
-    'closes within its head',
-    (socket) => socket.end('HTTP/1.1 200 O'),
-    unavailable('http_response_incomplete'),
-  ],
-  ['is no HTTP server', '\x00\x01\x02\x03 garbage\r\n\r\n', GARBAGE],
-  ['is an SSH server', 'SSH-2.0-OpenSSH_9.6\r\n', GARBAGE],
-  ['speaks TLS', '\x15\x03\x03\x00\x02\x02\x46', GARBAGE],
+  ['closes', (socket) => socket.end(), undefined, 'connection_terminated'],
+  ['resets', (socket) => socket.resetAndDestroy(), 'ECONNRESET', 'connection_terminated'],
+  ['closes within its head', (socket) => socket.end('HTTP/1.1 200 O'), undefined, 'http_response_incomplete'],
+  ['is no HTTP server', '\x00\x01\x02\x03 garbage\r\n\r\n', 'bad status line'],
+  ['is an SSH server', 'SSH-2.0-OpenSSH_9.6\r\n', 'no HTTP response'],
+  ['speaks TLS', '\x15\x03\x03\x00\x02\x02\x46', 'no HTTP response'],
   [
     'says a length and chunks',
     'HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\nok',
-    GARBAGE,
+    'a length beside chunks',
   ],
   [
     'has a head of 20 KiB',
     `HTTP/1.1 200 OK\r\nX-Long: ${'x'.repeat(20_480)}\r\nContent-Length: 2\r\n\r\nok`,
-    GARBAGE,
+    'head or trailers too large',
   ],
   [
     'switches protocols unasked',
     'HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n',
-    GARBAGE,
+    '101 without an upgrade',
   ],
-  ['sends no end of informational heads', 'HTTP/1.1 102 Processing\r\n\r\n'.repeat(101), GARBAGE],
+  [
+    'sends no end of informational heads',
+    'HTTP/1.1 102 Processing\r\n\r\n'.repeat(101),
+    'too many informational responses',
+  ],
 ]
 
 t.test('an upstream that sends no response head', async (t) => {
-  const { upstream, request, recovers, outcome } = await startSetup(t)
-  for (const [what, reply, answer] of INSTEAD_OF_A_HEAD) {
+  const { upstream, sidecar, request, recovers, outcome } = await startSetup(t)
+  for (const [what, reply, cause, reason = 'http_protocol_error'] of INSTEAD_OF_A_HEAD) {
+    const isSyntax = reason === 'http_protocol_error'
+    const answer = isSyntax ? { status: 500, code: 'InternalError', error: reason } : unavailable(reason)
     await t.test(`but ${what}: ${answer.status}, and no request is repeated`, async (t) => {
-      const error = answer.error as Parameters<typeof outcome>[0]
-      const [requests, before] = [upstream.requests.length, await outcome(error)]
+      const [requests, before] = [upstream.requests.length, await outcome(reason)]
       for (const [method, lines, body] of [
         ['GET', [], ''],
         ['PUT', ['Content-Length: 3'], 'abc'],
@@ -362,11 +358,12 @@ t.test('an upstream that sends no response head', async (t) => {
         upstream.reply(reply)
         const client = await request(`${method} /object`, lines, body)
         isOwnResponse(t, await client.response(), answer)
-        // What the fault came on is of no more use: the next request must not meet the rest of it.
+        // The next request must not meet the rest of the response.
         await upstream.until(() => upstream.open() === 0, 'the connection to be closed')
+        t.equal(sidecar.log.at(-1)?.['cause'], cause)
       }
       t.equal(upstream.requests.length - requests, 4)
-      t.equal((await outcome(error)) - before, 4)
+      t.equal((await outcome(reason)) - before, 4)
       await recovers()
       await upstream.until(() => upstream.open() <= 1, 'one connection')
       for (const socket of upstream.sockets) socket.destroy()
