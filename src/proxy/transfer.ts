@@ -139,7 +139,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
 
   #onResponseEnd({ status }: UpstreamHead, connection: UpstreamConnection): void {
     const mayBeUnread = status >= 400 && this.res.req.context.bytesIn > MAX_REFUSED_BODY
-    if (mayBeUnread || this.#upload?.waitsFor !== undefined) connection.abandon()
+    if (mayBeUnread || this.#upload?.waitsFor !== undefined) connection.close()
     this.#end('ok')
   }
 
@@ -179,15 +179,15 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   #fail(failure: UpstreamFailure, cause?: string): void {
     this.#upstream.pool.cancel(this)
     const { headersSent, req } = this.res
-    this.#end(failure, cause)
+    this.#end(failure)
+    this.#upstream.responder.sendUpstreamError(this.res, failure, cause)
     // The part that was just written is sent first.
     if (headersSent) setImmediate(() => req.context.connection.abort())
   }
 
-  #end(outcome: UpstreamOutcome, cause?: string): void {
+  #end(outcome: UpstreamOutcome): void {
     this.#phase = 'ended'
-    this.#upload?.stop()
+    this.#upload?.discardRest()
     this.#upstream.events.onOutcome(outcome)
-    if (outcome !== 'ok') this.#upstream.responder.sendUpstreamError(this.res, outcome, cause)
   }
 }

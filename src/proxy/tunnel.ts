@@ -76,7 +76,7 @@ export class Tunnel implements RequestOwner {
   }
 
   onRelease(): void {
-    this.#connection.abandon()
+    this.#connection.close()
   }
 
   /** Closes the tunnel if its token would be refused now; otherwise checks again when the new verdict ends. */

@@ -38,8 +38,7 @@ export class Upload {
     return this.#req.isPaused() ? 'upstream' : 'client'
   }
 
-  /** The rest of the body is read and dropped. */
-  stop(): void {
+  discardRest(): void {
     this.#connection = undefined
     this.resume()
   }

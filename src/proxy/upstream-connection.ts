@@ -15,9 +15,9 @@
  *
  *   (1) the cause of the socket's error        (2) from the end of the request to the head of the response
  *   (3) connection_terminated; a failure of TLS keeps its name: TLS 1.3 refuses a client certificate as late as here
- *   (4) or `closed`, by `#release`             (5) http_response_incomplete, if a close does not end the body
+ *   (4) or `closed`, by `#reuseOrClose`        (5) http_response_incomplete, if a close does not end the body
  *
- * Each failure, `abandon`, and bytes in another phase: > closed. Bytes that are not HTTP: http_protocol_error.
+ * Each failure, `close`, and bytes in another phase: > closed. Bytes that are not HTTP: http_protocol_error.
  */
 import { connect as connectTcp, isIP, type OnReadOpts, type Socket } from 'node:net'
 import { connect as connectTls, createSecureContext, type SecureContext } from 'node:tls'
@@ -115,7 +115,7 @@ export class UpstreamConnection {
     this.socket.on('end', () => this.#onRead(undefined))
     this.socket.on('error', (error) => this.#onError(error))
     this.socket.on('close', () => {
-      this.#terminate()
+      this.#failAsClosed()
       this.readBuffer.release()
       pool.onClosed(this)
     })
@@ -137,15 +137,15 @@ export class UpstreamConnection {
       this.#deadline = performance.now() + this.#timeouts.upstreamResponseSeconds * 1000
   }
 
-  /** Closes the connection without a report to its request. */
-  abandon(): void {
+  /** Reports nothing to its request. */
+  close(): void {
     this.#enter('closed')
     this.socket.destroy()
   }
 
   checkDeadline(now: number): void {
     if (now < this.#deadline) return
-    if (this.#phase === 'idle') this.abandon()
+    if (this.#phase === 'idle') this.close()
     else if (this.#phase === 'lookup') this.#fail('dns_error')
     else this.#fail(this.#isConnecting ? 'connection_timeout' : 'http_response_timeout')
   }
@@ -161,13 +161,14 @@ export class UpstreamConnection {
   }
 
   #write(phase: 'established' | 'reused', request: UpstreamRequest | undefined): void {
-    if (request === undefined) return // abandoned while it was connecting
+    if (request === undefined) return // closed while it was connecting
     this.#enter(phase, request)
     this.#parser.start(request)
     try {
       request.onHeadWritten(this, this.socket.write(request.headText, 'latin1'))
     } catch (error) {
-      this.#endWithError(request, error)
+      this.close()
+      request.onInternalError(error)
     }
   }
 
@@ -176,7 +177,7 @@ export class UpstreamConnection {
     const request = this.#request
     const parser = this.#parser
     if (request === undefined || this.#isConnecting) {
-      this.#terminate()
+      this.#failAsClosed()
       return
     }
     let isClean = false
@@ -193,21 +194,17 @@ export class UpstreamConnection {
       if (fault !== undefined && !(fault instanceof ResponseSyntaxError)) throw fault
       request.onRead(parser, this)
     } catch (error) {
-      this.#endWithError(request, error)
+      this.close()
+      request.onInternalError(error)
     }
-    if (this.#phase === 'closed') return // abandoned by its request
+    if (this.#phase === 'closed') return
     if (fault instanceof ResponseSyntaxError) this.#fail('http_protocol_error', fault.message)
-    else if (parser.isDone) this.#release(isClean)
-    else if (chunk === undefined) this.#terminate()
-  }
-
-  #endWithError(request: UpstreamRequest, error: unknown): void {
-    this.abandon()
-    request.onInternalError(error)
+    else if (parser.isDone) this.#reuseOrClose(isClean)
+    else if (chunk === undefined) this.#failAsClosed()
   }
 
   /** `isClean`: no byte has followed, which could be taken for the next response (desync, CVE-2026-48931). */
-  #release(isClean: boolean): void {
+  #reuseOrClose(isClean: boolean): void {
     const { keepAliveSeconds = 0 } = this.#parser.head ?? {}
     const idleMs = Math.min(keepAliveSeconds * 1000 - MARGIN_MS, MAX_IDLE_MS)
     // After an early response, bytes of its request may still wait to be sent.
@@ -215,7 +212,7 @@ export class UpstreamConnection {
       this.#enter('idle', undefined, performance.now() + idleMs)
       this.#pool.onReusable(this)
     } else {
-      this.abandon()
+      this.close()
     }
   }
 
@@ -223,18 +220,18 @@ export class UpstreamConnection {
     const failure = networkFailureOf(error) ?? 'proxy_internal_error'
     const cause = networkCodeOf(error)
     if (this.#isConnecting || failure.startsWith('tls_')) this.#fail(failure, cause)
-    else this.#terminate(cause)
+    else this.#failAsClosed(cause)
   }
 
-  /** The connection is closed, or must be. */
-  #terminate(cause?: string): void {
-    const failure = this.#phase === 'receiving' ? 'http_response_incomplete' : 'connection_terminated'
-    this.#fail(failure, cause, this.#phase === 'reused')
+  /** The upstream has closed the connection, or has sent bytes that belong to no request. */
+  #failAsClosed(cause?: string): void {
+    this.#fail(this.#phase === 'receiving' ? 'http_response_incomplete' : 'connection_terminated', cause)
   }
 
-  #fail(failure: UpstreamFailure, cause?: string, isStale = false): void {
+  #fail(failure: UpstreamFailure, cause?: string): void {
     const request = this.#request
-    this.abandon()
+    const isStale = this.#phase === 'reused' && failure === 'connection_terminated'
+    this.close()
     request?.onFailure(failure, cause, isStale)
   }
 }

@@ -68,14 +68,14 @@ export class UpstreamPool implements ConnectionPool {
   cancel(request: UpstreamRequest): void {
     const at = this.#queue.indexOf(request)
     if (at >= 0) this.#queue.splice(at, 1)
-    else for (const connection of this.#open) if (connection.isServing(request)) connection.abandon()
+    else for (const connection of this.#open) if (connection.isServing(request)) connection.close()
   }
 
   /** Closes each connection as soon as it is idle. */
   close(): void {
     this.#isClosed = true
     clearInterval(this.#timer)
-    for (const connection of this.#idle) connection.abandon()
+    for (const connection of this.#idle) connection.close()
   }
 
   onReusable(connection: UpstreamConnection): void {
@@ -112,7 +112,7 @@ export class UpstreamPool implements ConnectionPool {
       }
     }
     for (const connection of this.#released) {
-      if (this.#isClosed) connection.abandon()
+      if (this.#isClosed) connection.close()
       else if (connection.socket.writable) this.#idle.push(connection)
     }
     if (this.#queue.length > 0 && this.#released.length > 0) this.#scheduleDispatch()
