@@ -17,11 +17,7 @@ import { UpstreamPool } from './upstream-pool.ts'
 
 /** http-proxy with its documented `before`, which its published types lack. */
 class PassProxy extends httpProxy<SidecarRequest, SidecarResponse> {
-  declare before: (
-    type: 'web',
-    passName: string,
-    pass: (req: SidecarRequest, res: SidecarResponse) => true,
-  ) => void
+  declare before: (type: 'web', name: string, pass: (req: unknown, res: SidecarResponse) => true) => void
 }
 
 interface ForwarderOptions

@@ -227,14 +227,8 @@ function parseHead(text: string, isHeadRequest: boolean, maxLines: number): Upst
   // A 204 that announces a body may be followed by it: the connection is not reused.
   const isFollowed = status === 204 && (chunked || (contentLength ?? 0) > 0)
   const isLast = http10 || isFollowed || framing === 'close' || lines.connectionOptions?.has('close') === true
-  return {
-    status,
-    statusText,
-    lines,
-    framing,
-    contentLength,
-    keepAliveSeconds: isLast ? 0 : keepAliveSeconds,
-  }
+  if (isLast) keepAliveSeconds = 0
+  return { status, statusText, lines, framing, contentLength, keepAliveSeconds }
 }
 
 function framingOf(status: number, isHeadRequest: boolean, chunked: boolean, contentLength?: number) {

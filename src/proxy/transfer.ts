@@ -65,7 +65,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   readonly admitted: Admitted
   readonly decision: ServiceDecision
   readonly headText: string
-  readonly queuedMs = performance.now()
+  readonly queuedMonotonicMs = performance.now()
   readonly isHeadRequest: boolean
   readonly isWebSocket: boolean
   readonly #upstream: Upstream
@@ -89,8 +89,8 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   }
 
   // Calls of the upstream connection.
-  onHeadWritten(connection: UpstreamConnection, writable: boolean): void {
-    if (this.admitted.hasBody) this.#upload = new Upload(this, connection, writable)
+  onHeadWritten(connection: UpstreamConnection): void {
+    if (this.admitted.hasBody) this.#upload = new Upload(this, connection)
     else connection.awaitHead()
   }
 
@@ -144,7 +144,6 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   }
 
   onFailure(failure: UpstreamFailure, cause?: string, isStale = false): void {
-    if (this.#phase === 'ended') return // it is a tunnel, which ends with either socket
     const { method, hasBody } = this.admitted
     if (isStale && !hasBody && (method === 'GET' || method === 'HEAD')) {
       this.#upstream.pool.connect(this) // a new connection is never stale: there is one retry
@@ -162,11 +161,11 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
 
   // Calls of the client's connection.
   onRelease(): void {
-    if (this.#phase !== 'ended') this.#fail('client_aborted')
+    this.#fail('client_aborted')
   }
 
   onMalformedBody(): void {
-    this.onRelease()
+    this.#fail('client_aborted')
   }
 
   onIdle(): void {
@@ -176,7 +175,9 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     else if (this.#phase === 'downloading') this.#fail('connection_read_timeout')
   }
 
+  /** Does nothing once the transfer has ended. A tunnel ends with either socket. */
   #fail(failure: UpstreamFailure, cause?: string): void {
+    if (this.#phase === 'ended') return
     this.#upstream.pool.cancel(this)
     const { headersSent, req } = this.res
     this.#end(failure)

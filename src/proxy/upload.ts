@@ -19,8 +19,8 @@ export class Upload {
   #pending: Buffer[] = []
   #pendingBytes = 0
 
-  /** The head of the request is written. `writable`: the upstream accepts more bytes now. */
-  constructor(request: ForwardedRequest, connection: UpstreamConnection, writable: boolean) {
+  /** The head of the request must have been written. */
+  constructor(request: ForwardedRequest, connection: UpstreamConnection) {
     this.#request = request
     this.#req = request.res.req
     this.#connection = connection
@@ -29,7 +29,7 @@ export class Upload {
     this.#req.once('end', () => {
       if (this.#pending.length === 0) this.#write()
     })
-    if (!writable) this.#req.pause()
+    if (connection.socket.writableNeedDrain) this.#req.pause()
   }
 
   /** Undefined at the end. Linux reports what the upstream reads in steps of a third of a send buffer: up to 1.4 MB. */
@@ -64,12 +64,11 @@ export class Upload {
     this.#pendingBytes = 0
     if (connection === undefined) return
     const { socket } = connection
-    let writable = true
     socket.cork()
     if (bytes > 0) {
       if (isChunked) socket.write(`${bytes.toString(16)}\r\n`, 'latin1')
-      for (const piece of pending) writable = socket.write(piece, freeWhenWritten(piece))
-      if (isChunked) writable = socket.write('\r\n', 'latin1')
+      for (const piece of pending) socket.write(piece, freeWhenWritten(piece))
+      if (isChunked) socket.write('\r\n', 'latin1')
     }
     if (this.#req.readableEnded) {
       if (isChunked) socket.write(`0\r\n${requestTrailerLines(this.#request)}\r\n`, 'latin1')
@@ -77,8 +76,8 @@ export class Upload {
       connection.awaitHead()
     }
     socket.uncork()
-    if (writable) this.resume()
-    else this.#req.pause()
+    if (socket.writableNeedDrain) this.#req.pause()
+    else this.resume()
   }
 }
 

@@ -57,17 +57,14 @@ export function upstreamAddress(upstreamUrl: string, secureContext?: () => Secur
 
 export interface UpstreamRequest extends RequestKind {
   readonly headText: string
-  /** Monotonic milliseconds at which it joined the pool's queue. */
-  readonly queuedMs: number
-  /** `writable`: the upstream accepts more bytes now. Otherwise `onWritable` follows. */
-  onHeadWritten(connection: UpstreamConnection, writable: boolean): void
+  /** When it joined the pool's queue. */
+  readonly queuedMonotonicMs: number
+  onHeadWritten(connection: UpstreamConnection): void
+  /** The upstream accepts more bytes (`drain` of its socket). */
   onWritable(): void
   /** Called after each read, also before the failure that the read may cause. */
   onRead(response: ResponseParser, connection: UpstreamConnection): void
-  /**
-   * The last call. `cause`: the code of a network error, or the text of a syntax error.
-   * `isStale`: most likely the upstream had closed the connection before the request was written.
-   */
+  /** The last call. `isStale`: most likely the upstream had closed the connection before the request was written. */
   onFailure(failure: UpstreamFailure, cause?: string, isStale?: boolean): void
   /** The last call, too: an error in one of the others. The connection is closed. */
   onInternalError(error: unknown): void
@@ -165,7 +162,8 @@ export class UpstreamConnection {
     this.#enter(phase, request)
     this.#parser.start(request)
     try {
-      request.onHeadWritten(this, this.socket.write(request.headText, 'latin1'))
+      this.socket.write(request.headText, 'latin1')
+      request.onHeadWritten(this)
     } catch (error) {
       this.close()
       request.onInternalError(error)

@@ -130,7 +130,7 @@ export class UpstreamPool implements ConnectionPool {
     for (const connection of this.#open) connection.checkDeadline(now)
     const queuedBefore = now - this.#config.timeouts.upstreamResponseSeconds * 1000
     for (let request = this.#queue[0]; request !== undefined; request = this.#queue[0]) {
-      if (request.queuedMs > queuedBefore) break
+      if (request.queuedMonotonicMs > queuedBefore) break
       this.#queue.shift()
       request.onFailure('connection_limit_reached')
     }
