@@ -1,6 +1,6 @@
 /**
- * The memory of bodies, which lies outside V8's heap: each 64 MB allocated there starts a garbage collection. So read buffers
- * are lent, held and given back, and the chunks of uploads are freed when they are written.
+ * Reuses and frees the memory of bodies. It lies outside V8's heap, where each 64 MB allocated start a garbage collection.
+ * A connection takes its read buffer from a list of spare ones. A chunk of an upload is freed when it is written.
  */
 import type { OnReadOpts } from 'node:net'
 import { MessageChannel } from 'node:worker_threads'
@@ -10,7 +10,7 @@ const READ_BYTES = 64 * 1024
 const MAX_SPARE_BUFFERS = 16
 const spareBuffers: Buffer[] = []
 
-/** The read buffer of one connection. Under TLS Node allocates, and none is taken. */
+/** The read buffer of one connection. A TLS connection has none, because Node allocates its chunks. */
 export class ReadBuffer {
   #buffer: Buffer | undefined
 
@@ -40,13 +40,13 @@ export class ReadBuffer {
   }
 }
 
-/** The other end is closed: it drops what is posted to it. */
+/** A port whose other end is closed drops what is posted to it. */
 const { port1: closedPort, port2 } = new MessageChannel()
 port2.close()
 
 /**
- * Returns a callback for `write` that frees an upload chunk, or undefined if it is small or shared. A transfer to a port
- * takes memory from its owner, as `ArrayBuffer.prototype.transfer` does, which Node 20 lacks: 57 % less CPU time.
+ * Returns a callback for `write` that frees a chunk of an upload. Returns undefined if the chunk is small or shared.
+ * A post to a port detaches memory, as `ArrayBuffer.prototype.transfer` does, which Node 20 lacks: 57 % less CPU time.
  */
 export function freeWhenWritten({ buffer, byteLength }: Buffer) {
   const isSmall = byteLength < 16 * 1024

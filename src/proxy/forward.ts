@@ -1,7 +1,7 @@
 /**
- * Forwarding. In: a request that the gate lets pass. Out: a transfer, or a tunnel, to the upstream of its path.
- * http-proxy is a required package. Here it runs one pass (its name for a step), ours: the package's own forward a chunked
- * DELETE as two requests (CVE-2026-29057), rewrite paths and keep hop-by-hop headers.
+ * Forwarding: selects the upstream by the path. In: a request that the gate lets pass. Out: a transfer, or a tunnel.
+ * http-proxy is a required package that runs passes (its name for steps). A pass of the sidecar comes first and ends the chain:
+ * the package's own forward a chunked DELETE as two requests (CVE-2026-29057), rewrite paths and keep hop-by-hop headers.
  */
 import type { SecureContext } from 'node:tls'
 import httpProxy from 'http-proxy'
@@ -32,7 +32,7 @@ export class Forwarder {
   /** The longest prefix is first. */
   readonly #upstreams: readonly Upstream[]
   readonly #tunnels: Tunnels
-  // http-proxy requires a target before it runs any pass; ours chooses its own.
+  // http-proxy runs no pass without a target. The sidecar's pass does not use it.
   readonly #proxy = new PassProxy({ target: {} })
 
   constructor(config: Config, options: ForwarderOptions) {
@@ -49,7 +49,7 @@ export class Forwarder {
         return { ...shared, pathPrefix, pool, host: address.host, assertionAudience, events: events(prefix) }
       })
       .toSorted((a, b) => b.pathPrefix.length - a.pathPrefix.length)
-    // The pass precedes the first of the package's own, and its truthy result ends the chain.
+    // `deleteLength` is the first pass of the package. A truthy result ends the chain.
     this.#proxy.before('web', 'deleteLength', (_req, res) => {
       this.#transfer(res)
       return true

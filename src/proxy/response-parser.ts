@@ -48,9 +48,9 @@ export class ResponseParser {
   #informational = 0
   readonly #earlyHints: UpstreamHead[] = []
   readonly #body: Buffer[] = []
-  /** The head of the final response, or of a 101. Set here alone. */
+  /** The head of the final response, or of a 101. Only the parser sets it. */
   head: UpstreamHead | undefined
-  /** Complete when the response is done. Set here alone. */
+  /** Complete when the response is done. Only the parser sets them. */
   rawTrailers: readonly string[] = []
 
   constructor(limits: Pick<Config['limits'], 'headerBytes' | 'headerLines'>) {
@@ -87,7 +87,7 @@ export class ResponseParser {
     while (at < data.length && this.#state !== 'done') {
       const next = this.#step(data, at)
       if (next < 0) {
-        this.#partial = Buffer.from(data.subarray(at)) // it is at most a head, and seldom incomplete
+        this.#partial = Buffer.from(data.subarray(at)) // a copy, because the chunk's memory is reused
         return true
       }
       at = next

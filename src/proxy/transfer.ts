@@ -1,8 +1,8 @@
 /**
- * The transfer: one request to the upstream and its response back, streaming both ways (`upload.ts`, `download.ts`).
- * In: an accepted request. Out: the response of the upstream, or an error response; a reset, once a part has been sent.
+ * The transfer of one request to the upstream (`upload.ts`) and of its response to the client (`download.ts`), both streamed.
+ * In: an accepted request. Out: the response of the upstream, an error response, or a reset after a part of a response.
  *
- * What each `Phase` waits for, the phase that follows (`>`), the timer that ends the wait, and the failure then:
+ * What each `Phase` waits for, the phase that follows (`>`), the timeout, and the failure when it has passed:
  *
  *   awaitingHead   a free connection                         upstreamResponseSeconds (1)  connection_limit_reached
  *                  a new connection                          upstreamConnectSeconds (1)   connection_timeout, dns_error
@@ -10,17 +10,17 @@
  *   downloading    the upstream's body   > paused, ended     idleSeconds                  connection_read_timeout
  *   paused         the client's reads    > downloading       idleSeconds                  client_idle
  *
- * The upload starts with the request head. While it lasts, its waits replace those for the upstream's head and body:
+ * The upload starts after the request head. Until it ends, these waits replace those for the response:
  *
  *                  the client's body                         idleSeconds                  client_idle
  *                  the upstream's reads                      idleSeconds                  connection_write_timeout
  *
  *   (1) in `upstream-pool.ts` and `upstream-connection.ts`   (2) > ended after a 101: `tunnel.ts` takes over
  *
- * A failure, a client that leaves or a malformed body: > ended. Before the head a failure becomes an error response, and
- * the rest of the upload is drained. After it the client's connection is aborted (`client/connection-end.ts`).
- * `idleSeconds` is the timer of the client's socket: nothing passes there either while the upstream does not read or send.
- * Only the drain of the process bounds the total duration.
+ * A failure, the end of the client's connection and a malformed body lead to `ended`. Before the response head the client
+ * receives an error response, and its upload is drained. After it the connection is aborted (`client/connection-end.ts`).
+ * `idleSeconds` is the timeout of the client's socket, which is idle as well while the upstream neither reads nor sends.
+ * A transfer that makes progress has no time limit but the drain of the process.
  */
 import type { Socket } from 'node:net'
 import type { Writable } from 'node:stream'
@@ -54,7 +54,7 @@ export interface Upstream extends HeadOptions {
   readonly onInternalError: (requestId: string, error: unknown) => void
 }
 
-/** The upstream may leave a part of a larger refused upload unread. The next request would wait behind it. */
+/** An upstream that refuses a larger upload may leave a part of it unread. The next request would wait behind that part. */
 const MAX_REFUSED_BODY = 64 * 1024
 
 type Phase = 'awaitingHead' | 'downloading' | 'paused' | 'ended'
@@ -106,7 +106,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     if (head === undefined) return
     if (isFirst) this.#onResponseHead(head, connection)
     const isTunnel = head.status === 101
-    // Before the end is written: the drain of an unread upload releases the transfer, which has ended then.
+    // The transfer ends first. Otherwise the drain of an unread upload, which releases it, would count as `client_aborted`.
     if (response.isDone && !isTunnel) this.#onResponseEnd(head, connection)
     const { readBuffer, socket } = connection
     const isWritable = isTunnel
@@ -146,7 +146,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   onFailure(failure: UpstreamFailure, cause?: string, isStale = false): void {
     const { method, hasBody } = this.admitted
     if (isStale && !hasBody && (method === 'GET' || method === 'HEAD')) {
-      this.#upstream.pool.connect(this) // a new connection is never stale: there is one retry
+      this.#upstream.pool.connect(this) // the only retry: a new connection is never stale
     } else {
       this.#fail(failure, cause)
     }
@@ -182,7 +182,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     const { headersSent, req } = this.res
     this.#end(failure)
     this.#upstream.responder.sendUpstreamError(this.res, failure, cause)
-    // The part that was just written is sent first.
+    // The bytes that have just been written are sent before the abort.
     if (headersSent) setImmediate(() => req.context.connection.abort())
   }
 

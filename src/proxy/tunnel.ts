@@ -1,5 +1,5 @@
 /**
- * WebSocket pass-through (RFC 6455). A handshake is forwarded like any request; http-proxy's own pass has no timeouts.
+ * A WebSocket tunnel (RFC 6455). The transfer forwards its handshake like any request: http-proxy's own pass has no timeouts.
  * In: the upstream's 101. Out: bytes in both directions until a side closes, the token would be refused or the process stops.
  */
 import type { RequestOwner } from '../client/context.ts'
@@ -13,7 +13,7 @@ import type { UpstreamConnection } from './upstream-connection.ts'
 /** How long a client may take to read the last bytes, in milliseconds. */
 const CLOSE_MS = 5000
 
-/** Idle time before the first probe; libuv gives up after ten more, one second apart. */
+/** Idle time before the first probe. The connection fails after ten more, one second apart (set by libuv). */
 const KEEP_ALIVE_MS = 60_000
 
 /** The tunnels of all upstreams that end with their token. */
@@ -41,7 +41,7 @@ export class Tunnel implements RequestOwner {
     this.#tunnels = tunnels
   }
 
-  /** Sends the 101. The transfer goes on to relay the upstream's bytes. */
+  /** Sends the 101 and relays the client's bytes. The transfer relays those of the upstream. */
   start(head: UpstreamHead): void {
     const { res } = this.#request
     const { context, socket: client } = res.req

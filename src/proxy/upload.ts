@@ -32,7 +32,10 @@ export class Upload {
     if (connection.socket.writableNeedDrain) this.#req.pause()
   }
 
-  /** Undefined at the end. Linux reports what the upstream reads in steps of a third of a send buffer: up to 1.4 MB. */
+  /**
+   * The side whose progress the upload waits for. Undefined once the body is written, or the transfer has ended.
+   * Linux reports the reads of the upstream only once a third of the send buffer is free, which may be 1.4 MB.
+   */
   get waitsFor(): 'client' | 'upstream' | undefined {
     if (this.#connection === undefined) return undefined
     return this.#req.isPaused() ? 'upstream' : 'client'
@@ -82,8 +85,8 @@ export class Upload {
 }
 
 /**
- * Calls back right after all sockets have been read. A write that fails discards what the socket has received. Without this,
- * nearly half of the responses of an upstream that refuses an upload and closes are lost.
+ * Calls back after Node has read all sockets once more. An upstream may refuse an upload and close: a write to the closed
+ * connection fails and discards the unread response. Without the wait, nearly half of these responses are lost.
  */
 function afterNextReads(callback: () => void): void {
   setImmediate(() => setImmediate(callback))

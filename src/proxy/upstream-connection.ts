@@ -13,11 +13,11 @@
  *   idle          the next request           reused        its keep-alive               none                   none
  *   closed
  *
- *   (1) the cause of the socket's error        (2) from the end of the request to the head of the response
- *   (3) connection_terminated; a failure of TLS keeps its name: TLS 1.3 refuses a client certificate as late as here
+ *   (1) by the code of the socket's error      (2) from the end of the request to the head of the response
+ *   (3) connection_terminated, or a TLS failure, because TLS 1.3 refuses a client certificate as late as here
  *   (4) or `closed`, by `#reuseOrClose`        (5) http_response_incomplete, if a close does not end the body
  *
- * Each failure, `close`, and bytes in another phase: > closed. Bytes that are not HTTP: http_protocol_error.
+ * Each failure, `close` and bytes in another phase lead to `closed`. Bytes that are not HTTP are an http_protocol_error.
  */
 import { connect as connectTcp, isIP, type OnReadOpts, type Socket } from 'node:net'
 import { connect as connectTls, createSecureContext, type SecureContext } from 'node:tls'
@@ -128,7 +128,7 @@ export class UpstreamConnection {
     this.#write('reused', request)
   }
 
-  /** The complete request has been written. */
+  /** Starts the deadline of the response head. The complete request has been written. */
   awaitHead(): void {
     if (this.#parser.head === undefined)
       this.#deadline = performance.now() + this.#timeouts.upstreamResponseSeconds * 1000
@@ -201,7 +201,7 @@ export class UpstreamConnection {
     else if (chunk === undefined) this.#failAsClosed()
   }
 
-  /** `isClean`: no byte has followed, which could be taken for the next response (desync, CVE-2026-48931). */
+  /** `isClean`: no byte follows the response. Such a byte could be taken for the next response (desync, CVE-2026-48931). */
   #reuseOrClose(isClean: boolean): void {
     const { keepAliveSeconds = 0 } = this.#parser.head ?? {}
     const idleMs = Math.min(keepAliveSeconds * 1000 - MARGIN_MS, MAX_IDLE_MS)

@@ -1,9 +1,9 @@
 /**
  * The connections to one upstream, bounded in number, and a bounded queue of requests. The last used connection goes first.
  *
- * An idle connection is written in the check phase of the event loop, after the poll phase, in which Node reads sockets. Bytes
- * that an upstream sent before a request was written are noticed then, and close the connection. When its response ends, a
- * connection is `released`. The next check phase makes it `idle`, and the poll phase behind that reads what else has arrived.
+ * A request is written in the check phase of the event loop. Node has read all sockets by then, in the poll phase, so bytes that
+ * follow a response have closed their connection already. A connection whose response has ended is `released`. It is `idle`
+ * from the next check phase on, so that one more poll phase precedes its next request.
  */
 import type { Config } from '../config/config.ts'
 import type { ConnectionPool, UpstreamAddress, UpstreamRequest } from './upstream-connection.ts'
@@ -21,7 +21,7 @@ export class UpstreamPool implements ConnectionPool {
   readonly #released: UpstreamConnection[] = []
   /** The last used one is at the end. */
   readonly #idle: UpstreamConnection[] = []
-  /** The oldest is first. In a `Map`, dead tables keep dead requests from the collector: 13 % of a request (Node 26). */
+  /** The oldest is first. The replaced tables of a `Map` would keep ended requests in memory: 13 % of a request (Node 26). */
   readonly #queue: UpstreamRequest[] = []
   #isDispatchScheduled = false
   #isClosed = false
