@@ -62,7 +62,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     log.error({ requestId, err: error }, 'request failed with an internal error')
 
   const { revoke: revokeToken } = authData.revocations
-  const gate = new Gate(config, revokeToken !== undefined, tokenCache, metrics.onTokenCheck)
+  const gate = new Gate(config, revokeToken !== undefined, tokenCache)
   const forwarder = new Forwarder(config, {
     secureContextOf: (prefix) => secureContextOf(certificateSets.get(`upstream:${prefix}`)),
     gate,
@@ -73,7 +73,13 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   })
   const throttle = createLoginThrottle(config.limits.loginFailures)
   const forEndpoints = { config, responder, signer, credentials, throttle, revokeToken, audit, metrics, now }
-  const handler = new Handler({ ...forEndpoints, gate, forwarder, onInternalError })
+  const handler = new Handler({
+    ...forEndpoints,
+    gate,
+    forwarder,
+    onTokenCheck: metrics.onTokenCheck,
+    onInternalError,
+  })
 
   const accessLog = createAccessLog(metrics, log, config.log, () => state.isAborting)
   const listener = new DataListener(config, certificateSets.get('listener'), {

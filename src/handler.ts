@@ -8,15 +8,17 @@ import { type Dependencies, revoke } from './endpoints/endpoint.ts'
 import { createLink, endLink } from './endpoints/link-endpoint.ts'
 import { logIn, sendTimeLeft } from './endpoints/token-endpoint.ts'
 import { ERRORS } from './errors.ts'
-import type { Admitted } from './gate/admission.ts'
+import type { AccessFailure } from './failures.ts'
 import { approvalHeaders, VARY_BY_TOKEN } from './gate/forward-auth.ts'
-import type { Decision, Gate, Refusal } from './gate/gate.ts'
+import { type Decision, type Gate, type Refusal, tokenCheckOf } from './gate/gate.ts'
 import { bearerToken, HeaderLines } from './http/headers.ts'
 import { requestIdOf } from './http/request-ids.ts'
 
 interface HandlerDependencies extends Dependencies {
   readonly gate: Gate
   readonly forwarder: { forward(res: SidecarResponse): void }
+  /** Called once for each request that needs a caller, or has two tokens. */
+  readonly onTokenCheck: (result: 'ok' | AccessFailure) => void
   readonly onInternalError: (requestId: string, error: unknown) => void
 }
 
@@ -33,41 +35,36 @@ export class Handler {
     const { context } = req
     try {
       const { routed, decision } = this.#dependencies.gate.decide(req, context.connection.peer.isTrusted)
-      if (routed === undefined) {
-        context.id = requestIdOf(new HeaderLines(req.rawHeaders)) ?? context.id
-        this.#refuse(decision, res)
-        return
-      }
-      const { admitted } = routed
       context.routed = routed
-      context.id = admitted.requestId ?? context.id
-      const mustWait = decision instanceof Promise || admitted.isChunked
-      const pending = mustWait
-        ? this.#carryOutLater(decision, admitted, res)
-        : this.#carryOut(decision, admitted, res)
+      const requestId = routed ? routed.admitted.requestId : requestIdOf(new HeaderLines(req.rawHeaders))
+      context.id = requestId ?? context.id
+      const mustWait = decision instanceof Promise || routed?.admitted.isChunked === true
+      const pending = mustWait ? this.#carryOutLater(decision, res) : this.#carryOut(decision, res)
       pending?.catch((error: unknown) => this.#onError(res, error))
     } catch (error) {
       this.#onError(res, error)
     }
   }
 
-  async #carryOutLater(pending: Decision | Promise<Decision>, admitted: Admitted, res: SidecarResponse) {
+  async #carryOutLater(pending: Decision | Promise<Decision>, res: SidecarResponse) {
     const decision = await pending
     await afterParserTurn() // the parser sets `isBodyMalformed` if a chunked body is invalid
-    await this.#carryOut(decision, admitted, res)
+    await this.#carryOut(decision, res)
   }
 
   /** Returns a promise if the response takes time. The promise rejects only on an internal error. */
-  #carryOut(decision: Decision, admitted: Admitted, res: SidecarResponse): void | Promise<void> {
+  #carryOut(decision: Decision, res: SidecarResponse): void | Promise<void> {
     const dependencies = this.#dependencies
-    const { config, forwarder, responder, now } = dependencies
+    const { config, forwarder, responder, onTokenCheck, now } = dependencies
     const { context } = res.req
     const { peer } = context.connection
-    if (res.destroyed) return // the client left while the token was verified
     context.decision = decision
+    const check = tokenCheckOf(decision)
+    if (check !== undefined) onTokenCheck(check)
+    if (res.destroyed) return // the client left while the token was verified
     if (decision.act === 'refuse') return this.#refuse(decision, res)
     if (context.isBodyMalformed) return responder.sendError(res, 'admission', ERRORS.malformedRequest)
-    if (context.isDetached && !admitted.isWebSocket)
+    if (context.isDetached && context.admitted?.isWebSocket !== true)
       return responder.sendError(res, 'upgrade', ERRORS.upgradeRefused)
     switch (decision.act) {
       case 'forward':

@@ -51,6 +51,8 @@ export interface ServiceDecision {
   readonly target?: string | undefined
 }
 
+type Passed = Omit<ServiceDecision, 'forwardsAuthorization' | 'dependsOnRequest'>
+
 export interface RoutedRequest {
   readonly admitted: Admitted
   /** The admitted request or, in forward auth, the one that a trusted proxy names. Undefined if unclear. */
@@ -64,31 +66,24 @@ interface CallerRequest extends Omit<RoutedRequest, 'label'> {
   readonly parameter: LinkParameter | undefined
 }
 
-type GateResult =
-  /** The request is not admitted. The connection must close. */
-  | { readonly routed: undefined; readonly decision: Refusal }
-  /** The decision is a promise if a token must be verified. It rejects only on an internal error. */
-  | { readonly routed: RoutedRequest; readonly decision: Decision | Promise<Decision> }
+interface GateResult {
+  /** Undefined if the request is not admitted. */
+  readonly routed: RoutedRequest | undefined
+  /** A promise if a token must be verified. It rejects only on an internal error. */
+  readonly decision: Decision | Promise<Decision>
+}
 
 export class Gate {
   readonly #config: Config
   readonly #routeOf: (request: Admitted) => Route
   readonly #errorOf: Readonly<Record<AccessFailure, PublicError>>
   readonly #tokenCache: Pick<TokenCache, 'check'>
-  readonly #onCheck: (reason: 'ok' | AccessFailure) => void
 
-  /** `onCheck`: called once for each request that needs a caller, or names two tokens. */
-  constructor(
-    config: Config,
-    canEndLinks: boolean,
-    tokenCache: Pick<TokenCache, 'check'>,
-    onCheck: (reason: 'ok' | AccessFailure) => void,
-  ) {
+  constructor(config: Config, canEndLinks: boolean, tokenCache: Pick<TokenCache, 'check'>) {
     this.#config = config
     this.#routeOf = createRouter(config, canEndLinks)
     this.#errorOf = refusedTokenErrors(config.contract.refusedTokenStatus)
     this.#tokenCache = tokenCache
-    this.#onCheck = onCheck
   }
 
   /** @param isPeerTrusted - whether the client is a proxy of `forwarded.trust` */
@@ -111,9 +106,7 @@ export class Gate {
   }
 
   #refuseUnadmitted(error: PublicError | 'malformed'): Refusal {
-    if (error !== 'malformed') return { act: 'refuse', reason: 'admission', error }
-    this.#onCheck(error)
-    return this.#refuse(error)
+    return error === 'malformed' ? this.#refuse(error) : { act: 'refuse', reason: 'admission', error }
   }
 
   /** Returns a promise only if a token must be verified. */
@@ -148,37 +141,39 @@ export class Gate {
     const reason = accessFailure(request, caller)
     if (reason !== undefined)
       return this.#refuseOrReport(route, reason, reason === 'scope' ? caller : undefined)
-    this.#onCheck('ok')
     return route.needs === 'token'
       ? { ...route, caller }
-      : this.#letThrough(route.act, caller, parameter?.target)
+      : this.#letThrough({ act: route.act, caller, target: parameter?.target })
   }
 
   /** In report mode, a refused request passes if its route leads to a service. */
   #refuseOrReport(route: TokenRoute | PermissionRoute, reason: AccessFailure, caller?: Caller): Decision {
-    this.#onCheck(reason)
     if (this.#config.enforcement === 'enforce' || route.needs === 'token') return this.#refuse(reason, caller)
     // Most services read an empty X-Authenticated-Scope as none, which is unrestricted.
     const mayDoNothing = caller?.identity.scope?.text === ''
     const isLink = caller?.link !== undefined // a link proves the caller of its own request only
-    return this.#letThrough(route.act, mayDoNothing || isLink ? undefined : caller, undefined, reason)
+    const proven = mayDoNothing || isLink ? undefined : caller
+    return this.#letThrough({ act: route.act, caller: proven, wouldRefuse: reason })
   }
 
   #refuse(reason: AccessFailure, caller?: Caller): Refusal {
     return { act: 'refuse', reason, error: this.#errorOf[reason], caller }
   }
 
-  #letThrough(
-    act: ServiceDecision['act'],
-    caller: Caller | undefined,
-    target?: string,
-    wouldRefuse?: AccessFailure,
-  ): ServiceDecision {
+  #letThrough({ act, caller, target, wouldRefuse }: Passed): ServiceDecision {
     const dependsOnRequest = caller?.identity.scope !== undefined || caller?.link !== undefined
     // Without a caller (report mode), the service judges the token.
     const forwardsAuthorization = caller === undefined || this.#config.identity.forwardAuthorization
     return { act, caller, forwardsAuthorization, dependsOnRequest, target, wouldRefuse }
   }
+}
+
+/** The result of the token check of a request. Undefined if the request needs no caller, or is not admitted. */
+export function tokenCheckOf(decision: Decision): 'ok' | AccessFailure | undefined {
+  if (decision.act === 'refuse') return decision.reason === 'admission' ? undefined : decision.reason
+  if (!('caller' in decision)) return undefined
+  const wouldRefuse = 'wouldRefuse' in decision ? decision.wouldRefuse : undefined
+  return wouldRefuse ?? (decision.caller && 'ok')
 }
 
 /** The service of a public route receives no token and no link. `target`: the target without the link. */
