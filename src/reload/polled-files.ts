@@ -7,7 +7,7 @@ import { dirname, join } from 'node:path'
 import { errorCode } from '../files/files.ts'
 import { type Logger, loggedItems } from '../log.ts'
 import { type Loaded, loaded, notLoaded } from '../values/result.ts'
-import { Reloadable, type ReloadResult } from './reloadable.ts'
+import { type Policy, Reloadable, type ReloadResult } from './reloadable.ts'
 
 /** A setting, and what is wrong with its file. */
 type FileProblem = Readonly<Record<'path' | 'message', string>>
@@ -26,8 +26,21 @@ interface PolledFilesOptions<T> {
 
 type Includes = (name: string) => boolean
 
-/** A version is loaded when two polls have found it: 0.2 to 0.4 s after the change. */
 const POLL_MS = 200
+/** Files are rejected after so many polls. Before, they may be incomplete: a key may follow its certificate. */
+const REJECT_POLLS = 5
+/** A file that grows differs at each poll. An earlier load could activate a part of a revocation list. */
+const UNSTABLE_POLLS = 50
+/** The cause of a rejection may be temporary, such as too many open files. */
+const RETRY_POLLS = 25
+
+/** Loads a new version when two polls have found it, 0.2 to 0.4 s after the change. */
+export const filePolicy: Policy = ({ polls, pollsUnjudged }) => {
+  const isRejected = pollsUnjudged === 0
+  if (isRejected) return polls % RETRY_POLLS === 0 ? 'try' : 'wait'
+  if (polls >= REJECT_POLLS || pollsUnjudged >= UNSTABLE_POLLS) return 'judge'
+  return polls === 2 ? 'try' : 'wait'
+}
 
 /** Loads the files, which are polled from `start` on. Never rejects. */
 export async function openPolledFiles<T>(
@@ -53,7 +66,7 @@ export async function openPolledFiles<T>(
     },
     initial: first.value,
     version,
-    mayBeIncomplete: true,
+    policy: filePolicy,
     pollMs: POLL_MS,
     retryMs: POLL_MS,
     onActivated(_fresh, warnings) {

@@ -1,67 +1,65 @@
 /**
  * Keeps a value current: polls a source (files, database, key set of an issuer), and loads its new versions.
- * The last good version stays active. Each failure is reported once. After each poll, `nextAction` decides.
- * `judge`: load the version, and activate or reject it. `try`: load the version, and activate it if good.
+ * The last good version stays active. Each failure is reported once.
  *
- *   the poll finds                                    files    others
- *   the active version                                wait     wait
- *   a new version, for the first time                 wait     judge
- *   the same new version again                        try
- *   the same new version, `REPORT_POLLS` times        judge
- *   new versions, `UNSTABLE_POLLS` times              judge
- *   the rejected version, every `RETRY_POLLS`         try      try, at each poll
- *   any version, when an operator asks for a reload   judge    judge
- *   that the source is not available                  report, once for each reason
+ *   a poll finds                          the reloadable
+ *   the active version                    waits
+ *   a new version                         loads it, and activates or rejects it
+ *   the rejected version again            loads it, and activates it if it is good
+ *   that the source is not available      reports each reason once
+ *
+ * `polled-files.ts` loads some versions later, because a file may be half-written.
+ * An operator can ask for a reload, which loads any version at once.
  */
 import { type Loaded, notLoaded } from '../values/result.ts'
 
-/** After fewer polls, a version may be incomplete: a key may follow its certificate late. */
-const REPORT_POLLS = 5
-/** A file that grows differs at each poll. An earlier load could activate a part of a revocation list. */
-const UNSTABLE_POLLS = 50
-/** The cause of a rejection may be temporary, such as too many open files. */
-const RETRY_POLLS = 25
-
-export interface ChangeState {
-  /** The version that is active, or was rejected last; undefined before the first. */
+/** A judged version has been activated or rejected. */
+export interface PollState {
+  /** The version that was judged last. Undefined before the first. */
   readonly judgedVersion: string | undefined
-  /** Undefined if `judgedVersion` is active. */
-  readonly pollsSinceRejected?: number | undefined
-  /** What the last poll found instead of `judgedVersion`, and how many `polls` in a row found it. */
-  readonly unjudged?: { readonly version: string; readonly polls: number; readonly pollsSinceChange: number }
+  readonly isRejected: boolean
+  /** The version that the last poll found, and how many polls in a row found it since its judgement. */
+  readonly found: string | undefined
+  readonly polls: number
+  /** How many polls in a row found other versions than the judged one. */
+  readonly pollsUnjudged: number
   /** Why the source is not available. */
   readonly unavailable?: string
 }
 
+/**
+ * `judge`: the version is loaded, and activated or rejected.
+ * `try`: the version is loaded, and activated if it is good and still there. Otherwise nothing changes.
+ */
+export type Action = 'wait' | 'try' | 'judge'
+
+/** Decides on a version that is not active. It was rejected if `pollsUnjudged` is 0. */
+export type Policy = (state: PollState) => Action
+
+const loadAtOnce: Policy = ({ pollsUnjudged }) => (pollsUnjudged === 0 ? 'try' : 'judge')
+
 export function nextAction(
-  before: ChangeState,
+  before: PollState,
   observed: Loaded<Observed>,
   isForced: boolean,
-  mayBeIncomplete = false,
-): readonly [ChangeState, 'wait' | 'try' | 'judge' | 'report'] {
+  policy = loadAtOnce,
+): readonly [PollState, Action | 'report'] {
   if (!observed.ok) {
     const unavailable = observed.problems.join('\n')
     return [{ ...before, unavailable }, unavailable === before.unavailable ? 'wait' : 'report']
   }
+  const { judgedVersion, isRejected, found } = before
   const { version } = observed.value
-  const { judgedVersion, pollsSinceRejected, unjudged } = before
-  if (isForced) return [{ judgedVersion, pollsSinceRejected }, 'judge']
-  if (version === judgedVersion) {
-    if (pollsSinceRejected === undefined) return [{ judgedVersion }, 'wait']
-    const polls = pollsSinceRejected + 1
-    const isDue = !mayBeIncomplete || polls % RETRY_POLLS === 0
-    return [{ judgedVersion, pollsSinceRejected: polls }, isDue ? 'try' : 'wait']
-  }
-  const polls = version === unjudged?.version ? unjudged.polls + 1 : 1
-  const pollsSinceChange = (unjudged?.pollsSinceChange ?? 0) + 1
-  const changed = { judgedVersion, pollsSinceRejected, unjudged: { version, polls, pollsSinceChange } }
-  const isDue = polls >= REPORT_POLLS || pollsSinceChange >= UNSTABLE_POLLS
-  if (isDue || !mayBeIncomplete) return [changed, 'judge']
-  return [changed, polls === 2 ? 'try' : 'wait']
+  const polls = version === found ? before.polls + 1 : 1
+  const pollsUnjudged = version === judgedVersion ? 0 : before.pollsUnjudged + 1
+  const state = { judgedVersion, isRejected, found: version, polls, pollsUnjudged }
+  if (isForced) return [state, 'judge']
+  const isActive = version === judgedVersion && !isRejected
+  return [state, isActive ? 'wait' : policy(state)]
 }
 
-export function afterJudgement(judgedVersion: string, isGood: boolean): ChangeState {
-  return { judgedVersion, pollsSinceRejected: isGood ? undefined : 0 }
+export function afterJudgement(judgedVersion: string | undefined, isGood: boolean): PollState {
+  return { judgedVersion, isRejected: !isGood, found: judgedVersion, polls: 0, pollsUnjudged: 0 }
 }
 
 export const RELOAD_RESULTS = ['ok', 'failed'] as const
@@ -74,15 +72,15 @@ interface Observed {
 }
 
 interface ReloadableOptions<T, O extends Observed> {
-  /** What the source has, or why the source is not available. */
+  /** Returns what the source has, or why the source is not available. */
   readonly observe: () => Promise<Loaded<O>>
-  /** The result may be dropped. `active`: the active value. `isForced`: an operator asks for a reload. */
+  /** The result may be dropped. `isForced`: an operator asks for a reload. */
   readonly load: (active: T, observed: O, isForced: boolean) => Promise<Loaded<T>>
   /** The value until the first load. `version`: its version, if it is from the source already. */
   readonly initial: T
   readonly version?: string
-  /** A version may be a half-written file. */
-  readonly mayBeIncomplete?: boolean
+  /** Default: each version is loaded at once. */
+  readonly policy?: Policy
   readonly pollMs: number
   /** The pause between polls while the source is not available, or its version is rejected. */
   readonly retryMs: number
@@ -103,7 +101,7 @@ export class Reloadable<T, O extends Observed = Observed> {
   readonly #options: ReloadableOptions<T, O>
   readonly #subscribers: Subscriber<T>[] = []
   #value: T
-  #state: ChangeState
+  #state: PollState
   #isStarted = false
   #isStopped = false
   #timer: NodeJS.Timeout | undefined
@@ -116,7 +114,7 @@ export class Reloadable<T, O extends Observed = Observed> {
   constructor(options: ReloadableOptions<T, O>) {
     this.#options = options
     this.#value = options.initial
-    this.#state = { judgedVersion: options.version }
+    this.#state = afterJudgement(options.version, true)
   }
 
   readonly current = (): T => this.#value
@@ -176,10 +174,10 @@ export class Reloadable<T, O extends Observed = Observed> {
   }
 
   async #poll(isForced: boolean): Promise<void> {
-    const { observe, load, mayBeIncomplete, onActivated, onFailed } = this.#options
+    const { observe, load, policy, onActivated, onFailed } = this.#options
     const observed = await this.#guard(observe())
     if (this.#isStopped) return
-    const [state, action] = nextAction(this.#state, observed, isForced, mayBeIncomplete)
+    const [state, action] = nextAction(this.#state, observed, isForced, policy)
     this.#state = state
     if (action === 'report' && !observed.ok) onFailed(observed.problems)
     if (action === 'wait' || !observed.ok) return
@@ -187,7 +185,6 @@ export class Reloadable<T, O extends Observed = Observed> {
     const { version } = observed.value
     const next = await this.#guard(load(this.#value, observed.value, isForced))
     if (action === 'try') {
-      // After a failed load or a changed version, the version stays unjudged, because it may be incomplete.
       const again = next.ok ? await this.#guard(observe()) : undefined
       if (!again?.ok || again.value.version !== version) return
     }
@@ -209,12 +206,11 @@ export class Reloadable<T, O extends Observed = Observed> {
   }
 
   #isCurrent(): boolean {
-    return !this.#isFailing() && this.#state.unjudged === undefined
+    return !this.#isFailing() && this.#state.pollsUnjudged === 0
   }
 
   #isFailing(): boolean {
-    const { unavailable, pollsSinceRejected } = this.#state
-    return unavailable !== undefined || pollsSinceRejected !== undefined
+    return this.#state.unavailable !== undefined || this.#state.isRejected
   }
 
   #schedule(): void {

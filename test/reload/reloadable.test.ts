@@ -1,8 +1,8 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { openPolledFiles } from '../../src/reload/polled-files.ts'
-import { afterJudgement, type ChangeState, nextAction, Reloadable } from '../../src/reload/reloadable.ts'
+import { filePolicy, openPolledFiles } from '../../src/reload/polled-files.ts'
+import { afterJudgement, nextAction, Reloadable } from '../../src/reload/reloadable.ts'
 import { type Loaded, loaded, notLoaded } from '../../src/values/result.ts'
 import { eventually } from '../support/eventually.ts'
 
@@ -116,12 +116,12 @@ t.test('subscribers act on a new version of files though its log line cannot be 
  * `!`: forced. `good`, `bad`: what loading gives; `moved`: good, but the source changed meanwhile.
  */
 function play(kind: 'file' | 'other', polls: readonly string[]): string {
-  let state: ChangeState = { judgedVersion: 'a' }
+  let state = afterJudgement('a', true)
   const outcomes = polls.map((poll) => {
     const [, forced, version = '', result = ''] = /^(!?)(\S+)(?: (\w+))?$/.exec(poll) ?? []
     const isForced = forced === '!'
     const observed = version === '-' ? notLoaded([result]) : loaded({ version })
-    const [next, action] = nextAction(state, observed, isForced, kind === 'file')
+    const [next, action] = nextAction(state, observed, isForced, kind === 'file' ? filePolicy : undefined)
     state = next
     if (action === 'wait' || action === 'report') return action
     if (action === 'try' && (result === 'bad' || result === 'moved')) return 'try:wait'
