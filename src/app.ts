@@ -3,7 +3,7 @@
  *   listener -> connection -> handler -> gate (admission, route, token) -> forwarder | endpoint | responder
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type AuthData, openAuthData } from './auth-data/auth-data.ts'
+import { type AuthData, openAuthData } from './auth-data.ts'
 import { DataListener } from './client/listener.ts'
 import { Responder } from './client/responder.ts'
 import type { Config } from './config/config.ts'
@@ -17,7 +17,7 @@ import { createAccessLog } from './ops/access-log.ts'
 import { type AdminData, createAdminListener } from './ops/admin.ts'
 import { createMetrics } from './ops/metrics.ts'
 import { Forwarder } from './proxy/forward.ts'
-import { secureContextOf } from './tls/certificates.ts'
+import { activeContextOf } from './tls/certificates.ts'
 import { TokenCache } from './token/cache.ts'
 import { TokenSigner } from './token/issue.ts'
 import { createVerifier } from './token/verify.ts'
@@ -64,7 +64,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const { revoke: revokeToken } = authData.revocations
   const gate = new Gate(config, revokeToken !== undefined, tokenCache)
   const forwarder = new Forwarder(config, {
-    secureContextOf: (prefix) => secureContextOf(certificateSets.get(`upstream:${prefix}`)),
+    secureContextOf: (prefix) => activeContextOf(certificateSets.get(`upstream:${prefix}`)),
     gate,
     responder,
     events: metrics.ofUpstream,
@@ -97,17 +97,17 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const { publicJwks: jwks, ring } = authData.keys
   const signingKid = () => ring().signing?.kid
   const adminData = { conditions, jwks, signingKid, registry: () => metrics.registry }
-  const adminContext = secureContextOf(certificateSets.get('admin'))
+  const adminContext = activeContextOf(certificateSets.get('admin'))
   const admin = worker ? undefined : createAdminListener(config, adminData, adminContext, log, now)
 
-  authData.subscribe((onlyRevocations) => {
+  authData.subscribe((subject) => {
     // The cache checks revocations at each hit, but keys and credentials only when it verifies a token.
-    if (!onlyRevocations) tokenCache.clear()
+    if (subject !== 'revocations') tokenCache.clear()
     forwarder.recheckTunnels()
   })
-  const background = config.enforcement === 'report' ? [createReminder(log), authData] : [authData]
   const service: Service = {
     async listen() {
+      if (config.enforcement === 'report') remindOfReportMode(log)
       if (!(await authData.whenLoaded())) throw new Error('stopped before clients were accepted')
       return listener.listen()
     },
@@ -122,7 +122,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     },
   }
   return {
-    ...createLifeCycle({ config, log, settingsFile, state, background, service, adminData, admin }),
+    ...createLifeCycle({ config, log, settingsFile, state, sources: authData, service, adminData, admin }),
     adminData,
     reload: () => authData.reload(),
     abort: () => void listener.abort(),
@@ -147,14 +147,9 @@ function createTokenCache(config: Config, authData: AuthData, signer: TokenSigne
   })
 }
 
-function createReminder(log: Logger) {
+/** Warns now and each hour. The timer ends with the process. */
+function remindOfReportMode(log: Logger): void {
   const warn = () => log.warn('report mode: requests without a valid token are forwarded')
-  let timer: NodeJS.Timeout | undefined
-  return {
-    start() {
-      warn()
-      timer = setInterval(warn, 3_600_000).unref() // each hour
-    },
-    stop: () => clearInterval(timer),
-  }
+  warn()
+  setInterval(warn, 3_600_000).unref()
 }

@@ -63,7 +63,8 @@ interface Parts {
   readonly log: Logger
   readonly settingsFile: string | undefined
   readonly state: RunState
-  readonly background: readonly { start(): void; stop(): unknown }[]
+  /** Polled from the start to the stop of the service. */
+  readonly sources: { start(): void; stop(): unknown } | undefined
   readonly service: Service
   readonly adminData: AdminData
   /** Absent in a worker. The process with the admin listener logs start and end. */
@@ -71,17 +72,17 @@ interface Parts {
 }
 
 export function createLifeCycle(parts: Parts): LifeCycle {
-  const { log, state, background, service, admin } = parts
+  const { log, state, sources, service, admin } = parts
   let started: Promise<ListenAddresses> | undefined
   let stopped: Promise<DrainReport> | undefined
 
   const end = async () => {
-    await Promise.all(background.map((each) => each.stop()))
+    await sources?.stop()
     await admin?.close()
   }
 
   const start = async (): Promise<ListenAddresses> => {
-    for (const each of background) each.start()
+    sources?.start()
     try {
       const adminAddress = await admin?.listen()
       // The data listener is last: if the admin port is in use, no client is accepted and then dropped.

@@ -1,7 +1,6 @@
 /** `config check | show | schema`, and the settings that commands take as flags. */
 import { type Command, Option } from 'commander'
-import { databaseProblems, InvalidAuthData } from '../auth-data/auth-data.ts'
-import { openSources } from '../auth-data/sources.ts'
+import { databaseProblems, InvalidAuthData, openSources } from '../auth-data.ts'
 import { type Config, insecureKeySets, keySetsOf } from '../config/config.ts'
 import type { LoadedConfig, LoadOptions } from '../config/load.ts'
 import { effectiveSettings, FILE_VARIABLE, loadConfig } from '../config/load.ts'

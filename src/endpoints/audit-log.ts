@@ -3,7 +3,7 @@
  * A line names only accounts and access keys that exist: any other name is text that a client chose.
  */
 
-import type { ReloadSubject } from '../auth-data/sources.ts'
+import type { ReloadSubject } from '../auth-data.ts'
 import type { SidecarRequest } from '../client/context.ts'
 import type { Config } from '../config/config.ts'
 import type { LoginFailure } from '../failures.ts'

@@ -3,8 +3,7 @@
  * Series whose labels are known beforehand exist at zero from the first scrape on.
  */
 import { type Aggregator, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
-import type { AuthData } from '../auth-data/auth-data.ts'
-import type { ReloadSubject } from '../auth-data/sources.ts'
+import type { AuthData, ReloadSubject } from '../auth-data.ts'
 import type { DataListener } from '../client/listener.ts'
 import type { Config } from '../config/config.ts'
 import {

@@ -66,8 +66,8 @@ export function certificateFiles(config: Config): CertificateFiles[] {
 const pathsOf = ({ cert, key, ca }: CertificateFiles): string[] =>
   [cert, key, ca].flatMap((file) => file?.path ?? [])
 
-/** The function is called for each connection. Undefined if the settings name no file. */
-export const secureContextOf = (set: Reloadable<CertificateSet> | undefined) =>
+/** Returns the context for each new connection. Undefined if the settings name no file. */
+export const activeContextOf = (set: Reloadable<CertificateSet> | undefined) =>
   set && (() => set.current().context)
 
 /** Never rejects. */

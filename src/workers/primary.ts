@@ -4,7 +4,7 @@
  */
 import { AggregatorRegistry, Gauge, Registry } from 'prom-client'
 import type { App } from '../app.ts'
-import { InvalidAuthData } from '../auth-data/auth-data.ts'
+import { InvalidAuthData } from '../auth-data.ts'
 import type { Config } from '../config/config.ts'
 import { SHARED_LIMITS } from '../config/schema.ts'
 import { createLifeCycle, RunState } from '../life-cycle.ts'
@@ -12,7 +12,7 @@ import type { LogDestination, Logger } from '../log.ts'
 import { type AdminData, createAdminListener } from '../ops/admin.ts'
 import { metricsIn } from '../ops/metrics.ts'
 import type { MetricGroup } from '../ops/samples.ts'
-import { certificateFiles, openCertificateSet, secureContextOf } from '../tls/certificates.ts'
+import { activeContextOf, certificateFiles, openCertificateSet } from '../tls/certificates.ts'
 import { createWorkerPool, type WorkerPool } from './pool.ts'
 
 /** `start` rejects with the first error of a worker. @throws InvalidAuthData for certificates of `admin` */
@@ -29,10 +29,18 @@ export async function createPrimary(
   const certificates = await openAdminCertificateSet(config, log)
   const cache = { ...config.cache, maxTokens: config.cache.maxTokens * count } // each worker has its own
   const settings = { ...config, cache }
-  const admin = createAdminListener(settings, adminData, secureContextOf(certificates), log, Date.now)
-  const background = certificates ? [certificates] : []
+  const admin = createAdminListener(settings, adminData, activeContextOf(certificates), log, Date.now)
   return {
-    ...createLifeCycle({ config, log, settingsFile, state, background, service: pool, adminData, admin }),
+    ...createLifeCycle({
+      config,
+      log,
+      settingsFile,
+      state,
+      sources: certificates,
+      service: pool,
+      adminData,
+      admin,
+    }),
     async reload() {
       pool.reload()
       await certificates?.reload()

@@ -26,7 +26,7 @@ export async function startStore(
   if (!read.ok) throw new Error(read.problems.join('\n'))
   const { value: database } = read
   const store = createCredentialChecks(database.credentials, Date.now, undefined, database.refresh)
-  database.subscribe((onlyRevocations) => void onlyAdded.push(onlyRevocations))
+  database.subscribe((subject) => void onlyAdded.push(subject === 'revocations'))
   database.start()
   const stop = () => database.stop()
   t.teardown(stop)

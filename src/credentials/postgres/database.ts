@@ -40,8 +40,8 @@ export interface CredentialsDatabase {
   revoke(tokenId: string, endsAtSeconds: number): Promise<boolean>
   /** Undefined until there is a snapshot. */
   state(): DatabaseState | undefined
-  /** `onChange` is called for each new snapshot except the first. */
-  subscribe(onChange: (onlyRevocations: boolean) => void): void
+  /** `onChange`: called for each new snapshot except the first. `revocations`: no credential has changed. */
+  subscribe(onChange: (subject: 'credentials' | 'revocations') => void): void
   start(): void
   /** Connects anew, and reads everything. */
   reload(): Promise<void>
@@ -89,7 +89,7 @@ function createDatabase(options: DatabaseOptions, target: DatabaseTarget): Crede
     },
     subscribe(onChange) {
       snapshots.subscribe(({ credentials }, former) => {
-        if (isRead(former)) onChange(credentials === former.credentials)
+        if (isRead(former)) onChange(credentials === former.credentials ? 'revocations' : 'credentials')
       })
     },
     start: () => snapshots.start(),

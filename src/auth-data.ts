@@ -1,5 +1,5 @@
 /**
- * Everything that decides on access, by subject. `sources.ts` opens the sources:
+ * Everything that decides on access, by subject:
  *
  *   keys           the files of `keys.directory`, or the JWK Set at `keys.jwksUrl`
  *   key sets       the JWK Sets of `trustedIssuers`, and the one at `keys.jwksUrl`
@@ -10,19 +10,30 @@
  * Each source is polled, and each good new version replaces the active one (files: within 0.2 to 0.4 s).
  * After a new version of keys or credentials, `app.ts` empties the token cache.
  */
-import type { Config } from '../config/config.ts'
-import { formatProblems, type Problem, problemsAt } from '../config/problems.ts'
-import { type CredentialChecks, createCredentialChecks } from '../credentials/credential-checks.ts'
-import type { CredentialsDatabase, DatabaseState } from '../credentials/postgres/database.ts'
-import { createTokenRevoker, type RevocationList, type RevokeToken } from '../credentials/revocation-list.ts'
-import { type FindKey, findInRing, type KeyRing, publicJwks, tokenLifetimes } from '../keys/key-ring.ts'
-import type { KeySetState, RemoteKeys } from '../keys/remote-keys.ts'
-import type { Logger } from '../log.ts'
-import type { Reloadable } from '../reload/reloadable.ts'
-import type { CertificateName, CertificateSet } from '../tls/certificates.ts'
-import type { RevocableToken } from '../token/caller.ts'
-import { createIssuers, type TokenIssuer } from '../token/issuers.ts'
-import { type OnReload, openSources, type ReloadSubject } from './sources.ts'
+import { type Config, insecureKeySets, keySetsOf } from './config/config.ts'
+import { formatProblems, type Problem, problemsAt } from './config/problems.ts'
+import { type CredentialChecks, createCredentialChecks } from './credentials/credential-checks.ts'
+import { loadCredentialsFile } from './credentials/credential-list.ts'
+import type { CredentialsDatabase, DatabaseState } from './credentials/postgres/database.ts'
+import type { RevocationList, RevokeToken } from './credentials/revocation-list.ts'
+import { createTokenRevoker, loadRevocationsFile } from './credentials/revocation-list.ts'
+import { readBearerToken } from './keys/jwk-set.ts'
+import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
+import { type FindKey, findInRing, type KeyRing, publicJwks, tokenLifetimes } from './keys/key-ring.ts'
+import { createRemoteKeys, type KeySetState, type RemoteKeys } from './keys/remote-keys.ts'
+import type { Logger } from './log.ts'
+import { openPolledFiles } from './reload/polled-files.ts'
+import type { Reloadable, ReloadResult } from './reload/reloadable.ts'
+import type { CertificateName, CertificateSet } from './tls/certificates.ts'
+import { activeContextOf, certificateFiles, openCertificateSet } from './tls/certificates.ts'
+import type { RevocableToken } from './token/caller.ts'
+import { createIssuers, type TokenIssuer } from './token/issuers.ts'
+import { type Loaded, notLoaded } from './values/result.ts'
+
+export type ReloadSubject = 'keys' | 'credentials' | 'revocations' | 'certificates'
+
+/** Called for each new version of a source after the start. */
+export type OnReload = (subject: ReloadSubject, result: ReloadResult, certificate?: CertificateName) => void
 
 /** The functions return the values that are active at the time of the call. */
 export interface AuthData {
@@ -42,7 +53,8 @@ export interface AuthData {
   readonly certificateSets: ReadonlyMap<CertificateName, Reloadable<CertificateSet>>
   readonly subjects: readonly ReloadSubject[]
   readonly conditions: () => readonly AuthCondition[]
-  subscribe(onChange: OnChange): void
+  /** `onChange`: called with the subject of each new version, except for certificates. */
+  subscribe(onChange: (subject: ReloadSubject) => void): void
   start(): void
   /** Waits for the JWK Set at `keys.jwksUrl` and the database. False after a stop. @throws InvalidAuthData */
   whenLoaded(): Promise<boolean>
@@ -58,9 +70,6 @@ interface Revocations {
   /** Undefined without a database. */
   readonly revoke: RevokeToken | undefined
 }
-
-/** `onlyRevocations`: keys and credentials are unchanged. */
-type OnChange = (onlyRevocations: boolean) => void
 
 export interface AuthCondition extends Partial<KeySetState> {
   readonly name: 'keys' | 'credentials'
@@ -124,8 +133,9 @@ export async function openAuthData(
       return list ? [ofKeys, { name: 'credentials', ok: areCredentialsLoaded, state }] : [ofKeys]
     },
     subscribe(onChange) {
-      for (const source of [keyFiles, credentialsFile, ...keySets]) source?.subscribe(() => onChange(false))
-      revocationsFile?.subscribe(() => onChange(true))
+      for (const source of [keyFiles, ...keySets]) source?.subscribe(() => onChange('keys'))
+      credentialsFile?.subscribe(() => onChange('credentials'))
+      revocationsFile?.subscribe(() => onChange('revocations'))
       database?.subscribe(onChange)
     },
     start() {
@@ -162,3 +172,88 @@ function revocationsOf(
 
 export const databaseProblems = (problems: readonly string[]) =>
   problemsAt('credentials.postgres.urlFile', problems)
+
+/**
+ * Opens the sources that the settings name, and collects the problems and warnings of all of them.
+ * Never rejects. A source is undefined if no setting names it, or if it has problems.
+ */
+export async function openSources(
+  config: Config,
+  log: Logger,
+  now: () => number,
+  onReload: OnReload = () => {},
+) {
+  const { keys, identity, revocations, trustedIssuers } = config
+  const { file, postgres } = config.credentials
+  const { results, collect, openFile } = createOpener(log, onReload)
+  const loadKeys = (directory: string, active: KeyRing | undefined) => {
+    // Tokens of trusted issuers need no key of the sidecar. A directory that loses its last key is a mistake.
+    const mayBeEmpty = trustedIssuers.length > 0 && (active?.keys.size ?? 0) === 0
+    return loadKeyRing(directory, { signsAssertions: identity.assertion.enabled, mayBeEmpty })
+  }
+  const keyFiles = await openFile('keys', 'keys.directory', keys.directory, loadKeys, isKeyFileName)
+  const credentialsFile = await openFile('credentials', 'credentials.file', file, loadCredentialsFile)
+  const revocationsFile = await openFile(
+    'revocations',
+    'revocations.file',
+    revocations.file,
+    (path, active: RevocationList | undefined) => loadRevocationsFile(path, revocations.required, active),
+  )
+
+  let database: CredentialsDatabase | undefined
+  if (postgres !== undefined) {
+    // Imported on demand: the PostgreSQL client loads slowly, and most sidecars do not need it.
+    const { openDatabase } = await import('./credentials/postgres/database.ts')
+    const onResult = (result: ReloadResult) => onReload('credentials', result)
+    const opening = openDatabase({ ...postgres, log, onReload: onResult })
+    database = collect(await withSetting('credentials.postgres.urlFile', opening))
+  }
+
+  const certificateSets = new Map<CertificateName, Reloadable<CertificateSet>>()
+  for (const files of certificateFiles(config)) {
+    const onResult = (result: ReloadResult) => onReload('certificates', result, files.name)
+    const set = collect(await openCertificateSet(files, log, now, onResult))
+    if (set !== undefined) certificateSets.set(files.name, set)
+  }
+
+  const keySets: RemoteKeys[] = []
+  for (const { setting, ...keySet } of keySetsOf(config)) {
+    const { bearerTokenFile: path } = keySet
+    if (path) collect(await withSetting(`${setting}.bearerTokenFile`, readBearerToken(path)))
+    const secureContext = activeContextOf(certificateSets.get(`issuer:${setting}`))
+    keySets.push(createRemoteKeys({ ...keySet, secureContext, log, now }))
+  }
+  const sources = { keyFiles, credentialsFile, revocationsFile, database, certificateSets, keySets }
+  const problems = results.flatMap((result) => (result.ok ? [] : result.problems))
+  const warnings = results.flatMap((result) => (result.ok ? result.warnings : []))
+  return { ...sources, problems, warnings: [...new Set([...warnings, ...insecureKeySets(config)])] }
+}
+
+function createOpener(log: Logger, onReload: OnReload) {
+  const results: Loaded<unknown, Problem>[] = []
+  const collect = <T>(result: Loaded<T, Problem>): T | undefined => {
+    results.push(result)
+    return result.ok ? result.value : undefined
+  }
+  /** Returns undefined without a path, or if the file has problems. */
+  async function openFile<T>(
+    subject: ReloadSubject,
+    setting: string,
+    path: string | undefined,
+    load: (path: string, active: T | undefined) => Promise<Loaded<T>>,
+    includes?: (name: string) => boolean,
+  ) {
+    if (path === undefined) return undefined
+    const loadNamed = (active?: T) => withSetting(setting, load(path, active))
+    const onResult = (result: ReloadResult) => onReload(subject, result)
+    const options = { subject, paths: [path], includes, load: loadNamed, onReload: onResult, log }
+    return collect(await openPolledFiles(options))
+  }
+  return { results, collect, openFile }
+}
+
+async function withSetting<T>(setting: string, loading: Promise<Loaded<T>>): Promise<Loaded<T, Problem>> {
+  const result = await loading
+  if (result.ok) return result
+  return notLoaded(problemsAt(setting, result.problems))
+}
