@@ -20,7 +20,7 @@ import { createTokenRevoker, loadRevocationsFile } from './credentials/revocatio
 import { readBearerToken } from './keys/jwk-set.ts'
 import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
 import { type FindKey, findInRing, type KeyRing, publicJwks, tokenLifetimes } from './keys/key-ring.ts'
-import { createRemoteKeys, type KeySetState, type RemoteKeys } from './keys/remote-keys.ts'
+import { type KeySetState, RemoteKeys } from './keys/remote-keys.ts'
 import type { Logger } from './log.ts'
 import { openPolledFiles } from './reload/polled-files.ts'
 import type { Reloadable, ReloadResult } from './reload/reloadable.ts'
@@ -221,7 +221,7 @@ export async function openSources(
     const { bearerTokenFile: path } = keySet
     if (path) collect(await withSetting(`${setting}.bearerTokenFile`, readBearerToken(path)))
     const secureContext = activeContextOf(certificateSets.get(`issuer:${setting}`))
-    keySets.push(createRemoteKeys({ ...keySet, secureContext, log, now }))
+    keySets.push(new RemoteKeys({ ...keySet, secureContext, log, now }))
   }
   const sources = { keyFiles, credentialsFile, revocationsFile, database, certificateSets, keySets }
   const problems = results.flatMap((result) => (result.ok ? [] : result.problems))

@@ -8,7 +8,7 @@ import { gzipSync } from 'node:zlib'
 import t, { type Test } from 'tap'
 import { fetchJwks, importKeys } from '../../src/keys/jwk-set.ts'
 import { type Algorithm, findInSet, PUBLIC_ALGORITHMS } from '../../src/keys/key-ring.ts'
-import { createRemoteKeys, type RemoteKeysOptions } from '../../src/keys/remote-keys.ts'
+import { RemoteKeys, type RemoteKeysOptions } from '../../src/keys/remote-keys.ts'
 import { makeKey } from '../support/keys.ts'
 import { listen } from '../support/listen.ts'
 
@@ -46,7 +46,7 @@ async function watch(t: Test, { url }: { url: string }) {
   const to = (level: string) => (fields: object, message: string) =>
     void lines.push({ level, message, fields })
   let changes = 0
-  const keys = createRemoteKeys({
+  const keys = new RemoteKeys({
     issuer: 'https://issuer.example',
     jwksUrl: url,
     algorithms: PUBLIC_ALGORITHMS,
