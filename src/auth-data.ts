@@ -128,7 +128,7 @@ export async function openAuthData(
     conditions() {
       const keySet = ownKeySet?.state()
       const ofKeys: AuthCondition = { name: 'keys', ok: keySet?.loaded ?? true, ...keySet }
-      const state = database?.state()
+      const state = database?.state
       const areCredentialsLoaded = database === undefined || state !== undefined
       return list ? [ofKeys, { name: 'credentials', ok: areCredentialsLoaded, state }] : [ofKeys]
     },
@@ -152,7 +152,7 @@ const NO_KEYS: KeyRing = { keys: new Map() }
 async function whenLoaded(keySet: RemoteKeys | undefined, database: CredentialsDatabase | undefined) {
   if ((await keySet?.whenLoaded) === false) return false
   if (database === undefined || (await database.whenLoaded)) return true
-  const problems = database.fatalProblems()
+  const problems = database.fatalProblems
   if (problems.length > 0) throw new InvalidAuthData(databaseProblems(problems))
   return false
 }

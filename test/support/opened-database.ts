@@ -31,12 +31,12 @@ export async function startStore(
   const stop = () => database.stop()
   t.teardown(stop)
   const { revoke } = database
-  const opened = database.whenLoaded.then((ok) => ({ ok, problems: database.fatalProblems() }))
+  const opened = database.whenLoaded.then((ok) => ({ ok, problems: database.fatalProblems }))
   const revocations = () => ({
     size: database.revocations().size,
     isRevoked: (token: RevocableToken) => database.revocations().isRevoked(token),
   })
-  const state = () => database.state()
+  const state = () => database.state
   const reload = () => database.reload()
   const changes = () => onlyAdded.length
   return { opened, revoke, revocations, state, reload, stop, store, log, reloads, onlyAdded, changes }

@@ -74,48 +74,57 @@ export const clientConfig = ({ url }: DatabaseTarget, queryMs: number) => ({
   stream: () => new DatabaseSocket(),
 })
 
-export type DatabasePool = ReturnType<typeof createDatabasePool>
-
 /** After a failure, the pool reads the URL file again, which may name another database, and reconnects. */
-export function createDatabasePool(urlFile: string, firstTarget: DatabaseTarget, size: number) {
-  let target = firstTarget
-  let pool: Promise<pg.Pool> | undefined
-  let failure: DatabaseFailure | undefined
+export class DatabasePool {
+  target: DatabaseTarget
+  /** The last failure of `ask`. */
+  failure: DatabaseFailure | undefined
+  readonly #urlFile: string
+  readonly #size: number
+  #pool: Promise<pg.Pool> | undefined
 
-  async function connect(): Promise<pg.Pool> {
-    const named = await readUrlFile(urlFile)
-    if (named.ok) target = named.value
-    // An `error` event without a listener ends the process; the next query rejects anyway.
-    const ignore = () => {}
-    return new pg.Pool({ ...clientConfig(target, QUERY_MS), max: size })
-      .on('error', ignore)
-      .on('connect', (client) => void client.on('error', ignore))
+  constructor(urlFile: string, target: DatabaseTarget, size: number) {
+    this.#urlFile = urlFile
+    this.#size = size
+    this.target = target
   }
 
-  const current = () => (pool ??= connect())
+  current(): Promise<pg.Pool> {
+    this.#pool ??= this.#connect()
+    return this.#pool
+  }
 
   /** Queries in progress continue until their end or timeout. */
-  function replace(): void {
-    pool?.then((former) => former.end()).catch(() => {})
-    pool = undefined
+  replace(): void {
+    this.#pool?.then((former) => former.end()).catch(() => {})
+    this.#pool = undefined
   }
 
   /** Asks a second time, on new connections, if the former connections may be closed. Never rejects. */
-  async function ask<T>(
+  async ask<T>(
     question: (pool: pg.Pool) => Promise<T>,
-    mayRetry = pool !== undefined,
+    mayRetry = this.#pool !== undefined,
   ): Promise<Loaded<T>> {
     try {
-      return loaded(await question(await current()))
+      return loaded(await question(await this.current()))
     } catch (cause) {
-      replace()
-      failure = databaseFailure(cause)
+      this.replace()
+      this.failure = databaseFailure(cause)
       // A server that hangs is not asked twice.
-      if (mayRetry && failure.kind !== 'timeout') return ask(question, false)
-      return notLoaded([failure.message])
+      if (mayRetry && this.failure.kind !== 'timeout') return this.ask(question, false)
+      return notLoaded([this.failure.message])
     }
   }
-  return { current, ask, replace, label: () => target.label, failure: () => failure }
+
+  async #connect(): Promise<pg.Pool> {
+    const named = await readUrlFile(this.#urlFile)
+    if (named.ok) this.target = named.value
+    // An `error` event without a listener ends the process; the next query rejects anyway.
+    const ignore = () => {}
+    return new pg.Pool({ ...clientConfig(this.target, QUERY_MS), max: this.#size })
+      .on('error', ignore)
+      .on('connect', (client) => void client.on('error', ignore))
+  }
 }
 
 interface DatabaseFailure {

@@ -11,8 +11,7 @@ import { Reloadable, type ReloadResult } from '../../reload/reloadable.ts'
 import { type Loaded, loaded } from '../../values/result.ts'
 import { CredentialList } from '../credential-list.ts'
 import { RevocationList } from '../revocation-list.ts'
-import type { DatabasePool, DatabaseTarget } from './connection.ts'
-import { createDatabasePool, databaseFailure, readUrlFile } from './connection.ts'
+import { DatabasePool, type DatabaseTarget, databaseFailure, readUrlFile } from './connection.ts'
 import type { CredentialRow, RevocationRow } from './tables.ts'
 import { readRevision, rowProblem, SELECT_CREDENTIALS, SELECT_REVOCATIONS } from './tables.ts'
 
@@ -26,28 +25,6 @@ export interface DatabaseOptions {
 
 export type DatabaseState = 'current' | 'database down, last snapshot active'
 
-/** No function and no promise of it rejects. */
-export interface CredentialsDatabase {
-  /** True once there is a snapshot. False after a stop, or a fatal problem that an operator must solve. */
-  readonly whenLoaded: Promise<boolean>
-  readonly fatalProblems: () => readonly string[]
-  /** Empty until there is a snapshot. */
-  readonly credentials: () => CredentialList
-  readonly revocations: () => RevocationList
-  /** Whether the snapshot is as new as the call. Does not wait for a database that is known to be down. */
-  readonly refresh: () => Promise<boolean>
-  /** Resolves with whether the token is refused now. @param endsAtSeconds - the row may be removed then */
-  revoke(tokenId: string, endsAtSeconds: number): Promise<boolean>
-  /** Undefined until there is a snapshot. */
-  state(): DatabaseState | undefined
-  /** `onChange`: called for each new snapshot except the first. `revocations`: no credential has changed. */
-  subscribe(onChange: (subject: 'credentials' | 'revocations') => void): void
-  start(): void
-  /** Connects anew, and reads everything. */
-  reload(): Promise<void>
-  stop(): Promise<void>
-}
-
 const POLL_MS = 250
 const RETRY_MS = 500
 const REVOKE_SQL =
@@ -56,120 +33,139 @@ const REVOKE_SQL =
 /** Reads the URL; connects from `start` on. Never rejects. */
 export async function openDatabase(options: DatabaseOptions): Promise<Loaded<CredentialsDatabase>> {
   const named = await readUrlFile(options.urlFile)
-  return named.ok ? loaded(createDatabase(options, named.value), named.warnings) : named
+  return named.ok ? loaded(new CredentialsDatabase(options, named.value), named.warnings) : named
 }
 
-function createDatabase(options: DatabaseOptions, target: DatabaseTarget): CredentialsDatabase {
-  const pool = createDatabasePool(options.urlFile, target, options.poolSize)
-  const revocations = new TableRevocations()
-  const { snapshots, isDown, fatalProblems } = openSnapshots(options, pool, revocations)
-  const isOpen = () => isRead(snapshots.current())
-  const refresh = async () => isOpen() && !isDown() && (await snapshots.refresh())
-  return {
-    whenLoaded: snapshots.whenLoaded,
-    fatalProblems,
-    credentials: () => snapshots.current().credentials,
-    revocations: revocations.list,
-    refresh,
-    async revoke(tokenId, endsAtSeconds) {
-      if (!(await refresh())) return false
-      try {
-        await (await pool.current()).query(REVOKE_SQL, [tokenId, endsAtSeconds])
-      } catch (cause) {
-        const { kind, message: reason } = databaseFailure(cause)
-        const fields = { database: pool.label(), reason }
-        if (kind === 'unusable') options.log.warn(fields, 'a request failed in the database')
-        return false
-      }
-      return snapshots.refresh()
-    },
-    state() {
-      if (!isOpen()) return undefined
-      return isDown() ? 'database down, last snapshot active' : 'current'
-    },
-    subscribe(onChange) {
-      snapshots.subscribe(({ credentials }, former) => {
-        if (isRead(former)) onChange(credentials === former.credentials ? 'revocations' : 'credentials')
-      })
-    },
-    start: () => snapshots.start(),
-    async reload() {
-      if (!isOpen()) return
-      pool.replace()
-      await snapshots.reload()
-    },
-    async stop() {
-      snapshots.stop()
-      await snapshots.refresh() // ends after the poll in progress
-      pool.replace()
-    },
-  }
-}
+/** No method and no promise of it rejects. */
+export class CredentialsDatabase {
+  /** True once there is a snapshot. False after a stop, or if there are `fatalProblems`. */
+  readonly whenLoaded: Promise<boolean>
+  /** Problems that an operator must solve before the database can be read for the first time. */
+  fatalProblems: readonly string[] = []
+  readonly #log: DatabaseOptions['log']
+  readonly #pool: DatabasePool
+  readonly #revocations = new TableRevocations()
+  readonly #snapshots: Reloadable<Snapshot>
+  #isDown = false
 
-function openSnapshots(
-  { urlFile, log, onReload, pollMs = POLL_MS }: DatabaseOptions,
-  pool: DatabasePool,
-  revocations: TableRevocations,
-) {
-  let isDown = false
-  let fatalProblems: readonly string[] = []
-  const snapshots = new Reloadable<Snapshot>({
-    observe: () => pool.ask(readRevision),
-    load: (active, _revision, isForced) =>
-      pool.ask((connections) => readSnapshot(connections, isForced ? NO_SNAPSHOT : active, revocations)),
-    initial: NO_SNAPSHOT,
-    pollMs,
-    retryMs: RETRY_MS,
-    onActivated(snapshot) {
-      const { onlyIdsRevoked, problems, credentials } = snapshot
-      // A line for each logout in each sidecar would be noise.
-      if (onlyIdsRevoked) return
-      onReload(resultOf(snapshot))
-      for (const problem of loggedItems(problems))
-        log.warn({ database: pool.label(), problem }, 'invalid row skipped')
-      const sizes = { credentials: credentials.size, revocations: revocations.list().size }
-      log.info(sizes, 'new credentials active')
-    },
-    onFailed([problem = '']) {
-      const database = pool.label()
-      const isOpen = isRead(snapshots.current())
-      if (!isOpen && pool.failure()?.kind === 'unusable') {
-        fatalProblems = [`${urlFile}: the database ${database}: ${problem}`]
-        snapshots.stop()
-      }
-      if (isDown) return
-      if (!isOpen) return void log.warn({ database, reason: problem }, 'waiting for the credentials database')
-      onReload('failed')
-      const outcome = 'the credentials database is down: no logins; the last snapshot serves token checks'
-      log.warn({ database, reason: problem }, outcome)
-    },
-    onPolled(isCurrent) {
-      const snapshot = snapshots.current()
-      if (isRead(snapshot) && isDown && isCurrent) {
+  constructor(
+    { urlFile, poolSize, log, onReload, pollMs = POLL_MS }: DatabaseOptions,
+    target: DatabaseTarget,
+  ) {
+    const pool = new DatabasePool(urlFile, target, poolSize)
+    const revocations = this.#revocations
+    this.#log = log
+    this.#pool = pool
+    this.#snapshots = new Reloadable<Snapshot>({
+      observe: () => pool.ask(readRevision),
+      load: (active, _revision, isForced) =>
+        pool.ask((connections) => readSnapshot(connections, isForced ? NO_SNAPSHOT : active, revocations)),
+      initial: NO_SNAPSHOT,
+      pollMs,
+      retryMs: RETRY_MS,
+      onActivated(snapshot) {
+        // A line for each logout in each sidecar would be noise.
+        if (snapshot.onlyIdsRevoked) return
         onReload(resultOf(snapshot))
-        log.info({ database: pool.label() }, 'the credentials database is back')
-      }
-      isDown = !isCurrent
-    },
-    onError: (err) => log.warn({ err }, 'fault while polling the credentials database'),
-  })
-  snapshots.subscribe(({ activateRevocations }) => activateRevocations?.()) // first of all subscribers
-  return { snapshots, isDown: () => isDown, fatalProblems: () => fatalProblems }
+        for (const problem of loggedItems(snapshot.problems))
+          log.warn({ database: pool.target.label, problem }, 'invalid row skipped')
+        const sizes = { credentials: snapshot.credentials.size, revocations: revocations.list().size }
+        log.info(sizes, 'new credentials active')
+      },
+      onFailed: ([problem = '']) => {
+        const fields = { database: pool.target.label, reason: problem }
+        if (!this.#isRead && pool.failure?.kind === 'unusable') {
+          this.fatalProblems = [`${urlFile}: the database ${pool.target.label}: ${problem}`]
+          this.#snapshots.stop()
+        }
+        if (this.#isDown) return
+        if (!this.#isRead) return void log.warn(fields, 'waiting for the credentials database')
+        onReload('failed')
+        log.warn(fields, 'the credentials database is down: no logins; the last snapshot serves token checks')
+      },
+      onPolled: (isCurrent) => {
+        if (this.#isRead && this.#isDown && isCurrent) {
+          onReload(resultOf(this.#snapshots.current()))
+          log.info({ database: pool.target.label }, 'the credentials database is back')
+        }
+        this.#isDown = !isCurrent
+      },
+      onError: (err) => log.warn({ err }, 'fault while polling the credentials database'),
+    })
+    this.#snapshots.subscribe(({ activateRevocations }) => activateRevocations?.()) // first of all subscribers
+    this.whenLoaded = this.#snapshots.whenLoaded
+  }
+
+  /** Returns an empty list until there is a snapshot. So does `revocations`. */
+  readonly credentials = (): CredentialList => this.#snapshots.current().credentials
+  readonly revocations = (): RevocationList => this.#revocations.list()
+
+  /** Whether the snapshot is as new as the call. Does not wait for a database that is known to be down. */
+  readonly refresh = async (): Promise<boolean> =>
+    this.#isRead && !this.#isDown && (await this.#snapshots.refresh())
+
+  /** Resolves with whether the token is refused now. @param endsAtSeconds - the row may be removed then */
+  readonly revoke = async (tokenId: string, endsAtSeconds: number): Promise<boolean> => {
+    if (!(await this.refresh())) return false
+    try {
+      await (await this.#pool.current()).query(REVOKE_SQL, [tokenId, endsAtSeconds])
+    } catch (cause) {
+      const { kind, message: reason } = databaseFailure(cause)
+      const fields = { database: this.#pool.target.label, reason }
+      if (kind === 'unusable') this.#log.warn(fields, 'a request failed in the database')
+      return false
+    }
+    return this.#snapshots.refresh()
+  }
+
+  /** Undefined until there is a snapshot. */
+  get state(): DatabaseState | undefined {
+    if (!this.#isRead) return undefined
+    return this.#isDown ? 'database down, last snapshot active' : 'current'
+  }
+
+  /** `onChange`: called for each new snapshot except the first. `revocations`: no credential has changed. */
+  subscribe(onChange: (subject: 'credentials' | 'revocations') => void): void {
+    this.#snapshots.subscribe(({ credentials }, former) => {
+      const isSame = credentials === former.credentials
+      if (former !== NO_SNAPSHOT) onChange(isSame ? 'revocations' : 'credentials')
+    })
+  }
+
+  start(): void {
+    this.#snapshots.start()
+  }
+
+  /** Connects anew, and reads everything. */
+  async reload(): Promise<void> {
+    if (!this.#isRead) return
+    this.#pool.replace()
+    await this.#snapshots.reload()
+  }
+
+  async stop(): Promise<void> {
+    this.#snapshots.stop()
+    await this.#snapshots.refresh() // ends after the poll in progress
+    this.#pool.replace()
+  }
+
+  get #isRead(): boolean {
+    return this.#snapshots.current() !== NO_SNAPSHOT
+  }
 }
 
 interface Snapshot {
   readonly otherChange: string
   readonly credentials: CredentialList
   readonly problems: readonly string[]
-  /** The snapshot only adds revocations by `jti`, and lacks those of ended tokens. */
+  /** Since the former snapshot, only revocations by `jti` were added, or removed because their tokens ended. */
   readonly onlyIdsRevoked?: boolean
-  /** Called when the snapshot becomes active. If called for a dropped one, the next would lack the change. */
+  /** Changes the list of revocations. Called only if this snapshot becomes active: it may be dropped. */
   readonly activateRevocations?: () => void
 }
 
 const NO_SNAPSHOT: Snapshot = { otherChange: '', credentials: new CredentialList(), problems: [] }
 
-const isRead = (snapshot: Snapshot) => snapshot !== NO_SNAPSHOT
 const resultOf = ({ problems }: Snapshot): ReloadResult => (problems.length === 0 ? 'ok' : 'failed')
 
 const PAGE_ROWS = 1000
