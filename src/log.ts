@@ -7,18 +7,15 @@ import pino, { type DestinationStream, type Logger } from 'pino'
 
 export type { Logger } from 'pino'
 
-/** A destination of log lines. `write` never blocks. */
-export interface LogDestination {
-  write(line: string): void
+/**
+ * The destination of log lines. Use `process.stdout` before: Node then makes a pipe non-blocking. A full
+ * blocking pipe blocks a thread.
+ */
+export class LogDestination {
   /** The number of lines that were dropped because the reader was slow or a write failed. */
-  readonly dropped: number
-  /** Accepts no more lines, and writes the queued lines for at most half a second. */
-  close(): Promise<void>
-}
-
-/** Use `process.stdout` before: Node then makes a pipe non-blocking. A full blocking pipe blocks a thread. */
-export function openLogDestination(): LogDestination {
-  const stream = pino.destination({
+  dropped = 0
+  #isOpen = true
+  readonly #stream = pino.destination({
     dest: 1,
     sync: false,
     maxLength: 1024 * 1024, // more is dropped while the reader is slow
@@ -26,26 +23,26 @@ export function openLogDestination(): LogDestination {
     minLength: 1,
     periodicFlush: 1000,
   })
-  let dropped = 0
-  let open = true
-  stream.on('drop', () => dropped++)
-  // Without a listener, the error of a full disk ends the process. pino itself handles a closed pipe.
-  stream.on('error', () => {})
-  // pino flushes at exit. If the reader of a full pipe is stuck, the flush would wait forever.
-  process.prependListener('exit', () => stream.destroy())
-  return {
-    write(line) {
-      if (open) stream.write(line)
-    },
-    get dropped() {
-      return dropped
-    },
-    async close() {
-      open = false
-      const closed = new Promise((resolve) => stream.once('close', resolve))
-      stream.end()
-      await Promise.race([closed, sleep(500)])
-    },
+
+  constructor() {
+    this.#stream.on('drop', () => this.dropped++)
+    // Without a listener, the error of a full disk ends the process. pino itself handles a closed pipe.
+    this.#stream.on('error', () => {})
+    // pino flushes at exit. If the reader of a full pipe is stuck, the flush would wait forever.
+    process.prependListener('exit', () => this.#stream.destroy())
+  }
+
+  /** Never blocks. */
+  write(line: string): void {
+    if (this.#isOpen) this.#stream.write(line)
+  }
+
+  /** Accepts no more lines, and writes the queued lines for at most half a second. */
+  async close(): Promise<void> {
+    this.#isOpen = false
+    const closed = new Promise((resolve) => this.#stream.once('close', resolve))
+    this.#stream.end()
+    await Promise.race([closed, sleep(500)])
   }
 }
 

@@ -48,8 +48,8 @@ t.test('client text is truncated, and control characters and line breaks are esc
 
 /** Logs 3 MB, then a line for each line of its standard input; reports the dropped lines on standard error. */
 const WRITER = `
-  import { openLogDestination } from ${JSON.stringify(new URL('../src/log.ts', import.meta.url).href)}
-  const destination = openLogDestination()
+  import { LogDestination } from ${JSON.stringify(new URL('../src/log.ts', import.meta.url).href)}
+  const destination = new LogDestination()
   for (let at = 0; at < 3000; at++) destination.write('x'.repeat(999) + '\\n')
   process.stdin.on('data', (line) => destination.write(line))
   setInterval(() => process.stderr.write(destination.dropped + '\\n'), 50)

@@ -1,7 +1,7 @@
 /** The commands, and their completion in a shell. Exit codes: 0 done, 1 failed, 2 bad usage or settings. */
 import { Argument, type Command, CommanderError } from 'commander'
 import { fileErrorText } from '../files/files.ts'
-import { openLogDestination } from '../log.ts'
+import { LogDestination } from '../log.ts'
 import { VERSION } from '../version.ts'
 import { CommandFailure, CommandIo } from './command-io.ts'
 import type { ServingProcess, Signals } from './serve.ts'
@@ -15,7 +15,7 @@ export async function runProgram(signals: Signals): Promise<void> {
   // The first use of `process.stdout` also makes a pipe non-blocking, which the log needs.
   process.stdout.on('error', (error) => (stdoutError ??= fileErrorText(error)))
   process.stderr.on('error', () => {})
-  const destination = openLogDestination()
+  const destination = new LogDestination()
   const code = await runCommand({ signals, destination }).then(() => 0, exitCodeOf)
   await destination.close()
   // A pager may read slowly. The wait ends when the pager ends.

@@ -12,7 +12,7 @@ import type { Config } from '../config/config.ts'
 import type { Logger } from '../log.ts'
 import { ALPN_PROTOCOLS } from '../tls/listener-tls.ts'
 import { alarmsOf } from './alarms.ts'
-import { createSamples, type MetricGroup, type Samples } from './samples.ts'
+import { type MetricGroup, Samples } from './samples.ts'
 import { type ReadyCondition, type StatusConfig, statusOf } from './status.ts'
 
 /** The state of this process, or of all workers. */
@@ -54,7 +54,7 @@ export function createAdminListener(
   now: () => number,
 ): AdminListener {
   const onError = (error: unknown) => log.error({ err: error }, 'listener error')
-  const samples = createSamples(data.registry, now)
+  const samples = new Samples(data.registry, now)
   const pages = Object.entries<Render>(pagesOf(config, data, samples))
   const renders = new Map(pages.map(([path, render]) => [path, onceAtATime(render, onError)]))
   const { server, connections } = createBoundedServer(secureContext, (req, res) => {

@@ -31,68 +31,72 @@ interface Sample {
 type Columns = Map<string, Map<string, { readonly labels: Labels; readonly index: number }>>
 
 export type Growth = ReturnType<typeof growthOf>
-export type Samples = ReturnType<typeof createSamples>
 export type Windows = Awaited<ReturnType<Samples['windows']>>
 
 const SAMPLE_EVERY_MS = 5000
 const MAX_SAMPLES = 121 // ten minutes of steps
 const RECENT_STEPS = 6
 
-export function createSamples(
-  registry: (group: MetricGroup) => Registry | Promise<Registry>,
-  now: () => number,
-) {
-  const columns: Columns = new Map()
-  let columnCount = 0
-  const samples: Sample[] = []
-  let timer: NodeJS.Timeout | undefined
+export class Samples {
+  readonly #registry: (group: MetricGroup) => Registry | Promise<Registry>
+  readonly #now: () => number
+  readonly #columns: Columns = new Map()
+  readonly #samples: Sample[] = []
+  #columnCount = 0
+  #timer: NodeJS.Timeout | undefined
 
-  const current = async (): Promise<Sample> => {
+  constructor(registry: (group: MetricGroup) => Registry | Promise<Registry>, now: () => number) {
+    this.#registry = registry
+    this.#now = now
+  }
+
+  start(onError: (error: unknown) => void): void {
+    const trySample = () => void this.sample().catch(onError)
+    trySample()
+    this.#timer = setInterval(trySample, SAMPLE_EVERY_MS).unref()
+  }
+
+  stop(): void {
+    clearInterval(this.#timer)
+  }
+
+  async sample(): Promise<void> {
+    this.#samples.push(await this.#current())
+    if (this.#samples.length > MAX_SAMPLES) this.#samples.shift()
+  }
+
+  /** The growth in windows that end now. */
+  async windows() {
+    const to = await this.#current()
+    const all = [...this.#samples, to]
+    const growth = (from: Sample | undefined, to: Sample) => growthOf(this.#columns, from ?? to, to)
+    return {
+      at: to.at,
+      tenMinutes: growth(all[0], to),
+      recently: growth(all.at(-RECENT_STEPS - 2) ?? all[0], to),
+      /** From each sample to the next. */
+      steps: all.slice(1).map((sample, index) => growth(all[index], sample)),
+      /** Since zero: the current values. */
+      values: growth({ at: 0, row: [] }, to),
+    }
+  }
+
+  async #current(): Promise<Sample> {
     const row: number[] = []
-    for (const { name, values } of await statusMetrics(await registry('status'))) {
+    for (const { name, values } of await statusMetrics(await this.#registry('status'))) {
       const metric = name.replace(METRIC_PREFIX, '')
-      const ofMetric = columns.get(metric) ?? new Map()
-      columns.set(metric, ofMetric)
+      const ofMetric = this.#columns.get(metric) ?? new Map()
+      this.#columns.set(metric, ofMetric)
       const isHistogram = values.some(({ labels }) => 'le' in labels)
       for (const { labels, value } of values) {
         if (isHistogram && !('le' in labels)) continue // its sum and count
         const key = JSON.stringify(labels)
-        const column = ofMetric.get(key) ?? { labels, index: columnCount++ }
+        const column = ofMetric.get(key) ?? { labels, index: this.#columnCount++ }
         ofMetric.set(key, column)
         row[column.index] = value
       }
     }
-    return { at: now(), row }
-  }
-
-  const sample = async (): Promise<void> => {
-    samples.push(await current())
-    if (samples.length > MAX_SAMPLES) samples.shift()
-  }
-
-  return {
-    sample,
-    start(onError: (error: unknown) => void): void {
-      const trySample = () => void sample().catch(onError)
-      trySample()
-      timer = setInterval(trySample, SAMPLE_EVERY_MS).unref()
-    },
-    stop: () => clearInterval(timer),
-    /** The growth in windows that end now. */
-    async windows() {
-      const to = await current()
-      const all = [...samples, to]
-      const growth = (from: Sample | undefined, to: Sample) => growthOf(columns, from ?? to, to)
-      return {
-        at: to.at,
-        tenMinutes: growth(all[0], to),
-        recently: growth(all.at(-RECENT_STEPS - 2) ?? all[0], to),
-        /** From each sample to the next. */
-        steps: all.slice(1).map((sample, index) => growth(all[index], sample)),
-        /** Since zero: the current values. */
-        values: growth({ at: 0, row: [] }, to),
-      }
-    },
+    return { at: this.#now(), row }
   }
 }
 

@@ -13,14 +13,14 @@ import { completionCommand } from '../../src/cli/program.ts'
 import { type ServingProcess, serveCommand } from '../../src/cli/serve.ts'
 import { tokenCommand } from '../../src/cli/token.ts'
 import { SETTINGS } from '../../src/config/settings.ts'
+import { LogDestination } from '../../src/log.ts'
 import { listen } from '../support/listen.ts'
 import { prepareFiles, runProgram, serveArgs } from '../support/program.ts'
 import { runCommand } from '../support/run-command.ts'
 
-const nothing = { write() {}, dropped: 0, close: () => Promise.resolve() }
 const serving: ServingProcess = {
   signals: { listen: () => new Promise(() => {}), beforeExit() {}, onHangUp() {} },
-  destination: nothing,
+  destination: new LogDestination(),
 }
 const COMMANDS: Readonly<Record<string, (io: CommandIo) => Command>> = {
   serve: (io) => serveCommand(io, serving),

@@ -3,7 +3,7 @@
 import type { Config } from '../../src/config/config.ts'
 import { alarmsOf } from '../../src/ops/alarms.ts'
 import { createMetrics, type MeasuredAuthData, type MetricSources } from '../../src/ops/metrics.ts'
-import { createSamples } from '../../src/ops/samples.ts'
+import { Samples } from '../../src/ops/samples.ts'
 import type { ReadyCondition } from '../../src/ops/status.ts'
 import { statusOf } from '../../src/ops/status.ts'
 
@@ -47,7 +47,7 @@ export function statusSetup(options: SetupOptions = {}) {
     logLinesDropped: () => 0,
     ...options.parts,
   })
-  const samples = createSamples(() => metrics.registry, now)
+  const samples = new Samples(() => metrics.registry, now)
   const config = {
     upstreams,
     credentials: options.credentials ?? { file: 'credentials.yaml' },
