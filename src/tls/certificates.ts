@@ -16,18 +16,15 @@ import { LISTENER_OPTIONS } from './listener-tls.ts'
 /** The label `certificate` of metrics. After `issuer:` stands a setting, after `upstream:` a prefix. */
 export type CertificateName = 'listener' | 'admin' | `issuer:${string}` | `upstream:${string}`
 
-interface NamedFile {
-  readonly setting: string
-  readonly path: string
-}
+const FILE_SETTINGS = ['certFile', 'keyFile', 'caFile', 'clientCaFile'] as const
+type FileSetting = (typeof FILE_SETTINGS)[number]
 
-export interface CertificateFiles {
-  readonly name: CertificateName
-  /** The chain that the sidecar presents, its own certificate first. */
-  readonly cert?: NamedFile | undefined
-  readonly key?: NamedFile | undefined
-  /** One of these CAs must have signed the certificate of the peer. */
-  readonly ca?: NamedFile | undefined
+/**
+ * The PEM files of a group of settings. `certFile` has the chain that the sidecar presents, its own certificate
+ * first. One of the CAs in `caFile` or `clientCaFile` must have signed the certificate of the peer.
+ */
+export type CertificateFiles = { readonly name: CertificateName; readonly setting: string } & {
+  readonly [Name in FileSetting]?: string | undefined
 }
 
 export interface CertificateSet {
@@ -37,34 +34,22 @@ export interface CertificateSet {
   readonly endsAtSeconds?: number
 }
 
-type CertificateSettings = { readonly [Name in 'certFile' | 'keyFile' | 'caFile']?: string | undefined }
-
 export function certificateFiles(config: Config): CertificateFiles[] {
-  const named = (setting: string, path: string | undefined) =>
-    path === undefined ? undefined : { setting, path }
-  const filesOf = (name: CertificateName, setting: string, group: CertificateSettings = {}) => ({
-    name,
-    cert: named(`${setting}.certFile`, group.certFile),
-    key: named(`${setting}.keyFile`, group.keyFile),
-    ca: named(`${setting}.caFile`, group.caFile),
-  })
   const { listen, admin, upstreams } = config
   const all: CertificateFiles[] = [
-    {
-      ...filesOf('listener', 'listen.tls', listen.tls),
-      ca: named('listen.tls.clientCaFile', listen.tls?.clientCaFile),
-    },
-    filesOf('admin', 'admin.tls', admin.tls),
-    ...upstreams.map((upstream, index) =>
-      filesOf(`upstream:${upstream.prefix}`, `upstreams[${index}]`, upstream),
+    { name: 'listener', setting: 'listen.tls', ...listen.tls },
+    { name: 'admin', setting: 'admin.tls', ...admin.tls },
+    ...upstreams.map((upstream, index) => {
+      return { ...upstream, name: `upstream:${upstream.prefix}`, setting: `upstreams[${index}]` } as const
+    }),
+    ...keySetsOf(config).map(
+      ({ setting, caFile }) => ({ name: `issuer:${setting}`, setting, caFile }) as const,
     ),
-    ...keySetsOf(config).map(({ setting, caFile }) => filesOf(`issuer:${setting}`, setting, { caFile })),
   ]
   return all.filter((files) => pathsOf(files).length > 0)
 }
 
-const pathsOf = ({ cert, key, ca }: CertificateFiles): string[] =>
-  [cert, key, ca].flatMap((file) => file?.path ?? [])
+const pathsOf = (files: CertificateFiles) => FILE_SETTINGS.flatMap((name) => files[name] ?? [])
 
 /** Returns the context for each new connection. Undefined if the settings name no file. */
 export const activeContextOf = (set: Reloadable<CertificateSet> | undefined) =>
@@ -93,23 +78,24 @@ export async function loadCertificateSet(
   now: number,
 ): Promise<Loaded<CertificateSet, Problem>> {
   const problems: Problem[] = []
-  const report = ({ setting, path }: NamedFile, message: string) =>
-    void problems.push({ path: setting, message: `${path}: ${message}` })
+  const report = (name: FileSetting, message: string) =>
+    void problems.push({ path: `${files.setting}.${name}`, message: `${files[name]}: ${message}` })
 
-  async function read<T>(file: NamedFile | undefined, parse: (pem: string) => Result<T>) {
-    if (file === undefined) return undefined
-    const found = await readRegularFile(file.path, MAX_BYTES)
-    if (!found.ok) return void problems.push(...problemsAt(file.setting, found.problems))
+  async function read<T>(name: FileSetting, parse: (pem: string) => Result<T>) {
+    const path = files[name]
+    if (path === undefined) return undefined
+    const found = await readRegularFile(path, MAX_BYTES)
+    if (!found.ok) return void problems.push(...problemsAt(`${files.setting}.${name}`, found.problems))
     const parsed = parse(found.value.bytes.toString('latin1'))
-    if (!parsed.ok) return report(file, parsed.error)
-    return { ...file, bytes: found.value.bytes, warnings: found.warnings, parsed: parsed.value }
+    if (!parsed.ok) return report(name, parsed.error)
+    return { name, bytes: found.value.bytes, warnings: found.warnings, parsed: parsed.value }
   }
-  const cert = await read(files.cert, parseChain)
-  const key = await read(files.key, parsePrivateKey)
-  const ca = await read(files.ca, parseChain)
+  const cert = await read('certFile', parseChain)
+  const key = await read('keyFile', parsePrivateKey)
+  const ca = (await read('caFile', parseChain)) ?? (await read('clientCaFile', parseChain))
   const [first] = cert?.parsed ?? []
   if (cert && key && first?.checkPrivateKey(key.parsed) === false) {
-    report(key, `must hold the private key of the first certificate in ${cert.path}`)
+    report('keyFile', `must hold the private key of the first certificate in ${files.certFile}`)
   }
   if (problems.length > 0) return notLoaded(problems)
 
@@ -121,12 +107,14 @@ export async function loadCertificateSet(
   }
   try {
     const endsAt = first && { endsAtSeconds: Date.parse(first.validTo) / 1000 }
-    const expiry = first ? certificateWarnings(first, now).map((warning) => `${cert?.path}: ${warning}`) : []
+    const expiry = first
+      ? certificateWarnings(first, now).map((warning) => `${files.certFile}: ${warning}`)
+      : []
     const value = { options, context: createSecureContext(options), ...endsAt }
     return loaded(value, [...expiry, ...(key?.warnings ?? [])])
   } catch (error) {
     const file = cert ?? key ?? ca
-    if (file) report(file, `cannot be used for TLS: ${errorCode(error)}`)
+    if (file) report(file.name, `cannot be used for TLS: ${errorCode(error)}`)
     return notLoaded(problems)
   }
 }

@@ -20,9 +20,9 @@ async function setOf(t: Test, contents: Contents) {
   const entries = Object.entries(contents).map(([member, text]: [string, string]) => {
     const path = join(directory, `${member}.pem`)
     writeFileSync(path, text, { mode: 0o600 })
-    return [member, { setting: `the.${member}`, path }] as const
+    return [`${member}File`, path] as const
   })
-  const set: CertificateFiles = { name: 'listener', ...Object.fromEntries(entries) }
+  const set: CertificateFiles = { name: 'listener', setting: 'the', ...Object.fromEntries(entries) }
   return { directory, set }
 }
 
@@ -73,32 +73,32 @@ t.test('all problems of all files are reported without content', async (t) => {
     [
       { cert: 'canary', key: 'canary', ca: key },
       [
-        'the.cert: cert.pem: holds no certificate in PEM (-----BEGIN CERTIFICATE-----)',
-        'the.key: key.pem: holds no private key in PEM (-----BEGIN PRIVATE KEY-----) that can be read',
-        'the.ca: ca.pem: holds no certificate in PEM (-----BEGIN CERTIFICATE-----)',
+        'the.certFile: cert.pem: holds no certificate in PEM (-----BEGIN CERTIFICATE-----)',
+        'the.keyFile: key.pem: holds no private key in PEM (-----BEGIN PRIVATE KEY-----) that can be read',
+        'the.caFile: ca.pem: holds no certificate in PEM (-----BEGIN CERTIFICATE-----)',
       ],
     ],
-    [{ cert: leaf.cert + broken, key }, ['the.cert: cert.pem: certificate 2 of 2 cannot be read']],
-    [{ cert: leaf.cert.slice(0, -30), key }, ['the.cert: cert.pem: certificate 1 of 1 cannot be read']],
+    [{ cert: leaf.cert + broken, key }, ['the.certFile: cert.pem: certificate 2 of 2 cannot be read']],
+    [{ cert: leaf.cert.slice(0, -30), key }, ['the.certFile: cert.pem: certificate 1 of 1 cannot be read']],
     ...(['pkcs8', 'sec1'] as const).map((type): [Contents, string[]] => [
       { cert: leaf.cert, key: encrypted(type) },
-      ['the.key: key.pem: is encrypted; must be a private key without a passphrase'],
+      ['the.keyFile: key.pem: is encrypted; must be a private key without a passphrase'],
     ]),
     [
       { cert: leaf.cert, key: [begin, ...rest].join('\n') },
-      ['the.key: key.pem: holds no private key in PEM (-----BEGIN PRIVATE KEY-----) that can be read'],
+      ['the.keyFile: key.pem: holds no private key in PEM (-----BEGIN PRIVATE KEY-----) that can be read'],
     ],
     [
       { cert: leaf.cert, key: authority.key },
-      ['the.key: key.pem: must hold the private key of the first certificate in cert.pem'],
+      ['the.keyFile: key.pem: must hold the private key of the first certificate in cert.pem'],
     ],
     [
       { cert: between.cert + leaf.cert, key },
-      ['the.key: key.pem: must hold the private key of the first certificate in cert.pem'],
+      ['the.keyFile: key.pem: must hold the private key of the first certificate in cert.pem'],
     ],
     [
       { cert: weak.cert, key: weak.key },
-      ['the.cert: cert.pem: cannot be used for TLS: ERR_SSL_EE_KEY_TOO_SMALL'],
+      ['the.certFile: cert.pem: cannot be used for TLS: ERR_SSL_EE_KEY_TOO_SMALL'],
     ],
   ]
   for (const [contents, problems] of cases) t.strictSame(await complaints(t, contents), problems)
@@ -117,7 +117,7 @@ t.test('expired certificates, short RSA keys and world-readable keys work with a
     /RSA key of 1024 bits|KEY_TOO_SMALL/,
   )
   const { set } = await setOf(t, { cert: leaf.cert, key })
-  chmodSync(set.key?.path ?? '', 0o604)
+  chmodSync(set.keyFile ?? '', 0o604)
   const loaded = await loadCertificateSet(set, Date.now())
   t.match(loaded, { ok: true, warnings: [/key\.pem can be read by every user of this machine$/] })
 })
