@@ -49,7 +49,12 @@ export interface AuthData {
   readonly issuers: readonly [TokenIssuer, ...TokenIssuer[]]
   /** Undefined in a sidecar that only verifies and has no database. */
   readonly credentials: CredentialChecks | undefined
-  readonly revocations: Revocations
+  readonly revocations: {
+    readonly isRevoked: (token: RevocableToken) => boolean
+    readonly count: () => number
+    /** Undefined without a database. */
+    readonly revoke: RevokeToken | undefined
+  }
   readonly certificateSets: ReadonlyMap<CertificateName, Reloadable<CertificateSet>>
   readonly subjects: readonly ReloadSubject[]
   readonly conditions: () => readonly AuthCondition[]
@@ -62,13 +67,6 @@ export interface AuthData {
   reload(): Promise<unknown>
   /** The active values stay usable. */
   stop(): Promise<unknown>
-}
-
-interface Revocations {
-  readonly isRevoked: (token: RevocableToken) => boolean
-  readonly count: () => number
-  /** Undefined without a database. */
-  readonly revoke: RevokeToken | undefined
 }
 
 export interface AuthCondition extends Partial<KeySetState> {
@@ -107,6 +105,7 @@ export async function openAuthData(
   const list = credentialsFile?.current ?? database?.credentials
   const onError = (error: unknown) => log.error({ err: error }, 'a login could not be checked')
   const credentials = list && createCredentialChecks(list, now, onError, database?.refresh)
+  const revocationLists = [revocationsFile?.current, database?.revocations].filter((one) => one !== undefined)
   const findInOwnRing: FindKey = (kid, alg) => findInRing(ring(), kid, alg)
 
   const subjects: ReloadSubject[] = ['revocations']
@@ -122,7 +121,11 @@ export async function openAuthData(
     keySets,
     issuers: createIssuers(config, ownKeySet?.findKey ?? findInOwnRing, keySets, credentials),
     credentials,
-    revocations: revocationsOf(revocationsFile, database, clockToleranceSeconds),
+    revocations: {
+      isRevoked: (token) => revocationLists.some((list) => list().isRevoked(token)),
+      count: () => revocationLists.reduce((sum, list) => sum + list().size, 0),
+      revoke: database && createTokenRevoker(database.revoke, clockToleranceSeconds),
+    },
     certificateSets,
     subjects,
     conditions() {
@@ -157,19 +160,6 @@ async function whenLoaded(keySet: RemoteKeys | undefined, database: CredentialsD
   return false
 }
 
-function revocationsOf(
-  file: Reloadable<RevocationList> | undefined,
-  database: CredentialsDatabase | undefined,
-  clockToleranceSeconds: number,
-): Revocations {
-  const lists = [file?.current, database?.revocations].filter((list) => list !== undefined)
-  return {
-    isRevoked: (token) => lists.some((list) => list().isRevoked(token)),
-    count: () => lists.reduce((sum, list) => sum + list().size, 0),
-    revoke: database && createTokenRevoker(database.revoke, clockToleranceSeconds),
-  }
-}
-
 export const databaseProblems = (problems: readonly string[]) =>
   problemsAt('credentials.postgres.urlFile', problems)
 
@@ -185,7 +175,24 @@ export async function openSources(
 ) {
   const { keys, identity, revocations, trustedIssuers } = config
   const { file, postgres } = config.credentials
-  const { results, collect, openFile } = createOpener(log, onReload)
+  const results: Loaded<unknown, Problem>[] = []
+  const collect = <T>(result: Loaded<T, Problem>): T | undefined => {
+    results.push(result)
+    return result.ok ? result.value : undefined
+  }
+  async function openFile<T>(
+    subject: ReloadSubject,
+    setting: string,
+    path: string | undefined,
+    load: (path: string, active: T | undefined) => Promise<Loaded<T>>,
+    includes?: (name: string) => boolean,
+  ) {
+    if (path === undefined) return undefined
+    const loadNamed = (active?: T) => withSetting(setting, load(path, active))
+    const onResult = (result: ReloadResult) => onReload(subject, result)
+    const options = { subject, paths: [path], includes, load: loadNamed, onReload: onResult, log }
+    return collect(await openPolledFiles(options))
+  }
   const loadKeys = (directory: string, active: KeyRing | undefined) => {
     // Tokens of trusted issuers need no key of the sidecar. A directory that loses its last key is a mistake.
     const mayBeEmpty = trustedIssuers.length > 0 && (active?.keys.size ?? 0) === 0
@@ -227,29 +234,6 @@ export async function openSources(
   const problems = results.flatMap((result) => (result.ok ? [] : result.problems))
   const warnings = results.flatMap((result) => (result.ok ? result.warnings : []))
   return { ...sources, problems, warnings: [...new Set([...warnings, ...insecureKeySets(config)])] }
-}
-
-function createOpener(log: Logger, onReload: OnReload) {
-  const results: Loaded<unknown, Problem>[] = []
-  const collect = <T>(result: Loaded<T, Problem>): T | undefined => {
-    results.push(result)
-    return result.ok ? result.value : undefined
-  }
-  /** Returns undefined without a path, or if the file has problems. */
-  async function openFile<T>(
-    subject: ReloadSubject,
-    setting: string,
-    path: string | undefined,
-    load: (path: string, active: T | undefined) => Promise<Loaded<T>>,
-    includes?: (name: string) => boolean,
-  ) {
-    if (path === undefined) return undefined
-    const loadNamed = (active?: T) => withSetting(setting, load(path, active))
-    const onResult = (result: ReloadResult) => onReload(subject, result)
-    const options = { subject, paths: [path], includes, load: loadNamed, onReload: onResult, log }
-    return collect(await openPolledFiles(options))
-  }
-  return { results, collect, openFile }
 }
 
 async function withSetting<T>(setting: string, loading: Promise<Loaded<T>>): Promise<Loaded<T, Problem>> {
