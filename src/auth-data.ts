@@ -10,8 +10,8 @@
  * Each source is polled, and each good new version replaces the active one (files: within 0.2 to 0.4 s).
  * After a new version of keys or credentials, `app.ts` empties the token cache.
  */
-import { type Config, insecureKeySets, keySetsOf } from './config/config.ts'
-import { formatProblems, type Problem, problemsAt } from './config/problems.ts'
+import type { Config, Problem } from './config/config.ts'
+import { formatProblems, insecureKeySets, keySetsOf, problemsAt } from './config/config.ts'
 import { type CredentialChecks, createCredentialChecks } from './credentials/credential-checks.ts'
 import { loadCredentialsFile } from './credentials/credential-list.ts'
 import type { CredentialsDatabase, DatabaseState } from './credentials/postgres/database.ts'

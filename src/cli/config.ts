@@ -1,10 +1,10 @@
 /** `config check | show | schema`, and the settings that commands take as flags. */
 import { type Command, Option } from 'commander'
 import { databaseProblems, InvalidAuthData, openSources } from '../auth-data.ts'
-import { type Config, insecureKeySets, keySetsOf } from '../config/config.ts'
+import type { Config, Problem } from '../config/config.ts'
+import { formatProblems, insecureKeySets, keySetsOf, problemsAt } from '../config/config.ts'
 import type { LoadedConfig, LoadOptions } from '../config/load.ts'
 import { effectiveSettings, FILE_VARIABLE, loadConfig } from '../config/load.ts'
-import { formatProblems, type Problem, problemsAt } from '../config/problems.ts'
 import { configJsonSchema, FLAGS, SETTINGS } from '../config/settings.ts'
 import { fetchJwks, importKeys } from '../keys/jwk-set.ts'
 import { createLog } from '../log.ts'

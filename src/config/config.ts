@@ -1,7 +1,8 @@
-/** The configuration as the program uses it: valid settings, and what derives from them. */
+/** The configuration as the program uses it: valid settings, what derives from them, and their problems. */
 import type { z } from 'zod'
 import { isLoopback } from '../http/hosts.ts'
 import { PUBLIC_ALGORITHMS } from '../keys/key-ring.ts'
+import { printable } from '../log.ts'
 import { RUN_ALWAYS } from '../values/schemas.ts'
 import { checkRules, type Settings } from './rules.ts'
 import { CREDENTIALS_FILE, KEYS_DIRECTORY, REVOCATIONS_FILE, settingsSchema } from './schema.ts'
@@ -53,3 +54,27 @@ type DeepReadonly<T> = T extends readonly (infer Member)[]
     : T
 
 export type Config = DeepReadonly<z.output<ReturnType<typeof configSchema>>>
+
+/** A problem of a setting, or of the file that it names. */
+export interface Problem {
+  /** The setting (`upstreams[0].url`), or '' for a mistake of a complete source. */
+  readonly path: string
+  readonly message: string
+  /** `file:line:column`, a variable, a flag, or `default` if nothing sets the value. Absent if unknown. */
+  readonly origin?: string
+}
+
+export const problemsAt = (path: string, messages: readonly string[]): readonly Problem[] =>
+  messages.map((message) => ({ path, message }))
+
+const MAX_PRINTED = 200 // more than there are settings
+
+export function formatProblems(problems: readonly Problem[]): string {
+  const lines = problems.slice(0, MAX_PRINTED).map(({ path, message, origin = 'default' }) => {
+    const place = origin === 'default' ? '' : ` (${origin})`
+    return printable(`  ${path === '' ? '' : `${path}: `}${message}${place}`)
+  })
+  const count = problems.length === 1 ? '1 problem' : `${problems.length} problems`
+  const more = problems.length > MAX_PRINTED ? [`  and ${problems.length - MAX_PRINTED} more`] : []
+  return [`the configuration has ${count}:`, ...lines, ...more].join('\n')
+}

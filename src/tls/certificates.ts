@@ -4,8 +4,7 @@
  */
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
 import { createSecureContext, type SecureContext, type SecureContextOptions } from 'node:tls'
-import { type Config, keySetsOf } from '../config/config.ts'
-import { type Problem, problemsAt } from '../config/problems.ts'
+import { type Config, keySetsOf, type Problem, problemsAt } from '../config/config.ts'
 import { errorCode, readRegularFile } from '../files/files.ts'
 import type { Logger } from '../log.ts'
 import { openPolledFiles } from '../reload/polled-files.ts'

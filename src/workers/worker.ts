@@ -1,8 +1,7 @@
 /** A worker: a sidecar without an admin listener. `node:cluster` ends a worker when its primary ends. */
 import cluster from 'node:cluster'
 import type { ServingApp } from '../app.ts'
-import type { Config } from '../config/config.ts'
-import type { Problem } from '../config/problems.ts'
+import type { Config, Problem } from '../config/config.ts'
 import type { DrainReport } from '../life-cycle.ts'
 import type { AdminData } from '../ops/admin.ts'
 import { type MetricGroup, statusMetrics } from '../ops/samples.ts'
