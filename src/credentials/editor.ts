@@ -131,9 +131,6 @@ function locate(document: Document, { accountId, accessKey }: CredentialName) {
   return { account, path, removed: credentials.length === 1 ? account : path }
 }
 
-/** Changes a document, or returns the problem. */
-type Edit = (document: Document) => string | undefined
-
 function yamlRecords<T>(file: string, parse: Parse<T>) {
   const invalidAt = (path: string, problems: readonly string[]) =>
     notLoaded(problems.map((problem) => `${path}:${problem}`))
@@ -146,8 +143,11 @@ function yamlRecords<T>(file: string, parse: Parse<T>) {
     return parsed.ok ? parsed : invalidAt(file, parsed.problems)
   }
 
-  /** @param initialText - the content of a new file. Without it, a missing file is a problem */
-  async function change(edit: Edit, initialText?: string): Promise<CommandResult> {
+  /** `edit` changes the document, or returns a problem. Without `initialText`, a missing file is a problem. */
+  async function change(
+    edit: (document: Document) => string | undefined,
+    initialText?: string,
+  ): Promise<CommandResult> {
     try {
       // Two names of one file share one lock.
       const target = await realTarget(file)

@@ -17,7 +17,7 @@ export const MAX_FILE_BYTES = 8_388_608
 const MAX_INLINE_BYTES = 65_536
 /** A larger file leaves hundreds of megabytes in its thread, so that thread ends. */
 const MAX_REUSED_THREAD_BYTES = 1_048_576
-/** Requests are served between batches. */
+/** The event loop serves requests between batches of so many rows. */
 const BATCH = 500
 
 /** Only a hostile file needs more time or memory. */
@@ -45,6 +45,7 @@ export async function readRows<T>(
     }
     return read
   } catch {
+    // The thread has ended, is late, or the parser has a fault. The error may quote the file.
     return notLoaded([
       `${path}: cannot be parsed, or not within ${MAX_SECONDS} s and ${MAX_HEAP_MB} MB of memory`,
     ])

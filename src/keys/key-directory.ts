@@ -1,6 +1,6 @@
 /**
  * Reads a key directory: one JWK per file `<kid>.jwk.json`, and a text file `active` with the signing kid.
- * Out: the key ring, or every problem, each with its file and without its content.
+ * Out: the key ring, or every problem, each with its file and without its content. No function rejects.
  * Ignores dot files (the `..data` of a Kubernetes volume, the lock). Follows symbolic links.
  */
 import { readdir } from 'node:fs/promises'
@@ -42,7 +42,7 @@ export interface KeyDirectory {
 const NO_ASSERTION_KEY =
   'identity.assertion.enabled needs a private key here, and not one for HS256: upstreams verify with its public half'
 
-/** Never rejects. A directory without a private key is valid. `mayBeEmpty`: one without any key is, too. */
+/** A directory without a private key is valid. `mayBeEmpty`: one without any key is, too. */
 export async function loadKeyRing(
   directory: string,
   { signsAssertions = false, mayBeEmpty = false }: { signsAssertions?: boolean; mayBeEmpty?: boolean } = {},
@@ -58,7 +58,6 @@ export async function loadKeyRing(
   return loaded({ keys, signing: signing?.key }, isEmpty ? emptyWarnings : warnings)
 }
 
-/** Never rejects. */
 export async function readKeyDirectory(directory: string): Promise<KeyDirectory> {
   const files = new Map<string, KeyFile>()
   const problems: string[] = []

@@ -1,6 +1,7 @@
 /**
- * Loads certificates of listeners, upstreams and issuers from PEM files (RFC 7468). Problems quote no file.
+ * Loads certificates of listeners, upstreams and issuers from PEM files (RFC 7468). No function rejects.
  * The files of one set become active together, so that the key is always that of the first certificate.
+ * Problems quote no file.
  */
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
 import { createSecureContext, type SecureContext, type SecureContextOptions } from 'node:tls'
@@ -54,7 +55,6 @@ const pathsOf = (files: CertificateFiles) => FILE_SETTINGS.flatMap((name) => fil
 export const activeContextOf = (set: Reloadable<CertificateSet> | undefined) =>
   set && (() => set.current().context)
 
-/** Never rejects. */
 export const openCertificateSet = (
   files: CertificateFiles,
   log: Logger,
@@ -71,7 +71,7 @@ export const openCertificateSet = (
 
 const MAX_BYTES = 1_048_576
 
-/** Checks that the files can be used together. Never rejects. @param now - for warnings about expiry */
+/** Checks that the files can be used together. @param now - for warnings about expiry */
 export async function loadCertificateSet(
   files: CertificateFiles,
   now: number,

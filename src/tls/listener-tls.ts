@@ -8,8 +8,7 @@ export const LISTENER_OPTIONS: SecureContextOptions = {
   secureOptions: constants.SSL_OP_NO_RENEGOTIATION, // a client could repeat expensive handshakes
 }
 
-/** RFC 7301. */
-export const ALPN_PROTOCOLS = ['http/1.1', 'http/1.0']
+export const ALPN_PROTOCOLS = ['http/1.1', 'http/1.0'] // RFC 7301
 
 /** Returns the options of the data listener. With `ca`, clients must present a certificate. */
 export function tlsOptions(options: SecureContextOptions, handshakeSeconds: number): TlsOptions {

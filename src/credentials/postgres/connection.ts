@@ -77,7 +77,6 @@ export const clientConfig = ({ url }: DatabaseTarget, queryMs: number) => ({
 /** After a failure, the pool reads the URL file again, which may name another database, and reconnects. */
 export class DatabasePool {
   target: DatabaseTarget
-  /** The last failure of `ask`. */
   failure: DatabaseFailure | undefined
   readonly #urlFile: string
   readonly #size: number

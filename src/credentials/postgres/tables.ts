@@ -59,7 +59,6 @@ export function rowProblem({ id, accountId, accessKey, secretHash, scope }: Cred
   return problem && `credentials, row ${id}: ${column} ${problem}`
 }
 
-/** Never rejects. */
 async function inDatabase<T>(
   urlFile: string,
   run: (client: pg.Client) => Promise<T>,
