@@ -1,6 +1,6 @@
 /** `config check | show | schema`, and the settings that commands take as flags. */
 import { type Command, Option } from 'commander'
-import { databaseProblems, InvalidAuthData, openSources } from '../auth-data.ts'
+import { type AuthData, databaseProblems, InvalidAuthData, openSources } from '../auth-data.ts'
 import type { Config, Problem } from '../config/config.ts'
 import { formatProblems, insecureKeySets, keySetsOf, problemsAt } from '../config/config.ts'
 import type { LoadedConfig, LoadOptions } from '../config/load.ts'
@@ -8,7 +8,7 @@ import { effectiveSettings, FILE_VARIABLE, loadConfig } from '../config/load.ts'
 import { configJsonSchema, FLAGS, SETTINGS } from '../config/settings.ts'
 import { fetchJwks, importKeys } from '../keys/jwk-set.ts'
 import { createLog } from '../log.ts'
-import { certificateFiles, loadCertificateSet } from '../tls/certificates.ts'
+import { activeContextOf } from '../tls/certificates.ts'
 import { type CommandIo, describe, type Flags, UsageFailure } from './command-io.ts'
 
 /** Flags of settings, which commander names in camel case. */
@@ -113,9 +113,9 @@ async function checkSettings(flags: CheckFlags, io: CommandIo) {
   if (!loaded.ok) return { problems: loaded.problems, warnings: [], notes: [] }
   const { config } = loaded.value
   if (!flags.files && !flags.fetch) return { problems: [], warnings: insecureKeySets(config), notes: [] }
-  const { problems, warnings } = await checkFiles(config)
+  const { problems, warnings, certificateSets } = await checkFiles(config)
   const keySets = flags.fetch ? keySetsOf(config) : []
-  const checks = await Promise.all(keySets.map((keySet) => checkKeySet(keySet, config)))
+  const checks = await Promise.all(keySets.map((keySet) => checkKeySet(keySet, certificateSets)))
   return {
     problems: withOrigins([...problems, ...checks.flatMap((check) => check.problems)], loaded.value),
     warnings,
@@ -126,29 +126,30 @@ async function checkSettings(flags: CheckFlags, io: CommandIo) {
 /** Reads every file that the settings name, and checks the tables of the database. Never rejects. */
 async function checkFiles(config: Config) {
   const log = createLog('silent', { write() {} })
-  const { problems, warnings, database } = await openSources(config, log, Date.now)
+  const opened = await openSources(config, log, Date.now)
   const { postgres } = config.credentials
-  if (postgres === undefined || database === undefined) return { problems, warnings }
+  if (postgres === undefined || opened.database === undefined) return opened
   const { checkDatabase } = await import('../credentials/postgres/tables.ts')
   const checked = await checkDatabase(postgres.urlFile)
-  if (checked.ok) return { problems, warnings }
+  if (checked.ok) return opened
   return checked.kind === 'notDone'
-    ? { problems, warnings: [...warnings, `not checked: ${checked.problems.join()}`] }
-    : { problems: [...problems, ...databaseProblems(checked.problems)], warnings }
+    ? { ...opened, warnings: [...opened.warnings, `not checked: ${checked.problems.join()}`] }
+    : { ...opened, problems: [...opened.problems, ...databaseProblems(checked.problems)] }
 }
 
 /** Fetches a key set once. Does nothing if its CA file is unusable, which `checkFiles` reports. */
-async function checkKeySet({ setting, ...keySet }: ReturnType<typeof keySetsOf>[number], config: Config) {
+async function checkKeySet(
+  { setting, ...keySet }: ReturnType<typeof keySetsOf>[number],
+  certificateSets: AuthData['certificateSets'],
+) {
   const path = `${setting}.jwksUrl`
   const unusable = (texts: readonly string[]) => {
     const messages = texts.map((text) => `the JWK Set ${text}`)
     return { problems: problemsAt(path, messages), notes: [] }
   }
-  const ca = certificateFiles(config).find(({ name }) => name === `issuer:${setting}`)
-  const certificates = ca && (await loadCertificateSet(ca, Date.now()))
-  if (certificates?.ok === false) return { problems: [], notes: [] }
-  const secureContext = certificates && (() => certificates.value.context)
-  const fetched = await fetchJwks({ ...keySet, secureContext })
+  const certificates = certificateSets.get(`issuer:${setting}`)
+  if (keySet.caFile !== undefined && certificates === undefined) return { problems: [], notes: [] }
+  const fetched = await fetchJwks({ ...keySet, secureContext: activeContextOf(certificates) })
   if (!fetched.ok) return unusable(fetched.problems)
   const { keys, warnings } = await importKeys(fetched.value, keySet.algorithms, 0)
   if (keys.length === 0) return unusable(warnings)
