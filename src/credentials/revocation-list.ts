@@ -21,28 +21,20 @@ type Bounds = Map<string, number>
 const boundOf = (bounds: Bounds, name: string) => bounds.get(name) ?? Number.NEGATIVE_INFINITY
 
 export class RevocationList {
+  size = 0
+  /** The number of revocations of an account or an access key. */
+  ofNames = 0
   readonly #tokens = new Set<string>()
   readonly #accounts: Bounds = new Map()
   readonly #accessKeys: Bounds = new Map()
-  #size = 0
-  #ofNames = 0
 
   add({ jti, accountId, accessKey, issuedBeforeMs }: Revocation): void {
-    this.#size++
+    this.size++
     const bound = issuedBeforeMs ?? Number.POSITIVE_INFINITY
     if (jti) this.#tokens.add(jti)
-    else this.#ofNames++
+    else this.ofNames++
     if (accountId) this.#accounts.set(accountId, Math.max(bound, boundOf(this.#accounts, accountId)))
     if (accessKey) this.#accessKeys.set(accessKey, Math.max(bound, boundOf(this.#accessKeys, accessKey)))
-  }
-
-  get size(): number {
-    return this.#size
-  }
-
-  /** The number of revocations of an account or an access key. */
-  get ofNames(): number {
-    return this.#ofNames
   }
 
   /** Called for each hit of the token cache. */
