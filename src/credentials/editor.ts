@@ -64,24 +64,20 @@ revocations: []
 `
 
 /** A file has credentials or revocations. The other editor finds it invalid. `add` creates a missing file. */
-export const fileEditors = (file: string): Editors => ({
-  credentials: credentialRecords(file),
-  revocations: revocationRecords(file),
-})
-
-function credentialRecords(file: string): CredentialEditor {
-  const { list, change } = yamlRecords(file, parseCredentials)
-  return {
-    list,
+export function fileEditors(file: string): Editors {
+  const ofCredentials = yamlRecords(file, parseCredentials)
+  const ofRevocations = yamlRecords(file, parseRevocations)
+  const credentials: CredentialEditor = {
+    list: ofCredentials.list,
     add: ({ accountId, ...credential }) =>
-      change((document) => {
+      ofCredentials.change((document) => {
         const { account, path } = locate(document, { accountId, ...credential })
         if (path !== undefined) return NAME_TAKEN
         if (account !== undefined) return append(document, [...account, 'credentials'], credential)
         return append(document, ['accounts'], { accountId, credentials: [credential] })
       }, NEW_CREDENTIALS),
     update: (name, update) =>
-      change((document) => {
+      ofCredentials.change((document) => {
         const { path } = locate(document, name)
         if (path === undefined) return NO_SUCH_NAME
         for (const [member, value] of Object.entries(update)) {
@@ -91,23 +87,21 @@ function credentialRecords(file: string): CredentialEditor {
         return undefined
       }),
     remove: (name) =>
-      change((document) => {
+      ofCredentials.change((document) => {
         const { removed } = locate(document, name)
         if (removed === undefined) return NO_SUCH_NAME
         document.deleteIn(removed)
         return undefined
       }),
   }
-}
-
-function revocationRecords(file: string): RevocationEditor {
-  const { list, change } = yamlRecords(file, parseRevocations)
-  return {
-    list,
+  const revocations: RevocationEditor = {
+    list: ofRevocations.list,
     add: (revocation) =>
-      change((document) => append(document, ['revocations'], revocationEntry(revocation)), NEW_REVOCATIONS),
+      ofRevocations.change((document) => {
+        return append(document, ['revocations'], revocationEntry(revocation))
+      }, NEW_REVOCATIONS),
     remove: (name) =>
-      change((document) => {
+      ofRevocations.change((document) => {
         const { revocations }: { revocations: { issuedBefore?: string }[] } = document.toJS()
         const at = revocations.flatMap(({ issuedBefore: _, ...named }, index) =>
           isDeepStrictEqual(named, name) ? [index] : [],
@@ -116,6 +110,7 @@ function revocationRecords(file: string): RevocationEditor {
         return at.length === 0 ? NO_SUCH_REVOCATION : undefined
       }),
   }
+  return { credentials, revocations }
 }
 
 /** Returns paths. `removed` is that of the account if the account has no other credential. */
