@@ -75,9 +75,7 @@ export function keysCommand(io: CommandIo): Command {
 }
 
 async function printKeys(flags: KeyFlags, io: CommandIo): Promise<void> {
-  const keys = await readKeyDirectory(flags.directory)
-  if (keys.problems.length > 0) throw new UsageFailure(keys.problems.join('\n'))
-  for (const warning of keys.warnings) io.warn(warning)
+  const keys = io.unwrap(await readKeyDirectory(flags.directory))
   const { tokenSeconds } = await withLifetime(flags, io)
   const isPast = (time: string) => Date.parse(time) <= io.now()
   io.printList(flags.json, listKeys(keys, tokenSeconds), {

@@ -5,7 +5,7 @@
 import { access, mkdir, rm, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { errorCode, replaceFile, withLock } from '../files/files.ts'
-import { type CommandResult, loaded, notDone, notLoaded } from '../values/result.ts'
+import { type CommandResult, loaded, notDone } from '../values/result.ts'
 import { generateKey, newKid } from './jwk.ts'
 import type { KeyDirectory } from './key-directory.ts'
 import { ACTIVE_FILE, KEY_FILE_SUFFIX, privateFiles, readKeyDirectory } from './key-directory.ts'
@@ -86,8 +86,7 @@ function changeDirectory<T>(
 ): Promise<CommandResult<T>> {
   return withLock(join(directory, '.lock'), async () => {
     const keys = await readKeyDirectory(directory)
-    if (keys.problems.length > 0) return notLoaded(keys.problems)
-    return await change(keys)
+    return keys.ok ? await change(keys.value) : keys
   })
 }
 

@@ -28,15 +28,12 @@ interface KeyFile {
   readonly document: object
 }
 
-/** Invalid files appear in `problems` only. */
 export interface KeyDirectory {
   readonly files: ReadonlyMap<string, KeyFile>
   /** The key that `active` names or, without that file, the only private key. */
   readonly signing?: KeyFile | undefined
   /** Why no signing key could be chosen. A directory of public halves needs no signing key. */
   readonly signingProblem?: string | undefined
-  readonly problems: readonly string[]
-  readonly warnings: readonly string[]
 }
 
 const NO_ASSERTION_KEY =
@@ -47,18 +44,19 @@ export async function loadKeyRing(
   directory: string,
   { signsAssertions = false, mayBeEmpty = false }: { signsAssertions?: boolean; mayBeEmpty?: boolean } = {},
 ): Promise<Loaded<KeyRing>> {
-  const { files, signing, signingProblem, problems, warnings } = await readKeyDirectory(directory)
-  if (problems.length > 0) return notLoaded(problems)
+  const read = await readKeyDirectory(directory)
+  if (!read.ok) return read
+  const { files, signing, signingProblem } = read.value
   const isEmpty = mayBeEmpty && files.size === 0
   if (signingProblem !== undefined && !isEmpty) return notLoaded([`${directory}: ${signingProblem}`])
   if (signsAssertions && (signing?.key.alg ?? 'HS256') === 'HS256')
     return notLoaded([`${directory}: ${NO_ASSERTION_KEY}`])
   const keys = new Map([...files].map(([kid, { key }]) => [kid, key]))
   const emptyWarnings = [`${directory}: ${signingProblem}: only tokens of trusted issuers are accepted`]
-  return loaded({ keys, signing: signing?.key }, isEmpty ? emptyWarnings : warnings)
+  return loaded({ keys, signing: signing?.key }, isEmpty ? emptyWarnings : read.warnings)
 }
 
-export async function readKeyDirectory(directory: string): Promise<KeyDirectory> {
+export async function readKeyDirectory(directory: string): Promise<Loaded<KeyDirectory>> {
   const files = new Map<string, KeyFile>()
   const problems: string[] = []
   const warnings: string[] = []
@@ -68,7 +66,7 @@ export async function readKeyDirectory(directory: string): Promise<KeyDirectory>
     names = (await readdir(directory)).sort()
   } catch (error) {
     const hint = errorCode(error) === 'ENOENT' ? `; ${addKeyHint(directory)}` : ''
-    problems.push(`${directory}: cannot be read: ${fileErrorText(error)}${hint}`)
+    return notLoaded([`${directory}: cannot be read: ${fileErrorText(error)}${hint}`])
   }
   for (const name of names) {
     const path = join(directory, name)
@@ -94,9 +92,8 @@ export async function readKeyDirectory(directory: string): Promise<KeyDirectory>
       if (key.signKey !== undefined) warnings.push(...read.warnings)
     } else problems.push(...imported.problems.map((problem) => `${path}: ${problem}`))
   }
-  // An invalid file may be the signing key.
-  const signing = problems.length === 0 ? findSigning(files, active, directory) : {}
-  return { files, ...signing, problems, warnings }
+  if (problems.length > 0) return notLoaded(problems)
+  return loaded({ files, ...findSigning(files, active, directory) }, warnings)
 }
 
 /** Returns the keys as commands print them, oldest first. @param tokenSeconds - maximum lifetime of tokens */
