@@ -144,21 +144,19 @@ export async function openAuthData(
     start() {
       for (const source of sources) source.start()
     },
-    whenLoaded: () => whenLoaded(ownKeySet, database),
+    async whenLoaded() {
+      if ((await ownKeySet?.whenLoaded) === false) return false
+      if (database === undefined || (await database.whenLoaded)) return true
+      const { fatalProblems } = database
+      if (fatalProblems.length > 0) throw new InvalidAuthData(databaseProblems(fatalProblems))
+      return false
+    },
     reload: () => Promise.all(sources.map((source) => source.reload())),
     stop: () => Promise.all(sources.map((source) => source.stop())),
   }
 }
 
 const NO_KEYS: KeyRing = { keys: new Map() }
-
-async function whenLoaded(keySet: RemoteKeys | undefined, database: CredentialsDatabase | undefined) {
-  if ((await keySet?.whenLoaded) === false) return false
-  if (database === undefined || (await database.whenLoaded)) return true
-  const problems = database.fatalProblems
-  if (problems.length > 0) throw new InvalidAuthData(databaseProblems(problems))
-  return false
-}
 
 export const databaseProblems = (problems: readonly string[]) =>
   problemsAt('credentials.postgres.urlFile', problems)
