@@ -3,7 +3,7 @@ import { z } from 'zod'
 import { type Parse, readRows } from '../files/parse-thread.ts'
 import { parseFile } from '../files/yaml-text.ts'
 import type { Identity, RevocableToken } from '../token/caller.ts'
-import { failed, type Loaded, loaded, type Result } from '../values/result.ts'
+import { failed, type Loaded, loaded, ok, type Result } from '../values/result.ts'
 import { nameSchema, timeSchema } from '../values/schemas.ts'
 import { createFixedWindow, secondsLeft } from './fixed-window.ts'
 
@@ -77,7 +77,7 @@ export function createTokenRevoker(
       return failed({ reason: 'throttled', retryAfterSeconds: secondsLeft(counts, accountId) })
     count.revoked++
     counts.set(accountId, count)
-    if (await write(tokenId, expiresAtSeconds + clockToleranceSeconds)) return { ok: true, value: undefined }
+    if (await write(tokenId, expiresAtSeconds + clockToleranceSeconds)) return ok(undefined)
     count.revoked--
     return failed({ reason: 'unavailable' })
   }

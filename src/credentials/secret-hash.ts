@@ -6,7 +6,7 @@
 import { hash, randomBytes, scrypt, timingSafeEqual } from 'node:crypto'
 import { promisify } from 'node:util'
 import pLimit from 'p-limit'
-import { errorIn, failed, type Result } from '../values/result.ts'
+import { errorIn, failed, ok, type Result } from '../values/result.ts'
 
 const DIGEST_BYTES = 32
 const SALT_BYTES = 16
@@ -42,7 +42,7 @@ type ScryptInput = Readonly<{ salt: Buffer; parameters: typeof NEW_PARAMETERS }>
 
 function parseSecretHash(text: string): Result<{ readonly digest: Buffer; readonly slow?: ScryptInput }> {
   const sha256Digest = unbase64(sha256Form.exec(text)?.[1])
-  if (sha256Digest !== undefined) return { ok: true, value: { digest: sha256Digest } }
+  if (sha256Digest !== undefined) return ok({ digest: sha256Digest })
 
   const [, ln, r, p, saltText, digestText] = scryptForm.exec(text) ?? []
   const salt = unbase64(saltText)
@@ -58,7 +58,7 @@ function parseSecretHash(text: string): Result<{ readonly digest: Buffer; readon
   if (128 * parameters.cost * parameters.blockSize > MAX_MEMORY_BYTES || work > MAX_WORK) {
     return failed('has scrypt parameters that cost too much (at most 64 MiB, and ln=16,r=8,p=4)')
   }
-  return { ok: true, value: { digest, slow: { salt, parameters } } }
+  return ok({ digest, slow: { salt, parameters } })
 }
 
 /** Rejects if the text is not a valid hash, or if memory is short. */

@@ -5,7 +5,7 @@
 import type { SidecarRequest } from '../client/context.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
-import { failed, type Result } from '../values/result.ts'
+import { failed, ok, type Result } from '../values/result.ts'
 
 export const badArgument = (message: string): PublicError => ({ ...ERRORS.invalidArgument, message })
 
@@ -70,7 +70,7 @@ function readBody(req: SidecarRequest, maxMs: number): Promise<Result<Buffer, Pu
       onMalformedBody: () => stop(ERRORS.malformedRequest),
     })
     req.on('data', onData)
-    req.once('end', () => resolve({ ok: true, value: Buffer.concat(chunks) }))
+    req.once('end', () => resolve(ok(Buffer.concat(chunks))))
   })
 }
 
@@ -93,5 +93,5 @@ function parseMembers(body: Buffer): Result<Members, PublicError> {
   }
   if (typeof value !== 'object' || value === null || Array.isArray(value))
     return failed(badArgument('The body must be a JSON object.'))
-  return { ok: true, value: new Map(Object.entries(value)) }
+  return ok(new Map(Object.entries(value)))
 }

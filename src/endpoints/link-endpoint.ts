@@ -10,7 +10,7 @@ import { pathOf } from '../http/request-target.ts'
 import type { Caller, Identity } from '../token/caller.ts'
 import { isLinkId, isLinkOf, LINK_METHODS, type LinkedRequest, linkTargetProblem } from '../token/links.ts'
 import { type Scope, scopeAllows } from '../token/scopes.ts'
-import { failed, type Result } from '../values/result.ts'
+import { failed, ok, type Result } from '../values/result.ts'
 import { type Dependencies, expirationSec, revoke } from './endpoint.ts'
 import { badArgument, type Members, readJson } from './json-body.ts'
 
@@ -75,7 +75,7 @@ function readLinkFields(
   if (!isLifetime) problems.push(`expirationSec must be an integer from 1 to ${maxLifetimeSeconds}.`)
   if (problems.length > 0) return failed(badArgument(problems.join(' ')))
   const linked = { method: String(method), target: String(target) }
-  return { ok: true, value: { linked, lifetimeSeconds: Number(lifetime) } }
+  return ok({ linked, lifetimeSeconds: Number(lifetime) })
 }
 
 /** A scope may allow a PUT only with `If-None-Match: *`. The client of the link can send this header. */

@@ -12,7 +12,7 @@ import type { LoginFailure } from '../failures.ts'
 import type { Identity } from '../token/caller.ts'
 import type { CredentialStatus } from '../token/issuers.ts'
 import { coversScope, parseScope, parseStoredScope, type Scope } from '../token/scopes.ts'
-import { failed, type Result } from '../values/result.ts'
+import { failed, ok, type Result } from '../values/result.ts'
 import { claimsProblem, nameProblem, secretProblem } from '../values/schemas.ts'
 import { type Dependencies, expirationSec } from './endpoint.ts'
 import { badArgument, type Members, readJson } from './json-body.ts'
@@ -98,7 +98,7 @@ function readLogin(
   const scope = members.get('scope')
   if (scope !== undefined && typeof scope !== 'string') problems.push('scope must be a string.')
   if (problems.length > 0) return failed(badArgument(problems.join(' ')))
-  return { ok: true, value: { login, requestedScope: scope?.toString() } }
+  return ok({ login, requestedScope: scope?.toString() })
 }
 
 /** In characters, as for every field of a login. The scope of a credential may be longer. */
@@ -111,7 +111,7 @@ function grantScope(
   credential: Extract<CredentialStatus, { active: true }>,
 ): Result<Scope | undefined, PublicError> {
   const own = parseStoredScope(credential.scope)
-  if (requested === undefined) return { ok: true, value: own }
+  if (requested === undefined) return ok(own)
   if (requested.length > MAX_REQUESTED_LENGTH)
     return failed(badArgument(`scope must have at most ${MAX_REQUESTED_LENGTH} characters.`))
   const scope = parseScope(requested)

@@ -10,7 +10,7 @@ import { ERRORS, type PublicError } from '../errors.ts'
 import { HeaderLines, namesFramingOrIdentity } from '../http/headers.ts'
 import { requestIdOf } from '../http/request-ids.ts'
 import { originForm, pathOf } from '../http/request-target.ts'
-import { failed, type Result } from '../values/result.ts'
+import { failed, ok, type Result } from '../values/result.ts'
 
 export type RequestHead = Readonly<
   Pick<IncomingMessage, 'method' | 'url' | 'httpVersionMajor' | 'httpVersionMinor' | 'rawHeaders'>
@@ -33,7 +33,7 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
   if (method === 'CONNECT' || method === 'TRACE' || httpVersionMajor !== 1) return badRequest
   if (rawHeaders.length > 2 * maxHeaderLines) return tooLarge
   const request = new AdmittedRequest(head)
-  return request.readLines() ?? request.readWhole(head.url) ?? { ok: true, value: request }
+  return request.readLines() ?? request.readWhole(head.url) ?? ok(request)
 }
 
 export type Admitted = Readonly<Omit<AdmittedRequest, 'readLines' | 'readWhole'>>

@@ -10,7 +10,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { SecureContext } from 'node:tls'
 import { errorCode, readRegularFile, readUpTo } from '../files/files.ts'
 import { lookup } from '../http/hosts.ts'
-import { failed, type Loaded, loaded, notLoaded, type Result } from '../values/result.ts'
+import { failed, type Loaded, loaded, notLoaded, ok, type Result } from '../values/result.ts'
 import { fitsType, importKey, PRIVATE_MEMBERS } from './jwk.ts'
 import type { Algorithm, Key } from './key-ring.ts'
 
@@ -89,7 +89,7 @@ async function fetchText(
     if (response.statusCode !== 200) return failed(`was answered with status ${response.statusCode}`)
     const bytes = await readUpTo(response, MAX_BYTES)
     if (bytes.length > MAX_BYTES) return failed(`is larger than ${MAX_BYTES} bytes`)
-    return { ok: true, value: bytes.toString() }
+    return ok(bytes.toString())
   } finally {
     request.destroy()
   }

@@ -3,7 +3,7 @@
  * A set has the keys of another issuer. Both are immutable: a reload replaces all keys in one assignment.
  */
 import type { CryptoKey, JWK } from 'jose'
-import { failed, type Result } from '../values/result.ts'
+import { failed, ok, type Result } from '../values/result.ts'
 
 /** Each key pins its own algorithm (RFC 8725, section 3.1). */
 export const PUBLIC_ALGORITHMS = ['ES256', 'ES384', 'EdDSA', 'RS256', 'PS256'] as const
@@ -45,7 +45,7 @@ const OTHER_ALGORITHM: FoundKey = failed('algorithm')
 export function findInRing({ keys }: KeyRing, kid: string | undefined, alg: string): FoundKey {
   const key = kid === undefined ? undefined : keys.get(kid)
   if (key === undefined) return UNKNOWN_KEY
-  return key.alg === alg ? { ok: true, value: key.verifyKey } : OTHER_ALGORITHM
+  return key.alg === alg ? ok(key.verifyKey) : OTHER_ALGORITHM
 }
 
 /** A token may lack `kid` if one key has its `alg`. Keys with the same name are not found (RFC 7517, 4.5). */
@@ -59,7 +59,7 @@ export function findInSet(
   if (kid === '') return UNKNOWN_KEY
   const named = kid === undefined ? keys : keys.filter((key) => key.kid === kid)
   const [found, ...others] = named.filter((key) => key.alg === alg)
-  if (found !== undefined && others.length === 0) return { ok: true, value: found.verifyKey }
+  if (found !== undefined && others.length === 0) return ok(found.verifyKey)
   return found === undefined && kid !== undefined && named.length > 0 ? OTHER_ALGORITHM : UNKNOWN_KEY
 }
 

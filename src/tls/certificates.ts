@@ -10,7 +10,7 @@ import { errorCode, readRegularFile } from '../files/files.ts'
 import type { Logger } from '../log.ts'
 import { openPolledFiles } from '../reload/polled-files.ts'
 import type { Reloadable, ReloadResult } from '../reload/reloadable.ts'
-import { failed, type Loaded, loaded, notLoaded, type Result } from '../values/result.ts'
+import { failed, type Loaded, loaded, notLoaded, ok, type Result } from '../values/result.ts'
 import { LISTENER_OPTIONS } from './listener-tls.ts'
 
 /** The label `certificate` of metrics. After `issuer:` stands a setting, after `upstream:` a prefix. */
@@ -127,7 +127,7 @@ function parseChain(pem: string): Result<readonly X509Certificate[]> {
   const chain: X509Certificate[] = []
   try {
     for (const block of blocks) chain.push(new X509Certificate(BEGIN_CERTIFICATE + block))
-    return { ok: true, value: chain }
+    return ok(chain)
   } catch {
     return failed(`certificate ${chain.length + 1} of ${blocks.length} cannot be read`)
   }
@@ -135,7 +135,7 @@ function parseChain(pem: string): Result<readonly X509Certificate[]> {
 
 function parsePrivateKey(pem: string): Result<KeyObject> {
   try {
-    return { ok: true, value: createPrivateKey(pem) }
+    return ok(createPrivateKey(pem))
   } catch {
     if (pem.includes('ENCRYPTED')) return failed('is encrypted; must be a private key without a passphrase')
     return failed('holds no private key in PEM (-----BEGIN PRIVATE KEY-----) that can be read')

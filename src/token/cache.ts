@@ -6,7 +6,7 @@
  */
 import { LRUCache } from 'lru-cache'
 import { headerLines } from '../http/headers.ts'
-import type { Result } from '../values/result.ts'
+import { ok, type Result } from '../values/result.ts'
 import type { Caller, Identity, RevocableToken, VerifiedToken } from './caller.ts'
 import { identityHeaders, isCallerRevoked } from './caller.ts'
 import type { Assertions } from './issue.ts'
@@ -82,7 +82,7 @@ export class TokenCache {
         const clearsBefore = this.#clears
         const verdict = await verifyUncached(token)
         if (!verdict.ok) return verdict
-        const accepted = { ok: true, value: await this.#callerOf(verdict.value) } as const
+        const accepted = ok(await this.#callerOf(verdict.value))
         // Verifies again if keys or credentials have changed since, or the token has been revoked since.
         if (clearsBefore !== this.#clears || isCallerRevoked(accepted.value, isRevoked)) continue
         this.#accepted.set(flatCopy(token), accepted)

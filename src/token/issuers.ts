@@ -6,7 +6,7 @@ import { hash } from 'node:crypto'
 import type { JWTPayload } from 'jose'
 import type { FindKey } from '../keys/key-ring.ts'
 import type { RemoteKeys } from '../keys/remote-keys.ts'
-import { failed, type Result } from '../values/result.ts'
+import { failed, ok, type Result } from '../values/result.ts'
 import { claimsProblem, nameProblem } from '../values/schemas.ts'
 import type { Identity } from './caller.ts'
 import { LINK_TYPE } from './links.ts'
@@ -76,9 +76,9 @@ function ownIssuer(
       if (!isName(client_id) || claimsProblem(sub, client_id) !== undefined) return failed('client_id')
       if (!isTokenId(jti)) return failed('jti')
       const identity = { accountId: sub, accessKey: client_id, tokenId: jti }
-      if (scope === undefined) return { ok: true, value: identity }
+      if (scope === undefined) return ok(identity)
       const parsed = parseScope(typeof scope === 'string' ? scope : '')
-      return parsed.ok ? { ok: true, value: { ...identity, scope: parsed.value } } : failed('scope')
+      return parsed.ok ? ok({ ...identity, scope: parsed.value }) : failed('scope')
     },
   }
 }
@@ -125,7 +125,7 @@ function trustedIssuer(
       if (!isName(accountId) || claimsProblem(accountId, accessKey) !== undefined)
         return failed(accessKeyClaim)
       const tokenId = claims.jti ?? claims['uti'] ?? hash('sha256', token, 'base64url')
-      return isTokenId(tokenId) ? { ok: true, value: { accountId, accessKey, tokenId } } : failed('jti')
+      return isTokenId(tokenId) ? ok({ accountId, accessKey, tokenId }) : failed('jti')
     },
   }
 }

@@ -4,7 +4,7 @@
  */
 import { hash, randomBytes } from 'node:crypto'
 import { pathOf } from '../http/request-target.ts'
-import { failed, type Result } from '../values/result.ts'
+import { failed, ok, type Result } from '../values/result.ts'
 
 /** The `typ` keeps a link from being an access token, and an access token from being a link. */
 export const LINK_TYPE = 'link+jwt'
@@ -71,7 +71,7 @@ export function readLink(claims: Readonly<Record<string, unknown>>): Result<Link
   if (typeof parentId !== 'string') return failed('parent_jti')
   if (typeof parentIssuedAtSeconds !== 'number') return failed('parent_iat')
   if (typeof parentIssuer !== 'string') return failed('parent_iss')
-  return { ok: true, value: { method, target, parentId, parentIssuedAtSeconds, parentIssuer } }
+  return ok({ method, target, parentId, parentIssuedAtSeconds, parentIssuer })
 }
 
 export function linkAllows(link: LinkedRequest, method: string, target: string): boolean {

@@ -6,7 +6,7 @@
  */
 import { type HeaderLines, headerKind } from '../http/headers.ts'
 import { isWithin, originForm, pathOf } from '../http/request-target.ts'
-import { errorIn, failed, type Result } from '../values/result.ts'
+import { errorIn, failed, ok, type Result } from '../values/result.ts'
 
 type Action = 'read' | 'create' | 'modify'
 
@@ -46,7 +46,7 @@ export function parseScope(text: string): Result<Scope> {
     if (!item.ok) return failed(`has an invalid item ${index + 1}: ${item.error}`)
     items.push(item.value)
   }
-  return { ok: true, value: { text, items } }
+  return ok({ text, items })
 }
 
 export const scopeProblem = (text: string) => errorIn(parseScope(text))
@@ -120,7 +120,7 @@ function parseItem(text: string): Result<Item> {
   if (path === undefined)
     return failed('its path must have one meaning, without query, dot segments and `//`')
   const [separated, literal] = [path.separated.replace(/\/$/, ''), path.literal.replace(/\/$/, '')]
-  return { ok: true, value: { text, action, path: { separated, literal } } }
+  return ok({ text, action, path: { separated, literal } })
 }
 
 /** Returns the lesser action on the inner path. Undefined if the items have nothing in common. */

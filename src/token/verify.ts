@@ -7,7 +7,7 @@ import type { CryptoKey, JWTPayload } from 'jose'
 import * as errors from 'jose/errors'
 import { jwtVerify } from 'jose/jwt/verify'
 import type { TokenFailure } from '../failures.ts'
-import { failed, type Result } from '../values/result.ts'
+import { failed, ok, type Result } from '../values/result.ts'
 import { type Identity, isCallerRevoked, type RevocableToken, type VerifiedToken } from './caller.ts'
 import type { TokenIssuer } from './issuers.ts'
 import { LINK_TYPE, type Link, readLink } from './links.ts'
@@ -75,10 +75,10 @@ async function verifySignature(
       clockTolerance: clockToleranceSeconds,
       currentDate: new Date(now()),
     })
-    return { ok: true, value: payload }
+    return ok(payload)
   } catch (error) {
     // jose checks the expiry last, so the rest is valid. `checkClaims` checks its own rules, then the expiry.
-    if (error instanceof errors.JWTExpired) return { ok: true, value: error.payload }
+    if (error instanceof errors.JWTExpired) return ok(error.payload)
     if (error instanceof errors.JWTClaimValidationFailed) return refused('claims', error.claim)
     if (error instanceof errors.JWTInvalid) return refused('claims', 'payload')
     if (error instanceof errors.JOSEError) return refused('signature')
@@ -129,7 +129,7 @@ function checkStatus(
   if (isCallerRevoked({ identity, link }, isRevoked)) return refused('revoked')
   const endsAtMs = (identity.expiresAtSeconds + clockToleranceSeconds) * 1000
   const validUntilMs = Math.min(endsAtMs, credential?.endsAtMs ?? endsAtMs)
-  return { ok: true, value: { identity, issuer: issuer.name, link, validUntilMs } }
+  return ok({ identity, issuer: issuer.name, link, validUntilMs })
 }
 
 /** Canonical base64url (RFC 4648, section 3.5) has no padding, and its bits that encode nothing are zero. */
@@ -149,7 +149,7 @@ function readHeader(token: string): Result<Header> {
   if (typeof alg !== 'string') return failed('alg')
   if (kid !== undefined && typeof kid !== 'string') return failed('kid')
   const type = typeof typ === 'string' ? typ.toLowerCase().replace(/^application\//, '') : ''
-  return { ok: true, value: { alg, kid, typ: typ === undefined ? undefined : type } }
+  return ok({ alg, kid, typ: typ === undefined ? undefined : type })
 }
 
 export function jsonObjectIn(segment = ''): Readonly<Record<string, unknown>> | undefined {

@@ -5,6 +5,8 @@ export type Result<T, E = string> =
   | { readonly ok: true; readonly value: T }
   | { readonly ok: false; readonly error: E }
 
+export const ok = <T>(value: T) => ({ ok: true, value }) as const
+
 export const failed = <const E>(error: E) => ({ ok: false, error }) as const
 
 export const errorIn = <E>(result: Result<unknown, E>) => (result.ok ? undefined : result.error)

@@ -6,7 +6,7 @@ import { Socket } from 'node:net'
 import pg from 'pg'
 import { readRegularFile } from '../../files/files.ts'
 import { isLoopback, lookup } from '../../http/hosts.ts'
-import { failed, type Loaded, loaded, notLoaded, type Result } from '../../values/result.ts'
+import { failed, type Loaded, loaded, notLoaded, ok, type Result } from '../../values/result.ts'
 
 export interface DatabaseTarget {
   readonly url: string
@@ -51,7 +51,7 @@ function parseDatabaseUrl(text: string): Result<DatabaseTarget> {
         'names a remote host: it needs ?sslmode=verify-full, or ?sslmode=disable to do without TLS',
       )
     }
-    return { ok: true, value: { url: connectionString, label: `${host}:${port}/${database}` } }
+    return ok({ url: connectionString, label: `${host}:${port}/${database}` })
   } catch {
     return failed(`holds a URL that cannot be used (${PERCENT}; the files that it names must be readable)`)
   }
