@@ -98,7 +98,7 @@ export class Responder {
   #headers(status: number, text: string, requestId: string, headers: HeaderList, origin = ''): string[] {
     const list = text === '' ? [] : ['Content-Type', 'application/json']
     if (status !== 204) list.push('Content-Length', String(text.length))
-    if (!headers.includes('Cache-Control')) list.push('Cache-Control', 'no-store')
+    if (!headers.some(isCacheControl)) list.push('Cache-Control', 'no-store')
     list.push(...headers, 'X-Request-Id', requestId, ...this.#corsHeaders(origin))
     return list
   }
@@ -115,6 +115,9 @@ export class Responder {
     ]
   }
 }
+
+/** Of a list of names and values: a value may read like the name. */
+const isCacheControl = (text: string, at: number) => at % 2 === 0 && text === 'Cache-Control'
 
 /** `serviceNotReady` for the other failures, which a later attempt may not meet. */
 const ERROR_OF: Readonly<Partial<Record<UpstreamFailure, PublicError>>> = {
