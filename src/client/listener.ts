@@ -49,6 +49,7 @@ export class DataListener {
   readonly #config: Config
   readonly #isSecure: boolean
   readonly #peerOf: (socket: Socket, tls: boolean, port: number) => Peer
+  /** That of every connection, so that one system call serves all. */
   #port = 0
   readonly #events: ListenerEvents
   readonly #connectionTimeouts: Timeouts
@@ -140,6 +141,8 @@ export class DataListener {
   }
 
   #addConnection(socket: Socket, tcpSocket: Socket): void {
+    // `listening` would be late for a worker: `node:cluster` passes it connections before that event.
+    this.#port ||= tcpSocket.localPort ?? 0
     const peer = this.#peerOf(tcpSocket, this.#isSecure, this.#port)
     const connection = new Connection(socket, tcpSocket, peer, this.#connectionTimeouts, this.#events)
     this.#open.add(connection)
@@ -151,9 +154,7 @@ export class DataListener {
     const { host, port } = this.#config.listen
     await once(this.#server.listen(port, host), 'listening')
     this.#server.on('error', this.#events.onListenError)
-    const address = this.#server.address() as AddressInfo
-    this.#port = address.port
-    return address
+    return this.#server.address() as AddressInfo
   }
 
   /** Accepts no more connections; resolves when the last one is closed. */

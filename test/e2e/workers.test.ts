@@ -102,11 +102,20 @@ t.test('workers act as one sidecar', async (t) => {
   })
 
   await t.test('one that ends as soon as it serves is not replaced at once', async (t) => {
-    process.kill(pids().at(-1) ?? 0, 'SIGKILL')
+    const [, other = 0, last = 0] = pids()
+    process.kill(other, 'SIGSTOP')
+    process.kill(last, 'SIGKILL')
+    await eventually(() => sidecar.log().filter(({ msg }) => msg === 'worker ended').length === 2, 'the end')
+    const waiting = ask(connect, get, 4) // for the next worker, but for one of them
     await eventually(() => pids().length === 4, 'another worker')
     const starts = sidecar.log().filter(({ msg }) => msg === 'worker started')
     const [former = 0, next = 0] = starts.slice(-2).map(({ time }) => Date.parse(String(time)))
     t.ok(next - former >= 1000, `${next - former} ms`)
+    await eventually(() => upstream.requests.length >= 33, 'its first requests')
+    process.kill(other, 'SIGCONT')
+    t.same(await waiting, [200, 200, 200, 200])
+    const ports = upstream.requests.map(({ headers }) => headers['x-forwarded-port'])
+    t.same(new Set(ports), new Set([String(sidecar.port)]))
     await eventually(async () => (await admin('/readyz')).status === 200, 'ready again')
   })
 
