@@ -2,7 +2,7 @@
 import type { ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import type { SidecarRequest } from './context.ts'
-import { DISCARDS_AFTER_OFFER, keepAfterLastResponse, resetOrDestroy } from './node-http.ts'
+import { DISCARDS_AFTER_OFFER, discardInput, keepAfterLastResponse, resetOrDestroy } from './node-http.ts'
 
 /** What the sender of a response asks for. `closeDelimited`: only the end of the connection ends its body. */
 export type Persistence = 'keepAlive' | 'close' | 'closeDelimited'
@@ -69,7 +69,7 @@ export function dropRequests(socket: Socket, requests: readonly CurrentResponse[
 export function endConnection(socket: Socket, text = ''): void {
   if (text !== '') socket.write(text, 'latin1')
   socket.end()
-  socket.resume()
+  discardInput(socket)
   socket.setTimeout(DRAIN_IDLE_MS)
   const deadline = setTimeout(() => socket.destroy(), DRAIN_TOTAL_MS)
   socket.once('close', () => clearTimeout(deadline))

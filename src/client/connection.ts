@@ -172,7 +172,7 @@ export class Connection implements ClientConnection {
     const newest = this.#waiting.at(-1) ?? this.#current
     if (newest?.req.complete !== false) return
     // The error is in its body. If the request waits, the refusal takes its place.
-    if (newest !== this.#current) this.#waiting.pop()
+    if (newest !== this.#current) this.#waiting.pop()?.req.resume()
     else {
       newest.req.context.isBodyMalformed = true
       newest.req.context.owner?.onMalformedBody?.()

@@ -39,6 +39,19 @@ export function pauseWhile(socket: Socket, isFull: () => boolean): void {
   socket.pause()
 }
 
+/** Drops what still arrives. Node's parser would keep each request until the connection ends: more than 1 KB. */
+export function discardInput(socket: Socket): void {
+  const onResume = () => {
+    if (socket.isPaused()) return // by `pauseWhile`
+    socket.removeListener('resume', onResume)
+    socket.on('data', () => {}) // takes the socket from the parser, which must be reading it: it leaves it as it is
+    socket.removeAllListeners('data')
+  }
+  socket.on('resume', onResume)
+  socket.pause()
+  socket.resume()
+}
+
 /** Node before 24.9 (22.21) discards the bytes after the head of an offer to upgrade that is not served. */
 export const DISCARDS_AFTER_OFFER = !('shouldUpgradeCallback' in new Server())
 
