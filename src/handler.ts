@@ -59,12 +59,13 @@ export class Handler {
     const { context } = res.req
     const { peer } = context.connection
     context.decision = decision
+    if ('caller' in decision) context.identityForLog = decision.caller?.identity
     const check = tokenCheckOf(decision)
     if (check !== undefined) onTokenCheck(check)
     if (res.destroyed) return // the client left while the token was verified
     if (decision.act === 'refuse') return this.#refuse(decision, res)
     if (context.isBodyMalformed) return responder.sendError(res, 'admission', ERRORS.malformedRequest)
-    if (context.isDetached && context.admitted?.isWebSocket !== true)
+    if (context.isUpgrade && context.admitted?.isWebSocket !== true)
       return responder.sendError(res, 'upgrade', ERRORS.upgradeRefused)
     switch (decision.act) {
       case 'forward':

@@ -2,35 +2,34 @@
  * One client connection: serves its requests one after the other (RFC 9112, section 9).
  * In: requests and errors of Node's parser. Out: a call of `handle` for each request in its turn, and of `onRequestEnd`.
  *
- * `awaitingHead` is idle beyond the idle time: bytes have arrived, perhaps a part of a head.
- * `refusing` serves the requests before `#pendingError`.
- * `detached` serves the last request, whose socket Node has detached for `Upgrade` or CONNECT.
- * `ended`: the last response or the refusal is sent. What still arrives is dropped (RFC 9112, section 9.6).
+ * `awaitingHead`: the idle time is over, but bytes have arrived, perhaps a part of a head.
+ * `closing`: no request is received any more. The connection serves those before `#pendingError`, the last one (its socket
+ * may be detached by Node, for `Upgrade` or CONNECT), or none. What still arrives is dropped (RFC 9112, section 9.6).
  *
  * What each event does in each phase, and (`>`) the phase that follows:
  *
- *                       idle          awaitingHead  serving         refusing        detached    ended
- *   receive             > serving     > serving     waits           is not read     -           is not read
- *   receiveDetached     > detached    > detached    > refusing      is refused      -           is dropped
- *   refuse              > ended (1)   > ended (1)   > refusing      -               -           -
- *   #onResponseClosed   -             -             next, > idle    next, > ended   > ended     -
- *     of the last one   -             -             > ended         > ended         > ended     -
- *   onTimeout           closes (2)    closes        onIdle (3)      onIdle (3)      onIdle (3)  closes
- *   closeIfIdle         closes (2)    -             -               -               -           -
- *   #onClientEnd        -             -             aborts (4)      aborts (4)      aborts (4)  -
- *   abort               closes        closes        aborts          aborts          aborts      closes
+ *                       idle          awaitingHead  serving         closing
+ *   receive             > serving     > serving     waits           -
+ *   receiveUpgrade      > closing     > closing     > closing (1)   -
+ *   refuse              > closing (1) > closing (1) > closing (1)   -
+ *   #onResponseClosed   -             -             next, > idle    next, or the refusal
+ *     of the last one   -             -             > closing       drops the requests behind it
+ *   onTimeout           closes (2)    closes        onIdle (3)      onIdle (3); closes without a request
+ *   endIdlePhase        closes (2)    -             -               -
+ *   #onClientEnd        -             -             aborts (4)      aborts (4)
+ *   abort               closes        closes        aborts          aborts; closes without a request
  *
- *   (1) sends the refusal; in `refusing` it is sent after the last response
+ *   (1) a refusal, which is sent after the last response
  *   (2) or > awaitingHead, if bytes have arrived since the previous response
  *   (3) of the request's owner; aborts if only the client has still to read
  *   (4) an unfinished close-delimited response; else Node ends the connection after what is written
  *
- * `connection-end.ts` decides which response is the last one, and how an abort ends the connection.
+ * `connection-end.ts` decides which response is the last one, and how the connection ends.
  */
 import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Peer } from './client-address.ts'
-import { abortConnection, dropRequests, endConnection } from './connection-end.ts'
+import { abort, halfClose } from './connection-end.ts'
 import { type ClientConnection, RequestContext, type SidecarRequest } from './context.ts'
 import * as nodeHttp from './node-http.ts'
 import { SidecarResponse } from './response.ts'
@@ -50,7 +49,7 @@ export interface Timeouts {
   readonly headMs: number
 }
 
-type Phase = 'idle' | 'awaitingHead' | 'serving' | 'refusing' | 'detached' | 'ended'
+type Phase = 'idle' | 'awaitingHead' | 'serving' | 'closing'
 
 /** Refused without a request: bytes that do not parse, a late head, an `Upgrade` or CONNECT behind other requests. */
 type PendingError = { readonly error: PublicError; readonly bytes?: Buffer | undefined }
@@ -84,26 +83,25 @@ export class Connection implements ClientConnection {
     nodeHttp.listenBeforeNode(socket, 'end', () => this.#onClientEnd())
   }
 
+  /** Requests being handled or waiting, without a tunnel and a request whose unread body is drained. */
   get inFlight(): number {
     const { state = 'inFlight' } = this.#current?.req.context.owner ?? {}
-    return this.#waiting.length + Number(this.hasRequest && state === 'inFlight')
+    return this.#waiting.length + Number(this.isServing && state === 'inFlight')
   }
 
-  get hasRequest(): boolean {
+  /** Also during a tunnel, and while an unread body is drained. */
+  get isServing(): boolean {
     return this.#current !== undefined
   }
 
   receive(res: SidecarResponse): void {
     const socket = this.#socket
     if (socket.destroyed) return // TLS delivers what it has decrypted; its `close` would never come
-    const phase = this.#phase
-    if (phase === 'idle' || phase === 'awaitingHead') {
-      this.#serve(res, 'serving')
-    } else if (phase === 'serving') {
+    if (this.#phase === 'serving') {
       this.#waiting.push(res)
       if (this.#waiting.length === MAX_WAITING)
         nodeHttp.pauseWhile(socket, () => this.#waiting.length >= MAX_WAITING)
-    } else socket.pause()
+    } else if (this.#phase !== 'closing') this.#serve(res, 'serving')
   }
 
   #serve(res: SidecarResponse, phase: Phase, firstBytes?: Buffer): void {
@@ -125,9 +123,10 @@ export class Connection implements ClientConnection {
     this.#bytesBefore = socket.bytesRead
     if (!socket.writable) {
       // Node has ended or destroyed it: the response was the last one
-      this.#phase = 'ended'
+      this.#phase = 'closing'
       const unserved = this.#waiting.splice(0)
-      if (unserved.length > 0 && !socket.destroyed) dropRequests(socket, unserved)
+      for (const { req } of unserved) req.resume()
+      if (unserved.length > 0 && !socket.destroyed) halfClose(socket)
       return
     }
     const next = this.#waiting.shift()
@@ -138,37 +137,35 @@ export class Connection implements ClientConnection {
     else this.#phase = 'idle'
   }
 
-  /** No other request can follow. */
-  receiveDetached(req: SidecarRequest, firstBytes: Buffer): void {
+  /** Receives a request whose socket Node has detached. No other request can follow. */
+  receiveUpgrade(req: SidecarRequest, firstBytes: Buffer): void {
     const socket = this.#socket
     if (socket.destroyed) return
     // Node has removed its own listeners.
     socket.on('drain', () => this.#current?.emit('drain')).on('timeout', () => this.onTimeout())
-    const phase = this.#phase
-    if (phase === 'idle' || phase === 'awaitingHead') {
-      const res = new SidecarResponse(req)
-      nodeHttp.assignDetachedSocket(res, socket, () => endConnection(socket))
-      this.#serve(res, 'detached', firstBytes)
-    } else if (phase === 'serving' || phase === 'refusing') {
+    if (this.#phase === 'serving') {
       const isConnect = req.method === 'CONNECT'
       this.#refuseInTurn({ error: isConnect ? ERRORS.malformedRequest : ERRORS.upgradeRefused })
       socket.once('end', () => socket.end())
-      socket.resume()
-    } else endConnection(socket)
+    } else if (this.#phase !== 'closing') {
+      const res = new SidecarResponse(req)
+      nodeHttp.assignDetachedSocket(res, socket, () => halfClose(socket))
+      this.#serve(res, 'closing', firstBytes)
+    }
   }
 
   refuse(error: PendingError): void {
     const socket = this.#socket
-    const phase = this.#phase
-    if (phase === 'refusing' || phase === 'detached' || phase === 'ended') return // of bytes that are dropped
+    if (this.#phase === 'closing') return // the error is in bytes that are dropped
     if (!socket.writable) socket.destroy()
-    else if (phase === 'serving') this.#refuseInTurn(error)
+    else if (this.#phase === 'serving') this.#refuseInTurn(error)
     else this.#sendRefusal(error)
   }
 
   #refuseInTurn(error: PendingError): void {
-    this.#phase = 'refusing'
+    this.#phase = 'closing'
     this.#pendingError = error
+    nodeHttp.discardInput(this.#socket)
     const newest = this.#waiting.at(-1) ?? this.#current
     if (newest?.req.complete !== false) return
     // The error is in its body. If the request waits, the refusal takes its place.
@@ -180,13 +177,13 @@ export class Connection implements ClientConnection {
   }
 
   #sendRefusal({ error, bytes }: PendingError): void {
-    this.#phase = 'ended'
-    endConnection(this.#socket, this.#events.onParserError(error, this.peer, bytes))
+    this.#phase = 'closing'
+    halfClose(this.#socket, this.#events.onParserError(error, this.peer, bytes))
   }
 
   onTimeout(): void {
     const res = this.#current
-    if (this.#phase === 'idle') this.closeIfIdle()
+    if (this.#phase === 'idle') this.endIdlePhase()
     else if (res === undefined || res.writableEnded) this.abort()
     else {
       nodeHttp.restartTimeout(this.#socket) // the owner may wait on, such as for a connection to the upstream
@@ -194,7 +191,8 @@ export class Connection implements ClientConnection {
     }
   }
 
-  closeIfIdle(): void {
+  /** Closes an idle connection, or waits for the head that may have begun to arrive. */
+  endIdlePhase(): void {
     if (this.#phase !== 'idle') return
     const socket = this.#socket
     if (socket.bytesRead === this.#bytesBefore) socket.destroy()
@@ -213,10 +211,10 @@ export class Connection implements ClientConnection {
 
   #onClientEnd(): void {
     const res = this.#current
-    if (res?.isCloseDelimited && !res.isSent && !res.writableEnded) this.abort()
+    if (res?.isCloseDelimited && !res.isWritten && !res.writableEnded) this.abort()
   }
 
   abort(): void {
-    abortConnection(this.#socket, this.tcpSocket, this.#current)
+    abort(this.#socket, this.tcpSocket, this.#current)
   }
 }

@@ -50,8 +50,8 @@ export class RequestContext {
   /** Absent while a token is verified. */
   decision: Decision | undefined
 
-  // token-endpoint.ts: the names of a login that exist, for the logs. They are not authenticated before it succeeds.
-  login: Partial<Identity> | undefined
+  // handler.ts: the identity of the caller. token-endpoint.ts: the names of a login that exist, authenticated or not.
+  identityForLog: Partial<Identity> | undefined
 
   // responder.ts.
   reason: Failure | undefined
@@ -87,15 +87,9 @@ export class RequestContext {
     previous?.onRelease?.()
   }
 
-  /** The request has a socket that Node's parser no longer reads. */
-  get isDetached(): boolean {
+  /** The request is an `Upgrade` or CONNECT, for which Node has detached the socket from its parser. */
+  get isUpgrade(): boolean {
     return this.firstBytes !== undefined
-  }
-
-  /** The caller's identity, or the names of a login. */
-  get identityForLog(): Partial<Identity> | undefined {
-    const { decision } = this
-    return decision !== undefined && 'caller' in decision ? decision.caller?.identity : this.login
   }
 }
 

@@ -49,7 +49,6 @@ export class DataListener {
   readonly #config: Config
   readonly #isSecure: boolean
   readonly #peerOf: (socket: Socket, tls: boolean, port: number) => Peer
-  /** That of every connection, so that one system call serves all. */
   #port = 0
   readonly #events: ListenerEvents
   readonly #connectionTimeouts: Timeouts
@@ -97,7 +96,7 @@ export class DataListener {
 
   /** Called by Node before it emits the request. */
   #opensWebSocket(req: SidecarRequest): boolean {
-    if (req.socket[CONNECTION]?.hasRequest !== false) return false
+    if (req.socket[CONNECTION]?.isServing !== false) return false
     const admission = admit(req, this.#config.limits.headerLines)
     return admission.ok && admission.value.isWebSocket
   }
@@ -127,10 +126,10 @@ export class DataListener {
     const server = this.#server
     const onRequest = (req: SidecarRequest, res: SidecarResponse) => req.socket[CONNECTION]?.receive(res)
     for (const event of ['request', 'checkContinue', 'checkExpectation']) server.on(event, onRequest)
-    const onDetached = (req: SidecarRequest, _socket: Duplex, firstBytes: Buffer) =>
-      req.socket[CONNECTION]?.receiveDetached(req, firstBytes)
-    server.on('connect', onDetached)
-    if (this.#config.upgrade.enabled) server.on('upgrade', onDetached)
+    const onUpgrade = (req: SidecarRequest, _socket: Duplex, firstBytes: Buffer) =>
+      req.socket[CONNECTION]?.receiveUpgrade(req, firstBytes)
+    server.on('connect', onUpgrade)
+    if (this.#config.upgrade.enabled) server.on('upgrade', onUpgrade)
     server.on('timeout', (socket: Socket) => socket[CONNECTION]?.onTimeout())
     server.on('clientError', (error: ParserError, socket: Socket) => {
       const connection = socket[CONNECTION]
@@ -141,7 +140,7 @@ export class DataListener {
   }
 
   #addConnection(socket: Socket, tcpSocket: Socket): void {
-    // `listening` would be late for a worker: `node:cluster` passes it connections before that event.
+    // One system call for all. `node:cluster` passes connections to a worker before the event `listening`.
     this.#port ||= tcpSocket.localPort ?? 0
     const peer = this.#peerOf(tcpSocket, this.#isSecure, this.#port)
     const connection = new Connection(socket, tcpSocket, peer, this.#connectionTimeouts, this.#events)
@@ -163,7 +162,7 @@ export class DataListener {
   }
 
   closeIdle(): void {
-    for (const connection of this.#open) connection.closeIfIdle()
+    for (const connection of this.#open) connection.endIdlePhase()
     this.#tlsSockets.destroyPending()
   }
 

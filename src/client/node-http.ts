@@ -18,7 +18,7 @@ export async function stopListening(server: NetServer, open: ReadonlySet<unknown
   while (open.size > 0) await new Promise(setImmediate)
 }
 
-/** The timer of a socket runs once, until bytes pass again. */
+/** Starts the timer of a socket again. After a timeout, Node starts it only when bytes pass. */
 export function restartTimeout(socket: Socket): void {
   socket.setTimeout(socket.timeout ?? 0)
 }
@@ -29,7 +29,7 @@ export function resetOrDestroy(socket: Socket, tcpSocket: Socket): void {
   else tcpSocket.resetAndDestroy()
 }
 
-/** Keeps a socket paused until `isFull` is false. Node resumes it to read a body, and after a response. */
+/** Keeps a socket paused until `isFull` is false. `pause` alone is not enough: Node resumes it after each request. */
 export function pauseWhile(socket: Socket, isFull: () => boolean): void {
   const onResume = () => {
     if (isFull()) socket.pause()
@@ -47,6 +47,7 @@ export function discardInput(socket: Socket): void {
     socket.on('data', () => {}) // takes the socket from the parser, which must be reading it: it leaves it as it is
     socket.removeAllListeners('data')
   }
+  socket.removeListener('finish', socket.destroy) // Node destroys a socket once its last response is written
   socket.on('resume', onResume)
   socket.pause()
   socket.resume()
@@ -55,7 +56,7 @@ export function discardInput(socket: Socket): void {
 /** Node before 24.9 (22.21) discards the bytes after the head of an offer to upgrade that is not served. */
 export const DISCARDS_AFTER_OFFER = !('shouldUpgradeCallback' in new Server())
 
-/** Resolves when Node has parsed the bytes behind a head, and reported an error in them: it does so right after `request`. */
+/** Resolves after the turn in which Node emits `request`. By then it has parsed the bytes that came with the head. */
 export const afterParserTurn = (): Promise<void> => Promise.resolve()
 
 /** Gives a response the socket that Node has detached. The response is the last one on it. */
@@ -84,9 +85,4 @@ export function writeLastChunk(res: ServerResponse, trailerLines: string): void 
   while (res.writableCorked > 0) res.uncork()
   res.chunkedEncoding = false
   res.write(`0\r\n${trailerLines}\r\n`, 'latin1')
-}
-
-/** Keeps the socket that Node would destroy once its last response is written. */
-export function keepAfterLastResponse(socket: Socket): void {
-  socket.removeListener('finish', socket.destroy)
 }

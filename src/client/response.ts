@@ -12,7 +12,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
   #after: AfterResponse = 'keepAlive'
   /** The end of the connection is the end of the body. */
   isCloseDelimited = false
-  /** When all of it was written, if known before its end. */
+  /** When all of it was written. Undefined if only its end shows that. */
   #writtenMonotonicMs: number | undefined
 
   /** Called before the body is read: the client may wait to be asked for it. */
@@ -31,7 +31,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     this.writeHead(status, statusText, headers)
   }
 
-  /** Begins and ends a short response, which counts as sent. `text`: its body, in ASCII. */
+  /** Begins and ends a short response. It counts as written at once. `text`: its body, in ASCII. */
   sendWhole(status: number, headers: string[], text: string, persistence: Persistence): void {
     this.begin(status, STATUS_CODES[status] ?? '', headers, persistence)
     this.#writtenMonotonicMs = performance.now()
@@ -59,8 +59,8 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     this.#writtenMonotonicMs = performance.now()
   }
 
-  /** Whether the access log shows the status: otherwise the client has not received all of the response. */
-  get isSent(): boolean {
+  /** All of it has been written. The access log then shows its status, and else that it was aborted. */
+  get isWritten(): boolean {
     return this.writableFinished || this.#writtenMonotonicMs !== undefined
   }
 

@@ -39,14 +39,14 @@ export async function logIn(dependencies: Dependencies, res: SidecarResponse): P
   if (!fields.ok) return fail('invalid', fields.error)
   const { login, requestedScope } = fields.value
   const { accountId, accessKey } = login
-  if (credentials.hasAccount(accountId)) context.login = { accountId }
+  if (credentials.hasAccount(accountId)) context.identityForLog = { accountId }
   const client = clientNetwork(req.clientAddress)
   const { verdict, retryAfterSeconds } = await throttle(login, client, async () =>
     res.destroyed ? 'busy' : credentials.authenticate(login, client),
   )
   if (verdict === 'unavailable') return fail(verdict, ERRORS.serviceNotReady)
   const credential = credentials.credentialStatus(accountId, accessKey)
-  if (credential.active) context.login = { accountId, accessKey }
+  if (credential.active) context.identityForLog = { accountId, accessKey }
   if (verdict === 'busy' || verdict === 'throttled') {
     if (verdict === 'busy' && res.destroyed) return // the client left while its login waited
     recordFailure(verdict)
@@ -65,7 +65,7 @@ export async function logIn(dependencies: Dependencies, res: SidecarResponse): P
     recordFailure('internal')
     throw error
   })
-  context.login = identity
+  context.identityForLog = identity
   metrics.onTokenIssued()
   audit.request(req, { event: 'login' })
   const lifetime = expirationSec(dependencies, identity.expiresAtSeconds)

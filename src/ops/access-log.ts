@@ -23,13 +23,13 @@ export function createAccessLog(
 ) {
   return {
     onRequestEnd(res: SidecarResponse): void {
-      const { req, isSent } = res
+      const { req, isWritten } = res
       const { context } = req
       const responseMs = res.endedMonotonicMs - context.startedMonotonicMs
-      const reason = !isSent && isAborting() ? 'drain_deadline' : context.reason
+      const reason = !isWritten && isAborting() ? 'drain_deadline' : context.reason
       // 499: the client closed the connection. 503: the upstream or the drain deadline aborted the response.
       const statusUnsent = reason === undefined || isClientFailure(reason) ? 499 : 503
-      const status = isSent ? res.statusCode : statusUnsent
+      const status = isWritten ? res.statusCode : statusUnsent
       metrics.onRequest(context.routeLabel, req.method, status, responseMs / 1000)
       if (context.bytesIn > 0) metrics.onBytes('in', context.bytesIn)
       if (context.bytesOut > 0) metrics.onBytes('out', context.bytesOut)

@@ -65,7 +65,7 @@ export function requestHeadText(
   const assertion = caller?.assertions?.get(options.assertionAudience)
   if (assertion !== undefined) head += `X-Authenticated-Assertion: ${assertion}\r\n`
   if (caller !== undefined) head += caller.identityLines
-  if (context.isDetached) head += UPGRADE_LINES
+  if (context.isUpgrade) head += UPGRADE_LINES
   return `${head}\r\n`
 }
 

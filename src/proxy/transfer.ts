@@ -80,7 +80,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     this.#upstream = upstream
     this.headText = requestHeadText(context, admitted, decision, upstream)
     this.isHeadRequest = admitted.method === 'HEAD'
-    this.isWebSocket = context.isDetached
+    this.isWebSocket = context.isUpgrade
   }
 
   start(): void {

@@ -150,11 +150,10 @@ t.test('the assertion is among the headers if it is enabled and the peer is trus
   const trusting = await startSetup(t, { settings: { ...settings, 'forwarded-trust': '[127.0.0.1]' } })
   const { headers } = await trusting.ask(trusting.head('GET /_auth'))
   t.equal(decodeJwt(headers['x-authenticated-assertion'] ?? '').sub, 'acme')
+  const credentials = [{ accountId: 'Cache-Control' }]
   for (const trust of ['[]', '[192.0.2.0/24]']) {
-    const { ask, head } = await startSetup(t, {
-      settings: { ...settings, 'forwarded-trust': trust },
-      credentials: [{ accountId: 'Cache-Control' }],
-    })
+    const options = { settings: { ...settings, 'forwarded-trust': trust }, credentials }
+    const { ask, head } = await startSetup(t, options)
     const answer = await ask(head('GET /_auth', 'X-Forwarded-For: 192.0.2.1'))
     const headers = { 'x-authenticated-account-id': 'Cache-Control', 'cache-control': 'no-store' }
     t.match(answer, { status: 200, headers })

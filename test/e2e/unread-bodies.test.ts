@@ -197,8 +197,8 @@ t.test('a client that writes everything before it reads gets its refusal, also o
   await plain.upstreamSaw(t, 0)
 })
 
-t.test('a response without a body does not wait for the rest of the request', async (t) => {
-  const { send, recovers } = await startSetup(t, {
+t.test('a response without a body does not wait for the rest of the request, and ends it', async (t) => {
+  const { send, sidecar, recovers } = await startSetup(t, {
     settings: { 'cors-allowed-origins': '["https://app.example"]' },
   })
   for (const [status, line, lines] of [
@@ -210,6 +210,7 @@ t.test('a response without a body does not wait for the rest of the request', as
     t.equal(response.status, status)
     t.equal(headers['connection'], 'close')
     t.notOk(client.socket.readableEnded, 'the connection is open until the body has been read')
+    t.equal(await sidecar.metric('auth_sidecar_requests_in_flight'), 0, 'the request is not in flight')
     client.send('0123456789')
     t.equal(await client.closed(), 'end', line)
   }
@@ -233,19 +234,6 @@ t.test('an early response without a body keeps the bytes of its head', async (t)
       t.ok(client.received().toString('latin1').startsWith(responseHead))
       await recovers()
     })
-  }
-})
-
-t.test('a refused request whose connection is being drained is not in flight', async (t) => {
-  const { send, sidecar } = await startSetup(t)
-  for (const [line, status] of [
-    ['CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n', 400],
-    ['PUT /b/k HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n', 400],
-  ] as const) {
-    const client = await send(`${line}\r\n`)
-    t.equal((await client.response()).status, status)
-    t.equal(await sidecar.metric('auth_sidecar_requests_in_flight'), 0, line)
-    client.socket.destroy()
   }
 })
 
@@ -306,13 +294,9 @@ t.test('bytes after a refused request are dropped without a reset', async (t) =>
     for (const before of ['', head('GET /a')]) {
       const client = await send(before + refused)
       if (before !== '') t.equal((await client.response()).status, 200)
-      const errors: Error[] = []
-      client.socket.on('error', (error) => errors.push(error))
       t.equal((await client.response()).status, 400, name)
       for (const piece of ['more', '\r\n\r\n', head('PUT /c', 'Content-Length: 9')]) client.send(piece)
       t.equal(await client.closed(), 'end')
-      t.strictSame(errors, [])
-      client.socket.end()
     }
   }
   t.ok(upstream.requests.every(({ target }) => target === '/a'))
