@@ -44,8 +44,8 @@ export function discardInput(socket: Socket): void {
   const onResume = () => {
     if (socket.isPaused()) return // by `pauseWhile`
     socket.removeListener('resume', onResume)
-    socket.on('data', () => {}) // takes the socket from the parser, which must be reading it: it leaves it as it is
-    socket.removeAllListeners('data')
+    socket.on('data', () => {}) // ends the parser's own reads. A paused socket would not be read again.
+    socket.removeAllListeners('data') // with the one that passes bytes to the parser
   }
   socket.removeListener('finish', socket.destroy) // Node destroys a socket once its last response is written
   socket.on('resume', onResume)
