@@ -6,6 +6,8 @@ export interface Identity {
   readonly accountId: string
   readonly accessKey: string
   readonly tokenId: string
+  /** Where the id is a digest of the token: that of the same token with its other valid signature. */
+  readonly otherTokenId?: string | undefined
   readonly issuedAtSeconds: number
   readonly expiresAtSeconds: number
   /** What the token and its credential both allow. */
@@ -37,9 +39,12 @@ export function isCallerRevoked(
   { identity, link }: Pick<VerifiedToken, 'identity' | 'link'>,
   isRevoked: (token: RevocableToken) => boolean,
 ): boolean {
+  const { otherTokenId } = identity
   if (isRevoked(identity)) return true
+  if (otherTokenId !== undefined && isRevoked({ ...identity, tokenId: otherTokenId })) return true
   if (link === undefined) return false
-  return isRevoked({ ...identity, tokenId: link.parentId, issuedAtSeconds: link.parentIssuedAtSeconds })
+  const issuedAtSeconds = link.parentIssuedAtSeconds
+  return link.parentIds.some((tokenId) => isRevoked({ ...identity, tokenId, issuedAtSeconds }))
 }
 
 export function identityHeaders(identity: Identity, assertion?: string): string[] {

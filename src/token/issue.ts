@@ -48,14 +48,14 @@ export class TokenSigner {
 
   /** Undefined if names and target are too long for one link. @throws Error without a signing key */
   async issueLink({ identity, issuer }: Caller, { method, target }: LinkedRequest, lifetimeSeconds: number) {
-    const { tokenId: parent_jti, issuedAtSeconds: parent_iat } = identity
+    const { tokenId: parent_jti, otherTokenId: parent_other_jti, issuedAtSeconds: parent_iat } = identity
     const nowSeconds = Math.floor(this.#now() / 1000)
     const expiresAtSeconds = Math.min(nowSeconds + lifetimeSeconds, identity.expiresAtSeconds)
     // The token may have ended before now, within the clock tolerance.
     const issuedAtSeconds = Math.min(nowSeconds, expiresAtSeconds - 1)
     const linkId = createLinkId(identity.accountId)
     const linked = { ...identity, tokenId: linkId, issuedAtSeconds, expiresAtSeconds }
-    const claims = { method, target, parent_jti, parent_iat, parent_iss: issuer }
+    const claims = { method, target, parent_jti, parent_other_jti, parent_iat, parent_iss: issuer }
     const token = await this.#sign(linked, LINK_TYPE, claims)
     if (token.length > MAX_TOKEN_BYTES) return undefined
     return { url: withLinkParameter(target, token), linkId, expiresAtSeconds }
@@ -85,7 +85,7 @@ export class TokenSigner {
   async #sign(
     { accountId, accessKey, tokenId, issuedAtSeconds, expiresAtSeconds, scope }: Identity,
     typ: string,
-    claims: Readonly<Record<string, string | number>> = {},
+    claims: Readonly<Record<string, string | number | undefined>> = {},
   ): Promise<string> {
     const { signing } = this.#ring()
     if (signing?.signKey === undefined) throw new Error('no signing key')

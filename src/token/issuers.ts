@@ -124,10 +124,39 @@ function trustedIssuer(
       const accountId = accountOf(accessKey)
       if (!isName(accountId) || claimsProblem(accountId, accessKey) !== undefined)
         return failed(accessKeyClaim)
-      const tokenId = claims.jti ?? claims['uti'] ?? hash('sha256', token, 'base64url')
-      return isTokenId(tokenId) ? ok({ accountId, accessKey, tokenId }) : failed('jti')
+      const claimedId = claims.jti ?? claims['uti']
+      if (claimedId != null)
+        return isTokenId(claimedId) ? ok({ accountId, accessKey, tokenId: claimedId }) : failed('jti')
+      const otherToken = withOtherSignature(token)
+      const otherTokenId = otherToken && digest(otherToken)
+      return ok({ accountId, accessKey, tokenId: digest(token), otherTokenId })
     },
   }
+}
+
+const digest = (token: string) => hash('sha256', token, 'base64url')
+
+/** The orders of the curves P-256 and P-384 (NIST SP 800-186), by the length of a signature in bytes. */
+const CURVE_ORDERS: ReadonlyMap<number, bigint> = new Map([
+  [64, 0xffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551n],
+  [96, 0xffffffffffffffffffffffffffffffffffffffffffffffffc7634d81f4372ddf581a0db248b0a77aecec196accc52973n],
+])
+
+/**
+ * Anyone can replace the part `s` of an ECDSA signature by `order - s`: it stays valid, and the token has another digest.
+ * Undefined for signatures of another length. An Ed25519 signature has no other form, so its result is the id of no token.
+ */
+function withOtherSignature(token: string): string | undefined {
+  const start = token.lastIndexOf('.') + 1
+  const signature = Buffer.from(token.slice(start), 'base64url')
+  const order = CURVE_ORDERS.get(signature.length)
+  if (order === undefined) return undefined
+  const half = signature.length / 2
+  const s = (order - BigInt(`0x${signature.toString('hex', half)}`)).toString(16).padStart(2 * half, '0')
+  return (
+    token.slice(0, start) +
+    Buffer.concat([signature.subarray(0, half), Buffer.from(s, 'hex')]).toString('base64url')
+  )
 }
 
 function isName(value: unknown): value is string {

@@ -16,8 +16,8 @@ export interface LinkedRequest {
 }
 
 export interface Link extends LinkedRequest {
-  /** The parent is the token that made the link. */
-  readonly parentId: string
+  /** The parent is the token that made the link. It has two ids if it has an `otherTokenId`. */
+  readonly parentIds: readonly string[]
   readonly parentIssuedAtSeconds: number
   readonly parentIssuer: string
 }
@@ -65,13 +65,14 @@ export function linkTargetProblem(target: unknown): string | undefined {
 /** Reads the request and the token that a link is bound to. `error`: the invalid claim. */
 export function readLink(claims: Readonly<Record<string, unknown>>): Result<Link> {
   const { method, target } = claims
-  const { parent_jti: parentId, parent_iat: parentIssuedAtSeconds, parent_iss: parentIssuer } = claims
+  const { parent_jti: parentId, parent_other_jti: otherId = parentId } = claims
+  const { parent_iat: parentIssuedAtSeconds, parent_iss: parentIssuer } = claims
   if (typeof method !== 'string' || !LINK_METHODS.has(method)) return failed('method')
   if (typeof target !== 'string' || linkTargetProblem(target) !== undefined) return failed('target')
-  if (typeof parentId !== 'string') return failed('parent_jti')
+  if (typeof parentId !== 'string' || typeof otherId !== 'string') return failed('parent_jti')
   if (typeof parentIssuedAtSeconds !== 'number') return failed('parent_iat')
   if (typeof parentIssuer !== 'string') return failed('parent_iss')
-  return ok({ method, target, parentId, parentIssuedAtSeconds, parentIssuer })
+  return ok({ method, target, parentIds: [parentId, otherId], parentIssuedAtSeconds, parentIssuer })
 }
 
 export function linkAllows(link: LinkedRequest, method: string, target: string): boolean {
