@@ -2,7 +2,6 @@
  * Handles a request: carries out the decision of the gate. An internal error gets a response, too.
  * In: a request. Out: a response by the upstream, an endpoint or the responder.
  */
-import { afterParserTurn } from './client/node-http.ts'
 import type { SidecarResponse } from './client/response.ts'
 import { type Dependencies, revoke } from './endpoints/endpoint.ts'
 import { createLink, endLink } from './endpoints/link-endpoint.ts'
@@ -46,10 +45,9 @@ export class Handler {
     }
   }
 
+  /** By the time of `#carryOut`, Node has parsed what came with the head: `isBodyMalformed` tells of a first bad chunk. */
   async #carryOutLater(pending: Decision | Promise<Decision>, res: SidecarResponse) {
-    const decision = await pending
-    await afterParserTurn() // the parser sets `isBodyMalformed` if a chunked body is invalid
-    await this.#carryOut(decision, res)
+    await this.#carryOut(await pending, res)
   }
 
   /** Returns a promise if the response takes time. The promise rejects only on an internal error. */

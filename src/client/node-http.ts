@@ -56,9 +56,6 @@ export function discardInput(socket: Socket): void {
 /** Node before 24.9 (22.21) discards the bytes after the head of an offer to upgrade that is not served. */
 export const DISCARDS_AFTER_OFFER = !('shouldUpgradeCallback' in new Server())
 
-/** Resolves after the turn in which Node emits `request`. By then it has parsed the bytes that came with the head. */
-export const afterParserTurn = (): Promise<void> => Promise.resolve()
-
 /** Gives a response the socket that Node has detached. The response is the last one on it. */
 export function assignDetachedSocket(res: ServerResponse, socket: Socket, onWritten: () => void): void {
   res.shouldKeepAlive = false

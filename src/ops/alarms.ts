@@ -50,7 +50,7 @@ function* upstreamAlarms({ recently }: Windows, { upstreams }: Status): Generato
     const { outcome = '', secondsAgo } = lastFault ?? {}
     if (refused > 0)
       yield critical(
-        `Upstream ${upstream} is overloaded: ${refused} requests refused ${now}, the queue is full`,
+        `Upstream ${upstream} is overloaded: ${refused} requests refused ${now}, its queue is full or too slow`,
       )
     else if (state === 'failing')
       yield critical(`Upstream ${upstream} fails: ${outcome}, last ${secondsAgo} s ago`)

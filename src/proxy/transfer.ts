@@ -20,7 +20,8 @@
  * A failure, the end of the client's connection and a malformed body lead to `ended`. Before the response head the client
  * receives an error response, and its upload is drained. After it the connection is aborted (`client/connection-end.ts`).
  * `idleSeconds` is the timeout of the client's socket, which is idle as well while the upstream neither reads nor sends.
- * A transfer that makes progress has no time limit but the drain of the process.
+ * While bytes pass, only the drain of the process limits a transfer. The time for the response head begins when the kernel
+ * has the last byte of the upload, which the upstream may read later.
  */
 import type { Socket } from 'node:net'
 import type { Writable } from 'node:stream'
@@ -146,7 +147,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   onFailure(failure: UpstreamFailure, cause?: string, isStale = false): void {
     const { method, hasBody } = this.admitted
     if (isStale && !hasBody && (method === 'GET' || method === 'HEAD')) {
-      this.#upstream.pool.connect(this) // the only retry: a new connection is never stale
+      this.#upstream.pool.send(this) // the only retry: a new connection is never stale
     } else {
       this.#fail(failure, cause)
     }

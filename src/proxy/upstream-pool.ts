@@ -59,9 +59,14 @@ export class UpstreamPool implements ConnectionPool {
     }
   }
 
-  /** Opens a connection. A retry may exceed the limit by one: its old connection still counts. */
-  connect(request: UpstreamRequest): void {
-    this.#open.add(new UpstreamConnection(this.#address, this, request, this.#config))
+  /** Sends the request on an idle connection, or opens one. A retry may exceed the limit by one, its old connection. */
+  send(request: UpstreamRequest, idle?: UpstreamConnection): void {
+    try {
+      if (idle !== undefined) idle.send(request)
+      else this.#open.add(new UpstreamConnection(this.#address, this, request, this.#config))
+    } catch (error) {
+      request.onInternalError(error)
+    }
   }
 
   /** Removes the request from the queue, or closes its connection, if it has either. */
@@ -104,12 +109,7 @@ export class UpstreamPool implements ConnectionPool {
       // A released connection will serve it sooner than a new one.
       if (connection === undefined && (isFull || this.#queue.length <= this.#released.length)) break
       this.#queue.shift()
-      try {
-        if (connection === undefined) this.connect(request)
-        else connection.send(request)
-      } catch (error) {
-        request.onInternalError(error)
-      }
+      this.send(request, connection)
     }
     for (const connection of this.#released) {
       if (this.#isClosed) connection.close()

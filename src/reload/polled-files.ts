@@ -35,9 +35,8 @@ const UNSTABLE_POLLS = 50
 const RETRY_POLLS = 25
 
 /** Loads a new version when two polls have found it, 0.2 to 0.4 s after the change. */
-export const filePolicy: Policy = ({ polls, pollsUnjudged }) => {
-  const isRejected = pollsUnjudged === 0
-  if (isRejected) return polls % RETRY_POLLS === 0 ? 'try' : 'wait'
+export const filePolicy: Policy = ({ polls, pollsUnjudged }, wasRejected) => {
+  if (wasRejected) return polls % RETRY_POLLS === 0 ? 'try' : 'wait'
   if (polls >= REJECT_POLLS || pollsUnjudged >= UNSTABLE_POLLS) return 'judge'
   return polls === 2 ? 'try' : 'wait'
 }

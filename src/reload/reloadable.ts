@@ -33,10 +33,10 @@ export interface PollState {
  */
 export type Action = 'wait' | 'try' | 'judge'
 
-/** Decides on a version that is not active. It was rejected if `pollsUnjudged` is 0. */
-export type Policy = (state: PollState) => Action
+/** Decides on a version that is not active. `wasRejected`: it is the version that was judged last. */
+export type Policy = (state: PollState, wasRejected: boolean) => Action
 
-const loadAtOnce: Policy = ({ pollsUnjudged }) => (pollsUnjudged === 0 ? 'try' : 'judge')
+const loadAtOnce: Policy = (_state, wasRejected) => (wasRejected ? 'try' : 'judge')
 
 export function nextAction(
   before: PollState,
@@ -51,11 +51,12 @@ export function nextAction(
   const { judgedVersion, isRejected, found } = before
   const { version } = observed.value
   const polls = version === found ? before.polls + 1 : 1
-  const pollsUnjudged = version === judgedVersion ? 0 : before.pollsUnjudged + 1
+  const wasJudged = version === judgedVersion
+  const pollsUnjudged = wasJudged ? 0 : before.pollsUnjudged + 1
   const state = { judgedVersion, isRejected, found: version, polls, pollsUnjudged }
   if (isForced) return [state, 'judge']
-  const isActive = version === judgedVersion && !isRejected
-  return [state, isActive ? 'wait' : policy(state)]
+  const isActive = wasJudged && !isRejected
+  return [state, isActive ? 'wait' : policy(state, wasJudged)]
 }
 
 export function afterJudgement(judgedVersion: string | undefined, isGood: boolean): PollState {
@@ -84,6 +85,8 @@ interface ReloadableOptions<T, O extends Observed> {
   readonly pollMs: number
   /** The pause between polls while the source is not available, or its version is rejected. */
   readonly retryMs: number
+  /** Makes the parts of a new version active that are not in its value. Called before the subscribers. */
+  readonly activate?: (fresh: T) => void
   /** Reports a new version, after the subscribers have acted on it. */
   readonly onActivated?: (fresh: T, warnings: readonly string[]) => void
   /** Reports once each version that was rejected, and each reason why the source is not available. */
@@ -174,7 +177,7 @@ export class Reloadable<T, O extends Observed = Observed> {
   }
 
   async #poll(isForced: boolean): Promise<void> {
-    const { observe, load, policy, onActivated, onFailed } = this.#options
+    const { observe, load, policy, activate, onActivated, onFailed } = this.#options
     const observed = await this.#guard(observe())
     if (this.#isStopped) return
     const [state, action] = nextAction(this.#state, observed, isForced, policy)
@@ -193,6 +196,7 @@ export class Reloadable<T, O extends Observed = Observed> {
     if (!next.ok) return onFailed(next.problems)
     const former = this.#value
     this.#value = next.value
+    activate?.(next.value)
     // Subscribers come first: they drop what depends on the former version, even if the report fails.
     for (const subscriber of this.#subscribers) subscriber(next.value, former)
     onActivated?.(next.value, next.warnings)

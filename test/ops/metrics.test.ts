@@ -340,7 +340,7 @@ t.test('each shortage and outage has a headline of its own', async (t) => {
     [() => (dropped = 7), ['warning: 7 log lines lost in 10 min']],
     [
       () => metrics.ofUpstream('/').onOutcome('connection_limit_reached'),
-      ['critical: Upstream / is overloaded: 1 requests refused in 30 s, the queue is full'],
+      ['critical: Upstream / is overloaded: 1 requests refused in 30 s, its queue is full or too slow'],
     ],
     [
       () => metrics.onLoginFailure('unavailable'),

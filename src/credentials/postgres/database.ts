@@ -61,6 +61,7 @@ export class CredentialsDatabase {
       load: (active, _revision, isForced) =>
         pool.ask((connections) => readSnapshot(connections, isForced ? NO_SNAPSHOT : active, revocations)),
       initial: NO_SNAPSHOT,
+      activate: ({ activateRevocations }) => activateRevocations?.(),
       pollMs,
       retryMs: RETRY_MS,
       onActivated(snapshot) {
@@ -92,7 +93,6 @@ export class CredentialsDatabase {
       },
       onError: (err) => log.warn({ err }, 'fault while polling the credentials database'),
     })
-    this.#snapshots.subscribe(({ activateRevocations }) => activateRevocations?.()) // first of all subscribers
     this.whenLoaded = this.#snapshots.whenLoaded
   }
 
