@@ -13,7 +13,7 @@
  *   receiveUpgrade      > closing     > closing     > closing (1)   -
  *   refuse              > closing (1) > closing (1) > closing (1)   -
  *   #onResponseClosed   -             -             next, > idle    next, or the refusal
- *     of the last one   -             -             > closing       drops the requests behind it
+ *     of the last one   -             -             > closing       drops what is behind it
  *   onTimeout           closes (2)    closes        onIdle (3)      onIdle (3); closes without a request
  *   endIdlePhase        closes (2)    -             -               -
  *   #onClientEnd        -             -             aborts (4)      aborts (4)
@@ -126,7 +126,8 @@ export class Connection implements ClientConnection {
       this.#phase = 'closing'
       const unserved = this.#waiting.splice(0)
       for (const { req } of unserved) req.resume()
-      if (unserved.length > 0 && !socket.destroyed) halfClose(socket)
+      const isFollowed = unserved.length > 0 || this.#pendingError !== undefined
+      if (isFollowed && !socket.destroyed) halfClose(socket)
       return
     }
     const next = this.#waiting.shift()
