@@ -5,7 +5,7 @@
  * Memory: one read buffer, because the upstream's socket is paused while the client does not read.
  */
 import type { Writable } from 'node:stream'
-import type { RequestContext, SidecarRequest } from '../client/context.ts'
+import type { RequestContext } from '../client/context.ts'
 import { sendHead } from '../client/node-http.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import { forwardedTrailers } from '../http/headers.ts'
@@ -37,14 +37,10 @@ export function writeHead(res: SidecarResponse, head: UpstreamHead): void {
   res.begin(head.status, head.statusText, headers, isCloseDelimited ? 'closeDelimited' : 'keepAlive')
 }
 
-/** Writes what has been parsed, and the end. Returns false if the client must read before the next bytes. */
-export function relayTunnel(req: SidecarRequest, response: ResponseParser, buffer: ReadBuffer): boolean {
-  const isWritable = writeChunks(req.socket, response.takeBody(), req.context, buffer)
-  if (response.isDone) req.socket.end()
-  return response.isDone || isWritable
-}
-
-/** The same for a response. `isFirst`: its head waits for these bytes. */
+/**
+ * Writes what has been parsed, and the end. `isFirst`: the head waits for these bytes.
+ * Returns false if the client must read before the next bytes.
+ */
 export function relayBody(
   res: SidecarResponse,
   head: UpstreamHead,
@@ -68,7 +64,12 @@ export function relayBody(
 }
 
 /** All chunks of one read go out at once: tiny chunks do not cost one write each. */
-function writeChunks(out: Writable, body: readonly Buffer[], context: RequestContext, buffer: ReadBuffer) {
+export function writeChunks(
+  out: Writable,
+  body: readonly Buffer[],
+  context: RequestContext,
+  buffer: ReadBuffer,
+): boolean {
   for (const { length } of body) context.bytesOut += length
   const [first] = body
   if (first === undefined) return true

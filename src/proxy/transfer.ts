@@ -24,14 +24,13 @@
  * has the last byte of the upload, which the upstream may read later.
  */
 import type { Socket } from 'node:net'
-import type { Writable } from 'node:stream'
 import type { RequestOwner } from '../client/context.ts'
 import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { UpstreamFailure, UpstreamOutcome } from '../failures.ts'
 import type { Admitted } from '../gate/admission.ts'
 import type { ServiceDecision } from '../gate/gate.ts'
-import { relayBody, relayTunnel, writeEarlyHints, writeHead } from './download.ts'
+import { relayBody, writeEarlyHints, writeHead } from './download.ts'
 import { type ForwardedRequest, type HeadOptions, requestHeadText } from './request-headers.ts'
 import type { ResponseParser, UpstreamHead } from './response-parser.ts'
 import { Tunnel, type Tunnels } from './tunnel.ts'
@@ -105,34 +104,32 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     const isFirst = this.#phase === 'awaitingHead'
     if (isFirst) writeEarlyHints(res, response)
     if (head === undefined) return
-    if (isFirst) this.#onResponseHead(head, connection)
-    const isTunnel = head.status === 101
-    // The transfer ends first. Otherwise the drain of an unread upload, which releases it, would count as `client_aborted`.
-    if (response.isDone && !isTunnel) this.#onResponseEnd(head, connection)
-    const { readBuffer, socket } = connection
-    const isWritable = isTunnel
-      ? relayTunnel(res.req, response, readBuffer)
-      : relayBody(res, head, response, readBuffer, isFirst)
-    if (!isWritable && !socket.isPaused()) this.#pause(socket, isTunnel ? res.req.socket : res)
-  }
-
-  #onResponseHead(head: UpstreamHead, connection: UpstreamConnection): void {
-    const { startedMonotonicMs } = this.res.req.context
-    this.#upstream.events.onResponse(head.status, (performance.now() - startedMonotonicMs) / 1000)
+    if (isFirst) this.#countResponse(head)
     if (head.status === 101) {
       this.#end('ok')
-      new Tunnel(this, connection, this.#upstream.tunnels).start(head)
-    } else {
-      this.#phase = 'downloading'
-      writeHead(this.res, head)
+      new Tunnel(this, connection, this.#upstream.tunnels).start(head, response)
+      return
     }
+    if (isFirst) {
+      this.#phase = 'downloading'
+      writeHead(res, head)
+    }
+    // The transfer ends first. Otherwise the drain of an unread upload, which releases it, would count as `client_aborted`.
+    if (response.isDone) this.#onResponseEnd(head, connection)
+    const isWritable = relayBody(res, head, response, connection.readBuffer, isFirst)
+    if (!isWritable && !connection.socket.isPaused()) this.#pause(connection.socket)
+  }
+
+  #countResponse({ status }: UpstreamHead): void {
+    const { startedMonotonicMs } = this.res.req.context
+    this.#upstream.events.onResponse(status, (performance.now() - startedMonotonicMs) / 1000)
   }
 
   /** Reads on after the client's `drain`. */
-  #pause(socket: Socket, client: Writable): void {
-    if (this.#phase === 'downloading') this.#phase = 'paused' // a tunnel has ended its transfer
+  #pause(socket: Socket): void {
+    this.#phase = 'paused'
     socket.pause()
-    client.once('drain', () => {
+    this.res.once('drain', () => {
       if (this.#phase === 'paused') this.#phase = 'downloading'
       socket.resume()
     })
@@ -176,7 +173,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     else if (this.#phase === 'downloading') this.#fail('connection_read_timeout')
   }
 
-  /** Does nothing once the transfer has ended. A tunnel ends with either socket. */
+  /** Does nothing once the transfer has ended. */
   #fail(failure: UpstreamFailure, cause?: string): void {
     if (this.#phase === 'ended') return
     this.#upstream.pool.cancel(this)

@@ -5,10 +5,10 @@
 import type { RequestOwner } from '../client/context.ts'
 import type { Gate } from '../gate/gate.ts'
 import { headerLines } from '../http/headers.ts'
-import { responseHeaders } from './download.ts'
+import { responseHeaders, writeChunks } from './download.ts'
 import { type ForwardedRequest, UPGRADE_LINES } from './request-headers.ts'
-import type { UpstreamHead } from './response-parser.ts'
-import type { UpstreamConnection } from './upstream-connection.ts'
+import type { ResponseParser, UpstreamHead } from './response-parser.ts'
+import type { ResponseReceiver, UpstreamConnection } from './upstream-connection.ts'
 
 /** How long a client may take to read the last bytes, in milliseconds. */
 const CLOSE_MS = 5000
@@ -27,7 +27,7 @@ export interface Tunnels {
   readonly onInternalError: (requestId: string, error: unknown) => void
 }
 
-export class Tunnel implements RequestOwner {
+export class Tunnel implements RequestOwner, ResponseReceiver {
   readonly state = 'tunnel'
   readonly #request: ForwardedRequest
   readonly #connection: UpstreamConnection
@@ -41,12 +41,13 @@ export class Tunnel implements RequestOwner {
     this.#tunnels = tunnels
   }
 
-  /** Sends the 101 and relays the client's bytes. The transfer relays those of the upstream. */
-  start(head: UpstreamHead): void {
+  /** Takes over both connections from the transfer, and sends the 101. `response`: bytes may have come with it. */
+  start(head: UpstreamHead, response: ResponseParser): void {
     const { res } = this.#request
     const { context, socket: client } = res.req
     const upstream = this.#connection.socket
     context.changeOwner(this)
+    this.#connection.handOver(this)
     const lines = headerLines(responseHeaders(head, context.id))
     client.write(`HTTP/1.1 101 Switching Protocols\r\n${UPGRADE_LINES}${lines}\r\n`, 'latin1')
     res.becomeTunnel()
@@ -65,6 +66,7 @@ export class Tunnel implements RequestOwner {
     context.bytesIn += firstBytes.length
     upstream.write(firstBytes)
     client.pipe(upstream)
+    this.onRead(response)
     const { open, endWithToken } = this.#tunnels
     if (!endWithToken || this.#request.decision.caller === undefined) return
     open.add(this)
@@ -73,6 +75,23 @@ export class Tunnel implements RequestOwner {
       clearTimeout(this.#timer)
     })
     void this.recheck() // the token may have been revoked since the request arrived
+  }
+
+  onRead(response: ResponseParser): void {
+    const { context, socket: client } = this.#request.res.req
+    const { readBuffer, socket: upstream } = this.#connection
+    const isWritable = writeChunks(client, response.takeBody(), context, readBuffer)
+    if (response.isDone) client.end()
+    else if (!isWritable && !upstream.isPaused()) {
+      upstream.pause()
+      client.once('drain', () => upstream.resume())
+    }
+  }
+
+  onInternalError(error: unknown): void {
+    const { context } = this.#request.res.req
+    this.#tunnels.onInternalError(context.id, error)
+    context.connection.abort()
   }
 
   onRelease(): void {

@@ -55,19 +55,24 @@ export function upstreamAddress(upstreamUrl: string, secureContext?: () => Secur
   return { tls, open, isNamed, host }
 }
 
-export interface UpstreamRequest extends RequestKind {
+/** What a connection reads for: a request or, after a 101, the tunnel. */
+export interface ResponseReceiver {
+  /** The upstream accepts more bytes (`drain` of its socket). */
+  onWritable?(): void
+  /** Called after each read, also before the failure that the read may cause. */
+  onRead(response: ResponseParser, connection: UpstreamConnection): void
+  /** The last call. `isStale`: most likely the upstream had closed the connection before the request was written. */
+  onFailure?(failure: UpstreamFailure, cause?: string, isStale?: boolean): void
+  /** The last call, too: an error in one of the others. The connection is closed. */
+  onInternalError(error: unknown): void
+}
+
+export interface UpstreamRequest extends ResponseReceiver, RequestKind {
   readonly headText: string
   /** When it joined the pool's queue. */
   readonly queuedMonotonicMs: number
   onHeadWritten(connection: UpstreamConnection): void
-  /** The upstream accepts more bytes (`drain` of its socket). */
-  onWritable(): void
-  /** Called after each read, also before the failure that the read may cause. */
-  onRead(response: ResponseParser, connection: UpstreamConnection): void
-  /** The last call. `isStale`: most likely the upstream had closed the connection before the request was written. */
   onFailure(failure: UpstreamFailure, cause?: string, isStale?: boolean): void
-  /** The last call, too: an error in one of the others. The connection is closed. */
-  onInternalError(error: unknown): void
 }
 
 export interface ConnectionPool {
@@ -89,7 +94,7 @@ export class UpstreamConnection {
   readonly #parser: ResponseParser
   #phase: Phase
   /** Undefined in the phases `idle` and `closed`. */
-  #request: UpstreamRequest | undefined
+  #receiver: ResponseReceiver | undefined
   /** Monotonic milliseconds. `Infinity`: the phase has no deadline now. */
   #deadline: number
 
@@ -98,17 +103,19 @@ export class UpstreamConnection {
     this.#timeouts = config.timeouts
     this.#parser = new ResponseParser(config.limits)
     this.#phase = address.isNamed ? 'lookup' : 'connecting'
-    this.#request = request
+    this.#receiver = request
     this.#deadline = performance.now() + config.timeouts.upstreamConnectSeconds * 1000
     this.socket = address.open(this.readBuffer.readInto((chunk) => this.#onRead(chunk)))
     this.socket.setNoDelay(true)
     this.socket.once('lookup', () => {
-      if (this.#phase === 'lookup') this.#enter('connecting', this.#request, this.#deadline)
+      if (this.#phase === 'lookup') this.#enter('connecting', request, this.#deadline)
     })
     const connected = address.tls ? 'secureConnect' : 'connect'
-    this.socket.once(connected, () => this.#write('established', this.#request))
+    this.socket.once(connected, () => {
+      if (this.isServing(request)) this.#write('established', request)
+    })
     if (address.tls) this.socket.on('data', (chunk: Buffer) => this.#onRead(chunk))
-    this.socket.on('drain', () => this.#request?.onWritable())
+    this.socket.on('drain', () => this.#receiver?.onWritable?.())
     this.socket.on('end', () => this.#onRead(undefined))
     this.socket.on('error', (error) => this.#onError(error))
     this.socket.on('close', () => {
@@ -119,7 +126,7 @@ export class UpstreamConnection {
   }
 
   isServing(request: UpstreamRequest): boolean {
-    return this.#request === request
+    return this.#receiver === request
   }
 
   /** Sends the next request. The connection must be idle. */
@@ -134,7 +141,12 @@ export class UpstreamConnection {
       this.#deadline = performance.now() + this.#timeouts.upstreamResponseSeconds * 1000
   }
 
-  /** Reports nothing to its request. */
+  /** The next bytes are for a tunnel. */
+  handOver(tunnel: ResponseReceiver): void {
+    this.#receiver = tunnel
+  }
+
+  /** Reports nothing to its receiver. */
   close(): void {
     this.#enter('closed')
     this.socket.destroy()
@@ -147,9 +159,9 @@ export class UpstreamConnection {
     else this.#fail(this.#isConnecting ? 'connection_timeout' : 'http_response_timeout')
   }
 
-  #enter(phase: Phase, request?: UpstreamRequest, deadline = Number.POSITIVE_INFINITY): void {
+  #enter(phase: Phase, receiver?: ResponseReceiver, deadline = Number.POSITIVE_INFINITY): void {
     this.#phase = phase
-    this.#request = request
+    this.#receiver = receiver
     this.#deadline = deadline
   }
 
@@ -157,8 +169,7 @@ export class UpstreamConnection {
     return this.#phase === 'lookup' || this.#phase === 'connecting'
   }
 
-  #write(phase: 'established' | 'reused', request: UpstreamRequest | undefined): void {
-    if (request === undefined) return // closed while it was connecting
+  #write(phase: 'established' | 'reused', request: UpstreamRequest): void {
     this.#enter(phase, request)
     this.#parser.start(request)
     try {
@@ -172,9 +183,9 @@ export class UpstreamConnection {
 
   /** `chunk`: undefined at the end of the connection. */
   #onRead(chunk: Buffer | undefined): void {
-    const request = this.#request
+    const receiver = this.#receiver
     const parser = this.#parser
-    if (request === undefined || this.#isConnecting) {
+    if (receiver === undefined || this.#isConnecting) {
       this.#failAsClosed()
       return
     }
@@ -187,13 +198,13 @@ export class UpstreamConnection {
       fault = error
     }
     if (chunk !== undefined)
-      this.#enter('receiving', request, parser.head === undefined ? this.#deadline : undefined)
+      this.#enter('receiving', receiver, parser.head === undefined ? this.#deadline : undefined)
     try {
       if (fault !== undefined && !(fault instanceof ResponseSyntaxError)) throw fault
-      request.onRead(parser, this)
+      receiver.onRead(parser, this)
     } catch (error) {
       this.close()
-      request.onInternalError(error)
+      receiver.onInternalError(error)
     }
     if (this.#phase === 'closed') return
     if (fault instanceof ResponseSyntaxError) this.#fail('http_protocol_error', fault.message)
@@ -227,9 +238,9 @@ export class UpstreamConnection {
   }
 
   #fail(failure: UpstreamFailure, cause?: string): void {
-    const request = this.#request
+    const receiver = this.#receiver
     const isStale = this.#phase === 'reused' && failure === 'connection_terminated'
     this.close()
-    request?.onFailure(failure, cause, isStale)
+    receiver?.onFailure?.(failure, cause, isStale)
   }
 }
