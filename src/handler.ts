@@ -45,7 +45,7 @@ export class Handler {
     }
   }
 
-  /** By the time of `#carryOut`, Node has parsed what came with the head: `isBodyMalformed` tells of a first bad chunk. */
+  /** Carries out a chunked request after Node has parsed what came with its head, so that a malformed body is known. */
   async #carryOutLater(pending: Decision | Promise<Decision>, res: SidecarResponse) {
     await this.#carryOut(await pending, res)
   }

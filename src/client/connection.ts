@@ -2,13 +2,13 @@
  * One client connection: serves its requests one after the other (RFC 9112, section 9).
  * In: requests and errors of Node's parser. Out: a call of `handle` for each request in its turn, and of `onRequestEnd`.
  *
- * `awaitingHead`: the idle time is over, but bytes have arrived, perhaps a part of a head.
+ * `partialHead`: the idle time is over, but bytes have arrived, perhaps a part of a head.
  * `closing`: no request is received any more. The connection serves those before `#pendingError`, the last one (its socket
  * may be detached by Node, for `Upgrade` or CONNECT), or none. What still arrives is dropped (RFC 9112, section 9.6).
  *
  * What each event does in each phase, and (`>`) the phase that follows:
  *
- *                       idle          awaitingHead  serving         closing
+ *                       idle          partialHead   serving         closing
  *   receive             > serving     > serving     waits           -
  *   receiveUpgrade      > closing     > closing     > closing (1)   -
  *   refuse              > closing (1) > closing (1) > closing (1)   -
@@ -20,7 +20,7 @@
  *   abort               closes        closes        aborts          aborts; closes without a request
  *
  *   (1) a refusal, which is sent after the last response
- *   (2) or > awaitingHead, if bytes have arrived since the previous response
+ *   (2) or > partialHead, if bytes have arrived since the previous response
  *   (3) of the request's owner; aborts if only the client has still to read
  *   (4) an unfinished close-delimited response; else Node ends the connection after what is written
  *
@@ -49,7 +49,7 @@ export interface Timeouts {
   readonly headMs: number
 }
 
-type Phase = 'idle' | 'awaitingHead' | 'serving' | 'closing'
+type Phase = 'idle' | 'partialHead' | 'serving' | 'closing'
 
 /** Refused without a request: bytes that do not parse, a late head, an `Upgrade` or CONNECT behind other requests. */
 type PendingError = { readonly error: PublicError; readonly bytes?: Buffer | undefined }
@@ -105,7 +105,7 @@ export class Connection implements ClientConnection {
   }
 
   #serve(res: SidecarResponse, phase: Phase, firstBytes?: Buffer): void {
-    if (this.#phase === 'awaitingHead') this.#socket.setTimeout(this.#timeouts.idleMs)
+    if (this.#phase === 'partialHead') this.#socket.setTimeout(this.#timeouts.idleMs)
     this.#phase = phase
     this.#current = res
     res.req.context = new RequestContext(this, firstBytes)
@@ -199,7 +199,7 @@ export class Connection implements ClientConnection {
     if (socket.bytesRead === this.#bytesBefore) socket.destroy()
     else {
       // Node refuses a part of a head earlier. It does not count the time of empty lines.
-      this.#phase = 'awaitingHead'
+      this.#phase = 'partialHead'
       socket.setTimeout(this.#timeouts.headMs)
     }
   }

@@ -168,7 +168,7 @@ export class Gate {
   }
 }
 
-/** The result of the token check of a request. Undefined if the request needs no caller, or is not admitted. */
+/** The result of the token check behind a decision, or undefined if there was none. */
 export function tokenCheckOf(decision: Decision): 'ok' | AccessFailure | undefined {
   if (decision.act === 'refuse') return decision.reason === 'admission' ? undefined : decision.reason
   if (!('caller' in decision)) return undefined

@@ -34,7 +34,7 @@ const LATENCY_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5
 /** `aggregator`: how the values of several processes become one. The default is their sum. */
 type Metric = readonly [help: string, labels?: readonly string[], aggregator?: Aggregator]
 
-/** Metrics that events change, and those of `workers/primary.ts`, by their names without `auth_sidecar_`. */
+/** Metrics set at start, changed by events, or written by `workers/primary.ts`. Names are without `auth_sidecar_`. */
 const WRITTEN = {
   build_info: ['Version of the sidecar and of Node.', ['version', 'node'], 'max'],
   enforcing: ['1 while refused tokens are refused, 0 with enforcement: report.', [], 'min'],

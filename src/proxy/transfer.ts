@@ -91,7 +91,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   // Calls of the upstream connection.
   onHeadWritten(connection: UpstreamConnection): void {
     if (this.admitted.hasBody) this.#upload = new Upload(this, connection)
-    else connection.awaitHead()
+    else connection.startHeadDeadline()
   }
 
   onWritable(): void {
@@ -104,7 +104,10 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     const isFirst = this.#phase === 'awaitingHead'
     if (isFirst) writeEarlyHints(res, response)
     if (head === undefined) return
-    if (isFirst) this.#countResponse(head)
+    if (isFirst) {
+      const headMs = performance.now() - res.req.context.startedMonotonicMs
+      this.#upstream.events.onResponse(head.status, headMs / 1000)
+    }
     if (head.status === 101) {
       this.#end('ok')
       new Tunnel(this, connection, this.#upstream.tunnels).start(head, response)
@@ -118,11 +121,6 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     if (response.isDone) this.#onResponseEnd(head, connection)
     const isWritable = relayBody(res, head, response, connection.readBuffer, isFirst)
     if (!isWritable && !connection.socket.isPaused()) this.#pause(connection.socket)
-  }
-
-  #countResponse({ status }: UpstreamHead): void {
-    const { startedMonotonicMs } = this.res.req.context
-    this.#upstream.events.onResponse(status, (performance.now() - startedMonotonicMs) / 1000)
   }
 
   /** Reads on after the client's `drain`. */

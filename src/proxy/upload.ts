@@ -34,7 +34,8 @@ export class Upload {
 
   /**
    * The side whose progress the upload waits for. Undefined once the body is written, or the transfer has ended.
-   * Linux reports the reads of the upstream only once a third of the send buffer is free, which may be 1.4 MB.
+   * Linux reports the reads of the upstream only once a third of the send buffer is free, which may be 1.4 MB. So with
+   * `idleSeconds` of 60, an upstream that reads less than about 23 KB/s counts as idle.
    */
   get waitsFor(): 'client' | 'upstream' | undefined {
     if (this.#connection === undefined) return undefined
@@ -76,7 +77,7 @@ export class Upload {
     if (this.#req.readableEnded) {
       if (isChunked) socket.write(`0\r\n${requestTrailerLines(this.#request)}\r\n`, 'latin1')
       this.#connection = undefined
-      connection.awaitHead()
+      connection.startHeadDeadline()
     }
     socket.uncork()
     if (socket.writableNeedDrain) this.#req.pause()

@@ -82,6 +82,7 @@ export interface ConnectionPool {
 
 type Phase = 'lookup' | 'connecting' | 'established' | 'reused' | 'receiving' | 'idle' | 'closed'
 
+const NO_DEADLINE = Number.POSITIVE_INFINITY
 const MAX_IDLE_MS = 60_000
 /** The upstream's keep-alive timer starts before ours. */
 const MARGIN_MS = 1000
@@ -95,7 +96,7 @@ export class UpstreamConnection {
   #phase: Phase
   /** Undefined in the phases `idle` and `closed`. */
   #receiver: ResponseReceiver | undefined
-  /** Monotonic milliseconds. `Infinity`: the phase has no deadline now. */
+  /** Monotonic milliseconds. */
   #deadline: number
 
   constructor(address: UpstreamAddress, pool: ConnectionPool, request: UpstreamRequest, config: Config) {
@@ -136,7 +137,7 @@ export class UpstreamConnection {
   }
 
   /** Starts the deadline of the response head. The complete request has been written. */
-  awaitHead(): void {
+  startHeadDeadline(): void {
     if (this.#parser.head === undefined)
       this.#deadline = performance.now() + this.#timeouts.upstreamResponseSeconds * 1000
   }
@@ -159,7 +160,7 @@ export class UpstreamConnection {
     else this.#fail(this.#isConnecting ? 'connection_timeout' : 'http_response_timeout')
   }
 
-  #enter(phase: Phase, receiver?: ResponseReceiver, deadline = Number.POSITIVE_INFINITY): void {
+  #enter(phase: Phase, receiver?: ResponseReceiver, deadline = NO_DEADLINE): void {
     this.#phase = phase
     this.#receiver = receiver
     this.#deadline = deadline
@@ -198,7 +199,7 @@ export class UpstreamConnection {
       fault = error
     }
     if (chunk !== undefined)
-      this.#enter('receiving', receiver, parser.head === undefined ? this.#deadline : undefined)
+      this.#enter('receiving', receiver, parser.head === undefined ? this.#deadline : NO_DEADLINE)
     try {
       if (fault !== undefined && !(fault instanceof ResponseSyntaxError)) throw fault
       receiver.onRead(parser, this)
