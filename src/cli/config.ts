@@ -46,7 +46,7 @@ function readSettings(flags: SettingFlags, { env }: Pick<CommandIo, 'env'>, opti
   return loadConfig({ file: text('config'), env, flags: given, ...options })
 }
 
-export function loadSettings(flags: SettingFlags, io: Pick<CommandIo, 'env'>, options?: Options) {
+export function configFromFlags(flags: SettingFlags, io: Pick<CommandIo, 'env'>, options?: Options) {
   const loaded = readSettings(flags, io, options)
   if (!loaded.ok) throw new UsageFailure(formatProblems(loaded.problems))
   return loaded.value
@@ -56,9 +56,9 @@ function withOrigins(problems: readonly Problem[], { originOf }: LoadedConfig) {
   return problems.map((problem) => ({ ...problem, origin: originOf(problem.path) }))
 }
 
-export const rethrowAsUsage = (settings: LoadedConfig) => (error: unknown) => {
+export const rethrowAsUsage = (loaded: LoadedConfig) => (error: unknown) => {
   if (!(error instanceof InvalidAuthData)) throw error
-  throw new UsageFailure(formatProblems(withOrigins(error.problems, settings)))
+  throw new UsageFailure(formatProblems(withOrigins(error.problems, loaded)))
 }
 
 export function configCommand(io: CommandIo): Command {
@@ -90,7 +90,7 @@ export function configCommand(io: CommandIo): Command {
     `${example} --json | jq '."listen.port"'`,
   ).option('--json', 'print one JSON object by setting')
   addSettingFlags(show).action((flags: CheckFlags) => {
-    const effective = effectiveSettings(loadSettings(flags, io))
+    const effective = effectiveSettings(configFromFlags(flags, io))
     if (flags.json)
       return printJson(Object.fromEntries(effective.map(({ setting, ...rest }) => [setting, rest])))
     return io.printTable(effective, {

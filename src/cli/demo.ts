@@ -17,7 +17,7 @@ import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
 import { addKey } from '../keys/key-changes.ts'
 import type { ListenAddresses } from '../life-cycle.ts'
 import { CommandFailure, type CommandIo, integerUpTo } from './command-io.ts'
-import { loadSettings } from './config.ts'
+import { configFromFlags } from './config.ts'
 import { createSidecar, type ServingProcess } from './serve.ts'
 
 type Ports = Readonly<Record<'port' | 'adminPort', number>>
@@ -43,7 +43,7 @@ async function runDemo(io: CommandIo, serving: ServingProcess, ports: Ports): Pr
   try {
     const workspace = await prepareWorkspace(directory, ports, storage.url)
     // SIDECAR_ variables of the environment are ignored: they are meant for another sidecar.
-    const loaded = loadSettings({ config: workspace.configFile }, { env: {} })
+    const loaded = configFromFlags({ config: workspace.configFile }, { env: {} })
     const app = await createSidecar(loaded, serving)
     io.print(guide(workspace, await app.start()))
     await stop

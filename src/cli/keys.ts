@@ -93,8 +93,8 @@ async function printKeys(flags: KeyFlags, io: CommandIo): Promise<void> {
 async function withLifetime<F extends KeyFlags>(flags: F, io: CommandIo) {
   let tokenSeconds = flags.maxLifetimeSeconds
   if (tokenSeconds === undefined && flags.config !== undefined) {
-    const { loadSettings } = await import('./config.ts') // slow to load
-    const { token } = loadSettings({ config: flags.config }, io, { needsUpstream: false }).config
+    const { configFromFlags } = await import('./config.ts') // slow to load
+    const { token } = configFromFlags({ config: flags.config }, io, { needsUpstream: false }).config
     tokenSeconds = token.maxLifetimeSeconds + token.clockToleranceSeconds
   }
   return { ...flags, now: io.now, tokenSeconds }

@@ -10,7 +10,7 @@ import type { Config } from '../config/config.ts'
 import type { LoadedConfig } from '../config/load.ts'
 import { createLog, type LogDestination, type Logger } from '../log.ts'
 import { CommandFailure, type CommandIo, UsageFailure } from './command-io.ts'
-import { addSettingFlags, loadSettings, rethrowAsUsage, type SettingFlags } from './config.ts'
+import { addSettingFlags, configFromFlags, rethrowAsUsage, type SettingFlags } from './config.ts'
 
 export type StopSignal = 'SIGTERM' | 'SIGINT'
 
@@ -36,15 +36,15 @@ export function serveCommand(io: CommandIo, serving: ServingProcess): Command {
     '  --credentials-file ./credentials.yaml',
   )
   return addSettingFlags(command).action((flags: SettingFlags) => {
-    const settings = loadSettings(flags, io)
-    return serve(settings, serving).catch(rethrowAsUsage(settings))
+    const loaded = configFromFlags(flags, io)
+    return serve(loaded, serving).catch(rethrowAsUsage(loaded))
   })
 }
 
-async function serve(settings: LoadedConfig, serving: ServingProcess): Promise<void> {
+async function serve(loaded: LoadedConfig, serving: ServingProcess): Promise<void> {
   const stop = serving.signals.listen()
-  const { config } = settings
-  const app = await createSidecar(settings, serving)
+  const { config } = loaded
+  const app = await createSidecar(loaded, serving)
   // If a signal has arrived already, the listener never opens.
   const isStopping = await Promise.race([stop, undefined])
   if (!isStopping) await Promise.race([app.start().catch((error) => rethrowListenError(error, config)), stop])

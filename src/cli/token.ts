@@ -13,7 +13,7 @@ import { parseStoredScope } from '../token/scopes.ts'
 import { createVerifier } from '../token/verify.ts'
 import type { CommandIo, Flags } from './command-io.ts'
 import { CommandFailure, describe, parseSeconds, UsageFailure } from './command-io.ts'
-import { addSettingFlags, loadSettings, rethrowAsUsage, type SettingFlags } from './config.ts'
+import { addSettingFlags, configFromFlags, rethrowAsUsage, type SettingFlags } from './config.ts'
 import { credentialNameOf, openEditors, parseName } from './credentials.ts'
 
 type InspectFlags = SettingFlags & Flags<never, never, 'json'>
@@ -50,11 +50,11 @@ export function tokenCommand(io: CommandIo, waitMs = 5000): Command {
     .argument('[token]', 'the token (default: read from stdin)')
     .option('--json', 'print JSON')
     .action(async (argument: string | undefined, flags: InspectFlags) => {
-      const settings = loadSettings(flags, io, { needsUpstream: false })
-      const authData = await loadAuthData(settings, io, waitMs).catch(rethrowAsUsage(settings))
+      const loaded = configFromFlags(flags, io, { needsUpstream: false })
+      const authData = await loadAuthData(loaded, io, waitMs).catch(rethrowAsUsage(loaded))
       const { issuers, revocations } = authData
       const { isRevoked } = revocations
-      const verify = createVerifier({ ...settings.config.token, issuers, isRevoked, now: io.now })
+      const verify = createVerifier({ ...loaded.config.token, issuers, isRevoked, now: io.now })
       const token = (argument ?? (await io.readBytes()).toString()).trim()
       const inspection = await inspectToken(token, verify, issuers[0], isRevoked, io.now)
       const text = flags.json ? JSON.stringify(inspection) : report(inspection)
@@ -65,7 +65,7 @@ export function tokenCommand(io: CommandIo, waitMs = 5000): Command {
 }
 
 async function issueToken(flags: IssueFlags, io: CommandIo): Promise<void> {
-  const { config } = loadSettings(flags, io, { needsUpstream: false })
+  const { config } = configFromFlags(flags, io, { needsUpstream: false })
   const { maxLifetimeSeconds } = config.token
   const { lifetimeSeconds = config.token.lifetimeSeconds } = flags
   if (lifetimeSeconds < 1 || lifetimeSeconds > maxLifetimeSeconds)
@@ -101,14 +101,14 @@ async function findCredential({ accountId, accessKey }: CredentialName, config: 
 }
 
 /** Loads, once, everything that the verdict on a token depends on. The values stay usable after the stop. */
-async function loadAuthData(settings: LoadedConfig, io: CommandIo, waitMs: number): Promise<AuthData> {
+async function loadAuthData(loaded: LoadedConfig, io: CommandIo, waitMs: number): Promise<AuthData> {
   const write = (line: string) => {
     const { msg, from = [], problem = [], problems = problem } = JSON.parse(line)
     io.warn([msg, from, problems].flat().join(': '))
   }
   const log = createLog('warn', { write })
   // The verdict does not depend on certificates of listeners and upstreams.
-  const { listen, admin, ...config } = settings.config
+  const { listen, admin, ...config } = loaded.config
   const plain = { listen: { ...listen, tls: undefined }, admin: { ...admin, tls: undefined }, upstreams: [] }
   const authData = await openAuthData({ ...config, ...plain }, log, io.now)
   const late = sleep(waitMs, false, { ref: false })

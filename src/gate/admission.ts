@@ -105,7 +105,7 @@ class AdmittedRequest {
         this.expectsContinue = true
         break
       case 'secondPath':
-      case 'override':
+      case 'otherRequest':
         this.namesOtherRequest = true
         break
       default:

@@ -13,7 +13,7 @@ interface Rule {
   /** RFC 9110, section 6.5.1. `unlessDeciding`: a trailer that the gate has not seen must not change what it decided. */
   readonly trailer: 'forward' | 'remove' | 'unlessDeciding'
   /** The kind of another spelling of one of `names`, such as `content_length`. */
-  readonly lookAlike: 'refusedLookAlike' | 'removedLookAlike' | 'override' | 'other'
+  readonly lookAlike: 'refusedLookAlike' | 'removedLookAlike' | 'otherRequest' | 'other'
   readonly names: readonly string[]
 }
 
@@ -53,13 +53,13 @@ export const HEADER_RULES = {
   /** Names that begin with `x-authenticated-`. An upstream that echoes its request would leak them. */
   identity: rule('remove', 'remove', 'remove'),
   /** Says whether the request may replace an object. */
-  condition: rule('forward', 'forward', 'unlessDeciding', 'override', ['if-none-match', 'overwrite']),
+  condition: rule('forward', 'forward', 'unlessDeciding', 'otherRequest', ['if-none-match', 'overwrite']),
   /** Names a second object, which the request reads or writes. */
-  secondPath: rule('forward', 'forward', 'unlessDeciding', 'override', [
+  secondPath: rule('forward', 'forward', 'unlessDeciding', 'otherRequest', [
     ...['destination', 'x-amz-copy-source', 'x-goog-copy-source', 'x-ms-copy-source', 'x-copy-from'],
   ]),
   /** Names another method, or a second object in a way that is not read here. So do names that match `OTHER_SOURCE`. */
-  override: rule('forward', 'forward', 'unlessDeciding', 'override', [
+  otherRequest: rule('forward', 'forward', 'unlessDeciding', 'otherRequest', [
     ...['x-http-method-override', 'x-http-method', 'x-method-override'],
     ...['x-object-manifest', 'x-symlink-target', 'x-copy-from-account', 'destination-account'],
   ]),
@@ -113,7 +113,7 @@ export function headerKind(name: string): HeaderKind {
 
 function unknownKind(folded: string): HeaderKind {
   if (folded.startsWith(IDENTITY_PREFIX)) return 'identity'
-  return OTHER_SOURCE.test(folded) ? 'override' : 'other'
+  return OTHER_SOURCE.test(folded) ? 'otherRequest' : 'other'
 }
 
 /** Names and values, alternating. */

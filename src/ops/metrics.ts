@@ -165,18 +165,18 @@ function tokenMetrics({ counts }: Create) {
 function upstreamMetrics({ counts, histogram }: Create) {
   const outcomes = counts<`${string} ${UpstreamOutcome}`>('upstream_requests_total')
   const responses = counts<`${string} ${StatusClass}`>('upstream_responses_total')
-  const firstBytes = histogram('upstream_response_seconds')
+  const headSeconds = histogram('upstream_response_seconds')
   /** `upstream`: the prefix of the upstream. */
   return (upstream: string): UpstreamEvents => {
     for (const outcome of UPSTREAM_OUTCOMES) outcomes.add(`${upstream} ${outcome}`, 0)
     for (const statusClass of STATUS_CLASSES) responses.add(`${upstream} ${statusClass}`, 0)
-    firstBytes.zero({ upstream })
+    headSeconds.zero({ upstream })
     return {
       onOutcome: (outcome) => outcomes.add(`${upstream} ${outcome}`),
       onResponse(status, seconds) {
         const statusClass = STATUS_CLASSES[Math.floor(status / 100) - 2]
         if (statusClass !== undefined) responses.add(`${upstream} ${statusClass}`)
-        firstBytes.observe({ upstream }, seconds)
+        headSeconds.observe({ upstream }, seconds)
       },
     }
   }

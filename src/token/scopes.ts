@@ -212,7 +212,7 @@ type DecidingHeaders = ReadonlyMap<string, readonly string[]>
 function decidingHeaders({ lines }: ScopedRequest): DecidingHeaders | undefined {
   const found = new Map<string, readonly string[]>()
   for (const [line, kind] of lines.kinds.entries()) {
-    if (kind === 'override') return undefined
+    if (kind === 'otherRequest') return undefined
     if ((kind !== 'condition' && kind !== 'secondPath') || lines.isNamedByConnection(line)) continue
     const name = lines.name(line).toLowerCase()
     found.set(name, [...(found.get(name) ?? []), lines.value(line)])

@@ -147,7 +147,7 @@ class WorkerProcess {
       })
       worker.once('exit', () => reject(new Error(`worker ${pid} ended`)))
       worker.on('message', (message: FromWorker) => {
-        if (message.type === 'awaitsSettings') this.send({ type: 'settings', config })
+        if (message.type === 'awaitsConfig') this.send({ type: 'config', config })
         else if (message.type === 'startFailed') reject(deserializeError(message.error))
         else if (message.type === 'stopped') this.drainReport = message.report
         else this.#receive(message)

@@ -23,13 +23,13 @@ export async function createPrimary(
   log: Logger,
   destination: LogDestination,
 ): Promise<App> {
-  const pool = createWorkerPool(settingsOfWorker(config, count, log), count, log, destination)
+  const pool = createWorkerPool(configOfWorker(config, count, log), count, log, destination)
   const state = new RunState()
   const adminData = createAdminData(pool, count, state, destination)
   const certificates = await openAdminCertificateSet(config, log)
   const cache = { ...config.cache, maxTokens: config.cache.maxTokens * count } // each worker has its own
-  const settings = { ...config, cache }
-  const admin = createAdminListener(settings, adminData, activeContextOf(certificates), log, Date.now)
+  const withWorkers = { ...config, cache }
+  const admin = createAdminListener(withWorkers, adminData, activeContextOf(certificates), log, Date.now)
   return {
     ...createLifeCycle({
       config,
@@ -104,7 +104,7 @@ const FILES_BESIDE_CONNECTIONS = 40
  * The settings of one worker: its share of the limits, within its file descriptors. A client may need two.
  * `node:cluster` gives no more connections to a worker that has run out of file descriptors.
  */
-function settingsOfWorker(config: Config, count: number, log: Logger): Config {
+function configOfWorker(config: Config, count: number, log: Logger): Config {
   const limits = { ...config.limits }
   for (const name of SHARED_LIMITS) limits[name] = Math.ceil(limits[name] / count)
   const report: { userLimits?: { open_files?: { soft?: unknown } } } = process.report.getReport()

@@ -9,13 +9,13 @@ import { type MetricGroup, statusMetrics } from '../ops/samples.ts'
 export type WorkerState = Awaited<ReturnType<typeof stateOf>>
 
 export type ToWorker =
-  | { readonly type: 'settings'; readonly config: Config }
+  | { readonly type: 'config'; readonly config: Config }
   | { readonly type: 'reload' }
   | { readonly type: 'report'; readonly group: MetricGroup }
   | { readonly type: 'stop'; readonly lameDuck: boolean }
 
 export type FromWorker =
-  | { readonly type: 'awaitsSettings' }
+  | { readonly type: 'awaitsConfig' }
   | { readonly type: 'startFailed'; readonly error: SerializedError }
   | { readonly type: 'state'; readonly group: MetricGroup; readonly state: WorkerState }
   | { readonly type: 'stopped'; readonly report: DrainReport }
@@ -26,11 +26,11 @@ export type SerializedError = Pick<Error, 'name' | 'message'> & { readonly probl
 /** Serves until the primary stops it. `createApp` creates the sidecar from its settings. */
 export async function runWorker(createApp: (config: Config) => Promise<ServingApp>): Promise<void> {
   try {
-    const settings = new Promise<Config>((resolve) => {
-      process.on('message', (message: ToWorker) => message.type === 'settings' && resolve(message.config))
+    const config = new Promise<Config>((resolve) => {
+      process.on('message', (message: ToWorker) => message.type === 'config' && resolve(message.config))
     })
-    await sendToPrimary({ type: 'awaitsSettings' })
-    await serve(await createApp(await settings))
+    await sendToPrimary({ type: 'awaitsConfig' })
+    await serve(await createApp(await config))
   } catch (error) {
     if (!(error instanceof Error)) throw error
     const { name, message } = error

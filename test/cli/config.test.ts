@@ -8,7 +8,7 @@ import { Command } from 'commander'
 import t, { type Test } from 'tap'
 import { checkCommand, type Finding } from '../../src/cli/check-deployment.ts'
 import { CommandIo } from '../../src/cli/command-io.ts'
-import { addSettingFlags, configCommand, loadSettings } from '../../src/cli/config.ts'
+import { addSettingFlags, configCommand, configFromFlags } from '../../src/cli/config.ts'
 import { configJsonSchema } from '../../src/config/settings.ts'
 import { makeCertificate } from '../support/certificates.ts'
 import { makeCredentialsFile } from '../support/credentials.ts'
@@ -98,7 +98,7 @@ t.test('a mistyped flag is refused with a suggestion', async (t) => {
 
 t.test('commands that forward nothing accept the same flags and need no upstream', async (t) => {
   const settings = (...args: string[]) =>
-    loadSettings(
+    configFromFlags(
       addSettingFlags(new Command()).parse(args, { from: 'user' }).opts(),
       { env: {} },
       { needsUpstream: false },
