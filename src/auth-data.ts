@@ -7,9 +7,8 @@
  *   revocations    `revocations.file`, and the database
  *   certificates   the PEM files of each listener, upstream and issuer
  *
- * Each source is polled, and each good new version replaces the active one. Small files become active 0.2 to 0.4 s after
- * they change. A thread parses larger ones, which takes longer.
- * After a new version of keys or credentials, `app.ts` empties the token cache.
+ * Each source is polled, and each good new version replaces the active one: a small file in 0.2 to 0.4 s. A thread parses
+ * larger files. After a new version of keys or credentials, `app.ts` empties the token cache.
  */
 import type { Config, Problem } from './config/config.ts'
 import { formatProblems, insecureKeySets, keySetsOf, problemsAt } from './config/config.ts'

@@ -53,6 +53,7 @@ type DeepReadonly<T> = T extends readonly (infer Member)[]
     ? { readonly [Name in keyof T]: DeepReadonly<T[Name]> }
     : T
 
+/** Workers receive it as JSON: a value must be the same after that. */
 export type Config = DeepReadonly<z.output<ReturnType<typeof configSchema>>>
 
 /** A problem of a setting, or of the file that it names. */

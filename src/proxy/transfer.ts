@@ -117,7 +117,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
       this.#phase = 'downloading'
       writeHead(res, head)
     }
-    // The transfer ends first. Otherwise the drain of an unread upload, which releases it, would count as `client_aborted`.
+    // The transfer ends first: the drain of an unread upload releases it, which would count as `client_aborted`.
     if (response.isDone) this.#onResponseEnd(head, connection)
     const isWritable = relayBody(res, head, response, connection.readBuffer, isFirst)
     if (!isWritable && !connection.socket.isPaused()) this.#pause(connection.socket)
