@@ -75,7 +75,6 @@ const BY_CODE: Readonly<Record<string, UpstreamFailure>> = {
   ECONNREFUSED: 'connection_refused',
   ENOENT: 'connection_refused', // a unix socket that does not exist
   EACCES: 'connection_refused',
-  EMFILE: 'connection_limit_reached', // the sidecar has no file descriptor left
   EPERM: 'connection_refused',
   ENOTFOUND: 'dns_error',
   ETIMEDOUT: 'connection_timeout',
