@@ -73,13 +73,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   })
   const throttle = createLoginThrottle(config.limits.loginFailures)
   const forEndpoints = { config, responder, signer, credentials, throttle, revokeToken, audit, metrics, now }
-  const handler = new Handler({
-    ...forEndpoints,
-    gate,
-    forwarder,
-    onTokenCheck: metrics.onTokenCheck,
-    onInternalError,
-  })
+  const handler = new Handler({ ...forEndpoints, gate, forwarder, onInternalError })
 
   const accessLog = createAccessLog(metrics, log, config.log, () => state.isAborting)
   const listener = new DataListener(config, certificateSets.get('listener'), {

@@ -16,8 +16,10 @@ import { requestIdOf } from './http/request-ids.ts'
 interface HandlerDependencies extends Dependencies {
   readonly gate: Gate
   readonly forwarder: { forward(res: SidecarResponse): void }
-  /** Called once for each request that needs a caller, or has two tokens. */
-  readonly onTokenCheck: (result: 'ok' | AccessFailure) => void
+  readonly metrics: Dependencies['metrics'] & {
+    /** Called once for each request that needs a caller, or has two tokens. */
+    onTokenCheck(result: 'ok' | AccessFailure): void
+  }
   readonly onInternalError: (requestId: string, error: unknown) => void
 }
 
@@ -53,13 +55,13 @@ export class Handler {
   /** Returns a promise if the response takes time. The promise rejects only on an internal error. */
   #carryOut(decision: Decision, res: SidecarResponse): void | Promise<void> {
     const dependencies = this.#dependencies
-    const { config, forwarder, responder, onTokenCheck, now } = dependencies
+    const { config, forwarder, responder, metrics, now } = dependencies
     const { context } = res.req
     const { peer } = context.connection
     context.decision = decision
     if ('caller' in decision) context.identityForLog = decision.caller?.identity
     const check = tokenCheckOf(decision)
-    if (check !== undefined) onTokenCheck(check)
+    if (check !== undefined) metrics.onTokenCheck(check)
     if (res.destroyed) return // the client left while the token was verified
     if (decision.act === 'refuse') return this.#refuse(decision, res)
     if (context.isBodyMalformed) return responder.sendError(res, 'admission', ERRORS.malformedRequest)

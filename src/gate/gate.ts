@@ -51,7 +51,7 @@ export interface ServiceDecision {
   readonly target?: string | undefined
 }
 
-type Passed = Omit<ServiceDecision, 'forwardsAuthorization' | 'dependsOnRequest'>
+type Allowed = Omit<ServiceDecision, 'forwardsAuthorization' | 'dependsOnRequest'>
 
 export interface RoutedRequest {
   readonly admitted: Admitted
@@ -160,7 +160,7 @@ export class Gate {
     return { act: 'refuse', reason, error: this.#errorOf[reason], caller }
   }
 
-  #letThrough({ act, caller, target, wouldRefuse }: Passed): ServiceDecision {
+  #letThrough({ act, caller, target, wouldRefuse }: Allowed): ServiceDecision {
     const dependsOnRequest = caller?.identity.scope !== undefined || caller?.link !== undefined
     // Without a caller (report mode), the service judges the token.
     const forwardsAuthorization = caller === undefined || this.#config.identity.forwardAuthorization
@@ -172,8 +172,12 @@ export class Gate {
 export function tokenCheckOf(decision: Decision): 'ok' | AccessFailure | undefined {
   if (decision.act === 'refuse') return decision.reason === 'admission' ? undefined : decision.reason
   if (!('caller' in decision)) return undefined
-  const wouldRefuse = 'wouldRefuse' in decision ? decision.wouldRefuse : undefined
-  return wouldRefuse ?? (decision.caller && 'ok')
+  return wouldRefuse(decision) ?? (decision.caller && 'ok')
+}
+
+/** The reason for a refusal that report mode ignores. */
+export function wouldRefuse(decision: Decision | undefined): AccessFailure | undefined {
+  return decision !== undefined && 'wouldRefuse' in decision ? decision.wouldRefuse : undefined
 }
 
 /** The service of a public route receives no token and no link. `target`: the target without the link. */

@@ -5,11 +5,12 @@
  * In forward auth, method and path are those that a trusted proxy names.
  */
 import type { Peer } from '../client/client-address.ts'
-import type { RequestContext, SidecarRequest } from '../client/context.ts'
+import type { SidecarRequest } from '../client/context.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { Config } from '../config/config.ts'
 import type { PublicError } from '../errors.ts'
-import { type AccessFailure, type Failure, isClientFailure } from '../failures.ts'
+import { type Failure, isClientFailure } from '../failures.ts'
+import { wouldRefuse } from '../gate/gate.ts'
 import { newRequestId, traceIdOf } from '../http/request-ids.ts'
 import { type Logger, loggable } from '../log.ts'
 import type { Metrics } from './metrics.ts'
@@ -34,7 +35,7 @@ export function createAccessLog(
       if (context.bytesIn > 0) metrics.onBytes('in', context.bytesIn)
       if (context.bytesOut > 0) metrics.onBytes('out', context.bytesOut)
       // An upstream's 404 is routine in storage.
-      const isError = status >= 500 || reason !== undefined || wouldRefuse(context) !== undefined
+      const isError = status >= 500 || reason !== undefined || wouldRefuse(context.decision) !== undefined
       if (access === 'all' || (access === 'errors' && isError))
         log.info(lineOf(req, status, reason), 'request')
     },
@@ -63,7 +64,7 @@ function lineOf(req: SidecarRequest, status: number, reason: Failure | undefined
     status,
     reason,
     cause: context.cause,
-    wouldRefuse: wouldRefuse(context),
+    wouldRefuse: wouldRefuse(context.decision),
     bytesIn: context.bytesIn,
     bytesOut: context.bytesOut,
     ms: Math.round((performance.now() - context.startedMonotonicMs) * 1000) / 1000,
@@ -72,8 +73,4 @@ function lineOf(req: SidecarRequest, status: number, reason: Failure | undefined
     client: req.clientAddress,
     traceId: traceIdOf(req.headers['traceparent']),
   }
-}
-
-function wouldRefuse({ decision }: RequestContext): AccessFailure | undefined {
-  return decision !== undefined && 'wouldRefuse' in decision ? decision.wouldRefuse : undefined
 }

@@ -67,12 +67,11 @@ export interface ResponseReceiver {
   onInternalError(error: unknown): void
 }
 
-export interface UpstreamRequest extends ResponseReceiver, RequestKind {
+export interface UpstreamRequest extends Required<ResponseReceiver>, RequestKind {
   readonly headText: string
   /** When it joined the pool's queue. */
   readonly queuedMonotonicMs: number
   onHeadWritten(connection: UpstreamConnection): void
-  onFailure(failure: UpstreamFailure, cause?: string, isStale?: boolean): void
 }
 
 export interface ConnectionPool {

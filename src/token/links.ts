@@ -72,7 +72,8 @@ export function readLink(claims: Readonly<Record<string, unknown>>): Result<Link
   if (typeof parentId !== 'string' || typeof otherId !== 'string') return failed('parent_jti')
   if (typeof parentIssuedAtSeconds !== 'number') return failed('parent_iat')
   if (typeof parentIssuer !== 'string') return failed('parent_iss')
-  return ok({ method, target, parentIds: [parentId, otherId], parentIssuedAtSeconds, parentIssuer })
+  const parentIds = [...new Set([parentId, otherId])]
+  return ok({ method, target, parentIds, parentIssuedAtSeconds, parentIssuer })
 }
 
 export function linkAllows(link: LinkedRequest, method: string, target: string): boolean {
