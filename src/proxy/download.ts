@@ -37,16 +37,12 @@ export function writeHead(res: SidecarResponse, head: UpstreamHead): void {
   res.begin(head.status, head.statusText, headers, isCloseDelimited ? 'closeDelimited' : 'keepAlive')
 }
 
-/**
- * Writes what has been parsed, and the end. `isFirst`: the head waits for these bytes.
- * Returns false if the client must read before the next bytes.
- */
+/** Writes what has been parsed, and the end. Returns false if the client must read before the next bytes. */
 export function relayBody(
   res: SidecarResponse,
   head: UpstreamHead,
   response: ResponseParser,
   buffer: ReadBuffer,
-  isFirst: boolean,
 ): boolean {
   const { isDone } = response
   const body = response.takeBody()
@@ -57,7 +53,7 @@ export function relayBody(
     res.writeEnd(only.toString('latin1'))
     return true
   }
-  if (body.length === 0 && isFirst && !isDone) sendHead(res)
+  if (body.length === 0 && !isDone) sendHead(res)
   const isWritable = writeChunks(res, body, res.req.context, buffer)
   if (isDone) res.writeEnd('', forwardedTrailers(response.rawTrailers, head.lines))
   return isDone || isWritable

@@ -2,28 +2,13 @@
  * The transfer of one request to the upstream (`upload.ts`) and of its response to the client (`download.ts`), both streamed.
  * In: an accepted request. Out: the response of the upstream, an error response, or a reset after a part of a response.
  *
- * What each `Phase` waits for, the phase that follows (`>`), the timeout, and the failure when it has passed:
+ * Its waits for the upstream end by a deadline of `upstream-pool.ts` or `upstream-connection.ts`, whose tables name the failures.
+ * Its waits for the client, to send more of its body or to read, end by the idle timer of the client's socket: `client_idle`.
+ * While bytes pass, only the drain of the process limits a transfer.
  *
- *   awaitingHead   a free connection                         upstreamResponseSeconds (1)  connection_limit_reached
- *                  a new connection                          upstreamConnectSeconds (1)   connection_timeout, dns_error
- *                  the response head     > downloading (2)   upstreamResponseSeconds (1)  http_response_timeout
- *   downloading    the upstream's body   > paused, ended     idleSeconds                  connection_read_timeout
- *   paused         the client's reads    > downloading       idleSeconds                  client_idle
- *
- * The upload starts after the request head. Until it ends, these waits replace those for the response:
- *
- *                  the client's body                         idleSeconds                  client_idle
- *                  the upstream's reads                      idleSeconds                  connection_write_timeout
- *
- *   (1) in `upstream-pool.ts` and `upstream-connection.ts`   (2) > ended after a 101: `tunnel.ts` takes over
- *
- * A failure, the end of the client's connection and a malformed body lead to `ended`. Before the response head the client
+ * A failure, the end of the client's connection and a malformed body end the transfer. Before the response head the client
  * receives an error response, and its upload is drained. After it the connection is aborted (`client/connection-end.ts`).
- * `idleSeconds` is the timeout of the client's socket, which is idle as well while the upstream neither reads nor sends.
- * While bytes pass, only the drain of the process limits a transfer. The time for the response head begins when the kernel
- * has the last byte of the upload, which the upstream may read later.
  */
-import type { Socket } from 'node:net'
 import type { RequestOwner } from '../client/context.ts'
 import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
@@ -57,7 +42,7 @@ export interface Upstream extends HeadOptions {
 /** An upstream that refuses a larger upload may leave a part of it unread. The next request would wait behind that part. */
 const MAX_REFUSED_BODY = 64 * 1024
 
-type Phase = 'awaitingHead' | 'downloading' | 'paused' | 'ended'
+type Phase = 'awaitingHead' | 'downloading' | 'ended'
 
 export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner {
   readonly state = 'inFlight'
@@ -91,7 +76,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   // Calls of the upstream connection.
   onHeadWritten(connection: UpstreamConnection): void {
     if (this.admitted.hasBody) this.#upload = new Upload(this, connection)
-    else connection.startHeadDeadline()
+    else connection.onWritten(true)
   }
 
   onWritable(): void {
@@ -99,44 +84,33 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   }
 
   onRead(response: ResponseParser, connection: UpstreamConnection): void {
-    const { res } = this
     const { head } = response
-    const isFirst = this.#phase === 'awaitingHead'
-    if (isFirst) writeEarlyHints(res, response)
+    if (this.#phase === 'awaitingHead') writeEarlyHints(this.res, response)
     if (head === undefined) return
-    if (isFirst) {
-      const headMs = performance.now() - res.req.context.startedMonotonicMs
-      this.#upstream.events.onResponse(head.status, headMs / 1000)
-    }
+    if (this.#phase === 'awaitingHead') this.#onHead(head, response, connection)
+    if (this.#phase === 'downloading') this.#onBody(head, response, connection)
+  }
+
+  #onHead(head: UpstreamHead, response: ResponseParser, connection: UpstreamConnection): void {
+    const headMs = performance.now() - this.res.req.context.startedMonotonicMs
+    this.#upstream.events.onResponse(head.status, headMs / 1000)
     if (head.status === 101) {
       this.#end('ok')
       new Tunnel(this, connection, this.#upstream.tunnels).start(head, response)
-      return
-    }
-    if (isFirst) {
+    } else {
       this.#phase = 'downloading'
-      writeHead(res, head)
+      writeHead(this.res, head)
     }
-    // The transfer ends first: the drain of an unread upload releases it, which would count as `client_aborted`.
-    if (response.isDone) this.#onResponseEnd(head, connection)
-    const isWritable = relayBody(res, head, response, connection.readBuffer, isFirst)
-    if (!isWritable && !connection.socket.isPaused()) this.#pause(connection.socket)
   }
 
-  /** Reads on after the client's `drain`. */
-  #pause(socket: Socket): void {
-    this.#phase = 'paused'
-    socket.pause()
-    this.res.once('drain', () => {
-      if (this.#phase === 'paused') this.#phase = 'downloading'
-      socket.resume()
-    })
-  }
-
-  #onResponseEnd({ status }: UpstreamHead, connection: UpstreamConnection): void {
-    const mayBeUnread = status >= 400 && this.res.req.context.bytesIn > MAX_REFUSED_BODY
-    if (mayBeUnread || this.#upload?.waitsFor !== undefined) connection.close()
-    this.#end('ok')
+  /** Writes what has arrived of the body, perhaps nothing yet. */
+  #onBody(head: UpstreamHead, response: ResponseParser, connection: UpstreamConnection): void {
+    if (response.isDone) {
+      if (head.status >= 400 && this.res.req.context.bytesIn > MAX_REFUSED_BODY) connection.close()
+      this.#end('ok') // before the drain of an unread upload releases it, which would count as `client_aborted`
+    }
+    const isWritable = relayBody(this.res, head, response, connection.readBuffer)
+    if (!isWritable) connection.pauseUntilDrain(this.res)
   }
 
   onFailure(failure: UpstreamFailure, cause?: string, isStale = false): void {
@@ -165,10 +139,8 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   }
 
   onIdle(): void {
-    const upload = this.#upload?.waitsFor
-    if (this.#phase === 'paused' || upload === 'client') this.#fail('client_idle')
-    else if (upload === 'upstream') this.#fail('connection_write_timeout')
-    else if (this.#phase === 'downloading') this.#fail('connection_read_timeout')
+    // While both sides are idle, the deadline of the upstream's connection ends the transfer.
+    if (this.#upload?.waitsForClient || this.res.socket?.writableNeedDrain) this.#fail('client_idle')
   }
 
   /** Does nothing once the transfer has ended. */

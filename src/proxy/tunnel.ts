@@ -79,13 +79,9 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
 
   onRead(response: ResponseParser): void {
     const { context, socket: client } = this.#request.res.req
-    const { readBuffer, socket: upstream } = this.#connection
-    const isWritable = writeChunks(client, response.takeBody(), context, readBuffer)
+    const isWritable = writeChunks(client, response.takeBody(), context, this.#connection.readBuffer)
     if (response.isDone) client.end()
-    else if (!isWritable && !upstream.isPaused()) {
-      upstream.pause()
-      client.once('drain', () => upstream.resume())
-    }
+    else if (!isWritable) this.#connection.pauseUntilDrain(client)
   }
 
   onInternalError(error: unknown): void {

@@ -29,17 +29,11 @@ export class Upload {
     this.#req.once('end', () => {
       if (this.#pending.length === 0) this.#write()
     })
-    if (connection.socket.writableNeedDrain) this.#req.pause()
+    this.#awaitNext(connection)
   }
 
-  /**
-   * The side whose progress the upload waits for. Undefined once the body is written, or the transfer has ended.
-   * Linux reports the reads of the upstream only once a third of the send buffer is free, which may be 1.4 MB. So with
-   * `idleSeconds` of 60, an upstream that reads less than about 23 KB/s counts as idle.
-   */
-  get waitsFor(): 'client' | 'upstream' | undefined {
-    if (this.#connection === undefined) return undefined
-    return this.#req.isPaused() ? 'upstream' : 'client'
+  get waitsForClient(): boolean {
+    return this.#connection !== undefined && !this.#req.isPaused()
   }
 
   discardRest(): void {
@@ -74,13 +68,20 @@ export class Upload {
       for (const piece of pending) socket.write(piece, freeWhenWritten(piece))
       if (isChunked) socket.write('\r\n', 'latin1')
     }
-    if (this.#req.readableEnded) {
-      if (isChunked) socket.write(`0\r\n${requestTrailerLines(this.#request)}\r\n`, 'latin1')
-      this.#connection = undefined
-      connection.startHeadDeadline()
-    }
+    const isComplete = this.#req.readableEnded
+    if (isComplete && isChunked) socket.write(`0\r\n${requestTrailerLines(this.#request)}\r\n`, 'latin1')
     socket.uncork()
-    if (socket.writableNeedDrain) this.#req.pause()
+    if (isComplete) this.#connection = undefined
+    this.#awaitNext(connection)
+  }
+
+  /**
+   * Waits for more of the body, or first for the upstream's reads. Linux reports these once a third of the send buffer is
+   * free, which may be 1.4 MB: with `idleSeconds` of 60, an upstream that reads less than about 23 KB/s counts as idle.
+   */
+  #awaitNext(connection: UpstreamConnection): void {
+    connection.onWritten(this.#connection === undefined)
+    if (connection.socket.writableNeedDrain) this.#req.pause()
     else this.resume()
   }
 }

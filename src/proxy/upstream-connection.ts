@@ -4,22 +4,27 @@
  *
  * What each `Phase` waits for, the phase that follows (`>`), and the failure when its deadline passes or the upstream closes:
  *
- *                 waits for                  >             deadline                     passed                 closed
- *   lookup        the address of the host    connecting    upstreamConnectSeconds       dns_error              (1)
- *   connecting    TCP, then TLS              established   upstreamConnectSeconds       connection_timeout     (1)
- *   established   the first response         receiving     upstreamResponseSeconds (2)  http_response_timeout  (3)
- *   reused        the next response          receiving     upstreamResponseSeconds (2)  http_response_timeout  (3), stale
- *   receiving     the rest of the response   idle (4)      upstreamResponseSeconds (2)  http_response_timeout  (5)
- *   idle          the next request           reused        its keep-alive               none                   none
+ *                 waits for                    >            deadline                 passed                    closed
+ *   connecting    the address of the host                   upstreamConnectSeconds   dns_error                 (1)
+ *                 TCP, then TLS                established  upstreamConnectSeconds   connection_timeout        (1)
+ *   established   the upstream's reads (2)                  idleSeconds              connection_write_timeout  (3)
+ *                 the first response           receiving    upstreamResponseSeconds  http_response_timeout     (3)
+ *   reused        as `established`             receiving                                                       (3), stale
+ *   receiving     the rest of the head                      upstreamResponseSeconds  http_response_timeout     (4)
+ *                 the rest of the body (5)     idle, tunnel idleSeconds              connection_read_timeout   (4)
+ *   idle          the next request             reused       its keep-alive           none                      none
+ *   tunnel        bytes                                     none                                               none
  *   closed
  *
- *   (1) by the code of the socket's error      (2) from the end of the request to the head of the response
+ *   (1) by the code of the socket's error      (2) while the request is written, also in `receiving`
  *   (3) connection_terminated, or a TLS failure, because TLS 1.3 refuses a client certificate as late as here
- *   (4) or `closed`, by `#reuseOrClose`        (5) http_response_incomplete, if a close does not end the body
+ *   (4) http_response_incomplete, if a close does not end the body      (5) without one while the client is to read
  *
+ * The deadline of the head begins when the request is written. While the client is to send or to read, its own timer runs.
  * Each failure, `close` and bytes in another phase lead to `closed`. Bytes that are not HTTP are an http_protocol_error.
  */
 import { connect as connectTcp, isIP, type OnReadOpts, type Socket } from 'node:net'
+import type { Writable } from 'node:stream'
 import { connect as connectTls, createSecureContext, type SecureContext } from 'node:tls'
 import type { Config } from '../config/config.ts'
 import { networkCodeOf, networkFailureOf, type UpstreamFailure } from '../failures.ts'
@@ -79,7 +84,7 @@ export interface ConnectionPool {
   onClosed(connection: UpstreamConnection): void
 }
 
-type Phase = 'lookup' | 'connecting' | 'established' | 'reused' | 'receiving' | 'idle' | 'closed'
+type Phase = 'connecting' | 'established' | 'reused' | 'receiving' | 'idle' | 'tunnel' | 'closed'
 
 const NO_DEADLINE = Number.POSITIVE_INFINITY
 const MAX_IDLE_MS = 60_000
@@ -92,30 +97,33 @@ export class UpstreamConnection {
   readonly #pool: ConnectionPool
   readonly #timeouts: Config['timeouts']
   readonly #parser: ResponseParser
-  #phase: Phase
+  #phase: Phase = 'connecting'
   /** Undefined in the phases `idle` and `closed`. */
   #receiver: ResponseReceiver | undefined
+  #isRequestWritten = false
   /** Monotonic milliseconds. */
-  #deadline: number
+  #deadline = NO_DEADLINE
+  /** The failure when the deadline has passed. */
+  #lateFailure: UpstreamFailure = 'connection_timeout'
 
   constructor(address: UpstreamAddress, pool: ConnectionPool, request: UpstreamRequest, config: Config) {
     this.#pool = pool
     this.#timeouts = config.timeouts
     this.#parser = new ResponseParser(config.limits)
-    this.#phase = address.isNamed ? 'lookup' : 'connecting'
     this.#receiver = request
-    this.#deadline = performance.now() + config.timeouts.upstreamConnectSeconds * 1000
+    const lateFailure = address.isNamed ? 'dns_error' : 'connection_timeout'
+    this.#startDeadline(lateFailure, config.timeouts.upstreamConnectSeconds)
     this.socket = address.open(this.readBuffer.readInto((chunk) => this.#onRead(chunk)))
     this.socket.setNoDelay(true)
     this.socket.once('lookup', () => {
-      if (this.#phase === 'lookup') this.#enter('connecting', request, this.#deadline)
+      this.#lateFailure = 'connection_timeout'
     })
     const connected = address.tls ? 'secureConnect' : 'connect'
     this.socket.once(connected, () => {
       if (this.isServing(request)) this.#write('established', request)
     })
     if (address.tls) this.socket.on('data', (chunk: Buffer) => this.#onRead(chunk))
-    this.socket.on('drain', () => this.#receiver?.onWritable?.())
+    this.socket.on('drain', () => this.#onWritable())
     this.socket.on('end', () => this.#onRead(undefined))
     this.socket.on('error', (error) => this.#onError(error))
     this.socket.on('close', () => {
@@ -135,42 +143,72 @@ export class UpstreamConnection {
     this.#write('reused', request)
   }
 
-  /** Starts the deadline of the response head. The complete request has been written. */
-  startHeadDeadline(): void {
-    if (this.#parser.head === undefined)
-      this.#deadline = performance.now() + this.#timeouts.upstreamResponseSeconds * 1000
+  /** Called after each write of a request. `isComplete`: nothing of it is left. */
+  onWritten(isComplete: boolean): void {
+    const { idleSeconds, upstreamResponseSeconds } = this.#timeouts
+    this.#isRequestWritten = isComplete
+    if (!isComplete) {
+      if (this.socket.writableNeedDrain) this.#startDeadline('connection_write_timeout', idleSeconds)
+    } else if (this.#parser.head === undefined) {
+      this.#startDeadline('http_response_timeout', upstreamResponseSeconds)
+    } else {
+      this.#startReadDeadline()
+    }
+  }
+
+  #onWritable(): void {
+    if (!this.#isRequestWritten) this.#deadline = NO_DEADLINE
+    this.#receiver?.onWritable?.()
+  }
+
+  /** Reads no more until the client has read: `drain` of what is written to it. */
+  pauseUntilDrain(client: Writable): void {
+    if (this.socket.isPaused()) return
+    this.socket.pause()
+    client.once('drain', () => {
+      this.socket.resume()
+      this.#startReadDeadline()
+    })
   }
 
   /** The next bytes are for a tunnel. */
   handOver(tunnel: ResponseReceiver): void {
-    this.#receiver = tunnel
+    this.#enter('tunnel', tunnel)
   }
 
   /** Reports nothing to its receiver. */
   close(): void {
-    this.#enter('closed')
+    this.#enter('closed', undefined)
     this.socket.destroy()
   }
 
   checkDeadline(now: number): void {
     if (now < this.#deadline) return
     if (this.#phase === 'idle') this.close()
-    else if (this.#phase === 'lookup') this.#fail('dns_error')
-    else this.#fail(this.#isConnecting ? 'connection_timeout' : 'http_response_timeout')
+    else this.#fail(this.#lateFailure)
   }
 
-  #enter(phase: Phase, receiver?: ResponseReceiver, deadline = NO_DEADLINE): void {
+  #enter(phase: Phase, receiver: ResponseReceiver | undefined): void {
     this.#phase = phase
     this.#receiver = receiver
-    this.#deadline = deadline
+    this.#deadline = NO_DEADLINE
   }
 
-  get #isConnecting(): boolean {
-    return this.#phase === 'lookup' || this.#phase === 'connecting'
+  #startDeadline(failure: UpstreamFailure, seconds: number): void {
+    this.#lateFailure = failure
+    this.#deadline = performance.now() + seconds * 1000
+  }
+
+  /** For the next bytes of the body, if the upstream is the side to wait for. */
+  #startReadDeadline(): void {
+    if (this.#phase !== 'receiving' || !this.#isRequestWritten || this.#parser.head === undefined) return
+    if (this.socket.isPaused()) this.#deadline = NO_DEADLINE
+    else this.#startDeadline('connection_read_timeout', this.#timeouts.idleSeconds)
   }
 
   #write(phase: 'established' | 'reused', request: UpstreamRequest): void {
     this.#enter(phase, request)
+    this.#isRequestWritten = false
     this.#parser.start(request)
     try {
       this.socket.write(request.headText, 'latin1')
@@ -185,7 +223,7 @@ export class UpstreamConnection {
   #onRead(chunk: Buffer | undefined): void {
     const receiver = this.#receiver
     const parser = this.#parser
-    if (receiver === undefined || this.#isConnecting) {
+    if (receiver === undefined || this.#phase === 'connecting') {
       this.#failAsClosed()
       return
     }
@@ -197,8 +235,7 @@ export class UpstreamConnection {
     } catch (error) {
       fault = error
     }
-    if (chunk !== undefined)
-      this.#enter('receiving', receiver, parser.head === undefined ? this.#deadline : NO_DEADLINE)
+    if (chunk !== undefined && this.#phase !== 'tunnel') this.#phase = 'receiving'
     try {
       if (fault !== undefined && !(fault instanceof ResponseSyntaxError)) throw fault
       receiver.onRead(parser, this)
@@ -210,15 +247,18 @@ export class UpstreamConnection {
     if (fault instanceof ResponseSyntaxError) this.#fail('http_protocol_error', fault.message)
     else if (parser.isDone) this.#reuseOrClose(isClean)
     else if (chunk === undefined) this.#failAsClosed()
+    else this.#startReadDeadline()
   }
 
   /** `isClean`: no byte follows the response. Such a byte could be taken for the next response (desync, CVE-2026-48931). */
   #reuseOrClose(isClean: boolean): void {
     const { keepAliveSeconds = 0 } = this.#parser.head ?? {}
     const idleMs = Math.min(keepAliveSeconds * 1000 - MARGIN_MS, MAX_IDLE_MS)
-    // After an early response, bytes of its request may still wait to be sent.
-    if (isClean && idleMs > 0 && this.socket.writableLength === 0) {
-      this.#enter('idle', undefined, performance.now() + idleMs)
+    // After an early response, a part of its request may still have to be sent.
+    const isSent = this.#isRequestWritten && this.socket.writableLength === 0
+    if (isClean && isSent && idleMs > 0) {
+      this.#enter('idle', undefined)
+      this.#deadline = performance.now() + idleMs
       this.#pool.onReusable(this)
     } else {
       this.close()
@@ -228,7 +268,7 @@ export class UpstreamConnection {
   #onError(error: Error): void {
     const failure = networkFailureOf(error) ?? 'proxy_internal_error'
     const cause = networkCodeOf(error)
-    if (this.#isConnecting || failure.startsWith('tls_')) this.#fail(failure, cause)
+    if (this.#phase === 'connecting' || failure.startsWith('tls_')) this.#fail(failure, cause)
     else this.#failAsClosed(cause)
   }
 
