@@ -44,7 +44,7 @@ export function drainBody(req: SidecarRequest, end: () => void): void {
   // A close with unread bytes is a reset. Clients that write all before they read (Python, Java) would lose the response.
   const { context, socket } = req
   const deadline = setTimeout(end, DRAIN_TOTAL_MS)
-  context.changeOwner({ state: 'unreadBody', onIdle: end, onRelease: () => clearTimeout(deadline) })
+  context.changeOwner({ state: 'unreadBody', onIdle: end, onClosed: () => clearTimeout(deadline) })
   socket.setTimeout(DRAIN_IDLE_MS)
   req.once('end', end)
   socket.once('end', end) // the request emits no `end` if its body is malformed

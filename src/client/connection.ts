@@ -118,7 +118,7 @@ export class Connection implements ClientConnection {
     const res = this.#current
     if (res === undefined) return
     this.#current = undefined
-    res.req.context.changeOwner(undefined)
+    res.req.context.owner?.onClosed?.()
     this.#events.onRequestEnd(res)
     this.#bytesBefore = socket.bytesRead
     if (!socket.writable) {

@@ -29,8 +29,8 @@ export interface RequestOwner {
   /** The client socket was idle for `timeouts.idleSeconds`, or 5 s while an unread body is drained. */
   onIdle?(): void
   onMalformedBody?(): void
-  /** Called once: another component owns the request now, or its response is over. */
-  onRelease?(): void
+  /** The response is closed, written or not. The last call. */
+  onClosed?(): void
 }
 
 /** The facts of a request, grouped by the file that adds them. */
@@ -81,10 +81,9 @@ export class RequestContext {
     return this.#owner
   }
 
-  changeOwner(owner: RequestOwner | undefined): void {
-    const previous = this.#owner
+  /** The previous owner is called no more. */
+  changeOwner(owner: RequestOwner): void {
     this.#owner = owner
-    previous?.onRelease?.()
   }
 
   /** The request is an `Upgrade` or CONNECT, for which Node has detached the socket from its parser. */

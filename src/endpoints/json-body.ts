@@ -24,7 +24,6 @@ export async function readJson(
   if (error !== undefined) return failed(error)
   res.continueIfExpected()
   const body = await readBody(req, maxSeconds * 1000)
-  req.context.changeOwner(undefined)
   return body.ok ? parseMembers(body.value) : body
 }
 
@@ -50,27 +49,28 @@ function readBody(req: SidecarRequest, maxMs: number): Promise<Result<Buffer, Pu
   return new Promise((resolve) => {
     const chunks: Buffer[] = []
     let bytes = 0
-    const stop = (error: PublicError) => {
+    const end = (result: Result<Buffer, PublicError>) => {
+      clearTimeout(deadline)
       req.removeListener('data', onData)
-      resolve(failed(error))
+      resolve(result)
     }
     const onData = (chunk: Buffer) => {
       bytes += chunk.length
       context.bytesIn += chunk.length
       chunks.push(chunk)
-      if (bytes > MAX_BYTES) stop(TOO_LARGE)
+      if (bytes > MAX_BYTES) end(failed(TOO_LARGE))
     }
-    const onTimeout = () => stop(ERRORS.requestTimeout)
+    const onTimeout = () => end(failed(ERRORS.requestTimeout))
     // The deadline is for the whole body: a client that sends a byte a minute must not hold a connection.
     const deadline = setTimeout(onTimeout, maxMs)
     context.changeOwner({
       state: 'inFlight',
       onIdle: onTimeout,
-      onRelease: () => clearTimeout(deadline),
-      onMalformedBody: () => stop(ERRORS.malformedRequest),
+      onMalformedBody: () => end(failed(ERRORS.malformedRequest)),
+      onClosed: () => clearTimeout(deadline),
     })
     req.on('data', onData)
-    req.once('end', () => resolve(ok(Buffer.concat(chunks))))
+    req.once('end', () => end(ok(Buffer.concat(chunks))))
   })
 }
 

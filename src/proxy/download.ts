@@ -56,7 +56,7 @@ export function relayBody(
   if (body.length === 0 && !isDone) sendHead(res)
   const isWritable = writeChunks(res, body, res.req.context, buffer)
   if (isDone) res.writeEnd('', forwardedTrailers(response.rawTrailers, head.lines))
-  return isDone || isWritable
+  return isWritable
 }
 
 /** All chunks of one read go out at once: tiny chunks do not cost one write each. */

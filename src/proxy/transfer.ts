@@ -105,12 +105,11 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
 
   /** Writes what has arrived of the body, perhaps nothing yet. */
   #onBody(head: UpstreamHead, response: ResponseParser, connection: UpstreamConnection): void {
+    const isWritable = relayBody(this.res, head, response, connection.readBuffer)
     if (response.isDone) {
       if (head.status >= 400 && this.res.req.context.bytesIn > MAX_REFUSED_BODY) connection.close()
-      this.#end('ok') // before the drain of an unread upload releases it, which would count as `client_aborted`
-    }
-    const isWritable = relayBody(this.res, head, response, connection.readBuffer)
-    if (!isWritable) connection.pauseUntilDrain(this.res)
+      this.#end('ok')
+    } else if (!isWritable) connection.pauseUntilDrain(this.res)
   }
 
   onFailure(failure: UpstreamFailure, cause?: string, isStale = false): void {
@@ -130,7 +129,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   }
 
   // Calls of the client's connection.
-  onRelease(): void {
+  onClosed(): void {
     this.#fail('client_aborted')
   }
 

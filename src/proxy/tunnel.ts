@@ -90,7 +90,7 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
     context.connection.abort()
   }
 
-  onRelease(): void {
+  onClosed(): void {
     this.#connection.close()
   }
 

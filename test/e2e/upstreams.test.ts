@@ -411,7 +411,7 @@ t.test('an unexpected error while a response is forwarded is logged once, with i
       { requestId: 'r-2', err: { stack: /addTrailers is broken\n/ } },
     ],
   )
-  t.equal(await outcome('proxy_internal_error'), 1)
+  t.equal(await outcome('proxy_internal_error'), 2)
   await recovers()
 })
 
