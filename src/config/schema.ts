@@ -168,7 +168,7 @@ export const settingsSchema = group({
     maxLifetimeSeconds: setting(tokenSeconds, 604800, 'Seconds a link lives at most.'),
   }),
   upgrade: section('Protocol upgrades.', {
-    enabled: setting(boolean, false, 'Whether WebSocket handshakes with a valid token are forwarded.'),
+    enabled: setting(boolean, false, 'Whether WebSocket handshakes are forwarded like other requests.'),
   }),
   limits: section('Limits on what clients can use.', {
     loginFailures: section('Throttle of failed logins, for each pair of account and client address.', {

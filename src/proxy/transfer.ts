@@ -2,8 +2,8 @@
  * The transfer of one request to the upstream (`upload.ts`) and of its response to the client (`download.ts`), both streamed.
  * In: an accepted request. Out: the response of the upstream, an error response, or a reset after a part of a response.
  *
- * Its waits for the upstream end by a deadline of `upstream-pool.ts` or `upstream-connection.ts`, whose tables name the failures.
- * Its waits for the client, to send more of its body or to read, end by the idle timer of the client's socket: `client_idle`.
+ * Each wait for the upstream has a deadline, by a table in `upstream-connection.ts`. A wait for the client, to send more of
+ * its body or to read, ends by the idle timer of the client's socket, as `client_idle`.
  * While bytes pass, only the drain of the process limits a transfer.
  *
  * A failure, the end of the client's connection and a malformed body end the transfer. Before the response head the client

@@ -5,6 +5,8 @@
  * What each `Phase` waits for, the phase that follows (`>`), and the failure when its deadline passes or the upstream closes:
  *
  *                 waits for                    >            deadline                 passed                    closed
+ *   (queue)       a connection                 connecting,  upstreamResponseSeconds  connection_limit_reached, by
+ *                                              reused                                `upstream-pool.ts`
  *   connecting    the address of the host                   upstreamConnectSeconds   dns_error                 (1)
  *                 TCP, then TLS                established  upstreamConnectSeconds   connection_timeout        (1)
  *   established   the upstream's reads (2)                  idleSeconds              connection_write_timeout  (3)
