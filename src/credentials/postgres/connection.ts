@@ -4,6 +4,7 @@
  */
 import { Socket } from 'node:net'
 import pg from 'pg'
+import { networkCodeOf, networkFailureOf } from '../../failures.ts'
 import { readRegularFile } from '../../files/files.ts'
 import { isLoopback, lookup } from '../../http/hosts.ts'
 import { failed, type Loaded, loaded, notLoaded, ok, type Result } from '../../values/result.ts'
@@ -154,7 +155,7 @@ export function databaseFailure(error: unknown): DatabaseFailure {
   if (error instanceof ChangesNotRecorded) {
     return { kind: 'unusable', message: `${error.message}: ${RUN_MIGRATE}` }
   }
-  const code = 'code' in error ? String(error.code) : ''
+  const code = networkCodeOf(error) ?? ''
   if (error instanceof pg.DatabaseError) {
     // P0001, raise_exception: a check of our own schema script.
     const unusable = code === 'P0001' ? error.message : UNUSABLE_STATES[code]
@@ -168,7 +169,7 @@ export function databaseFailure(error: unknown): DatabaseFailure {
   if (error.message === 'The server does not support SSL connections') {
     return { kind: 'unusable', message: 'it does not offer TLS' }
   }
-  if (/^ERR_(?:SSL|TLS)_|CERT|^UNABLE_TO_/.test(code)) {
+  if (networkFailureOf(error)?.startsWith('tls_')) {
     return { kind: 'unusable', message: `its TLS certificate or protocol is not accepted (${code})` }
   }
   return { kind: 'down', message: `the connection failed (${code || error.message})` }
