@@ -17,60 +17,61 @@ interface Rule {
   readonly names: readonly string[]
 }
 
-const rule = (
-  request: Rule['request'],
-  response: Rule['response'],
-  trailer: Rule['trailer'],
-  lookAlike: Rule['lookAlike'] = 'other',
-  names: readonly string[] = [],
-): Rule => ({ request, response, trailer, lookAlike, names })
+type Treatment = Partial<Omit<Rule, 'names'>>
+
+/** Every rule has the same fields in the same order, which V8 reads fastest. `names`: separated by spaces. */
+const rule = (names: string, treatment: Treatment): Rule => {
+  const { request = 'forward', response = 'forward', trailer = 'remove', lookAlike = 'other' } = treatment
+  return { request, response, trailer, lookAlike, names: names.match(/\S+/g) ?? [] }
+}
+
+const REMOVED: Treatment = { request: 'remove', response: 'remove' }
+const DECIDING: Treatment = { trailer: 'unlessDeciding', lookAlike: 'otherRequest' }
 
 /**
+ * By default, a line is forwarded, but not as a trailer, and another spelling of its name is `other`.
  * A header that is not in this table, such as `X-Original-URL` or `X-Rewrite-URL`, is forwarded unread, as `other`: services
  * are trusted not to take a path or method from it.
  */
 export const HEADER_RULES = {
-  // request, response, trailer, look-alike, names
-  host: rule('forward', 'forward', 'remove', 'refusedLookAlike', ['host']),
-  contentLength: rule('forward', 'ifMayHaveBody', 'remove', 'refusedLookAlike', ['content-length']),
+  host: rule('host', { lookAlike: 'refusedLookAlike' }),
+  contentLength: rule('content-length', { response: 'ifMayHaveBody', lookAlike: 'refusedLookAlike' }),
   /** A request's body keeps its framing. Node frames that of a response. */
-  transferEncoding: rule('forward', 'remove', 'remove', 'refusedLookAlike', ['transfer-encoding']),
-  authorization: rule('ifAllowed', 'forward', 'remove', 'refusedLookAlike', ['authorization']),
-  contentDisposition: rule('forward', 'beforeLength', 'forward', 'other', ['content-disposition']),
-  connection: rule('remove', 'remove', 'remove', 'other', ['connection']),
-  keepAlive: rule('remove', 'remove', 'remove', 'other', ['keep-alive']),
-  upgrade: rule('remove', 'remove', 'remove', 'other', ['upgrade']),
+  transferEncoding: rule('transfer-encoding', { response: 'remove', lookAlike: 'refusedLookAlike' }),
+  authorization: rule('authorization', { request: 'ifAllowed', lookAlike: 'refusedLookAlike' }),
+  contentDisposition: rule('content-disposition', { response: 'beforeLength', trailer: 'forward' }),
+  connection: rule('connection', REMOVED),
+  keepAlive: rule('keep-alive', REMOVED),
+  upgrade: rule('upgrade', REMOVED),
   /** The other hop-by-hop headers (RFC 9110, section 7.6.1), and those for the next proxy, which is the sidecar (11.7). */
-  hopByHop: rule('remove', 'remove', 'remove', 'other', [
-    ...['proxy-connection', 'proxy-authorization', 'proxy-authenticate', 'te', 'http2-settings'],
-  ]),
-  expect: rule('remove', 'forward', 'remove', 'other', ['expect']),
-  trailer: rule('forward', 'ifChunked', 'remove', 'other', ['trailer']),
-  requestId: rule('ifValid', 'remove', 'remove', 'removedLookAlike', ['x-request-id']),
-  forwarded: rule('ifTrusted', 'forward', 'remove', 'removedLookAlike', [
-    ...['forwarded', 'x-forwarded-for', 'x-forwarded-host', 'x-forwarded-proto', 'x-forwarded-port'],
-  ]),
+  hopByHop: rule('proxy-connection proxy-authorization proxy-authenticate te http2-settings', REMOVED),
+  expect: rule('expect', { request: 'remove' }),
+  trailer: rule('trailer', { response: 'ifChunked' }),
+  requestId: rule('x-request-id', { request: 'ifValid', response: 'remove', lookAlike: 'removedLookAlike' }),
+  forwarded: rule('forwarded x-forwarded-for x-forwarded-host x-forwarded-proto x-forwarded-port', {
+    request: 'ifTrusted',
+    lookAlike: 'removedLookAlike',
+  }),
   /** Names that begin with `x-authenticated-`. An upstream that echoes its request would leak them. */
-  identity: rule('remove', 'remove', 'remove'),
+  identity: rule('', REMOVED),
   /** Says whether the request may replace an object. */
-  condition: rule('forward', 'forward', 'unlessDeciding', 'otherRequest', ['if-none-match', 'overwrite']),
+  condition: rule('if-none-match overwrite', DECIDING),
   /** Names a second object, which the request reads or writes. */
-  secondPath: rule('forward', 'forward', 'unlessDeciding', 'otherRequest', [
-    ...['destination', 'x-amz-copy-source', 'x-goog-copy-source', 'x-ms-copy-source', 'x-copy-from'],
-  ]),
+  secondPath: rule('destination x-amz-copy-source x-goog-copy-source x-ms-copy-source x-copy-from', DECIDING),
   /** Names another method, or a second object in a way that is not read here. So do names that match `OTHER_SOURCE`. */
-  otherRequest: rule('forward', 'forward', 'unlessDeciding', 'otherRequest', [
-    ...['x-http-method-override', 'x-http-method', 'x-method-override'],
-    ...['x-object-manifest', 'x-symlink-target', 'x-copy-from-account', 'destination-account'],
-  ]),
-  refusedLookAlike: rule('refuse', 'forward', 'remove'),
-  removedLookAlike: rule('remove', 'forward', 'remove'),
+  otherRequest: rule(
+    'x-http-method-override x-http-method x-method-override ' +
+      'x-object-manifest x-symlink-target x-copy-from-account destination-account',
+    DECIDING,
+  ),
+  refusedLookAlike: rule('', { request: 'refuse' }),
+  removedLookAlike: rule('', { request: 'remove' }),
   /** Not a token (RFC 9110, section 5.6.2). Node's parser, and that of responses, refuse it already. */
-  invalid: rule('refuse', 'remove', 'remove'),
+  invalid: rule('', { request: 'refuse', response: 'remove' }),
   /** All others. The frequent ones are named because a name that is in the table is found fastest. */
-  other: rule('forward', 'forward', 'forward', 'other', [
-    ...['accept', 'accept-encoding', 'user-agent', 'content-type', 'date', 'server', 'etag', 'last-modified'],
-  ]),
+  other: rule('accept accept-encoding user-agent content-type date server etag last-modified', {
+    trailer: 'forward',
+  }),
 } as const satisfies Readonly<Record<string, Rule>>
 
 export type HeaderKind = keyof typeof HEADER_RULES
