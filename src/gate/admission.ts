@@ -16,15 +16,13 @@ export type RequestHead = Readonly<
   Pick<IncomingMessage, 'method' | 'url' | 'httpVersionMajor' | 'httpVersionMinor' | 'rawHeaders'>
 >
 
-/** `malformed`: the request has two `Authorization` lines. */
-export type Admission = Result<Admitted, PublicError | 'malformed'>
+export type Admission = Result<Admitted, PublicError>
 
 type Refused = Exclude<Admission, { ok: true }>
 
 const badRequest = failed(ERRORS.malformedRequest)
 const tooLarge = failed(ERRORS.headersTooLarge)
 const badExpectation = failed(ERRORS.expectationFailed)
-const twoAuthorizations = failed('malformed')
 
 export function admit(head: RequestHead, maxHeaderLines: number): Admission {
   const { method, httpVersionMajor, rawHeaders } = head
@@ -51,6 +49,7 @@ class AdmittedRequest {
   /** A header names a second path, or another method. */
   namesOtherRequest = false
   authorization: string | undefined
+  hasTwoAuthorizations = false
   hasBody = false
   isChunked = false
   expectsContinue = false
@@ -62,7 +61,6 @@ class AdmittedRequest {
   /** The request id of the client, if it sent exactly one and this one is valid. */
   requestId: string | undefined
   readonly #isHttp10: boolean
-  #authorizations = 0
   #contentLength: string | undefined
 
   constructor({ method = '', httpVersionMinor, rawHeaders }: RequestHead) {
@@ -96,7 +94,7 @@ class AdmittedRequest {
         this.isChunked = true
         break
       case 'authorization':
-        this.#authorizations++
+        this.hasTwoAuthorizations = this.authorization !== undefined
         this.authorization = value
         break
       case 'expect':
@@ -132,7 +130,7 @@ class AdmittedRequest {
       this.isWebSocket = this.method === 'GET' && !this.hasBody && !this.#isHttp10
     if (this.method === 'OPTIONS')
       this.isPreflight = PREFLIGHT.every((name) => this.lines.values(name).length > 0)
-    return this.#authorizations > 1 ? twoAuthorizations : undefined
+    return undefined
   }
 }
 

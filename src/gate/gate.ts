@@ -67,7 +67,7 @@ interface CallerRequest extends Omit<RoutedRequest, 'label'> {
 }
 
 interface GateResult {
-  /** Undefined if the request is not admitted. */
+  /** Undefined if the request is not admitted, or has two tokens. */
   readonly routed: RoutedRequest | undefined
   /** A promise if a token must be verified. It rejects only on an internal error. */
   readonly decision: Decision | Promise<Decision>
@@ -90,8 +90,11 @@ export class Gate {
   decide(head: RequestHead, isPeerTrusted: boolean): GateResult {
     const { limits, links } = this.#config
     const admission = admit(head, limits.headerLines)
-    if (!admission.ok) return { routed: undefined, decision: this.#refuseUnadmitted(admission.error) }
+    if (!admission.ok)
+      return { routed: undefined, decision: { act: 'refuse', reason: 'admission', error: admission.error } }
     const admitted = admission.value
+    // A service might read the other token: refused on a public route and in report mode, too.
+    if (admitted.hasTwoAuthorizations) return { routed: undefined, decision: this.#refuse('malformed') }
     const route = this.#routeOf(admitted)
     const original = route.act === 'approve' ? originalRequest(admitted, isPeerTrusted) : admitted
     const takesLink = links.enabled && route.needs !== 'token' && original !== undefined
@@ -103,10 +106,6 @@ export class Gate {
     const decision = this.#decideByToken({ route, admitted, original, parameter })
     const label = parameter !== undefined && route.act === 'forward' ? 'link' : route.label
     return { routed: { admitted, original, label }, decision }
-  }
-
-  #refuseUnadmitted(error: PublicError | 'malformed'): Refusal {
-    return error === 'malformed' ? this.#refuse(error) : { act: 'refuse', reason: 'admission', error }
   }
 
   /** Returns a promise only if a token must be verified. */
