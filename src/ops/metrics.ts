@@ -6,14 +6,8 @@ import { type Aggregator, Counter, collectDefaultMetrics, Gauge, Histogram, Regi
 import type { AuthData, ReloadSubject } from '../auth-data.ts'
 import type { DataListener } from '../client/listener.ts'
 import type { Config } from '../config/config.ts'
-import {
-  ACCESS_FAILURES,
-  type AccessFailure,
-  LOGIN_FAILURES,
-  type LoginFailure,
-  UPSTREAM_OUTCOMES,
-  type UpstreamOutcome,
-} from '../failures.ts'
+import type { AccessFailure, LoginFailure } from '../failures.ts'
+import { ACCESS_FAILURES, LOGIN_FAILURES, UPSTREAM_OUTCOMES } from '../failures.ts'
 import { ROUTE_LABELS, type RouteLabel } from '../gate/route.ts'
 import type { Key } from '../keys/key-ring.ts'
 import type { RemoteKeys } from '../keys/remote-keys.ts'
@@ -27,8 +21,7 @@ import { VERSION } from '../version.ts'
 /** Requests with other methods have the label `other`. */
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS'])
 /** The statuses of upstreams that are counted. */
-const STATUS_CLASSES = ['2xx', '3xx', '4xx', '5xx'] as const
-type StatusClass = (typeof STATUS_CLASSES)[number]
+const STATUS_CLASSES = ['2xx', '3xx', '4xx', '5xx']
 const LATENCY_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
 
 /** `aggregator`: how the values of several processes become one. The default is their sum. */
@@ -54,7 +47,7 @@ const WRITTEN = {
   upstream_response_seconds: ['Seconds from the request head to the response head.', ['upstream']],
   worker_restarts_total: ['Workers that ended and were replaced.'],
   workers: ['Processes that share the data listener, accept connections and respond to the primary.'],
-} satisfies Record<string, Metric>
+} as const satisfies Record<string, Metric>
 
 /** Metrics whose values a part holds: read at each scrape. */
 const READ = {
@@ -133,49 +126,50 @@ export function createMetrics({ enforcement }: Pick<Config, 'enforcement'>, now:
 type Create = ReturnType<typeof metricsIn>
 
 function requestMetrics({ counts, histogram }: Create) {
-  const requests = counts<`${RouteLabel} ${string} ${number}`>('requests_total')
-  const bytes = counts('transferred_bytes_total', ['in', 'out'])
+  const requests = counts('requests_total')
+  const bytes = counts('transferred_bytes_total', ['direction=in', 'direction=out'])
   const durations = histogram('request_duration_seconds')
   for (const route of ROUTE_LABELS) durations.zero({ route })
   return {
     /** Counts refusals of malformed requests, too. `seconds`: from the head to the end of the response. */
     onRequest(route: RouteLabel, method = '', status: number, seconds: number): void {
-      requests.add(`${route} ${METHODS.has(method) ? method : 'other'} ${status}`)
+      requests.add(`route=${route} method=${METHODS.has(method) ? method : 'other'} status=${status}`)
       durations.observe({ route }, seconds)
     },
-    onBytes: (direction: 'in' | 'out', count: number) => bytes.add(direction, count),
+    onBytes: (direction: 'in' | 'out', count: number) => bytes.add(`direction=${direction}`, count),
   }
 }
 
 function tokenMetrics({ counts }: Create) {
-  const seriesOf = (reason: 'ok' | AccessFailure) =>
-    reason === 'ok' ? 'accepted ok' : (`rejected ${reason}` as const)
-  const checks = counts('token_checks_total', [seriesOf('ok'), ...ACCESS_FAILURES.map(seriesOf)])
+  const checkOf = (reason: 'ok' | AccessFailure) =>
+    `result=${reason === 'ok' ? 'accepted' : 'rejected'} reason=${reason}` as const
+  const failureOf = (reason: LoginFailure) => `reason=${reason}` as const
+  const checks = counts('token_checks_total', [checkOf('ok'), ...ACCESS_FAILURES.map(checkOf)])
   const issued = counts('tokens_issued_total', [''])
   const linksIssued = counts('links_issued_total', [''])
-  const failures = counts('token_issue_failures_total', LOGIN_FAILURES)
+  const failures = counts('token_issue_failures_total', LOGIN_FAILURES.map(failureOf))
   return {
-    onTokenCheck: (reason: 'ok' | AccessFailure) => checks.add(seriesOf(reason)),
+    onTokenCheck: (reason: 'ok' | AccessFailure) => checks.add(checkOf(reason)),
     onTokenIssued: () => issued.add(''),
     onLinkIssued: () => linksIssued.add(''),
-    onLoginFailure: (reason: LoginFailure) => failures.add(reason),
+    onLoginFailure: (reason: LoginFailure) => failures.add(failureOf(reason)),
   }
 }
 
 function upstreamMetrics({ counts, histogram }: Create) {
-  const outcomes = counts<`${string} ${UpstreamOutcome}`>('upstream_requests_total')
-  const responses = counts<`${string} ${StatusClass}`>('upstream_responses_total')
+  const outcomes = counts('upstream_requests_total')
+  const responses = counts('upstream_responses_total')
   const headSeconds = histogram('upstream_response_seconds')
   /** `upstream`: the prefix of the upstream. */
   return (upstream: string): UpstreamEvents => {
-    for (const outcome of UPSTREAM_OUTCOMES) outcomes.add(`${upstream} ${outcome}`, 0)
-    for (const statusClass of STATUS_CLASSES) responses.add(`${upstream} ${statusClass}`, 0)
+    for (const outcome of UPSTREAM_OUTCOMES) outcomes.add(`upstream=${upstream} outcome=${outcome}`, 0)
+    for (const statusClass of STATUS_CLASSES) responses.add(`upstream=${upstream} class=${statusClass}`, 0)
     headSeconds.zero({ upstream })
     return {
-      onOutcome: (outcome) => outcomes.add(`${upstream} ${outcome}`),
+      onOutcome: (outcome) => outcomes.add(`upstream=${upstream} outcome=${outcome}`),
       onResponse(status, seconds) {
         const statusClass = STATUS_CLASSES[Math.floor(status / 100) - 2]
-        if (statusClass !== undefined) responses.add(`${upstream} ${statusClass}`)
+        if (statusClass !== undefined) responses.add(`upstream=${upstream} class=${statusClass}`)
         headSeconds.observe({ upstream }, seconds)
       },
     }
@@ -183,7 +177,7 @@ function upstreamMetrics({ counts, histogram }: Create) {
 }
 
 function reloadMetrics({ counts, gauge }: Create, now: () => number) {
-  const reloads = counts<`${ReloadSubject} ${ReloadResult}`>('reloads_total')
+  const reloads = counts('reloads_total')
   const lastGood = gauge('reload_last_good_timestamp_seconds')
   const reloadFailing = gauge('reload_failing')
   /** Subjects whose newest version cannot be used, each with the name of its certificate set. */
@@ -191,13 +185,13 @@ function reloadMetrics({ counts, gauge }: Create, now: () => number) {
   return {
     zeroReloads(subjects: readonly ReloadSubject[]): void {
       for (const subject of subjects) {
-        for (const result of RELOAD_RESULTS) reloads.add(`${subject} ${result}`, 0)
+        for (const result of RELOAD_RESULTS) reloads.add(`subject=${subject} result=${result}`, 0)
         lastGood.set({ subject }, now() / 1000)
         reloadFailing.set({ subject }, 0)
       }
     },
     onReload(subject: ReloadSubject, result: ReloadResult, certificate = ''): void {
-      reloads.add(`${subject} ${result}`)
+      reloads.add(`subject=${subject} result=${result}`)
       const part = `${subject} ${certificate}`
       if (result === 'ok') {
         lastGood.set({ subject }, now() / 1000)
@@ -242,30 +236,33 @@ function readValues({ value }: Create, sources: MetricSources, now: () => number
   for (const name of Object.keys(READ) as (keyof typeof READ)[]) value(name, reads[name])
 }
 
-/** Counts by label values, joined by spaces, which no value contains. Cheaper than `inc` of prom-client. */
-class Counts<Labels extends string> {
-  readonly #values: Map<string, number>
+/** Its labels in the order of the table, as in `route=proxy method=GET status=200`. No value has a space. */
+type Series<Names> = Names extends readonly [infer Name extends string, ...infer Rest]
+  ? `${Name}=${string}${Rest extends readonly [] ? '' : ` ${Series<Rest>}`}`
+  : ''
 
-  constructor(zeros: readonly Labels[]) {
-    this.#values = new Map(zeros.map((labels) => [labels, 0]))
+type SeriesOf<Name extends keyof typeof WRITTEN> = Series<(typeof WRITTEN)[Name][1]>
+
+/** Counts by series. Cheaper than `inc` of prom-client. */
+class Counts<Key extends string> {
+  readonly #values = new Map<string, number>()
+
+  add(series: Key, by = 1): void {
+    this.#values.set(series, (this.#values.get(series) ?? 0) + by)
   }
 
-  add(labels: Labels, by = 1): void {
-    this.#values.set(labels, (this.#values.get(labels) ?? 0) + by)
-  }
-
-  series(names: readonly string[]): Series[] {
-    return Array.from(this.#values, ([labels, value]) => {
-      const values = labels.split(' ')
-      return [Object.fromEntries(names.map((name, at) => [name, values[at] ?? ''])), value]
+  samples(): Sample[] {
+    return Array.from(this.#values, ([series, value]) => {
+      const labels = series === '' ? [] : series.split(' ').map((label) => label.split(/=(.*)/, 2))
+      return [Object.fromEntries(labels), value]
     })
   }
 }
 
 type Labels = Readonly<Record<string, string>>
-type Series = readonly [labels: Labels, value: number | undefined]
+type Sample = readonly [labels: Labels, value: number | undefined]
 /** Returns one value, or one per series. A series without a value is left out. */
-type ReadValue = () => number | readonly Series[]
+type ReadValue = () => number | readonly Sample[]
 
 export function metricsIn(registry: Registry) {
   const optionsOf = (name: MetricName) => {
@@ -282,15 +279,17 @@ export function metricsIn(registry: Registry) {
           if (value !== undefined) this.inc(labels, value)
       },
     }
+    // OpenMetrics has this suffix for counters alone.
     if (name.endsWith('_total')) new Counter(collected)
     else new Gauge(collected)
   }
   return {
     value,
     /** `zeros`: the series that exist from the start. */
-    counts<Labels extends string>(name: MetricName, zeros: readonly Labels[] = []): Counts<Labels> {
-      const counts = new Counts(zeros)
-      value(name, () => counts.series(optionsOf(name).labelNames))
+    counts<Name extends keyof typeof WRITTEN>(name: Name, zeros: readonly SeriesOf<Name>[] = []) {
+      const counts = new Counts<SeriesOf<Name>>()
+      for (const series of zeros) counts.add(series, 0)
+      value(name, () => counts.samples())
       return counts
     },
     gauge: (name: MetricName) => new Gauge(optionsOf(name)),

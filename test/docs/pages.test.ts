@@ -11,6 +11,7 @@ import { Ajv2020 } from 'ajv/dist/2020.js'
 import t from 'tap'
 import { parse } from 'yaml'
 import { loadConfig } from '../../src/config/load.ts'
+import { METRIC_NAMES } from '../../src/ops/metrics.ts'
 import { eventually } from '../support/eventually.ts'
 import { codeIn, tableUnder } from '../support/markdown.ts'
 import { parseMetrics } from '../support/prometheus.ts'
@@ -79,6 +80,7 @@ t.test('the page has every metric, label and label value, and every access log f
   const rows = documented.flatMap(({ metric, labels }) =>
     codeIn(metric).map((name) => [name, codeIn(labels)] as const),
   )
+  t.strictSame(rows.map(([name]) => name).sort(), [...METRIC_NAMES].sort(), 'every declared metric')
   const names = rows.map(([name]) => name).filter((name) => !CONDITIONAL.test(name))
   t.strictSame(names.sort(), [...metrics.keys()].filter((name) => !CONDITIONAL.test(name)).sort())
   for (const [name, labels] of rows) {
