@@ -95,21 +95,21 @@ export async function openAuthData(
   const opened = await openSources(config, log, now, onReload)
   if (opened.problems.length > 0) throw new InvalidAuthData(opened.problems)
   for (const warning of opened.warnings) log.warn(warning)
-  const { keyFiles, credentialsFile, revocationsFile, database, certificateSets, keySets } = opened
-  const files = [keyFiles, credentialsFile, revocationsFile, ...certificateSets.values()]
-  const sources = [...files, database, ...keySets].filter((source) => source !== undefined)
+  const { files, database, certificateSets, keySets } = opened
+  const all = [...Object.values(files), ...certificateSets.values(), database, ...keySets]
+  const sources = all.filter((source) => source !== undefined)
 
   const { maxLifetimeSeconds, clockToleranceSeconds } = config.token
   const ownKeySet = keySets.find(({ issuer }) => issuer === config.token.issuer)
-  const ring = ownKeySet?.ring ?? keyFiles?.current ?? (() => NO_KEYS)
-  const list = credentialsFile?.current ?? database?.credentials
+  const ring = ownKeySet?.ring ?? files.keys?.current ?? (() => NO_KEYS)
+  const list = files.credentials?.current ?? database?.credentials
   const onError = (error: unknown) => log.error({ err: error }, 'a login could not be checked')
   const credentials = list && createCredentialChecks(list, now, onError, database?.refresh)
-  const revocationLists = [revocationsFile?.current, database?.revocations].filter((one) => one !== undefined)
+  const revocationLists = [files.revocations?.current, database?.revocations].flatMap((list) => list ?? [])
   const findInOwnRing: FindKey = (kid, alg) => findInRing(ring(), kid, alg)
 
   const subjects: ReloadSubject[] = ['revocations']
-  if (keyFiles) subjects.push('keys')
+  if (files.keys) subjects.push('keys')
   if (list) subjects.push('credentials')
   if (certificateSets.size > 0) subjects.push('certificates')
   return {
@@ -136,9 +136,8 @@ export async function openAuthData(
       return list ? [ofKeys, { name: 'credentials', ok: areCredentialsLoaded, state }] : [ofKeys]
     },
     subscribe(onChange) {
-      for (const source of [keyFiles, ...keySets]) source?.subscribe(() => onChange('keys'))
-      credentialsFile?.subscribe(() => onChange('credentials'))
-      revocationsFile?.subscribe(() => onChange('revocations'))
+      for (const subject of FILE_SUBJECTS) files[subject]?.subscribe(() => onChange(subject))
+      for (const keySet of keySets) keySet.subscribe(() => onChange('keys'))
       database?.subscribe(onChange)
     },
     start() {
@@ -157,6 +156,7 @@ export async function openAuthData(
 }
 
 const NO_KEYS: KeyRing = { keys: new Map() }
+const FILE_SUBJECTS = ['keys', 'credentials', 'revocations'] as const
 
 export const databaseProblems = (problems: readonly string[]) =>
   problemsAt('credentials.postgres.urlFile', problems)
@@ -196,14 +196,13 @@ export async function openSources(
     const mayBeEmpty = trustedIssuers.length > 0 && (active?.keys.size ?? 0) === 0
     return loadKeyRing(directory, { signsAssertions: identity.assertion.enabled, mayBeEmpty })
   }
-  const keyFiles = await openFile('keys', 'keys.directory', keys.directory, loadKeys, isKeyFileName)
-  const credentialsFile = await openFile('credentials', 'credentials.file', file, loadCredentialsFile)
-  const revocationsFile = await openFile(
-    'revocations',
-    'revocations.file',
-    revocations.file,
-    (path, active: RevocationList | undefined) => loadRevocationsFile(path, revocations.required, active),
-  )
+  const loadRevocations = (path: string, active: RevocationList | undefined) =>
+    loadRevocationsFile(path, revocations.required, active)
+  const files = {
+    keys: await openFile('keys', 'keys.directory', keys.directory, loadKeys, isKeyFileName),
+    credentials: await openFile('credentials', 'credentials.file', file, loadCredentialsFile),
+    revocations: await openFile('revocations', 'revocations.file', revocations.file, loadRevocations),
+  }
 
   let database: CredentialsDatabase | undefined
   if (postgres !== undefined) {
@@ -228,10 +227,10 @@ export async function openSources(
     const secureContext = activeContextOf(certificateSets.get(`issuer:${setting}`))
     keySets.push(new RemoteKeys({ ...keySet, secureContext, log, now }))
   }
-  const sources = { keyFiles, credentialsFile, revocationsFile, database, certificateSets, keySets }
   const problems = results.flatMap((result) => (result.ok ? [] : result.problems))
-  const warnings = results.flatMap((result) => (result.ok ? result.warnings : []))
-  return { ...sources, problems, warnings: [...new Set([...warnings, ...insecureKeySets(config)])] }
+  const ofSources = results.flatMap((result) => (result.ok ? result.warnings : []))
+  const warnings = [...new Set([...ofSources, ...insecureKeySets(config)])]
+  return { files, database, certificateSets, keySets, problems, warnings }
 }
 
 async function withSetting<T>(setting: string, loading: Promise<Loaded<T>>): Promise<Loaded<T, Problem>> {
