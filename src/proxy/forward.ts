@@ -20,11 +20,13 @@ class PassProxy extends httpProxy<SidecarRequest, SidecarResponse> {
   declare before: (type: 'web', name: string, pass: (req: unknown, res: SidecarResponse) => true) => void
 }
 
-interface ForwarderOptions
-  extends Pick<Upstream, 'responder' | 'onInternalError'>,
-    Pick<Tunnels, 'gate' | 'now'> {
+interface ForwarderOptions {
   readonly secureContextOf: (prefix: string) => (() => SecureContext) | undefined
+  readonly gate: Tunnels['gate']
+  readonly responder: Responder
   readonly events: (prefix: string) => UpstreamEvents
+  readonly now: () => number
+  readonly onInternalError: (requestId: string, error: unknown) => void
 }
 
 export class Forwarder {
