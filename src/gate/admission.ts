@@ -7,8 +7,7 @@
 import type { IncomingMessage } from 'node:http'
 import { isIPv6 } from 'node:net'
 import { ERRORS, type PublicError } from '../errors.ts'
-import { HeaderLines, namesFramingOrIdentity } from '../http/headers.ts'
-import { requestIdOf } from '../http/request-ids.ts'
+import { HeaderLines, namesFramingOrIdentity, requestIdOf } from '../http/headers.ts'
 import { originForm, pathOf } from '../http/request-target.ts'
 import { failed, ok, type Result } from '../values/result.ts'
 

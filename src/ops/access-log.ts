@@ -11,7 +11,7 @@ import type { Config } from '../config/config.ts'
 import type { PublicError } from '../errors.ts'
 import { type Failure, isClientFailure } from '../failures.ts'
 import { wouldRefuse } from '../gate/gate.ts'
-import { newRequestId, traceIdOf } from '../http/request-ids.ts'
+import { newRequestId, traceIdOf } from '../http/headers.ts'
 import { type Logger, loggable } from '../log.ts'
 import type { Metrics } from './metrics.ts'
 
