@@ -3,18 +3,16 @@ import type { z } from 'zod'
 import { isLoopback } from '../http/hosts.ts'
 import { PUBLIC_ALGORITHMS } from '../keys/key-ring.ts'
 import { printable } from '../log.ts'
-import { RUN_ALWAYS } from '../values/schemas.ts'
+import { API_TOKEN_SECONDS, RUN_ALWAYS } from '../values/schemas.ts'
 import { checkRules, type Settings } from './rules.ts'
 import { CREDENTIALS_FILE, KEYS_DIRECTORY, REVOCATIONS_FILE, settingsSchema } from './schema.ts'
-
-/** The lifetime that the API documents. Longer tokens are accepted only if the sidecar issues such tokens. */
-const API_TOKEN_LIFETIME_SECONDS = 86_400
 
 export const configSchema = (needsUpstream: boolean) =>
   settingsSchema
     .superRefine((settings, context) => checkRules(settings, context, needsUpstream), RUN_ALWAYS)
     .transform(({ token, keys, credentials, revocations, ...rest }) => {
-      const { maxLifetimeSeconds = Math.max(API_TOKEN_LIFETIME_SECONDS, token.lifetimeSeconds) } = token
+      // Longer tokens are accepted only if the sidecar issues such tokens.
+      const { maxLifetimeSeconds = Math.max(API_TOKEN_SECONDS, token.lifetimeSeconds) } = token
       const { directory = KEYS_DIRECTORY, ...remote } = keys
       const { file = CREDENTIALS_FILE, postgres } = credentials
       const isRemote = remote.jwksUrl !== undefined

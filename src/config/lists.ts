@@ -3,6 +3,7 @@ import { z } from 'zod'
 import { PUBLIC_ALGORITHMS } from '../keys/key-ring.ts'
 import { scopeProblem } from '../token/scopes.ts'
 import {
+  API_TOKEN_SECONDS,
   checkedText,
   exactPath,
   filePath,
@@ -77,7 +78,7 @@ const trustedIssuer = strictMap(TRUSTED_ISSUER, {
     .pipe(z.record(z.string(), claimValue, must(REQUIRED_CLAIMS)))
     .default({})
     .describe('Claims with the value that each must equal or, in an array, contain.'),
-  maxLifetimeSeconds: tokenSeconds.default(86400).describe('Longest accepted exp - iat.'),
+  maxLifetimeSeconds: tokenSeconds.default(API_TOKEN_SECONDS).describe('Longest accepted exp - iat.'),
 }).superRefine((entry, context) => {
   if (!(entry instanceof Object)) return
   const report = (name: string, message: string) =>

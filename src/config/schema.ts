@@ -5,6 +5,7 @@
  */
 import { z } from 'zod'
 import {
+  API_TOKEN_SECONDS,
   addressRange,
   basePath,
   boolean,
@@ -35,6 +36,11 @@ type Fallback<Output> = z.core.util.NoUndefined<NoInfer<Output>>
 
 function setting<Output>(kind: z.ZodType<Output>, fallback: Fallback<Output>, description: string) {
   return kind.default(fallback).describe(description)
+}
+
+/** `config.ts` applies such a default, because it depends on other settings. */
+function dependentSetting<Output>(kind: z.ZodType<Output>, fallback: Output, description: string) {
+  return kind.optional().meta({ description, default: fallback })
 }
 
 /** The sample settings file shows the example. */
@@ -104,19 +110,20 @@ export const settingsSchema = group({
   token: section('Tokens, issued and verified.', {
     issuer: setting(plainText, 'storage-account-api', 'Claim iss of every token.'),
     audience: setting(plainText, 'storage-api', 'Claim aud of every token.'),
-    lifetimeSeconds: setting(tokenSeconds, 86400, 'Seconds a new token is good for.'),
+    lifetimeSeconds: setting(tokenSeconds, API_TOKEN_SECONDS, 'Seconds a new token is good for.'),
     clockToleranceSeconds: setting(integer(0, 3600), 0, "Seconds another issuer's clock may differ by."),
     maxLifetimeSeconds: withExample(
       tokenSeconds.optional(),
-      'Longest accepted exp - iat in seconds; default: the larger of 86400 and token.lifetimeSeconds.',
-      86400,
+      `Longest accepted exp - iat in seconds; default: the larger of ${API_TOKEN_SECONDS} and token.lifetimeSeconds.`,
+      API_TOKEN_SECONDS,
     ),
   }),
   keys: section('Keys that sign and verify tokens: a directory or a URL, not both.', {
-    directory: filePath.optional().meta({
-      description: 'Directory of KID.jwk.json files and the file active, which names the kid that signs.',
-      default: KEYS_DIRECTORY,
-    }),
+    directory: dependentSetting(
+      filePath,
+      KEYS_DIRECTORY,
+      'Directory of KID.jwk.json files and the file active, which names the kid that signs.',
+    ),
     jwksUrl: withExample(
       httpUrl.optional(),
       "URL of another issuer's JWK Set; the sidecar then issues no tokens.",
@@ -125,7 +132,7 @@ export const settingsSchema = group({
     caFile: withExample(filePath.optional(), 'PEM file of the CAs of keys.jwksUrl.', `${ETC}/issuer-ca.crt`),
   }),
   credentials: section('Who may log in: a file or a database, not both; no file with keys.jwksUrl.', {
-    file: filePath.optional().meta({ description: 'YAML file of accounts.', default: CREDENTIALS_FILE }),
+    file: dependentSetting(filePath, CREDENTIALS_FILE, 'YAML file of accounts.'),
     postgres: optionalSection('Credentials in PostgreSQL, shared by all replicas.', {
       urlFile: withExample(filePath, 'File of the connection URL, with its password.', `${ETC}/postgres-url`),
       poolSize: workerLimit(1000, 5, 'Maximum number of connections.'),

@@ -84,6 +84,9 @@ export function seconds(min: 0 | 0.001 = 0.001) {
   return z.number(requirement).min(min, requirement).max(MAX_TIMER_SECONDS, requirement)
 }
 
+/** The lifetime of tokens that the API documents. */
+export const API_TOKEN_SECONDS = 86_400
+
 /** More than ten years is a typing mistake. */
 export const tokenSeconds = integer(1, 315_360_000)
 
