@@ -175,9 +175,8 @@ function decodeValue(text: string, schema: z.core.$ZodType): unknown {
     const isPlain = /^(?:true|false|-?(?:0|[1-9]\d*)(?:\.\d+)?)$/.test(text)
     return isPlain && !z.safeParse(schema, text).success ? JSON.parse(text) : text
   }
-  if (schema.element instanceof z.ZodString && !text.trimStart().startsWith('[')) {
+  if (schema.element instanceof z.ZodString && !text.trimStart().startsWith('['))
     return text.trim() === '' ? [] : text.split(',').map((item) => item.trim())
-  }
   const yaml = parseYaml(text)
   return yaml.ok ? yaml.value.content : text
 }

@@ -112,9 +112,8 @@ const revocationSchema = z
   .superRefine(({ jti, accountId, accessKey, issuedBefore }, context) => {
     const names = [jti, accountId, accessKey].filter((given) => given !== undefined)
     if (names.length !== 1) context.addIssue('must have exactly one of jti, accountId and accessKey')
-    if (jti !== undefined && issuedBefore !== undefined) {
+    if (jti !== undefined && issuedBefore !== undefined)
       context.addIssue({ code: 'custom', path: ['issuedBefore'], message: 'cannot be combined with jti' })
-    }
   })
 const fileSchema = z
   .strictObject(

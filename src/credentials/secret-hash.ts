@@ -47,17 +47,14 @@ function parseSecretHash(text: string): Result<{ readonly digest: Buffer; readon
   const [, ln, r, p, saltText, digestText] = scryptForm.exec(text) ?? []
   const salt = unbase64(saltText)
   const digest = unbase64(digestText)
-  if (salt === undefined || digest === undefined) {
+  if (salt === undefined || digest === undefined)
     return failed('must be a complete $sha256$ or $scrypt$ hash, as `credentials add` writes it')
-  }
   const parameters = { cost: 2 ** Number(ln), blockSize: Number(r), parallelization: Number(p) }
   const work = parameters.cost * parameters.blockSize * parameters.parallelization
-  if (parameters.cost < MIN_COST || work < MIN_WORK) {
+  if (parameters.cost < MIN_COST || work < MIN_WORK)
     return failed('has scrypt parameters that are too weak (at least ln=14,r=8,p=5 or its equal)')
-  }
-  if (128 * parameters.cost * parameters.blockSize > MAX_MEMORY_BYTES || work > MAX_WORK) {
+  if (128 * parameters.cost * parameters.blockSize > MAX_MEMORY_BYTES || work > MAX_WORK)
     return failed('has scrypt parameters that cost too much (at most 64 MiB, and ln=16,r=8,p=4)')
-  }
   return ok({ digest, slow: { salt, parameters } })
 }
 

@@ -63,9 +63,8 @@ const jwkSchema = z.object({
 /** Never rejects. @param createdAtSeconds - the creation time of a key without `iat` */
 export async function importKey(jwk: object, createdAtSeconds: number): Promise<Loaded<Key>> {
   const parsed = jwkSchema.safeParse(jwk)
-  if (!parsed.success) {
+  if (!parsed.success)
     return notLoaded(parsed.error.issues.map(({ path, message }) => `${path.join('.')} ${message}`))
-  }
   const { kid, alg, use: _use, key_ops: _ops, iat, signedUntil, tokenSeconds, ...members } = parsed.data
   if (!fitsType(alg, members)) return notLoaded([`kty and crv must be ${KEY_TYPES[alg]} for ${alg}`])
   const { kty, k = '' } = members
@@ -110,12 +109,10 @@ export function newKid(alg: Algorithm, createdAtSeconds: number): string {
 
 function rsaWeakness(key: CryptoKey): string | undefined {
   const { modulusLength, publicExponent } = KeyObject.from(key).asymmetricKeyDetails ?? {}
-  if (modulusLength !== undefined && modulusLength < MIN_MODULUS_BITS) {
+  if (modulusLength !== undefined && modulusLength < MIN_MODULUS_BITS)
     return `the RSA modulus is shorter than ${MIN_MODULUS_BITS} bits`
-  }
-  if (publicExponent !== undefined && publicExponent < MIN_EXPONENT) {
+  if (publicExponent !== undefined && publicExponent < MIN_EXPONENT)
     return `the RSA exponent is smaller than ${MIN_EXPONENT}`
-  }
   return undefined
 }
 

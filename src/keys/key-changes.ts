@@ -72,9 +72,8 @@ export async function retireKey(change: KeyChange & { readonly kid: string; read
     if (keys.signingProblem !== undefined) return notDone(`${keys.signingProblem}; activate one first`)
     if (keys.signing === file) return notDone(`${kid} signs new tokens; activate another key first`)
     const endsAtSeconds = tokensEndAtSeconds(file.key, change.tokenSeconds)
-    if (change.force !== true && (endsAtSeconds === undefined || now() < endsAtSeconds * 1000)) {
+    if (change.force !== true && (endsAtSeconds === undefined || now() < endsAtSeconds * 1000))
       return notDone(`${whyKept(file.key, endsAtSeconds)}; --force removes it all the same`)
-    }
     await rm(join(directory, `${kid}${KEY_FILE_SUFFIX}`))
     return loaded(undefined)
   })
@@ -113,12 +112,10 @@ const writeFile = (directory: string, name: string, text: string) =>
   replaceFile(join(directory, name), `${text}\n`)
 
 function whyKept({ kid, stoppedAtSeconds, signKey }: Key, endsAtSeconds: number | undefined): string {
-  if (endsAtSeconds !== undefined) {
+  if (endsAtSeconds !== undefined)
     return `tokens signed by ${kid} can be alive until ${new Date(endsAtSeconds * 1000).toISOString()}`
-  }
-  if (stoppedAtSeconds !== undefined) {
+  if (stoppedAtSeconds !== undefined)
     return `tokens signed by ${kid} can be alive until an unknown time: give --config or --max-lifetime-seconds`
-  }
   if (signKey === undefined) return `of ${kid} only the public half is here, so it may still sign elsewhere`
   return `the file of ${kid} does not record when it stopped signing; run 'keys activate' with the active key to add it`
 }

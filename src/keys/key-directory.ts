@@ -132,9 +132,8 @@ async function importKeyFile({ bytes, modifiedAtMs }: FileContent, name: string)
     const isPem = bytes.includes('-----BEGIN ')
     return notLoaded([isPem ? 'holds PEM; a JWK (RFC 7517) is needed' : 'is not a JSON text'])
   }
-  if (typeof document !== 'object' || document === null || Array.isArray(document)) {
+  if (typeof document !== 'object' || document === null || Array.isArray(document))
     return notLoaded(['is not a JSON object'])
-  }
   const imported = await importKey(document, Math.floor(modifiedAtMs / 1000))
   if (!imported.ok) return imported
   const key = imported.value
@@ -149,9 +148,8 @@ function findSigning(
   activeKid: string | undefined,
   directory: string,
 ): Pick<KeyDirectory, 'signing' | 'signingProblem'> {
-  if (files.size === 0) {
+  if (files.size === 0)
     return { signingProblem: `holds no key (a file named <kid>${KEY_FILE_SUFFIX}); ${addKeyHint(directory)}` }
-  }
   const choose = `storage-auth-sidecar keys activate KID --directory ${directory} chooses one`
   if (activeKid === undefined) {
     const [only, ...others] = privateFiles(files)

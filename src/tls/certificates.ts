@@ -93,9 +93,8 @@ export async function loadCertificateSet(
   const key = await read('keyFile', parsePrivateKey)
   const ca = (await read('caFile', parseChain)) ?? (await read('clientCaFile', parseChain))
   const [first] = cert?.parsed ?? []
-  if (cert && key && first?.checkPrivateKey(key.parsed) === false) {
+  if (cert && key && first?.checkPrivateKey(key.parsed) === false)
     report('keyFile', `must hold the private key of the first certificate in ${files.certFile}`)
-  }
   if (problems.length > 0) return notLoaded(problems)
 
   const options: SecureContextOptions = {

@@ -30,16 +30,14 @@ export async function readUrlFile(file: string): Promise<Loaded<DatabaseTarget>>
 
 /** pg accepts any text as a URL. */
 function parseDatabaseUrl(text: string): Result<DatabaseTarget> {
-  if (!/^postgres(ql)?:\/\/\S+$/.test(text)) {
+  if (!/^postgres(ql)?:\/\/\S+$/.test(text))
     return failed('must hold one URL such as postgres://user:password@host:5432/database')
-  }
   // An empty host means a Unix socket named by the parameter `host`, as in libpq.
   const parseable = text.replace('@/', '@socket/')
   const url = URL.canParse(parseable) ? new URL(parseable) : undefined
   // An unencoded `#`, `/` or `?` ends the password. Its rest would become part of the database name.
-  if (url === undefined || url.hash !== '' || `${url.pathname}${url.search}`.includes('@')) {
+  if (url === undefined || url.hash !== '' || `${url.pathname}${url.search}`.includes('@'))
     return failed(`holds no valid URL (${PERCENT})`)
-  }
   // pg treats these three modes as `verify-full`, and warns on stderr that this will change.
   const connectionString = text.replace(/([?&]sslmode=)(?:prefer|require|verify-ca)(?=&|$)/g, '$1verify-full')
   try {
@@ -152,9 +150,8 @@ const UNUSABLE_STATES: Readonly<Record<string, string>> = {
 /** The message follows the name of the database. It lacks the detail of server errors, which quotes rows. */
 export function databaseFailure(error: unknown): DatabaseFailure {
   if (!(error instanceof Error)) return { kind: 'down', message: 'it failed for an unknown reason' }
-  if (error instanceof ChangesNotRecorded) {
+  if (error instanceof ChangesNotRecorded)
     return { kind: 'unusable', message: `${error.message}: ${RUN_MIGRATE}` }
-  }
   const code = networkCodeOf(error) ?? ''
   if (error instanceof pg.DatabaseError) {
     // P0001, raise_exception: a check of our own schema script.
@@ -163,14 +160,11 @@ export function databaseFailure(error: unknown): DatabaseFailure {
     // 57014, query_canceled: a statement_timeout.
     return { kind: code === '57014' ? 'timeout' : 'down', message: `it reports: ${error.message} (${code})` }
   }
-  if (code === 'ETIMEDOUT' || /timeout/i.test(error.message)) {
+  if (code === 'ETIMEDOUT' || /timeout/i.test(error.message))
     return { kind: 'timeout', message: 'it does not answer in time' }
-  }
-  if (error.message === 'The server does not support SSL connections') {
+  if (error.message === 'The server does not support SSL connections')
     return { kind: 'unusable', message: 'it does not offer TLS' }
-  }
-  if (networkFailureOf(error)?.startsWith('tls_')) {
+  if (networkFailureOf(error)?.startsWith('tls_'))
     return { kind: 'unusable', message: `its TLS certificate or protocol is not accepted (${code})` }
-  }
   return { kind: 'down', message: `the connection failed (${code || error.message})` }
 }
