@@ -42,19 +42,17 @@ export class CredentialsDatabase {
   readonly whenLoaded: Promise<boolean>
   /** Problems that an operator must solve before the database can be read for the first time. */
   fatalProblems: readonly string[] = []
-  readonly #log: DatabaseOptions['log']
+  readonly #options: DatabaseOptions
   readonly #pool: DatabasePool
   readonly #revocations = new TableRevocations()
   readonly #snapshots: Reloadable<Snapshot>
   #isDown = false
 
-  constructor(
-    { urlFile, poolSize, log, onReload, pollMs = POLL_MS }: DatabaseOptions,
-    target: DatabaseTarget,
-  ) {
+  constructor(options: DatabaseOptions, target: DatabaseTarget) {
+    const { urlFile, poolSize, log, pollMs = POLL_MS } = options
     const pool = new DatabasePool(urlFile, target, poolSize)
     const revocations = this.#revocations
-    this.#log = log
+    this.#options = options
     this.#pool = pool
     this.#snapshots = new Reloadable<Snapshot>({
       observe: () => pool.ask(readRevision),
@@ -64,33 +62,9 @@ export class CredentialsDatabase {
       activate: ({ activateRevocations }) => activateRevocations?.(),
       pollMs,
       retryMs: RETRY_MS,
-      onActivated(snapshot) {
-        // A line for each logout in each sidecar would be noise.
-        if (snapshot.onlyIdsRevoked) return
-        onReload(resultOf(snapshot))
-        for (const problem of loggedItems(snapshot.problems))
-          log.warn({ database: pool.target.label, problem }, 'invalid row skipped')
-        const sizes = { credentials: snapshot.credentials.size, revocations: revocations.list().size }
-        log.info(sizes, 'new credentials active')
-      },
-      onFailed: ([problem = '']) => {
-        const fields = { database: pool.target.label, reason: problem }
-        if (!this.#isRead && pool.failure?.kind === 'unusable') {
-          this.fatalProblems = [`${urlFile}: the database ${pool.target.label}: ${problem}`]
-          this.#snapshots.stop()
-        }
-        if (this.#isDown) return
-        if (!this.#isRead) return void log.warn(fields, 'waiting for the credentials database')
-        onReload('failed')
-        log.warn(fields, 'the credentials database is down: no logins; the last snapshot serves token checks')
-      },
-      onPolled: (isCurrent) => {
-        if (this.#isRead && this.#isDown && isCurrent) {
-          onReload(resultOf(this.#snapshots.current()))
-          log.info({ database: pool.target.label }, 'the credentials database is back')
-        }
-        this.#isDown = !isCurrent
-      },
+      onActivated: (snapshot) => this.#reportActivated(snapshot),
+      onFailed: ([problem = '']) => this.#reportFailure(problem),
+      onPolled: (isCurrent) => this.#reportPoll(isCurrent),
       onError: (err) => log.warn({ err }, 'fault while polling the credentials database'),
     })
     this.whenLoaded = this.#snapshots.whenLoaded
@@ -112,7 +86,7 @@ export class CredentialsDatabase {
     } catch (cause) {
       const { kind, message: reason } = databaseFailure(cause)
       const fields = { database: this.#pool.target.label, reason }
-      if (kind === 'unusable') this.#log.warn(fields, 'a request failed in the database')
+      if (kind === 'unusable') this.#options.log.warn(fields, 'a request failed in the database')
       return false
     }
     return this.#snapshots.refresh()
@@ -151,6 +125,39 @@ export class CredentialsDatabase {
 
   get #isRead(): boolean {
     return this.#snapshots.current() !== NO_SNAPSHOT
+  }
+
+  #reportActivated(snapshot: Snapshot): void {
+    // A line for each logout in each sidecar would be noise.
+    if (snapshot.onlyIdsRevoked) return
+    const { onReload, log } = this.#options
+    onReload(resultOf(snapshot))
+    for (const problem of loggedItems(snapshot.problems))
+      log.warn({ database: this.#pool.target.label, problem }, 'invalid row skipped')
+    const sizes = { credentials: snapshot.credentials.size, revocations: this.revocations().size }
+    log.info(sizes, 'new credentials active')
+  }
+
+  #reportFailure(reason: string): void {
+    const { urlFile, onReload, log } = this.#options
+    const { target, failure } = this.#pool
+    const fields = { database: target.label, reason }
+    if (!this.#isRead && failure?.kind === 'unusable') {
+      this.fatalProblems = [`${urlFile}: the database ${target.label}: ${reason}`]
+      this.#snapshots.stop()
+    }
+    if (this.#isDown) return
+    if (!this.#isRead) return void log.warn(fields, 'waiting for the credentials database')
+    onReload('failed')
+    log.warn(fields, 'the credentials database is down: no logins; the last snapshot serves token checks')
+  }
+
+  #reportPoll(isCurrent: boolean): void {
+    if (this.#isRead && this.#isDown && isCurrent) {
+      this.#options.onReload(resultOf(this.#snapshots.current()))
+      this.#options.log.info({ database: this.#pool.target.label }, 'the credentials database is back')
+    }
+    this.#isDown = !isCurrent
   }
 }
 
