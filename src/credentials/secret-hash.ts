@@ -21,8 +21,8 @@ const MIN_COST = 2 ** 13
 const MAX_WORK = 2 ** 21
 const MAX_MEMORY_BYTES = 64 * 1024 * 1024
 
-const sha256Form = /^\$sha256\$([A-Za-z0-9+/]{43})$/
-const scryptForm =
+const SHA256_HASH = /^\$sha256\$([A-Za-z0-9+/]{43})$/
+const SCRYPT_HASH =
   /^\$scrypt\$ln=([1-9]\d?),r=([1-9]\d{0,2}),p=([1-9]\d{0,2})\$([A-Za-z0-9+/]{22,86})\$([A-Za-z0-9+/]{43})$/
 
 export function generateSecret(): string {
@@ -41,10 +41,10 @@ export const secretHashProblem = (text: string) => errorIn(parseSecretHash(text)
 type ScryptInput = Readonly<{ salt: Buffer; parameters: typeof NEW_PARAMETERS }>
 
 function parseSecretHash(text: string): Result<{ readonly digest: Buffer; readonly slow?: ScryptInput }> {
-  const sha256Digest = unbase64(sha256Form.exec(text)?.[1])
+  const sha256Digest = unbase64(SHA256_HASH.exec(text)?.[1])
   if (sha256Digest !== undefined) return ok({ digest: sha256Digest })
 
-  const [, ln, r, p, saltText, digestText] = scryptForm.exec(text) ?? []
+  const [, ln, r, p, saltText, digestText] = SCRYPT_HASH.exec(text) ?? []
   const salt = unbase64(saltText)
   const digest = unbase64(digestText)
   if (salt === undefined || digest === undefined)

@@ -26,7 +26,7 @@ export async function createLink(
   const fields = body.ok ? readLinkFields(body.value, config.links.maxLifetimeSeconds) : body
   if (!fields.ok) return responder.sendError(res, 'invalid', fields.error)
   const { linked, lifetimeSeconds } = fields.value
-  if (!mayLink(caller.identity.scope, linked)) return deny(responder, res)
+  if (!mayLink(caller.identity.scope, linked)) return refuseByScope(responder, res)
   const issued = await signer.issueLink(caller, linked, lifetimeSeconds)
   if (issued === undefined)
     return responder.sendError(res, 'invalid', badArgument('target is too long for a link of this account.'))
@@ -46,14 +46,14 @@ export async function endLink(
   const { config, responder, now } = dependencies
   if (!isLinkId(linkId))
     return responder.sendError(res, 'invalid', badArgument('The path has no id of a link.'))
-  if (!isLinkOf(linkId, accountId)) return deny(responder, res)
+  if (!isLinkOf(linkId, accountId)) return refuseByScope(responder, res)
   // The link id does not tell when the link ends, so the longest lifetime counts.
   const expiresAtSeconds = Math.ceil(now() / 1000) + config.links.maxLifetimeSeconds
   const ended = { accountId, tokenId: linkId, expiresAtSeconds }
   await revoke(dependencies, res, ended, { event: 'link_ended', linkId })
 }
 
-function deny(responder: Responder, res: SidecarResponse): void {
+function refuseByScope(responder: Responder, res: SidecarResponse): void {
   const options = { errorType: 'http_request_denied', details: 'scope' } as const
   responder.sendError(res, 'scope', ERRORS.accessDenied, options)
 }

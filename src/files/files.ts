@@ -21,7 +21,7 @@ export type ReadFile = Loaded<FileContent> & { readonly isMissing?: boolean }
 
 /** Reads a regular file of at most `maxBytes`. Follows symbolic links. Never rejects. */
 export async function readRegularFile(path: string, maxBytes: number): Promise<ReadFile> {
-  const rejected = (problem: string, isMissing = false) =>
+  const unreadable = (problem: string, isMissing = false) =>
     ({ ok: false, isMissing, problems: [`${path}: ${problem}`] }) as const
   const tooLarge = `is larger than ${maxBytes} bytes`
   try {
@@ -29,11 +29,11 @@ export async function readRegularFile(path: string, maxBytes: number): Promise<R
     const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK)
     try {
       const stats = await file.stat()
-      if (!stats.isFile()) return rejected('is not a file')
-      if (stats.size > maxBytes) return rejected(tooLarge)
+      if (!stats.isFile()) return unreadable('is not a file')
+      if (stats.size > maxBytes) return unreadable(tooLarge)
       // One byte more, as `end` is inclusive: the file may grow, or the kernel may give its size as 0.
       const bytes = await buffer(file.createReadStream({ end: maxBytes, autoClose: false }))
-      if (bytes.length > maxBytes) return rejected(tooLarge)
+      if (bytes.length > maxBytes) return unreadable(tooLarge)
       const isPublic = (stats.mode & 0o004) !== 0
       const warnings = isPublic ? [`${path} can be read by every user of this machine`] : []
       return loaded({ bytes, modifiedAtMs: stats.mtimeMs }, warnings)
@@ -41,7 +41,7 @@ export async function readRegularFile(path: string, maxBytes: number): Promise<R
       await file.close()
     }
   } catch (error) {
-    return rejected(`cannot be read: ${fileErrorText(error)}`, errorCode(error) === 'ENOENT')
+    return unreadable(`cannot be read: ${fileErrorText(error)}`, errorCode(error) === 'ENOENT')
   }
 }
 

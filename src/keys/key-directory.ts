@@ -76,21 +76,18 @@ export async function readKeyDirectory(directory: string): Promise<Loaded<KeyDir
       continue
     }
     const read = await readRegularFile(path, MAX_KEY_FILE_BYTES)
-    if (!read.ok) {
-      problems.push(...read.problems)
-      continue
-    }
-    if (name === ACTIVE_FILE) {
+    if (!read.ok) problems.push(...read.problems)
+    else if (name === ACTIVE_FILE) {
       active = read.value.bytes.toString().trim()
       if (!isKid(active)) problems.push(`${path}: does not hold a kid`)
-      continue
+    } else {
+      const imported = await importKeyFile(read.value, name)
+      if (imported.ok) {
+        const { key } = imported.value
+        files.set(key.kid, imported.value)
+        if (key.signKey !== undefined) warnings.push(...read.warnings)
+      } else problems.push(...imported.problems.map((problem) => `${path}: ${problem}`))
     }
-    const imported = await importKeyFile(read.value, name)
-    if (imported.ok) {
-      const { key } = imported.value
-      files.set(key.kid, imported.value)
-      if (key.signKey !== undefined) warnings.push(...read.warnings)
-    } else problems.push(...imported.problems.map((problem) => `${path}: ${problem}`))
   }
   if (problems.length > 0) return notLoaded(problems)
   return loaded({ files, ...findSigning(files, active, directory) }, warnings)

@@ -107,8 +107,8 @@ async function writeWarnings(paths: readonly string[], includes: Includes): Prom
   const noteIfWritable = async (path: string, protectingBits = 0) => {
     if (((await stat(path)).mode & (0o002 | protectingBits)) !== 0o002) return
     // Volumes of Kubernetes have such modes, but are mounted read-only.
-    const denied: unknown = await access(path, constants.W_OK).catch((error) => error)
-    if (denied === undefined) writable.add(path)
+    const failure: unknown = await access(path, constants.W_OK).catch((error) => error)
+    if (failure === undefined) writable.add(path)
   }
   for (const path of paths) {
     await noteIfWritable(path)

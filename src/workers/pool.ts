@@ -14,7 +14,7 @@ import type { FromWorker, SerializedError, ToWorker, WorkerState } from './worke
 
 const KILL_AFTER_DEADLINE_MS = 3000
 const START_RETRY_MS = 5000
-/** How long a worker has listened, at least, when it is replaced: a start takes CPU time of the others. */
+/** A worker that ends sooner is replaced only after this time: a start takes CPU time of the others. */
 const MIN_SERVED_MS = 1000
 /** Must be below the one-second timeout of a kubelet probe. */
 const STATE_TIMEOUT_MS = 400
