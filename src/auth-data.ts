@@ -33,7 +33,7 @@ import { type Loaded, notLoaded } from './values/result.ts'
 export type ReloadSubject = 'keys' | 'credentials' | 'revocations' | 'certificates'
 
 /** Called for each new version of a source after the start. */
-export type OnReload = (subject: ReloadSubject, result: ReloadResult, certificate?: CertificateName) => void
+type OnReload = (subject: ReloadSubject, result: ReloadResult, certificate?: CertificateName) => void
 
 /** The functions return the values that are active at the time of the call. */
 export interface AuthData {

@@ -9,7 +9,7 @@ import { randomUUID } from 'node:crypto'
 interface Rule {
   /** `ifAllowed`: by the decision of the gate. `ifValid`: one id that is safe. `ifTrusted`: from a trusted proxy. */
   readonly request: 'forward' | 'remove' | 'refuse' | 'ifAllowed' | 'ifValid' | 'ifTrusted'
-  /** `ifMayHaveBody`: by the status. `ifChunked`: if the client can receive trailers. `beforeLength`: forwarded there. */
+  /** `ifMayHaveBody`: by the status. `ifChunked`: if the client can receive trailers. `beforeLength`: sent before `Content-Length`. */
   readonly response: 'forward' | 'remove' | 'ifMayHaveBody' | 'ifChunked' | 'beforeLength'
   /** RFC 9110, section 6.5.1. `unlessDeciding`: a trailer that the gate has not seen must not change what it decided. */
   readonly trailer: 'forward' | 'remove' | 'unlessDeciding'
@@ -23,7 +23,7 @@ type Treatment = Partial<Omit<Rule, 'names'>>
 /** Every rule has the same fields in the same order, which V8 reads fastest. `names`: separated by spaces. */
 const rule = (names: string, treatment: Treatment): Rule => {
   const { request = 'forward', response = 'forward', trailer = 'remove', lookAlike = 'other' } = treatment
-  return { request, response, trailer, lookAlike, names: names.match(/\S+/g) ?? [] }
+  return { request, response, trailer, lookAlike, names: names === '' ? [] : names.split(' ') }
 }
 
 const REMOVED: Treatment = { request: 'remove', response: 'remove' }
@@ -34,7 +34,7 @@ const DECIDING: Treatment = { trailer: 'unlessDeciding', lookAlike: 'otherReques
  * A header that is not in this table, such as `X-Original-URL` or `X-Rewrite-URL`, is forwarded unread, as `other`: services
  * are trusted not to take a path or method from it.
  */
-export const HEADER_RULES = {
+const HEADER_RULES = {
   host: rule('host', { lookAlike: 'refusedLookAlike' }),
   contentLength: rule('content-length', { response: 'ifMayHaveBody', lookAlike: 'refusedLookAlike' }),
   /** A request's body keeps its framing. Node frames that of a response. */
@@ -75,7 +75,7 @@ export const HEADER_RULES = {
   }),
 } as const satisfies Readonly<Record<string, Rule>>
 
-export type HeaderKind = keyof typeof HEADER_RULES
+type HeaderKind = keyof typeof HEADER_RULES
 
 /** By their names in lower case, and with capitals as most clients and services send them. */
 const KNOWN: ReadonlyMap<string, HeaderKind> = new Map(

@@ -16,8 +16,8 @@ export function withoutPath(url: string): string {
 }
 
 /**
- * libuv has two threads for all lookups of a process and cannot abort one, and that of a host whose DNS server is silent
- * takes up to a minute. With one lookup for each host at a time, such a host leaves a thread to the others.
+ * libuv has two threads for all lookups of a process, and cannot abort a lookup. A silent DNS server blocks its thread for
+ * up to a minute. With one lookup for each host at a time, one thread stays free for other hosts.
  */
 const running = new Map<string, Promise<LookupAddress[]>>()
 

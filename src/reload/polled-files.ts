@@ -18,7 +18,7 @@ interface PolledFilesOptions<T> {
   readonly paths: readonly string[]
   /** Which files of a directory count; dot files and `.tmp` files never do. */
   readonly includes?: Includes | undefined
-  /** `active`: undefined in the first load, which must not reject. Rejections of later loads are logged. */
+  /** `active`: undefined in the first load, which must not throw. Errors of later loads are logged. */
   readonly load: (active?: T) => Promise<Loaded<T, FileProblem>>
   readonly onReload: (result: ReloadResult) => void
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>

@@ -14,7 +14,7 @@
 import { type Loaded, notLoaded } from '../values/result.ts'
 
 /** A judged version has been activated or rejected. */
-export interface PollState {
+interface PollState {
   /** The version that was judged last. Undefined before the first. */
   readonly judgedVersion: string | undefined
   readonly isRejected: boolean

@@ -6,7 +6,7 @@ export interface Identity {
   readonly accountId: string
   readonly accessKey: string
   readonly tokenId: string
-  /** Where the id is a digest of the token: that of the same token with its other valid signature. */
+  /** The id of the same token with its other valid signature, if the id is a digest of the token. */
   readonly otherTokenId?: string | undefined
   readonly issuedAtSeconds: number
   readonly expiresAtSeconds: number
