@@ -236,7 +236,7 @@ function readValues({ value }: Create, sources: MetricSources, now: () => number
   for (const name of Object.keys(READ) as (keyof typeof READ)[]) value(name, reads[name])
 }
 
-/** Its labels in the order of the table, as in `route=proxy method=GET status=200`. No value has a space. */
+/** A series by its labels in the order of the table: `route=proxy method=GET status=200`. No value has a space. */
 type Series<Names> = Names extends readonly [infer Name extends string, ...infer Rest]
   ? `${Name}=${string}${Rest extends readonly [] ? '' : ` ${Series<Rest>}`}`
   : ''
@@ -251,10 +251,11 @@ class Counts<Key extends string> {
     this.#values.set(series, (this.#values.get(series) ?? 0) + by)
   }
 
-  samples(): Sample[] {
+  samples(names: readonly string[]): Sample[] {
     return Array.from(this.#values, ([series, value]) => {
-      const labels = series === '' ? [] : series.split(' ').map((label) => label.split(/=(.*)/, 2))
-      return [Object.fromEntries(labels), value]
+      const labels = series.split(' ')
+      const labelAt = (name: string, at: number) => [name, (labels[at] ?? '').slice(name.length + 1)] as const
+      return [Object.fromEntries(names.map(labelAt)), value]
     })
   }
 }
@@ -289,7 +290,7 @@ export function metricsIn(registry: Registry) {
     counts<Name extends keyof typeof WRITTEN>(name: Name, zeros: readonly SeriesOf<Name>[] = []) {
       const counts = new Counts<SeriesOf<Name>>()
       for (const series of zeros) counts.add(series, 0)
-      value(name, () => counts.samples())
+      value(name, () => counts.samples(optionsOf(name).labelNames))
       return counts
     },
     gauge: (name: MetricName) => new Gauge(optionsOf(name)),
