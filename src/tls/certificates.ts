@@ -105,11 +105,10 @@ export async function loadCertificateSet(
   }
   try {
     const endsAt = first && { endsAtSeconds: Date.parse(first.validTo) / 1000 }
-    const expiry = first
-      ? certificateWarnings(first, now).map((warning) => `${files.certFile}: ${warning}`)
-      : []
     const value = { options, context: createSecureContext(options), ...endsAt }
-    return loaded(value, [...expiry, ...(key?.warnings ?? [])])
+    const ofCertificate = first ? certificateWarnings(first, now) : []
+    const warnings = ofCertificate.map((warning) => `${files.certFile}: ${warning}`)
+    return loaded(value, [...warnings, ...(key?.warnings ?? [])])
   } catch (error) {
     const file = cert ?? key ?? ca
     if (file) report(file.name, `cannot be used for TLS: ${errorCode(error)}`)
