@@ -9,20 +9,21 @@
  *                                              reused                                `upstream-pool.ts`
  *   connecting    the address of the host                   upstreamConnectSeconds   dns_error                 (1)
  *                 TCP, then TLS                established  upstreamConnectSeconds   connection_timeout        (1)
- *   established   the upstream's reads (2)                  idleSeconds              connection_write_timeout  (3)
+ *   established   the upstream's reads (2)                  idleSeconds (5)          connection_write_timeout  (3)
  *                 the first response           receiving    upstreamResponseSeconds  http_response_timeout     (3)
  *   reused        as `established`             receiving                                                       (3), stale
  *   receiving     the rest of the head                      upstreamResponseSeconds  http_response_timeout     (4)
- *                 the rest of the body (5)     idle, tunnel idleSeconds              connection_read_timeout   (4)
+ *                 the rest of the body         idle, tunnel idleSeconds (5)          connection_read_timeout   (4)
  *   idle          the next request             reused       its keep-alive           none                      none
  *   tunnel        bytes                                     none                                               none
  *   closed
  *
  *   (1) by the code of the socket's error      (2) while the request is written, also in `receiving`
  *   (3) connection_terminated, or a TLS failure, because TLS 1.3 refuses a client certificate as late as here
- *   (4) http_response_incomplete, if a close does not end the body      (5) without one while the client is to read
+ *   (4) http_response_incomplete, if a close does not end the body      (5) since bytes of a body passed, either way
  *
- * The deadline of the head begins when the request is written. While the client is to send or to read, its own timer runs.
+ * The deadline of the head begins when the request is written. None of a body runs while the client is to send or to read:
+ * that ends by the timer of its own socket.
  * Each failure, `close` and bytes in another phase lead to `closed`. Bytes that are not HTTP are an http_protocol_error.
  */
 import { connect as connectTcp, isIP, type OnReadOpts, type Socket } from 'node:net'
@@ -147,19 +148,14 @@ export class UpstreamConnection {
 
   /** Called after each write of a request. `isComplete`: nothing of it is left. */
   onWritten(isComplete: boolean): void {
-    const { idleSeconds, upstreamResponseSeconds } = this.#timeouts
     this.#isRequestWritten = isComplete
-    if (!isComplete) {
-      if (this.socket.writableNeedDrain) this.#startDeadline('connection_write_timeout', idleSeconds)
-    } else if (this.#parser.head === undefined) {
-      this.#startDeadline('http_response_timeout', upstreamResponseSeconds)
-    } else {
-      this.#startReadDeadline()
-    }
+    if (isComplete && this.#parser.head === undefined)
+      this.#startDeadline('http_response_timeout', this.#timeouts.upstreamResponseSeconds)
+    else this.#startBodyDeadline()
   }
 
   #onWritable(): void {
-    if (!this.#isRequestWritten) this.#deadline = NO_DEADLINE
+    if (!this.#isRequestWritten) this.#startBodyDeadline()
     this.#receiver?.onWritable?.()
   }
 
@@ -169,7 +165,7 @@ export class UpstreamConnection {
     this.socket.pause()
     client.once('drain', () => {
       this.socket.resume()
-      this.#startReadDeadline()
+      this.#startBodyDeadline()
     })
   }
 
@@ -201,11 +197,13 @@ export class UpstreamConnection {
     this.#deadline = performance.now() + seconds * 1000
   }
 
-  /** For the next bytes of the body, if the upstream is the side to wait for. */
-  #startReadDeadline(): void {
-    if (this.#phase !== 'receiving' || !this.#isRequestWritten || this.#parser.head === undefined) return
-    if (this.socket.isPaused()) this.#deadline = NO_DEADLINE
-    else this.#startDeadline('connection_read_timeout', this.#timeouts.idleSeconds)
+  /** Called when bytes of a body have passed, in either direction. None while the client is to read or to send. */
+  #startBodyDeadline(): void {
+    const { idleSeconds } = this.#timeouts
+    this.#deadline = NO_DEADLINE
+    if (this.#receiver === undefined || this.#phase === 'tunnel' || this.socket.isPaused()) return
+    if (this.#isRequestWritten) this.#startDeadline('connection_read_timeout', idleSeconds)
+    else if (this.socket.writableNeedDrain) this.#startDeadline('connection_write_timeout', idleSeconds)
   }
 
   #write(phase: 'established' | 'reused', request: UpstreamRequest): void {
@@ -249,7 +247,7 @@ export class UpstreamConnection {
     if (fault instanceof ResponseSyntaxError) this.#fail('http_protocol_error', fault.message)
     else if (parser.isDone) this.#reuseOrClose(isClean)
     else if (chunk === undefined) this.#failAsClosed()
-    else this.#startReadDeadline()
+    else if (parser.head !== undefined) this.#startBodyDeadline()
   }
 
   /** `isClean`: no byte follows the response. Such a byte could be taken for the next response (desync, CVE-2026-48931). */

@@ -167,6 +167,21 @@ t.test('an upstream that does not read an upload is a 503', async (t) => {
   for (const socket of upstream.sockets) socket.destroy()
 })
 
+t.test('a response that continues is not cut because its upload is not read', async (t) => {
+  const respond = async (socket: Socket) => {
+    socket.pause().write('HTTP/1.1 413 Content Too Large\r\nContent-Length: 6\r\n\r\n')
+    for (const byte of 'slowly') await sleep(150).then(() => socket.write(byte))
+  }
+  const { head, outcome, send } = await startSetup(t, {
+    settings: IDLE,
+    hooks: { read: false, onConnection: (socket) => void socket.once('data', () => respond(socket)) },
+  })
+  const client = await send(head('PUT /', 'Content-Length: 20000000'))
+  client.send(Buffer.alloc(20_000_000))
+  t.match(await client.response(), { status: 413, body: Buffer.from('slowly') })
+  t.equal(await outcome('ok'), 1)
+})
+
 t.test('a client that does not read a download is disconnected, and so is the upstream', async (t) => {
   const { upstream, sidecar, head, recovers, outcome } = await startSetup(t, { settings: IDLE })
   const body = Buffer.alloc(50_000_000)
