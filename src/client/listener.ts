@@ -53,7 +53,8 @@ export class DataListener {
   readonly #events: ListenerEvents
   readonly #connectionTimeouts: Timeouts
   readonly #server: Server<typeof SidecarRequest, typeof SidecarResponse>
-  readonly #open = new Set<Connection>()
+  /** The replaced tables of a `Set` would keep closed connections in memory: 4 % of a new connection (Node 26). */
+  readonly #open: Connection[] = []
   readonly #tlsSockets = new TlsSockets()
   droppedConnections = 0
 
@@ -144,9 +145,14 @@ export class DataListener {
     this.#port ||= tcpSocket.localPort ?? 0
     const peer = this.#peerOf(tcpSocket, this.#isSecure, this.#port)
     const connection = new Connection(socket, tcpSocket, peer, this.#connectionTimeouts, this.#events)
-    this.#open.add(connection)
+    this.#open.push(connection)
     socket[CONNECTION] = connection
-    socket.once('close', () => this.#open.delete(connection))
+    socket.on('close', () => {
+      this.#open.splice(this.#open.lastIndexOf(connection), 1) // most that close are among the newest
+      // V8 puts a closure of Node's `Writable` that references the socket into the old space. With the listeners, all of the
+      // connection would survive young collections: 6 % of a new connection (Node 26). A late error must not end the process.
+      socket.removeAllListeners().on('error', () => {})
+    })
   }
 
   async listen(): Promise<AddressInfo> {
@@ -167,7 +173,7 @@ export class DataListener {
   }
 
   closeTunnels(): number {
-    return [...this.#open].filter((connection) => connection.closeTunnel()).length
+    return this.#open.filter((connection) => connection.closeTunnel()).length
   }
 
   abort(): number {
@@ -180,13 +186,11 @@ export class DataListener {
 
   /** Requests being handled or waiting, without tunnels and requests whose unread body is drained. */
   get inFlight(): number {
-    let count = 0
-    for (const connection of this.#open) count += connection.inFlight
-    return count
+    return this.#open.reduce((count, connection) => count + connection.inFlight, 0)
   }
 
   get connections(): number {
-    return this.#open.size + this.#tlsSockets.pending
+    return this.#open.length + this.#tlsSockets.pending
   }
 }
 

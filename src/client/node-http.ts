@@ -12,10 +12,10 @@ export function listenBeforeNode(emitter: EventEmitter, event: string, listener:
 }
 
 /** Accepts no more connections. Resolves when `open` is empty: Node calls back before the last sockets emit `close`. */
-export async function stopListening(server: NetServer, open: ReadonlySet<unknown>): Promise<void> {
+export async function stopListening(server: NetServer, open: readonly unknown[]): Promise<void> {
   // The http server's own `close` destroys connections and stops looking for late heads.
   await new Promise<void>((resolve) => NetServer.prototype.close.call(server, () => resolve()))
-  while (open.size > 0) await new Promise(setImmediate)
+  while (open.length > 0) await new Promise(setImmediate)
 }
 
 /** Starts the timer of a socket again. After a timeout, Node starts it only when bytes pass. */
