@@ -6,7 +6,7 @@ import type { EventEmitter } from 'node:events'
 import { Server, type ServerResponse } from 'node:http'
 import { Server as NetServer, type Socket } from 'node:net'
 
-/** Calls `listener` before Node's own: on `connection` that one reads requests, on a socket's `end` it ends the socket. */
+/** Calls `listener` before Node's: `connectionListener` reads requests, `socketOnEnd` ends the socket on `end`. */
 export function listenBeforeNode(emitter: EventEmitter, event: string, listener: (socket: Socket) => void) {
   emitter.prependListener(event, listener)
 }
@@ -18,18 +18,18 @@ export async function stopListening(server: NetServer, open: readonly unknown[])
   while (open.length > 0) await new Promise(setImmediate)
 }
 
-/** Starts the timer of a socket again. After a timeout, Node starts it only when bytes pass. */
+/** Starts the timer of a socket again. After `timeout`, Node starts it only in a read or a write. */
 export function restartTimeout(socket: Socket): void {
   socket.setTimeout(socket.timeout ?? 0)
 }
 
-/** Resets the connection, unless the socket has ended: libuv refuses a reset then, and `close` would never come. */
+/** Resets the connection, unless the socket has ended: `uv_tcp_close_reset` refuses that, and `close` would never come. */
 export function resetOrDestroy(socket: Socket, tcpSocket: Socket): void {
   if (socket.writableEnded) socket.destroy()
   else tcpSocket.resetAndDestroy()
 }
 
-/** Keeps a socket paused until `isFull` is false. `pause` alone is not enough: Node resumes it after each request. */
+/** Keeps a socket paused until `isFull` is false. Node's `parserOnMessageComplete` resumes it after each request. */
 export function pauseWhile(socket: Socket, isFull: () => boolean): void {
   const onResume = () => {
     if (isFull()) socket.pause()
@@ -44,10 +44,10 @@ export function discardInput(socket: Socket): void {
   const onResume = () => {
     if (socket.isPaused()) return // by `pauseWhile`
     socket.removeListener('resume', onResume)
-    socket.on('data', () => {}) // ends the parser's own reads. A paused socket would not be read again.
+    socket.on('data', () => {}) // ends the parser's own reads (`unconsume`). A paused socket would not be read again.
     socket.removeAllListeners('data') // with the one that passes bytes to the parser
   }
-  socket.removeListener('finish', socket.destroy) // Node destroys a socket once its last response is written
+  socket.removeListener('finish', socket.destroy) // by `destroySoon`, which Node calls after its last response
   socket.on('resume', onResume)
   socket.pause()
   socket.resume()
@@ -56,7 +56,7 @@ export function discardInput(socket: Socket): void {
 /** Node before 24.9 (22.21) discards the bytes after the head of an offer to upgrade that is not served. */
 export const DISCARDS_AFTER_OFFER = !('shouldUpgradeCallback' in new Server())
 
-/** Gives a response the socket that Node has detached. The response is the last one on it. */
+/** Gives a response the socket that Node has detached, as `parserOnIncoming` does. It is the last one on it. */
 export function assignDetachedSocket(res: ServerResponse, socket: Socket, onWritten: () => void): void {
   res.shouldKeepAlive = false
   res.assignSocket(socket)
@@ -67,7 +67,7 @@ export function assignDetachedSocket(res: ServerResponse, socket: Socket, onWrit
   })
 }
 
-/** Keeps Node from adding chunks to a body without a `Content-Length`. */
+/** Keeps `writeHead` of Node from adding chunks to a body without a `Content-Length`. */
 export const omitChunks = (res: ServerResponse): void => res.removeHeader('Transfer-Encoding')
 
 /** Sends the head without waiting for a body. `flushHeaders` names no encoding: bytes above 0x7F would go out as UTF-8. */
@@ -78,7 +78,7 @@ export function sendHead(res: ServerResponse): void {
 
 /** Sends the last chunk and the trailers. `end` would do it, too, but close the connection. */
 export function writeLastChunk(res: ServerResponse, trailerLines: string): void {
-  // Node 26 holds chunks until the next tick, and loses them once the encoding is off.
+  // `write` of Node 26 holds chunks until the next tick, and loses them once the encoding is off.
   while (res.writableCorked > 0) res.uncork()
   res.chunkedEncoding = false
   res.write(`0\r\n${trailerLines}\r\n`, 'latin1')
