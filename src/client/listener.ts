@@ -25,7 +25,7 @@ import { TlsSockets, tlsOptions } from '../tls/listener-tls.ts'
 import { createPeers, type Peer } from './client-address.ts'
 import { Connection, type ConnectionEvents, type Timeouts } from './connection.ts'
 import { SidecarRequest } from './context.ts'
-import { listenBeforeNode, stopListening } from './node-http.ts'
+import { listenBeforeNode, releaseListeners, stopListening } from './node-http.ts'
 import { SidecarResponse } from './response.ts'
 
 interface ListenerEvents extends ConnectionEvents {
@@ -53,7 +53,7 @@ export class DataListener {
   readonly #events: ListenerEvents
   readonly #connectionTimeouts: Timeouts
   readonly #server: Server<typeof SidecarRequest, typeof SidecarResponse>
-  /** The replaced tables of a `Set` would keep closed connections from young collections, like `onwrite` below. */
+  /** The replaced tables of a `Set` would keep closed connections in memory. */
   readonly #open: Connection[] = []
   readonly #tlsSockets = new TlsSockets()
   droppedConnections = 0
@@ -149,9 +149,7 @@ export class DataListener {
     socket[CONNECTION] = connection
     socket.on('close', () => {
       this.#open.splice(this.#open.lastIndexOf(connection), 1) // most that close are among the newest
-      // V8 puts `onwrite` of Node's `Writable`, which references the socket, into the old space. Through the listeners, all of
-      // the connection would survive young collections: 10 % of its request (Node 26). A late error must not end the process.
-      socket.removeAllListeners().on('error', () => {})
+      releaseListeners(socket)
     })
   }
 
