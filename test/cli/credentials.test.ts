@@ -87,9 +87,8 @@ t.test(
       program.child.stdin?.write(keys)
       return { code: (await program.ended).code, shown: program.stdout() }
     }
-    for (const key of ['half a sec\x03', '\x04']) {
+    for (const key of ['half a sec\x03', '\x04'])
       t.match(await type(key), { code: 2, shown: /^Secret \(not shown\): \r\nno secret has been given\r\n$/ })
-    }
     const { code, shown } = await type('a chosen secreX\x7ft\r')
     t.match(
       shown,
@@ -233,9 +232,8 @@ acme     old         expired   generated  2027-01-01T00:00:00.000Z
 other    k           active    chosen     never
 `,
   })
-  for (const time of ['9999-12-31T23:59:59-12:00', '0000-01-01T00:00:00+00:01', '2027-02-29T00:00:00Z']) {
+  for (const time of ['9999-12-31T23:59:59-12:00', '0000-01-01T00:00:00+00:01', '2027-02-29T00:00:00Z'])
     t.match(await both(['add', '--account', 'late', '--expires-at', time]), { exitCode: 2, stdout: '' }, time)
-  }
   for (const time of ['9999-12-31T23:59:59.9999Z', '0000-01-01T00:00:00Z']) {
     const late = ['--account', 'late', '--access-key', time]
     t.match(await both(['add', ...late, '--expires-at', time]), { exitCode: undefined }, time)

@@ -151,9 +151,8 @@ t.test('the default of every setting can be set by variable and by flag', async 
 t.test('numbers are plain decimals', async (t) => {
   const port = (text: string) => refused({ flags: { '--listen-port': text } })
   const wants = 'listen.port: must be an integer from 0 to 65535 (--listen-port)'
-  for (const text of ['', ' 80', '+80', '0x50', '080', '8e1', '80.5', 'Infinity', '-1', '٨٠', '8_0']) {
+  for (const text of ['', ' 80', '+80', '0x50', '080', '8e1', '80.5', 'Infinity', '-1', '٨٠', '8_0'])
     t.strictSame(port(text), [wants], JSON.stringify(text))
-  }
   t.strictSame(port('0'), [])
   const { config } = accepted({ flags: { '--timeouts-idle-seconds': '0.25', '--workers': '4' } })
   t.equal(config.timeouts.idleSeconds, 0.25)
@@ -179,9 +178,8 @@ t.test('strings stay strings, even where YAML would read a number', async (t) =>
 
 t.test('lists of maps are YAML or JSON', async (t) => {
   const upstreams = [{ prefix: '/', url: 'http://127.0.0.1:1' }]
-  for (const text of ['[{ prefix: /, url: http://127.0.0.1:1 }]', JSON.stringify(upstreams)]) {
+  for (const text of ['[{ prefix: /, url: http://127.0.0.1:1 }]', JSON.stringify(upstreams)])
     t.strictSame(accepted({ env: { SIDECAR_UPSTREAMS: text } }).config.upstreams, upstreams)
-  }
   for (const text of ['', '[', 'http://u', '[{}', '{}', '{"a":1,"a":2}']) {
     t.match(
       refused({ env: { SIDECAR_UPSTREAMS: text } }),
@@ -412,7 +410,5 @@ t.test('a file that is nested too deeply is refused', async (t) => {
 
 t.test('of a map of too many members the first are refused', async (t) => {
   const names = Array.from({ length: 30_000 }, (_, n) => `x${n}: 1`)
-  for (const yaml of [names.join('\n'), `log: {${names.join()}}`]) {
-    t.match(refused({ yaml }), { length: 100 })
-  }
+  for (const yaml of [names.join('\n'), `log: {${names.join()}}`]) t.match(refused({ yaml }), { length: 100 })
 })

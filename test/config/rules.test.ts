@@ -124,9 +124,8 @@ t.test('the forward-auth path is neither the token endpoint nor above or below i
   const problem = (endpoint: string) => [
     `forwardAuth.path: must not be the token endpoint ${endpoint}, a path above it or one below it (sidecar.yaml:2:22)`,
   ]
-  for (const collision of ['/v2/auth/token', '/v2/auth/token/x', '/v2/auth', '/v2']) {
+  for (const collision of ['/v2/auth/token', '/v2/auth/token/x', '/v2/auth', '/v2'])
     t.strictSame(path(collision), problem('/v2/auth/token'), collision)
-  }
   t.strictSame(path('/api', '/api'), problem('/api/v2/auth/token'))
   for (const fine of ['/_auth', '/v2/auth/tokens', '/v2/auth/check']) t.strictSame(path(fine), [], fine)
   t.strictSame(path('/v2', '/api'), [])

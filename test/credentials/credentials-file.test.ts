@@ -279,9 +279,8 @@ t.test('the first account of an empty list is written as a block', async (t) => 
       - accessKey: new
         secretHash: ${HASH}
 `
-  for (const text of ['accounts: []\n', 'accounts:\n  - accountId: acme\n    credentials: []\n']) {
+  for (const text of ['accounts: []\n', 'accounts:\n  - accountId: acme\n    credentials: []\n'])
     t.equal(await edited(text, (records) => records.add(NEW)), expected)
-  }
 })
 
 t.test('a credential is disabled and enabled in place', async (t) => {

@@ -107,9 +107,8 @@ t.test('with client authorities, only clients with one of their certificates are
   }
   for (const maxVersion of ['TLSv1.2', 'TLSv1.3'] as const) {
     t.equal(await handshake(secured, { ...good, maxVersion }), 'ok', maxVersion)
-    for (const [what, certificate] of Object.entries(strangers)) {
+    for (const [what, certificate] of Object.entries(strangers))
       t.not(await handshake(secured, { ...certificate, maxVersion }), 'ok', `${maxVersion}, ${what}`)
-    }
   }
   t.equal(await secured.get(good), 200)
   t.equal(secured.upstream.requests.length, 1)

@@ -191,9 +191,8 @@ async function verifiesAssertions(t: Test, command: string, args: readonly strin
   ] as const) {
     t.match(await ask(assertion), { status: 403, body: { code: 'NotAuthenticated' } }, name)
   }
-  for (let at = 0; at < 20; at++) {
+  for (let at = 0; at < 20; at++)
     t.equal((await ask(await mint({ header: { kid: `invented-${at}` } }))).status, 403)
-  }
   t.ok(fetches <= 2, `the keys are cached, and an invented kid costs no fetch (${fetches})`)
 
   const unreachable = `http://127.0.0.1:${await freePort()}/.well-known/jwks.json`

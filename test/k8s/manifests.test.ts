@@ -271,9 +271,8 @@ t.test('the monitoring component scrapes the admin port and completes the runboo
   })
   const { groups } = Object(both.find(({ kind }) => kind === 'PrometheusRule')?.spec)
   const [, { rules }] = groups
-  for (const { alert, annotations } of rules) {
+  for (const { alert, annotations } of rules)
     t.equal(annotations.runbook_url, `https://wiki.example.com/ops#${alert.toLowerCase()}`)
-  }
   const dashboard =
     both.find(({ metadata }) => metadata.name === 'storage-auth-sidecar-dashboard')?.data ?? {}
   const { templating } = JSON.parse(dashboard['storage-auth-sidecar.dashboard.json'] ?? '')

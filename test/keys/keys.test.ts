@@ -146,9 +146,8 @@ t.test('reports all problems at once without parts of the key', async (t) => {
   const wrong = { kid: 7, use: 'enc', iat: 0.5, key_ops: 7, e: 'A=' }
   const problems = await keyProblems({ ...rs256.privateJwk, ...wrong })
   t.equal(problems.length, 5)
-  for (const member of ['n', 'd', 'p', 'q'] as const) {
+  for (const member of ['n', 'd', 'p', 'q'] as const)
     t.notOk(problems.join().includes(String(rs256.privateJwk[member]).slice(0, 12)))
-  }
 })
 
 t.test('a generated key of each algorithm can be imported, and no two are alike', async (t) => {
@@ -287,9 +286,8 @@ t.test('tokens of a key may be valid as long as the key signs, here or elsewhere
 
 t.test('a kid is a safe file name', async (t) => {
   for (const good of ['a', 'A-1_b.c', '-x', '_', 'k'.repeat(128)]) t.equal(isKid(good), true, good)
-  for (const bad of ['', '.a', '..', '../a', 'a/b', 'a b', 'ä', 'a\n', 'a\0', 'k'.repeat(129)]) {
+  for (const bad of ['', '.a', '..', '../a', 'a/b', 'a b', 'ä', 'a\n', 'a\0', 'k'.repeat(129)])
     t.equal(isKid(bad), false, JSON.stringify(bad))
-  }
 })
 
 const NOW = Date.UTC(2026, 10, 20, 12)

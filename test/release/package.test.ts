@@ -55,7 +55,6 @@ t.test('it brings its locked packages, and runs where it is unpacked', { skip: n
 })
 
 t.test('dependencies are pinned', async (t) => {
-  for (const [name, version] of Object.entries({ ...PACKAGE.dependencies, ...PACKAGE.devDependencies })) {
+  for (const [name, version] of Object.entries({ ...PACKAGE.dependencies, ...PACKAGE.devDependencies }))
     t.match(version, /^\d+\.\d+\.\d+(?:-[\w.]+)?$/, name)
-  }
 })

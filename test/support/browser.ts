@@ -47,9 +47,8 @@ export async function openPage(
   page.on('pageerror', (error) => void complaints.push(`exception: ${error.message}`))
   page.on('request', (request) => {
     const asked = request.url()
-    if (!asked.startsWith('data:') && new URL(asked).origin !== new URL(url).origin) {
+    if (!asked.startsWith('data:') && new URL(asked).origin !== new URL(url).origin)
       complaints.push(`request: ${asked}`)
-    }
   })
   // As text: what runs in the page is not of this program, nor are its types.
   await page.addInitScript(

@@ -21,9 +21,8 @@ export async function eventually(
   const started = performance.now()
   while (!(await holds())) {
     const waitedMs = performance.now() - started
-    if (waitedMs > patienceMs) {
+    if (waitedMs > patienceMs)
       throw new Error(`waited in vain for ${typeof what === 'string' ? what : what()}`)
-    }
     await wait(5 + waitedMs / 10)
   }
 }

@@ -66,9 +66,8 @@ export async function mintToken(options: MintOptions): Promise<string> {
   const second = segment(claimsText ?? JSON.stringify({ ...goodClaims(options), ...claims }))
   const input = `${first}.${second}`
   if (options.signature !== undefined) return `${input}.${options.signature}`
-  if (hmacSecret !== undefined) {
+  if (hmacSecret !== undefined)
     return `${input}.${createHmac('sha256', hmacSecret).update(input).digest('base64url')}`
-  }
   return `${input}.${await sign(key.alg, key.privateJwk, input)}`
 }
 

@@ -22,9 +22,8 @@ export function swapVolume(directory: string, files: Readonly<Record<string, str
   const data = join(directory, '..data')
   const before = existsSync(data) ? realpathSync(data) : undefined
   mkdirSync(join(directory, version), { recursive: true })
-  for (const [name, text] of Object.entries(files)) {
+  for (const [name, text] of Object.entries(files))
     writeFileSync(join(directory, version, name), text, { mode: 0o600 })
-  }
   symlinkSync(version, `${data}_tmp`)
   renameSync(`${data}_tmp`, data)
   // The links of the files themselves stay as long as the files.

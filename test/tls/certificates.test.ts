@@ -53,9 +53,8 @@ t.test('a chain with its key and authorities is loaded unchanged', async (t) => 
   const loaded = await loadCertificateSet(set, Date.now())
   if (!loaded.ok) throw new Error(JSON.stringify(loaded.problems))
   t.strictSame(loaded.warnings, [])
-  for (const member of ['cert', 'key', 'ca'] as const) {
+  for (const member of ['cert', 'key', 'ca'] as const)
     t.equal(String(loaded.value.options[member]), contents[member])
-  }
   t.equal(loaded.value.endsAtSeconds, notAfter / 1000)
   const sec1 = createPrivateKey(key).export({ type: 'sec1', format: 'pem' }).toString()
   t.strictSame(await complaints(t, { cert: leaf.cert, key: sec1 }), [])

@@ -103,9 +103,7 @@ t.test('each claim must have its form', async (t) => {
     nbf: [null, '0', true, [], iat + 1],
   }
   for (const [claim, values] of Object.entries(refused)) {
-    for (const value of values) {
-      t.equal(await faultOf({ [claim]: value }), claim, `${claim} ${label(value)}`)
-    }
+    for (const value of values) t.equal(await faultOf({ [claim]: value }), claim, `${claim} ${label(value)}`)
   }
   const accepted: Record<string, readonly unknown[]> = {
     aud: [AUDIENCE, [AUDIENCE], ['other', AUDIENCE], [1, AUDIENCE]],
@@ -148,9 +146,8 @@ t.test('iat and nbf may be in the future by the tolerance', async (t) => {
 t.test('an expired token with another defect is not reported as expired', async (t) => {
   const old = { iat: 1000, exp: 2000 }
   t.equal(await faultOf(old), 'expired')
-  for (const claim of ['iss', 'aud', 'sub', 'client_id', 'jti', 'nbf']) {
+  for (const claim of ['iss', 'aud', 'sub', 'client_id', 'jti', 'nbf'])
     t.equal(await faultOf({ ...old, [claim]: '' }), claim)
-  }
   t.equal(await faultOf({ ...old, exp: 1000 + 86_401 }), 'exp')
 })
 
@@ -163,9 +160,8 @@ t.test('the issuer is asked for the key that the header names', async (t) => {
     }
     return reasonOf(await verifierFor(ring, { findKey })(await mint({ header })))
   }
-  for (const reason of ['unknown_key', 'algorithm', 'unavailable'] as const) {
+  for (const reason of ['unknown_key', 'algorithm', 'unavailable'] as const)
     t.equal(await reasonWith(failed(reason)), reason)
-  }
   t.equal(
     await reasonWith(failed('algorithm'), { kid: undefined }),
     'unknown_key',

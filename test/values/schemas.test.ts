@@ -82,8 +82,7 @@ t.test('a public route has an exact path and a method that can be forwarded', as
       method,
     )
   }
-  for (const path of ['', 'x', '/*', '/a/*', '/a?b', '/a#b', '/a b', '/é', 'http://h/']) {
+  for (const path of ['', 'x', '/*', '/a/*', '/a?b', '/a#b', '/a b', '/é', 'http://h/'])
     t.match(problems('GET', path), [/^publicRoutes\[0\].path: must be an exact path/], path)
-  }
   t.strictSame(problems('TRACEX', '/x'), [], 'only the exact word is refused')
 })

@@ -377,9 +377,8 @@ t.test('the store reports problems that need an operator', async (t) => {
     [old.urlFile, /: its tables are not up to date: run `storage-auth-sidecar credentials migrate/],
     [noDatabase, /: there is no database of that name$/],
   ]
-  for (const [urlFile, problem] of problems) {
+  for (const [urlFile, problem] of problems)
     t.match(await (await startStore(t, urlFile)).opened, { ok: false, problems: [problem] }, String(problem))
-  }
 })
 
 t.test('tables without a revision are unusable, not current, until they are migrated', async (t) => {
@@ -415,9 +414,8 @@ t.test('TLS follows the URL, and an unverified server is not used', async (t) =>
     await stop()
     return { opened: outcome, encrypted }
   }
-  for (const parameters of [`sslmode=verify-full&sslrootcert=${caFile}`, 'sslmode=no-verify']) {
+  for (const parameters of [`sslmode=verify-full&sslrootcert=${caFile}`, 'sslmode=no-verify'])
     t.match(await open(parameters), { opened: { ok: true }, encrypted: [{ ssl: true }] }, parameters)
-  }
   t.match(await open('sslmode=disable'), { opened: { ok: true }, encrypted: [{ ssl: false }] })
   for (const parameters of ['sslmode=require', 'sslmode=verify-full']) {
     const problems = [/: its TLS certificate or protocol is not accepted \([A-Z_]+\)$/]
