@@ -3,23 +3,23 @@
  * In: requests and errors of Node's parser. Out: a call of `handle` for each request in its turn, and of `onRequestEnd`.
  *
  * `partialHead`: the idle time is over, but bytes have arrived, perhaps a part of a head.
- * `closing`: no request is received any more. The connection serves those before `#pendingError`, the last one (its socket
- * may be detached by Node, for `Upgrade` or CONNECT), or none. What still arrives is dropped (RFC 9112, section 9.6).
+ * `servingLast`: no request is received any more. Those before `#pendingError` are served, or the last one, whose socket Node
+ * may have detached (`Upgrade`, CONNECT). What still arrives is dropped (RFC 9112, section 9.6).
  *
  * What each event does in each phase, and (`>`) the phase that follows:
  *
- *                       idle          partialHead   serving         closing
- *   receive             > serving     > serving     waits           -
- *   receiveUpgrade      > closing     > closing     > closing (1)   -
- *   refuse              > closing (1) > closing (1) > closing (1)   -
- *   #onResponseClosed   -             -             next, > idle    next, or the refusal
- *     of the last one   -             -             > closing       drops what is behind it
- *   onTimeout           closes (2)    closes        onIdle (3)      onIdle (3); closes without a request
- *   endIdlePhase        closes (2)    -             -               -
- *   #onClientEnd        -             -             aborts (4)      aborts (4)
- *   abort               closes        closes        aborts          aborts; closes without a request
+ *                       idle           partialHead    serving            servingLast        closing
+ *   receive             > serving      > serving      waits              -                  -
+ *   receiveUpgrade      > servingLast  > servingLast  > servingLast (1)  -                  -
+ *   refuse              > closing      > closing      > servingLast (1)  -                  -
+ *   #onResponseClosed   -              -              next, or > idle    next, or           -
+ *     and Node closes   -              -              > closing          > closing (1)      -
+ *   onTimeout           closes (2)     closes         onIdle (3)         onIdle (3)         closes
+ *   endIdlePhase        closes (2)     -              -                  -                  -
+ *   #onClientEnd        -              -              aborts (4)         aborts (4)         -
+ *   abort               closes         closes         aborts             aborts             closes
  *
- *   (1) a refusal, which is sent after the last response
+ *   (1) a refusal is sent after the last response
  *   (2) or > partialHead, if bytes have arrived since the previous response
  *   (3) of the request's owner; aborts if only the client has still to read
  *   (4) an unfinished close-delimited response; else Node ends the connection after what is written
@@ -49,7 +49,7 @@ export interface Timeouts {
   readonly headMs: number
 }
 
-type Phase = 'idle' | 'partialHead' | 'serving' | 'closing'
+type Phase = 'idle' | 'partialHead' | 'serving' | 'servingLast' | 'closing'
 
 /** Refused without a request: bytes that do not parse, a late head, an `Upgrade` or CONNECT behind other requests. */
 type PendingError = { readonly error: PublicError; readonly bytes?: Buffer | undefined }
@@ -94,6 +94,10 @@ export class Connection implements ClientConnection {
     return this.#current !== undefined
   }
 
+  get #isBetweenRequests(): boolean {
+    return this.#phase === 'idle' || this.#phase === 'partialHead'
+  }
+
   receive(res: SidecarResponse): void {
     const socket = this.#socket
     if (socket.destroyed) return // TLS delivers what it has decrypted; its `close` would never come
@@ -101,7 +105,7 @@ export class Connection implements ClientConnection {
       this.#waiting.push(res)
       if (this.#waiting.length === MAX_WAITING)
         nodeHttp.pauseWhile(socket, () => this.#waiting.length >= MAX_WAITING)
-    } else if (this.#phase !== 'closing') this.#serve(res, 'serving')
+    } else if (this.#isBetweenRequests) this.#serve(res, 'serving')
   }
 
   #serve(res: SidecarResponse, phase: Phase, firstBytes?: Buffer): void {
@@ -148,23 +152,23 @@ export class Connection implements ClientConnection {
       const isConnect = req.method === 'CONNECT'
       this.#refuseInTurn({ error: isConnect ? ERRORS.malformedRequest : ERRORS.upgradeRefused })
       socket.once('end', () => socket.end())
-    } else if (this.#phase !== 'closing') {
+    } else if (this.#isBetweenRequests) {
       const res = new SidecarResponse(req)
       nodeHttp.assignDetachedSocket(res, socket, () => halfClose(socket))
-      this.#serve(res, 'closing', firstBytes)
+      this.#serve(res, 'servingLast', firstBytes)
     }
   }
 
   refuse(error: PendingError): void {
     const socket = this.#socket
-    if (this.#phase === 'closing') return // the error is in bytes that are dropped
+    if (this.#phase === 'servingLast' || this.#phase === 'closing') return // the error is in bytes that are dropped
     if (!socket.writable) socket.destroy()
     else if (this.#phase === 'serving') this.#refuseInTurn(error)
     else this.#sendRefusal(error)
   }
 
   #refuseInTurn(error: PendingError): void {
-    this.#phase = 'closing'
+    this.#phase = 'servingLast'
     this.#pendingError = error
     nodeHttp.discardInput(this.#socket)
     const newest = this.#waiting.at(-1) ?? this.#current
