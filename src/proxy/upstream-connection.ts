@@ -4,26 +4,25 @@
  *
  * What each `Phase` waits for, the phase that follows (`>`), and the failure when its deadline passes or the upstream closes:
  *
- *                 waits for                    >            deadline                 passed                    closed
- *   (queue)       a connection                 connecting,  upstreamResponseSeconds  connection_limit_reached, by
- *                                              reused                                `upstream-pool.ts`
- *   connecting    the address of the host                   upstreamConnectSeconds   dns_error                 (1)
- *                 TCP, then TLS                established  upstreamConnectSeconds   connection_timeout        (1)
- *   established   the upstream's reads (2)                  idleSeconds (5)          connection_write_timeout  (3)
- *                 the first response           receiving    upstreamResponseSeconds  http_response_timeout     (3)
- *   reused        as `established`             receiving                                                       (3), stale
- *   receiving     the rest of the head                      upstreamResponseSeconds  http_response_timeout     (4)
- *                 the rest of the body         idle, tunnel idleSeconds (5)          connection_read_timeout   (4)
- *   idle          the next request             reused       its keep-alive           none                      none
- *   tunnel        bytes                                     none                                               none
+ *                 waits for                  >            deadline                 passed                     closed
+ *   (queue)       a connection               lookup,      upstreamResponseSeconds  connection_limit_reached, by
+ *                                            reused                                `upstream-pool.ts`
+ *   lookup        the address of the host    connecting   upstreamConnectSeconds   dns_error                  (1)
+ *   connecting    TCP, then TLS              established  of `lookup`, if it was   connection_timeout         (1)
+ *   established   the upstream's reads (2)                idleSeconds (3)          connection_write_timeout   (4)
+ *                 the first response         receiving    upstreamResponseSeconds  http_response_timeout      (4)
+ *   reused        as `established`           receiving                                                        (4), stale
+ *   receiving     the rest of the head                    upstreamResponseSeconds  http_response_timeout      (5)
+ *                 the rest of the body       idle, tunnel idleSeconds (3)          connection_read_timeout    (5)
+ *   idle          the next request           reused       its keep-alive           none                       none
+ *   tunnel        bytes                                   none                                                none
  *   closed
  *
- *   (1) by the code of the socket's error      (2) while the request is written, also in `receiving`
- *   (3) connection_terminated, or a TLS failure, because TLS 1.3 refuses a client certificate as late as here
- *   (4) http_response_incomplete, if a close does not end the body      (5) since bytes of a body passed, either way
+ *   (1) by the code of the socket's error      (2) of a large request, also in `receiving`
+ *   (3) since bytes of a body passed, either way. None runs while the client is to send or to read: its socket has a timer.
+ *   (4) connection_terminated, or a TLS failure, because TLS 1.3 refuses a client certificate as late as here
+ *   (5) http_response_incomplete, if a close does not end the body
  *
- * The deadline of the head begins when the request is written. None of a body runs while the client is to send or to read:
- * that ends by the timer of its own socket.
  * Each failure, `close` and bytes in another phase lead to `closed`. Bytes that are not HTTP are an http_protocol_error.
  */
 import { connect as connectTcp, isIP, type OnReadOpts, type Socket } from 'node:net'
@@ -87,7 +86,16 @@ export interface ConnectionPool {
   onClosed(connection: UpstreamConnection): void
 }
 
-type Phase = 'connecting' | 'established' | 'reused' | 'receiving' | 'idle' | 'tunnel' | 'closed'
+type Phase = 'lookup' | 'connecting' | 'established' | 'reused' | 'receiving' | 'idle' | 'tunnel' | 'closed'
+
+/** The timeout of each wait, by the failure when it has passed. */
+const TIMEOUT_OF = {
+  dns_error: 'upstreamConnectSeconds',
+  connection_timeout: 'upstreamConnectSeconds',
+  connection_write_timeout: 'idleSeconds',
+  http_response_timeout: 'upstreamResponseSeconds',
+  connection_read_timeout: 'idleSeconds',
+} as const
 
 const NO_DEADLINE = Number.POSITIVE_INFINITY
 const MAX_IDLE_MS = 60_000
@@ -100,33 +108,33 @@ export class UpstreamConnection {
   readonly #pool: ConnectionPool
   readonly #timeouts: Config['timeouts']
   readonly #parser: ResponseParser
-  #phase: Phase = 'connecting'
+  #phase: Phase
   /** Undefined in the phases `idle` and `closed`. */
   #receiver: ResponseReceiver | undefined
   #isRequestWritten = false
   /** Monotonic milliseconds. */
   #deadline = NO_DEADLINE
-  /** The failure when the deadline has passed. */
-  #lateFailure: UpstreamFailure = 'connection_timeout'
 
   constructor(address: UpstreamAddress, pool: ConnectionPool, request: UpstreamRequest, config: Config) {
     this.#pool = pool
     this.#timeouts = config.timeouts
     this.#parser = new ResponseParser(config.limits)
     this.#receiver = request
-    const lateFailure = address.isNamed ? 'dns_error' : 'connection_timeout'
-    this.#startDeadline(lateFailure, config.timeouts.upstreamConnectSeconds)
+    this.#phase = address.isNamed ? 'lookup' : 'connecting'
     this.socket = address.open(this.readBuffer.readInto((chunk) => this.#onRead(chunk)))
     this.socket.setNoDelay(true)
     this.socket.once('lookup', () => {
-      this.#lateFailure = 'connection_timeout'
+      if (this.#phase === 'lookup') this.#phase = 'connecting'
     })
     const connected = address.tls ? 'secureConnect' : 'connect'
     this.socket.once(connected, () => {
       if (this.isServing(request)) this.#write('established', request)
     })
     if (address.tls) this.socket.on('data', (chunk: Buffer) => this.#onRead(chunk))
-    this.socket.on('drain', () => this.#onWritable())
+    this.socket.on('drain', () => {
+      if (this.#receiver !== undefined) this.#startDeadline()
+      this.#receiver?.onWritable?.()
+    })
     this.socket.on('end', () => this.#onRead(undefined))
     this.socket.on('error', (error) => this.#onError(error))
     this.socket.on('close', () => {
@@ -134,6 +142,7 @@ export class UpstreamConnection {
       this.readBuffer.release()
       pool.onClosed(this)
     })
+    this.#startDeadline()
   }
 
   isServing(request: UpstreamRequest): boolean {
@@ -149,14 +158,7 @@ export class UpstreamConnection {
   /** Called after each write of a request. `isComplete`: nothing of it is left. */
   onWritten(isComplete: boolean): void {
     this.#isRequestWritten = isComplete
-    if (isComplete && this.#parser.head === undefined)
-      this.#startDeadline('http_response_timeout', this.#timeouts.upstreamResponseSeconds)
-    else this.#startBodyDeadline()
-  }
-
-  #onWritable(): void {
-    if (!this.#isRequestWritten) this.#startBodyDeadline()
-    this.#receiver?.onWritable?.()
+    this.#startDeadline()
   }
 
   /** Reads no more until the client has read: `drain` of what is written to it. */
@@ -165,7 +167,7 @@ export class UpstreamConnection {
     this.socket.pause()
     client.once('drain', () => {
       this.socket.resume()
-      this.#startBodyDeadline()
+      this.#startDeadline()
     })
   }
 
@@ -182,8 +184,13 @@ export class UpstreamConnection {
 
   checkDeadline(now: number): void {
     if (now < this.#deadline) return
-    if (this.#phase === 'idle') this.close()
-    else this.#fail(this.#lateFailure)
+    const failure = this.#lateFailure
+    if (failure !== undefined) this.#fail(failure)
+    else if (this.#phase === 'idle') this.close()
+  }
+
+  get #isConnecting(): boolean {
+    return this.#phase === 'lookup' || this.#phase === 'connecting'
   }
 
   #enter(phase: Phase, receiver: ResponseReceiver | undefined): void {
@@ -192,18 +199,21 @@ export class UpstreamConnection {
     this.#deadline = NO_DEADLINE
   }
 
-  #startDeadline(failure: UpstreamFailure, seconds: number): void {
-    this.#lateFailure = failure
-    this.#deadline = performance.now() + seconds * 1000
+  /** The failure when the current wait is too long. Undefined where there is none, or while the client is to act. */
+  get #lateFailure(): keyof typeof TIMEOUT_OF | undefined {
+    if (this.#phase === 'lookup') return 'dns_error'
+    if (this.#phase === 'connecting') return 'connection_timeout'
+    if (this.#receiver === undefined || this.#phase === 'tunnel' || this.socket.isPaused()) return undefined
+    if (this.socket.writableNeedDrain) return 'connection_write_timeout'
+    if (!this.#isRequestWritten) return undefined
+    return this.#parser.head === undefined ? 'http_response_timeout' : 'connection_read_timeout'
   }
 
-  /** Called when bytes of a body have passed, in either direction. None while the client is to read or to send. */
-  #startBodyDeadline(): void {
-    const { idleSeconds } = this.#timeouts
-    this.#deadline = NO_DEADLINE
-    if (this.#receiver === undefined || this.#phase === 'tunnel' || this.socket.isPaused()) return
-    if (this.#isRequestWritten) this.#startDeadline('connection_read_timeout', idleSeconds)
-    else if (this.socket.writableNeedDrain) this.#startDeadline('connection_write_timeout', idleSeconds)
+  /** Called when a wait begins, or bytes of a body have passed, in either direction. */
+  #startDeadline(): void {
+    const failure = this.#lateFailure
+    const seconds = failure === undefined ? NO_DEADLINE : this.#timeouts[TIMEOUT_OF[failure]]
+    this.#deadline = performance.now() + seconds * 1000
   }
 
   #write(phase: 'established' | 'reused', request: UpstreamRequest): void {
@@ -223,7 +233,7 @@ export class UpstreamConnection {
   #onRead(chunk: Buffer | undefined): void {
     const receiver = this.#receiver
     const parser = this.#parser
-    if (receiver === undefined || this.#phase === 'connecting') {
+    if (receiver === undefined || this.#isConnecting) {
       this.#failAsClosed()
       return
     }
@@ -247,7 +257,7 @@ export class UpstreamConnection {
     if (fault instanceof ResponseSyntaxError) this.#fail('http_protocol_error', fault.message)
     else if (parser.isDone) this.#reuseOrClose(isClean)
     else if (chunk === undefined) this.#failAsClosed()
-    else if (parser.head !== undefined) this.#startBodyDeadline()
+    else if (parser.head !== undefined) this.#startDeadline()
   }
 
   /** `isClean`: no byte follows the response. Such a byte could be taken for the next response (desync, CVE-2026-48931). */
@@ -268,7 +278,7 @@ export class UpstreamConnection {
   #onError(error: Error): void {
     const failure = networkFailureOf(error) ?? 'proxy_internal_error'
     const cause = networkCodeOf(error)
-    if (this.#phase === 'connecting' || failure.startsWith('tls_')) this.#fail(failure, cause)
+    if (this.#isConnecting || failure.startsWith('tls_')) this.#fail(failure, cause)
     else this.#failAsClosed(cause)
   }
 
