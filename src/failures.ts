@@ -2,6 +2,7 @@
  * Why requests fail: the closed sets of words in the access log, in metrics and in `Proxy-Status`.
  * Node, OpenSSL and the system give each error of a socket, name resolution or TLS a `code`, which decides.
  */
+import { ERRORS, type PublicError } from './errors.ts'
 
 /** Why a token is refused, whatever the request. */
 export const TOKEN_FAILURES = [
@@ -27,33 +28,36 @@ export const LOGIN_FAILURES = ['invalid', 'rejected', 'throttled', 'busy', 'unav
 
 export type LoginFailure = (typeof LOGIN_FAILURES)[number]
 
-/** Why a forwarded request failed. Names without `client_` are error types of RFC 9209, section 2.3. */
-const UPSTREAM_FAILURES = [
-  'client_aborted',
-  'client_idle',
-  'connection_refused',
-  'connection_timeout',
-  'connection_terminated',
-  'connection_read_timeout',
-  'connection_write_timeout',
-  'connection_limit_reached',
-  'destination_not_found',
-  'destination_ip_unroutable',
-  'dns_error',
-  'tls_certificate_error',
-  'tls_protocol_error',
-  'http_protocol_error',
-  'http_response_incomplete',
-  'http_response_timeout',
-  'proxy_internal_error',
-] as const
+/** What the client receives. `close`: its request cannot be read, or the upstream may be shutting down with this sidecar. */
+export type UpstreamResponse = readonly [PublicError, close?: 'close']
 
-export type UpstreamFailure = (typeof UPSTREAM_FAILURES)[number]
+/** Why a forwarded request failed. Names without `client_` are error types of RFC 9209, section 2.3. */
+export const UPSTREAM_FAILURES = {
+  client_aborted: [ERRORS.malformedRequest, 'close'],
+  client_idle: [ERRORS.requestTimeout, 'close'],
+  connection_refused: [ERRORS.serviceNotReady, 'close'],
+  connection_timeout: [ERRORS.serviceNotReady, 'close'],
+  connection_terminated: [ERRORS.serviceNotReady, 'close'],
+  connection_read_timeout: [ERRORS.serviceNotReady],
+  connection_write_timeout: [ERRORS.serviceNotReady],
+  connection_limit_reached: [ERRORS.serviceNotReady],
+  destination_not_found: [ERRORS.serviceNotReady],
+  destination_ip_unroutable: [ERRORS.serviceNotReady, 'close'],
+  dns_error: [ERRORS.serviceNotReady, 'close'],
+  tls_certificate_error: [ERRORS.serviceNotReady],
+  tls_protocol_error: [ERRORS.serviceNotReady],
+  http_protocol_error: [ERRORS.internalError],
+  http_response_incomplete: [ERRORS.serviceNotReady, 'close'],
+  http_response_timeout: [ERRORS.serviceNotReady],
+  proxy_internal_error: [ERRORS.internalError],
+} satisfies Readonly<Record<string, UpstreamResponse>>
+
+export type UpstreamFailure = keyof typeof UPSTREAM_FAILURES
 
 /** How a forwarded request ended: `outcome` of `auth_sidecar_upstream_requests_total`. */
-export const UPSTREAM_OUTCOMES = ['ok', ...UPSTREAM_FAILURES] as const
+export type UpstreamOutcome = 'ok' | UpstreamFailure
 
-export type UpstreamOutcome = (typeof UPSTREAM_OUTCOMES)[number]
+export const UPSTREAM_OUTCOMES = ['ok', ...Object.keys(UPSTREAM_FAILURES)] as UpstreamOutcome[]
 
 /** Why a request failed: `reason` of the access log. */
 export type Failure =

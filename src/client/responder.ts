@@ -5,7 +5,13 @@
 import { STATUS_CODES } from 'node:http'
 import type { Config } from '../config/config.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
-import { type Failure, isClientFailure, type UpstreamFailure } from '../failures.ts'
+import {
+  type Failure,
+  isClientFailure,
+  UPSTREAM_FAILURES,
+  type UpstreamFailure,
+  type UpstreamResponse,
+} from '../failures.ts'
 import { type HeaderList, headerLines } from '../http/headers.ts'
 import type { Persistence } from './connection-end.ts'
 import type { SidecarResponse } from './response.ts'
@@ -65,11 +71,9 @@ export class Responder {
   /** Responds to a forwarded request that failed. If a response has begun, only the log shows the failure. */
   sendUpstreamError(res: SidecarResponse, failure: UpstreamFailure, cause?: string): void {
     res.req.context.cause = cause
-    const isOfClient = isClientFailure(failure)
-    this.sendError(res, failure, ERROR_OF[failure] ?? ERRORS.serviceNotReady, {
-      errorType: isOfClient ? 'http_request_error' : failure,
-      close: isOfClient || CLOSING_FAILURES.has(failure),
-    })
+    const [error, close]: UpstreamResponse = UPSTREAM_FAILURES[failure]
+    const errorType = isClientFailure(failure) ? 'http_request_error' : failure
+    this.sendError(res, failure, error, { errorType, close: close === 'close' })
   }
 
   /** A method that an endpoint does not have: a CORS preflight of an allowed origin (Fetch standard), or 405. */
@@ -118,24 +122,6 @@ export class Responder {
 
 /** Of a list of names and values: a value may read like the name. */
 const isCacheControl = (text: string, at: number) => at % 2 === 0 && text === 'Cache-Control'
-
-/** `serviceNotReady` for the other failures, which a later attempt may not meet. */
-const ERROR_OF: Readonly<Partial<Record<UpstreamFailure, PublicError>>> = {
-  client_aborted: ERRORS.malformedRequest,
-  client_idle: ERRORS.requestTimeout,
-  http_protocol_error: ERRORS.internalError,
-  proxy_internal_error: ERRORS.internalError,
-}
-
-/** The upstream may be shutting down with this sidecar: the client should connect again, perhaps to another replica. */
-const CLOSING_FAILURES: ReadonlySet<UpstreamFailure> = new Set([
-  'connection_refused',
-  'connection_terminated',
-  'connection_timeout',
-  'destination_ip_unroutable',
-  'dns_error',
-  'http_response_incomplete',
-])
 
 function proxyStatus(errorType: ProxyErrorType, details?: string): string {
   return `storage-auth-sidecar; error=${errorType}${details === undefined ? '' : `; details="${details}"`}`
