@@ -11,10 +11,11 @@ import type { AccessFailure } from './failures.ts'
 import { approvalHeaders, VARY_BY_TOKEN } from './gate/forward-auth.ts'
 import { type Decision, type Gate, type Refusal, tokenCheckOf } from './gate/gate.ts'
 import { bearerToken, HeaderLines, requestIdOf } from './http/headers.ts'
+import type { Forwarder } from './proxy/forward.ts'
 
 interface HandlerDependencies extends Dependencies {
   readonly gate: Gate
-  readonly forwarder: { forward(res: SidecarResponse): void }
+  readonly forwarder: Pick<Forwarder, 'forward'>
   readonly metrics: Dependencies['metrics'] & {
     /** Called once for each request that needs a caller, or has two tokens. */
     onTokenCheck(result: 'ok' | AccessFailure): void
@@ -46,7 +47,7 @@ export class Handler {
     }
   }
 
-  /** Carries out a chunked request after Node has parsed what came with its head, so that a malformed body is known. */
+  /** Node's parser ends before a promise continues: it has parsed what came with the head, also of a malformed body. */
   async #carryOutLater(pending: Decision | Promise<Decision>, res: SidecarResponse) {
     await this.#carryOut(await pending, res)
   }
@@ -68,7 +69,7 @@ export class Handler {
       return responder.sendError(res, 'upgrade', ERRORS.upgradeRefused)
     switch (decision.act) {
       case 'forward':
-        return forwarder.forward(res)
+        return forwarder.forward(res, decision)
       case 'approve':
         return responder.sendEmpty(res, 200, approvalHeaders(decision, peer, config, now()))
       case 'logIn':

@@ -40,6 +40,7 @@ export interface Refusal {
 /** The request passes to a service, behind the sidecar or behind the proxy of forward auth. */
 export interface ServiceDecision {
   readonly act: 'forward' | 'approve'
+  readonly admitted: Admitted
   /** Absent on a public route, and where report mode ignores a refused token. */
   readonly caller: Caller | undefined
   readonly forwardsAuthorization: boolean
@@ -100,7 +101,7 @@ export class Gate {
     const takesLink = links.enabled && route.needs !== 'token' && original !== undefined
     const parameter = takesLink ? takeLinkParameter(original.target) : undefined
     if (route.needs === 'nothing') {
-      const decision = route.act === 'forward' ? forwardPublic(parameter?.target) : route
+      const decision = route.act === 'forward' ? forwardPublic(admitted, parameter?.target) : route
       return { routed: { admitted, original, label: route.label }, decision }
     }
     const decision = this.#decideByToken({ route, admitted, original, parameter })
@@ -110,14 +111,14 @@ export class Gate {
 
   /** Returns a promise only if a token must be verified. */
   #decideByToken(request: CallerRequest): Decision | Promise<Decision> {
-    const { route, parameter } = request
-    const { authorization } = request.admitted
+    const { admitted, parameter } = request
+    const { authorization } = admitted
     // The link and the token of `Authorization` may name two callers.
     const hasBoth = parameter !== undefined && authorization !== undefined
     const token = hasBoth ? undefined : (parameter?.token ?? bearerToken(authorization))
     if (token === undefined) {
       const isMissing = parameter === undefined && authorization === undefined
-      return this.#refuseOrReport(route, isMissing ? 'missing' : 'malformed')
+      return this.#refuseOrReport(request, isMissing ? 'missing' : 'malformed')
     }
     const verdict = this.#tokenCache.check(token)
     return verdict instanceof Promise
@@ -134,36 +135,36 @@ export class Gate {
   }
 
   #decideByVerdict(request: CallerRequest, verdict: CallerResult): Decision {
-    const { route, parameter } = request
-    if (!verdict.ok) return this.#refuseOrReport(route, verdict.error.reason)
+    const { admitted, route, parameter } = request
+    if (!verdict.ok) return this.#refuseOrReport(request, verdict.error.reason)
     const caller = verdict.value
     const reason = accessFailure(request, caller)
     if (reason !== undefined)
-      return this.#refuseOrReport(route, reason, reason === 'scope' ? caller : undefined)
+      return this.#refuseOrReport(request, reason, reason === 'scope' ? caller : undefined)
     return route.needs === 'token'
       ? { ...route, caller }
-      : this.#letThrough({ act: route.act, caller, target: parameter?.target })
+      : this.#letThrough({ act: route.act, admitted, caller, target: parameter?.target })
   }
 
   /** In report mode, a refused request passes if its route leads to a service. */
-  #refuseOrReport(route: TokenRoute | PermissionRoute, reason: AccessFailure, caller?: Caller): Decision {
+  #refuseOrReport({ route, admitted }: CallerRequest, reason: AccessFailure, caller?: Caller): Decision {
     if (this.#config.enforcement === 'enforce' || route.needs === 'token') return this.#refuse(reason, caller)
     // Most services read an empty X-Authenticated-Scope as none, which is unrestricted.
     const mayDoNothing = caller?.identity.scope?.text === ''
     const isLink = caller?.link !== undefined // a link proves the caller of its own request only
     const proven = mayDoNothing || isLink ? undefined : caller
-    return this.#letThrough({ act: route.act, caller: proven, wouldRefuse: reason })
+    return this.#letThrough({ act: route.act, admitted, caller: proven, wouldRefuse: reason })
   }
 
   #refuse(reason: AccessFailure, caller?: Caller): Refusal {
     return { act: 'refuse', reason, error: this.#errorOf[reason], caller }
   }
 
-  #letThrough({ act, caller, target, wouldRefuse }: Allowed): ServiceDecision {
+  #letThrough({ act, admitted, caller, target, wouldRefuse }: Allowed): ServiceDecision {
     const dependsOnRequest = caller?.identity.scope !== undefined || caller?.link !== undefined
     // Without a caller (report mode), the service judges the token.
     const forwardsAuthorization = caller === undefined || this.#config.identity.forwardAuthorization
-    return { act, caller, forwardsAuthorization, dependsOnRequest, target, wouldRefuse }
+    return { act, admitted, caller, forwardsAuthorization, dependsOnRequest, target, wouldRefuse }
   }
 }
 
@@ -180,8 +181,9 @@ export function wouldRefuse(decision: Decision | undefined): AccessFailure | und
 }
 
 /** The service of a public route receives no token and no link. `target`: the target without the link. */
-const forwardPublic = (target: string | undefined): ServiceDecision => ({
+const forwardPublic = (admitted: Admitted, target: string | undefined): ServiceDecision => ({
   act: 'forward',
+  admitted,
   caller: undefined,
   forwardsAuthorization: false,
   dependsOnRequest: true,

@@ -53,7 +53,7 @@ export function relayBody(
     res.writeEnd(only.toString('latin1'))
     return true
   }
-  if (body.length === 0 && !isDone) sendHead(res)
+  if (body.length === 0 && !isDone) sendHead(res) // no effect once it is sent
   const isWritable = writeChunks(res, body, res.req.context, buffer)
   if (isDone) res.writeEnd('', forwardedTrailers(response.rawTrailers, head.lines))
   return isWritable

@@ -9,6 +9,7 @@ import type { SidecarRequest } from '../client/context.ts'
 import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { Config } from '../config/config.ts'
+import type { ServiceDecision } from '../gate/gate.ts'
 import { isWithin } from '../http/request-target.ts'
 import { Transfer, type Upstream, type UpstreamEvents } from './transfer.ts'
 import type { Tunnels } from './tunnel.ts'
@@ -53,22 +54,22 @@ export class Forwarder {
       .toSorted((a, b) => b.pathPrefix.length - a.pathPrefix.length)
     // `deleteLength` is the first pass of the package. A truthy result ends the chain.
     this.#proxy.before('web', 'deleteLength', (_req, res) => {
-      this.#transfer(res)
+      const transfer = res.req.context.owner
+      if (!(transfer instanceof Transfer)) throw new Error('there is no transfer of this request')
+      transfer.start()
       return true
     })
   }
 
-  forward(res: SidecarResponse): void {
-    this.#proxy.web(res.req, res)
-  }
-
-  #transfer(res: SidecarResponse): void {
-    const { admitted, decision } = res.req.context
-    if (admitted === undefined || decision?.act !== 'forward')
-      throw new Error('the gate has not allowed this request')
-    const upstream = this.#upstreams.find(({ pathPrefix }) => isWithin(admitted.path, pathPrefix))
-    if (upstream === undefined) this.#responder.sendUpstreamError(res, 'destination_not_found')
-    else new Transfer(res, admitted, decision, upstream).start()
+  forward(res: SidecarResponse, decision: ServiceDecision): void {
+    const { path } = decision.admitted
+    const upstream = this.#upstreams.find(({ pathPrefix }) => isWithin(path, pathPrefix))
+    if (upstream === undefined) {
+      this.#responder.sendUpstreamError(res, 'destination_not_found')
+    } else {
+      res.req.context.changeOwner(new Transfer(res, decision, upstream))
+      this.#proxy.web(res.req, res)
+    }
   }
 
   pools(): readonly Pick<UpstreamPool, 'prefix' | 'connections' | 'queued'>[] {

@@ -5,13 +5,11 @@
  */
 import type { RequestContext } from '../client/context.ts'
 import type { SidecarResponse } from '../client/response.ts'
-import type { Admitted } from '../gate/admission.ts'
 import type { ServiceDecision } from '../gate/gate.ts'
 import { forwardedTrailers } from '../http/headers.ts'
 
 export interface ForwardedRequest {
   readonly res: SidecarResponse
-  readonly admitted: Admitted
   readonly decision: ServiceDecision
 }
 
@@ -27,8 +25,7 @@ export const UPGRADE_LINES = 'Connection: Upgrade\r\nUpgrade: websocket\r\n'
 /** Returns the head with its empty line; every character is one byte (Latin-1). */
 export function requestHeadText(
   context: RequestContext,
-  admitted: Admitted,
-  { caller, forwardsAuthorization, target = admitted.target }: ServiceDecision,
+  { admitted, caller, forwardsAuthorization, target = admitted.target }: ServiceDecision,
   options: HeadOptions,
 ): string {
   const { lines, host, requestId } = admitted
@@ -69,8 +66,8 @@ export function requestHeadText(
   return `${head}\r\n`
 }
 
-export function requestTrailerLines({ res, admitted, decision }: ForwardedRequest): string {
-  return forwardedTrailers(res.req.rawTrailers, admitted.lines, decision.dependsOnRequest)
+export function requestTrailerLines({ res, decision }: ForwardedRequest): string {
+  return forwardedTrailers(res.req.rawTrailers, decision.admitted.lines, decision.dependsOnRequest)
     .map(([name, value]) => `${name}: ${value}\r\n`)
     .join('')
 }

@@ -13,7 +13,6 @@ import type { RequestOwner } from '../client/context.ts'
 import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { UpstreamFailure, UpstreamOutcome } from '../failures.ts'
-import type { Admitted } from '../gate/admission.ts'
 import type { ServiceDecision } from '../gate/gate.ts'
 import { relayBody, writeEarlyHints, writeHead } from './download.ts'
 import { type ForwardedRequest, type HeadOptions, requestHeadText } from './request-headers.ts'
@@ -47,7 +46,6 @@ type Phase = 'awaitingHead' | 'downloading' | 'ended'
 export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner {
   readonly state = 'inFlight'
   readonly res: SidecarResponse
-  readonly admitted: Admitted
   readonly decision: ServiceDecision
   readonly headText: string
   readonly queuedMonotonicMs = performance.now()
@@ -57,25 +55,23 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   #phase: Phase = 'awaitingHead'
   #upload: Upload | undefined
 
-  constructor(res: SidecarResponse, admitted: Admitted, decision: ServiceDecision, upstream: Upstream) {
+  constructor(res: SidecarResponse, decision: ServiceDecision, upstream: Upstream) {
     const { context } = res.req
     this.res = res
-    this.admitted = admitted
     this.decision = decision
     this.#upstream = upstream
-    this.headText = requestHeadText(context, admitted, decision, upstream)
-    this.isHeadRequest = admitted.method === 'HEAD'
+    this.headText = requestHeadText(context, decision, upstream)
+    this.isHeadRequest = decision.admitted.method === 'HEAD'
     this.isWebSocket = context.isUpgrade
   }
 
   start(): void {
-    this.res.req.context.changeOwner(this)
     this.#upstream.pool.acquire(this)
   }
 
   // Calls of the upstream connection.
   onHeadWritten(connection: UpstreamConnection): void {
-    if (this.admitted.hasBody) this.#upload = new Upload(this, connection)
+    if (this.decision.admitted.hasBody) this.#upload = new Upload(this, connection)
     else connection.onWritten(true)
   }
 
@@ -113,7 +109,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   }
 
   onFailure(failure: UpstreamFailure, cause?: string, isStale = false): void {
-    const { method, hasBody } = this.admitted
+    const { method, hasBody } = this.decision.admitted
     if (isStale && !hasBody && (method === 'GET' || method === 'HEAD')) {
       this.#upstream.pool.send(this) // the only retry: a new connection is never stale
     } else {

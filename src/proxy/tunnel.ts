@@ -96,11 +96,11 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
 
   /** Closes the tunnel if its token would be refused now; otherwise checks again when the new verdict ends. */
   async recheck(): Promise<void> {
-    const { res, admitted } = this.#request
+    const { res, decision } = this.#request
     const { gate, now, onInternalError } = this.#tunnels
     const { context, socket: client } = res.req
     const onError = (error: unknown) => void onInternalError(context.id, error)
-    const caller = await gate.callerStillAllowed(admitted).catch(onError)
+    const caller = await gate.callerStillAllowed(decision.admitted).catch(onError)
     clearTimeout(this.#timer)
     if (caller === undefined) {
       client.destroy()

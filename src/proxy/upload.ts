@@ -55,7 +55,7 @@ export class Upload {
 
   #write(): void {
     const connection = this.#connection
-    const { isChunked } = this.#request.admitted
+    const { isChunked } = this.#request.decision.admitted
     const pending = this.#pending
     const bytes = this.#pendingBytes
     this.#pending = []

@@ -89,13 +89,14 @@ t.test('no cache keeps the line from which its keys and values were cut', async 
       if (!verdict.ok) throw new Error(verdict.error.reason)
       const decision = {
         act: 'forward',
+        admitted: admitted({}),
         caller: verdict.value,
         forwardsAuthorization: false,
         dependsOnRequest: false,
       } as const
       const context = requestContext(peer, 'r')
       const upstream = { host: 'h', assertionAudience: '' }
-      requestHeadText(context, admitted({}), decision, upstream)
+      requestHeadText(context, decision, upstream)
     },
     'failed logins': (at) => {
       const address = peer.clientAddress(cut(`203.0.${(at + 10) >> 8}.${(at + 10) % 256}`))

@@ -28,8 +28,8 @@ function head(parts: HeadParts, id = 'created-here'): string {
     host: 'upstream.internal:9000',
     assertionAudience: 'storage-upstream',
   }
-  const decision = { act: 'forward', caller, forwardsAuthorization: false, dependsOnRequest: false } as const
-  return requestHeadText(context, admitted(parts), decision, upstream)
+  const allowed = { act: 'forward', caller, forwardsAuthorization: false, dependsOnRequest: false } as const
+  return requestHeadText(context, { ...allowed, admitted: admitted(parts) }, upstream)
 }
 
 /** The names that the sidecar sets, each exactly once. */
