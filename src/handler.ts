@@ -9,13 +9,12 @@ import { logIn, sendTimeLeft } from './endpoints/token-endpoint.ts'
 import { ERRORS } from './errors.ts'
 import type { AccessFailure } from './failures.ts'
 import { approvalHeaders, VARY_BY_TOKEN } from './gate/forward-auth.ts'
-import { type Decision, type Gate, type Refusal, tokenCheckOf } from './gate/gate.ts'
+import { type Decision, type Gate, type Refusal, type ServiceDecision, tokenCheckOf } from './gate/gate.ts'
 import { bearerToken, HeaderLines, requestIdOf } from './http/headers.ts'
-import type { Forwarder } from './proxy/forward.ts'
 
 interface HandlerDependencies extends Dependencies {
   readonly gate: Gate
-  readonly forwarder: Pick<Forwarder, 'forward'>
+  readonly forwarder: { forward(res: SidecarResponse, decision: ServiceDecision): void }
   readonly metrics: Dependencies['metrics'] & {
     /** Called once for each request that needs a caller, or has two tokens. */
     onTokenCheck(result: 'ok' | AccessFailure): void
