@@ -98,7 +98,7 @@ export class DataListener {
   /** Called by Node before it emits the request. */
   #opensWebSocket(req: SidecarRequest): boolean {
     if (req.socket[CONNECTION]?.isServing !== false) return false
-    const admission = admit(req, this.#config.limits.headerLines)
+    const admission = admit(req, this.#config.limits)
     return admission.ok && admission.value.isWebSocket
   }
 

@@ -6,6 +6,7 @@
  */
 import type { IncomingMessage } from 'node:http'
 import { isIPv6 } from 'node:net'
+import type { Config } from '../config/config.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
 import { HeaderLines, namesFramingOrIdentity, requestIdOf } from '../http/headers.ts'
 import { originForm, pathOf } from '../http/request-target.ts'
@@ -23,12 +24,12 @@ const badRequest = failed(ERRORS.malformedRequest)
 const tooLarge = failed(ERRORS.headersTooLarge)
 const badExpectation = failed(ERRORS.expectationFailed)
 
-export function admit(head: RequestHead, maxHeaderLines: number): Admission {
+export function admit(head: RequestHead, limits: Pick<Config['limits'], 'headerLines'>): Admission {
   const { method, httpVersionMajor, rawHeaders } = head
   // TRACE would echo the identity headers to the client (RFC 9110, section 9.3.8). Node's parser also accepts
   // HTTP/0.9 and HTTP/2.0, and frames their responses differently.
   if (method === 'CONNECT' || method === 'TRACE' || httpVersionMajor !== 1) return badRequest
-  if (rawHeaders.length > 2 * maxHeaderLines) return tooLarge
+  if (rawHeaders.length > 2 * limits.headerLines) return tooLarge
   const request = new AdmittedRequest(head)
   return request.readLines() ?? request.readWhole(head.url) ?? ok(request)
 }

@@ -90,7 +90,7 @@ export class Gate {
   /** @param isPeerTrusted - whether the client is a proxy of `forwarded.trust` */
   decide(head: RequestHead, isPeerTrusted: boolean): GateResult {
     const { limits, links } = this.#config
-    const admission = admit(head, limits.headerLines)
+    const admission = admit(head, limits)
     if (!admission.ok)
       return { routed: undefined, decision: { act: 'refuse', reason: 'admission', error: admission.error } }
     const admitted = admission.value

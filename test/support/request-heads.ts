@@ -27,10 +27,10 @@ export function requestHead({
   return { method, url, httpVersionMajor, httpVersionMinor, rawHeaders: lines.flat() }
 }
 
-const MAX_LINES = 200
+const LIMITS = { headerLines: 200 }
 
 export function admission(parts: HeadParts): Admission {
-  return admit(requestHead(parts), MAX_LINES)
+  return admit(requestHead(parts), LIMITS)
 }
 
 /** The facts of a head that has to be admitted. */
