@@ -5,7 +5,7 @@ import { parseFile } from '../files/yaml-text.ts'
 import type { Identity, RevocableToken } from '../token/caller.ts'
 import { failed, type Loaded, loaded, ok, type Result } from '../values/result.ts'
 import { nameSchema, timeSchema } from '../values/schemas.ts'
-import { createFixedWindow, secondsLeft } from './login-throttle.ts'
+import { createFixedWindow, secondsLeft } from './fixed-window.ts'
 
 export interface Revocation {
   readonly jti?: string | null | undefined
