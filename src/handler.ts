@@ -58,7 +58,7 @@ export class Handler {
     const { context } = res.req
     const { peer } = context.connection
     context.decision = decision
-    if ('caller' in decision) context.identityForLog = decision.caller?.identity
+    context.identityForLog = decision.caller?.identity
     const check = tokenCheckOf(decision)
     if (check !== undefined) metrics.onTokenCheck(check)
     if (res.destroyed) return // the client left while the token was verified

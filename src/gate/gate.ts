@@ -21,24 +21,31 @@ import {
   type TokenRoute,
 } from './route.ts'
 
-export type Decision =
-  | Refusal
-  | ServiceDecision
-  | { readonly act: 'logIn' }
-  | { readonly act: 'refuseMethod'; readonly allowed: string }
-  | { readonly act: 'sendTimeLeft' | 'logOut' | 'createLink'; readonly caller: Caller }
-  | { readonly act: 'endLink'; readonly linkId: string; readonly caller: Caller }
+export type Decision = TokenCheck &
+  (
+    | Refusal
+    | ServiceDecision
+    | { readonly act: 'logIn' }
+    | { readonly act: 'refuseMethod'; readonly allowed: string }
+    | { readonly act: 'sendTimeLeft' | 'logOut' | 'createLink'; readonly caller: Caller }
+    | { readonly act: 'endLink'; readonly linkId: string; readonly caller: Caller }
+  )
 
-export interface Refusal {
+interface TokenCheck {
+  /** Whom a valid token proves, also if it does not allow the request. */
+  readonly caller?: Caller | undefined
+  /** The reason for a refusal that report mode ignores. */
+  readonly wouldRefuse?: AccessFailure | undefined
+}
+
+export interface Refusal extends TokenCheck {
   readonly act: 'refuse'
   readonly error: PublicError
   readonly reason: AccessFailure | 'admission'
-  /** Set if a valid token does not allow the request. */
-  readonly caller?: Caller | undefined
 }
 
 /** The request passes to a service, behind the sidecar or behind the proxy of forward auth. */
-export interface ServiceDecision {
+export interface ServiceDecision extends TokenCheck {
   readonly act: 'forward' | 'approve'
   readonly admitted: Admitted
   /** Absent on a public route, and where report mode ignores a refused token. */
@@ -46,8 +53,6 @@ export interface ServiceDecision {
   readonly forwardsAuthorization: boolean
   /** The decision holds for this request alone. No trailer may change it, and no proxy may reuse it. */
   readonly dependsOnRequest: boolean
-  /** The reason for a refusal that report mode ignores. */
-  readonly wouldRefuse?: AccessFailure | undefined
   /** The target without the parameter of a link. Undefined if the upstream receives the admitted target. */
   readonly target?: string | undefined
 }
@@ -171,13 +176,7 @@ export class Gate {
 /** The result of the token check behind a decision, or undefined if there was none. */
 export function tokenCheckOf(decision: Decision): 'ok' | AccessFailure | undefined {
   if (decision.act === 'refuse') return decision.reason === 'admission' ? undefined : decision.reason
-  if (!('caller' in decision)) return undefined
-  return wouldRefuse(decision) ?? (decision.caller && 'ok')
-}
-
-/** The reason for a refusal that report mode ignores. */
-export function wouldRefuse(decision: Decision | undefined): AccessFailure | undefined {
-  return decision !== undefined && 'wouldRefuse' in decision ? decision.wouldRefuse : undefined
+  return decision.wouldRefuse ?? (decision.caller && 'ok')
 }
 
 /** The service of a public route receives no token and no link. `target`: the target without the link. */

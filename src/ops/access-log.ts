@@ -10,7 +10,6 @@ import type { SidecarResponse } from '../client/response.ts'
 import type { Config } from '../config/config.ts'
 import type { PublicError } from '../errors.ts'
 import { type Failure, isClientFailure } from '../failures.ts'
-import { wouldRefuse } from '../gate/gate.ts'
 import { newRequestId, traceIdOf } from '../http/headers.ts'
 import { type Logger, loggable } from '../log.ts'
 import type { Metrics } from './metrics.ts'
@@ -35,7 +34,7 @@ export function createAccessLog(
       if (context.bytesIn > 0) metrics.onBytes('in', context.bytesIn)
       if (context.bytesOut > 0) metrics.onBytes('out', context.bytesOut)
       // An upstream's 404 is routine in storage.
-      const isError = status >= 500 || reason !== undefined || wouldRefuse(context.decision) !== undefined
+      const isError = status >= 500 || reason !== undefined || context.decision?.wouldRefuse !== undefined
       if (access === 'all' || (access === 'errors' && isError))
         log.info(lineOf(req, status, reason), 'request')
     },
@@ -64,7 +63,7 @@ function lineOf(req: SidecarRequest, status: number, reason: Failure | undefined
     status,
     reason,
     cause: context.cause,
-    wouldRefuse: wouldRefuse(context.decision),
+    wouldRefuse: context.decision?.wouldRefuse,
     bytesIn: context.bytesIn,
     bytesOut: context.bytesOut,
     ms: Math.round((performance.now() - context.startedMonotonicMs) * 1000) / 1000,
