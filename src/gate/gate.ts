@@ -32,7 +32,7 @@ export type Decision = TokenCheck &
   )
 
 interface TokenCheck {
-  /** Whom a valid token proves, also if it does not allow the request. */
+  /** Proven by a valid token, also if it does not allow the request. */
   readonly caller?: Caller | undefined
   /** The reason for a refusal that report mode ignores. */
   readonly wouldRefuse?: AccessFailure | undefined

@@ -34,34 +34,34 @@ const DECIDING: Treatment = { trailer: 'unlessDeciding', lookAlike: 'otherReques
  * are trusted not to take a path or method from it.
  */
 export const HEADER_RULES = {
-  host: rule('host', { lookAlike: 'refusedLookAlike' }),
-  contentLength: rule('content-length', { response: 'ifMayHaveBody', lookAlike: 'refusedLookAlike' }),
+  host: rule('Host', { lookAlike: 'refusedLookAlike' }),
+  contentLength: rule('Content-Length', { response: 'ifMayHaveBody', lookAlike: 'refusedLookAlike' }),
   /** A request's body keeps its framing. Node frames that of a response. */
-  transferEncoding: rule('transfer-encoding', { response: 'remove', lookAlike: 'refusedLookAlike' }),
-  authorization: rule('authorization', { request: 'ifAllowed', lookAlike: 'refusedLookAlike' }),
-  contentDisposition: rule('content-disposition', { response: 'beforeLength', trailer: 'forward' }),
-  connection: rule('connection', REMOVED),
-  keepAlive: rule('keep-alive', REMOVED),
-  upgrade: rule('upgrade', REMOVED),
+  transferEncoding: rule('Transfer-Encoding', { response: 'remove', lookAlike: 'refusedLookAlike' }),
+  authorization: rule('Authorization', { request: 'ifAllowed', lookAlike: 'refusedLookAlike' }),
+  contentDisposition: rule('Content-Disposition', { response: 'beforeLength', trailer: 'forward' }),
+  connection: rule('Connection', REMOVED),
+  keepAlive: rule('Keep-Alive', REMOVED),
+  upgrade: rule('Upgrade', REMOVED),
   /** The other hop-by-hop headers (RFC 9110, section 7.6.1), and those for the next proxy, which is the sidecar (11.7). */
-  hopByHop: rule('proxy-connection proxy-authorization proxy-authenticate te http2-settings', REMOVED),
-  expect: rule('expect', { request: 'remove' }),
-  trailer: rule('trailer', { response: 'ifChunked' }),
-  requestId: rule('x-request-id', { request: 'ifValid', response: 'remove', lookAlike: 'removedLookAlike' }),
-  forwarded: rule('forwarded x-forwarded-for x-forwarded-host x-forwarded-proto x-forwarded-port', {
+  hopByHop: rule('Proxy-Connection Proxy-Authorization Proxy-Authenticate TE HTTP2-Settings', REMOVED),
+  expect: rule('Expect', { request: 'remove' }),
+  trailer: rule('Trailer', { response: 'ifChunked' }),
+  requestId: rule('X-Request-Id', { request: 'ifValid', response: 'remove', lookAlike: 'removedLookAlike' }),
+  forwarded: rule('Forwarded X-Forwarded-For X-Forwarded-Host X-Forwarded-Proto X-Forwarded-Port', {
     request: 'ifTrusted',
     lookAlike: 'removedLookAlike',
   }),
   /** Names that begin with `x-authenticated-`. An upstream that echoes its request would leak them. */
   identity: rule('', REMOVED),
   /** Says whether the request may replace an object. */
-  condition: rule('if-none-match overwrite', DECIDING),
+  condition: rule('If-None-Match Overwrite', DECIDING),
   /** Names a second object, which the request reads or writes. */
-  secondPath: rule('destination x-amz-copy-source x-goog-copy-source x-ms-copy-source x-copy-from', DECIDING),
+  secondPath: rule('Destination X-Amz-Copy-Source X-Goog-Copy-Source X-Ms-Copy-Source X-Copy-From', DECIDING),
   /** Names another method, or a second object in a way that is not read here. So do names that match `OTHER_SOURCE`. */
   otherRequest: rule(
-    'x-http-method-override x-http-method x-method-override ' +
-      'x-object-manifest x-symlink-target x-copy-from-account destination-account',
+    'X-HTTP-Method-Override X-HTTP-Method X-Method-Override ' +
+      'X-Object-Manifest X-Symlink-Target X-Copy-From-Account Destination-Account',
     DECIDING,
   ),
   refusedLookAlike: rule('', { request: 'refuse' }),
@@ -69,18 +69,18 @@ export const HEADER_RULES = {
   /** Not a token (RFC 9110, section 5.6.2). Node's parser, and that of responses, refuse it already. */
   invalid: rule('', { request: 'refuse', response: 'remove' }),
   /** All others. The frequent ones are named because a name that is in the table is found fastest. */
-  other: rule('accept accept-encoding user-agent content-type date server etag last-modified', {
+  other: rule('Accept Accept-Encoding User-Agent Content-Type Date Server ETag Last-Modified', {
     trailer: 'forward',
   }),
 } as const satisfies Readonly<Record<string, Rule>>
 
 export type HeaderKind = keyof typeof HEADER_RULES
 
-/** By their names in lower case, and with capitals as most clients and services send them. */
+/** By their names in lower case, and as most clients and services send them. */
 const KNOWN: ReadonlyMap<string, HeaderKind> = new Map(
   (Object.keys(HEADER_RULES) as HeaderKind[]).flatMap((kind) =>
     HEADER_RULES[kind].names
-      .flatMap((name) => [name, name.replace(/\b[a-z]/g, (letter) => letter.toUpperCase())])
+      .flatMap((name) => [name, name.toLowerCase()])
       .map((name) => [name, kind] as const),
   ),
 )
