@@ -79,9 +79,7 @@ export type HeaderKind = keyof typeof HEADER_RULES
 /** By their names in lower case, and as most clients and services send them. */
 const KNOWN: ReadonlyMap<string, HeaderKind> = new Map(
   (Object.keys(HEADER_RULES) as HeaderKind[]).flatMap((kind) =>
-    HEADER_RULES[kind].names
-      .flatMap((name) => [name, name.toLowerCase()])
-      .map((name) => [name, kind] as const),
+    HEADER_RULES[kind].names.flatMap((name) => [[name, kind] as const, [name.toLowerCase(), kind] as const]),
   ),
 )
 

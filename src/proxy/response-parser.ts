@@ -6,8 +6,7 @@
 import type { Config } from '../config/config.ts'
 import { HeaderLines } from '../http/headers.ts'
 
-/** Upstream bytes that are not an HTTP/1.1 response. The message is a fixed text, which the access log shows. */
-export class ResponseSyntaxError extends Error {}
+class ResponseSyntaxError extends Error {}
 
 export interface UpstreamHead {
   readonly status: number
@@ -52,6 +51,8 @@ export class ResponseParser {
   head: UpstreamHead | undefined
   /** Complete when the response is done. Only the parser sets them. */
   rawTrailers: readonly string[] = []
+  /** Why the bytes are not an HTTP/1.1 response: a fixed text, for the access log. The connection must then be closed. */
+  fault: string | undefined
 
   constructor(limits: Pick<Config['limits'], 'headerBytes' | 'headerLines'>) {
     this.#limits = limits
@@ -61,7 +62,10 @@ export class ResponseParser {
     this.#isHeadRequest = isHeadRequest
     this.#isWebSocket = isWebSocket
     this.#state = 'head'
+    this.#partial = NO_BYTES
     this.#informational = 0
+    this.#earlyHints.length = 0
+    this.#body.length = 0
     this.head = undefined
     this.rawTrailers = []
   }
@@ -79,10 +83,20 @@ export class ResponseParser {
     return this.#body.splice(0)
   }
 
-  /** Returns whether all bytes belong to this response. After a ResponseSyntaxError the connection must be closed. */
+  /** Returns whether all bytes belong to this response. */
   push(chunk: Buffer): boolean {
     const data = this.#partial.length > 0 ? Buffer.concat([this.#partial, chunk]) : chunk
     this.#partial = NO_BYTES
+    try {
+      return this.#parse(data)
+    } catch (error) {
+      if (!(error instanceof ResponseSyntaxError)) throw error
+      this.fault = error.message
+      return false
+    }
+  }
+
+  #parse(data: Buffer): boolean {
     let at = 0
     while (at < data.length && this.#state !== 'done') {
       const next = this.#step(data, at)

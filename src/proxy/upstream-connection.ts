@@ -2,27 +2,21 @@
  * One connection to an upstream: one request at a time, and its response.
  * Node's `http.request` costs 130 % more per request, undici 80 %. Both add `Connection`; undici renames and moves `Host`.
  *
- * What each `Phase` waits for, the phase that follows (`>`), and the failure when its deadline passes or the upstream closes:
+ * What each `Phase` waits for, the phase that follows (`>`), and the failure when the upstream closes:
  *
- *                 waits for                  >            deadline                 passed                     closed
- *   (queue)       a connection               lookup,      upstreamResponseSeconds  connection_limit_reached, by
- *                                            reused                                `upstream-pool.ts`
- *   lookup        the address of the host    connecting   upstreamConnectSeconds   dns_error                  (1)
- *   connecting    TCP, then TLS              established  of `lookup`, if it was   connection_timeout         (1)
- *   established   the upstream's reads (2)                idleSeconds (3)          connection_write_timeout   (4)
- *                 the first response         receiving    upstreamResponseSeconds  http_response_timeout      (4)
- *   reused        as `established`           receiving                                                        (4), stale
- *   receiving     the rest of the head                    upstreamResponseSeconds  http_response_timeout      (5)
- *                 the rest of the body       idle, tunnel idleSeconds (3)          connection_read_timeout    (5)
- *   idle          the next request           reused       its keep-alive           none                       none
- *   tunnel        bytes                                   none                                                none
+ *   lookup        the address of the host     > connecting      by the code of the socket's error
+ *   connecting    TCP, then TLS               > established     by the code of the socket's error
+ *   established   the first response          > receiving       connection_terminated (1)
+ *   reused        the next response           > receiving       connection_terminated (1), stale
+ *   receiving     the rest of the response    > idle, tunnel    http_response_incomplete, if that does not end the body
+ *   idle          the next request            > reused          none
+ *   tunnel        bytes, either way                             none
  *   closed
  *
- *   (1) by the code of the socket's error      (2) of a large request, also in `receiving`
- *   (3) since bytes of a body passed, either way. None runs while the client is to send or to read: its socket has a timer.
- *   (4) connection_terminated, or a TLS failure, because TLS 1.3 refuses a client certificate as late as here
- *   (5) http_response_incomplete, if a close does not end the body
+ *   (1) or a TLS failure, because TLS 1.3 refuses a client certificate as late as here
  *
+ * Each wait has a deadline: `#lateFailure`, `TIMEOUT_OF`, and `upstream-pool.ts` for the wait in its queue. None runs while the
+ * client is to send or to read, whose socket has a timer (`client/listener.ts`).
  * Each failure, `close` and bytes in another phase lead to `closed`. Bytes that are not HTTP are an http_protocol_error.
  */
 import { connect as connectTcp, isIP, type OnReadOpts, type Socket } from 'node:net'
@@ -32,7 +26,7 @@ import type { Config } from '../config/config.ts'
 import { networkCodeOf, networkFailureOf, type UpstreamFailure } from '../failures.ts'
 import { lookup } from '../http/hosts.ts'
 import { ReadBuffer } from './buffers.ts'
-import { type RequestKind, ResponseParser, ResponseSyntaxError } from './response-parser.ts'
+import { type RequestKind, ResponseParser } from './response-parser.ts'
 
 /** TCP and unix sockets read by `onread`; TLS sockets emit `data`. */
 export interface UpstreamAddress {
@@ -199,17 +193,18 @@ export class UpstreamConnection {
     this.#deadline = NO_DEADLINE
   }
 
-  /** The failure when the current wait is too long. Undefined where there is none, or while the client is to act. */
+  /** The failure when the current wait is too long. Undefined if there is none for the upstream. */
   get #lateFailure(): keyof typeof TIMEOUT_OF | undefined {
     if (this.#phase === 'lookup') return 'dns_error'
     if (this.#phase === 'connecting') return 'connection_timeout'
-    if (this.#receiver === undefined || this.#phase === 'tunnel' || this.socket.isPaused()) return undefined
-    if (this.socket.writableNeedDrain) return 'connection_write_timeout'
-    if (!this.#isRequestWritten) return undefined
+    if (this.#receiver === undefined || this.#phase === 'tunnel') return undefined
+    if (this.socket.isPaused()) return undefined // the client is to read
+    if (this.socket.writableNeedDrain) return 'connection_write_timeout' // the upstream is to read
+    if (!this.#isRequestWritten) return undefined // the client is to send
     return this.#parser.head === undefined ? 'http_response_timeout' : 'connection_read_timeout'
   }
 
-  /** Called when a wait begins, or bytes of a body have passed, in either direction. */
+  /** Called when a wait begins, and when bytes of a body have passed, in either direction. */
   #startDeadline(): void {
     const failure = this.#lateFailure
     const seconds = failure === undefined ? NO_DEADLINE : this.#timeouts[TIMEOUT_OF[failure]]
@@ -238,23 +233,17 @@ export class UpstreamConnection {
       return
     }
     let isClean = false
-    let fault: unknown
     try {
       if (chunk === undefined) parser.close()
       else isClean = parser.push(chunk)
-    } catch (error) {
-      fault = error
-    }
-    if (chunk !== undefined && this.#phase !== 'tunnel') this.#phase = 'receiving'
-    try {
-      if (fault !== undefined && !(fault instanceof ResponseSyntaxError)) throw fault
+      if (chunk !== undefined && this.#phase !== 'tunnel') this.#phase = 'receiving'
       receiver.onRead(parser, this)
     } catch (error) {
       this.close()
       receiver.onInternalError(error)
     }
     if (this.#phase === 'closed') return
-    if (fault instanceof ResponseSyntaxError) this.#fail('http_protocol_error', fault.message)
+    if (parser.fault !== undefined) this.#fail('http_protocol_error', parser.fault)
     else if (parser.isDone) this.#reuseOrClose(isClean)
     else if (chunk === undefined) this.#failAsClosed()
     else if (parser.head !== undefined) this.#startDeadline()

@@ -1,5 +1,5 @@
 /** Reads bytes as the response of an upstream, in one piece or in many. */
-import { ResponseParser, ResponseSyntaxError, type UpstreamHead } from '../../src/proxy/response-parser.ts'
+import { ResponseParser, type UpstreamHead } from '../../src/proxy/response-parser.ts'
 
 const LIMITS = { headerBytes: 16 * 1024, headerLines: 200 }
 
@@ -26,7 +26,7 @@ export interface Reading {
   error?: string
 }
 
-/** Reads Latin-1 text. Errors other than those of syntax are thrown. */
+/** Reads Latin-1 text. */
 export function read(
   bytes: string,
   { cuts = [], isHead = false, isWebSocket = false, closes, limits = LIMITS }: How = {},
@@ -35,21 +35,17 @@ export function read(
   const parser = new ResponseParser(limits)
   parser.start({ isHeadRequest: isHead, isWebSocket })
   const places = [0, ...cuts.toSorted((a, b) => a - b), bytes.length]
-  try {
-    for (let n = 1; n < places.length && !parser.isDone; n++) {
-      const all = parser.push(Buffer.from(bytes.slice(places[n - 1], places[n]), 'latin1'))
-      if (parser.isDone) reading.hasMore = !all || (places[n] ?? 0) < bytes.length
-    }
-    if (closes && !parser.isDone) {
-      parser.close()
-      if (parser.isDone) reading.hasMore = false
-    }
-  } catch (error) {
-    if (!(error instanceof ResponseSyntaxError)) throw error
-    reading.error = error.message
+  for (let n = 1; n < places.length && !parser.isDone && parser.fault === undefined; n++) {
+    const all = parser.push(Buffer.from(bytes.slice(places[n - 1], places[n]), 'latin1'))
+    if (parser.isDone) reading.hasMore = !all || (places[n] ?? 0) < bytes.length
   }
-  const { head } = parser
+  if (closes && !parser.isDone && parser.fault === undefined) {
+    parser.close()
+    if (parser.isDone) reading.hasMore = false
+  }
+  const { head, fault } = parser
   if (head !== undefined) reading.head = head
+  if (fault !== undefined) reading.error = fault
   reading.earlyHints.push(...parser.takeEarlyHints())
   reading.body = Buffer.concat(parser.takeBody()).toString('latin1')
   if (parser.isDone) reading.trailers = parser.rawTrailers
