@@ -38,17 +38,15 @@ export class Handler {
       context.routed = routed
       const requestId = routed ? routed.admitted.requestId : requestIdOf(new HeaderLines(req.rawHeaders))
       context.id = requestId ?? context.id
+      // A promise continues when Node has parsed what came with the head: a malformed chunk in it is known then.
       const mustWait = decision instanceof Promise || routed?.admitted.isChunked === true
-      const pending = mustWait ? this.#carryOutLater(decision, res) : this.#carryOut(decision, res)
+      const pending = mustWait
+        ? Promise.resolve(decision).then((late) => this.#carryOut(late, res))
+        : this.#carryOut(decision, res)
       pending?.catch((error: unknown) => this.#onError(res, error))
     } catch (error) {
       this.#onError(res, error)
     }
-  }
-
-  /** Node's parser ends before a promise continues: it has parsed what came with the head, also of a malformed body. */
-  async #carryOutLater(pending: Decision | Promise<Decision>, res: SidecarResponse) {
-    await this.#carryOut(await pending, res)
   }
 
   /** Returns a promise if the response takes time. The promise rejects only on an internal error. */

@@ -80,11 +80,12 @@ export class Responder {
   refuseMethod(res: SidecarResponse, allowed: string) {
     const { context, headers } = res.req
     if (context.admitted?.isPreflight === true && this.#isAllowedOrigin(headers.origin)) {
-      return this.sendEmpty(res, 204, [
-        ...['Access-Control-Allow-Methods', allowed],
-        ...['Access-Control-Allow-Headers', 'authorization, content-type'],
-        ...['Access-Control-Max-Age', '600'],
-      ])
+      const allow = [
+        ['Access-Control-Allow-Methods', allowed],
+        ['Access-Control-Allow-Headers', 'authorization, content-type'],
+        ['Access-Control-Max-Age', '600'],
+      ]
+      return this.sendEmpty(res, 204, allow.flat())
     }
     this.sendError(res, 'method', ERRORS.methodNotAllowed, { headers: ['Allow', allowed] })
   }
@@ -114,9 +115,10 @@ export class Responder {
   #corsHeaders(origin: string): string[] {
     if (!this.#isAllowedOrigin(origin)) return []
     return [
-      ...['Access-Control-Allow-Origin', this.#allowedOrigins.has('*') ? '*' : origin, 'Vary', 'Origin'],
-      ...['Access-Control-Expose-Headers', 'X-Request-Id, Proxy-Status, Retry-After'],
-    ]
+      ['Access-Control-Allow-Origin', this.#allowedOrigins.has('*') ? '*' : origin],
+      ['Vary', 'Origin'],
+      ['Access-Control-Expose-Headers', 'X-Request-Id, Proxy-Status, Retry-After'],
+    ].flat()
   }
 }
 

@@ -49,14 +49,14 @@ export function isCallerRevoked(
 
 export function identityHeaders(identity: Identity, assertion?: string): string[] {
   const headers = [
-    ...['X-Authenticated-Account-Id', encodeIdentityValue(identity.accountId)],
-    ...['X-Authenticated-Access-Key', encodeIdentityValue(identity.accessKey)],
-    ...['X-Authenticated-Token-Id', encodeIdentityValue(identity.tokenId)],
-    ...['X-Authenticated-Token-Expires', String(identity.expiresAtSeconds)],
+    ['X-Authenticated-Account-Id', encodeIdentityValue(identity.accountId)],
+    ['X-Authenticated-Access-Key', encodeIdentityValue(identity.accessKey)],
+    ['X-Authenticated-Token-Id', encodeIdentityValue(identity.tokenId)],
+    ['X-Authenticated-Token-Expires', String(identity.expiresAtSeconds)],
   ]
-  if (identity.scope !== undefined) headers.push('X-Authenticated-Scope', identity.scope.text)
-  if (assertion !== undefined) headers.push('X-Authenticated-Assertion', assertion)
-  return headers
+  if (identity.scope !== undefined) headers.push(['X-Authenticated-Scope', identity.scope.text])
+  if (assertion !== undefined) headers.push(['X-Authenticated-Assertion', assertion])
+  return headers.flat()
 }
 
 /** Encodes `%` and every character outside `!` to `~`: reversible, and no value can inject a line. */
