@@ -18,120 +18,108 @@ export type RequestHead = Readonly<
 
 export type Admission = Result<Admitted, PublicError>
 
-type Refused = Exclude<Admission, { ok: true }>
-
 const badRequest = failed(ERRORS.malformedRequest)
 const tooLarge = failed(ERRORS.headersTooLarge)
 const badExpectation = failed(ERRORS.expectationFailed)
 
+export interface Admitted {
+  readonly method: string
+  /** In origin form. */
+  readonly target: string
+  /** The target's bytes before `?`: routing uses nothing else. */
+  readonly path: string
+  /** Absent only in an HTTP/1.0 request. */
+  readonly host: string | undefined
+  readonly lines: HeaderLines
+  /** A header names a second path, or another method. */
+  readonly namesOtherRequest: boolean
+  readonly authorization: string | undefined
+  readonly hasTwoAuthorizations: boolean
+  readonly hasBody: boolean
+  readonly isChunked: boolean
+  readonly expectsContinue: boolean
+  readonly offersUpgrade: boolean
+  /** An unambiguous WebSocket handshake (RFC 6455, section 4.1). */
+  readonly isWebSocket: boolean
+  /** A CORS preflight (Fetch standard). */
+  readonly isPreflight: boolean
+  /** The request id of the client, if it sent exactly one and this one is valid. */
+  readonly requestId: string | undefined
+}
+
 export function admit(head: RequestHead, limits: Pick<Config['limits'], 'headerLines'>): Admission {
-  const { method, httpVersionMajor, rawHeaders } = head
+  const { method = '', url = '', httpVersionMajor, httpVersionMinor, rawHeaders } = head
   // TRACE would echo the identity headers to the client (RFC 9110, section 9.3.8). Node's parser also accepts
   // HTTP/0.9 and HTTP/2.0, and frames their responses differently.
   if (method === 'CONNECT' || method === 'TRACE' || httpVersionMajor !== 1) return badRequest
   if (rawHeaders.length > 2 * limits.headerLines) return tooLarge
-  const request = new AdmittedRequest(head)
-  return request.readLines() ?? request.readWhole(head.url) ?? ok(request)
-}
-
-export type Admitted = Readonly<Omit<AdmittedRequest, 'readLines' | 'readWhole'>>
-
-/** Filled line by line, then read by later stages: a request needs no second object. */
-class AdmittedRequest {
-  readonly method: string
-  /** In origin form. */
-  target = ''
-  /** The target's bytes before `?`: routing uses nothing else. */
-  path = ''
-  /** Absent only in an HTTP/1.0 request. */
-  host: string | undefined
-  readonly lines: HeaderLines
-  /** A header names a second path, or another method. */
-  namesOtherRequest = false
-  authorization: string | undefined
-  hasTwoAuthorizations = false
-  hasBody = false
-  isChunked = false
-  expectsContinue = false
-  offersUpgrade = false
-  /** An unambiguous WebSocket handshake (RFC 6455, section 4.1). */
-  isWebSocket = false
-  /** A CORS preflight (Fetch standard). */
-  isPreflight = false
-  /** The request id of the client, if it sent exactly one and this one is valid. */
-  requestId: string | undefined
-  readonly #isHttp10: boolean
-  #contentLength: string | undefined
-
-  constructor({ method = '', httpVersionMinor, rawHeaders }: RequestHead) {
-    this.method = method
-    this.lines = new HeaderLines(rawHeaders)
-    this.#isHttp10 = httpVersionMinor === 0
-  }
-
-  readLines(): Refused | undefined {
-    for (let line = 0; line < this.lines.kinds.length; line++) {
-      const refused = this.#readLine(line)
-      if (refused !== undefined) return refused
-    }
-    return undefined
-  }
-
-  #readLine(line: number): Refused | undefined {
-    const value = this.lines.value(line)
-    switch (this.lines.kinds[line]) {
+  const isHttp10 = httpVersionMinor === 0
+  const lines = new HeaderLines(rawHeaders)
+  let host: string | undefined
+  let contentLength: string | undefined
+  let isChunked = false
+  let authorization: string | undefined
+  let hasTwoAuthorizations = false
+  let expectsContinue = false
+  let namesOtherRequest = false
+  for (let line = 0; line < lines.kinds.length; line++) {
+    const value = lines.value(line)
+    switch (lines.kinds[line]) {
       case 'host':
-        if (this.host !== undefined || !isHost(value)) return badRequest
-        this.host = value
+        if (host !== undefined || !isHost(value)) return badRequest
+        host = value
         break
       case 'contentLength':
-        if (this.#contentLength !== undefined || !CONTENT_LENGTH.test(value)) return badRequest
-        this.#contentLength = value
+        if (contentLength !== undefined || !CONTENT_LENGTH.test(value)) return badRequest
+        contentLength = value
         break
       case 'transferEncoding':
         // Parsers disagree on lists of codings. HTTP/1.0 has no chunks (RFC 9112, section 6.1).
-        if (this.isChunked || this.#isHttp10 || value.toLowerCase() !== 'chunked') return badRequest
-        this.isChunked = true
+        if (isChunked || isHttp10 || value.toLowerCase() !== 'chunked') return badRequest
+        isChunked = true
         break
       case 'authorization':
-        this.hasTwoAuthorizations = this.authorization !== undefined
-        this.authorization = value
+        hasTwoAuthorizations = authorization !== undefined
+        authorization = value
         break
       case 'expect':
-        if (this.#isHttp10) break
+        if (isHttp10) break
         if (value.toLowerCase() !== '100-continue') return badExpectation
-        this.expectsContinue = true
+        expectsContinue = true
         break
       case 'secondPath':
       case 'otherRequest':
-        this.namesOtherRequest = true
+        namesOtherRequest = true
         break
       default:
-        if (this.lines.rule(line).request === 'refuse') return badRequest
+        if (lines.rule(line).request === 'refuse') return badRequest
     }
-    return undefined
   }
-
-  /** Reads and checks what depends on several lines. */
-  readWhole(url = ''): Refused | undefined {
-    if (this.isChunked && this.#contentLength !== undefined) return badRequest
-    const { connectionOptions } = this.lines
-    if (connectionOptions !== undefined && namesFramingOrIdentity(connectionOptions)) return badRequest
-    if (this.host === undefined && !this.#isHttp10) return badRequest
-    const target = originForm(url, this.host)
-    if (target === undefined) return badRequest
-    this.target = target
-    this.path = pathOf(target)
-    this.requestId = requestIdOf(this.lines)
-    this.hasBody = this.isChunked || (this.#contentLength !== undefined && this.#contentLength !== '0')
-    const upgrade = connectionOptions?.has('upgrade') ? this.lines.joined('upgrade') : undefined
-    this.offersUpgrade = upgrade !== undefined
-    if (upgrade?.toLowerCase() === 'websocket')
-      this.isWebSocket = this.method === 'GET' && !this.hasBody && !this.#isHttp10
-    if (this.method === 'OPTIONS')
-      this.isPreflight = PREFLIGHT.every((name) => this.lines.values(name).length > 0)
-    return undefined
-  }
+  if (isChunked && contentLength !== undefined) return badRequest
+  const { connectionOptions } = lines
+  if (connectionOptions !== undefined && namesFramingOrIdentity(connectionOptions)) return badRequest
+  if (host === undefined && !isHttp10) return badRequest
+  const target = originForm(url, host)
+  if (target === undefined) return badRequest
+  const hasBody = isChunked || (contentLength !== undefined && contentLength !== '0')
+  const upgrade = connectionOptions?.has('upgrade') ? lines.joined('upgrade') : undefined
+  return ok({
+    method,
+    target,
+    path: pathOf(target),
+    host,
+    lines,
+    namesOtherRequest,
+    authorization,
+    hasTwoAuthorizations,
+    hasBody,
+    isChunked,
+    expectsContinue,
+    offersUpgrade: upgrade !== undefined,
+    isWebSocket: upgrade?.toLowerCase() === 'websocket' && method === 'GET' && !hasBody && !isHttp10,
+    isPreflight: method === 'OPTIONS' && PREFLIGHT.every((name) => lines.values(name).length > 0),
+    requestId: requestIdOf(lines),
+  })
 }
 
 const PREFLIGHT = ['origin', 'access-control-request-method']

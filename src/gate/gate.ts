@@ -73,7 +73,7 @@ interface CallerRequest extends Omit<RoutedRequest, 'label'> {
 }
 
 interface GateResult {
-  /** Undefined if the request is not admitted, or has two tokens. */
+  /** Undefined if the request is not admitted. */
   readonly routed: RoutedRequest | undefined
   /** A promise if a token must be verified. It rejects only on an internal error. */
   readonly decision: Decision | Promise<Decision>
@@ -99,19 +99,17 @@ export class Gate {
     if (!admission.ok)
       return { routed: undefined, decision: { act: 'refuse', reason: 'admission', error: admission.error } }
     const admitted = admission.value
-    // A service might read the other token: refused on a public route and in report mode, too.
-    if (admitted.hasTwoAuthorizations) return { routed: undefined, decision: this.#refuse('malformed') }
     const route = this.#routeOf(admitted)
     const original = route.act === 'approve' ? originalRequest(admitted, isPeerTrusted) : admitted
     const takesLink = links.enabled && route.needs !== 'token' && original !== undefined
     const parameter = takesLink ? takeLinkParameter(original.target) : undefined
-    if (route.needs === 'nothing') {
-      const decision = route.act === 'forward' ? forwardPublic(admitted, parameter?.target) : route
-      return { routed: { admitted, original, label: route.label }, decision }
-    }
-    const decision = this.#decideByToken({ route, admitted, original, parameter })
-    const label = parameter !== undefined && route.act === 'forward' ? 'link' : route.label
-    return { routed: { admitted, original, label }, decision }
+    const isLink = parameter !== undefined && route.needs === 'permission' && route.act === 'forward'
+    const routed = { admitted, original, label: isLink ? 'link' : route.label } as const
+    // A service might read the other token: refused on a public route and in report mode, too.
+    if (admitted.hasTwoAuthorizations) return { routed, decision: this.#refuse('malformed') }
+    if (route.needs !== 'nothing')
+      return { routed, decision: this.#decideByToken({ route, admitted, original, parameter }) }
+    return { routed, decision: route.act === 'forward' ? forwardPublic(admitted, parameter?.target) : route }
   }
 
   /** Returns a promise only if a token must be verified. */
