@@ -7,7 +7,7 @@ import { type Command, Option } from 'commander'
 import { type Credential, isActive } from '../credentials/credential-list.ts'
 import type { CredentialUpdate, RevocationName } from '../credentials/editor.ts'
 import { fileEditors, revocationEntry } from '../credentials/editor.ts'
-import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
+import { generateSecret, hashSecret, scryptPrefixOf } from '../credentials/secret-hash.ts'
 import { scopeProblem } from '../token/scopes.ts'
 import { claimsProblem, nameProblem, parseTime, timeProblem } from '../values/schemas.ts'
 import { type CommandIo, describe, type Flags, parsePath, parserWith, UsageFailure } from './command-io.ts'
@@ -163,7 +163,7 @@ function listEntry(credential: Credential, now: number) {
     active: isActive(credential, now),
     disabled,
     expiresAt: expiresAtMs === Number.POSITIVE_INFINITY ? null : new Date(expiresAtMs).toISOString(),
-    secretKind: secretHash.startsWith('$sha256$') ? 'generated' : 'chosen',
+    secretKind: scryptPrefixOf(secretHash) === undefined ? 'generated' : 'chosen',
     ...(scope != null && { scope }),
   }
 }

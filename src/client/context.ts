@@ -26,7 +26,7 @@ export interface ClientConnection {
 export interface RequestOwner {
   /** Requests in flight are waited for by a drain of the process, and counted. */
   readonly state: 'inFlight' | 'tunnel' | 'unreadBody'
-  /** The client socket was idle for `timeouts.idleSeconds`, or 5 s while an unread body is drained. */
+  /** The client socket was idle for `timeouts.idleSeconds`, or `DRAIN_IDLE_MS` while an unread body is drained. */
   onIdle?(): void
   onMalformedBody?(): void
   /** The response is closed, written or not. The last call. */

@@ -9,7 +9,7 @@
  *   the first head; its rest     `headersTimeout`, looked at every 500 ms: 408 by `Connection.refuse`
  *   more of a body, or its reads the socket's: `idleSeconds`; `onIdle` of its owner, such as `proxy/transfer.ts`
  *   the body of a login or link  `idleSeconds` in all; `json-body.ts`
- *   the end of an unread body    5 s without a byte, 30 s in all; `connection-end.ts`
+ *   the end of an unread body    `DRAIN_IDLE_MS` without a byte, `DRAIN_TOTAL_MS` in all; `connection-end.ts`
  */
 import { once } from 'node:events'
 import { createServer, type Server, type ServerOptions } from 'node:http'

@@ -1,7 +1,7 @@
 /** Checks the secret of a login, and the status of the credential of a token. */
 import type { CredentialStatus } from '../token/issuers.ts'
 import { type CredentialList, type CredentialName, isActive } from './credential-list.ts'
-import { createScryptQueue, dummyHash, verifySecret } from './secret-hash.ts'
+import { createScryptQueue, dummyHash, scryptPrefixOf, verifySecret } from './secret-hash.ts'
 
 export interface Login extends CredentialName {
   readonly secret: string
@@ -42,13 +42,14 @@ export function createCredentialChecks(
     if (!(await refresh())) return 'unavailable'
     const list = credentials()
     const storedHash = list.find(login)?.secretHash
-    const sha256Hash = storedHash?.startsWith('$sha256$') ? storedHash : dummySha256
+    const isScrypt = storedHash !== undefined && scryptPrefixOf(storedHash) !== undefined
+    const sha256Hash = storedHash === undefined || isScrypt ? dummySha256 : storedHash
     // Called before the secret is known to be right: a disabled credential fails as slowly with any secret.
     const isUsable = isCurrent(login, sha256Hash)
     if ((await verifySecret(login.secret, sha256Hash)) && isUsable) return 'accepted'
     const parameters = list.scryptParametersFor(login)
     if (parameters === undefined) return 'rejected'
-    const scryptHash = storedHash?.startsWith('$scrypt$') ? storedHash : dummyHash(parameters)
+    const scryptHash = isScrypt ? storedHash : dummyHash(parameters)
     const matches = await verifyInQueue(client, login.secret, scryptHash)
     if (matches === 'busy') return 'busy'
     return matches && isCurrent(login, scryptHash) ? 'accepted' : 'rejected'

@@ -6,7 +6,7 @@ import { parseFile } from '../files/yaml-text.ts'
 import { scopeProblem } from '../token/scopes.ts'
 import { type Loaded, loaded, notLoaded } from '../values/result.ts'
 import { boolean, checkedText, claimsProblem, must, nameSchema, timeSchema } from '../values/schemas.ts'
-import { secretHashProblem } from './secret-hash.ts'
+import { scryptPrefixOf, secretHashProblem } from './secret-hash.ts'
 
 export interface CredentialName {
   readonly accountId: string
@@ -33,8 +33,9 @@ export class CredentialList {
     const { accountId, secretHash } = credential
     this.#accounts.add(accountId)
     this.#byName.set(keyOf(credential), credential)
-    if (!secretHash.startsWith('$scrypt$')) return
-    this.#scryptParameters.add(secretHash.slice(0, secretHash.indexOf('$', '$scrypt$'.length)))
+    const prefix = scryptPrefixOf(secretHash)
+    if (prefix === undefined) return
+    this.#scryptParameters.add(prefix)
     const smallest = this.#smallestScryptHash
     if (smallest === undefined || secretHash < smallest) this.#smallestScryptHash = secretHash
   }

@@ -12,7 +12,6 @@ const DIGEST_BYTES = 32
 const SALT_BYTES = 16
 /** N, r and p (RFC 7914): the set of OWASP's Password Storage Cheat Sheet that needs 16 MiB. */
 const NEW_PARAMETERS = { cost: 2 ** 14, blockSize: 8, parallelization: 5 }
-const NEW_PREFIX = '$scrypt$ln=14,r=8,p=5'
 
 /** The minimum work (N * r * p) and the minimum N of OWASP's sets. */
 const MIN_WORK = 655_360
@@ -21,6 +20,7 @@ const MIN_COST = 2 ** 13
 const MAX_WORK = 2 ** 21
 const MAX_MEMORY_BYTES = 64 * 1024 * 1024
 
+const SCRYPT_PREFIX = /^\$scrypt\$[^$]*/
 const SHA256_HASH = /^\$sha256\$([A-Za-z0-9+/]{43})$/
 const SCRYPT_HASH =
   /^\$scrypt\$ln=([1-9]\d?),r=([1-9]\d{0,2}),p=([1-9]\d{0,2})\$([A-Za-z0-9+/]{22,86})\$([A-Za-z0-9+/]{43})$/
@@ -33,7 +33,14 @@ export function generateSecret(): string {
 export async function hashSecret(secret: string, scheme: 'sha256' | 'scrypt'): Promise<string> {
   if (scheme === 'sha256') return `$sha256$${base64(hash('sha256', secret, 'buffer'))}`
   const salt = randomBytes(SALT_BYTES)
-  return `${NEW_PREFIX}$${base64(salt)}$${base64(await runScrypt(secret, salt, NEW_PARAMETERS))}`
+  const { cost, blockSize, parallelization } = NEW_PARAMETERS
+  const prefix = `$scrypt$ln=${Math.log2(cost)},r=${blockSize},p=${parallelization}`
+  return `${prefix}$${base64(salt)}$${base64(await runScrypt(secret, salt, NEW_PARAMETERS))}`
+}
+
+/** Of a chosen secret, such as `$scrypt$ln=14,r=8,p=5`; undefined for the hash of a generated one. */
+export function scryptPrefixOf(secretHash: string): string | undefined {
+  return SCRYPT_PREFIX.exec(secretHash)?.[0]
 }
 
 export const secretHashProblem = (text: string) => errorIn(parseSecretHash(text))

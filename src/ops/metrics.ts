@@ -132,8 +132,10 @@ function requestMetrics({ counts, histogram }: Create) {
   for (const route of ROUTE_LABELS) durations.zero({ route })
   return {
     /** Counts refusals of malformed requests, too. `seconds`: from the head to the end of the response. */
-    onRequest(route: RouteLabel, method = '', status: number, seconds: number): void {
-      requests.add(`route=${route} method=${METHODS.has(method) ? method : 'other'} status=${status}`)
+    onRequest(route: RouteLabel, method: string | undefined, status: number, seconds: number): void {
+      requests.add(
+        `route=${route} method=${method !== undefined && METHODS.has(method) ? method : 'other'} status=${status}`,
+      )
       durations.observe({ route }, seconds)
     },
     onBytes: (direction: 'in' | 'out', count: number) => bytes.add(`direction=${direction}`, count),

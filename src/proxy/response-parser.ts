@@ -22,8 +22,8 @@ export interface UpstreamHead {
 /** What a response depends on. */
 export interface RequestKind {
   readonly isHeadRequest: boolean
-  /** A WebSocket handshake: it never waits for a connection. */
-  readonly isWebSocket: boolean
+  /** A WebSocket handshake, whose client's socket Node has detached. */
+  readonly isUpgrade: boolean
 }
 
 type State = 'head' | 'body' | 'chunkSize' | 'chunkData' | 'chunkEnd' | 'trailers' | 'done'
@@ -40,7 +40,7 @@ const KEEP_ALIVE_TIMEOUT = /(?:^|[,\s])timeout=([0-9]{1,6})(?:$|[,\s])/i
 export class ResponseParser {
   readonly #limits: Pick<Config['limits'], 'headerBytes' | 'headerLines'>
   #isHeadRequest = false
-  #isWebSocket = false
+  #isUpgrade = false
   #state: State = 'done'
   #partial = NO_BYTES
   #left = 0
@@ -58,9 +58,9 @@ export class ResponseParser {
     this.#limits = limits
   }
 
-  start({ isHeadRequest, isWebSocket }: RequestKind): void {
+  start({ isHeadRequest, isUpgrade }: RequestKind): void {
     this.#isHeadRequest = isHeadRequest
-    this.#isWebSocket = isWebSocket
+    this.#isUpgrade = isUpgrade
     this.#state = 'head'
     this.#partial = NO_BYTES
     this.#informational = 0
@@ -152,7 +152,7 @@ export class ResponseParser {
       if (status === 103) this.#earlyHints.push(head)
       return end + 4
     }
-    if (status === 101 && !(this.#isWebSocket && switchesToWebSocket(head)))
+    if (status === 101 && !(this.#isUpgrade && switchesToWebSocket(head)))
       throw new ResponseSyntaxError('101 without an upgrade')
     this.head = head
     this.#left = framing === 'close' ? Number.POSITIVE_INFINITY : (contentLength ?? 0)

@@ -50,7 +50,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   readonly headText: string
   readonly queuedMonotonicMs = performance.now()
   readonly isHeadRequest: boolean
-  readonly isWebSocket: boolean
+  readonly isUpgrade: boolean
   readonly #upstream: Upstream
   #phase: Phase = 'awaitingHead'
   #upload: Upload | undefined
@@ -62,7 +62,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     this.#upstream = upstream
     this.headText = requestHeadText(context, decision, upstream)
     this.isHeadRequest = decision.admitted.method === 'HEAD'
-    this.isWebSocket = context.isUpgrade
+    this.isUpgrade = context.isUpgrade
   }
 
   start(): void {
