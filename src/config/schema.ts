@@ -14,6 +14,7 @@ import {
   integer,
   integerOrAuto,
   listenHost,
+  MAX_TIMER_SECONDS,
   oneOf,
   plainText,
   seconds,
@@ -144,7 +145,11 @@ export const settingsSchema = group({
   trustedIssuers: list(trustedIssuers, 'Other issuers whose tokens are accepted: docs/trusted-issuers.md.'),
   cache: section('Verified tokens that are cached.', {
     maxTokens: workerLimit(10_000_000, 10000, 'Maximum number of cached tokens.'),
-    maxAgeSeconds: setting(integer(1, 2_147_483), 300, 'Seconds until a cached token is verified again.'),
+    maxAgeSeconds: setting(
+      integer(1, MAX_TIMER_SECONDS),
+      300,
+      'Seconds until a cached token is verified again.',
+    ),
   }),
   identity: section('What upstreams receive about the caller.', {
     forwardAuthorization: setting(boolean, false, 'Whether upstreams receive the Authorization header.'),

@@ -5,7 +5,6 @@
  * Each wait for the upstream has a deadline, by a table in `upstream-connection.ts`. A wait for the client, to send more of
  * its body or to read, ends by the idle timer of the client's socket, as `client_idle`.
  * While bytes pass, only the drain of the process limits a transfer.
- *
  * A failure, the end of the client's connection and a malformed body end the transfer. Before the response head the client
  * receives an error response, and its upload is drained. After it the connection is aborted (`client/connection-end.ts`).
  */

@@ -52,7 +52,7 @@ const TIME = 'must be an RFC 3339 time with its zone, in UTC before the year 100
 export const timeProblem = (text: string) => (parseTime(text) === undefined ? TIME : undefined)
 
 /** Node's timers hold at most 2^31 - 1 ms; a longer delay would fire at once. */
-const MAX_TIMER_SECONDS = 2_147_483
+export const MAX_TIMER_SECONDS = 2_147_483
 
 /** `sun_path` of `struct sockaddr_un` on Linux has one byte more, for the closing NUL. */
 const MAX_SOCKET_PATH_BYTES = 107
