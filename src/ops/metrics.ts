@@ -7,7 +7,7 @@ import type { AuthData, ReloadSubject } from '../auth-data.ts'
 import type { DataListener } from '../client/listener.ts'
 import type { Config } from '../config/config.ts'
 import type { AccessFailure, LoginFailure } from '../failures.ts'
-import { ACCESS_FAILURES, LOGIN_FAILURES, UPSTREAM_OUTCOMES } from '../failures.ts'
+import { ACCESS_FAILURES, LOGIN_FAILURES, UPSTREAM_OUTCOMES, type UpstreamOutcome } from '../failures.ts'
 import { ROUTE_LABELS, type RouteLabel } from '../gate/route.ts'
 import type { Key } from '../keys/key-ring.ts'
 import type { RemoteKeys } from '../keys/remote-keys.ts'
@@ -127,34 +127,37 @@ type Create = ReturnType<typeof metricsIn>
 
 function requestMetrics({ counts, histogram }: Create) {
   const requests = counts('requests_total')
-  const bytes = counts('transferred_bytes_total', ['direction=in', 'direction=out'])
+  const bytes = counts('transferred_bytes_total')
+  for (const direction of ['in', 'out']) bytes.add(direction, { direction }, 0)
   const durations = histogram('request_duration_seconds')
   for (const route of ROUTE_LABELS) durations.zero({ route })
   return {
     /** Counts refusals of malformed requests, too. `seconds`: from the head to the end of the response. */
     onRequest(route: RouteLabel, method: string | undefined, status: number, seconds: number): void {
-      requests.add(
-        `route=${route} method=${method !== undefined && METHODS.has(method) ? method : 'other'} status=${status}`,
-      )
+      const known = method !== undefined && METHODS.has(method) ? method : 'other'
+      requests.add(`${route} ${known} ${status}`, { route, method: known, status: String(status) })
       durations.observe({ route }, seconds)
     },
-    onBytes: (direction: 'in' | 'out', count: number) => bytes.add(`direction=${direction}`, count),
+    onBytes: (direction: 'in' | 'out', count: number) => bytes.add(direction, { direction }, count),
   }
 }
 
 function tokenMetrics({ counts }: Create) {
-  const checkOf = (reason: 'ok' | AccessFailure) =>
-    `result=${reason === 'ok' ? 'accepted' : 'rejected'} reason=${reason}` as const
-  const failureOf = (reason: LoginFailure) => `reason=${reason}` as const
-  const checks = counts('token_checks_total', [checkOf('ok'), ...ACCESS_FAILURES.map(checkOf)])
-  const issued = counts('tokens_issued_total', [''])
-  const linksIssued = counts('links_issued_total', [''])
-  const failures = counts('token_issue_failures_total', LOGIN_FAILURES.map(failureOf))
+  const checks = counts('token_checks_total')
+  const issued = counts('tokens_issued_total')
+  const linksIssued = counts('links_issued_total')
+  const failures = counts('token_issue_failures_total')
+  const onTokenCheck = (reason: 'ok' | AccessFailure, count = 1) =>
+    checks.add(reason, { result: reason === 'ok' ? 'accepted' : 'rejected', reason }, count)
+  const onLoginFailure = (reason: LoginFailure, count = 1) => failures.add(reason, { reason }, count)
+  for (const reason of ['ok', ...ACCESS_FAILURES] as const) onTokenCheck(reason, 0)
+  for (const reason of LOGIN_FAILURES) onLoginFailure(reason, 0)
+  for (const unlabelled of [issued, linksIssued]) unlabelled.add('', {}, 0)
   return {
-    onTokenCheck: (reason: 'ok' | AccessFailure) => checks.add(checkOf(reason)),
-    onTokenIssued: () => issued.add(''),
-    onLinkIssued: () => linksIssued.add(''),
-    onLoginFailure: (reason: LoginFailure) => failures.add(failureOf(reason)),
+    onTokenCheck,
+    onTokenIssued: () => issued.add('', {}),
+    onLinkIssued: () => linksIssued.add('', {}),
+    onLoginFailure,
   }
 }
 
@@ -164,14 +167,18 @@ function upstreamMetrics({ counts, histogram }: Create) {
   const headSeconds = histogram('upstream_response_seconds')
   /** `upstream`: the prefix of the upstream. */
   return (upstream: string): UpstreamEvents => {
-    for (const outcome of UPSTREAM_OUTCOMES) outcomes.add(`upstream=${upstream} outcome=${outcome}`, 0)
-    for (const statusClass of STATUS_CLASSES) responses.add(`upstream=${upstream} class=${statusClass}`, 0)
+    const onOutcome = (outcome: UpstreamOutcome, count = 1) =>
+      outcomes.add(`${upstream} ${outcome}`, { upstream, outcome }, count)
+    const addResponse = (statusClass: string, count = 1) =>
+      responses.add(`${upstream} ${statusClass}`, { upstream, class: statusClass }, count)
+    for (const outcome of UPSTREAM_OUTCOMES) onOutcome(outcome, 0)
+    for (const statusClass of STATUS_CLASSES) addResponse(statusClass, 0)
     headSeconds.zero({ upstream })
     return {
-      onOutcome: (outcome) => outcomes.add(`upstream=${upstream} outcome=${outcome}`),
+      onOutcome,
       onResponse(status, seconds) {
         const statusClass = STATUS_CLASSES[Math.floor(status / 100) - 2]
-        if (statusClass !== undefined) responses.add(`upstream=${upstream} class=${statusClass}`)
+        if (statusClass !== undefined) addResponse(statusClass)
         headSeconds.observe({ upstream }, seconds)
       },
     }
@@ -187,13 +194,13 @@ function reloadMetrics({ counts, gauge }: Create, now: () => number) {
   return {
     zeroReloads(subjects: readonly ReloadSubject[]): void {
       for (const subject of subjects) {
-        for (const result of RELOAD_RESULTS) reloads.add(`subject=${subject} result=${result}`, 0)
+        for (const result of RELOAD_RESULTS) reloads.add(`${subject} ${result}`, { subject, result }, 0)
         lastGood.set({ subject }, now() / 1000)
         reloadFailing.set({ subject }, 0)
       }
     },
     onReload(subject: ReloadSubject, result: ReloadResult, certificate = ''): void {
-      reloads.add(`subject=${subject} result=${result}`)
+      reloads.add(`${subject} ${result}`, { subject, result })
       const part = `${subject} ${certificate}`
       if (result === 'ok') {
         lastGood.set({ subject }, now() / 1000)
@@ -238,28 +245,20 @@ function readValues({ value }: Create, sources: MetricSources, now: () => number
   for (const name of Object.keys(READ) as (keyof typeof READ)[]) value(name, reads[name])
 }
 
-/** A series by its labels in the order of the table: `route=proxy method=GET status=200`. No value has a space. */
-type Series<Names> = Names extends readonly [infer Name extends string, ...infer Rest]
-  ? `${Name}=${string}${Rest extends readonly [] ? '' : ` ${Series<Rest>}`}`
-  : ''
-
-type SeriesOf<Name extends keyof typeof WRITTEN> = Series<(typeof WRITTEN)[Name][1]>
+type LabelOf<Name extends keyof typeof WRITTEN> = NonNullable<(typeof WRITTEN)[Name][1]>[number]
 
 /** Counts by series. Cheaper than `inc` of prom-client. */
-class Counts<Key extends string> {
-  readonly #values = new Map<string, number>()
+class Counts<Label extends string> {
+  readonly #series = new Map<string, { readonly labels: Readonly<Record<Label, string>>; value: number }>()
 
-  add(series: Key, by = 1): void {
-    this.#values.set(series, (this.#values.get(series) ?? 0) + by)
+  /** `key`: of the series in this metric. A key made of the labels here would cost more. */
+  add(key: string, labels: Readonly<Record<Label, string>>, count = 1): void {
+    const series = this.#series.get(key)
+    if (series === undefined) this.#series.set(key, { labels, value: count })
+    else series.value += count
   }
 
-  samples(names: readonly string[]): Sample[] {
-    return Array.from(this.#values, ([series, value]) => {
-      const labels = series.split(' ')
-      const labelAt = (name: string, at: number) => [name, (labels[at] ?? '').slice(name.length + 1)] as const
-      return [Object.fromEntries(names.map(labelAt)), value]
-    })
-  }
+  readonly samples = (): Sample[] => Array.from(this.#series.values(), ({ labels, value }) => [labels, value])
 }
 
 type Labels = Readonly<Record<string, string>>
@@ -288,11 +287,9 @@ export function metricsIn(registry: Registry) {
   }
   return {
     value,
-    /** `zeros`: the series that exist from the start. */
-    counts<Name extends keyof typeof WRITTEN>(name: Name, zeros: readonly SeriesOf<Name>[] = []) {
-      const counts = new Counts<SeriesOf<Name>>()
-      for (const series of zeros) counts.add(series, 0)
-      value(name, () => counts.samples(optionsOf(name).labelNames))
+    counts<Name extends keyof typeof WRITTEN>(name: Name) {
+      const counts = new Counts<LabelOf<Name>>()
+      value(name, counts.samples)
       return counts
     },
     gauge: (name: MetricName) => new Gauge(optionsOf(name)),
