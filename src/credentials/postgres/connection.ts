@@ -4,7 +4,6 @@
  */
 import { Socket } from 'node:net'
 import pg from 'pg'
-import { networkCodeOf, networkFailureOf } from '../../failures.ts'
 import { readRegularFile } from '../../files/files.ts'
 import { isLoopback, lookup } from '../../http/hosts.ts'
 import { failed, type Loaded, loaded, notLoaded, ok, type Result } from '../../values/result.ts'
@@ -152,7 +151,7 @@ export function databaseFailure(error: unknown): DatabaseFailure {
   if (!(error instanceof Error)) return { kind: 'down', message: 'it failed for an unknown reason' }
   if (error instanceof ChangesNotRecorded)
     return { kind: 'unusable', message: `${error.message}: ${RUN_MIGRATE}` }
-  const code = networkCodeOf(error) ?? ''
+  const code = 'code' in error ? String(error.code) : ''
   if (error instanceof pg.DatabaseError) {
     // P0001, raise_exception: a check of our own schema script.
     const unusable = code === 'P0001' ? error.message : UNUSABLE_STATES[code]
@@ -164,7 +163,7 @@ export function databaseFailure(error: unknown): DatabaseFailure {
     return { kind: 'timeout', message: 'it does not answer in time' }
   if (error.message === 'The server does not support SSL connections')
     return { kind: 'unusable', message: 'it does not offer TLS' }
-  if (networkFailureOf(error)?.startsWith('tls_'))
+  if (/^ERR_(?:SSL|TLS)_|CERT|^UNABLE_TO_/.test(code))
     return { kind: 'unusable', message: `its TLS certificate or protocol is not accepted (${code})` }
   return { kind: 'down', message: `the connection failed (${code || error.message})` }
 }
