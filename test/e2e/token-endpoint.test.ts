@@ -333,6 +333,8 @@ t.test('a stalled login gets a response and its connection is closed', async (t)
   ]) {
     const client = await setup.send(bytes)
     isOwnResponse(t, await client.response(), { status: 408, code: 'InvalidArgument' }, bytes.slice(40, 70))
+    await setup.sidecar.metric('auth_sidecar_ready')
+    t.notOk(client.socket.readableEnded, 'the rest of its body is awaited, which a close would reset')
     client.socket.end()
     await client.closed()
   }
