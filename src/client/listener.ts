@@ -2,12 +2,12 @@
  * The data listener: one Node http(s) server, and the only place that knows its options and events.
  * In: client connections. Out: the events of each `Connection`.
  *
- * Each wait for a client, the timer that ends it, and what handles it (those for an upstream: `proxy/upstream-connection.ts`):
+ * Each wait for a client, the timer that ends it, and what handles it:
  *
  *   a TLS handshake              `handshakeTimeout`: `headersSeconds`; Node
  *   the start of the next head   the socket's: `keepAliveTimeout`; `Connection.onTimeout`
  *   the first head; its rest     `headersTimeout`, looked at every 500 ms: 408 by `Connection.refuse`
- *   more of a body, or its reads the socket's: `idleSeconds`; `onIdle` of its owner, such as `proxy/transfer.ts`
+ *   more of a body, or its reads the socket's: `idleSeconds`; `onIdle` of its owner: the table of `proxy/transfer.ts`
  *   the body of a login or link  `idleSeconds` in all; `json-body.ts`
  *   the end of an unread body    `DRAIN_IDLE_MS` without a byte, `DRAIN_TOTAL_MS` in all; `connection-end.ts`
  */

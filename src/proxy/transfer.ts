@@ -2,11 +2,19 @@
  * The transfer of one request to the upstream (`upload.ts`) and of its response to the client (`download.ts`), both streamed.
  * In: an accepted request. Out: the response of the upstream, an error response, or a reset after a part of a response.
  *
- * Each wait for the upstream has a deadline, by a table in `upstream-connection.ts`. A wait for the client, to send more of
- * its body or to read, ends by the idle timer of the client's socket, as `client_idle`.
- * While bytes pass, only the drain of the process limits a transfer.
- * A failure, the end of the client's connection and a malformed body end the transfer. Before the response head the client
- * receives an error response, and its upload is drained. After it the connection is aborted (`client/connection-end.ts`).
+ * Each wait, the setting that limits it, the failure when it has passed (`failures.ts` has its status), and what measures it:
+ *
+ *   a free connection                 upstreamResponseSeconds  connection_limit_reached       upstream-pool.ts
+ *   the upstream's address; TCP, TLS  upstreamConnectSeconds   dns_error; connection_timeout  upstream-connection.ts
+ *   more of the client's body         idleSeconds              client_idle                    its socket: `onIdle`
+ *   the upstream's reads of it        idleSeconds              connection_write_timeout       upstream-connection.ts
+ *   the head of the response          upstreamResponseSeconds  http_response_timeout          upstream-connection.ts
+ *   more of its body                  idleSeconds              connection_read_timeout        upstream-connection.ts
+ *   the client's reads of it          idleSeconds              client_idle                    its socket: `onIdle`
+ *
+ * While bytes pass, only the drain of the process limits a transfer. A failure, the end of the client's connection and a
+ * malformed body end the transfer. Before the response head the client receives an error response, and its upload is
+ * drained. After it the connection is aborted (`client/connection-end.ts`).
  */
 import type { RequestOwner } from '../client/context.ts'
 import type { Responder } from '../client/responder.ts'

@@ -11,12 +11,9 @@
  *   receiving     the rest of the response    > idle, tunnel    http_response_incomplete, if that does not end the body
  *   idle          the next request            > reused          none
  *   tunnel        bytes, either way                             none
- *   closed
  *
  *   (1) or a TLS failure, because TLS 1.3 refuses a client certificate as late as here
- *
- * Each wait has a deadline: `#lateFailure`, `TIMEOUT_OF`, and `upstream-pool.ts` for the wait in its queue. None runs while the
- * client is to send or to read, whose socket has a timer (`client/listener.ts`).
+ * Each wait for the upstream has a deadline (`#lateFailure`), by the table of `transfer.ts`.
  * Each failure, `close` and bytes in another phase lead to `closed`. Bytes that are not HTTP are an http_protocol_error.
  */
 import { connect as connectTcp, isIP, type OnReadOpts, type Socket } from 'node:net'
