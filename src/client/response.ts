@@ -3,6 +3,7 @@
  * What follows on the connection is decided with the head, by `connection-end.ts`.
  */
 import { ServerResponse, STATUS_CODES } from 'node:http'
+import { headerLines } from '../http/headers.ts'
 import { type AfterResponse, afterResponse, drainBody, type Persistence } from './connection-end.ts'
 import type { SidecarRequest } from './context.ts'
 import { omitChunks, sendHead, writeLastChunk } from './node-http.ts'
@@ -47,8 +48,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     }
     sendHead(this)
     if (text !== '') this.write(text, 'latin1')
-    if (this.chunkedEncoding)
-      writeLastChunk(this, trailers.map(([name, value]) => `${name}: ${value}\r\n`).join(''))
+    if (this.chunkedEncoding) writeLastChunk(this, headerLines(trailers.flat()))
     this.#writtenMonotonicMs = performance.now()
     drainBody(this.req, () => this.end())
   }

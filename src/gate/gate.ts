@@ -114,8 +114,8 @@ export class Gate {
 
   /** Returns a promise only if a token must be verified. */
   #decideByToken(request: CallerRequest): Decision | Promise<Decision> {
-    const { admitted, parameter } = request
-    const { authorization } = admitted
+    const { parameter } = request
+    const { authorization } = request.admitted
     // The link and the token of `Authorization` may name two callers.
     const hasBoth = parameter !== undefined && authorization !== undefined
     const token = hasBoth ? undefined : (parameter?.token ?? bearerToken(authorization))

@@ -132,7 +132,9 @@ async function importForAlgorithms(
     // An `iat` in a wrong unit is no reason to ignore the key.
     const imported = await importKey({ ...jwk, alg, kid, iat: undefined, signedUntil: undefined }, nowSeconds)
     if (!imported.ok) return imported
-    keys.push(imported.value)
+    // A key that serves several algorithms is published without one, as it came.
+    const { alg: _, ...publicJwk } = imported.value.publicJwk ?? {}
+    keys.push(fitting.length > 1 ? { ...imported.value, publicJwk } : imported.value)
   }
   return loaded(keys)
 }

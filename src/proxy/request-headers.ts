@@ -6,7 +6,7 @@
 import type { RequestContext } from '../client/context.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { ServiceDecision } from '../gate/gate.ts'
-import { forwardedTrailers } from '../http/headers.ts'
+import { forwardedTrailers, headerLines } from '../http/headers.ts'
 
 export interface ForwardedRequest {
   readonly res: SidecarResponse
@@ -66,8 +66,6 @@ export function requestHeadText(
   return `${head}\r\n`
 }
 
-export function requestTrailerLines({ res, decision }: ForwardedRequest): string {
-  return forwardedTrailers(res.req.rawTrailers, decision.admitted.lines, decision.dependsOnRequest)
-    .map(([name, value]) => `${name}: ${value}\r\n`)
-    .join('')
+export function requestTrailerLines({ res, decision: { admitted, dependsOnRequest } }: ForwardedRequest) {
+  return headerLines(forwardedTrailers(res.req.rawTrailers, admitted.lines, dependsOnRequest).flat())
 }

@@ -145,6 +145,8 @@ t.test('a key is found by the kid and an algorithm that fits it', async (t) => {
     const found = findInSet(keys, PUBLIC_ALGORITHMS, kid, alg)
     t.equal(found.ok ? 'a key' : found.error, expected, `${kid} ${alg}`)
   }
+  for (const { publicJwk } of keys.filter(({ kid }) => kid === 'rsa'))
+    t.notOk(publicJwk !== undefined && 'alg' in publicJwk, 'it is published without an algorithm, as it came')
 })
 
 t.test('a set of 1 MiB and 10,000 keys is used, and does not stop the event loop', async (t) => {
