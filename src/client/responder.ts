@@ -57,12 +57,12 @@ export class Responder {
     res.sendWhole(status, list, text, persistence)
   }
 
-  /** The one place that records why a request failed, also where it sends nothing. */
+  /** The one place that records why a request failed, also where it sends nothing. The first reason stays. */
   sendError(res: SidecarResponse, reason: Failure, error: PublicError, options: ErrorResponseOptions = {}) {
     const { status, code, message } = error
     const defaultType = status === 503 ? 'proxy_internal_response' : 'http_request_error'
     const { errorType = defaultType, details, retryAfterSeconds = 1, close = false, headers = [] } = options
-    res.req.context.reason = reason
+    res.req.context.reason ??= reason
     const list = ['Proxy-Status', proxyStatus(errorType, details), ...headers]
     if (status === 503) list.push('Retry-After', String(retryAfterSeconds))
     this.#send(res, status, JSON.stringify({ code, message }), list, close ? 'close' : 'keepAlive')
