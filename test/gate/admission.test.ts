@@ -1,5 +1,5 @@
 import t from 'tap'
-import { headerKind } from '../../src/http/header-rules.ts'
+import { headerKind } from '../../src/http/headers.ts'
 import { admitted, type HeadParts, type Line } from '../support/request-heads.ts'
 
 /** Lines of one name. */
