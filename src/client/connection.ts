@@ -24,15 +24,15 @@
  *   (3) of the request's owner; aborts if only the client has still to read
  *   (4) an unfinished close-delimited response; else Node ends the connection after what is written
  *
- * `connection-end.ts` decides which response is the last one, and how the connection ends.
+ * `response.ts` decides which response is the last one. Node closes the connection behind it. `#halfClose` closes in Node's
+ * place: if requests are behind the last response, for a refusal by the parser, or if Node has detached the socket.
  */
 import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Peer } from './client-address.ts'
-import { abort, halfClose } from './connection-end.ts'
 import { type ClientConnection, RequestContext, type SidecarRequest } from './context.ts'
 import * as nodeHttp from './node-http.ts'
-import { SidecarResponse } from './response.ts'
+import { DRAIN_IDLE_MS, DRAIN_TOTAL_MS, SidecarResponse } from './response.ts'
 
 export interface ConnectionEvents {
   /** Must not throw. */
@@ -85,8 +85,7 @@ export class Connection implements ClientConnection {
 
   /** Requests being handled or waiting, without a tunnel and a request whose unread body is drained. */
   get inFlight(): number {
-    const { state = 'inFlight' } = this.#current?.req.context.owner ?? {}
-    return this.#waiting.length + Number(this.isServing && state === 'inFlight')
+    return this.#waiting.length + Number(this.#current?.req.context.owner.state === 'inFlight')
   }
 
   /** Also during a tunnel, and while an unread body is drained. */
@@ -122,7 +121,7 @@ export class Connection implements ClientConnection {
     const res = this.#current
     if (res === undefined) return
     this.#current = undefined
-    res.req.context.owner?.onClosed?.()
+    res.req.context.owner.onClosed?.()
     this.#events.onRequestEnd(res)
     this.#bytesBefore = socket.bytesRead
     if (!socket.writable) {
@@ -131,7 +130,7 @@ export class Connection implements ClientConnection {
       const unserved = this.#waiting.splice(0)
       for (const { req } of unserved) req.resume()
       const isFollowed = unserved.length > 0 || this.#pendingError !== undefined
-      if (isFollowed && !socket.destroyed) halfClose(socket)
+      if (isFollowed && !socket.destroyed) this.#halfClose()
       return
     }
     const next = this.#waiting.shift()
@@ -154,7 +153,7 @@ export class Connection implements ClientConnection {
       socket.once('end', () => socket.end())
     } else if (this.#isBetweenRequests) {
       const res = new SidecarResponse(req)
-      nodeHttp.assignDetachedSocket(res, socket, () => halfClose(socket))
+      nodeHttp.assignDetachedSocket(res, socket, () => this.#halfClose())
       this.#serve(res, 'servingLast', firstBytes)
     }
   }
@@ -177,13 +176,14 @@ export class Connection implements ClientConnection {
     if (newest !== this.#current) this.#waiting.pop()?.req.resume()
     else {
       newest.req.context.isBodyMalformed = true
-      newest.req.context.owner?.onMalformedBody?.()
+      newest.req.context.owner.onMalformedBody?.()
     }
   }
 
   #sendRefusal({ error, bytes }: PendingError): void {
     this.#phase = 'closing'
-    halfClose(this.#socket, this.#events.onParserError(error, this.peer, bytes))
+    this.#socket.write(this.#events.onParserError(error, this.peer, bytes), 'latin1')
+    this.#halfClose()
   }
 
   onTimeout(): void {
@@ -192,7 +192,7 @@ export class Connection implements ClientConnection {
     else if (res === undefined || res.writableEnded) this.abort()
     else {
       nodeHttp.restartTimeout(this.#socket) // the owner may wait on, such as for a connection to the upstream
-      res.req.context.owner?.onIdle?.()
+      res.req.context.owner.onIdle?.()
     }
   }
 
@@ -209,7 +209,7 @@ export class Connection implements ClientConnection {
   }
 
   closeTunnel(): boolean {
-    const isTunnel = this.#current?.req.context.owner?.state === 'tunnel' && !this.#socket.destroyed
+    const isTunnel = this.#current?.req.context.owner.state === 'tunnel' && !this.#socket.destroyed
     if (isTunnel) this.#socket.destroy()
     return isTunnel
   }
@@ -219,7 +219,24 @@ export class Connection implements ClientConnection {
     if (res?.isCloseDelimited && !res.isWritten && !res.writableEnded) this.abort()
   }
 
+  /** Sends the end of the connection, and drops what still arrives: a close with unread bytes is a reset. */
+  #halfClose(): void {
+    const socket = this.#socket
+    socket.end()
+    nodeHttp.discardInput(socket)
+    socket.setTimeout(DRAIN_IDLE_MS)
+    const deadline = setTimeout(() => socket.destroy(), DRAIN_TOTAL_MS)
+    socket.once('close', () => clearTimeout(deadline))
+  }
+
+  /** Ends the connection at once, even within a response: timeout, failure, stop of the process. */
   abort(): void {
-    abort(this.#socket, this.tcpSocket, this.#current)
+    const socket = this.#socket
+    const res = this.#current
+    // The clean end of the connection would complete a close-delimited body. Some clients (Ruby's `Net::HTTP`) do not count
+    // the bytes of other bodies either. While the client sends its body, a reset could fail its writes before it reads.
+    const isReset = res?.headersSent && (res.isCloseDelimited || res.req.complete)
+    if (isReset) nodeHttp.resetOrDestroy(socket, this.tcpSocket)
+    else socket.destroy()
   }
 }

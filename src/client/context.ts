@@ -33,6 +33,9 @@ export interface RequestOwner {
   onClosed?(): void
 }
 
+/** The owner until another component takes over. Its waits, such as for the verification of a token, are bounded elsewhere. */
+const HANDLER: RequestOwner = { state: 'inFlight' }
+
 /** The facts of a request, grouped by the file that adds them. */
 export class RequestContext {
   // connection.ts, on arrival.
@@ -62,7 +65,7 @@ export class RequestContext {
   bytesIn = 0
   bytesOut = 0
 
-  #owner: RequestOwner | undefined
+  #owner: RequestOwner = HANDLER
 
   constructor(connection: ClientConnection, firstBytes?: Buffer) {
     this.connection = connection
@@ -77,7 +80,7 @@ export class RequestContext {
     return this.routed?.label ?? 'proxy'
   }
 
-  get owner(): RequestOwner | undefined {
+  get owner(): RequestOwner {
     return this.#owner
   }
 

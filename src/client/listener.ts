@@ -9,7 +9,7 @@
  *   the first head; its rest     `headersTimeout`, looked at every 500 ms: 408 by `Connection.refuse`
  *   more of a body; its reads    the socket's: `idleSeconds`; `onIdle` of its owner: the table of `proxy/transfer.ts`
  *   the body of a login or link  `idleSeconds` in all; `json-body.ts`
- *   the end of an unread body    `DRAIN_IDLE_MS` without a byte, `DRAIN_TOTAL_MS` in all; `connection-end.ts`
+ *   the end of an unread body    `DRAIN_IDLE_MS` without a byte, `DRAIN_TOTAL_MS` in all; `response.ts`
  */
 import { once } from 'node:events'
 import { createServer, type Server, type ServerOptions } from 'node:http'

@@ -13,8 +13,7 @@ import {
   type UpstreamResponse,
 } from '../failures.ts'
 import { type HeaderList, headerLines } from '../http/headers.ts'
-import type { Persistence } from './connection-end.ts'
-import type { SidecarResponse } from './response.ts'
+import type { Persistence, SidecarResponse } from './response.ts'
 
 /** The error type in `Proxy-Status` (RFC 9209, section 2.3): each failure of an upstream has one, and so have refusals. */
 type ProxyErrorType =

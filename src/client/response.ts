@@ -1,12 +1,21 @@
 /**
- * A response to a client: writes its head, body and trailers.
- * What follows on the connection is decided with the head, by `connection-end.ts`.
+ * A response to a client: writes its head, body and trailers. With the head it decides what follows on the connection
+ * (RFC 9112, sections 9.3 and 9.6). Node then keeps the connection for the next request, or ends it.
  */
 import { ServerResponse, STATUS_CODES } from 'node:http'
 import { headerLines } from '../http/headers.ts'
-import { type AfterResponse, afterResponse, drainBody, type Persistence } from './connection-end.ts'
 import type { SidecarRequest } from './context.ts'
-import { omitChunks, sendHead, writeLastChunk } from './node-http.ts'
+import { DISCARDS_AFTER_OFFER, omitChunks, sendHead, writeLastChunk } from './node-http.ts'
+
+/** What the sender of a response asks for. `closeDelimited`: only the end of the connection ends its body. */
+export type Persistence = 'keepAlive' | 'close' | 'closeDelimited'
+
+/** `close`: Node closes after the last byte. `drain`: the rest of the request is dropped first. */
+type AfterResponse = 'keepAlive' | 'close' | 'drain'
+
+/** What arrives after the last response is dropped until no byte comes for so long, or for so long in all (as in nginx). */
+export const DRAIN_IDLE_MS = 5_000
+export const DRAIN_TOTAL_MS = 30_000
 
 export class SidecarResponse extends ServerResponse<SidecarRequest> {
   #hasContinued = false
@@ -26,7 +35,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
   /** Node sends the head with the first bytes of the body. `headers`: names and values, alternating; may be changed. */
   begin(status: number, statusText: string, headers: string[], persistence: Persistence): void {
     this.isCloseDelimited = persistence === 'closeDelimited'
-    this.#after = afterResponse(this.req, persistence, this.#hasContinued)
+    this.#after = this.#afterResponse(persistence)
     if (this.#after !== 'keepAlive') headers.push('Connection', 'close')
     if (this.isCloseDelimited) omitChunks(this)
     this.writeHead(status, statusText, headers)
@@ -50,7 +59,37 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     if (text !== '') this.write(text, 'latin1')
     if (this.chunkedEncoding) writeLastChunk(this, headerLines(trailers.flat()))
     this.#writtenMonotonicMs = performance.now()
-    drainBody(this.req, () => this.end())
+    this.#drainBody()
+  }
+
+  #afterResponse(asked: Persistence): AfterResponse {
+    const { req } = this
+    const { admitted, isBodyMalformed, isUpgrade, connection } = req.context
+    // No request can be read behind an unread body.
+    if (!req.complete && !req.socket.readableEnded && (admitted === undefined || admitted.hasBody)) {
+      const waits = req.httpVersionMinor > 0 && req.headers.expect?.toLowerCase() === '100-continue'
+      const mayArrive = this.#hasContinued || !waits
+      return mayArrive && !isUpgrade ? 'drain' : 'close' // no parser reads the body behind an upgrade
+    }
+    if (asked !== 'keepAlive' || connection.isDraining() || admitted === undefined || isBodyMalformed)
+      return 'close'
+    if (admitted.lines.connectionOptions?.has('close')) return 'close'
+    // What Node has discarded behind an offer may have been a request.
+    return DISCARDS_AFTER_OFFER && admitted.offersUpgrade && !isUpgrade ? 'close' : 'keepAlive'
+  }
+
+  /** Drops the rest of the request's body, and then ends the response, whose bytes are written. */
+  #drainBody(): void {
+    // A close with unread bytes is a reset. Clients that write all before they read (Python, Java) would lose the response.
+    const { req } = this
+    const { context, socket } = req
+    const end = () => void this.end()
+    const deadline = setTimeout(end, DRAIN_TOTAL_MS)
+    context.changeOwner({ state: 'unreadBody', onIdle: end, onClosed: () => clearTimeout(deadline) })
+    socket.setTimeout(DRAIN_IDLE_MS)
+    req.once('end', end)
+    socket.once('end', end) // the request emits no `end` if its body is malformed
+    req.resume()
   }
 
   /** A 101 has been written to the socket. */
