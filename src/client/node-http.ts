@@ -37,6 +37,11 @@ export function resetOrDestroy(socket: Socket, tcpSocket: Socket): void {
   else tcpSocket.resetAndDestroy()
 }
 
+/** Notices that the peer has reset a connection that is not read: a write of no bytes fails, and closes the socket. */
+export function detectReset(tcpSocket: Socket): void {
+  if (tcpSocket.writableLength === 0) tcpSocket.write('')
+}
+
 /** Keeps a socket paused until `isFull` is false. Node's `parserOnMessageComplete` resumes it after each request. */
 export function pauseWhile(socket: Socket, isFull: () => boolean): void {
   const onResume = () => {

@@ -14,9 +14,10 @@
  *
  * While bytes pass, only the drain of the process limits a transfer. A failure, the end of the client's connection and a
  * malformed body end the transfer. Before the response head the client receives an error response, and its upload is
- * drained. After it the connection is aborted (`client/connection-end.ts`).
+ * drained. After it the connection is aborted (`client/connection.ts`).
  */
 import type { RequestOwner } from '../client/context.ts'
+import { detectReset } from '../client/node-http.ts'
 import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { UpstreamFailure, UpstreamOutcome } from '../failures.ts'
@@ -84,6 +85,10 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
 
   onWritable(): void {
     this.#upload?.resume()
+  }
+
+  onWriteBlocked(): void {
+    detectReset(this.res.req.context.connection.tcpSocket)
   }
 
   onRead(response: ResponseParser, connection: UpstreamConnection): void {

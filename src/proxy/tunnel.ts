@@ -3,6 +3,7 @@
  * In: the upstream's 101. Out: bytes in both directions until a side closes, the token would be refused or the process stops.
  */
 import type { RequestOwner } from '../client/context.ts'
+import { detectReset } from '../client/node-http.ts'
 import type { Gate } from '../gate/gate.ts'
 import { headerLines } from '../http/headers.ts'
 import { responseHeaders, writeChunks } from './download.ts'
@@ -82,6 +83,10 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
     const isWritable = writeChunks(client, response.takeBody(), context, this.#connection.readBuffer)
     if (response.isDone) client.end()
     else if (!isWritable) this.#connection.pauseUntilDrain(client)
+  }
+
+  onWriteBlocked(): void {
+    detectReset(this.#request.res.req.context.connection.tcpSocket)
   }
 
   onInternalError(error: unknown): void {

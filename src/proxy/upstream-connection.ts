@@ -57,6 +57,8 @@ export function upstreamAddress(upstreamUrl: string, secureContext?: () => Secur
 export interface ResponseReceiver {
   /** The upstream accepts more bytes (`drain` of its socket). */
   onWritable?(): void
+  /** Called several times a second while the upstream reads nothing, so that the client is not read either. */
+  onWriteBlocked?(): void
   /** Called after each read, also before the failure that the read may cause. */
   onRead(response: ResponseParser, connection: UpstreamConnection): void
   /** The last call. `isStale`: most likely the upstream had closed the connection before the request was written. */
@@ -173,7 +175,9 @@ export class UpstreamConnection {
     this.socket.destroy()
   }
 
+  /** Called several times a second. */
   checkDeadline(now: number): void {
+    if (this.socket.writableNeedDrain) this.#receiver?.onWriteBlocked?.()
     if (now < this.#deadline) return
     const failure = this.#lateFailure
     if (failure !== undefined) this.#fail(failure)

@@ -33,6 +33,7 @@ export class TlsSockets {
   add(tcpSocket: Socket): void {
     const key = connectionKey(tcpSocket)
     this.#pending.set(key, tcpSocket)
+    tcpSocket.on('error', () => {}) // of `detectReset`; unheard, it would end the process
     tcpSocket.once('close', () => {
       if (this.#pending.get(key) === tcpSocket) this.#pending.delete(key)
     })

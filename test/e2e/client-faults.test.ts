@@ -1,7 +1,7 @@
 import { connect, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
 import t, { type Test } from 'tap'
-import { eventually } from '../support/eventually.ts'
+import { eventually, SOON_MS, standsStill } from '../support/eventually.ts'
 import type { RawClient } from '../support/raw-client.ts'
 import { OK } from '../support/recording-upstream.ts'
 import { startSecured } from '../support/secured.ts'
@@ -88,6 +88,21 @@ t.test('a client that disconnects aborts its request at the upstream', async (t)
   t.ok(
     (await setup.sidecar.metric('auth_sidecar_requests_total{route="proxy",method="GET",status="499"}')) > 0,
   )
+})
+
+t.test('a reset in the middle of an upload that the upstream does not read ends its request', async (t) => {
+  for (const start of [startSetup, startSecured]) {
+    const { sidecar, head } = await start(t, { hooks: { read: false } })
+    const tcp = connect(sidecar.port, '127.0.0.1')
+    const client = start === startSetup ? tcp : connectTls({ socket: tcp, rejectUnauthorized: false })
+    for (const socket of [tcp, client]) socket.on('error', () => {})
+    client.write(head('PUT /up', 'Content-Length: 100000000'))
+    for (let sent = 0; sent < 100_000_000; sent += 100_000) client.write(Buffer.alloc(100_000))
+    await standsStill(() => client.writableLength)
+    tcp.resetAndDestroy()
+    for (const metric of ['requests_in_flight', 'upstream_connections{upstream="/"}'])
+      await eventually(async () => (await sidecar.metric(`auth_sidecar_${metric}`)) === 0, metric, SOON_MS)
+  }
 })
 
 t.test('a client that disconnects before its request or during a login leaks nothing', async (t) => {
