@@ -22,7 +22,7 @@ import { connect as connectTls, createSecureContext, type SecureContext } from '
 import type { Config } from '../config/config.ts'
 import { networkCodeOf, networkFailureOf, type UpstreamFailure } from '../failures.ts'
 import { lookup } from '../http/hosts.ts'
-import { ReadBuffer } from './buffers.ts'
+import { ReadBuffer } from './read-buffer.ts'
 import { type RequestKind, ResponseParser } from './response-parser.ts'
 
 /** TCP and unix sockets read by `onread`; TLS sockets emit `data`. */
