@@ -1,6 +1,7 @@
 /** `config check | show | schema`, and the settings that commands take as flags. */
 import { type Command, Option } from 'commander'
-import { type AuthData, databaseProblems, InvalidAuthData, openSources } from '../auth-data.ts'
+import { type AuthData, InvalidAuthData } from '../auth-data.ts'
+import { databaseProblems, openSources } from '../auth-sources.ts'
 import type { Config, Problem } from '../config/config.ts'
 import { formatProblems, insecureKeySets, keySetsOf, problemsAt } from '../config/config.ts'
 import type { LoadedConfig, LoadOptions } from '../config/load.ts'

@@ -2,7 +2,7 @@
  * The audit log: one line for each login, logout, link and reload, with a closed set of fields.
  * A line names only accounts and access keys that exist: any other name is text that a client chose.
  */
-import type { ReloadSubject } from '../auth-data.ts'
+import type { ReloadSubject } from '../auth-sources.ts'
 import type { SidecarRequest } from '../client/context.ts'
 import type { Config } from '../config/config.ts'
 import type { LoginFailure } from '../failures.ts'

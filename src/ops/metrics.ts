@@ -3,7 +3,8 @@
  * Series whose labels are known beforehand exist at zero from the first scrape on.
  */
 import { type Aggregator, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
-import type { AuthData, ReloadSubject } from '../auth-data.ts'
+import type { AuthData } from '../auth-data.ts'
+import type { ReloadSubject } from '../auth-sources.ts'
 import type { DataListener } from '../client/listener.ts'
 import type { Config } from '../config/config.ts'
 import type { AccessFailure, LoginFailure } from '../failures.ts'
