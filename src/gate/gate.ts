@@ -21,31 +21,21 @@ import {
   type TokenRoute,
 } from './route.ts'
 
-export type Decision = TokenCheck &
-  (
-    | Refusal
-    | ServiceDecision
-    | { readonly act: 'logIn' }
-    | { readonly act: 'refuseMethod'; readonly allowed: string }
-    | { readonly act: 'sendTimeLeft' | 'logOut' | 'createLink'; readonly caller: Caller }
-    | { readonly act: 'endLink'; readonly linkId: string; readonly caller: Caller }
-  )
-
-interface TokenCheck {
+export type Decision = (Refusal | ServiceDecision | EndpointDecision) & {
   /** Proven by a valid token, also if it does not allow the request. */
   readonly caller?: Caller | undefined
   /** The reason for a refusal that report mode ignores. */
   readonly wouldRefuse?: AccessFailure | undefined
 }
 
-export interface Refusal extends TokenCheck {
+export interface Refusal {
   readonly act: 'refuse'
   readonly error: PublicError
   readonly reason: AccessFailure | 'admission'
 }
 
 /** The request passes to a service, behind the sidecar or behind the proxy of forward auth. */
-export interface ServiceDecision extends TokenCheck {
+export interface ServiceDecision {
   readonly act: 'forward' | 'approve'
   readonly admitted: Admitted
   /** Absent on a public route, and where report mode ignores a refused token. */
@@ -53,11 +43,15 @@ export interface ServiceDecision extends TokenCheck {
   readonly forwardsAuthorization: boolean
   /** The decision holds for this request alone. No trailer may change it, and no proxy may reuse it. */
   readonly dependsOnRequest: boolean
-  /** The target without the parameter of a link. Undefined if the upstream receives the admitted target. */
+  /** The target without the parameter of a link. Absent if the upstream receives the admitted target. */
   readonly target?: string | undefined
 }
 
-type Allowed = Omit<ServiceDecision, 'forwardsAuthorization' | 'dependsOnRequest'>
+type EndpointDecision =
+  | { readonly act: 'logIn' }
+  | { readonly act: 'refuseMethod'; readonly allowed: string }
+  | { readonly act: 'sendTimeLeft' | 'logOut' | 'createLink'; readonly caller: Caller }
+  | { readonly act: 'endLink'; readonly linkId: string; readonly caller: Caller }
 
 export interface RoutedRequest {
   readonly admitted: Admitted
@@ -67,8 +61,10 @@ export interface RoutedRequest {
 }
 
 /** A request whose route needs a caller. `parameter`: the link in its target. */
-interface CallerRequest extends Omit<RoutedRequest, 'label'> {
+interface CallerRequest {
   readonly route: TokenRoute | PermissionRoute
+  readonly admitted: Admitted
+  readonly original: OriginalRequest | undefined
   readonly parameter: LinkParameter | undefined
 }
 
@@ -138,32 +134,38 @@ export class Gate {
   }
 
   #decideByVerdict(request: CallerRequest, verdict: CallerResult): Decision {
-    const { admitted, route, parameter } = request
+    const { route } = request
     if (!verdict.ok) return this.#refuseOrReport(request, verdict.error.reason)
     const caller = verdict.value
     const reason = accessFailure(request, caller)
     if (reason !== undefined)
       return this.#refuseOrReport(request, reason, reason === 'scope' ? caller : undefined)
-    return route.needs === 'token'
-      ? { ...route, caller }
-      : this.#letThrough({ act: route.act, admitted, caller, target: parameter?.target })
+    return route.needs === 'token' ? { ...route, caller } : this.#letThrough(route, request, caller)
   }
 
   /** In report mode, a refused request passes if its route leads to a service. */
-  #refuseOrReport({ route, admitted }: CallerRequest, reason: AccessFailure, caller?: Caller): Decision {
+  #refuseOrReport(request: CallerRequest, reason: AccessFailure, caller?: Caller): Decision {
+    const { route } = request
     if (this.#config.enforcement === 'enforce' || route.needs === 'token') return this.#refuse(reason, caller)
     // Most services read an empty X-Authenticated-Scope as none, which is unrestricted.
     const mayDoNothing = caller?.identity.scope?.text === ''
     const isLink = caller?.link !== undefined // a link proves the caller of its own request only
     const proven = mayDoNothing || isLink ? undefined : caller
-    return this.#letThrough({ act: route.act, admitted, caller: proven, wouldRefuse: reason })
+    return this.#letThrough(route, request, proven, reason)
   }
 
-  #refuse(reason: AccessFailure, caller?: Caller): Refusal {
+  #refuse(reason: AccessFailure, caller?: Caller): Decision {
     return { act: 'refuse', reason, error: this.#errorOf[reason], caller }
   }
 
-  #letThrough({ act, admitted, caller, target, wouldRefuse }: Allowed): ServiceDecision {
+  /** A link that report mode ignores stays in the target. */
+  #letThrough(
+    { act }: PermissionRoute,
+    { admitted, parameter }: CallerRequest,
+    caller: Caller | undefined,
+    wouldRefuse?: AccessFailure,
+  ): Decision {
+    const target = wouldRefuse === undefined ? parameter?.target : undefined
     const dependsOnRequest = caller?.identity.scope !== undefined || caller?.link !== undefined
     // Without a caller (report mode), the service judges the token.
     const forwardsAuthorization = caller === undefined || this.#config.identity.forwardAuthorization
