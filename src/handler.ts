@@ -9,12 +9,12 @@ import { logIn, sendTimeLeft } from './endpoints/token-endpoint.ts'
 import { ERRORS } from './errors.ts'
 import type { AccessFailure } from './failures.ts'
 import { approvalHeaders, VARY_BY_TOKEN } from './gate/forward-auth.ts'
-import { type Decision, type Gate, type Refusal, type ServiceDecision, tokenCheckOf } from './gate/gate.ts'
+import { type Decision, type Gate, type Refusal, tokenCheckOf } from './gate/gate.ts'
 import { bearerToken, HeaderLines, requestIdOf } from './http/headers.ts'
 
 interface HandlerDependencies extends Dependencies {
   readonly gate: Gate
-  readonly forwarder: { forward(res: SidecarResponse, decision: ServiceDecision): void }
+  readonly forwarder: { forward(res: SidecarResponse): void }
   readonly metrics: Dependencies['metrics'] & {
     /** Called once for each request that needs a caller, or has two tokens. */
     onTokenCheck(result: 'ok' | AccessFailure): void
@@ -61,12 +61,12 @@ export class Handler {
     if (check !== undefined) metrics.onTokenCheck(check)
     if (res.destroyed) return // the client left while the token was verified
     if (decision.act === 'refuse') return this.#refuse(decision, res)
-    if (context.isBodyMalformed) return responder.sendError(res, 'admission', ERRORS.malformedRequest)
+    if (context.isBodyMalformed) return responder.fail(res, 'admission', ERRORS.malformedRequest)
     if (context.isUpgrade && context.admitted?.isWebSocket !== true)
-      return responder.sendError(res, 'upgrade', ERRORS.upgradeRefused)
+      return responder.fail(res, 'upgrade', ERRORS.upgradeRefused)
     switch (decision.act) {
       case 'forward':
-        return forwarder.forward(res, decision)
+        return forwarder.forward(res)
       case 'approve':
         return responder.sendEmpty(res, 200, approvalHeaders(decision, peer, config, now()))
       case 'logIn':
@@ -88,7 +88,7 @@ export class Handler {
 
   #refuse({ error, reason }: Refusal, res: SidecarResponse) {
     const { responder } = this.#dependencies
-    if (reason === 'admission') return responder.sendError(res, reason, error)
+    if (reason === 'admission') return responder.fail(res, reason, error)
     // RFC 6750, section 3.1: without a token, or with another scheme, the challenge has no error code.
     const { authorization } = res.req.context.admitted ?? {}
     const isOtherScheme = authorization !== undefined && bearerToken(authorization) === undefined
@@ -96,7 +96,7 @@ export class Handler {
     const authenticate = error.status === 401 ? ['WWW-Authenticate', challenge] : []
     const isForwardAuth = res.req.context.routeLabel === 'forward_auth'
     const headers = isForwardAuth ? [...authenticate, ...VARY_BY_TOKEN] : authenticate
-    responder.sendError(res, reason, error, { errorType: 'http_request_denied', details: reason, headers })
+    responder.fail(res, reason, error, { errorType: 'http_request_denied', details: reason, headers })
   }
 
   #onError(res: SidecarResponse, error: unknown): void {
@@ -105,6 +105,6 @@ export class Handler {
     onInternalError(context.id, error)
     if (res.headersSent) context.connection.abort()
     const errorType = 'proxy_internal_error'
-    responder.sendError(res, 'internal', ERRORS.internalError, { errorType, close: true })
+    responder.fail(res, 'internal', ERRORS.internalError, { errorType, close: true })
   }
 }

@@ -4,7 +4,8 @@
  */
 import { randomBytes, randomUUID } from 'node:crypto'
 import type { Command } from 'commander'
-import { TOKEN_PATH } from '../http/request-target.ts'
+import { TOKEN_PATH, withoutFinalSlash } from '../http/request-target.ts'
+import { MAX_TOKEN_BYTES } from '../token/verify.ts'
 import type { Response } from './check-request.ts'
 import { fieldsOf, isInvalidToken, isOurs, outcomeOf, REQUEST_MS, sendRequest } from './check-request.ts'
 import { CommandFailure, type CommandIo, type Flags, parserWith, UsageFailure } from './command-io.ts'
@@ -180,7 +181,12 @@ async function checkLogin(endpoint: URL, probe: URL, credential: object, echoPat
   const issued = await sendRequest(endpoint, { ...json, body: JSON.stringify(credential) })
   const { token } = fieldsOf(issued)
   // The pattern also keeps a hostile value out of the head of the next request.
-  if (issued.status !== 200 || typeof token !== 'string' || !/^[\w.-]{1,8192}$/.test(token))
+  if (
+    issued.status !== 200 ||
+    typeof token !== 'string' ||
+    token.length > MAX_TOKEN_BYTES ||
+    !/^[\w.-]+$/.test(token)
+  )
     return [failure('login', `the login fails (${outcomeOf(issued)})`)]
   const headers = { Authorization: `Bearer ${token}` }
   const [marker, requestId] = [randomUUID(), randomUUID()]
@@ -236,4 +242,4 @@ function judgeCertificate({ certificateEndsAtMs }: Response): Finding[] {
   return [ok('certificate', `the certificate is valid for ${days} days`)]
 }
 
-const below = (url: string, path: string) => new URL(`${url.replace(/\/$/, '')}${path}`)
+const below = (url: string, path: string) => new URL(withoutFinalSlash(url) + path)

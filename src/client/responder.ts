@@ -56,8 +56,8 @@ export class Responder {
     res.sendWhole(status, list, text, persistence)
   }
 
-  /** The one place that records why a request failed, also where it sends nothing. The first reason stays. */
-  sendError(res: SidecarResponse, reason: Failure, error: PublicError, options: ErrorResponseOptions = {}) {
+  /** Records why the request failed (the first reason stays), and sends the error unless a response has begun. */
+  fail(res: SidecarResponse, reason: Failure, error: PublicError, options: ErrorResponseOptions = {}) {
     const { status, code, message } = error
     const defaultType = status === 503 ? 'proxy_internal_response' : 'http_request_error'
     const { errorType = defaultType, details, retryAfterSeconds = 1, close = false, headers = [] } = options
@@ -67,12 +67,12 @@ export class Responder {
     this.#send(res, status, JSON.stringify({ code, message }), list, close ? 'close' : 'keepAlive')
   }
 
-  /** Responds to a forwarded request that failed. If a response has begun, only the log shows the failure. */
-  sendUpstreamError(res: SidecarResponse, failure: UpstreamFailure, cause?: string): void {
+  /** Fails a request that was forwarded. */
+  failForwarded(res: SidecarResponse, failure: UpstreamFailure, cause?: string): void {
     res.req.context.cause = cause
     const [error, close]: UpstreamResponse = UPSTREAM_FAILURES[failure]
     const errorType = isClientFailure(failure) ? 'http_request_error' : failure
-    this.sendError(res, failure, error, { errorType, close: close === 'close' })
+    this.fail(res, failure, error, { errorType, close: close === 'close' })
   }
 
   /** A method that an endpoint does not have: a CORS preflight of an allowed origin (Fetch standard), or 405. */
@@ -86,7 +86,7 @@ export class Responder {
       ]
       return this.sendEmpty(res, 204, allow.flat())
     }
-    this.sendError(res, 'method', ERRORS.methodNotAllowed, { headers: ['Allow', allowed] })
+    this.fail(res, 'method', ERRORS.methodNotAllowed, { headers: ['Allow', allowed] })
   }
 
   /** The response to bytes that are not a request, for which Node has no response object. `bytes`: those that came last. */

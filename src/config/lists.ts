@@ -1,5 +1,6 @@
 /** The lists whose members are maps: upstreams, trusted issuers and public routes. */
 import { z } from 'zod'
+import { isHttps } from '../http/hosts.ts'
 import { PUBLIC_ALGORITHMS } from '../keys/key-ring.ts'
 import { scopeProblem } from '../token/scopes.ts'
 import {
@@ -35,7 +36,7 @@ const upstream = strictMap(UPSTREAM, {
   const report = (file: string, message: string) =>
     context.addIssue({ code: 'custom', path: [file], message })
   for (const file of ['caFile', 'certFile', 'keyFile'] as const)
-    if (upstream[file] !== undefined && !/^https:/i.test(String(url)))
+    if (upstream[file] !== undefined && !isHttps(String(url)))
       report(file, 'needs a url that begins with https:')
   if (certFile !== undefined && keyFile === undefined) report('certFile', 'needs keyFile beside it')
   if (keyFile !== undefined && certFile === undefined) report('keyFile', 'needs certFile beside it')
@@ -86,7 +87,7 @@ const trustedIssuer = strictMap(TRUSTED_ISSUER, {
   const { accounts, accountPrefix, caFile, jwksUrl } = entry
   if ((accounts === undefined) === (accountPrefix === undefined))
     report('accounts', 'must be set, or accountPrefix, and not both')
-  if (caFile !== undefined && !/^https:/i.test(String(jwksUrl)))
+  if (caFile !== undefined && !isHttps(String(jwksUrl)))
     report('caFile', 'needs a jwksUrl that begins with https:')
 }, RUN_ALWAYS)
 

@@ -1,6 +1,7 @@
 /** The rules across settings. Rules of one setting stand in its schema. */
 import type { z } from 'zod'
-import { isWithin, LINKS_PATH, TOKEN_PATH } from '../http/request-target.ts'
+import { isHttps } from '../http/hosts.ts'
+import { isWithin, LINKS_PATH, TOKEN_PATH, withoutFinalSlash } from '../http/request-target.ts'
 import type { settingsSchema } from './schema.ts'
 import { valueAt } from './settings.ts'
 
@@ -26,13 +27,12 @@ const RULES = [
   exclusive('credentials.file', 'keys.jwksUrl', ': such a sidecar only verifies and issues no tokens'),
   exclusive('credentials.postgres', 'credentials.file'),
   exclusive('identity.assertion.enabled', 'keys.jwksUrl', ': an assertion needs a key that signs'),
-  rule(['keys'], ({ keys: { caFile, jwksUrl = '' } }, report) => {
-    if (caFile !== undefined && !/^https:/i.test(jwksUrl))
+  rule(['keys'], ({ keys: { caFile, jwksUrl } }, report) => {
+    if (caFile !== undefined && !isHttps(jwksUrl))
       report('keys.caFile', 'needs a keys.jwksUrl that begins with https:')
   }),
   rule(['upstreams'], ({ upstreams }, report) => {
-    // `/a` and `/a/` end on the same segment boundary.
-    const prefixes = upstreams.map(({ prefix }) => prefix.replace(/\/$/, ''))
+    const prefixes = upstreams.map(({ prefix }) => withoutFinalSlash(prefix))
     for (const [index, prefix] of prefixes.entries())
       if (prefixes.indexOf(prefix) < index)
         report(`upstreams.${index}.prefix`, 'serves the same paths as an upstream before it')

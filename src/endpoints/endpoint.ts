@@ -49,5 +49,5 @@ export async function revoke(
     return responder.sendEmpty(res, 204)
   }
   const { reason, retryAfterSeconds } = revoked.error
-  responder.sendError(res, reason, ERRORS.serviceNotReady, { retryAfterSeconds })
+  responder.fail(res, reason, ERRORS.serviceNotReady, { retryAfterSeconds })
 }

@@ -21,15 +21,15 @@ export async function createLink(
   caller: Caller,
 ): Promise<void> {
   const { config, responder, signer, audit, metrics } = dependencies
-  if (!signer.canSign) return responder.sendError(res, 'unavailable', ERRORS.serviceNotReady)
+  if (!signer.canSign) return responder.fail(res, 'unavailable', ERRORS.serviceNotReady)
   const body = await readJson(res, config.timeouts.idleSeconds)
   const fields = body.ok ? readLinkFields(body.value, config.links.maxLifetimeSeconds) : body
-  if (!fields.ok) return responder.sendError(res, 'invalid', fields.error)
+  if (!fields.ok) return responder.fail(res, 'invalid', fields.error)
   const { linked, lifetimeSeconds } = fields.value
   if (!mayLink(caller.identity.scope, linked)) return refuseByScope(responder, res)
   const issued = await signer.issueLink(caller, linked, lifetimeSeconds)
   if (issued === undefined)
-    return responder.sendError(res, 'invalid', badArgument('target is too long for a link of this account.'))
+    return responder.fail(res, 'invalid', badArgument('target is too long for a link of this account.'))
   const { url, linkId, expiresAtSeconds } = issued
   metrics.onLinkIssued()
   audit.request(res.req, { event: 'link_created', linkId })
@@ -44,8 +44,7 @@ export async function endLink(
   linkId: string,
 ): Promise<void> {
   const { config, responder, now } = dependencies
-  if (!isLinkId(linkId))
-    return responder.sendError(res, 'invalid', badArgument('The path has no id of a link.'))
+  if (!isLinkId(linkId)) return responder.fail(res, 'invalid', badArgument('The path has no id of a link.'))
   if (!isLinkOf(linkId, accountId)) return refuseByScope(responder, res)
   // The link id does not tell when the link ends, so the longest lifetime counts.
   const expiresAtSeconds = Math.ceil(now() / 1000) + config.links.maxLifetimeSeconds
@@ -55,7 +54,7 @@ export async function endLink(
 
 function refuseByScope(responder: Responder, res: SidecarResponse): void {
   const options = { errorType: 'http_request_denied', details: 'scope' } as const
-  responder.sendError(res, 'scope', ERRORS.accessDenied, options)
+  responder.fail(res, 'scope', ERRORS.accessDenied, options)
 }
 
 function readLinkFields(

@@ -31,7 +31,7 @@ export async function logIn(dependencies: Dependencies, res: SidecarResponse): P
   }
   const fail = (reason: LoginFailure, error: PublicError, responseOptions?: ErrorResponseOptions) => {
     recordFailure(reason)
-    responder.sendError(res, reason, error, responseOptions)
+    responder.fail(res, reason, error, responseOptions)
   }
   if (credentials === undefined || !signer.canSign) return fail('unavailable', ERRORS.serviceNotReady)
   const body = await readJson(res, config.timeouts.idleSeconds)
@@ -51,7 +51,7 @@ export async function logIn(dependencies: Dependencies, res: SidecarResponse): P
     if (verdict === 'busy' && res.destroyed) return // the client left while its login waited
     recordFailure(verdict)
     await sleep(RETRY_LATER_DELAY_MS)
-    return responder.sendError(res, verdict, ERRORS.serviceNotReady, { retryAfterSeconds })
+    return responder.fail(res, verdict, ERRORS.serviceNotReady, { retryAfterSeconds })
   }
   // The credential may have been disabled since. The response is the same for every rejected login.
   if (verdict === 'rejected' || !credential.active) {

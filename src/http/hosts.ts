@@ -8,6 +8,8 @@ export function isLoopback(host: string): boolean {
   return /^(?:localhost|127\.[\d.]+|::1|\[::1\])$/.test(host)
 }
 
+export const isHttps = (url = ''): boolean => /^https:/i.test(url)
+
 /** Scheme, host and port of an upstream, or the path of its socket: a URL may hold more. */
 export function withoutPath(url: string): string {
   if (url.startsWith('unix:')) return url

@@ -24,6 +24,9 @@ export function pathOf(target: string): string {
   return query < 0 ? target : target.slice(0, query)
 }
 
+/** `/a` and `/a/` are one prefix. */
+export const withoutFinalSlash = (path: string): string => path.replace(/\/$/, '')
+
 /** A prefix ends on a segment boundary; `''` is the prefix of every path. */
 export function isWithin(path: string, prefix: string): boolean {
   return path.startsWith(prefix) && (path.length === prefix.length || path[prefix.length] === '/')

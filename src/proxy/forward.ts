@@ -9,8 +9,7 @@ import type { SidecarRequest } from '../client/context.ts'
 import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { Config } from '../config/config.ts'
-import type { ServiceDecision } from '../gate/gate.ts'
-import { isWithin } from '../http/request-target.ts'
+import { isWithin, withoutFinalSlash } from '../http/request-target.ts'
 import { Transfer, type Upstream, type UpstreamEvents } from './transfer.ts'
 import type { Tunnels } from './tunnel.ts'
 import { upstreamAddress } from './upstream-connection.ts'
@@ -46,7 +45,7 @@ export class Forwarder {
     const shared = { responder, onInternalError, tunnels: this.#tunnels }
     this.#upstreams = config.upstreams
       .map(({ prefix, url, assertionAudience = config.identity.assertion.audience }) => {
-        const pathPrefix = prefix.replace(/\/$/, '')
+        const pathPrefix = withoutFinalSlash(prefix)
         const address = upstreamAddress(url, secureContextOf(prefix))
         const pool = new UpstreamPool(prefix, address, config)
         return { ...shared, pathPrefix, pool, host: address.host, assertionAudience, events: events(prefix) }
@@ -54,22 +53,26 @@ export class Forwarder {
       .toSorted((a, b) => b.pathPrefix.length - a.pathPrefix.length)
     // `deleteLength` is the first pass of the package. A truthy result ends the chain.
     this.#proxy.before('web', 'deleteLength', (_req, res) => {
-      const transfer = res.req.context.owner
-      if (!(transfer instanceof Transfer)) throw new Error('there is no transfer of this request')
-      transfer.start()
+      this.#transfer(res)
       return true
     })
   }
 
-  forward(res: SidecarResponse, decision: ServiceDecision): void {
+  /** The gate must have let the request pass. */
+  forward(res: SidecarResponse): void {
+    this.#proxy.web(res.req, res)
+  }
+
+  #transfer(res: SidecarResponse) {
+    const { context } = res.req
+    const { decision } = context
+    if (decision?.act !== 'forward') throw new Error('the gate has not let the request pass')
     const { path } = decision.admitted
     const upstream = this.#upstreams.find(({ pathPrefix }) => isWithin(path, pathPrefix))
-    if (upstream === undefined) {
-      this.#responder.sendUpstreamError(res, 'destination_not_found')
-    } else {
-      res.req.context.changeOwner(new Transfer(res, decision, upstream))
-      this.#proxy.web(res.req, res)
-    }
+    if (upstream === undefined) return this.#responder.failForwarded(res, 'destination_not_found')
+    const transfer = new Transfer(res, decision, upstream)
+    context.changeOwner(transfer)
+    transfer.start()
   }
 
   pools(): readonly Pick<UpstreamPool, 'prefix' | 'connections' | 'queued'>[] {

@@ -156,7 +156,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     this.#upstream.pool.cancel(this)
     const { headersSent, req } = this.res
     this.#end(failure)
-    this.#upstream.responder.sendUpstreamError(this.res, failure, cause)
+    this.#upstream.responder.failForwarded(this.res, failure, cause)
     // The bytes that have just been written are sent before the abort.
     if (headersSent) setImmediate(() => req.context.connection.abort())
   }

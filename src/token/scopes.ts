@@ -5,7 +5,7 @@
  * A path that an upstream could read in another way is never allowed (CVE-2025-54576).
  */
 import { type HeaderLines, headerKind } from '../http/headers.ts'
-import { isWithin, originForm, pathOf } from '../http/request-target.ts'
+import { isWithin, originForm, pathOf, withoutFinalSlash } from '../http/request-target.ts'
 import { errorIn, failed, ok, type Result } from '../values/result.ts'
 
 type Action = 'read' | 'create' | 'modify'
@@ -119,7 +119,7 @@ function parseItem(text: string): Result<Item> {
   const path = /[?#]/.test(rawPath) ? undefined : readPath(rawPath)
   if (path === undefined)
     return failed('its path must have one meaning, without query, dot segments and `//`')
-  const [separated, literal] = [path.separated.replace(/\/$/, ''), path.literal.replace(/\/$/, '')]
+  const [separated, literal] = [withoutFinalSlash(path.separated), withoutFinalSlash(path.literal)]
   return ok({ text, action, path: { separated, literal } })
 }
 
