@@ -1,5 +1,5 @@
 /**
- * Loads values from files, and loads them again when the files change.
+ * Loads values from files, and loads them again when the files have changed and settled.
  * Polls `stat`, which also sees renames, Kubernetes' `..data` swaps and changes on network file systems.
  */
 import { access, constants, readdir, stat } from 'node:fs/promises'
@@ -7,7 +7,7 @@ import { dirname, join } from 'node:path'
 import { errorCode } from '../files/files.ts'
 import { type Logger, loggedItems } from '../log.ts'
 import { type Loaded, loaded, notLoaded } from '../values/result.ts'
-import { type Policy, Reloadable, type ReloadResult } from './reloadable.ts'
+import { type Observed, Reloadable, type ReloadResult } from './reloadable.ts'
 
 /** A setting, and what is wrong with its file. */
 type FileProblem = Readonly<Record<'path' | 'message', string>>
@@ -27,18 +27,31 @@ interface PolledFilesOptions<T> {
 type Includes = (name: string) => boolean
 
 const POLL_MS = 200
-/** Files are rejected after so many polls. Before, they may be incomplete: a key may follow its certificate. */
-const REJECT_POLLS = 5
 /** A file that grows differs at each poll. An earlier load could activate a part of a revocation list. */
-const UNSTABLE_POLLS = 50
+const STABLE_POLLS = 2
+/** Before, files are not rejected, because they may be incomplete: a key may follow its certificate. */
+const SETTLED_POLLS = 5
 /** The cause of a rejection may be temporary, such as too many open files. */
 const RETRY_POLLS = 25
+/** Files that do not settle are then loaded as they are. */
+const UNSETTLED_POLLS = 50
 
-/** Loads a new version when two polls have found it, 0.2 to 0.4 s after the change. */
-export const filePolicy: Policy = ({ polls, pollsUnjudged }, wasRejected) => {
-  if (wasRejected) return polls % RETRY_POLLS === 0 ? 'try' : 'wait'
-  if (polls >= REJECT_POLLS || pollsUnjudged >= UNSTABLE_POLLS) return 'judge'
-  return polls === 2 ? 'try' : 'wait'
+interface Settling extends Observed {
+  /** How many polls in a row found this version. */
+  readonly polls: number
+  /** How many polls in a row found files that had not settled, since the last activation. */
+  readonly unsettledPolls: number
+}
+
+/** Decides when files are loaded: tentatively 0.2 to 0.4 s after the last change, and for a verdict after 1 s. */
+export function settle(before: Settling, version: string): Settling {
+  const polls = version === before.version ? before.polls + 1 : 1
+  const unsettledPolls = polls < SETTLED_POLLS ? before.unsettledPolls + 1 : 0
+  if (polls === SETTLED_POLLS || unsettledPolls === UNSETTLED_POLLS)
+    return { version, polls, unsettledPolls: 0, load: 'now' }
+  const isRetry = (polls - SETTLED_POLLS) % RETRY_POLLS === 0
+  const load = polls === STABLE_POLLS || isRetry ? 'tentatively' : 'later'
+  return { version, polls, unsettledPolls, load }
 }
 
 /** Loads the files, which are polled from `start` on. Never rejects. */
@@ -57,18 +70,25 @@ export async function openPolledFiles<T>(
   const version = await versionOf(paths, includes)
   const first = await loadFiles()
   if (!first.ok) return first
+  let found: Settling = { version, polls: 1, unsettledPolls: 0 }
   const reloadable = new Reloadable<T>({
-    observe: async () => loaded({ version: await versionOf(paths, includes) }),
-    async load(active) {
+    async observe() {
+      found = settle(found, await versionOf(paths, includes))
+      return loaded(found)
+    },
+    async load(active, { version, load }, isForced) {
       const next = await loadFiles(active)
-      return next.ok ? next : notLoaded(next.problems.map(({ path, message }) => `${path}: ${message}`))
+      if (!next.ok) return notLoaded(next.problems.map(({ path, message }) => `${path}: ${message}`))
+      const mustBeStable = load === 'tentatively' && !isForced
+      const isStable = !mustBeStable || (await versionOf(paths, includes)) === version
+      return isStable ? next : notLoaded(['changed while being read'])
     },
     initial: first.value,
     version,
-    policy: filePolicy,
     pollMs: POLL_MS,
     retryMs: POLL_MS,
     onActivated(_fresh, warnings) {
+      found = { ...found, unsettledPolls: 0 }
       for (const warning of warnings) log.warn({ subject }, warning)
       log.info({ subject }, 'new version active')
       onReload('ok')

@@ -1,76 +1,46 @@
 /**
  * Keeps a value current: polls a source (files, database, key set of an issuer), and loads its new versions.
- * The last good version stays active. Each failure is reported once.
- *
- *   a poll finds                          the reloadable
- *   the active version                    waits
- *   a new version                         loads it, and activates or rejects it
- *   the rejected version again            loads it, and activates it if it is good
- *   that the source is not available      reports each reason once
- *
- * `polled-files.ts` loads some versions later, because a file may be half-written.
- * An operator can ask for a reload, which loads any version at once.
+ * The last good version stays active. Each failure is reported once. An operator can ask for a reload,
+ * which loads any version at once and reports the result each time.
  */
 import { type Loaded, notLoaded } from '../values/result.ts'
 
-/** A judged version has been activated or rejected. */
-interface PollState {
-  /** The version that was judged last. Undefined before the first. */
-  readonly judgedVersion: string | undefined
-  readonly isRejected: boolean
-  /** The version that the last poll found, and how many polls in a row found it since its judgement. */
-  readonly found: string | undefined
-  readonly polls: number
-  /** How many polls in a row found other versions than the judged one. */
-  readonly pollsUnjudged: number
-  /** Why the source is not available. */
-  readonly unavailable?: string
+interface Versions {
+  /** The version of the value. Undefined before the first. */
+  readonly active: string | undefined
+  /** The version that was rejected since. A reload can reject the active one. */
+  readonly rejected?: string
+}
+
+/** What a poll finds. */
+export interface Observed {
+  /** A text that differs after every change of the source. */
+  readonly version: string
+  /** When to load it. Default: `now`. `tentatively`: it may be incomplete, so it is too early to reject it. */
+  readonly load?: 'later' | 'tentatively' | 'now'
 }
 
 /**
- * `judge`: the version is loaded, and activated or rejected.
- * `try`: the version is loaded, and activated if it is good and still there. Otherwise nothing changes.
+ * `keep`: the active version is the newest. `wait`: nothing changes yet.
+ * `try`: the version is loaded, and activated if it is good. Otherwise nothing changes.
+ * `load`: the version is loaded, and activated or rejected.
  */
-export type Action = 'wait' | 'try' | 'judge'
+type Action = 'keep' | 'wait' | 'try' | 'load'
 
-/** Decides on a version that is not active. `wasRejected`: it is the version that was judged last. */
-export type Policy = (state: PollState, wasRejected: boolean) => Action
-
-const loadAtOnce: Policy = (_state, wasRejected) => (wasRejected ? 'try' : 'judge')
-
-export function nextAction(
-  before: PollState,
-  observed: Loaded<Observed>,
-  isForced: boolean,
-  policy = loadAtOnce,
-): readonly [PollState, Action | 'report'] {
-  if (!observed.ok) {
-    const unavailable = observed.problems.join('\n')
-    return [{ ...before, unavailable }, unavailable === before.unavailable ? 'wait' : 'report']
-  }
-  const { judgedVersion, isRejected, found } = before
-  const { version } = observed.value
-  const polls = version === found ? before.polls + 1 : 1
-  const wasJudged = version === judgedVersion
-  const pollsUnjudged = wasJudged ? 0 : before.pollsUnjudged + 1
-  const state = { judgedVersion, isRejected, found: version, polls, pollsUnjudged }
-  if (isForced) return [state, 'judge']
-  const isActive = wasJudged && !isRejected
-  return [state, isActive ? 'wait' : policy(state, wasJudged)]
-}
-
-export function afterJudgement(judgedVersion: string | undefined, isGood: boolean): PollState {
-  return { judgedVersion, isRejected: !isGood, found: judgedVersion, polls: 0, pollsUnjudged: 0 }
+/** Decides on the version that a poll has found. */
+export function nextAction({ active, rejected }: Versions, found: Observed, isForced: boolean): Action {
+  const { version, load } = found
+  if (isForced) return 'load'
+  // After a rejection, the return of the active version is activated, which reports that the failure has ended.
+  if (version === active && rejected === undefined) return 'keep'
+  if (load === 'later') return 'wait'
+  // The cause of a rejection may be temporary.
+  return load === 'tentatively' || version === rejected ? 'try' : 'load'
 }
 
 export const RELOAD_RESULTS = ['ok', 'failed'] as const
 
 export type ReloadResult = (typeof RELOAD_RESULTS)[number]
-
-interface Observed {
-  /** A text that differs after every change of the source. */
-  readonly version: string
-}
 
 interface ReloadableOptions<T, O extends Observed> {
   /** Returns what the source has, or why the source is not available. */
@@ -80,8 +50,6 @@ interface ReloadableOptions<T, O extends Observed> {
   /** The value until the first load. `version`: its version, if it is from the source already. */
   readonly initial: T
   readonly version?: string
-  /** Default: each version is loaded at once. */
-  readonly policy?: Policy
   readonly pollMs: number
   /** The pause between polls while the source is not available, or its version is rejected. */
   readonly retryMs: number
@@ -104,7 +72,9 @@ export class Reloadable<T, O extends Observed = Observed> {
   readonly #options: ReloadableOptions<T, O>
   readonly #subscribers: Subscriber<T>[] = []
   #value: T
-  #state: PollState
+  #versions: Versions
+  /** Why the source is not available. */
+  #unavailable: string | undefined
   #isStarted = false
   #isStopped = false
   #timer: NodeJS.Timeout | undefined
@@ -117,7 +87,7 @@ export class Reloadable<T, O extends Observed = Observed> {
   constructor(options: ReloadableOptions<T, O>) {
     this.#options = options
     this.#value = options.initial
-    this.#state = afterJudgement(options.version, true)
+    this.#versions = { active: options.version }
   }
 
   readonly current = (): T => this.#value
@@ -134,7 +104,7 @@ export class Reloadable<T, O extends Observed = Observed> {
   /** Polls at once if there is no version yet. Keeps the process alive until then. */
   start(): void {
     this.#isStarted = true
-    if (this.#state.judgedVersion === undefined) void this.refresh()
+    if (this.#versions.active === undefined) void this.refresh()
     else this.#schedule()
   }
 
@@ -161,14 +131,14 @@ export class Reloadable<T, O extends Observed = Observed> {
     const done = this.#newestPoll.then(async () => {
       if (!isForced) this.#nextPoll = undefined
       clearTimeout(this.#timer)
+      let isCurrent = false
       try {
-        if (!this.#isStopped) await this.#poll(isForced)
-        if (!this.#isStopped) onPolled?.(this.#isCurrent())
+        if (!this.#isStopped) isCurrent = await this.#poll(isForced)
+        if (!this.#isStopped) onPolled?.(isCurrent)
       } catch (error) {
         onError(error)
       }
       this.#schedule()
-      const isCurrent = !this.#isStopped && this.#isCurrent()
       if (isCurrent) this.#settleLoaded(true)
       return isCurrent
     })
@@ -176,30 +146,37 @@ export class Reloadable<T, O extends Observed = Observed> {
     return done
   }
 
-  async #poll(isForced: boolean): Promise<void> {
-    const { observe, load, policy, activate, onActivated, onFailed } = this.#options
+  /** Resolves with whether the version that the source has is active. */
+  async #poll(isForced: boolean): Promise<boolean> {
+    const { observe, load, activate, onActivated, onFailed } = this.#options
     const observed = await this.#guard(observe())
-    if (this.#isStopped) return
-    const [state, action] = nextAction(this.#state, observed, isForced, policy)
-    this.#state = state
-    if (action === 'report' && !observed.ok) onFailed(observed.problems)
-    if (action === 'wait' || !observed.ok) return
+    if (this.#isStopped) return false
+    const unavailable = observed.ok ? undefined : observed.problems.join('\n')
+    const isReported = unavailable === this.#unavailable
+    this.#unavailable = unavailable
+    if (!observed.ok) {
+      if (!isReported) onFailed(observed.problems)
+      return false
+    }
+    const action = nextAction(this.#versions, observed.value, isForced)
+    if (action === 'keep' || action === 'wait') return action === 'keep'
 
     const { version } = observed.value
     const next = await this.#guard(load(this.#value, observed.value, isForced))
-    if (action === 'try') {
-      const again = next.ok ? await this.#guard(observe()) : undefined
-      if (!again?.ok || again.value.version !== version) return
+    if (this.#isStopped || (!next.ok && action === 'try')) return false
+    if (!next.ok) {
+      this.#versions = { active: this.#versions.active, rejected: version }
+      onFailed(next.problems)
+      return false
     }
-    if (this.#isStopped) return
-    this.#state = afterJudgement(version, next.ok)
-    if (!next.ok) return onFailed(next.problems)
+    this.#versions = { active: version }
     const former = this.#value
     this.#value = next.value
     activate?.(next.value)
     // Subscribers come first: they drop what depends on the former version, even if the report fails.
     for (const subscriber of this.#subscribers) subscriber(next.value, former)
     onActivated?.(next.value, next.warnings)
+    return true
   }
 
   #guard<R>(loading: Promise<Loaded<R>>): Promise<Loaded<R>> {
@@ -209,19 +186,13 @@ export class Reloadable<T, O extends Observed = Observed> {
     })
   }
 
-  #isCurrent(): boolean {
-    return !this.#isFailing() && this.#state.pollsUnjudged === 0
-  }
-
-  #isFailing(): boolean {
-    return this.#state.unavailable !== undefined || this.#state.isRejected
-  }
-
   #schedule(): void {
     clearTimeout(this.#timer)
     if (!this.#isStarted || this.#isStopped) return
     const { pollMs, retryMs } = this.#options
-    this.#timer = setTimeout(() => this.refresh(), this.#isFailing() ? retryMs : pollMs)
-    if (this.#state.judgedVersion !== undefined) this.#timer.unref()
+    const { active, rejected } = this.#versions
+    const isFailing = rejected !== undefined || this.#unavailable !== undefined
+    this.#timer = setTimeout(() => this.refresh(), isFailing ? retryMs : pollMs)
+    if (active !== undefined) this.#timer.unref()
   }
 }

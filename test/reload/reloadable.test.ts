@@ -1,8 +1,8 @@
-import { writeFileSync } from 'node:fs'
+import { rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { filePolicy, openPolledFiles } from '../../src/reload/polled-files.ts'
-import { afterJudgement, nextAction, Reloadable } from '../../src/reload/reloadable.ts'
+import { openPolledFiles, settle } from '../../src/reload/polled-files.ts'
+import { nextAction, Reloadable } from '../../src/reload/reloadable.ts'
 import { type Loaded, loaded, notLoaded } from '../../src/values/result.ts'
 import { eventually } from '../support/eventually.ts'
 
@@ -68,15 +68,27 @@ t.test('a refresh sees every change before it, and refreshes in the meantime sha
   t.same([reloadable.current(), source.observations], ['v2', 2])
 })
 
-t.test('a source that fails keeps its last good version, and says when it is back', async (t) => {
+t.test('a source that fails keeps its last good version; each failure is reported once', async (t) => {
   const { source, reloadable, events } = setup(t)
+  const { load } = source
   t.equal(await reloadable.refresh(), true)
-  source.fail('down')
-  t.same([await reloadable.refresh(), await reloadable.refresh()], [false, false])
+  for (const problem of ['down', 'down', 'slow']) {
+    source.fail(problem)
+    t.equal(await reloadable.refresh(), false)
+  }
   source.show('v1')
-  t.equal(await reloadable.refresh(), true)
-  t.equal(reloadable.current(), 'v1')
-  t.same(events, ['active v1', 'report v1', 'current', 'failed down', 'stale', 'stale', 'current'])
+  t.equal(await reloadable.refresh(), true, 'available again')
+  source.load = async () => notLoaded(['bad'])
+  for (const version of ['v2', 'v2', 'v1', 'v2']) {
+    source.show(version)
+    t.equal(await reloadable.refresh(), false)
+    t.equal(reloadable.current(), 'v1')
+  }
+  source.load = load
+  t.equal(await reloadable.refresh(), true, 'the rejected version can be loaded')
+  const reports = events.filter((event) => event !== 'stale' && !event.startsWith('active')).join()
+  const failures = 'failed down,failed slow,current,failed bad,failed bad,failed bad'
+  t.equal(reports, `report v1,current,${failures},report v2,current`)
 })
 
 t.test('after stop nothing is asked and nothing changes', async (t) => {
@@ -91,127 +103,115 @@ t.test('after stop nothing is asked and nothing changes', async (t) => {
   t.same([reloadable.current(), source.observations <= observations + 1], ['v1', true])
 })
 
-t.test('subscribers act on a new version of files though its log line cannot be written', async (t) => {
-  const file = join(t.testdir({ list: 'a' }), 'list')
-  const write = () => {
-    throw new Error('no log')
+t.test('what is done with a version follows from the active and the rejected one', async (t) => {
+  const rows = [
+    // versions, found: later, tentatively, now
+    [{ active: undefined }, 'a', 'wait', 'try', 'load'],
+    [{ active: 'a' }, 'a', 'keep', 'keep', 'keep'],
+    [{ active: 'a' }, 'b', 'wait', 'try', 'load'],
+    [{ active: 'a', rejected: 'b' }, 'a', 'wait', 'try', 'load'],
+    [{ active: 'a', rejected: 'b' }, 'b', 'wait', 'try', 'try'],
+    [{ active: 'a', rejected: 'b' }, 'c', 'wait', 'try', 'load'],
+    [{ active: 'a', rejected: 'a' }, 'a', 'wait', 'try', 'try'],
+  ] as const
+  for (const [versions, version, ...expected] of rows) {
+    const actions = (['later', 'tentatively', 'now'] as const).map((load) =>
+      nextAction(versions, { version, load }, false),
+    )
+    t.same(actions, expected, JSON.stringify([versions, version]))
+    t.equal(nextAction(versions, { version }, false), expected[2], 'now is the default')
+    t.equal(nextAction(versions, { version, load: 'later' }, true), 'load', 'forced')
   }
-  const opened = await openPolledFiles({
-    subject: 'revocations',
-    paths: [file],
-    load: async () => loaded(undefined),
-    onReload() {},
-    log: { info: write, warn() {}, error() {} },
-  })
-  if (!opened.ok) throw new Error('not opened')
-  let changes = 0
-  opened.value.subscribe(() => changes++)
-  writeFileSync(file, 'ab')
-  await opened.value.reload()
-  t.equal(changes, 1)
+})
+
+const times = (count: number, poll: string) => Array<string>(count).fill(poll)
+const others = (count: number, result = '') => Array.from({ length: count }, (_, poll) => `v${poll}${result}`)
+const pairs = (count: number, result = '') => others(count, result).flatMap((poll) => [poll, poll])
+
+/** Joins words. Runs of a word are counted. */
+const runs = (words: readonly string[]) =>
+  words.join(' ').replace(/(\b\w+)( \1\b)+/g, (run, word) => `${run.split(' ').length}x${word}`)
+
+const LOADS: readonly (readonly [string, readonly string[], string])[] = [
+  ['remain', times(36, 'b'), 'later tentatively 2xlater now 24xlater tentatively 6xlater'],
+  ['follow others', [...others(9), ...times(5, 'b')], '10xlater tentatively 2xlater now'],
+  ['change with each poll', others(101), '49xlater now 49xlater now later'],
+  ['change with every second poll', pairs(25), `${'later tentatively '.repeat(24)}later now`],
+]
+
+t.test('when files are loaded follows from how they settle', async (t) => {
+  for (const [name, versions, expected] of LOADS) {
+    let state: ReturnType<typeof settle> = { version: 'a', polls: 9, unsettledPolls: 0 }
+    const loads = versions.map((version) => {
+      state = settle(state, version)
+      return state.load ?? ''
+    })
+    t.equal(runs(loads), expected, `files that ${name}`)
+  }
 })
 
 /**
- * Plays polls from an active version `a`: what each finds, and the outcome. `-`: the source is not available.
- * `!`: forced. `good`, `bad`: what loading gives; `moved`: good, but the source changed meanwhile.
+ * Plays polls of a file, from an active version `a`: what each finds, and whether it is loaded and reported.
+ * `!`: forced. `bad`: what loading gives; `moved`: good, but the file changes meanwhile.
  */
-function play(kind: 'file' | 'other', polls: readonly string[]): string {
-  let state = afterJudgement('a', true)
-  const outcomes = polls.map((poll) => {
-    const [, forced, version = '', result = ''] = /^(!?)(\S+)(?: (\w+))?$/.exec(poll) ?? []
-    const isForced = forced === '!'
-    const observed = version === '-' ? notLoaded([result]) : loaded({ version })
-    const [next, action] = nextAction(state, observed, isForced, kind === 'file' ? filePolicy : undefined)
-    state = next
-    if (action === 'wait' || action === 'report') return action
-    if (action === 'try' && (result === 'bad' || result === 'moved')) return 'try:wait'
-    state = afterJudgement(version, result !== 'bad')
-    return action === 'try' ? 'try:activate' : result === 'bad' ? 'reject' : 'activate'
-  })
-  // Runs of one outcome are counted.
-  const runs: [string, number][] = []
-  for (const outcome of outcomes) {
-    const last = runs.at(-1)
-    if (last?.[0] === outcome) last[1]++
-    else runs.push([outcome, 1])
+async function play(t: Test, polls: readonly string[], info = () => {}): Promise<string> {
+  const events: string[] = []
+  let [version, result] = ['', '']
+  const link = join(t.testdir(), 'link')
+  function show(poll: string) {
+    ;[version = '', result = ''] = poll.split(' ')
+    rmSync(link, { force: true })
+    writeFileSync(join(t.testdirName, version), '', { flag: 'a' })
+    symlinkSync(version, link)
   }
-  return runs.map(([outcome, count]) => (count === 1 ? outcome : `${count}x${outcome}`)).join(' ')
+  show('a')
+  const opened = await openPolledFiles({
+    subject: 'list',
+    paths: [link],
+    async load() {
+      events.push('try')
+      if (result === 'moved') writeFileSync(link, 'moved')
+      return result === 'bad' ? notLoaded([{ path: 'list', message: 'bad' }]) : loaded(version)
+    },
+    onReload: (reported) => reported === 'failed' && events.push('reject'),
+    log: { info, warn() {}, error() {} },
+  })
+  if (!opened.ok) throw new Error('not opened')
+  opened.value.subscribe(() => events.push('activate'))
+  const outcomes: string[] = []
+  for (const poll of polls) {
+    show(poll.replace('!', ''))
+    events.push('wait')
+    await (poll.startsWith('!') ? opened.value.reload() : opened.value.refresh())
+    outcomes.push(events.at(-1) ?? '')
+  }
+  return runs(outcomes)
 }
 
-const times = (count: number, poll: string) => Array<string>(count).fill(poll)
-const everyPollAnother = (count: number, result: string) =>
-  Array.from({ length: count }, (_, poll) => `v${poll} ${result}`)
-
-const CASES: readonly (readonly [string, 'file' | 'other', readonly string[], string])[] = [
-  ['an unchanged version is left alone', 'file', times(9, 'a'), '9xwait'],
-  ['a good version becomes active once two polls found it', 'file', times(3, 'b'), 'wait try:activate wait'],
-  ['the return of the active version is no change', 'file', ['b', 'a', 'a'], '3xwait'],
-  [
-    'a bad version is reported at the fifth poll',
-    'file',
-    times(7, 'b bad'),
-    'wait try:wait 2xwait reject 2xwait',
-  ],
-  [
-    'the second file of a pair follows in time',
-    'file',
-    ['b bad', 'b bad', 'c', 'c'],
-    'wait try:wait wait try:activate',
-  ],
-  [
-    'a version that changed while it was read is read again',
-    'file',
-    ['b moved', 'b moved', 'c', 'c'],
-    'wait try:wait wait try:activate',
-  ],
-  [
-    'a version that follows others is tried before it is reported',
-    'file',
-    ['b', 'c', 'd', ...times(5, 'e bad')],
-    '4xwait try:wait 2xwait reject',
-  ],
-  [
-    'a version that changes with each poll is loaded at the fiftieth',
-    'file',
-    everyPollAnother(51, 'good'),
-    '49xwait activate wait',
-  ],
-  ['and reported if it is bad', 'file', everyPollAnother(51, 'bad'), '49xwait reject wait'],
-  [
-    'a rejected version is loaded again, silently',
-    'file',
-    times(56, 'b bad'),
-    'wait try:wait 2xwait reject 24xwait try:wait 24xwait try:wait wait',
-  ],
-  [
-    'and becomes active when it can be used',
-    'file',
-    [...times(29, 'b bad'), ...times(3, 'b')],
-    'wait try:wait 2xwait reject 24xwait try:activate 2xwait',
-  ],
-  ['a forced load reports each time', 'file', ['!a bad', '!a bad', '!a', 'a'], '2xreject activate wait'],
-  ['a forced version is decided', 'file', ['!b', 'b', 'b'], 'activate 2xwait'],
-  [
-    'a version of another source is loaded at once',
-    'other',
-    ['b', 'b', 'c bad', 'c bad', 'c'],
-    'activate wait reject try:wait try:activate',
-  ],
-  [
-    'an unavailable source is reported once for each reason',
-    'other',
-    ['- down', '- down', '- slow', 'a', 'a'],
-    'report wait report 2xwait',
-  ],
-  ['and may come back with a new version', 'other', ['- down', 'b', 'b'], 'report activate wait'],
-  [
-    'a rejected version does not recover by being seen',
-    'other',
-    ['b bad', '- down', 'b bad', 'b'],
-    'reject report try:wait try:activate',
-  ],
+const CASES: readonly (readonly [string, readonly string[], string])[] = [
+  ['an unchanged version is left alone', times(9, 'a'), '9xwait'],
+  ['a good version becomes active once two polls found it', times(3, 'b'), 'wait activate wait'],
+  ['the return of the active version is no change', ['b', 'a', 'a'], '3xwait'],
+  ['but after a rejection it is', [...times(5, 'b bad'), 'a', 'a'], 'wait try 2xwait reject wait activate'],
+  ['the second file of a pair follows in time', ['b bad', 'b bad', 'c', 'c'], 'wait try wait activate'],
+  ['a version that changed while it was read', ['b moved', 'b moved', 'b', 'b'], 'wait try wait activate'],
+  ['a good version that changes with each poll', others(51), '49xwait activate wait'],
+  ['and a bad one', others(51, ' bad'), '49xwait reject wait'],
+  ['a bad one that changes with every second', pairs(25, ' bad'), `${'wait try '.repeat(24)}wait reject`],
+  ['and a good one', ['b', ...pairs(27)], `2xwait activate ${times(26, 'wait activate').join(' ')}`],
+  ['a rejected version is tried again', times(31, 'b bad'), 'wait try 2xwait reject 24xwait try wait'],
+  ['and activated', [...times(29, 'b bad'), 'b', 'b'], 'wait try 2xwait reject 24xwait activate wait'],
+  ['a forced load reports each time', ['!a bad', '!a bad', '!a', 'a'], '2xreject activate wait'],
+  ['a forced version is decided', ['b', '!b moved', 'c', '!c', 'c'], 'wait activate wait activate wait'],
 ]
 
-t.test('each sequence of polls has its actions', async (t) => {
-  for (const [name, kind, polls, expected] of CASES) t.equal(play(kind, polls), expected, name)
+t.test('each sequence of polls of a file has its outcomes', async (t) => {
+  for (const [name, polls, expected] of CASES) t.equal(await play(t, polls), expected, name)
+})
+
+t.test('subscribers act on a new version of files though its log line cannot be written', async (t) => {
+  const write = () => {
+    throw new Error('no log')
+  }
+  t.equal(await play(t, ['!b', 'b'], write), 'activate wait')
 })
