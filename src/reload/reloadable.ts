@@ -45,7 +45,7 @@ export type ReloadResult = (typeof RELOAD_RESULTS)[number]
 interface ReloadableOptions<T, O extends Observed> {
   /** Returns what the source has, or why the source is not available. */
   readonly observe: () => Promise<Loaded<O>>
-  /** The result may be dropped. `isForced`: an operator asks for a reload. */
+  /** `isForced`: an operator asks for a reload. */
   readonly load: (active: T, observed: O, isForced: boolean) => Promise<Loaded<T>>
   /** The value until the first load. `version`: its version, if it is from the source already. */
   readonly initial: T
@@ -53,8 +53,6 @@ interface ReloadableOptions<T, O extends Observed> {
   readonly pollMs: number
   /** The pause between polls while the source is not available, or its version is rejected. */
   readonly retryMs: number
-  /** Makes the parts of a new version active that are not in its value. Called before the subscribers. */
-  readonly activate?: (fresh: T) => void
   /** Reports a new version, after the subscribers have acted on it. */
   readonly onActivated?: (fresh: T, warnings: readonly string[]) => void
   /** Reports once each version that was rejected, and each reason why the source is not available. */
@@ -148,7 +146,7 @@ export class Reloadable<T, O extends Observed = Observed> {
 
   /** Resolves with whether the version that the source has is active. */
   async #poll(isForced: boolean): Promise<boolean> {
-    const { observe, load, activate, onActivated, onFailed } = this.#options
+    const { observe, load, onActivated, onFailed } = this.#options
     const observed = await this.#guard(observe())
     if (this.#isStopped) return false
     const unavailable = observed.ok ? undefined : observed.problems.join('\n')
@@ -172,7 +170,6 @@ export class Reloadable<T, O extends Observed = Observed> {
     this.#versions = { active: version }
     const former = this.#value
     this.#value = next.value
-    activate?.(next.value)
     // Subscribers come first: they drop what depends on the former version, even if the report fails.
     for (const subscriber of this.#subscribers) subscriber(next.value, former)
     onActivated?.(next.value, next.warnings)

@@ -59,7 +59,6 @@ export class CredentialsDatabase {
       load: (active, _revision, isForced) =>
         pool.ask((connections) => readSnapshot(connections, isForced ? NO_SNAPSHOT : active, revocations)),
       initial: NO_SNAPSHOT,
-      activate: ({ activateRevocations }) => activateRevocations?.(),
       pollMs,
       retryMs: RETRY_MS,
       onActivated: (snapshot) => this.#reportActivated(snapshot),
@@ -167,8 +166,6 @@ interface Snapshot {
   readonly problems: readonly string[]
   /** Since the former snapshot, only revocations by `jti` were added, or removed because their tokens ended. */
   readonly onlyIdsRevoked?: boolean
-  /** Changes the list of revocations. Called only if this snapshot becomes active: it may be dropped. */
-  readonly activateRevocations?: () => void
 }
 
 const NO_SNAPSHOT: Snapshot = { otherChange: '', credentials: new CredentialList(), problems: [] }
@@ -177,7 +174,7 @@ const resultOf = ({ problems }: Snapshot): ReloadResult => (problems.length === 
 
 const PAGE_ROWS = 1000
 
-/** Reads all rows, or only new revocations, at one revision. Requests are served between pages. */
+/** Reads all rows, or only new revocations, at one revision, and activates the revocations. Requests are served between pages. */
 async function readSnapshot(pool: Pool, former: Snapshot, revocations: TableRevocations): Promise<Snapshot> {
   const client = await pool.connect()
   let isBroken = true
@@ -186,10 +183,11 @@ async function readSnapshot(pool: Pool, former: Snapshot, revocations: TableRevo
     const { otherChange } = await readRevision(client)
     const onlyAdded = otherChange === former.otherChange
     const { credentials, problems } = onlyAdded ? former : await readCredentials(client)
-    const revoked = await revocations.read(client, onlyAdded)
+    const { onlyIdsRevoked, activate } = await revocations.read(client, onlyAdded)
     await client.query('COMMIT')
     isBroken = false
-    return { otherChange, credentials, problems, ...revoked }
+    activate()
+    return { otherChange, credentials, problems, onlyIdsRevoked }
   } finally {
     client.release(isBroken)
   }
@@ -219,21 +217,21 @@ class TableRevocations {
 
   readonly list = () => this.#list
 
-  /** The change takes effect with `activateRevocations`. `onlyAdded`: only rows of ended tokens are gone. */
+  /** The change takes effect with `activate`. `onlyAdded`: only rows of ended tokens are gone. */
   async read(client: ClientBase, onlyAdded: boolean) {
     const rows = onlyAdded ? await this.#readAdded(client) : undefined
     if (rows) {
       const onlyIdsRevoked = rows.every(({ jti }) => jti != null)
-      return { onlyIdsRevoked, activateRevocations: () => this.#add(rows) }
+      return { onlyIdsRevoked, activate: () => this.#add(rows) }
     }
     const list = new RevocationList()
     const newest = await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => list.add(row))
-    const activateRevocations = () => {
+    const activate = () => {
       this.#list = list
       this.#newest = newest
       this.#added = 0
     }
-    return { onlyIdsRevoked: onlyAdded && list.ofNames === this.#list.ofNames, activateRevocations }
+    return { onlyIdsRevoked: onlyAdded && list.ofNames === this.#list.ofNames, activate }
   }
 
   /** Returns undefined if all rows must be read. */
