@@ -29,7 +29,7 @@ export const LOGIN_FAILURES = ['invalid', 'rejected', 'throttled', 'busy', 'unav
 export type LoginFailure = (typeof LOGIN_FAILURES)[number]
 
 /** What the client receives. `close`: its request cannot be read, or the upstream may be shutting down with this sidecar. */
-export type UpstreamResponse = readonly [PublicError, close?: 'close']
+export type FailureResponse = readonly [PublicError, close?: 'close']
 
 /** Why a forwarded request failed. Names without `client_` are error types of RFC 9209, section 2.3. */
 export const UPSTREAM_FAILURES = {
@@ -50,7 +50,7 @@ export const UPSTREAM_FAILURES = {
   http_response_incomplete: [ERRORS.serviceNotReady, 'close'],
   http_response_timeout: [ERRORS.serviceNotReady],
   proxy_internal_error: [ERRORS.internalError],
-} satisfies Readonly<Record<string, UpstreamResponse>>
+} satisfies Readonly<Record<string, FailureResponse>>
 
 export type UpstreamFailure = keyof typeof UPSTREAM_FAILURES
 

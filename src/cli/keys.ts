@@ -1,11 +1,10 @@
 /** `keys add|list|activate|retire`: the keys that sign and verify tokens. Never prints a private key. */
 import { type Command, Option } from 'commander'
-import { errorCode, fileErrorText } from '../files/files.ts'
 import { activateKey, addKey, retireKey } from '../keys/key-changes.ts'
 import { isKid, KID_RULE, listKeys, readKeyDirectory } from '../keys/key-directory.ts'
 import { ALGORITHMS, type Algorithm } from '../keys/key-ring.ts'
 import type { CommandIo, Flags } from './command-io.ts'
-import { CommandFailure, describe, parsePath, parserWith, parseSeconds, UsageFailure } from './command-io.ts'
+import { describe, parsePath, parserWith, parseSeconds } from './command-io.ts'
 
 type KeyFlags = Flags<'directory', 'config', 'json' | 'force'> & { readonly maxLifetimeSeconds?: number }
 type AddFlags = KeyFlags & Flags<never, 'kid', 'activate'> & { readonly alg: Algorithm }
@@ -46,7 +45,7 @@ export function keysCommand(io: CommandIo): Command {
     .option('--activate', 'let it sign at once, though not every sidecar may know it yet')
     .action(async (flags: AddFlags) => {
       const change = await withLifetime(flags, io)
-      const { kid, alg, active, createdAtSeconds } = io.unwrap(await addKey(change).catch(failureIn(flags)))
+      const { kid, alg, active, createdAtSeconds } = io.unwrap(await addKey(change))
       io.print(JSON.stringify({ kid, alg, active, created: new Date(createdAtSeconds * 1000).toISOString() }))
     })
 
@@ -58,7 +57,7 @@ export function keysCommand(io: CommandIo): Command {
     .argument('<kid>', 'the key', parseKid)
     .action(async (kid: string, flags: KeyFlags) => {
       const change = { ...(await withLifetime(flags, io)), kid }
-      const { previous } = io.unwrap(await activateKey(change).catch(failureIn(flags)))
+      const { previous } = io.unwrap(await activateKey(change))
       if (flags.json) io.print(JSON.stringify({ active: kid, previous: previous ?? null }))
       else io.print(`${kid} signs${previous === undefined ? '' : ` in place of ${previous}`}`)
     })
@@ -68,7 +67,7 @@ export function keysCommand(io: CommandIo): Command {
     .option('--force', 'remove it though tokens signed by it may be alive; they are refused from then on')
     .action(async (kid: string, flags: KeyFlags) => {
       const change = { ...(await withLifetime(flags, io)), kid }
-      io.unwrap(await retireKey(change).catch(failureIn(flags)))
+      io.unwrap(await retireKey(change))
       io.print(flags.json ? JSON.stringify({ retired: kid }) : `retired ${kid}`)
     })
   return group
@@ -98,14 +97,4 @@ async function withLifetime<F extends KeyFlags>(flags: F, io: CommandIo) {
     tokenSeconds = token.maxLifetimeSeconds + token.clockToleranceSeconds
   }
   return { ...flags, now: io.now, tokenSeconds }
-}
-
-function failureIn({ directory }: KeyFlags) {
-  return (error: unknown): never => {
-    const code = errorCode(error)
-    // `mkdir` fails with EEXIST if the path is a file.
-    const message = `${directory}: ${code === 'EEXIST' ? 'it is not a directory' : fileErrorText(error)}`
-    const isUsage = ['EEXIST', 'ENOENT', 'ENOTDIR'].includes(code)
-    throw isUsage ? new UsageFailure(message) : new CommandFailure(message)
-  }
 }

@@ -7,10 +7,10 @@ import type { Config } from '../config/config.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
 import {
   type Failure,
+  type FailureResponse,
   isClientFailure,
   UPSTREAM_FAILURES,
   type UpstreamFailure,
-  type UpstreamResponse,
 } from '../failures.ts'
 import { type HeaderList, headerLines } from '../http/headers.ts'
 import type { Persistence, SidecarResponse } from './response.ts'
@@ -70,7 +70,7 @@ export class Responder {
   /** Fails a request that was forwarded. */
   failForwarded(res: SidecarResponse, failure: UpstreamFailure, cause?: string): void {
     res.req.context.cause = cause
-    const [error, close]: UpstreamResponse = UPSTREAM_FAILURES[failure]
+    const [error, close]: FailureResponse = UPSTREAM_FAILURES[failure]
     const errorType = isClientFailure(failure) ? 'http_request_error' : failure
     this.fail(res, failure, error, { errorType, close: close === 'close' })
   }

@@ -4,8 +4,8 @@
  */
 import { access, mkdir, rm, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
-import { errorCode, replaceFile, withLock } from '../files/files.ts'
-import { type CommandResult, loaded, notDone } from '../values/result.ts'
+import { errorCode, fileErrorText, replaceFile, withLock } from '../files/files.ts'
+import { type CommandResult, loaded, notDone, notLoaded } from '../values/result.ts'
 import { generateKey, newKid } from './jwk.ts'
 import type { KeyDirectory } from './key-directory.ts'
 import { ACTIVE_FILE, KEY_FILE_SUFFIX, privateFiles, readKeyDirectory } from './key-directory.ts'
@@ -18,13 +18,13 @@ interface KeyChange {
   readonly now: () => number
 }
 
-/** The first key signs. Others need `activate`, once verifiers have them. @throws LockError, system errors */
+/** Creates the directory, too. The first key signs. Others need `activate`, once verifiers have them. Never rejects. */
 export async function addKey(
   change: KeyChange & { readonly alg: Algorithm; readonly kid?: string; readonly activate?: boolean },
 ) {
   const { directory, alg, now } = change
-  await createDirectory(directory)
-  return changeDirectory(directory, async (keys) => {
+  const create = () => createDirectory(directory)
+  return changeDirectory(directory, create, async (keys) => {
     const createdAtSeconds = Math.floor(now() / 1000)
     const kid = change.kid ?? newKid(alg, createdAtSeconds)
     if (keys.files.has(kid)) return notDone(`there is already a key ${kid}`)
@@ -49,10 +49,10 @@ async function createDirectory(path: string): Promise<void> {
   }
 }
 
-/** Records when the outgoing key stopped signing, and how long its tokens live. @throws as {@link addKey} */
+/** Records when the outgoing key stopped signing, and how long its tokens live. Never rejects. */
 export async function activateKey(change: KeyChange & { readonly kid: string }) {
   const { directory, kid } = change
-  return changeDirectory(directory, async (keys) => {
+  return changeDirectory(directory, undefined, async (keys) => {
     const incoming = keys.files.get(kid)
     if (incoming === undefined) return notDone(`there is no key ${kid}`)
     if (incoming.key.signKey === undefined) return notDone(`of ${kid} only the public half is here`)
@@ -63,10 +63,10 @@ export async function activateKey(change: KeyChange & { readonly kid: string }) 
   })
 }
 
-/** Removes a key that does not sign. Only `force` ends tokens that may be valid. @throws as {@link addKey} */
+/** Removes a key that does not sign. Only `force` ends tokens that may be valid. Never rejects. */
 export async function retireKey(change: KeyChange & { readonly kid: string; readonly force?: boolean }) {
   const { directory, kid, now } = change
-  return changeDirectory(directory, async (keys) => {
+  return changeDirectory(directory, undefined, async (keys) => {
     const file = keys.files.get(kid)
     if (file === undefined) return notDone(`there is no key ${kid}`)
     if (keys.signingProblem !== undefined) return notDone(`${keys.signingProblem}; activate one first`)
@@ -79,14 +79,26 @@ export async function retireKey(change: KeyChange & { readonly kid: string; read
   })
 }
 
-function changeDirectory<T>(
+/** The path that was given is not that of a directory of keys. */
+const WRONG_PATH = ['EEXIST', 'ENOENT', 'ENOTDIR']
+
+async function changeDirectory<T>(
   directory: string,
+  prepare: (() => Promise<void>) | undefined,
   change: (keys: KeyDirectory) => Promise<CommandResult<T>>,
 ): Promise<CommandResult<T>> {
-  return withLock(join(directory, '.lock'), async () => {
-    const keys = await readKeyDirectory(directory)
-    return keys.ok ? await change(keys.value) : keys
-  })
+  try {
+    await prepare?.()
+    return await withLock(join(directory, '.lock'), async () => {
+      const keys = await readKeyDirectory(directory)
+      return keys.ok ? await change(keys.value) : keys
+    })
+  } catch (error) {
+    const code = errorCode(error)
+    // `mkdir` fails with EEXIST if the path is a file.
+    const problem = `${directory}: ${code === 'EEXIST' ? 'it is not a directory' : fileErrorText(error)}`
+    return WRONG_PATH.includes(code) ? notLoaded([problem]) : notDone(problem)
+  }
 }
 
 /** If the last write fails, the old key keeps signing. If that key is unknown, any private key may be it. */
