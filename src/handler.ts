@@ -1,5 +1,5 @@
 /**
- * Handles a request: carries out the decision of the gate. An internal error gets a response, too.
+ * Handles a request: carries out the decision of the gate, and responds to an internal error.
  * In: a request. Out: a response by the upstream, an endpoint or the responder.
  */
 import type { SidecarResponse } from './client/response.ts'
@@ -16,7 +16,7 @@ interface HandlerDependencies extends Dependencies {
   readonly gate: Gate
   readonly forwarder: { forward(res: SidecarResponse): void }
   readonly metrics: Dependencies['metrics'] & {
-    /** Called once for each request that needs a caller, or has two tokens. */
+    /** Called once for each request that needs a caller, or has two `Authorization` lines. */
     onTokenCheck(result: 'ok' | AccessFailure): void
   }
   readonly onInternalError: (requestId: string, error: unknown) => void
@@ -38,7 +38,7 @@ export class Handler {
       context.routed = routed
       const requestId = routed ? routed.admitted.requestId : requestIdOf(new HeaderLines(req.rawHeaders))
       context.id = requestId ?? context.id
-      // A promise continues when Node has parsed what came with the head: a malformed chunk in it is known then.
+      // Before a promise continues, Node parses the bytes that came with the head, and finds a malformed chunk in them.
       const mustWait = decision instanceof Promise || routed?.admitted.isChunked === true
       const pending = mustWait
         ? Promise.resolve(decision).then((late) => this.#carryOut(late, res))

@@ -1,18 +1,18 @@
 /**
  * Determines the peer of a client connection and the client's address.
  * In: the addresses of a connection, and the setting `forwarded.trust`. Out: the peer, created once per connection.
- * `X-Forwarded-*` and `Forwarded` (RFC 7239) from a client count only when its address is trusted.
+ * `X-Forwarded-*` and `Forwarded` (RFC 7239) count only if this setting trusts the address of the peer that sent them.
  */
 import { isIP, type Socket } from 'node:net'
 import ipaddr from 'ipaddr.js'
 
 /** The other end of a connection: the client, or a proxy in front of it. */
 export class Peer {
-  /** IPv4-mapped IPv6 as IPv4. */
+  /** An IPv4-mapped IPv6 address is written as IPv4. */
   readonly address: string
   readonly isTrusted: boolean
   readonly #trusts: (address: string) => boolean
-  /** Rendered once for all requests of the connection. The host is missing: each request has its own. */
+  /** The header lines without the host, rendered once for all requests of the connection. Each request has its own host. */
   readonly #xForwardedLines: string
   readonly #forwardedStart: string
 
@@ -24,14 +24,14 @@ export class Peer {
     this.#forwardedStart = `Forwarded: for=${address.includes(':') ? `"[${address}]"` : address};proto=${proto}`
   }
 
-  /** Header lines with their ends. The host is quoted: a token may not hold `:` (RFC 7239, section 4). */
+  /** Returns whole header lines. The host is quoted, because an unquoted value must not hold `:` (RFC 7239, section 4). */
   forwardedLines(host: string | undefined): string {
     return host === undefined
       ? `${this.#xForwardedLines}${this.#forwardedStart}\r\n`
       : `${this.#xForwardedLines}X-Forwarded-Host: ${host}\r\n${this.#forwardedStart};host="${host}"\r\n`
   }
 
-  /** Returns the peer's address or, behind trusted proxies, the nearest of `X-Forwarded-For` that is not trusted. */
+  /** Returns the address of the peer. Behind trusted proxies: the last address of `X-Forwarded-For` that is not trusted. */
   clientAddress(forwardedFor: string | readonly string[] | undefined): string {
     let nearest = this.address
     if (!this.isTrusted || forwardedFor === undefined) return nearest
@@ -58,16 +58,16 @@ export function createPeers(trust: readonly string[]) {
   }
 }
 
-/** The network by which logins of a client are counted: one machine with IPv6 usually owns a /64 (RFC 7421). */
+/** Returns the network whose logins are counted together: one machine with IPv6 usually owns a /64 (RFC 7421). */
 export function clientNetwork(address: string): string {
   if (!ipaddr.isValid(address)) return address
   const parsed = ipaddr.process(address)
-  // Behind NAT64 (RFC 6052) the last 32 bits are an IPv4 address: the /64 is the whole internet.
+  // Behind NAT64 (RFC 6052), the last 32 bits are an IPv4 address: one /64 would be the whole internet.
   if (parsed.kind() === 'ipv4' || parsed.range() === 'rfc6052') return parsed.toNormalizedString()
   return `${new ipaddr.IPv6(parsed.toByteArray().fill(0, 8)).toNormalizedString()}/64`
 }
 
-/** Parses an entry of `forwarded.trust`. An IPv4-mapped range of 96 bits or more is one of IPv4, with 96 bits less. */
+/** Parses an entry of `forwarded.trust`. An IPv4-mapped range of 96 bits or more becomes an IPv4 range of 96 bits less. */
 function parseRange(entry: string): [address: ipaddr.IPv4 | ipaddr.IPv6, bits: number] {
   const [address, bits] = ipaddr.parseCIDR(
     entry.includes('/') ? entry : `${entry}/${isIP(entry) === 6 ? 128 : 32}`,

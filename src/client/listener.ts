@@ -1,15 +1,15 @@
 /**
- * The data listener: one Node http(s) server, and the only place that knows its options and events.
+ * The data listener: one Node http(s) server. Only this file sets its options and handles its events.
  * In: client connections. Out: the events of each `Connection`.
  *
- * Each wait for a client, the timer that ends it, and what handles it:
+ * Each wait for a client, its limit, the timer that measures it, and what happens when the limit has passed:
  *
- *   a TLS handshake              `handshakeTimeout`: `headersSeconds`; Node
- *   the start of the next head   the socket's: `keepAliveTimeout`; `Connection.onTimeout`
- *   the first head; its rest     `headersTimeout`, looked at every 500 ms: 408 by `Connection.refuse`
- *   more of a body; its reads    the socket's: `idleSeconds`; `onIdle` of its owner: the table of `proxy/transfer.ts`
- *   the body of a login or link  `idleSeconds` in all; `json-body.ts`
- *   the end of an unread body    `DRAIN_IDLE_MS` without a byte, `DRAIN_TOTAL_MS` in all; `response.ts`
+ *   the TLS handshake                         headersSeconds    `handshakeTimeout`    the connection is closed
+ *   the first head; the rest of a later head  headersSeconds    `headersTimeout`      `Connection.refuse` sends a 408
+ *   the start of a later head                 keepAliveSeconds  the socket's timeout  `Connection.onTimeout` closes it
+ *   more of a body; reads of a response       idleSeconds       the socket's timeout  `onIdle` (see `proxy/transfer.ts`)
+ *   the whole body of a login or link         idleSeconds       `json-body.ts`        the endpoint sends a 408
+ *   the end of an unread body                 `DRAIN_IDLE_MS` without a byte, and `DRAIN_TOTAL_MS` in all: `response.ts`
  */
 import { once } from 'node:events'
 import { createServer, type Server, type ServerOptions } from 'node:http'
@@ -36,7 +36,7 @@ interface ListenerEvents extends ConnectionEvents {
 
 const CONNECTION = Symbol('connection')
 
-/** Absent until the TLS handshake is done. */
+/** A socket has no connection until its TLS handshake is done. */
 declare module 'node:net' {
   interface Socket {
     [CONNECTION]?: Connection
@@ -53,12 +53,12 @@ export class DataListener {
   readonly #events: ListenerEvents
   readonly #connectionTimeouts: Timeouts
   readonly #server: Server<typeof SidecarRequest, typeof SidecarResponse>
-  /** The replaced tables of a `Set` would keep closed connections in memory. */
+  /** An array: the tables that a `Set` has replaced would keep closed connections in memory. */
   readonly #open: Connection[] = []
   readonly #tlsSockets = new TlsSockets()
   droppedConnections = 0
 
-  /** `certificates`: absent without TLS. New ones are for new connections. */
+  /** `certificates`: undefined without TLS. A new certificate is for new connections. */
   constructor(config: Config, certificates: Reloadable<CertificateSet> | undefined, events: ListenerEvents) {
     const { limits, timeouts, upgrade } = config
     this.#config = config
@@ -66,7 +66,7 @@ export class DataListener {
     this.#peerOf = createPeers(config.forwarded.trust)
     this.#events = events
     const httpOptions: ServerOptions<typeof SidecarRequest, typeof SidecarResponse> & {
-      // Since Node 24.9 and 22.21. An offer that is declined is ignored (RFC 9110, section 7.8).
+      // An option of Node 22.21, 24.9 and later. An offer that the callback declines is ignored (RFC 9110, section 7.8).
       shouldUpgradeCallback: (req: SidecarRequest) => boolean
     } = {
       IncomingMessage: SidecarRequest,
@@ -88,14 +88,14 @@ export class DataListener {
     }
     const server = this.#server
     server.timeout = timeouts.idleSeconds * 1000
-    // Node's default drops lines beyond 1,000 from `rawHeaders`, but its parser obeys them. Admission enforces the limit.
+    // By default, Node's parser obeys the lines beyond 1,000, but `rawHeaders` lacks them. Admission enforces the limit.
     server.maxHeadersCount = 0
     this.#connectionTimeouts = { idleMs: server.timeout, headMs: server.headersTimeout + 2 * CHECK_MS }
     this.#acceptConnections()
     this.#serveConnections()
   }
 
-  /** Called by Node before it emits the request. */
+  /** Node calls this before it emits an event for the request. */
   #opensWebSocket(req: SidecarRequest): boolean {
     if (req.socket[CONNECTION]?.isServing !== false) return false
     const admission = admit(req, this.#config.limits)
@@ -106,13 +106,13 @@ export class DataListener {
     const server = this.#server
     const accept = (tcpSocket: Socket) => {
       if (this.connections >= this.#config.limits.connections) {
-        // Not `maxConnections`, with which full workers before Node 22.12 pass a connection on endlessly.
+        // Not Node's `maxConnections`: before Node 22.12, full workers pass a connection to each other endlessly.
         this.droppedConnections++
         tcpSocket.destroy()
       } else if (this.#isSecure) this.#tlsSockets.add(tcpSocket)
       else this.#addConnection(tcpSocket, tcpSocket)
     }
-    // Under TLS, Node reads no requests from the TCP socket.
+    // Under TLS, Node reads no requests from the TCP socket, so the order of the listeners does not matter.
     if (this.#isSecure) server.on('connection', accept)
     else listenBeforeNode(server, 'connection', accept)
     listenBeforeNode(server, 'secureConnection', (socket) => {
@@ -134,21 +134,21 @@ export class DataListener {
     server.on('timeout', (socket: Socket) => socket[CONNECTION]?.onTimeout())
     server.on('clientError', (error: ParserError, socket: Socket) => {
       const connection = socket[CONNECTION]
-      // After an error of TLS, no response can be sent.
+      // After a TLS error, no response can be sent.
       if (connection === undefined || error.code?.startsWith('ERR_SSL_')) socket.destroy()
       else connection.refuse({ error: refusalOf(error), bytes: error.rawPacket })
     })
   }
 
   #addConnection(socket: Socket, tcpSocket: Socket): void {
-    // One system call for all. `node:cluster` passes connections to a worker before the event `listening`.
+    // Not read at `listening`: `node:cluster` passes connections to a worker before. Read once, because it is a system call.
     this.#port ||= tcpSocket.localPort ?? 0
     const peer = this.#peerOf(tcpSocket, this.#isSecure, this.#port)
     const connection = new Connection(socket, tcpSocket, peer, this.#connectionTimeouts, this.#events)
     this.#open.push(connection)
     socket[CONNECTION] = connection
     socket.on('close', () => {
-      this.#open.splice(this.#open.lastIndexOf(connection), 1) // most that close are among the newest
+      this.#open.splice(this.#open.lastIndexOf(connection), 1) // most connections that close are among the newest
       releaseListeners(socket)
     })
   }

@@ -1,48 +1,49 @@
 /**
- * What the client's side needs of Node beyond its documentation: one function for each effect, tested on Node 20 and 26.
- * Some rely on Node's own listeners, or on the order of its events. None uses a private member.
+ * The effects on Node's http server that its documentation does not promise: a function for each, tested on Node 20 and 26.
+ * Some functions rely on Node's own listeners, or on the order of events. None uses a private member.
  */
 import type { EventEmitter } from 'node:events'
 import { Server, type ServerResponse } from 'node:http'
 import { Server as NetServer, type Socket } from 'node:net'
 
-/** Calls `listener` before Node's: `connectionListener` reads requests, `socketOnEnd` ends the socket on `end`. */
+/** Calls `listener` before Node's: `connectionListener` begins to read requests, `socketOnEnd` ends the socket. */
 export function listenBeforeNode(emitter: EventEmitter, event: string, listener: (socket: Socket) => void) {
   emitter.prependListener(event, listener)
 }
 
-/** Accepts no more connections. Resolves when `open` is empty: Node calls back before the last sockets emit `close`. */
+/** Stops accepting connections. Resolves once `open` is empty: Node calls back before the last sockets emit `close`. */
 export async function stopListening(server: NetServer, open: readonly unknown[]): Promise<void> {
-  // The http server's own `close` destroys connections and stops looking for late heads.
+  // `close` of the http server would destroy idle connections, too, and end the check for late heads.
   await new Promise<void>((resolve) => NetServer.prototype.close.call(server, () => resolve()))
   while (open.length > 0) await new Promise(setImmediate)
 }
 
 /**
- * Lets a young garbage collection free what the listeners of a closed socket reference. V8 puts `onwrite` of Node's `Writable`,
- * which references the socket, into the old space. This and the array of connections save 10 % of a new one (Node 26).
+ * Lets a young garbage collection free what the listeners of a closed socket reference. The socket itself lives longer, because
+ * V8 puts `onwrite` of its `Writable` into the old space. With the array in `listener.ts`, this makes a new connection 10 %
+ * cheaper (Node 26).
  */
 export function releaseListeners(socket: Socket): void {
   socket.removeAllListeners().on('error', () => {}) // a late error must not end the process
 }
 
-/** Starts the timer of a socket again. After `timeout`, Node starts it only in a read or a write. */
+/** Restarts the timeout of a socket. After the event `timeout`, Node restarts it only with a read or a write. */
 export function restartTimeout(socket: Socket): void {
   socket.setTimeout(socket.timeout ?? 0)
 }
 
-/** Resets the connection, unless the socket has ended: `uv_tcp_close_reset` refuses that, and `close` would never come. */
+/** Resets the connection. Destroys an ended socket: `uv_tcp_close_reset` refuses it, and `close` would never be emitted. */
 export function resetOrDestroy(socket: Socket, tcpSocket: Socket): void {
   if (socket.writableEnded) socket.destroy()
   else tcpSocket.resetAndDestroy()
 }
 
-/** Notices that the peer has reset a connection that is not read: a write of no bytes fails, and closes the socket. */
+/** Detects that the peer has reset a connection that nothing reads: an empty write then fails, and closes the socket. */
 export function detectReset(tcpSocket: Socket): void {
   if (tcpSocket.writableLength === 0) tcpSocket.write('')
 }
 
-/** Keeps a socket paused until `isFull` is false. Node's `parserOnMessageComplete` resumes it after each request. */
+/** Keeps a socket paused until `isFull` returns false. Node's `parserOnMessageComplete` resumes it after each request. */
 export function pauseWhile(socket: Socket, isFull: () => boolean): void {
   const onResume = () => {
     if (isFull()) socket.pause()
@@ -52,24 +53,24 @@ export function pauseWhile(socket: Socket, isFull: () => boolean): void {
   socket.pause()
 }
 
-/** Drops what still arrives. Node's parser would keep each request until the connection ends: more than 1 KB. */
+/** Drops the bytes that still arrive. Node's parser would keep each request, more than 1 KB, until the connection ends. */
 export function discardInput(socket: Socket): void {
   const onResume = () => {
-    if (socket.isPaused()) return // by `pauseWhile`
+    if (socket.isPaused()) return // `pauseWhile` has paused it again
     socket.removeListener('resume', onResume)
-    socket.on('data', () => {}) // ends the parser's own reads (`unconsume`). A paused socket would not be read again.
-    socket.removeAllListeners('data') // with the one that passes bytes to the parser
+    socket.on('data', () => {}) // ends the parser's own reads (`unconsume`). Node would not read a paused socket again.
+    socket.removeAllListeners('data') // including Node's, which passes bytes to the parser
   }
-  socket.removeListener('finish', socket.destroy) // by `destroySoon`, which Node calls after its last response
+  socket.removeListener('finish', socket.destroy) // added by `destroySoon`, which Node calls after its last response
   socket.on('resume', onResume)
   socket.pause()
   socket.resume()
 }
 
-/** Node before 24.9 (22.21) discards the bytes after the head of an offer to upgrade that is not served. */
+/** Before 22.21 and 24.9, Node discards the bytes after a head that offers an upgrade, even if no upgrade follows. */
 export const DISCARDS_AFTER_OFFER = !('shouldUpgradeCallback' in new Server())
 
-/** Gives a response the socket that Node has detached, as `parserOnIncoming` does. It is the last one on it. */
+/** Assigns a detached socket to its last response, as Node's `parserOnIncoming` assigns the socket of a request. */
 export function assignDetachedSocket(res: ServerResponse, socket: Socket, onWritten: () => void): void {
   res.shouldKeepAlive = false
   res.assignSocket(socket)
@@ -80,18 +81,18 @@ export function assignDetachedSocket(res: ServerResponse, socket: Socket, onWrit
   })
 }
 
-/** Keeps `writeHead` of Node from adding chunks to a body without a `Content-Length`. */
+/** Keeps Node's `writeHead` from choosing the chunked coding for a body without a `Content-Length`. */
 export const omitChunks = (res: ServerResponse): void => res.removeHeader('Transfer-Encoding')
 
-/** Sends the head without waiting for a body. `flushHeaders` names no encoding: bytes above 0x7F would go out as UTF-8. */
+/** Sends the head before the body. `flushHeaders` passes no encoding, and the default, UTF-8, changes bytes above 0x7F. */
 export function sendHead(res: ServerResponse): void {
   res.socket?.setDefaultEncoding('latin1')
   res.flushHeaders()
 }
 
-/** Sends the last chunk and the trailers. `end` would do it, too, but close the connection. */
+/** Writes the last chunk and the trailers. `end` would write them, too, but Node would then close the connection. */
 export function writeLastChunk(res: ServerResponse, trailerLines: string): void {
-  // `write` of Node 26 holds chunks until the next tick, and loses them once the encoding is off.
+  // Node 26 holds written chunks until the next tick, and loses them if `chunkedEncoding` is off by then.
   while (res.writableCorked > 0) res.uncork()
   res.chunkedEncoding = false
   res.write(`0\r\n${trailerLines}\r\n`, 'latin1')

@@ -1,6 +1,6 @@
 /**
- * The sidecar's own responses: JSON with a `Content-Length` (a published client drops chunked error bodies) and
- * by default `Cache-Control: no-store`; errors with `Proxy-Status` (RFC 9209); CORS headers for allowed origins.
+ * Sends the sidecar's own responses: JSON with a `Content-Length`, because a published client drops chunked error bodies.
+ * By default they have `Cache-Control: no-store`. Errors have `Proxy-Status` (RFC 9209). Allowed origins get CORS headers.
  */
 import { STATUS_CODES } from 'node:http'
 import type { Config } from '../config/config.ts'
@@ -15,7 +15,7 @@ import {
 import { type HeaderList, headerLines } from '../http/headers.ts'
 import type { Persistence, SidecarResponse } from './response.ts'
 
-/** The error type in `Proxy-Status` (RFC 9209, section 2.3): each failure of an upstream has one, and so have refusals. */
+/** The error types in `Proxy-Status` (RFC 9209, section 2.3) of upstream failures and of the sidecar's own refusals. */
 type ProxyErrorType =
   | Exclude<UpstreamFailure, 'client_aborted' | 'client_idle'>
   | 'http_request_error'
@@ -23,7 +23,7 @@ type ProxyErrorType =
   | 'proxy_internal_response'
 
 export interface ErrorResponseOptions {
-  /** The default says that the request cannot be served now (503) or at all. */
+  /** Default: `proxy_internal_response` for a 503, `http_request_error` for other statuses. */
   readonly errorType?: ProxyErrorType
   /** A word of a closed set, never client input. */
   readonly details?: string
@@ -39,7 +39,7 @@ export class Responder {
     this.#allowedOrigins = new Set(allowedOrigins)
   }
 
-  /** `body` must be ASCII as JSON. */
+  /** The JSON text of `body` must be ASCII: its length becomes the `Content-Length`. */
   sendJson(res: SidecarResponse, status: number, body: object): void {
     this.#send(res, status, JSON.stringify(body), [], 'keepAlive')
   }
@@ -56,7 +56,7 @@ export class Responder {
     res.sendWhole(status, list, text, persistence)
   }
 
-  /** Records why the request failed (the first reason stays), and sends the error unless a response has begun. */
+  /** Sends the error, unless a response has begun. Records `reason`, unless the request has failed before. */
   fail(res: SidecarResponse, reason: Failure, error: PublicError, options: ErrorResponseOptions = {}) {
     const { status, code, message } = error
     const defaultType = status === 503 ? 'proxy_internal_response' : 'http_request_error'
@@ -67,7 +67,6 @@ export class Responder {
     this.#send(res, status, JSON.stringify({ code, message }), list, close ? 'close' : 'keepAlive')
   }
 
-  /** Fails a request that was forwarded. */
   failForwarded(res: SidecarResponse, failure: UpstreamFailure, cause?: string): void {
     res.req.context.cause = cause
     const [error, close]: FailureResponse = UPSTREAM_FAILURES[failure]
@@ -75,7 +74,7 @@ export class Responder {
     this.fail(res, failure, error, { errorType, close: close === 'close' })
   }
 
-  /** A method that an endpoint does not have: a CORS preflight of an allowed origin (Fetch standard), or 405. */
+  /** Refuses a method with a 405. A CORS preflight of an allowed origin (Fetch standard) gets a 204. */
   refuseMethod(res: SidecarResponse, allowed: string) {
     const { context, headers } = res.req
     if (context.admitted?.isPreflight === true && this.#isAllowedOrigin(headers.origin)) {
@@ -89,7 +88,7 @@ export class Responder {
     this.fail(res, 'method', ERRORS.methodNotAllowed, { headers: ['Allow', allowed] })
   }
 
-  /** The response to bytes that are not a request, for which Node has no response object. `bytes`: those that came last. */
+  /** Returns the response to bytes that are no request: Node has no response object for them. `bytes`: the last of them. */
   parserErrorResponse({ status, code, message }: PublicError, requestId: string, bytes?: Buffer): string {
     const body = JSON.stringify({ code, message })
     const origin = /^origin:[ \t]*(\S*)/im.exec(bytes?.toString('latin1') ?? '')?.[1]
@@ -98,7 +97,7 @@ export class Responder {
     return `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${headerLines(list)}\r\n${body}`
   }
 
-  /** The headers of every response but `Connection`. `headers`: of this response. */
+  /** Returns all headers of a response but `Connection`. `headers`: those that only this response has. */
   #headers(status: number, text: string, requestId: string, headers: HeaderList, origin = ''): string[] {
     const list = text === '' ? [] : ['Content-Type', 'application/json']
     if (status !== 204) list.push('Content-Length', String(text.length))
@@ -121,7 +120,7 @@ export class Responder {
   }
 }
 
-/** Of a list of names and values: a value may read like the name. */
+/** Names and values alternate in the list. Only names are compared: a value may equal the name. */
 const isCacheControl = (text: string, at: number) => at % 2 === 0 && text === 'Cache-Control'
 
 function proxyStatus(errorType: ProxyErrorType, details?: string): string {

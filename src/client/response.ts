@@ -7,13 +7,13 @@ import { headerLines } from '../http/headers.ts'
 import type { SidecarRequest } from './context.ts'
 import { DISCARDS_AFTER_OFFER, omitChunks, sendHead, writeLastChunk } from './node-http.ts'
 
-/** What the sender of a response asks for. `closeDelimited`: only the end of the connection ends its body. */
+/** What the caller asks for. `closeDelimited`: only the end of the connection ends the body of the response. */
 export type Persistence = 'keepAlive' | 'close' | 'closeDelimited'
 
-/** `close`: Node closes after the last byte. `drain`: the rest of the request is dropped first. */
+/** `close`: Node closes the connection after the last byte. `drain`: the sidecar first drops the rest of the request. */
 type AfterResponse = 'keepAlive' | 'close' | 'drain'
 
-/** What arrives after the last response is dropped until no byte comes for so long, or for so long in all (as in nginx). */
+/** Limits for dropping the bytes that arrive after the last response (as in nginx): without a new byte, and in all. */
 export const DRAIN_IDLE_MS = 5_000
 export const DRAIN_TOTAL_MS = 30_000
 
@@ -22,17 +22,17 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
   #after: AfterResponse = 'keepAlive'
   /** The end of the connection is the end of the body. */
   isCloseDelimited = false
-  /** When all of it was written. Undefined if only its end shows that. */
+  /** When the whole response was written. Undefined if only `writableFinished` shows it. */
   #writtenMonotonicMs: number | undefined
 
-  /** Called before the body is read: the client may wait to be asked for it. */
+  /** Must be called before the body is read: the client may send the body only after a `100 Continue`. */
   continueIfExpected(): void {
     if (this.#hasContinued || this.req.context.admitted?.expectsContinue !== true) return
     this.#hasContinued = true
     this.writeContinue()
   }
 
-  /** Node sends the head with the first bytes of the body. `headers`: names and values, alternating; may be changed. */
+  /** Node sends the head with the first bytes of the body. `headers`: names and values, alternating. `begin` adds to them. */
   begin(status: number, statusText: string, headers: string[], persistence: Persistence): void {
     this.isCloseDelimited = persistence === 'closeDelimited'
     this.#after = this.#afterResponse(persistence)
@@ -41,14 +41,14 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     this.writeHead(status, statusText, headers)
   }
 
-  /** Begins and ends a short response. It counts as written at once. `text`: its body, in ASCII. */
+  /** Writes a whole, short response, which counts as written at once. `text`: the body, in ASCII. */
   sendWhole(status: number, headers: string[], text: string, persistence: Persistence): void {
     this.begin(status, STATUS_CODES[status] ?? '', headers, persistence)
     this.#writtenMonotonicMs = performance.now()
     this.writeEnd(text)
   }
 
-  /** Writes the rest, and ends the response once an unread body is drained. `text`: the last bytes, in Latin-1. */
+  /** Writes the rest of the response. Ends it once an unread request body is drained. `text`: the last bytes, in Latin-1. */
   writeEnd(text = '', trailers: readonly [name: string, value: string][] = []): void {
     if (this.#after !== 'drain' || this.req.readableEnded) {
       if (trailers.length > 0) this.addTrailers(trailers)
@@ -69,18 +69,18 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     if (!req.complete && !req.socket.readableEnded && (admitted === undefined || admitted.hasBody)) {
       const waits = req.httpVersionMinor > 0 && req.headers.expect?.toLowerCase() === '100-continue'
       const mayArrive = this.#hasContinued || !waits
-      return mayArrive && !isUpgrade ? 'drain' : 'close' // no parser reads the body behind an upgrade
+      return mayArrive && !isUpgrade ? 'drain' : 'close' // no parser reads the body of an upgrade
     }
     if (asked !== 'keepAlive' || connection.isDraining() || admitted === undefined || isBodyMalformed)
       return 'close'
     if (admitted.lines.connectionOptions?.has('close')) return 'close'
-    // What Node has discarded behind an offer may have been a request.
+    // The bytes that Node discards behind an offer to upgrade may be a request.
     return DISCARDS_AFTER_OFFER && admitted.offersUpgrade && !isUpgrade ? 'close' : 'keepAlive'
   }
 
-  /** Drops the rest of the request's body, and then ends the response, whose bytes are written. */
+  /** Drops the rest of the request body. Then ends the response, all bytes of which have been written. */
   #drainBody(): void {
-    // A close with unread bytes is a reset. Clients that write all before they read (Python, Java) would lose the response.
+    // A close with unread bytes is a TCP reset: clients that write all before they read (Python, Java) lose the response.
     const { req } = this
     const { context, socket } = req
     const end = () => void this.end()
@@ -92,18 +92,18 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     req.resume()
   }
 
-  /** A 101 has been written to the socket. */
+  /** Must be called after a 101 was written to the socket. */
   becomeTunnel(): void {
     this.statusCode = 101
     this.#writtenMonotonicMs = performance.now()
   }
 
-  /** All of it has been written. The access log then shows its status, and else that it was aborted. */
+  /** The whole response was written. If not, the access log shows 499 or 503 in place of its status. */
   get isWritten(): boolean {
     return this.writableFinished || this.#writtenMonotonicMs !== undefined
   }
 
-  /** When the response was over. A tunnel, or the drain of an unread body, comes after it. */
+  /** When the response was over. A tunnel, or the drain of an unread body, may follow and does not count. */
   get endedMonotonicMs(): number {
     return this.#writtenMonotonicMs ?? performance.now()
   }

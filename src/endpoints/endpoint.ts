@@ -16,7 +16,7 @@ export interface Dependencies {
   readonly config: Config
   readonly responder: Responder
   readonly signer: TokenSigner
-  /** Absent in a sidecar that only verifies. */
+  /** Absent without `credentials.file` and without a database. */
   readonly credentials: CredentialChecks | undefined
   readonly throttle: LoginThrottle
   /** Absent without a database for revocations. */
@@ -30,7 +30,7 @@ export interface Dependencies {
   readonly now: () => number
 }
 
-/** Whole seconds until a token or link ends. 0 after the end, even while the clock tolerance accepts it. */
+/** Returns the whole seconds until a token or link ends. 0 after its end, even while the clock tolerance accepts it. */
 export function expirationSec({ config, now }: Dependencies, expiresAtSeconds: number): number | string {
   const left = Math.max(0, Math.floor(expiresAtSeconds - now() / 1000))
   return config.contract.expirationSec === 'string' ? String(left) : left

@@ -60,8 +60,8 @@ function readBody(req: SidecarRequest, maxMs: number): Promise<Result<Buffer, Pu
       chunks.push(chunk)
       if (bytes > MAX_BYTES) end(failed(TOO_LARGE))
     }
-    // The deadline is for the whole body: a client that sends a byte a minute must not hold a connection. The millisecond keeps
-    // it apart from the socket's timer: Node 26 fires a timer at once that is set anew between two timers of one duration.
+    // The deadline limits the whole body: a client that sends a byte a minute must not hold a connection. The deadline is 1 ms
+    // longer than the socket's timeout: Node 26 fires a timer at once that is restarted between two timers of one duration.
     const deadline = setTimeout(() => end(failed(ERRORS.requestTimeout)), maxMs + 1)
     context.changeOwner({
       state: 'inFlight',
@@ -75,7 +75,7 @@ function readBody(req: SidecarRequest, maxMs: number): Promise<Result<Buffer, Pu
 
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
-/** Throws for a number beyond a double and for a lone surrogate, which have no exact form, in any field. */
+/** Throws for a value that has no exact form, in any field: a number beyond a double, or a lone surrogate. */
 function refuseInexact(_key: string, value: unknown): unknown {
   const isIllFormed = typeof value === 'string' && !value.isWellFormed()
   const isTooLarge = typeof value === 'number' && !Number.isFinite(value)

@@ -36,7 +36,7 @@ export async function createLink(
   responder.sendJson(res, 200, { url, linkId, expirationSec: expirationSec(dependencies, expiresAtSeconds) })
 }
 
-/** DELETE: ends a link of the account, known or not. Rejects only on an internal error. */
+/** DELETE: ends a link of the account. The sidecar does not record which links exist. Rejects only on an internal error. */
 export async function endLink(
   dependencies: Dependencies,
   res: SidecarResponse,

@@ -1,8 +1,8 @@
 /**
  * Before routing, refuses requests that are ambiguous, too large or of an unsupported kind.
  * In: a request head that Node's parser accepted. Out: the facts that later stages need, or a refusal.
- * Two `Host` lines, two lengths or a name that folds to a framing header make a request ambiguous
- * (RFC 9112, sections 3.2, 6.3 and 11.2).
+ * A request is ambiguous if it has two `Host` lines, two lengths, or a header name that an upstream may take for a framing
+ * header (RFC 9112, sections 3.2, 6.3 and 11.2).
  */
 import type { IncomingMessage } from 'node:http'
 import { isIPv6 } from 'node:net'
@@ -26,7 +26,7 @@ export interface Admitted {
   readonly method: string
   /** In origin form. */
   readonly target: string
-  /** The target's bytes before `?`: routing uses nothing else. */
+  /** The bytes of the target before `?`. Routing uses no other bytes of the target. */
   readonly path: string
   /** Absent only in an HTTP/1.0 request. */
   readonly host: string | undefined
@@ -43,7 +43,7 @@ export interface Admitted {
   readonly isWebSocket: boolean
   /** A CORS preflight (Fetch standard). */
   readonly isPreflight: boolean
-  /** The request id of the client, if it sent exactly one and this one is valid. */
+  /** The client's request id. Undefined unless the client sent exactly one id, and a valid one. */
   readonly requestId: string | undefined
 }
 
@@ -127,7 +127,7 @@ const PREFLIGHT = ['origin', 'access-control-request-method']
 /** A canonical decimal number that a double represents exactly. */
 const CONTENT_LENGTH = /^(?:0|[1-9][0-9]{0,14})$/
 
-/** A registered name (RFC 3986, section 3.2.2) without the comma, which separates lists, or an IPv6 address. */
+/** A registered name (RFC 3986, section 3.2.2) or an IPv6 address. The comma is excluded, because it separates lists. */
 const HOST = /^(?:[\w.~!$&'()*+;=%-]+|\[([0-9A-Fa-f:.]+)\])(?::([0-9]{0,5}))?$/
 
 /** Whether a `Host` value is one host and at most one port, without userinfo, lists or a zone index. */

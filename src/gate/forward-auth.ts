@@ -1,6 +1,6 @@
 /**
  * Forward auth: a proxy (nginx `auth_request`, Envoy `ext_authz`) asks whether it may forward a request.
- * In: a request whose headers name the original request. Out: the original request; headers of an approval.
+ * In: a request whose headers name the original request. Out: the original request, and the headers of an approval.
  */
 import type { Config } from '../config/config.ts'
 import type { HeaderList } from '../http/headers.ts'
@@ -18,11 +18,11 @@ const PAIRS = [
   ['x-original-method', 'x-original-uri'],
 ] as const
 
-/** The form of methods that Node's parser accepts. Services may ignore case in others, or read a list. */
+/** The form of the methods that Node's parser accepts. Services may ignore the case of others, or read a list of them. */
 const METHOD = /^[A-Z][A-Z-]*$/
 
 /**
- * Returns the request that a trusted proxy names, or undefined if it does not name one method and one target.
+ * Returns the request that a trusted proxy names. Undefined unless its headers name exactly one method and one target.
  * Both pairs of headers must agree: a proxy that sets one pair may pass the other pair as the client sent it.
  */
 export function originalRequest(admitted: Admitted, isTrusted: boolean): OriginalRequest | undefined {
@@ -37,7 +37,7 @@ export function originalRequest(admitted: Admitted, isTrusted: boolean): Origina
     if (isOther || values.some(({ length }) => length !== 1)) return undefined
     named = { method, target }
   }
-  // Proxies may join repeated lines. Some proxies forward a line that `Connection` names, others do not.
+  // A comma may join two lines that a proxy received. Only some proxies forward a line that `Connection` names.
   const isUnclear = lines.kinds.some(
     (kind, line) =>
       kind === 'secondPath' && (lines.value(line).includes(',') || lines.isNamedByConnection(line)),

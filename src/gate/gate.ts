@@ -22,7 +22,7 @@ import {
 } from './route.ts'
 
 export type Decision = (Refusal | ServiceDecision | EndpointDecision) & {
-  /** Proven by a valid token, also if it does not allow the request. */
+  /** The caller that a valid token proves, even if the token does not allow the request. */
   readonly caller?: Caller | undefined
   /** The reason for a refusal that report mode ignores. */
   readonly wouldRefuse?: AccessFailure | undefined
@@ -55,7 +55,7 @@ type EndpointDecision =
 
 export interface RoutedRequest {
   readonly admitted: Admitted
-  /** The admitted request or, in forward auth, the one that a trusted proxy names. Undefined if unclear. */
+  /** The admitted request. In forward auth, the request that a trusted proxy names, or undefined if none is clear. */
   readonly original: OriginalRequest | undefined
   readonly label: RouteLabel
 }
@@ -71,7 +71,7 @@ interface CallerRequest {
 interface GateResult {
   /** Undefined if the request is not admitted. */
   readonly routed: RoutedRequest | undefined
-  /** A promise if a token must be verified. It rejects only on an internal error. */
+  /** A promise if a token must be verified. The promise rejects only on an internal error. */
   readonly decision: Decision | Promise<Decision>
 }
 
@@ -101,7 +101,7 @@ export class Gate {
     const parameter = takesLink ? takeLinkParameter(original.target) : undefined
     const isLink = parameter !== undefined && route.needs === 'permission' && route.act === 'forward'
     const routed = { admitted, original, label: isLink ? 'link' : route.label } as const
-    // A service might read the other token: refused on a public route and in report mode, too.
+    // A service might read the other token, so public routes and report mode refuse the request, too.
     if (admitted.hasTwoAuthorizations) return { routed, decision: this.#refuse('malformed') }
     if (route.needs !== 'nothing')
       return { routed, decision: this.#decideByToken({ route, admitted, original, parameter }) }
@@ -125,7 +125,7 @@ export class Gate {
       : this.#decideByVerdict(request, verdict)
   }
 
-  /** Undefined: a request without a link would be refused now. Rejects only on an internal error. */
+  /** Checks the caller of an open tunnel again. Undefined if the gate would refuse now. Rejects only on an internal error. */
   async callerStillAllowed(admitted: Admitted): Promise<Caller | undefined> {
     const verdict = await this.#tokenCache.check(bearerToken(admitted.authorization) ?? '')
     if (!verdict.ok) return undefined
@@ -147,7 +147,7 @@ export class Gate {
   #refuseOrReport(request: CallerRequest, reason: AccessFailure, caller?: Caller): Decision {
     const { route } = request
     if (this.#config.enforcement === 'enforce' || route.needs === 'token') return this.#refuse(reason, caller)
-    // Most services read an empty X-Authenticated-Scope as none, which is unrestricted.
+    // Most services read an empty X-Authenticated-Scope like a missing one, which means unrestricted.
     const mayDoNothing = caller?.identity.scope?.text === ''
     const isLink = caller?.link !== undefined // a link proves the caller of its own request only
     const proven = mayDoNothing || isLink ? undefined : caller
@@ -158,7 +158,7 @@ export class Gate {
     return { act: 'refuse', reason, error: this.#errorOf[reason], caller }
   }
 
-  /** A link that report mode ignores stays in the target. */
+  /** Lets the request pass to a service. A link that report mode ignores stays in the target. */
   #letThrough(
     { act }: PermissionRoute,
     { admitted, parameter }: CallerRequest,
@@ -193,7 +193,7 @@ function accessFailure(
   { route, admitted, original, parameter }: CallerRequest,
   caller: Caller,
 ): 'claims' | 'scope' | undefined {
-  // A link is no bearer token and a token is no link.
+  // A link is refused as a bearer token, and an access token as a link.
   if ((parameter === undefined) !== (caller.link === undefined)) return 'claims'
   if (parameter !== undefined && caller.link !== undefined) {
     const isLinked = original !== undefined && linkAllows(caller.link, original.method, parameter.target)
@@ -210,7 +210,7 @@ function refusedTokenErrors(status: 400 | 401): Readonly<Record<AccessFailure, P
   return {
     unavailable: ERRORS.serviceNotReady,
     scope: ERRORS.accessDenied,
-    expired: { ...ERRORS.expiredToken, status }, // implies a valid signature
+    expired: { ...ERRORS.expiredToken, status }, // only a token with a valid signature is called expired
     missing: invalid,
     malformed: invalid,
     signature: invalid,

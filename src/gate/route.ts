@@ -1,6 +1,6 @@
 /**
  * Routes a request by its method and path, which are compared as raw bytes (`http/request-target.ts`).
- * In: an admitted request. Out: what it asks for. `gate/gate.ts` decides whether it gets that.
+ * In: an admitted request. Out: its route. `gate/gate.ts` decides whether the request may take it.
  */
 import type { Config } from '../config/config.ts'
 import { isWithin, LINKS_PATH, TOKEN_PATH } from '../http/request-target.ts'
@@ -88,7 +88,7 @@ export function createRouter(config: Config, canEndLinks: boolean): (request: Ad
     if (path === tokenPath || path === tokenPathSlash) return toTokenEndpoint(method)
     if (links.enabled && isWithin(path, linksPath)) return toLinkEndpoint(method, path)
     if (forwardAuth.path !== '' && isWithin(path, forwardAuth.path)) return APPROVE
-    // Some services execute the method of `X-HTTP-Method-Override`, or act on the path of `Destination`.
+    // Never public: some services execute the method of `X-HTTP-Method-Override`, or act on the path of `Destination`.
     if (namesOtherRequest) return FORWARD
     if (publicRoutes.size > 0 && publicRoutes.has(`${method} ${path}`)) return FORWARD_PUBLIC
     return passPreflight && isPreflight && !hasBody ? FORWARD_PUBLIC : FORWARD

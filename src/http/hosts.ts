@@ -3,14 +3,14 @@ import { ADDRCONFIG, type LookupAddress } from 'node:dns'
 import dns from 'node:dns/promises'
 import type { LookupFunction } from 'node:net'
 
-/** Whether only this machine connects to the host: a name or an address, in brackets or not. */
+/** Whether only this machine can connect to `host`, which is a name, or an address with or without brackets. */
 export function isLoopback(host: string): boolean {
   return /^(?:localhost|127\.[\d.]+|::1|\[::1\])$/.test(host)
 }
 
 export const isHttps = (url = ''): boolean => /^https:/i.test(url)
 
-/** Scheme, host and port of an upstream, or the path of its socket: a URL may hold more. */
+/** Returns what may be shown of a URL: its scheme, host and port, or the path of a unix socket. */
 export function withoutPath(url: string): string {
   if (url.startsWith('unix:')) return url
   const { protocol, host } = new URL(url)
@@ -26,7 +26,7 @@ const running = new Map<string, Promise<LookupAddress[]>>()
 function resolve(host: string): Promise<LookupAddress[]> {
   const shared = running.get(host)
   if (shared !== undefined) return shared
-  // The hint of Node's own lookups for sockets.
+  // Node's own lookups for sockets have the same hint.
   const addresses = dns.lookup(host, { all: true, hints: ADDRCONFIG }).finally(() => running.delete(host))
   running.set(host, addresses)
   return addresses

@@ -1,13 +1,13 @@
 /**
- * Request targets and their paths (RFC 9112, section 3.2), as the bytes that came: decoding or normalizing them could
- * differ from the upstream's reading (CVE-2025-54576).
+ * Request targets and their paths (RFC 9112, section 3.2). They stay the bytes that the client sent: the upstream could read
+ * a decoded or normalized path differently (CVE-2025-54576).
  */
 
 /** The paths of the sidecar itself, behind `listen.basePath`. */
 export const TOKEN_PATH = '/v2/auth/token'
 export const LINKS_PATH = '/v2/auth/links'
 
-/** The origin form of a target, also of an absolute one whose authority equals `host` (section 3.2.2); or undefined. */
+/** Returns the origin form of a target, or undefined. An absolute target must have the authority `host` (section 3.2.2). */
 export function originForm(url: string, host: string | undefined): string | undefined {
   let target = url
   if (!url.startsWith('/')) {
@@ -18,7 +18,6 @@ export function originForm(url: string, host: string | undefined): string | unde
   return HAS_FORBIDDEN.test(target) ? undefined : target
 }
 
-/** The bytes before `?`. */
 export function pathOf(target: string): string {
   const query = target.indexOf('?')
   return query < 0 ? target : target.slice(0, query)
