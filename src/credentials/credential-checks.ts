@@ -7,12 +7,12 @@ export interface Login extends CredentialName {
   readonly secret: string
 }
 
-/** `rejected`: the client gets no reason. `busy`: the queue is full. `unavailable`: store or scrypt failed. */
+/** `rejected`: the client gets no reason. `busy`: the scrypt queue is full. `unavailable`: database or scrypt failed. */
 export type LoginVerdict = 'accepted' | 'rejected' | 'busy' | 'unavailable'
 
 export interface CredentialChecks {
-  /** Never rejects. @param client - the network of the client's address: networks share the scrypt queue */
-  authenticate(login: Login, client?: string): Promise<LoginVerdict>
+  /** Never rejects. @param network - the client's network. Networks share the scrypt queue */
+  authenticate(login: Login, network?: string): Promise<LoginVerdict>
   /** For logs, which name only accounts that exist: any other name is text that the client chose. */
   hasAccount(accountId: string): boolean
   /** Called for each token that is not cached. Reads the active version of the file or database. */
@@ -22,7 +22,7 @@ export interface CredentialChecks {
 /**
  * Every failed login takes the same time, even for an unknown account: one SHA-256 and, once any credential
  * uses scrypt, exactly one scrypt run.
- * @param refresh - called before each login: resolves with whether the list is as new as the call
+ * @param refresh - called before each login. Resolves with true if the list is as new as the call
  */
 export function createCredentialChecks(
   credentials: () => CredentialList,
@@ -38,27 +38,27 @@ export function createCredentialChecks(
     return newest !== undefined && newest.secretHash === secretHash && isActive(newest, now())
   }
 
-  async function verifyLogin(login: Login, client: string): Promise<LoginVerdict> {
+  async function verifyLogin(login: Login, network: string): Promise<LoginVerdict> {
     if (!(await refresh())) return 'unavailable'
     const list = credentials()
     const storedHash = list.find(login)?.secretHash
     const isScrypt = storedHash !== undefined && scryptPrefixOf(storedHash) !== undefined
     const sha256Hash = storedHash === undefined || isScrypt ? dummySha256 : storedHash
-    // Called before the secret is known to be right: a disabled credential fails as slowly with any secret.
+    // Called before the secret is checked: a login with a disabled credential takes the same time with any secret.
     const isUsable = isCurrent(login, sha256Hash)
     if ((await verifySecret(login.secret, sha256Hash)) && isUsable) return 'accepted'
     const parameters = list.scryptParametersFor(login)
     if (parameters === undefined) return 'rejected'
     const scryptHash = isScrypt ? storedHash : dummyHash(parameters)
-    const matches = await verifyInQueue(client, login.secret, scryptHash)
+    const matches = await verifyInQueue(network, login.secret, scryptHash)
     if (matches === 'busy') return 'busy'
     return matches && isCurrent(login, scryptHash) ? 'accepted' : 'rejected'
   }
 
   return {
-    async authenticate(login, client = '') {
+    async authenticate(login, network = '') {
       try {
-        return await verifyLogin(login, client)
+        return await verifyLogin(login, network)
       } catch (error) {
         onError?.(error)
         return 'unavailable'

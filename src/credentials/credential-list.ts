@@ -53,13 +53,13 @@ export class CredentialList {
   }
 
   /**
-   * Draws the parameters that a login without a scrypt hash is charged with, such as `$scrypt$ln=14,r=8,p=5`.
-   * A fixed choice, or a draw that differs between attempts or workers, would single out some accounts.
+   * Chooses the parameters of the scrypt run for a login without a scrypt hash, such as `$scrypt$ln=14,r=8,p=5`.
+   * A fixed choice, or one that differs between attempts or workers, would reveal some accounts by the time of a login.
    */
   scryptParametersFor(name: CredentialName): string | undefined {
     if (this.#smallestScryptHash === undefined) return undefined
-    const drawn = createHmac('sha256', this.#smallestScryptHash).update(keyOf(name)).digest().readUInt32BE()
-    return [...this.#scryptParameters].sort()[drawn % this.#scryptParameters.size]
+    const digest = createHmac('sha256', this.#smallestScryptHash).update(keyOf(name)).digest().readUInt32BE()
+    return [...this.#scryptParameters].sort()[digest % this.#scryptParameters.size]
   }
 }
 

@@ -36,7 +36,7 @@ export interface RevocationEditor {
 type NewCredential = CredentialName &
   Pick<Credential, 'secretHash'> & { readonly expiresAt?: string; readonly scope?: string }
 
-/** A scope of null lifts the restriction. */
+/** A scope of null removes the restriction. */
 export type CredentialUpdate = { readonly disabled: boolean } | { readonly scope: string | null }
 
 /** A name has exactly one of these members. */
@@ -63,7 +63,7 @@ const NEW_REVOCATIONS = `# Tokens that end before they expire. Change them with 
 revocations: []
 `
 
-/** A file has credentials or revocations. The other editor finds it invalid. `add` creates a missing file. */
+/** A file has credentials or revocations, and is invalid for the other editor. `add` creates a missing file. */
 export function fileEditors(file: string): Editors {
   const ofCredentials = yamlRecords(file, parseCredentials)
   const ofRevocations = yamlRecords(file, parseRevocations)
@@ -113,7 +113,7 @@ export function fileEditors(file: string): Editors {
   return { credentials, revocations }
 }
 
-/** Returns paths. `removed` is that of the account if the account has no other credential. */
+/** Returns the paths of nodes. `removed`: the node to delete, which is the account if it has no other credential. */
 function locate(document: Document, { accountId, accessKey }: CredentialName) {
   const { accounts }: { accounts: { accountId: string; credentials: CredentialName[] }[] } = document.toJS()
   const at = accounts.findIndex((account) => account.accountId === accountId)

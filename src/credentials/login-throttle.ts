@@ -10,10 +10,10 @@ interface LoginOutcome {
   readonly retryAfterSeconds?: number
 }
 
-/** Calls `authenticate` when the pair of account and client may log in. */
+/** Calls `authenticate` when the pair of account and client network may log in. */
 export type LoginThrottle = (
   name: CredentialName,
-  client: string,
+  network: string,
   authenticate: () => Promise<LoginVerdict>,
 ) => Promise<LoginOutcome>
 
@@ -21,8 +21,8 @@ export type LoginThrottle = (
 const MAX_WAITING = 1000
 
 /**
- * Refuses logins of a pair of account and client, unchecked, after `count` failures in a window.
- * Unknown accounts count, too. A login that could be one failure too many waits for the logins in flight.
+ * After `count` failures of a pair of account and client network in a window, refuses further logins of the pair unchecked.
+ * Unknown accounts count, too. If the logins in flight could reach `count` failures, a further login waits for them.
  * A success removes only the failures of its own access key. Otherwise a client could guess the secret of
  * another key between logins with its own. A pair is evicted only after failures of 50,000 other pairs.
  */
@@ -42,9 +42,9 @@ export function createLoginThrottle(
     else if (verdict === 'accepted') failures.set(pair, others)
   }
 
-  return async ({ accountId, accessKey }, client, authenticate) => {
+  return async ({ accountId, accessKey }, network, authenticate) => {
     // The client chooses the account name, which may be long. The digest is short.
-    const pair = `${hash('sha256', accountId, 'base64url')} ${client}`
+    const pair = `${hash('sha256', accountId, 'base64url')} ${network}`
     const key = hash('sha256', accessKey, 'buffer').readUIntBE(0, 6)
     const failureCount = () => failures.get(pair)?.length ?? 0
     // Each login in flight may fail, so 200 guesses at once get no more attempts than `count`.

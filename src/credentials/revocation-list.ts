@@ -15,7 +15,7 @@ export interface Revocation {
   readonly issuedBeforeMs?: number | null | undefined
 }
 
-/** For each name the time, in epoch milliseconds, before which tokens must be issued to be revoked. */
+/** A time for each name, in epoch milliseconds. Tokens that were issued before this time are revoked. */
 type Bounds = Map<string, number>
 
 const boundOf = (bounds: Bounds, name: string) => bounds.get(name) ?? Number.NEGATIVE_INFINITY

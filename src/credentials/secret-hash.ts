@@ -1,5 +1,5 @@
 /**
- * Hashes secrets, and compares hashes in constant time. Two forms, in the alphabet of the PHC string format:
+ * Hashes secrets, and compares hashes in constant time. A hash has one of two forms, in the PHC string format's alphabet:
  * `$sha256$<digest>` for generated secrets (256 random bits need no slow hash), and
  * `$scrypt$ln=14,r=8,p=5$<salt>$<digest>` for chosen ones (RFC 7914; `ln` is log2 of N).
  */
@@ -38,7 +38,7 @@ export async function hashSecret(secret: string, scheme: 'sha256' | 'scrypt'): P
   return `${prefix}$${base64(salt)}$${base64(await runScrypt(secret, salt, NEW_PARAMETERS))}`
 }
 
-/** Of a chosen secret, such as `$scrypt$ln=14,r=8,p=5`; undefined for the hash of a generated one. */
+/** Returns the prefix of a scrypt hash, such as `$scrypt$ln=14,r=8,p=5`. Undefined for a SHA-256 hash. */
 export function scryptPrefixOf(secretHash: string): string | undefined {
   return SCRYPT_PREFIX.exec(secretHash)?.[0]
 }
@@ -86,21 +86,21 @@ const MAX_JOBS = 17
 export function createScryptQueue() {
   const limit = pLimit(1)
   const jobsOf = new Map<string, number>()
-  return async (client: string, secret: string, hash: string): Promise<boolean | 'busy'> => {
-    const own = jobsOf.get(client) ?? 0
+  return async (network: string, secret: string, hash: string): Promise<boolean | 'busy'> => {
+    const own = jobsOf.get(network) ?? 0
     if (own >= MAX_JOBS - limit.activeCount - limit.pendingCount) return 'busy'
-    jobsOf.set(client, own + 1)
+    jobsOf.set(network, own + 1)
     try {
       return await limit(verifySecret, secret, hash)
     } finally {
-      const left = (jobsOf.get(client) ?? 1) - 1
-      if (left > 0) jobsOf.set(client, left)
-      else jobsOf.delete(client)
+      const left = (jobsOf.get(network) ?? 1) - 1
+      if (left > 0) jobsOf.set(network, left)
+      else jobsOf.delete(network)
     }
   }
 }
 
-/** A hash that no secret matches, as costly as any. @param prefix - `$sha256` or `$scrypt$ln=14,r=8,p=5` */
+/** Returns a hash that no secret matches, as costly as a real one. @param prefix - `$sha256` or `$scrypt$ln=14,r=8,p=5` */
 export function dummyHash(prefix: string): string {
   const salt = prefix === '$sha256' ? '' : `$${base64(randomBytes(SALT_BYTES))}`
   return `${prefix}${salt}$${base64(randomBytes(DIGEST_BYTES))}`

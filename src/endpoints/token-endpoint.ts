@@ -40,9 +40,9 @@ export async function logIn(dependencies: Dependencies, res: SidecarResponse): P
   const { login, requestedScope } = fields.value
   const { accountId, accessKey } = login
   if (credentials.hasAccount(accountId)) context.identityForLog = { accountId }
-  const client = clientNetwork(req.clientAddress)
-  const { verdict, retryAfterSeconds } = await throttle(login, client, async () =>
-    res.destroyed ? 'busy' : credentials.authenticate(login, client),
+  const network = clientNetwork(req.clientAddress)
+  const { verdict, retryAfterSeconds } = await throttle(login, network, async () =>
+    res.destroyed ? 'busy' : credentials.authenticate(login, network),
   )
   if (verdict === 'unavailable') return fail(verdict, ERRORS.serviceNotReady)
   const credential = credentials.credentialStatus(accountId, accessKey)
@@ -53,7 +53,7 @@ export async function logIn(dependencies: Dependencies, res: SidecarResponse): P
     await sleep(RETRY_LATER_DELAY_MS)
     return responder.fail(res, verdict, ERRORS.serviceNotReady, { retryAfterSeconds })
   }
-  // The credential may have been disabled since. The response is the same for every rejected login.
+  // The credential may have been disabled since the check. The response is the same for every rejected login.
   if (verdict === 'rejected' || !credential.active) {
     const rejected = { ...ERRORS.authenticationFailed, code: config.contract.authenticationFailedCode }
     return fail('rejected', rejected, { errorType: 'http_request_denied' })
@@ -94,15 +94,15 @@ function readLogin(
     accessKey: read('accessKey', nameProblem),
     secret: read('secret', secretProblem),
   }
-  // `grantScope` checks the text, after the secret: a requested scope must not change how a login fails.
+  // `grantScope` checks the text once the login is accepted: a requested scope must not change how a login fails.
   const scope = members.get('scope')
   if (scope !== undefined && typeof scope !== 'string') problems.push('scope must be a string.')
   if (problems.length > 0) return failed(badArgument(problems.join(' ')))
   return ok({ login, requestedScope: scope?.toString() })
 }
 
-/** In characters, as for every field of a login. The scope of a credential may be longer. */
-const MAX_REQUESTED_LENGTH = 1024
+/** The limit of every field of a login. The scope of a credential may be longer. */
+const MAX_REQUESTED_SCOPE_CHARACTERS = 1024
 
 /** Returns the requested scope if the credential covers it. The default is the scope of the credential. */
 function grantScope(
@@ -112,8 +112,8 @@ function grantScope(
 ): Result<Scope | undefined, PublicError> {
   const own = parseStoredScope(credential.scope)
   if (requested === undefined) return ok(own)
-  if (requested.length > MAX_REQUESTED_LENGTH)
-    return failed(badArgument(`scope must have at most ${MAX_REQUESTED_LENGTH} characters.`))
+  if (requested.length > MAX_REQUESTED_SCOPE_CHARACTERS)
+    return failed(badArgument(`scope must have at most ${MAX_REQUESTED_SCOPE_CHARACTERS} characters.`))
   const scope = parseScope(requested)
   if (!scope.ok) return failed(badArgument(`scope ${scope.error}.`))
   if (own !== undefined && !coversScope(own, scope.value))

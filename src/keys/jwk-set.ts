@@ -27,7 +27,7 @@ export interface KeySetSource {
 const FETCH_MS = 5000
 const MAX_BYTES = 1_048_576
 const MAX_BEARER_BYTES = 65_536
-/** The event loop serves requests between imports of so many keys. */
+/** After this number of imported keys, the event loop serves requests. */
 const KEYS_PER_TURN = 20
 
 /** Never rejects. Each problem is the rest of a sentence that begins with "the JWK Set". */
@@ -68,21 +68,21 @@ export async function readBearerToken(path: string): Promise<Loaded<string>> {
 
 const NO_SET = 'is not a JWK Set'
 
-/** A schema would block the event loop at 10,000 keys. A member that is not an object is not usable. */
+/** A zod schema would block the event loop at 10,000 keys. A member that is no object becomes a key that is ignored. */
 function keysIn(value: unknown): readonly UncheckedJwk[] | undefined {
   const { keys }: { keys?: unknown } = value instanceof Object ? value : {}
   return Array.isArray(keys) ? keys.map((key) => (key instanceof Object ? key : {})) : undefined
 }
 
-/** Node's `fetch` has no option for CAs. */
+/** Uses `http.get`, because Node's `fetch` has no option for CAs. */
 async function fetchText(
   url: URL,
   options: RequestOptions & { readonly signal: AbortSignal },
 ): Promise<Result<string>> {
   const get = url.protocol === 'https:' ? getHttps : getHttp
   const request = get(url, { ...options, agent: false, lookup })
-  request.on('error', () => {}) // `once` or the response throws the error, too
-  // An unrequested 101 ends the request without an event. Then the signal ends the wait.
+  request.on('error', () => {}) // `once`, or the read of the response, rejects with the same error
+  // A 101 that was not requested ends the request without an event. Only the signal then ends the wait.
   const [response]: unknown[] = await once(request, 'response', { signal: options.signal })
   if (!(response instanceof IncomingMessage)) throw new Error('no response')
   try {
@@ -132,7 +132,7 @@ async function importForAlgorithms(
     // An `iat` in a wrong unit is no reason to ignore the key.
     const imported = await importKey({ ...jwk, alg, kid, iat: undefined, signedUntil: undefined }, nowSeconds)
     if (!imported.ok) return imported
-    // A key that serves several algorithms is published without one, as it came.
+    // A key that serves several algorithms came without `alg`, and is published without `alg`.
     const { alg: _, ...publicJwk } = imported.value.publicJwk ?? {}
     keys.push(fitting.length > 1 ? { ...imported.value, publicJwk } : imported.value)
   }

@@ -18,7 +18,7 @@ interface KeyChange {
   readonly now: () => number
 }
 
-/** Creates the directory, too. The first key signs. Others need `activate`, once verifiers have them. Never rejects. */
+/** Creates the directory, too. The first key signs at once. Activate a later key after verifiers have it. Never rejects. */
 export async function addKey(
   change: KeyChange & { readonly alg: Algorithm; readonly kid?: string; readonly activate?: boolean },
 ) {
@@ -101,7 +101,7 @@ async function changeDirectory<T>(
   }
 }
 
-/** If the last write fails, the old key keeps signing. If that key is unknown, any private key may be it. */
+/** Writes `active` last: if this fails, the old key keeps signing. If the old key is unknown, any private key may be it. */
 async function switchSigningKey(
   { directory, tokenSeconds, now }: KeyChange,
   keys: KeyDirectory,

@@ -39,7 +39,7 @@ export interface KeyDirectory {
 const NO_ASSERTION_KEY =
   'identity.assertion.enabled needs a private key here, and not one for HS256: upstreams verify with its public half'
 
-/** A directory without a private key is valid. `mayBeEmpty`: one without any key is, too. */
+/** A directory without a private key is valid. `mayBeEmpty`: a directory without any key is valid, too. */
 export async function loadKeyRing(
   directory: string,
   { signsAssertions = false, mayBeEmpty = false }: { signsAssertions?: boolean; mayBeEmpty?: boolean } = {},
@@ -108,9 +108,9 @@ export function listKeys({ files, signing }: KeyDirectory, tokenSeconds: number 
         active,
         private: key.signKey !== undefined,
         created: isoTime(createdAtSeconds),
-        /** Null when it signs, never signed, or may sign elsewhere. */
+        /** Null when the key signs, never signed, or may sign elsewhere. */
         signedUntil: active || !stoppedAtSeconds ? null : isoTime(stoppedAtSeconds),
-        /** When the key can be retired, perhaps in the past. Null when it signs, or when that is unknown. */
+        /** When the key can be retired, perhaps in the past. Null when the key signs, or when the time is unknown. */
         retirableFrom: active || end === undefined ? null : isoTime(Math.max(end, createdAtSeconds)),
       }
     })

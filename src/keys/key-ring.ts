@@ -48,7 +48,7 @@ export function findInRing({ keys }: KeyRing, kid: string | undefined, alg: stri
   return key.alg === alg ? ok(key.verifyKey) : OTHER_ALGORITHM
 }
 
-/** A token may lack `kid` if one key has its `alg`. Keys with the same name are not found (RFC 7517, 4.5). */
+/** A token may lack `kid` if only one key has its `alg`. Of keys with one `kid` and `alg`, none is found (RFC 7517, 4.5). */
 export function findInSet(
   keys: readonly Key[],
   algorithms: readonly string[],
@@ -80,7 +80,7 @@ export function tokensEndAtSeconds(key: Key, tokenSeconds = key.tokenSeconds): n
   return tokenSeconds === undefined ? undefined : stoppedAtSeconds + RELOAD_SECONDS + tokenSeconds
 }
 
-/** How long tokens of each key may still live. A key that never signed here may sign elsewhere. */
+/** Returns how long the tokens of each key may still live. A key that never signed here may sign elsewhere. */
 export function tokenLifetimes({ keys, signing }: KeyRing, tokenSeconds: number, now: number) {
   return [...keys.values()].map((key) => {
     const end = key.kid === signing?.kid ? undefined : tokensEndAtSeconds(key, tokenSeconds)

@@ -36,7 +36,7 @@ type FetchedSet = { readonly version: string; readonly jwks: readonly UncheckedJ
 export class RemoteKeys {
   readonly issuer: string
   readonly fetches = { ok: 0, failed: 0 }
-  /** True once there is a good set. False if stopped earlier. */
+  /** Resolves with true once there is a good set, or with false if stopped earlier. */
   readonly whenLoaded: Promise<boolean>
   readonly #options: RemoteKeysOptions
   readonly #keySet: Reloadable<readonly Key[] | undefined, FetchedSet>
@@ -54,14 +54,14 @@ export class RemoteKeys {
     this.issuer = issuer
     this.#options = options
     this.#keySet = new Reloadable<readonly Key[] | undefined, FetchedSet>({
-      /** The same keys in another order are the same version, which does not empty the token cache. */
+      /** The version ignores the order of the keys, because a new version empties the token cache. */
       observe: async () => {
         const read = await fetchJwks(options, this.#stopping.signal)
         if (!read.ok) return read
         const sorted = read.value.map((jwk) => JSON.stringify(jwk)).sort()
         return loaded({ version: sorted.join(), jwks: read.value })
       },
-      /** An empty set withdraws the keys of the former one. As the first set, it is a mistake. */
+      /** A set without usable keys withdraws the keys of the former set. As the first set, such a set is a mistake. */
       async load(active, { jwks }) {
         const { keys, warnings } = await importKeys(jwks, algorithms, Math.floor(now() / 1000))
         const isUsable = keys.length > 0 || active !== undefined
@@ -92,7 +92,7 @@ export class RemoteKeys {
     this.whenLoaded = this.#keySet.whenLoaded
   }
 
-  /** Finds a key in the active set. Fetches the set, if due, for an unknown kid, whose key may be new. */
+  /** Finds a key in the active set. An unknown kid may belong to a new key, so it causes a fetch if one is due. */
   readonly findKey: FindKey = (kid, alg) => {
     const found = this.#findNow(kid, alg)
     if (found.ok || found.error === 'algorithm') return found

@@ -1,8 +1,8 @@
 /**
  * Caches accepted tokens, so that a token is verified once and not for every request.
  * Refused tokens are not cached: clients could send enough of them to evict accepted tokens.
- * A change of keys or credentials empties the cache. A logout does not: each hit looks up revocations.
- * In: a token. Out: its caller or why it is refused, without a promise if it is cached.
+ * A change of keys or credentials empties the cache. A logout does not, because each hit looks up revocations.
+ * In: a token. Out: its caller, or why the token is refused. A cached token needs no promise.
  */
 import { LRUCache } from 'lru-cache'
 import { headerLines } from '../http/headers.ts'
@@ -32,7 +32,6 @@ export class TokenCache {
   readonly #options: TokenCacheOptions
   readonly #accepted: LRUCache<string, Accepted>
   readonly #inFlight = new Map<string, Promise<CallerResult>>()
-  /** How often the cache was emptied. */
   #clears = 0
 
   constructor(options: TokenCacheOptions) {
@@ -49,12 +48,12 @@ export class TokenCache {
     return this.#accepted.size
   }
 
-  /** Verifies a token that is not cached, and caches it if accepted. Rejects only on an internal error. */
+  /** Verifies a token that is not cached, and caches an accepted one. Rejects only on an internal error. */
   check(token: string): CallerResult | Promise<CallerResult> {
     const accepted = this.#accepted.get(token)
     if (accepted !== undefined) {
       const { now, isRevoked } = this.#options
-      // `ttl` of lru-cache would serve an entry at exactly its end, and reads the clock once a millisecond.
+      // Not `ttl` of lru-cache, which serves an entry at exactly its end, and reads the clock only once a millisecond.
       if (now() < accepted.value.recheckAtMs && !isCallerRevoked(accepted.value, isRevoked)) {
         this.hits++
         return accepted
@@ -83,7 +82,7 @@ export class TokenCache {
         const verdict = await verifyUncached(token)
         if (!verdict.ok) return verdict
         const accepted = ok(await this.#callerOf(verdict.value))
-        // Verifies again if keys or credentials have changed since, or the token has been revoked since.
+        // Verifies again if, meanwhile, keys or credentials have changed or the token has been revoked.
         if (clearsBefore !== this.#clears || isCallerRevoked(accepted.value, isRevoked)) continue
         this.#accepted.set(flatCopy(token), accepted)
         return accepted
@@ -98,12 +97,12 @@ export class TokenCache {
     const { assertions, renewAtMs = Number.POSITIVE_INFINITY } = (await signAssertions?.(identity)) ?? {}
     const recheckAtMs = Math.min(validUntilMs, renewAtMs, now() + maxAgeSeconds * 1000)
     const identityLines = flatCopy(headerLines(identityHeaders(identity)))
-    // A spread would take more memory.
+    // A spread object would take more memory.
     return { identity, issuer, link, validUntilMs, identityLines, assertions, recheckAtMs }
   }
 }
 
-/** V8 keeps the whole text behind a slice, and the parts of a concatenation. `text` is Latin-1. */
+/** Copies a Latin-1 text. V8 keeps the whole text in memory behind a slice, and the parts behind a concatenation. */
 function flatCopy(text: string): string {
   return Buffer.from(text, 'latin1').toString('latin1')
 }

@@ -6,7 +6,7 @@ export interface Identity {
   readonly accountId: string
   readonly accessKey: string
   readonly tokenId: string
-  /** The id of the same token with its other valid signature, if the id is a digest of the token. */
+  /** If `tokenId` is a digest of the token: the digest of the same token with its other valid signature (`issuers.ts`). */
   readonly otherTokenId?: string | undefined
   readonly issuedAtSeconds: number
   readonly expiresAtSeconds: number
@@ -18,14 +18,14 @@ export type RevocableToken = Omit<Identity, 'expiresAtSeconds' | 'scope'>
 
 export interface VerifiedToken {
   readonly identity: Identity
-  /** The issuer that signed it. Only the sidecar signs links. */
+  /** The issuer that signed the token. Only the sidecar signs links. */
   readonly issuer: string
   readonly link: Link | undefined
-  /** Epoch milliseconds: the end of the token plus clock tolerance or, if earlier, of its credential. */
+  /** Epoch milliseconds: the end of the token plus clock tolerance, or the end of its credential if that is earlier. */
   readonly validUntilMs: number
 }
 
-/** A verified token, with the values that are made once for all its requests. */
+/** A verified token, with the values that are computed once for all its requests. */
 export interface Caller extends VerifiedToken {
   readonly identityLines: string
   /** The assertions by their audience; undefined where none are signed. */
@@ -34,7 +34,7 @@ export interface Caller extends VerifiedToken {
   readonly recheckAtMs: number
 }
 
-/** Whether a revocation names the token, or the link or the token that made it. */
+/** Whether a revocation names the token. A link is also revoked with the token that made it. */
 export function isCallerRevoked(
   { identity, link }: Pick<VerifiedToken, 'identity' | 'link'>,
   isRevoked: (token: RevocableToken) => boolean,
@@ -59,7 +59,7 @@ export function identityHeaders(identity: Identity, assertion?: string): string[
   return headers.flat()
 }
 
-/** Encodes `%` and every character outside `!` to `~`: reversible, and no value can inject a line. */
+/** Encodes `%` and every character outside `!` to `~`. The result is reversible, and no value can inject a header line. */
 export function encodeIdentityValue(value: string): string {
   return value.toWellFormed().replace(/[^!-$&-~]/gu, encodeURIComponent)
 }

@@ -1,6 +1,6 @@
 /**
- * Explains a token to an operator. In: any text. Out: the verdict, the reason in words, the readable parts.
- * The explanation lacks the signature, so that the explanation of a valid token is not itself a token.
+ * Explains a token to an operator. In: any text. Out: the verdict, the reason in words, and the readable parts.
+ * The output omits the signature, so that the output for a valid token is not itself a token.
  */
 import { errorIn, failed, type Result } from '../values/result.ts'
 import type { RevocableToken, VerifiedToken } from './caller.ts'
@@ -11,7 +11,7 @@ export type Inspection = Awaited<ReturnType<typeof inspectToken>>
 
 type InspectedFailure = RefusedToken | { readonly reason: 'missing'; readonly invalidPart?: undefined }
 
-/** Unknown members are null, such as the credential of a trusted issuer. Rejects only on an internal error. */
+/** A member that is not known is null, as `credentialActive` is for a trusted issuer. Rejects only on an internal error. */
 export async function inspectToken(
   token: string,
   verify: Verify,

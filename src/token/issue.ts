@@ -12,7 +12,7 @@ import { MAX_TOKEN_BYTES } from './verify.ts'
 export interface Assertions {
   /** The assertions by their audience. */
   readonly assertions: ReadonlyMap<string, string>
-  /** Epoch milliseconds: the middle of their lifetime, or their end if the token ends at the same time. */
+  /** Epoch milliseconds: the middle of the assertions' lifetime, or its end if the token ends at the same time. */
   readonly renewAtMs: number
 }
 
@@ -51,7 +51,7 @@ export class TokenSigner {
     const { tokenId: parent_jti, otherTokenId: parent_other_jti, issuedAtSeconds: parent_iat } = identity
     const nowSeconds = Math.floor(this.#now() / 1000)
     const expiresAtSeconds = Math.min(nowSeconds + lifetimeSeconds, identity.expiresAtSeconds)
-    // The token may have ended before now, within the clock tolerance.
+    // Within the clock tolerance, the token of the caller may have ended before now.
     const issuedAtSeconds = Math.min(nowSeconds, expiresAtSeconds - 1)
     const linkId = createLinkId(identity.accountId)
     const linked = { ...identity, tokenId: linkId, issuedAtSeconds, expiresAtSeconds }
@@ -81,7 +81,7 @@ export class TokenSigner {
     }
   }
 
-  /** `claims` are added to those of every token, or replace them. @throws Error without a signing key */
+  /** `claims`: added to the claims of every token. They replace claims of the same name. @throws Error without a signing key */
   async #sign(
     { accountId, accessKey, tokenId, issuedAtSeconds, expiresAtSeconds, scope }: Identity,
     typ: string,

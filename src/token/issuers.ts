@@ -18,17 +18,17 @@ export interface TokenIssuer {
   readonly audience: string
   /** Refuses a `kid` that the issuer does not have, and an `alg` other than that of the key. */
   readonly findKey: FindKey
-  /** The accepted values of `typ` in lower case (undefined: absent), each with the longest `exp - iat`. */
+  /** The accepted values of `typ` in lower case (undefined: no `typ`), each with the maximum of `exp - iat` in seconds. */
   readonly maxSecondsByType: ReadonlyMap<string | undefined, number>
-  /** Reads what the claims of a verified token say of its caller. `error`: the invalid claim. */
+  /** Reads the caller from the claims of a verified token. `error`: the name of the invalid claim. */
   readonly readIdentity: (claims: JWTPayload, token: string) => Result<ClaimedIdentity>
-  /** Returns the status of the credential behind a token of the issuer, or a link that such a token made. */
+  /** Returns the status of the credential behind a token of the issuer, or behind a link that such a token made. */
   readonly credentialStatus?: ((accountId: string, accessKey: string) => CredentialStatus) | undefined
 }
 
 type ClaimedIdentity = Omit<Identity, 'issuedAtSeconds' | 'expiresAtSeconds'>
 
-/** Whether the tokens of a credential are valid, until when (`Infinity`: always), and what limits them. */
+/** Whether a credential is active. `endsAtMs`: when it expires (`Infinity`: never). `scope`: what limits its tokens. */
 export type CredentialStatus =
   | { readonly active: true; readonly endsAtMs: number; readonly scope?: string | null | undefined }
   | { readonly active: false }
@@ -83,7 +83,7 @@ function ownIssuer(
   }
 }
 
-/** An entry of `trustedIssuers`. `accounts` has the account of each accepted access key, or is absent. */
+/** An entry of `trustedIssuers`. `accounts` maps each accepted access key to its account. If absent, the prefix applies. */
 interface TrustedIssuerSettings extends Rules {
   readonly accessKeyClaim: string
   readonly accounts?: Readonly<Record<string, string>> | undefined
@@ -92,7 +92,7 @@ interface TrustedIssuerSettings extends Rules {
   readonly scope?: string | undefined
 }
 
-/** The claim `scope` has another meaning, and is not read. Own accounts need an entry in `accounts`. */
+/** The claim `scope` of other issuers has another meaning, and is not read. Only `accounts` can name an own account. */
 function trustedIssuer(
   entry: TrustedIssuerSettings,
   findKey: FindKey,
@@ -109,7 +109,7 @@ function trustedIssuer(
     audience,
     findKey,
     maxSecondsByType: new Map([undefined, 'jwt', 'at+jwt'].map((typ) => [typ, maxLifetimeSeconds])),
-    // A link that a token made under an earlier entry may do no more than a token may now.
+    // A link may be older than the present settings. It may do no more than a token of this issuer may do now.
     credentialStatus: (accountId, accessKey) =>
       accountOf(accessKey) === accountId
         ? { active: true, endsAtMs: Number.POSITIVE_INFINITY, scope: entry.scope }
@@ -143,8 +143,8 @@ const CURVE_ORDERS: ReadonlyMap<number, bigint> = new Map([
 ])
 
 /**
- * Anyone can replace the part `s` of an ECDSA signature by `order - s`: it stays valid, and the token has another digest.
- * Undefined for signatures of another length. An Ed25519 signature has no other form, so its result is the id of no token.
+ * Returns the token with its other valid signature: anyone can replace the part `s` of an ECDSA signature by `order - s`, which
+ * changes the token's digest. Undefined for other lengths. Ed25519 has no other signature: the result is no valid token.
  */
 function withOtherSignature(token: string): string | undefined {
   const start = token.lastIndexOf('.') + 1
@@ -163,7 +163,7 @@ function isName(value: unknown): value is string {
   return typeof value === 'string' && nameProblem(value) === undefined
 }
 
-/** At most 256 UTF-16 units: it becomes a header line of the forwarded request. */
+/** A token id has at most 256 UTF-16 units, because it becomes a header line of the forwarded request. */
 function isTokenId(value: unknown): value is string {
   return isName(value) && value.length <= 256
 }

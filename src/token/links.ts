@@ -11,7 +11,7 @@ export const LINK_TYPE = 'link+jwt'
 
 export interface LinkedRequest {
   readonly method: string
-  /** The origin form, without the parameter. */
+  /** In origin form, without `link_token`. */
   readonly target: string
 }
 
@@ -32,7 +32,7 @@ export interface LinkParameter {
   readonly target: string
 }
 
-/** Separates the parameter from the target. Undefined if there is none. */
+/** Separates `link_token` from the rest of the target. Undefined if the target has no such parameter. */
 export function takeLinkParameter(target: string): LinkParameter | undefined {
   if (!target.includes(PARAMETER)) return undefined
   const path = pathOf(target)
@@ -83,7 +83,7 @@ export function linkAllows(link: LinkedRequest, method: string, target: string):
 /** The characters of 16 bytes in base64url. */
 const PART_LENGTH = 22
 
-/** A digest of the random part and the account lets every sidecar recognize the account of a link. */
+/** The id has a random part, and a digest of that part and the account, by which every sidecar recognizes the account. */
 export function createLinkId(accountId: string): string {
   const random = randomBytes(16).toString('base64url')
   return random + accountDigest(random, accountId)

@@ -16,7 +16,7 @@ type Path = Readonly<Record<'separated' | 'literal', string>>
 interface Item {
   readonly text: string
   readonly action: Action
-  /** Without the slash at the end, so `/` is empty. */
+  /** Without the slash at the end, so that the path `/` is an empty text. */
   readonly path: Path
 }
 
@@ -36,7 +36,7 @@ export interface ScopedRequest {
 /** A scope of about 100 items still fits into a claim and a header line. */
 export const MAX_SCOPE_LENGTH = 4096
 
-/** `error` follows the name of the field, and repeats no text. */
+/** `error`: a phrase that follows the name of the field, and quotes nothing of `text`. */
 export function parseScope(text: string): Result<Scope> {
   if (text === '') return failed('must not be empty')
   if (text.length > MAX_SCOPE_LENGTH) return failed(`must have at most ${MAX_SCOPE_LENGTH} characters`)
@@ -146,7 +146,7 @@ function includes(action: Action, needed: Action | 'any'): boolean {
 
 const ROOT: Path = { separated: '/', literal: '/' }
 
-/** No scope grants an undefined path, which is ambiguous. */
+/** An undefined path is ambiguous, so no scope grants it. */
 function grants({ items }: Scope, needed: Action | 'any', path: Path | undefined): boolean {
   if (path === undefined) return false
   const able = items.filter(({ action }) => includes(action, needed))
@@ -154,10 +154,10 @@ function grants({ items }: Scope, needed: Action | 'any', path: Path | undefined
   return asSeparator && able.some((item) => isWithin(path.literal, item.path.literal))
 }
 
-/** `condition`: the lines of a header. With the value `keeps`, the write replaces nothing. */
+/** `condition`: the lines of the header that makes the write conditional. With the value `keeps`, it replaces no object. */
 function mayWrite(scope: Scope, path: Path | undefined, condition: readonly string[], keeps: string) {
   if (condition.length > 0 && onlyLine(condition) === undefined) return false
-  // To an upstream that joins repeated lines, `*, *` is not `*`.
+  // An upstream that joins repeated lines would read `*, *`, which is not `*`.
   const replacesNothing = condition.length === 1 && condition[0]?.toUpperCase() === keeps
   return grants(scope, replacesNothing ? 'create' : 'modify', path)
 }
@@ -170,7 +170,7 @@ function mayReadSources(scope: Scope, headers: DecidingHeaders, host: string | u
   return true
 }
 
-/** Upstreams differ in empty and dot segments (Tomcat: `..;`), backslashes, controls and second decoding. */
+/** Upstreams differ in how they read empty and dot segments (Tomcat: `..;`), backslashes, controls and double encoding. */
 const AMBIGUOUS = /\/\/|\\|\p{Cc}|%(?:2e|2f|5c)|\/\.\.?(?:[/;]|$)/iu
 
 /** Undefined unless there is exactly one way to read the path. Each character of `raw` is one byte. */
@@ -196,12 +196,12 @@ function readDestination(value: string | undefined, host: string | undefined): P
   return target === undefined || target.includes('?') ? undefined : readPath(target)
 }
 
-/** S3 SDKs send `bucket/key`. An ARN has no reading as a path. */
+/** S3 SDKs send `bucket/key`, without a slash at the start. An ARN cannot be read as a path. */
 function readCopySource(value = '', host: string | undefined): Path | undefined {
   const target = originForm(/^[^/:]+(?:\/|$)/.test(value) ? `/${value}` : value, host)
   if (target === undefined) return undefined
   const path = pathOf(target)
-  // To an upstream without versions the parameter is a part of the path.
+  // An upstream without versions reads the parameter as a part of the path, so this reading must be clear, too.
   const isVersion = target.startsWith('?versionId=', path.length) && readPath(target) !== undefined
   return path === target || isVersion ? readPath(path) : undefined
 }

@@ -15,12 +15,12 @@ import { intersectScopes, parseStoredScope } from './scopes.ts'
 
 export const MAX_TOKEN_BYTES = 8192
 
-/** In base64url. JSON must not begin with this mark (RFC 8259, section 8.1), but jose skips the mark. */
+/** The mark in base64url. JSON must not begin with the mark (RFC 8259, section 8.1), but jose skips it. */
 const BYTE_ORDER_MARK = '77u_'
 
 export interface RefusedToken {
   readonly reason: TokenFailure
-  /** A header parameter, a claim, `JSON` or `payload`: for `token inspect`, not for clients. */
+  /** A header parameter, a claim, `JSON` or `payload`. `token inspect` shows it. Clients do not receive it. */
   readonly invalidPart?: string | undefined
 }
 
@@ -30,7 +30,7 @@ export type Verdict = Result<VerifiedToken, RefusedToken>
 export type Verify = (token: string) => Promise<Verdict>
 
 export interface VerifierOptions {
-  /** The first is the sidecar's own. */
+  /** The sidecar's own issuer is the first. */
   readonly issuers: readonly [TokenIssuer, ...TokenIssuer[]]
   readonly isRevoked: (token: RevocableToken) => boolean
   readonly clockToleranceSeconds: number
@@ -47,7 +47,7 @@ export function createVerifier(options: VerifierOptions): Verify {
     const header = readHeader(token)
     if (!header.ok) return refused('malformed', header.error)
     const { kid, alg, typ } = header.value
-    // The sidecar's own issuer refuses the token of an unknown issuer, by its `kid` or its `iss`.
+    // A token of an unknown issuer goes to the sidecar's own issuer, which refuses its `kid` or its `iss`.
     const issuer = byName.get(jsonObjectIn(token.split('.')[1])?.['iss']) ?? own
     const key = await issuer.findKey(kid, alg)
     if (!key.ok) return refused(key.error)
@@ -58,7 +58,7 @@ export function createVerifier(options: VerifierOptions): Verify {
 
 const refused = (reason: TokenFailure, invalidPart?: string) => failed<RefusedToken>({ reason, invalidPart })
 
-/** Returns the claims. It has checked `iss`, `aud` and `nbf`, and that `iat` and `exp` are present. */
+/** Checks the signature, `iss`, `aud` and `nbf`, and that `iat` and `exp` are present. Returns the claims. */
 async function verifySignature(
   token: string,
   key: CryptoKey,
@@ -77,7 +77,7 @@ async function verifySignature(
     })
     return ok(payload)
   } catch (error) {
-    // jose checks the expiry last, so the rest is valid. `checkClaims` checks its own rules, then the expiry.
+    // jose checks the expiry last, so all else is valid. `checkClaims` checks its own rules, and then the expiry.
     if (error instanceof errors.JWTExpired) return ok(error.payload)
     if (error instanceof errors.JWTClaimValidationFailed) return refused('claims', error.claim)
     if (error instanceof errors.JWTInvalid) return refused('claims', 'payload')
@@ -112,14 +112,14 @@ function checkClaims(
   return checkStatus(identity, link?.value, issuer, options)
 }
 
-/** What can change while a token lives: its credential and the revocations. */
+/** Checks what can change while a token lives: its credential and the revocations. */
 function checkStatus(
   claimed: Identity,
   link: Link | undefined,
   issuer: TokenIssuer,
   { issuers, clockToleranceSeconds, isRevoked }: VerifierOptions,
 ): Verdict {
-  // A link ends with the credential of its parent, which may be another issuer's.
+  // A link ends with the credential of the token that made it. Another issuer may have signed that token.
   const credentialIssuer =
     link === undefined ? issuer : issuers.find(({ name }) => name === link.parentIssuer)
   if (credentialIssuer === undefined) return refused('claims', 'parent_iss')
@@ -132,7 +132,7 @@ function checkStatus(
   return ok({ identity, issuer: issuer.name, link, validUntilMs })
 }
 
-/** Canonical base64url (RFC 4648, section 3.5) has no padding, and its bits that encode nothing are zero. */
+/** Canonical base64url (RFC 4648, section 3.5) has no padding, and its unused bits are zero. */
 const SEGMENT = '(?:[\\w-]{4})*(?:[\\w-]{4}|[\\w-][AQgw]|[\\w-]{2}[AEIMQUYcgkosw048])'
 const CANONICAL = new RegExp(`^${SEGMENT}\\.${SEGMENT}\\.${SEGMENT}$`)
 
