@@ -1,6 +1,6 @@
 /**
- * The composition root: wires one sidecar from validated settings. A part follows the parts that it uses.
- *   listener -> connection -> handler -> gate (admission, route, token) -> forwarder | endpoint | responder
+ * The composition root: creates the parts of one sidecar from validated settings, each after the parts that it uses.
+ * A request passes: listener -> connection -> handler -> gate (admission, route, token) -> forwarder | endpoint | responder
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type AuthData, openAuthData } from './auth-data.ts'
@@ -42,7 +42,7 @@ export interface ServingApp extends App {
 }
 
 /**
- * Reads all sources. The app listens and polls from `start` on.
+ * Opens the sources of auth data. The app listens and polls only after `start` is called.
  * @throws InvalidAuthData with every problem of keys, credentials and certificates
  */
 export async function createApp(options: AppOptions): Promise<ServingApp> {

@@ -1,6 +1,6 @@
 /**
- * Everything that decides on access, by subject: the active versions of the sources (`auth-sources.ts`).
- * After a new version of keys or credentials, `app.ts` empties the token cache.
+ * Auth data decides on access: the active keys, credentials, revocations and certificates.
+ * `auth-sources.ts` opens their sources. `app.ts` empties the token cache after each new version of keys or credentials.
  */
 import { databaseProblems, type OnReload, openSources, type ReloadSubject } from './auth-sources.ts'
 import { type Config, formatProblems, type Problem } from './config/config.ts'
@@ -15,7 +15,7 @@ import type { CertificateName, CertificateSet } from './tls/certificates.ts'
 import type { RevocableToken } from './token/caller.ts'
 import { createIssuers, type TokenIssuer } from './token/issuers.ts'
 
-/** The functions return the values that are active at the time of the call. */
+/** Each function returns the value that is active when it is called. */
 export interface AuthData {
   readonly keys: {
     /** Returns an empty ring until the JWK Set at `keys.jwksUrl` has been fetched. */
@@ -25,9 +25,9 @@ export interface AuthData {
     readonly tokenLifetimes: () => readonly { readonly kid: string; readonly seconds: number }[]
   }
   readonly keySets: readonly RemoteKeys[]
-  /** Issuers whose tokens are accepted. The sidecar's own is the first. */
+  /** The issuers whose tokens are accepted. The sidecar's own issuer is the first. */
   readonly issuers: readonly [TokenIssuer, ...TokenIssuer[]]
-  /** Undefined in a sidecar that only verifies and has no database. */
+  /** Undefined without `credentials.file` and without a database. */
   readonly credentials: CredentialChecks | undefined
   readonly revocations: {
     readonly isRevoked: (token: RevocableToken) => boolean
@@ -38,14 +38,14 @@ export interface AuthData {
   readonly certificateSets: ReadonlyMap<CertificateName, Reloadable<CertificateSet>>
   readonly subjects: readonly ReloadSubject[]
   readonly conditions: () => readonly AuthCondition[]
-  /** `onChange`: called with the subject of each new version, except for certificates. */
+  /** Calls `onChange` with the subject of each new version of keys, credentials or revocations. */
   subscribe(onChange: (subject: ReloadSubject) => void): void
   start(): void
-  /** Waits for the JWK Set at `keys.jwksUrl` and the database. False after a stop. @throws InvalidAuthData */
+  /** True once the JWK Set at `keys.jwksUrl` and the database are loaded. False if stopped earlier. @throws InvalidAuthData */
   whenLoaded(): Promise<boolean>
   /** Loads all sources again, even if nothing has changed. Never rejects. */
   reload(): Promise<unknown>
-  /** The active values stay usable. */
+  /** Stops polling. The active values stay usable. */
   stop(): Promise<unknown>
 }
 
@@ -55,7 +55,7 @@ export interface AuthCondition extends Partial<KeySetState> {
   readonly state?: DatabaseState | undefined
 }
 
-/** The sidecar cannot start before an operator repairs files or the database. */
+/** The sidecar cannot start until an operator repairs its files or its database. */
 export class InvalidAuthData extends Error {
   override readonly name = 'InvalidAuthData'
   readonly problems: readonly Problem[]

@@ -1,5 +1,5 @@
 /**
- * The sources of what decides on access (`auth-data.ts`), as the settings name them:
+ * The sources of auth data (`auth-data.ts`), which the settings name:
  *
  *   keys           the files of `keys.directory`, or the JWK Set at `keys.jwksUrl`
  *   key sets       the JWK Sets of `trustedIssuers`, and the one at `keys.jwksUrl`
@@ -7,8 +7,8 @@
  *   revocations    `revocations.file`, and the database
  *   certificates   the PEM files of each listener, upstream and issuer
  *
- * Each source is polled, and each good new version replaces the active one: a small file in 0.2 to 0.4 s. A thread parses
- * larger files.
+ * Each source is polled, and each good new version replaces the active one. A changed file is loaded after 0.2 to 0.4 s.
+ * A worker thread parses large files.
  */
 import { type Config, insecureKeySets, keySetsOf, type Problem, problemsAt } from './config/config.ts'
 import { loadCredentialsFile } from './credentials/credential-list.ts'

@@ -1,6 +1,6 @@
 /**
- * The catalogue of public errors. The data listener has one other code: `contract.authenticationFailedCode`.
- * `InvalidArgument` may have a more specific message. The log and `Proxy-Status` (RFC 9209) have the cause.
+ * The catalogue of public errors. The setting `contract.authenticationFailedCode` replaces the code of a failed login.
+ * An `InvalidArgument` may have a more specific message. The log and `Proxy-Status` (RFC 9209) hold the cause.
  */
 
 export interface PublicError {

@@ -1,10 +1,10 @@
 /**
- * Why requests fail: the closed sets of words in the access log, in metrics and in `Proxy-Status`.
- * Node, OpenSSL and the system give each error of a socket, name resolution or TLS a `code`, which decides.
+ * The reasons why requests fail: closed sets of words for the access log, metrics and `Proxy-Status`.
+ * An error of a socket, of DNS or of TLS has a `code` from Node, OpenSSL or the system. The code decides the reason.
  */
 import { ERRORS, type PublicError } from './errors.ts'
 
-/** Why a token is refused, whatever the request. */
+/** Why a token is refused, independently of the request. */
 export const TOKEN_FAILURES = [
   'malformed',
   'expired',
@@ -28,7 +28,7 @@ export const LOGIN_FAILURES = ['invalid', 'rejected', 'throttled', 'busy', 'unav
 
 export type LoginFailure = (typeof LOGIN_FAILURES)[number]
 
-/** What the client receives. `close`: its request cannot be read, or the upstream may be shutting down with this sidecar. */
+/** The error for the client. `close`: the request cannot be read, or the upstream may be shutting down with this sidecar. */
 export type FailureResponse = readonly [PublicError, close?: 'close']
 
 /** Why a forwarded request failed. Names without `client_` are error types of RFC 9209, section 2.3. */
@@ -95,12 +95,12 @@ const BY_CODE: Readonly<Record<string, UpstreamFailure>> = {
   UNSPECIFIED: 'tls_certificate_error', // Node has no name for some results, such as a key that is too small
 }
 
-/** The `code` of an error of Node, OpenSSL or the system. It names no peer and holds none of its bytes. */
+/** Returns the `code` of an error of Node, OpenSSL or the system. A code holds no address and no bytes of the peer. */
 export function networkCodeOf(error: unknown): string | undefined {
   return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : undefined
 }
 
-/** Undefined for an error that is not of the network. An unknown system error is `connection_terminated`. */
+/** Returns undefined for an error that is no network error. An unknown system error is `connection_terminated`. */
 export function networkFailureOf(error: unknown): UpstreamFailure | undefined {
   const code = networkCodeOf(error) ?? ''
   const known = BY_CODE[code]

@@ -1,8 +1,8 @@
 /**
  * The life cycle of a sidecar, and of each worker: start, run, drain, stop, each once.
- * Clients are accepted only after everything that decides on access is loaded.
- * A drain begins with the lame duck: each response closes its connection, so that load balancers move on.
- * Then the listener stops listening, requests in flight get time to finish, and the rest are aborted.
+ * The listener accepts clients only after the auth data is loaded.
+ * A drain begins with the lame duck: each response closes its connection, so that load balancers use other sidecars.
+ * Then the listener stops listening. Requests in flight may finish until the deadline, which aborts the rest.
  */
 import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -44,17 +44,17 @@ export class RunState {
 }
 
 export interface LifeCycle {
-  /** Until it resolves, `/readyz` reports not ready. If a port is in use, it rejects and nothing listens. */
+  /** `/readyz` reports not ready until the promise resolves. If a port is in use, the promise rejects and nothing listens. */
   start(): Promise<ListenAddresses>
-  /** `lameDuck`: a running listener accepts for `lameDuckSeconds` more. A second call joins the first. */
+  /** `lameDuck`: a running listener accepts for `lameDuckSeconds` more. A second call returns the promise of the first. */
   stop(how?: { readonly lameDuck: boolean }): Promise<DrainReport>
 }
 
 /** What serves clients: the listener of this process, or workers. */
 export interface Service {
-  /** Resolves when everything is loaded and clients are accepted. Rejects if a drain begins before. */
+  /** Resolves once the auth data is loaded and clients are accepted. Rejects if a drain begins before that. */
   listen(): Promise<AddressInfo>
-  /** `pendingStart`: the start that the drain interrupts. Resolves when that start has failed or listens. */
+  /** `pendingStart`: the start that the drain interrupts. It resolves once the start has succeeded or failed. */
   drain(lameDuck: boolean, pendingStart: Promise<unknown> | undefined): Promise<DrainReport>
 }
 
@@ -63,11 +63,11 @@ interface Parts {
   readonly log: Logger
   readonly settingsFile: string | undefined
   readonly state: RunState
-  /** Polled from the start to the stop of the service. */
+  /** The life cycle starts and stops the polling of these sources. */
   readonly sources: { start(): void; stop(): unknown } | undefined
   readonly service: Service
   readonly adminData: AdminData
-  /** Absent in a worker. The process with the admin listener logs start and end. */
+  /** Absent in a worker. Only the process with the admin listener logs the start and the stop. */
   readonly admin: AdminListener | undefined
 }
 
@@ -136,7 +136,7 @@ export async function drainListener(
   return { drained: Math.max(0, inFlight - cut), cut, tunnels }
 }
 
-/** An aborted connection closes at once. The drain waits no longer than this for one that does not. */
+/** An aborted connection closes at once. If one stays open, the drain ends after this time. */
 const ABORT_MS = 1000
 const DRAIN_STEP_MS = 50
 

@@ -8,8 +8,8 @@ import pino, { type DestinationStream, type Logger } from 'pino'
 export type { Logger } from 'pino'
 
 /**
- * The destination of log lines. Use `process.stdout` before: Node then makes a pipe non-blocking. A full
- * blocking pipe blocks a thread.
+ * Writes log lines to standard output. `process.stdout` must be used before: Node then makes its pipe non-blocking.
+ * A full blocking pipe blocks a thread.
  */
 export class LogDestination {
   /** The number of lines that were dropped because the reader was slow or a write failed. */
@@ -18,8 +18,8 @@ export class LogDestination {
   readonly #stream = pino.destination({
     dest: 1,
     sync: false,
-    maxLength: 1024 * 1024, // more is dropped while the reader is slow
-    // After a failed write, such as to a full disk, only a flush tries again. A flush needs a `minLength`.
+    maxLength: 1024 * 1024, // while the reader is slow, pino drops the lines beyond this length
+    // pino repeats a failed write, such as to a full disk, only when it flushes. A flush needs a `minLength`.
     minLength: 1,
     periodicFlush: 1000,
   })
@@ -59,7 +59,7 @@ export function createLog(level: string, destination: DestinationStream): Logger
   )
 }
 
-/** Leaves out other fields: Node attaches the raw bytes of a malformed request, which may hold a token. */
+/** Omits all other fields of an error: Node attaches the raw bytes of a malformed request, which may hold a token. */
 function serializeError(error: unknown): unknown {
   if (!(error instanceof Error)) return { type: typeof error }
   const { name, message, stack } = error
@@ -74,7 +74,7 @@ export function loggable(text: string, maxLength = 256): string {
   return printable(text.length > maxLength ? `${text.slice(0, maxLength)}…` : text)
 }
 
-/** Escapes what controls a terminal, breaks a line or reverses text (CVE-2021-42574). */
+/** Escapes the characters that control a terminal, break a line or reverse text (CVE-2021-42574). */
 export function printable(text: string): string {
   return text.replace(
     /[\p{Cc}\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/gu,

@@ -1,12 +1,12 @@
 #!/usr/bin/env node
 /**
- * The entry of the program. It handles signals before it loads any other module: a signal during the load
- * would end the process, and process 1 of a container would ignore the signal.
+ * The entry of the program. It installs its signal handlers before it loads any other module: without a handler, a signal
+ * would end the process during the load, and process 1 of a container would ignore the signal.
  */
 import type { Signals, StopSignal } from './cli/serve.ts'
 
 const signals: Signals = { listen, beforeExit() {}, onHangUp() {} }
-// Under `npm start`, both the terminal and npm send the signal of Ctrl-C.
+// Under `npm start`, the terminal and npm both send the signal of one Ctrl-C. The copy is not a second signal.
 const ECHO_MS = process.env['npm_lifecycle_event'] === 'start' ? 500 : 0
 let stop: Promise<StopSignal> | undefined
 
@@ -29,7 +29,7 @@ function listen(): Promise<StopSignal> {
 
 const command = process.argv[2]
 if (command === 'serve' || command === 'demo') void listen()
-// Only the primary stops a worker. Ctrl-C signals the whole process group, workers included.
+// A worker ignores signals, because only the primary stops it. Ctrl-C signals the whole process group, workers included.
 if (command === 'worker') for (const name of ['SIGTERM', 'SIGINT', 'SIGHUP']) process.on(name, () => {})
 
 const { runProgram } = await import('./cli/program.ts')

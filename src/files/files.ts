@@ -1,6 +1,6 @@
 /**
  * Reads and replaces the files that settings and commands name, in bounded time and memory.
- * A path may name anything, a FIFO or a directory included. Errors say why in plain words, without the path.
+ * A path may name anything, even a FIFO or a directory. `fileErrorText` says in plain words why a file cannot be used.
  */
 import { randomUUID } from 'node:crypto'
 import { constants } from 'node:fs'
@@ -31,7 +31,7 @@ export async function readRegularFile(path: string, maxBytes: number): Promise<R
       const stats = await file.stat()
       if (!stats.isFile()) return unreadable('is not a file')
       if (stats.size > maxBytes) return unreadable(tooLarge)
-      // One byte more, as `end` is inclusive: the file may grow, or the kernel may give its size as 0.
+      // `end` is inclusive: one byte more is read, because the file may grow, or the kernel may report its size as 0.
       const bytes = await buffer(file.createReadStream({ end: maxBytes, autoClose: false }))
       if (bytes.length > maxBytes) return unreadable(tooLarge)
       const isPublic = (stats.mode & 0o004) !== 0
@@ -58,8 +58,8 @@ export async function readUpTo(stream: AsyncIterable<Buffer>, maxBytes: number):
 }
 
 /**
- * Replaces a file, or a symbolic link itself, atomically, and keeps owner and mode. A new file has mode 0600
- * and the owner of its directory. write-file-atomic 7.0.1 ignores short writes, and leaves a truncated file.
+ * Replaces a file atomically, and keeps owner and mode. Replaces a symbolic link itself, not its target. A new file has mode
+ * 0600 and the owner of its directory. write-file-atomic 7.0.1 would ignore short writes, and leave a truncated file.
  */
 export async function replaceFile(path: string, text: string): Promise<void> {
   const temporary = `${path}.${randomUUID()}.tmp`
@@ -83,7 +83,7 @@ export async function replaceFile(path: string, text: string): Promise<void> {
   await directory.close()
 }
 
-/** Longer than a change of the largest file takes. */
+/** An older lock is stale: a change of the largest file takes less time. */
 const LOCK_STALE_MS = 60_000
 const LOCK_RETRY_MS = 100
 
@@ -125,7 +125,7 @@ async function isStale(lock: string, namespace: string): Promise<boolean> {
   }
 }
 
-/** A sidecar of another user must be able to read a file that root changed, or the former version stays. */
+/** Keeps owner and mode, so that a sidecar that runs as another user can read a file that root has changed. */
 async function keepReaders(handle: FileHandle, path: string): Promise<void> {
   const former = await stat(path).catch(() => undefined)
   const { uid, gid } = former ?? (await stat(dirname(path)))

@@ -1,24 +1,24 @@
 /**
  * Reads files of rows. Parses large files in a worker thread, so that requests do not wait.
  * A file that needs too much time or memory ends its thread, and is unusable.
- * This module is also the entry of the thread: it serves parse jobs, except in the main thread.
+ * This module is also the entry of the worker thread, in which it serves parse jobs.
  */
 import { once } from 'node:events'
 import { type MessagePort, parentPort, Worker } from 'node:worker_threads'
 import { type Loaded, notLoaded } from '../values/result.ts'
 import { type ReadFile, readRegularFile } from './files.ts'
 
-/** A module exports it as `parse`. Problems are lines, `line:column: path message`. */
+/** A module exports such a function as `parse`. Problems have the form `line:column: path message`. */
 export type Parse<T> = (bytes: Uint8Array) => Loaded<readonly T[]>
 
-/** About 50,000 credentials, or 130,000 revocations. */
+/** Such a file has about 50,000 credentials, or 130,000 revocations. */
 export const MAX_FILE_BYTES = 8_388_608
 /** A larger file is parsed in a thread: requests would wait 1 ms for each KiB. */
 const MAX_INLINE_BYTES = 65_536
 /** A larger file leaves hundreds of megabytes in its thread, so that thread ends. */
 const MAX_REUSED_THREAD_BYTES = 1_048_576
-/** The event loop serves requests between batches of so many rows. */
-const BATCH = 500
+/** The event loop serves requests between batches. */
+const BATCH_ROWS = 500
 
 /** Only a hostile file needs more time or memory. */
 const MAX_SECONDS = 30
@@ -59,7 +59,7 @@ async function* parseInThread<T>(moduleUrl: string, bytes: Buffer): AsyncGenerat
   const timer = setTimeout(() => late.abort(), MAX_SECONDS * 1000)
   let isDone = false
   try {
-    // One batch per request: messages that arrive together are deserialized in one turn of the event loop.
+    // The thread sends one batch per request, because Node deserializes all messages that arrive together in one turn.
     for (let request: Job | null = { moduleUrl, bytes }; !isDone; request = null) {
       thread.postMessage(request)
       const [batch]: Loaded<readonly T[]>[] = await once(thread, 'message', { signal: late.signal })
@@ -96,8 +96,8 @@ function serveThread(port: MessagePort): void {
       parsed = parse(job.bytes)
       sent = 0
     }
-    port.postMessage(parsed.ok ? { ...parsed, value: parsed.value.slice(sent, sent + BATCH) } : parsed)
-    sent += BATCH
+    port.postMessage(parsed.ok ? { ...parsed, value: parsed.value.slice(sent, sent + BATCH_ROWS) } : parsed)
+    sent += BATCH_ROWS
   })
 }
 

@@ -10,7 +10,7 @@ import { type Loaded, loaded, notLoaded } from '../values/result.ts'
 
 export type Step = string | number
 
-/** Writes `upstreams[0].url`. Unusual names are quoted and truncated. */
+/** Writes a path such as `upstreams[0].url`. Unusual names are quoted and truncated. */
 export function writePath(steps: readonly Step[]): string {
   let path = ''
   for (const step of steps) {
@@ -28,7 +28,7 @@ interface Position {
 interface YamlDocument {
   /** Maps as plain objects; null for an empty document. */
   readonly content: unknown
-  /** Where the value at `steps` or the nearest value around it begins. With `key`: where its name begins. */
+  /** Returns where the value at `steps` begins, or the nearest value around it. With `key`: where its name begins. */
   readonly positionOf: (steps: readonly Step[], key?: 'key') => Position
 }
 
@@ -36,7 +36,7 @@ interface YamlProblem extends Position {
   readonly message: string
 }
 
-/** Maximum unknown names that are reported of a map: finding the place of one takes a search of the map. */
+/** Maximum unknown names that are reported for one map: the position of each name takes a search of the map. */
 export const MAX_UNKNOWN_NAMES = 100
 
 /** The bound that `yaml` documents for nodes that aliases multiply. */
@@ -46,12 +46,12 @@ export function parseYaml(text: string): Loaded<YamlDocument, YamlProblem> {
   const lines = new LineCounter()
   const positionAt = (offset: number): Position => {
     const { line, col } = lines.linePos(offset)
-    return { line: Math.max(line, 1), column: Math.max(col, 1) } // 0 before the first line is parsed
+    return { line: Math.max(line, 1), column: Math.max(col, 1) } // `linePos` returns 0 before the first line is parsed
   }
   const problems: YamlProblem[] = []
   const report: Report = (message, offset) => void problems.push({ message, ...positionAt(offset) })
   try {
-    // `uniqueKeys` takes time quadratic in the members of a map. Warnings on stderr would quote the text.
+    // `uniqueKeys` would take time quadratic in the members of a map. The default `logLevel` prints warnings that quote text.
     const options = { lineCounter: lines, merge: true, uniqueKeys: false, logLevel: 'error' } as const
     const document = parseDocument(text, { ...options, prettyErrors: false })
     reportErrors(document, report)
@@ -75,7 +75,7 @@ function reportErrors({ errors, warnings }: Document, report: Report): void {
 function messageOf({ code, message }: YAMLError): string {
   if (code === 'RESOURCE_EXHAUSTION') return 'nested too deeply'
   if (code === 'MULTIPLE_DOCS') return 'more than one YAML document'
-  return message.replace(/(?<=\S): .*$/s, '') // the parser ends some with a colon and a piece of the text
+  return message.replace(/(?<=\S): .*$/s, '') // the parser ends some messages with a colon and a piece of the text
 }
 
 /** Reports repeated names, and aliases without an anchor. */
@@ -98,7 +98,7 @@ function reportNames(document: Document, reportAt: Report): void {
   })
 }
 
-/** Messages quote only names that look like one: a hash or token may stand in the place of a name. */
+/** Messages quote only names in this form, because a hash or a token may stand where a name belongs. */
 const isPlainName = (name: string) => /^[A-Za-z_-]{1,32}$/.test(name)
 
 function offsetOf(document: Document, steps: readonly Step[], key: 'key' | undefined): number {

@@ -1,8 +1,8 @@
 /**
  * Counts and logs each request when its response is over.
- * The access log holds no token, and no query, because a query may hold a secret.
- * The account is that of a verified token, or an existing account that a login named.
- * In forward auth, method and path are those that a trusted proxy names.
+ * The access log holds no token and no query, because a query may hold a secret.
+ * `account` is the account of a verified token, or an existing account that a login names.
+ * In forward auth, `method` and `path` are those of the request that a trusted proxy names.
  */
 import type { Peer } from '../client/client-address.ts'
 import type { SidecarRequest } from '../client/context.ts'
@@ -33,7 +33,7 @@ export function createAccessLog(
       metrics.onRequest(context.routeLabel, req.method, status, responseMs / 1000)
       if (context.bytesIn > 0) metrics.onBytes('in', context.bytesIn)
       if (context.bytesOut > 0) metrics.onBytes('out', context.bytesOut)
-      // An upstream's 404 is routine in storage.
+      // A 404 of an upstream is no error: it is routine in storage.
       const isError = status >= 500 || reason !== undefined || context.decision?.wouldRefuse !== undefined
       if (access === 'all' || (access === 'errors' && isError))
         log.info(lineOf(req, status, reason), 'request')

@@ -71,7 +71,7 @@ export function createAdminListener(
   })
   return {
     async listen() {
-      server.listen({ ...config.admin, backlog: 4096 }) // a full one drops the SYN of a probe, which is repeated after 1 s
+      server.listen({ ...config.admin, backlog: 4096 }) // a full backlog drops the SYN of a probe, which comes again after 1 s
       await once(server, 'listening')
       server.on('error', onError)
       samples.start(onError)
@@ -123,7 +123,7 @@ function pagesOf(config: StatusConfig, data: AdminData, samples: Samples) {
   }
 }
 
-/** Once per turn of the event loop: 100 clients with 100 pipelined requests each stopped traffic for 6 s. */
+/** Renders once per turn of the event loop. Otherwise 100 clients with 100 pipelined requests each stop traffic for 6 s. */
 function onceAtATime(render: Render, onError: (error: unknown) => void): Render {
   let pending: Promise<Page> | undefined
   return () => {
@@ -146,7 +146,7 @@ function sendPage(res: ServerResponse, { status, type, body }: Page): void {
   res.end(body)
 }
 
-/** Node accepts one connection in a turn of the event loop: a probe is read long before it becomes the oldest. */
+/** Node accepts one connection per turn of the event loop: a probe is read long before its connection is the oldest. */
 const MAX_CONNECTIONS = 1024
 /** Maximum time for a request to arrive, and for a connection to be silent. */
 const TIMEOUT_MS = 10_000
@@ -186,7 +186,7 @@ function createBoundedServer(secureContext: (() => SecureContext) | undefined, h
     socket.once('close', () => connections.delete(socket))
     http.emit('connection', socket)
   })
-  // `http` never listens itself. After this event, a timer of Node looks for late requests.
+  // `http` never listens itself. This event starts the timer by which Node looks for late requests.
   server.once('listening', () => http.emit('listening'))
   server.once('close', () => http.close())
   return { server, connections }

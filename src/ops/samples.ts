@@ -17,7 +17,7 @@ type Name = MetricName | (typeof PROCESS_METRICS)[number]
 
 const STATUS_METRICS: readonly string[] = [...METRIC_NAMES, ...PROCESS_METRICS]
 
-/** Collecting all metrics costs more, and resets the event loop's measurements. */
+/** To collect all metrics would cost more, and reset the measurements of the event loop. */
 export function statusMetrics(registry: Registry): Promise<MetricFamily[]> {
   return Promise.all(STATUS_METRICS.flatMap((name) => registry.getSingleMetric(name)?.get() ?? []))
 }
@@ -74,9 +74,9 @@ export class Samples {
       at: to.at,
       tenMinutes: growth(all[0], to),
       recently: growth(all.at(-RECENT_STEPS - 2) ?? all[0], to),
-      /** From each sample to the next. */
+      /** The growth from each sample to the next. */
       steps: all.slice(1).map((sample, index) => growth(all[index], sample)),
-      /** Since zero: the current values. */
+      /** The growth since zero, which is the current value. */
       values: growth({ at: 0, row: [] }, to),
     }
   }
@@ -89,7 +89,7 @@ export class Samples {
       this.#columns.set(metric, ofMetric)
       const isHistogram = values.some(({ labels }) => 'le' in labels)
       for (const { labels, value } of values) {
-        if (isHistogram && !('le' in labels)) continue // its sum and count
+        if (isHistogram && !('le' in labels)) continue // the sum and the count of a histogram
         const key = JSON.stringify(labels)
         const column = ofMetric.get(key) ?? { labels, index: this.#columnCount++ }
         ofMetric.set(key, column)
@@ -108,7 +108,7 @@ function matches(value: string, wanted: Where[string]): boolean {
 /** How counters grew between two moments. A counter that decreased (a worker was replaced) counts as zero. */
 function growthOf(columns: Columns, from: Sample, to: Sample) {
   const seconds = (to.at - from.at) / 1000
-  /** The growth by the values of a label, of the series that `where` selects. */
+  /** Returns the growth of the series that `where` selects, as a sum for each value of `label`. */
   const by = (metric: Name, label: string, where: Where = {}) => {
     const growth = new Map<string, number>()
     const wanted = Object.entries(where)

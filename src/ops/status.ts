@@ -10,7 +10,7 @@ import { withoutPath } from '../http/hosts.ts'
 import { VERSION } from '../version.ts'
 import { type Growth, rounded, sum, type Windows } from './samples.ts'
 
-/** After so long without a request, the state of an upstream that failed is unknown. */
+/** Without new requests, a failed upstream counts as failing for this time. Then its state is unknown. */
 const FAILURE_SECONDS = 60
 
 const FORWARDED: readonly RouteLabel[] = ['proxy', 'link', 'public']
@@ -44,7 +44,7 @@ export function statusOf(config: StatusConfig, conditions: readonly ReadyConditi
     ready: conditions.every(({ ok }) => ok),
     enforcing: values.total('enforcing') !== 0,
     checks: conditions,
-    /** `seconds`: of the counts. `nowSeconds`: of the rates. */
+    /** `seconds`: the time that the counts cover. `nowSeconds`: the time that the rates cover. */
     window: { seconds: rounded(tenMinutes.seconds), nowSeconds: rounded(recently.seconds) },
     requests: requestsIn(windows),
     rejections: {
@@ -85,7 +85,7 @@ function requestsIn({ tenMinutes, recently, values }: Windows) {
     count: tenMinutes.total('requests_total'),
     byStatus: Object.fromEntries(tenMinutes.by('requests_total', 'status')),
     failing: tenMinutes.total('requests_total', FAILING),
-    // The share of forwarded requests. Refused requests would hide that all others fail.
+    // The share of forwarded requests, not of all requests: refused requests would hide that all others fail.
     failingRatio: ratioOf(failing, Math.max(failing, recently.total('upstream_requests_total'))),
     inFlight: values.total('requests_in_flight'),
     connections: values.total('client_connections'),

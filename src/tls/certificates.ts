@@ -13,7 +13,7 @@ import type { Reloadable, ReloadResult } from '../reload/reloadable.ts'
 import { failed, type Loaded, loaded, notLoaded, ok, type Result } from '../values/result.ts'
 import { LISTENER_OPTIONS } from './listener-tls.ts'
 
-/** The label `certificate` of metrics. After `issuer:` stands a setting, after `upstream:` a prefix. */
+/** Also the label `certificate` of metrics. A setting follows `issuer:`, the prefix of an upstream follows `upstream:`. */
 export type CertificateName = 'listener' | 'admin' | `issuer:${string}` | `upstream:${string}`
 
 const FILE_SETTINGS = ['certFile', 'keyFile', 'caFile', 'clientCaFile'] as const
@@ -51,7 +51,7 @@ export function certificateFiles(config: Config): CertificateFiles[] {
 
 const pathsOf = (files: CertificateFiles) => FILE_SETTINGS.flatMap((name) => files[name] ?? [])
 
-/** Returns the context for each new connection. Undefined if the settings name no file. */
+/** Returns a function that each new connection calls for its context. Undefined if the settings name no file. */
 export const activeContextOf = (set: Reloadable<CertificateSet> | undefined) =>
   set && (() => set.current().context)
 

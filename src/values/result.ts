@@ -21,8 +21,8 @@ export const loaded = <T>(value: T, warnings: readonly string[] = []) =>
 
 export const notLoaded = <P = string>(problems: readonly P[]) => ({ ok: false, problems }) as const
 
-/** The result of a command that lists or changes a source. Without `kind`, the source is bad. */
+/** The result of a command that lists or changes a source. A failure without `kind` means that the source is bad. */
 export type CommandResult<T = undefined> = Loaded<T> & { readonly kind?: 'notDone' }
 
-/** The command failed, but not by a bad source: a name is taken, for example, or a database is down. */
+/** The command failed, but the source is not bad: for example, a name is taken, or a database is down. */
 export const notDone = (problem: string) => ({ ...notLoaded([problem]), kind: 'notDone' }) as const

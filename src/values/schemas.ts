@@ -38,7 +38,7 @@ export function claimsProblem(accountId: string, accessKey: string, scope = ''):
 const DATE_TIME =
   /^(\d{4}-\d\d-\d\d)T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d+)?(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)$/
 
-/** Returns epoch milliseconds. In UTC, RFC 3339 has years of four digits. */
+/** Returns epoch milliseconds. The year must have four digits (RFC 3339), also in UTC. */
 export function parseTime(text: string): number | undefined {
   // RFC 3339 allows `t` and `z`.
   const [time = '', date = ''] = DATE_TIME.exec(text.toUpperCase()) ?? []
@@ -78,7 +78,7 @@ export function integerOrAuto(max: number) {
   return z.union([integer(1, max, requirement), z.literal('auto', requirement)], requirement)
 }
 
-/** The minimum is the millisecond of timers, or 0 where 0 has a meaning. */
+/** The minimum is 1 ms, as timers count milliseconds, or 0 where 0 has a meaning. */
 export function seconds(min: 0 | 0.001 = 0.001) {
   const requirement = must(`must be a number of seconds from ${min} to ${MAX_TIMER_SECONDS}`)
   return z.number(requirement).min(min, requirement).max(MAX_TIMER_SECONDS, requirement)
