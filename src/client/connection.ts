@@ -32,7 +32,7 @@ import { ERRORS, type PublicError } from '../errors.ts'
 import type { Peer } from './client-address.ts'
 import { type ClientConnection, RequestContext, type SidecarRequest } from './context.ts'
 import * as nodeHttp from './node-http.ts'
-import { DRAIN_IDLE_MS, DRAIN_TOTAL_MS, SidecarResponse } from './response.ts'
+import { SidecarResponse } from './response.ts'
 
 export interface ConnectionEvents {
   /** Must not throw. */
@@ -53,6 +53,10 @@ type Phase = 'idle' | 'partialHead' | 'serving' | 'servingLast' | 'closing'
 
 /** Refused without a request: bytes that do not parse, a late head, an `Upgrade` or CONNECT behind other requests. */
 type PendingError = { readonly error: PublicError; readonly bytes?: Buffer | undefined }
+
+/** How long bytes behind the last response are dropped: without a new byte, and in all (as in nginx). */
+const DRAIN_IDLE_MS = 5_000
+const DRAIN_TOTAL_MS = 30_000
 
 /** While so many requests wait, nothing is read. */
 const MAX_WAITING = 16
@@ -219,13 +223,27 @@ export class Connection implements ClientConnection {
     if (res?.isCloseDelimited && !res.isWritten && !res.writableEnded) this.abort()
   }
 
-  /** Sends the end of the connection, and drops what still arrives: a close with unread bytes is a reset. */
+  drainBody(req: SidecarRequest, end: () => void): void {
+    req.context.changeOwner({ state: 'unreadBody', onIdle: end })
+    req.once('end', end)
+    this.#socket.once('end', end) // the request emits no `end` if its body is malformed
+    this.#limitDrain(end)
+    req.resume()
+  }
+
+  /** Sends the end of the connection, and drops what still arrives. */
   #halfClose(): void {
     const socket = this.#socket
     socket.end()
     nodeHttp.discardInput(socket)
-    socket.setTimeout(DRAIN_IDLE_MS)
-    const deadline = setTimeout(() => socket.destroy(), DRAIN_TOTAL_MS)
+    this.#limitDrain(() => socket.destroy())
+  }
+
+  /** A close with unread bytes is a reset: clients that write all before they read (Python, Java) lose the last response. */
+  #limitDrain(onLate: () => void): void {
+    const socket = this.#socket
+    socket.setTimeout(DRAIN_IDLE_MS) // `onTimeout`
+    const deadline = setTimeout(onLate, DRAIN_TOTAL_MS)
     socket.once('close', () => clearTimeout(deadline))
   }
 

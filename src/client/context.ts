@@ -18,6 +18,8 @@ export interface ClientConnection {
   /** Under TLS it differs from the socket of the request. */
   readonly tcpSocket: Socket
   readonly isDraining: () => boolean
+  /** Drops the rest of the body of a request whose response has been written. Then it calls `end`, perhaps more than once. */
+  drainBody(req: SidecarRequest, end: () => void): void
   /** Ends the connection without the rest of the response, in a way that the client notices. */
   abort(): void
 }

@@ -13,10 +13,6 @@ export type Persistence = 'keepAlive' | 'close' | 'closeDelimited'
 /** `close`: Node closes the connection after the last byte. `drain`: the sidecar first drops the rest of the request. */
 type AfterResponse = 'keepAlive' | 'close' | 'drain'
 
-/** Limits for dropping the bytes that arrive after the last response (as in nginx): without a new byte, and in all. */
-export const DRAIN_IDLE_MS = 5_000
-export const DRAIN_TOTAL_MS = 30_000
-
 export class SidecarResponse extends ServerResponse<SidecarRequest> {
   #hasContinued = false
   #after: AfterResponse = 'keepAlive'
@@ -59,7 +55,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     if (text !== '') this.write(text, 'latin1')
     if (this.chunkedEncoding) writeLastChunk(this, headerLines(trailers.flat()))
     this.#writtenMonotonicMs = performance.now()
-    this.#drainBody()
+    this.req.context.connection.drainBody(this.req, () => void this.end())
   }
 
   #afterResponse(asked: Persistence): AfterResponse {
@@ -76,20 +72,6 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     if (admitted.lines.connectionOptions?.has('close')) return 'close'
     // The bytes that Node discards behind an offer to upgrade may be a request.
     return DISCARDS_AFTER_OFFER && admitted.offersUpgrade && !isUpgrade ? 'close' : 'keepAlive'
-  }
-
-  /** Drops the rest of the request body. Then ends the response, all bytes of which have been written. */
-  #drainBody(): void {
-    // A close with unread bytes is a TCP reset: clients that write all before they read (Python, Java) lose the response.
-    const { req } = this
-    const { context, socket } = req
-    const end = () => void this.end()
-    const deadline = setTimeout(end, DRAIN_TOTAL_MS)
-    context.changeOwner({ state: 'unreadBody', onIdle: end, onClosed: () => clearTimeout(deadline) })
-    socket.setTimeout(DRAIN_IDLE_MS)
-    req.once('end', end)
-    socket.once('end', end) // the request emits no `end` if its body is malformed
-    req.resume()
   }
 
   /** Must be called after a 101 was written to the socket. */
