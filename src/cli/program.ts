@@ -1,5 +1,5 @@
-/** The commands, and their completion in a shell. Exit codes: 0 done, 1 failed, 2 bad usage or settings. */
-import { Argument, type Command, CommanderError } from 'commander'
+/** The commands. Exit codes: 0 done, 1 failed, 2 bad usage or settings. */
+import { type Command, CommanderError } from 'commander'
 import { fileErrorText } from '../files/files.ts'
 import { LogDestination } from '../log.ts'
 import { VERSION } from '../version.ts'
@@ -41,12 +41,10 @@ async function runCommand(serving: ServingProcess): Promise<void> {
     revocations: async () => (await import('./credentials.ts')).revocationsCommand(io),
     check: async () => (await import('./check-deployment.ts')).checkCommand(io),
     token: async () => (await import('./token.ts')).tokenCommand(io),
-    completion: async () => completionCommand(io),
     worker: async () => (await import('./serve.ts')).workerCommand(serving),
   }
   const name = process.argv[2] ?? ''
-  const needsAll = !Object.hasOwn(commands, name) || name === 'completion'
-  for (const load of needsAll ? Object.values(commands) : [commands[name]]) {
+  for (const load of Object.hasOwn(commands, name) ? [commands[name]] : Object.values(commands)) {
     const command = await load?.()
     if (command !== undefined) program.addCommand(command, { hidden: command.name() === 'worker' })
   }
@@ -59,55 +57,3 @@ function exitCodeOf(error: Error): number {
   process.stderr.write(`${error.message}\n`)
   return error instanceof CommandFailure ? error.exitCode : 1
 }
-
-export function completionCommand(io: CommandIo): Command {
-  return io
-    .command(
-      'completion',
-      'print a script that completes commands and flags in your shell',
-      '# In the start file of the shell:',
-      'source <(storage-auth-sidecar completion bash)',
-      'source <(storage-auth-sidecar completion zsh)',
-      'storage-auth-sidecar completion fish | source',
-    )
-    .addArgument(new Argument('<shell>', 'the shell').choices(['bash', 'zsh', 'fish']))
-    .action((shell: string, _options: object, { parent }: Command) => {
-      const choices = parent === null ? [] : choicesOf(parent, '')
-      io.print(shell === 'fish' ? fishScript(choices) : bashScript(choices, shell === 'zsh'))
-    })
-}
-
-type Choice = readonly [wordsBefore: string, words: string]
-
-/** A subcommand precedes its group, because shells take the first pattern that matches. */
-function choicesOf(command: Command, wordsBefore: string): Choice[] {
-  const help = command.createHelp()
-  const subcommands = help.visibleCommands(command)
-  const flags = help.visibleOptions(command).flatMap(({ long }) => long ?? [])
-  const values = command.registeredArguments.flatMap(({ argChoices = [] }) => argChoices)
-  const words = [...subcommands.map((subcommand) => subcommand.name()), ...values, ...flags].join(' ')
-  const inner = subcommands.flatMap((one) => choicesOf(one, `${wordsBefore}${one.name()} `))
-  return [...inner, [wordsBefore, words]]
-}
-
-/** Offers flags only after `-`, and files where no word matches, such as for the value of a flag. */
-const bashScript = (choices: readonly Choice[], isZsh: boolean) => `
-${isZsh ? 'autoload -U +X compinit bashcompinit && compinit && bashcompinit' : ''}
-_storage_auth_sidecar() {
-  local words current="\${COMP_WORDS[COMP_CWORD]}" without='-*'
-  case "\${COMP_WORDS[*]:1:COMP_CWORD-1} " in
-${choices.map(([before, words]) => `    '${before}'*) words='${words}' ;;`).join('\n')}
-  esac
-  [[ $current == -* ]] && without=''
-  COMPREPLY=($(compgen -W "$words" -X "$without" -- "$current"))
-}
-complete -o default -F _storage_auth_sidecar storage-auth-sidecar`
-
-const fishScript = (choices: readonly Choice[]) => `
-function __storage_auth_sidecar
-  set -l words (commandline -opc)
-  switch (string join ' ' -- $words[2..])' '
-${choices.map(([before, words]) => `    case '${before}*'\n      printf '%s\\n' ${words}`).join('\n')}
-  end
-end
-complete -c storage-auth-sidecar -a '(__storage_auth_sidecar)'`

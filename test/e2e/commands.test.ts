@@ -9,7 +9,6 @@ import { configCommand } from '../../src/cli/config.ts'
 import { credentialsCommand, revocationsCommand } from '../../src/cli/credentials.ts'
 import { demoCommand } from '../../src/cli/demo.ts'
 import { keysCommand } from '../../src/cli/keys.ts'
-import { completionCommand } from '../../src/cli/program.ts'
 import { type ServingProcess, serveCommand } from '../../src/cli/serve.ts'
 import { tokenCommand } from '../../src/cli/token.ts'
 import { SETTINGS } from '../../src/config/settings.ts'
@@ -31,7 +30,6 @@ const COMMANDS: Readonly<Record<string, (io: CommandIo) => Command>> = {
   revocations: revocationsCommand,
   check: checkCommand,
   token: tokenCommand,
-  completion: completionCommand,
 }
 
 t.test('every command and subcommand has help with an example', async (t) => {
