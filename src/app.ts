@@ -25,7 +25,9 @@ import { createVerifier } from './token/verify.ts'
 export interface AppOptions {
   readonly config: Config
   readonly log: Logger
+  /** Of the process: log lines, and exceptions that nothing has caught. */
   readonly logLinesDropped?: () => number
+  readonly uncaughtExceptions?: () => number
   readonly now?: () => number
   readonly settingsFile?: string | undefined
   /** A worker has no admin listener. The primary process serves it. */
@@ -46,8 +48,9 @@ export interface ServingApp extends App {
  * @throws InvalidAuthData with every problem of keys, credentials and certificates
  */
 export async function createApp(options: AppOptions): Promise<ServingApp> {
-  const { config, log, logLinesDropped = () => 0, now = Date.now, settingsFile, worker = false } = options
-  const state = new RunState()
+  const { config, log, now = Date.now, settingsFile, worker = false } = options
+  const { logLinesDropped = () => 0, uncaughtExceptions = () => 0 } = options
+  const state: Readonly<RunState> = new RunState()
   const metrics = createMetrics(config, now)
   const audit = createAuditLog(log, config.log)
   const authData = await openAuthData(config, log, now, (subject, result, certificate) => {
@@ -87,7 +90,15 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   })
   const conditions = () => [...authData.conditions(), state.acceptingCondition]
   const isReady = () => conditions().every(({ ok }) => ok)
-  metrics.readFrom({ authData, tokenCache, listener, forwarder, isReady, logLinesDropped })
+  metrics.readFrom({
+    authData,
+    tokenCache,
+    listener,
+    forwarder,
+    isReady,
+    logLinesDropped,
+    uncaughtExceptions,
+  })
   const { publicJwks: jwks, ring } = authData.keys
   const signingKid = () => ring().signing?.kid
   const adminData = { conditions, jwks, signingKid, registry: () => metrics.registry }

@@ -11,7 +11,7 @@
  * A worker thread parses large files.
  */
 import { type Config, insecureKeySets, keySetsOf, type Problem, problemsAt } from './config/config.ts'
-import { loadCredentialsFile } from './credentials/credential-list.ts'
+import { type CredentialList, loadCredentialsFile } from './credentials/credential-list.ts'
 import type { CredentialsDatabase } from './credentials/postgres/database.ts'
 import { loadRevocationsFile, type RevocationList } from './credentials/revocation-list.ts'
 import { readBearerToken } from './keys/jwk-set.ts'
@@ -33,16 +33,30 @@ export type OnReload = (subject: ReloadSubject, result: ReloadResult, certificat
 export const databaseProblems = (problems: readonly string[]) =>
   problemsAt('credentials.postgres.urlFile', problems)
 
-/**
- * Opens the sources that the settings name, and collects the problems and warnings of all of them.
- * Never rejects. A source is undefined if no setting names it, or if it has problems.
- */
+/** A source is undefined if no setting names it, or if it has problems. */
+export interface AuthSources {
+  readonly files: {
+    readonly keys: Reloadable<KeyRing> | undefined
+    readonly credentials: Reloadable<CredentialList> | undefined
+    readonly revocations: Reloadable<RevocationList> | undefined
+  }
+  readonly database: CredentialsDatabase | undefined
+  readonly certificateSets: ReadonlyMap<CertificateName, Reloadable<CertificateSet>>
+  readonly keySets: readonly RemoteKeys[]
+  /** The set at `keys.jwksUrl`. */
+  readonly ownKeySet: RemoteKeys | undefined
+  readonly all: readonly Pick<RemoteKeys, 'start' | 'reload' | 'stop'>[]
+  readonly problems: readonly Problem[]
+  readonly warnings: readonly string[]
+}
+
+/** Opens the sources that the settings name, and collects the problems and warnings of all of them. Never rejects. */
 export async function openSources(
   config: Config,
   log: Logger,
   now: () => number,
   onReload: OnReload = () => {},
-) {
+): Promise<AuthSources> {
   const { keys, identity, revocations, trustedIssuers } = config
   const { file, postgres } = config.credentials
   const results: Loaded<unknown, Problem>[] = []

@@ -7,6 +7,7 @@ import { type Dependencies, revoke } from './endpoints/endpoint.ts'
 import { createLink, endLink } from './endpoints/link-endpoint.ts'
 import { logIn, sendTimeLeft } from './endpoints/token-endpoint.ts'
 import { ERRORS } from './errors.ts'
+import { afterParsing } from './event-loop.ts'
 import type { AccessFailure } from './failures.ts'
 import { approvalHeaders, VARY_BY_TOKEN } from './gate/forward-auth.ts'
 import { type Decision, type Gate, type Refusal, tokenCheckOf } from './gate/gate.ts'
@@ -38,10 +39,10 @@ export class Handler {
       context.routed = routed
       const requestId = routed ? routed.admitted.requestId : requestIdOf(new HeaderLines(req.rawHeaders))
       context.id = requestId ?? context.id
-      // Before a promise continues, Node parses the bytes that came with the head, and finds a malformed chunk in them.
+      // A malformed chunk may have come with the head.
       const mustWait = decision instanceof Promise || routed?.admitted.isChunked === true
       const pending = mustWait
-        ? Promise.resolve(decision).then((late) => this.#carryOut(late, res))
+        ? afterParsing(decision).then((late) => this.#carryOut(late, res))
         : this.#carryOut(decision, res)
       pending?.catch((error: unknown) => this.#onError(res, error))
     } catch (error) {

@@ -66,7 +66,7 @@ t.test('output whose reader has gone is a failure, too', async (t) => {
   t.equal(program.stderr(), 'stdout cannot be written: its reader closed it\n')
 })
 
-t.test('an uncaught exception is logged and does not end the process', async (t) => {
+t.test('an uncaught exception is logged, counted and does not end the process', async (t) => {
   const { files } = await prepareFiles(t)
   const fault = "process.on('SIGUSR2', () => { throw new Error('not caught') })"
   const sidecar = await serve(
@@ -77,6 +77,8 @@ t.test('an uncaught exception is logged and does not end the process', async (t)
   sidecar.child.kill('SIGUSR2')
   await sidecar.until(() => sidecar.log().some(({ msg }) => msg === 'uncaught exception'), 'the line')
   t.match(sidecar.log().at(-1), { level: 60, msg: 'uncaught exception', err: { message: 'not caught' } })
+  const metrics = await fetch(`http://127.0.0.1:${sidecar.adminPort}/metrics`)
+  t.match(await metrics.text(), 'auth_sidecar_uncaught_exceptions_total 1')
   t.equal((await rawRequest(t, sidecar.port, 'GET / HTTP/1.1\r\nHost: a\r\n\r\n')).status, 400)
   sidecar.child.kill('SIGINT')
   t.match(await sidecar.ended, { code: 0 })

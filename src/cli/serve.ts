@@ -56,13 +56,13 @@ async function serve(loaded: LoadedConfig, serving: ServingProcess): Promise<voi
 export async function createSidecar({ config, file }: LoadedConfig, serving: ServingProcess): Promise<App> {
   const { signals, destination } = serving
   const log = createLog(config.log.level, destination)
-  surviveExceptions(log)
+  const uncaughtExceptions = surviveExceptions(log)
   const workers = config.workers === 'auto' ? availableParallelism() : config.workers
   let app: App
-  if (workers === 1) app = await serveHere({ config, log, settingsFile: file }, serving)
+  if (workers === 1) app = await serveHere({ config, log, settingsFile: file, uncaughtExceptions }, serving)
   else {
     const { createPrimary } = await import('../workers/primary.ts')
-    app = await createPrimary(config, workers, file, log, destination)
+    app = await createPrimary(config, workers, file, log, destination, uncaughtExceptions)
   }
   signals.onHangUp = () => void app.reload()
   return app
@@ -75,15 +75,20 @@ export function workerCommand(serving: ServingProcess): Command {
     const { runWorker } = await import('../workers/worker.ts')
     await runWorker((config) => {
       const log = createLog(config.log.level, serving.destination)
-      surviveExceptions(log)
-      return serveHere({ config, log, worker: true }, serving)
+      const uncaughtExceptions = surviveExceptions(log)
+      return serveHere({ config, log, worker: true, uncaughtExceptions }, serving)
     })
   })
 }
 
-/** An exception in one request must not end the process. That request times out. All others continue. */
-function surviveExceptions(log: Logger): void {
-  process.on('uncaughtException', (error) => log.fatal({ err: error }, 'uncaught exception'))
+/** An exception in one request must not end the process: all others continue. Returns a function that counts them. */
+function surviveExceptions(log: Logger): () => number {
+  let count = 0
+  process.on('uncaughtException', (error) => {
+    count++
+    log.fatal({ err: error }, 'uncaught exception')
+  })
+  return () => count
 }
 
 async function serveHere(options: AppOptions, serving: ServingProcess): Promise<ServingApp> {

@@ -85,9 +85,11 @@ function* requestAlarms({ tenMinutes, recently }: Windows, { checks, requests }:
   const droppedConnections = recently.total('client_connections_dropped_total')
   if (droppedConnections > 0)
     yield critical(`${droppedConnections} connections closed ${now}: limits.connections are open`)
+  const minutes = Math.ceil(tenMinutes.seconds / 60)
   const droppedLines = tenMinutes.total('log_lines_dropped_total')
-  if (droppedLines > 0)
-    yield warning(`${droppedLines} log lines lost in ${Math.ceil(tenMinutes.seconds / 60)} min`)
+  if (droppedLines > 0) yield warning(`${droppedLines} log lines lost in ${minutes} min`)
+  const uncaught = tenMinutes.total('uncaught_exceptions_total')
+  if (uncaught > 0) yield critical(`${uncaught} uncaught exceptions in ${minutes} min: the log has them`)
   const unready = checks.filter(({ ok, state }) => !ok && state !== 'draining').map(({ name }) => name)
   if (unready.length > 0) yield critical(`Not ready: ${unready.join(', ')}`)
   const { failingRatio } = requests

@@ -67,6 +67,7 @@ const READ = {
   token_cache_evictions_total: ['Tokens evicted from the full cache.'],
   token_cache_hits_total: ['Token checks decided by the cache.'],
   token_cache_misses_total: ['Token checks not decided by the cache.'],
+  uncaught_exceptions_total: ['Exceptions that no request has caught. The process goes on.'],
   upstream_connections: ['Connections to the upstream, also those being opened.', ['upstream']],
   upstream_queue: ['Requests that wait for a connection to the upstream.', ['upstream']],
 } satisfies Record<string, Metric>
@@ -87,6 +88,7 @@ export interface MetricSources {
   readonly forwarder: Pick<Forwarder, 'pools'>
   readonly isReady: () => boolean
   readonly logLinesDropped: () => number
+  readonly uncaughtExceptions: () => number
 }
 
 type SigningKey = Pick<Key, 'kid' | 'createdAtSeconds'>
@@ -214,7 +216,7 @@ function reloadMetrics({ counts, gauge }: Create, now: () => number) {
 }
 
 function readValues({ value }: Create, sources: MetricSources, now: () => number): void {
-  const { tokenCache, listener, forwarder, isReady, logLinesDropped } = sources
+  const { tokenCache, listener, forwarder, isReady, logLinesDropped, uncaughtExceptions } = sources
   const { keys, keySets, revocations, certificateSets } = sources.authData
   const reads: Readonly<Record<keyof typeof READ, ReadValue>> = {
     ready: () => Number(isReady()),
@@ -226,6 +228,7 @@ function readValues({ value }: Create, sources: MetricSources, now: () => number
     token_cache_evictions_total: () => tokenCache.evictions,
     token_cache_entries: () => tokenCache.size,
     log_lines_dropped_total: logLinesDropped,
+    uncaught_exceptions_total: uncaughtExceptions,
     upstream_connections: () =>
       forwarder.pools().map(({ prefix, connections }) => [{ upstream: prefix }, connections]),
     upstream_queue: () => forwarder.pools().map(({ prefix, queued }) => [{ upstream: prefix }, queued]),

@@ -20,6 +20,7 @@ import type { RequestOwner } from '../client/context.ts'
 import { detectReset } from '../client/node-http.ts'
 import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
+import { afterReads } from '../event-loop.ts'
 import type { UpstreamFailure, UpstreamOutcome } from '../failures.ts'
 import type { ServiceDecision } from '../gate/gate.ts'
 import { relayBody, writeEarlyHints, writeHead } from './download.ts'
@@ -157,8 +158,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     const { headersSent, req } = this.res
     this.#end(failure)
     this.#upstream.responder.failForwarded(this.res, failure, cause)
-    // The bytes that have just been written are sent before the abort.
-    if (headersSent) setImmediate(() => req.context.connection.abort())
+    if (headersSent) afterReads(() => req.context.connection.abort()) // what has just been written is sent before
   }
 
   #end(outcome: UpstreamOutcome): void {

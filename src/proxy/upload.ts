@@ -5,6 +5,7 @@
  */
 import { MessageChannel } from 'node:worker_threads'
 import type { SidecarRequest } from '../client/context.ts'
+import { afterNextReads } from '../event-loop.ts'
 import { type ForwardedRequest, requestTrailerLines } from './request-headers.ts'
 import type { UpstreamConnection } from './upstream-connection.ts'
 
@@ -48,6 +49,8 @@ export class Upload {
   #onData(chunk: Buffer): void {
     if (this.#connection === undefined) return
     this.#req.context.bytesIn += chunk.length
+    // An upstream may refuse an upload and close. A write to the closed connection fails, and discards the unread response:
+    // without the wait, nearly half of these responses are lost.
     if (this.#pending.push(chunk) === 1) afterNextReads(() => this.#write())
     this.#pendingBytes += chunk.length
     if (this.#pendingBytes >= MAX_PENDING) this.#req.pause()
@@ -84,14 +87,6 @@ export class Upload {
     if (connection.socket.writableNeedDrain) this.#req.pause()
     else this.resume()
   }
-}
-
-/**
- * Calls back after Node has read all sockets once more. An upstream may refuse an upload and close: a write to the closed
- * connection fails and discards the unread response. Without the wait, nearly half of these responses are lost.
- */
-function afterNextReads(callback: () => void): void {
-  setImmediate(() => setImmediate(callback))
 }
 
 /** A port whose other end is closed drops what is posted to it. */

@@ -1,11 +1,11 @@
 /**
  * The connections to one upstream, bounded in number, and a bounded queue of requests. The last used connection goes first.
  *
- * A request is written in the check phase of the event loop. Node has read all sockets by then, in the poll phase, so bytes that
- * follow a response have closed their connection already. A connection whose response has ended is `released`. It is `idle`
- * from the next check phase on, so that one more poll phase precedes its next request.
+ * A request is written after all reads of a turn (`event-loop.ts`): bytes that follow a response have then closed their
+ * connection. A connection whose response has ended is `released`. It is `idle` one turn later, after one more read.
  */
 import type { Config } from '../config/config.ts'
+import { afterReads } from '../event-loop.ts'
 import type { ConnectionPool, UpstreamAddress, UpstreamRequest } from './upstream-connection.ts'
 import { UpstreamConnection } from './upstream-connection.ts'
 
@@ -98,7 +98,7 @@ export class UpstreamPool implements ConnectionPool {
   #scheduleDispatch(): void {
     if (this.#isDispatchScheduled) return
     this.#isDispatchScheduled = true
-    setImmediate(this.#dispatch)
+    afterReads(this.#dispatch)
   }
 
   readonly #dispatch = (): void => {

@@ -22,10 +22,11 @@ export async function createPrimary(
   settingsFile: string | undefined,
   log: Logger,
   destination: LogDestination,
+  uncaughtExceptions: () => number,
 ): Promise<App> {
   const pool = createWorkerPool(configOfWorker(config, count, log), count, log, destination)
-  const state = new RunState()
-  const adminData = createAdminData(pool, count, state, destination)
+  const state: Readonly<RunState> = new RunState()
+  const adminData = createAdminData(pool, count, state, destination, uncaughtExceptions)
   const certificates = await openAdminCertificateSet(config, log)
   const cache = { ...config.cache, maxTokens: config.cache.maxTokens * count } // each worker has its own
   const withWorkers = { ...config, cache }
@@ -59,8 +60,9 @@ async function openAdminCertificateSet(config: Config, log: Logger) {
 function createAdminData(
   pool: WorkerPool,
   count: number,
-  runState: RunState,
+  runState: Readonly<RunState>,
   destination: LogDestination,
+  uncaughtExceptions: () => number,
 ): AdminData {
   const isReady = (responding: number) => runState.phase === 'running' && responding === count
   const newStates = async () => {
@@ -87,6 +89,7 @@ function createAdminData(
       value('ready', () => Number(isReady(responding)))
       value('worker_restarts_total', pool.restarts)
       value('log_lines_dropped_total', () => destination.dropped)
+      value('uncaught_exceptions_total', uncaughtExceptions)
       new Gauge({
         name: 'process_start_time_seconds', // of the primary: the values of the workers differ
         help: 'Start time of the process since unix epoch in seconds.',

@@ -53,6 +53,7 @@ function metricsOf({ authData, isReady = true, now = () => 61_500_000 }: Changes
     forwarder: { pools: () => pools },
     isReady: () => isReady,
     logLinesDropped: () => 11,
+    uncaughtExceptions: () => 12,
   })
   const scrape = async () => parseMetrics(await metrics.registry.metrics())
   return { metrics, scrape }
@@ -139,6 +140,7 @@ t.test('with several processes counters are summed and gauges take the worst sta
     ['token_cache_evictions_total', 4, {}],
     ['token_cache_entries', 2, {}],
     ['log_lines_dropped_total', 22, {}],
+    ['uncaught_exceptions_total', 24, {}],
     ['key_token_lifetime_seconds', 12, { kid: 'k0' }],
     ['upstream_queue', 18, { upstream: '/' }],
     ['enforcing', 1, {}],
@@ -306,6 +308,7 @@ t.test('an upstream is failing until it responds again or the traffic stops', as
 t.test('each shortage and outage has a headline of its own', async (t) => {
   const listener = { inFlight: 0, connections: 0, droppedConnections: 0 }
   let dropped = 0
+  let uncaught = 0
   const checks: ReadyCondition[] = [{ name: 'credentials', ok: true, state: 'current' }]
   const setup = statusSetup({
     checks,
@@ -313,7 +316,7 @@ t.test('each shortage and outage has a headline of its own', async (t) => {
       { prefix: '/', url: 'http://127.0.0.1:9000' },
       { prefix: '/archive', url: 'http://127.0.0.1:9001' },
     ],
-    parts: { listener, logLinesDropped: () => dropped },
+    parts: { listener, logLinesDropped: () => dropped, uncaughtExceptions: () => uncaught },
   })
   const { metrics } = setup
   /** The problems after a cause, once the previous one is over. */
@@ -338,6 +341,7 @@ t.test('each shortage and outage has a headline of its own', async (t) => {
       ['critical: 3 connections closed in 30 s: limits.connections are open'],
     ],
     [() => (dropped = 7), ['warning: 7 log lines lost in 10 min']],
+    [() => (uncaught = 2), ['critical: 2 uncaught exceptions in 10 min: the log has them']],
     [
       () => metrics.ofUpstream('/').onOutcome('connection_limit_reached'),
       ['critical: Upstream / is overloaded: 1 requests refused in 30 s, its queue is full or too slow'],

@@ -45,6 +45,7 @@ export function statusSetup(options: SetupOptions = {}) {
     forwarder: { pools: () => pools },
     isReady: () => true,
     logLinesDropped: () => 0,
+    uncaughtExceptions: () => 0,
     ...options.parts,
   })
   const samples = new Samples(() => metrics.registry, now)

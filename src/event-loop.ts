@@ -1,0 +1,17 @@
+/**
+ * Waits for what Node does before it calls back. In each turn of the event loop, Node first reads all sockets that have bytes
+ * (poll phase), then calls what `setImmediate` has queued (check phase). Promises continue between two callbacks.
+ */
+
+/** Resolves after Node's parser has parsed all bytes of the current read. */
+export const afterParsing = <T>(value: T | Promise<T>): Promise<T> => Promise.resolve(value)
+
+/** Calls back after Node has read all sockets of this turn, and has tried to send what was written. */
+export function afterReads(callback: () => void): void {
+  setImmediate(callback)
+}
+
+/** Calls back after Node has read all sockets once more. */
+export function afterNextReads(callback: () => void): void {
+  setImmediate(() => setImmediate(callback))
+}
