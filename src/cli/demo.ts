@@ -41,7 +41,7 @@ async function runDemo(io: CommandIo, serving: ServingProcess, ports: Ports): Pr
   const onError = (error: unknown) => io.warn(`storage API: ${error}`)
   const storage = await startStorageApi(join(directory, 'objects'), onError)
   try {
-    const workspace = await prepareWorkspace(directory, ports, storage.url)
+    const workspace = await prepareWorkspace(io, directory, ports, storage.url)
     // SIDECAR_ variables of the environment are ignored: they are meant for another sidecar.
     const loaded = configFromFlags({ config: workspace.configFile }, { env: {} })
     const app = await createSidecar(loaded, serving)
@@ -62,7 +62,7 @@ async function expectFree(port: number, flag: string): Promise<void> {
   await new Promise((resolve) => probe.close(resolve))
 }
 
-async function prepareWorkspace(directory: string, { port, adminPort }: Ports, upstreamUrl: string) {
+async function prepareWorkspace(io: CommandIo, directory: string, ports: Ports, upstreamUrl: string) {
   await mkdir(directory, { recursive: true, mode: 0o700 })
   await chmod(directory, 0o700)
   const pathOf = (name: string) => join(directory, name)
@@ -70,14 +70,14 @@ async function prepareWorkspace(directory: string, { port, adminPort }: Ports, u
   const [configFile, sampleFile] = [pathOf('sidecar.yaml'), pathOf('hello.txt')]
   for (const path of [keys, credentialsFile, configFile, sampleFile])
     await rm(path, { recursive: true, force: true })
-  await addKey({ directory: keys, alg: 'ES256', now: Date.now })
+  io.unwrap(await addKey({ directory: keys, alg: 'ES256', now: Date.now }))
   const login = { accountId: 'demo', accessKey: 'demo-key', secret: generateSecret() }
   const { secret, ...name } = login
   const { credentials } = fileEditors(credentialsFile)
-  await credentials.add({ ...name, secretHash: await hashSecret(secret, 'sha256') })
+  io.unwrap(await credentials.add({ ...name, secretHash: await hashSecret(secret, 'sha256') }))
   const settings = {
-    listen: { host: '127.0.0.1', port },
-    admin: { host: '127.0.0.1', port: adminPort },
+    listen: { host: '127.0.0.1', port: ports.port },
+    admin: { host: '127.0.0.1', port: ports.adminPort },
     upstreams: [{ prefix: '/', url: upstreamUrl }],
     keys: { directory: keys },
     credentials: { file: credentialsFile },
