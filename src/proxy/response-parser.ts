@@ -45,8 +45,8 @@ export class ResponseParser {
   #partial = NO_BYTES
   #left = 0
   #informational = 0
-  readonly #earlyHints: UpstreamHead[] = []
-  readonly #body: Buffer[] = []
+  #earlyHints: UpstreamHead[] = []
+  #body: Buffer[] = []
   /** The head of the final response, or of a 101. Only the parser sets it. */
   head: UpstreamHead | undefined
   /** Complete when the response is done. Only the parser sets them. */
@@ -64,8 +64,8 @@ export class ResponseParser {
     this.#state = 'head'
     this.#partial = NO_BYTES
     this.#informational = 0
-    this.#earlyHints.length = 0
-    this.#body.length = 0
+    this.#earlyHints = []
+    this.#body = []
     this.head = undefined
     this.rawTrailers = []
   }
@@ -75,12 +75,14 @@ export class ResponseParser {
   }
 
   takeEarlyHints(): readonly UpstreamHead[] {
-    return this.#earlyHints.splice(0)
+    return this.#earlyHints.length > 0 ? this.#earlyHints.splice(0) : []
   }
 
   /** The chunks of the body that have been parsed since the last call. Their memory is reused after the read. */
   takeBody(): readonly Buffer[] {
-    return this.#body.splice(0)
+    const body = this.#body
+    this.#body = []
+    return body
   }
 
   /** Returns whether all bytes belong to this response. */
@@ -88,25 +90,21 @@ export class ResponseParser {
     const data = this.#partial.length > 0 ? Buffer.concat([this.#partial, chunk]) : chunk
     this.#partial = NO_BYTES
     try {
-      return this.#parse(data)
+      let at = 0
+      while (at < data.length && this.#state !== 'done') {
+        const next = this.#step(data, at)
+        if (next < 0) {
+          this.#partial = Buffer.from(data.subarray(at)) // a copy, because the chunk's memory is reused
+          return true
+        }
+        at = next
+      }
+      return at === data.length
     } catch (error) {
       if (!(error instanceof ResponseSyntaxError)) throw error
       this.fault = error.message
       return false
     }
-  }
-
-  #parse(data: Buffer): boolean {
-    let at = 0
-    while (at < data.length && this.#state !== 'done') {
-      const next = this.#step(data, at)
-      if (next < 0) {
-        this.#partial = Buffer.from(data.subarray(at)) // a copy, because the chunk's memory is reused
-        return true
-      }
-      at = next
-    }
-    return at === data.length
   }
 
   /** Called when the connection ended cleanly, which may be the end of the body. */
@@ -205,17 +203,16 @@ export class ResponseParser {
 /** A size and ignored extensions. White space between them is refused, because parsers disagree on it. */
 const CHUNK_LINE = /^([0-9A-Fa-f]{1,12})(?:;[\t\x20-\x7e\x80-\xff]*)?(\r?)$/
 /** The space after the status code is required even without a reason phrase (RFC 9112, section 4). */
-const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9][0-9]{2}) (.*)$/
+const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9][0-9]{2}) (.*)\r\n/
 /** Lines that hold no control but the tab: no carriage return or line feed outside a pair of both. */
 const LINES = /^(?:[\t\x20-\x7e\x80-\xff]*\r\n)*$/
 
 function parseHead(text: string, isHeadRequest: boolean, maxLines: number): UpstreamHead {
-  const lineEnd = text.indexOf('\r\n')
-  const [, minorVersion, digits, statusText = ''] = STATUS_LINE.exec(text.slice(0, lineEnd)) ?? []
+  const [statusLine = '', minorVersion, digits, statusText = ''] = STATUS_LINE.exec(text) ?? []
   if (digits === undefined) throw new ResponseSyntaxError('bad status line')
   const http10 = minorVersion === '0'
   const status = Number(digits)
-  const lines = parseFieldLines(text, lineEnd + 2, maxLines)
+  const lines = parseFieldLines(text, statusLine.length, maxLines)
   let contentLength: number | undefined
   let chunked = false
   let keepAliveSeconds = KEEP_ALIVE_SECONDS
