@@ -17,8 +17,8 @@ export class ReadBuffer {
   readInto(onRead: (chunk: Buffer) => void): OnReadOpts {
     return {
       buffer: () => (this.#buffer ??= spareBuffers.pop() ?? Buffer.allocUnsafeSlow(READ_BYTES)),
-      callback: (bytes, { buffer, byteOffset }) => {
-        onRead(Buffer.from(buffer, byteOffset, bytes))
+      callback: (bytes) => {
+        if (this.#buffer !== undefined) onRead(this.#buffer.subarray(0, bytes))
         return true
       },
     }
