@@ -25,7 +25,6 @@ import { createVerifier } from './token/verify.ts'
 export interface AppOptions {
   readonly config: Config
   readonly log: Logger
-  /** Of the process: log lines, and exceptions that nothing has caught. */
   readonly logLinesDropped?: () => number
   readonly uncaughtExceptions?: () => number
   readonly now?: () => number

@@ -11,7 +11,8 @@ import { afterParsing } from './event-loop.ts'
 import type { AccessFailure } from './failures.ts'
 import { approvalHeaders, VARY_BY_TOKEN } from './gate/forward-auth.ts'
 import { type Decision, type Gate, type Refusal, tokenCheckOf } from './gate/gate.ts'
-import { bearerToken, HeaderLines, requestIdOf } from './http/headers.ts'
+import { bearerToken, HeaderLines } from './http/headers.ts'
+import { requestIdOf } from './http/request-ids.ts'
 
 interface HandlerDependencies extends Dependencies {
   readonly gate: Gate

@@ -181,13 +181,8 @@ async function checkLogin(endpoint: URL, probe: URL, credential: object, echoPat
   const issued = await sendRequest(endpoint, { ...json, body: JSON.stringify(credential) })
   const { token } = fieldsOf(issued)
   // The pattern also keeps a hostile value out of the head of the next request.
-  if (
-    issued.status !== 200 ||
-    typeof token !== 'string' ||
-    token.length > MAX_TOKEN_BYTES ||
-    !/^[\w.-]+$/.test(token)
-  )
-    return [failure('login', `the login fails (${outcomeOf(issued)})`)]
+  const isToken = typeof token === 'string' && token.length <= MAX_TOKEN_BYTES && /^[\w.-]+$/.test(token)
+  if (issued.status !== 200 || !isToken) return [failure('login', `the login fails (${outcomeOf(issued)})`)]
   const headers = { Authorization: `Bearer ${token}` }
   const [marker, requestId] = [randomUUID(), randomUUID()]
   const names = ['X-Authenticated-Account-Id', 'X_Authenticated_Account_Id', 'X.Authenticated.Account.Id']

@@ -8,7 +8,7 @@ import type { Failure } from '../failures.ts'
 import type { Admitted } from '../gate/admission.ts'
 import type { Decision, RoutedRequest } from '../gate/gate.ts'
 import type { RouteLabel } from '../gate/route.ts'
-import { newRequestId } from '../http/headers.ts'
+import { newRequestId } from '../http/request-ids.ts'
 import type { Identity } from '../token/caller.ts'
 import type { Peer } from './client-address.ts'
 

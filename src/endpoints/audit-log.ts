@@ -6,7 +6,7 @@ import type { ReloadSubject } from '../auth-sources.ts'
 import type { SidecarRequest } from '../client/context.ts'
 import type { Config } from '../config/config.ts'
 import type { LoginFailure } from '../failures.ts'
-import { traceIdOf } from '../http/headers.ts'
+import { traceIdOf } from '../http/request-ids.ts'
 import { type Logger, loggable } from '../log.ts'
 import type { ReloadResult } from '../reload/reloadable.ts'
 

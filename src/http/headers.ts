@@ -1,9 +1,8 @@
 /**
- * Headers: the rules for each kind of header, and the lines of a message with their kinds, options, token and ids.
+ * Headers: the rules for each kind of header, and the lines of a message with their kinds, options and token.
  * In: field names as received. They are folded as careless upstreams do: lower-cased, with `-` for all but letters and
  * digits (CVE-2025-64484; CGI, WSGI: `_`, RFC 3875 section 4.1.18; PHP: `.`; lighttpd: all).
  */
-import { randomUUID } from 'node:crypto'
 
 /** What becomes of a line. `forward`: it is sent on, unless `Connection` names it. */
 interface Rule {
@@ -218,28 +217,4 @@ export function bearerToken(authorization: string | undefined): string | undefin
   let start = 7
   while (authorization.charCodeAt(start) === 0x20) start++
   return start < authorization.length ? authorization.slice(start) : undefined
-}
-
-/** Safe in a header, in a log line and in a shell. */
-const REQUEST_ID = /^[A-Za-z0-9._-]{1,128}$/
-
-/** The client's id, if it sent exactly one that is valid: two would have a comma. */
-export function requestIdOf(lines: HeaderLines): string | undefined {
-  const id = lines.joined('requestId')
-  return id !== undefined && REQUEST_ID.test(id) ? id : undefined
-}
-
-export const newRequestId: () => string = randomUUID
-
-const TRACEPARENT = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-[^,]*)?$/
-const ZEROS = /^0+$/
-
-/**
- * The trace id of a valid `traceparent` (W3C Trace Context, section 3.2): version `ff` and ids of zeros are invalid, and
- * versions above `00` may add fields. Node joins repeated headers by a comma, which is invalid, too.
- */
-export function traceIdOf(traceparent: string | string[] | undefined): string | undefined {
-  const [, version = 'ff', traceId = '', parentId = '', more] = TRACEPARENT.exec(String(traceparent)) ?? []
-  const isValid = version !== 'ff' && !(version === '00' && more !== undefined)
-  return isValid && !ZEROS.test(traceId) && !ZEROS.test(parentId) ? traceId : undefined
 }

@@ -10,7 +10,7 @@ import type { SidecarResponse } from '../client/response.ts'
 import type { Config } from '../config/config.ts'
 import type { PublicError } from '../errors.ts'
 import { type Failure, isClientFailure } from '../failures.ts'
-import { newRequestId, traceIdOf } from '../http/headers.ts'
+import { newRequestId, traceIdOf } from '../http/request-ids.ts'
 import { type Logger, loggable } from '../log.ts'
 import type { Metrics } from './metrics.ts'
 

@@ -134,14 +134,11 @@ function growthOf(columns: Columns, from: Sample, to: Sample) {
   }
 }
 
-export function sum(growth: ReadonlyMap<string, number>): number {
-  return [...growth.values()].reduce((total, value) => total + value, 0)
-}
+export const sum = (growth: ReadonlyMap<string, number>): number =>
+  [...growth.values()].reduce((total, value) => total + value, 0)
 
 /** Four digits keep the document small. */
-export function rounded(value: number): number {
-  return Number(value.toPrecision(4))
-}
+export const rounded = (value: number): number => Number(value.toPrecision(4))
 
 /** Estimates seconds like Prometheus' `histogram_quantile`, from cumulative buckets by upper bound (`le`). */
 function percentiles(buckets: ReadonlyMap<string, number>) {

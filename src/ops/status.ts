@@ -164,6 +164,4 @@ function seriesIn({ steps, tenMinutes }: Windows) {
   }
 }
 
-function ratioOf(part: number, total: number): number | null {
-  return total > 0 ? rounded(part / total) : null
-}
+const ratioOf = (part: number, total: number) => (total > 0 ? rounded(part / total) : null)

@@ -10,13 +10,13 @@ import { sendHead } from '../client/node-http.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import { forwardedTrailers } from '../http/headers.ts'
 import type { ReadBuffer } from './read-buffer.ts'
-import type { ResponseParser, UpstreamHead } from './response-parser.ts'
+import type { PartialResponse, UpstreamHead } from './response-parser.ts'
 
 /** A chunk up to this size is copied. A larger one holds its read buffer until it is sent. */
 const MAX_COPIED = 16 * 1024
 
 /** The only informational response that is forwarded is 103, with its links (RFC 8297). HTTP/1.0 has none. */
-export function writeEarlyHints(res: SidecarResponse, response: ResponseParser): void {
+export function writeEarlyHints(res: SidecarResponse, response: PartialResponse): void {
   for (const hints of response.takeEarlyHints()) {
     if (res.req.httpVersionMinor === 0) continue
     try {
@@ -41,7 +41,7 @@ export function writeHead(res: SidecarResponse, head: UpstreamHead): void {
 export function relayBody(
   res: SidecarResponse,
   head: UpstreamHead,
-  response: ResponseParser,
+  response: PartialResponse,
   buffer: ReadBuffer,
 ): boolean {
   const { isDone } = response

@@ -37,6 +37,9 @@ const MAX_INFORMATIONAL = 100
 const KEEP_ALIVE_SECONDS = 5
 const KEEP_ALIVE_TIMEOUT = /(?:^|[,\s])timeout=([0-9]{1,6})(?:$|[,\s])/i
 
+/** What has arrived of a response, for its receiver. */
+export type PartialResponse = Readonly<Omit<ResponseParser, 'start' | 'push' | 'close' | 'fault'>>
+
 export class ResponseParser {
   readonly #limits: Pick<Config['limits'], 'headerBytes' | 'headerLines'>
   #isHeadRequest = false
@@ -47,9 +50,9 @@ export class ResponseParser {
   #informational = 0
   #earlyHints: UpstreamHead[] = []
   #body: Buffer[] = []
-  /** The head of the final response, or of a 101. Only the parser sets it. */
+  /** The head of the final response, or of a 101. */
   head: UpstreamHead | undefined
-  /** Complete when the response is done. Only the parser sets them. */
+  /** Complete when the response is done. */
   rawTrailers: readonly string[] = []
   /** Why the bytes are not an HTTP/1.1 response: a fixed text, for the access log. The connection must then be closed. */
   fault: string | undefined

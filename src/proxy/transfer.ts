@@ -25,7 +25,7 @@ import type { UpstreamFailure, UpstreamOutcome } from '../failures.ts'
 import type { ServiceDecision } from '../gate/gate.ts'
 import { relayBody, writeEarlyHints, writeHead } from './download.ts'
 import { type ForwardedRequest, type HeadOptions, requestHeadText } from './request-headers.ts'
-import type { ResponseParser, UpstreamHead } from './response-parser.ts'
+import type { PartialResponse, UpstreamHead } from './response-parser.ts'
 import { Tunnel, type Tunnels } from './tunnel.ts'
 import { Upload } from './upload.ts'
 import type { UpstreamConnection, UpstreamRequest } from './upstream-connection.ts'
@@ -92,7 +92,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     detectReset(this.res.req.context.connection.tcpSocket)
   }
 
-  onRead(response: ResponseParser, connection: UpstreamConnection): void {
+  onRead(response: PartialResponse, connection: UpstreamConnection): void {
     const { head } = response
     if (this.#phase === 'awaitingHead') writeEarlyHints(this.res, response)
     if (head === undefined) return
@@ -100,7 +100,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     if (this.#phase === 'downloading') this.#onBody(head, response, connection)
   }
 
-  #onHead(head: UpstreamHead, response: ResponseParser, connection: UpstreamConnection): void {
+  #onHead(head: UpstreamHead, response: PartialResponse, connection: UpstreamConnection): void {
     const headMs = performance.now() - this.res.req.context.startedMonotonicMs
     this.#upstream.events.onResponse(head.status, headMs / 1000)
     if (head.status === 101) {
@@ -113,7 +113,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   }
 
   /** Writes what has arrived of the body, perhaps nothing yet. */
-  #onBody(head: UpstreamHead, response: ResponseParser, connection: UpstreamConnection): void {
+  #onBody(head: UpstreamHead, response: PartialResponse, connection: UpstreamConnection): void {
     const isWritable = relayBody(this.res, head, response, connection.readBuffer)
     if (response.isDone) {
       if (head.status >= 400 && this.res.req.context.bytesIn > MAX_REFUSED_BODY) connection.close()

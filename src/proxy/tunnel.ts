@@ -8,7 +8,7 @@ import type { Gate } from '../gate/gate.ts'
 import { headerLines } from '../http/headers.ts'
 import { responseHeaders, writeChunks } from './download.ts'
 import { type ForwardedRequest, UPGRADE_LINES } from './request-headers.ts'
-import type { ResponseParser, UpstreamHead } from './response-parser.ts'
+import type { PartialResponse, UpstreamHead } from './response-parser.ts'
 import type { ResponseReceiver, UpstreamConnection } from './upstream-connection.ts'
 
 /** How long a client may take to read the last bytes, in milliseconds. */
@@ -43,7 +43,7 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
   }
 
   /** Takes over both connections from the transfer, and sends the 101. `response`: bytes may have come with it. */
-  start(head: UpstreamHead, response: ResponseParser): void {
+  start(head: UpstreamHead, response: PartialResponse): void {
     const { res } = this.#request
     const { context, socket: client } = res.req
     const upstream = this.#connection.socket
@@ -78,7 +78,7 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
     void this.recheck() // the token may have been revoked since the request arrived
   }
 
-  onRead(response: ResponseParser): void {
+  onRead(response: PartialResponse): void {
     const { context, socket: client } = this.#request.res.req
     const isWritable = writeChunks(client, response.takeBody(), context, this.#connection.readBuffer)
     if (response.isDone) client.end()

@@ -23,7 +23,7 @@ import type { Config } from '../config/config.ts'
 import { networkCodeOf, networkFailureOf, type UpstreamFailure } from '../failures.ts'
 import { lookup } from '../http/hosts.ts'
 import { ReadBuffer } from './read-buffer.ts'
-import { type RequestKind, ResponseParser } from './response-parser.ts'
+import { type PartialResponse, type RequestKind, ResponseParser } from './response-parser.ts'
 
 /** TCP and unix sockets read by `onread`; TLS sockets emit `data`. */
 export interface UpstreamAddress {
@@ -60,7 +60,7 @@ export interface ResponseReceiver {
   /** Called several times a second while the upstream reads nothing, so that the client is not read either. */
   onWriteBlocked?(): void
   /** Called after each read, also before the failure that the read may cause. */
-  onRead(response: ResponseParser, connection: UpstreamConnection): void
+  onRead(response: PartialResponse, connection: UpstreamConnection): void
   /** The last call. `isStale`: most likely the upstream had closed the connection before the request was written. */
   onFailure?(failure: UpstreamFailure, cause?: string, isStale?: boolean): void
   /** The last call, too: an error in one of the others. The connection is closed. */

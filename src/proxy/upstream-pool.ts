@@ -129,10 +129,7 @@ export class UpstreamPool implements ConnectionPool {
     const now = performance.now()
     for (const connection of this.#open) connection.checkDeadline(now)
     const queuedBefore = now - this.#config.timeouts.upstreamResponseSeconds * 1000
-    for (let request = this.#queue[0]; request !== undefined; request = this.#queue[0]) {
-      if (request.queuedMonotonicMs > queuedBefore) break
-      this.#queue.shift()
-      request.onFailure('connection_limit_reached')
-    }
+    while ((this.#queue[0]?.queuedMonotonicMs ?? now) <= queuedBefore)
+      this.#queue.shift()?.onFailure('connection_limit_reached')
   }
 }

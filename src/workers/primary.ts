@@ -31,17 +31,9 @@ export async function createPrimary(
   const cache = { ...config.cache, maxTokens: config.cache.maxTokens * count } // each worker has its own
   const withWorkers = { ...config, cache }
   const admin = createAdminListener(withWorkers, adminData, activeContextOf(certificates), log, Date.now)
+  const parts = { config, log, settingsFile, state, sources: certificates, service: pool, adminData, admin }
   return {
-    ...createLifeCycle({
-      config,
-      log,
-      settingsFile,
-      state,
-      sources: certificates,
-      service: pool,
-      adminData,
-      admin,
-    }),
+    ...createLifeCycle(parts),
     async reload() {
       pool.reload()
       await certificates?.reload()
