@@ -97,7 +97,8 @@ export class DataListener {
 
   /** Node calls this before it emits an event for the request. */
   #opensWebSocket(req: SidecarRequest): boolean {
-    if (req.socket[CONNECTION]?.isServing !== false) return false
+    const connection = req.socket[CONNECTION]
+    if (connection === undefined || connection.isServing) return false
     const admission = admit(req, this.#config.limits)
     return admission.ok && admission.value.isWebSocket
   }

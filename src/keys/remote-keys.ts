@@ -45,7 +45,7 @@ export class RemoteKeys {
   #lastFetch: ReloadResult | undefined
   #goodAtMs = 0
   #failedAtMs = Number.NEGATIVE_INFINITY
-  #askedAtMs = Number.NEGATIVE_INFINITY
+  #fetchedForKidAtMs = Number.NEGATIVE_INFINITY
 
   constructor(options: RemoteKeysOptions) {
     const { issuer, jwksUrl, algorithms, log, now } = options
@@ -146,8 +146,8 @@ export class RemoteKeys {
     const now = this.#options.now()
     // `Math.abs`, because the clock may be set back.
     const isPast = (atMs: number) => Math.abs(now - atMs) >= COOLDOWN_MS
-    if (this.#keySet.current() !== undefined && isPast(this.#askedAtMs) && isPast(this.#failedAtMs)) {
-      this.#askedAtMs = now
+    if (this.#keySet.current() !== undefined && isPast(this.#fetchedForKidAtMs) && isPast(this.#failedAtMs)) {
+      this.#fetchedForKidAtMs = now
       this.#fetch() // also during a fetch, which may have begun before the key was published
     }
     const waiting = new AbortController()
