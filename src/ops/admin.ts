@@ -11,9 +11,9 @@ import type { Registry } from 'prom-client'
 import type { Config } from '../config/config.ts'
 import type { Logger } from '../log.ts'
 import { ALPN_PROTOCOLS } from '../tls/listener-tls.ts'
-import { alarmsOf } from './alarms.ts'
+import { type Alarm, alarmsOf } from './alarms.ts'
 import { type MetricGroup, Samples } from './samples.ts'
-import { type ReadyCondition, type StatusConfig, statusOf } from './status.ts'
+import { type ReadyCondition, type Status, type StatusConfig, statusOf } from './status.ts'
 
 /** The state of this process, or of all workers. */
 export interface AdminData {
@@ -24,6 +24,9 @@ export interface AdminData {
   readonly signingKid: () => string | undefined | Promise<string | undefined>
   readonly registry: (group: MetricGroup) => Registry | Promise<Registry>
 }
+
+/** The document of `/status.json`, which `status-page/page.js` is checked against. */
+export type StatusDocument = Status & { readonly problems: readonly Alarm[] }
 
 interface Page {
   readonly status: number
@@ -113,7 +116,7 @@ function pagesOf(config: StatusConfig, data: AdminData, samples: Samples) {
       const conditions = await data.conditions()
       const windows = await samples.windows()
       const status = statusOf(config, conditions, windows)
-      return json(200, { problems: alarmsOf(windows, status), ...status })
+      return json(200, { problems: alarmsOf(windows, status), ...status } satisfies StatusDocument)
     },
     '/': file('text/html', '../status-page/page.html'),
     '/page.js': file('text/javascript', '../status-page/page.js'),

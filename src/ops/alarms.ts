@@ -18,7 +18,7 @@ const KEY_SET_WARNING_SECONDS = 300
 const ONCE_GOOD: readonly AccessFailure[] = ['expired', 'revoked', 'claims', 'scope', 'unavailable']
 const QUEUE_FULL: UpstreamOutcome = 'connection_limit_reached'
 
-interface Alarm {
+export interface Alarm {
   readonly severity: 'critical' | 'warning'
   readonly text: string
 }

@@ -1,28 +1,36 @@
 /**
  * Fills the status page from status.json, every five seconds.
  * When the sidecar does not respond, the page says so and keeps what it showed.
+ * Browsers run this file as it is; `npm run types` checks it by the types in its comments.
+ * @typedef {import('../ops/admin.ts').StatusDocument} StatusDocument
+ * @typedef {Node | string | null | undefined} Child
  */
 
 const REFRESH_MS = 5000
 const TIMEOUT_MS = 4000
 const NAME = 'Storage auth sidecar'
 
-/** Creates an element. Text is set as text, never read as HTML. */
+/**
+ * Creates an element. Text is set as text, never read as HTML.
+ * @type {(name: string, attributes: Record<string, string>, ...children: Child[]) => HTMLElement}
+ */
 function h(name, attributes, ...children) {
   const element = document.createElement(name)
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value)
-  element.append(...children.filter((child) => child !== undefined && child !== null))
+  element.append(...children.flatMap((child) => child ?? []))
   return element
 }
 
-const byId = (id) => document.getElementById(id)
+const byId = (/** @type {string} */ id) => /** @type {HTMLElement} */ (document.getElementById(id))
+/** @type {(id: string, ...children: (Node | string)[]) => void} */
 const fill = (id, ...children) => byId(id).replaceChildren(...children)
-const quiet = (...children) => h('span', { class: 'quiet' }, ...children)
-const note = (...children) => h('div', { class: 'quiet' }, ...children)
-const code = (text) => h('code', {}, text)
-const bold = (text) => h('b', {}, text)
-const time = (at, text) => h('time', { datetime: at }, text)
+const quiet = (/** @type {Child[]} */ ...children) => h('span', { class: 'quiet' }, ...children)
+const note = (/** @type {Child[]} */ ...children) => h('div', { class: 'quiet' }, ...children)
+const code = (/** @type {string} */ text) => h('code', {}, text)
+const bold = (/** @type {string} */ text) => h('b', {}, text)
+const time = (/** @type {string} */ at, /** @type {string} */ text) => h('time', { datetime: at }, text)
 
+/** @param {Intl.NumberFormatOptions} options */
 const format = (options) => new Intl.NumberFormat('en-US', options).format
 /** `1,234,567` */
 const count = format({ maximumFractionDigits: 0 })
@@ -34,6 +42,7 @@ const digits = format({
 })
 /** `0.03%`, `12.5%`; never `100%` of what is not all, nor `0%` of what is something. */
 const share = format({ style: 'percent', maximumSignificantDigits: 3, roundingMode: 'trunc' })
+/** @type {(show: (value: number) => string) => (value: number | null) => string} */
 const orDash = (show) => (value) => (value === null ? '–' : show(value))
 const amount = orDash(digits)
 const percent = orDash(share)
@@ -45,7 +54,7 @@ const duration = orDash((seconds) => {
 })
 
 /** `12 s`, `4 min`, `3 h 5 min`, `12 d 4 h`: an age. */
-function age(seconds) {
+function age(/** @type {number} */ seconds) {
   const minutes = Math.floor(seconds / 60)
   const hours = Math.floor(minutes / 60)
   const days = Math.floor(hours / 24)
@@ -55,22 +64,28 @@ function age(seconds) {
   return hours % 24 === 0 || days > 99 ? `${days} d` : `${days} d ${hours % 24} h`
 }
 
+/** @type {(from: string, to: string) => number} */
 const secondsBetween = (from, to) => Math.max(0, (Date.parse(to) - Date.parse(from)) / 1000)
 /** `20:57:35 UTC`: the clock of the log, not that of the reader. */
-const clock = (at) => `${at.slice(11, 19)} UTC`
+const clock = (/** @type {string} */ at) => `${at.slice(11, 19)} UTC`
+/** @type {(value: number, unit: string) => string} */
 const plural = (value, unit) => `${count(value)} ${unit}${value === 1 ? '' : 's'}`
-const inRecent = ({ window }) => `in ${Math.round(window.nowSeconds)} s`
-const inWindow = ({ window }) =>
+const inRecent = (/** @type {StatusDocument} */ { window }) => `in ${Math.round(window.nowSeconds)} s`
+const inWindow = (/** @type {StatusDocument} */ { window }) =>
   window.seconds >= 590 ? 'in 10 min' : `in ${age(Math.round(window.seconds))}`
 
 /** Words with a mark that differs in shape, not only in color. */
-const mark = (kind, words) =>
+const mark = (/** @type {keyof typeof SHAPES} */ kind, /** @type {string} */ words) =>
   h('span', { class: `mark ${kind}` }, h('i', { 'aria-hidden': 'true' }, SHAPES[kind]), words)
 const SHAPES = { good: '✓', warn: '!', bad: '✕', idle: '–' }
 
-/** A table whose rows begin with their header. Roles are explicit: a phone shows some tables as blocks, which lose them. */
+/**
+ * A table whose rows begin with their header. Roles are explicit: a phone shows some tables as blocks, which lose them.
+ * @type {(caption: Child[], titles: string[], rows: (Child | Child[])[][]) => HTMLElement}
+ */
 function table(caption, titles, rows) {
-  const cell = (content, at) => {
+  const cell = (/** @type {Child | Child[]} */ content, /** @type {number} */ at) => {
+    /** @type {Record<string, string>} */
     const attributes =
       at === 0 ? { scope: 'row', role: 'rowheader' } : { role: 'cell', 'data-title': titles[at] }
     return h(at === 0 ? 'th' : 'td', attributes, ...[content].flat())
@@ -85,13 +100,14 @@ function table(caption, titles, rows) {
   )
 }
 
-function facts(...entries) {
+function facts(/** @type {Child[][]} */ ...entries) {
   const rows = entries.map(([name, ...words]) => h('div', {}, h('dt', {}, name), h('dd', {}, ...words)))
   return h('dl', { class: 'facts' }, ...rows)
 }
 
-function showState(status) {
+function showState(/** @type {StatusDocument} */ status) {
   const [worst, ...others] = status.problems
+  /** @param {StatusDocument['problems'][number]} problem */
   const kindOf = ({ severity }) => (severity === 'critical' ? 'bad' : 'warn')
   const checks = status.checks.map(({ name, ok, state }) =>
     h('li', {}, mark(ok ? 'good' : 'bad', name), quiet(` ${state ?? (ok ? 'ok' : 'failing')}`)),
@@ -114,10 +130,11 @@ function showState(status) {
   fill('updated', 'Updated ', time(status.time, clock(status.time)))
 }
 
-function showFigures(status) {
+function showFigures(/** @type {StatusDocument} */ status) {
   const { requests, rejections, latency, cache, process } = status
-  const counted = (value) => `${count(value)} ${inWindow(status)}`
+  const counted = (/** @type {number} */ value) => `${count(value)} ${inWindow(status)}`
   const [recent, window] = [inRecent(status), inWindow(status)]
+  /** @type {(name: string, when: string, value: string, unit: string, words: string) => HTMLElement} */
   const figure = (name, when, value, unit, words) =>
     h(
       'div',
@@ -144,7 +161,8 @@ function showFigures(status) {
   )
 }
 
-function showUpstreams(status) {
+function showUpstreams(/** @type {StatusDocument} */ status) {
+  /** @type {Record<string, keyof typeof SHAPES>} */
   const kinds = { ok: 'good', degraded: 'warn', failing: 'bad', idle: 'idle' }
   const rows = status.upstreams.map((upstream) => {
     const { prefix, address, state, count: requests, failed, lastFault, firstByte } = upstream
@@ -169,9 +187,10 @@ function showUpstreams(status) {
 }
 
 /** The reasons of the last ten minutes and their counts. */
-const occurred = (counts) => Object.entries(counts).filter(([, value]) => value > 0)
+const occurred = (/** @type {Record<string, number>} */ counts) =>
+  Object.entries(counts).filter(([, value]) => value > 0)
 
-function showRejections(status) {
+function showRejections(/** @type {StatusDocument} */ status) {
   const rows = occurred(status.rejections.byReason).map(([reason, value]) => [reason, count(value)])
   fill(
     'rejections',
@@ -179,9 +198,9 @@ function showRejections(status) {
   )
 }
 
-function showResponses(status) {
+function showResponses(/** @type {StatusDocument} */ status) {
   const { logins, requests } = status
-  const list = (counts) =>
+  const list = (/** @type {Record<string, number>} */ counts) =>
     occurred(counts)
       .map(([name, value]) => `${name} ${count(value)}`)
       .join(' · ') || 'none'
@@ -198,7 +217,7 @@ function showResponses(status) {
   )
 }
 
-function showKeys({ keys, keySets, certificates, time: now }) {
+function showKeys(/** @type {StatusDocument} */ { keys, keySets, certificates, time: now }) {
   const rows = keys.map(({ kid, ageSeconds, tokensLiveSeconds }) => [
     code(kid),
     ageSeconds === null ? mark('idle', 'verifies') : mark('good', 'signs'),
@@ -218,7 +237,7 @@ function showKeys({ keys, keySets, certificates, time: now }) {
   fill('keys', table(['Keys'], titles, rows), facts(...sets, ...ends))
 }
 
-function showTrust({ credentials, revocations, reloads, time: now }) {
+function showTrust(/** @type {StatusDocument} */ { credentials, revocations, reloads, time: now }) {
   const rows = reloads.map(({ subject, failing, lastGoodAt }) => [
     subject,
     failing ? mark('bad', 'unusable') : mark('good', 'ok'),
@@ -231,13 +250,17 @@ function showTrust({ credentials, revocations, reloads, time: now }) {
   )
 }
 
-/** The charts by the id of their element. */
+/** @type {Map<string, { look: string, chart: uPlot }>} The charts by the id of their element. */
 const charts = new Map()
 const DASHES = [[], [6, 4], [2, 4], [10, 3, 2, 3], [1, 6], [12, 4], [4, 2, 1, 2], [8, 8]]
 const COLORS = ['--one', '--two', '--three', '--warn', '--good', '--bad', '--quiet', '--ink']
-const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name)
+const color = (/** @type {string} */ name) =>
+  getComputedStyle(document.documentElement).getPropertyValue(name)
 
-/** Draws lines; they differ in their dashes, not only in color. */
+/**
+ * Draws lines; they differ in their dashes, not only in color.
+ * @type {(id: string, times: number[], lines: Record<string, (number | null)[]>, show: typeof amount) => void}
+ */
 function draw(id, times, lines, show) {
   if (times.length === 0) return fill(id, quiet('Collecting: the first rates come 5 s after the start.'))
   const place = byId(id)
@@ -246,6 +269,7 @@ function draw(id, times, lines, show) {
   place.setAttribute('role', 'img')
   place.setAttribute('aria-label', `Last ten minutes. Now: ${latest.join(', ') || 'nothing'}.`)
   const look = [place.clientWidth, color('--ink'), ...names].join()
+  /** @type {uPlot.AlignedData} */
   const data = [times, ...Object.values(lines)]
   const known = charts.get(id)
   if (known?.look === look) known.chart.setData(data)
@@ -254,15 +278,16 @@ function draw(id, times, lines, show) {
     place.replaceChildren()
     charts.set(id, { look, chart: createChart(place, data, names, show) })
   }
-  charts.get(id).chart.setLegend({ idx: times.length - 1 })
+  charts.get(id)?.chart.setLegend({ idx: times.length - 1 })
 }
 
 /** The indices of values without a neighbor, which a line does not show. */
-const isolated = ({ data }, line) =>
-  data[line].flatMap((value, at, all) =>
+const isolated = (/** @type {uPlot} */ { data }, /** @type {number} */ line) =>
+  [...data[line]].flatMap((value, at, all) =>
     value !== null && (all[at - 1] ?? all[at + 1] ?? null) === null ? [at] : [],
   )
 
+/** @type {(place: HTMLElement, data: uPlot.AlignedData, names: string[], show: typeof amount) => uPlot} */
 function createChart(place, data, names, show) {
   const axis = {
     stroke: color('--quiet'),
@@ -270,7 +295,7 @@ function createChart(place, data, names, show) {
     ticks: { show: false },
     font: '12px system-ui, sans-serif',
   }
-  const utc = (seconds) => new Date(seconds * 1000).toISOString()
+  const utc = (/** @type {number} */ seconds) => new Date(seconds * 1000).toISOString()
   return new uPlot(
     {
       width: place.clientWidth,
@@ -300,7 +325,7 @@ function createChart(place, data, names, show) {
           fill: at === 0 ? `${color('--one')}18` : undefined,
           width: 1.75,
           points: { show: false, filter: isolated },
-          value: (_, value) => show(value),
+          value: (/** @type {uPlot} */ _, /** @type {number | null} */ value) => show(value),
         })),
       ],
       hooks: {
@@ -313,7 +338,7 @@ function createChart(place, data, names, show) {
   )
 }
 
-function showCharts({ series, rejections }) {
+function showCharts(/** @type {StatusDocument} */ { series, rejections }) {
   const { times, requestsPerSecond, failingPerSecond, p99Seconds, p50Seconds, rejectionsPerSecond } = series
   const refused = occurred(rejections.byReason).map(([reason]) => [reason, rejectionsPerSecond[reason]])
   draw('requests', times, { all: requestsPerSecond, 'failing (5xx)': failingPerSecond }, amount)
@@ -322,9 +347,10 @@ function showCharts({ series, rejections }) {
 }
 
 let lostAt
+/** @type {StatusDocument | undefined} */
 let current
 
-function show(status) {
+function show(/** @type {StatusDocument} */ status) {
   showState(status)
   showFigures(status)
   showUpstreams(status)
@@ -343,6 +369,7 @@ function showUnreachable() {
   document.body.classList.add('stale')
 }
 
+/** @returns {Promise<StatusDocument>} */
 async function load() {
   const response = await fetch('status.json', { cache: 'no-store', signal: AbortSignal.timeout(TIMEOUT_MS) })
   if (!response.ok) throw new Error(`status ${response.status}`)
