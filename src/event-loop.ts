@@ -1,6 +1,6 @@
 /**
- * Waits for what Node does before it calls back. In each turn of the event loop, Node first reads all sockets that have bytes
- * (poll phase), then calls what `setImmediate` has queued (check phase). Promises continue between two callbacks.
+ * Delays work until Node has read or parsed what has arrived. In each turn of the event loop, Node first reads all sockets that
+ * have bytes (poll phase), then calls `setImmediate` callbacks (check phase). Promises continue between two callbacks.
  */
 
 /** Resolves after Node's parser has parsed all bytes of the current read. */

@@ -1,31 +1,31 @@
 /**
  * One client connection: serves its requests one after the other (RFC 9112, section 9).
- * In: requests and errors of Node's parser. Out: a call of `handle` for each request in its turn, and of `onRequestEnd`.
+ * In: requests and errors of Node's parser. Out: calls of `handle` for each request in its turn, and of `onRequestEnd`.
  *
- * `partialHead`: the idle time is over, but bytes have arrived, perhaps a part of a head.
- * `servingLast`: no request is received any more. Those before `#pendingError` are served, or the last one, whose socket Node
- * may have detached (`Upgrade`, CONNECT). What still arrives is dropped (RFC 9112, section 9.6).
+ * `partialHead`: the idle time has passed, but bytes have arrived, which may be a part of a head.
+ * `servingLast`: the connection receives no further request. It serves a request whose socket Node has detached (`Upgrade`,
+ * CONNECT), or the requests before `#pendingError`. Bytes behind the error are dropped (RFC 9112, section 9.6).
  *
  * What each event does in each phase, and (`>`) the phase that follows:
  *
- *                       idle           partialHead    serving            servingLast        closing
- *   receive             > serving      > serving      waits              -                  -
- *   receiveUpgrade      > servingLast  > servingLast  > servingLast (1)  -                  -
- *   refuse              > closing      > closing      > servingLast (1)  -                  -
- *   #onResponseClosed   -              -              next, or > idle    next, or           -
- *     and Node closes   -              -              > closing          > closing (1)      -
- *   onTimeout           closes (2)     closes         onIdle (3)         onIdle (3)         closes
- *   endIdlePhase        closes (2)     -              -                  -                  -
- *   #onClientEnd        -              -              aborts (4)         aborts (4)         -
- *   abort               closes         closes         aborts             aborts             closes
+ *                       idle           partialHead    serving            servingLast             closing
+ *   receive             > serving      > serving      waits              -                       -
+ *   receiveUpgrade      > servingLast  > servingLast  > servingLast (1)  -                       -
+ *   refuse              > closing      > closing      > servingLast (1)  -                       -
+ *   #onResponseClosed   -              -              next, or > idle    next, or > closing (1)  -
+ *     and Node closes   -              -              > closing          > closing               -
+ *   onTimeout           closes (2)     closes         onIdle (3)         onIdle (3)              closes
+ *   endIdlePhase        closes (2)     -              -                  -                       -
+ *   #onClientEnd        -              -              aborts (4)         aborts (4)              -
+ *   abort               closes         closes         aborts             aborts                  closes
  *
- *   (1) a refusal is sent after the last response
+ *   (1) the refusal is sent after the last response
  *   (2) or > partialHead, if bytes have arrived since the previous response
- *   (3) of the request's owner; aborts if only the client has still to read
- *   (4) an unfinished close-delimited response; else Node ends the connection after what is written
+ *   (3) calls the request's owner; aborts instead if the response is written, but not yet read by the client
+ *   (4) if the response is close-delimited and unfinished; else Node ends the connection after the written bytes
  *
- * `response.ts` decides which response is the last one. Node closes the connection behind it. `#halfClose` closes in Node's
- * place: if requests are behind the last response, for a refusal by the parser, or if Node has detached the socket.
+ * `response.ts` decides which response is the last one. Node closes the connection after that response. `#halfClose` closes it
+ * in Node's place if further requests have arrived, after a refusal without a request, or if Node has detached the socket.
  */
 import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../errors.ts'
@@ -38,7 +38,7 @@ export interface ConnectionEvents {
   /** Must not throw. */
   readonly handle: (res: SidecarResponse) => void
   readonly onRequestEnd: (res: SidecarResponse) => void
-  /** Called for a refusal without a request; returns the response as text. `bytes`: those with the error. */
+  /** Called for a refusal without a request. Returns the response as text. `bytes`: the bytes that hold the error. */
   readonly onParserError: (error: PublicError, peer: Peer, bytes?: Buffer) => string
   readonly isDraining: () => boolean
 }
@@ -51,14 +51,14 @@ export interface Timeouts {
 
 type Phase = 'idle' | 'partialHead' | 'serving' | 'servingLast' | 'closing'
 
-/** Refused without a request: bytes that do not parse, a late head, an `Upgrade` or CONNECT behind other requests. */
+/** A refusal without a request: of bytes that do not parse, a late head, an `Upgrade` or CONNECT behind other requests. */
 type PendingError = { readonly error: PublicError; readonly bytes?: Buffer | undefined }
 
-/** How long bytes behind the last response are dropped: without a new byte, and in all (as in nginx). */
+/** How long bytes are dropped after the last response: the time without a new byte, and the total time (as in nginx). */
 const DRAIN_IDLE_MS = 5_000
 const DRAIN_TOTAL_MS = 30_000
 
-/** While so many requests wait, nothing is read. */
+/** The socket is paused while this many requests wait. */
 const MAX_WAITING = 16
 
 export class Connection implements ClientConnection {
@@ -83,16 +83,16 @@ export class Connection implements ClientConnection {
     this.isDraining = events.isDraining
     this.#events = events
     this.#bytesBefore = socket.bytesRead
-    socket.on('error', () => {}) // unheard, it would end the process; `close` follows it
+    socket.on('error', () => {}) // without a listener, an error would end the process; `close` follows
     nodeHttp.listenBeforeNode(socket, 'end', () => this.#onClientEnd())
   }
 
-  /** Requests being handled or waiting, without a tunnel and a request whose unread body is drained. */
+  /** The number of requests that are handled or wait. A tunnel and the drain of an unread body do not count. */
   get inFlight(): number {
     return this.#waiting.length + Number(this.#current?.req.context.owner.state === 'inFlight')
   }
 
-  /** Also during a tunnel, and while an unread body is drained. */
+  /** Also true during a tunnel, and while an unread body is drained. */
   get isServing(): boolean {
     return this.#current !== undefined
   }
@@ -103,7 +103,7 @@ export class Connection implements ClientConnection {
 
   receive(res: SidecarResponse): void {
     const socket = this.#socket
-    if (socket.destroyed) return // TLS delivers what it has decrypted; its `close` would never come
+    if (socket.destroyed) return // TLS still delivers decrypted requests, whose responses would never emit `close`
     if (this.#phase === 'serving') {
       this.#waiting.push(res)
       if (this.#waiting.length === MAX_WAITING)
@@ -129,7 +129,7 @@ export class Connection implements ClientConnection {
     this.#events.onRequestEnd(res)
     this.#bytesBefore = socket.bytesRead
     if (!socket.writable) {
-      // Node has ended or destroyed it: the response was the last one
+      // Node has ended or destroyed the socket: the response was the last one.
       this.#phase = 'closing'
       const unserved = this.#waiting.splice(0)
       for (const { req } of unserved) req.resume()
@@ -149,7 +149,7 @@ export class Connection implements ClientConnection {
   receiveUpgrade(req: SidecarRequest, firstBytes: Buffer): void {
     const socket = this.#socket
     if (socket.destroyed) return
-    // Node has removed its own listeners.
+    // Node has removed its own listeners of these events.
     socket.on('drain', () => this.#current?.emit('drain')).on('timeout', () => this.onTimeout())
     if (this.#phase === 'serving') {
       const isConnect = req.method === 'CONNECT'
@@ -164,7 +164,7 @@ export class Connection implements ClientConnection {
 
   refuse(error: PendingError): void {
     const socket = this.#socket
-    if (this.#phase === 'servingLast' || this.#phase === 'closing') return // the error is in bytes that are dropped
+    if (this.#phase === 'servingLast' || this.#phase === 'closing') return // the error is in dropped bytes
     if (!socket.writable) socket.destroy()
     else if (this.#phase === 'serving') this.#refuseInTurn(error)
     else this.#sendRefusal(error)
@@ -176,7 +176,7 @@ export class Connection implements ClientConnection {
     nodeHttp.discardInput(this.#socket)
     const newest = this.#waiting.at(-1) ?? this.#current
     if (newest?.req.complete !== false) return
-    // The error is in its body. If the request waits, the refusal takes its place.
+    // The error is in the body of the newest request. If this request waits, the refusal takes its place.
     if (newest !== this.#current) this.#waiting.pop()?.req.resume()
     else {
       newest.req.context.isBodyMalformed = true
@@ -195,7 +195,7 @@ export class Connection implements ClientConnection {
     if (this.#phase === 'idle') this.endIdlePhase()
     else if (res === undefined || res.writableEnded) this.abort()
     else {
-      nodeHttp.restartTimeout(this.#socket) // the owner may wait on, such as for a connection to the upstream
+      nodeHttp.restartTimeout(this.#socket) // the owner may go on waiting, for example for an upstream connection
       res.req.context.owner.onIdle?.()
     }
   }
@@ -206,7 +206,7 @@ export class Connection implements ClientConnection {
     const socket = this.#socket
     if (socket.bytesRead === this.#bytesBefore) socket.destroy()
     else {
-      // Node refuses a part of a head earlier. It does not count the time of empty lines.
+      // Node's `headersTimeout` refuses a partial head earlier, but does not start with empty lines.
       this.#phase = 'partialHead'
       socket.setTimeout(this.#timeouts.headMs)
     }
@@ -231,7 +231,7 @@ export class Connection implements ClientConnection {
     req.resume()
   }
 
-  /** Sends the end of the connection, and drops what still arrives. */
+  /** Ends the sending half of the connection, and drops the bytes that still arrive. */
   #halfClose(): void {
     const socket = this.#socket
     socket.end()
@@ -239,20 +239,20 @@ export class Connection implements ClientConnection {
     this.#limitDrain(() => socket.destroy())
   }
 
-  /** A close with unread bytes is a reset: clients that write all before they read (Python, Java) lose the last response. */
+  /** Without the drain, a close is a reset: clients that write all before they read (Python, Java) lose the last response. */
   #limitDrain(onLate: () => void): void {
     const socket = this.#socket
-    socket.setTimeout(DRAIN_IDLE_MS) // `onTimeout`
+    socket.setTimeout(DRAIN_IDLE_MS) // calls `onTimeout`
     const deadline = setTimeout(onLate, DRAIN_TOTAL_MS)
     socket.once('close', () => clearTimeout(deadline))
   }
 
-  /** Ends the connection at once, even within a response: timeout, failure, stop of the process. */
+  /** Ends the connection at once, even within a response, after a timeout, a failure or the stop of the process. */
   abort(): void {
     const socket = this.#socket
     const res = this.#current
-    // The clean end of the connection would complete a close-delimited body. Some clients (Ruby's `Net::HTTP`) do not count
-    // the bytes of other bodies either. While the client sends its body, a reset could fail its writes before it reads.
+    // After a clean end, a truncated response would look complete: one with a close-delimited body always, others in clients
+    // that count no bytes (Ruby's `Net::HTTP`). While a client sends its body, a reset could fail its writes before it reads.
     const isReset = res?.headersSent && (res.isCloseDelimited || res.req.complete)
     if (isReset) nodeHttp.resetOrDestroy(socket, this.tcpSocket)
     else socket.destroy()

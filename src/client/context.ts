@@ -1,6 +1,6 @@
 /**
- * The request context: the facts that each stage adds, and what these stages may know of the client's connection.
- * A property of the request class that Node's server creates, so http-proxy passes it on.
+ * The request context: the facts that each stage adds, and the part of the client's connection that stages may use.
+ * The context is a property of Node's request object, so that http-proxy passes it on.
  */
 import { IncomingMessage } from 'node:http'
 import type { Socket } from 'node:net'
@@ -12,43 +12,43 @@ import { newRequestId } from '../http/request-ids.ts'
 import type { Identity } from '../token/caller.ts'
 import type { Peer } from './client-address.ts'
 
-/** A client's connection, as far as its requests know it. */
+/** The part of a client's connection that its requests may use. */
 export interface ClientConnection {
   readonly peer: Peer
-  /** Under TLS it differs from the socket of the request. */
+  /** Under TLS, not the socket of the request. */
   readonly tcpSocket: Socket
   readonly isDraining: () => boolean
-  /** Drops the rest of the body of a request whose response has been written. Then it calls `end`, perhaps more than once. */
+  /** Drops the rest of the body of a request whose response has been written. Then calls `end`, perhaps more than once. */
   drainBody(req: SidecarRequest, end: () => void): void
-  /** Ends the connection without the rest of the response, in a way that the client notices. */
+  /** Ends the connection within a response, so that the client notices that the rest is missing. */
   abort(): void
 }
 
 /** The one component that a request waits for: the reader of a login, a transfer, a tunnel, the drain of an unread body. */
 export interface RequestOwner {
-  /** Requests in flight are waited for by a drain of the process, and counted. */
+  /** `inFlight`: the request is counted, and the drain of the process waits for it. */
   readonly state: 'inFlight' | 'tunnel' | 'unreadBody'
   /** The client socket was idle for `timeouts.idleSeconds`, or `DRAIN_IDLE_MS` while an unread body is drained. */
   onIdle?(): void
   onMalformedBody?(): void
-  /** The response is closed, written or not. The last call. */
+  /** The last call: the response is closed, whether it was written or not. */
   onClosed?(): void
 }
 
-/** The owner until another component takes over. Its waits, such as for the verification of a token, are bounded elsewhere. */
+/** The owner until another component takes over. Other components limit the handler's waits, such as for a token check. */
 const HANDLER: RequestOwner = { state: 'inFlight' }
 
 /** The facts of a request, grouped by the file that adds them. */
 export class RequestContext {
   // connection.ts, on arrival.
   readonly connection: ClientConnection
-  /** Set if Node has detached the socket for `Upgrade` or CONNECT: the bytes after the head. */
+  /** The bytes after the head of an `Upgrade` or CONNECT, for which Node has detached the socket. Undefined otherwise. */
   readonly firstBytes: Buffer | undefined
   readonly startedMonotonicMs = performance.now()
   isBodyMalformed = false
 
   // handler.ts, by the result of the gate.
-  /** The client's request id replaces it, if that is valid. */
+  /** A valid request id of the client replaces this one. */
   id: string = newRequestId()
   /** Absent if the request is not admitted. */
   routed: RoutedRequest | undefined
@@ -60,7 +60,7 @@ export class RequestContext {
 
   // responder.ts.
   reason: Failure | undefined
-  /** Of a failure of the upstream: the code of a network error, or a fixed text. */
+  /** The cause of an upstream failure: the code of a network error, or a fixed text. */
   cause: string | undefined
 
   // Body bytes from and to the client, added up by the parts that read and write them.

@@ -1,11 +1,11 @@
-/** Ids of requests, and of the traces that requests are a part of. */
+/** The ids of requests, and of the traces to which requests belong. */
 import { randomUUID } from 'node:crypto'
 import type { HeaderLines } from './headers.ts'
 
 /** Safe in a header, in a log line and in a shell. */
 const REQUEST_ID = /^[A-Za-z0-9._-]{1,128}$/
 
-/** The client's id, if it sent exactly one that is valid: two would have a comma. */
+/** Returns the client's request id if it sent exactly one, and that is valid. Two are joined by a comma, which is invalid. */
 export function requestIdOf(lines: HeaderLines): string | undefined {
   const id = lines.joined('requestId')
   return id !== undefined && REQUEST_ID.test(id) ? id : undefined
@@ -17,8 +17,8 @@ const TRACEPARENT = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-[
 const ZEROS = /^0+$/
 
 /**
- * The trace id of a valid `traceparent` (W3C Trace Context, section 3.2): version `ff` and ids of zeros are invalid, and
- * versions above `00` may add fields. Node joins repeated headers by a comma, which is invalid, too.
+ * Returns the trace id of a valid `traceparent` (W3C Trace Context, section 3.2). Version `ff` and ids of zeros are invalid.
+ * Versions above `00` may add fields. Node joins repeated headers by a comma, which is invalid, too.
  */
 export function traceIdOf(traceparent: string | string[] | undefined): string | undefined {
   const [, version = 'ff', traceId = '', parentId = '', more] = TRACEPARENT.exec(String(traceparent)) ?? []

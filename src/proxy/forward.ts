@@ -1,7 +1,7 @@
 /**
- * Forwarding: selects the upstream by the path. In: a request that the gate lets pass. Out: a transfer, or a tunnel.
- * http-proxy is a required package that runs passes (its name for steps). A pass of the sidecar comes first and ends the chain:
- * the package's own forward a chunked DELETE as two requests (CVE-2026-29057), rewrite paths and keep hop-by-hop headers.
+ * Selects the upstream by the path. In: a request that the gate lets pass. Out: a transfer, which may become a tunnel.
+ * The required package http-proxy runs "passes" (its word for steps). The sidecar's pass runs first and ends the chain: the
+ * package's passes send a chunked DELETE as two requests (CVE-2026-29057), rewrite paths and keep hop-by-hop headers.
  */
 import type { SecureContext } from 'node:tls'
 import httpProxy from 'http-proxy'
@@ -15,7 +15,7 @@ import type { Tunnels } from './tunnel.ts'
 import { upstreamAddress } from './upstream-connection.ts'
 import { UpstreamPool } from './upstream-pool.ts'
 
-/** http-proxy with its documented `before`, which its published types lack. */
+/** http-proxy with the method `before`, which is documented but missing in the types of the package. */
 class PassProxy extends httpProxy<SidecarRequest, SidecarResponse> {
   declare before: (type: 'web', name: string, pass: (req: unknown, res: SidecarResponse) => true) => void
 }
@@ -31,10 +31,10 @@ interface ForwarderOptions {
 
 export class Forwarder {
   readonly #responder: Responder
-  /** The longest prefix is first. */
+  /** The longest prefix is first, so that the first match is the most specific one. */
   readonly #upstreams: readonly Upstream[]
   readonly #tunnels: Tunnels
-  // http-proxy runs no pass without a target. The sidecar's pass does not use it.
+  // http-proxy runs no pass without a target. The sidecar's pass does not use the target.
   readonly #proxy = new PassProxy({ target: {} })
 
   constructor(config: Config, options: ForwarderOptions) {
@@ -51,7 +51,7 @@ export class Forwarder {
         return { ...shared, pathPrefix, pool, host: address.host, assertionAudience, events: events(prefix) }
       })
       .toSorted((a, b) => b.pathPrefix.length - a.pathPrefix.length)
-    // `deleteLength` is the first pass of the package. A truthy result ends the chain.
+    // `deleteLength` is the first pass of the package. A truthy result of a pass ends the chain.
     this.#proxy.before('web', 'deleteLength', (_req, res) => {
       this.#transfer(res)
       return true
@@ -79,7 +79,7 @@ export class Forwarder {
     return this.#upstreams.map(({ pool }) => pool)
   }
 
-  /** Must be called when keys, credentials or revocations have changed: closes the tunnels of tokens refused now. */
+  /** Closes each tunnel whose token would now be refused. Must be called after keys, credentials or revocations change. */
   recheckTunnels(): void {
     for (const tunnel of this.#tunnels.open) void tunnel.recheck()
   }

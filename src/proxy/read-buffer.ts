@@ -1,19 +1,19 @@
 /**
- * The read buffers of upstream connections, from a list of spare ones. Their memory lies outside V8's heap, where each 64 MB
- * allocated start a garbage collection.
+ * Reuses the read buffers of upstream connections. The memory of a buffer lies outside V8's heap. V8 starts a garbage
+ * collection each time that 64 MB of such memory have been allocated.
  */
 import type { OnReadOpts } from 'node:net'
 
-/** Node's streams allocate as much per read. Reused buffers take 60 % less CPU time per GiB (Node 26). */
+/** Node's streams allocate as much for each read. Reuse saves 60 % of the CPU time of a download (Node 26). */
 const READ_BYTES = 64 * 1024
 const MAX_SPARE_BUFFERS = 16
 const spareBuffers: Buffer[] = []
 
-/** The read buffer of one connection. A TLS connection has none, because Node allocates its chunks. */
+/** The read buffer of one connection. A TLS connection has no read buffer, because Node allocates its chunks. */
 export class ReadBuffer {
   #buffer: Buffer | undefined
 
-  /** `onRead`: its chunk is reused after the call, unless it is held. */
+  /** The memory of the chunk is reused after `onRead` returns, unless `onRead` calls `hold`. */
   readInto(onRead: (chunk: Buffer) => void): OnReadOpts {
     return {
       buffer: () => (this.#buffer ??= spareBuffers.pop() ?? Buffer.allocUnsafeSlow(READ_BYTES)),
@@ -24,7 +24,7 @@ export class ReadBuffer {
     }
   }
 
-  /** Keeps the bytes of the current read until the returned function gives their buffer back. */
+  /** Keeps the bytes of the current read. The returned function gives their buffer back for reuse. */
   hold(): (() => void) | undefined {
     const held = this.#buffer
     this.#buffer = undefined

@@ -1,7 +1,7 @@
 /**
- * Rules for headers and trailers towards the upstream (RFC 9110, section 7.6).
- * In: the client's lines and the caller. Out: the lines of the upstream's request: the client's names, order, values and
- * multiplicity, without hop-by-hop headers, token and identity headers, and with the headers of the sidecar.
+ * Writes the head and the trailers of the request to the upstream (RFC 9110, section 7.6).
+ * In: the client's header lines, and the caller. Out: the same lines in the same order, without hop-by-hop headers, the token
+ * and identity headers, followed by the headers that the sidecar adds.
  */
 import type { RequestContext } from '../client/context.ts'
 import type { SidecarResponse } from '../client/response.ts'
@@ -14,7 +14,7 @@ export interface ForwardedRequest {
 }
 
 export interface HeadOptions {
-  /** `Host` for an HTTP/1.0 request that has none: HTTP/1.1 requires one. */
+  /** The `Host` for an HTTP/1.0 request without `Host`. The upstream receives HTTP/1.1, which requires one. */
   readonly host: string
   readonly assertionAudience: string
 }
@@ -22,7 +22,7 @@ export interface HeadOptions {
 /** The hop-by-hop lines of a WebSocket handshake and of its 101. */
 export const UPGRADE_LINES = 'Connection: Upgrade\r\nUpgrade: websocket\r\n'
 
-/** Returns the head with its empty line; every character is one byte (Latin-1). */
+/** Returns the head with the final empty line. Every character is one byte (Latin-1). */
 export function requestHeadText(
   context: RequestContext,
   { admitted, caller, forwardsAuthorization, target = admitted.target }: ServiceDecision,

@@ -1,7 +1,7 @@
 /**
  * Parses the HTTP/1.1 responses of one upstream connection (RFC 9112).
- * In: chunks as the socket reads them. Out: the parts of the response that have arrived. Stricter than a client must
- * be, because a misread response reaches another client: two lengths, unknown codings and bare line feeds are errors.
+ * In: chunks as the socket reads them. Out: the parts of the response that have arrived. Two lengths, unknown codings and
+ * bare line feeds are errors. The RFC is less strict, but bytes of a misread response could reach another client.
  */
 import type { Config } from '../config/config.ts'
 import { HeaderLines } from '../http/headers.ts'
@@ -12,32 +12,32 @@ export interface UpstreamHead {
   readonly status: number
   readonly statusText: string
   readonly lines: HeaderLines
-  /** The end of the body (RFC 9112, section 6.3). `close`: the end of the connection. */
+  /** What ends the body (RFC 9112, section 6.3). `none`: there is no body. `close`: the end of the connection. */
   readonly framing: 'none' | 'length' | 'chunked' | 'close'
   readonly contentLength: number | undefined
-  /** How long the upstream keeps the idle connection after this response; 0: the connection cannot be used again. */
+  /** How long the upstream keeps the connection open after this response. 0: the connection cannot be reused. */
   readonly keepAliveSeconds: number
 }
 
-/** What a response depends on. */
+/** The properties of a request that decide how its response is parsed. */
 export interface RequestKind {
   readonly isHeadRequest: boolean
-  /** A WebSocket handshake, whose client's socket Node has detached. */
+  /** The request is a WebSocket handshake. A 101 in response to any other request is an error. */
   readonly isUpgrade: boolean
 }
 
 type State = 'head' | 'body' | 'chunkSize' | 'chunkData' | 'chunkEnd' | 'trailers' | 'done'
 
 const NO_BYTES = Buffer.alloc(0)
-/** A chunk-size line carries extensions that no server uses. */
+/** Only chunk extensions, which no server uses, make a chunk-size line longer. */
 const MAX_CHUNK_LINE = 256
-/** Informational responses are not progress: an upstream may not send them for ever. */
+/** For each request. Informational responses are no progress: an upstream must not send them for ever. */
 const MAX_INFORMATIONAL = 100
-/** The upstream's idle time where it announces none (`Keep-Alive: timeout`). */
+/** The assumed idle time of an upstream that does not announce one (`Keep-Alive: timeout`). */
 const KEEP_ALIVE_SECONDS = 5
 const KEEP_ALIVE_TIMEOUT = /(?:^|[,\s])timeout=([0-9]{1,6})(?:$|[,\s])/i
 
-/** What has arrived of a response, for its receiver. */
+/** The parts of a response that have arrived, as the receiver sees them. */
 export type PartialResponse = Readonly<Omit<ResponseParser, 'start' | 'push' | 'close' | 'fault'>>
 
 export class ResponseParser {
@@ -52,9 +52,9 @@ export class ResponseParser {
   #body: Buffer[] = []
   /** The head of the final response, or of a 101. */
   head: UpstreamHead | undefined
-  /** Complete when the response is done. */
+  /** Empty until the response is done. */
   rawTrailers: readonly string[] = []
-  /** Why the bytes are not an HTTP/1.1 response: a fixed text, for the access log. The connection must then be closed. */
+  /** Set if the bytes are not an HTTP/1.1 response: a fixed text for the access log. The connection must then be closed. */
   fault: string | undefined
 
   constructor(limits: Pick<Config['limits'], 'headerBytes' | 'headerLines'>) {
@@ -81,7 +81,7 @@ export class ResponseParser {
     return this.#earlyHints.length > 0 ? this.#earlyHints.splice(0) : []
   }
 
-  /** The chunks of the body that have been parsed since the last call. Their memory is reused after the read. */
+  /** Returns the chunks of the body that were parsed since the last call. Their memory is reused after the current read. */
   takeBody(): readonly Buffer[] {
     const body = this.#body
     this.#body = []
@@ -110,12 +110,12 @@ export class ResponseParser {
     }
   }
 
-  /** Called when the connection ended cleanly, which may be the end of the body. */
+  /** Must be called at a clean end of the connection, which completes a close-delimited body. */
   close(): void {
     if (this.head?.framing === 'close') this.#state = 'done'
   }
 
-  /** Returns the start of the next element, or -1 when bytes are missing. */
+  /** Returns the offset of the next element, or -1 if bytes are missing. */
   #step(data: Buffer, at: number): number {
     switch (this.#state) {
       case 'head':
@@ -162,7 +162,7 @@ export class ResponseParser {
     return end + 4
   }
 
-  /** The offset of the empty line that ends a head or trailers, or -1 when it is missing. */
+  /** Returns the offset of the CRLF CRLF that ends a head or trailers, or -1 if it has not arrived. */
   #endOfLines(data: Buffer, at: number): number {
     const end = data.indexOf('\r\n\r\n', at, 'latin1')
     if ((end < 0 ? data.length - 3 : end) - at > this.#limits.headerBytes)
@@ -192,7 +192,7 @@ export class ResponseParser {
     return this.#left === 0 ? end : end + 2
   }
 
-  /** `at`: the line end of the last chunk. With the empty line it ends the response, if no trailer is between them. */
+  /** `at`: the CRLF of the last chunk-size line. Without trailers, this CRLF and the empty line are the CRLF CRLF. */
   #readTrailers(data: Buffer, at: number): number {
     const end = this.#endOfLines(data, at)
     if (end < 0) return -1
@@ -203,11 +203,11 @@ export class ResponseParser {
   }
 }
 
-/** A size and ignored extensions. White space between them is refused, because parsers disagree on it. */
+/** A chunk size, and extensions, which are ignored. White space between them is refused: parsers disagree on it. */
 const CHUNK_LINE = /^([0-9A-Fa-f]{1,12})(?:;[\t\x20-\x7e\x80-\xff]*)?(\r?)$/
 /** The space after the status code is required even without a reason phrase (RFC 9112, section 4). */
 const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9][0-9]{2}) (.*)\r\n/
-/** Lines that hold no control but the tab: no carriage return or line feed outside a pair of both. */
+/** Lines without control characters except the tab. A carriage return or a line feed stands only in a CRLF. */
 const LINES = /^(?:[\t\x20-\x7e\x80-\xff]*\r\n)*$/
 
 function parseHead(text: string, isHeadRequest: boolean, maxLines: number): UpstreamHead {
@@ -238,7 +238,7 @@ function parseHead(text: string, isHeadRequest: boolean, maxLines: number): Upst
     }
   }
   const framing = framingOf(status, isHeadRequest, chunked, contentLength)
-  // A 204 that announces a body may be followed by it: the connection is not reused.
+  // A 204 has no body. If its head announces one, the body may still follow, so the connection is not reused.
   const isFollowed = status === 204 && (chunked || (contentLength ?? 0) > 0)
   const isLast = http10 || isFollowed || framing === 'close' || lines.connectionOptions?.has('close') === true
   if (isLast) keepAliveSeconds = 0
@@ -246,8 +246,8 @@ function parseHead(text: string, isHeadRequest: boolean, maxLines: number): Upst
 }
 
 function framingOf(status: number, isHeadRequest: boolean, chunked: boolean, contentLength?: number) {
-  if (status === 101) return 'close' // a tunnel follows, whatever its head says
-  // The length and the coding of a response without a body describe that of a GET.
+  if (status === 101) return 'close' // a tunnel follows, even if the head has a length or a coding
+  // These responses have no body. Their length and coding describe the body that a GET would receive.
   if (isHeadRequest || status < 200 || status === 204 || status === 304) return 'none'
   if (chunked && contentLength !== undefined) throw new ResponseSyntaxError('a length beside chunks')
   if (chunked) return 'chunked'
@@ -271,7 +271,7 @@ function parseFieldLines(text: string, start: number, maxLines: number): HeaderL
     at = end + 2
   }
   const lines = new HeaderLines(raw)
-  // Also a name after white space: the line would be the folded rest of the one before it.
+  // A line that begins with white space has no valid name either: it would continue the line before it.
   if (lines.kinds.includes('invalid')) throw new ResponseSyntaxError('bad field name')
   return lines
 }

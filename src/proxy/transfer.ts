@@ -2,19 +2,19 @@
  * The transfer of one request to the upstream (`upload.ts`) and of its response to the client (`download.ts`), both streamed.
  * In: an accepted request. Out: the response of the upstream, an error response, or a reset after a part of a response.
  *
- * Each wait, the setting that limits it, the failure when it has passed (`failures.ts` has its status), and what measures it:
+ * Each wait, the setting that limits it, the failure after that time (`failures.ts` has the status), and what measures it:
  *
  *   a free connection                 upstreamResponseSeconds  connection_limit_reached       upstream-pool.ts
  *   the upstream's address; TCP, TLS  upstreamConnectSeconds   dns_error; connection_timeout  upstream-connection.ts
- *   more of the client's body         idleSeconds              client_idle                    its socket: `onIdle`
- *   the upstream's reads of it        idleSeconds              connection_write_timeout       upstream-connection.ts
+ *   more of the request body          idleSeconds              client_idle                    client socket: `onIdle`
+ *   the upstream to read the request  idleSeconds              connection_write_timeout       upstream-connection.ts
  *   the head of the response          upstreamResponseSeconds  http_response_timeout          upstream-connection.ts
- *   more of its body                  idleSeconds              connection_read_timeout        upstream-connection.ts
- *   the client's reads of it          idleSeconds              client_idle                    its socket: `onIdle`
+ *   more of the response body         idleSeconds              connection_read_timeout        upstream-connection.ts
+ *   the client to read the response   idleSeconds              client_idle                    client socket: `onIdle`
  *
- * While bytes pass, only the drain of the process limits a transfer. A failure, the end of the client's connection and a
- * malformed body end the transfer. Before the response head the client receives an error response, and its upload is
- * drained. After it the connection is aborted (`client/connection.ts`).
+ * While bytes pass, only the drain of the process limits a transfer. A failure, a closed client connection or a malformed
+ * request body ends the transfer. If no response head has been sent, the client receives an error response, and the rest of
+ * the upload is drained. Otherwise the client's connection is aborted (`client/connection.ts`).
  */
 import type { RequestOwner } from '../client/context.ts'
 import { detectReset } from '../client/node-http.ts'
@@ -33,12 +33,12 @@ import type { UpstreamPool } from './upstream-pool.ts'
 
 export interface UpstreamEvents {
   onOutcome(outcome: UpstreamOutcome): void
-  /** The head of a final response. `seconds`: since the request's start. */
+  /** Called at the head of a final response or a 101. `seconds`: since the client's connection began to serve the request. */
   onResponse(status: number, seconds: number): void
 }
 
 export interface Upstream extends HeadOptions {
-  /** Without a slash at the end. */
+  /** Has no slash at the end. */
   readonly pathPrefix: string
   readonly pool: UpstreamPool
   readonly tunnels: Tunnels
@@ -47,7 +47,7 @@ export interface Upstream extends HeadOptions {
   readonly onInternalError: (requestId: string, error: unknown) => void
 }
 
-/** An upstream that refuses a larger upload may leave a part of it unread. The next request would wait behind that part. */
+/** An upstream that refuses a larger upload may not read all of it. The next request would wait behind the unread part. */
 const MAX_REFUSED_BODY = 64 * 1024
 
 type Phase = 'awaitingHead' | 'downloading' | 'ended'
@@ -78,7 +78,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     this.#upstream.pool.acquire(this)
   }
 
-  // Calls of the upstream connection.
+  // Called by the upstream connection.
   onHeadWritten(connection: UpstreamConnection): void {
     if (this.decision.admitted.hasBody) this.#upload = new Upload(this, connection)
     else connection.onWritten(true)
@@ -112,7 +112,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     }
   }
 
-  /** Writes what has arrived of the body, perhaps nothing yet. */
+  /** Writes the part of the body that has arrived, which may be empty. */
   #onBody(head: UpstreamHead, response: PartialResponse, connection: UpstreamConnection): void {
     const isWritable = relayBody(this.res, head, response, connection.readBuffer)
     if (response.isDone) {
@@ -137,7 +137,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     else this.#fail('proxy_internal_error')
   }
 
-  // Calls of the client's connection.
+  // Called by the client's connection.
   onClosed(): void {
     this.#fail('client_aborted')
   }
@@ -147,7 +147,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   }
 
   onIdle(): void {
-    // While both sides are idle, the deadline of the upstream's connection ends the transfer.
+    // If the transfer waits for the upstream, the deadline of the upstream's connection ends the transfer.
     if (this.#upload?.waitsForClient || this.res.socket?.writableNeedDrain) this.#fail('client_idle')
   }
 
@@ -158,7 +158,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     const { headersSent, req } = this.res
     this.#end(failure)
     this.#upstream.responder.failForwarded(this.res, failure, cause)
-    if (headersSent) afterReads(() => req.context.connection.abort()) // what has just been written is sent before
+    if (headersSent) afterReads(() => req.context.connection.abort()) // the written bytes are sent first
   }
 
   #end(outcome: UpstreamOutcome): void {

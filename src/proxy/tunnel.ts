@@ -1,6 +1,6 @@
 /**
- * A WebSocket tunnel (RFC 6455). The transfer forwards its handshake like any request: http-proxy's own pass has no timeouts.
- * In: the upstream's 101. Out: bytes in both directions until a side closes, the token would be refused or the process stops.
+ * A WebSocket tunnel (RFC 6455). A transfer forwards the handshake like any request: the pass of http-proxy has no timeouts.
+ * In: the upstream's 101. Out: bytes in both directions until a side closes, the token is refused or the process stops.
  */
 import type { RequestOwner } from '../client/context.ts'
 import { detectReset } from '../client/node-http.ts'
@@ -14,13 +14,13 @@ import type { ResponseReceiver, UpstreamConnection } from './upstream-connection
 /** How long a client may take to read the last bytes, in milliseconds. */
 const CLOSE_MS = 5000
 
-/** Idle time before the first probe. The connection fails after ten more, one second apart (set by libuv). */
+/** Idle time before the first TCP keep-alive probe. libuv sets ten probes, one second apart, before the connection fails. */
 const KEEP_ALIVE_MS = 60_000
 
-/** The tunnels of all upstreams that end with their token. */
+/** Shared by all upstreams. `open`: the tunnels that end when their token is refused. */
 export interface Tunnels {
   readonly open: Set<Tunnel>
-  /** False in report mode, which forwards what the token check would refuse. */
+  /** False in report mode, in which no request is refused for its token. */
   readonly endWithToken: boolean
   readonly gate: Pick<Gate, 'callerStillAllowed'>
   /** Epoch milliseconds. */
@@ -33,7 +33,7 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
   readonly #request: ForwardedRequest
   readonly #connection: UpstreamConnection
   readonly #tunnels: Tunnels
-  /** Runs until the verdict on the token ends. */
+  /** Checks the token again when the current verdict expires. */
   #timer: NodeJS.Timeout | undefined
 
   constructor(request: ForwardedRequest, connection: UpstreamConnection, tunnels: Tunnels) {
@@ -42,7 +42,7 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
     this.#tunnels = tunnels
   }
 
-  /** Takes over both connections from the transfer, and sends the 101. `response`: bytes may have come with it. */
+  /** Takes over both connections from the transfer, and sends the 101. `response` may hold bytes that came with the 101. */
   start(head: UpstreamHead, response: PartialResponse): void {
     const { res } = this.#request
     const { context, socket: client } = res.req
@@ -57,7 +57,7 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
     upstream.setKeepAlive(true, KEEP_ALIVE_MS)
     upstream.on('close', () => {
       client.destroySoon()
-      // A write to a TLS socket that its client has reset may never end.
+      // A write to a TLS socket may never end if the client has reset the connection.
       client.setTimeout(CLOSE_MS, () => client.destroy())
     })
     client.on('data', (chunk: Buffer) => {
@@ -99,7 +99,7 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
     this.#connection.close()
   }
 
-  /** Closes the tunnel if its token would be refused now; otherwise checks again when the new verdict ends. */
+  /** Closes the tunnel if its token would now be refused. Otherwise checks again when the new verdict expires. */
   async recheck(): Promise<void> {
     const { res, decision } = this.#request
     const { gate, now, onInternalError } = this.#tunnels
@@ -110,7 +110,7 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
     if (caller === undefined) {
       client.destroy()
     } else if (!client.destroyed) {
-      // The delay is at most `cache.maxAgeSeconds`, whose maximum is that of a Node timer.
+      // The delay is at most `cache.maxAgeSeconds`, which has the same maximum as a Node timer.
       this.#timer = setTimeout(() => void this.recheck(), caller.recheckAtMs - now())
     }
   }

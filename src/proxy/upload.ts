@@ -1,7 +1,7 @@
 /**
  * The upload half of a transfer: streams the body of the client's request to the upstream's connection.
- * In: a request with a body. Out: its bytes and trailers, framed again.
- * Memory: less than 128 KiB wait here to be written, and Node's two sockets buffer about as much.
+ * In: a request with a body. Out: the bytes and the trailers of the body, in new chunks if the request is chunked.
+ * Memory: less than 128 KiB in `#pending`. The buffers of the two sockets hold about as much.
  */
 import { MessageChannel } from 'node:worker_threads'
 import type { SidecarRequest } from '../client/context.ts'
@@ -9,7 +9,7 @@ import { afterNextReads } from '../event-loop.ts'
 import { type ForwardedRequest, requestTrailerLines } from './request-headers.ts'
 import type { UpstreamConnection } from './upstream-connection.ts'
 
-/** While so many bytes wait for the next write, the client's socket is paused. */
+/** The client's socket is paused while at least this many bytes wait for the next write. */
 const MAX_PENDING = 64 * 1024
 
 export class Upload {
@@ -49,8 +49,8 @@ export class Upload {
   #onData(chunk: Buffer): void {
     if (this.#connection === undefined) return
     this.#req.context.bytesIn += chunk.length
-    // An upstream may refuse an upload and close. A write to the closed connection fails, and discards the unread response:
-    // without the wait, nearly half of these responses are lost.
+    // An upstream may refuse an upload and close. A write to the closed connection would fail and discard the response. The
+    // wait lets Node read the response first: without the wait, nearly half of these responses are lost.
     if (this.#pending.push(chunk) === 1) afterNextReads(() => this.#write())
     this.#pendingBytes += chunk.length
     if (this.#pendingBytes >= MAX_PENDING) this.#req.pause()
@@ -79,8 +79,8 @@ export class Upload {
   }
 
   /**
-   * Waits for more of the body, or first for the upstream's reads. Linux reports these once a third of the send buffer is
-   * free, which may be 1.4 MB: with `idleSeconds` of 60, an upstream that reads less than about 23 KB/s counts as idle.
+   * Waits for a slow upstream to read, and then for more of the body. Linux reports a socket as writable only once a third of
+   * its send buffer, up to 1.4 MB, is free: with `idleSeconds` of 60, an upstream that reads below 23 KB/s counts as idle.
    */
   #awaitNext(connection: UpstreamConnection): void {
     connection.onWritten(this.#connection === undefined)
@@ -89,13 +89,13 @@ export class Upload {
   }
 }
 
-/** A port whose other end is closed drops what is posted to it. */
+/** Drops every message that is posted to it, because the other end is closed. */
 const { port1: closedPort, port2 } = new MessageChannel()
 port2.close()
 
 /**
- * Returns a callback for `write` that frees the memory of a chunk. Undefined if the chunk is small or shared.
- * A post to a port detaches memory, as `ArrayBuffer.prototype.transfer` does, which Node 20 lacks: 57 % less CPU time.
+ * Returns a callback for `write` that frees the memory of a chunk. Undefined if the chunk is small or shares its memory.
+ * A post to a port detaches memory (Node 20 has no `ArrayBuffer.prototype.transfer`). Saves 57 % of the CPU time of an upload.
  */
 function freeWhenWritten({ buffer, byteLength }: Buffer) {
   const isSmall = byteLength < 16 * 1024

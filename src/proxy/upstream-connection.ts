@@ -1,6 +1,6 @@
 /**
- * One connection to an upstream: one request at a time, and its response.
- * Node's `http.request` costs 130 % more per request, undici 80 %. Both add `Connection`; undici renames and moves `Host`.
+ * One connection to an upstream. It serves one request at a time. Per request, Node's `http.request` would take 130 % more CPU
+ * time, and undici 80 %. Both would add `Connection`, and undici would rename and move `Host`.
  *
  * What each `Phase` waits for, the phase that follows (`>`), and the failure when the upstream closes:
  *
@@ -8,13 +8,13 @@
  *   connecting    TCP, then TLS               > established     by the code of the socket's error
  *   established   the first response          > receiving       connection_terminated (1)
  *   reused        the next response           > receiving       connection_terminated (1), stale
- *   receiving     the rest of the response    > idle, tunnel    http_response_incomplete, if that does not end the body
+ *   receiving     the rest of the response    > idle, tunnel    http_response_incomplete, unless the close ends the body
  *   idle          the next request            > reused          none
- *   tunnel        bytes, either way                             none
+ *   tunnel        bytes in either direction                     none
  *
- *   (1) or a TLS failure, because TLS 1.3 refuses a client certificate as late as here
- * Each wait for the upstream has a deadline (`#lateFailure`), by the table of `transfer.ts`.
- * Each failure, `close` and bytes in another phase lead to `closed`. Bytes that are not HTTP are an http_protocol_error.
+ *   (1) or a TLS failure, because an upstream with TLS 1.3 refuses a client certificate only after the handshake
+ * Each wait for the upstream has a deadline (`#lateFailure`), which the table in `transfer.ts` explains.
+ * A failure, a call of `close` and bytes in the phase `idle` lead to `closed`. Bytes that are not HTTP: http_protocol_error.
  */
 import { connect as connectTcp, isIP, type OnReadOpts, type Socket } from 'node:net'
 import type { Writable } from 'node:stream'
@@ -25,16 +25,16 @@ import { lookup } from '../http/hosts.ts'
 import { ReadBuffer } from './read-buffer.ts'
 import { type PartialResponse, type RequestKind, ResponseParser } from './response-parser.ts'
 
-/** TCP and unix sockets read by `onread`; TLS sockets emit `data`. */
+/** `onread` receives the bytes of TCP and unix sockets. TLS sockets emit `data` instead. */
 export interface UpstreamAddress {
   readonly tls: boolean
   readonly open: (onread: OnReadOpts) => Socket
-  /** The host is a name, and each connection looks it up. */
+  /** The host is a name, which each connection looks up, and not an IP address. */
   readonly isNamed: boolean
   readonly host: string
 }
 
-/** Reads `http://…`, `https://…` or `unix:/path`. `secureContext`: for each connection; default: the system's CAs. */
+/** Parses `http://…`, `https://…` or `unix:/path`. Each connection calls `secureContext`. Default: the system's CAs. */
 export function upstreamAddress(upstreamUrl: string, secureContext?: () => SecureContext): UpstreamAddress {
   if (upstreamUrl.startsWith('unix:')) {
     const path = upstreamUrl.slice('unix:'.length)
@@ -53,23 +53,23 @@ export function upstreamAddress(upstreamUrl: string, secureContext?: () => Secur
   return { tls, open, isNamed, host }
 }
 
-/** What a connection reads for: a request or, after a 101, the tunnel. */
+/** Receives what a connection reads: a request or, after a 101, its tunnel. */
 export interface ResponseReceiver {
   /** The upstream accepts more bytes (`drain` of its socket). */
   onWritable?(): void
-  /** Called several times a second while the upstream reads nothing, so that the client is not read either. */
+  /** Called several times a second while the upstream does not read. The client is not read either, which hides its reset. */
   onWriteBlocked?(): void
   /** Called after each read, also before the failure that the read may cause. */
   onRead(response: PartialResponse, connection: UpstreamConnection): void
   /** The last call. `isStale`: most likely the upstream had closed the connection before the request was written. */
   onFailure?(failure: UpstreamFailure, cause?: string, isStale?: boolean): void
-  /** The last call, too: an error in one of the others. The connection is closed. */
+  /** Called after one of the other calls has thrown. Also the last call: the connection is closed. */
   onInternalError(error: unknown): void
 }
 
 export interface UpstreamRequest extends Required<ResponseReceiver>, RequestKind {
   readonly headText: string
-  /** When it joined the pool's queue. */
+  /** When the request joined the pool's queue. */
   readonly queuedMonotonicMs: number
   onHeadWritten(connection: UpstreamConnection): void
 }
@@ -81,7 +81,7 @@ export interface ConnectionPool {
 
 type Phase = 'lookup' | 'connecting' | 'established' | 'reused' | 'receiving' | 'idle' | 'tunnel' | 'closed'
 
-/** The timeout of each wait, by the failure when it has passed. */
+/** The setting that limits each wait, by the failure that ends the wait. */
 const TIMEOUT_OF = {
   dns_error: 'upstreamConnectSeconds',
   connection_timeout: 'upstreamConnectSeconds',
@@ -92,7 +92,7 @@ const TIMEOUT_OF = {
 
 const NO_DEADLINE = Number.POSITIVE_INFINITY
 const MAX_IDLE_MS = 60_000
-/** The upstream's keep-alive timer starts before ours. */
+/** The sidecar closes an idle connection earlier by this time, because the upstream's keep-alive timer starts first. */
 const MARGIN_MS = 1000
 
 export class UpstreamConnection {
@@ -148,13 +148,13 @@ export class UpstreamConnection {
     this.#write('reused', request)
   }
 
-  /** Called after each write of a request. `isComplete`: nothing of it is left. */
+  /** Must be called after each write of a request. `isComplete`: the whole request is written. */
   onWritten(isComplete: boolean): void {
     this.#isRequestWritten = isComplete
     this.#startDeadline()
   }
 
-  /** Reads no more until the client has read: `drain` of what is written to it. */
+  /** Stops reading until `client` emits `drain`. */
   pauseUntilDrain(client: Writable): void {
     if (this.socket.isPaused()) return
     this.socket.pause()
@@ -164,12 +164,12 @@ export class UpstreamConnection {
     })
   }
 
-  /** The next bytes are for a tunnel. */
+  /** From now on, the tunnel receives all bytes. */
   handOver(tunnel: ResponseReceiver): void {
     this.#enter('tunnel', tunnel)
   }
 
-  /** Reports nothing to its receiver. */
+  /** Closes the connection, and reports nothing to the receiver. */
   close(): void {
     this.#enter('closed', undefined)
     this.socket.destroy()
@@ -194,14 +194,14 @@ export class UpstreamConnection {
     this.#deadline = NO_DEADLINE
   }
 
-  /** The failure when the current wait is too long. Undefined if there is none for the upstream. */
+  /** The failure if the current wait takes too long. Undefined if the connection does not wait for the upstream. */
   get #lateFailure(): keyof typeof TIMEOUT_OF | undefined {
     if (this.#phase === 'lookup') return 'dns_error'
     if (this.#phase === 'connecting') return 'connection_timeout'
     if (this.#receiver === undefined || this.#phase === 'tunnel') return undefined
-    if (this.socket.isPaused()) return undefined // the client is to read
-    if (this.socket.writableNeedDrain) return 'connection_write_timeout' // the upstream is to read
-    if (!this.#isRequestWritten) return undefined // the client is to send
+    if (this.socket.isPaused()) return undefined // waits for the client to read
+    if (this.socket.writableNeedDrain) return 'connection_write_timeout' // waits for the upstream to read
+    if (!this.#isRequestWritten) return undefined // waits for the client to send
     return this.#parser.head === undefined ? 'http_response_timeout' : 'connection_read_timeout'
   }
 
@@ -250,11 +250,11 @@ export class UpstreamConnection {
     else if (parser.head !== undefined) this.#startDeadline()
   }
 
-  /** `isClean`: no byte follows the response. Such a byte could be taken for the next response (desync, CVE-2026-48931). */
+  /** `isClean`: no byte follows the response. A byte that follows could be taken for the next response (CVE-2026-48931). */
   #reuseOrClose(isClean: boolean): void {
     const { keepAliveSeconds = 0 } = this.#parser.head ?? {}
     const idleMs = Math.min(keepAliveSeconds * 1000 - MARGIN_MS, MAX_IDLE_MS)
-    // After an early response, a part of its request may still have to be sent.
+    // After an early response, a part of the request may still be unsent.
     const isSent = this.#isRequestWritten && this.socket.writableLength === 0
     if (isClean && isSent && idleMs > 0) {
       this.#enter('idle', undefined)
