@@ -196,7 +196,7 @@ async function checkLogin(endpoint: URL, probe: URL, credential: object, echoPat
     left.status === 200 && Number(fieldsOf(left)['expirationSec']) > 0
       ? ok('time left', 'the time left of the token is reported')
       : failure('time left', `the time left of the token is not reported (${outcomeOf(left)})`),
-    // A load balancer without a backend responds with 502 or 503, too.
+    // A 502 or 503 may come from a load balancer without a backend, and not from the service.
     passed.status === 0 || passed.status >= 500 || isOurs(passed)
       ? failure(
           'token',

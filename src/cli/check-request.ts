@@ -1,4 +1,4 @@
-/** Sends the requests of `check`, each on its own connection and bounded in time and size. */
+/** Sends the requests of `check`. Each request has its own connection, and is bounded in time and size. */
 import { once } from 'node:events'
 import http, { type IncomingHttpHeaders, type IncomingMessage, type RequestOptions } from 'node:http'
 import https from 'node:https'
@@ -25,7 +25,7 @@ export async function sendRequest(
   const request = start(url, { ...options, agent: false, signal })
   let isConnected = false
   request.on('socket', (socket) => socket.on('connect', () => (isConnected = true)))
-  request.on('error', () => {}) // `once` or the response throws the error, too
+  request.on('error', () => {}) // `once` or the read of the body also throws the error
   try {
     request.end(body)
     const response: IncomingMessage = (await once(request, 'response', { signal }))[0]

@@ -1,6 +1,6 @@
 /**
- * `demo`: runs the sidecar in front of a small storage API until a signal stops it. All files: `.sidecar/`.
- * Stored objects stay. Each start replaces keys, credential and settings: only the hash of a secret is kept.
+ * `demo`: runs the sidecar in front of a small storage API until a signal stops it. All files are in `.sidecar/`.
+ * Each start replaces keys, credential and settings, because only the hash of the secret is stored. Stored objects stay.
  */
 import { hash, randomUUID } from 'node:crypto'
 import { once } from 'node:events'
@@ -33,7 +33,7 @@ export function demoCommand(io: CommandIo, serving: ServingProcess): Command {
 }
 
 async function runDemo(io: CommandIo, serving: ServingProcess, ports: Ports): Promise<void> {
-  // Checked before files are replaced: a demo that already runs in this directory keeps its key.
+  // Ports are checked before files are replaced, so that a demo that already runs in this directory keeps its key.
   await expectFree(ports.port, '--port')
   await expectFree(ports.adminPort, '--admin-port')
   const directory = resolve('.sidecar')

@@ -7,9 +7,9 @@ import { CommandFailure, CommandIo } from './command-io.ts'
 import type { ServingProcess, Signals } from './serve.ts'
 
 export async function runProgram(signals: Signals): Promise<void> {
-  // The event loop may run empty before the command ends. `process.exitCode` would apply to `help`, too.
+  // If the event loop runs empty before the command ends, the exit code is 1. `process.exitCode` would apply to `help`, too.
   process.once('beforeExit', () => process.exit(1))
-  process.on('SIGUSR1', () => {}) // else Node opens its inspector, which runs code of any process of the pod
+  process.on('SIGUSR1', () => {}) // by default, Node opens its inspector, which runs code from any process of the pod
   let stdoutError: string | undefined
   // A closed stdout does not end the process, but is reported: the lost output may be a new secret.
   // The first use of `process.stdout` also makes a pipe non-blocking, which the log needs.

@@ -1,5 +1,5 @@
 /**
- * `serve`: runs the sidecar until a signal stops it, in this process or in processes of `worker`.
+ * `serve`: runs the sidecar until a signal stops it, in this process or in several `worker` processes.
  * SIGTERM drains with a lame duck, SIGINT without one. A second signal stops at once.
  * The exit code is 1 if the drain aborted a request, else 0.
  */
@@ -98,7 +98,7 @@ async function serveHere(options: AppOptions, serving: ServingProcess): Promise<
   return app
 }
 
-/** The error of an unknown host name has `hostname` and no `port`. That of port 0 has no `port` either. */
+/** The error for an unknown host name has `hostname` and no `port`. The error for port 0 has no `port` either. */
 type ListenError = NodeJS.ErrnoException & { readonly [Name in 'address' | 'hostname' | 'port']?: unknown }
 
 function rethrowListenError(error: ListenError, { admin }: Config): never {

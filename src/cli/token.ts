@@ -100,7 +100,7 @@ async function findCredential({ accountId, accessKey }: CredentialName, config: 
   return named
 }
 
-/** Loads, once, everything that the verdict on a token depends on. The values stay usable after the stop. */
+/** Loads once all data on which the verdict on a token depends. The data stays usable after the stop. */
 async function loadAuthData(loaded: LoadedConfig, io: CommandIo, waitMs: number): Promise<AuthData> {
   const write = (line: string) => {
     const { msg, from = [], problem = [], problems = problem } = JSON.parse(line)

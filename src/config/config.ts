@@ -1,4 +1,4 @@
-/** The configuration as the program uses it: valid settings, what derives from them, and their problems. */
+/** The configuration as the program uses it: the validated settings, the values derived from them, and their problems. */
 import type { z } from 'zod'
 import { isLoopback } from '../http/hosts.ts'
 import { PUBLIC_ALGORITHMS } from '../keys/key-ring.ts'
@@ -11,13 +11,13 @@ export const configSchema = (needsUpstream: boolean) =>
   settingsSchema
     .superRefine((settings, context) => checkRules(settings, context, needsUpstream), RUN_ALWAYS)
     .transform(({ token, keys, credentials, revocations, ...rest }) => {
-      // Longer tokens are accepted only if the sidecar issues such tokens.
+      // By default, tokens longer than `API_TOKEN_SECONDS` are accepted only if the sidecar issues such tokens.
       const { maxLifetimeSeconds = Math.max(API_TOKEN_SECONDS, token.lifetimeSeconds) } = token
       const { directory = KEYS_DIRECTORY, ...remote } = keys
       const { file = CREDENTIALS_FILE, postgres } = credentials
       const isRemote = remote.jwksUrl !== undefined
       const keySource: Settings['keys'] = isRemote ? remote : { directory }
-      // A sidecar that fetches its keys has no logins. A database still tells which credentials are disabled.
+      // A sidecar that fetches its keys has no logins. A database still says which credentials are disabled.
       const credentialsFile: Settings['credentials'] = isRemote ? {} : { file }
       return {
         ...rest,
@@ -29,7 +29,7 @@ export const configSchema = (needsUpstream: boolean) =>
       }
     })
 
-/** Each set has a different issuer. `setting`: the group that names the set, such as `trustedIssuers[0]`. */
+/** Returns the JWK Sets to fetch, one for each issuer. `setting`: the group of the set, such as `trustedIssuers[0]`. */
 export function keySetsOf({ token, keys, trustedIssuers }: Config) {
   const trusted = trustedIssuers.map((entry, index) => ({ ...entry, setting: `trustedIssuers[${index}]` }))
   if (keys.jwksUrl === undefined) return trusted
@@ -51,12 +51,12 @@ type DeepReadonly<T> = T extends readonly (infer Member)[]
     ? { readonly [Name in keyof T]: DeepReadonly<T[Name]> }
     : T
 
-/** Workers receive it as JSON: a value must be the same after that. */
+/** Workers receive the configuration as JSON, so each value must be the same after a conversion to JSON and back. */
 export type Config = DeepReadonly<z.output<ReturnType<typeof configSchema>>>
 
 /** A problem of a setting, or of the file that it names. */
 export interface Problem {
-  /** The setting (`upstreams[0].url`), or '' for a mistake of a complete source. */
+  /** The setting (`upstreams[0].url`), or '' for a problem of a whole file, variable or flag. */
   readonly path: string
   readonly message: string
   /** `file:line:column`, a variable, a flag, or `default` if nothing sets the value. Absent if unknown. */

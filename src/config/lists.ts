@@ -51,7 +51,7 @@ const REQUIRED_CLAIMS = 'must be a map from claims to a text, a number, true or 
 
 const claimValue = z.union([z.string(), z.number(), z.boolean()], REQUIRED_CLAIMS)
 
-/** zod leaves `__proto__` out of a record silently: a required claim would not be checked. */
+/** Refuses `__proto__`, which zod leaves out of a record silently: a required claim would not be checked. */
 const mapWithoutProto = z
   .any()
   .refine((map) => !(map instanceof Object && Object.hasOwn(map, '__proto__')), 'must not contain __proto__')

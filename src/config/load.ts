@@ -54,11 +54,11 @@ function freeze<T>(value: T): T {
   return Object.freeze(value)
 }
 
-/** Where a value (with `key`: its name) is set: `file:line:column`, a variable, a flag, or else `default`. */
+/** Returns where a value is set: `file:line:column`, a variable, a flag or `default`. `key`: where its name stands. */
 type LocationOf = (steps: readonly Step[], key?: 'key') => string
 
 interface FileValues {
-  /** Lacks empty groups and lists, which mean their defaults. Undefined if the file is unusable. */
+  /** Empty groups and lists are left out, because they mean their defaults. Undefined if the file is unusable. */
   readonly tree: unknown
   readonly problems: readonly Problem[]
   readonly locationOf: LocationOf
@@ -145,7 +145,7 @@ const isServiceLink = (name: string, value: string) =>
   /_SERVICE_(?:HOST|PORT(?:_[A-Z0-9_]+)?)$|_PORT_\d+_(?:TCP|UDP|SCTP)(?:_[A-Z]+)?$/.test(name) ||
   (name.endsWith('_PORT') && /^(?:tcp|udp|sctp):\/\//.test(value))
 
-/** Returns the values of variables and flags, unchecked. An unknown variable is a typing mistake. */
+/** Returns the values of variables and flags, unchecked. Reports an unknown variable, which is most likely a typing mistake. */
 function readNamed(given: NamedValues) {
   const values: { readonly setting: Setting; readonly value: unknown; readonly name: string }[] = []
   const problems: Problem[] = []
@@ -181,7 +181,7 @@ function decodeValue(text: string, schema: z.core.$ZodType): unknown {
   return yaml.ok ? yaml.value.content : text
 }
 
-/** A value that violates its requirement in several ways has one problem. */
+/** Reports one problem for a value that violates its requirement in several ways. */
 function problemsOf(issues: readonly z.core.$ZodIssue[], locationOf: LocationOf): Problem[] {
   const problems = new Map<string, Problem>()
   for (const issue of issues) {

@@ -1,4 +1,4 @@
-/** The rules across settings. Rules of one setting stand in its schema. */
+/** The rules between settings. The rules of a single setting stand in its schema. */
 import type { z } from 'zod'
 import { isHttps } from '../http/hosts.ts'
 import { isWithin, LINKS_PATH, TOKEN_PATH, withoutFinalSlash } from '../http/request-target.ts'
@@ -10,7 +10,7 @@ export type Settings = z.output<typeof settingsSchema>
 type Report = (path: string, message: string) => void
 type Validate = (settings: Settings, report: Report) => void
 
-/** `paths`: the settings that `validate` reads. It is called only if each of them is valid by itself. */
+/** `paths`: the settings that `validate` reads. `validate` is called only if each of these settings is valid by itself. */
 const rule = (paths: readonly string[], validate: Validate) => ({ paths, validate })
 
 /** If both are set, `path` is refused. `why` ends the message. */
@@ -103,7 +103,7 @@ export function checkRules(settings: Settings, context: z.RefinementCtx, needsUp
     if (paths.every(isValid)) validate(settings, report)
 }
 
-/** The paths that the sidecar serves itself differ, and none of them is a public route. */
+/** The paths that the sidecar itself serves must differ, and none of them may be a public route. */
 function checkPaths({ listen, links, forwardAuth, publicRoutes }: Settings, report: Report): void {
   const token = listen.basePath + TOKEN_PATH
   const link = listen.basePath + LINKS_PATH

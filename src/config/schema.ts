@@ -1,7 +1,7 @@
 /**
  * Every setting: its name, kind of value, bounds, default and meaning. Unknown names are errors.
  * The loader, environment variables, flags, JSON Schema and documentation derive from this schema.
- * After a change, `npm run docs` writes them anew.
+ * After a change, `npm run docs` generates the documentation again.
  */
 import { z } from 'zod'
 import {
@@ -39,7 +39,7 @@ function setting<Output>(kind: z.ZodType<Output>, fallback: Fallback<Output>, de
   return kind.default(fallback).describe(description)
 }
 
-/** `config.ts` applies such a default, because it depends on other settings. */
+/** A setting whose default depends on other settings. `config.ts` applies the default. */
 function dependentSetting<Output>(kind: z.ZodType<Output>, fallback: Output, description: string) {
   return kind.optional().meta({ description, default: fallback })
 }

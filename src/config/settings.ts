@@ -7,7 +7,7 @@ import { z } from 'zod'
 import type { Step } from '../files/yaml-text.ts'
 import { settingsSchema } from './schema.ts'
 
-/** `default` is undefined if there is none, or if it depends on other settings. */
+/** `default` is undefined if the setting has no default, or one that depends on other settings. */
 export type Setting = Readonly<ReturnType<typeof settingOf>>
 
 export const SETTINGS: readonly Setting[] = flatten(settingsSchema, [])
@@ -80,7 +80,7 @@ function withoutDefault(schema: z.core.$ZodType): z.core.$ZodType {
     : schema
 }
 
-/** The schema lacks the rules across settings. */
+/** Returns the JSON Schema of the settings, without the rules between settings. */
 export function configJsonSchema(): string {
   return `${JSON.stringify(z.toJSONSchema(settingsSchema, { target: 'draft-2020-12', io: 'input' }), null, 2)}\n`
 }

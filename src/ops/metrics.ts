@@ -21,7 +21,7 @@ import { VERSION } from '../version.ts'
 
 /** Requests with other methods have the label `other`. */
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS'])
-/** The statuses of upstreams that are counted. */
+/** The classes of upstream responses that are counted. */
 const STATUS_CLASSES = ['2xx', '3xx', '4xx', '5xx']
 const LATENCY_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
 
@@ -35,7 +35,7 @@ const WRITTEN = {
   links_issued_total: ['Links issued.'],
   reload_failing: ['1 while the newest version cannot be used, else 0.', ['subject'], 'max'],
   reload_last_good_timestamp_seconds: ['When the active version was loaded.', ['subject'], 'min'],
-  // Each worker loads the same version, so their counts are not added up.
+  // All workers load the same version, so the total is the maximum of their counts, not the sum.
   reloads_total: ['New versions: active (ok) or unusable (failed).', ['subject', 'result'], 'max'],
   request_duration_seconds: ['Seconds from the request head to the end of the response.', ['route']],
   requests_total: ['Requests by route, method and status.', ['route', 'method', 'status']],
@@ -50,7 +50,7 @@ const WRITTEN = {
   workers: ['Processes that share the data listener, accept connections and respond to the primary.'],
 } as const satisfies Record<string, Metric>
 
-/** Metrics whose values a part holds: read at each scrape. */
+/** Metrics whose values are read from `MetricSources` at each scrape. */
 const READ = {
   certificate_not_after_timestamp_seconds: ['When it expires, in epoch seconds.', ['certificate'], 'min'],
   client_connections: ['Open connections of clients.'],
@@ -107,7 +107,7 @@ export function createMetrics({ enforcement }: Pick<Config, 'enforcement'>, now:
   const registry = new Registry()
   const create = metricsIn(registry)
   collectDefaultMetrics({ register: registry })
-  // These gauges have names of counters, and are the sums of `nodejs_active_handles` and the like by type.
+  // These gauges have names of counters. They only add up the types of `nodejs_active_handles` and the like.
   for (const what of ['handles', 'requests', 'resources'])
     registry.removeSingleMetric(`nodejs_active_${what}_total`)
   create.gauge('build_info').set({ version: VERSION, node: process.version }, 1)
@@ -251,11 +251,11 @@ function readValues({ value }: Create, sources: MetricSources, now: () => number
 
 type LabelOf<Name extends keyof typeof WRITTEN> = NonNullable<(typeof WRITTEN)[Name][1]>[number]
 
-/** Counts by series. Cheaper than `inc` of prom-client. */
+/** The count of each series of a metric. `add` costs less than `inc` of prom-client. */
 class Counts<Label extends string> {
   readonly #series = new Map<string, { readonly labels: Readonly<Record<Label, string>>; value: number }>()
 
-  /** `key`: of the series in this metric. A key made of the labels here would cost more. */
+  /** `key` identifies the series in this metric. To derive a key from `labels` would cost more. */
   add(key: string, labels: Readonly<Record<Label, string>>, count = 1): void {
     const series = this.#series.get(key)
     if (series === undefined) this.#series.set(key, { labels, value: count })
@@ -285,7 +285,7 @@ export function metricsIn(registry: Registry) {
           if (value !== undefined) this.inc(labels, value)
       },
     }
-    // OpenMetrics has this suffix for counters alone.
+    // OpenMetrics reserves this suffix for counters.
     if (name.endsWith('_total')) new Counter(collected)
     else new Gauge(collected)
   }

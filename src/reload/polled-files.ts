@@ -1,6 +1,6 @@
 /**
  * Loads values from files, and loads them again when the files have changed and settled.
- * Polls `stat`, which also sees renames, Kubernetes' `..data` swaps and changes on network file systems.
+ * Polls `stat`, which also detects renames, Kubernetes' `..data` swaps and changes on network file systems.
  */
 import { access, constants, readdir, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
@@ -9,14 +9,14 @@ import { type Logger, loggedItems } from '../log.ts'
 import { type Loaded, loaded, notLoaded } from '../values/result.ts'
 import { type Observed, Reloadable, type ReloadResult } from './reloadable.ts'
 
-/** A setting, and what is wrong with its file. */
+/** `path`: the setting. `message`: what is wrong with its file. */
 type FileProblem = Readonly<Record<'path' | 'message', string>>
 
 interface PolledFilesOptions<T> {
   readonly subject: string
-  /** Files, or directories whose files count. */
+  /** The polled files, and directories whose files are polled. */
   readonly paths: readonly string[]
-  /** Which files of a directory count; dot files and `.tmp` files never do. */
+  /** Selects the polled files of a directory. Dot files and `.tmp` files are never polled. */
   readonly includes?: Includes | undefined
   /** `active`: undefined in the first load, which must not throw. Errors of later loads are logged. */
   readonly load: (active?: T) => Promise<Loaded<T, FileProblem>>
@@ -27,13 +27,13 @@ interface PolledFilesOptions<T> {
 type Includes = (name: string) => boolean
 
 const POLL_MS = 200
-/** A file that grows differs at each poll. An earlier load could activate a part of a revocation list. */
+/** A growing file differs at each poll. A load after one poll could activate a part of a revocation list. */
 const STABLE_POLLS = 2
-/** Before, files are not rejected, because they may be incomplete: a key may follow its certificate. */
+/** Files are rejected only after this many equal polls. Earlier, they may be incomplete: a key may follow its certificate. */
 const SETTLED_POLLS = 5
-/** The cause of a rejection may be temporary, such as too many open files. */
+/** How often a rejected version is loaded again: the cause may be temporary, such as too many open files. */
 const RETRY_POLLS = 25
-/** Files that do not settle are then loaded as they are. */
+/** After this many polls, files that do not settle are loaded as they are. */
 const UNSETTLED_POLLS = 50
 
 interface Settling extends Observed {
@@ -43,7 +43,7 @@ interface Settling extends Observed {
   readonly unsettledPolls: number
 }
 
-/** Decides when files are loaded: tentatively 0.2 to 0.4 s after the last change, and for a verdict after 1 s. */
+/** Decides when files are loaded: 0.2 to 0.4 s after the last change tentatively, and after 1 s to accept or reject them. */
 export function settle(before: Settling, version: string): Settling {
   const polls = version === before.version ? before.polls + 1 : 1
   const unsettledPolls = polls < SETTLED_POLLS ? before.unsettledPolls + 1 : 0
@@ -54,7 +54,7 @@ export function settle(before: Settling, version: string): Settling {
   return { version, polls, unsettledPolls, load }
 }
 
-/** Loads the files, which are polled from `start` on. Never rejects. */
+/** Loads the files. Polling begins only with `start`. Never rejects. */
 export async function openPolledFiles<T>(
   options: PolledFilesOptions<T>,
 ): Promise<Loaded<Reloadable<T>, FileProblem>> {
@@ -66,7 +66,7 @@ export async function openPolledFiles<T>(
     return loaded(next.value, [...next.warnings, ...warnings])
   }
 
-  // The version is read before the files, so the next poll finds a change made since.
+  // The version is read before the files, so that the next poll finds a change made during the load.
   const version = await versionOf(paths, includes)
   const first = await loadFiles()
   if (!first.ok) return first
@@ -104,12 +104,12 @@ export async function openPolledFiles<T>(
   return loaded(reloadable, first.warnings)
 }
 
-/** A text that differs after every change of the files or of the targets of symbolic links. Never rejects. */
+/** Returns a text that differs after every change of the files or of the targets of symbolic links. Never rejects. */
 async function versionOf(paths: readonly string[], includes: Includes): Promise<string> {
   const describe = async (path: string, isListed: boolean): Promise<unknown> => {
     try {
       const stats = await stat(path, { bigint: true })
-      // The status of a directory changes with files that do not count, such as locks.
+      // The directory's own status also changes with files that are not polled, such as locks.
       if (isListed && stats.isDirectory()) {
         const names = await namesIn(path, includes)
         return [names, await Promise.all(names.map((name) => describe(join(path, name), false)))]
@@ -132,7 +132,7 @@ async function writeWarnings(paths: readonly string[], includes: Includes): Prom
   }
   for (const path of paths) {
     await noteIfWritable(path)
-    // The sticky bit keeps others from replacing files.
+    // The sticky bit of a directory keeps other users from replacing its files.
     if (!(await stat(path)).isDirectory()) await noteIfWritable(dirname(path), 0o1000)
     else for (const name of await namesIn(path, includes)) await noteIfWritable(join(path, name))
   }

@@ -1,14 +1,14 @@
 /**
  * Keeps a value current: polls a source (files, database, key set of an issuer), and loads its new versions.
- * The last good version stays active. Each failure is reported once. An operator can ask for a reload,
- * which loads any version at once and reports the result each time.
+ * After a failure, the last good version stays active. Each failure is reported once. When an operator asks for a reload,
+ * the source is loaded at once, even if it is unchanged or incomplete, and the result is always reported.
  */
 import { type Loaded, notLoaded } from '../values/result.ts'
 
 interface Versions {
-  /** The version of the value. Undefined before the first. */
+  /** The version of the active value. Undefined until a version has been loaded. */
   readonly active: string | undefined
-  /** The version that was rejected since. A reload can reject the active one. */
+  /** The version that was rejected after the last activation. A reload can reject even the active version. */
   readonly rejected?: string
 }
 
@@ -16,7 +16,7 @@ interface Versions {
 export interface Observed {
   /** A text that differs after every change of the source. */
   readonly version: string
-  /** When to load it. Default: `now`. `tentatively`: it may be incomplete, so it is too early to reject it. */
+  /** When to load the version. Default: `now`. `tentatively`: the version may be incomplete, so it is not yet rejected. */
   readonly load?: 'later' | 'tentatively' | 'now'
 }
 
@@ -31,10 +31,10 @@ type Action = 'keep' | 'wait' | 'try' | 'load'
 export function nextAction({ active, rejected }: Versions, found: Observed, isForced: boolean): Action {
   const { version, load } = found
   if (isForced) return 'load'
-  // After a rejection, the return of the active version is activated, which reports that the failure has ended.
+  // If the active version returns after a rejection, it is activated again, which reports the end of the failure.
   if (version === active && rejected === undefined) return 'keep'
   if (load === 'later') return 'wait'
-  // The cause of a rejection may be temporary.
+  // A rejected version is tried again, because the cause may be temporary.
   return load === 'tentatively' || version === rejected ? 'try' : 'load'
 }
 
@@ -47,7 +47,7 @@ interface ReloadableOptions<T, O extends Observed> {
   readonly observe: () => Promise<Loaded<O>>
   /** `isForced`: an operator asks for a reload. */
   readonly load: (active: T, observed: O, isForced: boolean) => Promise<Loaded<T>>
-  /** The value until the first load. `version`: its version, if it is from the source already. */
+  /** The value until the first load. `version`: set if this value already comes from the source. */
   readonly initial: T
   readonly version?: string
   readonly pollMs: number
@@ -77,9 +77,9 @@ export class Reloadable<T, O extends Observed = Observed> {
   #isStopped = false
   #timer: NodeJS.Timeout | undefined
   #settleLoaded: (isLoaded: boolean) => void = () => {}
-  /** Each poll waits for the one before it. */
+  /** The next poll waits for this one. */
   #newestPoll: Promise<unknown> = Promise.resolve()
-  /** The poll that has not begun. It sees all changes made before now. */
+  /** The poll that is queued but has not begun. It will find all changes made until now. */
   #nextPoll: Promise<boolean> | undefined
 
   constructor(options: ReloadableOptions<T, O>) {
@@ -90,7 +90,7 @@ export class Reloadable<T, O extends Observed = Observed> {
 
   readonly current = (): T => this.#value
 
-  /** True once the value is current. False if stopped earlier. */
+  /** Resolves with true once the value is current, and with false if stopped earlier. */
   readonly whenLoaded = new Promise<boolean>((resolve) => {
     this.#settleLoaded = resolve
   })
@@ -99,25 +99,25 @@ export class Reloadable<T, O extends Observed = Observed> {
     this.#subscribers.push(subscriber)
   }
 
-  /** Polls at once if there is no version yet. Keeps the process alive until then. */
+  /** Begins to poll: at once if no version is active, and then keeps the process alive until one is. */
   start(): void {
     this.#isStarted = true
     if (this.#versions.active === undefined) void this.refresh()
     else this.#schedule()
   }
 
-  /** Polls now. Resolves with whether the value is as new as this call. Calls share a poll. Never rejects. */
+  /** Polls now. Resolves with whether the value is as new as this call. Concurrent calls share a poll. Never rejects. */
   refresh(): Promise<boolean> {
     this.#nextPoll ??= this.#enqueue(false)
     return this.#nextPoll
   }
 
-  /** Loads, changed or not. Never rejects. */
+  /** Loads the source, even if it has not changed. Never rejects. */
   reload(): Promise<unknown> {
     return this.#enqueue(true)
   }
 
-  /** The value stays. A load in progress has no effect. */
+  /** Stops polling, and drops the result of a load in progress. The value stays usable. */
   stop(): void {
     this.#isStopped = true
     clearTimeout(this.#timer)
@@ -144,7 +144,7 @@ export class Reloadable<T, O extends Observed = Observed> {
     return done
   }
 
-  /** Resolves with whether the version that the source has is active. */
+  /** Resolves with whether the current version of the source is active. */
   async #poll(isForced: boolean): Promise<boolean> {
     const { observe, load, onActivated, onFailed } = this.#options
     const observed = await this.#guard(observe())

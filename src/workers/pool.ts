@@ -14,7 +14,7 @@ import type { FromWorker, SerializedError, ToWorker, WorkerState } from './worke
 
 const KILL_AFTER_DEADLINE_MS = 3000
 const START_RETRY_MS = 5000
-/** A worker that ends sooner is replaced only after this time: a start takes CPU time of the others. */
+/** A worker that ends sooner is replaced only after this time, because a start takes CPU time from the other workers. */
 const MIN_SERVED_MS = 1000
 /** Must be below the one-second timeout of a kubelet probe. */
 const STATE_TIMEOUT_MS = 400
@@ -24,7 +24,7 @@ export type WorkerPool = ReturnType<typeof createWorkerPool>
 export function createWorkerPool(config: Config, count: number, log: Logger, destination: LogDestination) {
   const workers = new Set<WorkerProcess>()
   let restarts = 0
-  /** If the counts of ended workers were missing, sums would fall, which Prometheus takes for a restart. */
+  /** The counts of ended workers. Without these counts, sums would fall, which Prometheus takes for a restart. */
   let endedCounts: Promise<MetricFamily[]> = Promise.resolve([])
   let isStopping = false
 
@@ -74,7 +74,7 @@ export function createWorkerPool(config: Config, count: number, log: Logger, des
   }
 
   return {
-    /** Resolves when all workers listen. Rejects with the first error of a worker, after the end of all. */
+    /** Resolves when all workers listen. Rejects with the first error of a worker, after all workers have ended. */
     async listen(): Promise<AddressInfo> {
       setupCluster()
       try {
@@ -88,7 +88,7 @@ export function createWorkerPool(config: Config, count: number, log: Logger, des
     restarts: () => restarts,
     states: () => [...workers].flatMap(({ state }) => state ?? []),
     metrics: async () => [await endedCounts, ...Array.from(workers, ({ metrics }) => [...metrics.values()])],
-    /** How many workers listen and have sent a new state. */
+    /** Asks all workers for their states. Resolves with the number of workers that listen and have sent a new state. */
     async update(group: MetricGroup): Promise<number> {
       const updates = await Promise.all(Array.from(workers, (worker) => worker.update(group)))
       return updates.filter(Boolean).length
@@ -105,13 +105,13 @@ export function createWorkerPool(config: Config, count: number, log: Logger, des
 }
 
 function setupCluster(): void {
-  // Connections last long. With round robin, every worker gets its share.
+  // Connections last long. Round robin gives every worker its share of them.
   cluster.schedulingPolicy = cluster.SCHED_RR
-  // A worker that inherited standard output would make a pipe blocking, also for the primary.
+  // If a worker inherited standard output, it would make a pipe blocking, for the primary as well.
   cluster.setupPrimary({ args: ['worker'], stdio: ['ignore', 'pipe', 'pipe', 'ipc'] })
 }
 
-/** A killed worker has no report. The unknown number of requests that it aborted counts as one. */
+/** A killed worker has no report. The number of requests that it aborted is unknown, and counts as one. */
 function sumOf(reports: readonly (DrainReport | undefined)[]): DrainReport {
   const sum = (name: keyof DrainReport, ofKilled: number) =>
     reports.reduce((total, report) => total + (report?.[name] ?? ofKilled), 0)
@@ -165,7 +165,7 @@ class WorkerProcess {
     this.#states.emit(group)
   }
 
-  /** Resolves with whether a new state came in time and the worker listens. Else the former state stays. */
+  /** Resolves with whether the worker listens and has sent a new state in time. Otherwise, the former state stays. */
   async update(group: MetricGroup): Promise<boolean> {
     this.send({ type: 'report', group })
     const signal = AbortSignal.timeout(STATE_TIMEOUT_MS)

@@ -1,5 +1,5 @@
 /**
- * A sidecar of several processes. Workers share the data listener, load keys and credentials, serve requests.
+ * A sidecar of several processes. Workers share the data listener, load keys and credentials, and serve requests.
  * The primary process serves the admin listener for all of them.
  */
 import { AggregatorRegistry, Gauge, Registry } from 'prom-client'
@@ -28,7 +28,7 @@ export async function createPrimary(
   const state: Readonly<RunState> = new RunState()
   const adminData = createAdminData(pool, count, state, destination, uncaughtExceptions)
   const certificates = await openAdminCertificateSet(config, log)
-  const cache = { ...config.cache, maxTokens: config.cache.maxTokens * count } // each worker has its own
+  const cache = { ...config.cache, maxTokens: config.cache.maxTokens * count } // each worker has its own cache
   const withWorkers = { ...config, cache }
   const admin = createAdminListener(withWorkers, adminData, activeContextOf(certificates), log, Date.now)
   const parts = { config, log, settingsFile, state, sources: certificates, service: pool, adminData, admin }
@@ -66,7 +66,7 @@ function createAdminData(
       const responding = await pool.update('status')
       const state = runState.isDraining ? 'draining' : (`${responding} of ${count}` as const)
       const states = pool.states()
-      // A worker that is not ready comes before the others.
+      // The first worker that is not ready is shown, or else the first worker.
       const shown = states.find(({ conditions }) => conditions.some(({ ok }) => !ok)) ?? states[0]
       return [...(shown?.conditions ?? []), { name: 'workers', ok: isReady(responding), state }]
     },
@@ -96,8 +96,8 @@ function createAdminData(
 const FILES_BESIDE_CONNECTIONS = 40
 
 /**
- * The settings of one worker: its share of the limits, within its file descriptors. A client may need two.
- * `node:cluster` gives no more connections to a worker that has run out of file descriptors.
+ * The settings of one worker: its share of the limits, within its file descriptors. A client may need two file descriptors.
+ * `node:cluster` gives no more connections to a worker that has once run out of file descriptors.
  */
 function configOfWorker(config: Config, count: number, log: Logger): Config {
   const limits = { ...config.limits }

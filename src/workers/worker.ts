@@ -39,7 +39,7 @@ export async function runWorker(createApp: (config: Config) => Promise<ServingAp
 }
 
 async function serve(app: ServingApp): Promise<void> {
-  // A response that is framed by the end of its connection must not look complete.
+  // Without the abort, a close-delimited response would look complete when the process ends.
   process.on('exit', app.abort)
   const stopRequested = new Promise<{ readonly lameDuck: boolean }>((resolve) => {
     process.on('message', async (message: ToWorker) => {

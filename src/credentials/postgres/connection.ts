@@ -27,14 +27,14 @@ export async function readUrlFile(file: string): Promise<Loaded<DatabaseTarget>>
   return loaded(target.value, read.warnings)
 }
 
-/** pg accepts any text as a URL. */
+/** Checks the URL here, because pg accepts any text as a URL. */
 function parseDatabaseUrl(text: string): Result<DatabaseTarget> {
   if (!/^postgres(ql)?:\/\/\S+$/.test(text))
     return failed('must hold one URL such as postgres://user:password@host:5432/database')
   // An empty host means a Unix socket named by the parameter `host`, as in libpq.
   const parseable = text.replace('@/', '@socket/')
   const url = URL.canParse(parseable) ? new URL(parseable) : undefined
-  // An unencoded `#`, `/` or `?` ends the password. Its rest would become part of the database name.
+  // An unencoded `#`, `/` or `?` ends the password. The rest of the password would become part of the database name.
   if (url === undefined || url.hash !== '' || `${url.pathname}${url.search}`.includes('@'))
     return failed(`holds no valid URL (${PERCENT})`)
   // pg treats these three modes as `verify-full`, and warns on stderr that this will change.
@@ -72,7 +72,7 @@ export const clientConfig = ({ url }: DatabaseTarget, queryMs: number) => ({
   stream: () => new DatabaseSocket(),
 })
 
-/** After a failure, the pool reads the URL file again, which may name another database, and reconnects. */
+/** After a failure, the pool reads the URL file again and reconnects. The file may name another database by then. */
 export class DatabasePool {
   target: DatabaseTarget
   failure: DatabaseFailure | undefined
@@ -97,7 +97,7 @@ export class DatabasePool {
     this.#pool = undefined
   }
 
-  /** Asks a second time, on new connections, if the former connections may be closed. Never rejects. */
+  /** Asks a second time, on new connections, if the server may have closed the former connections. Never rejects. */
   async ask<T>(
     question: (pool: pg.Pool) => Promise<T>,
     mayRetry = this.#pool !== undefined,
@@ -116,7 +116,7 @@ export class DatabasePool {
   async #connect(): Promise<pg.Pool> {
     const named = await readUrlFile(this.#urlFile)
     if (named.ok) this.target = named.value
-    // An `error` event without a listener ends the process; the next query rejects anyway.
+    // Without a listener, an `error` event would end the process. The next query rejects anyway.
     const ignore = () => {}
     return new pg.Pool({ ...clientConfig(this.target, QUERY_MS), max: this.#size })
       .on('error', ignore)
@@ -133,7 +133,7 @@ interface DatabaseFailure {
 const RUN_MIGRATE =
   'run `storage-auth-sidecar credentials migrate --postgres-url-file FILE` with a role that may create them'
 
-/** The triggers or the revision are missing, such as after a partial restore. Polls would find no change. */
+/** The triggers or the revision are missing, such as after a partial restore: polls would never find a change. */
 export class ChangesNotRecorded extends Error {}
 
 const UNUSABLE_STATES: Readonly<Record<string, string>> = {
@@ -146,14 +146,14 @@ const UNUSABLE_STATES: Readonly<Record<string, string>> = {
   '28P01': 'it refuses this user or the password',
 }
 
-/** The message follows the name of the database. It lacks the detail of server errors, which quotes rows. */
+/** Callers write the message after the name of the database. The detail of server errors is left out: it quotes rows. */
 export function databaseFailure(error: unknown): DatabaseFailure {
   if (!(error instanceof Error)) return { kind: 'down', message: 'it failed for an unknown reason' }
   if (error instanceof ChangesNotRecorded)
     return { kind: 'unusable', message: `${error.message}: ${RUN_MIGRATE}` }
   const code = 'code' in error ? String(error.code) : ''
   if (error instanceof pg.DatabaseError) {
-    // P0001, raise_exception: a check of our own schema script.
+    // P0001, raise_exception: a check in `TABLES_SQL` has failed.
     const unusable = code === 'P0001' ? error.message : UNUSABLE_STATES[code]
     if (unusable !== undefined) return { kind: 'unusable', message: unusable }
     // 57014, query_canceled: a statement_timeout.

@@ -2,7 +2,7 @@
  * Credentials and revocations in PostgreSQL, shared by all replicas. Token checks read a snapshot in memory.
  * Each login first polls the revision of the database. Concurrent logins share a poll.
  * LISTEN would be faster, but needs a connection of its own and does not pass connection poolers.
- * The snapshot lacks rows without a valid credential, which the log names by their id.
+ * The snapshot leaves out rows without a valid credential. The log names the ids of these rows.
  */
 import { isDeepStrictEqual } from 'node:util'
 import type { ClientBase, Pool } from 'pg'
@@ -30,15 +30,15 @@ const RETRY_MS = 500
 const REVOKE_SQL =
   'INSERT INTO storage_auth.revocations (jti, expires_at) VALUES ($1, to_timestamp($2::float8))'
 
-/** Reads the URL; connects from `start` on. Never rejects. */
+/** Reads the URL. The database connects only after `start` is called. Never rejects. */
 export async function openDatabase(options: DatabaseOptions): Promise<Loaded<CredentialsDatabase>> {
   const named = await readUrlFile(options.urlFile)
   return named.ok ? loaded(new CredentialsDatabase(options, named.value), named.warnings) : named
 }
 
-/** No method and no promise of it rejects. */
+/** No method and no promise of this class rejects. */
 export class CredentialsDatabase {
-  /** True once there is a snapshot. False after a stop, or if there are `fatalProblems`. */
+  /** Resolves with true once there is a snapshot, and with false after a stop or with `fatalProblems`. */
   readonly whenLoaded: Promise<boolean>
   /** Problems that an operator must solve before the database can be read for the first time. */
   fatalProblems: readonly string[] = []
@@ -69,15 +69,15 @@ export class CredentialsDatabase {
     this.whenLoaded = this.#snapshots.whenLoaded
   }
 
-  /** Returns an empty list until there is a snapshot. So does `revocations`. */
+  /** `credentials` and `revocations` return an empty list until there is a snapshot. */
   readonly credentials = (): CredentialList => this.#snapshots.current().credentials
   readonly revocations = (): RevocationList => this.#revocations.list()
 
-  /** Whether the snapshot is as new as the call. Does not wait for a database that is known to be down. */
+  /** Resolves with whether the snapshot is as new as the call. Does not wait for a database that is known to be down. */
   readonly refresh = async (): Promise<boolean> =>
     this.#isRead && !this.#isDown && (await this.#snapshots.refresh())
 
-  /** Resolves with whether the token is refused now. @param endsAtSeconds - the row may be removed then */
+  /** Resolves with whether the token is refused now. @param endsAtSeconds - after this time, the row may be removed */
   readonly revoke = async (tokenId: string, endsAtSeconds: number): Promise<boolean> => {
     if (!(await this.refresh())) return false
     try {
@@ -109,7 +109,7 @@ export class CredentialsDatabase {
     this.#snapshots.start()
   }
 
-  /** Connects anew, and reads everything. */
+  /** Reconnects, and reads all rows. */
   async reload(): Promise<void> {
     if (!this.#isRead) return
     this.#pool.replace()
@@ -127,7 +127,7 @@ export class CredentialsDatabase {
   }
 
   #reportActivated(snapshot: Snapshot): void {
-    // A line for each logout in each sidecar would be noise.
+    // Each logout revokes one id. A log line for each logout in each sidecar would be noise.
     if (snapshot.onlyIdsRevoked) return
     const { onReload, log } = this.#options
     onReload(resultOf(snapshot))
@@ -174,7 +174,7 @@ const resultOf = ({ problems }: Snapshot): ReloadResult => (problems.length === 
 
 const PAGE_ROWS = 1000
 
-/** Reads all rows, or only new revocations, at one revision, and activates the revocations. Requests are served between pages. */
+/** Reads all rows, or only new revocations, at one revision. Activates the revocations. Between pages, requests are served. */
 async function readSnapshot(pool: Pool, former: Snapshot, revocations: TableRevocations): Promise<Snapshot> {
   const client = await pool.connect()
   let isBroken = true
@@ -204,10 +204,10 @@ async function readCredentials(client: ClientBase) {
   return { credentials, problems }
 }
 
-/** After so many additions, all rows are read again: the list still has rows of tokens that have ended. */
+/** After so many additions, all rows are read again, which removes the rows of ended tokens from the list. */
 const MAX_ADDED = 10_000
 
-/** Not a part of the snapshot: copying a million revocations for each new revocation would take a second. */
+/** The revocations are not a part of the snapshot: to copy a million of them for each new one would take a second. */
 class TableRevocations {
   #list = new RevocationList()
   /** The newest row of the list. While the table has this row, only rows after it are new. */
@@ -217,7 +217,7 @@ class TableRevocations {
 
   readonly list = () => this.#list
 
-  /** The change takes effect with `activate`. `onlyAdded`: only rows of ended tokens are gone. */
+  /** The rows take effect when `activate` is called. `onlyAdded`: no rows were removed except those of ended tokens. */
   async read(client: ClientBase, onlyAdded: boolean) {
     const rows = onlyAdded ? await this.#readAdded(client) : undefined
     if (rows) {
@@ -241,7 +241,7 @@ class TableRevocations {
     const found: RevocationRow[] = []
     await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => found.push(row), BigInt(newest.id))
     const [known, ...rows] = found
-    // The row is gone if its token has ended. After a restore, another row may have its id.
+    // The newest row is gone if its token has ended. After a restore, another row may have the same id.
     return isDeepStrictEqual(known, newest) ? rows : undefined
   }
 

@@ -33,7 +33,7 @@ export const SELECT_REVOCATIONS = `SELECT id, jti, account_id AS "accountId", ac
   (extract(epoch FROM issued_before) * 1000)::float8 AS "issuedBeforeMs", created_at::text AS "createdAt"
   FROM storage_auth.revocations`
 
-/** Changes replace `version`. All but new revocations replace `otherChange`. @throws ChangesNotRecorded */
+/** Every change replaces `version`. Every change except new revocations replaces `otherChange`. @throws ChangesNotRecorded */
 export async function readRevision(database: Pool | ClientBase) {
   const { rows } = await database.query<{ version: string; otherChange: string; triggers: number }>(
     `SELECT number || ' ' || stamp AS version, other_change AS "otherChange",
@@ -68,7 +68,7 @@ async function inDatabase<T>(
   if (!named.ok) return named
   const { value: target, warnings } = named
   const client = new pg.Client(clientConfig(target, statementMs))
-  client.on('error', () => {}) // without it the event ends the process; the next query rejects anyway
+  client.on('error', () => {}) // without a listener, the event would end the process; the next query rejects anyway
   try {
     await client.connect()
     await client.query(`SET lock_timeout = ${LOCK_MS}`)
@@ -157,10 +157,10 @@ export const migrate = (urlFile: string) =>
 const nameCheck = (column: string) =>
   `char_length(${column}) BETWEEN 1 AND 1024 AND ${column} !~ '[\\u0001-\\u001F\\u007F-\\u009F]'`
 
-/** The rule of `parseScope` without that of the path. */
+/** The rule of `parseScope`, without its rule for the path. */
 const ITEM = 'storage\\.(read|create|modify):/[!-~]*'
 
-/** Fires before a change, and locks the revision: the ids of revocations are thus in the order of commits. */
+/** The trigger fires before a change and locks the revision, so that ids of revocations are in the order of commits. */
 const trigger = (table: string) => `
 DROP TRIGGER IF EXISTS record_change ON storage_auth.${table};
 CREATE TRIGGER record_change BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON storage_auth.${table}
