@@ -171,13 +171,11 @@ export function headerLines(headers: HeaderList): string {
 
 /** The options of `Connection` (RFC 9110, section 7.6.1), in lower case: `close`, or the name of a hop-by-hop field. */
 type ConnectionOptions = ReadonlySet<string>
-const ONLY_CLOSE: ConnectionOptions = new Set(['close'])
 
 /** `value`: the values of all lines, joined by commas. `keep-alive` alone asks for what HTTP/1.1 does anyway. */
 function parseConnection(value: string | undefined): ConnectionOptions | undefined {
   const lower = value?.toLowerCase()
   if (lower === undefined || lower === 'keep-alive') return undefined
-  if (lower === 'close') return ONLY_CLOSE // saves 2 % of the CPU time of a request on a new connection (Node 26)
   return new Set(Array.from(lower.split(','), (option) => option.trim()).filter(Boolean))
 }
 
