@@ -106,7 +106,6 @@ export class Handler {
     const { context } = res.req
     onInternalError(context.id, error)
     if (res.headersSent) context.connection.abort()
-    const errorType = 'proxy_internal_error'
-    responder.fail(res, 'internal', ERRORS.internalError, { errorType, close: true })
+    responder.fail(res, 'internal', ERRORS.internalError, { errorType: 'proxy_internal_error', close: true })
   }
 }

@@ -84,10 +84,7 @@ export function workerCommand(serving: ServingProcess): Command {
 /** An exception in one request must not end the process: all others continue. Returns a function that counts them. */
 function surviveExceptions(log: Logger): () => number {
   let count = 0
-  process.on('uncaughtException', (error) => {
-    count++
-    log.fatal({ err: error }, 'uncaught exception')
-  })
+  process.on('uncaughtException', (err) => log.fatal({ err, count: ++count }, 'uncaught exception'))
   return () => count
 }
 

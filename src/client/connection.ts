@@ -74,6 +74,7 @@ export class Connection implements ClientConnection {
   #pendingError: PendingError | undefined
   /** `socket.bytesRead` at the end of the previous response. */
   #bytesBefore: number
+  #isProbing = false
 
   constructor(socket: Socket, tcpSocket: Socket, peer: Peer, timeouts: Timeouts, events: ConnectionEvents) {
     this.peer = peer
@@ -165,7 +166,7 @@ export class Connection implements ClientConnection {
   refuse(error: PendingError): void {
     const socket = this.#socket
     if (this.#phase === 'servingLast' || this.#phase === 'closing') return // the error is in dropped bytes
-    if (!socket.writable) socket.destroy()
+    if (!socket.writable || this.tcpSocket.destroyed) socket.destroy()
     else if (this.#phase === 'serving') this.#refuseInTurn(error)
     else this.#sendRefusal(error)
   }
@@ -221,6 +222,14 @@ export class Connection implements ClientConnection {
   #onClientEnd(): void {
     const res = this.#current
     if (res?.isCloseDelimited && !res.isWritten && !res.writableEnded) this.abort()
+  }
+
+  detectReset(): void {
+    if (this.#isProbing) return // while the client reads nothing, the former write waits
+    this.#isProbing = true
+    this.tcpSocket.write('', () => {
+      this.#isProbing = false
+    })
   }
 
   drainBody(req: SidecarRequest, end: () => void): void {

@@ -38,11 +38,6 @@ export function resetOrDestroy(socket: Socket, tcpSocket: Socket): void {
   else tcpSocket.resetAndDestroy()
 }
 
-/** Detects that the peer has reset a connection that nothing reads: an empty write then fails, and closes the socket. */
-export function detectReset(tcpSocket: Socket): void {
-  if (tcpSocket.writableLength === 0) tcpSocket.write('')
-}
-
 /** Keeps a socket paused until `isFull` returns false. Node's `parserOnMessageComplete` resumes it after each request. */
 export function pauseWhile(socket: Socket, isFull: () => boolean): void {
   const onResume = () => {

@@ -17,7 +17,6 @@
  * the upload is drained. Otherwise the client's connection is aborted (`client/connection.ts`).
  */
 import type { RequestOwner } from '../client/context.ts'
-import { detectReset } from '../client/node-http.ts'
 import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import { afterReads } from '../event-loop.ts'
@@ -89,7 +88,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   }
 
   onWriteBlocked(): void {
-    detectReset(this.res.req.context.connection.tcpSocket)
+    this.res.req.context.connection.detectReset()
   }
 
   onRead(response: PartialResponse, connection: UpstreamConnection): void {

@@ -3,7 +3,6 @@
  * In: the upstream's 101. Out: bytes in both directions until a side closes, the token is refused or the process stops.
  */
 import type { RequestOwner } from '../client/context.ts'
-import { detectReset } from '../client/node-http.ts'
 import type { Gate } from '../gate/gate.ts'
 import { headerLines } from '../http/headers.ts'
 import { responseHeaders, writeChunks } from './download.ts'
@@ -86,7 +85,7 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
   }
 
   onWriteBlocked(): void {
-    detectReset(this.#request.res.req.context.connection.tcpSocket)
+    this.#request.res.req.context.connection.detectReset()
   }
 
   onInternalError(error: unknown): void {

@@ -102,6 +102,8 @@ t.test('a reset in the middle of an upload that the upstream does not read ends 
     tcp.resetAndDestroy()
     for (const metric of ['requests_in_flight', 'upstream_connections{upstream="/"}'])
       await eventually(async () => (await sidecar.metric(`auth_sidecar_${metric}`)) === 0, metric, SOON_MS)
+    const aborted = 'auth_sidecar_requests_total{route="proxy",method="PUT",status="499"}'
+    t.equal(await sidecar.metric(aborted), 1, 'counted as aborted')
   }
 })
 

@@ -8,6 +8,7 @@ export function requestContext(peer: Peer, id: string): RequestContext {
     peer,
     tcpSocket: new Socket(),
     isDraining: () => false,
+    detectReset() {},
     drainBody() {},
     abort() {},
   })
