@@ -3,7 +3,8 @@
  * A request passes: listener -> connection -> handler -> gate (admission, route, token) -> forwarder | endpoint | responder
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type AuthData, openAuthData } from './auth-data.ts'
+import { type AuthData, openAuthData } from './auth/auth-data.ts'
+import type { Logger } from './base/log.ts'
 import { DataListener } from './client/listener.ts'
 import { Responder } from './client/responder.ts'
 import type { Config } from './config/config.ts'
@@ -12,7 +13,6 @@ import { createAuditLog } from './endpoints/audit-log.ts'
 import { Gate } from './gate/gate.ts'
 import { Handler } from './handler.ts'
 import { createLifeCycle, drainListener, type LifeCycle, RunState, type Service } from './life-cycle.ts'
-import type { Logger } from './log.ts'
 import { createAccessLog } from './ops/access-log.ts'
 import { type AdminData, createAdminListener } from './ops/admin.ts'
 import { createMetrics } from './ops/metrics.ts'

@@ -2,13 +2,13 @@
  * Handles a request: carries out the decision of the gate, and responds to an internal error.
  * In: a request. Out: a response by the upstream, an endpoint or the responder.
  */
+import { ERRORS } from './base/errors.ts'
+import { afterParsing } from './base/event-loop.ts'
+import type { AccessFailure } from './base/failures.ts'
 import type { SidecarResponse } from './client/response.ts'
 import { type Dependencies, revoke } from './endpoints/endpoint.ts'
 import { createLink, endLink } from './endpoints/link-endpoint.ts'
 import { logIn, sendTimeLeft } from './endpoints/token-endpoint.ts'
-import { ERRORS } from './errors.ts'
-import { afterParsing } from './event-loop.ts'
-import type { AccessFailure } from './failures.ts'
 import { approvalHeaders, VARY_BY_TOKEN } from './gate/forward-auth.ts'
 import { type Decision, type Gate, type Refusal, tokenCheckOf } from './gate/gate.ts'
 import { bearerToken, HeaderLines } from './http/headers.ts'

@@ -6,13 +6,13 @@
  */
 import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { Logger } from './base/log.ts'
+import { VERSION } from './base/version.ts'
 import type { DataListener } from './client/listener.ts'
 import type { Config } from './config/config.ts'
 import { isLoopback, withoutPath } from './http/hosts.ts'
-import type { Logger } from './log.ts'
 import type { AdminData, AdminListener } from './ops/admin.ts'
 import type { ReadyCondition } from './ops/status.ts'
-import { VERSION } from './version.ts'
 
 /** The requests that were in flight when the listener stopped listening, by outcome. */
 export interface DrainReport {

@@ -5,7 +5,7 @@ import { createServer } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t from 'tap'
-import { createLog, loggable } from '../src/log.ts'
+import { createLog, loggable } from '../src/base/log.ts'
 import { eventually } from './support/eventually.ts'
 import { listen } from './support/listen.ts'
 import { rawClient } from './support/raw-client.ts'
@@ -48,7 +48,7 @@ t.test('client text is truncated, and control characters and line breaks are esc
 
 /** Logs 3 MB, then a line for each line of its standard input; reports the dropped lines on standard error. */
 const WRITER = `
-  import { LogDestination } from ${JSON.stringify(new URL('../src/log.ts', import.meta.url).href)}
+  import { LogDestination } from ${JSON.stringify(new URL('../src/base/log.ts', import.meta.url).href)}
   const destination = new LogDestination()
   for (let at = 0; at < 3000; at++) destination.write('x'.repeat(999) + '\\n')
   process.stdin.on('data', (line) => destination.write(line))

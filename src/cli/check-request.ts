@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import http, { type IncomingHttpHeaders, type IncomingMessage, type RequestOptions } from 'node:http'
 import https from 'node:https'
 import { TLSSocket } from 'node:tls'
-import { networkFailureOf } from '../failures.ts'
+import { networkFailureOf } from '../base/failures.ts'
 import { errorCode, readUpTo } from '../files/files.ts'
 
 export const REQUEST_MS = 3000

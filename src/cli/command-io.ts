@@ -3,9 +3,9 @@ import { isUtf8 } from 'node:buffer'
 import { createInterface } from 'node:readline/promises'
 import { addAbortSignal, type Readable, type Writable } from 'node:stream'
 import { Command, InvalidArgumentError } from 'commander'
+import type { CommandResult } from '../base/result.ts'
+import { secretProblem } from '../base/schemas.ts'
 import { fileErrorText, readUpTo } from '../files/files.ts'
-import type { CommandResult } from '../values/result.ts'
-import { secretProblem } from '../values/schemas.ts'
 
 /** Exit code 1: the command was understood but could not be done. The message is one plain line. */
 export class CommandFailure extends Error {

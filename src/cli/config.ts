@@ -1,14 +1,14 @@
 /** `config check | show | schema`, and the settings that commands take as flags. */
 import { type Command, Option } from 'commander'
-import { type AuthData, InvalidAuthData } from '../auth-data.ts'
-import { databaseProblems, openSources } from '../auth-sources.ts'
+import { type AuthData, InvalidAuthData } from '../auth/auth-data.ts'
+import { databaseProblems, openSources } from '../auth/auth-sources.ts'
+import { createLog } from '../base/log.ts'
 import type { Config, Problem } from '../config/config.ts'
 import { formatProblems, insecureKeySets, keySetsOf, problemsAt } from '../config/config.ts'
 import type { LoadedConfig, LoadOptions } from '../config/load.ts'
 import { effectiveSettings, FILE_VARIABLE, loadConfig } from '../config/load.ts'
 import { configJsonSchema, FLAGS, SETTINGS } from '../config/settings.ts'
 import { fetchJwks, importKeys } from '../keys/jwk-set.ts'
-import { createLog } from '../log.ts'
 import { activeContextOf } from '../tls/certificates.ts'
 import { type CommandIo, describe, type Flags, UsageFailure } from './command-io.ts'
 

@@ -4,12 +4,12 @@
  */
 import { randomBytes } from 'node:crypto'
 import { type Command, Option } from 'commander'
+import { claimsProblem, nameProblem, parseTime, timeProblem } from '../base/schemas.ts'
 import { type Credential, isActive } from '../credentials/credential-list.ts'
 import type { CredentialUpdate, RevocationName } from '../credentials/editor.ts'
 import { fileEditors, revocationEntry } from '../credentials/editor.ts'
 import { generateSecret, hashSecret, scryptPrefixOf } from '../credentials/secret-hash.ts'
 import { scopeProblem } from '../token/scopes.ts'
-import { claimsProblem, nameProblem, parseTime, timeProblem } from '../values/schemas.ts'
 import { type CommandIo, describe, type Flags, parsePath, parserWith, UsageFailure } from './command-io.ts'
 
 type Source = { readonly [Name in 'file' | 'postgresUrlFile']?: string | undefined }

@@ -1,8 +1,8 @@
 /** The commands. Exit codes: 0 done, 1 failed, 2 bad usage or settings. */
 import { type Command, CommanderError } from 'commander'
+import { LogDestination } from '../base/log.ts'
+import { VERSION } from '../base/version.ts'
 import { fileErrorText } from '../files/files.ts'
-import { LogDestination } from '../log.ts'
-import { VERSION } from '../version.ts'
 import { CommandFailure, CommandIo } from './command-io.ts'
 import type { ServingProcess, Signals } from './serve.ts'
 

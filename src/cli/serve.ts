@@ -6,9 +6,9 @@
 import { availableParallelism } from 'node:os'
 import { Command } from 'commander'
 import type { App, AppOptions, ServingApp } from '../app.ts'
+import { createLog, type LogDestination, type Logger } from '../base/log.ts'
 import type { Config } from '../config/config.ts'
 import type { LoadedConfig } from '../config/load.ts'
-import { createLog, type LogDestination, type Logger } from '../log.ts'
 import { CommandFailure, type CommandIo, UsageFailure } from './command-io.ts'
 import { addSettingFlags, configFromFlags, rethrowAsUsage, type SettingFlags } from './config.ts'
 

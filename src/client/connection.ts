@@ -28,7 +28,7 @@
  * in Node's place if further requests have arrived, after a refusal without a request, or if Node has detached the socket.
  */
 import type { Socket } from 'node:net'
-import { ERRORS, type PublicError } from '../errors.ts'
+import { ERRORS, type PublicError } from '../base/errors.ts'
 import type { Peer } from './client-address.ts'
 import { type ClientConnection, RequestContext, type SidecarRequest } from './context.ts'
 import * as nodeHttp from './node-http.ts'

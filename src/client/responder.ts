@@ -3,15 +3,15 @@
  * By default they have `Cache-Control: no-store`. Errors have `Proxy-Status` (RFC 9209). Allowed origins get CORS headers.
  */
 import { STATUS_CODES } from 'node:http'
-import type { Config } from '../config/config.ts'
-import { ERRORS, type PublicError } from '../errors.ts'
+import { ERRORS, type PublicError } from '../base/errors.ts'
 import {
   type Failure,
   type FailureResponse,
   isClientFailure,
   UPSTREAM_FAILURES,
   type UpstreamFailure,
-} from '../failures.ts'
+} from '../base/failures.ts'
+import type { Config } from '../config/config.ts'
 import { type HeaderList, headerLines } from '../http/headers.ts'
 import type { Persistence, SidecarResponse } from './response.ts'
 

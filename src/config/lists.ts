@@ -1,8 +1,5 @@
 /** The lists whose members are maps: upstreams, trusted issuers and public routes. */
 import { z } from 'zod'
-import { isHttps } from '../http/hosts.ts'
-import { PUBLIC_ALGORITHMS } from '../keys/key-ring.ts'
-import { scopeProblem } from '../token/scopes.ts'
 import {
   API_TOKEN_SECONDS,
   checkedText,
@@ -19,7 +16,10 @@ import {
   strictMap,
   tokenSeconds,
   upstreamUrl,
-} from '../values/schemas.ts'
+} from '../base/schemas.ts'
+import { isHttps } from '../http/hosts.ts'
+import { PUBLIC_ALGORITHMS } from '../keys/key-ring.ts'
+import { scopeProblem } from '../token/scopes.ts'
 
 const UPSTREAM = 'must be a map such as { prefix: /, url: http://127.0.0.1:9000 }'
 

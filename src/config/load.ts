@@ -1,9 +1,9 @@
 /** Loads the configuration: defaults, YAML file, environment variables, flags. A later source wins. */
 import { closeSync, openSync, readSync } from 'node:fs'
 import { z } from 'zod'
+import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 import { fileErrorText } from '../files/files.ts'
 import { MAX_UNKNOWN_NAMES, parseYaml, type Step, writePath } from '../files/yaml-text.ts'
-import { type Loaded, loaded, notLoaded } from '../values/result.ts'
 import { type Config, configSchema, type Problem } from './config.ts'
 import { namesBelow, onlyMatch, SETTING_OF_NAME, SETTINGS, type Setting, valueAt } from './settings.ts'
 

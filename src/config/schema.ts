@@ -21,7 +21,7 @@ import {
   strictMap,
   tokenSeconds,
   webOrigin,
-} from '../values/schemas.ts'
+} from '../base/schemas.ts'
 import { publicRoutes, trustedIssuers, upstreams } from './lists.ts'
 
 const ETC = '/etc/storage-auth-sidecar'

@@ -1,11 +1,11 @@
 /** The list of credentials, and the loader of the YAML file. Problems quote no value: it may be a secret. */
 import { createHmac } from 'node:crypto'
 import { z } from 'zod'
+import { type Loaded, loaded, notLoaded } from '../base/result.ts'
+import { boolean, checkedText, claimsProblem, must, nameSchema, timeSchema } from '../base/schemas.ts'
 import { type Parse, readRows } from '../files/parse-thread.ts'
 import { parseFile } from '../files/yaml-text.ts'
 import { scopeProblem } from '../token/scopes.ts'
-import { type Loaded, loaded, notLoaded } from '../values/result.ts'
-import { boolean, checkedText, claimsProblem, must, nameSchema, timeSchema } from '../values/schemas.ts'
 import { scryptPrefixOf, secretHashProblem } from './secret-hash.ts'
 
 export interface CredentialName {

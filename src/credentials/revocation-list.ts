@@ -1,10 +1,10 @@
 /** The index of revocations, the loader of the YAML file, and the revocation of one token (logout). */
 import { z } from 'zod'
+import { failed, type Loaded, loaded, ok, type Result } from '../base/result.ts'
+import { nameSchema, timeSchema } from '../base/schemas.ts'
 import { type Parse, readRows } from '../files/parse-thread.ts'
 import { parseFile } from '../files/yaml-text.ts'
 import type { Identity, RevocableToken } from '../token/caller.ts'
-import { failed, type Loaded, loaded, ok, type Result } from '../values/result.ts'
-import { nameSchema, timeSchema } from '../values/schemas.ts'
 import { createFixedWindow, secondsLeft } from './fixed-window.ts'
 
 export interface Revocation {

@@ -6,7 +6,7 @@
 import { hash, randomBytes, scrypt, timingSafeEqual } from 'node:crypto'
 import { promisify } from 'node:util'
 import pLimit from 'p-limit'
-import { errorIn, failed, ok, type Result } from '../values/result.ts'
+import { errorIn, failed, ok, type Result } from '../base/result.ts'
 
 const DIGEST_BYTES = 32
 const SALT_BYTES = 16

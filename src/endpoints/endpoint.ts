@@ -1,4 +1,7 @@
 /** Shared by the token and link endpoints: dependencies, `expirationSec`, revocation of a token or link. */
+import { ERRORS } from '../base/errors.ts'
+import type { LoginFailure } from '../base/failures.ts'
+import { failed } from '../base/result.ts'
 import type { SidecarRequest } from '../client/context.ts'
 import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
@@ -6,10 +9,7 @@ import type { Config } from '../config/config.ts'
 import type { CredentialChecks } from '../credentials/credential-checks.ts'
 import type { LoginThrottle } from '../credentials/login-throttle.ts'
 import type { EndedToken, NotRevoked, RevokeToken } from '../credentials/revocation-list.ts'
-import { ERRORS } from '../errors.ts'
-import type { LoginFailure } from '../failures.ts'
 import type { TokenSigner } from '../token/issue.ts'
-import { failed } from '../values/result.ts'
 import type { AuditEvent } from './audit-log.ts'
 
 export interface Dependencies {

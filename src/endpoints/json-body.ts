@@ -2,10 +2,10 @@
  * Reads the body of a login or link: a JSON object of at most 16 KiB, in UTF-8 without a BOM.
  * In: a request. Out: the members of the object, or a documented error that quotes nothing of the body.
  */
+import { ERRORS, type PublicError } from '../base/errors.ts'
+import { failed, ok, type Result } from '../base/result.ts'
 import type { SidecarRequest } from '../client/context.ts'
 import type { SidecarResponse } from '../client/response.ts'
-import { ERRORS, type PublicError } from '../errors.ts'
-import { failed, ok, type Result } from '../values/result.ts'
 
 export const badArgument = (message: string): PublicError => ({ ...ERRORS.invalidArgument, message })
 

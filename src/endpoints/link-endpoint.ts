@@ -2,15 +2,15 @@
  * The link endpoint: creates links to requests that the caller's token allows, and ends links.
  * In: a request with a verified token. Out: a documented response.
  */
+import { ERRORS, type PublicError } from '../base/errors.ts'
+import { failed, ok, type Result } from '../base/result.ts'
 import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
-import { ERRORS, type PublicError } from '../errors.ts'
 import { HeaderLines, type HeaderList } from '../http/headers.ts'
 import { pathOf } from '../http/request-target.ts'
 import type { Caller, Identity } from '../token/caller.ts'
 import { isLinkId, isLinkOf, LINK_METHODS, type LinkedRequest, linkTargetProblem } from '../token/links.ts'
 import { type Scope, scopeAllows } from '../token/scopes.ts'
-import { failed, ok, type Result } from '../values/result.ts'
 import { type Dependencies, expirationSec, revoke } from './endpoint.ts'
 import { badArgument, type Members, readJson } from './json-body.ts'
 

@@ -3,17 +3,17 @@
  * In: a request. Out: a documented response, byte for byte the same for every rejected login.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
+import { ERRORS, type PublicError } from '../base/errors.ts'
+import type { LoginFailure } from '../base/failures.ts'
+import { failed, ok, type Result } from '../base/result.ts'
+import { claimsProblem, nameProblem, secretProblem } from '../base/schemas.ts'
 import { clientNetwork } from '../client/client-address.ts'
 import type { ErrorResponseOptions } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { Login } from '../credentials/credential-checks.ts'
-import { ERRORS, type PublicError } from '../errors.ts'
-import type { LoginFailure } from '../failures.ts'
 import type { Identity } from '../token/caller.ts'
 import type { CredentialStatus } from '../token/issuers.ts'
 import { coversScope, parseScope, parseStoredScope, type Scope } from '../token/scopes.ts'
-import { failed, ok, type Result } from '../values/result.ts'
-import { claimsProblem, nameProblem, secretProblem } from '../values/schemas.ts'
 import { type Dependencies, expirationSec } from './endpoint.ts'
 import { badArgument, type Members, readJson } from './json-body.ts'
 

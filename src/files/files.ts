@@ -9,7 +9,7 @@ import { hostname } from 'node:os'
 import { dirname } from 'node:path'
 import { buffer } from 'node:stream/consumers'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type Loaded, loaded } from '../values/result.ts'
+import { type Loaded, loaded } from '../base/result.ts'
 
 export interface FileContent {
   readonly bytes: Buffer

@@ -5,7 +5,7 @@
  */
 import { once } from 'node:events'
 import { type MessagePort, parentPort, Worker } from 'node:worker_threads'
-import { type Loaded, notLoaded } from '../values/result.ts'
+import { type Loaded, notLoaded } from '../base/result.ts'
 import { type ReadFile, readRegularFile } from './files.ts'
 
 /** A module exports such a function as `parse`. Problems have the form `line:column: path message`. */

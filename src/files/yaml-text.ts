@@ -6,7 +6,7 @@ import { isUtf8 } from 'node:buffer'
 import type { Document, Node, YAMLError } from 'yaml'
 import { isAlias, isMap, isNode, isScalar, LineCounter, parseDocument, visit } from 'yaml'
 import type { z } from 'zod'
-import { type Loaded, loaded, notLoaded } from '../values/result.ts'
+import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 
 export type Step = string | number
 

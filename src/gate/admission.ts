@@ -6,12 +6,12 @@
  */
 import type { IncomingMessage } from 'node:http'
 import { isIPv6 } from 'node:net'
+import { ERRORS, type PublicError } from '../base/errors.ts'
+import { failed, ok, type Result } from '../base/result.ts'
 import type { Config } from '../config/config.ts'
-import { ERRORS, type PublicError } from '../errors.ts'
 import { HeaderLines, namesFramingOrIdentity } from '../http/headers.ts'
 import { requestIdOf } from '../http/request-ids.ts'
 import { originForm, pathOf } from '../http/request-target.ts'
-import { failed, ok, type Result } from '../values/result.ts'
 
 export type RequestHead = Readonly<
   Pick<IncomingMessage, 'method' | 'url' | 'httpVersionMajor' | 'httpVersionMinor' | 'rawHeaders'>

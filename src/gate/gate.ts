@@ -2,9 +2,9 @@
  * The gate decides on a request: admission -> route -> token or link -> the act of the route, or a refusal.
  * In: the head of a request. Out: a decision, which `handler.ts` carries out.
  */
+import { ERRORS, type PublicError } from '../base/errors.ts'
+import type { AccessFailure } from '../base/failures.ts'
 import type { Config } from '../config/config.ts'
-import { ERRORS, type PublicError } from '../errors.ts'
-import type { AccessFailure } from '../failures.ts'
 import { bearerToken } from '../http/headers.ts'
 import type { CallerResult, TokenCache } from '../token/cache.ts'
 import type { Caller } from '../token/caller.ts'

@@ -13,8 +13,8 @@ import { exportJWK } from 'jose/key/export'
 import { generateKeyPair } from 'jose/key/generate/keypair'
 import { importJWK } from 'jose/key/import'
 import { z } from 'zod'
-import { type Loaded, loaded, notLoaded } from '../values/result.ts'
-import { integer, must } from '../values/schemas.ts'
+import { type Loaded, loaded, notLoaded } from '../base/result.ts'
+import { integer, must } from '../base/schemas.ts'
 import { ALGORITHMS, type Algorithm, type Key } from './key-ring.ts'
 
 /** RFC 7518, sections 6.2.2, 6.3.2 and 6.4.1. The key type AKP has `priv`. */

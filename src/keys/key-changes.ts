@@ -4,8 +4,8 @@
  */
 import { access, mkdir, rm, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
+import { type CommandResult, loaded, notDone, notLoaded } from '../base/result.ts'
 import { errorCode, fileErrorText, replaceFile, withLock } from '../files/files.ts'
-import { type CommandResult, loaded, notDone, notLoaded } from '../values/result.ts'
 import { generateKey, newKid } from './jwk.ts'
 import type { KeyDirectory } from './key-directory.ts'
 import { ACTIVE_FILE, KEY_FILE_SUFFIX, privateFiles, readKeyDirectory } from './key-directory.ts'

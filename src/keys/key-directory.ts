@@ -5,8 +5,8 @@
  */
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
+import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 import { errorCode, type FileContent, fileErrorText, readRegularFile } from '../files/files.ts'
-import { type Loaded, loaded, notLoaded } from '../values/result.ts'
 import { importKey } from './jwk.ts'
 import { type Key, type KeyRing, tokensEndAtSeconds } from './key-ring.ts'
 

@@ -3,7 +3,7 @@
  * A set has the keys of another issuer. Both are immutable: a reload replaces all keys in one assignment.
  */
 import type { CryptoKey, JWK } from 'jose'
-import { failed, ok, type Result } from '../values/result.ts'
+import { failed, ok, type Result } from '../base/result.ts'
 
 /** Each key pins its own algorithm (RFC 8725, section 3.1). */
 export const PUBLIC_ALGORITHMS = ['ES256', 'ES384', 'EdDSA', 'RS256', 'PS256'] as const

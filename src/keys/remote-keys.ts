@@ -3,9 +3,9 @@
  * The last good set stays active until the next good one. A token waits for its own issuer only.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type Logger, loggedItems } from '../log.ts'
+import { type Logger, loggedItems } from '../base/log.ts'
+import { failed, loaded, notLoaded } from '../base/result.ts'
 import { Reloadable, type ReloadResult } from '../reload/reloadable.ts'
-import { failed, loaded, notLoaded } from '../values/result.ts'
 import { fetchJwks, importKeys, type KeySetSource, type UncheckedJwk } from './jwk-set.ts'
 import { type FindKey, type FoundKey, findInSet, type Key, type KeyRing } from './key-ring.ts'
 

@@ -4,14 +4,14 @@
  * `account` is the account of a verified token, or an existing account that a login names.
  * In forward auth, `method` and `path` are those of the request that a trusted proxy names.
  */
+import type { PublicError } from '../base/errors.ts'
+import { type Failure, isClientFailure } from '../base/failures.ts'
+import { type Logger, loggable } from '../base/log.ts'
 import type { Peer } from '../client/client-address.ts'
 import type { SidecarRequest } from '../client/context.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { Config } from '../config/config.ts'
-import type { PublicError } from '../errors.ts'
-import { type Failure, isClientFailure } from '../failures.ts'
 import { newRequestId, traceIdOf } from '../http/request-ids.ts'
-import { type Logger, loggable } from '../log.ts'
 import type { Metrics } from './metrics.ts'
 
 /** `isAborting`: the drain deadline has passed. */

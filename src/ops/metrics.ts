@@ -3,12 +3,13 @@
  * Series whose labels are known beforehand exist at zero from the first scrape on.
  */
 import { type Aggregator, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
-import type { AuthData } from '../auth-data.ts'
-import type { ReloadSubject } from '../auth-sources.ts'
+import type { AuthData } from '../auth/auth-data.ts'
+import type { ReloadSubject } from '../auth/auth-sources.ts'
+import type { AccessFailure, LoginFailure } from '../base/failures.ts'
+import { ACCESS_FAILURES, LOGIN_FAILURES, UPSTREAM_OUTCOMES, type UpstreamOutcome } from '../base/failures.ts'
+import { VERSION } from '../base/version.ts'
 import type { DataListener } from '../client/listener.ts'
 import type { Config } from '../config/config.ts'
-import type { AccessFailure, LoginFailure } from '../failures.ts'
-import { ACCESS_FAILURES, LOGIN_FAILURES, UPSTREAM_OUTCOMES, type UpstreamOutcome } from '../failures.ts'
 import { ROUTE_LABELS, type RouteLabel } from '../gate/route.ts'
 import type { Key } from '../keys/key-ring.ts'
 import type { RemoteKeys } from '../keys/remote-keys.ts'
@@ -17,7 +18,6 @@ import type { UpstreamEvents } from '../proxy/transfer.ts'
 import { RELOAD_RESULTS, type ReloadResult } from '../reload/reloadable.ts'
 import type { CertificateSet } from '../tls/certificates.ts'
 import type { TokenCache } from '../token/cache.ts'
-import { VERSION } from '../version.ts'
 
 /** Requests with other methods have the label `other`. */
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS'])

@@ -58,7 +58,6 @@ export class Forwarder {
     })
   }
 
-  /** The gate must have let the request pass. */
   forward(res: SidecarResponse): void {
     this.#proxy.web(res.req, res)
   }
@@ -67,8 +66,7 @@ export class Forwarder {
     const { context } = res.req
     const { decision } = context
     if (decision?.act !== 'forward') throw new Error('the gate has not let the request pass')
-    const { path } = decision.admitted
-    const upstream = this.#upstreams.find(({ pathPrefix }) => isWithin(path, pathPrefix))
+    const upstream = this.#upstreams.find(({ pathPrefix }) => isWithin(decision.admitted.path, pathPrefix))
     if (upstream === undefined) return this.#responder.failForwarded(res, 'destination_not_found')
     const transfer = new Transfer(res, decision, upstream)
     context.changeOwner(transfer)

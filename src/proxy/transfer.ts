@@ -16,11 +16,11 @@
  * request body ends the transfer. If no response head has been sent, the client receives an error response, and the rest of
  * the upload is drained. Otherwise the client's connection is aborted (`client/connection.ts`).
  */
+import { afterReads } from '../base/event-loop.ts'
+import type { UpstreamFailure, UpstreamOutcome } from '../base/failures.ts'
 import type { RequestOwner } from '../client/context.ts'
 import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
-import { afterReads } from '../event-loop.ts'
-import type { UpstreamFailure, UpstreamOutcome } from '../failures.ts'
 import type { ServiceDecision } from '../gate/gate.ts'
 import { relayBody, writeEarlyHints, writeHead } from './download.ts'
 import { type ForwardedRequest, type HeadOptions, requestHeadText } from './request-headers.ts'

@@ -1,11 +1,11 @@
 /**
  * The upload half of a transfer: streams the body of the client's request to the upstream's connection.
  * In: a request with a body. Out: the bytes and the trailers of the body, in new chunks if the request is chunked.
- * Memory: less than 128 KiB in `#pending`. The buffers of the two sockets hold about as much.
+ * Memory: less than 128 KiB in `#pending`. The buffers of the two sockets hold about as much. The upload owns each chunk.
  */
 import { MessageChannel } from 'node:worker_threads'
+import { afterNextReads } from '../base/event-loop.ts'
 import type { SidecarRequest } from '../client/context.ts'
-import { afterNextReads } from '../event-loop.ts'
 import { type ForwardedRequest, requestTrailerLines } from './request-headers.ts'
 import type { UpstreamConnection } from './upstream-connection.ts'
 

@@ -4,8 +4,8 @@
  * A request is written after Node has read all sockets of a turn (`event-loop.ts`): bytes that follow a response have closed
  * their connection by then. A connection is `released` when its response ends, and `idle` after the reads of one more turn.
  */
+import { afterReads } from '../base/event-loop.ts'
 import type { Config } from '../config/config.ts'
-import { afterReads } from '../event-loop.ts'
 import type { ConnectionPool, UpstreamAddress, UpstreamRequest } from './upstream-connection.ts'
 import { UpstreamConnection } from './upstream-connection.ts'
 

@@ -4,9 +4,9 @@
  */
 import { access, constants, readdir, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
+import { type Logger, loggedItems } from '../base/log.ts'
+import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 import { errorCode } from '../files/files.ts'
-import { type Logger, loggedItems } from '../log.ts'
-import { type Loaded, loaded, notLoaded } from '../values/result.ts'
 import { type Observed, Reloadable, type ReloadResult } from './reloadable.ts'
 
 /** `path`: the setting. `message`: what is wrong with its file. */

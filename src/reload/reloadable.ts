@@ -3,7 +3,7 @@
  * After a failure, the last good version stays active. Each failure is reported once. When an operator asks for a reload,
  * the source is loaded at once, even if it is unchanged or incomplete, and the result is always reported.
  */
-import { type Loaded, notLoaded } from '../values/result.ts'
+import { type Loaded, notLoaded } from '../base/result.ts'
 
 interface Versions {
   /** The version of the active value. Undefined until a version has been loaded. */

@@ -5,12 +5,12 @@
  */
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
 import { createSecureContext, type SecureContext, type SecureContextOptions } from 'node:tls'
+import type { Logger } from '../base/log.ts'
+import { failed, type Loaded, loaded, notLoaded, ok, type Result } from '../base/result.ts'
 import { type Config, keySetsOf, type Problem, problemsAt } from '../config/config.ts'
 import { errorCode, readRegularFile } from '../files/files.ts'
-import type { Logger } from '../log.ts'
 import { openPolledFiles } from '../reload/polled-files.ts'
 import type { Reloadable, ReloadResult } from '../reload/reloadable.ts'
-import { failed, type Loaded, loaded, notLoaded, ok, type Result } from '../values/result.ts'
 import { LISTENER_OPTIONS } from './listener-tls.ts'
 
 /** Also the label `certificate` of metrics. A setting follows `issuer:`, the prefix of an upstream follows `upstream:`. */

@@ -5,8 +5,8 @@
  * In: a token. Out: its caller, or why the token is refused. A cached token needs no promise.
  */
 import { LRUCache } from 'lru-cache'
+import { ok, type Result } from '../base/result.ts'
 import { headerLines } from '../http/headers.ts'
-import { ok, type Result } from '../values/result.ts'
 import type { Caller, Identity, RevocableToken, VerifiedToken } from './caller.ts'
 import { identityHeaders, isCallerRevoked } from './caller.ts'
 import type { Assertions } from './issue.ts'

@@ -2,7 +2,7 @@
  * Explains a token to an operator. In: any text. Out: the verdict, the reason in words, and the readable parts.
  * The output omits the signature, so that the output for a valid token is not itself a token.
  */
-import { errorIn, failed, type Result } from '../values/result.ts'
+import { errorIn, failed, type Result } from '../base/result.ts'
 import type { RevocableToken, VerifiedToken } from './caller.ts'
 import type { TokenIssuer } from './issuers.ts'
 import { jsonObjectIn, MAX_TOKEN_BYTES, type RefusedToken, type Verify } from './verify.ts'

@@ -4,10 +4,10 @@
  */
 import { hash } from 'node:crypto'
 import type { JWTPayload } from 'jose'
+import { failed, ok, type Result } from '../base/result.ts'
+import { claimsProblem, nameProblem } from '../base/schemas.ts'
 import type { FindKey } from '../keys/key-ring.ts'
 import type { RemoteKeys } from '../keys/remote-keys.ts'
-import { failed, ok, type Result } from '../values/result.ts'
-import { claimsProblem, nameProblem } from '../values/schemas.ts'
 import type { Identity } from './caller.ts'
 import { LINK_TYPE } from './links.ts'
 import { parseScope } from './scopes.ts'

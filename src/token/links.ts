@@ -3,8 +3,8 @@
  * In: request targets and account names, as raw text. Out: the parts of a link. `verify.ts` verifies the JWS.
  */
 import { hash, randomBytes } from 'node:crypto'
+import { failed, ok, type Result } from '../base/result.ts'
 import { pathOf } from '../http/request-target.ts'
-import { failed, ok, type Result } from '../values/result.ts'
 
 /** The `typ` keeps a link from being an access token, and an access token from being a link. */
 export const LINK_TYPE = 'link+jwt'

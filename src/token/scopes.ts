@@ -4,9 +4,9 @@
  * In: the text of a scope, a request. Out: whether the scope allows the request.
  * A path that an upstream could read in another way is never allowed (CVE-2025-54576).
  */
+import { errorIn, failed, ok, type Result } from '../base/result.ts'
 import { type HeaderLines, headerKind } from '../http/headers.ts'
 import { isWithin, originForm, pathOf, withoutFinalSlash } from '../http/request-target.ts'
-import { errorIn, failed, ok, type Result } from '../values/result.ts'
 
 type Action = 'read' | 'create' | 'modify'
 

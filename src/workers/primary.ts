@@ -4,11 +4,11 @@
  */
 import { AggregatorRegistry, Gauge, Registry } from 'prom-client'
 import type { App } from '../app.ts'
-import { InvalidAuthData } from '../auth-data.ts'
+import { InvalidAuthData } from '../auth/auth-data.ts'
+import type { LogDestination, Logger } from '../base/log.ts'
 import type { Config } from '../config/config.ts'
 import { SHARED_LIMITS } from '../config/schema.ts'
 import { createLifeCycle, RunState } from '../life-cycle.ts'
-import type { LogDestination, Logger } from '../log.ts'
 import { type AdminData, createAdminListener } from '../ops/admin.ts'
 import { metricsIn } from '../ops/metrics.ts'
 import type { MetricGroup } from '../ops/samples.ts'

@@ -1,5 +1,4 @@
 /** The built program as a child process, and its observable figures. */
-
 import { spawn } from 'node:child_process'
 import { generateKeyPairSync } from 'node:crypto'
 import { once } from 'node:events'
@@ -11,7 +10,7 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { createTrust, expired, forged, type Login, MAIN, type Trust } from '../../bench/trust.ts'
-import { ACCESS_FAILURES } from '../../src/failures.ts'
+import { ACCESS_FAILURES } from '../../src/base/failures.ts'
 import { serveArgs } from '../support/program.ts'
 
 export interface Identity {

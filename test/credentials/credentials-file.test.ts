@@ -3,6 +3,8 @@ import { dirname, join } from 'node:path'
 import { monitorEventLoopDelay } from 'node:perf_hooks'
 import fc from 'fast-check'
 import t, { type Test } from 'tap'
+import { type CommandResult, loaded, notDone } from '../../src/base/result.ts'
+import { nameProblem } from '../../src/base/schemas.ts'
 import {
   type Credential,
   loadCredentialsFile,
@@ -10,8 +12,6 @@ import {
   parse as parseCredentials,
 } from '../../src/credentials/credential-list.ts'
 import { type CredentialEditor, fileEditors } from '../../src/credentials/editor.ts'
-import { type CommandResult, loaded, notDone } from '../../src/values/result.ts'
-import { nameProblem } from '../../src/values/schemas.ts'
 import { makeCredentialsFile } from '../support/credentials.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 

@@ -1,5 +1,4 @@
 /** Forward auth, and X-Authenticated-Assertion from a login to the upstream that verifies it. */
-
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { createRemoteJWKSet, decodeJwt, decodeProtectedHeader, jwtVerify } from 'jose'

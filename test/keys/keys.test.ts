@@ -11,11 +11,11 @@ import {
 } from 'node:fs'
 import type { JWK } from 'jose'
 import t from 'tap'
+import { loaded, notDone } from '../../src/base/result.ts'
 import { generateKey, importKey, newKid } from '../../src/keys/jwk.ts'
 import { activateKey, addKey, retireKey } from '../../src/keys/key-changes.ts'
 import { isKid, loadKeyRing } from '../../src/keys/key-directory.ts'
 import { ALGORITHMS, publicJwks, tokenLifetimes } from '../../src/keys/key-ring.ts'
-import { loaded, notDone } from '../../src/values/result.ts'
 import { makeKey, makeKeyDirectory, ringOf, type TestKey, writeKey } from '../support/keys.ts'
 
 const kid = 'k1'

@@ -1,10 +1,10 @@
 import { AggregatorRegistry } from 'prom-client'
 import t from 'tap'
-import { ACCESS_FAILURES, LOGIN_FAILURES, UPSTREAM_OUTCOMES } from '../../src/failures.ts'
+import { ACCESS_FAILURES, LOGIN_FAILURES, UPSTREAM_OUTCOMES } from '../../src/base/failures.ts'
+import { VERSION } from '../../src/base/version.ts'
 import type { RouteLabel } from '../../src/gate/route.ts'
 import { createMetrics, type MeasuredAuthData } from '../../src/ops/metrics.ts'
 import type { ReadyCondition } from '../../src/ops/status.ts'
-import { VERSION } from '../../src/version.ts'
 import { parseMetrics, type Sample } from '../support/prometheus.ts'
 import { NOON, statusSetup } from '../support/status-setup.ts'
 

@@ -1,9 +1,9 @@
 import { rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
+import { type Loaded, loaded, notLoaded } from '../../src/base/result.ts'
 import { openPolledFiles, settle } from '../../src/reload/polled-files.ts'
 import { nextAction, Reloadable } from '../../src/reload/reloadable.ts'
-import { type Loaded, loaded, notLoaded } from '../../src/values/result.ts'
 import { eventually } from '../support/eventually.ts'
 
 /** A source without a version yet, and the events of its reloadable. */

@@ -1,8 +1,8 @@
 /** A sidecar of its own for a test: real listeners, its own key and credentials. */
 import type { Test } from 'tap'
 import { createApp } from '../../src/app.ts'
+import { createLog } from '../../src/base/log.ts'
 import { loadConfig } from '../../src/config/load.ts'
-import { createLog } from '../../src/log.ts'
 import { type CredentialOptions, makeCredentialsFile } from './credentials.ts'
 import { makeKeyDirectory } from './keys.ts'
 import { metricAt } from './prometheus.ts'

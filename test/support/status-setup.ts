@@ -1,5 +1,4 @@
 /** The metrics of a sidecar without the sidecar, at a set time, and the status that they make. */
-
 import type { Config } from '../../src/config/config.ts'
 import { alarmsOf } from '../../src/ops/alarms.ts'
 import { createMetrics, type MeasuredAuthData, type MetricSources } from '../../src/ops/metrics.ts'

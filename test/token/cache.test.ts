@@ -1,10 +1,10 @@
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import t, { type Test } from 'tap'
+import { failed } from '../../src/base/result.ts'
 import { type CallerResult, TokenCache } from '../../src/token/cache.ts'
 import type { VerifiedToken } from '../../src/token/caller.ts'
 import type { RefusedToken, Verdict } from '../../src/token/verify.ts'
-import { failed } from '../../src/values/result.ts'
 import { makeVerifiedToken } from '../support/tokens.ts'
 
 const START = Date.UTC(2026, 10, 20, 12)

@@ -1,9 +1,9 @@
 import t from 'tap'
-import { TOKEN_FAILURES } from '../../src/failures.ts'
+import { TOKEN_FAILURES } from '../../src/base/failures.ts'
+import { failed } from '../../src/base/result.ts'
 import type { RevocableToken } from '../../src/token/caller.ts'
 import { inspectToken } from '../../src/token/inspect.ts'
 import type { Verdict } from '../../src/token/verify.ts'
-import { failed } from '../../src/values/result.ts'
 import { makeKey } from '../support/keys.ts'
 import { goodClaims, ISSUER, makeVerifiedToken, mintToken } from '../support/tokens.ts'
 

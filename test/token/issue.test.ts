@@ -1,11 +1,11 @@
 import { decodeJwt, decodeProtectedHeader } from 'jose'
 import t from 'tap'
+import { claimsProblem } from '../../src/base/schemas.ts'
 import { type FindKey, findInRing, type KeyRing } from '../../src/keys/key-ring.ts'
 import { type CallerResult, TokenCache } from '../../src/token/cache.ts'
 import { TokenSigner } from '../../src/token/issue.ts'
 import { createIssuers } from '../../src/token/issuers.ts'
 import { createVerifier } from '../../src/token/verify.ts'
-import { claimsProblem } from '../../src/values/schemas.ts'
 import { makeKeyDirectory } from '../support/keys.ts'
 import { AUDIENCE, ISSUER, mintToken } from '../support/tokens.ts'
 

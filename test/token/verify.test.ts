@@ -1,9 +1,9 @@
 import t from 'tap'
+import { failed } from '../../src/base/result.ts'
 import { ALGORITHMS, type FindKey, type FoundKey, findInRing, type KeyRing } from '../../src/keys/key-ring.ts'
 import { createIssuers, type TokenIssuer } from '../../src/token/issuers.ts'
 import type { Verdict, VerifierOptions } from '../../src/token/verify.ts'
 import { createVerifier } from '../../src/token/verify.ts'
-import { failed } from '../../src/values/result.ts'
 import { makeKey, makeKeyDirectory, ringOf, writeKey } from '../support/keys.ts'
 import {
   AUDIENCE,

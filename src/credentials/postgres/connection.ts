@@ -4,9 +4,9 @@
  */
 import { Socket } from 'node:net'
 import pg from 'pg'
+import { failed, type Loaded, loaded, notLoaded, ok, type Result } from '../../base/result.ts'
 import { readRegularFile } from '../../files/files.ts'
 import { isLoopback, lookup } from '../../http/hosts.ts'
-import { failed, type Loaded, loaded, notLoaded, ok, type Result } from '../../values/result.ts'
 
 export interface DatabaseTarget {
   readonly url: string

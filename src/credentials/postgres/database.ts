@@ -6,9 +6,9 @@
  */
 import { isDeepStrictEqual } from 'node:util'
 import type { ClientBase, Pool } from 'pg'
-import { loggedItems } from '../../log.ts'
+import { loggedItems } from '../../base/log.ts'
+import { type Loaded, loaded } from '../../base/result.ts'
 import { Reloadable, type ReloadResult } from '../../reload/reloadable.ts'
-import { type Loaded, loaded } from '../../values/result.ts'
 import { CredentialList } from '../credential-list.ts'
 import { RevocationList } from '../revocation-list.ts'
 import { DatabasePool, type DatabaseTarget, databaseFailure, readUrlFile } from './connection.ts'
@@ -66,6 +66,8 @@ export class CredentialsDatabase {
       onPolled: (isCurrent) => this.#reportPoll(isCurrent),
       onError: (err) => log.warn({ err }, 'fault while polling the credentials database'),
     })
+    // The first subscriber: the others act on the new revocations.
+    this.#snapshots.subscribe(({ activateRevocations }) => activateRevocations?.())
     this.whenLoaded = this.#snapshots.whenLoaded
   }
 
@@ -166,6 +168,7 @@ interface Snapshot {
   readonly problems: readonly string[]
   /** Since the former snapshot, only revocations by `jti` were added, or removed because their tokens ended. */
   readonly onlyIdsRevoked?: boolean
+  readonly activateRevocations?: () => void
 }
 
 const NO_SNAPSHOT: Snapshot = { otherChange: '', credentials: new CredentialList(), problems: [] }
@@ -174,7 +177,7 @@ const resultOf = ({ problems }: Snapshot): ReloadResult => (problems.length === 
 
 const PAGE_ROWS = 1000
 
-/** Reads all rows, or only new revocations, at one revision. Activates the revocations. Between pages, requests are served. */
+/** Reads all rows, or only new revocations, at one revision. Between pages, requests are served. */
 async function readSnapshot(pool: Pool, former: Snapshot, revocations: TableRevocations): Promise<Snapshot> {
   const client = await pool.connect()
   let isBroken = true
@@ -183,11 +186,10 @@ async function readSnapshot(pool: Pool, former: Snapshot, revocations: TableRevo
     const { otherChange } = await readRevision(client)
     const onlyAdded = otherChange === former.otherChange
     const { credentials, problems } = onlyAdded ? former : await readCredentials(client)
-    const { onlyIdsRevoked, activate } = await revocations.read(client, onlyAdded)
+    const revoked = await revocations.read(client, onlyAdded)
     await client.query('COMMIT')
     isBroken = false
-    activate()
-    return { otherChange, credentials, problems, onlyIdsRevoked }
+    return { otherChange, credentials, problems, ...revoked }
   } finally {
     client.release(isBroken)
   }
@@ -217,21 +219,21 @@ class TableRevocations {
 
   readonly list = () => this.#list
 
-  /** The rows take effect when `activate` is called. `onlyAdded`: no rows were removed except those of ended tokens. */
+  /** The rows take effect when `activateRevocations` is called. `onlyAdded`: no rows were removed except those of ended tokens. */
   async read(client: ClientBase, onlyAdded: boolean) {
     const rows = onlyAdded ? await this.#readAdded(client) : undefined
     if (rows) {
       const onlyIdsRevoked = rows.every(({ jti }) => jti != null)
-      return { onlyIdsRevoked, activate: () => this.#add(rows) }
+      return { onlyIdsRevoked, activateRevocations: () => this.#add(rows) }
     }
     const list = new RevocationList()
     const newest = await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => list.add(row))
-    const activate = () => {
+    const activateRevocations = () => {
       this.#list = list
       this.#newest = newest
       this.#added = 0
     }
-    return { onlyIdsRevoked: onlyAdded && list.ofNames === this.#list.ofNames, activate }
+    return { onlyIdsRevoked: onlyAdded && list.ofNames === this.#list.ofNames, activateRevocations }
   }
 
   /** Returns undefined if all rows must be read. */

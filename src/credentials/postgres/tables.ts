@@ -3,9 +3,9 @@
  * Each command is one statement or one transaction.
  */
 import pg, { type ClientBase, type Pool } from 'pg'
+import { type CommandResult, loaded, notDone, notLoaded } from '../../base/result.ts'
+import { claimsProblem, nameProblem, parseTime } from '../../base/schemas.ts'
 import { MAX_SCOPE_LENGTH, scopeProblem } from '../../token/scopes.ts'
-import { type CommandResult, loaded, notDone, notLoaded } from '../../values/result.ts'
-import { claimsProblem, nameProblem, parseTime } from '../../values/schemas.ts'
 import type { Credential } from '../credential-list.ts'
 import type { CredentialEditor, Editors, RevocationEditor } from '../editor.ts'
 import { NAME_TAKEN, NO_SUCH_NAME, NO_SUCH_REVOCATION } from '../editor.ts'

@@ -10,20 +10,20 @@
  * Each source is polled, and each good new version replaces the active one. A changed file is loaded after 0.2 to 0.4 s.
  * A worker thread parses large files.
  */
-import { type Config, insecureKeySets, keySetsOf, type Problem, problemsAt } from './config/config.ts'
-import { type CredentialList, loadCredentialsFile } from './credentials/credential-list.ts'
-import type { CredentialsDatabase } from './credentials/postgres/database.ts'
-import { loadRevocationsFile, type RevocationList } from './credentials/revocation-list.ts'
-import { readBearerToken } from './keys/jwk-set.ts'
-import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
-import type { KeyRing } from './keys/key-ring.ts'
-import { RemoteKeys } from './keys/remote-keys.ts'
-import type { Logger } from './log.ts'
-import { openPolledFiles } from './reload/polled-files.ts'
-import type { Reloadable, ReloadResult } from './reload/reloadable.ts'
-import type { CertificateName, CertificateSet } from './tls/certificates.ts'
-import { activeContextOf, certificateFiles, openCertificateSet } from './tls/certificates.ts'
-import { type Loaded, notLoaded } from './values/result.ts'
+import type { Logger } from '../base/log.ts'
+import { type Loaded, notLoaded } from '../base/result.ts'
+import { type Config, insecureKeySets, keySetsOf, type Problem, problemsAt } from '../config/config.ts'
+import { type CredentialList, loadCredentialsFile } from '../credentials/credential-list.ts'
+import type { CredentialsDatabase } from '../credentials/postgres/database.ts'
+import { loadRevocationsFile, type RevocationList } from '../credentials/revocation-list.ts'
+import { readBearerToken } from '../keys/jwk-set.ts'
+import { isKeyFileName, loadKeyRing } from '../keys/key-directory.ts'
+import type { KeyRing } from '../keys/key-ring.ts'
+import { RemoteKeys } from '../keys/remote-keys.ts'
+import { openPolledFiles } from '../reload/polled-files.ts'
+import type { Reloadable, ReloadResult } from '../reload/reloadable.ts'
+import type { CertificateName, CertificateSet } from '../tls/certificates.ts'
+import { activeContextOf, certificateFiles, openCertificateSet } from '../tls/certificates.ts'
 
 export type ReloadSubject = 'keys' | 'credentials' | 'revocations' | 'certificates'
 
@@ -93,7 +93,7 @@ export async function openSources(
   let database: CredentialsDatabase | undefined
   if (postgres !== undefined) {
     // Imported on demand: the PostgreSQL client loads slowly, and most sidecars do not need it.
-    const { openDatabase } = await import('./credentials/postgres/database.ts')
+    const { openDatabase } = await import('../credentials/postgres/database.ts')
     const onResult = (result: ReloadResult) => onReload('credentials', result)
     const opening = openDatabase({ ...postgres, log, onReload: onResult })
     database = collect(await withSetting('credentials.postgres.urlFile', opening))

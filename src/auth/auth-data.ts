@@ -2,18 +2,18 @@
  * Auth data decides on access: the active keys, credentials, revocations and certificates.
  * `auth-sources.ts` opens their sources. `app.ts` empties the token cache after each new version of keys or credentials.
  */
+import type { Logger } from '../base/log.ts'
+import { type Config, formatProblems, type Problem } from '../config/config.ts'
+import { type CredentialChecks, createCredentialChecks } from '../credentials/credential-checks.ts'
+import type { DatabaseState } from '../credentials/postgres/database.ts'
+import { createTokenRevoker, type RevokeToken } from '../credentials/revocation-list.ts'
+import { type FindKey, findInRing, type KeyRing, publicJwks, tokenLifetimes } from '../keys/key-ring.ts'
+import type { KeySetState, RemoteKeys } from '../keys/remote-keys.ts'
+import type { Reloadable } from '../reload/reloadable.ts'
+import type { CertificateName, CertificateSet } from '../tls/certificates.ts'
+import type { RevocableToken } from '../token/caller.ts'
+import { createIssuers, type TokenIssuer } from '../token/issuers.ts'
 import { databaseProblems, type OnReload, openSources, type ReloadSubject } from './auth-sources.ts'
-import { type Config, formatProblems, type Problem } from './config/config.ts'
-import { type CredentialChecks, createCredentialChecks } from './credentials/credential-checks.ts'
-import type { DatabaseState } from './credentials/postgres/database.ts'
-import { createTokenRevoker, type RevokeToken } from './credentials/revocation-list.ts'
-import { type FindKey, findInRing, type KeyRing, publicJwks, tokenLifetimes } from './keys/key-ring.ts'
-import type { KeySetState, RemoteKeys } from './keys/remote-keys.ts'
-import type { Logger } from './log.ts'
-import type { Reloadable } from './reload/reloadable.ts'
-import type { CertificateName, CertificateSet } from './tls/certificates.ts'
-import type { RevocableToken } from './token/caller.ts'
-import { createIssuers, type TokenIssuer } from './token/issuers.ts'
 
 /** Each function returns the value that is active when it is called. */
 export interface AuthData {
