@@ -63,7 +63,7 @@ export interface ResponseReceiver {
   onRead(response: PartialResponse, connection: UpstreamConnection): void
   /** The last call. `isStale`: most likely the upstream had closed the connection before the request was written. */
   onFailure?(failure: UpstreamFailure, cause?: string, isStale?: boolean): void
-  /** Called after one of the other calls has thrown. Also the last call: the connection is closed. */
+  /** Called after `onHeadWritten` or `onRead` has thrown. Also the last call: the connection is closed. */
   onInternalError(error: unknown): void
 }
 
