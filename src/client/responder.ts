@@ -123,6 +123,5 @@ export class Responder {
 /** Names and values alternate in the list. Only names are compared: a value may equal the name. */
 const isCacheControl = (text: string, at: number) => at % 2 === 0 && text === 'Cache-Control'
 
-function proxyStatus(errorType: ProxyErrorType, details?: string): string {
-  return `storage-auth-sidecar; error=${errorType}${details === undefined ? '' : `; details="${details}"`}`
-}
+const proxyStatus = (errorType: ProxyErrorType, details?: string): string =>
+  `storage-auth-sidecar; error=${errorType}${details === undefined ? '' : `; details="${details}"`}`

@@ -70,11 +70,13 @@ const READ = {
   uncaught_exceptions_total: ['Exceptions that no request has caught. The process goes on.'],
   upstream_connections: ['Connections to the upstream, also those being opened.', ['upstream']],
   upstream_queue: ['Requests that wait for a connection to the upstream.', ['upstream']],
-} satisfies Record<string, Metric>
+} as const satisfies Record<string, Metric>
 
 const METRICS = { ...WRITTEN, ...READ }
 
 export type MetricName = keyof typeof METRICS
+
+export type LabelOf<Name extends MetricName> = NonNullable<(typeof METRICS)[Name][1]>[number]
 
 export const METRIC_PREFIX = 'auth_sidecar_'
 
@@ -248,8 +250,6 @@ function readValues({ value }: Create, sources: MetricSources, now: () => number
   }
   for (const name of Object.keys(READ) as (keyof typeof READ)[]) value(name, reads[name])
 }
-
-type LabelOf<Name extends keyof typeof WRITTEN> = NonNullable<(typeof WRITTEN)[Name][1]>[number]
 
 /** The count of each series of a metric. `add` costs less than `inc` of prom-client. */
 class Counts<Label extends string> {

@@ -1,12 +1,9 @@
 /** Samples of the metrics over ten minutes, for the status page. Closed label sets bound their memory. */
 import type { Registry } from 'prom-client'
-import { METRIC_NAMES, METRIC_PREFIX, type MetricName } from './metrics.ts'
+import { type LabelOf, METRIC_NAMES, METRIC_PREFIX, type MetricName } from './metrics.ts'
 
 export type MetricFamily = Awaited<ReturnType<Registry['getMetricsAsJSON']>>[number]
 type Labels = MetricFamily['values'][number]['labels']
-
-/** Labels, each with its value, its possible values or a pattern of them. */
-type Where = Readonly<Record<string, string | readonly string[] | RegExp>>
 
 /** `status`: the metrics of the status page. */
 export type MetricGroup = 'all' | 'status'
@@ -14,6 +11,11 @@ export type MetricGroup = 'all' | 'status'
 const PROCESS_METRICS = ['process_cpu_seconds_total', 'process_resident_memory_bytes'] as const
 
 type Name = MetricName | (typeof PROCESS_METRICS)[number]
+type Label<N extends Name> = N extends MetricName ? LabelOf<N> : never
+
+/** Labels, each with its value, its possible values or a pattern of them. */
+type Where<N extends Name> = Readonly<Partial<Record<Label<N>, Wanted>>>
+type Wanted = string | readonly string[] | RegExp
 
 const STATUS_METRICS: readonly string[] = [...METRIC_NAMES, ...PROCESS_METRICS]
 
@@ -100,18 +102,18 @@ export class Samples {
   }
 }
 
-function matches(value: string, wanted: Where[string]): boolean {
+function matches(value: string, wanted: Wanted | undefined): boolean {
   if (typeof wanted === 'string') return value === wanted
-  return wanted instanceof RegExp ? wanted.test(value) : wanted.includes(value)
+  return wanted instanceof RegExp ? wanted.test(value) : wanted?.includes(value) !== false
 }
 
 /** How counters grew between two moments. A counter that decreased (a worker was replaced) counts as zero. */
 function growthOf(columns: Columns, from: Sample, to: Sample) {
   const seconds = (to.at - from.at) / 1000
   /** Returns the growth of the series that `where` selects, as a sum for each value of `label`. */
-  const by = (metric: Name, label: string, where: Where = {}) => {
+  const by = <N extends Name>(metric: N, label: Label<N> | 'le' | '', where?: Where<N>) => {
     const growth = new Map<string, number>()
-    const wanted = Object.entries(where)
+    const wanted = Object.entries<Wanted | undefined>(where ?? {})
     for (const { labels, index } of columns.get(metric)?.values() ?? []) {
       const last = to.row[index]
       const isWanted = wanted.every(([name, value]) => matches(String(labels[name]), value))
@@ -126,11 +128,12 @@ function growthOf(columns: Columns, from: Sample, to: Sample) {
     at: to.at,
     seconds,
     by,
-    total: (metric: Name, where?: Where) => sum(by(metric, '', where)),
+    total: <N extends Name>(metric: N, where?: Where<N>) => sum(by(metric, '', where)),
     /** Per second; null if the interval is empty. */
-    rate: (metric: Name, where?: Where) =>
+    rate: <N extends Name>(metric: N, where?: Where<N>) =>
       seconds > 0 ? rounded(sum(by(metric, '', where)) / seconds) : null,
-    percentiles: (histogram: MetricName, where?: Where) => percentiles(by(histogram, 'le', where)),
+    percentiles: <N extends MetricName>(histogram: N, where?: Where<N>) =>
+      percentiles(by(histogram, 'le', where)),
   }
 }
 

@@ -276,9 +276,7 @@ function parseFieldLines(text: string, start: number, maxLines: number): HeaderL
   return lines
 }
 
-function isBlank(code: number): boolean {
-  return code === 0x20 || code === 0x09
-}
+const isBlank = (code: number): boolean => code === 0x20 || code === 0x09
 
 function switchesToWebSocket({ lines }: UpstreamHead): boolean {
   const protocols = lines.values('upgrade').map((protocol) => protocol.toLowerCase())
