@@ -75,7 +75,8 @@ export async function openAuthData(
   const { problems, warnings, ...sources } = await openSources(config, log, now, onReload)
   if (problems.length > 0) throw new InvalidAuthData(problems)
   for (const warning of warnings) log.warn(warning)
-  const { files, database, certificateSets, ownKeySet, keySets, all } = sources
+  const { files, database, certificateSets, ownKeySet, keySets, bySubject } = sources
+  const all = [...Object.values(bySubject).flat(), ...(database ? [database] : [])]
   const { maxLifetimeSeconds, clockToleranceSeconds } = config.token
   const ring = ownKeySet?.ring ?? files.keys?.current ?? (() => NO_KEYS)
   const list = files.credentials?.current ?? database?.credentials
@@ -112,8 +113,8 @@ export async function openAuthData(
       return list ? [ofKeys, { name: 'credentials', ok: areCredentialsLoaded, state }] : [ofKeys]
     },
     subscribe(onChange) {
-      for (const subject of FILE_SUBJECTS) files[subject]?.subscribe(() => onChange(subject))
-      for (const keySet of keySets) keySet.subscribe(() => onChange('keys'))
+      for (const subject of DECIDING)
+        for (const source of bySubject[subject]) source.subscribe(() => onChange(subject))
       database?.subscribe(onChange)
     },
     start() {
@@ -132,4 +133,4 @@ export async function openAuthData(
 }
 
 const NO_KEYS: KeyRing = { keys: new Map() }
-const FILE_SUBJECTS = ['keys', 'credentials', 'revocations'] as const
+const DECIDING = ['keys', 'credentials', 'revocations'] as const

@@ -33,6 +33,8 @@ export type OnReload = (subject: ReloadSubject, result: ReloadResult, certificat
 export const databaseProblems = (problems: readonly string[]) =>
   problemsAt('credentials.postgres.urlFile', problems)
 
+type Polled = Pick<RemoteKeys, 'start' | 'reload' | 'stop' | 'subscribe'>
+
 /** A source is undefined if no setting names it, or if it has problems. */
 export interface AuthSources {
   readonly files: {
@@ -45,7 +47,8 @@ export interface AuthSources {
   readonly keySets: readonly RemoteKeys[]
   /** The set at `keys.jwksUrl`. */
   readonly ownKeySet: RemoteKeys | undefined
-  readonly all: readonly Pick<RemoteKeys, 'start' | 'reload' | 'stop'>[]
+  /** All but the database, which has two subjects. */
+  readonly bySubject: Readonly<Record<ReloadSubject, readonly Polled[]>>
   readonly problems: readonly Problem[]
   readonly warnings: readonly string[]
 }
@@ -117,10 +120,13 @@ export async function openSources(
   const ofSources = results.flatMap((result) => (result.ok ? result.warnings : []))
   const warnings = [...new Set([...ofSources, ...insecureKeySets(config)])]
   const ownKeySet = keySets.find(({ issuer }) => issuer === config.token.issuer)
-  const all = [...Object.values(files), ...certificateSets.values(), database, ...keySets].filter(
-    (source) => source !== undefined,
-  )
-  return { files, database, certificateSets, ownKeySet, keySets, all, problems, warnings }
+  const bySubject = {
+    keys: [files.keys, ...keySets].flatMap((source) => source ?? []),
+    credentials: files.credentials ? [files.credentials] : [],
+    revocations: files.revocations ? [files.revocations] : [],
+    certificates: [...certificateSets.values()],
+  }
+  return { files, database, certificateSets, ownKeySet, keySets, bySubject, problems, warnings }
 }
 
 async function withSetting<T>(setting: string, loading: Promise<Loaded<T>>): Promise<Loaded<T, Problem>> {

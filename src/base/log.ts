@@ -70,9 +70,8 @@ function serializeError(error: unknown): unknown {
 const MAX_LOGGED_ITEMS = 20
 export const loggedItems = <T>(items: readonly T[]): readonly T[] => items.slice(0, MAX_LOGGED_ITEMS)
 
-export function loggable(text: string, maxLength = 256): string {
-  return printable(text.length > maxLength ? `${text.slice(0, maxLength)}…` : text)
-}
+export const loggable = (text: string, maxLength = 256): string =>
+  printable(text.length > maxLength ? `${text.slice(0, maxLength)}…` : text)
 
 /** Escapes the characters that control a terminal, break a line or reverse text (CVE-2021-42574). */
 export function printable(text: string): string {

@@ -4,9 +4,7 @@ import dns from 'node:dns/promises'
 import type { LookupFunction } from 'node:net'
 
 /** Whether only this machine can connect to `host`, which is a name, or an address with or without brackets. */
-export function isLoopback(host: string): boolean {
-  return /^(?:localhost|127\.[\d.]+|::1|\[::1\])$/.test(host)
-}
+export const isLoopback = (host: string): boolean => /^(?:localhost|127\.[\d.]+|::1|\[::1\])$/.test(host)
 
 export const isHttps = (url = ''): boolean => /^https:/i.test(url)
 

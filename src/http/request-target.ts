@@ -27,9 +27,8 @@ export function pathOf(target: string): string {
 export const withoutFinalSlash = (path: string): string => path.replace(/\/$/, '')
 
 /** A prefix ends on a segment boundary; `''` is the prefix of every path. */
-export function isWithin(path: string, prefix: string): boolean {
-  return path.startsWith(prefix) && (path.length === prefix.length || path[prefix.length] === '/')
-}
+export const isWithin = (path: string, prefix: string): boolean =>
+  path.startsWith(prefix) && (path.length === prefix.length || path[prefix.length] === '/')
 
 /** Controls, the space and `#`: a target has no fragment. */
 const HAS_FORBIDDEN = /[\x00-\x20#\x7f]/

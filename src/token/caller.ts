@@ -60,6 +60,5 @@ export function identityHeaders(identity: Identity, assertion?: string): string[
 }
 
 /** Encodes `%` and every character outside `!` to `~`. The result is reversible, and no value can inject a header line. */
-export function encodeIdentityValue(value: string): string {
-  return value.toWellFormed().replace(/[^!-$&-~]/gu, encodeURIComponent)
-}
+export const encodeIdentityValue = (value: string): string =>
+  value.toWellFormed().replace(/[^!-$&-~]/gu, encodeURIComponent)

@@ -23,10 +23,8 @@ export async function inspectToken(
     token === '' ? failed({ reason: 'missing' }) : await verify(token)
   const refusal = errorIn(verdict)
   const identity = verdict.ok ? verdict.value.identity : undefined
-  const [header, claims] = token
-    .replace(/^bearer\s+/i, '')
-    .split('.', 2)
-    .map(jsonObjectIn)
+  const parts = token.replace(/^bearer\s+/i, '').split('.', 2)
+  const [header, claims] = parts.map(jsonObjectIn)
   const { iss, parent_iss: parentIss = iss, sub, client_id: clientId, jti, iat, exp } = claims ?? {}
   const hasOwnNames =
     iss === own.name && parentIss === own.name && typeof sub === 'string' && typeof clientId === 'string'
