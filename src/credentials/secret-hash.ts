@@ -25,9 +25,7 @@ const SHA256_HASH = /^\$sha256\$([A-Za-z0-9+/]{43})$/
 const SCRYPT_HASH =
   /^\$scrypt\$ln=([1-9]\d?),r=([1-9]\d{0,2}),p=([1-9]\d{0,2})\$([A-Za-z0-9+/]{22,86})\$([A-Za-z0-9+/]{43})$/
 
-export function generateSecret(): string {
-  return randomBytes(32).toString('base64url')
-}
+export const generateSecret = (): string => randomBytes(32).toString('base64url')
 
 /** Neither trims, normalizes nor truncates. @param scheme - `sha256` only for {@link generateSecret} */
 export async function hashSecret(secret: string, scheme: 'sha256' | 'scrypt'): Promise<string> {
@@ -39,9 +37,7 @@ export async function hashSecret(secret: string, scheme: 'sha256' | 'scrypt'): P
 }
 
 /** Returns the prefix of a scrypt hash, such as `$scrypt$ln=14,r=8,p=5`. Undefined for a SHA-256 hash. */
-export function scryptPrefixOf(secretHash: string): string | undefined {
-  return SCRYPT_PREFIX.exec(secretHash)?.[0]
-}
+export const scryptPrefixOf = (secretHash: string): string | undefined => SCRYPT_PREFIX.exec(secretHash)?.[0]
 
 export const secretHashProblem = (text: string) => errorIn(parseSecretHash(text))
 

@@ -9,7 +9,7 @@ import type { RequestContext } from '../client/context.ts'
 import { sendHead } from '../client/node-http.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import { forwardedTrailers } from '../http/headers.ts'
-import type { ReadBuffer } from './read-buffer.ts'
+import type { ReadBuffer } from './buffers.ts'
 import type { PartialResponse, UpstreamHead } from './response-parser.ts'
 
 /** A chunk up to this size is copied. A larger chunk keeps its read buffer until the chunk is sent. */

@@ -59,6 +59,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   readonly queuedMonotonicMs = performance.now()
   readonly isHeadRequest: boolean
   readonly isUpgrade: boolean
+  readonly hasBody: boolean
   readonly #upstream: Upstream
   #phase: Phase = 'awaitingHead'
   #upload: Upload | undefined
@@ -71,6 +72,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     this.headText = requestHeadText(context, decision, upstream)
     this.isHeadRequest = decision.admitted.method === 'HEAD'
     this.isUpgrade = context.isUpgrade
+    this.hasBody = decision.admitted.hasBody
   }
 
   start(): void {
@@ -78,9 +80,8 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   }
 
   // Called by the upstream connection.
-  onHeadWritten(connection: UpstreamConnection): void {
-    if (this.decision.admitted.hasBody) this.#upload = new Upload(this, connection)
-    else connection.onWritten(true)
+  onReadyForBody(connection: UpstreamConnection): void {
+    this.#upload = new Upload(this, connection)
   }
 
   onWritable(): void {
@@ -121,8 +122,8 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   }
 
   onFailure(failure: UpstreamFailure, cause?: string, isStale = false): void {
-    const { method, hasBody } = this.decision.admitted
-    if (isStale && !hasBody && (method === 'GET' || method === 'HEAD')) {
+    const { method } = this.decision.admitted
+    if (isStale && !this.hasBody && (method === 'GET' || method === 'HEAD')) {
       this.#upstream.pool.send(this) // the only retry: a new connection is never stale
     } else {
       this.#fail(failure, cause)

@@ -45,9 +45,8 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
   start(head: UpstreamHead, response: PartialResponse): void {
     const { res } = this.#request
     const { context, socket: client } = res.req
-    const upstream = this.#connection.socket
     context.changeOwner(this)
-    this.#connection.handOver(this)
+    const upstream = this.#connection.handOver(this)
     const lines = headerLines(responseHeaders(head, context.id))
     client.write(`HTTP/1.1 101 Switching Protocols\r\n${UPGRADE_LINES}${lines}\r\n`, 'latin1')
     res.becomeTunnel()

@@ -22,7 +22,7 @@ import { connect as connectTls, createSecureContext, type SecureContext } from '
 import { networkCodeOf, networkFailureOf, type UpstreamFailure } from '../base/failures.ts'
 import type { Config } from '../config/config.ts'
 import { lookup } from '../http/hosts.ts'
-import { ReadBuffer } from './read-buffer.ts'
+import { freeWhenWritten, ReadBuffer } from './buffers.ts'
 import { type PartialResponse, type RequestKind, ResponseParser } from './response-parser.ts'
 
 /** `onread` receives the bytes of TCP and unix sockets. TLS sockets emit `data` instead. */
@@ -63,7 +63,7 @@ export interface ResponseReceiver {
   onRead(response: PartialResponse, connection: UpstreamConnection): void
   /** The last call. `isStale`: most likely the upstream had closed the connection before the request was written. */
   onFailure?(failure: UpstreamFailure, cause?: string, isStale?: boolean): void
-  /** Called after `onHeadWritten` or `onRead` has thrown. Also the last call: the connection is closed. */
+  /** Called after `onReadyForBody` or `onRead` has thrown. Also the last call: the connection is closed. */
   onInternalError(error: unknown): void
 }
 
@@ -71,7 +71,9 @@ export interface UpstreamRequest extends Required<ResponseReceiver>, RequestKind
   readonly headText: string
   /** When the request joined the pool's queue. */
   readonly queuedMonotonicMs: number
-  onHeadWritten(connection: UpstreamConnection): void
+  readonly hasBody: boolean
+  /** Called once, after the head of a request with a body is written. */
+  onReadyForBody(connection: UpstreamConnection): void
 }
 
 export interface ConnectionPool {
@@ -96,7 +98,7 @@ const MAX_IDLE_MS = 60_000
 const MARGIN_MS = 1000
 
 export class UpstreamConnection {
-  readonly socket: Socket
+  readonly #socket: Socket
   readonly readBuffer = new ReadBuffer()
   readonly #pool: ConnectionPool
   readonly #timeouts: Config['timeouts']
@@ -114,23 +116,23 @@ export class UpstreamConnection {
     this.#parser = new ResponseParser(config.limits)
     this.#receiver = request
     this.#phase = address.isNamed ? 'lookup' : 'connecting'
-    this.socket = address.open(this.readBuffer.readInto((chunk) => this.#onRead(chunk)))
-    this.socket.setNoDelay(true)
-    this.socket.once('lookup', () => {
+    this.#socket = address.open(this.readBuffer.readInto((chunk) => this.#onRead(chunk)))
+    this.#socket.setNoDelay(true)
+    this.#socket.once('lookup', () => {
       if (this.#phase === 'lookup') this.#phase = 'connecting'
     })
     const connected = address.tls ? 'secureConnect' : 'connect'
-    this.socket.once(connected, () => {
+    this.#socket.once(connected, () => {
       if (this.isServing(request)) this.#write('established', request)
     })
-    if (address.tls) this.socket.on('data', (chunk: Buffer) => this.#onRead(chunk))
-    this.socket.on('drain', () => {
+    if (address.tls) this.#socket.on('data', (chunk: Buffer) => this.#onRead(chunk))
+    this.#socket.on('drain', () => {
       if (this.#receiver !== undefined) this.#startDeadline()
       this.#receiver?.onWritable?.()
     })
-    this.socket.on('end', () => this.#onRead(undefined))
-    this.socket.on('error', (error) => this.#onError(error))
-    this.socket.on('close', () => {
+    this.#socket.on('end', () => this.#onRead(undefined))
+    this.#socket.on('error', (error) => this.#onError(error))
+    this.#socket.on('close', () => {
       this.#failAsClosed()
       this.readBuffer.release()
       pool.onClosed(this)
@@ -148,36 +150,49 @@ export class UpstreamConnection {
     this.#write('reused', request)
   }
 
-  /** Must be called after each write of a request. `isComplete`: the whole request is written. */
-  onWritten(isComplete: boolean): void {
-    this.#isRequestWritten = isComplete
+  /** Writes a part of the request body. `isLast`: nothing follows. False: the upstream must read first (`onWritable`). */
+  writeBody(pieces: readonly (string | Buffer)[], isLast: boolean): boolean {
+    const socket = this.#socket
+    socket.cork()
+    for (const piece of pieces)
+      if (typeof piece === 'string') socket.write(piece, 'latin1')
+      else socket.write(piece, freeWhenWritten(piece))
+    socket.uncork()
+    this.#isRequestWritten = isLast
     this.#startDeadline()
+    return !socket.writableNeedDrain
+  }
+
+  /** False once the connection is closing. */
+  get isUsable(): boolean {
+    return this.#socket.writable
   }
 
   /** Stops reading until `client` emits `drain`. */
   pauseUntilDrain(client: Writable): void {
-    if (this.socket.isPaused()) return
-    this.socket.pause()
+    if (this.#socket.isPaused()) return
+    this.#socket.pause()
     client.once('drain', () => {
-      this.socket.resume()
+      this.#socket.resume()
       this.#startDeadline()
     })
   }
 
-  /** From now on, the tunnel receives all bytes. */
-  handOver(tunnel: ResponseReceiver): void {
+  /** From now on, the tunnel receives all bytes, and writes to the socket. */
+  handOver(tunnel: ResponseReceiver): Socket {
     this.#enter('tunnel', tunnel)
+    return this.#socket
   }
 
   /** Closes the connection, and reports nothing to the receiver. */
   close(): void {
     this.#enter('closed', undefined)
-    this.socket.destroy()
+    this.#socket.destroy()
   }
 
   /** Called several times a second. */
   checkDeadline(now: number): void {
-    if (this.socket.writableNeedDrain) this.#receiver?.onWriteBlocked?.()
+    if (this.#socket.writableNeedDrain) this.#receiver?.onWriteBlocked?.()
     if (now < this.#deadline) return
     const failure = this.#lateFailure
     if (failure !== undefined) this.#fail(failure)
@@ -199,8 +214,8 @@ export class UpstreamConnection {
     if (this.#phase === 'lookup') return 'dns_error'
     if (this.#phase === 'connecting') return 'connection_timeout'
     if (this.#receiver === undefined || this.#phase === 'tunnel') return undefined
-    if (this.socket.isPaused()) return undefined // waits for the client to read
-    if (this.socket.writableNeedDrain) return 'connection_write_timeout' // waits for the upstream to read
+    if (this.#socket.isPaused()) return undefined // waits for the client to read
+    if (this.#socket.writableNeedDrain) return 'connection_write_timeout' // waits for the upstream to read
     if (!this.#isRequestWritten) return undefined // waits for the client to send
     return this.#parser.head === undefined ? 'http_response_timeout' : 'connection_read_timeout'
   }
@@ -214,11 +229,12 @@ export class UpstreamConnection {
 
   #write(phase: 'established' | 'reused', request: UpstreamRequest): void {
     this.#enter(phase, request)
-    this.#isRequestWritten = false
+    this.#isRequestWritten = !request.hasBody
     this.#parser.start(request)
     try {
-      this.socket.write(request.headText, 'latin1')
-      request.onHeadWritten(this)
+      this.#socket.write(request.headText, 'latin1')
+      this.#startDeadline()
+      if (request.hasBody) request.onReadyForBody(this)
     } catch (error) {
       this.close()
       request.onInternalError(error)
@@ -255,7 +271,7 @@ export class UpstreamConnection {
     const { keepAliveSeconds = 0 } = this.#parser.head ?? {}
     const idleMs = Math.min(keepAliveSeconds * 1000 - MARGIN_MS, MAX_IDLE_MS)
     // After an early response, a part of the request may still be unsent.
-    const isSent = this.#isRequestWritten && this.socket.writableLength === 0
+    const isSent = this.#isRequestWritten && this.#socket.writableLength === 0
     if (isClean && isSent && idleMs > 0) {
       this.#enter('idle', undefined)
       this.#deadline = performance.now() + idleMs

@@ -113,7 +113,7 @@ export class UpstreamPool implements ConnectionPool {
     }
     for (const connection of this.#released) {
       if (this.#isClosed) connection.close()
-      else if (connection.socket.writable) this.#idle.push(connection)
+      else if (connection.isUsable) this.#idle.push(connection)
     }
     if (this.#queue.length > 0 && this.#released.length > 0) this.#scheduleDispatch()
     this.#released.length = 0
@@ -121,7 +121,7 @@ export class UpstreamPool implements ConnectionPool {
 
   #takeIdle(): UpstreamConnection | undefined {
     let connection = this.#idle.pop()
-    while (connection?.socket.writable === false) connection = this.#idle.pop()
+    while (connection?.isUsable === false) connection = this.#idle.pop()
     return connection
   }
 

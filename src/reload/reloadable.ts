@@ -53,6 +53,8 @@ interface ReloadableOptions<T, O extends Observed> {
   readonly pollMs: number
   /** The pause between polls while the source is not available, or its version is rejected. */
   readonly retryMs: number
+  /** Activates what a new value does not hold itself. Called before the subscribers. */
+  readonly activate?: (fresh: T) => void
   /** Reports a new version, after the subscribers have acted on it. */
   readonly onActivated?: (fresh: T, warnings: readonly string[]) => void
   /** Reports once each version that was rejected, and each reason why the source is not available. */
@@ -146,7 +148,7 @@ export class Reloadable<T, O extends Observed = Observed> {
 
   /** Resolves with whether the current version of the source is active. */
   async #poll(isForced: boolean): Promise<boolean> {
-    const { observe, load, onActivated, onFailed } = this.#options
+    const { observe, load, activate, onActivated, onFailed } = this.#options
     const observed = await this.#guard(observe())
     if (this.#isStopped) return false
     const unavailable = observed.ok ? undefined : observed.problems.join('\n')
@@ -170,6 +172,7 @@ export class Reloadable<T, O extends Observed = Observed> {
     this.#versions = { active: version }
     const former = this.#value
     this.#value = next.value
+    activate?.(next.value)
     // Subscribers come first: they drop what depends on the former version, even if the report fails.
     for (const subscriber of this.#subscribers) subscriber(next.value, former)
     onActivated?.(next.value, next.warnings)

@@ -53,6 +53,5 @@ export class TlsSockets {
 }
 
 /** A TLS socket and its TCP socket have the same key. */
-function connectionKey({ localAddress, remoteAddress, remotePort }: Socket): string {
-  return `${localAddress} ${remoteAddress} ${remotePort}`
-}
+const connectionKey = ({ localAddress, remoteAddress, remotePort }: Socket): string =>
+  `${localAddress} ${remoteAddress} ${remotePort}`

@@ -103,6 +103,4 @@ export class TokenCache {
 }
 
 /** Copies a Latin-1 text. V8 keeps the whole text in memory behind a slice, and the parts behind a concatenation. */
-function flatCopy(text: string): string {
-  return Buffer.from(text, 'latin1').toString('latin1')
-}
+const flatCopy = (text: string): string => Buffer.from(text, 'latin1').toString('latin1')

@@ -159,11 +159,8 @@ function withOtherSignature(token: string): string | undefined {
   )
 }
 
-function isName(value: unknown): value is string {
-  return typeof value === 'string' && nameProblem(value) === undefined
-}
+const isName = (value: unknown): value is string =>
+  typeof value === 'string' && nameProblem(value) === undefined
 
 /** A token id has at most 256 UTF-16 units, because it becomes a header line of the forwarded request. */
-function isTokenId(value: unknown): value is string {
-  return isName(value) && value.length <= 256
-}
+const isTokenId = (value: unknown): value is string => isName(value) && value.length <= 256

@@ -91,10 +91,8 @@ export function createLinkId(accountId: string): string {
 
 export const isLinkId = (id: string): boolean => /^[\w-]{44}$/.test(id)
 
-export function isLinkOf(id: string, accountId: string): boolean {
-  return id.slice(PART_LENGTH) === accountDigest(id.slice(0, PART_LENGTH), accountId)
-}
+export const isLinkOf = (id: string, accountId: string): boolean =>
+  id.slice(PART_LENGTH) === accountDigest(id.slice(0, PART_LENGTH), accountId)
 
-function accountDigest(random: string, accountId: string): string {
-  return hash('sha256', `${random} ${accountId}`, 'base64url').slice(0, PART_LENGTH)
-}
+const accountDigest = (random: string, accountId: string): string =>
+  hash('sha256', `${random} ${accountId}`, 'base64url').slice(0, PART_LENGTH)

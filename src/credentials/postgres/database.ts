@@ -59,6 +59,7 @@ export class CredentialsDatabase {
       load: (active, _revision, isForced) =>
         pool.ask((connections) => readSnapshot(connections, isForced ? NO_SNAPSHOT : active, revocations)),
       initial: NO_SNAPSHOT,
+      activate: ({ activateRevocations }) => activateRevocations?.(),
       pollMs,
       retryMs: RETRY_MS,
       onActivated: (snapshot) => this.#reportActivated(snapshot),
@@ -66,8 +67,6 @@ export class CredentialsDatabase {
       onPolled: (isCurrent) => this.#reportPoll(isCurrent),
       onError: (err) => log.warn({ err }, 'fault while polling the credentials database'),
     })
-    // The first subscriber: the others act on the new revocations.
-    this.#snapshots.subscribe(({ activateRevocations }) => activateRevocations?.())
     this.whenLoaded = this.#snapshots.whenLoaded
   }
 
