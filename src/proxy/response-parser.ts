@@ -78,7 +78,7 @@ export class ResponseParser {
   }
 
   takeEarlyHints(): readonly UpstreamHead[] {
-    return this.#earlyHints.length > 0 ? this.#earlyHints.splice(0) : []
+    return this.#earlyHints.splice(0)
   }
 
   /** Returns the chunks of the body that were parsed since the last call. Their memory is reused after the current read. */
