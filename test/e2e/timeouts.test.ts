@@ -155,10 +155,11 @@ t.test('an upstream that does not read an upload is a 503, unless its response c
     socket.pause()
     if (!head.includes('PUT /refused')) return
     socket.write('HTTP/1.1 413 Content Too Large\r\nContent-Length: 6\r\n\r\n')
-    for (const byte of 'slowly') await sleep(150).then(() => socket.write(byte))
+    // More than an idle time in all. Far less from byte to byte, even if other processes want the cores, too.
+    for (const byte of 'slowly') await sleep(250).then(() => socket.write(byte))
   }
   const { upstream, sidecar, head, outcome, send } = await startSetup(t, {
-    settings: IDLE,
+    settings: { 'timeouts-idle-seconds': '1' },
     hooks: {
       read: false,
       onConnection: (socket) => void socket.once('data', (bytes) => onHead(socket, bytes)),
