@@ -3,40 +3,79 @@
  * V8 starts a garbage collection each time that 64 MB of such memory have been allocated.
  */
 import type { OnReadOpts } from 'node:net'
+import type { Writable } from 'node:stream'
 import { MessageChannel } from 'node:worker_threads'
 
 /** Node's streams allocate as much for each read. Reuse saves 60 % of the CPU time of a download (Node 26). */
 const READ_BYTES = 64 * 1024
 const MAX_SPARE_BUFFERS = 16
 const spareBuffers: Buffer[] = []
+/** A chunk up to this size is copied. A larger chunk keeps its read buffer until the chunk is written. */
+export const MAX_COPIED = 16 * 1024
 
-/** The read buffer of one connection. A TLS connection has no read buffer, because Node allocates its chunks. */
-export class ReadBuffer {
-  #buffer: Buffer | undefined
+/**
+ * The part of a response body that the current read of a connection has brought, and the buffer of the read. The next read reuses
+ * the buffer: bytes leave only as copies, or with the buffer. A TLS connection has no buffer, because Node allocates its chunks.
+ */
+export class ReceivedBody {
+  #readBuffer: Buffer | undefined
+  #chunks: Buffer[] = []
 
-  /** The memory of the chunk is reused after `onRead` returns, unless `onRead` calls `hold`. */
+  /** The memory of the chunk is reused after `onRead` returns, unless `writeTo` keeps it. */
   readInto(onRead: (chunk: Buffer) => void): OnReadOpts {
     return {
-      buffer: () => (this.#buffer ??= spareBuffers.pop() ?? Buffer.allocUnsafeSlow(READ_BYTES)),
+      buffer: () => (this.#readBuffer ??= spareBuffers.pop() ?? Buffer.allocUnsafeSlow(READ_BYTES)),
       callback: (bytes) => {
-        if (this.#buffer !== undefined) onRead(this.#buffer.subarray(0, bytes))
+        if (this.#readBuffer !== undefined) onRead(this.#readBuffer.subarray(0, bytes))
         return true
       },
     }
   }
 
+  get length(): number {
+    let length = 0
+    for (const chunk of this.#chunks) length += chunk.length
+    return length
+  }
+
+  add(chunk: Buffer): void {
+    this.#chunks.push(chunk)
+  }
+
+  clear(): void {
+    this.#chunks = []
+  }
+
+  /** Clears this part, and returns it as Latin-1 text. */
+  takeText(): string {
+    let text = ''
+    for (const chunk of this.#chunks) text += chunk.toString('latin1')
+    this.clear()
+    return text
+  }
+
+  /** Clears this part, and writes it at once, so that tiny chunks do not cost one write each. False if `out` is full. */
+  writeTo(out: Writable): boolean {
+    const chunks = this.#chunks
+    const [first] = chunks
+    if (first === undefined) return true
+    this.clear()
+    const isCopied = chunks.length > 1 || first.length <= MAX_COPIED
+    return isCopied ? out.write(Buffer.concat(chunks)) : out.write(first, this.#holdBuffer())
+  }
+
+  releaseBuffer(): void {
+    this.#holdBuffer()?.()
+  }
+
   /** Keeps the bytes of the current read. The returned function gives their buffer back for reuse. */
-  hold(): (() => void) | undefined {
-    const held = this.#buffer
-    this.#buffer = undefined
+  #holdBuffer(): (() => void) | undefined {
+    const held = this.#readBuffer
+    this.#readBuffer = undefined
     if (held === undefined) return undefined
     return () => {
       if (spareBuffers.length < MAX_SPARE_BUFFERS) spareBuffers.push(held)
     }
-  }
-
-  release(): void {
-    this.hold()?.()
   }
 }
 

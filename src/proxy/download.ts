@@ -4,16 +4,11 @@
  * `client/response.ts` adds `Connection: close`. Node adds `Keep-Alive`, the chunked coding and a missing `Date`.
  * Memory: one read buffer, because the upstream's socket is paused while the client does not read.
  */
-import type { Writable } from 'node:stream'
-import type { RequestContext } from '../client/context.ts'
 import { sendHead } from '../client/node-http.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import { forwardedTrailers } from '../http/headers.ts'
-import type { ReadBuffer } from './buffers.ts'
+import { MAX_COPIED } from './buffers.ts'
 import type { PartialResponse, UpstreamHead } from './response-parser.ts'
-
-/** A chunk up to this size is copied. A larger chunk keeps its read buffer until the chunk is sent. */
-const MAX_COPIED = 16 * 1024
 
 /** Forwards the links of 103 (RFC 8297), and drops other informational responses. HTTP/1.0 has no such responses. */
 export function writeEarlyHints(res: SidecarResponse, response: PartialResponse): void {
@@ -38,39 +33,19 @@ export function writeHead(res: SidecarResponse, head: UpstreamHead): void {
 }
 
 /** Writes the parsed part of the body, and the end of a complete response. Returns false if the client must read first. */
-export function relayBody(
-  res: SidecarResponse,
-  head: UpstreamHead,
-  response: PartialResponse,
-  buffer: ReadBuffer,
-): boolean {
-  const { isDone } = response
-  const body = response.takeBody()
-  const [only] = body.length === 1 ? body : []
-  if (isDone && head.framing === 'length' && only !== undefined && only.length <= MAX_COPIED) {
-    res.req.context.bytesOut += only.length
+export function relayBody(res: SidecarResponse, head: UpstreamHead, response: PartialResponse): boolean {
+  const { isDone, body } = response
+  const { length } = body
+  res.req.context.bytesOut += length
+  if (isDone && head.framing === 'length' && length <= MAX_COPIED) {
     // Node sends a string, but no buffer, in one write with the head. Saves 6 % of the CPU time of a request (Node 26).
-    res.writeEnd(only.toString('latin1'))
+    res.writeEnd(body.takeText())
     return true
   }
-  if (body.length === 0 && !isDone) sendHead(res) // no effect once the head is sent
-  const isWritable = writeChunks(res, body, res.req.context, buffer)
+  if (length === 0 && !isDone) sendHead(res) // no effect once the head is sent
+  const isWritable = body.writeTo(res)
   if (isDone) res.writeEnd('', forwardedTrailers(response.rawTrailers, head.lines))
   return isWritable
-}
-
-/** Writes all chunks of one read at once, so that tiny chunks do not cost one write each. */
-export function writeChunks(
-  out: Writable,
-  body: readonly Buffer[],
-  context: RequestContext,
-  buffer: ReadBuffer,
-): boolean {
-  for (const { length } of body) context.bytesOut += length
-  const [first] = body
-  if (first === undefined) return true
-  const isCopied = body.length > 1 || first.length <= MAX_COPIED
-  return isCopied ? out.write(Buffer.concat(body)) : out.write(first, buffer.hold())
 }
 
 /** `hasTrailers`: trailers may follow, and the client can receive them. Only then is `Trailer` forwarded. */

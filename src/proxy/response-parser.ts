@@ -5,6 +5,7 @@
  */
 import type { Config } from '../config/config.ts'
 import { HeaderLines } from '../http/headers.ts'
+import type { ReceivedBody } from './buffers.ts'
 
 class ResponseSyntaxError extends Error {}
 
@@ -49,7 +50,7 @@ export class ResponseParser {
   #left = 0
   #informational = 0
   #earlyHints: UpstreamHead[] = []
-  #body: Buffer[] = []
+  readonly body: ReceivedBody
   /** The head of the final response, or of a 101. */
   head: UpstreamHead | undefined
   /** Empty until the response is done. */
@@ -57,8 +58,9 @@ export class ResponseParser {
   /** Set if the bytes are not an HTTP/1.1 response: a fixed text for the access log. The connection must then be closed. */
   fault: string | undefined
 
-  constructor(limits: Pick<Config['limits'], 'headerBytes' | 'headerLines'>) {
+  constructor(limits: Pick<Config['limits'], 'headerBytes' | 'headerLines'>, body: ReceivedBody) {
     this.#limits = limits
+    this.body = body
   }
 
   start({ isHeadRequest, isUpgrade }: RequestKind): void {
@@ -68,7 +70,7 @@ export class ResponseParser {
     this.#partial = NO_BYTES
     this.#informational = 0
     this.#earlyHints = []
-    this.#body = []
+    this.body.clear()
     this.head = undefined
     this.rawTrailers = []
   }
@@ -79,13 +81,6 @@ export class ResponseParser {
 
   takeEarlyHints(): readonly UpstreamHead[] {
     return this.#earlyHints.splice(0)
-  }
-
-  /** Returns the chunks of the body that were parsed since the last call. Their memory is reused after the current read. */
-  takeBody(): readonly Buffer[] {
-    const body = this.#body
-    this.#body = []
-    return body
   }
 
   /** Returns whether all bytes belong to this response. */
@@ -173,7 +168,7 @@ export class ResponseParser {
   #readBody(data: Buffer, at: number): number {
     const end = Math.min(data.length, at + this.#left)
     this.#left -= end - at
-    this.#body.push(data.subarray(at, end))
+    this.body.add(data.subarray(at, end))
     if (this.#left === 0) this.#state = this.#state === 'body' ? 'done' : 'chunkEnd'
     return end
   }

@@ -114,7 +114,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
 
   /** Writes the part of the body that has arrived, which may be empty. */
   #onBody(head: UpstreamHead, response: PartialResponse, connection: UpstreamConnection): void {
-    const isWritable = relayBody(this.res, head, response, connection.readBuffer)
+    const isWritable = relayBody(this.res, head, response)
     if (response.isDone) {
       if (head.status >= 400 && this.res.req.context.bytesIn > MAX_REFUSED_BODY) connection.close()
       this.#end('ok')

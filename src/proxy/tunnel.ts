@@ -5,7 +5,7 @@
 import type { RequestOwner } from '../client/context.ts'
 import type { Gate } from '../gate/gate.ts'
 import { headerLines } from '../http/headers.ts'
-import { responseHeaders, writeChunks } from './download.ts'
+import { responseHeaders } from './download.ts'
 import { type ForwardedRequest, UPGRADE_LINES } from './request-headers.ts'
 import type { PartialResponse, UpstreamHead } from './response-parser.ts'
 import type { ResponseReceiver, UpstreamConnection } from './upstream-connection.ts'
@@ -76,10 +76,11 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
     void this.recheck() // the token may have been revoked since the request arrived
   }
 
-  onRead(response: PartialResponse): void {
+  onRead({ body, isDone }: PartialResponse): void {
     const { context, socket: client } = this.#request.res.req
-    const isWritable = writeChunks(client, response.takeBody(), context, this.#connection.readBuffer)
-    if (response.isDone) client.end()
+    context.bytesOut += body.length
+    const isWritable = body.writeTo(client)
+    if (isDone) client.end()
     else if (!isWritable) this.#connection.pauseUntilDrain(client)
   }
 

@@ -22,7 +22,7 @@ import { connect as connectTls, createSecureContext, type SecureContext } from '
 import { networkCodeOf, networkFailureOf, type UpstreamFailure } from '../base/failures.ts'
 import type { Config } from '../config/config.ts'
 import { lookup } from '../http/hosts.ts'
-import { freeWhenWritten, ReadBuffer } from './buffers.ts'
+import { freeWhenWritten, ReceivedBody } from './buffers.ts'
 import { type PartialResponse, type RequestKind, ResponseParser } from './response-parser.ts'
 
 /** `onread` receives the bytes of TCP and unix sockets. TLS sockets emit `data` instead. */
@@ -99,7 +99,7 @@ const MARGIN_MS = 1000
 
 export class UpstreamConnection {
   readonly #socket: Socket
-  readonly readBuffer = new ReadBuffer()
+  readonly #body = new ReceivedBody()
   readonly #pool: ConnectionPool
   readonly #timeouts: Config['timeouts']
   readonly #parser: ResponseParser
@@ -113,10 +113,10 @@ export class UpstreamConnection {
   constructor(address: UpstreamAddress, pool: ConnectionPool, request: UpstreamRequest, config: Config) {
     this.#pool = pool
     this.#timeouts = config.timeouts
-    this.#parser = new ResponseParser(config.limits)
+    this.#parser = new ResponseParser(config.limits, this.#body)
     this.#receiver = request
     this.#phase = address.isNamed ? 'lookup' : 'connecting'
-    this.#socket = address.open(this.readBuffer.readInto((chunk) => this.#onRead(chunk)))
+    this.#socket = address.open(this.#body.readInto((chunk) => this.#onRead(chunk)))
     this.#socket.setNoDelay(true)
     this.#socket.once('lookup', () => {
       if (this.#phase === 'lookup') this.#phase = 'connecting'
@@ -134,7 +134,7 @@ export class UpstreamConnection {
     this.#socket.on('error', (error) => this.#onError(error))
     this.#socket.on('close', () => {
       this.#failAsClosed()
-      this.readBuffer.release()
+      this.#body.releaseBuffer()
       pool.onClosed(this)
     })
     this.#startDeadline()

@@ -1,4 +1,5 @@
 /** Reads bytes as the response of an upstream, in one piece or in many. */
+import { ReceivedBody } from '../../src/proxy/buffers.ts'
 import { ResponseParser, type UpstreamHead } from '../../src/proxy/response-parser.ts'
 
 const LIMITS = { headerBytes: 16 * 1024, headerLines: 200 }
@@ -32,7 +33,7 @@ export function read(
   { cuts = [], isHead = false, isWebSocket = false, closes, limits = LIMITS }: How = {},
 ): Reading {
   const reading: Reading = { earlyHints: [], body: '' }
-  const parser = new ResponseParser(limits)
+  const parser = new ResponseParser(limits, new ReceivedBody())
   parser.start({ isHeadRequest: isHead, isUpgrade: isWebSocket })
   const places = [0, ...cuts.toSorted((a, b) => a - b), bytes.length]
   for (let n = 1; n < places.length && !parser.isDone && parser.fault === undefined; n++) {
@@ -47,7 +48,7 @@ export function read(
   if (head !== undefined) reading.head = head
   if (fault !== undefined) reading.error = fault
   reading.earlyHints.push(...parser.takeEarlyHints())
-  reading.body = Buffer.concat(parser.takeBody()).toString('latin1')
+  reading.body = parser.body.takeText()
   if (parser.isDone) reading.trailers = parser.rawTrailers
   return reading
 }
