@@ -13,7 +13,7 @@
  *   tunnel        bytes in either direction                     none
  *
  *   (1) or a TLS failure, because an upstream with TLS 1.3 refuses a client certificate only after the handshake
- * Each wait for the upstream has a deadline (`#lateFailure`), which the table in `transfer.ts` explains.
+ * Each wait for the upstream has a deadline (`WAITS`), which the table in `transfer.ts` explains.
  * A failure, a call of `close` and bytes in the phase `idle` lead to `closed`. Bytes that are not HTTP: http_protocol_error.
  */
 import { connect as connectTcp, isIP, type OnReadOpts, type Socket } from 'node:net'
@@ -83,13 +83,16 @@ export interface ConnectionPool {
 
 type Phase = 'lookup' | 'connecting' | 'established' | 'reused' | 'receiving' | 'idle' | 'tunnel' | 'closed'
 
-/** The setting that limits each wait, by the failure that ends the wait. */
-const TIMEOUT_OF = {
-  dns_error: 'upstreamConnectSeconds',
-  connection_timeout: 'upstreamConnectSeconds',
-  connection_write_timeout: 'idleSeconds',
-  http_response_timeout: 'upstreamResponseSeconds',
-  connection_read_timeout: 'idleSeconds',
+/** What a connection waits for. For each wait for the upstream: the setting that limits it, and the failure after that time. */
+const WAITS = {
+  address: { limit: 'upstreamConnectSeconds', failure: 'dns_error' },
+  connection: { limit: 'upstreamConnectSeconds', failure: 'connection_timeout' },
+  upstreamToRead: { limit: 'idleSeconds', failure: 'connection_write_timeout' },
+  responseHead: { limit: 'upstreamResponseSeconds', failure: 'http_response_timeout' },
+  responseBody: { limit: 'idleSeconds', failure: 'connection_read_timeout' },
+  clientToRead: undefined,
+  clientToSend: undefined,
+  nothing: undefined,
 } as const
 
 const NO_DEADLINE = Number.POSITIVE_INFINITY
@@ -194,8 +197,8 @@ export class UpstreamConnection {
   checkDeadline(now: number): void {
     if (this.#socket.writableNeedDrain) this.#receiver?.onWriteBlocked?.()
     if (now < this.#deadline) return
-    const failure = this.#lateFailure
-    if (failure !== undefined) this.#fail(failure)
+    const wait = WAITS[this.#waitsFor]
+    if (wait !== undefined) this.#fail(wait.failure)
     else if (this.#phase === 'idle') this.close()
   }
 
@@ -209,21 +212,20 @@ export class UpstreamConnection {
     this.#deadline = NO_DEADLINE
   }
 
-  /** The failure if the current wait takes too long. Undefined if the connection does not wait for the upstream. */
-  get #lateFailure(): keyof typeof TIMEOUT_OF | undefined {
-    if (this.#phase === 'lookup') return 'dns_error'
-    if (this.#phase === 'connecting') return 'connection_timeout'
-    if (this.#receiver === undefined || this.#phase === 'tunnel') return undefined
-    if (this.#socket.isPaused()) return undefined // waits for the client to read
-    if (this.#socket.writableNeedDrain) return 'connection_write_timeout' // waits for the upstream to read
-    if (!this.#isRequestWritten) return undefined // waits for the client to send
-    return this.#parser.head === undefined ? 'http_response_timeout' : 'connection_read_timeout'
+  get #waitsFor(): keyof typeof WAITS {
+    if (this.#phase === 'lookup') return 'address'
+    if (this.#phase === 'connecting') return 'connection'
+    if (this.#receiver === undefined || this.#phase === 'tunnel') return 'nothing'
+    if (this.#socket.isPaused()) return 'clientToRead'
+    if (this.#socket.writableNeedDrain) return 'upstreamToRead'
+    if (!this.#isRequestWritten) return 'clientToSend'
+    return this.#parser.head === undefined ? 'responseHead' : 'responseBody'
   }
 
   /** Called when a wait begins, and when bytes of a body have passed, in either direction. */
   #startDeadline(): void {
-    const failure = this.#lateFailure
-    const seconds = failure === undefined ? NO_DEADLINE : this.#timeouts[TIMEOUT_OF[failure]]
+    const wait = WAITS[this.#waitsFor]
+    const seconds = wait === undefined ? NO_DEADLINE : this.#timeouts[wait.limit]
     this.#deadline = performance.now() + seconds * 1000
   }
 
