@@ -29,7 +29,7 @@ export class Upload {
     this.#req.once('end', () => {
       if (this.#pending.length === 0) this.#write()
     })
-    this.#awaitNext(connection.writeBody([], false))
+    this.#write() // nothing yet: the body is read once the upstream accepts bytes
   }
 
   get waitsForClient(): boolean {
@@ -68,15 +68,7 @@ export class Upload {
     const pieces: (string | Buffer)[] = isChunk ? [`${bytes.toString(16)}\r\n`, ...pending, '\r\n'] : pending
     if (isChunked && isLast) pieces.push(`0\r\n${requestTrailerLines(this.#request)}\r\n`)
     if (isLast) this.#connection = undefined
-    this.#awaitNext(connection.writeBody(pieces, isLast))
-  }
-
-  /**
-   * Waits for a slow upstream to read, and then for more of the body. Linux reports a socket as writable only once a third of
-   * its send buffer, up to 1.4 MB, is free: with `idleSeconds` of 60, an upstream that reads below 23 KB/s counts as idle.
-   */
-  #awaitNext(isWritable: boolean): void {
-    if (isWritable) this.resume()
+    if (connection.writeBody(pieces, isLast)) this.resume()
     else this.#req.pause()
   }
 }
