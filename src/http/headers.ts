@@ -8,8 +8,8 @@
 interface Rule {
   /** Forwarded `ifAllowed` by the gate, `ifValid` as the only id, `ifTrusted` because it comes from a trusted proxy. */
   readonly request: 'forward' | 'remove' | 'refuse' | 'ifAllowed' | 'ifValid' | 'ifTrusted'
-  /** `ifMayHaveBody`: not on 1xx and 204. `ifChunked`: only if trailers can follow. `beforeLength`: before `Content-Length`. */
-  readonly response: 'forward' | 'remove' | 'ifMayHaveBody' | 'ifChunked' | 'beforeLength'
+  /** `ifMayHaveBody`: not on 1xx and 204. `ifChunked`: only if trailers can follow. */
+  readonly response: 'forward' | 'remove' | 'ifMayHaveBody' | 'ifChunked'
   /** RFC 9110, section 6.5.1. `unlessDeciding`: dropped if the gate, which sees no trailers, decides by such a header. */
   readonly trailer: 'forward' | 'remove' | 'unlessDeciding'
   /** The kind of a different name that folds to one of `names`, such as `content_length`. */
@@ -39,7 +39,8 @@ const HEADER_RULES = {
   /** The body of a request keeps its framing. Node frames the body of a response. */
   transferEncoding: rule('Transfer-Encoding', { response: 'remove', lookAlike: 'refusedLookAlike' }),
   authorization: rule('Authorization', { request: 'ifAllowed', lookAlike: 'refusedLookAlike' }),
-  contentDisposition: rule('Content-Disposition', { response: 'beforeLength', trailer: 'forward' }),
+  /** In a response, the sidecar moves this header before `Content-Length`. */
+  contentDisposition: rule('Content-Disposition', { trailer: 'forward' }),
   connection: rule('Connection', REMOVED),
   keepAlive: rule('Keep-Alive', REMOVED),
   upgrade: rule('Upgrade', REMOVED),

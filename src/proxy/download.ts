@@ -50,38 +50,34 @@ export function relayBody(res: SidecarResponse, head: UpstreamHead, response: Pa
 
 /** `hasTrailers`: trailers may follow, and the client can receive them. Only then is `Trailer` forwarded. */
 export function responseHeaders(head: UpstreamHead, requestId: string, { hasTrailers = false } = {}) {
-  const { lines, status } = head
+  const { lines } = head
   const headers: string[] = []
   let lengthAt = -1
   for (let line = 0; line < lines.kinds.length; line++) {
-    const name = lines.name(line)
-    const value = lines.value(line)
-    const { response } = lines.rule(line)
-    switch (response) {
-      case 'remove':
-        continue
-      case 'ifMayHaveBody':
-        // RFC 9110, section 8.6, forbids Content-Length on 1xx and 204: some clients would wait for a body.
-        if (status < 200 || status === 204) continue
-        lengthAt = headers.length
-        break
-      case 'ifChunked':
-        if (!hasTrailers || lines.isNamedByConnection(line)) continue
-        break
-      case 'beforeLength': // Node writes a value after Content-Length as UTF-8, or throws (nodejs/node#46528)
-        if (lines.isNamedByConnection(line)) continue
-        if (lengthAt < 0) break
-        headers.splice(lengthAt, 0, name, value)
-        lengthAt += 2
-        continue
-      case 'forward':
-        if (lines.isNamedByConnection(line)) continue
-        break
-      default:
-        response satisfies never
-    }
-    headers.push(name, value)
+    if (!isForwarded(line, head, hasTrailers)) continue
+    const kind = lines.kinds[line]
+    if (kind === 'contentLength') lengthAt = headers.length
+    if (kind === 'contentDisposition' && lengthAt >= 0) {
+      // Node writes a value after Content-Length as UTF-8, or throws (nodejs/node#46528).
+      headers.splice(lengthAt, 0, lines.name(line), lines.value(line))
+      lengthAt += 2
+    } else headers.push(lines.name(line), lines.value(line))
   }
   headers.push('X-Request-Id', requestId)
   return headers
+}
+
+function isForwarded(line: number, { lines, status }: UpstreamHead, hasTrailers: boolean): boolean {
+  const { response } = lines.rule(line)
+  switch (response) {
+    case 'remove':
+      return false
+    case 'ifMayHaveBody':
+      // RFC 9110, section 8.6, forbids Content-Length on 1xx and 204: some clients would wait for a body.
+      return status >= 200 && status !== 204
+    case 'ifChunked':
+      return hasTrailers && !lines.isNamedByConnection(line)
+    case 'forward':
+      return !lines.isNamedByConnection(line)
+  }
 }
