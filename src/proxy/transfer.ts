@@ -79,7 +79,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     this.#upstream.pool.acquire(this)
   }
 
-  // Called by the upstream connection.
+  // Called by the upstream connection. The streams that `onWritable` and `onWriteBlocked` call emit errors, and never throw.
   onReadyForBody(connection: UpstreamConnection): void {
     this.#upload = new Upload(this, connection)
   }
@@ -123,47 +123,46 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
 
   onFailure(failure: UpstreamFailure, cause?: string, isStale = false): void {
     const { method } = this.decision.admitted
-    if (isStale && !this.hasBody && (method === 'GET' || method === 'HEAD')) {
+    if (isStale && !this.hasBody && (method === 'GET' || method === 'HEAD'))
       this.#upstream.pool.send(this) // the only retry: a new connection is never stale
-    } else {
-      this.#fail(failure, cause)
-    }
+    else this.#end(failure, cause)
   }
 
   onInternalError(error: unknown): void {
     const { context } = this.res.req
     this.#upstream.onInternalError(context.id, error)
     if (this.#phase === 'ended') context.connection.abort()
-    else this.#fail('proxy_internal_error')
+    else this.#end('proxy_internal_error')
   }
 
   // Called by the client's connection.
   onClosed(): void {
-    this.#fail('client_aborted')
+    this.#end('client_aborted')
   }
 
   onMalformedBody(): void {
-    this.#fail('client_aborted')
+    this.#end('client_aborted')
   }
 
   onIdle(): void {
     // If the transfer waits for the upstream, the deadline of the upstream's connection ends the transfer.
-    if (this.#upload?.waitsForClient || this.res.socket?.writableNeedDrain) this.#fail('client_idle')
+    if (this.#upload?.waitsForClient || this.res.socket?.writableNeedDrain) this.#end('client_idle')
   }
 
-  /** Does nothing once the transfer has ended. */
-  #fail(failure: UpstreamFailure, cause?: string): void {
+  /** Every transfer ends here, once: `ok` after the last byte of the response or at a 101, otherwise with a failure. */
+  #end(outcome: UpstreamOutcome, cause?: string): void {
     if (this.#phase === 'ended') return
-    this.#upstream.pool.cancel(this)
-    const { headersSent, req } = this.res
-    this.#end(failure)
-    this.#upstream.responder.failForwarded(this.res, failure, cause)
-    if (headersSent) afterReads(() => req.context.connection.abort()) // the written bytes are sent first
-  }
-
-  #end(outcome: UpstreamOutcome): void {
     this.#phase = 'ended'
-    this.#upload?.discardRest()
-    this.#upstream.events.onOutcome(outcome)
+    try {
+      this.#upload?.discardRest()
+      this.#upstream.events.onOutcome(outcome)
+      if (outcome === 'ok') return
+      this.#upstream.pool.cancel(this)
+      const { headersSent, req } = this.res
+      this.#upstream.responder.failForwarded(this.res, outcome, cause)
+      if (headersSent) afterReads(() => req.context.connection.abort()) // the written bytes are sent first
+    } catch (error) {
+      this.onInternalError(error) // aborts the client's connection, because the phase is `ended`
+    }
   }
 }

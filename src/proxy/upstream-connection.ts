@@ -53,7 +53,7 @@ export function upstreamAddress(upstreamUrl: string, secureContext?: () => Secur
   return { tls, open, isNamed, host }
 }
 
-/** Receives what a connection reads: a request or, after a 101, its tunnel. */
+/** Receives what a connection reads: a request or, after a 101, its tunnel. Only `onRead` may throw. */
 export interface ResponseReceiver {
   /** The upstream accepts more bytes (`drain` of its socket). */
   onWritable?(): void
@@ -63,7 +63,7 @@ export interface ResponseReceiver {
   onRead(response: PartialResponse, connection: UpstreamConnection): void
   /** The last call. `isStale`: most likely the upstream had closed the connection before the request was written. */
   onFailure?(failure: UpstreamFailure, cause?: string, isStale?: boolean): void
-  /** Called after `onReadyForBody` or `onRead` has thrown. Also the last call: the connection is closed. */
+  /** Called after `onRead` or `onReadyForBody` has thrown. Also the last call: the connection is closed. */
   onInternalError(error: unknown): void
 }
 
@@ -72,7 +72,7 @@ export interface UpstreamRequest extends Required<ResponseReceiver>, RequestKind
   /** When the request joined the pool's queue. */
   readonly queuedMonotonicMs: number
   readonly hasBody: boolean
-  /** Called once, after the head of a request with a body is written. */
+  /** Called once, after the head of a request with a body is written. May throw. */
   onReadyForBody(connection: UpstreamConnection): void
 }
 
@@ -280,9 +280,7 @@ export class UpstreamConnection {
       this.#enter('idle', undefined)
       this.#deadline = performance.now() + idleMs
       this.#pool.onReusable(this)
-    } else {
-      this.close()
-    }
+    } else this.close()
   }
 
   #onError(error: Error): void {

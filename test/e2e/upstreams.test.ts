@@ -400,6 +400,9 @@ t.test('an unexpected error while a response is forwarded is logged once, with i
   const aborted = await request('GET /b', ['X-Request-Id: r-2'])
   await aborted.closed()
   t.notMatch(aborted.received().toString(), /\n0\r\n/, 'a response that had begun is not complete')
+  breakOnce('writeHead') // of the error response
+  upstream.reply('SSH-2.0-x\r\n')
+  await (await request('GET /c', ['X-Request-Id: r-3'])).closed()
   t.match(
     sidecar.log.filter(({ level }) => level === 50),
     [
@@ -409,6 +412,7 @@ t.test('an unexpected error while a response is forwarded is logged once, with i
         err: { stack: /writeHead is broken\n/ },
       },
       { requestId: 'r-2', err: { stack: /addTrailers is broken\n/ } },
+      { requestId: 'r-3', err: { stack: /writeHead is broken\n/ } },
     ],
   )
   t.equal(await outcome('proxy_internal_error'), 2)
