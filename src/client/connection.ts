@@ -26,13 +26,14 @@
  *
  * `response.ts` decides which response is the last one. Node closes the connection after that response. `#halfClose` closes it
  * in Node's place if further requests have arrived, after a refusal without a request, or if Node has detached the socket.
+ * `abort` closes it within a response.
  */
 import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../base/errors.ts'
 import type { Peer } from './client-address.ts'
 import { type ClientConnection, RequestContext, type SidecarRequest } from './context.ts'
 import * as nodeHttp from './node-http.ts'
-import { SidecarResponse } from './response.ts'
+import { limitDrain, SidecarResponse } from './response.ts'
 
 export interface ConnectionEvents {
   /** Must not throw. */
@@ -53,10 +54,6 @@ type Phase = 'idle' | 'partialHead' | 'serving' | 'servingLast' | 'closing'
 
 /** A refusal without a request: of bytes that do not parse, a late head, an `Upgrade` or CONNECT behind other requests. */
 type PendingError = { readonly error: PublicError; readonly bytes?: Buffer | undefined }
-
-/** How long bytes are dropped after the last response: the time without a new byte, and the total time (as in nginx). */
-const DRAIN_IDLE_MS = 5_000
-const DRAIN_TOTAL_MS = 30_000
 
 /** The socket is paused while this many requests wait. */
 const MAX_WAITING = 16
@@ -220,8 +217,8 @@ export class Connection implements ClientConnection {
   }
 
   #onClientEnd(): void {
-    const res = this.#current
-    if (res?.isCloseDelimited && !res.isWritten && !res.writableEnded) this.abort()
+    // Node would end the connection after the written bytes.
+    if (this.#current?.wouldLookComplete) this.abort()
   }
 
   detectReset(): void {
@@ -232,38 +229,17 @@ export class Connection implements ClientConnection {
     })
   }
 
-  drainBody(req: SidecarRequest, end: () => void): void {
-    req.context.changeOwner({ state: 'unreadBody', onIdle: end })
-    req.once('end', end)
-    this.#socket.once('end', end) // the request emits no `end` if its body is malformed
-    this.#limitDrain(end)
-    req.resume()
-  }
-
   /** Ends the sending half of the connection, and drops the bytes that still arrive. */
   #halfClose(): void {
     const socket = this.#socket
     socket.end()
     nodeHttp.discardInput(socket)
-    this.#limitDrain(() => socket.destroy())
-  }
-
-  /** Without the drain, a close is a reset: clients that write all before they read (Python, Java) lose the last response. */
-  #limitDrain(onLate: () => void): void {
-    const socket = this.#socket
-    socket.setTimeout(DRAIN_IDLE_MS) // calls `onTimeout`
-    const deadline = setTimeout(onLate, DRAIN_TOTAL_MS)
-    socket.once('close', () => clearTimeout(deadline))
+    limitDrain(socket, () => socket.destroy())
   }
 
   /** Ends the connection at once, even within a response, after a timeout, a failure or the stop of the process. */
   abort(): void {
-    const socket = this.#socket
-    const res = this.#current
-    // After a clean end, a truncated response would look complete: one with a close-delimited body always, others in clients
-    // that count no bytes (Ruby's `Net::HTTP`). While a client sends its body, a reset could fail its writes before it reads.
-    const isReset = res?.headersSent && (res.isCloseDelimited || res.req.complete)
-    if (isReset) nodeHttp.resetOrDestroy(socket, this.tcpSocket)
-    else socket.destroy()
+    if (this.#current?.mustReset) nodeHttp.resetOrDestroy(this.#socket, this.tcpSocket)
+    else this.#socket.destroy()
   }
 }

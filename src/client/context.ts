@@ -20,8 +20,6 @@ export interface ClientConnection {
   readonly isDraining: () => boolean
   /** Closes the connection if the client has reset it, which Node does not notice while it reads nothing. */
   detectReset(): void
-  /** Drops the rest of the body of a request whose response has been written. Then calls `end`, perhaps more than once. */
-  drainBody(req: SidecarRequest, end: () => void): void
   /** Ends the connection within a response, so that the client notices that the rest is missing. */
   abort(): void
 }

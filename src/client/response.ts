@@ -1,8 +1,10 @@
 /**
  * A response to a client: writes its head, body and trailers. With the head it decides what follows on the connection
  * (RFC 9112, sections 9.3 and 9.6). Node then keeps the connection for the next request, or ends it.
+ * How it ends: `wouldLookComplete`, `mustReset` (for the connection); `isWritten`, `endedMonotonicMs` (for the access log).
  */
 import { ServerResponse, STATUS_CODES } from 'node:http'
+import type { Socket } from 'node:net'
 import { headerLines } from '../http/headers.ts'
 import type { SidecarRequest } from './context.ts'
 import { DISCARDS_AFTER_OFFER, omitChunks, sendHead, writeLastChunk } from './node-http.ts'
@@ -13,11 +15,15 @@ export type Persistence = 'keepAlive' | 'close' | 'closeDelimited'
 /** `close`: Node closes the connection after the last byte. `drain`: the sidecar first drops the rest of the request. */
 type AfterResponse = 'keepAlive' | 'close' | 'drain'
 
+/** How long bytes are dropped after the last response: the time without a new byte, and the total time (as in nginx). */
+const DRAIN_IDLE_MS = 5_000
+const DRAIN_TOTAL_MS = 30_000
+
 export class SidecarResponse extends ServerResponse<SidecarRequest> {
   #hasContinued = false
   #after: AfterResponse = 'keepAlive'
   /** The end of the connection is the end of the body. */
-  isCloseDelimited = false
+  #isCloseDelimited = false
   /** When the whole response was written. Undefined if only `writableFinished` shows it. */
   #writtenMonotonicMs: number | undefined
 
@@ -30,10 +36,10 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
 
   /** Node sends the head with the first bytes of the body. `headers`: names and values, alternating. `begin` adds to them. */
   begin(status: number, statusText: string, headers: string[], persistence: Persistence): void {
-    this.isCloseDelimited = persistence === 'closeDelimited'
+    this.#isCloseDelimited = persistence === 'closeDelimited'
     this.#after = this.#afterResponse(persistence)
     if (this.#after !== 'keepAlive') headers.push('Connection', 'close')
-    if (this.isCloseDelimited) omitChunks(this)
+    if (this.#isCloseDelimited) omitChunks(this)
     this.writeHead(status, statusText, headers)
   }
 
@@ -55,7 +61,17 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     if (text !== '') this.write(text, 'latin1')
     if (this.chunkedEncoding) writeLastChunk(this, headerLines(trailers.flat()))
     this.#writtenMonotonicMs = performance.now()
-    this.req.context.connection.drainBody(this.req, () => void this.end())
+    this.#drainBody()
+  }
+
+  #drainBody(): void {
+    const { req } = this
+    const end = () => void this.end() // only the first call has an effect
+    req.context.changeOwner({ state: 'unreadBody', onIdle: end })
+    req.once('end', end)
+    req.socket.once('end', end) // the request emits no `end` if its body is malformed
+    limitDrain(req.socket, end)
+    req.resume()
   }
 
   #afterResponse(asked: Persistence): AfterResponse {
@@ -80,7 +96,19 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     this.#writtenMonotonicMs = performance.now()
   }
 
-  /** The whole response was written. If not, the access log shows 499 or 503 in place of its status. */
+  /** The response is unfinished, but would look complete if its connection ended now without a reset. */
+  get wouldLookComplete(): boolean {
+    return this.#isCloseDelimited && !this.isWritten && !this.writableEnded
+  }
+
+  /** To abort the response, the connection must be reset. */
+  get mustReset(): boolean {
+    // After a clean end, a truncated response would look complete: one with a close-delimited body always, others in clients
+    // that count no bytes (Ruby's `Net::HTTP`). While a client sends its body, a reset could fail its writes before it reads.
+    return this.headersSent && (this.#isCloseDelimited || this.req.complete)
+  }
+
+  /** The whole response was written. If not, `access-log.ts` shows 499 or 503 in place of its status. */
   get isWritten(): boolean {
     return this.writableFinished || this.#writtenMonotonicMs !== undefined
   }
@@ -89,4 +117,11 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
   get endedMonotonicMs(): number {
     return this.#writtenMonotonicMs ?? performance.now()
   }
+}
+
+/** Without the drain, a close is a reset: clients that write all before they read (Python, Java) lose the last response. */
+export function limitDrain(socket: Socket, onLate: () => void): void {
+  socket.setTimeout(DRAIN_IDLE_MS) // calls `Connection.onTimeout`
+  const deadline = setTimeout(onLate, DRAIN_TOTAL_MS)
+  socket.once('close', () => clearTimeout(deadline))
 }

@@ -9,7 +9,6 @@ export function requestContext(peer: Peer, id: string): RequestContext {
     tcpSocket: new Socket(),
     isDraining: () => false,
     detectReset() {},
-    drainBody() {},
     abort() {},
   })
   context.id = id
