@@ -2,28 +2,6 @@
  * One client connection: serves its requests one after the other (RFC 9112, section 9).
  * In: requests and errors of Node's parser. Out: calls of `handle` for each request in its turn, and of `onRequestEnd`.
  *
- * `partialHead`: the idle time has passed, but bytes have arrived, which may be a part of a head.
- * `servingLast`: the connection receives no further request. It serves a request whose socket Node has detached (`Upgrade`,
- * CONNECT), or the requests before `#pendingError`. Bytes behind the error are dropped (RFC 9112, section 9.6).
- *
- * What each event does in each phase, and (`>`) the phase that follows:
- *
- *                       idle           partialHead    serving            servingLast             closing
- *   receive             > serving      > serving      waits              -                       -
- *   receiveUpgrade      > servingLast  > servingLast  > servingLast (1)  -                       -
- *   refuse              > closing      > closing      > servingLast (1)  -                       -
- *   #onResponseClosed   -              -              next, or > idle    next, or > closing (1)  -
- *     and Node closes   -              -              > closing          > closing               -
- *   onTimeout           closes (2)     closes         onIdle (3)         onIdle (3)              closes
- *   endIdlePhase        closes (2)     -              -                  -                       -
- *   #onClientEnd        -              -              aborts (4)         aborts (4)              -
- *   abort               closes         closes         aborts             aborts                  closes
- *
- *   (1) the refusal is sent after the last response
- *   (2) or > partialHead, if bytes have arrived since the previous response
- *   (3) calls the request's owner; aborts instead if the response is written, but not yet read by the client
- *   (4) if the response is close-delimited and unfinished; else Node ends the connection after the written bytes
- *
  * `response.ts` decides which response is the last one. Node closes the connection after that response. `#halfClose` closes it
  * in Node's place if further requests have arrived, after a refusal without a request, or if Node has detached the socket.
  * `abort` closes it within a response.
@@ -50,7 +28,18 @@ export interface Timeouts {
   readonly headMs: number
 }
 
-type Phase = 'idle' | 'partialHead' | 'serving' | 'servingLast' | 'closing'
+/** The phases, and what a connection does in each with a request, or an error of the parser, that arrives. */
+const ON_ARRIVAL = {
+  idle: 'serve',
+  /** The idle time has passed, but bytes have arrived, which may be a part of a head. */
+  partialHead: 'serve',
+  serving: 'wait',
+  /** Serves a request whose socket Node has detached (`Upgrade`, CONNECT), or the requests before `#pendingError`. */
+  servingLast: 'drop', // RFC 9112, section 9.6
+  closing: 'drop',
+} as const
+
+type Phase = keyof typeof ON_ARRIVAL
 
 /** A refusal without a request: of bytes that do not parse, a late head, an `Upgrade` or CONNECT behind other requests. */
 type PendingError = { readonly error: PublicError; readonly bytes?: Buffer | undefined }
@@ -82,7 +71,9 @@ export class Connection implements ClientConnection {
     this.#events = events
     this.#bytesBefore = socket.bytesRead
     socket.on('error', () => {}) // without a listener, an error would end the process; `close` follows
-    nodeHttp.listenBeforeNode(socket, 'end', () => this.#onClientEnd())
+    nodeHttp.listenBeforeNode(socket, 'end', () => {
+      if (this.#current?.wouldLookComplete) this.abort() // Node would end the connection after the written bytes
+    })
   }
 
   /** The number of requests that are handled or wait. A tunnel and the drain of an unread body do not count. */
@@ -95,18 +86,15 @@ export class Connection implements ClientConnection {
     return this.#current !== undefined
   }
 
-  get #isBetweenRequests(): boolean {
-    return this.#phase === 'idle' || this.#phase === 'partialHead'
-  }
-
   receive(res: SidecarResponse): void {
-    const socket = this.#socket
-    if (socket.destroyed) return // TLS still delivers decrypted requests, whose responses would never emit `close`
-    if (this.#phase === 'serving') {
+    if (this.#socket.destroyed) return // TLS still delivers decrypted requests, whose responses would never emit `close`
+    const arrival = ON_ARRIVAL[this.#phase]
+    if (arrival === 'serve') this.#serve(res, 'serving')
+    else if (arrival === 'wait') {
       this.#waiting.push(res)
       if (this.#waiting.length === MAX_WAITING)
-        nodeHttp.pauseWhile(socket, () => this.#waiting.length >= MAX_WAITING)
-    } else if (this.#isBetweenRequests) this.#serve(res, 'serving')
+        nodeHttp.pauseWhile(this.#socket, () => this.#waiting.length >= MAX_WAITING)
+    }
   }
 
   #serve(res: SidecarResponse, phase: Phase, firstBytes?: Buffer): void {
@@ -149,23 +137,25 @@ export class Connection implements ClientConnection {
     if (socket.destroyed) return
     // Node has removed its own listeners of these events.
     socket.on('drain', () => this.#current?.emit('drain')).on('timeout', () => this.onTimeout())
-    if (this.#phase === 'serving') {
-      const isConnect = req.method === 'CONNECT'
-      this.#refuseInTurn({ error: isConnect ? ERRORS.malformedRequest : ERRORS.upgradeRefused })
-      socket.once('end', () => socket.end())
-    } else if (this.#isBetweenRequests) {
+    const arrival = ON_ARRIVAL[this.#phase]
+    if (arrival === 'serve') {
       const res = new SidecarResponse(req)
       nodeHttp.assignDetachedSocket(res, socket, () => this.#halfClose())
       this.#serve(res, 'servingLast', firstBytes)
+    } else if (arrival === 'wait') {
+      const isConnect = req.method === 'CONNECT'
+      this.#refuseInTurn({ error: isConnect ? ERRORS.malformedRequest : ERRORS.upgradeRefused })
+      socket.once('end', () => socket.end())
     }
   }
 
   refuse(error: PendingError): void {
     const socket = this.#socket
-    if (this.#phase === 'servingLast' || this.#phase === 'closing') return // the error is in dropped bytes
+    const arrival = ON_ARRIVAL[this.#phase]
+    if (arrival === 'drop') return
     if (!socket.writable || this.tcpSocket.destroyed) socket.destroy()
-    else if (this.#phase === 'serving') this.#refuseInTurn(error)
-    else this.#sendRefusal(error)
+    else if (arrival === 'serve') this.#sendRefusal(error)
+    else this.#refuseInTurn(error)
   }
 
   #refuseInTurn(error: PendingError): void {
@@ -214,11 +204,6 @@ export class Connection implements ClientConnection {
     const isTunnel = this.#current?.req.context.owner.state === 'tunnel' && !this.#socket.destroyed
     if (isTunnel) this.#socket.destroy()
     return isTunnel
-  }
-
-  #onClientEnd(): void {
-    // Node would end the connection after the written bytes.
-    if (this.#current?.wouldLookComplete) this.abort()
   }
 
   detectReset(): void {
