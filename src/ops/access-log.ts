@@ -23,20 +23,17 @@ export function createAccessLog(
 ) {
   return {
     onRequestEnd(res: SidecarResponse): void {
-      const { req, isWritten } = res
-      const { context } = req
+      const { context, method } = res.req
       const responseMs = res.endedMonotonicMs - context.startedMonotonicMs
-      const reason = !isWritten && isAborting() ? 'drain_deadline' : context.reason
-      // 499: the client closed the connection. 503: the upstream or the drain deadline aborted the response.
-      const statusUnsent = reason === undefined || isClientFailure(reason) ? 499 : 503
-      const status = isWritten ? res.statusCode : statusUnsent
-      metrics.onRequest(context.routeLabel, req.method, status, responseMs / 1000)
+      const reason = !res.isWritten && isAborting() ? 'drain_deadline' : context.reason
+      const status = res.isWritten ? res.statusCode : truncatedStatus(reason)
+      metrics.onRequest(context.routeLabel, method, status, responseMs / 1000)
       if (context.bytesIn > 0) metrics.onBytes('in', context.bytesIn)
       if (context.bytesOut > 0) metrics.onBytes('out', context.bytesOut)
       // A 404 of an upstream is no error: it is routine in storage.
       const isError = status >= 500 || reason !== undefined || context.decision?.wouldRefuse !== undefined
       if (access === 'all' || (access === 'errors' && isError))
-        log.info(lineOf(req, status, reason), 'request')
+        log.info(lineOf(res.req, status, reason), 'request')
     },
     /** Returns the request id of the response. */
     onParserError({ status }: PublicError, { address }: Peer): string {
@@ -48,6 +45,10 @@ export function createAccessLog(
     },
   }
 }
+
+/** 499: the client closed the connection. 503: the upstream or the drain deadline aborted the response. */
+const truncatedStatus = (reason: Failure | undefined): number =>
+  reason === undefined || isClientFailure(reason) ? 499 : 503
 
 function lineOf(req: SidecarRequest, status: number, reason: Failure | undefined) {
   const { context, url = '' } = req
