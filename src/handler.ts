@@ -95,9 +95,8 @@ export class Handler {
     const { authorization } = res.req.context.admitted ?? {}
     const isOtherScheme = authorization !== undefined && bearerToken(authorization) === undefined
     const challenge = reason === 'missing' || isOtherScheme ? 'Bearer' : 'Bearer error="invalid_token"'
-    const authenticate = error.status === 401 ? ['WWW-Authenticate', challenge] : []
-    const isForwardAuth = res.req.context.routeLabel === 'forward_auth'
-    const headers = isForwardAuth ? [...authenticate, ...VARY_BY_TOKEN] : authenticate
+    const headers = error.status === 401 ? ['WWW-Authenticate', challenge] : []
+    if (res.req.context.routeLabel === 'forward_auth') headers.push(...VARY_BY_TOKEN)
     responder.fail(res, reason, error, { errorType: 'http_request_denied', details: reason, headers })
   }
 
