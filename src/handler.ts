@@ -37,9 +37,8 @@ export class Handler {
     const { context } = req
     try {
       const { routed, decision } = this.#dependencies.gate.decide(req, context.connection.peer.isTrusted)
-      context.routed = routed
       const requestId = routed ? routed.admitted.requestId : requestIdOf(new HeaderLines(req.rawHeaders))
-      context.id = requestId ?? context.id
+      context.route(routed, requestId)
       // A malformed chunk may have come with the head.
       const mustWait = decision instanceof Promise || routed?.admitted.isChunked === true
       const pending = mustWait
@@ -57,8 +56,7 @@ export class Handler {
     const { config, forwarder, responder, metrics, now } = dependencies
     const { context } = res.req
     const { peer } = context.connection
-    context.decision = decision
-    context.identityForLog = decision.caller?.identity
+    context.decide(decision)
     const check = tokenCheckOf(decision)
     if (check !== undefined) metrics.onTokenCheck(check)
     if (res.destroyed) return // the client left while the token was verified

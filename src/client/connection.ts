@@ -166,10 +166,7 @@ export class Connection implements ClientConnection {
     if (newest?.req.complete !== false) return
     // The error is in the body of the newest request. If this request waits, the refusal takes its place.
     if (newest !== this.#current) this.#waiting.pop()?.req.resume()
-    else {
-      newest.req.context.isBodyMalformed = true
-      newest.req.context.owner.onMalformedBody?.()
-    }
+    else newest.req.context.onMalformedBody()
   }
 
   #sendRefusal({ error, bytes }: PendingError): void {

@@ -38,40 +38,70 @@ export interface RequestOwner {
 /** The owner until another component takes over. Other components limit the handler's waits, such as for a token check. */
 const HANDLER: RequestOwner = { state: 'inFlight' }
 
-/** The facts of a request, grouped by the file that adds them. */
+/** The facts of a request. Only the methods write them: other files see a `Readonly<RequestContext>`. */
 export class RequestContext {
-  // connection.ts, on arrival.
   readonly connection: ClientConnection
   /** The bytes after the head of an `Upgrade` or CONNECT, for which Node has detached the socket. Undefined otherwise. */
   readonly firstBytes: Buffer | undefined
   readonly startedMonotonicMs = performance.now()
-  isBodyMalformed = false
-
-  // handler.ts, by the result of the gate.
-  /** A valid request id of the client replaces this one. */
+  owner: RequestOwner = HANDLER
   id: string = newRequestId()
   /** Absent if the request is not admitted. */
   routed: RoutedRequest | undefined
   /** Absent while a token is verified. */
   decision: Decision | undefined
-
-  // handler.ts: the identity of the caller. token-endpoint.ts: the names of a login that exist, authenticated or not.
   identityForLog: Partial<Identity> | undefined
-
-  // responder.ts.
+  isBodyMalformed = false
   reason: Failure | undefined
   /** The cause of an upstream failure: the code of a network error, or a fixed text. */
   cause: string | undefined
-
-  // Body bytes from and to the client, added up by the parts that read and write them.
+  /** Body bytes from the client. */
   bytesIn = 0
+  /** Body bytes to the client. */
   bytesOut = 0
-
-  #owner: RequestOwner = HANDLER
 
   constructor(connection: ClientConnection, firstBytes?: Buffer) {
     this.connection = connection
     this.firstBytes = firstBytes
+  }
+
+  /** `requestId`: a valid request id of the client. */
+  route(routed: RoutedRequest | undefined, requestId = this.id): void {
+    this.routed = routed
+    this.id = requestId
+  }
+
+  decide(decision: Decision): void {
+    this.decision = decision
+    this.identityForLog = decision.caller?.identity
+  }
+
+  /** `identity`: the names of a login that exist, authenticated or not. */
+  identify(identity: Partial<Identity>): void {
+    this.identityForLog = identity
+  }
+
+  recordFailure(reason: Failure, cause?: string): void {
+    this.reason ??= reason
+    this.cause ??= cause
+  }
+
+  countIn(bytes: number): void {
+    this.bytesIn += bytes
+  }
+
+  countOut(bytes: number): void {
+    this.bytesOut += bytes
+  }
+
+  /** The previous owner is called no more. */
+  changeOwner(owner: RequestOwner): void {
+    this.owner = owner
+  }
+
+  onMalformedBody(): void {
+    this.isBodyMalformed = true
+    this.owner.onMalformedBody?.()
   }
 
   get admitted(): Admitted | undefined {
@@ -82,15 +112,6 @@ export class RequestContext {
     return this.routed?.label ?? 'proxy'
   }
 
-  get owner(): RequestOwner {
-    return this.#owner
-  }
-
-  /** The previous owner is called no more. */
-  changeOwner(owner: RequestOwner): void {
-    this.#owner = owner
-  }
-
   /** The request is an `Upgrade` or CONNECT, for which Node has detached the socket from its parser. */
   get isUpgrade(): boolean {
     return this.firstBytes !== undefined
@@ -99,7 +120,7 @@ export class RequestContext {
 
 export class SidecarRequest extends IncomingMessage {
   /** Set by `Connection` when it serves the request; nothing reads it before. */
-  declare context: RequestContext
+  declare context: Readonly<RequestContext>
 
   get clientAddress(): string {
     return this.context.connection.peer.clientAddress(this.headers['x-forwarded-for'])

@@ -29,6 +29,7 @@ export interface ErrorResponseOptions {
   readonly details?: string
   readonly retryAfterSeconds?: number | undefined
   readonly close?: boolean
+  readonly cause?: string | undefined
   readonly headers?: HeaderList
 }
 
@@ -52,26 +53,25 @@ export class Responder {
     if (res.headersSent || res.destroyed) return
     const { context, method, headers: received } = res.req
     const list = this.#headers(status, text, context.id, headers, received.origin)
-    if (method !== 'HEAD') context.bytesOut += text.length
+    if (method !== 'HEAD') context.countOut(text.length)
     res.sendWhole(status, list, text, persistence)
   }
 
-  /** Sends the error, unless a response has begun. Records `reason`, unless the request has failed before. */
+  /** Records the failure, unless the request has failed before. Sends the error, unless a response has begun. */
   fail(res: SidecarResponse, reason: Failure, error: PublicError, options: ErrorResponseOptions = {}) {
     const { status, code, message } = error
     const defaultType = status === 503 ? 'proxy_internal_response' : 'http_request_error'
     const { errorType = defaultType, details, retryAfterSeconds = 1, close = false, headers = [] } = options
-    res.req.context.reason ??= reason
+    res.req.context.recordFailure(reason, options.cause)
     const list = ['Proxy-Status', proxyStatus(errorType, details), ...headers]
     if (status === 503) list.push('Retry-After', String(retryAfterSeconds))
     this.#send(res, status, JSON.stringify({ code, message }), list, close ? 'close' : 'keepAlive')
   }
 
   failForwarded(res: SidecarResponse, failure: UpstreamFailure, cause?: string): void {
-    res.req.context.cause = cause
     const [error, close]: FailureResponse = UPSTREAM_FAILURES[failure]
     const errorType = isClientFailure(failure) ? 'http_request_error' : failure
-    this.fail(res, failure, error, { errorType, close: close === 'close' })
+    this.fail(res, failure, error, { errorType, close: close === 'close', cause })
   }
 
   /** Refuses a method with a 405. A CORS preflight of an allowed origin (Fetch standard) gets a 204. */

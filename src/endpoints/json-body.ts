@@ -56,7 +56,7 @@ function readBody(req: SidecarRequest, maxMs: number): Promise<Result<Buffer, Pu
     }
     const onData = (chunk: Buffer) => {
       bytes += chunk.length
-      context.bytesIn += chunk.length
+      context.countIn(chunk.length)
       chunks.push(chunk)
       if (bytes > MAX_BYTES) end(failed(TOO_LARGE))
     }

@@ -59,10 +59,10 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
       client.setTimeout(CLOSE_MS, () => client.destroy())
     })
     client.on('data', (chunk: Buffer) => {
-      context.bytesIn += chunk.length
+      context.countIn(chunk.length)
     })
     const { firstBytes = Buffer.alloc(0) } = context
-    context.bytesIn += firstBytes.length
+    context.countIn(firstBytes.length)
     upstream.write(firstBytes)
     client.pipe(upstream)
     this.onRead(response)
@@ -78,7 +78,7 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
 
   onRead({ body, isDone }: PartialResponse): void {
     const { context, socket: client } = this.#request.res.req
-    context.bytesOut += body.length
+    context.countOut(body.length)
     const isWritable = body.writeTo(client)
     if (isDone) client.end()
     else if (!isWritable) this.#connection.pauseUntilDrain(client)

@@ -47,7 +47,7 @@ export class Upload {
 
   #onData(chunk: Buffer): void {
     if (this.#connection === undefined) return
-    this.#req.context.bytesIn += chunk.length
+    this.#req.context.countIn(chunk.length)
     // An upstream may refuse an upload and close. A write to the closed connection would fail and discard the response. The
     // wait lets Node read the response first: without the wait, nearly half of these responses are lost.
     if (this.#pending.push(chunk) === 1) afterNextReads(() => this.#write())

@@ -11,6 +11,6 @@ export function requestContext(peer: Peer, id: string): RequestContext {
     detectReset() {},
     abort() {},
   })
-  context.id = id
+  context.route(undefined, id)
   return context
 }
