@@ -15,15 +15,12 @@ const MAX_BYTES = 16 * 1024
 const TOO_LARGE = badArgument(`The body is larger than ${MAX_BYTES / 1024} KiB.`)
 
 /** Checks the head before `100 Continue`. Never rejects. Stays pending if the connection closes. */
-export async function readJson(
-  res: SidecarResponse,
-  maxSeconds: number,
-): Promise<Result<Members, PublicError>> {
+export async function readJson(res: SidecarResponse, maxMs: number): Promise<Result<Members, PublicError>> {
   const { req } = res
   const error = headError(req)
   if (error !== undefined) return failed(error)
   res.continueIfExpected()
-  const body = await readBody(req, maxSeconds * 1000)
+  const body = await readBody(req, maxMs)
   return body.ok ? parseMembers(body.value) : body
 }
 
@@ -48,17 +45,15 @@ function readBody(req: SidecarRequest, maxMs: number): Promise<Result<Buffer, Pu
   const { context } = req
   return new Promise((resolve) => {
     const chunks: Buffer[] = []
-    let bytes = 0
     const end = (result: Result<Buffer, PublicError>) => {
       clearTimeout(deadline)
       req.removeListener('data', onData)
       resolve(result)
     }
     const onData = (chunk: Buffer) => {
-      bytes += chunk.length
       context.countIn(chunk.length)
       chunks.push(chunk)
-      if (bytes > MAX_BYTES) end(failed(TOO_LARGE))
+      if (context.bytesIn > MAX_BYTES) end(failed(TOO_LARGE))
     }
     // The deadline limits the whole body: a client that sends a byte a minute must not hold a connection. The deadline is 1 ms
     // longer than the socket's timeout: Node 26 fires a timer at once that is restarted between two timers of one duration.

@@ -15,14 +15,10 @@ import { type Dependencies, expirationSec, revoke } from './endpoint.ts'
 import { badArgument, type Members, readJson } from './json-body.ts'
 
 /** POST: creates a link. Rejects only on an internal error. */
-export async function createLink(
-  dependencies: Dependencies,
-  res: SidecarResponse,
-  caller: Caller,
-): Promise<void> {
+export async function createLink(dependencies: Dependencies, res: SidecarResponse, caller: Caller) {
   const { config, responder, signer, audit, metrics } = dependencies
   if (!signer.canSign) return responder.fail(res, 'unavailable', ERRORS.serviceNotReady)
-  const body = await readJson(res, config.timeouts.idleSeconds)
+  const body = await readJson(res, config.timeouts.idleSeconds * 1000)
   const fields = body.ok ? readLinkFields(body.value, config.links.maxLifetimeSeconds) : body
   if (!fields.ok) return responder.fail(res, 'invalid', fields.error)
   const { linked, lifetimeSeconds } = fields.value

@@ -24,7 +24,6 @@ const RETRY_LATER_DELAY_MS = 250
 export async function logIn(dependencies: Dependencies, res: SidecarResponse): Promise<void> {
   const { config, credentials, throttle, signer, audit, responder, metrics } = dependencies
   const { req } = res
-  const { context } = req
   const recordFailure = (reason: LoginFailure) => {
     metrics.onLoginFailure(reason)
     audit.request(req, { event: 'login_failed', reason })
@@ -34,19 +33,19 @@ export async function logIn(dependencies: Dependencies, res: SidecarResponse): P
     responder.fail(res, reason, error, responseOptions)
   }
   if (credentials === undefined || !signer.canSign) return fail('unavailable', ERRORS.serviceNotReady)
-  const body = await readJson(res, config.timeouts.idleSeconds)
+  const body = await readJson(res, config.timeouts.idleSeconds * 1000)
   const fields = body.ok ? readLogin(body.value) : body
   if (!fields.ok) return fail('invalid', fields.error)
   const { login, requestedScope } = fields.value
   const { accountId, accessKey } = login
-  if (credentials.hasAccount(accountId)) context.identify({ accountId })
+  if (credentials.hasAccount(accountId)) req.context.identify({ accountId })
   const network = clientNetwork(req.clientAddress)
   const { verdict, retryAfterSeconds } = await throttle(login, network, async () =>
     res.destroyed ? 'busy' : credentials.authenticate(login, network),
   )
   if (verdict === 'unavailable') return fail(verdict, ERRORS.serviceNotReady)
   const credential = credentials.credentialStatus(accountId, accessKey)
-  if (credential.active) context.identify({ accountId, accessKey })
+  if (credential.active) req.context.identify({ accountId, accessKey })
   if (verdict === 'busy' || verdict === 'throttled') {
     if (verdict === 'busy' && res.destroyed) return // the client left while its login waited
     recordFailure(verdict)
@@ -65,7 +64,7 @@ export async function logIn(dependencies: Dependencies, res: SidecarResponse): P
     recordFailure('internal')
     throw error
   })
-  context.identify(identity)
+  req.context.identify(identity)
   metrics.onTokenIssued()
   audit.request(req, { event: 'login' })
   const lifetime = expirationSec(dependencies, identity.expiresAtSeconds)
