@@ -101,14 +101,14 @@ function reportNames(document: Document, reportAt: Report): void {
 /** Messages quote only names in this form, because a hash or a token may stand where a name belongs. */
 const isPlainName = (name: string) => /^[A-Za-z_-]{1,32}$/.test(name)
 
-function offsetOf(document: Document, steps: readonly Step[], key: 'key' | undefined): number {
+function offsetOf(document: Document, steps: readonly Step[], key?: 'key'): number {
   const around = key && document.getIn(steps.slice(0, -1), true)
   const pair = isMap(around)
     ? around.items.find((item) => isScalar(item.key) && item.key.value === steps.at(-1))
     : undefined
   const node = pair?.key ?? document.getIn(steps, true)
   if (isNode(node) && node.range) return node.range[0]
-  return steps.length === 0 ? 0 : offsetOf(document, steps.slice(0, -1), undefined)
+  return steps.length === 0 ? 0 : offsetOf(document, steps.slice(0, -1))
 }
 
 /** Parses a file and checks it against a schema. Problems are sorted lines, `line:column: path message`. */

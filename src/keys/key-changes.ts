@@ -23,8 +23,7 @@ export async function addKey(
   change: KeyChange & { readonly alg: Algorithm; readonly kid?: string; readonly activate?: boolean },
 ) {
   const { directory, alg, now } = change
-  const create = () => createDirectory(directory)
-  return changeDirectory(directory, create, async (keys) => {
+  return changeDirectory({ directory, createIfMissing: true }, async (keys) => {
     const createdAtSeconds = Math.floor(now() / 1000)
     const kid = change.kid ?? newKid(alg, createdAtSeconds)
     if (keys.files.has(kid)) return notDone(`there is already a key ${kid}`)
@@ -52,7 +51,7 @@ async function createDirectory(path: string): Promise<void> {
 /** Records when the outgoing key stopped signing, and how long its tokens live. Never rejects. */
 export async function activateKey(change: KeyChange & { readonly kid: string }) {
   const { directory, kid } = change
-  return changeDirectory(directory, undefined, async (keys) => {
+  return changeDirectory({ directory }, async (keys) => {
     const incoming = keys.files.get(kid)
     if (incoming === undefined) return notDone(`there is no key ${kid}`)
     if (incoming.key.signKey === undefined) return notDone(`of ${kid} only the public half is here`)
@@ -66,7 +65,7 @@ export async function activateKey(change: KeyChange & { readonly kid: string }) 
 /** Removes a key that does not sign. Only `force` ends tokens that may be valid. Never rejects. */
 export async function retireKey(change: KeyChange & { readonly kid: string; readonly force?: boolean }) {
   const { directory, kid, now } = change
-  return changeDirectory(directory, undefined, async (keys) => {
+  return changeDirectory({ directory }, async (keys) => {
     const file = keys.files.get(kid)
     if (file === undefined) return notDone(`there is no key ${kid}`)
     if (keys.signingProblem !== undefined) return notDone(`${keys.signingProblem}; activate one first`)
@@ -83,12 +82,11 @@ export async function retireKey(change: KeyChange & { readonly kid: string; read
 const WRONG_PATH = ['EEXIST', 'ENOENT', 'ENOTDIR']
 
 async function changeDirectory<T>(
-  directory: string,
-  prepare: (() => Promise<void>) | undefined,
+  { directory, createIfMissing = false }: { readonly directory: string; readonly createIfMissing?: boolean },
   change: (keys: KeyDirectory) => Promise<CommandResult<T>>,
 ): Promise<CommandResult<T>> {
   try {
-    await prepare?.()
+    if (createIfMissing) await createDirectory(directory)
     return await withLock(join(directory, '.lock'), async () => {
       const keys = await readKeyDirectory(directory)
       return keys.ok ? await change(keys.value) : keys
