@@ -94,11 +94,13 @@ export async function withLock<T>(lock: string, change: () => Promise<T>, retrie
   // A process id is unique in its PID namespace. Containers that share a volume have one namespace each.
   const namespace = `${hostname()} ${await readlink('/proc/self/ns/pid').catch(() => '')}`
   const holder = `${namespace} ${process.pid}`
+  const removeStale = async () => (await isStale(lock, namespace)) && rm(lock, { force: true })
   for (let left = retries; ; left--) {
     const error: unknown = await writeFile(lock, holder, { flag: 'wx', mode: 0o600 }).catch((error) => error)
     if (error === undefined) break
     if (errorCode(error) !== 'EEXIST') throw error
-    if (await isStale(lock, namespace)) await rm(lock, { force: true })
+    // Under a second lock, it is checked again: another command may have replaced the stale lock by its own.
+    if (await isStale(lock, namespace)) await withLock(`${lock}.stale`, removeStale)
     else if (left > 0) await sleep(LOCK_RETRY_MS)
     else throw new LockError(`another command is changing it; if none runs, remove its lock ${lock}`)
   }

@@ -144,6 +144,20 @@ t.test('the lock of a killed command is removed at once, and not that of a livin
   t.same(await readdir(directory), [])
 })
 
+t.test('a stale lock is removed once: the next lock is that of a faster command', async (t) => {
+  const lock = join(t.testdir({}), 'lock')
+  await writeFile(lock, await withLock(lock, () => readFile(lock, 'utf8')))
+  // As if another command had replaced the lock while this one asks whether its process is alive.
+  const { mock: killed } = mock.method(process, 'kill', () => {
+    writeFileSync(lock, 'another')
+    throw Object.assign(new Error(), { code: 'ESRCH' })
+  })
+  t.teardown(() => killed.restore())
+  await t.rejects(withLock(lock, nothing, 0), locked)
+  t.equal(await readFile(lock, 'utf8'), 'another')
+  t.same(await readdir(dirname(lock)), ['lock'])
+})
+
 t.test('a command says that it lost its lock, and leaves the lock of the other', async (t) => {
   const lock = join(t.testdir({}), 'lock')
   await t.rejects(
