@@ -1,10 +1,8 @@
-/** The list of credentials, and the loader of the YAML file. Problems quote no value: it may be a secret. */
+/** The list of credentials, and the parser of the YAML file. Problems quote no value: it may be a secret. */
 import { createHmac } from 'node:crypto'
 import { z } from 'zod'
-import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 import { boolean, checkedText, claimsProblem, must, nameSchema, timeSchema } from '../base/schemas.ts'
-import { type Parse, readRows } from '../files/parse-thread.ts'
-import { parseFile } from '../files/yaml-text.ts'
+import { type Parse, parseFile } from '../files/yaml-text.ts'
 import { scopeProblem } from '../token/scopes.ts'
 import { scryptPrefixOf, secretHashProblem } from './secret-hash.ts'
 
@@ -68,16 +66,7 @@ const keyOf = ({ accountId, accessKey }: CredentialName) => `${accountId}\u0001$
 
 export const isActive = ({ disabled, expiresAtMs }: Credential, now: number) => !disabled && now < expiresAtMs
 
-export async function loadCredentialsFile(path: string): Promise<Loaded<CredentialList>> {
-  const credentials = new CredentialList()
-  const read = await readRows(path, parse, import.meta.url, (row) => credentials.add(row))
-  if (read.ok) return loaded(credentials, read.warnings)
-  if (!read.isMissing) return read
-  const hint = `storage-auth-sidecar credentials add --file ${path} --account ACCOUNT creates it`
-  return notLoaded(read.problems.map((problem) => `${problem}; ${hint}`))
-}
-
-export const parse: Parse<Credential> = (bytes) => parseFile(bytes, fileSchema)
+export const parseCredentials: Parse<Credential> = (bytes) => parseFile(bytes, fileSchema)
 
 /** A list of maps with distinct values of `member`. Repeated values are reported with all other problems. */
 const listOf = <T extends z.ZodType>(item: T, member: string, repeated: string) =>

@@ -8,9 +8,10 @@ import { isDeepStrictEqual } from 'node:util'
 import { type Document, isCollection, parseDocument, visit } from 'yaml'
 import { type CommandResult, type Loaded, loaded, notDone, notLoaded } from '../base/result.ts'
 import { fileErrorText, readRegularFile, replaceFile, withLock } from '../files/files.ts'
-import { MAX_FILE_BYTES, type Parse } from '../files/parse-thread.ts'
-import { type Credential, type CredentialName, parse as parseCredentials } from './credential-list.ts'
-import { parse as parseRevocations, type Revocation } from './revocation-list.ts'
+import type { Parse } from '../files/yaml-text.ts'
+import { type Credential, type CredentialName, parseCredentials } from './credential-list.ts'
+import { MAX_FILE_BYTES } from './list-files.ts'
+import { parseRevocations, type Revocation } from './revocation-list.ts'
 
 export interface Editors {
   readonly credentials: CredentialEditor

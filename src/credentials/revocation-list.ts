@@ -1,9 +1,8 @@
-/** The index of revocations, the loader of the YAML file, and the revocation of one token (logout). */
+/** The index of revocations, the parser of the YAML file, and the revocation of one token (logout). */
 import { z } from 'zod'
-import { failed, type Loaded, loaded, ok, type Result } from '../base/result.ts'
+import { failed, ok, type Result } from '../base/result.ts'
 import { nameSchema, timeSchema } from '../base/schemas.ts'
-import { type Parse, readRows } from '../files/parse-thread.ts'
-import { parseFile } from '../files/yaml-text.ts'
+import { type Parse, parseFile } from '../files/yaml-text.ts'
 import type { Identity, RevocableToken } from '../token/caller.ts'
 import { createFixedWindow, secondsLeft } from './fixed-window.ts'
 
@@ -83,20 +82,7 @@ export function createTokenRevoker(
   }
 }
 
-/** @param required - if false, the file may be missing while `active` has no revocation */
-export async function loadRevocationsFile(
-  path: string,
-  required: boolean,
-  active?: RevocationList,
-): Promise<Loaded<RevocationList>> {
-  const revocations = new RevocationList()
-  const read = await readRows(path, parse, import.meta.url, (row) => revocations.add(row))
-  const mayBeMissing = !required && (active?.size ?? 0) === 0
-  if (!read.ok && !(read.isMissing && mayBeMissing)) return read
-  return loaded(revocations)
-}
-
-export const parse: Parse<Revocation> = (bytes) => parseFile(bytes, fileSchema)
+export const parseRevocations: Parse<Revocation> = (bytes) => parseFile(bytes, fileSchema)
 
 const NO_ENTRIES = 'without entries, write `revocations: []`'
 const revocationSchema = z

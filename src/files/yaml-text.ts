@@ -111,7 +111,10 @@ function offsetOf(document: Document, steps: readonly Step[], key?: 'key'): numb
   return steps.length === 0 ? 0 : offsetOf(document, steps.slice(0, -1))
 }
 
-/** Parses a file and checks it against a schema. Problems are sorted lines, `line:column: path message`. */
+/** Problems are sorted lines, `line:column: path message`. */
+export type Parse<T> = (bytes: Uint8Array) => Loaded<readonly T[]>
+
+/** Parses a file and checks it against a schema. Problems are those of {@link Parse}. */
 export function parseFile<T>(bytes: Uint8Array, schema: z.ZodType<T>): Loaded<T> {
   if (!isUtf8(bytes)) return notLoaded(['1:1: is not UTF-8 text'])
   const yaml = parseYaml(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString())

@@ -1,17 +1,15 @@
 import { appendFile, chmod, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { monitorEventLoopDelay } from 'node:perf_hooks'
+import { mock } from 'node:test'
+import type { Worker } from 'node:worker_threads'
 import fc from 'fast-check'
 import t, { type Test } from 'tap'
 import { type CommandResult, loaded, notDone } from '../../src/base/result.ts'
 import { nameProblem } from '../../src/base/schemas.ts'
-import {
-  type Credential,
-  loadCredentialsFile,
-  parse as parseBytes,
-  parse as parseCredentials,
-} from '../../src/credentials/credential-list.ts'
+import { type Credential, parseCredentials } from '../../src/credentials/credential-list.ts'
 import { type CredentialEditor, fileEditors } from '../../src/credentials/editor.ts'
+import { loadCredentialsFile } from '../../src/credentials/list-files.ts'
 import { makeCredentialsFile } from '../support/credentials.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 
@@ -29,7 +27,7 @@ async function manyCredentials(t: Pick<Test, 'teardown'>, count: number): Promis
   return file
 }
 
-const parse = (text: string) => parseBytes(Buffer.from(text))
+const parse = (text: string) => parseCredentials(Buffer.from(text))
 
 function problemsOf(text: string): readonly string[] {
   const parsed = parse(text)
@@ -171,6 +169,44 @@ t.test('a world-readable file gets a warning', async (t) => {
   t.match(await loadCredentialsFile(file), {
     warnings: [`${file} can be read by every user of this machine`],
   })
+})
+
+const threads: Worker[] = []
+process.on('worker', (thread) => threads.push(thread))
+
+/** Loads the file. Returns the number of credentials, or the problems without the path. */
+async function load(file: string) {
+  const loaded = await loadCredentialsFile(file)
+  return loaded.ok ? loaded.value.size : loaded.problems.map((problem) => problem.replace(file, 'file'))
+}
+
+t.test('large files are parsed in a thread, several at a time', async (t) => {
+  t.equal(await load(await manyCredentials(t, 500)), 500)
+  t.equal(threads.length, 0, 'a small one is not')
+  const counts = [1000, 1000, 12_000]
+  const files = await Promise.all(counts.map((count) => manyCredentials(t, count)))
+  t.same(await Promise.all(files.map(load)), counts)
+  t.equal(threads.length, 3)
+})
+
+const REFUSED = 'file: cannot be parsed, or not within 30 s and 640 MB of memory'
+
+t.test('a file that ends its thread fails alone: by too much memory or too much time', async (t) => {
+  const file = await manyCredentials(t, 1000)
+  const hostile = join(dirname(file), 'hostile.yaml')
+  await writeFile(hostile, `[${'{}'.repeat(4_000_000)}]`)
+  t.same(await load(hostile), [REFUSED])
+  const { timers } = mock
+  timers.enable({ apis: ['setTimeout'] })
+  t.teardown(() => timers.reset())
+  const endless = load(hostile)
+  const ticking = setInterval(() => timers.tick(1000), 10)
+  t.same(await endless, [REFUSED])
+  clearInterval(ticking)
+  t.equal(await load(file), 1000)
+  // As if the idle thread had ended by itself.
+  await Promise.all(threads.map((thread) => thread.terminate()))
+  t.equal(await load(file), 1000)
 })
 
 t.test('5,000 credentials are loaded while the event loop keeps turning', async (t) => {

@@ -1,16 +1,12 @@
 import { rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
-import {
-  loadRevocationsFile,
-  parse as parseBytes,
-  type Revocation,
-  RevocationList,
-} from '../../src/credentials/revocation-list.ts'
+import { loadRevocationsFile } from '../../src/credentials/list-files.ts'
+import { parseRevocations, type Revocation, RevocationList } from '../../src/credentials/revocation-list.ts'
 import type { RevocableToken } from '../../src/token/caller.ts'
 
 const TIME = '2026-01-01T00:00:00Z'
-const parseRevocations = (text: string) => parseBytes(Buffer.from(text))
+const parse = (text: string) => parseRevocations(Buffer.from(text))
 const token: RevocableToken = { tokenId: 'j', accountId: 'acme', accessKey: 'AK', issuedAtSeconds: 1000 }
 function indexOf(list: readonly Revocation[]): RevocationList {
   const index = new RevocationList()
@@ -58,7 +54,7 @@ t.test('a list is read in any YAML layout', async (t) => {
 - issuedBefore: 2026-01-01T01:00:00+01:00
   accountId: 'a b'
 - { accessKey: "1" } # note`
-  t.match(parseRevocations(text), {
+  t.match(parse(text), {
     ok: true,
     value: [
       { jti: '3f0c2a5e-6f0e-4c57-9d0b-2f4c8f3a7b11' },
@@ -66,7 +62,7 @@ t.test('a list is read in any YAML layout', async (t) => {
       { accessKey: '1' },
     ],
   })
-  t.same(parseRevocations('revocations: []'), { ok: true, value: [], warnings: [] })
+  t.same(parse('revocations: []'), { ok: true, value: [], warnings: [] })
 })
 
 t.test('all problems are reported with their locations and without values', async (t) => {
@@ -88,7 +84,7 @@ t.test('all problems are reported with their locations and without values', asyn
 canary: 1
 `
   const time = 'must be an RFC 3339 time with its zone, in UTC before the year 10000: 2027-12-31T23:59:59Z'
-  t.same(parseRevocations(text), {
+  t.same(parse(text), {
     ok: false,
     problems: [
       '3:19: revocations[0].issuedBefore cannot be combined with jti',
@@ -115,7 +111,7 @@ t.test('text that is not a list of revocations is refused with the expected shap
     ['revocations:\n- jti: abcdef\n  jti: abcdef\n', /^3:3: is not valid YAML: /],
     ['revocations:\n-\n', /must be a map/],
   ] as const) {
-    const parsed = parseRevocations(text)
+    const parsed = parse(text)
     t.match(parsed.ok ? undefined : parsed.problems[0], problem, JSON.stringify(text))
     t.notMatch(JSON.stringify(parsed), 'canary')
   }

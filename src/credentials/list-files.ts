@@ -1,15 +1,27 @@
 /**
- * Reads files of rows. Parses large files in a worker thread, so that requests do not wait.
+ * Loads the YAML files of credentials and revocations. Parses large files in a worker thread, so that requests do not wait.
  * A file that needs too much time or memory ends its thread, and is unusable.
  * This module is also the entry of the worker thread, in which it serves parse jobs.
  */
 import { once } from 'node:events'
 import { type MessagePort, parentPort, Worker } from 'node:worker_threads'
-import { type Loaded, notLoaded } from '../base/result.ts'
-import { type ReadFile, readRegularFile } from './files.ts'
+import { type Loaded, loaded, notLoaded } from '../base/result.ts'
+import { type ReadFile, readRegularFile } from '../files/files.ts'
+import type { Parse } from '../files/yaml-text.ts'
+import { type Credential, CredentialList, parseCredentials } from './credential-list.ts'
+import { parseRevocations, type Revocation, RevocationList } from './revocation-list.ts'
 
-/** A module exports such a function as `parse`. Problems have the form `line:column: path message`. */
-export type Parse<T> = (bytes: Uint8Array) => Loaded<readonly T[]>
+/** The rows of each kind of file. */
+interface Rows {
+  readonly credentials: Credential
+  readonly revocations: Revocation
+}
+
+type Kind = keyof Rows
+type Parsers = { readonly [K in Kind]: Parse<Rows[K]> }
+type Batch<K extends Kind> = Loaded<readonly Rows[K][]>
+
+const PARSERS: Parsers = { credentials: parseCredentials, revocations: parseRevocations }
 
 /** Such a file has about 50,000 credentials, or 130,000 revocations. */
 export const MAX_FILE_BYTES = 8_388_608
@@ -23,22 +35,44 @@ const BATCH_ROWS = 500
 /** Only a hostile file needs more time or memory. */
 const MAX_SECONDS = 30
 const MAX_HEAP_MB = 640
+const UNPARSED = `cannot be parsed, or not within ${MAX_SECONDS} s and ${MAX_HEAP_MB} MB of memory`
 
 /** A used thread has compiled its code: it parses 280 kB in 0.14 s. A new thread needs 1.2 s. */
 let idleThread: Worker | undefined
 
-/** Problems begin with the path. Never rejects. @param moduleUrl - the module that exports `parse` */
-export async function readRows<T>(
+export async function loadCredentialsFile(path: string): Promise<Loaded<CredentialList>> {
+  const credentials = new CredentialList()
+  const read = await readRows(path, 'credentials', (row) => credentials.add(row))
+  if (read.ok) return loaded(credentials, read.warnings)
+  if (!read.isMissing) return read
+  const hint = `storage-auth-sidecar credentials add --file ${path} --account ACCOUNT creates it`
+  return notLoaded(read.problems.map((problem) => `${problem}; ${hint}`))
+}
+
+/** @param required - if false, the file may be missing while `active` has no revocation */
+export async function loadRevocationsFile(
   path: string,
-  parse: Parse<T>,
-  moduleUrl: string,
-  add: (row: T) => void,
+  required: boolean,
+  active?: RevocationList,
+): Promise<Loaded<RevocationList>> {
+  const revocations = new RevocationList()
+  const read = await readRows(path, 'revocations', (row) => revocations.add(row))
+  const mayBeMissing = !required && (active?.size ?? 0) === 0
+  if (!read.ok && !(read.isMissing && mayBeMissing)) return read
+  return loaded(revocations)
+}
+
+/** Problems begin with the path. Never rejects. */
+async function readRows<K extends Kind>(
+  path: string,
+  kind: K,
+  add: (row: Rows[K]) => void,
 ): Promise<ReadFile> {
   const read = await readRegularFile(path, MAX_FILE_BYTES)
   if (!read.ok) return read
   const { bytes } = read.value
   try {
-    const batches = bytes.length <= MAX_INLINE_BYTES ? [parse(bytes)] : parseInThread<T>(moduleUrl, bytes)
+    const batches = bytes.length <= MAX_INLINE_BYTES ? [PARSERS[kind](bytes)] : parseInThread(kind, bytes)
     for await (const batch of batches) {
       if (!batch.ok) return notLoaded(batch.problems.map((problem) => `${path}:${problem}`))
       for (const row of batch.value) add(row)
@@ -46,13 +80,11 @@ export async function readRows<T>(
     return read
   } catch {
     // The thread has ended, is late, or the parser has a fault. The error may quote the file.
-    return notLoaded([
-      `${path}: cannot be parsed, or not within ${MAX_SECONDS} s and ${MAX_HEAP_MB} MB of memory`,
-    ])
+    return notLoaded([`${path}: ${UNPARSED}`])
   }
 }
 
-async function* parseInThread<T>(moduleUrl: string, bytes: Buffer): AsyncGenerator<Loaded<readonly T[]>> {
+async function* parseInThread<K extends Kind>(kind: K, bytes: Buffer): AsyncGenerator<Batch<K>> {
   const thread = idleThread ?? startThread()
   idleThread = undefined
   const late = new AbortController()
@@ -60,9 +92,9 @@ async function* parseInThread<T>(moduleUrl: string, bytes: Buffer): AsyncGenerat
   let isDone = false
   try {
     // The thread sends one batch per request, because Node deserializes all messages that arrive together in one turn.
-    for (let request: Job | null = { moduleUrl, bytes }; !isDone; request = null) {
+    for (let request: Job | null = { kind, bytes }; !isDone; request = null) {
       thread.postMessage(request)
-      const [batch]: Loaded<readonly T[]>[] = await once(thread, 'message', { signal: late.signal })
+      const [batch]: Batch<K>[] = await once(thread, 'message', { signal: late.signal })
       if (batch === undefined) return
       isDone = !batch.ok || batch.value.length === 0
       yield batch
@@ -78,22 +110,21 @@ function startThread(): Worker {
   const resourceLimits = { maxOldGenerationSizeMb: MAX_HEAP_MB }
   const thread = new Worker(new URL(import.meta.url), { resourceLimits })
   thread.unref() // the timer of a job keeps the process alive
+  thread.once('exit', () => {
+    if (idleThread === thread) idleThread = undefined
+  })
   return thread.on('error', () => {}) // without a listener, an error ends the process
 }
 
-interface Job {
-  readonly moduleUrl: string
-  readonly bytes: Uint8Array
-}
+type Job = { readonly kind: Kind; readonly bytes: Uint8Array }
 
 /** Runs in the thread. Responds to each message with a batch of rows (the last is empty) or the problems. */
 function serveThread(port: MessagePort): void {
   let parsed: Loaded<readonly unknown[]>
   let sent = 0
-  port.on('message', async (job: Job | null) => {
+  port.on('message', (job: Job | null) => {
     if (job !== null) {
-      const { parse }: { parse: Parse<unknown> } = await import(job.moduleUrl)
-      parsed = parse(job.bytes)
+      parsed = PARSERS[job.kind](job.bytes)
       sent = 0
     }
     port.postMessage(parsed.ok ? { ...parsed, value: parsed.value.slice(sent, sent + BATCH_ROWS) } : parsed)
