@@ -122,10 +122,9 @@ export async function openAuthData(
     },
     async whenLoaded() {
       if ((await ownKeySet?.whenLoaded) === false) return false
-      if (database === undefined || (await database.whenLoaded)) return true
-      const { fatalProblems } = database
-      if (fatalProblems.length > 0) throw new InvalidAuthData(databaseProblems(fatalProblems))
-      return false
+      const read = await database?.whenLoaded
+      if (read?.ok === false) throw new InvalidAuthData(databaseProblems(read.problems))
+      return read?.value ?? true
     },
     reload: () => Promise.all(all.map((source) => source.reload())),
     stop: () => Promise.all(all.map((source) => source.stop())),

@@ -30,8 +30,7 @@ export async function startStore(
   database.start()
   const stop = () => database.stop()
   t.teardown(stop)
-  const { revoke } = database
-  const opened = database.whenLoaded.then((ok) => ({ ok, problems: database.fatalProblems }))
+  const { revoke, whenLoaded: opened } = database
   const revocations = () => ({
     size: database.revocations().size,
     isRevoked: (token: RevocableToken) => database.revocations().isRevoked(token),

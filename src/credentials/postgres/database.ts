@@ -7,7 +7,7 @@
 import { isDeepStrictEqual } from 'node:util'
 import type { ClientBase, Pool } from 'pg'
 import { loggedItems } from '../../base/log.ts'
-import { type Loaded, loaded } from '../../base/result.ts'
+import { type Loaded, loaded, notLoaded } from '../../base/result.ts'
 import { Reloadable, type ReloadResult } from '../../reload/reloadable.ts'
 import { CredentialList } from '../credential-list.ts'
 import { RevocationList } from '../revocation-list.ts'
@@ -38,14 +38,14 @@ export async function openDatabase(options: DatabaseOptions): Promise<Loaded<Cre
 
 /** No method and no promise of this class rejects. */
 export class CredentialsDatabase {
-  /** Resolves with true once there is a snapshot, and with false after a stop or with `fatalProblems`. */
-  readonly whenLoaded: Promise<boolean>
-  /** Problems that an operator must solve before the database can be read for the first time. */
-  fatalProblems: readonly string[] = []
+  /** Resolves with true once there is a snapshot, with false if stopped earlier, or with the problem that ended the start. */
+  readonly whenLoaded: Promise<Loaded<boolean>>
   readonly #options: DatabaseOptions
   readonly #pool: DatabasePool
   readonly #revocations = new TableRevocations()
   readonly #snapshots: Reloadable<Snapshot>
+  /** An operator must solve this problem before the database can be read for the first time. */
+  #fatalProblem: string | undefined
   #isDown = false
 
   constructor(options: DatabaseOptions, target: DatabaseTarget) {
@@ -67,7 +67,9 @@ export class CredentialsDatabase {
       onPolled: (isCurrent) => this.#reportPoll(isCurrent),
       onError: (err) => log.warn({ err }, 'fault while polling the credentials database'),
     })
-    this.whenLoaded = this.#snapshots.whenLoaded
+    this.whenLoaded = this.#snapshots.whenLoaded.then((isLoaded) =>
+      this.#fatalProblem === undefined ? loaded(isLoaded) : notLoaded([this.#fatalProblem]),
+    )
   }
 
   /** `credentials` and `revocations` return an empty list until there is a snapshot. */
@@ -143,7 +145,7 @@ export class CredentialsDatabase {
     const { target, failure } = this.#pool
     const fields = { database: target.label, reason }
     if (!this.#isRead && failure?.kind === 'unusable') {
-      this.fatalProblems = [`${urlFile}: the database ${target.label}: ${reason}`]
+      this.#fatalProblem = `${urlFile}: the database ${target.label}: ${reason}`
       this.#snapshots.stop()
     }
     if (this.#isDown) return
