@@ -4,22 +4,17 @@
  */
 import { ERRORS, type PublicError } from '../base/errors.ts'
 import type { AccessFailure } from '../base/failures.ts'
+import { failed } from '../base/result.ts'
 import type { Config } from '../config/config.ts'
 import { bearerToken } from '../http/headers.ts'
 import type { CallerResult, TokenCache } from '../token/cache.ts'
 import type { Caller } from '../token/caller.ts'
-import { type LinkParameter, linkAllows, takeLinkParameter } from '../token/links.ts'
+import { linkFailure, type PresentedLink, presentedLink } from '../token/links.ts'
 import { scopeAllows } from '../token/scopes.ts'
 import { type Admitted, admit, type RequestHead } from './admission.ts'
 import { type OriginalRequest, originalRequest } from './forward-auth.ts'
-import {
-  createRouter,
-  FORWARD,
-  type PermissionRoute,
-  type Route,
-  type RouteLabel,
-  type TokenRoute,
-} from './route.ts'
+import type { PermissionRoute, Route, RouteLabel, TokenRoute } from './route.ts'
+import { createRouter, FORWARD } from './route.ts'
 
 export type Decision = (Refusal | ServiceDecision | EndpointDecision) & {
   /** The caller that a valid token proves, even if the token does not allow the request. */
@@ -60,12 +55,10 @@ export interface RoutedRequest {
   readonly label: RouteLabel
 }
 
-/** A request whose route needs a caller. `parameter`: the link in its target. */
-interface CallerRequest {
+/** A request whose route needs a caller. */
+interface CallerRequest extends Pick<RoutedRequest, 'admitted' | 'original'> {
   readonly route: TokenRoute | PermissionRoute
-  readonly admitted: Admitted
-  readonly original: OriginalRequest | undefined
-  readonly parameter: LinkParameter | undefined
+  readonly link: PresentedLink | undefined
 }
 
 interface GateResult {
@@ -98,28 +91,21 @@ export class Gate {
     const route = this.#routeOf(admitted)
     const original = route.act === 'approve' ? originalRequest(admitted, isPeerTrusted) : admitted
     const takesLink = links.enabled && route.needs !== 'token' && original !== undefined
-    const parameter = takesLink ? takeLinkParameter(original.target) : undefined
-    const isLink = parameter !== undefined && route.needs === 'permission' && route.act === 'forward'
-    const routed = { admitted, original, label: isLink ? 'link' : route.label } as const
+    const link = takesLink ? presentedLink(original) : undefined
+    const label = link !== undefined && route === FORWARD ? 'link' : route.label
+    const routed = { admitted, original, label }
     // A service might read the other token, so public routes and report mode refuse the request, too.
     if (admitted.hasTwoAuthorizations) return { routed, decision: this.#refuse('malformed') }
     if (route.needs !== 'nothing')
-      return { routed, decision: this.#decideByToken({ route, admitted, original, parameter }) }
-    return { routed, decision: route.act === 'forward' ? forwardPublic(admitted, parameter?.target) : route }
+      return { routed, decision: this.#decideByToken({ route, admitted, original, link }) }
+    return { routed, decision: route.act === 'forward' ? forwardPublic(admitted, link?.target) : route }
   }
 
   /** Returns a promise only if a token must be verified. */
   #decideByToken(request: CallerRequest): Decision | Promise<Decision> {
-    const { parameter } = request
-    const { authorization } = request.admitted
-    // The link and the token of `Authorization` may name two callers.
-    const hasBoth = parameter !== undefined && authorization !== undefined
-    const token = hasBoth ? undefined : (parameter?.token ?? bearerToken(authorization))
-    if (token === undefined) {
-      const isMissing = parameter === undefined && authorization === undefined
-      return this.#refuseOrReport(request, isMissing ? 'missing' : 'malformed')
-    }
-    const verdict = this.#tokenCache.check(token)
+    const presented = presentedToken(request)
+    if (typeof presented !== 'string') return this.#refuseOrReport(request, presented.error)
+    const verdict = this.#tokenCache.check(presented)
     return verdict instanceof Promise
       ? verdict.then((late) => this.#decideByVerdict(request, late))
       : this.#decideByVerdict(request, verdict)
@@ -129,7 +115,7 @@ export class Gate {
   async callerStillAllowed(admitted: Admitted): Promise<Caller | undefined> {
     const verdict = await this.#tokenCache.check(bearerToken(admitted.authorization) ?? '')
     if (!verdict.ok) return undefined
-    const request = { route: FORWARD, admitted, original: admitted, parameter: undefined }
+    const request = { route: FORWARD, admitted, original: admitted, link: undefined }
     return accessFailure(request, verdict.value) === undefined ? verdict.value : undefined
   }
 
@@ -161,11 +147,11 @@ export class Gate {
   /** Lets the request pass to a service. A link that report mode ignores stays in the target. */
   #letThrough(
     { act }: PermissionRoute,
-    { admitted, parameter }: CallerRequest,
+    { admitted, link }: CallerRequest,
     caller: Caller | undefined,
     wouldRefuse?: AccessFailure,
   ): Decision {
-    const target = wouldRefuse === undefined ? parameter?.target : undefined
+    const target = wouldRefuse === undefined ? link?.target : undefined
     const dependsOnRequest = caller?.identity.scope !== undefined || caller?.link !== undefined
     // Without a caller (report mode), the service judges the token.
     const forwardsAuthorization = caller === undefined || this.#config.identity.forwardAuthorization
@@ -189,19 +175,20 @@ const forwardPublic = (admitted: Admitted, target: string | undefined): ServiceD
   target,
 })
 
-function accessFailure(
-  { route, admitted, original, parameter }: CallerRequest,
-  caller: Caller,
-): 'claims' | 'scope' | undefined {
-  // A link is refused as a bearer token, and an access token as a link.
-  if ((parameter === undefined) !== (caller.link === undefined)) return 'claims'
-  if (parameter !== undefined && caller.link !== undefined) {
-    const isLinked = original !== undefined && linkAllows(caller.link, original.method, parameter.target)
-    if (!isLinked) return 'claims'
-    if (admitted.namesOtherRequest || admitted.isWebSocket) return 'scope'
-  }
+const MISSING = failed('missing')
+const MALFORMED = failed('malformed')
+
+/** Returns the token of the link or of `Authorization`. With both, the request is refused: they may name two callers. */
+function presentedToken({ link, admitted: { authorization } }: CallerRequest) {
+  if (link === undefined && authorization === undefined) return MISSING
+  if (link !== undefined && authorization !== undefined) return MALFORMED
+  return (link === undefined ? bearerToken(authorization) : link.token) ?? MALFORMED
+}
+
+function accessFailure({ route, admitted, original, link }: CallerRequest, caller: Caller) {
+  const failure = linkFailure(caller.link, link, admitted)
   const { scope } = caller.identity
-  if (scope === undefined || route.needs === 'token') return undefined
+  if (failure !== undefined || scope === undefined || route.needs === 'token') return failure
   return original !== undefined && scopeAllows(scope, original) ? undefined : 'scope'
 }
 

@@ -52,12 +52,9 @@ const LOG_OUT: Route = { act: 'logOut', label: 'logout', needs: 'token' }
 const CREATE_LINK: Route = { act: 'createLink', label: 'link_issue', needs: 'token' }
 
 const endLink = (linkId: string): Route => ({ act: 'endLink', label: 'link_issue', needs: 'token', linkId })
-const refuseMethod = (label: 'token_check' | 'link_issue', allowed: string): Route => ({
-  act: 'refuseMethod',
-  label,
-  needs: 'nothing',
-  allowed,
-})
+function refuseMethod(label: 'token_check' | 'link_issue', allowed: string): Route {
+  return { act: 'refuseMethod', label, needs: 'nothing', allowed }
+}
 
 /** @param canEndLinks - whether there is a database for the revocations of links */
 export function createRouter(config: Config, canEndLinks: boolean): (request: Admitted) => Route {

@@ -11,7 +11,7 @@ export const LINK_TYPE = 'link+jwt'
 
 export interface LinkedRequest {
   readonly method: string
-  /** In origin form, without `link_token`. */
+  /** In origin form. A link is bound to a target without `link_token`. */
   readonly target: string
 }
 
@@ -26,14 +26,14 @@ export const LINK_METHODS: ReadonlySet<unknown> = new Set(['GET', 'HEAD', 'PUT',
 const MAX_LINK_TARGET = 4096
 const PARAMETER = 'link_token'
 
-export interface LinkParameter {
+/** The request of a link, and the token of its `link_token`. */
+export interface PresentedLink extends LinkedRequest {
   /** Undefined if the target has the parameter more than once. */
   readonly token: string | undefined
-  readonly target: string
 }
 
 /** Separates `link_token` from the rest of the target. Undefined if the target has no such parameter. */
-export function takeLinkParameter(target: string): LinkParameter | undefined {
+export function presentedLink({ method, target }: LinkedRequest): PresentedLink | undefined {
   if (!target.includes(PARAMETER)) return undefined
   const path = pathOf(target)
   const query = target.slice(path.length + 1).split('&')
@@ -42,6 +42,7 @@ export function takeLinkParameter(target: string): LinkParameter | undefined {
   if (link === undefined) return undefined
   const rest = query.filter((part) => !isLink(part)).join('&')
   return {
+    method,
     token: other === undefined ? link.slice(PARAMETER.length + 1) : undefined,
     target: query.length === 1 ? path : `${path}?${rest}`,
   }
@@ -76,8 +77,23 @@ export function readLink(claims: Readonly<Record<string, unknown>>): Result<Link
   return ok({ method, target, parentIds, parentIssuedAtSeconds, parentIssuer })
 }
 
-export function linkAllows(link: LinkedRequest, method: string, target: string): boolean {
-  return target === link.target && (method === link.method || (method === 'HEAD' && link.method === 'GET'))
+/**
+ * Returns why a verified token does not prove the caller of its request, by the rules of links.
+ * @param link - defined if the token is a link
+ * @param presented - defined if the request has the token in `link_token`, not in `Authorization`
+ */
+export function linkFailure(
+  link: Link | undefined,
+  presented: PresentedLink | undefined,
+  { namesOtherRequest, isWebSocket }: Readonly<Record<'namesOtherRequest' | 'isWebSocket', boolean>>,
+) {
+  if (link === undefined && presented === undefined) return undefined
+  // A link is refused as a bearer token, and an access token as a link.
+  if (link === undefined || presented === undefined) return 'claims'
+  const { method, target } = presented
+  if (target !== link.target) return 'claims'
+  if (method !== link.method && !(method === 'HEAD' && link.method === 'GET')) return 'claims'
+  return namesOtherRequest || isWebSocket ? 'scope' : undefined
 }
 
 /** The characters of 16 bytes in base64url. */
