@@ -116,11 +116,7 @@ export async function importKeys(
   return { keys, warnings }
 }
 
-async function importForAlgorithms(
-  jwk: UncheckedJwk,
-  algorithms: readonly Algorithm[],
-  nowSeconds: number,
-): Promise<Loaded<readonly Key[]>> {
+async function importForAlgorithms(jwk: UncheckedJwk, algorithms: readonly Algorithm[], nowSeconds: number) {
   if (Object.keys(jwk).some((name) => PRIVATE_MEMBERS.has(name)))
     return notLoaded(['it is private or symmetric, so it has leaked and must be replaced'])
   const { kid = '' } = jwk

@@ -100,11 +100,8 @@ async function changeDirectory<T>(
 }
 
 /** Writes `active` last: if this fails, the old key keeps signing. If the old key is unknown, any private key may be it. */
-async function switchSigningKey(
-  { directory, tokenSeconds, now }: KeyChange,
-  keys: KeyDirectory,
-  kid: string,
-): Promise<void> {
+async function switchSigningKey(change: KeyChange, keys: KeyDirectory, kid: string): Promise<void> {
+  const { directory, tokenSeconds, now } = change
   for (const { key, document } of privateFiles(keys.files)) {
     const maySign = keys.signing === undefined || keys.signing.key === key
     if (key.kid === kid || (key.stoppedAtSeconds !== undefined && !maySign)) continue
@@ -114,9 +111,8 @@ async function switchSigningKey(
   await writeFile(directory, ACTIVE_FILE, kid)
 }
 
-function writeKey(directory: string, kid: string, document: object): Promise<void> {
-  return writeFile(directory, `${kid}${KEY_FILE_SUFFIX}`, JSON.stringify(document, null, 2))
-}
+const writeKey = (directory: string, kid: string, document: object) =>
+  writeFile(directory, `${kid}${KEY_FILE_SUFFIX}`, JSON.stringify(document, null, 2))
 
 const writeFile = (directory: string, name: string, text: string) =>
   replaceFile(join(directory, name), `${text}\n`)

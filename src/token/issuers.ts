@@ -153,10 +153,8 @@ function withOtherSignature(token: string): string | undefined {
   if (order === undefined) return undefined
   const half = signature.length / 2
   const s = (order - BigInt(`0x${signature.toString('hex', half)}`)).toString(16).padStart(2 * half, '0')
-  return (
-    token.slice(0, start) +
-    Buffer.concat([signature.subarray(0, half), Buffer.from(s, 'hex')]).toString('base64url')
-  )
+  const other = Buffer.concat([signature.subarray(0, half), Buffer.from(s, 'hex')])
+  return token.slice(0, start) + other.toString('base64url')
 }
 
 const isName = (value: unknown): value is string =>

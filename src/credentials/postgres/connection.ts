@@ -17,6 +17,7 @@ export interface DatabaseTarget {
 const MAX_URL_BYTES = 65_536
 const CONNECT_MS = 2000
 const QUERY_MS = 1000
+const NEEDS_TLS = 'names a remote host: it needs ?sslmode=verify-full, or ?sslmode=disable to do without TLS'
 const PERCENT = 'special characters of the password must be percent-encoded'
 
 export async function readUrlFile(file: string): Promise<Loaded<DatabaseTarget>> {
@@ -44,11 +45,7 @@ function parseDatabaseUrl(text: string): Result<DatabaseTarget> {
     const isRemote = !host.startsWith('/') && !isLoopback(host)
     // Passwords and hashes would cross the network in plain text, without a warning by pg.
     const mode = url.searchParams.getAll('sslmode').at(-1)
-    if (isRemote && mode !== 'verify-full' && mode !== 'disable') {
-      return failed(
-        'names a remote host: it needs ?sslmode=verify-full, or ?sslmode=disable to do without TLS',
-      )
-    }
+    if (isRemote && mode !== 'verify-full' && mode !== 'disable') return failed(NEEDS_TLS)
     return ok({ url: connectionString, label: `${host}:${port}/${database}` })
   } catch {
     return failed(`holds a URL that cannot be used (${PERCENT}; the files that it names must be readable)`)
