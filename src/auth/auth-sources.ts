@@ -11,16 +11,17 @@
  * A worker thread parses large files.
  */
 import type { Logger } from '../base/log.ts'
-import { type Loaded, notLoaded } from '../base/result.ts'
+import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 import { type Config, insecureKeySets, keySetsOf, type Problem, problemsAt } from '../config/config.ts'
+import type { CredentialSource } from '../credentials/credential-checks.ts'
 import type { CredentialList } from '../credentials/credential-list.ts'
 import { loadCredentialsFile, loadRevocationsFile } from '../credentials/list-files.ts'
-import type { CredentialsDatabase } from '../credentials/postgres/database.ts'
+import type { CredentialsDatabase, DatabaseState } from '../credentials/postgres/database.ts'
 import type { RevocationList } from '../credentials/revocation-list.ts'
 import { readBearerToken } from '../keys/jwk-set.ts'
 import { isKeyFileName, loadKeyRing } from '../keys/key-directory.ts'
-import type { KeyRing } from '../keys/key-ring.ts'
-import { RemoteKeys } from '../keys/remote-keys.ts'
+import { type FindKey, findInRing, type KeyRing } from '../keys/key-ring.ts'
+import { type KeySetState, RemoteKeys } from '../keys/remote-keys.ts'
 import { openPolledFiles } from '../reload/polled-files.ts'
 import type { Reloadable, ReloadResult } from '../reload/reloadable.ts'
 import type { CertificateName, CertificateSet } from '../tls/certificates.ts'
@@ -34,33 +35,29 @@ export type OnReload = (subject: ReloadSubject, result: ReloadResult, certificat
 export const databaseProblems = (problems: readonly string[]) =>
   problemsAt('credentials.postgres.urlFile', problems)
 
-type Polled = Pick<RemoteKeys, 'start' | 'reload' | 'stop' | 'subscribe'>
+/** What readiness needs, as the health check shows it. */
+export interface AuthCondition extends Partial<KeySetState> {
+  readonly name: 'keys' | 'credentials'
+  readonly ok: boolean
+  readonly state?: DatabaseState | undefined
+}
 
-/** A source is undefined if no setting names it, or if it has problems. */
-export interface AuthSources {
-  readonly files: {
-    readonly keys: Reloadable<KeyRing> | undefined
-    readonly credentials: Reloadable<CredentialList> | undefined
-    readonly revocations: Reloadable<RevocationList> | undefined
-  }
-  readonly database: CredentialsDatabase | undefined
-  readonly certificateSets: ReadonlyMap<CertificateName, Reloadable<CertificateSet>>
-  readonly keySets: readonly RemoteKeys[]
-  /** The set at `keys.jwksUrl`. */
-  readonly ownKeySet: RemoteKeys | undefined
-  /** All but the database, which has two subjects. */
-  readonly bySubject: Readonly<Record<ReloadSubject, readonly Polled[]>>
-  readonly problems: readonly Problem[]
-  readonly warnings: readonly string[]
+/** A source that clients wait for. Files are loaded before the start, a JWK Set and the database after it. */
+interface NeededSource {
+  readonly condition: () => AuthCondition
+  /** Resolves with true once there is a first version, with false if stopped earlier, or with the problems of the database. */
+  readonly whenLoaded: Promise<Loaded<boolean>>
+}
+
+/** The keys of the sidecar's own tokens, in files or in a JWK Set. */
+export interface OwnKeys extends NeededSource {
+  /** Returns an empty ring until the JWK Set has been fetched. */
+  readonly ring: () => KeyRing
+  readonly findKey: FindKey
 }
 
 /** Opens the sources that the settings name, and collects the problems and warnings of all of them. Never rejects. */
-export async function openSources(
-  config: Config,
-  log: Logger,
-  now: () => number,
-  onReload: OnReload = () => {},
-): Promise<AuthSources> {
+export async function openSources(config: Config, log: Logger, now: () => number, onReload?: OnReload) {
   const { keys, identity, revocations, trustedIssuers } = config
   const { file, postgres } = config.credentials
   const results: Loaded<unknown, Problem>[] = []
@@ -77,7 +74,7 @@ export async function openSources(
   ) {
     if (path === undefined) return undefined
     const loadNamed = (active?: T) => withSetting(setting, load(path, active))
-    const onResult = (result: ReloadResult) => onReload(subject, result)
+    const onResult = (result: ReloadResult) => onReload?.(subject, result)
     const options = { subject, paths: [path], includes, load: loadNamed, onReload: onResult, log }
     return collect(await openPolledFiles(options))
   }
@@ -88,47 +85,78 @@ export async function openSources(
   }
   const loadRevocations = (path: string, active: RevocationList | undefined) =>
     loadRevocationsFile(path, revocations.required, active)
-  const files = {
-    keys: await openFile('keys', 'keys.directory', keys.directory, loadKeys, isKeyFileName),
-    credentials: await openFile('credentials', 'credentials.file', file, loadCredentialsFile),
-    revocations: await openFile('revocations', 'revocations.file', revocations.file, loadRevocations),
-  }
+  const keyFiles = await openFile('keys', 'keys.directory', keys.directory, loadKeys, isKeyFileName)
+  const credentialsFile = await openFile('credentials', 'credentials.file', file, loadCredentialsFile)
+  const revocationsFile = await openFile('revocations', 'revocations.file', revocations.file, loadRevocations)
 
   let database: CredentialsDatabase | undefined
   if (postgres !== undefined) {
     // Imported on demand: the PostgreSQL client loads slowly, and most sidecars do not need it.
     const { openDatabase } = await import('../credentials/postgres/database.ts')
-    const onResult = (result: ReloadResult) => onReload('credentials', result)
+    const onResult = (result: ReloadResult) => onReload?.('credentials', result)
     const opening = openDatabase({ ...postgres, log, onReload: onResult })
     database = collect(await withSetting('credentials.postgres.urlFile', opening))
   }
 
   const certificateSets = new Map<CertificateName, Reloadable<CertificateSet>>()
   for (const files of certificateFiles(config)) {
-    const onResult = (result: ReloadResult) => onReload('certificates', result, files.name)
+    const onResult = (result: ReloadResult) => onReload?.('certificates', result, files.name)
     const set = collect(await openCertificateSet(files, log, now, onResult))
     if (set !== undefined) certificateSets.set(files.name, set)
   }
 
-  const keySets: RemoteKeys[] = []
+  const keySets = new Map<string, RemoteKeys>()
   for (const { setting, ...keySet } of keySetsOf(config)) {
     const { bearerTokenFile: path } = keySet
     if (path) collect(await withSetting(`${setting}.bearerTokenFile`, readBearerToken(path)))
     const secureContext = activeContextOf(certificateSets.get(`issuer:${setting}`))
-    keySets.push(new RemoteKeys({ ...keySet, secureContext, log, now }))
+    keySets.set(setting, new RemoteKeys({ ...keySet, secureContext, log, now }))
   }
   const problems = results.flatMap((result) => (result.ok ? [] : result.problems))
   const ofSources = results.flatMap((result) => (result.ok ? result.warnings : []))
   const warnings = [...new Set([...ofSources, ...insecureKeySets(config)])]
-  const ownKeySet = keySets.find(({ issuer }) => issuer === config.token.issuer)
-  const bySubject = {
-    keys: [files.keys, ...keySets].flatMap((source) => source ?? []),
-    credentials: files.credentials ? [files.credentials] : [],
-    revocations: files.revocations ? [files.revocations] : [],
-    certificates: [...certificateSets.values()],
+  const credentials = database ?? (credentialsFile && credentialsOfFile(credentialsFile.current))
+  const subjects: ReloadSubject[] = ['revocations']
+  if (keyFiles) subjects.push('keys')
+  if (credentials) subjects.push('credentials')
+  if (certificateSets.size > 0) subjects.push('certificates')
+  const files = [keyFiles, ...keySets.values(), credentialsFile, revocationsFile, ...certificateSets.values()]
+  return {
+    keys: keySets.get('keys') ?? keysOfFiles(keyFiles?.current),
+    keySets: [...keySets.values()],
+    credentials,
+    revocationLists: [revocationsFile?.current, database?.revocations].flatMap((list) => list ?? []),
+    revoke: database?.revoke,
+    certificateSets,
+    subjects,
+    polled: [...files, database].flatMap((source) => source ?? []),
+    subscribe(onChange: (subject: ReloadSubject) => void) {
+      for (const source of [keyFiles, ...keySets.values()]) source?.subscribe(() => onChange('keys'))
+      credentialsFile?.subscribe(() => onChange('credentials'))
+      revocationsFile?.subscribe(() => onChange('revocations'))
+      database?.subscribe(onChange)
+    },
+    problems,
+    warnings,
   }
-  return { files, database, certificateSets, ownKeySet, keySets, bySubject, problems, warnings }
 }
+
+const loadedFiles = (name: AuthCondition['name']): NeededSource => ({
+  condition: () => ({ name, ok: true }),
+  whenLoaded: Promise.resolve(loaded(true)),
+})
+
+const keysOfFiles = (ring: () => KeyRing = () => ({ keys: new Map() })): OwnKeys => ({
+  ...loadedFiles('keys'),
+  ring,
+  findKey: (kid, alg) => findInRing(ring(), kid, alg),
+})
+
+const credentialsOfFile = (list: () => CredentialList): CredentialSource & NeededSource => ({
+  ...loadedFiles('credentials'),
+  list,
+  refresh: async () => true,
+})
 
 async function withSetting<T>(setting: string, loading: Promise<Loaded<T>>): Promise<Loaded<T, Problem>> {
   const result = await loading

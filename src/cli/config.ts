@@ -129,7 +129,7 @@ async function checkFiles(config: Config) {
   const log = createLog('silent', { write() {} })
   const opened = await openSources(config, log, Date.now)
   const { postgres } = config.credentials
-  if (postgres === undefined || opened.database === undefined) return opened
+  if (postgres === undefined || opened.credentials === undefined) return opened
   const { checkDatabase } = await import('../credentials/postgres/tables.ts')
   const checked = await checkDatabase(postgres.urlFile)
   if (checked.ok) return opened

@@ -7,6 +7,13 @@ export interface Login extends CredentialName {
   readonly secret: string
 }
 
+/** Credentials in a file or a database. */
+export interface CredentialSource {
+  readonly list: () => CredentialList
+  /** Called before each login. Resolves with true if the list is as new as the call. */
+  readonly refresh: () => Promise<boolean>
+}
+
 /** `rejected`: the client gets no reason. `busy`: the scrypt queue is full. `unavailable`: database or scrypt failed. */
 export type LoginVerdict = 'accepted' | 'rejected' | 'busy' | 'unavailable'
 
@@ -22,13 +29,11 @@ export interface CredentialChecks {
 /**
  * Every failed login takes the same time, even for an unknown account: one SHA-256 and, once any credential
  * uses scrypt, exactly one scrypt run.
- * @param refresh - called before each login. Resolves with true if the list is as new as the call
  */
 export function createCredentialChecks(
-  credentials: () => CredentialList,
+  { list: credentials, refresh }: CredentialSource,
   now: () => number,
   onError?: (error: unknown) => void,
-  refresh = async () => true,
 ): CredentialChecks {
   const dummySha256 = dummyHash('$sha256')
   const verifyInQueue = createScryptQueue()

@@ -2,7 +2,7 @@
  * The state of the sidecar for the status page and `/status.json`: current rates, and counts of ten minutes.
  * Nothing in it is secret.
  */
-import type { AuthCondition } from '../auth/auth-data.ts'
+import type { AuthCondition } from '../auth/auth-sources.ts'
 import { isClientFailure, UPSTREAM_OUTCOMES, type UpstreamOutcome } from '../base/failures.ts'
 import { VERSION } from '../base/version.ts'
 import type { Config } from '../config/config.ts'

@@ -3,7 +3,7 @@
  * After a failure, the last good version stays active. Each failure is reported once. When an operator asks for a reload,
  * the source is loaded at once, even if it is unchanged or incomplete, and the result is always reported.
  */
-import { type Loaded, notLoaded } from '../base/result.ts'
+import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 
 interface Versions {
   /** The version of the active value. Undefined until a version has been loaded. */
@@ -78,7 +78,7 @@ export class Reloadable<T, O extends Observed = Observed> {
   #isStarted = false
   #isStopped = false
   #timer: NodeJS.Timeout | undefined
-  #settleLoaded: (isLoaded: boolean) => void = () => {}
+  #settleLoaded: (outcome: Loaded<boolean>) => void = () => {}
   /** The next poll waits for this one. */
   #newestPoll: Promise<unknown> = Promise.resolve()
   /** The poll that is queued but has not begun. It will find all changes made until now. */
@@ -92,8 +92,8 @@ export class Reloadable<T, O extends Observed = Observed> {
 
   readonly current = (): T => this.#value
 
-  /** Resolves with true once the value is current, and with false if stopped earlier. */
-  readonly whenLoaded = new Promise<boolean>((resolve) => {
+  /** Resolves with true once the value is current, or if stopped earlier with false or the problems given to `stop`. */
+  readonly whenLoaded = new Promise<Loaded<boolean>>((resolve) => {
     this.#settleLoaded = resolve
   })
 
@@ -120,10 +120,10 @@ export class Reloadable<T, O extends Observed = Observed> {
   }
 
   /** Stops polling, and drops the result of a load in progress. The value stays usable. */
-  stop(): void {
+  stop(problems: readonly string[] = []): void {
     this.#isStopped = true
     clearTimeout(this.#timer)
-    this.#settleLoaded(false)
+    this.#settleLoaded(problems.length === 0 ? loaded(false) : notLoaded(problems))
   }
 
   #enqueue(isForced: boolean): Promise<boolean> {
@@ -139,7 +139,7 @@ export class Reloadable<T, O extends Observed = Observed> {
         onError(error)
       }
       this.#schedule()
-      if (isCurrent) this.#settleLoaded(true)
+      if (isCurrent) this.#settleLoaded(loaded(true))
       return isCurrent
     })
     this.#newestPoll = done

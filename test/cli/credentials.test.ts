@@ -32,10 +32,9 @@ async function verdict(file: string, login: { accountId: string; accessKey: stri
   const loaded = await loadCredentialsFile(file)
   if (!loaded.ok) return loaded.problems
   const { value } = loaded
-  return createCredentialChecks(
-    () => value,
-    () => NOW,
-  ).authenticate(login)
+  return createCredentialChecks({ list: () => value, refresh: async () => true }, () => NOW).authenticate(
+    login,
+  )
 }
 
 t.test('add creates the file and a credential, and its printed secret logs in', async (t) => {

@@ -49,7 +49,7 @@ function login(accessKey: string, secret = SECRET, accountId = 'acme'): Login {
 function makeStore(list: readonly Credential[]) {
   const state = { credentials: indexOf(list), now: NOW }
   const store = createCredentialChecks(
-    () => state.credentials,
+    { list: () => state.credentials, refresh: async () => true },
     () => state.now,
   )
   return { store, state }

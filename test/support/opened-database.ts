@@ -25,7 +25,7 @@ export async function startStore(
   })
   if (!read.ok) throw new Error(read.problems.join('\n'))
   const { value: database } = read
-  const store = createCredentialChecks(database.credentials, Date.now, undefined, database.refresh)
+  const store = createCredentialChecks(database, Date.now)
   database.subscribe((subject) => void onlyAdded.push(subject === 'revocations'))
   database.start()
   const stop = () => database.stop()
@@ -35,7 +35,7 @@ export async function startStore(
     size: database.revocations().size,
     isRevoked: (token: RevocableToken) => database.revocations().isRevoked(token),
   })
-  const state = () => database.state
+  const state = () => database.condition().state
   const reload = () => database.reload()
   const changes = () => onlyAdded.length
   return { opened, revoke, revocations, state, reload, stop, store, log, reloads, onlyAdded, changes }

@@ -7,8 +7,9 @@
 import { isDeepStrictEqual } from 'node:util'
 import type { ClientBase, Pool } from 'pg'
 import { loggedItems } from '../../base/log.ts'
-import { type Loaded, loaded, notLoaded } from '../../base/result.ts'
+import { type Loaded, loaded } from '../../base/result.ts'
 import { Reloadable, type ReloadResult } from '../../reload/reloadable.ts'
+import type { CredentialSource } from '../credential-checks.ts'
 import { CredentialList } from '../credential-list.ts'
 import { RevocationList } from '../revocation-list.ts'
 import { DatabasePool, type DatabaseTarget, databaseFailure, readUrlFile } from './connection.ts'
@@ -37,15 +38,13 @@ export async function openDatabase(options: DatabaseOptions): Promise<Loaded<Cre
 }
 
 /** No method and no promise of this class rejects. */
-export class CredentialsDatabase {
+export class CredentialsDatabase implements CredentialSource {
   /** Resolves with true once there is a snapshot, with false if stopped earlier, or with the problem that ended the start. */
   readonly whenLoaded: Promise<Loaded<boolean>>
   readonly #options: DatabaseOptions
   readonly #pool: DatabasePool
   readonly #revocations = new TableRevocations()
   readonly #snapshots: Reloadable<Snapshot>
-  /** An operator must solve this problem before the database can be read for the first time. */
-  #fatalProblem: string | undefined
   #isDown = false
 
   constructor(options: DatabaseOptions, target: DatabaseTarget) {
@@ -67,13 +66,11 @@ export class CredentialsDatabase {
       onPolled: (isCurrent) => this.#reportPoll(isCurrent),
       onError: (err) => log.warn({ err }, 'fault while polling the credentials database'),
     })
-    this.whenLoaded = this.#snapshots.whenLoaded.then((isLoaded) =>
-      this.#fatalProblem === undefined ? loaded(isLoaded) : notLoaded([this.#fatalProblem]),
-    )
+    this.whenLoaded = this.#snapshots.whenLoaded
   }
 
-  /** `credentials` and `revocations` return an empty list until there is a snapshot. */
-  readonly credentials = (): CredentialList => this.#snapshots.current().credentials
+  /** `list` and `revocations` return an empty list until there is a snapshot. */
+  readonly list = (): CredentialList => this.#snapshots.current().credentials
   readonly revocations = (): RevocationList => this.#revocations.list()
 
   /** Resolves with whether the snapshot is as new as the call. Does not wait for a database that is known to be down. */
@@ -94,10 +91,9 @@ export class CredentialsDatabase {
     return this.#snapshots.refresh()
   }
 
-  /** Undefined until there is a snapshot. */
-  get state(): DatabaseState | undefined {
-    if (!this.#isRead) return undefined
-    return this.#isDown ? 'database down, last snapshot active' : 'current'
+  readonly condition = () => {
+    const state: DatabaseState = this.#isDown ? 'database down, last snapshot active' : 'current'
+    return { name: 'credentials', ok: this.#isRead, state: this.#isRead ? state : undefined } as const
   }
 
   /** `onChange`: called for each new snapshot except the first. `revocations`: no credential has changed. */
@@ -144,10 +140,8 @@ export class CredentialsDatabase {
     const { urlFile, onReload, log } = this.#options
     const { target, failure } = this.#pool
     const fields = { database: target.label, reason }
-    if (!this.#isRead && failure?.kind === 'unusable') {
-      this.#fatalProblem = `${urlFile}: the database ${target.label}: ${reason}`
-      this.#snapshots.stop()
-    }
+    if (!this.#isRead && failure?.kind === 'unusable')
+      this.#snapshots.stop([`${urlFile}: the database ${target.label}: ${reason}`])
     if (this.#isDown) return
     if (!this.#isRead) return void log.warn(fields, 'waiting for the credentials database')
     onReload('failed')
