@@ -1,9 +1,9 @@
 /** The configuration as the program uses it: the validated settings, the values derived from them, and their problems. */
 import type { z } from 'zod'
 import { printable } from '../base/log.ts'
-import { API_TOKEN_SECONDS, RUN_ALWAYS } from '../base/schemas.ts'
 import { isLoopback } from '../http/hosts.ts'
 import { PUBLIC_ALGORITHMS } from '../keys/key-ring.ts'
+import { API_TOKEN_SECONDS, RUN_ALWAYS } from './kinds.ts'
 import { checkRules, type Settings } from './rules.ts'
 import { CREDENTIALS_FILE, KEYS_DIRECTORY, REVOCATIONS_FILE, settingsSchema } from './schema.ts'
 

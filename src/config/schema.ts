@@ -4,25 +4,26 @@
  * After a change, `npm run docs` generates the documentation again.
  */
 import { z } from 'zod'
+import { boolean, integer } from '../base/schemas.ts'
 import {
   API_TOKEN_SECONDS,
   addressRange,
   basePath,
-  boolean,
   filePath,
   httpUrl,
-  integer,
   integerOrAuto,
   listenHost,
-  MAX_TIMER_SECONDS,
   oneOf,
   plainText,
+  publicRoutes,
   seconds,
   strictMap,
+  timerSeconds,
   tokenSeconds,
+  trustedIssuers,
+  upstreams,
   webOrigin,
-} from '../base/schemas.ts'
-import { publicRoutes, trustedIssuers, upstreams } from './lists.ts'
+} from './kinds.ts'
 
 const ETC = '/etc/storage-auth-sidecar'
 export const KEYS_DIRECTORY = `${ETC}/keys`
@@ -145,11 +146,7 @@ export const settingsSchema = group({
   trustedIssuers: list(trustedIssuers, 'Other issuers whose tokens are accepted: docs/trusted-issuers.md.'),
   cache: section('Verified tokens that are cached.', {
     maxTokens: workerLimit(10_000_000, 10000, 'Maximum number of cached tokens.'),
-    maxAgeSeconds: setting(
-      integer(1, MAX_TIMER_SECONDS),
-      300,
-      'Seconds until a cached token is verified again.',
-    ),
+    maxAgeSeconds: setting(timerSeconds, 300, 'Seconds until a cached token is verified again.'),
   }),
   identity: section('What upstreams receive about the caller.', {
     forwardAuthorization: setting(boolean, false, 'Whether upstreams receive the Authorization header.'),
