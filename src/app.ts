@@ -15,7 +15,7 @@ import { Handler } from './handler.ts'
 import { createLifeCycle, drainListener, type LifeCycle, RunState, type Service } from './life-cycle.ts'
 import { createAccessLog } from './ops/access-log.ts'
 import { type AdminData, createAdminListener } from './ops/admin.ts'
-import { createMetrics } from './ops/metrics.ts'
+import { Metrics } from './ops/metrics.ts'
 import { Forwarder } from './proxy/forward.ts'
 import { activeContextOf } from './tls/certificates.ts'
 import { TokenCache } from './token/cache.ts'
@@ -50,7 +50,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const { config, log, now = Date.now, settingsFile, worker = false } = options
   const { logLinesDropped = () => 0, uncaughtExceptions = () => 0 } = options
   const state: Readonly<RunState> = new RunState()
-  const metrics = createMetrics(config, now)
+  const metrics = new Metrics(config, now)
   const audit = createAuditLog(log, config.log)
   const authData = await openAuthData(config, log, now, (subject, result, certificate) => {
     metrics.onReload(subject, result, certificate)
@@ -69,7 +69,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     secureContextOf: (prefix) => activeContextOf(certificateSets.get(`upstream:${prefix}`)),
     gate,
     responder,
-    events: metrics.ofUpstream,
+    events: (prefix) => metrics.ofUpstream(prefix),
     now,
     onInternalError,
   })

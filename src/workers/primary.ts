@@ -10,7 +10,7 @@ import type { Config } from '../config/config.ts'
 import { SHARED_LIMITS } from '../config/schema.ts'
 import { createLifeCycle, RunState } from '../life-cycle.ts'
 import { type AdminData, createAdminListener } from '../ops/admin.ts'
-import { metricsIn } from '../ops/metrics.ts'
+import { type PrimaryReads, readAtScrape } from '../ops/metrics.ts'
 import type { MetricGroup } from '../ops/samples.ts'
 import { activeContextOf, certificateFiles, openCertificateSet } from '../tls/certificates.ts'
 import { createWorkerPool, type WorkerPool } from './pool.ts'
@@ -76,12 +76,14 @@ function createAdminData(
     async registry(group: MetricGroup) {
       const responding = await pool.update(group)
       const own = new Registry()
-      const { value } = metricsIn(own)
-      value('workers', () => responding)
-      value('ready', () => Number(isReady(responding)))
-      value('worker_restarts_total', pool.restarts)
-      value('log_lines_dropped_total', () => destination.dropped)
-      value('uncaught_exceptions_total', uncaughtExceptions)
+      const reads: PrimaryReads = {
+        workers: () => responding,
+        ready: () => Number(isReady(responding)),
+        worker_restarts_total: pool.restarts,
+        log_lines_dropped_total: () => destination.dropped,
+        uncaught_exceptions_total: uncaughtExceptions,
+      }
+      readAtScrape(own, reads)
       new Gauge({
         name: 'process_start_time_seconds', // of the primary: the values of the workers differ
         help: 'Start time of the process since unix epoch in seconds.',

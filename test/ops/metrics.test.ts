@@ -3,7 +3,7 @@ import t from 'tap'
 import { ACCESS_FAILURES, LOGIN_FAILURES, UPSTREAM_OUTCOMES } from '../../src/base/failures.ts'
 import { VERSION } from '../../src/base/version.ts'
 import type { RouteLabel } from '../../src/gate/route.ts'
-import { createMetrics, type MeasuredAuthData } from '../../src/ops/metrics.ts'
+import { type MeasuredAuthData, Metrics } from '../../src/ops/metrics.ts'
 import type { ReadyCondition } from '../../src/ops/status.ts'
 import { parseMetrics, type Sample } from '../support/prometheus.ts'
 import { NOON, statusSetup } from '../support/status-setup.ts'
@@ -40,7 +40,7 @@ interface Changes {
 
 /** Metrics, and the result of a scrape. */
 function metricsOf({ authData, isReady = true, now = () => 61_500_000 }: Changes = {}) {
-  const metrics = createMetrics({ enforcement: 'enforce' }, now)
+  const metrics = new Metrics({ enforcement: 'enforce' }, now)
   for (const prefix of ['/', '/b']) metrics.ofUpstream(prefix)
   const pools = [
     { prefix: '/', connections: 5, queued: 9 },

@@ -1,7 +1,7 @@
 /** The metrics of a sidecar without the sidecar, at a set time, and the status that they make. */
 import type { Config } from '../../src/config/config.ts'
 import { alarmsOf } from '../../src/ops/alarms.ts'
-import { createMetrics, type MeasuredAuthData, type MetricSources } from '../../src/ops/metrics.ts'
+import { type MeasuredAuthData, type MetricSources, Metrics } from '../../src/ops/metrics.ts'
 import { Samples } from '../../src/ops/samples.ts'
 import type { ReadyCondition } from '../../src/ops/status.ts'
 import { statusOf } from '../../src/ops/status.ts'
@@ -34,7 +34,7 @@ export function statusSetup(options: SetupOptions = {}) {
     keySets: [],
     ...options.authData,
   }
-  const metrics = createMetrics({ enforcement }, now)
+  const metrics = new Metrics({ enforcement }, now)
   for (const { prefix } of upstreams) metrics.ofUpstream(prefix)
   const pools = upstreams.map(({ prefix }) => ({ prefix, connections: 4, queued: 1 }))
   metrics.readFrom({
