@@ -32,8 +32,16 @@ interface Sample {
 
 type Columns = Map<string, Map<string, { readonly labels: Labels; readonly index: number }>>
 
-export type Growth = ReturnType<typeof growthOf>
-export type Windows = Awaited<ReturnType<Samples['windows']>>
+/** The growth in windows that end now. */
+export interface Windows {
+  readonly at: number
+  readonly tenMinutes: Growth
+  readonly recently: Growth
+  /** The growth from each sample to the next. */
+  readonly steps: readonly Growth[]
+  /** The growth since zero, which is the current value. */
+  readonly values: Growth
+}
 
 const SAMPLE_EVERY_MS = 5000
 const MAX_SAMPLES = 121 // ten minutes of steps
@@ -67,18 +75,15 @@ export class Samples {
     if (this.#samples.length > MAX_SAMPLES) this.#samples.shift()
   }
 
-  /** The growth in windows that end now. */
-  async windows() {
+  async windows(): Promise<Windows> {
     const to = await this.#current()
     const all = [...this.#samples, to]
-    const growth = (from: Sample | undefined, to: Sample) => growthOf(this.#columns, from ?? to, to)
+    const growth = (from: Sample | undefined, to: Sample) => new Growth(this.#columns, from ?? to, to)
     return {
       at: to.at,
       tenMinutes: growth(all[0], to),
       recently: growth(all.at(-RECENT_STEPS - 2) ?? all[0], to),
-      /** The growth from each sample to the next. */
       steps: all.slice(1).map((sample, index) => growth(all[index], sample)),
-      /** The growth since zero, which is the current value. */
       values: growth({ at: 0, row: [] }, to),
     }
   }
@@ -108,32 +113,44 @@ function matches(value: string, wanted: Wanted | undefined): boolean {
 }
 
 /** How counters grew between two moments. A counter that decreased (a worker was replaced) counts as zero. */
-function growthOf(columns: Columns, from: Sample, to: Sample) {
-  const seconds = (to.at - from.at) / 1000
+export class Growth {
+  readonly at: number
+  readonly seconds: number
+  readonly #columns: Columns
+  readonly #growth: readonly number[]
+
+  constructor(columns: Columns, from: Sample, to: Sample) {
+    this.at = to.at
+    this.seconds = (to.at - from.at) / 1000
+    this.#columns = columns
+    this.#growth = to.row.map((last, index) => Math.max(0, last - (from.row[index] ?? 0)))
+  }
+
   /** Returns the growth of the series that `where` selects, as a sum for each value of `label`. */
-  const by = <N extends Name>(metric: N, label: Label<N> | 'le' | '', where?: Where<N>) => {
+  by<N extends Name>(metric: N, label: Label<N> | 'le' | '', where?: Where<N>): Map<string, number> {
     const growth = new Map<string, number>()
     const wanted = Object.entries<Wanted | undefined>(where ?? {})
-    for (const { labels, index } of columns.get(metric)?.values() ?? []) {
-      const last = to.row[index]
+    for (const { labels, index } of this.#columns.get(metric)?.values() ?? []) {
+      const grown = this.#growth[index]
       const isWanted = wanted.every(([name, value]) => matches(String(labels[name]), value))
-      if (last === undefined || !isWanted) continue
+      if (grown === undefined || !isWanted) continue
       const value = String(labels[label] ?? '')
-      const grown = Math.max(0, last - (from.row[index] ?? 0))
       growth.set(value, (growth.get(value) ?? 0) + grown)
     }
     return growth
   }
-  return {
-    at: to.at,
-    seconds,
-    by,
-    total: <N extends Name>(metric: N, where?: Where<N>) => sum(by(metric, '', where)),
-    /** Per second; null if the interval is empty. */
-    rate: <N extends Name>(metric: N, where?: Where<N>) =>
-      seconds > 0 ? rounded(sum(by(metric, '', where)) / seconds) : null,
-    percentiles: <N extends MetricName>(histogram: N, where?: Where<N>) =>
-      percentiles(by(histogram, 'le', where)),
+
+  total<N extends Name>(metric: N, where?: Where<N>): number {
+    return sum(this.by(metric, '', where))
+  }
+
+  /** Per second; null if the interval is empty. */
+  rate<N extends Name>(metric: N, where?: Where<N>): number | null {
+    return this.seconds > 0 ? rounded(this.total(metric, where) / this.seconds) : null
+  }
+
+  percentiles<N extends MetricName>(histogram: N, where?: Where<N>) {
+    return percentiles(this.by(histogram, 'le', where))
   }
 }
 

@@ -4,9 +4,17 @@ import type { ServingApp } from '../app.ts'
 import type { Config, Problem } from '../config/config.ts'
 import type { DrainReport } from '../life-cycle.ts'
 import type { AdminData } from '../ops/admin.ts'
-import { type MetricGroup, statusMetrics } from '../ops/samples.ts'
+import { type MetricFamily, type MetricGroup, statusMetrics } from '../ops/samples.ts'
+import type { ReadyCondition } from '../ops/status.ts'
 
-export type WorkerState = Awaited<ReturnType<typeof stateOf>>
+/** What the primary shows of a worker on its admin listener. */
+export interface WorkerState {
+  readonly conditions: readonly ReadyCondition[]
+  readonly jwks: unknown
+  readonly signingKid: string | undefined
+  /** Those of the group that the primary has asked for. */
+  readonly metrics: readonly MetricFamily[]
+}
 
 export type ToWorker =
   | { readonly type: 'config'; readonly config: Config }
@@ -55,7 +63,7 @@ async function serve(app: ServingApp): Promise<void> {
   await sendToPrimary({ type: 'stopped', report: await app.stop(await stopRequested) })
 }
 
-async function stateOf(data: AdminData, group: MetricGroup) {
+async function stateOf(data: AdminData, group: MetricGroup): Promise<WorkerState> {
   const registry = await data.registry(group)
   const metrics = group === 'all' ? registry.getMetricsAsJSON() : statusMetrics(registry)
   const [conditions, signingKid] = await Promise.all([data.conditions(), data.signingKid()])
