@@ -15,7 +15,7 @@ import { Handler } from './handler.ts'
 import { createLifeCycle, drainListener, type LifeCycle, RunState, type Service } from './life-cycle.ts'
 import { createAccessLog } from './ops/access-log.ts'
 import { type AdminData, createAdminListener } from './ops/admin.ts'
-import { Metrics } from './ops/metrics.ts'
+import { Metrics, type ProcessCounts } from './ops/metrics.ts'
 import { Forwarder } from './proxy/forward.ts'
 import { activeContextOf } from './tls/certificates.ts'
 import { TokenCache } from './token/cache.ts'
@@ -25,8 +25,7 @@ import { createVerifier } from './token/verify.ts'
 export interface AppOptions {
   readonly config: Config
   readonly log: Logger
-  readonly logLinesDropped?: () => number
-  readonly uncaughtExceptions?: () => number
+  readonly processCounts: ProcessCounts
   readonly now?: () => number
   readonly settingsFile?: string | undefined
   /** A worker has no admin listener. The primary process serves it. */
@@ -47,8 +46,7 @@ export interface ServingApp extends App {
  * @throws InvalidAuthData with every problem of keys, credentials and certificates
  */
 export async function createApp(options: AppOptions): Promise<ServingApp> {
-  const { config, log, now = Date.now, settingsFile, worker = false } = options
-  const { logLinesDropped = () => 0, uncaughtExceptions = () => 0 } = options
+  const { config, log, processCounts, now = Date.now, settingsFile, worker = false } = options
   const state: Readonly<RunState> = new RunState()
   const metrics = new Metrics(config, now)
   const audit = createAuditLog(log, config.log)
@@ -89,20 +87,12 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   })
   const conditions = () => [...authData.conditions(), state.acceptingCondition]
   const isReady = () => conditions().every(({ ok }) => ok)
-  metrics.readFrom({
-    authData,
-    tokenCache,
-    listener,
-    forwarder,
-    isReady,
-    logLinesDropped,
-    uncaughtExceptions,
-  })
+  metrics.readFrom({ authData, tokenCache, listener, forwarder, isReady, processCounts })
   const { publicJwks: jwks, ring } = authData.keys
   const signingKid = () => ring().signing?.kid
-  const adminData = { conditions, jwks, signingKid, registry: () => metrics.registry }
-  const adminContext = activeContextOf(certificateSets.get('admin'))
-  const admin = worker ? undefined : createAdminListener(config, adminData, adminContext, log, now)
+  const adminData: AdminData = { conditions, jwks, signingKid, registry: () => metrics.registry }
+  const secureContext = activeContextOf(certificateSets.get('admin'))
+  const admin = worker ? undefined : createAdminListener({ config, adminData, secureContext, log, now })
 
   authData.subscribe((subject) => {
     // The cache checks revocations at each hit, but keys and credentials only when it verifies a token.

@@ -6,7 +6,7 @@
 import { availableParallelism } from 'node:os'
 import { Command } from 'commander'
 import type { App, AppOptions, ServingApp } from '../app.ts'
-import { createLog, type LogDestination, type Logger } from '../base/log.ts'
+import { createLog, type LogDestination } from '../base/log.ts'
 import type { Config } from '../config/config.ts'
 import type { LoadedConfig } from '../config/load.ts'
 import { CommandFailure, type CommandIo, UsageFailure } from './command-io.ts'
@@ -55,43 +55,40 @@ async function serve(loaded: LoadedConfig, serving: ServingProcess): Promise<voi
 /** Loads modules on demand: the primary of several workers needs only a small part of the application. */
 export async function createSidecar({ config, file }: LoadedConfig, serving: ServingProcess): Promise<App> {
   const { signals, destination } = serving
-  const log = createLog(config.log.level, destination)
-  const uncaughtExceptions = surviveExceptions(log)
+  const options = { ...processOptions(config, destination), settingsFile: file }
   const workers = config.workers === 'auto' ? availableParallelism() : config.workers
   let app: App
-  if (workers === 1) app = await serveHere({ config, log, settingsFile: file, uncaughtExceptions }, serving)
+  if (workers === 1) app = await serveHere(options, signals)
   else {
     const { createPrimary } = await import('../workers/primary.ts')
-    app = await createPrimary(config, workers, file, log, destination, uncaughtExceptions)
+    app = await createPrimary(options, workers, destination)
   }
   signals.onHangUp = () => void app.reload()
   return app
 }
 
-export function workerCommand(serving: ServingProcess): Command {
+export function workerCommand({ signals, destination }: ServingProcess): Command {
   return new Command('worker').action(async () => {
     if (process.send === undefined)
       throw new UsageFailure('workers are started by serve, with the setting workers')
     const { runWorker } = await import('../workers/worker.ts')
-    await runWorker((config) => {
-      const log = createLog(config.log.level, serving.destination)
-      const uncaughtExceptions = surviveExceptions(log)
-      return serveHere({ config, log, worker: true, uncaughtExceptions }, serving)
-    })
+    await runWorker((config) => serveHere({ ...processOptions(config, destination), worker: true }, signals))
   })
 }
 
-/** An exception in one request must not end the process: all others continue. Returns a function that counts them. */
-function surviveExceptions(log: Logger): () => number {
-  let count = 0
-  process.on('uncaughtException', (err) => log.fatal({ err, count: ++count }, 'uncaught exception'))
-  return () => count
+/** An exception in one request must not end the process: all others continue. Such exceptions are counted. */
+function processOptions(config: Config, destination: LogDestination): AppOptions {
+  const log = createLog(config.log.level, destination)
+  let exceptions = 0
+  process.on('uncaughtException', (err) => log.fatal({ err, count: ++exceptions }, 'uncaught exception'))
+  const logLinesDropped = () => destination.dropped
+  return { config, log, processCounts: { logLinesDropped, uncaughtExceptions: () => exceptions } }
 }
 
-async function serveHere(options: AppOptions, serving: ServingProcess): Promise<ServingApp> {
+async function serveHere(options: AppOptions, signals: Signals): Promise<ServingApp> {
   const { createApp } = await import('../app.ts')
-  const app = await createApp({ ...options, logLinesDropped: () => serving.destination.dropped })
-  serving.signals.beforeExit = app.abort
+  const app = await createApp(options)
+  signals.beforeExit = app.abort
   return app
 }
 

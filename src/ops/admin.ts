@@ -48,17 +48,20 @@ export interface AdminListener {
   close(): Promise<void>
 }
 
-/** `secureContext`: called for each connection. Undefined without TLS. */
-export function createAdminListener(
-  config: StatusConfig & Pick<Config, 'admin'>,
-  data: AdminData,
-  secureContext: (() => SecureContext) | undefined,
-  log: Pick<Logger, 'error'>,
-  now: () => number,
-): AdminListener {
+export interface AdminListenerOptions {
+  readonly config: StatusConfig & Pick<Config, 'admin'>
+  readonly adminData: AdminData
+  /** Called for each connection. Undefined without TLS. */
+  readonly secureContext: (() => SecureContext) | undefined
+  readonly log: Pick<Logger, 'error'>
+  readonly now: () => number
+}
+
+export function createAdminListener(options: AdminListenerOptions): AdminListener {
+  const { config, adminData, secureContext, log, now } = options
   const onError = (error: unknown) => log.error({ err: error }, 'listener error')
-  const samples = new Samples(data.registry, now)
-  const pages = Object.entries<Render>(pagesOf(config, data, samples))
+  const samples = new Samples(adminData.registry, now)
+  const pages = Object.entries<Render>(pagesOf(config, adminData, samples))
   const renders = new Map(pages.map(([path, render]) => [path, onceAtATime(render, onError)]))
   const { server, connections } = createBoundedServer(secureContext, (req, res) => {
     req.resume()

@@ -99,6 +99,12 @@ export const METRIC_PREFIX = 'auth_sidecar_'
 
 export const METRIC_NAMES = Object.keys(METRICS).map((name) => `${METRIC_PREFIX}${name}`)
 
+/** What each process counts, whatever it serves. */
+export interface ProcessCounts {
+  readonly logLinesDropped: () => number
+  readonly uncaughtExceptions: () => number
+}
+
 /** The parts whose values are read at each scrape. */
 export interface MetricSources {
   readonly authData: MeasuredAuthData
@@ -106,8 +112,7 @@ export interface MetricSources {
   readonly listener: Pick<DataListener, 'inFlight' | 'connections' | 'droppedConnections'>
   readonly forwarder: Pick<Forwarder, 'pools'>
   readonly isReady: () => boolean
-  readonly logLinesDropped: () => number
-  readonly uncaughtExceptions: () => number
+  readonly processCounts: ProcessCounts
 }
 
 type SigningKey = Pick<Key, 'kid' | 'createdAtSeconds'>
@@ -209,7 +214,7 @@ export class Metrics {
 
   /** Called once, before the first scrape. */
   readFrom(sources: MetricSources): void {
-    const { tokenCache, listener, forwarder, isReady, logLinesDropped, uncaughtExceptions } = sources
+    const { tokenCache, listener, forwarder, isReady, processCounts } = sources
     const { keys, keySets, revocations, certificateSets, subjects } = sources.authData
     for (const subject of subjects) {
       for (const result of RELOAD_RESULTS) this.#reloads.add(`${subject} ${result}`, { subject, result }, 0)
@@ -234,8 +239,8 @@ export class Metrics {
       tokens_issued_total: () => this.#tokensIssued,
       token_issue_failures_total: this.#loginFailures.samples,
       links_issued_total: () => this.#linksIssued,
-      log_lines_dropped_total: logLinesDropped,
-      uncaught_exceptions_total: uncaughtExceptions,
+      log_lines_dropped_total: processCounts.logLinesDropped,
+      uncaught_exceptions_total: processCounts.uncaughtExceptions,
       upstream_requests_total: this.#upstreamRequests.samples,
       upstream_responses_total: this.#upstreamResponses.samples,
       upstream_connections: () =>

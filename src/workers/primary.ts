@@ -3,34 +3,32 @@
  * The primary process serves the admin listener for all of them.
  */
 import { AggregatorRegistry, Gauge, Registry } from 'prom-client'
-import type { App } from '../app.ts'
+import type { App, AppOptions } from '../app.ts'
 import { InvalidAuthData } from '../auth/auth-data.ts'
 import type { LogDestination, Logger } from '../base/log.ts'
 import type { Config } from '../config/config.ts'
 import { SHARED_LIMITS } from '../config/schema.ts'
 import { createLifeCycle, RunState } from '../life-cycle.ts'
 import { type AdminData, createAdminListener } from '../ops/admin.ts'
-import { type PrimaryReads, readAtScrape } from '../ops/metrics.ts'
+import { type PrimaryReads, type ProcessCounts, readAtScrape } from '../ops/metrics.ts'
 import type { MetricGroup } from '../ops/samples.ts'
 import { activeContextOf, certificateFiles, openCertificateSet } from '../tls/certificates.ts'
 import { createWorkerPool, type WorkerPool } from './pool.ts'
 
 /** `start` rejects with the first error of a worker. @throws InvalidAuthData for certificates of `admin` */
 export async function createPrimary(
-  config: Config,
+  { config, log, processCounts, settingsFile }: AppOptions,
   count: number,
-  settingsFile: string | undefined,
-  log: Logger,
   destination: LogDestination,
-  uncaughtExceptions: () => number,
 ): Promise<App> {
   const pool = createWorkerPool(configOfWorker(config, count, log), count, log, destination)
   const state: Readonly<RunState> = new RunState()
-  const adminData = createAdminData(pool, count, state, destination, uncaughtExceptions)
+  const adminData = createAdminData(pool, count, state, processCounts)
   const certificates = await openAdminCertificateSet(config, log)
   const cache = { ...config.cache, maxTokens: config.cache.maxTokens * count } // each worker has its own cache
-  const withWorkers = { ...config, cache }
-  const admin = createAdminListener(withWorkers, adminData, activeContextOf(certificates), log, Date.now)
+  const secureContext = activeContextOf(certificates)
+  const forAdmin = { config: { ...config, cache }, adminData, secureContext, log, now: Date.now }
+  const admin = createAdminListener(forAdmin)
   const parts = { config, log, settingsFile, state, sources: certificates, service: pool, adminData, admin }
   return {
     ...createLifeCycle(parts),
@@ -53,8 +51,7 @@ function createAdminData(
   pool: WorkerPool,
   count: number,
   runState: Readonly<RunState>,
-  destination: LogDestination,
-  uncaughtExceptions: () => number,
+  processCounts: ProcessCounts,
 ): AdminData {
   const isReady = (responding: number) => runState.phase === 'running' && responding === count
   const newStates = async () => {
@@ -80,8 +77,8 @@ function createAdminData(
         workers: () => responding,
         ready: () => Number(isReady(responding)),
         worker_restarts_total: pool.restarts,
-        log_lines_dropped_total: () => destination.dropped,
-        uncaught_exceptions_total: uncaughtExceptions,
+        log_lines_dropped_total: processCounts.logLinesDropped,
+        uncaught_exceptions_total: processCounts.uncaughtExceptions,
       }
       readAtScrape(own, reads)
       new Gauge({

@@ -142,23 +142,23 @@ t.test('shows a banner in report mode', async (t) => {
 t.test('the page after ten busy minutes', async (t) => {
   const setup = await tenBusyMinutes()
   const status = withoutThisMachine(await setup.report())
-  const admin = createAdminListener(
-    {
+  const admin = createAdminListener({
+    config: {
       admin: { host: '127.0.0.1', port: 0 },
       upstreams: [],
       credentials: { file: undefined, postgres: undefined },
       cache: { maxTokens: 1, maxAgeSeconds: 1 },
     },
-    {
+    adminData: {
       conditions: () => [],
       jwks: () => ({}),
       signingKid: () => 'k1',
       registry: () => setup.metrics.registry,
     },
-    undefined,
-    { error: (error: unknown) => t.error(error) },
-    Date.now,
-  )
+    secureContext: undefined,
+    log: { error: (error: unknown) => t.error(error) },
+    now: Date.now,
+  })
   const { port } = await admin.listen()
   t.teardown(() => admin.close())
 

@@ -29,7 +29,8 @@ const TLS = makeCertificate({ commonName: '127.0.0.1', names: ['127.0.0.1'] })
 async function adminListener(t: Test, data: Partial<AdminData> = {}, secureContext?: () => SecureContext) {
   const faults: unknown[] = []
   const log = { error: ({ err }: { err: unknown }) => void faults.push(err) }
-  const admin = createAdminListener(CONFIG, { ...DATA, ...data }, secureContext, log, Date.now)
+  const adminData = { ...DATA, ...data }
+  const admin = createAdminListener({ config: CONFIG, adminData, secureContext, log, now: Date.now })
   const { port } = await admin.listen()
   t.teardown(() => admin.close())
   const ask = async (request: string, { head = false } = {}) => {

@@ -52,8 +52,7 @@ function metricsOf({ authData, isReady = true, now = () => 61_500_000 }: Changes
     listener: { inFlight: 4, connections: 6, droppedConnections: 8 },
     forwarder: { pools: () => pools },
     isReady: () => isReady,
-    logLinesDropped: () => 11,
-    uncaughtExceptions: () => 12,
+    processCounts: { logLinesDropped: () => 11, uncaughtExceptions: () => 12 },
   })
   const scrape = async () => parseMetrics(await metrics.registry.metrics())
   return { metrics, scrape }
@@ -316,7 +315,10 @@ t.test('each shortage and outage has a headline of its own', async (t) => {
       { prefix: '/', url: 'http://127.0.0.1:9000' },
       { prefix: '/archive', url: 'http://127.0.0.1:9001' },
     ],
-    parts: { listener, logLinesDropped: () => dropped, uncaughtExceptions: () => uncaught },
+    parts: {
+      listener,
+      processCounts: { logLinesDropped: () => dropped, uncaughtExceptions: () => uncaught },
+    },
   })
   const { metrics } = setup
   /** The problems after a cause, once the previous one is over. */

@@ -43,8 +43,7 @@ export function statusSetup(options: SetupOptions = {}) {
     listener: { inFlight: 3, connections: 7, droppedConnections: 0 },
     forwarder: { pools: () => pools },
     isReady: () => true,
-    logLinesDropped: () => 0,
-    uncaughtExceptions: () => 0,
+    processCounts: { logLinesDropped: () => 0, uncaughtExceptions: () => 0 },
     ...options.parts,
   })
   const samples = new Samples(() => metrics.registry, now)
