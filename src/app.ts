@@ -48,7 +48,7 @@ export interface ServingApp extends App {
 export async function createApp(options: AppOptions): Promise<ServingApp> {
   const { config, log, processCounts, now = Date.now, settingsFile, worker = false } = options
   const state: Readonly<RunState> = new RunState()
-  const metrics = new Metrics(config, now)
+  const metrics = new Metrics(now)
   const audit = createAuditLog(log, config.log)
   const authData = await openAuthData(config, log, now, (subject, result, certificate) => {
     metrics.onReload(subject, result, certificate)
@@ -87,7 +87,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   })
   const conditions = () => [...authData.conditions(), state.acceptingCondition]
   const isReady = () => conditions().every(({ ok }) => ok)
-  metrics.readFrom({ authData, tokenCache, listener, forwarder, isReady, processCounts })
+  metrics.readFrom({ config, authData, tokenCache, listener, forwarder, isReady, processCounts })
   const { publicJwks: jwks, ring } = authData.keys
   const signingKid = () => ring().signing?.kid
   const adminData: AdminData = { conditions, jwks, signingKid, registry: () => metrics.registry }

@@ -81,15 +81,11 @@ export type MetricName = keyof typeof METRICS
 
 export type LabelOf<Name extends MetricName> = NonNullable<(typeof METRICS)[Name][1]>[number]
 
-type Sample<Name extends MetricName> = readonly [
-  labels: Readonly<Record<LabelOf<Name>, string>>,
-  value: number | undefined,
-]
+type Labels<Name extends MetricName> = Readonly<Record<LabelOf<Name>, string>>
+type Sample<Name extends MetricName> = readonly [labels: Labels<Name>, value: number | undefined]
 
 /** A function for each metric. It returns one value, or one per series. A series without a value is left out. */
-type Reads<Names extends MetricName> = {
-  readonly [Name in Names]: () => number | readonly Sample<Name>[]
-}
+type Reads<Names extends MetricName> = { readonly [Name in Names]: () => number | readonly Sample<Name>[] }
 
 export type PrimaryReads = Reads<
   keyof typeof READ_IN_PRIMARY | 'ready' | 'log_lines_dropped_total' | 'uncaught_exceptions_total'
@@ -100,13 +96,11 @@ export const METRIC_PREFIX = 'auth_sidecar_'
 export const METRIC_NAMES = Object.keys(METRICS).map((name) => `${METRIC_PREFIX}${name}`)
 
 /** What each process counts, whatever it serves. */
-export interface ProcessCounts {
-  readonly logLinesDropped: () => number
-  readonly uncaughtExceptions: () => number
-}
+export type ProcessCounts = Readonly<Record<'logLinesDropped' | 'uncaughtExceptions', () => number>>
 
 /** The parts whose values are read at each scrape. */
 export interface MetricSources {
+  readonly config: Pick<Config, 'enforcement'>
   readonly authData: MeasuredAuthData
   readonly tokenCache: Pick<TokenCache, 'hits' | 'misses' | 'evictions' | 'size'>
   readonly listener: Pick<DataListener, 'inFlight' | 'connections' | 'droppedConnections'>
@@ -127,7 +121,6 @@ export interface MeasuredAuthData extends Pick<AuthData, 'subjects'> {
 /** Counts events, each by a method, and reads the other values from the parts that hold them. */
 export class Metrics {
   readonly registry = new Registry()
-  readonly #enforcement: Config['enforcement']
   readonly #now: () => number
   readonly #requests = new Counts<'requests_total'>()
   readonly #bytes = new Counts<'transferred_bytes_total'>()
@@ -144,8 +137,7 @@ export class Metrics {
   #tokensIssued = 0
   #linksIssued = 0
 
-  constructor({ enforcement }: Pick<Config, 'enforcement'>, now: () => number) {
-    this.#enforcement = enforcement
+  constructor(now: () => number) {
     this.#now = now
     collectDefaultMetrics({ register: this.registry })
     // These gauges have names of counters. They only add up the types of `nodejs_active_handles` and the like.
@@ -214,7 +206,7 @@ export class Metrics {
 
   /** Called once, before the first scrape. */
   readFrom(sources: MetricSources): void {
-    const { tokenCache, listener, forwarder, isReady, processCounts } = sources
+    const { config, tokenCache, listener, forwarder, isReady, processCounts } = sources
     const { keys, keySets, revocations, certificateSets, subjects } = sources.authData
     for (const subject of subjects) {
       for (const result of RELOAD_RESULTS) this.#reloads.add(`${subject} ${result}`, { subject, result }, 0)
@@ -224,7 +216,7 @@ export class Metrics {
       [...this.#failingReloads].some((part) => part.startsWith(`${subject} `))
     const reads: Reads<keyof typeof READ> = {
       build_info: () => [[{ version: VERSION, node: process.version }, 1]],
-      enforcing: () => Number(this.#enforcement === 'enforce'),
+      enforcing: () => Number(config.enforcement === 'enforce'),
       ready: () => Number(isReady()),
       requests_total: this.#requests.samples,
       requests_in_flight: () => listener.inFlight,
@@ -272,10 +264,10 @@ export class Metrics {
 
 /** The count of each series of a metric. `add` costs less than `inc` of prom-client. */
 class Counts<Name extends MetricName> {
-  readonly #series = new Map<string, { readonly labels: Sample<Name>[0]; value: number }>()
+  readonly #series = new Map<string, { readonly labels: Labels<Name>; value: number }>()
 
   /** `key` identifies the series in this metric. To derive a key from `labels` would cost more. */
-  add(key: string, labels: Sample<Name>[0], count = 1): void {
+  add(key: string, labels: Labels<Name>, count = 1): void {
     const series = this.#series.get(key)
     if (series === undefined) this.#series.set(key, { labels, value: count })
     else series.value += count

@@ -40,13 +40,14 @@ interface Changes {
 
 /** Metrics, and the result of a scrape. */
 function metricsOf({ authData, isReady = true, now = () => 61_500_000 }: Changes = {}) {
-  const metrics = new Metrics({ enforcement: 'enforce' }, now)
+  const metrics = new Metrics(now)
   for (const prefix of ['/', '/b']) metrics.ofUpstream(prefix)
   const pools = [
     { prefix: '/', connections: 5, queued: 9 },
     { prefix: '/b', connections: 0, queued: 0 },
   ]
   metrics.readFrom({
+    config: { enforcement: 'enforce' },
     authData: { ...AUTH_DATA, ...authData },
     tokenCache: { hits: 7, misses: 3, evictions: 2, size: 1 },
     listener: { inFlight: 4, connections: 6, droppedConnections: 8 },

@@ -34,10 +34,11 @@ export function statusSetup(options: SetupOptions = {}) {
     keySets: [],
     ...options.authData,
   }
-  const metrics = new Metrics({ enforcement }, now)
+  const metrics = new Metrics(now)
   for (const { prefix } of upstreams) metrics.ofUpstream(prefix)
   const pools = upstreams.map(({ prefix }) => ({ prefix, connections: 4, queued: 1 }))
   metrics.readFrom({
+    config: { enforcement },
     authData,
     tokenCache,
     listener: { inFlight: 3, connections: 7, droppedConnections: 0 },
