@@ -3,7 +3,7 @@
  * A request passes: listener -> connection -> handler -> gate (admission, route, token) -> forwarder | endpoint | responder
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type AuthData, openAuthData } from './auth/auth-data.ts'
+import { openAuthData } from './auth/auth-data.ts'
 import type { Logger } from './base/log.ts'
 import { DataListener } from './client/listener.ts'
 import { Responder } from './client/responder.ts'
@@ -19,6 +19,7 @@ import { Metrics, type ProcessCounts } from './ops/metrics.ts'
 import { Forwarder } from './proxy/forward.ts'
 import { activeContextOf } from './tls/certificates.ts'
 import { TokenCache } from './token/cache.ts'
+import type { Identity } from './token/caller.ts'
 import { TokenSigner } from './token/issue.ts'
 import { createVerifier } from './token/verify.ts'
 
@@ -54,14 +55,16 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     metrics.onReload(subject, result, certificate)
     audit.reload(subject, result)
   })
-  const { credentials, certificateSets } = authData
+  const { credentials, certificateSets, issuers } = authData
+  const { isRevoked, revoke: revokeToken } = authData.revocations
   const signer = new TokenSigner(authData.keys.ring, config.token, now)
-  const tokenCache = createTokenCache(config, authData, signer, now)
+  const verifyUncached = createVerifier({ ...config.token, issuers, isRevoked, now })
+  const assertions = assertionSigning(config, signer)
+  const tokenCache = new TokenCache({ ...config.cache, ...assertions, verifyUncached, isRevoked, now })
   const responder = new Responder(config.cors)
   const onInternalError = (requestId: string, error: unknown) =>
     log.error({ requestId, err: error }, 'request failed with an internal error')
 
-  const { revoke: revokeToken } = authData.revocations
   const gate = new Gate(config, revokeToken !== undefined, tokenCache)
   const forwarder = new Forwarder(config, {
     secureContextOf: (prefix) => activeContextOf(certificateSets.get(`upstream:${prefix}`)),
@@ -123,22 +126,12 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   }
 }
 
-function createTokenCache(config: Config, authData: AuthData, signer: TokenSigner, now: () => number) {
-  const { isRevoked } = authData.revocations
-  const { enabled, audience, lifetimeSeconds } = config.identity.assertion
-  const audiences = [
-    audience,
-    ...config.upstreams.flatMap(({ assertionAudience }) => assertionAudience ?? []),
-  ]
-  return new TokenCache({
-    ...config.cache,
-    verifyUncached: createVerifier({ ...config.token, issuers: authData.issuers, isRevoked, now }),
-    isRevoked,
-    ...(enabled && {
-      signAssertions: (identity) => signer.signAssertions(identity, audiences, lifetimeSeconds),
-    }),
-    now,
-  })
+/** Returns no function if upstreams receive no assertions. */
+function assertionSigning({ identity, upstreams }: Config, signer: TokenSigner) {
+  const { enabled, audience, lifetimeSeconds } = identity.assertion
+  const audiences = [audience, ...upstreams.flatMap(({ assertionAudience }) => assertionAudience ?? [])]
+  const signAssertions = (caller: Identity) => signer.signAssertions(caller, audiences, lifetimeSeconds)
+  return enabled ? { signAssertions } : {}
 }
 
 /** Warns now and each hour. The timer ends with the process. */
