@@ -48,7 +48,7 @@ export interface ServingApp extends App {
  */
 export async function createApp(options: AppOptions): Promise<ServingApp> {
   const { config, log, processCounts, now = Date.now, settingsFile, worker = false } = options
-  const state: Readonly<RunState> = new RunState()
+  const state = new RunState()
   const metrics = new Metrics(now)
   const audit = createAuditLog(log, config.log)
   const authData = await openAuthData(config, log, now, (subject, result, certificate) => {
@@ -84,7 +84,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     onRequestEnd: accessLog.onRequestEnd,
     onParserError: (error, peer, bytes) =>
       responder.parserErrorResponse(error, accessLog.onParserError(error, peer), bytes),
-    isDraining: () => state.isDraining,
+    isDraining: () => state.phase === 'draining',
     onTlsError: (code) => log.debug({ code }, 'TLS handshake failed'),
     onListenError: (error) => log.error({ err: error }, 'listener error'),
   })

@@ -27,15 +27,11 @@ export interface ListenAddresses {
   readonly admin?: AddressInfo | undefined
 }
 
-/** The life cycle changes this state. Other parts only read it. */
+/** Only this file changes the state. Other parts read it. */
 export class RunState {
   phase: 'starting' | 'running' | 'draining' = 'starting'
   /** The drain deadline has passed. */
   isAborting = false
-
-  get isDraining(): boolean {
-    return this.phase === 'draining'
-  }
 
   get acceptingCondition(): ReadyCondition {
     const { phase } = this

@@ -84,14 +84,13 @@ export function checkCommand(io: CommandIo): Command {
       const findings = found.flat()
       const failures = findings.filter(({ status }) => status === 'failure').length
       if (flags.json) io.print(JSON.stringify({ ok: failures === 0, checks: findings }, null, 2))
-      else {
+      else
         io.printTable(findings, {
           STATUS: ({ status }) => status,
           CHECK: ({ check }) => check,
           FINDING: ({ message }) => message,
           'WHAT TO DO': ({ remedy = '' }) => remedy,
         })
-      }
       if (failures > 0) throw new CommandFailure(`checks failed: ${failures}`)
     })
 }

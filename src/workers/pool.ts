@@ -74,6 +74,7 @@ export function createWorkerPool(config: Config, count: number, log: Logger, des
   }
 
   return {
+    count,
     /** Resolves when all workers listen. Rejects with the first error of a worker, after all workers have ended. */
     async listen(): Promise<AddressInfo> {
       setupCluster()

@@ -22,8 +22,8 @@ export async function createPrimary(
   destination: LogDestination,
 ): Promise<App> {
   const pool = createWorkerPool(configOfWorker(config, count, log), count, log, destination)
-  const state: Readonly<RunState> = new RunState()
-  const adminData = createAdminData(pool, count, state, processCounts)
+  const state = new RunState()
+  const adminData = createAdminData(pool, state, processCounts)
   const certificates = await openAdminCertificateSet(config, log)
   const cache = { ...config.cache, maxTokens: config.cache.maxTokens * count } // each worker has its own cache
   const secureContext = activeContextOf(certificates)
@@ -47,13 +47,8 @@ async function openAdminCertificateSet(config: Config, log: Logger) {
   return opened?.value
 }
 
-function createAdminData(
-  pool: WorkerPool,
-  count: number,
-  runState: Readonly<RunState>,
-  processCounts: ProcessCounts,
-): AdminData {
-  const isReady = (responding: number) => runState.phase === 'running' && responding === count
+function createAdminData(pool: WorkerPool, runState: RunState, processCounts: ProcessCounts): AdminData {
+  const isReady = (responding: number) => runState.phase === 'running' && responding === pool.count
   const newStates = async () => {
     await pool.update('status')
     return pool.states()
@@ -61,7 +56,7 @@ function createAdminData(
   return {
     async conditions() {
       const responding = await pool.update('status')
-      const state = runState.isDraining ? 'draining' : (`${responding} of ${count}` as const)
+      const state = runState.phase === 'draining' ? 'draining' : (`${responding} of ${pool.count}` as const)
       const states = pool.states()
       // The first worker that is not ready is shown, or else the first worker.
       const shown = states.find(({ conditions }) => conditions.some(({ ok }) => !ok)) ?? states[0]
