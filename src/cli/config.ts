@@ -3,7 +3,7 @@ import { type Command, Option } from 'commander'
 import { type AuthData, InvalidAuthData } from '../auth/auth-data.ts'
 import { databaseProblems, openSources } from '../auth/auth-sources.ts'
 import { createLog } from '../base/log.ts'
-import type { Config, Problem } from '../config/config.ts'
+import type { Config, KeySet, Problem } from '../config/config.ts'
 import { formatProblems, insecureKeySets, keySetsOf, problemsAt } from '../config/config.ts'
 import type { LoadedConfig, LoadOptions } from '../config/load.ts'
 import { effectiveSettings, FILE_VARIABLE, loadConfig } from '../config/load.ts'
@@ -139,10 +139,7 @@ async function checkFiles(config: Config) {
 }
 
 /** Fetches a key set once. Does nothing if its CA file is unusable, which `checkFiles` reports. */
-async function checkKeySet(
-  { setting, ...keySet }: ReturnType<typeof keySetsOf>[number],
-  certificateSets: AuthData['certificateSets'],
-) {
+async function checkKeySet({ setting, ...keySet }: KeySet, certificateSets: AuthData['certificateSets']) {
   const path = `${setting}.jwksUrl`
   const unusable = (texts: readonly string[]) => {
     const messages = texts.map((text) => `the JWK Set ${text}`)

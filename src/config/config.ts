@@ -38,6 +38,8 @@ export function keySetsOf({ token, keys, trustedIssuers }: Config) {
   return [{ ...own, bearerTokenFile: undefined }, ...trusted]
 }
 
+export type KeySet = ReturnType<typeof keySetsOf>[number]
+
 export const insecureKeySets = (config: Config) =>
   keySetsOf(config).flatMap(({ setting, jwksUrl }) => {
     const { protocol, hostname } = new URL(jwksUrl)
