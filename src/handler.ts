@@ -38,7 +38,7 @@ export class Handler {
     try {
       const { routed, decision } = this.#dependencies.gate.decide(req, context.connection.peer.isTrusted)
       const requestId = routed ? routed.admitted.requestId : requestIdOf(new HeaderLines(req.rawHeaders))
-      context.route(routed, requestId)
+      context.recordRoute(routed, requestId)
       // A malformed chunk may have come with the head.
       const mustWait = decision instanceof Promise || routed?.admitted.isChunked === true
       const pending = mustWait
@@ -56,13 +56,13 @@ export class Handler {
     const { config, forwarder, responder, metrics, now } = dependencies
     const { context } = res.req
     const { peer } = context.connection
-    context.decide(decision)
+    context.recordDecision(decision)
     const check = tokenCheckOf(decision)
     if (check !== undefined) metrics.onTokenCheck(check)
     if (res.destroyed) return // the client left while the token was verified
     if (decision.act === 'refuse') return this.#refuse(decision, res)
     if (context.isBodyMalformed) return responder.fail(res, 'admission', ERRORS.malformedRequest)
-    if (context.isUpgrade && context.admitted?.isWebSocket !== true)
+    if (context.isDetached && context.admitted?.isWebSocket !== true)
       return responder.fail(res, 'upgrade', ERRORS.upgradeRefused)
     switch (decision.act) {
       case 'forward':

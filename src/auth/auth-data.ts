@@ -1,5 +1,5 @@
 /**
- * Auth data decides on access: the active keys, credentials, revocations and certificates.
+ * What is loaded again while the sidecar runs: keys, credentials and revocations, which decide on access, and certificates.
  * `auth-sources.ts` opens their sources. `app.ts` empties the token cache after each new version of keys or credentials.
  */
 import type { Logger } from '../base/log.ts'

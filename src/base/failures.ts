@@ -15,17 +15,14 @@ export const TOKEN_FAILURES = [
   'revoked',
   'unavailable', // the keys of the issuer have not been fetched yet
 ] as const
-
 export type TokenFailure = (typeof TOKEN_FAILURES)[number]
 
 /** Why a request that needs a caller is refused: `reason` of `auth_sidecar_token_checks_total`. */
 export const ACCESS_FAILURES = ['missing', ...TOKEN_FAILURES, 'scope'] as const
-
 export type AccessFailure = (typeof ACCESS_FAILURES)[number]
 
 /** Why a login ends without a token: `reason` of `auth_sidecar_token_issue_failures_total`. */
 export const LOGIN_FAILURES = ['invalid', 'rejected', 'throttled', 'busy', 'unavailable', 'internal'] as const
-
 export type LoginFailure = (typeof LOGIN_FAILURES)[number]
 
 /** The error for the client. `close`: the request cannot be read, or the upstream may be shutting down with this sidecar. */
@@ -33,7 +30,7 @@ export type FailureResponse = readonly [PublicError, close?: 'close']
 
 /** Why a forwarded request failed. Names without `client_` are error types of RFC 9209, section 2.3. */
 export const UPSTREAM_FAILURES = {
-  client_aborted: [ERRORS.malformedRequest, 'close'],
+  client_aborted: [ERRORS.malformedRequest, 'close'], // the response to a malformed body: a client that left gets none
   client_idle: [ERRORS.requestTimeout, 'close'],
   connection_refused: [ERRORS.serviceNotReady, 'close'],
   connection_timeout: [ERRORS.serviceNotReady, 'close'],

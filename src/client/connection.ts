@@ -2,9 +2,16 @@
  * One client connection: serves its requests one after the other (RFC 9112, section 9).
  * In: requests and errors of Node's parser. Out: calls of `handle` for each request in its turn, and of `onRequestEnd`.
  *
- * `response.ts` decides which response is the last one. Node closes the connection after that response. `#halfClose` closes it
- * in Node's place if further requests have arrived, after a refusal without a request, or if Node has detached the socket.
- * `abort` closes it within a response.
+ * What ends the connection, and how:
+ *
+ *   the last response is written (`response.ts` decides which)  Node closes it after the written bytes
+ *     the body of its request is unread                         `response.ts` first drains the body
+ *     requests or an error wait behind it                       `#halfClose`: bytes that still arrive are dropped
+ *     Node has detached the socket                              `#halfClose`
+ *   a refusal without a request is written                      `#halfClose`
+ *   no request arrives in time                                  `endIdlePhase` closes it, or waits for a partial head
+ *   the client reads too slowly; the owner of a request fails   `abort`
+ *   the client ends the connection                              Node ends it, or `abort` if the response would look complete
  */
 import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../base/errors.ts'

@@ -35,7 +35,7 @@ export interface RequestOwner {
   onClosed?(): void
 }
 
-/** The owner until another component takes over. Other components limit the handler's waits, such as for a token check. */
+/** The owner until another component takes over. It needs no `onIdle`: what it waits for, such as a fetch of keys, has a limit. */
 const HANDLER: RequestOwner = { state: 'inFlight' }
 
 /** The facts of a request. Only the methods write them: other files see a `Readonly<RequestContext>`. */
@@ -55,9 +55,8 @@ export class RequestContext {
   reason: Failure | undefined
   /** The cause of an upstream failure: the code of a network error, or a fixed text. */
   cause: string | undefined
-  /** Body bytes from the client. */
+  /** Body bytes from and to the client. */
   bytesIn = 0
-  /** Body bytes to the client. */
   bytesOut = 0
 
   constructor(connection: ClientConnection, firstBytes?: Buffer) {
@@ -66,18 +65,18 @@ export class RequestContext {
   }
 
   /** `requestId`: a valid request id of the client. */
-  route(routed: RoutedRequest | undefined, requestId = this.id): void {
+  recordRoute(routed: RoutedRequest | undefined, requestId = this.id): void {
     this.routed = routed
     this.id = requestId
   }
 
-  decide(decision: Decision): void {
+  recordDecision(decision: Decision): void {
     this.decision = decision
     this.identityForLog = decision.caller?.identity
   }
 
   /** `identity`: the names of a login that exist, authenticated or not. */
-  identify(identity: Partial<Identity>): void {
+  recordIdentity(identity: Partial<Identity>): void {
     this.identityForLog = identity
   }
 
@@ -113,7 +112,7 @@ export class RequestContext {
   }
 
   /** The request is an `Upgrade` or CONNECT, for which Node has detached the socket from its parser. */
-  get isUpgrade(): boolean {
+  get isDetached(): boolean {
     return this.firstBytes !== undefined
   }
 }

@@ -95,7 +95,7 @@ export class DataListener {
     this.#serveConnections()
   }
 
-  /** Node calls this before it emits an event for the request. */
+  /** Node asks before it emits an event for the request, so the gate admits the request again. */
   #opensWebSocket(req: SidecarRequest): boolean {
     const connection = req.socket[CONNECTION]
     if (connection === undefined || connection.isServing) return false

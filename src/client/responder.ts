@@ -12,7 +12,7 @@ import {
   type UpstreamFailure,
 } from '../base/failures.ts'
 import type { Config } from '../config/config.ts'
-import { type HeaderList, headerLines } from '../http/headers.ts'
+import { type HeaderList, headerText } from '../http/headers.ts'
 import type { Persistence, SidecarResponse } from './response.ts'
 
 /** The error types in `Proxy-Status` (RFC 9209, section 2.3) of upstream failures and of the sidecar's own refusals. */
@@ -94,7 +94,7 @@ export class Responder {
     const origin = /^origin:[ \t]*(\S*)/im.exec(bytes?.toString('latin1') ?? '')?.[1]
     const headers = ['Proxy-Status', proxyStatus('http_request_error'), 'Date', new Date().toUTCString()]
     const list = this.#headers(status, body, requestId, [...headers, 'Connection', 'close'], origin)
-    return `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${headerLines(list)}\r\n${body}`
+    return `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${headerText(list)}\r\n${body}`
   }
 
   /** Returns all headers of a response but `Connection`. `headers`: those that only this response has. */

@@ -5,7 +5,7 @@
  */
 import { ServerResponse, STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
-import { headerLines } from '../http/headers.ts'
+import { headerText } from '../http/headers.ts'
 import type { SidecarRequest } from './context.ts'
 import { DISCARDS_AFTER_OFFER, omitChunks, sendHead, writeLastChunk } from './node-http.ts'
 
@@ -59,7 +59,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     }
     sendHead(this)
     if (text !== '') this.write(text, 'latin1')
-    if (this.chunkedEncoding) writeLastChunk(this, headerLines(trailers.flat()))
+    if (this.chunkedEncoding) writeLastChunk(this, headerText(trailers.flat()))
     this.#writtenMonotonicMs = performance.now()
     this.#drainBody()
   }
@@ -76,18 +76,18 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
 
   #afterResponse(asked: Persistence): AfterResponse {
     const { req } = this
-    const { admitted, isBodyMalformed, isUpgrade, connection } = req.context
+    const { admitted, isBodyMalformed, isDetached, connection } = req.context
     // No request can be read behind an unread body.
     if (!req.complete && !req.socket.readableEnded && (admitted === undefined || admitted.hasBody)) {
       const waits = req.httpVersionMinor > 0 && req.headers.expect?.toLowerCase() === '100-continue'
       const mayArrive = this.#hasContinued || !waits
-      return mayArrive && !isUpgrade ? 'drain' : 'close' // no parser reads the body of an upgrade
+      return mayArrive && !isDetached ? 'drain' : 'close' // no parser reads the body of an upgrade
     }
     if (asked !== 'keepAlive' || connection.isDraining() || admitted === undefined || isBodyMalformed)
       return 'close'
     if (admitted.lines.connectionOptions?.has('close')) return 'close'
     // The bytes that Node discards behind an offer to upgrade may be a request.
-    return DISCARDS_AFTER_OFFER && admitted.offersUpgrade && !isUpgrade ? 'close' : 'keepAlive'
+    return DISCARDS_AFTER_OFFER && admitted.offersUpgrade && !isDetached ? 'close' : 'keepAlive'
   }
 
   /** Must be called after a 101 was written to the socket. */

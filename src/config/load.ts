@@ -25,12 +25,8 @@ export interface LoadedConfig {
   readonly originOf: (path: string) => string
 }
 
-export function loadConfig({
-  env,
-  flags,
-  file = env[FILE_VARIABLE],
-  needsUpstream = true,
-}: LoadOptions): Loaded<LoadedConfig, Problem> {
+export function loadConfig(options: LoadOptions): Loaded<LoadedConfig, Problem> {
+  const { env, flags, file = env[FILE_VARIABLE], needsUpstream = true } = options
   const fromFile = file === undefined ? NO_FILE : readFile(file)
   const named = readNamed({ ...ownVariables(env), ...flags })
   let tree: unknown = fromFile.tree ?? {}

@@ -1,5 +1,5 @@
 /**
- * Every setting: its name, kind of value, bounds, default and meaning. Unknown names are errors.
+ * Every setting: its name, kind of value, bounds, default and meaning. `kinds.ts` has the members of lists.
  * The loader, environment variables, flags, JSON Schema and documentation derive from this schema.
  * After a change, `npm run docs` generates the documentation again.
  */

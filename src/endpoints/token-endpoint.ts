@@ -38,14 +38,14 @@ export async function logIn(dependencies: Dependencies, res: SidecarResponse): P
   if (!fields.ok) return fail('invalid', fields.error)
   const { login, requestedScope } = fields.value
   const { accountId, accessKey } = login
-  if (credentials.hasAccount(accountId)) req.context.identify({ accountId })
+  if (credentials.hasAccount(accountId)) req.context.recordIdentity({ accountId })
   const network = clientNetwork(req.clientAddress)
   const { verdict, retryAfterSeconds } = await throttle(login, network, async () =>
     res.destroyed ? 'busy' : credentials.authenticate(login, network),
   )
   if (verdict === 'unavailable') return fail(verdict, ERRORS.serviceNotReady)
   const credential = credentials.credentialStatus(accountId, accessKey)
-  if (credential.active) req.context.identify({ accountId, accessKey })
+  if (credential.active) req.context.recordIdentity({ accountId, accessKey })
   if (verdict === 'busy' || verdict === 'throttled') {
     if (verdict === 'busy' && res.destroyed) return // the client left while its login waited
     recordFailure(verdict)
@@ -64,7 +64,7 @@ export async function logIn(dependencies: Dependencies, res: SidecarResponse): P
     recordFailure('internal')
     throw error
   })
-  req.context.identify(identity)
+  req.context.recordIdentity(identity)
   metrics.onTokenIssued()
   audit.request(req, { event: 'login' })
   const lifetime = expirationSec(dependencies, identity.expiresAtSeconds)

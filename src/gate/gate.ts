@@ -42,6 +42,7 @@ export interface ServiceDecision {
   readonly target?: string | undefined
 }
 
+/** What the sidecar itself responds to. The route of a request without a token already has this shape. */
 type EndpointDecision =
   | { readonly act: 'logIn' }
   | { readonly act: 'refuseMethod'; readonly allowed: string }

@@ -164,7 +164,7 @@ export class HeaderLines {
   }
 }
 
-export function headerLines(headers: HeaderList): string {
+export function headerText(headers: HeaderList): string {
   let lines = ''
   for (let at = 0; at < headers.length; at += 2) lines += `${headers[at]}: ${headers[at + 1]}\r\n`
   return lines

@@ -1,6 +1,7 @@
 /**
  * The Prometheus metrics: names, labels and values. Labels come from closed sets: no path, account or token.
  * Series whose labels are known beforehand exist at zero from the first scrape on.
+ * A new metric needs a row in a table below, and a value in `readFrom`. If it counts events, it also needs a `Counts` and a method.
  */
 import { type Aggregator, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import type { AuthData } from '../auth/auth-data.ts'
@@ -242,9 +243,8 @@ export class Metrics {
       key_token_lifetime_seconds: () => keys.tokenLifetimes().map(({ kid, seconds }) => [{ kid }, seconds]),
       signing_key_age_seconds: () => {
         const { signing: key } = keys.ring()
-        return key
-          ? [[{ kid: key.kid }, Math.max(0, Math.floor(this.#now() / 1000) - key.createdAtSeconds)]]
-          : []
+        const nowSeconds = Math.floor(this.#now() / 1000)
+        return key ? [[{ kid: key.kid }, Math.max(0, nowSeconds - key.createdAtSeconds)]] : []
       },
       certificate_not_after_timestamp_seconds: () =>
         Array.from(certificateSets, ([certificate, set]) => [{ certificate }, set.current().endsAtSeconds]),

@@ -6,7 +6,7 @@
 import type { RequestContext } from '../client/context.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { ServiceDecision } from '../gate/gate.ts'
-import { forwardedTrailers, headerLines } from '../http/headers.ts'
+import { forwardedTrailers, headerText } from '../http/headers.ts'
 
 export interface ForwardedRequest {
   readonly res: SidecarResponse
@@ -62,10 +62,10 @@ export function requestHeadText(
   const assertion = caller?.assertions?.get(options.assertionAudience)
   if (assertion !== undefined) head += `X-Authenticated-Assertion: ${assertion}\r\n`
   if (caller !== undefined) head += caller.identityLines
-  if (context.isUpgrade) head += UPGRADE_LINES
+  if (context.isDetached) head += UPGRADE_LINES
   return `${head}\r\n`
 }
 
 export function requestTrailerLines({ res, decision: { admitted, dependsOnRequest } }: ForwardedRequest) {
-  return headerLines(forwardedTrailers(res.req.rawTrailers, admitted.lines, dependsOnRequest).flat())
+  return headerText(forwardedTrailers(res.req.rawTrailers, admitted.lines, dependsOnRequest).flat())
 }

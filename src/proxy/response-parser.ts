@@ -24,7 +24,7 @@ export interface UpstreamHead {
 export interface RequestKind {
   readonly isHeadRequest: boolean
   /** The request is a WebSocket handshake. A 101 in response to any other request is an error. */
-  readonly isUpgrade: boolean
+  readonly isWebSocket: boolean
 }
 
 type State = 'head' | 'body' | 'chunkSize' | 'chunkData' | 'chunkEnd' | 'trailers' | 'done'
@@ -44,7 +44,7 @@ export type PartialResponse = Readonly<Omit<ResponseParser, 'start' | 'push' | '
 export class ResponseParser {
   readonly #limits: Pick<Config['limits'], 'headerBytes' | 'headerLines'>
   #isHeadRequest = false
-  #isUpgrade = false
+  #isWebSocket = false
   #state: State = 'done'
   #partial = NO_BYTES
   #left = 0
@@ -63,9 +63,9 @@ export class ResponseParser {
     this.body = body
   }
 
-  start({ isHeadRequest, isUpgrade }: RequestKind): void {
+  start({ isHeadRequest, isWebSocket }: RequestKind): void {
     this.#isHeadRequest = isHeadRequest
-    this.#isUpgrade = isUpgrade
+    this.#isWebSocket = isWebSocket
     this.#state = 'head'
     this.#partial = NO_BYTES
     this.#informational = 0
@@ -148,7 +148,7 @@ export class ResponseParser {
       if (status === 103) this.#earlyHints.push(head)
       return end + 4
     }
-    if (status === 101 && !(this.#isUpgrade && switchesToWebSocket(head)))
+    if (status === 101 && !(this.#isWebSocket && switchesToWebSocket(head)))
       throw new ResponseSyntaxError('101 without an upgrade')
     this.head = head
     this.#left = framing === 'close' ? Number.POSITIVE_INFINITY : (contentLength ?? 0)

@@ -58,7 +58,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   readonly headText: string
   readonly queuedMonotonicMs = performance.now()
   readonly isHeadRequest: boolean
-  readonly isUpgrade: boolean
+  readonly isWebSocket: boolean
   readonly hasBody: boolean
   readonly #upstream: Upstream
   #phase: Phase = 'awaitingHead'
@@ -71,7 +71,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     this.#upstream = upstream
     this.headText = requestHeadText(context, decision, upstream)
     this.isHeadRequest = decision.admitted.method === 'HEAD'
-    this.isUpgrade = context.isUpgrade
+    this.isWebSocket = context.isDetached
     this.hasBody = decision.admitted.hasBody
   }
 

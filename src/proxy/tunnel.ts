@@ -4,7 +4,7 @@
  */
 import type { RequestOwner } from '../client/context.ts'
 import type { Gate } from '../gate/gate.ts'
-import { headerLines } from '../http/headers.ts'
+import { headerText } from '../http/headers.ts'
 import { responseHeaders } from './download.ts'
 import { type ForwardedRequest, UPGRADE_LINES } from './request-headers.ts'
 import type { PartialResponse, UpstreamHead } from './response-parser.ts'
@@ -47,7 +47,7 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
     const { context, socket: client } = res.req
     context.changeOwner(this)
     const upstream = this.#connection.handOver(this)
-    const lines = headerLines(responseHeaders(head, context.id))
+    const lines = headerText(responseHeaders(head, context.id))
     client.write(`HTTP/1.1 101 Switching Protocols\r\n${UPGRADE_LINES}${lines}\r\n`, 'latin1')
     res.becomeTunnel()
     client.setTimeout(0)

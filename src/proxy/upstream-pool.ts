@@ -51,7 +51,7 @@ export class UpstreamPool implements ConnectionPool {
   /** Queues the request. A WebSocket handshake fails if it would have to wait for another request to end. */
   acquire(request: UpstreamRequest): void {
     const { upstreamConnections, upstreamQueue } = this.#config.limits
-    if (this.#requests >= upstreamConnections + (request.isUpgrade ? 0 : upstreamQueue)) {
+    if (this.#requests >= upstreamConnections + (request.isWebSocket ? 0 : upstreamQueue)) {
       request.onFailure('connection_limit_reached')
     } else {
       this.#queue.push(request)

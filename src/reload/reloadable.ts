@@ -16,16 +16,16 @@ interface Versions {
 export interface Observed {
   /** A text that differs after every change of the source. */
   readonly version: string
-  /** When to load the version. Default: `now`. `tentatively`: the version may be incomplete, so it is not yet rejected. */
+  /** When to load a version that is not active. Default: `now`. `tentatively`: it may be incomplete, so it is not yet rejected. */
   readonly load?: 'later' | 'tentatively' | 'now'
 }
 
 /**
  * `keep`: the active version is the newest. `wait`: nothing changes yet.
- * `try`: the version is loaded, and activated if it is good. Otherwise nothing changes.
+ * `loadTentatively`: the version is loaded, and activated if it is good. Otherwise nothing changes.
  * `load`: the version is loaded, and activated or rejected.
  */
-type Action = 'keep' | 'wait' | 'try' | 'load'
+type Action = 'keep' | 'wait' | 'loadTentatively' | 'load'
 
 /** Decides on the version that a poll has found. */
 export function nextAction({ active, rejected }: Versions, found: Observed, isForced: boolean): Action {
@@ -34,12 +34,11 @@ export function nextAction({ active, rejected }: Versions, found: Observed, isFo
   // If the active version returns after a rejection, it is activated again, which reports the end of the failure.
   if (version === active && rejected === undefined) return 'keep'
   if (load === 'later') return 'wait'
-  // A rejected version is tried again, because the cause may be temporary.
-  return load === 'tentatively' || version === rejected ? 'try' : 'load'
+  // A rejected version is loaded again, because the cause may be temporary.
+  return load === 'tentatively' || version === rejected ? 'loadTentatively' : 'load'
 }
 
 export const RELOAD_RESULTS = ['ok', 'failed'] as const
-
 export type ReloadResult = (typeof RELOAD_RESULTS)[number]
 
 interface ReloadableOptions<T, O extends Observed> {
@@ -163,7 +162,7 @@ export class Reloadable<T, O extends Observed = Observed> {
 
     const { version } = observed.value
     const next = await this.#guard(load(this.#value, observed.value, isForced))
-    if (this.#isStopped || (!next.ok && action === 'try')) return false
+    if (this.#isStopped || (!next.ok && action === 'loadTentatively')) return false
     if (!next.ok) {
       this.#versions = { active: this.#versions.active, rejected: version }
       onFailed(next.problems)

@@ -6,7 +6,7 @@
  */
 import { LRUCache } from 'lru-cache'
 import { ok, type Result } from '../base/result.ts'
-import { headerLines } from '../http/headers.ts'
+import { headerText } from '../http/headers.ts'
 import type { Caller, Identity, RevocableToken, VerifiedToken } from './caller.ts'
 import { identityHeaders, isCallerRevoked } from './caller.ts'
 import type { Assertions } from './issue.ts'
@@ -96,7 +96,7 @@ export class TokenCache {
     const { signAssertions, maxAgeSeconds, now } = this.#options
     const { assertions, renewAtMs = Number.POSITIVE_INFINITY } = (await signAssertions?.(identity)) ?? {}
     const recheckAtMs = Math.min(validUntilMs, renewAtMs, now() + maxAgeSeconds * 1000)
-    const identityLines = flatCopy(headerLines(identityHeaders(identity)))
+    const identityLines = flatCopy(headerText(identityHeaders(identity)))
     // A spread object would take more memory.
     return { identity, issuer, link, validUntilMs, identityLines, assertions, recheckAtMs }
   }

@@ -106,13 +106,13 @@ t.test('after stop nothing is asked and nothing changes', async (t) => {
 t.test('what is done with a version follows from the active and the rejected one', async (t) => {
   const rows = [
     // versions, found: later, tentatively, now
-    [{ active: undefined }, 'a', 'wait', 'try', 'load'],
+    [{ active: undefined }, 'a', 'wait', 'loadTentatively', 'load'],
     [{ active: 'a' }, 'a', 'keep', 'keep', 'keep'],
-    [{ active: 'a' }, 'b', 'wait', 'try', 'load'],
-    [{ active: 'a', rejected: 'b' }, 'a', 'wait', 'try', 'load'],
-    [{ active: 'a', rejected: 'b' }, 'b', 'wait', 'try', 'try'],
-    [{ active: 'a', rejected: 'b' }, 'c', 'wait', 'try', 'load'],
-    [{ active: 'a', rejected: 'a' }, 'a', 'wait', 'try', 'try'],
+    [{ active: 'a' }, 'b', 'wait', 'loadTentatively', 'load'],
+    [{ active: 'a', rejected: 'b' }, 'a', 'wait', 'loadTentatively', 'load'],
+    [{ active: 'a', rejected: 'b' }, 'b', 'wait', 'loadTentatively', 'loadTentatively'],
+    [{ active: 'a', rejected: 'b' }, 'c', 'wait', 'loadTentatively', 'load'],
+    [{ active: 'a', rejected: 'a' }, 'a', 'wait', 'loadTentatively', 'loadTentatively'],
   ] as const
   for (const [versions, version, ...expected] of rows) {
     const actions = (['later', 'tentatively', 'now'] as const).map((load) =>

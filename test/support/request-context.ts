@@ -11,6 +11,6 @@ export function requestContext(peer: Peer, id: string): RequestContext {
     detectReset() {},
     abort() {},
   })
-  context.route(undefined, id)
+  context.recordRoute(undefined, id)
   return context
 }

@@ -1,7 +1,7 @@
 /** Tokens for tests: good ones, and any kind of odd one. */
 import { createHmac, randomUUID, webcrypto } from 'node:crypto'
 import type { JWK } from 'jose'
-import { headerLines } from '../../src/http/headers.ts'
+import { headerText } from '../../src/http/headers.ts'
 import type { Algorithm } from '../../src/keys/key-ring.ts'
 import { type Caller, type Identity, identityHeaders, type VerifiedToken } from '../../src/token/caller.ts'
 import type { TestKey } from './keys.ts'
@@ -54,7 +54,7 @@ export function makeVerifiedToken(changes: Partial<Identity> = {}, validUntilMs 
 
 export function makeCaller(): Caller {
   const verified = makeVerifiedToken()
-  const identityLines = headerLines(identityHeaders(verified.identity))
+  const identityLines = headerText(identityHeaders(verified.identity))
   return { ...verified, identityLines, assertions: undefined, recheckAtMs: verified.validUntilMs }
 }
 

@@ -158,6 +158,7 @@ export class CredentialsDatabase implements CredentialSource {
 }
 
 interface Snapshot {
+  /** A text that differs after every change except new revocations. */
   readonly otherChange: string
   readonly credentials: CredentialList
   readonly problems: readonly string[]
