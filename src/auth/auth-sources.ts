@@ -42,7 +42,7 @@ export interface AuthCondition extends Partial<KeySetState> {
   readonly state?: DatabaseState | undefined
 }
 
-/** A source that clients wait for. Files are loaded before the start, a JWK Set and the database after it. */
+/** A source that is loaded before clients are accepted: files when they are opened, a JWK Set and the database after the start. */
 interface NeededSource {
   readonly condition: () => AuthCondition
   /** Resolves with true once there is a first version, with false if stopped earlier, or with the problems of the database. */

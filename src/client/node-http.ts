@@ -53,7 +53,7 @@ export function discardInput(socket: Socket): void {
   const onResume = () => {
     if (socket.isPaused()) return // `pauseWhile` has paused it again
     socket.removeListener('resume', onResume)
-    socket.on('data', () => {}) // ends the parser's own reads (`unconsume`). Node would not read a paused socket again.
+    socket.on('data', () => {}) // until `data` has a listener, the parser reads the socket without events
     socket.removeAllListeners('data') // including Node's, which passes bytes to the parser
   }
   socket.removeListener('finish', socket.destroy) // added by `destroySoon`, which Node calls after its last response

@@ -1,7 +1,7 @@
 /**
  * A response to a client: writes its head, body and trailers. With the head it decides what follows on the connection
  * (RFC 9112, sections 9.3 and 9.6). Node then keeps the connection for the next request, or ends it.
- * How it ends: `wouldLookComplete`, `mustReset` (for the connection); `isWritten`, `endedMonotonicMs` (for the access log).
+ * The connection asks how a response must be aborted, and the access log whether and when it was written.
  */
 import { ServerResponse, STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'

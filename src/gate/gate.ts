@@ -36,7 +36,7 @@ export interface ServiceDecision {
   /** Absent on a public route, and where report mode ignores a refused token. */
   readonly caller: Caller | undefined
   readonly forwardsAuthorization: boolean
-  /** The decision holds for this request alone. No trailer may change it, and no proxy may reuse it. */
+  /** Another path or method could lead to another decision. No trailer may name one, and no proxy may reuse the decision. */
   readonly dependsOnRequest: boolean
   /** The target without the parameter of a link. Absent if the upstream receives the admitted target. */
   readonly target?: string | undefined
@@ -125,6 +125,7 @@ export class Gate {
     if (!verdict.ok) return this.#refuseOrReport(request, verdict.error.reason)
     const caller = verdict.value
     const reason = accessFailure(request, caller)
+    // With `claims`, a link is bound to another request, so it does not prove the caller of this one.
     if (reason !== undefined)
       return this.#refuseOrReport(request, reason, reason === 'scope' ? caller : undefined)
     return route.needs === 'token' ? { ...route, caller } : this.#letThrough(route, request, caller)
@@ -145,7 +146,7 @@ export class Gate {
     return { act: 'refuse', reason, error: this.#errorOf[reason], caller }
   }
 
-  /** Lets the request pass to a service. A link that report mode ignores stays in the target. */
+  /** Lets the request pass to a service. In report mode, a refused link stays in the target. */
   #letThrough(
     { act }: PermissionRoute,
     { admitted, link }: CallerRequest,

@@ -12,7 +12,7 @@ interface Rule {
   readonly response: 'forward' | 'remove' | 'ifMayHaveBody' | 'ifChunked'
   /** RFC 9110, section 6.5.1. `unlessDeciding`: dropped if the gate, which sees no trailers, decides by such a header. */
   readonly trailer: 'forward' | 'remove' | 'unlessDeciding'
-  /** The kind of a different name that folds to one of `names`, such as `content_length`. */
+  /** How a name is treated that is none of `names`, but folds to one, such as `content_length`. */
   readonly lookAlike: 'refusedLookAlike' | 'removedLookAlike' | 'otherRequest' | 'other'
   readonly names: readonly string[]
 }

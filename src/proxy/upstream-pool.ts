@@ -1,8 +1,8 @@
 /**
  * The connections to one upstream and a queue of requests, both bounded. A request takes the connection that was used last.
  *
- * A request is written after Node has read all sockets of a turn (`event-loop.ts`): bytes that follow a response have closed
- * their connection by then. A connection is `released` when its response ends, and `idle` after the reads of one more turn.
+ * An upstream must not send bytes before a request: they would be taken for its response. So a connection whose response has
+ * ended is first `released`. It is `idle` once Node has read its socket again (`event-loop.ts`), and has found no bytes.
  */
 import { afterReads } from '../base/event-loop.ts'
 import type { Config } from '../config/config.ts'

@@ -8,7 +8,7 @@ import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 interface Versions {
   /** The version of the active value. Undefined until a version has been loaded. */
   readonly active: string | undefined
-  /** The version that was rejected after the last activation. A reload can reject even the active version. */
+  /** The version that was rejected after the last activation. If an operator asks for a reload, even the active one can be. */
   readonly rejected?: string
 }
 
