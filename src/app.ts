@@ -12,7 +12,7 @@ import { createLoginThrottle } from './credentials/login-throttle.ts'
 import { createAuditLog } from './endpoints/audit-log.ts'
 import { Gate } from './gate/gate.ts'
 import { Handler } from './handler.ts'
-import { createLifeCycle, drainListener, type LifeCycle, RunState, type Service } from './life-cycle.ts'
+import { createLifeCycle, drain, type LifeCycle, RunState, type Service } from './life-cycle.ts'
 import { createAccessLog } from './ops/access-log.ts'
 import { type AdminData, createAdminListener } from './ops/admin.ts'
 import { Metrics, type ProcessCounts } from './ops/metrics.ts'
@@ -113,7 +113,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
       if (pendingStart) await authData.stop() // ends a start that waits for keys or the database
       await pendingStart
       if (lameDuck) await sleep(config.shutdown.lameDuckSeconds * 1000)
-      const report = await drainListener(listener, config, state)
+      const report = await drain(listener, config, state)
       forwarder.close()
       return report
     },

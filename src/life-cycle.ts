@@ -108,11 +108,7 @@ export function createLifeCycle(parts: Parts): LifeCycle {
 }
 
 /** Stops listening, closes each connection once it is idle, and aborts the others after the deadline. */
-export async function drainListener(
-  listener: DataListener,
-  config: Config,
-  state: RunState,
-): Promise<DrainReport> {
+export async function drain(listener: DataListener, config: Config, state: RunState): Promise<DrainReport> {
   const { inFlight } = listener
   const deadline = performance.now() + config.shutdown.deadlineSeconds * 1000
   let isClosed = false

@@ -12,8 +12,7 @@ import { CommandFailure, type CommandIo, type Flags, parserWith, UsageFailure } 
 
 const REMEDIES = {
   reachable: 'check the address, the port, and whether the sidecar runs and is ready',
-  certificate:
-    'renew it (the sidecar reloads it), use a name of it in --url, or name the file of its CA in NODE_EXTRA_CA_CERTS',
+  certificate: 'renew it, use a name of it in --url, or name the file of its CA in NODE_EXTRA_CA_CERTS',
   endpoint: 'check the address, and end --url with the path of listen.basePath if there is one',
   enforcement: 'set enforcement: enforce, and let no route lead past the sidecar',
   clock: 'synchronize both machines (NTP), as tokens expire by the clock',
@@ -23,8 +22,7 @@ const REMEDIES = {
   token: 'check upstreams and the service',
   identity: 'let every route to the service pass the sidecar; log in; let --echo-path show the headers',
   admin: 'see /readyz and the log of the sidecar',
-  upstream:
-    'bind the service to loopback, or let a NetworkPolicy admit the sidecar only; run check from another host or pod',
+  upstream: 'bind it to loopback, or let a NetworkPolicy admit the sidecar only; run check from another pod',
 }
 
 const MAX_CLOCK_DIFFERENCE_SECONDS = 5
@@ -197,10 +195,7 @@ async function checkLogin(endpoint: URL, probe: URL, credential: object, echoPat
       : failure('time left', `the time left of the token is not reported (${outcomeOf(left)})`),
     // A 502 or 503 may come from a load balancer without a backend, and not from the service.
     passed.status === 0 || passed.status >= 500 || isOurs(passed)
-      ? failure(
-          'token',
-          `a valid token does not reach the service, or the service fails (${outcomeOf(passed)})`,
-        )
+      ? failure('token', `a valid token is not accepted, or the service fails (${outcomeOf(passed)})`)
       : ok('token', 'a valid token reaches the service'),
   ]
   if (echoPath !== undefined) findings.push(judgeEcho(passed.body, marker, requestId))

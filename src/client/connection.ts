@@ -17,8 +17,9 @@ import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../base/errors.ts'
 import type { Peer } from './client-address.ts'
 import { type ClientConnection, RequestContext, type SidecarRequest } from './context.ts'
+import { drainSocket } from './drain.ts'
 import * as nodeHttp from './node-http.ts'
-import { limitDrain, SidecarResponse } from './response.ts'
+import { SidecarResponse } from './response.ts'
 
 export interface ConnectionEvents {
   /** Must not throw. */
@@ -211,19 +212,17 @@ export class Connection implements ClientConnection {
   }
 
   detectReset(): void {
-    if (this.#isProbing) return // while the client reads nothing, the former write waits
+    if (this.#isProbing) return // while the client reads nothing, the previous probe has not ended
     this.#isProbing = true
-    this.tcpSocket.write('', () => {
+    nodeHttp.probeForReset(this.tcpSocket, () => {
       this.#isProbing = false
     })
   }
 
   /** Ends the sending half of the connection, and drops the bytes that still arrive. */
   #halfClose(): void {
-    const socket = this.#socket
-    socket.end()
-    nodeHttp.discardInput(socket)
-    limitDrain(socket, () => socket.destroy())
+    this.#socket.end()
+    drainSocket(this.#socket)
   }
 
   /** Ends the connection at once, even within a response, after a timeout, a failure or the stop of the process. */

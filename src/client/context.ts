@@ -28,7 +28,7 @@ export interface ClientConnection {
 export interface RequestOwner {
   /** `inFlight`: the request is counted, and the drain of the process waits for it. */
   readonly state: 'inFlight' | 'tunnel' | 'unreadBody'
-  /** The client socket was idle for `timeouts.idleSeconds`, or `DRAIN_IDLE_MS` while an unread body is drained. */
+  /** The client socket was idle for `timeouts.idleSeconds`. */
   onIdle?(): void
   onMalformedBody?(): void
   /** The last call: the response is closed, whether it was written or not. */

@@ -65,6 +65,9 @@ export function discardInput(socket: Socket): void {
 /** Before 22.21 and 24.9, Node discards the bytes after a head that offers an upgrade, even if no upgrade follows. */
 export const DISCARDS_AFTER_OFFER = !('shouldUpgradeCallback' in new Server())
 
+/** An empty write fails if the client has reset the connection, which closes the socket. Node reports no reset while it is paused. */
+export const probeForReset = (tcpSocket: Socket, onDone: () => void) => tcpSocket.write('', onDone)
+
 /** Assigns a detached socket to its last response, as Node's `parserOnIncoming` assigns the socket of a request. */
 export function assignDetachedSocket(res: ServerResponse, socket: Socket, onWritten: () => void): void {
   res.shouldKeepAlive = false

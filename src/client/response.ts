@@ -4,9 +4,9 @@
  * The connection asks how a response must be aborted, and the access log whether and when it was written.
  */
 import { ServerResponse, STATUS_CODES } from 'node:http'
-import type { Socket } from 'node:net'
 import { headerText } from '../http/headers.ts'
 import type { SidecarRequest } from './context.ts'
+import { drainBody } from './drain.ts'
 import { DISCARDS_AFTER_OFFER, omitChunks, sendHead, writeLastChunk } from './node-http.ts'
 
 /** What the caller asks for. `closeDelimited`: only the end of the connection ends the body of the response. */
@@ -14,10 +14,6 @@ export type Persistence = 'keepAlive' | 'close' | 'closeDelimited'
 
 /** `close`: Node closes the connection after the last byte. `drain`: the sidecar first drops the rest of the request. */
 type AfterResponse = 'keepAlive' | 'close' | 'drain'
-
-/** How long bytes are dropped after the last response: the time without a new byte, and the total time (as in nginx). */
-const DRAIN_IDLE_MS = 5_000
-const DRAIN_TOTAL_MS = 30_000
 
 export class SidecarResponse extends ServerResponse<SidecarRequest> {
   #hasContinued = false
@@ -61,17 +57,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     if (text !== '') this.write(text, 'latin1')
     if (this.chunkedEncoding) writeLastChunk(this, headerText(trailers.flat()))
     this.#writtenMonotonicMs = performance.now()
-    this.#drainBody()
-  }
-
-  #drainBody(): void {
-    const { req } = this
-    const end = () => void this.end() // only the first call has an effect
-    req.context.changeOwner({ state: 'unreadBody', onIdle: end })
-    req.once('end', end)
-    req.socket.once('end', end) // the request emits no `end` if its body is malformed
-    limitDrain(req.socket, end)
-    req.resume()
+    drainBody(this.req, () => void this.end()) // only the first call of `end` has an effect
   }
 
   #afterResponse(asked: Persistence): AfterResponse {
@@ -117,11 +103,4 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
   get endedMonotonicMs(): number {
     return this.#writtenMonotonicMs ?? performance.now()
   }
-}
-
-/** Without the drain, a close is a reset: clients that write all before they read (Python, Java) lose the last response. */
-export function limitDrain(socket: Socket, onLate: () => void): void {
-  socket.setTimeout(DRAIN_IDLE_MS) // calls `Connection.onTimeout`
-  const deadline = setTimeout(onLate, DRAIN_TOTAL_MS)
-  socket.once('close', () => clearTimeout(deadline))
 }

@@ -18,7 +18,6 @@ export const ROUTE_LABELS = [
   'public',
   'forward_auth',
 ] as const
-
 export type RouteLabel = (typeof ROUTE_LABELS)[number]
 
 /**

@@ -8,7 +8,6 @@ import { failed, ok, type Result } from '../base/result.ts'
 /** Each key pins its own algorithm (RFC 8725, section 3.1). */
 export const PUBLIC_ALGORITHMS = ['ES256', 'ES384', 'EdDSA', 'RS256', 'PS256'] as const
 export const ALGORITHMS = [...PUBLIC_ALGORITHMS, 'HS256'] as const
-
 export type Algorithm = (typeof ALGORITHMS)[number]
 
 /** A key verifies only tokens whose header names its `kid` and its `alg`. */

@@ -141,7 +141,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   }
 
   onMalformedBody(): void {
-    this.#end('client_aborted')
+    this.#end('client_aborted') // the only end by this failure that still gets a response
   }
 
   onIdle(): void {

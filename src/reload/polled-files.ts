@@ -43,7 +43,7 @@ interface Settling extends Observed {
   readonly unsettledPolls: number
 }
 
-/** Decides when files are loaded: 0.2 to 0.4 s after the last change tentatively, and after 1 s to accept or reject them. */
+/** Decides when files are loaded: 0.2 to 0.4 s after the last change, and if they cannot be used then, again after 1 s. */
 export function settle(before: Settling, version: string): Settling {
   const polls = version === before.version ? before.polls + 1 : 1
   const unsettledPolls = polls < SETTLED_POLLS ? before.unsettledPolls + 1 : 0
