@@ -25,7 +25,7 @@ export type AccessFailure = (typeof ACCESS_FAILURES)[number]
 export const LOGIN_FAILURES = ['invalid', 'rejected', 'throttled', 'busy', 'unavailable', 'internal'] as const
 export type LoginFailure = (typeof LOGIN_FAILURES)[number]
 
-/** The error for the client. `close`: the request cannot be read, or the upstream may be shutting down with this sidecar. */
+/** The error for the client. `close`: the request cannot be read, or the pod of both sidecar and upstream may be ending. */
 export type FailureResponse = readonly [PublicError, close?: 'close']
 
 /** Why a forwarded request failed. Names without `client_` are error types of RFC 9209, section 2.3. */

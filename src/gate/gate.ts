@@ -13,7 +13,7 @@ import { linkFailure, type PresentedLink, presentedLink } from '../token/links.t
 import { scopeAllows } from '../token/scopes.ts'
 import { type Admitted, admit, type RequestHead } from './admission.ts'
 import { type OriginalRequest, originalRequest } from './forward-auth.ts'
-import type { PermissionRoute, Route, RouteLabel, TokenRoute } from './route.ts'
+import type { EndpointRoute, PermissionRoute, Route, RouteLabel, TokenRoute } from './route.ts'
 import { createRouter, FORWARD } from './route.ts'
 
 export type Decision = (Refusal | ServiceDecision | EndpointDecision) & {
@@ -42,12 +42,8 @@ export interface ServiceDecision {
   readonly target?: string | undefined
 }
 
-/** What the sidecar itself responds to. The route of a request without a token already has this shape. */
-type EndpointDecision =
-  | { readonly act: 'logIn' }
-  | { readonly act: 'refuseMethod'; readonly allowed: string }
-  | { readonly act: 'sendTimeLeft' | 'logOut' | 'createLink'; readonly caller: Caller }
-  | { readonly act: 'endLink'; readonly linkId: string; readonly caller: Caller }
+/** The sidecar itself responds: the route of one of its endpoints, with the caller if it needs one. */
+type EndpointDecision = EndpointRoute | (TokenRoute & { readonly caller: Caller })
 
 export interface RoutedRequest {
   readonly admitted: Admitted
@@ -114,7 +110,8 @@ export class Gate {
 
   /** Checks the caller of an open tunnel again. Undefined if the gate would refuse now. Rejects only on an internal error. */
   async callerStillAllowed(admitted: Admitted): Promise<Caller | undefined> {
-    const verdict = await this.#tokenCache.check(bearerToken(admitted.authorization) ?? '')
+    const token = bearerToken(admitted.authorization) // no link opens a tunnel
+    const verdict = token === undefined ? MISSING : await this.#tokenCache.check(token)
     if (!verdict.ok) return undefined
     const request = { route: FORWARD, admitted, original: admitted, link: undefined }
     return accessFailure(request, verdict.value) === undefined ? verdict.value : undefined

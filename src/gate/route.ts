@@ -24,7 +24,7 @@ export type RouteLabel = (typeof ROUTE_LABELS)[number]
  * `act`: what the sidecar does with an allowed request.
  * `needs`: `nothing`, any valid `token`, or the `permission` of a token or link for this request.
  */
-export type Route = OpenRoute | TokenRoute | PermissionRoute
+export type Route = PublicRoute | EndpointRoute | TokenRoute | PermissionRoute
 
 interface RouteOf<Needs, Act> {
   readonly act: Act
@@ -32,8 +32,8 @@ interface RouteOf<Needs, Act> {
   readonly needs: Needs
 }
 
-type OpenRoute =
-  | RouteOf<'nothing', 'forward'>
+type PublicRoute = RouteOf<'nothing', 'forward'>
+export type EndpointRoute =
   | RouteOf<'nothing', 'logIn'>
   | (RouteOf<'nothing', 'refuseMethod'> & { readonly allowed: string })
 export type TokenRoute =

@@ -88,7 +88,7 @@ const IDENTITY_PREFIX = 'x-authenticated-'
 /** Several storage services read the object to copy or rename from such a header, for example `x-oss-copy-source`. */
 const OTHER_SOURCE = /-(?:copy|rename)-source$/
 
-/** A name that folds to itself. */
+/** A name that already is in its folded form. */
 const PLAIN_NAME = /^[a-z0-9]+(?:-[a-z0-9]+)*$/
 const TOKEN = /^[!#$%&'*+.^_`|~\w-]+$/
 

@@ -123,7 +123,7 @@ export class RemoteKeys {
 
   start(): void {
     this.#keySet.start()
-    this.#fetch()
+    this.#fetch() // tokens wait for this first fetch
   }
 
   reload(): Promise<unknown> {

@@ -1,7 +1,8 @@
 /**
  * The Prometheus metrics: names, labels and values. Labels come from closed sets: no path, account or token.
  * Series whose labels are known beforehand exist at zero from the first scrape on.
- * A new metric needs a row in a table below, and a value in `readFrom`. If it counts events, it also needs a `Counts` and a method.
+ * A new metric needs a row in `READ` and its value in `readFrom`. If it counts events, it also needs a `Counts`, a method that the
+ * owner of the event calls, and in the constructor its series at zero. A histogram needs a row in `HISTOGRAMS`, and a method.
  */
 import { type Aggregator, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import type { AuthData } from '../auth/auth-data.ts'

@@ -79,6 +79,8 @@ export class ReceivedBody {
   }
 }
 
+const MIN_FREED = 16 * 1024 // to free smaller chunks would cost more than it saves
+
 /** Drops every message that is posted to it, because the other end is closed. */
 const { port1: closedPort, port2 } = new MessageChannel()
 port2.close()
@@ -88,8 +90,8 @@ port2.close()
  * A post to a port detaches memory (Node 20 has no `ArrayBuffer.prototype.transfer`). Saves 57 % of the CPU time of an upload.
  */
 export function freeWhenWritten({ buffer, byteLength }: Buffer) {
-  const isSmall = byteLength < 16 * 1024
-  if (isSmall || byteLength !== buffer.byteLength || !(buffer instanceof ArrayBuffer)) return undefined
+  if (byteLength < MIN_FREED || byteLength !== buffer.byteLength || !(buffer instanceof ArrayBuffer))
+    return undefined
   return (error?: Error | null) => {
     if (!error) closedPort.postMessage(null, [buffer])
   }

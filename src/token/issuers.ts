@@ -41,7 +41,7 @@ interface IssuerSettings {
   readonly trustedIssuers: readonly TrustedIssuerSettings[]
 }
 
-/** The sidecar's own issuer is the first. @param credentials - absent where another sidecar has them */
+/** The sidecar's own issuer is the first. @param credentials - undefined in a sidecar that only verifies */
 export function createIssuers(
   { token, links, trustedIssuers }: IssuerSettings,
   findOwnKey: FindKey,
