@@ -26,6 +26,17 @@ t.test('exit codes are 0 and 2, and no stack trace is printed', async (t) => {
   )
 })
 
+t.test('all problems are printed, even if they are read slowly', async (t) => {
+  const file = join(t.testdir({}), 'credentials.yaml')
+  writeFileSync(file, JSON.stringify({ accounts: Array(5000).fill(1) }), { mode: 0o600 })
+  const program = startProgram(t, ['credentials', 'list', '--file', file])
+  program.child.stderr?.pause()
+  await eventually(() => program.child.stderr?.readableLength, 'the beginning')
+  program.child.stderr?.resume()
+  t.match(await program.ended, { code: 2 })
+  t.equal(program.stderr().match(/\n/g)?.length, 5000)
+})
+
 t.test('all output is printed, even if it is read slowly', async (t) => {
   const file = join(t.testdir({}), 'credentials.yaml')
   const accounts = Array.from({ length: 3000 }, (_, at) => ({

@@ -19,7 +19,8 @@ export async function runProgram(signals: Signals): Promise<void> {
   const code = await runCommand({ signals, destination }).then(() => 0, exitCodeOf)
   await destination.close()
   // A pager may read slowly. The wait ends when the pager ends.
-  if (process.stdout.writableLength > 0) await new Promise((resolve) => process.stdout.write('', resolve))
+  for (const stream of [process.stdout, process.stderr])
+    if (stream.writableLength > 0) await new Promise((resolve) => stream.write('', resolve))
   if (stdoutError === undefined || code !== 0) process.exit(code)
   process.stderr.write(`stdout cannot be written: ${stdoutError}\n`)
   process.exit(1)

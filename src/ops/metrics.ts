@@ -94,7 +94,6 @@ export type PrimaryReads = Reads<
 >
 
 export const METRIC_PREFIX = 'auth_sidecar_'
-
 export const METRIC_NAMES = Object.keys(METRICS).map((name) => `${METRIC_PREFIX}${name}`)
 
 /** What each process counts, whatever it serves. */
