@@ -4,8 +4,9 @@ import { printable } from '../base/log.ts'
 import { isLoopback } from '../http/hosts.ts'
 import { PUBLIC_ALGORITHMS } from '../keys/key-ring.ts'
 import { API_TOKEN_SECONDS, RUN_ALWAYS } from './kinds.ts'
-import { checkRules, type Settings } from './rules.ts'
+import { checkRules } from './rules.ts'
 import { CREDENTIALS_FILE, KEYS_DIRECTORY, REVOCATIONS_FILE, settingsSchema } from './schema.ts'
+import type { Settings } from './settings.ts'
 
 export const configSchema = (needsUpstream: boolean) =>
   settingsSchema

@@ -2,10 +2,7 @@
 import type { z } from 'zod'
 import { isHttps } from '../http/hosts.ts'
 import { isWithin, LINKS_PATH, TOKEN_PATH, withoutFinalSlash } from '../http/request-target.ts'
-import type { settingsSchema } from './schema.ts'
-import { valueAt } from './settings.ts'
-
-export type Settings = z.output<typeof settingsSchema>
+import { type Settings, valueAt } from './settings.ts'
 
 /** The path and the type of each setting and each group. No path leads into a list or an optional group. */
 type Entry<Group, Above extends string = ''> = {

@@ -7,6 +7,8 @@ import { z } from 'zod'
 import type { Step } from '../files/yaml-text.ts'
 import { settingsSchema } from './schema.ts'
 
+export type Settings = z.output<typeof settingsSchema>
+
 /** `default` is undefined if the setting has no default, or one that depends on other settings. */
 export type Setting = Readonly<ReturnType<typeof settingOf>>
 

@@ -133,9 +133,9 @@ export class Gate {
     const { route } = request
     if (this.#config.enforcement === 'enforce' || route.needs === 'token') return this.#refuse(reason, caller)
     // Most services read an empty X-Authenticated-Scope like a missing one, which means unrestricted.
-    const mayDoNothing = caller?.identity.scope?.text === ''
+    const hasEmptyScope = caller?.identity.scope?.text === ''
     const isLink = caller?.link !== undefined // a link proves the caller of its own request only
-    const proven = mayDoNothing || isLink ? undefined : caller
+    const proven = hasEmptyScope || isLink ? undefined : caller
     return this.#letThrough(route, request, proven, reason)
   }
 

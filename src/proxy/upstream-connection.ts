@@ -110,7 +110,7 @@ export class UpstreamConnection {
   /** Undefined in the phases `idle` and `closed`. */
   #receiver: ResponseReceiver | undefined
   #isRequestWritten = false
-  /** Monotonic milliseconds. */
+  /** In monotonic milliseconds. Belongs to a wait for the upstream: each such wait begins with `#startDeadline`. */
   #deadline = NO_DEADLINE
 
   constructor(address: UpstreamAddress, pool: ConnectionPool, request: UpstreamRequest, config: Config) {

@@ -38,20 +38,20 @@ export class UpstreamPool implements ConnectionPool {
     return this.#open.size
   }
 
-  /** The number of requests that wait for another request to end. */
+  /** The number of requests that wait for another request to end. One that waits for its new connection does not count. */
   get queued(): number {
-    return Math.max(0, this.#requests - this.#config.limits.upstreamConnections)
+    return Math.max(0, this.#demand - this.#config.limits.upstreamConnections)
   }
 
   /** The number of waiting requests, and of connections that serve a request or are being closed. */
-  get #requests(): number {
+  get #demand(): number {
     return this.#queue.length + this.#open.size - this.#idle.length - this.#released.length
   }
 
   /** Queues the request. A WebSocket handshake fails if it would have to wait for another request to end. */
   acquire(request: UpstreamRequest): void {
     const { upstreamConnections, upstreamQueue } = this.#config.limits
-    if (this.#requests >= upstreamConnections + (request.isWebSocket ? 0 : upstreamQueue)) {
+    if (this.#demand >= upstreamConnections + (request.isWebSocket ? 0 : upstreamQueue)) {
       request.onFailure('connection_limit_reached')
     } else {
       this.#queue.push(request)

@@ -48,10 +48,10 @@ export function settle(before: Settling, version: string): Settling {
   const polls = version === before.version ? before.polls + 1 : 1
   const unsettledPolls = polls < SETTLED_POLLS ? before.unsettledPolls + 1 : 0
   if (polls === SETTLED_POLLS || unsettledPolls === UNSETTLED_POLLS)
-    return { version, polls, unsettledPolls: 0, load: 'now' }
+    return { version, polls, unsettledPolls: 0, when: 'now' }
   const isRetry = (polls - SETTLED_POLLS) % RETRY_POLLS === 0
-  const load = polls === STABLE_POLLS || isRetry ? 'tentatively' : 'later'
-  return { version, polls, unsettledPolls, load }
+  const when = polls === STABLE_POLLS || isRetry ? 'tentatively' : 'later'
+  return { version, polls, unsettledPolls, when }
 }
 
 /** Loads the files. Polling begins only with `start`. Never rejects. */
@@ -76,10 +76,10 @@ export async function openPolledFiles<T>(
       found = settle(found, await versionOf(paths, includes))
       return loaded(found)
     },
-    async load(active, { version, load }, isForced) {
+    async load(active, { version, when }, isForced) {
       const next = await loadFiles(active)
       if (!next.ok) return notLoaded(next.problems.map(({ path, message }) => `${path}: ${message}`))
-      const mustBeStable = load === 'tentatively' && !isForced
+      const mustBeStable = when === 'tentatively' && !isForced
       const isStable = !mustBeStable || (await versionOf(paths, includes)) === version
       return isStable ? next : notLoaded(['changed while being read'])
     },

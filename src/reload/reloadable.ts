@@ -17,7 +17,7 @@ export interface Observed {
   /** A text that differs after every change of the source. */
   readonly version: string
   /** When to load a version that is not active. Default: `now`. `tentatively`: it may be incomplete, so it is not yet rejected. */
-  readonly load?: 'later' | 'tentatively' | 'now'
+  readonly when?: 'later' | 'tentatively' | 'now'
 }
 
 /**
@@ -29,13 +29,13 @@ type Action = 'keep' | 'wait' | 'loadTentatively' | 'load'
 
 /** Decides on the version that a poll has found. */
 export function nextAction({ active, rejected }: Versions, found: Observed, isForced: boolean): Action {
-  const { version, load } = found
+  const { version, when } = found
   if (isForced) return 'load'
   // If the active version returns after a rejection, it is activated again, which reports the end of the failure.
   if (version === active && rejected === undefined) return 'keep'
-  if (load === 'later') return 'wait'
+  if (when === 'later') return 'wait'
   // A rejected version is loaded again, because the cause may be temporary.
-  return load === 'tentatively' || version === rejected ? 'loadTentatively' : 'load'
+  return when === 'tentatively' || version === rejected ? 'loadTentatively' : 'load'
 }
 
 export const RELOAD_RESULTS = ['ok', 'failed'] as const

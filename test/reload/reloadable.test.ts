@@ -115,12 +115,12 @@ t.test('what is done with a version follows from the active and the rejected one
     [{ active: 'a', rejected: 'a' }, 'a', 'wait', 'loadTentatively', 'loadTentatively'],
   ] as const
   for (const [versions, version, ...expected] of rows) {
-    const actions = (['later', 'tentatively', 'now'] as const).map((load) =>
-      nextAction(versions, { version, load }, false),
+    const actions = (['later', 'tentatively', 'now'] as const).map((when) =>
+      nextAction(versions, { version, when }, false),
     )
     t.same(actions, expected, JSON.stringify([versions, version]))
     t.equal(nextAction(versions, { version }, false), expected[2], 'now is the default')
-    t.equal(nextAction(versions, { version, load: 'later' }, true), 'load', 'forced')
+    t.equal(nextAction(versions, { version, when: 'later' }, true), 'load', 'forced')
   }
 })
 
@@ -144,7 +144,7 @@ t.test('when files are loaded follows from how they settle', async (t) => {
     let state: ReturnType<typeof settle> = { version: 'a', polls: 9, unsettledPolls: 0 }
     const loads = versions.map((version) => {
       state = settle(state, version)
-      return state.load ?? ''
+      return state.when ?? ''
     })
     t.equal(runs(loads), expected, `files that ${name}`)
   }
