@@ -90,10 +90,10 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   })
   const conditions = () => [...authData.conditions(), state.acceptingCondition]
   const isReady = () => conditions().every(({ ok }) => ok)
-  metrics.readFrom({ config, authData, tokenCache, listener, forwarder, isReady, processCounts })
+  const read = metrics.readFrom({ config, authData, tokenCache, listener, forwarder, isReady, processCounts })
   const { publicJwks: jwks, ring } = authData.keys
   const signingKid = () => ring().signing?.kid
-  const adminData: AdminData = { conditions, jwks, signingKid, registry: () => metrics.registry }
+  const adminData: AdminData = { conditions, jwks, signingKid, metrics: read }
   const secureContext = activeContextOf(certificateSets.get('admin'))
   const admin = worker ? undefined : createAdminListener({ config, adminData, secureContext, log, now })
 

@@ -81,8 +81,11 @@ function processOptions(config: Config, destination: LogDestination): AppOptions
   const log = createLog(config.log.level, destination)
   let exceptions = 0
   process.on('uncaughtException', (err) => log.fatal({ err, count: ++exceptions }, 'uncaught exception'))
-  const logLinesDropped = () => destination.dropped
-  return { config, log, processCounts: { logLinesDropped, uncaughtExceptions: () => exceptions } }
+  const processCounts = {
+    log_lines_dropped_total: () => destination.dropped,
+    uncaught_exceptions_total: () => exceptions,
+  }
+  return { config, log, processCounts }
 }
 
 async function serveHere(options: AppOptions, signals: Signals): Promise<ServingApp> {

@@ -7,12 +7,13 @@ import { readFile } from 'node:fs/promises'
 import { createServer, type RequestListener, type ServerResponse } from 'node:http'
 import { type AddressInfo, createServer as createTcpServer, type Socket } from 'node:net'
 import { type SecureContext, TLSSocket } from 'node:tls'
-import type { Registry } from 'prom-client'
+import { AggregatorRegistry } from 'prom-client'
 import type { Logger } from '../base/log.ts'
 import type { Config } from '../config/config.ts'
 import { ALPN_PROTOCOLS } from '../tls/listener-tls.ts'
 import { type Alarm, alarmsOf } from './alarms.ts'
-import { type MetricGroup, Samples } from './samples.ts'
+import type { MetricFamily, ReadMetrics } from './metrics.ts'
+import { Samples } from './samples.ts'
 import { type ReadyCondition, type Status, type StatusConfig, statusOf } from './status.ts'
 
 /** The state of this process, or of all workers. */
@@ -22,7 +23,7 @@ export interface AdminData {
   readonly jwks: () => unknown
   /** Undefined in a sidecar that only verifies. */
   readonly signingKid: () => string | undefined | Promise<string | undefined>
-  readonly registry: (group: MetricGroup) => Registry | Promise<Registry>
+  readonly metrics: ReadMetrics
 }
 
 /** The document of `/status.json`, which `status-page/page.js` is checked against. */
@@ -60,7 +61,7 @@ export interface AdminListenerOptions {
 export function createAdminListener(options: AdminListenerOptions): AdminListener {
   const { config, adminData, secureContext, log, now } = options
   const onError = (error: unknown) => log.error({ err: error }, 'listener error')
-  const samples = new Samples(adminData.registry, now)
+  const samples = new Samples(adminData.metrics, now)
   const pages = Object.entries<Render>(pagesOf(config, adminData, samples))
   const renders = new Map(pages.map(([path, render]) => [path, onceAtATime(render, onError)]))
   const { server, connections } = createBoundedServer(secureContext, (req, res) => {
@@ -107,8 +108,8 @@ function pagesOf(config: StatusConfig, data: AdminData, samples: Samples) {
       return json(isReady ? 200 : 503, { status: isReady ? 'ready' : 'not ready', checks: conditions })
     },
     async '/metrics'() {
-      const all = await data.registry('all')
-      return { status: 200, type: all.contentType, body: Buffer.from(await all.metrics()) }
+      const registry = AggregatorRegistry.aggregate([[START_TIME], await data.metrics('all')])
+      return { status: 200, type: registry.contentType, body: Buffer.from(await registry.metrics()) }
     },
     async '/.well-known/jwks.json'() {
       const keys = await data.jwks()
@@ -127,6 +128,15 @@ function pagesOf(config: StatusConfig, data: AdminData, samples: Samples) {
     '/uplot.js': file('text/javascript', 'uplot/dist/uPlot.iife.min.js'),
     '/uplot.css': file('text/css', 'uplot/dist/uPlot.min.css'),
   }
+}
+
+/** Of this process, which may be the primary of workers. prom-client omits its own when it aggregates. */
+const START_TIME: MetricFamily = {
+  name: 'process_start_time_seconds',
+  help: 'Start time of the process since unix epoch in seconds.',
+  type: 'gauge',
+  aggregator: 'first',
+  values: [{ labels: {}, value: Math.round(performance.timeOrigin / 1000) }],
 }
 
 /** Renders once per turn of the event loop. Otherwise 100 clients with 100 pipelined requests each stop traffic for 6 s. */

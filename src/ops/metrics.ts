@@ -1,10 +1,10 @@
 /**
  * The Prometheus metrics: names, labels and values. Labels come from closed sets: no path, account or token.
  * Series whose labels are known beforehand exist at zero from the first scrape on.
- * A new metric needs a row in `READ` and its value in `readFrom`. If it counts events, it also needs a `Counts`, a method that the
- * owner of the event calls, and in the constructor its series at zero. A histogram needs a row in `HISTOGRAMS`, and a method.
+ * A new metric needs a row in `METRICS` and its value in `readFrom`. One that counts events also needs a `Counts` or a
+ * `Histogram` with its series at zero, and a method that the owner of the event calls.
  */
-import { type Aggregator, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
+import { type Aggregator, collectDefaultMetrics, Registry } from 'prom-client'
 import type { AuthData } from '../auth/auth-data.ts'
 import type { ReloadSubject } from '../auth/auth-sources.ts'
 import type { AccessFailure, LoginFailure } from '../base/failures.ts'
@@ -26,12 +26,13 @@ const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIO
 /** The classes of upstream responses that are counted. */
 const STATUS_CLASSES = ['2xx', '3xx', '4xx', '5xx']
 const LATENCY_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
+export const METRIC_PREFIX = 'auth_sidecar_'
 
 /** `aggregator`: how the values of several processes become one. The default is their sum. */
 type Metric = readonly [help: string, labels?: readonly string[], aggregator?: Aggregator]
 
-/** Metrics whose values are read at each scrape. Names are without `auth_sidecar_`. */
-const READ = {
+/** Metrics whose values are read at each scrape. Names are without `METRIC_PREFIX`. */
+export const METRICS = {
   build_info: ['Version of the sidecar and of Node.', ['version', 'node'], 'max'],
   certificate_not_after_timestamp_seconds: ['When it expires, in epoch seconds.', ['certificate'], 'min'],
   client_connections: ['Open connections of clients.'],
@@ -47,6 +48,7 @@ const READ = {
   reload_last_good_timestamp_seconds: ['When the active version was loaded.', ['subject'], 'min'],
   // All workers load the same version, so the total is the maximum of their counts, not the sum.
   reloads_total: ['New versions: active (ok) or unusable (failed).', ['subject', 'result'], 'max'],
+  request_duration_seconds: ['Seconds from the request head to the end of the response.', ['route']],
   requests_in_flight: ['Requests that are served or wait, without tunnels.'],
   requests_total: ['Requests by route, method and status.', ['route', 'method', 'status']],
   revocations: ['Active revocations.', [], 'max'],
@@ -63,41 +65,39 @@ const READ = {
   upstream_connections: ['Connections to the upstream, also those being opened.', ['upstream']],
   upstream_queue: ['Requests that wait for a connection to the upstream.', ['upstream']],
   upstream_requests_total: ['Forwarded requests by upstream and outcome.', ['upstream', 'outcome']],
-  upstream_responses_total: ['Responses by upstream and status class.', ['upstream', 'class']],
-} as const satisfies Record<string, Metric>
-
-const HISTOGRAMS = {
-  request_duration_seconds: ['Seconds from the request head to the end of the response.', ['route']],
   upstream_response_seconds: ['Seconds from the request head to the response head.', ['upstream']],
-} as const satisfies Record<string, Metric>
-
-/** Also read at each scrape, but only in the primary process of several workers. */
-const READ_IN_PRIMARY = {
+  upstream_responses_total: ['Responses by upstream and status class.', ['upstream', 'class']],
   worker_restarts_total: ['Workers that ended and were replaced.'],
   workers: ['Processes that share the data listener, accept connections and respond to the primary.'],
 } as const satisfies Record<string, Metric>
-
-const METRICS = { ...READ, ...HISTOGRAMS, ...READ_IN_PRIMARY }
 
 export type MetricName = keyof typeof METRICS
 
 export type LabelOf<Name extends MetricName> = NonNullable<(typeof METRICS)[Name][1]>[number]
 
 type Labels<Name extends MetricName> = Readonly<Record<LabelOf<Name>, string>>
-type Sample<Name extends MetricName> = readonly [labels: Labels<Name>, value: number | undefined]
+type Series<Name extends MetricName> = readonly (readonly [labels: Labels<Name>, value: number | undefined])[]
+/** The series by the value of their label. */
+type Histogram = Map<string, Durations>
 
 /** A function for each metric. It returns one value, or one per series. A series without a value is left out. */
-type Reads<Names extends MetricName> = { readonly [Name in Names]: () => number | readonly Sample<Name>[] }
-
-export type PrimaryReads = Reads<
-  keyof typeof READ_IN_PRIMARY | 'ready' | 'log_lines_dropped_total' | 'uncaught_exceptions_total'
->
-
-export const METRIC_PREFIX = 'auth_sidecar_'
-export const METRIC_NAMES = Object.keys(METRICS).map((name) => `${METRIC_PREFIX}${name}`)
+type Reads<Names extends MetricName> = { readonly [Name in Names]: () => number | Series<Name> | Histogram }
 
 /** What each process counts, whatever it serves. */
-export type ProcessCounts = Readonly<Record<'logLinesDropped' | 'uncaughtExceptions', () => number>>
+export type ProcessCounts = Reads<'log_lines_dropped_total' | 'uncaught_exceptions_total'>
+type ReadInPrimary = 'worker_restarts_total' | 'workers' // only the primary of several workers has these
+export type PrimaryReads = Reads<ReadInPrimary | 'ready'> & ProcessCounts
+
+type DeclaredFamily = Awaited<ReturnType<Registry['getMetricsAsJSON']>>[number]
+/** A metric and its values in prom-client's JSON form. `type` is a word there, though declared as a number. */
+export type MetricFamily = Omit<DeclaredFamily, 'type' | 'collect'> & { readonly type: unknown }
+
+/** `status`: the metrics of the status page. */
+export type MetricGroup = 'all' | 'status'
+export type ReadMetrics = (group: MetricGroup) => Promise<readonly MetricFamily[]>
+
+/** On the status page. To collect all of prom-client would cost more, and reset the measurements of the event loop. */
+export const PROCESS_METRICS = ['process_cpu_seconds_total', 'process_resident_memory_bytes'] as const
 
 /** The parts whose values are read at each scrape. */
 export interface MetricSources {
@@ -121,7 +121,7 @@ export interface MeasuredAuthData extends Pick<AuthData, 'subjects'> {
 
 /** Counts events, each by a method, and reads the other values from the parts that hold them. */
 export class Metrics {
-  readonly registry = new Registry()
+  readonly #registry = new Registry()
   readonly #now: () => number
   readonly #requests = new Counts<'requests_total'>()
   readonly #bytes = new Counts<'transferred_bytes_total'>()
@@ -133,18 +133,17 @@ export class Metrics {
   readonly #lastGoodSeconds = new Map<ReloadSubject, number>()
   /** Subjects whose newest version cannot be used, each with the name of its certificate set. */
   readonly #failingReloads = new Set<string>()
-  readonly #requestSeconds = histogramIn(this.registry, 'request_duration_seconds')
-  readonly #upstreamSeconds = histogramIn(this.registry, 'upstream_response_seconds')
+  readonly #requestSeconds: Histogram = new Map(ROUTE_LABELS.map((route) => [route, new Durations()]))
+  readonly #upstreamSeconds: Histogram = new Map()
   #tokensIssued = 0
   #linksIssued = 0
 
   constructor(now: () => number) {
     this.#now = now
-    collectDefaultMetrics({ register: this.registry })
+    collectDefaultMetrics({ register: this.#registry })
     // These gauges have names of counters. They only add up the types of `nodejs_active_handles` and the like.
     for (const what of ['handles', 'requests', 'resources'])
-      this.registry.removeSingleMetric(`nodejs_active_${what}_total`)
-    for (const route of ROUTE_LABELS) this.#requestSeconds.zero({ route })
+      this.#registry.removeSingleMetric(`nodejs_active_${what}_total`)
     for (const direction of ['in', 'out'] as const) this.onBytes(direction, 0)
     for (const reason of ['ok', ...ACCESS_FAILURES] as const) this.onTokenCheck(reason, 0)
     for (const reason of LOGIN_FAILURES) this.onLoginFailure(reason, 0)
@@ -154,7 +153,7 @@ export class Metrics {
   onRequest(route: RouteLabel, method: string | undefined, status: number, seconds: number): void {
     const known = method !== undefined && METHODS.has(method) ? method : 'other'
     this.#requests.add(`${route} ${known} ${status}`, { route, method: known, status: String(status) })
-    this.#requestSeconds.observe({ route }, seconds)
+    this.#requestSeconds.get(route)?.observe(seconds)
   }
 
   onBytes(direction: 'in' | 'out', count: number): void {
@@ -185,13 +184,14 @@ export class Metrics {
       this.#upstreamResponses.add(`${upstream} ${statusClass}`, { upstream, class: statusClass }, count)
     for (const outcome of UPSTREAM_OUTCOMES) onOutcome(outcome, 0)
     for (const statusClass of STATUS_CLASSES) addResponse(statusClass, 0)
-    this.#upstreamSeconds.zero({ upstream })
+    const durations = new Durations()
+    this.#upstreamSeconds.set(upstream, durations)
     return {
       onOutcome,
       onResponse: (status, seconds) => {
         const statusClass = STATUS_CLASSES[Math.floor(status / 100) - 2]
         if (statusClass !== undefined) addResponse(statusClass)
-        this.#upstreamSeconds.observe({ upstream }, seconds)
+        durations.observe(seconds)
       },
     }
   }
@@ -205,8 +205,8 @@ export class Metrics {
     } else this.#failingReloads.add(part)
   }
 
-  /** Called once, before the first scrape. */
-  readFrom(sources: MetricSources): void {
+  /** Called once. Returns the function that reads the metrics of this process. */
+  readFrom(sources: MetricSources): ReadMetrics {
     const { config, tokenCache, listener, forwarder, isReady, processCounts } = sources
     const { keys, keySets, revocations, certificateSets, subjects } = sources.authData
     for (const subject of subjects) {
@@ -215,27 +215,28 @@ export class Metrics {
     }
     const isFailing = (subject: ReloadSubject) =>
       [...this.#failingReloads].some((part) => part.startsWith(`${subject} `))
-    const reads: Reads<keyof typeof READ> = {
+    const reads: Reads<Exclude<MetricName, ReadInPrimary>> = {
       build_info: () => [[{ version: VERSION, node: process.version }, 1]],
       enforcing: () => Number(config.enforcement === 'enforce'),
       ready: () => Number(isReady()),
-      requests_total: this.#requests.samples,
+      requests_total: this.#requests.series,
+      request_duration_seconds: () => this.#requestSeconds,
       requests_in_flight: () => listener.inFlight,
-      transferred_bytes_total: this.#bytes.samples,
+      transferred_bytes_total: this.#bytes.series,
       client_connections: () => listener.connections,
       client_connections_dropped_total: () => listener.droppedConnections,
-      token_checks_total: this.#tokenChecks.samples,
+      token_checks_total: this.#tokenChecks.series,
       token_cache_hits_total: () => tokenCache.hits,
       token_cache_misses_total: () => tokenCache.misses,
       token_cache_evictions_total: () => tokenCache.evictions,
       token_cache_entries: () => tokenCache.size,
       tokens_issued_total: () => this.#tokensIssued,
-      token_issue_failures_total: this.#loginFailures.samples,
+      token_issue_failures_total: this.#loginFailures.series,
       links_issued_total: () => this.#linksIssued,
-      log_lines_dropped_total: processCounts.logLinesDropped,
-      uncaught_exceptions_total: processCounts.uncaughtExceptions,
-      upstream_requests_total: this.#upstreamRequests.samples,
-      upstream_responses_total: this.#upstreamResponses.samples,
+      ...processCounts,
+      upstream_requests_total: this.#upstreamRequests.series,
+      upstream_responses_total: this.#upstreamResponses.series,
+      upstream_response_seconds: () => this.#upstreamSeconds,
       upstream_connections: () =>
         forwarder.pools().map(({ prefix, connections }) => [{ upstream: prefix }, connections]),
       upstream_queue: () => forwarder.pools().map(({ prefix, queued }) => [{ upstream: prefix }, queued]),
@@ -253,12 +254,16 @@ export class Metrics {
         keySets.flatMap(({ issuer, fetches }) =>
           RELOAD_RESULTS.map((result) => [{ issuer, result }, fetches[result]] as const),
         ),
-      reloads_total: this.#reloads.samples,
+      reloads_total: this.#reloads.series,
       reload_last_good_timestamp_seconds: () =>
         Array.from(this.#lastGoodSeconds, ([subject, seconds]) => [{ subject }, seconds]),
       reload_failing: () => subjects.map((subject) => [{ subject }, Number(isFailing(subject))]),
     }
-    readAtScrape(this.registry, reads)
+    return async (group) => {
+      if (group === 'all') return [...familiesOf(reads), ...(await this.#registry.getMetricsAsJSON())]
+      const ofProcess = PROCESS_METRICS.flatMap((name) => this.#registry.getSingleMetric(name)?.get() ?? [])
+      return [...familiesOf(reads), ...(await Promise.all(ofProcess))]
+    }
   }
 }
 
@@ -273,32 +278,44 @@ class Counts<Name extends MetricName> {
     else series.value += count
   }
 
-  readonly samples = (): Sample<Name>[] =>
-    Array.from(this.#series.values(), ({ labels, value }) => [labels, value])
+  readonly series = () => Array.from(this.#series.values(), ({ labels, value }) => [labels, value] as const)
 }
 
-/** Registers metrics, and calls their functions at each scrape. */
-export function readAtScrape<Names extends MetricName>(registry: Registry, reads: Reads<Names>): void {
-  for (const name of Object.keys(reads) as Names[]) {
-    const options = {
-      ...optionsOf(registry, name),
-      collect(this: Counter | Gauge) {
-        const values = reads[name]()
-        this.reset()
-        for (const [labels, value] of typeof values === 'number' ? [[{}, values] as const] : values)
-          if (value !== undefined) this.inc(labels, value)
-      },
-    }
-    // OpenMetrics reserves this suffix for counters.
-    if (name.endsWith('_total')) new Counter(options)
-    else new Gauge(options)
+/** One series of a histogram. `observe` costs less than that of prom-client. */
+class Durations {
+  /** Cumulative: each counts all durations up to its bound. */
+  readonly #buckets = LATENCY_BUCKETS.map((le) => ({ le, value: 0 }))
+  #count = 0
+  #sum = 0
+
+  observe(seconds: number): void {
+    for (const bucket of this.#buckets) if (seconds <= bucket.le) bucket.value++
+    this.#count++
+    this.#sum += seconds
+  }
+
+  values(name: string, labels: Readonly<Record<string, string>>) {
+    const buckets = [...this.#buckets, { le: '+Inf', value: this.#count }]
+    return [
+      ...buckets.map(({ le, value }) => ({ metricName: `${name}_bucket`, labels: { le, ...labels }, value })),
+      { metricName: `${name}_sum`, labels, value: this.#sum },
+      { metricName: `${name}_count`, labels, value: this.#count },
+    ]
   }
 }
 
-const histogramIn = (registry: Registry, name: keyof typeof HISTOGRAMS) =>
-  new Histogram({ ...optionsOf(registry, name), buckets: LATENCY_BUCKETS })
-
-function optionsOf(registry: Registry, name: MetricName) {
-  const [help, labels = [], aggregator = 'sum']: Metric = METRICS[name]
-  return { name: `${METRIC_PREFIX}${name}`, help, labelNames: labels, aggregator, registers: [registry] }
+export function familiesOf<Names extends MetricName>(reads: Reads<Names>): MetricFamily[] {
+  return (Object.keys(reads) as Names[]).map((key) => {
+    const [help, [label = ''] = [], aggregator = 'sum']: Metric = METRICS[key]
+    const name = `${METRIC_PREFIX}${key}`
+    const result = reads[key]()
+    if (result instanceof Map) {
+      const values = Array.from(result, ([value, durations]) => durations.values(name, { [label]: value }))
+      return { name, help, type: 'histogram', aggregator, values: values.flat() }
+    }
+    const series = typeof result === 'number' ? [[{}, result] as const] : result
+    const values = series.flatMap(([labels, value]) => (value === undefined ? [] : { labels, value }))
+    // OpenMetrics reserves this suffix for counters.
+    return { name, help, type: key.endsWith('_total') ? 'counter' : 'gauge', aggregator, values }
+  })
 }

@@ -1,28 +1,14 @@
 /** Samples of the metrics over ten minutes, for the status page. Closed label sets bound their memory. */
-import type { Registry } from 'prom-client'
-import { type LabelOf, METRIC_NAMES, METRIC_PREFIX, type MetricName } from './metrics.ts'
+import type { LabelOf, MetricFamily, MetricName, PROCESS_METRICS, ReadMetrics } from './metrics.ts'
+import { METRIC_PREFIX } from './metrics.ts'
 
-export type MetricFamily = Awaited<ReturnType<Registry['getMetricsAsJSON']>>[number]
 type Labels = MetricFamily['values'][number]['labels']
-
-/** `status`: the metrics of the status page. */
-export type MetricGroup = 'all' | 'status'
-
-const PROCESS_METRICS = ['process_cpu_seconds_total', 'process_resident_memory_bytes'] as const
-
 type Name = MetricName | (typeof PROCESS_METRICS)[number]
 type Label<N extends Name> = N extends MetricName ? LabelOf<N> : never
 
 /** Labels, each with its value, its possible values or a pattern of them. */
 type Where<N extends Name> = Readonly<Partial<Record<Label<N>, Wanted>>>
 type Wanted = string | readonly string[] | RegExp
-
-const STATUS_METRICS: readonly string[] = [...METRIC_NAMES, ...PROCESS_METRICS]
-
-/** To collect all metrics would cost more, and reset the measurements of the event loop. */
-export function statusMetrics(registry: Registry): Promise<MetricFamily[]> {
-  return Promise.all(STATUS_METRICS.flatMap((name) => registry.getSingleMetric(name)?.get() ?? []))
-}
 
 /** The counters at one moment (epoch milliseconds), a column for each series. A missing value is zero. */
 interface Sample {
@@ -48,15 +34,15 @@ const MAX_SAMPLES = 121 // ten minutes of steps
 const RECENT_STEPS = 6
 
 export class Samples {
-  readonly #registry: (group: MetricGroup) => Registry | Promise<Registry>
+  readonly #metrics: ReadMetrics
   readonly #now: () => number
   readonly #columns: Columns = new Map()
   readonly #samples: Sample[] = []
   #columnCount = 0
   #timer: NodeJS.Timeout | undefined
 
-  constructor(registry: (group: MetricGroup) => Registry | Promise<Registry>, now: () => number) {
-    this.#registry = registry
+  constructor(metrics: ReadMetrics, now: () => number) {
+    this.#metrics = metrics
     this.#now = now
   }
 
@@ -90,13 +76,12 @@ export class Samples {
 
   async #current(): Promise<Sample> {
     const row: number[] = []
-    for (const { name, values } of await statusMetrics(await this.#registry('status'))) {
+    for (const { name, type, values } of await this.#metrics('status')) {
       const metric = name.replace(METRIC_PREFIX, '')
       const ofMetric = this.#columns.get(metric) ?? new Map()
       this.#columns.set(metric, ofMetric)
-      const isHistogram = values.some(({ labels }) => 'le' in labels)
       for (const { labels, value } of values) {
-        if (isHistogram && !('le' in labels)) continue // the sum and the count of a histogram
+        if (type === 'histogram' && !('le' in labels)) continue // the sum and the count of a histogram
         const key = JSON.stringify(labels)
         const column = ofMetric.get(key) ?? { labels, index: this.#columnCount++ }
         ofMetric.set(key, column)

@@ -9,7 +9,7 @@ import { InvalidAuthData } from '../auth/auth-data.ts'
 import type { LogDestination, Logger } from '../base/log.ts'
 import type { Config } from '../config/config.ts'
 import type { DrainReport } from '../life-cycle.ts'
-import type { MetricFamily, MetricGroup } from '../ops/samples.ts'
+import type { MetricFamily, MetricGroup } from '../ops/metrics.ts'
 import type { FromWorker, SerializedError, ToWorker, WorkerState } from './worker.ts'
 
 const KILL_AFTER_DEADLINE_MS = 3000
@@ -25,7 +25,7 @@ export function createWorkerPool(config: Config, count: number, log: Logger, des
   const workers = new Set<WorkerProcess>()
   let restarts = 0
   /** The counts of ended workers. Without these counts, sums would fall, which Prometheus takes for a restart. */
-  let endedCounts: Promise<MetricFamily[]> = Promise.resolve([])
+  let endedCounts: Promise<readonly MetricFamily[]> = Promise.resolve([])
   let isStopping = false
 
   const fork = async (): Promise<AddressInfo> => {
@@ -38,7 +38,7 @@ export function createWorkerPool(config: Config, count: number, log: Logger, des
       if (isStopping) return
       workers.delete(worker)
       if (worker.listeningMonotonicMs === undefined) return // `fork` rejects
-      const counts = [...worker.metrics.values()].filter(({ type }) => /counter|histogram/.test(String(type)))
+      const counts = [...worker.metrics.values()].filter(({ type }) => type !== 'gauge')
       endedCounts = endedCounts.then((sum) => AggregatorRegistry.aggregate([sum, counts]).getMetricsAsJSON())
       const servedMs = performance.now() - worker.listeningMonotonicMs
       void replace(Math.max(0, MIN_SERVED_MS - servedMs))

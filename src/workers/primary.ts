@@ -2,7 +2,7 @@
  * A sidecar of several processes. Workers share the data listener, load keys and credentials, and serve requests.
  * The primary process serves the admin listener for all of them.
  */
-import { AggregatorRegistry, Gauge, Registry } from 'prom-client'
+import { AggregatorRegistry } from 'prom-client'
 import type { App, AppOptions } from '../app.ts'
 import { InvalidAuthData } from '../auth/auth-data.ts'
 import type { LogDestination, Logger } from '../base/log.ts'
@@ -10,8 +10,7 @@ import type { Config } from '../config/config.ts'
 import { SHARED_LIMITS } from '../config/schema.ts'
 import { createLifeCycle, RunState } from '../life-cycle.ts'
 import { type AdminData, createAdminListener } from '../ops/admin.ts'
-import { type PrimaryReads, type ProcessCounts, readAtScrape } from '../ops/metrics.ts'
-import type { MetricGroup } from '../ops/samples.ts'
+import { familiesOf, type PrimaryReads, type ProcessCounts } from '../ops/metrics.ts'
 import { activeContextOf, certificateFiles, openCertificateSet } from '../tls/certificates.ts'
 import { createWorkerPool, type WorkerPool } from './pool.ts'
 
@@ -65,24 +64,15 @@ function createAdminData(pool: WorkerPool, runState: RunState, processCounts: Pr
     jwks: async () => (await newStates()).find(({ jwks }) => jwks !== undefined)?.jwks,
     signingKid: async () =>
       (await newStates()).find(({ signingKid }) => signingKid !== undefined)?.signingKid,
-    async registry(group: MetricGroup) {
+    async metrics(group) {
       const responding = await pool.update(group)
-      const own = new Registry()
-      const reads: PrimaryReads = {
+      const own = familiesOf({
         workers: () => responding,
         ready: () => Number(isReady(responding)),
         worker_restarts_total: pool.restarts,
-        log_lines_dropped_total: processCounts.logLinesDropped,
-        uncaught_exceptions_total: processCounts.uncaughtExceptions,
-      }
-      readAtScrape(own, reads)
-      new Gauge({
-        name: 'process_start_time_seconds', // of the primary: the values of the workers differ
-        help: 'Start time of the process since unix epoch in seconds.',
-        aggregator: 'first', // the primary is the first
-        registers: [own],
-      }).set(Math.round(performance.timeOrigin / 1000))
-      return AggregatorRegistry.aggregate([await own.getMetricsAsJSON(), ...(await pool.metrics())])
+        ...processCounts,
+      } satisfies PrimaryReads)
+      return AggregatorRegistry.aggregate([own, ...(await pool.metrics())]).getMetricsAsJSON()
     },
   }
 }

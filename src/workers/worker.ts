@@ -4,7 +4,7 @@ import type { ServingApp } from '../app.ts'
 import type { Config, Problem } from '../config/config.ts'
 import type { DrainReport } from '../life-cycle.ts'
 import type { AdminData } from '../ops/admin.ts'
-import { type MetricFamily, type MetricGroup, statusMetrics } from '../ops/samples.ts'
+import type { MetricFamily, MetricGroup } from '../ops/metrics.ts'
 import type { ReadyCondition } from '../ops/status.ts'
 
 /** What the primary shows of a worker on its admin listener. */
@@ -53,21 +53,17 @@ async function serve(app: ServingApp): Promise<void> {
     process.on('message', async (message: ToWorker) => {
       if (message.type === 'stop') resolve(message)
       else if (message.type === 'reload') await app.reload()
-      else if (message.type === 'report') {
-        const { group } = message
-        await sendToPrimary({ type: 'state', group, state: await stateOf(app.adminData, group) })
-      }
+      else if (message.type === 'report') await report(app.adminData, message.group)
     })
   })
   await app.start()
   await sendToPrimary({ type: 'stopped', report: await app.stop(await stopRequested) })
 }
 
-async function stateOf(data: AdminData, group: MetricGroup): Promise<WorkerState> {
-  const registry = await data.registry(group)
-  const metrics = group === 'all' ? registry.getMetricsAsJSON() : statusMetrics(registry)
+async function report(data: AdminData, group: MetricGroup): Promise<void> {
+  const metrics = await data.metrics(group)
   const [conditions, signingKid] = await Promise.all([data.conditions(), data.signingKid()])
-  return { conditions, jwks: data.jwks(), signingKid, metrics: await metrics }
+  await sendToPrimary({ type: 'state', group, state: { conditions, jwks: data.jwks(), signingKid, metrics } })
 }
 
 function sendToPrimary(message: FromWorker): Promise<void> {

@@ -153,7 +153,7 @@ t.test('the page after ten busy minutes', async (t) => {
       conditions: () => [],
       jwks: () => ({}),
       signingKid: () => 'k1',
-      registry: () => setup.metrics.registry,
+      metrics: setup.read,
     },
     secureContext: undefined,
     log: { error: (error: unknown) => t.error(error) },

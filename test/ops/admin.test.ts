@@ -1,7 +1,6 @@
 import { connect } from 'node:net'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { createSecureContext, type SecureContext } from 'node:tls'
-import { Registry } from 'prom-client'
 import t, { type Test } from 'tap'
 import { type AdminData, createAdminListener } from '../../src/ops/admin.ts'
 import type { ReadyCondition } from '../../src/ops/status.ts'
@@ -20,7 +19,7 @@ const DATA: AdminData = {
   conditions: () => [{ name: 'keys', ok: true }],
   jwks: () => ({ keys: [{ kid: 'k1' }] }),
   signingKid: () => 'k1',
-  registry: () => new Registry(),
+  metrics: async () => [],
 }
 
 const TLS = makeCertificate({ commonName: '127.0.0.1', names: ['127.0.0.1'] })
@@ -132,8 +131,8 @@ t.test('a malformed request is refused and the next one is served', async (t) =>
 
 t.test('a failing page is a 500 without the cause, which is reported', async (t) => {
   const fault = new Error('canary')
-  const registry = (scope: string) => (scope === 'all' ? Promise.reject(fault) : new Registry())
-  const { get, faults } = await adminListener(t, { registry })
+  const metrics = async (group: string) => (group === 'all' ? Promise.reject(fault) : [])
+  const { get, faults } = await adminListener(t, { metrics })
   const response = await get('/metrics')
   t.equal(response.status, 500)
   t.notMatch(response.body.toString(), /canary/)
@@ -183,7 +182,7 @@ function closedOf(clients: readonly RawClient[]): number[] {
 }
 
 t.test('the oldest idle connection makes room, not one whose response is awaited', async (t) => {
-  const { get, port } = await adminListener(t, { registry: () => new Promise(() => {}) })
+  const { get, port } = await adminListener(t, { metrics: () => new Promise(() => {}) })
   const busy = await rawClient(t, port)
   busy.send('GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n')
   const idle = await Promise.all(Array.from({ length: 1023 }, () => rawClient(t, port)))
@@ -194,7 +193,7 @@ t.test('the oldest idle connection makes room, not one whose response is awaited
 })
 
 t.test('where all connections await responses, the oldest makes room', async (t) => {
-  const { get, port } = await adminListener(t, { registry: () => new Promise(() => {}) })
+  const { get, port } = await adminListener(t, { metrics: () => new Promise(() => {}) })
   const clients: RawClient[] = []
   while (clients.length < 1024) {
     const client = await rawClient(t, port)

@@ -46,17 +46,17 @@ function metricsOf({ authData, isReady = true, now = () => 61_500_000 }: Changes
     { prefix: '/', connections: 5, queued: 9 },
     { prefix: '/b', connections: 0, queued: 0 },
   ]
-  metrics.readFrom({
+  const read = metrics.readFrom({
     config: { enforcement: 'enforce' },
     authData: { ...AUTH_DATA, ...authData },
     tokenCache: { hits: 7, misses: 3, evictions: 2, size: 1 },
     listener: { inFlight: 4, connections: 6, droppedConnections: 8 },
     forwarder: { pools: () => pools },
     isReady: () => isReady,
-    processCounts: { logLinesDropped: () => 11, uncaughtExceptions: () => 12 },
+    processCounts: { log_lines_dropped_total: () => 11, uncaught_exceptions_total: () => 12 },
   })
-  const scrape = async () => parseMetrics(await metrics.registry.metrics())
-  return { metrics, scrape }
+  const scrape = async () => parseMetrics(await AggregatorRegistry.aggregate([await read('all')]).metrics())
+  return { metrics, read, scrape }
 }
 
 /** The value of the sample with these labels; undefined when there is none. */
@@ -122,10 +122,10 @@ t.test('with several processes counters are summed and gauges take the worst sta
   const processOf = (isReady: boolean, ageSeconds: number, revocations: number) => {
     const keySets = [keySet('idp', () => ageSeconds)]
     const authData = { keySets, revocations: { count: () => revocations } }
-    const { metrics } = metricsOf({ authData, isReady })
+    const { metrics, read } = metricsOf({ authData, isReady })
     metrics.onRequest('proxy', 'GET', 200, 0.3)
     metrics.onReload('keys', 'ok')
-    return metrics.registry.getMetricsAsJSON()
+    return read('all')
   }
   const [well, behind] = [processOf(true, 2, 3), processOf(false, 700, 2)]
   const samples = parseMetrics(await AggregatorRegistry.aggregate([await well, await behind]).metrics())
@@ -318,7 +318,7 @@ t.test('each shortage and outage has a headline of its own', async (t) => {
     ],
     parts: {
       listener,
-      processCounts: { logLinesDropped: () => dropped, uncaughtExceptions: () => uncaught },
+      processCounts: { log_lines_dropped_total: () => dropped, uncaught_exceptions_total: () => uncaught },
     },
   })
   const { metrics } = setup

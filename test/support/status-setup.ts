@@ -37,17 +37,17 @@ export function statusSetup(options: SetupOptions = {}) {
   const metrics = new Metrics(now)
   for (const { prefix } of upstreams) metrics.ofUpstream(prefix)
   const pools = upstreams.map(({ prefix }) => ({ prefix, connections: 4, queued: 1 }))
-  metrics.readFrom({
+  const read = metrics.readFrom({
     config: { enforcement },
     authData,
     tokenCache,
     listener: { inFlight: 3, connections: 7, droppedConnections: 0 },
     forwarder: { pools: () => pools },
     isReady: () => true,
-    processCounts: { logLinesDropped: () => 0, uncaughtExceptions: () => 0 },
+    processCounts: { log_lines_dropped_total: () => 0, uncaught_exceptions_total: () => 0 },
     ...options.parts,
   })
-  const samples = new Samples(() => metrics.registry, now)
+  const samples = new Samples(read, now)
   const config = {
     upstreams,
     credentials: options.credentials ?? { file: 'credentials.yaml' },
@@ -58,6 +58,7 @@ export function statusSetup(options: SetupOptions = {}) {
     tokenCache,
     checks,
     metrics,
+    read,
     samples,
     /** What `/status.json` shows. */
     async report() {
