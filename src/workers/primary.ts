@@ -48,9 +48,9 @@ async function openAdminCertificateSet(config: Config, log: Logger) {
 
 function createAdminData(pool: WorkerPool, runState: RunState, processCounts: ProcessCounts): AdminData {
   const isReady = (responding: number) => runState.phase === 'running' && responding === pool.count
-  const newStates = async () => {
+  const firstKnown = async <Name extends 'jwks' | 'signingKid'>(name: Name) => {
     await pool.update('status')
-    return pool.states()
+    return pool.states().find((state) => state[name] !== undefined)?.[name]
   }
   return {
     async conditions() {
@@ -61,9 +61,8 @@ function createAdminData(pool: WorkerPool, runState: RunState, processCounts: Pr
       const shown = states.find(({ conditions }) => conditions.some(({ ok }) => !ok)) ?? states[0]
       return [...(shown?.conditions ?? []), { name: 'workers', ok: isReady(responding), state }]
     },
-    jwks: async () => (await newStates()).find(({ jwks }) => jwks !== undefined)?.jwks,
-    signingKid: async () =>
-      (await newStates()).find(({ signingKid }) => signingKid !== undefined)?.signingKid,
+    jwks: () => firstKnown('jwks'),
+    signingKid: () => firstKnown('signingKid'),
     async metrics(group) {
       const responding = await pool.update(group)
       const own = familiesOf({
