@@ -72,7 +72,6 @@ export const METRICS = {
 } as const satisfies Record<string, Metric>
 
 export type MetricName = keyof typeof METRICS
-
 export type LabelOf<Name extends MetricName> = NonNullable<(typeof METRICS)[Name][1]>[number]
 
 type Labels<Name extends MetricName> = Readonly<Record<LabelOf<Name>, string>>
@@ -261,6 +260,7 @@ export class Metrics {
     }
     return async (group) => {
       if (group === 'all') return [...familiesOf(reads), ...(await this.#registry.getMetricsAsJSON())]
+      await this.#registry.getSingleMetric('process_cpu_user_seconds_total')?.get() // also updates the sum
       const ofProcess = PROCESS_METRICS.flatMap((name) => this.#registry.getSingleMetric(name)?.get() ?? [])
       return [...familiesOf(reads), ...(await Promise.all(ofProcess))]
     }

@@ -187,6 +187,15 @@ t.test('rates cover the last 30 seconds, counts the last ten minutes', async (t)
   t.equal(series.requestsPerSecond.at(-1), 0.2)
 })
 
+t.test('the CPU time is measured for the status page, even if nothing scrapes the metrics', async (t) => {
+  const setup = statusSetup()
+  await setup.step()
+  const end = process.cpuUsage().user + 50_000
+  while (process.cpuUsage().user < end);
+  setup.clock.ms += 5000
+  t.ok(Number((await setup.report()).process.cpuRatio) > 0.001)
+})
+
 t.test('only 5xx of forwarded requests count as failures, on public routes too', async (t) => {
   const setup = statusSetup()
   await setup.samples.sample()
