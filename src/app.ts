@@ -3,7 +3,6 @@
  * A request passes: listener -> connection -> handler -> gate (admission, route, token) -> forwarder | endpoint | responder
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { openAuthData } from './auth/auth-data.ts'
 import type { Logger } from './base/log.ts'
 import { DataListener } from './client/listener.ts'
 import { Responder } from './client/responder.ts'
@@ -17,6 +16,7 @@ import { createAccessLog } from './ops/access-log.ts'
 import { type AdminData, createAdminListener } from './ops/admin.ts'
 import { Metrics, type ProcessCounts } from './ops/metrics.ts'
 import { Forwarder } from './proxy/forward.ts'
+import { openAuthData } from './sources/auth-data.ts'
 import { activeContextOf } from './tls/certificates.ts'
 import { TokenCache } from './token/cache.ts'
 import type { Identity } from './token/caller.ts'

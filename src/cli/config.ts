@@ -1,7 +1,5 @@
 /** `config check | show | schema`, and the settings that commands take as flags. */
 import { type Command, Option } from 'commander'
-import { type AuthData, InvalidAuthData } from '../auth/auth-data.ts'
-import { databaseProblems, openSources } from '../auth/auth-sources.ts'
 import { createLog } from '../base/log.ts'
 import type { Config, KeySet, Problem } from '../config/config.ts'
 import { formatProblems, insecureKeySets, keySetsOf, problemsAt } from '../config/config.ts'
@@ -9,6 +7,8 @@ import type { LoadedConfig, LoadOptions } from '../config/load.ts'
 import { effectiveSettings, FILE_VARIABLE, loadConfig } from '../config/load.ts'
 import { configJsonSchema, FLAGS, SETTINGS } from '../config/settings.ts'
 import { fetchJwks, importKeys } from '../keys/jwk-set.ts'
+import { type AuthData, InvalidAuthData } from '../sources/auth-data.ts'
+import { databaseProblems, openSources } from '../sources/auth-sources.ts'
 import { activeContextOf } from '../tls/certificates.ts'
 import { type CommandIo, describe, type Flags, UsageFailure } from './command-io.ts'
 
