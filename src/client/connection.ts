@@ -42,8 +42,8 @@ const ON_ARRIVAL = {
   /** The idle time has passed, but bytes have arrived, which may be a part of a head. */
   partialHead: 'serve',
   serving: 'wait',
-  /** Serves a request whose socket Node has detached (`Upgrade`, CONNECT), or the requests before `#pendingError`. */
-  servingLast: 'drop', // RFC 9112, section 9.6
+  servingDetached: 'drop', // a request whose socket Node has detached (`Upgrade`, CONNECT)
+  servingBeforeError: 'drop', // the requests before `#pendingError` (RFC 9112, section 9.6)
   closing: 'drop',
 } as const
 
@@ -149,7 +149,7 @@ export class Connection implements ClientConnection {
     if (arrival === 'serve') {
       const res = new SidecarResponse(req)
       nodeHttp.assignDetachedSocket(res, socket, () => this.#halfClose())
-      this.#serve(res, 'servingLast', firstBytes)
+      this.#serve(res, 'servingDetached', firstBytes)
     } else if (arrival === 'wait') {
       const isConnect = req.method === 'CONNECT'
       this.#refuseInTurn({ error: isConnect ? ERRORS.malformedRequest : ERRORS.upgradeRefused })
@@ -167,7 +167,7 @@ export class Connection implements ClientConnection {
   }
 
   #refuseInTurn(error: PendingError): void {
-    this.#phase = 'servingLast'
+    this.#phase = 'servingBeforeError'
     this.#pendingError = error
     nodeHttp.discardInput(this.#socket)
     const newest = this.#waiting.at(-1) ?? this.#current

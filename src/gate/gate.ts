@@ -122,7 +122,7 @@ export class Gate {
     if (!verdict.ok) return this.#refuseOrReport(request, verdict.error.reason)
     const caller = verdict.value
     const reason = accessFailure(request, caller)
-    // With `claims`, a link is bound to another request, so it does not prove the caller of this one.
+    // With `scope`, the token proves the caller. With `claims`, it may be the link of another request.
     if (reason !== undefined)
       return this.#refuseOrReport(request, reason, reason === 'scope' ? caller : undefined)
     return route.needs === 'token' ? { ...route, caller } : this.#letThrough(route, request, caller)

@@ -8,7 +8,7 @@ import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 interface Versions {
   /** The version of the active value. Undefined until a version has been loaded. */
   readonly active: string | undefined
-  /** The version that was rejected after the last activation. If an operator asks for a reload, even the active one can be. */
+  /** The version that was rejected after the last activation. A reload that an operator asks for may reject the active version. */
   readonly rejected?: string
 }
 
