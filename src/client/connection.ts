@@ -5,8 +5,8 @@
  * What ends the connection, and how:
  *
  *   the last response is written (`response.ts` decides which)  Node closes it after the written bytes
- *     the body of its request is unread                         `response.ts` first drains the body
- *     requests or an error wait behind it                       `#halfClose`: bytes that still arrive are dropped
+ *     the body of its request is unread                         `response.ts` first discards the body
+ *     requests or an error wait behind it                       `#halfClose`: bytes that still arrive are discarded
  *     Node has detached the socket                              `#halfClose`
  *   a refusal without a request is written                      `#halfClose`
  *   no request arrives in time                                  `endIdlePhase` closes it, or waits for a partial head
@@ -17,7 +17,7 @@ import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../base/errors.ts'
 import type { Peer } from './client-address.ts'
 import { type ClientConnection, RequestContext, type SidecarRequest } from './context.ts'
-import { drainSocket } from './drain.ts'
+import { discardSocket } from './discard.ts'
 import * as nodeHttp from './node-http.ts'
 import { SidecarResponse } from './response.ts'
 
@@ -84,12 +84,12 @@ export class Connection implements ClientConnection {
     })
   }
 
-  /** The number of requests that are handled or wait. A tunnel and the drain of an unread body do not count. */
+  /** The number of requests that are handled or wait. A tunnel and the discard of an unread body do not count. */
   get inFlight(): number {
     return this.#waiting.length + Number(this.#current?.req.context.owner.state === 'inFlight')
   }
 
-  /** Also true during a tunnel, and while an unread body is drained. */
+  /** Also true during a tunnel, and while an unread body is discarded. */
   get isServing(): boolean {
     return this.#current !== undefined
   }
@@ -219,10 +219,10 @@ export class Connection implements ClientConnection {
     })
   }
 
-  /** Ends the sending half of the connection, and drops the bytes that still arrive. */
+  /** Ends the sending half of the connection, and discards the bytes that still arrive. */
   #halfClose(): void {
     this.#socket.end()
-    drainSocket(this.#socket)
+    discardSocket(this.#socket)
   }
 
   /** Ends the connection at once, even within a response, after a timeout, a failure or the stop of the process. */

@@ -24,7 +24,7 @@ export interface ClientConnection {
   abort(): void
 }
 
-/** The one component that a request waits for: the reader of a login, a transfer, a tunnel, the drain of an unread body. */
+/** The one component that a request waits for: the reader of a login, a transfer, a tunnel, the discard of an unread body. */
 export interface RequestOwner {
   /** `inFlight`: the request is counted, and the drain of the process waits for it. */
   readonly state: 'inFlight' | 'tunnel' | 'unreadBody'

@@ -9,7 +9,7 @@
  *   the start of a later head                 keepAliveSeconds  the socket's timeout  `Connection.onTimeout` closes it
  *   more of a body; reads of a response       idleSeconds       the socket's timeout  `onIdle` (see `proxy/transfer.ts`)
  *   the whole body of a login or link         idleSeconds       `json-body.ts`        the endpoint sends a 408
- *   bytes after the last response             `DRAIN_IDLE_MS`   `drain.ts`            the connection is closed
+ *   bytes after the last response             `DISCARD_IDLE_MS` `discard.ts`          the connection is closed
  */
 import { once } from 'node:events'
 import { createServer, type Server, type ServerOptions } from 'node:http'
@@ -183,7 +183,7 @@ export class DataListener {
     return inFlight
   }
 
-  /** Requests being handled or waiting, without tunnels and requests whose unread body is drained. */
+  /** Requests being handled or waiting, without tunnels and requests whose unread body is discarded. */
   get inFlight(): number {
     return this.#open.reduce((count, connection) => count + connection.inFlight, 0)
   }

@@ -6,14 +6,14 @@
 import { ServerResponse, STATUS_CODES } from 'node:http'
 import { headerText } from '../http/headers.ts'
 import type { SidecarRequest } from './context.ts'
-import { drainBody } from './drain.ts'
+import { discardBody } from './discard.ts'
 import { DISCARDS_AFTER_OFFER, omitChunks, sendHead, writeLastChunk } from './node-http.ts'
 
 /** What the caller asks for. `closeDelimited`: only the end of the connection ends the body of the response. */
 export type Persistence = 'keepAlive' | 'close' | 'closeDelimited'
 
-/** `close`: Node closes the connection after the last byte. `drain`: the sidecar first drops the rest of the request. */
-type AfterResponse = 'keepAlive' | 'close' | 'drain'
+/** `close`: Node closes the connection after the last byte. `discard`: the sidecar first discards the rest of the request. */
+type AfterResponse = 'keepAlive' | 'close' | 'discard'
 
 export class SidecarResponse extends ServerResponse<SidecarRequest> {
   #hasContinued = false
@@ -46,9 +46,9 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     this.writeEnd(text)
   }
 
-  /** Writes the rest of the response. Ends it once an unread request body is drained. `text`: the last bytes, in Latin-1. */
+  /** Writes the rest of the response. Ends it once an unread request body is discarded. `text`: the last bytes, in Latin-1. */
   writeEnd(text = '', trailers: readonly [name: string, value: string][] = []): void {
-    if (this.#after !== 'drain' || this.req.readableEnded) {
+    if (this.#after !== 'discard' || this.req.readableEnded) {
       if (trailers.length > 0) this.addTrailers(trailers)
       this.end(text, 'latin1')
       return
@@ -57,7 +57,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     if (text !== '') this.write(text, 'latin1')
     if (this.chunkedEncoding) writeLastChunk(this, headerText(trailers.flat()))
     this.#writtenMonotonicMs = performance.now()
-    drainBody(this.req, () => void this.end()) // only the first call of `end` has an effect
+    discardBody(this.req, () => void this.end()) // only the first call of `end` has an effect
   }
 
   #afterResponse(asked: Persistence): AfterResponse {
@@ -67,7 +67,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     if (!req.complete && !req.socket.readableEnded && (admitted === undefined || admitted.hasBody)) {
       const waits = req.httpVersionMinor > 0 && req.headers.expect?.toLowerCase() === '100-continue'
       const mayArrive = this.#hasContinued || !waits
-      return mayArrive && !isDetached ? 'drain' : 'close' // no parser reads the body of an upgrade
+      return mayArrive && !isDetached ? 'discard' : 'close' // no parser reads the body of an upgrade
     }
     if (asked !== 'keepAlive' || connection.isDraining() || admitted === undefined || isBodyMalformed)
       return 'close'
@@ -99,7 +99,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     return this.writableFinished || this.#writtenMonotonicMs !== undefined
   }
 
-  /** When the response was over. A tunnel, or the drain of an unread body, may follow and does not count. */
+  /** When the response was over. A tunnel, or the discard of an unread body, may follow and does not count. */
   get endedMonotonicMs(): number {
     return this.#writtenMonotonicMs ?? performance.now()
   }

@@ -14,7 +14,7 @@
  *
  * While bytes pass, only the drain of the process limits a transfer. A failure, a closed client connection or a malformed
  * request body ends the transfer. If no response head has been sent, the client receives an error response, and the rest of
- * the upload is drained. Otherwise the client's connection is aborted (`client/connection.ts`).
+ * the upload is discarded. Otherwise the client's connection is aborted (`client/connection.ts`).
  */
 import { afterReads } from '../base/event-loop.ts'
 import type { UpstreamFailure, UpstreamOutcome } from '../base/failures.ts'
