@@ -22,7 +22,7 @@ const REMEDIES = {
   token: 'check upstreams and the service',
   identity: 'let every route to the service pass the sidecar; log in; let --echo-path show the headers',
   admin: 'see /readyz and the log of the sidecar',
-  upstream: 'bind it to loopback, or let a NetworkPolicy admit the sidecar only; run check from another pod',
+  upstream: 'let only the sidecar reach it (loopback, NetworkPolicy); run check from another host or pod',
 }
 
 const MAX_CLOCK_DIFFERENCE_SECONDS = 5
@@ -195,7 +195,7 @@ async function checkLogin(endpoint: URL, probe: URL, credential: object, echoPat
       : failure('time left', `the time left of the token is not reported (${outcomeOf(left)})`),
     // A 502 or 503 may come from a load balancer without a backend, and not from the service.
     passed.status === 0 || passed.status >= 500 || isOurs(passed)
-      ? failure('token', `a valid token is not accepted, or the service fails (${outcomeOf(passed)})`)
+      ? failure('token', `a valid token does not reach the service, or it fails (${outcomeOf(passed)})`)
       : ok('token', 'a valid token reaches the service'),
   ]
   if (echoPath !== undefined) findings.push(judgeEcho(passed.body, marker, requestId))

@@ -1,7 +1,7 @@
 /**
  * Discards the bytes that still arrive from a client before its connection is closed (as nginx does). Without this, the close
  * would be a reset: clients that write all before they read (Python, Java) would lose the last response.
- * It ends after the time without a byte, or after the total time.
+ * A discard ends after the time without a byte, or after the total time.
  */
 import type { Socket } from 'node:net'
 import type { SidecarRequest } from './context.ts'
