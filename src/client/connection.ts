@@ -5,19 +5,20 @@
  * What ends the connection, and how:
  *
  *   the last response is written (`response.ts` decides which)  Node closes it after the written bytes
- *     the body of its request is unread                         `response.ts` first discards the body
- *     requests or an error wait behind it                       `#halfClose`: bytes that still arrive are discarded
- *     Node has detached the socket                              `#halfClose`
- *   a refusal without a request is written                      `#halfClose`
+ *     the body of its request is unread                         first, `discardBody`
+ *     requests or an error wait behind it                       `halfClose`
+ *     Node has detached the socket                              `halfClose`
+ *   a refusal without a request is written                      `halfClose`
  *   no request arrives in time                                  `endIdlePhase` closes it, or waits for a partial head
  *   the client reads too slowly; the owner of a request fails   `abort`
- *   the client ends the connection                              Node ends it, or `abort` if the response would look complete
+ *   the client ends the connection                              Node closes it after the written bytes
+ *     a part of the response is not written                     `abort`
  */
 import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../base/errors.ts'
 import type { Peer } from './client-address.ts'
 import { type ClientConnection, RequestContext, type SidecarRequest } from './context.ts'
-import { discardSocket } from './discard.ts'
+import { discardInput, halfClose } from './discard.ts'
 import * as nodeHttp from './node-http.ts'
 import { SidecarResponse } from './response.ts'
 
@@ -80,7 +81,8 @@ export class Connection implements ClientConnection {
     this.#bytesBefore = socket.bytesRead
     socket.on('error', () => {}) // without a listener, an error would end the process; `close` follows
     nodeHttp.listenBeforeNode(socket, 'end', () => {
-      if (this.#current?.wouldLookComplete) this.abort() // Node would end the connection after the written bytes
+      // Node would end the connection after the written bytes.
+      if (this.#current?.isPartial && !this.#current.writableEnded) this.abort()
     })
   }
 
@@ -115,28 +117,32 @@ export class Connection implements ClientConnection {
   }
 
   readonly #onResponseClosed = (): void => {
-    const socket = this.#socket
     const res = this.#current
     if (res === undefined) return
     this.#current = undefined
     res.req.context.owner.onClosed?.()
     this.#events.onRequestEnd(res)
-    this.#bytesBefore = socket.bytesRead
-    if (!socket.writable) {
-      // Node has ended or destroyed the socket: the response was the last one.
-      this.#phase = 'closing'
-      const unserved = this.#waiting.splice(0)
-      for (const { req } of unserved) req.resume()
-      const isFollowed = unserved.length > 0 || this.#pendingError !== undefined
-      if (isFollowed && !socket.destroyed) this.#halfClose()
-      return
-    }
+    this.#bytesBefore = this.#socket.bytesRead
+    if (this.#socket.writable) this.#serveNext()
+    else this.#endAfterLast()
+  }
+
+  #serveNext(): void {
     const next = this.#waiting.shift()
     if (next !== undefined) {
       this.#serve(next, this.#phase)
-      if (this.#waiting.length === MAX_WAITING - 1) socket.resume()
+      if (this.#waiting.length === MAX_WAITING - 1) this.#socket.resume()
     } else if (this.#pendingError !== undefined) this.#sendRefusal(this.#pendingError)
     else this.#phase = 'idle'
+  }
+
+  /** Node has ended or destroyed the socket, because the response was the last one. Nothing that waits is served. */
+  #endAfterLast(): void {
+    this.#phase = 'closing'
+    const unserved = this.#waiting.splice(0)
+    for (const { req } of unserved) req.resume()
+    const isFollowed = unserved.length > 0 || this.#pendingError !== undefined
+    if (isFollowed && !this.#socket.destroyed) halfClose(this.#socket)
   }
 
   /** Receives a request whose socket Node has detached. No other request can follow. */
@@ -148,7 +154,7 @@ export class Connection implements ClientConnection {
     const arrival = ON_ARRIVAL[this.#phase]
     if (arrival === 'serve') {
       const res = new SidecarResponse(req)
-      nodeHttp.assignDetachedSocket(res, socket, () => this.#halfClose())
+      nodeHttp.assignDetachedSocket(res, socket, () => halfClose(socket))
       this.#serve(res, 'servingDetached', firstBytes)
     } else if (arrival === 'wait') {
       const isConnect = req.method === 'CONNECT'
@@ -169,7 +175,7 @@ export class Connection implements ClientConnection {
   #refuseInTurn(error: PendingError): void {
     this.#phase = 'servingBeforeError'
     this.#pendingError = error
-    nodeHttp.discardInput(this.#socket)
+    discardInput(this.#socket)
     const newest = this.#waiting.at(-1) ?? this.#current
     if (newest?.req.complete !== false) return
     // The error is in the body of the newest request. If this request waits, the refusal takes its place.
@@ -180,7 +186,7 @@ export class Connection implements ClientConnection {
   #sendRefusal({ error, bytes }: PendingError): void {
     this.#phase = 'closing'
     this.#socket.write(this.#events.onParserError(error, this.peer, bytes), 'latin1')
-    this.#halfClose()
+    halfClose(this.#socket)
   }
 
   onTimeout(): void {
@@ -219,15 +225,9 @@ export class Connection implements ClientConnection {
     })
   }
 
-  /** Ends the sending half of the connection, and discards the bytes that still arrive. */
-  #halfClose(): void {
-    this.#socket.end()
-    discardSocket(this.#socket)
-  }
-
   /** Ends the connection at once, even within a response, after a timeout, a failure or the stop of the process. */
   abort(): void {
-    if (this.#current?.mustReset) nodeHttp.resetOrDestroy(this.#socket, this.tcpSocket)
+    if (this.#current?.isPartial) nodeHttp.resetOrDestroy(this.#socket, this.tcpSocket)
     else this.#socket.destroy()
   }
 }

@@ -121,6 +121,11 @@ export class SidecarRequest extends IncomingMessage {
   /** Set by `Connection` when it serves the request; nothing reads it before. */
   declare context: Readonly<RequestContext>
 
+  /** The client waits for a `100 Continue` before it sends the body (RFC 9110, section 10.1.1). */
+  get expectsContinue(): boolean {
+    return this.httpVersionMinor > 0 && this.headers.expect?.toLowerCase().startsWith('100-continue') === true
+  }
+
   get clientAddress(): string {
     return this.context.connection.peer.clientAddress(this.headers['x-forwarded-for'])
   }

@@ -5,7 +5,6 @@
  */
 import type { Socket } from 'node:net'
 import type { SidecarRequest } from './context.ts'
-import { discardInput } from './node-http.ts'
 
 const DISCARD_IDLE_MS = 5_000
 const DISCARD_TOTAL_MS = 30_000
@@ -19,10 +18,25 @@ export function discardBody(req: SidecarRequest, end: () => void): void {
   req.resume()
 }
 
-/** Discards all bytes. Then destroys the socket, unless the client has closed the connection. */
-export function discardSocket(socket: Socket): void {
+/** Ends the sending half of the connection, and discards all bytes. Destroys the socket if the client does not close it. */
+export function halfClose(socket: Socket): void {
+  socket.end()
   discardInput(socket)
   limitTime(socket, () => socket.destroy())
+}
+
+/** Drops the bytes that still arrive. Node's parser would keep each request, more than 1 KB, until the connection ends. */
+export function discardInput(socket: Socket): void {
+  const onResume = () => {
+    if (socket.isPaused()) return // `pauseWhile` has paused it again
+    socket.removeListener('resume', onResume)
+    socket.on('data', () => {}) // until `data` has a listener, the parser reads the socket without events
+    socket.removeAllListeners('data') // including Node's, which passes bytes to the parser
+  }
+  socket.removeListener('finish', socket.destroy) // added by `destroySoon`, which Node calls after its last response
+  socket.on('resume', onResume)
+  socket.pause()
+  socket.resume()
 }
 
 function limitTime(socket: Socket, onLate: () => void): void {

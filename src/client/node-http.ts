@@ -48,20 +48,6 @@ export function pauseWhile(socket: Socket, isFull: () => boolean): void {
   socket.pause()
 }
 
-/** Drops the bytes that still arrive. Node's parser would keep each request, more than 1 KB, until the connection ends. */
-export function discardInput(socket: Socket): void {
-  const onResume = () => {
-    if (socket.isPaused()) return // `pauseWhile` has paused it again
-    socket.removeListener('resume', onResume)
-    socket.on('data', () => {}) // until `data` has a listener, the parser reads the socket without events
-    socket.removeAllListeners('data') // including Node's, which passes bytes to the parser
-  }
-  socket.removeListener('finish', socket.destroy) // added by `destroySoon`, which Node calls after its last response
-  socket.on('resume', onResume)
-  socket.pause()
-  socket.resume()
-}
-
 /** Before 22.21 and 24.9, Node discards the bytes after a head that offers an upgrade, even if no upgrade follows. */
 export const DISCARDS_AFTER_OFFER = !('shouldUpgradeCallback' in new Server())
 

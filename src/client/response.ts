@@ -1,7 +1,7 @@
 /**
  * A response to a client: writes its head, body and trailers. With the head it decides what follows on the connection
  * (RFC 9112, sections 9.3 and 9.6). Node then keeps the connection for the next request, or ends it.
- * The connection asks how a response must be aborted, and the access log whether and when it was written.
+ * The connection asks whether a part is missing, and the access log whether and when the whole response was written.
  */
 import { ServerResponse, STATUS_CODES } from 'node:http'
 import { headerText } from '../http/headers.ts'
@@ -18,24 +18,21 @@ type AfterResponse = 'keepAlive' | 'close' | 'discard'
 export class SidecarResponse extends ServerResponse<SidecarRequest> {
   #hasContinued = false
   #after: AfterResponse = 'keepAlive'
-  /** The end of the connection is the end of the body. */
-  #isCloseDelimited = false
   /** When the whole response was written. Undefined if only `writableFinished` shows it. */
   #writtenMonotonicMs: number | undefined
 
   /** Must be called before the body is read: the client may send the body only after a `100 Continue`. */
   continueIfExpected(): void {
-    if (this.#hasContinued || this.req.context.admitted?.expectsContinue !== true) return
+    if (this.#hasContinued || !this.req.expectsContinue) return
     this.#hasContinued = true
     this.writeContinue()
   }
 
   /** Node sends the head with the first bytes of the body. `headers`: names and values, alternating. `begin` adds to them. */
   begin(status: number, statusText: string, headers: string[], persistence: Persistence): void {
-    this.#isCloseDelimited = persistence === 'closeDelimited'
     this.#after = this.#afterResponse(persistence)
     if (this.#after !== 'keepAlive') headers.push('Connection', 'close')
-    if (this.#isCloseDelimited) omitChunks(this)
+    if (persistence === 'closeDelimited') omitChunks(this)
     this.writeHead(status, statusText, headers)
   }
 
@@ -65,9 +62,8 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     const { admitted, isBodyMalformed, isDetached, connection } = req.context
     // No request can be read behind an unread body.
     if (!req.complete && !req.socket.readableEnded && (admitted === undefined || admitted.hasBody)) {
-      const waits = req.httpVersionMinor > 0 && req.headers.expect?.toLowerCase() === '100-continue'
-      const mayArrive = this.#hasContinued || !waits
-      return mayArrive && !isDetached ? 'discard' : 'close' // no parser reads the body of an upgrade
+      const waitsForContinue = req.expectsContinue && !this.#hasContinued
+      return waitsForContinue || isDetached ? 'close' : 'discard' // no parser reads the body of an upgrade
     }
     if (asked !== 'keepAlive' || connection.isDraining() || admitted === undefined || isBodyMalformed)
       return 'close'
@@ -82,16 +78,10 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     this.#writtenMonotonicMs = performance.now()
   }
 
-  /** The response is unfinished, but would look complete if its connection ended now without a reset. */
-  get wouldLookComplete(): boolean {
-    return this.#isCloseDelimited && !this.isWritten && !this.writableEnded
-  }
-
-  /** To abort the response, the connection must be reset. */
-  get mustReset(): boolean {
-    // After a clean end, a truncated response would look complete: one with a close-delimited body always, others in clients
-    // that count no bytes (Ruby's `Net::HTTP`). While a client sends its body, a reset could fail its writes before it reads.
-    return this.headersSent && (this.#isCloseDelimited || this.req.complete)
+  /** The response has begun, and a part of it is missing. To abort such a response, the connection must be reset. */
+  get isPartial(): boolean {
+    // After a clean end, a close-delimited response would look complete. Ruby's `Net::HTTP` takes others for complete, too.
+    return this.headersSent && !this.isWritten
   }
 
   /** The whole response was written. If not, `access-log.ts` shows 499 or 503 in place of its status. */

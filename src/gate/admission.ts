@@ -38,7 +38,6 @@ export interface Admitted {
   readonly hasTwoAuthorizations: boolean
   readonly hasBody: boolean
   readonly isChunked: boolean
-  readonly expectsContinue: boolean
   readonly offersUpgrade: boolean
   /** An unambiguous WebSocket handshake (RFC 6455, section 4.1). */
   readonly isWebSocket: boolean
@@ -61,7 +60,6 @@ export function admit(head: RequestHead, limits: Pick<Config['limits'], 'headerL
   let isChunked = false
   let authorization: string | undefined
   let hasTwoAuthorizations = false
-  let expectsContinue = false
   let namesOtherRequest = false
   for (let line = 0; line < lines.kinds.length; line++) {
     const value = lines.value(line)
@@ -84,9 +82,7 @@ export function admit(head: RequestHead, limits: Pick<Config['limits'], 'headerL
         authorization = value
         break
       case 'expect':
-        if (isHttp10) break
-        if (value.toLowerCase() !== '100-continue') return badExpectation
-        expectsContinue = true
+        if (!isHttp10 && value.toLowerCase() !== '100-continue') return badExpectation
         break
       case 'secondPath':
       case 'otherRequest':
@@ -115,7 +111,6 @@ export function admit(head: RequestHead, limits: Pick<Config['limits'], 'headerL
     hasTwoAuthorizations,
     hasBody,
     isChunked,
-    expectsContinue,
     offersUpgrade: upgrade !== undefined,
     isWebSocket: upgrade?.toLowerCase() === 'websocket' && method === 'GET' && !hasBody && !isHttp10,
     isPreflight: method === 'OPTIONS' && PREFLIGHT.every((name) => lines.values(name).length > 0),
