@@ -33,7 +33,6 @@ const STABLE_POLLS = 2
 const SETTLED_POLLS = 5
 /** How often a rejected version is loaded again: the cause may be temporary, such as too many open files. */
 const RETRY_POLLS = 25
-/** After this many polls, files that do not settle are loaded as they are. */
 const UNSETTLED_POLLS = 50
 
 interface Settling extends Observed {
@@ -43,7 +42,15 @@ interface Settling extends Observed {
   readonly unsettledPolls: number
 }
 
-/** Decides when files are loaded: 0.2 to 0.4 s after the last change, and if they cannot be used then, again after 1 s. */
+/**
+ * Decides when files are loaded, by the number of polls in a row that found the same version:
+ *
+ *   2             0.2 to 0.4 s after the last change    tentatively
+ *   5             0.8 to 1.0 s                          now: files that cannot be used are rejected
+ *   30, 55, …     each 5 s                              tentatively: rejected files are loaded again
+ *
+ * Files that have not settled within 50 polls are loaded now.
+ */
 export function settle(before: Settling, version: string): Settling {
   const polls = version === before.version ? before.polls + 1 : 1
   const unsettledPolls = polls < SETTLED_POLLS ? before.unsettledPolls + 1 : 0

@@ -27,14 +27,21 @@ export interface Observed {
  */
 type Action = 'keep' | 'wait' | 'loadTentatively' | 'load'
 
-/** Decides on the version that a poll has found. */
+/**
+ * Decides on the version that a poll has found:
+ *
+ *   version              `later`   `tentatively`     `now`
+ *   active               keep      keep              keep
+ *   rejected             wait      loadTentatively   loadTentatively (the cause may be temporary)
+ *   other                wait      loadTentatively   load
+ *
+ * After a rejection, the active version is like any other: to activate it again reports the end of the failure.
+ */
 export function nextAction({ active, rejected }: Versions, found: Observed, isForced: boolean): Action {
   const { version, when } = found
   if (isForced) return 'load'
-  // If the active version returns after a rejection, it is activated again, which reports the end of the failure.
   if (version === active && rejected === undefined) return 'keep'
   if (when === 'later') return 'wait'
-  // A rejected version is loaded again, because the cause may be temporary.
   return when === 'tentatively' || version === rejected ? 'loadTentatively' : 'load'
 }
 
@@ -91,7 +98,7 @@ export class Reloadable<T, O extends Observed = Observed> {
 
   readonly current = (): T => this.#value
 
-  /** Resolves with true once the value is current, or if stopped earlier with false or the problems given to `stop`. */
+  /** Resolves with true once the value is current, or earlier with false after `stop`, or with problems after `fail`. */
   readonly whenLoaded = new Promise<Loaded<boolean>>((resolve) => {
     this.#settleLoaded = resolve
   })
@@ -119,10 +126,16 @@ export class Reloadable<T, O extends Observed = Observed> {
   }
 
   /** Stops polling, and drops the result of a load in progress. The value stays usable. */
-  stop(problems: readonly string[] = []): void {
+  stop(): void {
     this.#isStopped = true
     clearTimeout(this.#timer)
-    this.#settleLoaded(problems.length === 0 ? loaded(false) : notLoaded(problems))
+    this.#settleLoaded(loaded(false))
+  }
+
+  /** Stops a source that no later poll can load. */
+  fail(problems: readonly string[]): void {
+    this.#settleLoaded(notLoaded(problems))
+    this.stop()
   }
 
   #enqueue(isForced: boolean): Promise<boolean> {

@@ -56,9 +56,9 @@ export class CredentialsDatabase implements CredentialSource {
     this.#snapshots = new Reloadable<Snapshot>({
       observe: () => pool.ask(readRevision),
       load: (active, _revision, isForced) =>
-        pool.ask((connections) => readSnapshot(connections, isForced ? NO_SNAPSHOT : active, revocations)),
+        pool.ask((connections) => readSnapshot(connections, isForced ? undefined : active, revocations)),
       initial: NO_SNAPSHOT,
-      activate: ({ activateRevocations }) => activateRevocations?.(),
+      activate: ({ revocationChange }) => revocations.apply(revocationChange),
       pollMs,
       retryMs: RETRY_MS,
       onActivated: (snapshot) => this.#reportActivated(snapshot),
@@ -127,7 +127,7 @@ export class CredentialsDatabase implements CredentialSource {
 
   #reportActivated(snapshot: Snapshot): void {
     // Each logout revokes one id. A log line for each logout in each sidecar would be noise.
-    if (snapshot.onlyIdsRevoked) return
+    if (snapshot.revocationChange.hasOnlyIds) return
     const { onReload, log } = this.#options
     onReload(resultOf(snapshot))
     for (const problem of loggedItems(snapshot.problems))
@@ -141,7 +141,7 @@ export class CredentialsDatabase implements CredentialSource {
     const { target, failure } = this.#pool
     const fields = { database: target.label, reason }
     if (!this.#isRead && failure?.kind === 'unusable')
-      this.#snapshots.stop([`${urlFile}: the database ${target.label}: ${reason}`])
+      this.#snapshots.fail([`${urlFile}: the database ${target.label}: ${reason}`])
     if (this.#isDown) return
     if (!this.#isRead) return void log.warn(fields, 'waiting for the credentials database')
     onReload('failed')
@@ -162,30 +162,49 @@ interface Snapshot {
   readonly otherChange: string
   readonly credentials: CredentialList
   readonly problems: readonly string[]
-  /** Since the former snapshot, only revocations by `jti` were added, or removed because their tokens ended. */
-  readonly onlyIdsRevoked?: boolean
-  readonly activateRevocations?: () => void
+  readonly revocationChange: RevocationChange
 }
 
-const NO_SNAPSHOT: Snapshot = { otherChange: '', credentials: new CredentialList(), problems: [] }
+/** What a snapshot changes in the revocations. To copy a million of them for each new one would take a second. */
+interface RevocationChange {
+  /** Replaces the active list. */
+  readonly list?: RevocationList
+  /** Rows to add to the active list. */
+  readonly added: readonly RevocationRow[]
+  /** The newest row of the table. */
+  readonly newest: RevocationRow | undefined
+  /** Since the former snapshot, only revocations by `jti` were added, or removed because their tokens ended. */
+  readonly hasOnlyIds: boolean
+}
+
+/** Before the first snapshot. */
+const NO_SNAPSHOT: Snapshot = {
+  otherChange: '',
+  credentials: new CredentialList(),
+  problems: [],
+  revocationChange: { added: [], newest: undefined, hasOnlyIds: false },
+}
 
 const resultOf = ({ problems }: Snapshot): ReloadResult => (problems.length === 0 ? 'ok' : 'failed')
 
 const PAGE_ROWS = 1000
 
-/** Reads all rows, or only new revocations, at one revision. Between pages, requests are served. */
-async function readSnapshot(pool: Pool, former: Snapshot, revocations: TableRevocations): Promise<Snapshot> {
+/**
+ * Reads all rows at one revision, or only new revocations if nothing else has changed since `former`.
+ * Between pages, requests are served.
+ */
+async function readSnapshot(pool: Pool, former: Snapshot | undefined, revocations: TableRevocations) {
   const client = await pool.connect()
   let isBroken = true
   try {
     await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY')
     const { otherChange } = await readRevision(client)
-    const onlyAdded = otherChange === former.otherChange
-    const { credentials, problems } = onlyAdded ? former : await readCredentials(client)
-    const revoked = await revocations.read(client, onlyAdded)
+    const kept = otherChange === former?.otherChange ? former : undefined
+    const { credentials, problems } = kept ?? (await readCredentials(client))
+    const revocationChange = await revocations.read(client, kept !== undefined)
     await client.query('COMMIT')
     isBroken = false
-    return { otherChange, credentials, problems, ...revoked }
+    return { otherChange, credentials, problems, revocationChange }
   } finally {
     client.release(isBroken)
   }
@@ -205,7 +224,7 @@ async function readCredentials(client: ClientBase) {
 /** After so many additions, all rows are read again, which removes the rows of ended tokens from the list. */
 const MAX_ADDED = 10_000
 
-/** The revocations are not a part of the snapshot: to copy a million of them for each new one would take a second. */
+/** The active list of revocations. `read` finds what has changed in the table, and `apply` changes the list. */
 class TableRevocations {
   #list = new RevocationList()
   /** The newest row of the list. While the table has this row, only rows after it are new. */
@@ -215,21 +234,26 @@ class TableRevocations {
 
   readonly list = () => this.#list
 
-  /** The rows take effect when `activateRevocations` is called. `onlyAdded`: no rows were removed except those of ended tokens. */
-  async read(client: ClientBase, onlyAdded: boolean) {
-    const rows = onlyAdded ? await this.#readAdded(client) : undefined
-    if (rows) {
-      const onlyIdsRevoked = rows.every(({ jti }) => jti != null)
-      return { onlyIdsRevoked, activateRevocations: () => this.#add(rows) }
+  /** `onlyAdded`: no rows were removed except those of ended tokens. */
+  async read(client: ClientBase, onlyAdded: boolean): Promise<RevocationChange> {
+    const added = onlyAdded ? await this.#readAdded(client) : undefined
+    if (added !== undefined) {
+      const hasOnlyIds = added.every(({ jti }) => jti != null)
+      return { added, newest: added.at(-1) ?? this.#newest, hasOnlyIds }
     }
     const list = new RevocationList()
     const newest = await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => list.add(row))
-    const activateRevocations = () => {
+    return { list, added: [], newest, hasOnlyIds: onlyAdded && list.ofNames === this.#list.ofNames }
+  }
+
+  apply({ list, added, newest }: RevocationChange): void {
+    if (list !== undefined) {
       this.#list = list
-      this.#newest = newest
       this.#added = 0
     }
-    return { onlyIdsRevoked: onlyAdded && list.ofNames === this.#list.ofNames, activateRevocations }
+    for (const row of added) this.#list.add(row)
+    this.#added += added.length
+    this.#newest = newest
   }
 
   /** Returns undefined if all rows must be read. */
@@ -241,12 +265,6 @@ class TableRevocations {
     const [known, ...rows] = found
     // The newest row is gone if its token has ended. After a restore, another row may have the same id.
     return isDeepStrictEqual(known, newest) ? rows : undefined
-  }
-
-  #add(rows: readonly RevocationRow[]): void {
-    for (const row of rows) this.#list.add(row)
-    this.#newest = rows.at(-1) ?? this.#newest
-    this.#added += rows.length
   }
 }
 
