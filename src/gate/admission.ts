@@ -32,8 +32,8 @@ export interface Admitted {
   /** Absent only in an HTTP/1.0 request. */
   readonly host: string | undefined
   readonly lines: HeaderLines
-  /** A header names a second path, or another method. */
-  readonly namesOtherRequest: boolean
+  /** A header names another method, or a second path. */
+  readonly goesBeyondRequestLine: boolean
   readonly authorization: string | undefined
   readonly hasTwoAuthorizations: boolean
   readonly hasBody: boolean
@@ -60,7 +60,7 @@ export function admit(head: RequestHead, limits: Pick<Config['limits'], 'headerL
   let isChunked = false
   let authorization: string | undefined
   let hasTwoAuthorizations = false
-  let namesOtherRequest = false
+  let goesBeyondRequestLine = false
   for (let line = 0; line < lines.kinds.length; line++) {
     const value = lines.value(line)
     switch (lines.kinds[line]) {
@@ -84,9 +84,10 @@ export function admit(head: RequestHead, limits: Pick<Config['limits'], 'headerL
       case 'expect':
         if (!isHttp10 && value.toLowerCase() !== '100-continue') return badExpectation
         break
-      case 'secondPath':
-      case 'otherRequest':
-        namesOtherRequest = true
+      case 'destination':
+      case 'copySource':
+      case 'unrestrictedOnly':
+        goesBeyondRequestLine = true
         break
       default:
         if (lines.rule(line).request === 'refuse') return badRequest
@@ -106,7 +107,7 @@ export function admit(head: RequestHead, limits: Pick<Config['limits'], 'headerL
     path: pathOf(target),
     host,
     lines,
-    namesOtherRequest,
+    goesBeyondRequestLine,
     authorization,
     hasTwoAuthorizations,
     hasBody,

@@ -40,7 +40,8 @@ export function originalRequest(admitted: Admitted, isTrusted: boolean): Origina
   // A comma may join two lines that a proxy received. Only some proxies forward a line that `Connection` names.
   const isUnclear = lines.kinds.some(
     (kind, line) =>
-      kind === 'secondPath' && (lines.value(line).includes(',') || lines.isNamedByConnection(line)),
+      (kind === 'destination' || kind === 'copySource') &&
+      (lines.value(line).includes(',') || lines.isNamedByConnection(line)),
   )
   if (named === undefined || isUnclear || !METHOD.test(named.method)) return undefined
   const target = originForm(named.target, undefined)
@@ -54,7 +55,7 @@ export function originalRequest(admitted: Admitted, isTrusted: boolean): Origina
 export const VARY_BY_TOKEN = ['Vary', 'Authorization']
 
 export function approvalHeaders(
-  { caller, dependsOnRequest }: { readonly caller: Caller | undefined; readonly dependsOnRequest: boolean },
+  { caller, isRestricted }: { readonly caller: Caller | undefined; readonly isRestricted: boolean },
   peer: { readonly isTrusted: boolean },
   config: Config,
   now: number,
@@ -67,7 +68,8 @@ export function approvalHeaders(
   const renewAtMs = assertion === undefined ? Number.POSITIVE_INFINITY : recheckAtMs
   const endsAtMs = Math.min(identity.expiresAtSeconds * 1000, validUntilMs, renewAtMs)
   const secondsLeft = Math.floor((endsAtMs - now) / 1000)
-  const age = dependsOnRequest ? 0 : Math.min(config.forwardAuth.maxAgeSeconds, secondsLeft)
+  // A proxy would reuse the approval for other requests with the token.
+  const age = isRestricted ? 0 : Math.min(config.forwardAuth.maxAgeSeconds, secondsLeft)
   return [
     // nginx ignores `Cache-Control: private` if `X-Accel-Expires` precedes it.
     ...(age > 0 ? ['X-Accel-Expires', String(age), 'Cache-Control', `private, max-age=${age}`] : []),

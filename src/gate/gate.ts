@@ -36,8 +36,8 @@ export interface ServiceDecision {
   /** Absent on a public route, and where report mode ignores a refused token. */
   readonly caller: Caller | undefined
   readonly forwardsAuthorization: boolean
-  /** Another path or method could lead to another decision. No trailer may name one, and no proxy may reuse the decision. */
-  readonly dependsOnRequest: boolean
+  /** A scope, a link or a public route allows this request, and may not allow another one. */
+  readonly isRestricted: boolean
   /** The target without the parameter of a link. Absent if the upstream receives the admitted target. */
   readonly target?: string | undefined
 }
@@ -151,10 +151,10 @@ export class Gate {
     wouldRefuse?: AccessFailure,
   ): Decision {
     const target = wouldRefuse === undefined ? link?.target : undefined
-    const dependsOnRequest = caller?.identity.scope !== undefined || caller?.link !== undefined
+    const isRestricted = caller?.identity.scope !== undefined || caller?.link !== undefined
     // Without a caller (report mode), the service judges the token.
     const forwardsAuthorization = caller === undefined || this.#config.identity.forwardAuthorization
-    return { act, admitted, caller, forwardsAuthorization, dependsOnRequest, target, wouldRefuse }
+    return { act, admitted, caller, forwardsAuthorization, isRestricted, target, wouldRefuse }
   }
 }
 
@@ -170,7 +170,7 @@ const forwardPublic = (admitted: Admitted, target: string | undefined): ServiceD
   admitted,
   caller: undefined,
   forwardsAuthorization: false,
-  dependsOnRequest: true,
+  isRestricted: true,
   target,
 })
 

@@ -80,12 +80,12 @@ export function createRouter(config: Config, canEndLinks: boolean): (request: Ad
     return endLink(path.slice(linksPath.length + 1))
   }
 
-  return ({ method, path, isPreflight, hasBody, namesOtherRequest }) => {
+  return ({ method, path, isPreflight, hasBody, goesBeyondRequestLine }) => {
     if (path === tokenPath || path === tokenPathSlash) return toTokenEndpoint(method)
     if (links.enabled && isWithin(path, linksPath)) return toLinkEndpoint(method, path)
     if (forwardAuth.path !== '' && isWithin(path, forwardAuth.path)) return APPROVE
     // Never public: some services execute the method of `X-HTTP-Method-Override`, or act on the path of `Destination`.
-    if (namesOtherRequest) return FORWARD
+    if (goesBeyondRequestLine) return FORWARD
     if (publicRoutes.size > 0 && publicRoutes.has(`${method} ${path}`)) return FORWARD_PUBLIC
     return passPreflight && isPreflight && !hasBody ? FORWARD_PUBLIC : FORWARD
   }

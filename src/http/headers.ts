@@ -10,10 +10,10 @@ interface Rule {
   readonly request: 'forward' | 'remove' | 'refuse' | 'ifAllowed' | 'ifValid' | 'ifTrusted'
   /** `ifMayHaveBody`: not on 1xx and 204. `ifChunked`: only if trailers can follow. */
   readonly response: 'forward' | 'remove' | 'ifMayHaveBody' | 'ifChunked'
-  /** RFC 9110, section 6.5.1. `unlessDeciding`: dropped if the gate, which sees no trailers, decides by such a header. */
-  readonly trailer: 'forward' | 'remove' | 'unlessDeciding'
-  /** How a name is treated that is none of `names`, but folds to one, such as `content_length`. */
-  readonly lookAlike: 'refusedLookAlike' | 'removedLookAlike' | 'otherRequest' | 'other'
+  /** RFC 9110, section 6.5.1. `ifUnrestricted`: removed from a restricted request, whose headers the gate checks. */
+  readonly trailer: 'forward' | 'remove' | 'ifUnrestricted'
+  /** What is done with a name that is none of `names`, but folds to one, such as `content_length`. */
+  readonly lookAlike: 'forward' | 'remove' | 'refuse' | 'refuseIfRestricted'
   readonly names: readonly string[]
 }
 
@@ -21,24 +21,25 @@ type Treatment = Partial<Omit<Rule, 'names'>>
 
 /** Every rule has the same fields in the same order, which V8 reads fastest. `names`: separated by spaces. */
 const rule = (names: string, treatment: Treatment): Rule => {
-  const { request = 'forward', response = 'forward', trailer = 'remove', lookAlike = 'other' } = treatment
+  const { request = 'forward', response = 'forward', trailer = 'remove', lookAlike = 'forward' } = treatment
   return { request, response, trailer, lookAlike, names: names === '' ? [] : names.split(' ') }
 }
 
 const REMOVED: Treatment = { request: 'remove', response: 'remove' }
-const DECIDING: Treatment = { trailer: 'unlessDeciding', lookAlike: 'otherRequest' }
+/** Headers that the gate checks in a restricted request, which a scope, a link or a public route allows. */
+const CHECKED: Treatment = { trailer: 'ifUnrestricted', lookAlike: 'refuseIfRestricted' }
 
 /**
- * By default, a line is forwarded, but not as a trailer, and another spelling of its name is `other`.
+ * By default, a line is forwarded, but not as a trailer. A look-alike of its name is forwarded as `other`.
  * A header that is not in this table, such as `X-Original-URL` or `X-Rewrite-URL`, is forwarded unread, as `other`:
  * upstreams are trusted not to take a path or a method from such a header.
  */
 const HEADER_RULES = {
-  host: rule('Host', { lookAlike: 'refusedLookAlike' }),
-  contentLength: rule('Content-Length', { response: 'ifMayHaveBody', lookAlike: 'refusedLookAlike' }),
+  host: rule('Host', { lookAlike: 'refuse' }),
+  contentLength: rule('Content-Length', { response: 'ifMayHaveBody', lookAlike: 'refuse' }),
   /** The body of a request keeps its framing. Node frames the body of a response. */
-  transferEncoding: rule('Transfer-Encoding', { response: 'remove', lookAlike: 'refusedLookAlike' }),
-  authorization: rule('Authorization', { request: 'ifAllowed', lookAlike: 'refusedLookAlike' }),
+  transferEncoding: rule('Transfer-Encoding', { response: 'remove', lookAlike: 'refuse' }),
+  authorization: rule('Authorization', { request: 'ifAllowed', lookAlike: 'refuse' }),
   /** In a response, the sidecar moves this header before `Content-Length`. */
   contentDisposition: rule('Content-Disposition', { trailer: 'forward' }),
   connection: rule('Connection', REMOVED),
@@ -48,22 +49,24 @@ const HEADER_RULES = {
   hopByHop: rule('Proxy-Connection Proxy-Authorization Proxy-Authenticate TE HTTP2-Settings', REMOVED),
   expect: rule('Expect', { request: 'remove' }),
   trailer: rule('Trailer', { response: 'ifChunked' }),
-  requestId: rule('X-Request-Id', { request: 'ifValid', response: 'remove', lookAlike: 'removedLookAlike' }),
+  requestId: rule('X-Request-Id', { request: 'ifValid', response: 'remove', lookAlike: 'remove' }),
   forwarded: rule('Forwarded X-Forwarded-For X-Forwarded-Host X-Forwarded-Proto X-Forwarded-Port', {
     request: 'ifTrusted',
-    lookAlike: 'removedLookAlike',
+    lookAlike: 'remove',
   }),
   /** Names that begin with `x-authenticated-`. Removed from responses, too: an upstream may echo its request. */
   identity: rule('', REMOVED),
   /** Says whether the request may replace an object. */
-  condition: rule('If-None-Match Overwrite', DECIDING),
-  /** Names a second object, which the request reads or writes. */
-  secondPath: rule('Destination X-Amz-Copy-Source X-Goog-Copy-Source X-Ms-Copy-Source X-Copy-From', DECIDING),
-  /** Names another method, or a second object in a form that the gate does not read. Also names that match `OTHER_SOURCE`. */
-  otherRequest: rule(
+  condition: rule('If-None-Match Overwrite', CHECKED),
+  /** Names the object that COPY or MOVE writes. */
+  destination: rule('Destination', CHECKED),
+  /** Names a second object, which the request reads. */
+  copySource: rule('X-Amz-Copy-Source X-Goog-Copy-Source X-Ms-Copy-Source X-Copy-From', CHECKED),
+  /** Names another method, or a second object in a form that the gate does not read. Also any `UNLISTED_SOURCE`. */
+  unrestrictedOnly: rule(
     'X-HTTP-Method-Override X-HTTP-Method X-Method-Override ' +
       'X-Object-Manifest X-Symlink-Target X-Copy-From-Account Destination-Account',
-    DECIDING,
+    CHECKED,
   ),
   refusedLookAlike: rule('', { request: 'refuse' }),
   removedLookAlike: rule('', { request: 'remove' }),
@@ -77,8 +80,16 @@ const HEADER_RULES = {
 
 type HeaderKind = keyof typeof HEADER_RULES
 
+/** The kind of a look-alike, by what is done with it. */
+const LOOK_ALIKE_KINDS: Readonly<Record<Rule['lookAlike'], HeaderKind>> = {
+  forward: 'other',
+  remove: 'removedLookAlike',
+  refuse: 'refusedLookAlike',
+  refuseIfRestricted: 'unrestrictedOnly',
+}
+
 /** The kind of each listed name, in lower case and in the usual spelling. */
-const KNOWN: ReadonlyMap<string, HeaderKind> = new Map(
+const LISTED: ReadonlyMap<string, HeaderKind> = new Map(
   (Object.keys(HEADER_RULES) as HeaderKind[]).flatMap((kind) =>
     HEADER_RULES[kind].names.flatMap((name) => [[name, kind] as const, [name.toLowerCase(), kind] as const]),
   ),
@@ -86,7 +97,7 @@ const KNOWN: ReadonlyMap<string, HeaderKind> = new Map(
 
 const IDENTITY_PREFIX = 'x-authenticated-'
 /** Several storage services read the object to copy or rename from such a header, for example `x-oss-copy-source`. */
-const OTHER_SOURCE = /-(?:copy|rename)-source$/
+const UNLISTED_SOURCE = /-(?:copy|rename)-source$/
 
 /** A name that already is in its folded form. */
 const PLAIN_NAME = /^[a-z0-9]+(?:-[a-z0-9]+)*$/
@@ -94,10 +105,10 @@ const TOKEN = /^[!#$%&'*+.^_`|~\w-]+$/
 
 /** Takes time linear in the name, which may be as long as `limits.headerBytes`. */
 export function headerKind(name: string): HeaderKind {
-  const known = KNOWN.get(name)
-  if (known !== undefined) return known
+  const listed = LISTED.get(name)
+  if (listed !== undefined) return listed
   const lower = name.toLowerCase()
-  if (PLAIN_NAME.test(lower)) return KNOWN.get(lower) ?? unknownKind(lower)
+  if (PLAIN_NAME.test(lower)) return LISTED.get(lower) ?? unlistedKind(lower)
   if (!TOKEN.test(name)) return 'invalid'
   // `Authorization_` and `-Host` fold to a name with dashes at its ends, which is looked up without them.
   const folded = lower.replace(/[^a-z0-9]/g, '-')
@@ -107,13 +118,13 @@ export function headerKind(name: string): HeaderKind {
   let end = folded.length
   while (end > start && folded[end - 1] === '-') end--
   const trimmed = folded.slice(start, end)
-  const kind = KNOWN.get(trimmed)
-  return kind === undefined ? unknownKind(trimmed) : HEADER_RULES[kind].lookAlike
+  const resembled = LISTED.get(trimmed)
+  return resembled === undefined ? unlistedKind(trimmed) : LOOK_ALIKE_KINDS[HEADER_RULES[resembled].lookAlike]
 }
 
-function unknownKind(folded: string): HeaderKind {
+function unlistedKind(folded: string): HeaderKind {
   if (folded.startsWith(IDENTITY_PREFIX)) return 'identity'
-  return OTHER_SOURCE.test(folded) ? 'otherRequest' : 'other'
+  return UNLISTED_SOURCE.test(folded) ? 'unrestrictedOnly' : 'other'
 }
 
 /** Names and values, alternating. */
@@ -182,25 +193,22 @@ function parseConnection(value: string | undefined): ConnectionOptions | undefin
 
 /** Whether removing the named fields would change framing or identity. */
 export function namesFramingOrIdentity(options: ConnectionOptions): boolean {
-  for (const option of options) {
-    const kind = headerKind(option)
-    const { lookAlike } = HEADER_RULES[kind]
-    if (kind === 'identity' || kind === 'refusedLookAlike' || lookAlike === 'refusedLookAlike') return true
-  }
-  return false
+  return Array.from(options, headerKind).some(
+    (kind) => kind === 'identity' || kind === 'refusedLookAlike' || HEADER_RULES[kind].lookAlike === 'refuse',
+  )
 }
 
-/** @param dropDeciding - whether to drop trailers on which the decision of the gate would depend */
+/** @param isRestricted - whether the gate allowed the request by its headers, without the trailers */
 export function forwardedTrailers(
   rawTrailers: HeaderList,
   { connectionOptions }: HeaderLines,
-  dropDeciding = false,
+  isRestricted = false,
 ): [name: string, value: string][] {
   const trailers: [string, string][] = []
   for (let at = 0; at < rawTrailers.length; at += 2) {
     const name = rawTrailers[at] as string
     const { trailer } = HEADER_RULES[headerKind(name)]
-    const passes = trailer === 'forward' || (trailer === 'unlessDeciding' && !dropDeciding)
+    const passes = trailer === 'forward' || (trailer === 'ifUnrestricted' && !isRestricted)
     if (passes && !connectionOptions?.has(name.toLowerCase()))
       trailers.push([name, rawTrailers[at + 1] as string])
   }

@@ -66,6 +66,6 @@ export function requestHeadText(
   return `${head}\r\n`
 }
 
-export function requestTrailerLines({ res, decision: { admitted, dependsOnRequest } }: ForwardedRequest) {
-  return headerText(forwardedTrailers(res.req.rawTrailers, admitted.lines, dependsOnRequest).flat())
+export function requestTrailerLines({ res, decision: { admitted, isRestricted } }: ForwardedRequest) {
+  return headerText(forwardedTrailers(res.req.rawTrailers, admitted.lines, isRestricted).flat())
 }

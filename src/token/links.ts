@@ -85,7 +85,7 @@ export function readLink(claims: Readonly<Record<string, unknown>>): Result<Link
 export function linkFailure(
   link: Link | undefined,
   presented: PresentedLink | undefined,
-  { namesOtherRequest, isWebSocket }: Readonly<Record<'namesOtherRequest' | 'isWebSocket', boolean>>,
+  { goesBeyondRequestLine, isWebSocket }: Readonly<Record<'goesBeyondRequestLine' | 'isWebSocket', boolean>>,
 ) {
   if (link === undefined && presented === undefined) return undefined
   // A link is refused as a bearer token, and an access token as a link.
@@ -93,7 +93,7 @@ export function linkFailure(
   const { method, target } = presented
   if (target !== link.target) return 'claims'
   if (method !== link.method && !(method === 'HEAD' && link.method === 'GET')) return 'claims'
-  return namesOtherRequest || isWebSocket ? 'scope' : undefined
+  return goesBeyondRequestLine || isWebSocket ? 'scope' : undefined
 }
 
 /** The characters of 16 bytes in base64url. */

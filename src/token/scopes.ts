@@ -80,7 +80,7 @@ export function coversScope(a: Scope, b: Scope): boolean {
 export function scopeAllows(scope: Scope, request: ScopedRequest): boolean {
   const { method, host } = request
   const path = readPath(request.path)
-  const headers = decidingHeaders(request)
+  const headers = checkedHeaders(request.lines)
   if (path === undefined || headers === undefined || !mayReadSources(scope, headers, host)) return false
   switch (method) {
     case 'HEAD':
@@ -162,11 +162,10 @@ function mayWrite(scope: Scope, path: Path | undefined, condition: readonly stri
   return grants(scope, replacesNothing ? 'create' : 'modify', path)
 }
 
-function mayReadSources(scope: Scope, headers: DecidingHeaders, host: string | undefined): boolean {
-  for (const [name, lines] of headers) {
-    const isSource = name !== 'destination' && headerKind(name) === 'secondPath'
-    if (isSource && !grants(scope, 'read', readCopySource(onlyLine(lines), host))) return false
-  }
+function mayReadSources(scope: Scope, headers: CheckedHeaders, host: string | undefined): boolean {
+  for (const [name, lines] of headers)
+    if (headerKind(name) === 'copySource' && !grants(scope, 'read', readCopySource(onlyLine(lines), host)))
+      return false
   return true
 }
 
@@ -207,13 +206,14 @@ function readCopySource(value = '', host: string | undefined): Path | undefined 
 }
 
 /** The headers on which the needed scope depends: the lines that reach the upstream, by lower-case name. */
-type DecidingHeaders = ReadonlyMap<string, readonly string[]>
+type CheckedHeaders = ReadonlyMap<string, readonly string[]>
 
-function decidingHeaders({ lines }: ScopedRequest): DecidingHeaders | undefined {
+function checkedHeaders(lines: HeaderLines): CheckedHeaders | undefined {
   const found = new Map<string, readonly string[]>()
   for (const [line, kind] of lines.kinds.entries()) {
-    if (kind === 'otherRequest') return undefined
-    if ((kind !== 'condition' && kind !== 'secondPath') || lines.isNamedByConnection(line)) continue
+    if (kind === 'unrestrictedOnly') return undefined
+    const isChecked = kind === 'condition' || kind === 'destination' || kind === 'copySource'
+    if (!isChecked || lines.isNamedByConnection(line)) continue
     const name = lines.name(line).toLowerCase()
     found.set(name, [...(found.get(name) ?? []), lines.value(line)])
   }

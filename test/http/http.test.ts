@@ -92,7 +92,7 @@ t.test('no cache keeps the line from which its keys and values were cut', async 
         admitted: admitted({}),
         caller: verdict.value,
         forwardsAuthorization: false,
-        dependsOnRequest: false,
+        isRestricted: false,
       } as const
       const context = requestContext(peer, 'r')
       const upstream = { host: 'h', assertionAudience: '' }

@@ -28,7 +28,7 @@ function head(parts: HeadParts, id = 'created-here'): string {
     host: 'upstream.internal:9000',
     assertionAudience: 'storage-upstream',
   }
-  const allowed = { act: 'forward', caller, forwardsAuthorization: false, dependsOnRequest: false } as const
+  const allowed = { act: 'forward', caller, forwardsAuthorization: false, isRestricted: false } as const
   return requestHeadText(context, { ...allowed, admitted: admitted(parts) }, upstream)
 }
 
