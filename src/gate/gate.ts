@@ -12,8 +12,8 @@ import type { Caller } from '../token/caller.ts'
 import { linkFailure, type PresentedLink, presentedLink } from '../token/links.ts'
 import { scopeAllows } from '../token/scopes.ts'
 import { type Admitted, admit, type RequestHead } from './admission.ts'
-import { type OriginalRequest, originalRequest } from './forward-auth.ts'
-import type { EndpointRoute, PermissionRoute, Route, RouteLabel, TokenRoute } from './route.ts'
+import { type JudgedRequest, originalRequest } from './forward-auth.ts'
+import type { CallerRoute, EndpointRoute, Route, RouteLabel, ServiceRoute, TokenRoute } from './route.ts'
 import { createRouter, FORWARD } from './route.ts'
 
 export type Decision = (Refusal | ServiceDecision | EndpointDecision) & {
@@ -47,15 +47,11 @@ type EndpointDecision = EndpointRoute | (TokenRoute & { readonly caller: Caller 
 
 export interface RoutedRequest {
   readonly admitted: Admitted
-  /** The admitted request. In forward auth, the request that a trusted proxy names, or undefined if none is clear. */
-  readonly original: OriginalRequest | undefined
-  readonly label: RouteLabel
-}
-
-/** A request whose route needs a caller. */
-interface CallerRequest extends Pick<RoutedRequest, 'admitted' | 'original'> {
-  readonly route: TokenRoute | PermissionRoute
+  /** The request that may be allowed: the admitted one, or in forward auth the one that a trusted proxy names, if clear. */
+  readonly judged: JudgedRequest | undefined
+  /** The link in the target of `judged`, if the route takes links. */
   readonly link: PresentedLink | undefined
+  readonly label: RouteLabel
 }
 
 interface GateResult {
@@ -80,32 +76,75 @@ export class Gate {
 
   /** @param isPeerTrusted - whether the client is a proxy of `forwarded.trust` */
   decide(head: RequestHead, isPeerTrusted: boolean): GateResult {
-    const { limits, links } = this.#config
-    const admission = admit(head, limits)
+    const admission = admit(head, this.#config.limits)
     if (!admission.ok)
       return { routed: undefined, decision: { act: 'refuse', reason: 'admission', error: admission.error } }
     const admitted = admission.value
     const route = this.#routeOf(admitted)
-    const original = route.act === 'approve' ? originalRequest(admitted, isPeerTrusted) : admitted
-    const takesLink = links.enabled && route.needs !== 'token' && original !== undefined
-    const link = takesLink ? presentedLink(original) : undefined
-    const label = link !== undefined && route === FORWARD ? 'link' : route.label
-    const routed = { admitted, original, label }
+    const judged = route.act === 'approve' ? originalRequest(admitted, isPeerTrusted) : admitted
+    const link = this.#linkOf(route, judged)
+    const label = route === FORWARD && link !== undefined ? 'link' : route.label
+    const routed = { admitted, judged, link, label }
+    return { routed, decision: this.#decideOnRoute(route, routed) }
+  }
+
+  /** The endpoints of the sidecar take no links. */
+  #linkOf({ act }: Route, judged: JudgedRequest | undefined): PresentedLink | undefined {
+    const takesLinks = this.#config.links.enabled && (act === 'forward' || act === 'approve')
+    return takesLinks && judged !== undefined ? presentedLink(judged) : undefined
+  }
+
+  #decideOnRoute(route: Route, request: RoutedRequest): Decision | Promise<Decision> {
     // A service might read the other token, so public routes and report mode refuse the request, too.
-    if (admitted.hasTwoAuthorizations) return { routed, decision: this.#refuse('malformed') }
-    if (route.needs !== 'nothing')
-      return { routed, decision: this.#decideByToken({ route, admitted, original, link }) }
-    return { routed, decision: route.act === 'forward' ? forwardPublic(admitted, link?.target) : route }
+    if (request.admitted.hasTwoAuthorizations) return this.#refuse('malformed')
+    if (route.needs !== 'nothing') return this.#decideByToken(route, request)
+    return route.act === 'forward' ? this.#letPass(route, request) : route
   }
 
   /** Returns a promise only if a token must be verified. */
-  #decideByToken(request: CallerRequest): Decision | Promise<Decision> {
+  #decideByToken(route: CallerRoute, request: RoutedRequest): Decision | Promise<Decision> {
     const presented = presentedToken(request)
-    if (typeof presented !== 'string') return this.#refuseOrReport(request, presented.error)
+    if (typeof presented !== 'string') return this.#refuseOrReport(route, request, presented.error)
     const verdict = this.#tokenCache.check(presented)
     return verdict instanceof Promise
-      ? verdict.then((late) => this.#decideByVerdict(request, late))
-      : this.#decideByVerdict(request, verdict)
+      ? verdict.then((late) => this.#decideByVerdict(route, request, late))
+      : this.#decideByVerdict(route, request, verdict)
+  }
+
+  #decideByVerdict(route: CallerRoute, request: RoutedRequest, verdict: CallerResult): Decision {
+    if (!verdict.ok) return this.#refuseOrReport(route, request, verdict.error.reason)
+    const caller = verdict.value
+    const reason = accessFailure(route, request, caller)
+    // With `scope`, the token proves the caller. With `claims`, it may be the link of another request.
+    if (reason !== undefined)
+      return this.#refuseOrReport(route, request, reason, reason === 'scope' ? caller : undefined)
+    return route.needs === 'token' ? { ...route, caller } : this.#letPass(route, request, caller)
+  }
+
+  /** In report mode, a refused request passes if its route leads to a service. */
+  #refuseOrReport(route: CallerRoute, request: RoutedRequest, reason: AccessFailure, caller?: Caller) {
+    if (this.#config.enforcement === 'enforce' || route.needs === 'token') return this.#refuse(reason, caller)
+    // Most services read an empty X-Authenticated-Scope like a missing one, which means unrestricted.
+    const hasEmptyScope = caller?.identity.scope?.text === ''
+    const isLink = caller?.link !== undefined // a link proves the caller of its own request only
+    const proven = hasEmptyScope || isLink ? undefined : caller
+    return this.#letPass(route, request, proven, reason)
+  }
+
+  #refuse(reason: AccessFailure, caller?: Caller): Decision {
+    return { act: 'refuse', reason, error: this.#errorOf[reason], caller }
+  }
+
+  /** Lets the request pass to a service. */
+  #letPass(route: ServiceRoute, request: RoutedRequest, caller?: Caller, wouldRefuse?: AccessFailure) {
+    const { admitted, link } = request
+    const isPublic = route.needs === 'nothing'
+    const isRestricted = isPublic || caller?.identity.scope !== undefined || caller?.link !== undefined
+    // A public service receives no token. In report mode without a caller, the service judges the token.
+    const forwardsAuthorization = caller ? this.#config.identity.forwardAuthorization : !isPublic
+    // In report mode, a refused link stays in the target.
+    const target = wouldRefuse === undefined ? link?.target : undefined
+    return { act: route.act, admitted, caller, forwardsAuthorization, isRestricted, target, wouldRefuse }
   }
 
   /** Checks the caller of an open tunnel again. Undefined if the gate would refuse now. Rejects only on an internal error. */
@@ -113,48 +152,8 @@ export class Gate {
     const token = bearerToken(admitted.authorization) // no link opens a tunnel
     const verdict = token === undefined ? MISSING : await this.#tokenCache.check(token)
     if (!verdict.ok) return undefined
-    const request = { route: FORWARD, admitted, original: admitted, link: undefined }
-    return accessFailure(request, verdict.value) === undefined ? verdict.value : undefined
-  }
-
-  #decideByVerdict(request: CallerRequest, verdict: CallerResult): Decision {
-    const { route } = request
-    if (!verdict.ok) return this.#refuseOrReport(request, verdict.error.reason)
-    const caller = verdict.value
-    const reason = accessFailure(request, caller)
-    // With `scope`, the token proves the caller. With `claims`, it may be the link of another request.
-    if (reason !== undefined)
-      return this.#refuseOrReport(request, reason, reason === 'scope' ? caller : undefined)
-    return route.needs === 'token' ? { ...route, caller } : this.#letThrough(route, request, caller)
-  }
-
-  /** In report mode, a refused request passes if its route leads to a service. */
-  #refuseOrReport(request: CallerRequest, reason: AccessFailure, caller?: Caller): Decision {
-    const { route } = request
-    if (this.#config.enforcement === 'enforce' || route.needs === 'token') return this.#refuse(reason, caller)
-    // Most services read an empty X-Authenticated-Scope like a missing one, which means unrestricted.
-    const hasEmptyScope = caller?.identity.scope?.text === ''
-    const isLink = caller?.link !== undefined // a link proves the caller of its own request only
-    const proven = hasEmptyScope || isLink ? undefined : caller
-    return this.#letThrough(route, request, proven, reason)
-  }
-
-  #refuse(reason: AccessFailure, caller?: Caller): Decision {
-    return { act: 'refuse', reason, error: this.#errorOf[reason], caller }
-  }
-
-  /** Lets the request pass to a service. In report mode, a refused link stays in the target. */
-  #letThrough(
-    { act }: PermissionRoute,
-    { admitted, link }: CallerRequest,
-    caller: Caller | undefined,
-    wouldRefuse?: AccessFailure,
-  ): Decision {
-    const target = wouldRefuse === undefined ? link?.target : undefined
-    const isRestricted = caller?.identity.scope !== undefined || caller?.link !== undefined
-    // Without a caller (report mode), the service judges the token.
-    const forwardsAuthorization = caller === undefined || this.#config.identity.forwardAuthorization
-    return { act, admitted, caller, forwardsAuthorization, isRestricted, target, wouldRefuse }
+    const request = { admitted, judged: admitted, link: undefined }
+    return accessFailure(FORWARD, request, verdict.value) === undefined ? verdict.value : undefined
   }
 }
 
@@ -164,31 +163,22 @@ export function tokenCheckOf(decision: Decision): 'ok' | AccessFailure | undefin
   return decision.wouldRefuse ?? (decision.caller && 'ok')
 }
 
-/** The service of a public route receives no token and no link. `target`: the target without the link. */
-const forwardPublic = (admitted: Admitted, target: string | undefined): ServiceDecision => ({
-  act: 'forward',
-  admitted,
-  caller: undefined,
-  forwardsAuthorization: false,
-  isRestricted: true,
-  target,
-})
-
 const MISSING = failed('missing')
 const MALFORMED = failed('malformed')
 
 /** Returns the token of the link or of `Authorization`. With both, the request is refused: they may name two callers. */
-function presentedToken({ link, admitted: { authorization } }: CallerRequest) {
+function presentedToken({ link, admitted: { authorization } }: RoutedRequest) {
   if (link === undefined && authorization === undefined) return MISSING
   if (link !== undefined && authorization !== undefined) return MALFORMED
   return (link === undefined ? bearerToken(authorization) : link.token) ?? MALFORMED
 }
 
-function accessFailure({ route, admitted, original, link }: CallerRequest, caller: Caller) {
+function accessFailure(route: CallerRoute, request: Omit<RoutedRequest, 'label'>, caller: Caller) {
+  const { admitted, judged, link } = request
   const failure = linkFailure(caller.link, link, admitted)
   const { scope } = caller.identity
   if (failure !== undefined || scope === undefined || route.needs === 'token') return failure
-  return original !== undefined && scopeAllows(scope, original) ? undefined : 'scope'
+  return judged !== undefined && scopeAllows(scope, judged) ? undefined : 'scope'
 }
 
 function refusedTokenErrors(status: 400 | 401): Readonly<Record<AccessFailure, PublicError>> {

@@ -14,6 +14,7 @@ export const ROUTE_LABELS = [
   'logout',
   'link_issue',
   'proxy',
+  /** As `proxy`, with a link in place of a token. */
   'link',
   'public',
   'forward_auth',
@@ -39,7 +40,9 @@ export type EndpointRoute =
 export type TokenRoute =
   | RouteOf<'token', 'sendTimeLeft' | 'logOut' | 'createLink'>
   | (RouteOf<'token', 'endLink'> & { readonly linkId: string })
-export type PermissionRoute = RouteOf<'permission', 'forward' | 'approve'>
+type PermissionRoute = RouteOf<'permission', 'forward' | 'approve'>
+export type CallerRoute = TokenRoute | PermissionRoute
+export type ServiceRoute = PublicRoute | PermissionRoute
 
 export const FORWARD: PermissionRoute = { act: 'forward', label: 'proxy', needs: 'permission' }
 const FORWARD_PUBLIC: Route = { act: 'forward', label: 'public', needs: 'nothing' }

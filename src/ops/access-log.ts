@@ -53,12 +53,12 @@ const truncatedStatus = (reason: Failure | undefined): number =>
 function lineOf(req: SidecarRequest, status: number, reason: Failure | undefined) {
   const { context, url = '' } = req
   const { identityForLog: identity } = context
-  const original = context.routed?.original ?? context.admitted
+  const judged = context.routed?.judged ?? context.admitted
   // A refused target may be an absolute URL with a password.
-  const path = original?.path ?? (url.startsWith('/') ? url.replace(/[?#].*/s, '') : undefined)
+  const path = judged?.path ?? (url.startsWith('/') ? url.replace(/[?#].*/s, '') : undefined)
   return {
     requestId: context.id,
-    method: loggable(original?.method ?? req.method ?? '', 32),
+    method: loggable(judged?.method ?? req.method ?? '', 32),
     path: path && loggable(path),
     route: context.routeLabel,
     status,
