@@ -17,7 +17,7 @@ import { type AdminData, createAdminListener } from './ops/admin.ts'
 import { Metrics, type ProcessCounts } from './ops/metrics.ts'
 import { Forwarder } from './proxy/forward.ts'
 import { openAuthData } from './sources/auth-data.ts'
-import { activeContextOf } from './tls/certificates.ts'
+import { activeContextOf, upstreamSetName } from './tls/certificates.ts'
 import { TokenCache } from './token/cache.ts'
 import type { Identity } from './token/caller.ts'
 import { TokenSigner } from './token/issue.ts'
@@ -67,7 +67,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
 
   const gate = new Gate(config, revokeToken !== undefined, tokenCache)
   const forwarder = new Forwarder(config, {
-    secureContextOf: (prefix) => activeContextOf(certificateSets.get(`upstream:${prefix}`)),
+    secureContextOf: (prefix) => activeContextOf(certificateSets.get(upstreamSetName(prefix))),
     gate,
     responder,
     events: (prefix) => metrics.ofUpstream(prefix),

@@ -7,9 +7,9 @@ import type { LoadedConfig, LoadOptions } from '../config/load.ts'
 import { effectiveSettings, FILE_VARIABLE, loadConfig } from '../config/load.ts'
 import { configJsonSchema, FLAGS, SETTINGS } from '../config/settings.ts'
 import { fetchJwks, importKeys } from '../keys/jwk-set.ts'
-import { type AuthData, InvalidAuthData } from '../sources/auth-data.ts'
+import { InvalidAuthData } from '../sources/auth-data.ts'
 import { databaseProblems, openSources } from '../sources/auth-sources.ts'
-import { activeContextOf } from '../tls/certificates.ts'
+import { activeContextOf, type CertificateSets, issuerSetName } from '../tls/certificates.ts'
 import { type CommandIo, describe, type Flags, UsageFailure } from './command-io.ts'
 
 /** Flags of settings, which commander names in camel case. */
@@ -139,13 +139,13 @@ async function checkFiles(config: Config) {
 }
 
 /** Fetches a key set once. Does nothing if its CA file is unusable, which `checkFiles` reports. */
-async function checkKeySet({ setting, ...keySet }: KeySet, certificateSets: AuthData['certificateSets']) {
+async function checkKeySet({ setting, ...keySet }: KeySet, certificateSets: CertificateSets) {
   const path = `${setting}.jwksUrl`
   const unusable = (texts: readonly string[]) => {
     const messages = texts.map((text) => `the JWK Set ${text}`)
     return { problems: problemsAt(path, messages), notes: [] }
   }
-  const certificates = certificateSets.get(`issuer:${setting}`)
+  const certificates = certificateSets.get(issuerSetName(setting))
   if (keySet.caFile !== undefined && certificates === undefined) return { problems: [], notes: [] }
   const fetched = await fetchJwks({ ...keySet, secureContext: activeContextOf(certificates) })
   if (!fetched.ok) return unusable(fetched.problems)

@@ -8,8 +8,7 @@ import { type CredentialChecks, createCredentialChecks } from '../credentials/cr
 import { createTokenRevoker, type RevokeToken } from '../credentials/revocation-list.ts'
 import { publicJwks, tokenLifetimes } from '../keys/key-ring.ts'
 import type { RemoteKeys } from '../keys/remote-keys.ts'
-import type { Reloadable } from '../reload/reloadable.ts'
-import type { CertificateName, CertificateSet } from '../tls/certificates.ts'
+import type { CertificateSets } from '../tls/certificates.ts'
 import type { RevocableToken } from '../token/caller.ts'
 import { createIssuers, type TokenIssuer } from '../token/issuers.ts'
 import type { AuthCondition, OnReload, OwnKeys, ReloadSubject } from './auth-sources.ts'
@@ -33,7 +32,7 @@ export interface AuthData {
     /** Undefined without a database. */
     readonly revoke: RevokeToken | undefined
   }
-  readonly certificateSets: ReadonlyMap<CertificateName, Reloadable<CertificateSet>>
+  readonly certificateSets: CertificateSets
   readonly subjects: readonly ReloadSubject[]
   readonly conditions: () => readonly AuthCondition[]
   /** Calls `onChange` with the subject of each new version of keys, credentials or revocations. */

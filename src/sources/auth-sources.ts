@@ -25,7 +25,7 @@ import { type KeySetState, RemoteKeys } from '../keys/remote-keys.ts'
 import { openPolledFiles } from '../reload/polled-files.ts'
 import type { Reloadable, ReloadResult } from '../reload/reloadable.ts'
 import type { CertificateName, CertificateSet } from '../tls/certificates.ts'
-import { activeContextOf, certificateFiles, openCertificateSet } from '../tls/certificates.ts'
+import { activeContextOf, certificateFiles, issuerSetName, openCertificateSet } from '../tls/certificates.ts'
 
 export type ReloadSubject = 'keys' | 'credentials' | 'revocations' | 'certificates'
 
@@ -109,7 +109,7 @@ export async function openSources(config: Config, log: Logger, now: () => number
   for (const { setting, ...keySet } of keySetsOf(config)) {
     const { bearerTokenFile: path } = keySet
     if (path) collect(await withSetting(`${setting}.bearerTokenFile`, readBearerToken(path)))
-    const secureContext = activeContextOf(certificateSets.get(`issuer:${setting}`))
+    const secureContext = activeContextOf(certificateSets.get(issuerSetName(setting)))
     keySets.set(setting, new RemoteKeys({ ...keySet, secureContext, log, now }))
   }
   const problems = results.flatMap((result) => (result.ok ? [] : result.problems))

@@ -13,8 +13,11 @@ import { openPolledFiles } from '../reload/polled-files.ts'
 import type { Reloadable, ReloadResult } from '../reload/reloadable.ts'
 import { LISTENER_OPTIONS } from './listener-tls.ts'
 
-/** Also the label `certificate` of metrics. A setting follows `issuer:`, the prefix of an upstream follows `upstream:`. */
+/** Also the label `certificate` of metrics. An issuer is named by its setting, such as `trustedIssuers[0]`. */
 export type CertificateName = 'listener' | 'admin' | `issuer:${string}` | `upstream:${string}`
+
+export const upstreamSetName = (prefix: string) => `upstream:${prefix}` as const
+export const issuerSetName = (setting: string) => `issuer:${setting}` as const
 
 const FILE_SETTINGS = ['certFile', 'keyFile', 'caFile', 'clientCaFile'] as const
 type FileSetting = (typeof FILE_SETTINGS)[number]
@@ -34,17 +37,17 @@ export interface CertificateSet {
   readonly endsAtSeconds?: number
 }
 
+export type CertificateSets = ReadonlyMap<CertificateName, Reloadable<CertificateSet>>
+
 export function certificateFiles(config: Config): CertificateFiles[] {
   const { listen, admin, upstreams } = config
   const all: CertificateFiles[] = [
     { name: 'listener', setting: 'listen.tls', ...listen.tls },
     { name: 'admin', setting: 'admin.tls', ...admin.tls },
     ...upstreams.map((upstream, index) => {
-      return { ...upstream, name: `upstream:${upstream.prefix}`, setting: `upstreams[${index}]` } as const
+      return { ...upstream, name: upstreamSetName(upstream.prefix), setting: `upstreams[${index}]` }
     }),
-    ...keySetsOf(config).map(
-      ({ setting, caFile }) => ({ name: `issuer:${setting}`, setting, caFile }) as const,
-    ),
+    ...keySetsOf(config).map(({ setting, caFile }) => ({ name: issuerSetName(setting), setting, caFile })),
   ]
   return all.filter((files) => pathsOf(files).length > 0)
 }
@@ -52,8 +55,7 @@ export function certificateFiles(config: Config): CertificateFiles[] {
 const pathsOf = (files: CertificateFiles) => FILE_SETTINGS.flatMap((name) => files[name] ?? [])
 
 /** Returns a function that each new connection calls for its context. Undefined if the settings name no file. */
-export const activeContextOf = (set: Reloadable<CertificateSet> | undefined) =>
-  set && (() => set.current().context)
+export const activeContextOf = (set?: Reloadable<CertificateSet>) => set && (() => set.current().context)
 
 export const openCertificateSet = (
   files: CertificateFiles,
