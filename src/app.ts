@@ -17,6 +17,7 @@ import { type AdminData, createAdminListener } from './ops/admin.ts'
 import { Metrics, type ProcessCounts } from './ops/metrics.ts'
 import { Forwarder } from './proxy/forward.ts'
 import { openAuthData } from './sources/auth-data.ts'
+import type { OnReload } from './sources/auth-sources.ts'
 import { activeContextOf, upstreamSetName } from './tls/certificates.ts'
 import { TokenCache } from './token/cache.ts'
 import type { Identity } from './token/caller.ts'
@@ -51,10 +52,11 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const state = new RunState()
   const metrics = new Metrics(now)
   const audit = createAuditLog(log, config.log)
-  const authData = await openAuthData(config, log, now, (subject, result, certificate) => {
+  const onReload: OnReload = (subject, result, certificate) => {
     metrics.onReload(subject, result, certificate)
     audit.reload(subject, result)
-  })
+  }
+  const authData = await openAuthData({ config, log, now, onReload })
   const { credentials, certificateSets, issuers } = authData
   const { isRevoked, revoke: revokeToken } = authData.revocations
   const signer = new TokenSigner(authData.keys.ring, config.token, now)

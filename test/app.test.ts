@@ -66,7 +66,7 @@ t.test('a sidecar has no effect before its start, and may be stopped instead', a
 /** What `openSources` finds with these flags. */
 async function read(flags: Record<string, string>) {
   const log = createLog('silent', { write() {} })
-  const { problems, warnings } = await openSources(configOf(flags), log, Date.now)
+  const { problems, warnings } = await openSources({ config: configOf(flags), log, now: Date.now })
   return { problems, warnings }
 }
 

@@ -8,7 +8,7 @@ import { effectiveSettings, FILE_VARIABLE, loadConfig } from '../config/load.ts'
 import { configJsonSchema, FLAGS, SETTINGS } from '../config/settings.ts'
 import { fetchJwks, importKeys } from '../keys/jwk-set.ts'
 import { InvalidAuthData } from '../sources/auth-data.ts'
-import { databaseProblems, openSources } from '../sources/auth-sources.ts'
+import { DATABASE_SETTING, openSources } from '../sources/auth-sources.ts'
 import { activeContextOf, type CertificateSets, issuerSetName } from '../tls/certificates.ts'
 import { type CommandIo, describe, type Flags, UsageFailure } from './command-io.ts'
 
@@ -127,15 +127,15 @@ async function checkSettings(flags: CheckFlags, io: CommandIo) {
 /** Reads every file that the settings name, and checks the tables of the database. Never rejects. */
 async function checkFiles(config: Config) {
   const log = createLog('silent', { write() {} })
-  const opened = await openSources(config, log, Date.now)
+  const opened = await openSources({ config, log, now: Date.now })
   const { postgres } = config.credentials
-  if (postgres === undefined || opened.credentials === undefined) return opened
+  if (postgres === undefined || opened.database === undefined) return opened
   const { checkDatabase } = await import('../credentials/postgres/tables.ts')
   const checked = await checkDatabase(postgres.urlFile)
   if (checked.ok) return opened
   return checked.kind === 'notDone'
     ? { ...opened, warnings: [...opened.warnings, `not checked: ${checked.problems.join()}`] }
-    : { ...opened, problems: [...opened.problems, ...databaseProblems(checked.problems)] }
+    : { ...opened, problems: [...opened.problems, ...problemsAt(DATABASE_SETTING, checked.problems)] }
 }
 
 /** Fetches a key set once. Does nothing if its CA file is unusable, which `checkFiles` reports. */

@@ -110,7 +110,7 @@ async function loadAuthData(loaded: LoadedConfig, io: CommandIo, waitMs: number)
   // The verdict does not depend on certificates of listeners and upstreams.
   const { listen, admin, ...config } = loaded.config
   const plain = { listen: { ...listen, tls: undefined }, admin: { ...admin, tls: undefined }, upstreams: [] }
-  const authData = await openAuthData({ ...config, ...plain }, log, io.now)
+  const authData = await openAuthData({ config: { ...config, ...plain }, log, now: io.now })
   const late = sleep(waitMs, false, { ref: false })
   try {
     authData.start()

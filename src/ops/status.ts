@@ -7,7 +7,7 @@ import { VERSION } from '../base/version.ts'
 import type { Config } from '../config/config.ts'
 import type { RouteLabel } from '../gate/route.ts'
 import { withoutPath } from '../http/hosts.ts'
-import type { AuthCondition } from '../sources/auth-sources.ts'
+import type { AuthCondition } from '../sources/auth-data.ts'
 import { type Growth, rounded, sum, type Windows } from './samples.ts'
 
 /** Without new requests, a failed upstream counts as failing for this time. Then its state is unknown. */

@@ -2,21 +2,24 @@
  * What is loaded again while the sidecar runs: keys, credentials and revocations, which decide on access, and certificates.
  * `auth-sources.ts` opens their sources. `app.ts` empties the token cache after each new version of keys or credentials.
  */
-import type { Logger } from '../base/log.ts'
-import { type Config, formatProblems, type Problem } from '../config/config.ts'
+import { formatProblems, type Problem, problemsAt } from '../config/config.ts'
 import { type CredentialChecks, createCredentialChecks } from '../credentials/credential-checks.ts'
+import type { DatabaseState } from '../credentials/postgres/database.ts'
 import { createTokenRevoker, type RevokeToken } from '../credentials/revocation-list.ts'
-import { publicJwks, tokenLifetimes } from '../keys/key-ring.ts'
-import type { RemoteKeys } from '../keys/remote-keys.ts'
+import { type FindKey, findInRing, type KeyRing, publicJwks, tokenLifetimes } from '../keys/key-ring.ts'
+import type { KeySetState, RemoteKeys } from '../keys/remote-keys.ts'
 import type { CertificateSets } from '../tls/certificates.ts'
 import type { RevocableToken } from '../token/caller.ts'
 import { createIssuers, type TokenIssuer } from '../token/issuers.ts'
-import type { AuthCondition, OnReload, OwnKeys, ReloadSubject } from './auth-sources.ts'
-import { databaseProblems, openSources } from './auth-sources.ts'
+import type { AuthSources, ReloadSubject, SourceOptions } from './auth-sources.ts'
+import { DATABASE_SETTING, openSources } from './auth-sources.ts'
 
 /** Each function returns the value that is active when it is called. */
 export interface AuthData {
-  readonly keys: Pick<OwnKeys, 'ring'> & {
+  /** The keys of the sidecar's own tokens. */
+  readonly keys: {
+    /** Returns an empty ring until the JWK Set has been fetched. */
+    readonly ring: () => KeyRing
     /** Returns a JWK Set, or undefined until the one at `keys.jwksUrl` has been fetched. */
     readonly publicJwks: () => object | undefined
     readonly tokenLifetimes: () => readonly { readonly kid: string; readonly seconds: number }[]
@@ -46,6 +49,13 @@ export interface AuthData {
   stop(): Promise<unknown>
 }
 
+/** What readiness needs, as the health check shows it. */
+export interface AuthCondition extends Partial<KeySetState> {
+  readonly name: 'keys' | 'credentials'
+  readonly ok: boolean
+  readonly state?: DatabaseState | undefined
+}
+
 /** The sidecar cannot start until an operator repairs its files or its database. */
 export class InvalidAuthData extends Error {
   override readonly name = 'InvalidAuthData'
@@ -57,50 +67,78 @@ export class InvalidAuthData extends Error {
 }
 
 /** @throws InvalidAuthData with the problems of all sources */
-export async function openAuthData(
-  config: Config,
-  log: Logger,
-  now: () => number,
-  onReload?: OnReload,
-): Promise<AuthData> {
-  const sources = await openSources(config, log, now, onReload)
-  const { keys, keySets, revocationLists, certificateSets, subjects, polled, problems, warnings } = sources
-  if (problems.length > 0) throw new InvalidAuthData(problems)
-  for (const warning of warnings) log.warn(warning)
-  const { maxLifetimeSeconds, clockToleranceSeconds } = config.token
-  const onError = (error: unknown) => log.error({ err: error }, 'a login could not be checked')
-  const credentials = sources.credentials && createCredentialChecks(sources.credentials, now, onError)
-  const needed = [keys, ...(sources.credentials ? [sources.credentials] : [])]
+export async function openAuthData(options: SourceOptions): Promise<AuthData> {
+  const sources = await openSources(options)
+  if (sources.problems.length > 0) throw new InvalidAuthData(sources.problems)
+  for (const warning of sources.warnings) options.log.warn(warning)
+  const { keyFiles, ownKeySet, keySets, certificateSets } = sources
+  const { credentialsFile, revocationsFile, database } = sources
+  const keys = ownKeysIn(sources, options)
+  const credentials = credentialsIn(sources, options)
+  const files = [keyFiles, credentialsFile, revocationsFile, ...certificateSets.values()]
+  const polled = [...files, ...keySets, database].flatMap((source) => source ?? [])
+  const subjects: ReloadSubject[] = ['revocations']
+  if (keyFiles) subjects.push('keys')
+  if (credentials) subjects.push('credentials')
+  if (certificateSets.size > 0) subjects.push('certificates')
   return {
-    keys: {
-      ring: keys.ring,
-      publicJwks: () => (keys.condition().ok ? publicJwks(keys.ring()) : undefined),
-      tokenLifetimes: () => tokenLifetimes(keys.ring(), maxLifetimeSeconds + clockToleranceSeconds, now()),
-    },
+    keys,
     keySets,
-    issuers: createIssuers(config, keys.findKey, keySets, credentials),
+    issuers: createIssuers(options.config, keys.findKey, keySets, credentials),
     credentials,
-    revocations: {
-      isRevoked: (token) => revocationLists.some((list) => list().isRevoked(token)),
-      count: () => revocationLists.reduce((sum, list) => sum + list().size, 0),
-      revoke: sources.revoke && createTokenRevoker(sources.revoke, clockToleranceSeconds),
-    },
+    revocations: revocationsIn(sources, options),
     certificateSets,
     subjects,
-    conditions: () => needed.map(({ condition }) => condition()),
-    subscribe: sources.subscribe,
+    conditions() {
+      const ofKeys: AuthCondition = ownKeySet?.condition() ?? { name: 'keys', ok: true }
+      const ofCredentials: AuthCondition = database?.condition() ?? { name: 'credentials', ok: true }
+      return credentials ? [ofKeys, ofCredentials] : [ofKeys]
+    },
+    subscribe(onChange) {
+      for (const source of [keyFiles, ...keySets]) source?.subscribe(() => onChange('keys'))
+      credentialsFile?.subscribe(() => onChange('credentials'))
+      revocationsFile?.subscribe(() => onChange('revocations'))
+      database?.subscribe(onChange)
+    },
     start() {
       for (const source of polled) source.start()
     },
     async whenLoaded() {
-      for (const source of needed) {
-        const first = await source.whenLoaded
-        if (!first.ok) throw new InvalidAuthData(databaseProblems(first.problems))
-        if (!first.value) return false
+      for (const source of [ownKeySet, database]) {
+        const first = await source?.whenLoaded
+        if (first?.ok === false) throw new InvalidAuthData(problemsAt(DATABASE_SETTING, first.problems))
+        if (first?.value === false) return false
       }
       return true
     },
     reload: () => Promise.all(polled.map((source) => source.reload())),
     stop: () => Promise.all(polled.map((source) => source.stop())),
+  }
+}
+
+function ownKeysIn({ keyFiles, ownKeySet }: AuthSources, { config, now }: SourceOptions) {
+  const ring = ownKeySet?.ring ?? keyFiles?.current ?? (() => ({ keys: new Map() }))
+  const findKey: FindKey = ownKeySet?.findKey ?? ((kid, alg) => findInRing(ring(), kid, alg))
+  const maxSeconds = config.token.maxLifetimeSeconds + config.token.clockToleranceSeconds
+  return {
+    ring,
+    findKey,
+    publicJwks: () => (ownKeySet?.state().loaded === false ? undefined : publicJwks(ring())),
+    tokenLifetimes: () => tokenLifetimes(ring(), maxSeconds, now()),
+  }
+}
+
+function credentialsIn({ credentialsFile, database }: AuthSources, { log, now }: SourceOptions) {
+  const source = database ?? (credentialsFile && { list: credentialsFile.current, refresh: async () => true })
+  const onError = (error: unknown) => log.error({ err: error }, 'a login could not be checked')
+  return source && createCredentialChecks(source, now, onError)
+}
+
+function revocationsIn({ revocationsFile, database }: AuthSources, { config }: SourceOptions) {
+  const lists = [revocationsFile?.current, database?.revocations].flatMap((list) => list ?? [])
+  return {
+    isRevoked: (caller: RevocableToken) => lists.some((list) => list().isRevoked(caller)),
+    count: () => lists.reduce((sum, list) => sum + list().size, 0),
+    revoke: database && createTokenRevoker(database.revoke, config.token.clockToleranceSeconds),
   }
 }
