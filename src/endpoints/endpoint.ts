@@ -10,7 +10,12 @@ import type { CredentialChecks } from '../credentials/credential-checks.ts'
 import type { LoginThrottle } from '../credentials/login-throttle.ts'
 import type { EndedToken, NotRevoked, RevokeToken } from '../credentials/revocation-list.ts'
 import type { TokenSigner } from '../token/issue.ts'
-import type { AuditEvent } from './audit-log.ts'
+
+/** What a request did, for the audit log. The caller is the `identityForLog` of the request context. */
+export type AuditEvent =
+  | { readonly event: 'login' | 'logout' }
+  | { readonly event: 'login_failed'; readonly reason: LoginFailure }
+  | { readonly event: 'link_created' | 'link_ended'; readonly linkId: string }
 
 export interface Dependencies {
   readonly config: Config

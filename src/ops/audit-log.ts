@@ -2,19 +2,13 @@
  * The audit log: one line for each login, logout, link and reload, with a closed set of fields.
  * A line names only accounts and access keys that exist: any other name is text that a client chose.
  */
-import type { LoginFailure } from '../base/failures.ts'
 import { type Logger, loggable } from '../base/log.ts'
 import type { SidecarRequest } from '../client/context.ts'
 import type { Config } from '../config/config.ts'
+import type { AuditEvent } from '../endpoints/endpoint.ts'
 import { traceIdOf } from '../http/request-ids.ts'
 import type { ReloadResult } from '../reload/reloadable.ts'
 import type { ReloadSubject } from '../sources/auth-sources.ts'
-
-/** What a request did. The caller is the `identityForLog` of the request context. */
-export type AuditEvent =
-  | { readonly event: 'login' | 'logout' }
-  | { readonly event: 'login_failed'; readonly reason: LoginFailure }
-  | { readonly event: 'link_created' | 'link_ended'; readonly linkId: string }
 
 export function createAuditLog(log: Logger, settings: Pick<Config['log'], 'audit'>) {
   const write = (line: Partial<Record<AuditField, string | undefined>>) => {
