@@ -18,57 +18,84 @@ import { type Dependencies, expirationSec } from './endpoint.ts'
 import { badArgument, type Members, readJson } from './json-body.ts'
 
 /** Without a delay, 200 clients that ignored `Retry-After` sent 6,000 logins/s and starved token checks. */
-const RETRY_LATER_DELAY_MS = 250
+const RETRY_DELAY_MS = 250
 
 /** POST: issues a token. Rejects only on an internal error. */
 export async function logIn(dependencies: Dependencies, res: SidecarResponse): Promise<void> {
-  const { config, credentials, throttle, signer, audit, responder, metrics } = dependencies
-  const { req } = res
-  const recordFailure = (reason: LoginFailure) => {
-    metrics.onLoginFailure(reason)
-    audit.request(req, { event: 'login_failed', reason })
-  }
-  const fail = (reason: LoginFailure, error: PublicError, responseOptions?: ErrorResponseOptions) => {
-    recordFailure(reason)
-    responder.fail(res, reason, error, responseOptions)
-  }
+  const { config, credentials, throttle, signer } = dependencies
+  const { context, clientAddress } = res.req
+  const fail = (reason: LoginFailure, error: PublicError) => failLogin(dependencies, res, reason, error)
   if (credentials === undefined || !signer.canSign) return fail('unavailable', ERRORS.serviceNotReady)
   const body = await readJson(res, config.timeouts.idleSeconds * 1000)
   const fields = body.ok ? readLogin(body.value) : body
   if (!fields.ok) return fail('invalid', fields.error)
   const { login, requestedScope } = fields.value
   const { accountId, accessKey } = login
-  if (credentials.hasAccount(accountId)) req.context.recordIdentity({ accountId })
-  const network = clientNetwork(req.clientAddress)
+  if (credentials.hasAccount(accountId)) context.recordIdentity({ accountId })
+
+  const network = clientNetwork(clientAddress)
   const { verdict, retryAfterSeconds } = await throttle(login, network, async () =>
     res.destroyed ? 'busy' : credentials.authenticate(login, network),
   )
   if (verdict === 'unavailable') return fail(verdict, ERRORS.serviceNotReady)
   const credential = credentials.credentialStatus(accountId, accessKey)
-  if (credential.active) req.context.recordIdentity({ accountId, accessKey })
-  if (verdict === 'busy' || verdict === 'throttled') {
-    if (verdict === 'busy' && res.destroyed) return // the client left while its login waited
-    recordFailure(verdict)
-    await sleep(RETRY_LATER_DELAY_MS)
-    return responder.fail(res, verdict, ERRORS.serviceNotReady, { retryAfterSeconds })
-  }
+  if (credential.active) context.recordIdentity({ accountId, accessKey })
+  if (verdict === 'busy' || verdict === 'throttled')
+    return askToRetry(dependencies, res, verdict, retryAfterSeconds)
   // The credential may have been disabled since the check. The response is the same for every rejected login.
   if (verdict === 'rejected' || !credential.active) {
     const rejected = { ...ERRORS.authenticationFailed, code: config.contract.authenticationFailedCode }
-    return fail('rejected', rejected, { errorType: 'http_request_denied' })
+    return failLogin(dependencies, res, 'rejected', rejected, { errorType: 'http_request_denied' })
   }
+
   const granted = grantScope(requestedScope, login, credential)
   if (!granted.ok) return fail('invalid', granted.error)
-  const issued = signer.issueToken({ accountId, accessKey, scope: granted.value })
-  const { token, identity } = await issued.catch((error: unknown) => {
-    recordFailure('internal')
+  await sendToken(dependencies, res, { accountId, accessKey, scope: granted.value })
+}
+
+async function sendToken(
+  dependencies: Dependencies,
+  res: SidecarResponse,
+  granted: Pick<Identity, 'accountId' | 'accessKey' | 'scope'>,
+): Promise<void> {
+  const { signer, audit, responder, metrics } = dependencies
+  const { token, identity } = await signer.issueToken(granted).catch((error: unknown) => {
+    recordFailure(dependencies, res, 'internal')
     throw error
   })
-  req.context.recordIdentity(identity)
+  res.req.context.recordIdentity(identity)
   metrics.onTokenIssued()
-  audit.request(req, { event: 'login' })
+  audit.request(res.req, { event: 'login' })
   const lifetime = expirationSec(dependencies, identity.expiresAtSeconds)
   responder.sendJson(res, 200, { token, expirationSec: lifetime })
+}
+
+async function askToRetry(
+  dependencies: Dependencies,
+  res: SidecarResponse,
+  reason: 'busy' | 'throttled',
+  retryAfterSeconds: number | undefined,
+): Promise<void> {
+  if (reason === 'busy' && res.destroyed) return // the client left while its login waited
+  recordFailure(dependencies, res, reason)
+  await sleep(RETRY_DELAY_MS)
+  dependencies.responder.fail(res, reason, ERRORS.serviceNotReady, { retryAfterSeconds })
+}
+
+function failLogin(
+  dependencies: Dependencies,
+  res: SidecarResponse,
+  reason: LoginFailure,
+  error: PublicError,
+  options?: ErrorResponseOptions,
+): void {
+  recordFailure(dependencies, res, reason)
+  dependencies.responder.fail(res, reason, error, options)
+}
+
+function recordFailure({ metrics, audit }: Dependencies, res: SidecarResponse, reason: LoginFailure): void {
+  metrics.onLoginFailure(reason)
+  audit.request(res.req, { event: 'login_failed', reason })
 }
 
 export function sendTimeLeft(dependencies: Dependencies, res: SidecarResponse, identity: Identity): void {
