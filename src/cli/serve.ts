@@ -6,7 +6,7 @@
 import { availableParallelism } from 'node:os'
 import { Command } from 'commander'
 import type { App, AppOptions, ServingApp } from '../app.ts'
-import { createLog, type LogDestination } from '../base/log.ts'
+import { createLog, type LogDestination, type Logger } from '../base/log.ts'
 import type { Config } from '../config/config.ts'
 import type { LoadedConfig } from '../config/load.ts'
 import { CommandFailure, type CommandIo, UsageFailure } from './command-io.ts'
@@ -55,7 +55,7 @@ async function serve(loaded: LoadedConfig, serving: ServingProcess): Promise<voi
 /** Loads modules on demand: the primary of several workers needs only a small part of the application. */
 export async function createSidecar({ config, file }: LoadedConfig, serving: ServingProcess): Promise<App> {
   const { signals, destination } = serving
-  const options = { ...processOptions(config, destination), settingsFile: file }
+  const options = { ...setUpProcess(config, destination), settingsFile: file }
   const workers = config.workers === 'auto' ? availableParallelism() : config.workers
   let app: App
   if (workers === 1) app = await serveHere(options, signals)
@@ -72,20 +72,25 @@ export function workerCommand({ signals, destination }: ServingProcess): Command
     if (process.send === undefined)
       throw new UsageFailure('workers are started by serve, with the setting workers')
     const { runWorker } = await import('../workers/worker.ts')
-    await runWorker((config) => serveHere({ ...processOptions(config, destination), worker: true }, signals))
+    await runWorker((config) => serveHere({ ...setUpProcess(config, destination), worker: true }, signals))
   })
 }
 
-/** An exception in one request must not end the process: all others continue. Such exceptions are counted. */
-function processOptions(config: Config, destination: LogDestination): AppOptions {
+/** Creates the log of this process, and lets the process survive exceptions. */
+function setUpProcess(config: Config, destination: LogDestination): AppOptions {
   const log = createLog(config.log.level, destination)
-  let exceptions = 0
-  process.on('uncaughtException', (err) => log.fatal({ err, count: ++exceptions }, 'uncaught exception'))
   const processCounts = {
     log_lines_dropped_total: () => destination.dropped,
-    uncaught_exceptions_total: () => exceptions,
+    uncaught_exceptions_total: surviveExceptions(log),
   }
   return { config, log, processCounts }
+}
+
+/** An exception in one request must not end the process: all others continue. Returns a function that counts exceptions. */
+function surviveExceptions(log: Logger): () => number {
+  let exceptions = 0
+  process.on('uncaughtException', (err) => log.fatal({ err, count: ++exceptions }, 'uncaught exception'))
+  return () => exceptions
 }
 
 async function serveHere(options: AppOptions, signals: Signals): Promise<ServingApp> {

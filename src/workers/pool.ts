@@ -19,47 +19,102 @@ const MIN_SERVED_MS = 1000
 /** Must be below the one-second timeout of a kubelet probe. */
 const STATE_TIMEOUT_MS = 400
 
-export type WorkerPool = ReturnType<typeof createWorkerPool>
+interface PoolOptions {
+  readonly config: Config
+  readonly log: Logger
+  /** Receives the log lines of the workers. */
+  readonly destination: LogDestination
+}
 
-export function createWorkerPool(config: Config, count: number, log: Logger, destination: LogDestination) {
-  const workers = new Set<WorkerProcess>()
-  let restarts = 0
+export class WorkerPool {
+  readonly count: number
+  /** How many workers have been replaced. */
+  restarts = 0
+  readonly #options: PoolOptions
+  readonly #workers = new Set<WorkerProcess>()
   /** The counts of ended workers. Without these counts, sums would fall, which Prometheus takes for a restart. */
-  let endedCounts: Promise<readonly MetricFamily[]> = Promise.resolve([])
-  let isStopping = false
+  #endedCounts: Promise<readonly MetricFamily[]> = Promise.resolve([])
+  #isStopping = false
 
-  const fork = async (): Promise<AddressInfo> => {
+  constructor(count: number, options: PoolOptions) {
+    this.count = count
+    this.#options = options
+  }
+
+  /** Resolves when all workers listen. Rejects with the first error of a worker, after all workers have ended. */
+  async listen(): Promise<AddressInfo> {
+    setupCluster()
+    try {
+      const others = Array.from({ length: this.count - 1 }, () => this.#fork())
+      const [address] = await Promise.all([this.#fork(), ...others])
+      return address
+    } catch (error) {
+      if (!this.#isStopping) await this.#stop({})
+      throw error
+    }
+  }
+
+  states(): readonly WorkerState[] {
+    return [...this.#workers].flatMap(({ state }) => state ?? [])
+  }
+
+  async metrics(): Promise<readonly (readonly MetricFamily[])[]> {
+    const ofWorkers = Array.from(this.#workers, ({ metrics }) => [...metrics.values()])
+    return [await this.#endedCounts, ...ofWorkers]
+  }
+
+  /** Asks all workers for their states. Resolves with the number of workers that listen and have sent a new state. */
+  async update(group: MetricGroup): Promise<number> {
+    const updates = await Promise.all(Array.from(this.#workers, (worker) => worker.update(group)))
+    return updates.filter(Boolean).length
+  }
+
+  reload(): void {
+    for (const worker of this.#workers) if (worker.isListening) worker.send({ type: 'reload' })
+  }
+
+  drain(lameDuck: boolean): Promise<DrainReport> {
+    const { lameDuckSeconds, deadlineSeconds } = this.#options.config.shutdown
+    const drainMs = ((lameDuck ? lameDuckSeconds : 0) + deadlineSeconds) * 1000
+    return this.#stop({ lameDuck, killAfterMs: drainMs + KILL_AFTER_DEADLINE_MS })
+  }
+
+  async #fork(): Promise<AddressInfo> {
     const forked = cluster.fork()
     // A failed fork (EMFILE, EAGAIN) emits no `exit`.
     if (forked.process.pid === undefined) throw (await once(forked, 'error'))[0]
-    const worker = new WorkerProcess(forked, config, log, destination)
-    workers.add(worker)
-    forked.once('exit', () => {
-      if (isStopping) return
-      workers.delete(worker)
-      if (worker.listeningMonotonicMs === undefined) return // `fork` rejects
-      const counts = [...worker.metrics.values()].filter(({ type }) => type !== 'gauge')
-      endedCounts = endedCounts.then((sum) => AggregatorRegistry.aggregate([sum, counts]).getMetricsAsJSON())
-      const servedMs = performance.now() - worker.listeningMonotonicMs
-      void replace(Math.max(0, MIN_SERVED_MS - servedMs))
-    })
+    const worker = new WorkerProcess(forked, this.#options)
+    this.#workers.add(worker)
+    forked.once('exit', () => this.#onExit(worker))
     return worker.listening
   }
 
-  const replace = async (delayMs: number): Promise<void> => {
+  #onExit(worker: WorkerProcess): void {
+    if (this.#isStopping) return
+    this.#workers.delete(worker)
+    if (worker.listeningMonotonicMs === undefined) return // `#fork` rejects
+    const counts = [...worker.metrics.values()].filter(({ type }) => type !== 'gauge')
+    this.#endedCounts = this.#endedCounts.then((sum) =>
+      AggregatorRegistry.aggregate([sum, counts]).getMetricsAsJSON(),
+    )
+    const servedMs = performance.now() - worker.listeningMonotonicMs
+    void this.#replace(Math.max(0, MIN_SERVED_MS - servedMs))
+  }
+
+  async #replace(delayMs: number): Promise<void> {
     await sleep(delayMs)
-    if (isStopping) return
-    restarts++
-    await fork().catch((error: unknown) => {
-      log.error({ err: error }, 'worker not started')
-      void replace(START_RETRY_MS)
+    if (this.#isStopping) return
+    this.restarts++
+    await this.#fork().catch((error: unknown) => {
+      this.#options.log.error({ err: error }, 'worker not started')
+      void this.#replace(START_RETRY_MS)
     })
   }
 
   /** Drains the workers that listen, and kills them after `killAfterMs`. Kills the others at once. */
-  const stop = async ({ lameDuck = false, killAfterMs = 0 }): Promise<DrainReport> => {
-    isStopping = true
-    const all = [...workers]
+  async #stop({ lameDuck = false, killAfterMs = 0 }): Promise<DrainReport> {
+    this.#isStopping = true
+    const all = [...this.#workers]
     const draining = all.filter(({ isListening }) => isListening)
     for (const worker of all) {
       if (worker.isListening) worker.send({ type: 'stop', lameDuck })
@@ -71,37 +126,6 @@ export function createWorkerPool(config: Config, count: number, log: Logger, des
     await Promise.all(all.map(({ closed }) => closed))
     clearTimeout(killing)
     return sumOf(draining.map(({ drainReport }) => drainReport))
-  }
-
-  return {
-    count,
-    /** Resolves when all workers listen. Rejects with the first error of a worker, after all workers have ended. */
-    async listen(): Promise<AddressInfo> {
-      setupCluster()
-      try {
-        const [address] = await Promise.all([fork(), ...Array.from({ length: count - 1 }, fork)])
-        return address
-      } catch (error) {
-        if (!isStopping) await stop({})
-        throw error
-      }
-    },
-    restarts: () => restarts,
-    states: () => [...workers].flatMap(({ state }) => state ?? []),
-    metrics: async () => [await endedCounts, ...Array.from(workers, ({ metrics }) => [...metrics.values()])],
-    /** Asks all workers for their states. Resolves with the number of workers that listen and have sent a new state. */
-    async update(group: MetricGroup): Promise<number> {
-      const updates = await Promise.all(Array.from(workers, (worker) => worker.update(group)))
-      return updates.filter(Boolean).length
-    },
-    reload(): void {
-      for (const worker of workers) if (worker.isListening) worker.send({ type: 'reload' })
-    },
-    drain(lameDuck: boolean): Promise<DrainReport> {
-      const { lameDuckSeconds, deadlineSeconds } = config.shutdown
-      const drainMs = ((lameDuck ? lameDuckSeconds : 0) + deadlineSeconds) * 1000
-      return stop({ lameDuck, killAfterMs: drainMs + KILL_AFTER_DEADLINE_MS })
-    },
   }
 }
 
@@ -132,7 +156,7 @@ class WorkerProcess {
   readonly #worker: Worker
   readonly #states = new EventEmitter<Record<MetricGroup, []>>()
 
-  constructor(worker: Worker, config: Config, log: Logger, destination: LogDestination) {
+  constructor(worker: Worker, { config, log, destination }: PoolOptions) {
     this.#worker = worker
     const { pid, stdout, stderr } = worker.process
     log.info({ pid }, 'worker started')

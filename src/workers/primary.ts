@@ -12,7 +12,7 @@ import { type AdminData, createAdminListener } from '../ops/admin.ts'
 import { familiesOf, type PrimaryReads, type ProcessCounts } from '../ops/metrics.ts'
 import { InvalidAuthData } from '../sources/auth-data.ts'
 import { activeContextOf, certificateFiles, openCertificateSet } from '../tls/certificates.ts'
-import { createWorkerPool, type WorkerPool } from './pool.ts'
+import { WorkerPool } from './pool.ts'
 
 /** `start` rejects with the first error of a worker. @throws InvalidAuthData for certificates of `admin` */
 export async function createPrimary(
@@ -20,7 +20,7 @@ export async function createPrimary(
   count: number,
   destination: LogDestination,
 ): Promise<App> {
-  const pool = createWorkerPool(configOfWorker(config, count, log), count, log, destination)
+  const pool = new WorkerPool(count, { config: configOfWorker(config, count, log), log, destination })
   const state = new RunState()
   const adminData = createAdminData(pool, state, processCounts)
   const certificates = await openAdminCertificateSet(config, log)
@@ -68,7 +68,7 @@ function createAdminData(pool: WorkerPool, runState: RunState, processCounts: Pr
       const own = familiesOf({
         workers: () => responding,
         ready: () => Number(isReady(responding)),
-        worker_restarts_total: pool.restarts,
+        worker_restarts_total: () => pool.restarts,
         ...processCounts,
       } satisfies PrimaryReads)
       return AggregatorRegistry.aggregate([own, ...(await pool.metrics())]).getMetricsAsJSON()
