@@ -149,7 +149,7 @@ async function checkKeySet({ setting, ...keySet }: KeySet, certificateSets: Cert
   if (keySet.caFile !== undefined && certificates === undefined) return { problems: [], notes: [] }
   const fetched = await fetchJwks({ ...keySet, secureContext: activeContextOf(certificates) })
   if (!fetched.ok) return unusable(fetched.problems)
-  const { keys, warnings } = await importKeys(fetched.value, keySet.algorithms, 0)
+  const { keys, warnings } = await importKeys(fetched.value, keySet.algorithms)
   if (keys.length === 0) return unusable(warnings)
   const notes = [`${keys.length} of its keys can be used`, ...warnings]
   return { problems: [], notes: notes.map((note) => `${path}: ${note}`) }

@@ -98,17 +98,13 @@ async function fetchText(
 export type UncheckedJwk = Readonly<Record<string, unknown>>
 
 /** Ignores keys that cannot be used, because a set may serve other verifiers, too. Never rejects. */
-export async function importKeys(
-  jwks: readonly UncheckedJwk[],
-  algorithms: readonly Algorithm[],
-  nowSeconds: number,
-) {
+export async function importKeys(jwks: readonly UncheckedJwk[], algorithms: readonly Algorithm[]) {
   const keys: Key[] = []
   const warnings: string[] = []
   for (const [index, jwk] of jwks.entries()) {
     if (index % KEYS_PER_TURN === KEYS_PER_TURN - 1) await nextTurn()
     if (jwk['use'] === 'enc') continue
-    const imported = await importForAlgorithms(jwk, algorithms, nowSeconds)
+    const imported = await importForAlgorithms(jwk, algorithms)
     if (imported.ok) keys.push(...imported.value)
     else warnings.push(`keys[${index}] is ignored: ${imported.problems.join(', ')}`)
   }
@@ -116,7 +112,7 @@ export async function importKeys(
   return { keys, warnings }
 }
 
-async function importForAlgorithms(jwk: UncheckedJwk, algorithms: readonly Algorithm[], nowSeconds: number) {
+async function importForAlgorithms(jwk: UncheckedJwk, algorithms: readonly Algorithm[]) {
   if (Object.keys(jwk).some((name) => PRIVATE_MEMBERS.has(name)))
     return notLoaded(['it is private or symmetric, so it has leaked and must be replaced'])
   const { kid = '' } = jwk
@@ -125,8 +121,8 @@ async function importForAlgorithms(jwk: UncheckedJwk, algorithms: readonly Algor
   if (fitting.length === 0) return notLoaded([`its kty, crv or alg fits none of ${algorithms.join(', ')}`])
   const keys: Key[] = []
   for (const alg of fitting) {
-    // An `iat` in a wrong unit is no reason to ignore the key.
-    const imported = await importKey({ ...jwk, alg, kid, iat: undefined, signedUntil: undefined }, nowSeconds)
+    // An `iat` in a wrong unit is no reason to ignore the key. Nothing shows when a key of a set was created.
+    const imported = await importKey({ ...jwk, alg, kid, iat: undefined, signedUntil: undefined }, 0)
     if (!imported.ok) return imported
     // A key that serves several algorithms came without `alg`, and is published without `alg`.
     const { alg: _, ...publicJwk } = imported.value.publicJwk ?? {}

@@ -38,13 +38,10 @@ export type FindKey = (kid: string | undefined, alg: string) => FoundKey | Promi
 
 export type FoundKey = Result<CryptoKey, 'unknown_key' | 'algorithm' | 'unavailable'>
 
-const UNKNOWN_KEY: FoundKey = failed('unknown_key')
-const OTHER_ALGORITHM: FoundKey = failed('algorithm')
-
 export function findInRing({ keys }: KeyRing, kid: string | undefined, alg: string): FoundKey {
   const key = kid === undefined ? undefined : keys.get(kid)
-  if (key === undefined) return UNKNOWN_KEY
-  return key.alg === alg ? ok(key.verifyKey) : OTHER_ALGORITHM
+  if (key === undefined) return failed('unknown_key')
+  return key.alg === alg ? ok(key.verifyKey) : failed('algorithm')
 }
 
 /** A token may lack `kid` if only one key has its `alg`. Of keys with one `kid` and `alg`, none is found (RFC 7517, 4.5). */
@@ -54,12 +51,13 @@ export function findInSet(
   kid: string | undefined,
   alg: string,
 ): FoundKey {
-  if (!algorithms.includes(alg)) return OTHER_ALGORITHM
-  if (kid === '') return UNKNOWN_KEY
+  if (!algorithms.includes(alg)) return failed('algorithm')
+  if (kid === '') return failed('unknown_key')
   const named = kid === undefined ? keys : keys.filter((key) => key.kid === kid)
   const [found, ...others] = named.filter((key) => key.alg === alg)
   if (found !== undefined && others.length === 0) return ok(found.verifyKey)
-  return found === undefined && kid !== undefined && named.length > 0 ? OTHER_ALGORITHM : UNKNOWN_KEY
+  const isOtherAlgorithm = found === undefined && kid !== undefined && named.length > 0
+  return failed(isOtherAlgorithm ? 'algorithm' : 'unknown_key')
 }
 
 /** A JWK Set (RFC 7517, section 5), without HS256 keys. */

@@ -63,7 +63,7 @@ export class RemoteKeys {
       },
       /** A set without usable keys withdraws the keys of the former set. As the first set, such a set is a mistake. */
       async load(active, { jwks }) {
-        const { keys, warnings } = await importKeys(jwks, algorithms, Math.floor(now() / 1000))
+        const { keys, warnings } = await importKeys(jwks, algorithms)
         const isUsable = keys.length > 0 || active !== undefined
         return isUsable ? loaded(keys, warnings) : notLoaded(warnings)
       },
@@ -123,7 +123,7 @@ export class RemoteKeys {
 
   start(): void {
     this.#keySet.start()
-    this.#fetch() // tokens wait for this first fetch
+    this.#newestFetch = this.#keySet.refresh() // tokens wait for this first fetch
   }
 
   reload(): Promise<unknown> {
@@ -133,10 +133,6 @@ export class RemoteKeys {
   stop(): void {
     this.#stopping.abort()
     this.#keySet.stop()
-  }
-
-  #fetch(): void {
-    this.#newestFetch = this.#keySet.refresh()
   }
 
   #findNow(kid: string | undefined, alg: string): FoundKey {
@@ -150,7 +146,8 @@ export class RemoteKeys {
     const isPast = (atMs: number) => Math.abs(now - atMs) >= COOLDOWN_MS
     if (this.#keySet.current() !== undefined && isPast(this.#fetchedForKidAtMs) && isPast(this.#failedAtMs)) {
       this.#fetchedForKidAtMs = now
-      this.#fetch() // also during a fetch, which may have begun before the key was published
+      // Also during a fetch, which may have begun before the key was published.
+      this.#newestFetch = this.#keySet.refresh()
     }
     const waiting = new AbortController()
     const timeout = sleep(WAIT_MS, undefined, { ref: false, signal: waiting.signal }).catch(() => {})

@@ -65,7 +65,7 @@ async function watch(t: Test, { url }: { url: string }) {
 async function load(jwksUrl: string, algorithms: readonly Algorithm[] = PUBLIC_ALGORITHMS, timeoutMs = 5000) {
   const fetched = await fetchJwks({ jwksUrl, algorithms }, undefined, timeoutMs)
   if (!fetched.ok) return { names: [], lines: fetched.problems }
-  const { keys, warnings } = await importKeys(fetched.value, algorithms, 1000)
+  const { keys, warnings } = await importKeys(fetched.value, algorithms)
   return { names: keys.map(({ kid, alg }) => `${alg} ${kid}`), lines: warnings, keys }
 }
 
