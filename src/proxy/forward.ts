@@ -70,7 +70,7 @@ export class Forwarder {
     if (upstream === undefined) return this.#responder.failForwarded(res, 'destination_not_found')
     const transfer = new Transfer(res, decision, upstream)
     context.changeOwner(transfer)
-    transfer.start()
+    upstream.pool.acquire(transfer)
   }
 
   pools(): readonly Pick<UpstreamPool, 'prefix' | 'connections' | 'queued'>[] {

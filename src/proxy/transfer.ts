@@ -75,10 +75,6 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     this.hasBody = decision.admitted.hasBody
   }
 
-  start(): void {
-    this.#upstream.pool.acquire(this)
-  }
-
   // Called by the upstream connection. The streams that `onWritable` and `onWriteBlocked` call emit errors, and never throw.
   onReadyForBody(connection: UpstreamConnection): void {
     this.#upload = new Upload(this, connection)

@@ -58,9 +58,7 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
       // A write to a TLS socket may never end if the client has reset the connection.
       client.setTimeout(CLOSE_MS, () => client.destroy())
     })
-    client.on('data', (chunk: Buffer) => {
-      context.countIn(chunk.length)
-    })
+    client.on('data', (chunk: Buffer) => context.countIn(chunk.length))
     const { firstBytes = Buffer.alloc(0) } = context
     context.countIn(firstBytes.length)
     upstream.write(firstBytes)
