@@ -14,7 +14,6 @@ import type { Config } from '../config/config.ts'
 import { newRequestId, traceIdOf } from '../http/request-ids.ts'
 import type { Metrics } from './metrics.ts'
 
-/** `isAborting`: the drain deadline has passed. */
 export function createAccessLog(
   metrics: Pick<Metrics, 'onRequest' | 'onBytes'>,
   log: Logger,

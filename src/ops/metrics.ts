@@ -23,7 +23,6 @@ import type { TokenCache } from '../token/cache.ts'
 
 /** Requests with other methods have the label `other`. */
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS'])
-/** The classes of upstream responses that are counted. */
 const STATUS_CLASSES = ['2xx', '3xx', '4xx', '5xx']
 const LATENCY_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
 export const METRIC_PREFIX = 'auth_sidecar_'

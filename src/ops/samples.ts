@@ -39,21 +39,17 @@ export class Samples {
   readonly #columns: Columns = new Map()
   readonly #samples: Sample[] = []
   #columnCount = 0
-  #timer: NodeJS.Timeout | undefined
 
   constructor(metrics: ReadMetrics, now: () => number) {
     this.#metrics = metrics
     this.#now = now
   }
 
+  /** The timer ends with the process. */
   start(onError: (error: unknown) => void): void {
     const trySample = () => void this.sample().catch(onError)
     trySample()
-    this.#timer = setInterval(trySample, SAMPLE_EVERY_MS).unref()
-  }
-
-  stop(): void {
-    clearInterval(this.#timer)
+    setInterval(trySample, SAMPLE_EVERY_MS).unref()
   }
 
   async sample(): Promise<void> {
@@ -134,8 +130,22 @@ export class Growth {
     return this.seconds > 0 ? rounded(this.total(metric, where) / this.seconds) : null
   }
 
+  /** Estimates seconds like Prometheus' `histogram_quantile`, from cumulative buckets by upper bound (`le`). */
   percentiles<N extends MetricName>(histogram: N, where?: Where<N>) {
-    return percentiles(this.by(histogram, 'le', where))
+    const ascending = [...this.by(histogram, 'le', where)]
+      .map(([le, count]) => ({ bound: le === '+Inf' ? Infinity : Number(le), count }))
+      .sort((a, b) => a.bound - b.bound)
+    const quantile = (q: number): number | null => {
+      const rank = q * (ascending.at(-1)?.count ?? 0)
+      const index = ascending.findIndex(({ count }) => count >= rank)
+      const bucket = ascending[index]
+      if (rank === 0 || bucket === undefined) return null
+      const below = ascending[index - 1] ?? { bound: 0, count: 0 }
+      if (bucket.bound === Infinity) return below.bound
+      const share = (rank - below.count) / (bucket.count - below.count)
+      return rounded(below.bound + (bucket.bound - below.bound) * share)
+    }
+    return { p50Seconds: quantile(0.5), p99Seconds: quantile(0.99) }
   }
 }
 
@@ -144,21 +154,3 @@ export const sum = (growth: ReadonlyMap<string, number>): number =>
 
 /** Four digits keep the document small. */
 export const rounded = (value: number): number => Number(value.toPrecision(4))
-
-/** Estimates seconds like Prometheus' `histogram_quantile`, from cumulative buckets by upper bound (`le`). */
-function percentiles(buckets: ReadonlyMap<string, number>) {
-  const ascending = [...buckets]
-    .map(([le, count]) => ({ bound: le === '+Inf' ? Infinity : Number(le), count }))
-    .sort((a, b) => a.bound - b.bound)
-  const quantile = (q: number): number | null => {
-    const rank = q * (ascending.at(-1)?.count ?? 0)
-    const index = ascending.findIndex(({ count }) => count >= rank)
-    const bucket = ascending[index]
-    if (rank === 0 || bucket === undefined) return null
-    const below = ascending[index - 1] ?? { bound: 0, count: 0 }
-    if (bucket.bound === Infinity) return below.bound
-    const share = (rank - below.count) / (bucket.count - below.count)
-    return rounded(below.bound + (bucket.bound - below.bound) * share)
-  }
-  return { p50Seconds: quantile(0.5), p99Seconds: quantile(0.99) }
-}
