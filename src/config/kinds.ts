@@ -20,11 +20,6 @@ function satisfying(isValid: (text: string) => boolean, requirement: string) {
   return z.string(must(requirement)).refine(isValid, must(requirement))
 }
 
-export function integerOrAuto(max: number) {
-  const requirement = `must be an integer from 1 to ${max}, or 'auto'`
-  return z.union([integer(1, max, requirement), z.literal('auto', requirement)], requirement)
-}
-
 export const timerSeconds = integer(1, MAX_TIMER_SECONDS)
 
 /** The minimum is 1 ms, as timers count milliseconds, or 0 where 0 has a meaning. */
@@ -103,7 +98,6 @@ export const webOrigin = satisfying((value) => {
   return !/^https?:/.test(value) || new URL(value).origin === value
 }, "must be '*' or an origin in lower case such as https://app.example:8443, without a path and without the scheme's default port")
 
-/** Unknown members are errors. */
 export function strictMap<Shape extends z.core.$ZodLooseShape>(requirement: string, shape: Shape) {
   return z.strictObject(shape, { error: ({ code }) => (code === 'invalid_type' ? requirement : undefined) })
 }

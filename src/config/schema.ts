@@ -11,7 +11,6 @@ import {
   basePath,
   filePath,
   httpUrl,
-  integerOrAuto,
   listenHost,
   oneOf,
   plainText,
@@ -85,6 +84,9 @@ const sharedLimits = group({
   upstreamQueue: sharedLimit(1_000_000, 1024, 'Maximum requests that wait for an upstream.'),
 })
 export const SHARED_LIMITS = sharedLimits.keyof().options
+
+const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const
+const WORKERS = "must be an integer from 1 to 1024, or 'auto'"
 
 export const settingsSchema = group({
   listen: section('Data listener: what clients connect to.', {
@@ -204,16 +206,12 @@ export const settingsSchema = group({
     deadlineSeconds: setting(seconds(0), 25, 'Seconds that transfers may take to finish.'),
   }),
   log: section('Log lines on standard output.', {
-    level: setting(
-      oneOf(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']),
-      'info',
-      'Minimum severity.',
-    ),
+    level: setting(oneOf(LOG_LEVELS), 'info', 'Minimum severity.'),
     audit: setting(boolean, true, 'Whether logins, logouts, links and reloads have a line each.'),
     access: setting(oneOf(['all', 'errors', 'off']), 'errors', 'errors: 5xx, faults and refusals only.'),
   }),
   workers: setting(
-    integerOrAuto(1024),
+    z.union([integer(1, 1024, WORKERS), z.literal('auto', WORKERS)], WORKERS),
     1,
     'Processes that share the listener; auto: one for each core, on Node 22.12 and newer fewer by a CPU quota.',
   ),

@@ -14,7 +14,6 @@ export type Setting = Readonly<ReturnType<typeof settingOf>>
 
 export const SETTINGS: readonly Setting[] = flatten(settingsSchema, [])
 
-/** `--upstream-url` sets one upstream with the prefix `/`. */
 const SHORT_NAMES: Readonly<Record<string, readonly string[]>> = {
   upstreams: ['SIDECAR_UPSTREAM_URL', '--upstream-url'],
   'listen.port': ['--port'],
