@@ -2,10 +2,10 @@
  * `demo`: runs the sidecar in front of a small storage API until a signal stops it. All files are in `.sidecar/`.
  * Each start replaces keys, credential and settings, because only the hash of the secret is stored. Stored objects stay.
  */
-import { hash, randomUUID } from 'node:crypto'
+import { hash } from 'node:crypto'
 import { once } from 'node:events'
 import { createReadStream, createWriteStream } from 'node:fs'
-import { chmod, mkdir, rename, rm, stat, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, rm, stat, writeFile } from 'node:fs/promises'
 import http, { type IncomingMessage, type ServerResponse } from 'node:http'
 import { type AddressInfo, createServer } from 'node:net'
 import { dirname, join, resolve } from 'node:path'
@@ -39,18 +39,14 @@ async function runDemo(io: CommandIo, serving: ServingProcess, ports: Ports): Pr
   const directory = resolve('.sidecar')
   const stop = serving.signals.listen()
   const onError = (error: unknown) => io.warn(`storage API: ${error}`)
-  const storage = await startStorageApi(join(directory, 'objects'), onError)
-  try {
-    const workspace = await prepareWorkspace(io, directory, ports, storage.url)
-    // SIDECAR_ variables of the environment are ignored: they are meant for another sidecar.
-    const loaded = configFromFlags({ config: workspace.configFile }, { env: {} })
-    const app = await createSidecar(loaded, serving)
-    io.print(guide(workspace, await app.start()))
-    await stop
-    await app.stop()
-  } finally {
-    await storage.close()
-  }
+  const storageUrl = await startStorageApi(join(directory, 'objects'), onError)
+  const workspace = await prepareWorkspace(io, directory, ports, storageUrl)
+  // SIDECAR_ variables of the environment are ignored: they are meant for another sidecar.
+  const loaded = configFromFlags({ config: workspace.configFile }, { env: {} })
+  const app = await createSidecar(loaded, serving)
+  io.print(guide(workspace, await app.start()))
+  await stop
+  await app.stop()
 }
 
 async function expectFree(port: number, flag: string): Promise<void> {
@@ -142,7 +138,10 @@ curl -sS ${url(admin)}/metrics | grep '^auth_sidecar_token'
 # or open the status page in a browser: ${url(admin)}/`
 }
 
-/** Serves PUT, GET, HEAD and DELETE of objects, and only requests with `X-Authenticated-Account-Id`. */
+/**
+ * Serves PUT, GET, HEAD and DELETE of objects until the process ends, and only requests with `X-Authenticated-Account-Id`.
+ * Returns its URL.
+ */
 export async function startStorageApi(directory: string, onError: (error: unknown) => void) {
   // No time limit: the sidecar in front limits slow uploads.
   const server = http.createServer({ requestTimeout: 0 }, (req, res) => {
@@ -155,13 +154,7 @@ export async function startStorageApi(directory: string, onError: (error: unknow
   })
   await once(server.listen(0, '127.0.0.1'), 'listening')
   const { port } = server.address() as AddressInfo
-  return {
-    url: `http://127.0.0.1:${port}`,
-    async close() {
-      server.closeAllConnections()
-      await new Promise((resolve) => server.close(resolve))
-    },
-  }
+  return `http://127.0.0.1:${port}`
 }
 
 const METHODS = ['GET', 'HEAD', 'PUT', 'DELETE']
@@ -181,7 +174,8 @@ async function respond(directory: string, req: IncomingMessage, res: ServerRespo
   // A digest has no separators, so no key names a path outside `directory`.
   const path = join(directory, hash('sha256', account, 'hex'), hash('sha256', key, 'hex'))
   if (method === 'PUT') {
-    await store(path, req)
+    await mkdir(dirname(path), { recursive: true, mode: 0o700 })
+    await pipeline(req, createWriteStream(path, { mode: 0o600 })) // an aborted upload leaves a truncated object
     return send(res, 201, { key })
   }
   const found = await stat(path).catch(() => undefined)
@@ -194,18 +188,6 @@ async function respond(directory: string, req: IncomingMessage, res: ServerRespo
   }
   res.writeHead(200, { 'Content-Type': 'application/octet-stream', 'Content-Length': found.size })
   await pipeline(createReadStream(path), res) // Node sends no body after HEAD
-}
-
-/** An aborted upload stores nothing. */
-async function store(path: string, req: IncomingMessage): Promise<void> {
-  await mkdir(dirname(path), { recursive: true, mode: 0o700 })
-  const upload = `${path}.${randomUUID()}`
-  try {
-    await pipeline(req, createWriteStream(upload, { flags: 'wx', mode: 0o600 }))
-    await rename(upload, path)
-  } finally {
-    await rm(upload, { force: true })
-  }
 }
 
 function send(res: ServerResponse, status: number, value: unknown): void {
