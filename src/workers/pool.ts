@@ -22,7 +22,6 @@ const STATE_TIMEOUT_MS = 400
 interface PoolOptions {
   readonly config: Config
   readonly log: Logger
-  /** Receives the log lines of the workers. */
   readonly destination: LogDestination
 }
 
