@@ -126,9 +126,7 @@ async function addCredential({ expiresAt, secretStdin, ...flags }: AddFlags, io:
   const { credentials } = await openEditors(flags)
   const secret = secretStdin ? await readChosenSecret(io) : generateSecret()
   const secretHash = await hashSecret(secret, secretStdin ? 'scrypt' : 'sha256')
-  const { scope } = flags
-  const limits = { ...(expiresAt !== undefined && { expiresAt }), ...(scope !== undefined && { scope }) }
-  io.unwrap(await credentials.add({ ...name, secretHash, ...limits }))
+  io.unwrap(await credentials.add({ ...name, secretHash, expiresAt, scope: flags.scope }))
   io.print(JSON.stringify({ ...name, secret }))
 }
 
@@ -187,8 +185,8 @@ export function revocationsCommand(io: CommandIo): Command {
     )
     .action(async ({ issuedBefore, ...flags }: RevocationFlags) => {
       const name = revocationNameOf(flags)
-      const bound = issuedBefore === 'now' ? io.now() : parseTime(issuedBefore ?? '')
-      const revocation = { ...name, ...(bound !== undefined && { issuedBeforeMs: bound }) }
+      const issuedBeforeMs = issuedBefore === 'now' ? io.now() : parseTime(issuedBefore ?? '')
+      const revocation = { ...name, issuedBeforeMs }
       const { revocations } = await openEditors(flags)
       io.unwrap(await revocations.add(revocation))
       io.print(JSON.stringify(revocationEntry(revocation)))

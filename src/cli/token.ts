@@ -51,8 +51,7 @@ export function tokenCommand(io: CommandIo, waitMs = 5000): Command {
     .option('--json', 'print JSON')
     .action(async (argument: string | undefined, flags: InspectFlags) => {
       const loaded = configFromFlags(flags, io, { needsUpstream: false })
-      const authData = await loadAuthData(loaded, io, waitMs).catch(rethrowAsUsage(loaded))
-      const { issuers, revocations } = authData
+      const { issuers, revocations } = await loadAuthData(loaded, io, waitMs).catch(rethrowAsUsage(loaded))
       const { isRevoked } = revocations
       const verify = createVerifier({ ...loaded.config.token, issuers, isRevoked, now: io.now })
       const token = (argument ?? (await io.readBytes()).toString()).trim()

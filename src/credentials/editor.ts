@@ -35,7 +35,7 @@ export interface RevocationEditor {
 
 /** `expiresAt`: RFC 3339. */
 type NewCredential = CredentialName &
-  Pick<Credential, 'secretHash'> & { readonly expiresAt?: string; readonly scope?: string }
+  Pick<Credential, 'secretHash'> & { readonly [Name in 'expiresAt' | 'scope']?: string | undefined }
 
 /** A scope of null removes the restriction. */
 export type CredentialUpdate = { readonly disabled: boolean } | { readonly scope: string | null }
@@ -140,10 +140,7 @@ function yamlRecords<T>(file: string, parse: Parse<T>) {
   }
 
   /** `edit` changes the document, or returns a problem. Without `initialText`, a missing file is a problem. */
-  async function change(
-    edit: (document: Document) => string | undefined,
-    initialText?: string,
-  ): Promise<CommandResult> {
+  async function change(edit: (document: Document) => string | undefined, initialText?: string) {
     try {
       // Two names of one file share one lock.
       const target = await realTarget(file)

@@ -2,8 +2,8 @@
  * The link endpoint: creates links to requests that the caller's token allows, and ends links.
  * In: a request with a verified token. Out: a documented response.
  */
-import { ERRORS, type PublicError } from '../base/errors.ts'
-import { failed, ok, type Result } from '../base/result.ts'
+import { ERRORS } from '../base/errors.ts'
+import { failed, ok } from '../base/result.ts'
 import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import { HeaderLines, type HeaderList } from '../http/headers.ts'
@@ -53,10 +53,7 @@ function refuseByScope(responder: Responder, res: SidecarResponse): void {
   responder.fail(res, 'scope', ERRORS.accessDenied, options)
 }
 
-function readLinkFields(
-  members: Members,
-  maxLifetimeSeconds: number,
-): Result<{ linked: LinkedRequest; lifetimeSeconds: number }, PublicError> {
+function readLinkFields(members: Members, maxLifetimeSeconds: number) {
   const method = members.get('method')
   const target = members.get('target')
   const defaultLifetime = Math.min(3600, maxLifetimeSeconds)

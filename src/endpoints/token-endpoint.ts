@@ -104,9 +104,7 @@ export function sendTimeLeft(dependencies: Dependencies, res: SidecarResponse, i
 }
 
 /** Ignores unknown fields. The error names every invalid field. */
-function readLogin(
-  members: Members,
-): Result<{ login: Login; requestedScope: string | undefined }, PublicError> {
+function readLogin(members: Members) {
   const problems: string[] = []
   const read = (field: string, problemOf: (text: string) => string | undefined): string => {
     const value = members.get(field)

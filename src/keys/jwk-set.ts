@@ -8,7 +8,7 @@ import { get as getHttp, IncomingMessage } from 'node:http'
 import { get as getHttps, type RequestOptions } from 'node:https'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { SecureContext } from 'node:tls'
-import { failed, type Loaded, loaded, notLoaded, ok, type Result } from '../base/result.ts'
+import { failed, type Loaded, loaded, notLoaded, ok } from '../base/result.ts'
 import { errorCode, readRegularFile, readUpTo } from '../files/files.ts'
 import { lookup } from '../http/hosts.ts'
 import { fitsType, importKey, PRIVATE_MEMBERS } from './jwk.ts'
@@ -75,10 +75,7 @@ function keysIn(value: unknown): readonly UncheckedJwk[] | undefined {
 }
 
 /** Uses `http.get`, because Node's `fetch` has no option for CAs. */
-async function fetchText(
-  url: URL,
-  options: RequestOptions & { readonly signal: AbortSignal },
-): Promise<Result<string>> {
+async function fetchText(url: URL, options: RequestOptions & { readonly signal: AbortSignal }) {
   const get = url.protocol === 'https:' ? getHttps : getHttp
   const request = get(url, { ...options, agent: false, lookup })
   request.on('error', () => {}) // `once`, or the read of the response, rejects with the same error

@@ -140,19 +140,16 @@ async function importKeyFile({ bytes, modifiedAtMs }: FileContent, name: string)
   return loaded({ key, document })
 }
 
-function findSigning(
-  files: ReadonlyMap<string, KeyFile>,
-  activeKid: string | undefined,
-  directory: string,
-): Pick<KeyDirectory, 'signing' | 'signingProblem'> {
+function findSigning(files: KeyDirectory['files'], activeKid: string | undefined, directory: string) {
   if (files.size === 0)
     return { signingProblem: `holds no key (a file named <kid>${KEY_FILE_SUFFIX}); ${addKeyHint(directory)}` }
   const choose = `storage-auth-sidecar keys activate KID --directory ${directory} chooses one`
   if (activeKid === undefined) {
     const [only, ...others] = privateFiles(files)
     if (others.length === 0) return { signing: only }
-    const signingProblem = `several private keys, and no file ${ACTIVE_FILE} to say which signs; ${choose}`
-    return { signingProblem }
+    return {
+      signingProblem: `several private keys, and no file ${ACTIVE_FILE} to say which signs; ${choose}`,
+    }
   }
   const signing = files.get(activeKid)
   if (signing?.key.signKey !== undefined) return { signing }
