@@ -38,10 +38,11 @@ export class RemoteKeys {
   readonly fetches = { ok: 0, failed: 0 }
   /** Resolves with true once there is a good set, or with false if stopped earlier. */
   readonly whenLoaded: Promise<Loaded<boolean>>
+  /** Resolves when the newest fetch has ended, well or not. */
+  newestFetch: Promise<unknown> = Promise.resolve()
   readonly #options: RemoteKeysOptions
   readonly #keySet: Reloadable<readonly Key[] | undefined, FetchedSet>
   readonly #stopping = new AbortController()
-  #newestFetch: Promise<unknown> = Promise.resolve()
   #lastFetch: ReloadResult | undefined
   #goodAtMs = 0
   #failedAtMs = Number.NEGATIVE_INFINITY
@@ -112,18 +113,13 @@ export class RemoteKeys {
     return { loaded: isLoaded, ageSeconds, lastFetch: this.#lastFetch }
   }
 
-  /** Resolves when the newest fetch has ended, well or not. */
-  whenFetched(): Promise<unknown> {
-    return this.#newestFetch
-  }
-
   subscribe(onChange: () => void): void {
     this.#keySet.subscribe(onChange)
   }
 
   start(): void {
     this.#keySet.start()
-    this.#newestFetch = this.#keySet.refresh() // tokens wait for this first fetch
+    this.newestFetch = this.#keySet.refresh() // tokens wait for this first fetch
   }
 
   reload(): Promise<unknown> {
@@ -147,11 +143,11 @@ export class RemoteKeys {
     if (this.#keySet.current() !== undefined && isPast(this.#fetchedForKidAtMs) && isPast(this.#failedAtMs)) {
       this.#fetchedForKidAtMs = now
       // Also during a fetch, which may have begun before the key was published.
-      this.#newestFetch = this.#keySet.refresh()
+      this.newestFetch = this.#keySet.refresh()
     }
     const waiting = new AbortController()
     const timeout = sleep(WAIT_MS, undefined, { ref: false, signal: waiting.signal }).catch(() => {})
-    await Promise.race([this.#newestFetch, timeout])
+    await Promise.race([this.newestFetch, timeout])
     waiting.abort() // else the timer of each token would stay
     return this.#findNow(kid, alg)
   }
