@@ -64,8 +64,7 @@ async function prepareWorkspace(io: CommandIo, directory: string, ports: Ports, 
   const pathOf = (name: string) => join(directory, name)
   const [keys, credentialsFile] = [pathOf('keys'), pathOf('credentials.yaml')]
   const [configFile, sampleFile] = [pathOf('sidecar.yaml'), pathOf('hello.txt')]
-  for (const path of [keys, credentialsFile, configFile, sampleFile])
-    await rm(path, { recursive: true, force: true })
+  for (const path of [keys, credentialsFile]) await rm(path, { recursive: true, force: true })
   io.unwrap(await addKey({ directory: keys, alg: 'ES256', now: Date.now }))
   const login = { accountId: 'demo', accessKey: 'demo-key', secret: generateSecret() }
   const { secret, ...name } = login
@@ -138,18 +137,14 @@ curl -sS ${url(admin)}/metrics | grep '^auth_sidecar_token'
 # or open the status page in a browser: ${url(admin)}/`
 }
 
-/**
- * Serves PUT, GET, HEAD and DELETE of objects until the process ends, and only requests with `X-Authenticated-Account-Id`.
- * Returns its URL.
- */
+/** Serves PUT, GET, HEAD and DELETE of objects to requests with `X-Authenticated-Account-Id`. Returns the URL. */
 export async function startStorageApi(directory: string, onError: (error: unknown) => void) {
   // No time limit: the sidecar in front limits slow uploads.
   const server = http.createServer({ requestTimeout: 0 }, (req, res) => {
     respond(directory, req, res).catch((error: unknown) => {
       if (req.destroyed && !req.complete) return // the client disconnected
       onError(error)
-      if (res.headersSent) res.destroy()
-      else send(res, 500, { code: 'InternalError', message: 'The storage API failed. Retry the request.' })
+      res.destroy() // the sidecar then sends an error response
     })
   })
   await once(server.listen(0, '127.0.0.1'), 'listening')
@@ -183,8 +178,7 @@ async function respond(directory: string, req: IncomingMessage, res: ServerRespo
     return send(res, 404, { code: 'NoSuchObject', message: 'There is no object of this key.' })
   if (method === 'DELETE') {
     await rm(path)
-    res.writeHead(204).end()
-    return
+    return void res.writeHead(204).end()
   }
   res.writeHead(200, { 'Content-Type': 'application/octet-stream', 'Content-Length': found.size })
   await pipeline(createReadStream(path), res) // Node sends no body after HEAD
