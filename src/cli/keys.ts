@@ -3,8 +3,7 @@ import { type Command, Option } from 'commander'
 import { activateKey, addKey, retireKey } from '../keys/key-changes.ts'
 import { isKid, KID_RULE, listKeys, readKeyDirectory } from '../keys/key-directory.ts'
 import { ALGORITHMS, type Algorithm } from '../keys/key-ring.ts'
-import type { CommandIo, Flags } from './command-io.ts'
-import { describe, parsePath, parserWith, parseSeconds } from './command-io.ts'
+import { type CommandIo, describe, type Flags, parsePath, parserWith, parseSeconds } from './command-io.ts'
 
 type KeyFlags = Flags<'directory', 'config', 'json' | 'force'> & { readonly maxLifetimeSeconds?: number }
 type AddFlags = KeyFlags & Flags<never, 'kid', 'activate'> & { readonly alg: Algorithm }

@@ -131,8 +131,7 @@ const upstream = strictMap(UPSTREAM, {
 }).superRefine((upstream, context) => {
   if (!(upstream instanceof Object)) return
   const { url, certFile, keyFile } = upstream
-  const report = (file: string, message: string) =>
-    context.addIssue({ code: 'custom', path: [file], message })
+  const report = (key: string, message: string) => context.addIssue({ code: 'custom', path: [key], message })
   for (const file of ['caFile', 'certFile', 'keyFile'] as const)
     if (upstream[file] !== undefined && !isHttps(String(url)))
       report(file, 'needs a url that begins with https:')
@@ -180,8 +179,7 @@ const trustedIssuer = strictMap(TRUSTED_ISSUER, {
   maxLifetimeSeconds: tokenSeconds.default(API_TOKEN_SECONDS).describe('Longest accepted exp - iat.'),
 }).superRefine((entry, context) => {
   if (!(entry instanceof Object)) return
-  const report = (name: string, message: string) =>
-    context.addIssue({ code: 'custom', path: [name], message })
+  const report = (key: string, message: string) => context.addIssue({ code: 'custom', path: [key], message })
   const { accounts, accountPrefix, caFile, jwksUrl } = entry
   if ((accounts === undefined) === (accountPrefix === undefined))
     report('accounts', 'must be set, or accountPrefix, and not both')

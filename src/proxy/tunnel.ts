@@ -104,9 +104,8 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
     const onError = (error: unknown) => void onInternalError(context.id, error)
     const caller = await gate.callerStillAllowed(decision.admitted).catch(onError)
     clearTimeout(this.#timer)
-    if (caller === undefined) {
-      client.destroy()
-    } else if (!client.destroyed) {
+    if (caller === undefined) client.destroy()
+    else if (!client.destroyed) {
       // The delay is at most `cache.maxAgeSeconds`, which has the same maximum as a Node timer.
       this.#timer = setTimeout(() => void this.recheck(), caller.recheckAtMs - now())
     }

@@ -58,8 +58,7 @@ export class WorkerPool {
   }
 
   async metrics(): Promise<readonly (readonly MetricFamily[])[]> {
-    const ofWorkers = Array.from(this.#workers, ({ metrics }) => [...metrics.values()])
-    return [await this.#endedCounts, ...ofWorkers]
+    return [await this.#endedCounts, ...Array.from(this.#workers, ({ metrics }) => [...metrics.values()])]
   }
 
   /** Asks all workers for their states. Resolves with the number of workers that listen and have sent a new state. */
