@@ -2,10 +2,10 @@
  * `demo`: runs the sidecar in front of a small storage API until a signal stops it. All files are in `.sidecar/`.
  * Each start replaces keys, credential and settings, because only the hash of the secret is stored. Stored objects stay.
  */
-import { hash } from 'node:crypto'
+import { hash, randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import { createReadStream, createWriteStream } from 'node:fs'
-import { chmod, mkdir, rm, stat, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, rename, rm, stat, writeFile } from 'node:fs/promises'
 import http, { type IncomingMessage, type ServerResponse } from 'node:http'
 import { type AddressInfo, createServer } from 'node:net'
 import { dirname, join, resolve } from 'node:path'
@@ -169,8 +169,10 @@ async function respond(directory: string, req: IncomingMessage, res: ServerRespo
   // A digest has no separators, so no key names a path outside `directory`.
   const path = join(directory, hash('sha256', account, 'hex'), hash('sha256', key, 'hex'))
   if (method === 'PUT') {
+    const upload = `${path}.${randomUUID()}` // an aborted upload leaves the object as it is
     await mkdir(dirname(path), { recursive: true, mode: 0o700 })
-    await pipeline(req, createWriteStream(path, { mode: 0o600 })) // an aborted upload leaves a truncated object
+    await pipeline(req, createWriteStream(upload, { mode: 0o600 }))
+    await rename(upload, path)
     return send(res, 201, { key })
   }
   const found = await stat(path).catch(() => undefined)

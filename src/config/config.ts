@@ -69,11 +69,14 @@ export interface Problem {
 export const problemsAt = (path: string, messages: readonly string[]): readonly Problem[] =>
   messages.map((message) => ({ path, message }))
 
+const MAX_PRINTED = 200 // more than there are settings
+
 export function formatProblems(problems: readonly Problem[]): string {
-  const lines = problems.map(({ path, message, origin = 'default' }) => {
+  const lines = problems.slice(0, MAX_PRINTED).map(({ path, message, origin = 'default' }) => {
     const place = origin === 'default' ? '' : ` (${origin})`
     return printable(`  ${path === '' ? '' : `${path}: `}${message}${place}`)
   })
   const count = problems.length === 1 ? '1 problem' : `${problems.length} problems`
-  return [`the configuration has ${count}:`, ...lines].join('\n')
+  const more = problems.length > MAX_PRINTED ? [`  and ${problems.length - MAX_PRINTED} more`] : []
+  return [`the configuration has ${count}:`, ...lines, ...more].join('\n')
 }

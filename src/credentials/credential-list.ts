@@ -13,7 +13,6 @@ export interface CredentialName {
 
 export interface Credential extends CredentialName {
   readonly secretHash: string
-  /** `Infinity` when it never expires. */
   readonly expiresAtMs: number
   readonly disabled: boolean
   /** The text of a scope. Undefined, or null from PostgreSQL, means unrestricted. */

@@ -33,7 +33,6 @@ export interface RevocationEditor {
   remove(name: RevocationName): Promise<CommandResult>
 }
 
-/** `expiresAt`: RFC 3339. */
 type NewCredential = CredentialName &
   Pick<Credential, 'secretHash'> & { readonly [Name in 'expiresAt' | 'scope']?: string | undefined }
 

@@ -22,9 +22,12 @@ const RETRY_DELAY_MS = 250
 
 /** POST: issues a token. Rejects only on an internal error. */
 export async function logIn(dependencies: Dependencies, res: SidecarResponse): Promise<void> {
-  const { config, credentials, throttle, signer } = dependencies
+  const { config, credentials, throttle, signer, responder } = dependencies
   const { context, clientAddress } = res.req
-  const fail = (reason: LoginFailure, error: PublicError) => failLogin(dependencies, res, reason, error)
+  const fail = (reason: LoginFailure, error: PublicError, responseOptions?: ErrorResponseOptions) => {
+    recordFailure(dependencies, res, reason)
+    responder.fail(res, reason, error, responseOptions)
+  }
   if (credentials === undefined || !signer.canSign) return fail('unavailable', ERRORS.serviceNotReady)
   const body = await readJson(res, config.timeouts.idleSeconds * 1000)
   const fields = body.ok ? readLogin(body.value) : body
@@ -40,12 +43,16 @@ export async function logIn(dependencies: Dependencies, res: SidecarResponse): P
   if (verdict === 'unavailable') return fail(verdict, ERRORS.serviceNotReady)
   const credential = credentials.credentialStatus(accountId, accessKey)
   if (credential.active) context.recordIdentity({ accountId, accessKey })
-  if (verdict === 'busy' || verdict === 'throttled')
-    return askToRetry(dependencies, res, verdict, retryAfterSeconds)
+  if (verdict === 'busy' || verdict === 'throttled') {
+    if (verdict === 'busy' && res.destroyed) return // the client left while its login waited
+    recordFailure(dependencies, res, verdict)
+    await sleep(RETRY_DELAY_MS)
+    return responder.fail(res, verdict, ERRORS.serviceNotReady, { retryAfterSeconds })
+  }
   // The credential may have been disabled since the check. The response is the same for every rejected login.
   if (verdict === 'rejected' || !credential.active) {
     const rejected = { ...ERRORS.authenticationFailed, code: config.contract.authenticationFailedCode }
-    return failLogin(dependencies, res, 'rejected', rejected, { errorType: 'http_request_denied' })
+    return fail('rejected', rejected, { errorType: 'http_request_denied' })
   }
 
   const granted = grantScope(requestedScope, login, credential)
@@ -68,29 +75,6 @@ async function sendToken(
   audit.request(res.req, { event: 'login' })
   const lifetime = expirationSec(dependencies, identity.expiresAtSeconds)
   responder.sendJson(res, 200, { token, expirationSec: lifetime })
-}
-
-async function askToRetry(
-  dependencies: Dependencies,
-  res: SidecarResponse,
-  reason: 'busy' | 'throttled',
-  retryAfterSeconds: number | undefined,
-): Promise<void> {
-  if (reason === 'busy' && res.destroyed) return // the client left while its login waited
-  recordFailure(dependencies, res, reason)
-  await sleep(RETRY_DELAY_MS)
-  dependencies.responder.fail(res, reason, ERRORS.serviceNotReady, { retryAfterSeconds })
-}
-
-function failLogin(
-  dependencies: Dependencies,
-  res: SidecarResponse,
-  reason: LoginFailure,
-  error: PublicError,
-  options?: ErrorResponseOptions,
-): void {
-  recordFailure(dependencies, res, reason)
-  dependencies.responder.fail(res, reason, error, options)
 }
 
 function recordFailure({ metrics, audit }: Dependencies, res: SidecarResponse, reason: LoginFailure): void {

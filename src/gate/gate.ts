@@ -55,7 +55,6 @@ export interface RoutedRequest {
 }
 
 interface GateResult {
-  /** Undefined if the request is not admitted. */
   readonly routed: RoutedRequest | undefined
   /** A promise if a token must be verified. The promise rejects only on an internal error. */
   readonly decision: Decision | Promise<Decision>
@@ -135,7 +134,6 @@ export class Gate {
     return { act: 'refuse', reason, error: this.#errorOf[reason], caller }
   }
 
-  /** Lets the request pass to a service. */
   #letPass(route: ServiceRoute, request: RoutedRequest, caller?: Caller, wouldRefuse?: AccessFailure) {
     const { admitted, link } = request
     const isPublic = route.needs === 'nothing'

@@ -14,7 +14,6 @@ export const ROUTE_LABELS = [
   'logout',
   'link_issue',
   'proxy',
-  /** As `proxy`, with a link in place of a token. */
   'link',
   'public',
   'forward_auth',
@@ -53,7 +52,6 @@ const SEND_TIME_LEFT: Route = { act: 'sendTimeLeft', label: 'token_check', needs
 const LOG_OUT: Route = { act: 'logOut', label: 'logout', needs: 'token' }
 const CREATE_LINK: Route = { act: 'createLink', label: 'link_issue', needs: 'token' }
 
-const endLink = (linkId: string): Route => ({ act: 'endLink', label: 'link_issue', needs: 'token', linkId })
 function refuseMethod(label: 'token_check' | 'link_issue', allowed: string): Route {
   return { act: 'refuseMethod', label, needs: 'nothing', allowed }
 }
@@ -80,7 +78,8 @@ export function createRouter(config: Config, canEndLinks: boolean): (request: Ad
     if (path === linksPath) return method === 'POST' ? CREATE_LINK : refuseMethod('link_issue', 'POST')
     if (!canEndLinks) return refuseMethod('link_issue', '')
     if (method !== 'DELETE') return refuseMethod('link_issue', 'DELETE')
-    return endLink(path.slice(linksPath.length + 1))
+    const linkId = path.slice(linksPath.length + 1)
+    return { act: 'endLink', label: 'link_issue', needs: 'token', linkId }
   }
 
   return ({ method, path, isPreflight, hasBody, goesBeyondRequestLine }) => {

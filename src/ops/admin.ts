@@ -16,7 +16,6 @@ import type { MetricFamily, ReadMetrics } from './metrics.ts'
 import { Samples } from './samples.ts'
 import { type ReadyCondition, type Status, type StatusConfig, statusOf } from './status.ts'
 
-/** The state of this process, or of all workers. */
 export interface AdminData {
   readonly conditions: () => readonly ReadyCondition[] | Promise<readonly ReadyCondition[]>
   /** A JWK Set (RFC 7517); undefined before a worker has responded. */

@@ -3,7 +3,6 @@ import type { AccessFailure, LoginFailure, UpstreamOutcome } from '../base/failu
 import { type Growth, sum, type Windows } from './samples.ts'
 import type { Status } from './status.ts'
 
-/** From this share of failed requests on, a problem is critical. */
 const CRITICAL_RATIO = 0.05
 /** Fewer may be one person's typing mistakes. */
 const MANY_LOGINS = 5

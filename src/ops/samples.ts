@@ -45,7 +45,6 @@ export class Samples {
     this.#now = now
   }
 
-  /** The timer ends with the process. */
   start(onError: (error: unknown) => void): void {
     const trySample = () => void this.sample().catch(onError)
     trySample()
@@ -152,5 +151,4 @@ export class Growth {
 export const sum = (growth: ReadonlyMap<string, number>): number =>
   [...growth.values()].reduce((total, value) => total + value, 0)
 
-/** Four digits keep the document small. */
 export const rounded = (value: number): number => Number(value.toPrecision(4))

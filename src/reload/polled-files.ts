@@ -31,7 +31,6 @@ const POLL_MS = 200
 const STABLE_POLLS = 2
 /** Files are rejected only after this many equal polls. Earlier, they may be incomplete: a key may follow its certificate. */
 const SETTLED_POLLS = 5
-/** How often a rejected version is loaded again: the cause may be temporary, such as too many open files. */
 const RETRY_POLLS = 25
 const UNSETTLED_POLLS = 50
 
@@ -47,7 +46,7 @@ interface Settling extends Observed {
  *
  *   2             0.2 to 0.4 s after the last change    tentatively
  *   5             0.8 to 1.0 s                          now: files that cannot be used are rejected
- *   30, 55, …     each 5 s                              tentatively: rejected files are loaded again
+ *   30, 55, …     each 5 s                              tentatively: the cause may have been temporary
  *
  * Files that have not settled within 50 polls are loaded now.
  */

@@ -16,7 +16,6 @@ import { DATABASE_SETTING, openSources } from './auth-sources.ts'
 
 /** Each function returns the value that is active when it is called. */
 export interface AuthData {
-  /** The keys of the sidecar's own tokens. */
   readonly keys: {
     /** Returns an empty ring until the JWK Set has been fetched. */
     readonly ring: () => KeyRing

@@ -167,17 +167,14 @@ interface Snapshot {
 
 /** What a snapshot changes in the revocations. To copy a million of them for each new one would take a second. */
 interface RevocationChange {
-  /** Replaces the active list. */
+  /** Replaces the active list. Without it, `added` is added to the active list. */
   readonly list?: RevocationList
-  /** Rows to add to the active list. */
   readonly added: readonly RevocationRow[]
-  /** The newest row of the table. */
   readonly newest: RevocationRow | undefined
   /** Since the former snapshot, only revocations by `jti` were added, or removed because their tokens ended. */
   readonly hasOnlyIds: boolean
 }
 
-/** Before the first snapshot. */
 const NO_SNAPSHOT: Snapshot = {
   otherChange: '',
   credentials: new CredentialList(),
