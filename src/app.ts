@@ -2,7 +2,6 @@
  * The composition root: creates the parts of one sidecar from validated settings, each after the parts that it uses.
  * A request passes: listener -> connection -> handler -> gate (admission, route, token) -> forwarder | endpoint | responder
  */
-import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from './base/log.ts'
 import { DataListener } from './client/listener.ts'
 import { Responder } from './client/responder.ts'
@@ -10,7 +9,7 @@ import type { Config } from './config/config.ts'
 import { createLoginThrottle } from './credentials/login-throttle.ts'
 import { Gate } from './gate/gate.ts'
 import { Handler } from './handler.ts'
-import { createLifeCycle, drain, type LifeCycle, RunState, type Service } from './life-cycle.ts'
+import { createDataService, createLifeCycle, type LifeCycle, RunState } from './life-cycle.ts'
 import { createAccessLog } from './ops/access-log.ts'
 import { type AdminData, createAdminListener } from './ops/admin.ts'
 import { createAuditLog } from './ops/audit-log.ts'
@@ -104,22 +103,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     if (subject !== 'revocations') tokenCache.clear()
     forwarder.recheckTunnels()
   })
-  const service: Service = {
-    async listen() {
-      if (config.enforcement === 'report') remindOfReportMode(log)
-      if (!(await authData.whenLoaded())) throw new Error('stopped before clients were accepted')
-      return listener.listen()
-    },
-    async drain(lameDuck, pendingStart) {
-      log.info({ inFlight: listener.inFlight }, 'draining')
-      if (pendingStart) await authData.stop() // ends a start that waits for keys or the database
-      await pendingStart
-      if (lameDuck) await sleep(config.shutdown.lameDuckSeconds * 1000)
-      const report = await drain(listener, config, state)
-      forwarder.close()
-      return report
-    },
-  }
+  const service = createDataService({ config, log, state, authData, listener, forwarder })
   return {
     ...createLifeCycle({ config, log, settingsFile, state, sources: authData, service, adminData, admin }),
     adminData,
@@ -134,11 +118,4 @@ function assertionSigning({ identity, upstreams }: Config, signer: TokenSigner) 
   const audiences = [audience, ...upstreams.flatMap(({ assertionAudience }) => assertionAudience ?? [])]
   const signAssertions = (caller: Identity) => signer.signAssertions(caller, audiences, lifetimeSeconds)
   return enabled ? { signAssertions } : {}
-}
-
-/** Warns now and each hour. The timer ends with the process. */
-function remindOfReportMode(log: Logger): void {
-  const warn = () => log.warn('report mode: requests without a valid token are forwarded')
-  warn()
-  setInterval(warn, 3_600_000).unref()
 }

@@ -10,13 +10,13 @@ import { type Dependencies, revoke } from './endpoints/endpoint.ts'
 import { createLink, endLink } from './endpoints/link-endpoint.ts'
 import { logIn, sendTimeLeft } from './endpoints/token-endpoint.ts'
 import { approvalHeaders, VARY_BY_TOKEN } from './gate/forward-auth.ts'
-import { type Decision, type Gate, type Refusal, tokenCheckOf } from './gate/gate.ts'
+import { type Decision, type Gate, type Refusal, type ServiceDecision, tokenCheckOf } from './gate/gate.ts'
 import { bearerToken, HeaderLines } from './http/headers.ts'
 import { requestIdOf } from './http/request-ids.ts'
 
 interface HandlerDependencies extends Dependencies {
   readonly gate: Gate
-  readonly forwarder: { forward(res: SidecarResponse): void }
+  readonly forwarder: { forward(res: SidecarResponse, decision: ServiceDecision): void }
   readonly metrics: Dependencies['metrics'] & {
     /** Called once for each request that needs a caller, or has two `Authorization` lines. */
     onTokenCheck(result: 'ok' | AccessFailure): void
@@ -66,7 +66,7 @@ export class Handler {
       return responder.fail(res, 'upgrade', ERRORS.upgradeRefused)
     switch (decision.act) {
       case 'forward':
-        return forwarder.forward(res)
+        return forwarder.forward(res, decision)
       case 'approve':
         return responder.sendEmpty(res, 200, approvalHeaders(decision, peer, config, now()))
       case 'logIn':

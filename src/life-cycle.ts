@@ -13,6 +13,7 @@ import type { Config } from './config/config.ts'
 import { isLoopback, withoutPath } from './http/hosts.ts'
 import type { AdminData, AdminListener } from './ops/admin.ts'
 import type { ReadyCondition } from './ops/status.ts'
+import type { AuthData } from './sources/auth-data.ts'
 
 /** The requests that were in flight when the listener stopped listening, by outcome. */
 export interface DrainReport {
@@ -107,8 +108,42 @@ export function createLifeCycle(parts: Parts): LifeCycle {
   }
 }
 
+interface ServiceParts extends Pick<Parts, 'config' | 'log' | 'state'> {
+  readonly authData: Pick<AuthData, 'whenLoaded' | 'stop'>
+  readonly listener: DataListener
+  readonly forwarder: { close(): void }
+}
+
+/** Serves clients by the listener of this process. */
+export function createDataService(parts: ServiceParts): Service {
+  const { config, log, authData, listener, forwarder } = parts
+  return {
+    async listen() {
+      if (config.enforcement === 'report') remindOfReportMode(log)
+      if (!(await authData.whenLoaded())) throw new Error('stopped before clients were accepted')
+      return listener.listen()
+    },
+    async drain(lameDuck, pendingStart) {
+      log.info({ inFlight: listener.inFlight }, 'draining')
+      if (pendingStart) await authData.stop() // ends a start that waits for keys or the database
+      await pendingStart
+      if (lameDuck) await sleep(config.shutdown.lameDuckSeconds * 1000)
+      const report = await drainListener(parts)
+      forwarder.close()
+      return report
+    },
+  }
+}
+
+/** Warns now and each hour. The timer ends with the process. */
+function remindOfReportMode(log: Logger): void {
+  const warn = () => log.warn('report mode: requests without a valid token are forwarded')
+  warn()
+  setInterval(warn, 3_600_000).unref()
+}
+
 /** Stops listening, closes each connection once it is idle, and aborts the others after the deadline. */
-export async function drain(listener: DataListener, config: Config, state: RunState): Promise<DrainReport> {
+async function drainListener({ listener, config, state }: ServiceParts): Promise<DrainReport> {
   const { inFlight } = listener
   const deadline = performance.now() + config.shutdown.deadlineSeconds * 1000
   let isClosed = false

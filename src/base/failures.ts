@@ -29,7 +29,7 @@ export type LoginFailure = (typeof LOGIN_FAILURES)[number]
 export type FailureResponse = readonly [PublicError, close?: 'close']
 
 /** Why a forwarded request failed. Names without `client_` are error types of RFC 9209, section 2.3. */
-export const UPSTREAM_FAILURES = {
+export const FORWARDING_FAILURES = {
   client_aborted: [ERRORS.malformedRequest, 'close'], // the response to a malformed body: a client that left gets none
   client_idle: [ERRORS.requestTimeout, 'close'],
   connection_refused: [ERRORS.serviceNotReady, 'close'],
@@ -49,18 +49,18 @@ export const UPSTREAM_FAILURES = {
   proxy_internal_error: [ERRORS.internalError],
 } satisfies Readonly<Record<string, FailureResponse>>
 
-export type UpstreamFailure = keyof typeof UPSTREAM_FAILURES
+export type ForwardingFailure = keyof typeof FORWARDING_FAILURES
 
 /** How a forwarded request ended: `outcome` of `auth_sidecar_upstream_requests_total`. */
-export type UpstreamOutcome = 'ok' | UpstreamFailure
+export type UpstreamOutcome = 'ok' | ForwardingFailure
 
-export const UPSTREAM_OUTCOMES = ['ok', ...Object.keys(UPSTREAM_FAILURES)] as UpstreamOutcome[]
+export const UPSTREAM_OUTCOMES = ['ok', ...Object.keys(FORWARDING_FAILURES)] as UpstreamOutcome[]
 
 /** Why a request failed: `reason` of the access log. */
 export type Failure =
   | AccessFailure
   | LoginFailure
-  | UpstreamFailure
+  | ForwardingFailure
   | 'admission'
   | 'parser'
   | 'upgrade'
@@ -72,7 +72,7 @@ export function isClientFailure(reason: string | undefined): reason is 'client_a
   return reason === 'client_aborted' || reason === 'client_idle'
 }
 
-const BY_CODE: Readonly<Record<string, UpstreamFailure>> = {
+const BY_CODE: Readonly<Record<string, ForwardingFailure>> = {
   ECONNREFUSED: 'connection_refused',
   ENOENT: 'connection_refused', // a unix socket that does not exist
   EACCES: 'connection_refused',
@@ -98,7 +98,7 @@ export function networkCodeOf(error: unknown): string | undefined {
 }
 
 /** Returns undefined for an error that is no network error. An unknown system error is `connection_terminated`. */
-export function networkFailureOf(error: unknown): UpstreamFailure | undefined {
+export function networkFailureOf(error: unknown): ForwardingFailure | undefined {
   const code = networkCodeOf(error) ?? ''
   const known = BY_CODE[code]
   if (known !== undefined) return known

@@ -18,7 +18,7 @@ import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../base/errors.ts'
 import type { Peer } from './client-address.ts'
 import { type ClientConnection, RequestContext, type SidecarRequest } from './context.ts'
-import { discardInput, halfClose } from './discard.ts'
+import { halfClose } from './discard.ts'
 import * as nodeHttp from './node-http.ts'
 import { SidecarResponse } from './response.ts'
 
@@ -175,7 +175,7 @@ export class Connection implements ClientConnection {
   #refuseInTurn(error: PendingError): void {
     this.#phase = 'servingBeforeError'
     this.#pendingError = error
-    discardInput(this.#socket)
+    nodeHttp.discardInput(this.#socket)
     const newest = this.#waiting.at(-1) ?? this.#current
     if (newest?.req.complete !== false) return
     // The error is in the body of the newest request. If this request waits, the refusal takes its place.

@@ -5,6 +5,7 @@
  */
 import type { Socket } from 'node:net'
 import type { SidecarRequest } from './context.ts'
+import { discardInput } from './node-http.ts'
 
 const DISCARD_IDLE_MS = 5_000
 const DISCARD_TOTAL_MS = 30_000
@@ -23,20 +24,6 @@ export function halfClose(socket: Socket): void {
   socket.end()
   discardInput(socket)
   limitTime(socket, () => socket.destroy())
-}
-
-/** Drops the bytes that still arrive. Node's parser would keep each request, more than 1 KB, until the connection ends. */
-export function discardInput(socket: Socket): void {
-  const onResume = () => {
-    if (socket.isPaused()) return // `pauseWhile` has paused it again
-    socket.removeListener('resume', onResume)
-    socket.on('data', () => {}) // until `data` has a listener, the parser reads the socket without events
-    socket.removeAllListeners('data') // including Node's, which passes bytes to the parser
-  }
-  socket.removeListener('finish', socket.destroy) // added by `destroySoon`, which Node calls after its last response
-  socket.on('resume', onResume)
-  socket.pause()
-  socket.resume()
 }
 
 function limitTime(socket: Socket, onLate: () => void): void {

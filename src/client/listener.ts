@@ -7,7 +7,7 @@
  *   the TLS handshake                         headersSeconds    `handshakeTimeout`    the connection is closed
  *   the first head; the rest of a later head  headersSeconds    `headersTimeout`      `Connection.refuse` sends a 408
  *   the start of a later head                 keepAliveSeconds  the socket's timeout  `Connection.onTimeout` closes it
- *   a head behind empty lines                 headersSeconds    the socket's timeout  `Connection.onTimeout` closes it
+ *   a head that begins with empty lines       headersSeconds    the socket's timeout  `Connection.onTimeout` closes it
  *   more of a body; reads of a response       idleSeconds       the socket's timeout  `onIdle` (see `proxy/transfer.ts`)
  *   the whole body of a login or link         idleSeconds       `json-body.ts`        the endpoint sends a 408
  *   bytes after the last response             5 s, in all 30 s  `discard.ts`          the connection is closed

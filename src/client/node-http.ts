@@ -1,6 +1,7 @@
 /**
  * The effects on Node's http server that its documentation does not promise: a function for each, tested on Node 20 and 26.
- * Some functions rely on Node's own listeners, or on the order of events. None uses a private member.
+ * Some functions rely on Node's own listeners, or on the order of events. None uses a private member. Two such effects stand
+ * where they are used: `Connection.receiveUpgrade` replaces listeners, and `ops/admin.ts` emits `listening`.
  */
 import type { EventEmitter } from 'node:events'
 import { Server, type ServerResponse } from 'node:http'
@@ -46,6 +47,20 @@ export function pauseWhile(socket: Socket, isFull: () => boolean): void {
   }
   socket.on('resume', onResume)
   socket.pause()
+}
+
+/** Drops the bytes that still arrive. Node's parser would keep each request, more than 1 KB, until the connection ends. */
+export function discardInput(socket: Socket): void {
+  const onResume = () => {
+    if (socket.isPaused()) return // `pauseWhile` has paused it again
+    socket.removeListener('resume', onResume)
+    // Node's parser takes the bytes from the system itself until `data` has a listener. Its own listener goes, too.
+    socket.on('data', () => {}).removeAllListeners('data')
+  }
+  socket.removeListener('finish', socket.destroy) // added by `destroySoon`, which Node calls after its last response
+  socket.on('resume', onResume)
+  socket.pause()
+  socket.resume()
 }
 
 /** Before 22.21 and 24.9, Node discards the bytes after a head that offers an upgrade, even if no upgrade follows. */

@@ -7,9 +7,9 @@ import { ERRORS, type PublicError } from '../base/errors.ts'
 import {
   type Failure,
   type FailureResponse,
+  FORWARDING_FAILURES,
+  type ForwardingFailure,
   isClientFailure,
-  UPSTREAM_FAILURES,
-  type UpstreamFailure,
 } from '../base/failures.ts'
 import type { Config } from '../config/config.ts'
 import { type HeaderList, headerText } from '../http/headers.ts'
@@ -17,7 +17,7 @@ import type { Persistence, SidecarResponse } from './response.ts'
 
 /** The error types in `Proxy-Status` (RFC 9209, section 2.3) of upstream failures and of the sidecar's own refusals. */
 type ProxyErrorType =
-  | Exclude<UpstreamFailure, 'client_aborted' | 'client_idle'>
+  | Exclude<ForwardingFailure, 'client_aborted' | 'client_idle'>
   | 'http_request_error'
   | 'http_request_denied'
   | 'proxy_internal_response'
@@ -68,8 +68,8 @@ export class Responder {
     this.#send(res, status, JSON.stringify({ code, message }), list, close ? 'close' : 'keepAlive')
   }
 
-  failForwarded(res: SidecarResponse, failure: UpstreamFailure, cause?: string): void {
-    const [error, close]: FailureResponse = UPSTREAM_FAILURES[failure]
+  failForwarded(res: SidecarResponse, failure: ForwardingFailure, cause?: string): void {
+    const [error, close]: FailureResponse = FORWARDING_FAILURES[failure]
     const errorType = isClientFailure(failure) ? 'http_request_error' : failure
     this.fail(res, failure, error, { errorType, close: close === 'close', cause })
   }

@@ -55,8 +55,8 @@ function readBody(req: SidecarRequest, maxMs: number): Promise<Result<Buffer, Pu
       chunks.push(chunk)
       if (context.bytesIn > MAX_BYTES) end(failed(TOO_LARGE))
     }
-    // The deadline limits the whole body: a client that sends a byte a minute must not hold a connection. The deadline is 1 ms
-    // longer than the socket's timeout: Node 26 fires a timer at once that is restarted between two timers of one duration.
+    // The deadline limits the whole body: a client that sends a byte a minute must not hold a connection. The additional
+    // millisecond keeps it apart from the socket's timeout: of three timers of one duration, Node 26 may fire one at once.
     const deadline = setTimeout(() => end(failed(ERRORS.requestTimeout)), maxMs + 1)
     context.changeOwner({
       state: 'inFlight',

@@ -13,7 +13,7 @@ import { linkFailure, type PresentedLink, presentedLink } from '../token/links.t
 import { scopeAllows } from '../token/scopes.ts'
 import { type Admitted, admit, type RequestHead } from './admission.ts'
 import { type JudgedRequest, originalRequest } from './forward-auth.ts'
-import type { CallerRoute, EndpointRoute, Route, RouteLabel, ServiceRoute, TokenRoute } from './route.ts'
+import type { CallerRoute, OpenEndpoint, Route, RouteLabel, ServiceRoute, TokenEndpoint } from './route.ts'
 import { createRouter, FORWARD } from './route.ts'
 
 export type Decision = (Refusal | ServiceDecision | EndpointDecision) & {
@@ -43,7 +43,7 @@ export interface ServiceDecision {
 }
 
 /** The sidecar itself responds: the route of one of its endpoints, with the caller if it needs one. */
-type EndpointDecision = EndpointRoute | (TokenRoute & { readonly caller: Caller })
+type EndpointDecision = OpenEndpoint | (TokenEndpoint & { readonly caller: Caller })
 
 export interface RoutedRequest {
   readonly admitted: Admitted
@@ -114,7 +114,7 @@ export class Gate {
     if (!verdict.ok) return this.#refuseOrReport(route, request, verdict.error.reason)
     const caller = verdict.value
     const reason = accessFailure(route, request, caller)
-    // With `scope`, the token proves the caller. With `claims`, it may be the link of another request.
+    // A token that lacks a scope proves the caller. The link of another request (`claims`) does not.
     if (reason !== undefined)
       return this.#refuseOrReport(route, request, reason, reason === 'scope' ? caller : undefined)
     return route.needs === 'token' ? { ...route, caller } : this.#letPass(route, request, caller)

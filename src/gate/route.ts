@@ -24,7 +24,7 @@ export type RouteLabel = (typeof ROUTE_LABELS)[number]
  * `act`: what the sidecar does with an allowed request.
  * `needs`: `nothing`, any valid `token`, or the `permission` of a token or link for this request.
  */
-export type Route = PublicRoute | EndpointRoute | TokenRoute | PermissionRoute
+export type Route = PublicRoute | OpenEndpoint | TokenEndpoint | PermissionRoute
 
 interface RouteOf<Needs, Act> {
   readonly act: Act
@@ -33,14 +33,14 @@ interface RouteOf<Needs, Act> {
 }
 
 type PublicRoute = RouteOf<'nothing', 'forward'>
-export type EndpointRoute =
+export type OpenEndpoint =
   | RouteOf<'nothing', 'logIn'>
   | (RouteOf<'nothing', 'refuseMethod'> & { readonly allowed: string })
-export type TokenRoute =
+export type TokenEndpoint =
   | RouteOf<'token', 'sendTimeLeft' | 'logOut' | 'createLink'>
   | (RouteOf<'token', 'endLink'> & { readonly linkId: string })
 type PermissionRoute = RouteOf<'permission', 'forward' | 'approve'>
-export type CallerRoute = TokenRoute | PermissionRoute
+export type CallerRoute = TokenEndpoint | PermissionRoute
 export type ServiceRoute = PublicRoute | PermissionRoute
 
 export const FORWARD: PermissionRoute = { act: 'forward', label: 'proxy', needs: 'permission' }

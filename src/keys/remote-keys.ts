@@ -4,7 +4,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Logger, loggedItems } from '../base/log.ts'
-import { failed, type Loaded, loaded, notLoaded } from '../base/result.ts'
+import { failed, loaded, notLoaded } from '../base/result.ts'
 import { Reloadable, type ReloadResult } from '../reload/reloadable.ts'
 import { fetchJwks, importKeys, type KeySetSource, type UncheckedJwk } from './jwk-set.ts'
 import { type FindKey, type FoundKey, findInSet, type Key, type KeyRing } from './key-ring.ts'
@@ -37,7 +37,7 @@ export class RemoteKeys {
   readonly issuer: string
   readonly fetches = { ok: 0, failed: 0 }
   /** Resolves with true once there is a good set, or with false if stopped earlier. */
-  readonly whenLoaded: Promise<Loaded<boolean>>
+  readonly whenLoaded: Promise<boolean>
   /** Resolves when the newest fetch has ended, well or not. */
   newestFetch: Promise<unknown> = Promise.resolve()
   readonly #options: RemoteKeysOptions

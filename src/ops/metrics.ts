@@ -1,8 +1,9 @@
 /**
  * The Prometheus metrics: names, labels and values. Labels come from closed sets: no path, account or token.
  * Series whose labels are known beforehand exist at zero from the first scrape on.
- * A new metric needs a row in `METRICS` and its value in `readFrom`. One that counts events also needs a `Counts` or a
- * `Histogram` with its series at zero, and a method that the owner of the event calls.
+ * A new metric needs a row in `METRICS` and its value in `readFrom`; if a new part holds the value, a member of `MetricSources`.
+ * One that counts events also needs a `Counts` or a `Histogram` with its series at zero, and a method, which the interface of
+ * the caller names (such as `Dependencies.metrics`). One of the primary of several workers: `PrimaryReads`.
  */
 import { type Aggregator, collectDefaultMetrics, Registry } from 'prom-client'
 import type { AccessFailure, LoginFailure } from '../base/failures.ts'
@@ -214,47 +215,47 @@ export class Metrics {
       [...this.#failingReloads].some((part) => part.startsWith(`${subject} `))
     const reads: Reads<Exclude<MetricName, ReadInPrimary>> = {
       build_info: () => [[{ version: VERSION, node: process.version }, 1]],
-      enforcing: () => Number(config.enforcement === 'enforce'),
-      ready: () => Number(isReady()),
-      requests_total: this.#requests.series,
-      request_duration_seconds: () => this.#requestSeconds,
-      requests_in_flight: () => listener.inFlight,
-      transferred_bytes_total: this.#bytes.series,
-      client_connections: () => listener.connections,
-      client_connections_dropped_total: () => listener.droppedConnections,
-      token_checks_total: this.#tokenChecks.series,
-      token_cache_hits_total: () => tokenCache.hits,
-      token_cache_misses_total: () => tokenCache.misses,
-      token_cache_evictions_total: () => tokenCache.evictions,
-      token_cache_entries: () => tokenCache.size,
-      tokens_issued_total: () => this.#tokensIssued,
-      token_issue_failures_total: this.#loginFailures.series,
-      links_issued_total: () => this.#linksIssued,
-      ...processCounts,
-      upstream_requests_total: this.#upstreamRequests.series,
-      upstream_responses_total: this.#upstreamResponses.series,
-      upstream_response_seconds: () => this.#upstreamSeconds,
-      upstream_connections: () =>
-        forwarder.pools().map(({ prefix, connections }) => [{ upstream: prefix }, connections]),
-      upstream_queue: () => forwarder.pools().map(({ prefix, queued }) => [{ upstream: prefix }, queued]),
-      revocations: revocations.count,
-      key_token_lifetime_seconds: () => keys.tokenLifetimes().map(({ kid, seconds }) => [{ kid }, seconds]),
-      signing_key_age_seconds: () => {
-        const { signing: key } = keys.ring()
-        const nowSeconds = Math.floor(this.#now() / 1000)
-        return key ? [[{ kid: key.kid }, Math.max(0, nowSeconds - key.createdAtSeconds)]] : []
-      },
       certificate_not_after_timestamp_seconds: () =>
         Array.from(certificateSets, ([certificate, set]) => [{ certificate }, set.current().endsAtSeconds]),
+      client_connections: () => listener.connections,
+      client_connections_dropped_total: () => listener.droppedConnections,
+      enforcing: () => Number(config.enforcement === 'enforce'),
       jwks_age_seconds: () => keySets.map(({ issuer, state }) => [{ issuer }, state().ageSeconds]),
       jwks_fetches_total: () =>
         keySets.flatMap(({ issuer, fetches }) =>
           RELOAD_RESULTS.map((result) => [{ issuer, result }, fetches[result]] as const),
         ),
-      reloads_total: this.#reloads.series,
+      key_token_lifetime_seconds: () => keys.tokenLifetimes().map(({ kid, seconds }) => [{ kid }, seconds]),
+      links_issued_total: () => this.#linksIssued,
+      ready: () => Number(isReady()),
+      reload_failing: () => subjects.map((subject) => [{ subject }, Number(isFailing(subject))]),
       reload_last_good_timestamp_seconds: () =>
         Array.from(this.#lastGoodSeconds, ([subject, seconds]) => [{ subject }, seconds]),
-      reload_failing: () => subjects.map((subject) => [{ subject }, Number(isFailing(subject))]),
+      reloads_total: this.#reloads.series,
+      request_duration_seconds: () => this.#requestSeconds,
+      requests_in_flight: () => listener.inFlight,
+      requests_total: this.#requests.series,
+      revocations: revocations.count,
+      signing_key_age_seconds: () => {
+        const { signing: key } = keys.ring()
+        const nowSeconds = Math.floor(this.#now() / 1000)
+        return key ? [[{ kid: key.kid }, Math.max(0, nowSeconds - key.createdAtSeconds)]] : []
+      },
+      token_cache_entries: () => tokenCache.size,
+      token_cache_evictions_total: () => tokenCache.evictions,
+      token_cache_hits_total: () => tokenCache.hits,
+      token_cache_misses_total: () => tokenCache.misses,
+      token_checks_total: this.#tokenChecks.series,
+      token_issue_failures_total: this.#loginFailures.series,
+      tokens_issued_total: () => this.#tokensIssued,
+      transferred_bytes_total: this.#bytes.series,
+      upstream_connections: () =>
+        forwarder.pools().map(({ prefix, connections }) => [{ upstream: prefix }, connections]),
+      upstream_queue: () => forwarder.pools().map(({ prefix, queued }) => [{ upstream: prefix }, queued]),
+      upstream_requests_total: this.#upstreamRequests.series,
+      upstream_response_seconds: () => this.#upstreamSeconds,
+      upstream_responses_total: this.#upstreamResponses.series,
+      ...processCounts,
     }
     return async (group) => {
       if (group === 'all') return [...familiesOf(reads), ...(await this.#registry.getMetricsAsJSON())]

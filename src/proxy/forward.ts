@@ -9,6 +9,7 @@ import type { SidecarRequest } from '../client/context.ts'
 import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { Config } from '../config/config.ts'
+import type { ServiceDecision } from '../gate/gate.ts'
 import { isWithin, withoutFinalSlash } from '../http/request-target.ts'
 import { Transfer, type Upstream, type UpstreamEvents } from './transfer.ts'
 import type { Tunnels } from './tunnel.ts'
@@ -17,7 +18,13 @@ import { UpstreamPool } from './upstream-pool.ts'
 
 /** http-proxy with the method `before`, which is documented but missing in the types of the package. */
 class PassProxy extends httpProxy<SidecarRequest, SidecarResponse> {
-  declare before: (type: 'web', name: string, pass: (req: unknown, res: SidecarResponse) => true) => void
+  declare before: (type: 'web', name: string, pass: Pass) => void
+}
+
+type Pass = (req: unknown, res: SidecarResponse, options: PassOptions) => true
+
+interface PassOptions extends httpProxy.ServerOptions {
+  readonly decision: ServiceDecision
 }
 
 interface ForwarderOptions {
@@ -52,24 +59,22 @@ export class Forwarder {
       })
       .toSorted((a, b) => b.pathPrefix.length - a.pathPrefix.length)
     // `deleteLength` is the first pass of the package. A truthy result of a pass ends the chain.
-    this.#proxy.before('web', 'deleteLength', (_req, res) => {
-      this.#transfer(res)
+    this.#proxy.before('web', 'deleteLength', (_req, res, { decision }) => {
+      this.#transfer(res, decision)
       return true
     })
   }
 
-  forward(res: SidecarResponse): void {
-    this.#proxy.web(res.req, res)
+  forward(res: SidecarResponse, decision: ServiceDecision): void {
+    const options: PassOptions = { decision }
+    this.#proxy.web(res.req, res, options)
   }
 
-  #transfer(res: SidecarResponse) {
-    const { context } = res.req
-    const { decision } = context
-    if (decision?.act !== 'forward') throw new Error('the gate has not let the request pass')
+  #transfer(res: SidecarResponse, decision: ServiceDecision) {
     const upstream = this.#upstreams.find(({ pathPrefix }) => isWithin(decision.admitted.path, pathPrefix))
     if (upstream === undefined) return this.#responder.failForwarded(res, 'destination_not_found')
     const transfer = new Transfer(res, decision, upstream)
-    context.changeOwner(transfer)
+    res.req.context.changeOwner(transfer)
     upstream.pool.acquire(transfer)
   }
 

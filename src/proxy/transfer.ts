@@ -17,8 +17,8 @@
  * the upload is discarded. Otherwise the client's connection is aborted (`client/connection.ts`).
  */
 import { afterReads } from '../base/event-loop.ts'
-import type { UpstreamFailure, UpstreamOutcome } from '../base/failures.ts'
-import type { RequestOwner } from '../client/context.ts'
+import type { ForwardingFailure, UpstreamOutcome } from '../base/failures.ts'
+import type { RequestContext, RequestOwner } from '../client/context.ts'
 import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { ServiceDecision } from '../gate/gate.ts'
@@ -61,17 +61,18 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   readonly isWebSocket: boolean
   readonly hasBody: boolean
   readonly #upstream: Upstream
+  readonly #context: Readonly<RequestContext>
   #phase: Phase = 'awaitingHead'
   #upload: Upload | undefined
 
   constructor(res: SidecarResponse, decision: ServiceDecision, upstream: Upstream) {
-    const { context } = res.req
     this.res = res
     this.decision = decision
     this.#upstream = upstream
-    this.headText = requestHeadText(context, decision, upstream)
+    this.#context = res.req.context
+    this.headText = requestHeadText(this.#context, decision, upstream)
     this.isHeadRequest = decision.admitted.method === 'HEAD'
-    this.isWebSocket = context.isDetached
+    this.isWebSocket = this.#context.isDetached
     this.hasBody = decision.admitted.hasBody
   }
 
@@ -85,7 +86,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   }
 
   onWriteBlocked(): void {
-    this.res.req.context.connection.detectReset()
+    this.#context.connection.detectReset()
   }
 
   onRead(response: PartialResponse, connection: UpstreamConnection): void {
@@ -97,7 +98,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   }
 
   #onHead(head: UpstreamHead, response: PartialResponse, connection: UpstreamConnection): void {
-    const headMs = performance.now() - this.res.req.context.startedMonotonicMs
+    const headMs = performance.now() - this.#context.startedMonotonicMs
     this.#upstream.events.onResponse(head.status, headMs / 1000)
     if (head.status === 101) {
       this.#end('ok')
@@ -112,12 +113,12 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   #onBody(head: UpstreamHead, response: PartialResponse, connection: UpstreamConnection): void {
     const isWritable = relayBody(this.res, head, response)
     if (response.isDone) {
-      if (head.status >= 400 && this.res.req.context.bytesIn > MAX_REFUSED_BODY) connection.close()
+      if (head.status >= 400 && this.#context.bytesIn > MAX_REFUSED_BODY) connection.close()
       this.#end('ok')
     } else if (!isWritable) connection.pauseUntilDrain(this.res)
   }
 
-  onFailure(failure: UpstreamFailure, cause?: string, isStale = false): void {
+  onFailure(failure: ForwardingFailure, cause?: string, isStale = false): void {
     const { method } = this.decision.admitted
     if (isStale && !this.hasBody && (method === 'GET' || method === 'HEAD'))
       this.#upstream.pool.send(this) // the only retry: a new connection is never stale
@@ -125,9 +126,8 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   }
 
   onInternalError(error: unknown): void {
-    const { context } = this.res.req
-    this.#upstream.onInternalError(context.id, error)
-    if (this.#phase === 'ended') context.connection.abort()
+    this.#upstream.onInternalError(this.#context.id, error)
+    if (this.#phase === 'ended') this.#context.connection.abort()
     else this.#end('proxy_internal_error')
   }
 
@@ -154,9 +154,9 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
       this.#upstream.events.onOutcome(outcome)
       if (outcome === 'ok') return
       this.#upstream.pool.cancel(this)
-      const { headersSent, req } = this.res
+      const { headersSent } = this.res
       this.#upstream.responder.failForwarded(this.res, outcome, cause)
-      if (headersSent) afterReads(() => req.context.connection.abort()) // the written bytes are sent first
+      if (headersSent) afterReads(() => this.#context.connection.abort()) // the written bytes are sent first
     } catch (error) {
       this.onInternalError(error) // aborts the client's connection, because the phase is `ended`
     }

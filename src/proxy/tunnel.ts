@@ -2,7 +2,8 @@
  * A WebSocket tunnel (RFC 6455). A transfer forwards the handshake like any request: the pass of http-proxy has no timeouts.
  * In: the upstream's 101. Out: bytes in both directions until a side closes, the token is refused or the process stops.
  */
-import type { RequestOwner } from '../client/context.ts'
+import type { Socket } from 'node:net'
+import type { RequestContext, RequestOwner } from '../client/context.ts'
 import type { Gate } from '../gate/gate.ts'
 import { headerText } from '../http/headers.ts'
 import { responseHeaders } from './download.ts'
@@ -30,26 +31,31 @@ export interface Tunnels {
 export class Tunnel implements RequestOwner, ResponseReceiver {
   readonly state = 'tunnel'
   readonly #request: ForwardedRequest
+  readonly #context: Readonly<RequestContext>
+  readonly #client: Socket
   readonly #connection: UpstreamConnection
   readonly #tunnels: Tunnels
   /** Checks the token again when the current verdict expires. */
   #timer: NodeJS.Timeout | undefined
 
   constructor(request: ForwardedRequest, connection: UpstreamConnection, tunnels: Tunnels) {
+    const { context, socket } = request.res.req
     this.#request = request
+    this.#context = context
+    this.#client = socket
     this.#connection = connection
     this.#tunnels = tunnels
   }
 
   /** Takes over both connections from the transfer, and sends the 101. `response` may hold bytes that came with the 101. */
   start(head: UpstreamHead, response: PartialResponse): void {
-    const { res } = this.#request
-    const { context, socket: client } = res.req
+    const context = this.#context
+    const client = this.#client
     context.changeOwner(this)
     const upstream = this.#connection.handOver(this)
     const lines = headerText(responseHeaders(head, context.id))
     client.write(`HTTP/1.1 101 Switching Protocols\r\n${UPGRADE_LINES}${lines}\r\n`, 'latin1')
-    res.becomeTunnel()
+    this.#request.res.becomeTunnel()
     client.setTimeout(0)
     context.connection.tcpSocket.setKeepAlive(true, KEEP_ALIVE_MS)
     upstream.setKeepAlive(true, KEEP_ALIVE_MS)
@@ -64,10 +70,14 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
     upstream.write(firstBytes)
     client.pipe(upstream)
     this.onRead(response)
-    const { open, endWithToken } = this.#tunnels
-    if (!endWithToken || this.#request.decision.caller === undefined) return
+    const hasToken = this.#request.decision.caller !== undefined
+    if (hasToken && this.#tunnels.endWithToken) this.#watchToken()
+  }
+
+  #watchToken(): void {
+    const { open } = this.#tunnels
     open.add(this)
-    client.once('close', () => {
+    this.#client.once('close', () => {
       open.delete(this)
       clearTimeout(this.#timer)
     })
@@ -75,21 +85,19 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
   }
 
   onRead({ body, isDone }: PartialResponse): void {
-    const { context, socket: client } = this.#request.res.req
-    context.countOut(body.length)
-    const isWritable = body.writeTo(client)
-    if (isDone) client.end()
-    else if (!isWritable) this.#connection.pauseUntilDrain(client)
+    this.#context.countOut(body.length)
+    const isWritable = body.writeTo(this.#client)
+    if (isDone) this.#client.end()
+    else if (!isWritable) this.#connection.pauseUntilDrain(this.#client)
   }
 
   onWriteBlocked(): void {
-    this.#request.res.req.context.connection.detectReset()
+    this.#context.connection.detectReset()
   }
 
   onInternalError(error: unknown): void {
-    const { context } = this.#request.res.req
-    this.#tunnels.onInternalError(context.id, error)
-    context.connection.abort()
+    this.#tunnels.onInternalError(this.#context.id, error)
+    this.#context.connection.abort()
   }
 
   onClosed(): void {
@@ -98,14 +106,12 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
 
   /** Closes the tunnel if its token would now be refused. Otherwise checks again when the new verdict expires. */
   async recheck(): Promise<void> {
-    const { res, decision } = this.#request
     const { gate, now, onInternalError } = this.#tunnels
-    const { context, socket: client } = res.req
-    const onError = (error: unknown) => void onInternalError(context.id, error)
-    const caller = await gate.callerStillAllowed(decision.admitted).catch(onError)
+    const onError = (error: unknown) => void onInternalError(this.#context.id, error)
+    const caller = await gate.callerStillAllowed(this.#request.decision.admitted).catch(onError)
     clearTimeout(this.#timer)
-    if (caller === undefined) client.destroy()
-    else if (!client.destroyed) {
+    if (caller === undefined) this.#client.destroy()
+    else if (!this.#client.destroyed) {
       // The delay is at most `cache.maxAgeSeconds`, which has the same maximum as a Node timer.
       this.#timer = setTimeout(() => void this.recheck(), caller.recheckAtMs - now())
     }

@@ -29,7 +29,7 @@ export class Upload {
     this.#req.once('end', () => {
       if (this.#pending.length === 0) this.#write()
     })
-    this.#write() // writes nothing, but reads the body once the upstream accepts bytes
+    this.#write() // nothing is pending: begins to read the body if the upstream accepts bytes
   }
 
   get waitsForClient(): boolean {

@@ -19,7 +19,7 @@
 import { connect as connectTcp, isIP, type OnReadOpts, type Socket } from 'node:net'
 import type { Writable } from 'node:stream'
 import { connect as connectTls, createSecureContext, type SecureContext } from 'node:tls'
-import { networkCodeOf, networkFailureOf, type UpstreamFailure } from '../base/failures.ts'
+import { type ForwardingFailure, networkCodeOf, networkFailureOf } from '../base/failures.ts'
 import type { Config } from '../config/config.ts'
 import { lookup } from '../http/hosts.ts'
 import { freeWhenWritten, ReceivedBody } from './buffers.ts'
@@ -62,7 +62,7 @@ export interface ResponseReceiver {
   /** Called after each read, also before the failure that the read may cause. */
   onRead(response: PartialResponse, connection: UpstreamConnection): void
   /** The last call. `isStale`: most likely the upstream had closed the connection before the request was written. */
-  onFailure?(failure: UpstreamFailure, cause?: string, isStale?: boolean): void
+  onFailure?(failure: ForwardingFailure, cause?: string, isStale?: boolean): void
   /** Called after `onRead` or `onReadyForBody` has thrown. Also the last call: the connection is closed. */
   onInternalError(error: unknown): void
 }
@@ -92,7 +92,8 @@ const WAITS = {
   responseBody: { limit: 'idleSeconds', failure: 'connection_read_timeout' },
   clientToRead: undefined,
   clientToSend: undefined,
-  nothing: undefined,
+  nextRequest: undefined,
+  tunnel: undefined,
 } as const
 
 const NO_DEADLINE = Number.POSITIVE_INFINITY
@@ -110,7 +111,7 @@ export class UpstreamConnection {
   /** Undefined in the phases `idle` and `closed`. */
   #receiver: ResponseReceiver | undefined
   #isRequestWritten = false
-  /** In monotonic milliseconds. Belongs to a wait for the upstream: each such wait begins with `#startDeadline`. */
+  /** In monotonic milliseconds: the end of a wait for the upstream, which begins with `#startDeadline`, or of the idle time. */
   #deadline = NO_DEADLINE
 
   constructor(address: UpstreamAddress, pool: ConnectionPool, request: UpstreamRequest, config: Config) {
@@ -214,10 +215,12 @@ export class UpstreamConnection {
     this.#deadline = NO_DEADLINE
   }
 
+  /** The first of these waits decides: while a socket is paused or full, it does not matter what else is missing. */
   get #waitsFor(): keyof typeof WAITS {
     if (this.#phase === 'lookup') return 'address'
     if (this.#phase === 'connecting') return 'connection'
-    if (this.#receiver === undefined || this.#phase === 'tunnel') return 'nothing'
+    if (this.#phase === 'tunnel') return 'tunnel'
+    if (this.#receiver === undefined) return 'nextRequest'
     if (this.#socket.isPaused()) return 'clientToRead'
     if (this.#socket.writableNeedDrain) return 'upstreamToRead'
     if (!this.#isRequestWritten) return 'clientToSend'
@@ -245,14 +248,16 @@ export class UpstreamConnection {
     }
   }
 
-  /** `chunk`: undefined at the end of the connection. */
+  /** `chunk`: undefined at the end of the connection. Bytes that belong to no request close an idle connection. */
   #onRead(chunk: Buffer | undefined): void {
     const receiver = this.#receiver
+    if (receiver === undefined) this.close()
+    else if (this.#isConnecting) this.#failAsClosed()
+    else this.#pass(chunk, receiver)
+  }
+
+  #pass(chunk: Buffer | undefined, receiver: ResponseReceiver): void {
     const parser = this.#parser
-    if (receiver === undefined || this.#isConnecting) {
-      this.#failAsClosed()
-      return
-    }
     let isClean = false
     try {
       if (chunk === undefined) parser.close()
@@ -290,12 +295,12 @@ export class UpstreamConnection {
     else this.#failAsClosed(cause)
   }
 
-  /** The upstream has closed the connection, or has sent bytes that belong to no request. */
+  /** The upstream has closed the connection. */
   #failAsClosed(cause?: string): void {
     this.#fail(this.#phase === 'receiving' ? 'http_response_incomplete' : 'connection_terminated', cause)
   }
 
-  #fail(failure: UpstreamFailure, cause?: string): void {
+  #fail(failure: ForwardingFailure, cause?: string): void {
     const receiver = this.#receiver
     const isStale = this.#phase === 'reused' && failure === 'connection_terminated'
     this.close()

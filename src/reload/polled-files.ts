@@ -48,7 +48,7 @@ interface Settling extends Observed {
  *   5             0.8 to 1.0 s                          now: files that cannot be used are rejected
  *   30, 55, …     each 5 s                              tentatively: the cause may have been temporary
  *
- * Files that have not settled within 50 polls are loaded now.
+ * Files that have not settled within 50 polls are loaded now. `nextAction` of `reloadable.ts` decides what such a load may do.
  */
 export function settle(before: Settling, version: string): Settling {
   const polls = version === before.version ? before.polls + 1 : 1

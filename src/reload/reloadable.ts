@@ -3,7 +3,7 @@
  * After a failure, the last good version stays active. Each failure is reported once. When an operator asks for a reload,
  * the source is loaded at once, even if it is unchanged or incomplete, and the result is always reported.
  */
-import { type Loaded, loaded, notLoaded } from '../base/result.ts'
+import { type Loaded, notLoaded } from '../base/result.ts'
 
 interface Versions {
   /** The version of the active value. Undefined until a version has been loaded. */
@@ -35,7 +35,7 @@ type Action = 'keep' | 'wait' | 'loadTentatively' | 'load'
  *   rejected             wait      loadTentatively   loadTentatively (the cause may be temporary)
  *   other                wait      loadTentatively   load
  *
- * After a rejection, the active version is like any other: to activate it again reports the end of the failure.
+ * If a version was rejected, the active version counts as `other`: its activation reports the end of the failure.
  */
 export function nextAction({ active, rejected }: Versions, found: Observed, isForced: boolean): Action {
   const { version, when } = found
@@ -84,7 +84,7 @@ export class Reloadable<T, O extends Observed = Observed> {
   #isStarted = false
   #isStopped = false
   #timer: NodeJS.Timeout | undefined
-  #settleLoaded: (outcome: Loaded<boolean>) => void = () => {}
+  #settleLoaded: (isLoaded: boolean) => void = () => {}
   /** The next poll waits for this one. */
   #newestPoll: Promise<unknown> = Promise.resolve()
   /** The poll that is queued but has not begun. It will find all changes made until now. */
@@ -98,8 +98,8 @@ export class Reloadable<T, O extends Observed = Observed> {
 
   readonly current = (): T => this.#value
 
-  /** Resolves with true once the value is current, or earlier with false after `stop`, or with problems after `fail`. */
-  readonly whenLoaded = new Promise<Loaded<boolean>>((resolve) => {
+  /** Resolves with true once the value is current, or with false if stopped earlier. */
+  readonly whenLoaded = new Promise<boolean>((resolve) => {
     this.#settleLoaded = resolve
   })
 
@@ -129,13 +129,7 @@ export class Reloadable<T, O extends Observed = Observed> {
   stop(): void {
     this.#isStopped = true
     clearTimeout(this.#timer)
-    this.#settleLoaded(loaded(false))
-  }
-
-  /** Stops a source that no later poll can load. */
-  fail(problems: readonly string[]): void {
-    this.#settleLoaded(notLoaded(problems))
-    this.stop()
+    this.#settleLoaded(false)
   }
 
   #enqueue(isForced: boolean): Promise<boolean> {
@@ -151,7 +145,7 @@ export class Reloadable<T, O extends Observed = Observed> {
         onError(error)
       }
       this.#schedule()
-      if (isCurrent) this.#settleLoaded(loaded(true))
+      if (isCurrent) this.#settleLoaded(true)
       return isCurrent
     })
     this.#newestPoll = done

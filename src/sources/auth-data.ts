@@ -103,12 +103,10 @@ export async function openAuthData(options: SourceOptions): Promise<AuthData> {
       for (const source of polled) source.start()
     },
     async whenLoaded() {
-      for (const source of [ownKeySet, database]) {
-        const first = await source?.whenLoaded
-        if (first?.ok === false) throw new InvalidAuthData(problemsAt(DATABASE_SETTING, first.problems))
-        if (first?.value === false) return false
-      }
-      return true
+      if ((await ownKeySet?.whenLoaded) === false) return false
+      const first = await database?.whenLoaded
+      if (first?.ok === false) throw new InvalidAuthData(problemsAt(DATABASE_SETTING, first.problems))
+      return first?.value !== false
     },
     reload: () => Promise.all(polled.map((source) => source.reload())),
     stop: () => Promise.all(polled.map((source) => source.stop())),

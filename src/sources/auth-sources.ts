@@ -72,16 +72,20 @@ function openKeyFiles(opening: Opening) {
     const mayBeEmpty = trustedIssuers.length > 0 && (active?.keys.size ?? 0) === 0
     return loadKeyRing(directory, { signsAssertions: identity.assertion.enabled, mayBeEmpty })
   }
-  return openFiles(opening, 'keys', 'keys.directory', keys.directory, load, isKeyFileName)
+  const setting = 'keys.directory'
+  return openFiles(opening, { subject: 'keys', setting, path: keys.directory, load, includes: isKeyFileName })
 }
 
-const openCredentialsFile = (opening: Opening) =>
-  openFiles(opening, 'credentials', 'credentials.file', opening.config.credentials.file, loadCredentialsFile)
+function openCredentialsFile(opening: Opening) {
+  const { file: path } = opening.config.credentials
+  const load = loadCredentialsFile
+  return openFiles(opening, { subject: 'credentials', setting: 'credentials.file', path, load })
+}
 
 function openRevocationsFile(opening: Opening) {
-  const { file, required } = opening.config.revocations
+  const { file: path, required } = opening.config.revocations
   const load = (path: string, active?: RevocationList) => loadRevocationsFile(path, required, active)
-  return openFiles(opening, 'revocations', 'revocations.file', file, load)
+  return openFiles(opening, { subject: 'revocations', setting: 'revocations.file', path, load })
 }
 
 export const DATABASE_SETTING = 'credentials.postgres.urlFile'
@@ -119,15 +123,16 @@ async function openKeySets(opening: Opening, certificateSets: CertificateSets): 
   return keySets
 }
 
-/** @param path - a file or directory, or undefined if the setting has no value */
-async function openFiles<T>(
-  opening: Opening,
-  subject: ReloadSubject,
-  setting: string,
-  path: string | undefined,
-  load: (path: string, active: T | undefined) => Promise<Loaded<T>>,
-  includes?: (name: string) => boolean,
-): Promise<Reloadable<T> | undefined> {
+interface Files<T> {
+  readonly subject: ReloadSubject
+  readonly setting: string
+  /** A file or directory. Undefined if the setting has no value. */
+  readonly path: string | undefined
+  readonly load: (path: string, active: T | undefined) => Promise<Loaded<T>>
+  readonly includes?: (name: string) => boolean
+}
+
+async function openFiles<T>(opening: Opening, { subject, setting, path, load, includes }: Files<T>) {
   if (path === undefined) return undefined
   const loadNamed = (active?: T) => withSetting(setting, load(path, active))
   const onReload = (result: ReloadResult) => opening.onReload?.(subject, result)

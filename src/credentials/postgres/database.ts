@@ -7,7 +7,7 @@
 import { isDeepStrictEqual } from 'node:util'
 import type { ClientBase, Pool } from 'pg'
 import { loggedItems } from '../../base/log.ts'
-import { type Loaded, loaded } from '../../base/result.ts'
+import { type Loaded, loaded, notLoaded } from '../../base/result.ts'
 import { Reloadable, type ReloadResult } from '../../reload/reloadable.ts'
 import type { CredentialSource } from '../credential-checks.ts'
 import { CredentialList } from '../credential-list.ts'
@@ -46,6 +46,8 @@ export class CredentialsDatabase implements CredentialSource {
   readonly #revocations = new TableRevocations()
   readonly #snapshots: Reloadable<Snapshot>
   #isDown = false
+  /** Why the first snapshot cannot be read until an operator acts. */
+  #startProblem: string | undefined
 
   constructor(options: DatabaseOptions, target: DatabaseTarget) {
     const { urlFile, poolSize, log, pollMs = POLL_MS } = options
@@ -66,7 +68,9 @@ export class CredentialsDatabase implements CredentialSource {
       onPolled: (isCurrent) => this.#reportPoll(isCurrent),
       onError: (err) => log.warn({ err }, 'fault while polling the credentials database'),
     })
-    this.whenLoaded = this.#snapshots.whenLoaded
+    this.whenLoaded = this.#snapshots.whenLoaded.then((isLoaded) =>
+      this.#startProblem === undefined ? loaded(isLoaded) : notLoaded([this.#startProblem]),
+    )
   }
 
   /** `list` and `revocations` return an empty list until there is a snapshot. */
@@ -140,8 +144,10 @@ export class CredentialsDatabase implements CredentialSource {
     const { urlFile, onReload, log } = this.#options
     const { target, failure } = this.#pool
     const fields = { database: target.label, reason }
-    if (!this.#isRead && failure?.kind === 'unusable')
-      this.#snapshots.fail([`${urlFile}: the database ${target.label}: ${reason}`])
+    if (!this.#isRead && failure?.kind === 'unusable') {
+      this.#startProblem = `${urlFile}: the database ${target.label}: ${reason}`
+      this.#snapshots.stop()
+    }
     if (this.#isDown) return
     if (!this.#isRead) return void log.warn(fields, 'waiting for the credentials database')
     onReload('failed')
