@@ -36,7 +36,7 @@ export class Handler {
     const { req } = res
     const { context } = req
     try {
-      const { routed, decision } = this.#dependencies.gate.decide(req, context.connection.peer.isTrusted)
+      const { routed, decision } = this.#dependencies.gate.decide(req, context.client.peer.isTrusted)
       const requestId = routed ? routed.admitted.requestId : requestIdOf(new HeaderLines(req.rawHeaders))
       context.recordRoute(routed, requestId)
       // A malformed chunk may have come with the head.
@@ -55,7 +55,7 @@ export class Handler {
     const dependencies = this.#dependencies
     const { config, forwarder, responder, metrics, now } = dependencies
     const { context } = res.req
-    const { peer } = context.connection
+    const { peer } = context.client
     context.recordDecision(decision)
     const check = tokenCheckOf(decision)
     if (check !== undefined) metrics.onTokenCheck(check)
@@ -102,7 +102,8 @@ export class Handler {
     const { responder, onInternalError } = this.#dependencies
     const { context } = res.req
     onInternalError(context.id, error)
-    if (res.headersSent) context.connection.abort()
+    if (res.headersSent) context.client.abort()
+    // Sends nothing if a response has begun, but records the failure.
     responder.fail(res, 'internal', ERRORS.internalError, { errorType: 'proxy_internal_error', close: true })
   }
 }

@@ -2,14 +2,24 @@
  * One client connection: serves its requests one after the other (RFC 9112, section 9).
  * In: requests and errors of Node's parser. Out: calls of `handle` for each request in its turn, and of `onRequestEnd`.
  *
+ * What each phase does, and the phase that follows (`>`). `ON_ARRIVAL`: what it does with a request that arrives.
+ *
+ *   phase               when the response is closed                   when the socket is idle
+ *   idle                                                              closes it, or > partialHead if bytes have arrived
+ *   partialHead                                                       closes it
+ *   serving             serves the next request, or > idle            calls `onIdle` of the request's owner
+ *   servingDetached     > closing                                     calls `onIdle` of the request's owner
+ *   servingBeforeError  serves the next, or refuses and > closing     calls `onIdle` of the request's owner
+ *   closing                                                           closes it
+ *
  * What ends the connection, and how:
  *
- *   the last response is written (`response.ts` decides which)  Node closes it after the written bytes
+ *   the last response is written (see `SidecarResponse.begin`)  Node closes it after the written bytes, > closing
  *     the body of its request is unread                         first, `discardBody`
  *     requests or an error wait behind it                       `halfClose`
  *     Node has detached the socket                              `halfClose`
- *   a refusal without a request is written                      `halfClose`
- *   no request arrives in time                                  `endIdlePhase` closes it, or waits for a partial head
+ *   a refusal without a request is written                      `halfClose`, > closing
+ *   no request arrives in time                                  `endIdlePhase`
  *   the client reads too slowly; the owner of a request fails   `abort`
  *   the client ends the connection                              Node closes it after the written bytes
  *     a part of the response is not written                     `abort`
@@ -37,10 +47,9 @@ export interface Timeouts {
   readonly headMs: number
 }
 
-/** The phases, and what a connection does in each with a request, or an error of the parser, that arrives. */
+/** Also for an error of the parser that arrives. */
 const ON_ARRIVAL = {
   idle: 'serve',
-  /** The idle time has passed, but bytes have arrived, which may be a part of a head. */
   partialHead: 'serve',
   serving: 'wait',
   servingDetached: 'drop', // a request whose socket Node has detached (`Upgrade`, CONNECT)
@@ -130,7 +139,7 @@ export class Connection implements ClientConnection {
   #serveNext(): void {
     const next = this.#waiting.shift()
     if (next !== undefined) {
-      this.#serve(next, this.#phase)
+      this.#serve(next, this.#pendingError === undefined ? 'serving' : 'servingBeforeError')
       if (this.#waiting.length === MAX_WAITING - 1) this.#socket.resume()
     } else if (this.#pendingError !== undefined) this.#sendRefusal(this.#pendingError)
     else this.#phase = 'idle'

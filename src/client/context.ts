@@ -40,7 +40,7 @@ const HANDLER: RequestOwner = { state: 'inFlight' }
 
 /** The facts of a request. Only the methods write them: other files see a `Readonly<RequestContext>`. */
 export class RequestContext {
-  readonly connection: ClientConnection
+  readonly client: ClientConnection
   /** The bytes after the head of an `Upgrade` or CONNECT, for which Node has detached the socket. Undefined otherwise. */
   readonly firstBytes: Buffer | undefined
   readonly startedMonotonicMs = performance.now()
@@ -59,8 +59,8 @@ export class RequestContext {
   bytesIn = 0
   bytesOut = 0
 
-  constructor(connection: ClientConnection, firstBytes?: Buffer) {
-    this.connection = connection
+  constructor(client: ClientConnection, firstBytes?: Buffer) {
+    this.client = client
     this.firstBytes = firstBytes
   }
 
@@ -127,6 +127,6 @@ export class SidecarRequest extends IncomingMessage {
   }
 
   get clientAddress(): string {
-    return this.context.connection.peer.clientAddress(this.headers['x-forwarded-for'])
+    return this.context.client.peer.clientAddress(this.headers['x-forwarded-for'])
   }
 }

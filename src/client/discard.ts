@@ -12,7 +12,7 @@ const DISCARD_TOTAL_MS = 30_000
 
 /** Discards the rest of the request's body, whose response has been written. Then calls `end`, perhaps more than once. */
 export function discardBody(req: SidecarRequest, end: () => void): void {
-  req.context.changeOwner({ state: 'unreadBody' })
+  req.context.changeOwner({ state: 'unreadBody', onIdle: end })
   req.once('end', end)
   req.socket.once('end', end) // the request emits no `end` if its body is malformed
   limitTime(req.socket, end)
@@ -27,7 +27,7 @@ export function halfClose(socket: Socket): void {
 }
 
 function limitTime(socket: Socket, onLate: () => void): void {
-  socket.setTimeout(DISCARD_IDLE_MS).once('timeout', onLate)
+  socket.setTimeout(DISCARD_IDLE_MS) // then `Connection.onTimeout` ends the discard
   const deadline = setTimeout(onLate, DISCARD_TOTAL_MS)
   socket.once('close', () => clearTimeout(deadline))
 }

@@ -59,13 +59,13 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
 
   #afterResponse(asked: Persistence): AfterResponse {
     const { req } = this
-    const { admitted, isBodyMalformed, isDetached, connection } = req.context
+    const { admitted, isBodyMalformed, isDetached, client } = req.context
     // No request can be read behind an unread body.
     if (!req.complete && !req.socket.readableEnded && (admitted === undefined || admitted.hasBody)) {
       const waitsForContinue = req.expectsContinue && !this.#hasContinued
       return waitsForContinue || isDetached ? 'close' : 'discard' // no parser reads the body of an upgrade
     }
-    if (asked !== 'keepAlive' || connection.isDraining() || admitted === undefined || isBodyMalformed)
+    if (asked !== 'keepAlive' || client.isDraining() || admitted === undefined || isBodyMalformed)
       return 'close'
     if (admitted.lines.connectionOptions?.has('close')) return 'close'
     // The bytes that Node discards behind an offer to upgrade may be a request.

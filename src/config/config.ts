@@ -6,7 +6,6 @@ import { PUBLIC_ALGORITHMS } from '../keys/key-ring.ts'
 import { API_TOKEN_SECONDS, RUN_ALWAYS } from './kinds.ts'
 import { checkRules } from './rules.ts'
 import { CREDENTIALS_FILE, KEYS_DIRECTORY, REVOCATIONS_FILE, settingsSchema } from './schema.ts'
-import type { Settings } from './settings.ts'
 
 export const configSchema = (needsUpstream: boolean) =>
   settingsSchema
@@ -14,17 +13,16 @@ export const configSchema = (needsUpstream: boolean) =>
     .transform(({ token, keys, credentials, revocations, ...rest }) => {
       // By default, tokens longer than `API_TOKEN_SECONDS` are accepted only if the sidecar issues such tokens.
       const { maxLifetimeSeconds = Math.max(API_TOKEN_SECONDS, token.lifetimeSeconds) } = token
-      const { directory = KEYS_DIRECTORY, ...remote } = keys
-      const { file = CREDENTIALS_FILE, postgres } = credentials
-      const isRemote = remote.jwksUrl !== undefined
-      const keySource: Settings['keys'] = isRemote ? remote : { directory }
+      const hasKeyFiles = keys.jwksUrl === undefined
+      const { directory = hasKeyFiles ? KEYS_DIRECTORY : undefined } = keys
       // A sidecar that fetches its keys has no logins. A database still says which credentials are disabled.
-      const credentialsFile: Settings['credentials'] = isRemote ? {} : { file }
+      const hasCredentialsFile = hasKeyFiles && credentials.postgres === undefined
+      const { file = hasCredentialsFile ? CREDENTIALS_FILE : undefined } = credentials
       return {
         ...rest,
         token: { ...token, maxLifetimeSeconds },
-        keys: keySource,
-        credentials: postgres === undefined ? credentialsFile : { postgres },
+        keys: { ...keys, directory },
+        credentials: { ...credentials, file },
         // Only the default file may be missing.
         revocations: { ...revocations, required: revocations.file !== REVOCATIONS_FILE },
       }

@@ -174,8 +174,9 @@ function presentedToken({ link, admitted: { authorization } }: RoutedRequest) {
 function accessFailure(route: CallerRoute, request: Omit<RoutedRequest, 'label'>, caller: Caller) {
   const { admitted, judged, link } = request
   const failure = linkFailure(caller.link, link, admitted)
+  if (failure !== undefined) return failure
   const { scope } = caller.identity
-  if (failure !== undefined || scope === undefined || route.needs === 'token') return failure
+  if (scope === undefined || route.needs === 'token') return undefined
   return judged !== undefined && scopeAllows(scope, judged) ? undefined : 'scope'
 }
 

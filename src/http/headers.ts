@@ -6,7 +6,7 @@
 
 /** What the sidecar does with a line. `forward`: the line is forwarded, unless `Connection` names it. */
 interface Rule {
-  /** Forwarded `ifAllowed` by the gate, `ifValid` as the only id, `ifTrusted` because it comes from a trusted proxy. */
+  /** `ifAllowed`: by the gate. `ifValid`: if the client sent one valid request id. `ifTrusted`: from a trusted proxy. */
   readonly request: 'forward' | 'remove' | 'refuse' | 'ifAllowed' | 'ifValid' | 'ifTrusted'
   /** `ifMayHaveBody`: not on 1xx and 204. `ifChunked`: only if trailers can follow. */
   readonly response: 'forward' | 'remove' | 'ifMayHaveBody' | 'ifChunked'

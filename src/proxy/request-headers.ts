@@ -29,7 +29,7 @@ export function requestHeadText(
   options: HeadOptions,
 ): string {
   const { lines, host, requestId } = admitted
-  const { peer } = context.connection
+  const { peer } = context.client
   let isForwardedKept = false
   let head = `${admitted.method} ${target} HTTP/1.1\r\n`
   for (let line = 0; line < lines.kinds.length; line++) {

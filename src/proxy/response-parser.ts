@@ -38,10 +38,20 @@ const MAX_INFORMATIONAL = 100
 const KEEP_ALIVE_SECONDS = 5
 const KEEP_ALIVE_TIMEOUT = /(?:^|[,\s])timeout=([0-9]{1,6})(?:$|[,\s])/i
 
-/** The parts of a response that have arrived, as the receiver sees them. */
-export type PartialResponse = Readonly<Omit<ResponseParser, 'start' | 'push' | 'close' | 'fault'>>
+/** The parts of a response that have arrived. It is the parser itself, so the next read changes it. */
+export interface PartialResponse {
+  /** The head of the final response, or of a 101. */
+  readonly head: UpstreamHead | undefined
+  /** The part of the body that the last read has brought. */
+  readonly body: ReceivedBody
+  readonly isDone: boolean
+  /** Empty until the response is done. */
+  readonly rawTrailers: readonly string[]
+  /** Returns each 103 once. */
+  takeEarlyHints(): readonly UpstreamHead[]
+}
 
-export class ResponseParser {
+export class ResponseParser implements PartialResponse {
   readonly #limits: Pick<Config['limits'], 'headerBytes' | 'headerLines'>
   #isHeadRequest = false
   #isWebSocket = false
@@ -51,9 +61,7 @@ export class ResponseParser {
   #informational = 0
   #earlyHints: UpstreamHead[] = []
   readonly body: ReceivedBody
-  /** The head of the final response, or of a 101. */
   head: UpstreamHead | undefined
-  /** Empty until the response is done. */
   rawTrailers: readonly string[] = []
   /** Set if the bytes are not an HTTP/1.1 response: a fixed text for the access log. The connection must then be closed. */
   fault: string | undefined

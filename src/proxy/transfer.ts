@@ -77,8 +77,8 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   }
 
   // Called by the upstream connection. The streams that `onWritable` and `onWriteBlocked` call emit errors, and never throw.
-  onReadyForBody(connection: UpstreamConnection): void {
-    this.#upload = new Upload(this, connection)
+  onReadyForBody(upstreamConnection: UpstreamConnection): void {
+    this.#upload = new Upload(this, upstreamConnection)
   }
 
   onWritable(): void {
@@ -86,23 +86,23 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   }
 
   onWriteBlocked(): void {
-    this.#context.connection.detectReset()
+    this.#context.client.detectReset()
   }
 
-  onRead(response: PartialResponse, connection: UpstreamConnection): void {
+  onRead(response: PartialResponse, upstreamConnection: UpstreamConnection): void {
     const { head } = response
     if (this.#phase === 'awaitingHead') writeEarlyHints(this.res, response)
     if (head === undefined) return
-    if (this.#phase === 'awaitingHead') this.#onHead(head, response, connection)
-    if (this.#phase === 'downloading') this.#onBody(head, response, connection)
+    if (this.#phase === 'awaitingHead') this.#onHead(head, response, upstreamConnection)
+    if (this.#phase === 'downloading') this.#onBody(head, response, upstreamConnection)
   }
 
-  #onHead(head: UpstreamHead, response: PartialResponse, connection: UpstreamConnection): void {
+  #onHead(head: UpstreamHead, response: PartialResponse, upstreamConnection: UpstreamConnection): void {
     const headMs = performance.now() - this.#context.startedMonotonicMs
     this.#upstream.events.onResponse(head.status, headMs / 1000)
     if (head.status === 101) {
       this.#end('ok')
-      new Tunnel(this, connection, this.#upstream.tunnels).start(head, response)
+      new Tunnel(this, upstreamConnection, this.#upstream.tunnels).start(head, response)
     } else {
       this.#phase = 'downloading'
       writeHead(this.res, head)
@@ -110,12 +110,12 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   }
 
   /** Writes the part of the body that has arrived, which may be empty. */
-  #onBody(head: UpstreamHead, response: PartialResponse, connection: UpstreamConnection): void {
+  #onBody(head: UpstreamHead, response: PartialResponse, upstreamConnection: UpstreamConnection): void {
     const isWritable = relayBody(this.res, head, response)
     if (response.isDone) {
-      if (head.status >= 400 && this.#context.bytesIn > MAX_REFUSED_BODY) connection.close()
+      if (head.status >= 400 && this.#context.bytesIn > MAX_REFUSED_BODY) upstreamConnection.close()
       this.#end('ok')
-    } else if (!isWritable) connection.pauseUntilDrain(this.res)
+    } else if (!isWritable) upstreamConnection.pauseUntilDrain(this.res)
   }
 
   onFailure(failure: ForwardingFailure, cause?: string, isStale = false): void {
@@ -127,7 +127,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
 
   onInternalError(error: unknown): void {
     this.#upstream.onInternalError(this.#context.id, error)
-    if (this.#phase === 'ended') this.#context.connection.abort()
+    if (this.#phase === 'ended') this.#context.client.abort()
     else this.#end('proxy_internal_error')
   }
 
@@ -156,7 +156,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
       this.#upstream.pool.cancel(this)
       const { headersSent } = this.res
       this.#upstream.responder.failForwarded(this.res, outcome, cause)
-      if (headersSent) afterReads(() => this.#context.connection.abort()) // the written bytes are sent first
+      if (headersSent) afterReads(() => this.#context.client.abort()) // the written bytes are sent first
     } catch (error) {
       this.onInternalError(error) // aborts the client's connection, because the phase is `ended`
     }

@@ -32,32 +32,32 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
   readonly state = 'tunnel'
   readonly #request: ForwardedRequest
   readonly #context: Readonly<RequestContext>
-  readonly #client: Socket
-  readonly #connection: UpstreamConnection
+  readonly #socket: Socket
+  readonly #upstreamConnection: UpstreamConnection
   readonly #tunnels: Tunnels
   /** Checks the token again when the current verdict expires. */
   #timer: NodeJS.Timeout | undefined
 
-  constructor(request: ForwardedRequest, connection: UpstreamConnection, tunnels: Tunnels) {
+  constructor(request: ForwardedRequest, upstreamConnection: UpstreamConnection, tunnels: Tunnels) {
     const { context, socket } = request.res.req
     this.#request = request
     this.#context = context
-    this.#client = socket
-    this.#connection = connection
+    this.#socket = socket
+    this.#upstreamConnection = upstreamConnection
     this.#tunnels = tunnels
   }
 
   /** Takes over both connections from the transfer, and sends the 101. `response` may hold bytes that came with the 101. */
   start(head: UpstreamHead, response: PartialResponse): void {
     const context = this.#context
-    const client = this.#client
+    const client = this.#socket
     context.changeOwner(this)
-    const upstream = this.#connection.handOver(this)
+    const upstream = this.#upstreamConnection.handOver(this)
     const lines = headerText(responseHeaders(head, context.id))
     client.write(`HTTP/1.1 101 Switching Protocols\r\n${UPGRADE_LINES}${lines}\r\n`, 'latin1')
     this.#request.res.becomeTunnel()
     client.setTimeout(0)
-    context.connection.tcpSocket.setKeepAlive(true, KEEP_ALIVE_MS)
+    context.client.tcpSocket.setKeepAlive(true, KEEP_ALIVE_MS)
     upstream.setKeepAlive(true, KEEP_ALIVE_MS)
     upstream.on('close', () => {
       client.destroySoon()
@@ -77,7 +77,7 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
   #watchToken(): void {
     const { open } = this.#tunnels
     open.add(this)
-    this.#client.once('close', () => {
+    this.#socket.once('close', () => {
       open.delete(this)
       clearTimeout(this.#timer)
     })
@@ -86,22 +86,22 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
 
   onRead({ body, isDone }: PartialResponse): void {
     this.#context.countOut(body.length)
-    const isWritable = body.writeTo(this.#client)
-    if (isDone) this.#client.end()
-    else if (!isWritable) this.#connection.pauseUntilDrain(this.#client)
+    const isWritable = body.writeTo(this.#socket)
+    if (isDone) this.#socket.end()
+    else if (!isWritable) this.#upstreamConnection.pauseUntilDrain(this.#socket)
   }
 
   onWriteBlocked(): void {
-    this.#context.connection.detectReset()
+    this.#context.client.detectReset()
   }
 
   onInternalError(error: unknown): void {
     this.#tunnels.onInternalError(this.#context.id, error)
-    this.#context.connection.abort()
+    this.#context.client.abort()
   }
 
   onClosed(): void {
-    this.#connection.close()
+    this.#upstreamConnection.close()
   }
 
   /** Closes the tunnel if its token would now be refused. Otherwise checks again when the new verdict expires. */
@@ -110,8 +110,8 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
     const onError = (error: unknown) => void onInternalError(this.#context.id, error)
     const caller = await gate.callerStillAllowed(this.#request.decision.admitted).catch(onError)
     clearTimeout(this.#timer)
-    if (caller === undefined) this.#client.destroy()
-    else if (!this.#client.destroyed) {
+    if (caller === undefined) this.#socket.destroy()
+    else if (!this.#socket.destroyed) {
       // The delay is at most `cache.maxAgeSeconds`, which has the same maximum as a Node timer.
       this.#timer = setTimeout(() => void this.recheck(), caller.recheckAtMs - now())
     }

@@ -15,15 +15,15 @@ export class Upload {
   readonly #request: ForwardedRequest
   readonly #req: SidecarRequest
   /** Undefined once the body is written, or the transfer has ended. */
-  #connection: UpstreamConnection | undefined
+  #upstreamConnection: UpstreamConnection | undefined
   #pending: Buffer[] = []
   #pendingBytes = 0
 
   /** The head of the request must have been written. */
-  constructor(request: ForwardedRequest, connection: UpstreamConnection) {
+  constructor(request: ForwardedRequest, upstreamConnection: UpstreamConnection) {
     this.#request = request
     this.#req = request.res.req
-    this.#connection = connection
+    this.#upstreamConnection = upstreamConnection
     request.res.continueIfExpected()
     this.#req.on('data', (chunk: Buffer) => this.#onData(chunk))
     this.#req.once('end', () => {
@@ -33,11 +33,11 @@ export class Upload {
   }
 
   get waitsForClient(): boolean {
-    return this.#connection !== undefined && !this.#req.isPaused()
+    return this.#upstreamConnection !== undefined && !this.#req.isPaused()
   }
 
   discardRest(): void {
-    this.#connection = undefined
+    this.#upstreamConnection = undefined
     this.resume()
   }
 
@@ -46,7 +46,7 @@ export class Upload {
   }
 
   #onData(chunk: Buffer): void {
-    if (this.#connection === undefined) return
+    if (this.#upstreamConnection === undefined) return
     this.#req.context.countIn(chunk.length)
     // An upstream may refuse an upload and close. A write to the closed connection would fail and discard the response. The
     // wait lets Node read the response first: without the wait, nearly half of these responses are lost.
@@ -56,19 +56,19 @@ export class Upload {
   }
 
   #write(): void {
-    const connection = this.#connection
+    const upstreamConnection = this.#upstreamConnection
     const { isChunked } = this.#request.decision.admitted
     const pending = this.#pending
     const bytes = this.#pendingBytes
     this.#pending = []
     this.#pendingBytes = 0
-    if (connection === undefined) return
+    if (upstreamConnection === undefined) return
     const isLast = this.#req.readableEnded
     const isChunk = isChunked && bytes > 0
     const pieces: (string | Buffer)[] = isChunk ? [`${bytes.toString(16)}\r\n`, ...pending, '\r\n'] : pending
     if (isChunked && isLast) pieces.push(`0\r\n${requestTrailerLines(this.#request)}\r\n`)
-    if (isLast) this.#connection = undefined
-    if (connection.writeBody(pieces, isLast)) this.resume()
+    if (isLast) this.#upstreamConnection = undefined
+    if (upstreamConnection.writeBody(pieces, isLast)) this.resume()
     else this.#req.pause()
   }
 }

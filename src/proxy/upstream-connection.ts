@@ -61,7 +61,7 @@ export interface ResponseReceiver {
   onWriteBlocked?(): void
   /** Called after each read, also before the failure that the read may cause. */
   onRead(response: PartialResponse, connection: UpstreamConnection): void
-  /** The last call. `isStale`: most likely the upstream had closed the connection before the request was written. */
+  /** The last call by this connection. `isStale`: most likely the upstream had closed the connection before the request was written. */
   onFailure?(failure: ForwardingFailure, cause?: string, isStale?: boolean): void
   /** Called after `onRead` or `onReadyForBody` has thrown. Also the last call: the connection is closed. */
   onInternalError(error: unknown): void

@@ -87,7 +87,7 @@ export async function tenBusyMinutes() {
       { name: 'credentials', ok: true, state: 'current' },
       { name: 'accepting', ok: true },
     ],
-    credentials: { postgres: { urlFile: 'url', poolSize: 1 } },
+    credentials: { file: undefined, postgres: { urlFile: 'url', poolSize: 1 } },
     authData: {
       keys: {
         ring: () => ({ signing: { kid: 'rotation-2026-11', createdAtSeconds: NOON / 1000 - 12 * 86_400 } }),
