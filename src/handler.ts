@@ -10,8 +10,9 @@ import { type Dependencies, revoke } from './endpoints/endpoint.ts'
 import { createLink, endLink } from './endpoints/link-endpoint.ts'
 import { logIn, sendTimeLeft } from './endpoints/token-endpoint.ts'
 import { approvalHeaders, VARY_BY_TOKEN } from './gate/forward-auth.ts'
-import { type Decision, type Gate, type Refusal, type ServiceDecision, tokenCheckOf } from './gate/gate.ts'
-import { bearerToken, HeaderLines } from './http/headers.ts'
+import type { Decision, Gate, Refusal, ServiceDecision } from './gate/gate.ts'
+import { bearerToken, tokenCheckOf } from './gate/gate.ts'
+import { HeaderLines } from './http/headers.ts'
 import { requestIdOf } from './http/request-ids.ts'
 
 interface HandlerDependencies extends Dependencies {

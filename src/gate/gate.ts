@@ -6,7 +6,6 @@ import { ERRORS, type PublicError } from '../base/errors.ts'
 import type { AccessFailure } from '../base/failures.ts'
 import { failed } from '../base/result.ts'
 import type { Config } from '../config/config.ts'
-import { bearerToken } from '../http/headers.ts'
 import type { CallerResult, TokenCache } from '../token/cache.ts'
 import type { Caller } from '../token/caller.ts'
 import { linkFailure, type PresentedLink, presentedLink } from '../token/links.ts'
@@ -169,6 +168,16 @@ function presentedToken({ link, admitted: { authorization } }: RoutedRequest) {
   if (link === undefined && authorization === undefined) return MISSING
   if (link !== undefined && authorization !== undefined) return MALFORMED
   return (link === undefined ? bearerToken(authorization) : link.token) ?? MALFORMED
+}
+
+/** Returns the token after `Bearer`, which may be in any case and be followed by several spaces (RFC 6750, section 2.1). */
+export function bearerToken(authorization: string | undefined): string | undefined {
+  if (authorization === undefined || authorization.charCodeAt(6) !== 0x20) return undefined
+  const scheme = authorization.slice(0, 6)
+  if (scheme !== 'Bearer' && scheme.toLowerCase() !== 'bearer') return undefined
+  let start = 7
+  while (authorization.charCodeAt(start) === 0x20) start++
+  return start < authorization.length ? authorization.slice(start) : undefined
 }
 
 function accessFailure(route: CallerRoute, request: Omit<RoutedRequest, 'label'>, caller: Caller) {

@@ -214,13 +214,3 @@ export function forwardedTrailers(
   }
   return trailers
 }
-
-/** Returns the token after `Bearer`, which may be in any case and be followed by several spaces (RFC 6750, section 2.1). */
-export function bearerToken(authorization: string | undefined): string | undefined {
-  if (authorization === undefined || authorization.charCodeAt(6) !== 0x20) return undefined
-  const scheme = authorization.slice(0, 6)
-  if (scheme !== 'Bearer' && scheme.toLowerCase() !== 'bearer') return undefined
-  let start = 7
-  while (authorization.charCodeAt(start) === 0x20) start++
-  return start < authorization.length ? authorization.slice(start) : undefined
-}

@@ -154,35 +154,39 @@ export class Reloadable<T, O extends Observed = Observed> {
 
   /** Resolves with whether the current version of the source is active. */
   async #poll(isForced: boolean): Promise<boolean> {
-    const { observe, load, activate, onActivated, onFailed } = this.#options
-    const observed = await this.#guard(observe())
+    const observed = await this.#guard(this.#options.observe())
     if (this.#isStopped) return false
-    const unavailable = observed.ok ? undefined : observed.problems.join('\n')
-    const isReported = unavailable === this.#unavailable
-    this.#unavailable = unavailable
-    if (!observed.ok) {
-      if (!isReported) onFailed(observed.problems)
-      return false
-    }
+    this.#reportAvailability(observed.ok ? [] : observed.problems)
+    if (!observed.ok) return false
     const action = nextAction(this.#versions, observed.value, isForced)
     if (action === 'keep' || action === 'wait') return action === 'keep'
-
-    const { version } = observed.value
-    const next = await this.#guard(load(this.#value, observed.value, isForced))
+    const next = await this.#guard(this.#options.load(this.#value, observed.value, isForced))
     if (this.#isStopped || (!next.ok && action === 'loadTentatively')) return false
-    if (!next.ok) {
-      this.#versions = { active: this.#versions.active, rejected: version }
-      onFailed(next.problems)
-      return false
-    }
+    if (next.ok) this.#activate(next.value, observed.value.version, next.warnings)
+    else this.#reject(observed.value.version, next.problems)
+    return next.ok
+  }
+
+  #reportAvailability(problems: readonly string[]): void {
+    const unavailable = problems.length === 0 ? undefined : problems.join('\n')
+    const isReported = unavailable === this.#unavailable
+    this.#unavailable = unavailable
+    if (unavailable !== undefined && !isReported) this.#options.onFailed(problems)
+  }
+
+  #reject(version: string, problems: readonly string[]): void {
+    this.#versions = { active: this.#versions.active, rejected: version }
+    this.#options.onFailed(problems)
+  }
+
+  #activate(fresh: T, version: string, warnings: readonly string[]): void {
     this.#versions = { active: version }
     const former = this.#value
-    this.#value = next.value
-    activate?.(next.value)
+    this.#value = fresh
+    this.#options.activate?.(fresh)
     // Subscribers come first: they drop what depends on the former version, even if the report fails.
-    for (const subscriber of this.#subscribers) subscriber(next.value, former)
-    onActivated?.(next.value, next.warnings)
-    return true
+    for (const subscriber of this.#subscribers) subscriber(fresh, former)
+    this.#options.onActivated?.(fresh, warnings)
   }
 
   #guard<R>(loading: Promise<Loaded<R>>): Promise<Loaded<R>> {
