@@ -64,7 +64,8 @@ async function prepareWorkspace(io: CommandIo, directory: string, ports: Ports, 
   const pathOf = (name: string) => join(directory, name)
   const [keys, credentialsFile] = [pathOf('keys'), pathOf('credentials.yaml')]
   const [configFile, sampleFile] = [pathOf('sidecar.yaml'), pathOf('hello.txt')]
-  for (const path of [keys, credentialsFile]) await rm(path, { recursive: true, force: true })
+  for (const path of [keys, credentialsFile, configFile, sampleFile])
+    await rm(path, { recursive: true, force: true })
   io.unwrap(await addKey({ directory: keys, alg: 'ES256', now: Date.now }))
   const login = { accountId: 'demo', accessKey: 'demo-key', secret: generateSecret() }
   const { secret, ...name } = login
@@ -169,10 +170,7 @@ async function respond(directory: string, req: IncomingMessage, res: ServerRespo
   // A digest has no separators, so no key names a path outside `directory`.
   const path = join(directory, hash('sha256', account, 'hex'), hash('sha256', key, 'hex'))
   if (method === 'PUT') {
-    const upload = `${path}.${randomUUID()}` // an aborted upload leaves the object as it is
-    await mkdir(dirname(path), { recursive: true, mode: 0o700 })
-    await pipeline(req, createWriteStream(upload, { mode: 0o600 }))
-    await rename(upload, path)
+    await store(path, req)
     return send(res, 201, { key })
   }
   const found = await stat(path).catch(() => undefined)
@@ -184,6 +182,18 @@ async function respond(directory: string, req: IncomingMessage, res: ServerRespo
   }
   res.writeHead(200, { 'Content-Type': 'application/octet-stream', 'Content-Length': found.size })
   await pipeline(createReadStream(path), res) // Node sends no body after HEAD
+}
+
+/** An aborted upload stores nothing. */
+async function store(path: string, req: IncomingMessage): Promise<void> {
+  const upload = `${path}.${randomUUID()}`
+  await mkdir(dirname(path), { recursive: true, mode: 0o700 })
+  try {
+    await pipeline(req, createWriteStream(upload, { mode: 0o600 }))
+    await rename(upload, path)
+  } finally {
+    await rm(upload, { force: true })
+  }
 }
 
 function send(res: ServerResponse, status: number, value: unknown): void {

@@ -90,8 +90,8 @@ export class Connection implements ClientConnection {
     this.#bytesBefore = socket.bytesRead
     socket.on('error', () => {}) // without a listener, an error would end the process; `close` follows
     nodeHttp.listenBeforeNode(socket, 'end', () => {
-      // Node would end the connection after the written bytes.
-      if (this.#current?.isPartial && !this.#current.writableEnded) this.abort()
+      // Node would end the connection after the written bytes. It does not end a detached socket.
+      if (this.#current?.isPartial && this.#phase !== 'servingDetached') this.abort()
     })
   }
 
@@ -236,7 +236,7 @@ export class Connection implements ClientConnection {
 
   /** Ends the connection at once, even within a response, after a timeout, a failure or the stop of the process. */
   abort(): void {
-    if (this.#current?.isPartial) nodeHttp.resetOrDestroy(this.#socket, this.tcpSocket)
+    if (this.#current?.mustReset) nodeHttp.resetOrDestroy(this.#socket, this.tcpSocket)
     else this.#socket.destroy()
   }
 }

@@ -1,7 +1,7 @@
 /**
  * A response to a client: writes its head, body and trailers. With the head it decides what follows on the connection
  * (RFC 9112, sections 9.3 and 9.6). Node then keeps the connection for the next request, or ends it.
- * The connection asks whether a part is missing, and the access log whether and when the whole response was written.
+ * The connection asks how a response must be aborted, and the access log whether and when it was written.
  */
 import { ServerResponse, STATUS_CODES } from 'node:http'
 import { headerText } from '../http/headers.ts'
@@ -78,10 +78,16 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     this.#writtenMonotonicMs = performance.now()
   }
 
-  /** The response has begun, and a part of it is missing. To abort such a response, the connection must be reset. */
+  /** The response has begun, and a part of it has not been written yet. */
   get isPartial(): boolean {
+    return this.headersSent && !this.isWritten && !this.writableEnded
+  }
+
+  /** To abort the response, the connection must be reset: bytes of the response have not left the process. */
+  get mustReset(): boolean {
     // After a clean end, a close-delimited response would look complete. Ruby's `Net::HTTP` takes others for complete, too.
-    return this.headersSent && !this.isWritten
+    const isSent = this.writableFinished || (this.isWritten && this.req.socket.writableLength === 0)
+    return this.headersSent && !isSent
   }
 
   /** The whole response was written. If not, `access-log.ts` shows 499 or 503 in place of its status. */

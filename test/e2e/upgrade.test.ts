@@ -164,6 +164,25 @@ t.test('a refused handshake framed by its close ends cleanly only if it is compl
   await recovers()
 })
 
+t.test(
+  'a client that half-closes in the middle of a refused handshake gets the whole response',
+  async (t) => {
+    const { upstream, sidecar, send, ask, head } = await startSetup(t, { settings: ON })
+    let finish = () => {}
+    upstream.reply((socket) => {
+      finish = () => void socket.write('ne')
+      socket.write('HTTP/1.1 403 Forbidden\r\nContent-Length: 4\r\n\r\nno')
+    })
+    const client = await send(handshake(sidecar.token))
+    await client.until('no')
+    client.socket.end()
+    await ask(head('GET /', 'Host: twice')) // by this response, the sidecar has read the end
+    finish()
+    t.equal(await client.closed(), 'end')
+    t.match(client.received().toString(), /\r\n\r\nnone$/)
+  },
+)
+
 t.test('a 101 that does not name the protocol is an internal error', async (t) => {
   const { upstream, sidecar, ask } = await startSetup(t, { settings: ON })
   for (const lines of ['Connection: Upgrade\r\nUpgrade: h2c\r\n', '']) {
