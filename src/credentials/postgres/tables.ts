@@ -61,8 +61,8 @@ export function rowProblem({ id, accountId, accessKey, secretHash, scope }: Cred
 
 async function inDatabase<T>(
   urlFile: string,
+  statementMs: number,
   run: (client: pg.Client) => Promise<T>,
-  statementMs = STATEMENT_MS,
 ): Promise<CommandResult<T>> {
   const named = await readUrlFile(urlFile)
   if (!named.ok) return named
@@ -84,12 +84,12 @@ async function inDatabase<T>(
 
 export function tableEditors(urlFile: string): Editors {
   async function change(text: string, values: unknown[], ifNone: string): Promise<CommandResult> {
-    const changed = await inDatabase(urlFile, (client) => client.query(text, values))
+    const changed = await inDatabase(urlFile, STATEMENT_MS, (client) => client.query(text, values))
     if (!changed.ok) return changed
     return changed.value.rowCount === 0 ? notDone(`${urlFile}: ${ifNone}`) : loaded(undefined)
   }
   const list = <T extends object>(text: string) =>
-    inDatabase(urlFile, async (client) => (await client.query<T>(text)).rows)
+    inDatabase(urlFile, STATEMENT_MS, async (client) => (await client.query<T>(text)).rows)
   const credentials: CredentialEditor = {
     async list() {
       const order = 'ORDER BY min(id) OVER (PARTITION BY account_id), id'
@@ -135,19 +135,15 @@ export function tableEditors(urlFile: string): Editors {
 
 /** Checks within 5 s whether a sidecar can use the tables. */
 export const checkDatabase = (urlFile: string) =>
-  inDatabase(
-    urlFile,
-    async (client) => {
-      await readRevision(client)
-      await client.query(`${SELECT_CREDENTIALS} LIMIT 0`)
-      await client.query(`${SELECT_REVOCATIONS} LIMIT 0`)
-    },
-    CHECK_STATEMENT_MS,
-  )
+  inDatabase(urlFile, CHECK_STATEMENT_MS, async (client) => {
+    await readRevision(client)
+    await client.query(`${SELECT_CREDENTIALS} LIMIT 0`)
+    await client.query(`${SELECT_REVOCATIONS} LIMIT 0`)
+  })
 
 /** Creates the tables, or brings them up to date. Resolves with whether they are new. */
 export const migrate = (urlFile: string) =>
-  inDatabase(urlFile, async (client) => {
+  inDatabase(urlFile, STATEMENT_MS, async (client) => {
     const { rows } = await client.query(`SELECT to_regclass('storage_auth.credentials') IS NULL AS is_new`)
     await client.query(TABLES_SQL)
     return rows[0]?.is_new === true
