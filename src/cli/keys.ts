@@ -10,16 +10,6 @@ type AddFlags = KeyFlags & Flags<never, 'kid', 'activate'> & { readonly alg: Alg
 
 const PROGRAM = 'storage-auth-sidecar keys'
 
-const ROTATION = [
-  '# A rotation that refuses no token that is alive; first a key that is published and does not sign yet:',
-  `${PROGRAM} add --directory keys`,
-  '# Once every sidecar has loaded it; the lifetime of tokens is noted for the old key:',
-  `${PROGRAM} activate --directory keys --config sidecar.yaml KID`,
-  '# When this says that the old key can go:',
-  `${PROGRAM} list --directory keys`,
-  `${PROGRAM} retire --directory keys OLD_KID`,
-]
-
 const LIFETIME_HELP =
   'or that lifetime, and token.clockToleranceSeconds (default: as noted when the key stopped signing)'
 
@@ -29,7 +19,13 @@ export function keysCommand(io: CommandIo): Command {
   const group = io.command(
     'keys',
     'add, list, activate and retire the keys that sign and verify tokens',
-    ...ROTATION,
+    '# A rotation that refuses no token that is alive; first a key that is published and does not sign yet:',
+    `${PROGRAM} add --directory keys`,
+    '# Once every sidecar has loaded it; the lifetime of tokens is noted for the old key:',
+    `${PROGRAM} activate --directory keys --config sidecar.yaml KID`,
+    '# When this says that the old key can go:',
+    `${PROGRAM} list --directory keys`,
+    `${PROGRAM} retire --directory keys OLD_KID`,
   )
   const subcommand = (name: string, description: string, example: string) =>
     describe(group.command(name), description, `${PROGRAM} ${name} --directory keys ${example}`)

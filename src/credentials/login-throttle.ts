@@ -5,17 +5,12 @@ import type { LoginVerdict } from './credential-checks.ts'
 import type { CredentialName } from './credential-list.ts'
 import { createFixedWindow, secondsLeft } from './fixed-window.ts'
 
-interface LoginOutcome {
-  readonly verdict: LoginVerdict | 'throttled'
-  readonly retryAfterSeconds?: number
-}
-
 /** Calls `authenticate` when the pair of account and client network may log in. */
 export type LoginThrottle = (
   name: CredentialName,
   network: string,
   authenticate: () => Promise<LoginVerdict>,
-) => Promise<LoginOutcome>
+) => Promise<{ readonly verdict: LoginVerdict | 'throttled'; readonly retryAfterSeconds?: number }>
 
 /** Maximum logins of a pair that wait for others of the pair. Further logins are `busy`. */
 const MAX_WAITING = 1000

@@ -20,7 +20,6 @@ const MIN_COST = 2 ** 13
 const MAX_WORK = 2 ** 21
 const MAX_MEMORY_BYTES = 64 * 1024 * 1024
 
-const SCRYPT_PREFIX = /^\$scrypt\$[^$]*/
 const SHA256_HASH = /^\$sha256\$([A-Za-z0-9+/]{43})$/
 const SCRYPT_HASH =
   /^\$scrypt\$ln=([1-9]\d?),r=([1-9]\d{0,2}),p=([1-9]\d{0,2})\$([A-Za-z0-9+/]{22,86})\$([A-Za-z0-9+/]{43})$/
@@ -37,7 +36,7 @@ export async function hashSecret(secret: string, scheme: 'sha256' | 'scrypt'): P
 }
 
 /** Returns the prefix of a scrypt hash, such as `$scrypt$ln=14,r=8,p=5`. Undefined for a SHA-256 hash. */
-export const scryptPrefixOf = (secretHash: string): string | undefined => SCRYPT_PREFIX.exec(secretHash)?.[0]
+export const scryptPrefixOf = (secretHash: string) => /^\$scrypt\$[^$]*/.exec(secretHash)?.[0]
 
 export const secretHashProblem = (text: string) => errorIn(parseSecretHash(text))
 

@@ -4,7 +4,7 @@
  * Follows no redirect. Problems quote neither the query of the URL, which may be a secret, nor the response.
  */
 import { once } from 'node:events'
-import { get as getHttp, IncomingMessage } from 'node:http'
+import { get as getHttp, type IncomingMessage } from 'node:http'
 import { get as getHttps, type RequestOptions } from 'node:https'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { SecureContext } from 'node:tls'
@@ -80,8 +80,7 @@ async function fetchText(url: URL, options: RequestOptions & { readonly signal: 
   const request = get(url, { ...options, agent: false, lookup })
   request.on('error', () => {}) // `once`, or the read of the response, rejects with the same error
   // A 101 that was not requested ends the request without an event. Only the signal then ends the wait.
-  const [response]: unknown[] = await once(request, 'response', { signal: options.signal })
-  if (!(response instanceof IncomingMessage)) throw new Error('no response')
+  const response: IncomingMessage = (await once(request, 'response', { signal: options.signal }))[0]
   try {
     if (response.statusCode !== 200) return failed(`was answered with status ${response.statusCode}`)
     const bytes = await readUpTo(response, MAX_BYTES)

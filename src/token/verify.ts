@@ -136,10 +136,8 @@ function checkStatus(
 const SEGMENT = '(?:[\\w-]{4})*(?:[\\w-]{4}|[\\w-][AQgw]|[\\w-]{2}[AEIMQUYcgkosw048])'
 const CANONICAL = new RegExp(`^${SEGMENT}\\.${SEGMENT}\\.${SEGMENT}$`)
 
-type Header = Readonly<{ alg: string; kid: string | undefined; typ: string | undefined }>
-
 /** Reads the unverified header. `typ` is in lower case without `application/`, or '' if it is no string. */
-function readHeader(token: string): Result<Header> {
+function readHeader(token: string) {
   const header = jsonObjectIn(token.split('.')[0])
   if (header === undefined) return failed('JSON')
   const { alg, kid, typ }: { alg?: unknown; kid?: unknown; typ?: unknown } = header
