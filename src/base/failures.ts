@@ -82,8 +82,6 @@ const BY_CODE: Readonly<Record<string, ForwardingFailure>> = {
   ENETUNREACH: 'destination_ip_unroutable',
   EHOSTUNREACH: 'destination_ip_unroutable',
   EADDRNOTAVAIL: 'destination_ip_unroutable',
-  ECONNRESET: 'connection_terminated',
-  EPIPE: 'connection_terminated',
   EPROTO: 'tls_protocol_error',
   // OpenSSL verification results without `CERT` in their name.
   INVALID_CA: 'tls_certificate_error',
