@@ -103,7 +103,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     if (subject !== 'revocations') tokenCache.clear()
     forwarder.recheckTunnels()
   })
-  const service = createDataService({ config, log, state, authData, listener, forwarder })
+  const service = createDataService({ config, log, state }, authData, listener, forwarder)
   return {
     ...createLifeCycle({ config, log, settingsFile, state, sources: authData, service, adminData, admin }),
     adminData,

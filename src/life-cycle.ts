@@ -108,15 +108,13 @@ export function createLifeCycle(parts: Parts): LifeCycle {
   }
 }
 
-interface ServiceParts extends Pick<Parts, 'config' | 'log' | 'state'> {
-  readonly authData: Pick<AuthData, 'whenLoaded' | 'stop'>
-  readonly listener: DataListener
-  readonly forwarder: { close(): void }
-}
-
 /** Serves clients by the listener of this process. */
-export function createDataService(parts: ServiceParts): Service {
-  const { config, log, authData, listener, forwarder } = parts
+export function createDataService(
+  { config, log, state }: Pick<Parts, 'config' | 'log' | 'state'>,
+  authData: Pick<AuthData, 'whenLoaded' | 'stop'>,
+  listener: DataListener,
+  forwarder: { close(): void },
+): Service {
   return {
     async listen() {
       if (config.enforcement === 'report') remindOfReportMode(log)
@@ -128,7 +126,7 @@ export function createDataService(parts: ServiceParts): Service {
       if (pendingStart) await authData.stop() // ends a start that waits for keys or the database
       await pendingStart
       if (lameDuck) await sleep(config.shutdown.lameDuckSeconds * 1000)
-      const report = await drainListener(parts)
+      const report = await drainListener(listener, config, state)
       forwarder.close()
       return report
     },
@@ -143,7 +141,7 @@ function remindOfReportMode(log: Logger): void {
 }
 
 /** Stops listening, closes each connection once it is idle, and aborts the others after the deadline. */
-async function drainListener({ listener, config, state }: ServiceParts): Promise<DrainReport> {
+async function drainListener(listener: DataListener, config: Config, state: RunState): Promise<DrainReport> {
   const { inFlight } = listener
   const deadline = performance.now() + config.shutdown.deadlineSeconds * 1000
   let isClosed = false

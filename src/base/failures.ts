@@ -68,9 +68,8 @@ export type Failure =
   | 'drain_deadline'
 
 /** RFC 9209 has one error type for both of these failures: `http_request_error`. */
-export function isClientFailure(reason: string | undefined): reason is 'client_aborted' | 'client_idle' {
-  return reason === 'client_aborted' || reason === 'client_idle'
-}
+export const isClientFailure = (reason: string | undefined): reason is 'client_aborted' | 'client_idle' =>
+  reason === 'client_aborted' || reason === 'client_idle'
 
 const BY_CODE: Readonly<Record<string, ForwardingFailure>> = {
   ECONNREFUSED: 'connection_refused',
@@ -91,9 +90,8 @@ const BY_CODE: Readonly<Record<string, ForwardingFailure>> = {
 }
 
 /** Returns the `code` of an error of Node, OpenSSL or the system. A code holds no address and no bytes of the peer. */
-export function networkCodeOf(error: unknown): string | undefined {
-  return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : undefined
-}
+export const networkCodeOf = (error: unknown): string | undefined =>
+  error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : undefined
 
 /** Returns undefined for an error that is no network error. An unknown system error is `connection_terminated`. */
 export function networkFailureOf(error: unknown): ForwardingFailure | undefined {

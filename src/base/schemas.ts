@@ -18,9 +18,8 @@ export function secretProblem(text: string): string | undefined {
 }
 
 /** A name becomes a claim, a header value and a part of a log line. */
-export function nameProblem(text: string): string | undefined {
-  return secretProblem(text) ?? (/\p{Cc}/u.test(text) ? 'must not hold control characters' : undefined)
-}
+export const nameProblem = (text: string): string | undefined =>
+  secretProblem(text) ?? (/\p{Cc}/u.test(text) ? 'must not hold control characters' : undefined)
 
 /** All other claims and an RSA-4096 signature fit into the rest of a token's 8 KiB. */
 const MAX_CLAIMS_BYTES = 5120
@@ -50,13 +49,12 @@ export function parseTime(text: string): number | undefined {
 const TIME = 'must be an RFC 3339 time with its zone, in UTC before the year 10000: 2027-12-31T23:59:59Z'
 export const timeProblem = (text: string) => (parseTime(text) === undefined ? TIME : undefined)
 
-export function must(requirement: string): { error: (issue: { readonly input?: unknown }) => string } {
-  return { error: ({ input }) => (input === undefined ? `is missing; ${requirement}` : requirement) }
-}
+export const must = (requirement: string): { error: (issue: { readonly input?: unknown }) => string } => ({
+  error: ({ input }) => (input === undefined ? `is missing; ${requirement}` : requirement),
+})
 
-export function integer(min: number, max: number, requirement = `must be an integer from ${min} to ${max}`) {
-  return z.int(must(requirement)).min(min, must(requirement)).max(max, must(requirement))
-}
+export const integer = (min: number, max: number, requirement = `must be an integer from ${min} to ${max}`) =>
+  z.int(must(requirement)).min(min, must(requirement)).max(max, must(requirement))
 
 export const boolean = z.boolean(must('must be true or false'))
 

@@ -53,9 +53,8 @@ export function configFromFlags(flags: SettingFlags, io: Pick<CommandIo, 'env'>,
   return loaded.value
 }
 
-function withOrigins(problems: readonly Problem[], { originOf }: LoadedConfig) {
-  return problems.map((problem) => ({ ...problem, origin: originOf(problem.path) }))
-}
+const withOrigins = (problems: readonly Problem[], { originOf }: LoadedConfig) =>
+  problems.map((problem) => ({ ...problem, origin: originOf(problem.path) }))
 
 export const rethrowAsUsage = (loaded: LoadedConfig) => (error: unknown) => {
   if (!(error instanceof InvalidAuthData)) throw error

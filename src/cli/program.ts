@@ -40,7 +40,7 @@ async function runCommand(serving: ServingProcess): Promise<void> {
     keys: async () => (await import('./keys.ts')).keysCommand(io),
     credentials: async () => (await import('./credentials.ts')).credentialsCommand(io),
     revocations: async () => (await import('./credentials.ts')).revocationsCommand(io),
-    check: async () => (await import('./check-deployment.ts')).checkCommand(io),
+    check: async () => (await import('./check.ts')).checkCommand(io),
     token: async () => (await import('./token.ts')).tokenCommand(io),
     worker: async () => (await import('./serve.ts')).workerCommand(serving),
   }

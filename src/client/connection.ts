@@ -28,9 +28,8 @@ import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../base/errors.ts'
 import type { Peer } from './client-address.ts'
 import { type ClientConnection, RequestContext, type SidecarRequest } from './context.ts'
-import { halfClose } from './discard.ts'
 import * as nodeHttp from './node-http.ts'
-import { SidecarResponse } from './response.ts'
+import { halfClose, SidecarResponse } from './response.ts'
 
 export interface ConnectionEvents {
   /** Must not throw. */

@@ -4,10 +4,10 @@
  * The connection asks how a response must be aborted, and the access log whether and when it was written.
  */
 import { ServerResponse, STATUS_CODES } from 'node:http'
+import type { Socket } from 'node:net'
 import { headerText } from '../http/headers.ts'
 import type { SidecarRequest } from './context.ts'
-import { discardBody } from './discard.ts'
-import { DISCARDS_AFTER_OFFER, omitChunks, sendHead, writeLastChunk } from './node-http.ts'
+import { DISCARDS_AFTER_OFFER, discardInput, omitChunks, sendHead, writeLastChunk } from './node-http.ts'
 
 /** What the caller asks for. `closeDelimited`: only the end of the connection ends the body of the response. */
 export type Persistence = 'keepAlive' | 'close' | 'closeDelimited'
@@ -99,4 +99,34 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
   get endedMonotonicMs(): number {
     return this.#writtenMonotonicMs ?? performance.now()
   }
+}
+
+/**
+ * Bytes that still arrive are discarded before a connection is closed (as nginx does). Without this, the close would be a reset:
+ * clients that write all before they read (Python, Java) would lose the last response. A discard ends after the first time
+ * without a byte, or after the second time in all.
+ */
+const DISCARD_IDLE_MS = 5_000
+const DISCARD_TOTAL_MS = 30_000
+
+/** Discards the rest of the request's body, whose response has been written. Then calls `end`, perhaps more than once. */
+function discardBody(req: SidecarRequest, end: () => void): void {
+  req.context.changeOwner({ state: 'unreadBody', onIdle: end })
+  req.once('end', end)
+  req.socket.once('end', end) // the request emits no `end` if its body is malformed
+  limitTime(req.socket, end)
+  req.resume()
+}
+
+/** Ends the sending half of the connection, and discards all bytes. Destroys the socket if the client does not close it. */
+export function halfClose(socket: Socket): void {
+  socket.end()
+  discardInput(socket)
+  limitTime(socket, () => socket.destroy())
+}
+
+function limitTime(socket: Socket, onLate: () => void): void {
+  socket.setTimeout(DISCARD_IDLE_MS) // then `Connection.onTimeout` ends the discard
+  const deadline = setTimeout(onLate, DISCARD_TOTAL_MS)
+  socket.once('close', () => clearTimeout(deadline))
 }

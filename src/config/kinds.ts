@@ -12,13 +12,11 @@ const MAX_TIMER_SECONDS = 2_147_483
 /** `sun_path` of `struct sockaddr_un` on Linux has one byte more, for the closing NUL. */
 const MAX_SOCKET_PATH_BYTES = 107
 
-function matching(pattern: RegExp, requirement: string) {
-  return z.string(must(requirement)).regex(pattern, must(requirement))
-}
+const matching = (pattern: RegExp, requirement: string) =>
+  z.string(must(requirement)).regex(pattern, must(requirement))
 
-function satisfying(isValid: (text: string) => boolean, requirement: string) {
-  return z.string(must(requirement)).refine(isValid, must(requirement))
-}
+const satisfying = (isValid: (text: string) => boolean, requirement: string) =>
+  z.string(must(requirement)).refine(isValid, must(requirement))
 
 export const timerSeconds = integer(1, MAX_TIMER_SECONDS)
 
@@ -34,9 +32,8 @@ export const API_TOKEN_SECONDS = 86_400
 /** More than ten years is a typing mistake. */
 export const tokenSeconds = integer(1, 315_360_000)
 
-export function oneOf<const Value extends string | number>(values: readonly Value[]) {
-  return z.literal(values, must(`must be one of: ${values.join(', ')}`))
-}
+export const oneOf = <const Value extends string | number>(values: readonly Value[]) =>
+  z.literal(values, must(`must be one of: ${values.join(', ')}`))
 
 export const plainText = matching(
   /^[^\u0000-\u001f\u007f-\u009f]{1,1024}$/,
@@ -98,9 +95,8 @@ export const webOrigin = satisfying((value) => {
   return !/^https?:/.test(value) || new URL(value).origin === value
 }, "must be '*' or an origin in lower case such as https://app.example:8443, without a path and without the scheme's default port")
 
-export function strictMap<Shape extends z.core.$ZodLooseShape>(requirement: string, shape: Shape) {
-  return z.strictObject(shape, { error: ({ code }) => (code === 'invalid_type' ? requirement : undefined) })
-}
+export const strictMap = <Shape extends z.core.$ZodLooseShape>(requirement: string, shape: Shape) =>
+  z.strictObject(shape, { error: ({ code }) => (code === 'invalid_type' ? requirement : undefined) })
 
 /** Runs a check on invalid input of any shape, too, so that all mistakes are reported at once. */
 export const RUN_ALWAYS = { when: () => true }

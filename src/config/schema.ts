@@ -31,25 +31,21 @@ export const KEYS_DIRECTORY = `${ETC}/keys`
 export const CREDENTIALS_FILE = `${ETC}/credentials.yaml`
 export const REVOCATIONS_FILE = `${ETC}/revocations.yaml`
 
-function group<Shape extends z.core.$ZodLooseShape>(shape: Shape) {
-  return strictMap(`must be a map of settings: ${Object.keys(shape).join(', ')}`, shape)
-}
+const group = <Shape extends z.core.$ZodLooseShape>(shape: Shape) =>
+  strictMap(`must be a map of settings: ${Object.keys(shape).join(', ')}`, shape)
 
 type Fallback<Output> = z.core.util.NoUndefined<NoInfer<Output>>
 
-function setting<Output>(kind: z.ZodType<Output>, fallback: Fallback<Output>, description: string) {
-  return kind.default(fallback).describe(description)
-}
+const setting = <Output>(kind: z.ZodType<Output>, fallback: Fallback<Output>, description: string) =>
+  kind.default(fallback).describe(description)
 
 /** A setting whose default depends on other settings. `config.ts` applies the default. */
-function dependentSetting<Output>(kind: z.ZodType<Output>, fallback: Output, description: string) {
-  return kind.optional().meta({ description, default: fallback })
-}
+const dependentSetting = <Output>(kind: z.ZodType<Output>, fallback: Output, description: string) =>
+  kind.optional().meta({ description, default: fallback })
 
 /** The sample settings file shows the example. */
-function withExample<Kind extends z.ZodType>(kind: Kind, description: string, example: unknown) {
-  return kind.meta({ description, examples: [example] })
-}
+const withExample = <Kind extends z.ZodType>(kind: Kind, description: string, example: unknown) =>
+  kind.meta({ description, examples: [example] })
 
 function certificatePair(receivers: string, directory: string) {
   const path = `${ETC}/${directory}`
@@ -65,9 +61,8 @@ const limit = (scope: string) => (max: number, fallback: number, description: st
 const workerLimit = limit('In each worker.')
 const sharedLimit = limit('Divided among workers.')
 
-function list<Member extends z.ZodType>(kind: z.ZodArray<Member>, description: string) {
-  return kind.default([]).describe(description)
-}
+const list = <Member extends z.ZodType>(kind: z.ZodArray<Member>, description: string) =>
+  kind.default([]).describe(description)
 
 /** A group that is left out, or left empty, means its defaults. */
 function section<Shape extends z.core.$ZodLooseShape>(description: string, shape: Shape) {
@@ -76,9 +71,8 @@ function section<Shape extends z.core.$ZodLooseShape>(description: string, shape
   return members.prefault({} as z.input<typeof members>).describe(description)
 }
 
-function optionalSection<Shape extends z.core.$ZodLooseShape>(description: string, shape: Shape) {
-  return group(shape).optional().describe(description)
-}
+const optionalSection = <Shape extends z.core.$ZodLooseShape>(description: string, shape: Shape) =>
+  group(shape).optional().describe(description)
 
 const sharedLimits = group({
   connections: sharedLimit(1_000_000, 10000, 'Maximum client connections; more are closed.'),

@@ -82,6 +82,5 @@ function withoutDefault(schema: z.core.$ZodType): z.core.$ZodType {
 }
 
 /** Returns the JSON Schema of the settings, without the rules between settings. */
-export function configJsonSchema(): string {
-  return `${JSON.stringify(z.toJSONSchema(settingsSchema, { target: 'draft-2020-12', io: 'input' }), null, 2)}\n`
-}
+export const configJsonSchema = (): string =>
+  `${JSON.stringify(z.toJSONSchema(settingsSchema, { target: 'draft-2020-12', io: 'input' }), null, 2)}\n`

@@ -150,7 +150,9 @@ function yamlRecords<T>(file: string, parse: Parse<T>) {
         const valid = parse(before)
         if (!valid.ok) return invalidAt(target, valid.problems)
         const document = parseDocument(before.toString())
-        if (hasAlias(document)) return notChanged('uses YAML aliases, which commands cannot change')
+        let aliases = 0 // to edit an aliased node would change every place that uses it
+        visit(document, { Alias: () => void aliases++ })
+        if (aliases > 0) return notChanged('uses YAML aliases, which commands cannot change')
         const problem = edit(document)
         if (problem !== undefined) return notChanged(problem)
         const after = document.toString({ lineWidth: 0 })
@@ -169,13 +171,6 @@ function yamlRecords<T>(file: string, parse: Parse<T>) {
 async function realTarget(file: string): Promise<string> {
   const isLink = (await lstat(file).catch(() => undefined))?.isSymbolicLink()
   return isLink ? realpath(file) : join(await realpath(dirname(file)), basename(file))
-}
-
-/** Editing an aliased node would change every place that uses it. */
-function hasAlias(document: Document): boolean {
-  let aliases = 0
-  visit(document, { Alias: () => void aliases++ })
-  return aliases > 0
 }
 
 function append(document: Document, list: readonly (string | number)[], item: object): undefined {

@@ -160,6 +160,5 @@ export function fileErrorText(error: unknown): string {
   return ERROR_TEXTS[code] ?? code
 }
 
-export function errorCode(error: unknown): string {
-  return error instanceof Error && 'code' in error ? String(error.code) : 'unknown fault'
-}
+export const errorCode = (error: unknown): string =>
+  error instanceof Error && 'code' in error ? String(error.code) : 'unknown fault'

@@ -34,9 +34,8 @@ const KEY_TYPES: Readonly<Record<Algorithm, string>> = {
   HS256: 'oct',
 }
 
-export function fitsType(alg: Algorithm, { kty, crv }: { readonly kty?: unknown; readonly crv?: unknown }) {
-  return KEY_TYPES[alg] === (kty === 'RSA' || kty === 'oct' ? kty : `${kty} ${crv}`)
-}
+export const fitsType = (alg: Algorithm, { kty, crv }: { readonly kty?: unknown; readonly crv?: unknown }) =>
+  KEY_TYPES[alg] === (kty === 'RSA' || kty === 'oct' ? kty : `${kty} ${crv}`)
 
 /** The end of the year 9999. A present time in milliseconds is larger, and thus refused. */
 const MAX_SECONDS = 253_402_300_799

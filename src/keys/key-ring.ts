@@ -61,9 +61,9 @@ export function findInSet(
 }
 
 /** A JWK Set (RFC 7517, section 5), without HS256 keys. */
-export function publicJwks(ring: KeyRing) {
-  return { keys: [...ring.keys.values()].flatMap(({ publicJwk }) => publicJwk ?? []) }
-}
+export const publicJwks = (ring: KeyRing) => ({
+  keys: [...ring.keys.values()].flatMap(({ publicJwk }) => publicJwk ?? []),
+})
 
 export const NEVER_SIGNED = 0
 

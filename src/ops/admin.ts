@@ -151,9 +151,11 @@ function onceAtATime(render: Render, onError: (error: unknown) => void): Render 
   }
 }
 
-function json(status: number, value: unknown, type = 'application/json'): Page {
-  return { status, type, body: Buffer.from(JSON.stringify(value)) }
-}
+const json = (status: number, value: unknown, type = 'application/json'): Page => ({
+  status,
+  type,
+  body: Buffer.from(JSON.stringify(value)),
+})
 
 function sendPage(res: ServerResponse, { status, type, body }: Page): void {
   res.writeHead(status, { 'Content-Type': type, 'Content-Length': body.length, ...HEADERS })

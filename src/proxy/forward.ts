@@ -23,9 +23,7 @@ class PassProxy extends httpProxy<SidecarRequest, SidecarResponse> {
 
 type Pass = (req: unknown, res: SidecarResponse, options: PassOptions) => true
 
-interface PassOptions extends httpProxy.ServerOptions {
-  readonly decision: ServiceDecision
-}
+type PassOptions = httpProxy.ServerOptions & { readonly decision: ServiceDecision }
 
 interface ForwarderOptions {
   readonly secureContextOf: (prefix: string) => (() => SecureContext) | undefined

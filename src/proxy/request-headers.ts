@@ -66,6 +66,5 @@ export function requestHeadText(
   return `${head}\r\n`
 }
 
-export function requestTrailerLines({ res, decision: { admitted, isRestricted } }: ForwardedRequest) {
-  return headerText(forwardedTrailers(res.req.rawTrailers, admitted.lines, isRestricted).flat())
-}
+export const requestTrailerLines = ({ res, decision: { admitted, isRestricted } }: ForwardedRequest) =>
+  headerText(forwardedTrailers(res.req.rawTrailers, admitted.lines, isRestricted).flat())

@@ -42,12 +42,10 @@ const KEEP_ALIVE_TIMEOUT = /(?:^|[,\s])timeout=([0-9]{1,6})(?:$|[,\s])/i
 export interface PartialResponse {
   /** The head of the final response, or of a 101. */
   readonly head: UpstreamHead | undefined
-  /** The part of the body that the last read has brought. */
   readonly body: ReceivedBody
   readonly isDone: boolean
   /** Empty until the response is done. */
   readonly rawTrailers: readonly string[]
-  /** Returns each 103 once. */
   takeEarlyHints(): readonly UpstreamHead[]
 }
 

@@ -70,14 +70,10 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
     upstream.write(firstBytes)
     client.pipe(upstream)
     this.onRead(response)
-    const hasToken = this.#request.decision.caller !== undefined
-    if (hasToken && this.#tunnels.endWithToken) this.#watchToken()
-  }
-
-  #watchToken(): void {
-    const { open } = this.#tunnels
+    const { open, endWithToken } = this.#tunnels
+    if (!endWithToken || this.#request.decision.caller === undefined) return
     open.add(this)
-    this.#socket.once('close', () => {
+    client.once('close', () => {
       open.delete(this)
       clearTimeout(this.#timer)
     })

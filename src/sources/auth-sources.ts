@@ -30,7 +30,7 @@ export interface SourceOptions {
   readonly onReload?: OnReload
 }
 
-/** What the settings name, and can be opened. */
+/** The opened sources. One that the settings do not name, or that has problems, is undefined. */
 export interface AuthSources {
   readonly keyFiles: Reloadable<KeyRing> | undefined
   /** The JWK Set at `keys.jwksUrl`, which replaces key files. */

@@ -48,9 +48,8 @@ export function presentedLink({ method, target }: LinkedRequest): PresentedLink 
   }
 }
 
-export function withLinkParameter(target: string, token: string): string {
-  return `${target}${target.includes('?') ? '&' : '?'}${PARAMETER}=${token}`
-}
+export const withLinkParameter = (target: string, token: string): string =>
+  `${target}${target.includes('?') ? '&' : '?'}${PARAMETER}=${token}`
 
 /** With `&&`, or a separator at the end of the target, the removal of the parameter would be ambiguous. */
 export function linkTargetProblem(target: unknown): string | undefined {

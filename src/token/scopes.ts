@@ -73,9 +73,8 @@ export function intersectScopes(a: Scope | undefined, b: Scope | undefined): Sco
   return { text: items.map(({ text }) => text).join(' '), items }
 }
 
-export function coversScope(a: Scope, b: Scope): boolean {
-  return b.items.every((inner) => a.items.some((outer) => coversItem(outer, inner)))
-}
+export const coversScope = (a: Scope, b: Scope): boolean =>
+  b.items.every((inner) => a.items.some((outer) => coversItem(outer, inner)))
 
 export function scopeAllows(scope: Scope, request: ScopedRequest): boolean {
   const { method, host } = request
@@ -132,17 +131,14 @@ function intersectItems(a: Item, b: Item): Item | undefined {
   return { text: `storage.${less}:${rawPath}`, action: less, path: inner.path }
 }
 
-function coversItem(outer: Item, inner: Item): boolean {
-  return includes(outer.action, inner.action) && coversPath(outer.path, inner.path)
-}
+const coversItem = (outer: Item, inner: Item): boolean =>
+  includes(outer.action, inner.action) && coversPath(outer.path, inner.path)
 
-function coversPath(outer: Path, inner: Path): boolean {
-  return isWithin(inner.separated, outer.separated) && isWithin(inner.literal, outer.literal)
-}
+const coversPath = (outer: Path, inner: Path): boolean =>
+  isWithin(inner.separated, outer.separated) && isWithin(inner.literal, outer.literal)
 
-function includes(action: Action, needed: Action | 'any'): boolean {
-  return action === needed || needed === 'any' || (action === 'modify' && needed === 'create')
-}
+const includes = (action: Action, needed: Action | 'any'): boolean =>
+  action === needed || needed === 'any' || (action === 'modify' && needed === 'create')
 
 const ROOT: Path = { separated: '/', literal: '/' }
 
@@ -221,6 +217,5 @@ function checkedHeaders(lines: HeaderLines): CheckedHeaders | undefined {
 }
 
 /** Returns undefined if there is no line, or if two lines differ. */
-function onlyLine(lines: readonly string[] = []): string | undefined {
-  return lines.every((line) => line === lines[0]) ? lines[0] : undefined
-}
+const onlyLine = (lines: readonly string[] = []): string | undefined =>
+  lines.every((line) => line === lines[0]) ? lines[0] : undefined

