@@ -63,7 +63,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const assertions = assertionSigning(config, signer)
   const tokenCache = new TokenCache({ ...config.cache, ...assertions, verifyUncached, isRevoked, now })
   const responder = new Responder(config.cors)
-  const onInternalError = (requestId: string, error: unknown) =>
+  const reportInternalError = (requestId: string, error: unknown) =>
     log.error({ requestId, err: error }, 'request failed with an internal error')
 
   const gate = new Gate(config, revokeToken !== undefined, tokenCache)
@@ -73,11 +73,11 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     responder,
     events: (prefix) => metrics.ofUpstream(prefix),
     now,
-    onInternalError,
+    reportInternalError,
   })
   const throttle = createLoginThrottle(config.limits.loginFailures)
   const forEndpoints = { config, responder, signer, credentials, throttle, revokeToken, audit, metrics, now }
-  const handler = new Handler({ ...forEndpoints, gate, forwarder, onInternalError })
+  const handler = new Handler({ ...forEndpoints, gate, forwarder, reportInternalError })
 
   const accessLog = createAccessLog(metrics, log, config.log, () => state.isAborting)
   const listener = new DataListener(config, certificateSets.get('listener'), {

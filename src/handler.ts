@@ -22,7 +22,7 @@ interface HandlerDependencies extends Dependencies {
     /** Called once for each request that needs a caller, or has two `Authorization` lines. */
     onTokenCheck(result: 'ok' | AccessFailure): void
   }
-  readonly onInternalError: (requestId: string, error: unknown) => void
+  readonly reportInternalError: (requestId: string, error: unknown) => void
 }
 
 export class Handler {
@@ -100,9 +100,9 @@ export class Handler {
   }
 
   #onError(res: SidecarResponse, error: unknown): void {
-    const { responder, onInternalError } = this.#dependencies
+    const { responder, reportInternalError } = this.#dependencies
     const { context } = res.req
-    onInternalError(context.id, error)
+    reportInternalError(context.id, error)
     if (res.headersSent) context.client.abort()
     // Sends nothing if a response has begun, but records the failure.
     responder.fail(res, 'internal', ERRORS.internalError, { errorType: 'proxy_internal_error', close: true })

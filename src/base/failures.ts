@@ -30,8 +30,9 @@ export type FailureResponse = readonly [PublicError, close?: 'close']
 
 /** Why a forwarded request failed. Names without `client_` are error types of RFC 9209, section 2.3. */
 export const FORWARDING_FAILURES = {
-  client_aborted: [ERRORS.malformedRequest, 'close'], // the response to a malformed body: a client that left gets none
+  client_aborted: [ERRORS.malformedRequest, 'close'], // is never sent: the client has left
   client_idle: [ERRORS.requestTimeout, 'close'],
+  client_malformed: [ERRORS.malformedRequest, 'close'], // the body of the request
   connection_refused: [ERRORS.serviceNotReady, 'close'],
   connection_timeout: [ERRORS.serviceNotReady, 'close'],
   connection_terminated: [ERRORS.serviceNotReady, 'close'],
@@ -67,9 +68,11 @@ export type Failure =
   | 'method'
   | 'drain_deadline'
 
-/** RFC 9209 has one error type for both of these failures: `http_request_error`. */
-export const isClientFailure = (reason: string | undefined): reason is 'client_aborted' | 'client_idle' =>
-  reason === 'client_aborted' || reason === 'client_idle'
+/** Failures that the client has caused. RFC 9209 has one error type for them: `http_request_error`. */
+export type ClientFailure = Extract<ForwardingFailure, `client_${string}`>
+
+export const isClientFailure = (reason: string | undefined): reason is ClientFailure =>
+  reason?.startsWith('client_') === true
 
 const BY_CODE: Readonly<Record<string, ForwardingFailure>> = {
   ECONNREFUSED: 'connection_refused',

@@ -46,8 +46,8 @@ export class LogDestination {
   }
 }
 
-export function createLog(level: string, destination: DestinationStream): Logger {
-  return pino(
+export const createLog = (level: string, destination: DestinationStream): Logger =>
+  pino(
     {
       level,
       base: null,
@@ -57,7 +57,6 @@ export function createLog(level: string, destination: DestinationStream): Logger
     },
     destination,
   )
-}
 
 /** Omits all other fields of an error: Node attaches the raw bytes of a malformed request, which may hold a token. */
 function serializeError(error: unknown): unknown {
@@ -74,9 +73,8 @@ export const loggable = (text: string, maxLength = 256): string =>
   printable(text.length > maxLength ? `${text.slice(0, maxLength)}…` : text)
 
 /** Escapes the characters that control a terminal, break a line or reverse text (CVE-2021-42574). */
-export function printable(text: string): string {
-  return text.replace(
+export const printable = (text: string): string =>
+  text.replace(
     /[\p{Cc}\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/gu,
     (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
   )
-}

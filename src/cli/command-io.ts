@@ -132,11 +132,8 @@ export const describe = (command: Command, description: string, ...examples: rea
   command.description(description).addHelpText('after', ['\nExamples:', ...examples].join('\n  '))
 
 /** Removes values that commander quotes: a value may be a misplaced secret, or a URL with a secret. */
-function withoutValue(text: string): string {
-  return text
-    .replace(/ argument '.*' is invalid/s, ' is invalid')
-    .replace(/(unknown option '[^=']*)=.*'/s, "$1'")
-}
+const withoutValue = (text: string): string =>
+  text.replace(/ argument '.*' is invalid/s, ' is invalid').replace(/(unknown option '[^=']*)=.*'/s, "$1'")
 
 export const parserWith = (problemOf: (text: string) => string | undefined) => (text: string) => {
   const problem = problemOf(text)

@@ -67,14 +67,13 @@ export async function createSidecar({ config, file }: LoadedConfig, serving: Ser
   return app
 }
 
-export function workerCommand({ signals, destination }: ServingProcess): Command {
-  return new Command('worker').action(async () => {
+export const workerCommand = ({ signals, destination }: ServingProcess): Command =>
+  new Command('worker').action(async () => {
     if (process.send === undefined)
       throw new UsageFailure('workers are started by serve, with the setting workers')
     const { runWorker } = await import('../workers/worker.ts')
     await runWorker((config) => serveHere({ ...setUpProcess(config, destination), worker: true }, signals))
   })
-}
 
 /** Creates the log of this process, and lets the process survive exceptions. */
 function setUpProcess(config: Config, destination: LogDestination): AppOptions {

@@ -2,15 +2,17 @@
  * One client connection: serves its requests one after the other (RFC 9112, section 9).
  * In: requests and errors of Node's parser. Out: calls of `handle` for each request in its turn, and of `onRequestEnd`.
  *
- * What each phase does, and the phase that follows (`>`). `ON_ARRIVAL`: what it does with a request that arrives.
+ * What each phase does beside `ON_ARRIVAL`, and the phase that follows (`>`):
  *
  *   phase               when the response is closed                   when the socket is idle
  *   idle                                                              closes it, or > partialHead if bytes have arrived
  *   partialHead                                                       closes it
- *   serving             serves the next request, or > idle            calls `onIdle` of the request's owner
- *   servingDetached     > closing                                     calls `onIdle` of the request's owner
- *   servingBeforeError  serves the next, or refuses and > closing     calls `onIdle` of the request's owner
+ *   serving             serves the next request, or > idle            calls `onIdle` of the request's owner (1)
+ *   servingDetached     > closing                                     calls `onIdle` of the request's owner (1)
+ *   servingBeforeError  serves the next, or refuses and > closing     calls `onIdle` of the request's owner (1)
  *   closing                                                           closes it
+ *
+ *   (1) or `abort`, if the client does not read the end of a response
  *
  * What ends the connection, and how:
  *
@@ -46,7 +48,7 @@ export interface Timeouts {
   readonly headMs: number
 }
 
-/** Also for an error of the parser that arrives. */
+/** What each phase does with a request that arrives, or with an error of the parser. */
 const ON_ARRIVAL = {
   idle: 'serve',
   partialHead: 'serve',
@@ -99,7 +101,6 @@ export class Connection implements ClientConnection {
     return this.#waiting.length + Number(this.#current?.req.context.owner.state === 'inFlight')
   }
 
-  /** Also true during a tunnel, and while an unread body is discarded. */
   get isServing(): boolean {
     return this.#current !== undefined
   }

@@ -35,7 +35,7 @@ export interface RequestOwner {
   onClosed?(): void
 }
 
-/** The owner until another component takes over. It ignores an idle client: it waits for the sidecar, and never for long. */
+/** The owner until another component takes over. An idle client does not matter yet: the request waits for the sidecar. */
 const HANDLER: RequestOwner = { state: 'inFlight' }
 
 /** The facts of a request. Only the methods write them: other files see a `Readonly<RequestContext>`. */

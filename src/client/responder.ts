@@ -5,6 +5,7 @@
 import { STATUS_CODES } from 'node:http'
 import { ERRORS, type PublicError } from '../base/errors.ts'
 import {
+  type ClientFailure,
   type Failure,
   type FailureResponse,
   FORWARDING_FAILURES,
@@ -17,7 +18,7 @@ import type { Persistence, SidecarResponse } from './response.ts'
 
 /** The error types in `Proxy-Status` (RFC 9209, section 2.3) of upstream failures and of the sidecar's own refusals. */
 type ProxyErrorType =
-  | Exclude<ForwardingFailure, 'client_aborted' | 'client_idle'>
+  | Exclude<ForwardingFailure, ClientFailure>
   | 'http_request_error'
   | 'http_request_denied'
   | 'proxy_internal_response'

@@ -15,10 +15,19 @@ export type Persistence = 'keepAlive' | 'close' | 'closeDelimited'
 /** `close`: Node closes the connection after the last byte. `discard`: the sidecar first discards the rest of the request. */
 type AfterResponse = 'keepAlive' | 'close' | 'discard'
 
+/**
+ *   a response that                             is logged with its status   is aborted by
+ *
+ *   has not begun                               no                          a close
+ *   `isPartial`: not all of it was written      no                          a reset
+ *   was given to Node (`writableEnded`)         no                          a reset
+ *   counts as written (`#writtenMonotonicMs`)   yes                         a reset, while bytes of it are in the process
+ *   was given to the system                     yes                         a close
+ */
 export class SidecarResponse extends ServerResponse<SidecarRequest> {
   #hasContinued = false
   #after: AfterResponse = 'keepAlive'
-  /** When the whole response was written. Undefined if only `writableFinished` shows it. */
+  /** When the whole response was written, and counts as sent although bytes may still be in the process. */
   #writtenMonotonicMs: number | undefined
 
   /** Must be called before the body is read: the client may send the body only after a `100 Continue`. */
@@ -78,7 +87,6 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     this.#writtenMonotonicMs = performance.now()
   }
 
-  /** The response has begun, and a part of it has not been written yet. */
   get isPartial(): boolean {
     return this.headersSent && !this.isWritten && !this.writableEnded
   }
@@ -90,7 +98,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     return this.headersSent && !isSent
   }
 
-  /** The whole response was written. If not, `access-log.ts` shows 499 or 503 in place of its status. */
+  /** If not, `access-log.ts` shows 499 or 503 in place of the status. */
   get isWritten(): boolean {
     return this.writableFinished || this.#writtenMonotonicMs !== undefined
   }
@@ -103,8 +111,8 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
 
 /**
  * Bytes that still arrive are discarded before a connection is closed (as nginx does). Without this, the close would be a reset:
- * clients that write all before they read (Python, Java) would lose the last response. A discard ends after the first time
- * without a byte, or after the second time in all.
+ * clients that write all before they read (Python, Java) would lose the last response. A discard ends after `DISCARD_IDLE_MS`
+ * without a byte, or after `DISCARD_TOTAL_MS`.
  */
 const DISCARD_IDLE_MS = 5_000
 const DISCARD_TOTAL_MS = 30_000

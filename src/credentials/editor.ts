@@ -47,14 +47,12 @@ export const NO_SUCH_NAME = 'there is no credential of that account and access k
 export const NO_SUCH_REVOCATION = 'there is no such revocation'
 
 /** A revocation as JSON and files hold it, with its time in RFC 3339. */
-export function revocationEntry({ jti, accountId, accessKey, issuedBeforeMs }: Revocation) {
-  return {
-    ...(jti && { jti }),
-    ...(accountId && { accountId }),
-    ...(accessKey && { accessKey }),
-    ...(typeof issuedBeforeMs === 'number' && { issuedBefore: new Date(issuedBeforeMs).toISOString() }),
-  }
-}
+export const revocationEntry = ({ jti, accountId, accessKey, issuedBeforeMs }: Revocation) => ({
+  ...(jti && { jti }),
+  ...(accountId && { accountId }),
+  ...(accessKey && { accessKey }),
+  ...(typeof issuedBeforeMs === 'number' && { issuedBefore: new Date(issuedBeforeMs).toISOString() }),
+})
 
 const NEW_CREDENTIALS = `# Accounts and their credentials. Change them with \`storage-auth-sidecar credentials\` or by hand.
 accounts: []

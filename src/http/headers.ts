@@ -1,5 +1,5 @@
 /**
- * The rules for each kind of header, and the header lines of a message with their kinds, `Connection` options and token.
+ * The rules for each kind of header, and the header lines of a message with their kinds and `Connection` options.
  * A name is folded to lower case, with `-` for all but letters and digits. Careless upstreams take `_` (CGI and WSGI, RFC 3875,
  * section 4.1.18), `.` (PHP) or any such character (lighttpd) for `-` (CVE-2025-64484).
  */
@@ -12,7 +12,7 @@ interface Rule {
   readonly response: 'forward' | 'remove' | 'ifMayHaveBody' | 'ifChunked'
   /** RFC 9110, section 6.5.1. `ifUnrestricted`: removed from a restricted request, whose headers the gate checks. */
   readonly trailer: 'forward' | 'remove' | 'ifUnrestricted'
-  /** What is done with a name that is none of `names`, but folds to one, such as `content_length`. */
+  /** What is done in a request with a name that is none of `names`, but folds to one, such as `content_length`. */
   readonly lookAlike: 'forward' | 'remove' | 'refuse' | 'refuseIfRestricted'
   readonly names: readonly string[]
 }
@@ -192,11 +192,10 @@ function parseConnection(value: string | undefined): ConnectionOptions | undefin
 }
 
 /** Whether removing the named fields would change framing or identity. */
-export function namesFramingOrIdentity(options: ConnectionOptions): boolean {
-  return Array.from(options, headerKind).some(
+export const namesFramingOrIdentity = (options: ConnectionOptions): boolean =>
+  Array.from(options, headerKind).some(
     (kind) => kind === 'identity' || kind === 'refusedLookAlike' || HEADER_RULES[kind].lookAlike === 'refuse',
   )
-}
 
 /** @param isRestricted - whether the gate allowed the request by its headers, without the trailers */
 export function forwardedTrailers(

@@ -78,9 +78,8 @@ export function tokensEndAtSeconds(key: Key, tokenSeconds = key.tokenSeconds): n
 }
 
 /** Returns how long the tokens of each key may still live. A key that never signed here may sign elsewhere. */
-export function tokenLifetimes({ keys, signing }: KeyRing, tokenSeconds: number, now: number) {
-  return [...keys.values()].map((key) => {
+export const tokenLifetimes = ({ keys, signing }: KeyRing, tokenSeconds: number, now: number) =>
+  [...keys.values()].map((key) => {
     const end = key.kid === signing?.kid ? undefined : tokensEndAtSeconds(key, tokenSeconds)
     return { kid: key.kid, seconds: end ? Math.max(0, Math.ceil(end - now / 1000)) : tokenSeconds }
   })
-}

@@ -31,7 +31,7 @@ interface ForwarderOptions {
   readonly responder: Responder
   readonly events: (prefix: string) => UpstreamEvents
   readonly now: () => number
-  readonly onInternalError: (requestId: string, error: unknown) => void
+  readonly reportInternalError: (requestId: string, error: unknown) => void
 }
 
 export class Forwarder {
@@ -43,11 +43,11 @@ export class Forwarder {
   readonly #proxy = new PassProxy({ target: {} })
 
   constructor(config: Config, options: ForwarderOptions) {
-    const { secureContextOf, events, responder, onInternalError, gate, now } = options
+    const { secureContextOf, events, responder, reportInternalError, gate, now } = options
     this.#responder = responder
     const endWithToken = config.enforcement === 'enforce'
-    this.#tunnels = { open: new Set(), endWithToken, gate, now, onInternalError }
-    const shared = { responder, onInternalError, tunnels: this.#tunnels }
+    this.#tunnels = { open: new Set(), endWithToken, gate, now, reportInternalError }
+    const shared = { responder, reportInternalError, tunnels: this.#tunnels }
     this.#upstreams = config.upstreams
       .map(({ prefix, url, assertionAudience = config.identity.assertion.audience }) => {
         const pathPrefix = withoutFinalSlash(prefix)

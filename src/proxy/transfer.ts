@@ -43,7 +43,7 @@ export interface Upstream extends HeadOptions {
   readonly tunnels: Tunnels
   readonly responder: Responder
   readonly events: UpstreamEvents
-  readonly onInternalError: (requestId: string, error: unknown) => void
+  readonly reportInternalError: (requestId: string, error: unknown) => void
 }
 
 /** An upstream that refuses a larger upload may not read all of it. The next request would wait behind the unread part. */
@@ -126,7 +126,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   }
 
   onInternalError(error: unknown): void {
-    this.#upstream.onInternalError(this.#context.id, error)
+    this.#upstream.reportInternalError(this.#context.id, error)
     if (this.#phase === 'ended') this.#context.client.abort()
     else this.#end('proxy_internal_error')
   }
@@ -137,7 +137,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   }
 
   onMalformedBody(): void {
-    this.#end('client_aborted') // the only end by this failure that still gets a response
+    this.#end('client_malformed')
   }
 
   onIdle(): void {

@@ -25,7 +25,7 @@ export interface Tunnels {
   readonly gate: Pick<Gate, 'callerStillAllowed'>
   /** Epoch milliseconds. */
   readonly now: () => number
-  readonly onInternalError: (requestId: string, error: unknown) => void
+  readonly reportInternalError: (requestId: string, error: unknown) => void
 }
 
 export class Tunnel implements RequestOwner, ResponseReceiver {
@@ -92,7 +92,7 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
   }
 
   onInternalError(error: unknown): void {
-    this.#tunnels.onInternalError(this.#context.id, error)
+    this.#tunnels.reportInternalError(this.#context.id, error)
     this.#context.client.abort()
   }
 
@@ -102,8 +102,8 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
 
   /** Closes the tunnel if its token would now be refused. Otherwise checks again when the new verdict expires. */
   async recheck(): Promise<void> {
-    const { gate, now, onInternalError } = this.#tunnels
-    const onError = (error: unknown) => void onInternalError(this.#context.id, error)
+    const { gate, now, reportInternalError } = this.#tunnels
+    const onError = (error: unknown) => void reportInternalError(this.#context.id, error)
     const caller = await gate.callerStillAllowed(this.#request.decision.admitted).catch(onError)
     clearTimeout(this.#timer)
     if (caller === undefined) this.#socket.destroy()

@@ -111,7 +111,7 @@ export class UpstreamConnection {
   /** Undefined in the phases `idle` and `closed`. */
   #receiver: ResponseReceiver | undefined
   #isRequestWritten = false
-  /** In monotonic milliseconds: the end of a wait for the upstream, which begins with `#startDeadline`, or of the idle time. */
+  /** In monotonic milliseconds: when the upstream is late (`#startDeadline`), or when an idle connection is closed. */
   #deadline = NO_DEADLINE
 
   constructor(address: UpstreamAddress, pool: ConnectionPool, request: UpstreamRequest, config: Config) {
@@ -156,7 +156,7 @@ export class UpstreamConnection {
     this.#write('reused', request)
   }
 
-  /** Writes a part of the request body. `isLast`: nothing follows. False: the upstream must read first (`onWritable`). */
+  /** Writes a part of the request body, and frees its memory. `isLast`: nothing follows. False: wait for `onWritable`. */
   writeBody(pieces: readonly (string | Buffer)[], isLast: boolean): boolean {
     const socket = this.#socket
     socket.cork()
@@ -215,7 +215,7 @@ export class UpstreamConnection {
     this.#deadline = NO_DEADLINE
   }
 
-  /** The first of these waits decides: while a socket is paused or full, it does not matter what else is missing. */
+  /** The order decides: while a socket is paused or full, it does not matter what else is missing. */
   get #waitsFor(): keyof typeof WAITS {
     if (this.#phase === 'lookup') return 'address'
     if (this.#phase === 'connecting') return 'connection'

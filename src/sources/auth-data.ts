@@ -38,7 +38,7 @@ export interface AuthData {
   readonly subjects: readonly ReloadSubject[]
   readonly conditions: () => readonly AuthCondition[]
   /** Calls `onChange` with the subject of each new version of keys, credentials or revocations. */
-  subscribe(onChange: (subject: ReloadSubject) => void): void
+  subscribe(onChange: (subject: Exclude<ReloadSubject, 'certificates'>) => void): void
   start(): void
   /** True once the JWK Set at `keys.jwksUrl` and the database are loaded. False if stopped earlier. @throws InvalidAuthData */
   whenLoaded(): Promise<boolean>

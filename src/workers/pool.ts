@@ -205,8 +205,5 @@ class WorkerProcess {
   }
 }
 
-function deserializeError({ name, message, problems = [], ...fields }: SerializedError): Error {
-  return name === InvalidAuthData.name
-    ? new InvalidAuthData(problems)
-    : Object.assign(new Error(message), fields)
-}
+const deserializeError = ({ name, message, problems = [], ...fields }: SerializedError): Error =>
+  name === InvalidAuthData.name ? new InvalidAuthData(problems) : Object.assign(new Error(message), fields)

@@ -66,8 +66,7 @@ async function report(data: AdminData, group: MetricGroup): Promise<void> {
   await sendToPrimary({ type: 'state', group, state: { conditions, jwks: data.jwks(), signingKid, metrics } })
 }
 
-function sendToPrimary(message: FromWorker): Promise<void> {
-  return new Promise((resolve) => {
+const sendToPrimary = (message: FromWorker): Promise<void> =>
+  new Promise((resolve) => {
     cluster.worker?.send(message, () => resolve())
   })
-}
