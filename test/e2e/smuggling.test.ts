@@ -238,6 +238,17 @@ t.test('a malformed chunk aborts the upload, and no complete request reaches the
     await setup.upstreamSaw(t, 0)
     for (const socket of setup.upstream.sockets) socket.destroy()
   }
+  const { upstream, authorization, sidecar } = setup
+  const labels = 'upstream="/",outcome="client_malformed"'
+  const malformed = () => sidecar.metric(`auth_sidecar_upstream_requests_total{${labels}}`)
+  const before = await malformed()
+  const late = await setup.send(
+    `PUT /o HTTP/1.1\r\nHost: h\r\n${authorization}Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n`,
+  )
+  await upstream.until(() => upstream.bytes.at(-1)?.includes('hello') === true, 'the first chunk')
+  late.send('five\r\n')
+  isOwnResponse(t, await late.response(), { status: 400, code: 'InvalidArgument' }, 'in the middle')
+  t.equal(await malformed(), before + 1)
 })
 
 t.test('chunk extensions are not forwarded; sizes may have leading zeros', async (t) => {
