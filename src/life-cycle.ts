@@ -108,7 +108,6 @@ export function createLifeCycle(parts: Parts): LifeCycle {
   }
 }
 
-/** Serves clients by the listener of this process. */
 export function createDataService(
   { config, log, state }: Pick<Parts, 'config' | 'log' | 'state'>,
   authData: Pick<AuthData, 'whenLoaded' | 'stop'>,

@@ -92,7 +92,7 @@ export class Connection implements ClientConnection {
     socket.on('error', () => {}) // without a listener, an error would end the process; `close` follows
     nodeHttp.listenBeforeNode(socket, 'end', () => {
       // Node would end the connection after the written bytes. It does not end a detached socket.
-      if (this.#current?.isPartial && this.#phase !== 'servingDetached') this.abort()
+      if (this.#current?.stage === 'partial' && this.#phase !== 'servingDetached') this.abort()
     })
   }
 
@@ -236,7 +236,8 @@ export class Connection implements ClientConnection {
 
   /** Ends the connection at once, even within a response, after a timeout, a failure or the stop of the process. */
   abort(): void {
-    if (this.#current?.mustReset) nodeHttp.resetOrDestroy(this.#socket, this.tcpSocket)
-    else this.#socket.destroy()
+    const { stage = 'sent' } = this.#current ?? {}
+    if (stage === 'notBegun' || stage === 'sent') this.#socket.destroy()
+    else nodeHttp.resetOrDestroy(this.#socket, this.tcpSocket)
   }
 }

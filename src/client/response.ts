@@ -1,7 +1,6 @@
 /**
  * A response to a client: writes its head, body and trailers. With the head it decides what follows on the connection
  * (RFC 9112, sections 9.3 and 9.6). Node then keeps the connection for the next request, or ends it.
- * The connection asks how a response must be aborted, and the access log whether and when it was written.
  */
 import { ServerResponse, STATUS_CODES } from 'node:http'
 import type { Socket } from 'node:net'
@@ -16,14 +15,18 @@ export type Persistence = 'keepAlive' | 'close' | 'closeDelimited'
 type AfterResponse = 'keepAlive' | 'close' | 'discard'
 
 /**
- *   a response that                             is logged with its status   is aborted by
+ * How far a response is, whether the access log shows its status, and how its connection is aborted:
  *
- *   has not begun                               no                          a close
- *   `isPartial`: not all of it was written      no                          a reset
- *   was given to Node (`writableEnded`)         no                          a reset
- *   counts as written (`#writtenMonotonicMs`)   yes                         a reset, while bytes of it are in the process
- *   was given to the system                     yes                         a close
+ *   notBegun                                               no    a close
+ *   partial   a part of it is written                      no    a reset
+ *   given     Node has all of it                           no    a reset
+ *   written   as `given`, if short or before a discard     yes   a reset
+ *   sent      the system has all of it                     yes   a close
+ *
+ * After a clean end, a close-delimited response would look complete. Ruby's `Net::HTTP` takes others for complete, too.
  */
+type Stage = 'notBegun' | 'partial' | 'given' | 'written' | 'sent'
+
 export class SidecarResponse extends ServerResponse<SidecarRequest> {
   #hasContinued = false
   #after: AfterResponse = 'keepAlive'
@@ -87,20 +90,15 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     this.#writtenMonotonicMs = performance.now()
   }
 
-  get isPartial(): boolean {
-    return this.headersSent && !this.isWritten && !this.writableEnded
+  get stage(): Stage {
+    if (!this.headersSent) return this.statusCode === 101 ? 'sent' : 'notBegun' // a tunnel has no head here
+    if (this.writableFinished) return 'sent'
+    if (this.#writtenMonotonicMs !== undefined) return this.req.socket.writableLength > 0 ? 'written' : 'sent'
+    return this.writableEnded ? 'given' : 'partial'
   }
 
-  /** To abort the response, the connection must be reset: bytes of the response have not left the process. */
-  get mustReset(): boolean {
-    // After a clean end, a close-delimited response would look complete. Ruby's `Net::HTTP` takes others for complete, too.
-    const isSent = this.writableFinished || (this.isWritten && this.req.socket.writableLength === 0)
-    return this.headersSent && !isSent
-  }
-
-  /** If not, `access-log.ts` shows 499 or 503 in place of the status. */
   get isWritten(): boolean {
-    return this.writableFinished || this.#writtenMonotonicMs !== undefined
+    return this.stage === 'written' || this.stage === 'sent'
   }
 
   /** When the response was over. A tunnel, or the discard of an unread body, may follow and does not count. */

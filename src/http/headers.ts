@@ -191,7 +191,7 @@ function parseConnection(value: string | undefined): ConnectionOptions | undefin
   return new Set(Array.from(lower.split(','), (option) => option.trim()).filter(Boolean))
 }
 
-/** Whether removing the named fields would change framing or identity. */
+/** Whether removing the named fields would change framing or identity: those of which a look-alike is refused. */
 export const namesFramingOrIdentity = (options: ConnectionOptions): boolean =>
   Array.from(options, headerKind).some(
     (kind) => kind === 'identity' || kind === 'refusedLookAlike' || HEADER_RULES[kind].lookAlike === 'refuse',

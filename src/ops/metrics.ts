@@ -3,8 +3,8 @@
  * Series whose labels are known beforehand exist at zero from the first scrape on.
  * A new metric needs a row in `METRICS` and its value in `readFrom`; if a new part holds the value, a member of `MetricSources`.
  * One that counts events also needs a `Counts` or a `Histogram` with its series at zero, and a method, which the interface of
- * the caller names (such as `Dependencies.metrics`). One of the primary of several workers: `PrimaryReads`.
- * The suffix `_total` makes a counter of it, whose counts outlive a worker. A histogram has one label.
+ * the caller names (such as `Dependencies.metrics`). One that only the primary of several workers has: `ReadInPrimary`.
+ * A name ends in `_total` if it is a counter, whose counts outlive a worker. A histogram has one label.
  */
 import { type Aggregator, collectDefaultMetrics, Registry } from 'prom-client'
 import type { AccessFailure, LoginFailure } from '../base/failures.ts'

@@ -72,13 +72,14 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     this.#context = res.req.context
     this.headText = requestHeadText(this.#context, decision, upstream)
     this.isHeadRequest = decision.admitted.method === 'HEAD'
-    this.isWebSocket = this.#context.isDetached
+    this.isWebSocket = this.#context.isDetached // the handler has refused other detached requests
     this.hasBody = decision.admitted.hasBody
   }
 
   // Called by the upstream connection. The streams that `onWritable` and `onWriteBlocked` call emit errors, and never throw.
   onReadyForBody(upstreamConnection: UpstreamConnection): void {
     this.#upload = new Upload(this, upstreamConnection)
+    this.#upload.start()
   }
 
   onWritable(): void {

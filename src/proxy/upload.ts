@@ -24,7 +24,10 @@ export class Upload {
     this.#request = request
     this.#req = request.res.req
     this.#upstreamConnection = upstreamConnection
-    request.res.continueIfExpected()
+  }
+
+  start(): void {
+    this.#request.res.continueIfExpected()
     this.#req.on('data', (chunk: Buffer) => this.#onData(chunk))
     this.#req.once('end', () => {
       if (this.#pending.length === 0) this.#write()

@@ -146,7 +146,6 @@ function collect<T>({ results }: Opening, result: Loaded<T, Problem>): T | undef
   return result.ok ? result.value : undefined
 }
 
-/** Adds the setting to each problem. */
 async function withSetting<T>(setting: string, loading: Promise<Loaded<T>>) {
   const result = await loading
   return result.ok ? result : notLoaded(problemsAt(setting, result.problems))

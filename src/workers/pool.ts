@@ -27,7 +27,6 @@ interface PoolOptions {
 
 export class WorkerPool {
   readonly count: number
-  /** How many workers have been replaced. */
   restarts = 0
   readonly #options: PoolOptions
   readonly #workers = new Set<WorkerProcess>()
