@@ -25,7 +25,7 @@ export function createLoginThrottle(
   { count, windowSeconds }: { readonly count: number; readonly windowSeconds: number },
   now?: () => number,
 ): LoginThrottle {
-  /** The failures of each pair, as digests of their access keys. */
+  /** For each pair, the digest of the access key of each failure. */
   const failures = createFixedWindow<number[]>(windowSeconds, now)
   const limits = new Map<string, LimitFunction>()
 

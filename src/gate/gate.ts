@@ -35,7 +35,7 @@ export interface ServiceDecision {
   /** Absent on a public route, and where report mode ignores a refused token. */
   readonly caller: Caller | undefined
   readonly forwardsAuthorization: boolean
-  /** A scope, a link or a public route allows this request, and may not allow another one. */
+  /** A scope, a link or a public route allows this request, but perhaps no other one. */
   readonly isRestricted: boolean
   /** The target without the parameter of a link. Absent if the upstream receives the admitted target. */
   readonly target?: string | undefined
@@ -46,7 +46,7 @@ type EndpointDecision = OpenEndpoint | (TokenEndpoint & { readonly caller: Calle
 
 export interface RoutedRequest {
   readonly admitted: Admitted
-  /** The request that may be allowed: the admitted one, or in forward auth the one that a trusted proxy names, if clear. */
+  /** The request to allow: the admitted one, or in forward auth the one that a proxy names (`originalRequest`). */
   readonly judged: JudgedRequest | undefined
   /** The link in the target of `judged`, if the route takes links. */
   readonly link: PresentedLink | undefined

@@ -76,7 +76,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     this.hasBody = decision.admitted.hasBody
   }
 
-  // Called by the upstream connection. The streams that `onWritable` and `onWriteBlocked` call emit errors, and never throw.
+  // Called by the upstream connection. `onWritable` and `onWriteBlocked` only call streams, which emit errors and never throw.
   onReadyForBody(upstreamConnection: UpstreamConnection): void {
     this.#upload = new Upload(this, upstreamConnection)
     this.#upload.start()

@@ -21,7 +21,7 @@ export class UpstreamPool implements ConnectionPool {
   readonly #released: UpstreamConnection[] = []
   /** The connection that was used last is at the end. */
   readonly #idle: UpstreamConnection[] = []
-  /** The oldest is first. Saves 13 % of a request's CPU time (Node 26): old tables of a `Map` would keep ended requests. */
+  /** The oldest is first. A `Map`, whose former tables keep ended requests in memory, costs 13 % more per request (Node 26). */
   readonly #queue: UpstreamRequest[] = []
   #isDispatchScheduled = false
   #isClosed = false

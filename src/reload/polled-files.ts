@@ -37,7 +37,7 @@ const UNSETTLED_POLLS = 50
 interface Settling extends Observed {
   /** How many polls in a row found this version. */
   readonly polls: number
-  /** How many polls in a row found files that had not settled, since the last activation. */
+  /** How many polls in a row, since the last activation, found files that had not settled. */
   readonly unsettledPolls: number
 }
 

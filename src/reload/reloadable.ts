@@ -8,7 +8,7 @@ import { type Loaded, notLoaded } from '../base/result.ts'
 interface Versions {
   /** The version of the active value. Undefined until a version has been loaded. */
   readonly active: string | undefined
-  /** The version that was rejected after the last activation. A reload that an operator asks for may reject the active version. */
+  /** The version that was rejected after the last activation. A forced reload can reject the active version itself. */
   readonly rejected?: string
 }
 

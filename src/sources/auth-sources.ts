@@ -35,7 +35,7 @@ export interface AuthSources {
   readonly keyFiles: Reloadable<KeyRing> | undefined
   /** The JWK Set at `keys.jwksUrl`, which replaces key files. */
   readonly ownKeySet: RemoteKeys | undefined
-  /** Those of `trustedIssuers`, after the own one. */
+  /** `ownKeySet`, then those of `trustedIssuers`. */
   readonly keySets: readonly RemoteKeys[]
   readonly credentialsFile: Reloadable<CredentialList> | undefined
   readonly revocationsFile: Reloadable<RevocationList> | undefined

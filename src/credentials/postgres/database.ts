@@ -173,7 +173,7 @@ interface Snapshot {
 
 /** What a snapshot changes in the revocations. To copy a million of them for each new one would take a second. */
 interface RevocationChange {
-  /** Replaces the active list. Without it, `added` is added to the active list. */
+  /** Replaces the active list. If undefined, the active list stays, and `added` is added to it. */
   readonly list?: RevocationList
   readonly added: readonly RevocationRow[]
   readonly newest: RevocationRow | undefined
