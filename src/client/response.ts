@@ -15,13 +15,13 @@ export type Persistence = 'keepAlive' | 'close' | 'closeDelimited'
 type AfterResponse = 'keepAlive' | 'close' | 'discard'
 
 /**
- * How far a response is, whether the access log shows its status, and how its connection is aborted:
+ *   stage     meaning                                      status in the log   its connection is aborted by
  *
- *   notBegun                                               no    a close
- *   partial   a part of it is written                      no    a reset
- *   given     Node has all of it                           no    a reset
- *   written   as `given`, if short or before a discard     yes   a reset
- *   sent      the system has all of it                     yes   a close
+ *   notBegun  no head is written                           499 or 503          a close
+ *   partial   a part of it is written                      499 or 503          a reset
+ *   given     Node has all of it                           499 or 503          a reset
+ *   written   as `given`: a short one, or before a discard its own             a reset
+ *   sent      the system has all of it, or a tunnel began  its own             a close
  *
  * After a clean end, a close-delimited response would look complete. Ruby's `Net::HTTP` takes others for complete, too.
  */
@@ -91,7 +91,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
   }
 
   get stage(): Stage {
-    if (!this.headersSent) return this.statusCode === 101 ? 'sent' : 'notBegun' // a tunnel has no head here
+    if (!this.headersSent) return this.statusCode === 101 ? 'sent' : 'notBegun'
     if (this.writableFinished) return 'sent'
     if (this.#writtenMonotonicMs !== undefined) return this.req.socket.writableLength > 0 ? 'written' : 'sent'
     return this.writableEnded ? 'given' : 'partial'

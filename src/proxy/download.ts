@@ -1,7 +1,7 @@
 /**
  * The download half of a transfer: streams the upstream's response to the client (RFC 9110, section 7.6).
  * In: a `PartialResponse` after each read. Out: the response without hop-by-hop and identity headers, with `X-Request-Id`.
- * `client/response.ts` adds `Connection: close`. Node adds `Keep-Alive`, the chunked coding and a missing `Date`.
+ * `client/response.ts` adds `Connection: close`. Node adds other hop-by-hop headers, the chunked coding and a missing `Date`.
  * Memory: one read buffer, because the upstream's socket is paused while the client does not read.
  */
 import { sendHead } from '../client/node-http.ts'

@@ -59,7 +59,7 @@ export interface ResponseReceiver {
   onWritable?(): void
   /** Called several times a second while the upstream does not read. The client is not read either, which hides its reset. */
   onWriteBlocked?(): void
-  /** Called after each read, also before the failure that the read may cause. */
+  /** Called after each read, also before the failure that the read may cause. Must take the body, whose memory is reused. */
   onRead(response: PartialResponse, connection: UpstreamConnection): void
   /** The last call by this connection. `isStale`: most likely the upstream had closed the connection before the request was written. */
   onFailure?(failure: ForwardingFailure, cause?: string, isStale?: boolean): void
