@@ -237,7 +237,6 @@ function judgeCertificate({ certificateEndsAtMs }: Response): Finding[] {
 
 const below = (url: string, path: string) => new URL(withoutFinalSlash(url) + path)
 
-/** Each request has its own connection. */
 const REQUEST_MS = 3000
 const MAX_BODY_BYTES = 262_144
 

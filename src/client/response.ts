@@ -114,6 +114,8 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
  */
 const DISCARD_IDLE_MS = 5_000
 const DISCARD_TOTAL_MS = 30_000
+/** In monotonic milliseconds. `halfClose` may discard what follows a body that was discarded. */
+const discardEndsAtMs = new WeakMap<Socket, number>()
 
 /** Discards the rest of the request's body, whose response has been written. Then calls `end`, perhaps more than once. */
 function discardBody(req: SidecarRequest, end: () => void): void {
@@ -133,6 +135,9 @@ export function halfClose(socket: Socket): void {
 
 function limitTime(socket: Socket, onLate: () => void): void {
   socket.setTimeout(DISCARD_IDLE_MS) // then `Connection.onTimeout` ends the discard
-  const deadline = setTimeout(onLate, DISCARD_TOTAL_MS)
+  const now = performance.now()
+  const endsAtMs = discardEndsAtMs.get(socket) ?? now + DISCARD_TOTAL_MS
+  discardEndsAtMs.set(socket, endsAtMs)
+  const deadline = setTimeout(onLate, endsAtMs - now)
   socket.once('close', () => clearTimeout(deadline))
 }

@@ -18,7 +18,6 @@ interface Sample {
 
 type Columns = Map<string, Map<string, { readonly labels: Labels; readonly index: number }>>
 
-/** The growth in windows that end now. */
 export interface Windows {
   readonly at: number
   readonly tenMinutes: Growth

@@ -18,12 +18,8 @@ import { UpstreamPool } from './upstream-pool.ts'
 
 /** http-proxy with the method `before`, which is documented but missing in the types of the package. */
 class PassProxy extends httpProxy<SidecarRequest, SidecarResponse> {
-  declare before: (type: 'web', name: string, pass: Pass) => void
+  declare before: (type: 'web', name: string, pass: (req: unknown, res: SidecarResponse) => true) => void
 }
-
-type Pass = (req: unknown, res: SidecarResponse, options: PassOptions) => true
-
-type PassOptions = httpProxy.ServerOptions & { readonly decision: ServiceDecision }
 
 interface ForwarderOptions {
   readonly secureContextOf: (prefix: string) => (() => SecureContext) | undefined
@@ -39,6 +35,8 @@ export class Forwarder {
   /** The longest prefix is first, so that the first match is the most specific one. */
   readonly #upstreams: readonly Upstream[]
   readonly #tunnels: Tunnels
+  /** For the pass, which `web` runs at once. With options, http-proxy would call a deprecated function of Node for each request. */
+  #decision: ServiceDecision | undefined
   // http-proxy runs no pass without a target. The sidecar's pass does not use the target.
   readonly #proxy = new PassProxy({ target: {} })
 
@@ -57,15 +55,15 @@ export class Forwarder {
       })
       .toSorted((a, b) => b.pathPrefix.length - a.pathPrefix.length)
     // `deleteLength` is the first pass of the package. A truthy result of a pass ends the chain.
-    this.#proxy.before('web', 'deleteLength', (_req, res, { decision }) => {
-      this.#transfer(res, decision)
+    this.#proxy.before('web', 'deleteLength', (_req, res) => {
+      if (this.#decision !== undefined) this.#transfer(res, this.#decision)
       return true
     })
   }
 
   forward(res: SidecarResponse, decision: ServiceDecision): void {
-    const options: PassOptions = { decision }
-    this.#proxy.web(res.req, res, options)
+    this.#decision = decision
+    this.#proxy.web(res.req, res)
   }
 
   #transfer(res: SidecarResponse, decision: ServiceDecision) {

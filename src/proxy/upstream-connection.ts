@@ -169,9 +169,9 @@ export class UpstreamConnection {
     return !socket.writableNeedDrain
   }
 
-  /** False once the connection is closing. */
+  /** False once the connection is closing, and after an early response, while a part of the request is unsent. */
   get isUsable(): boolean {
-    return this.#socket.writable
+    return this.#socket.writable && this.#socket.writableLength === 0
   }
 
   /** Stops reading until `client` emits `drain`. */
@@ -279,9 +279,8 @@ export class UpstreamConnection {
   #reuseOrClose(isClean: boolean): void {
     const { keepAliveSeconds = 0 } = this.#parser.head ?? {}
     const idleMs = Math.min(keepAliveSeconds * 1000 - MARGIN_MS, MAX_IDLE_MS)
-    // After an early response, a part of the request may still be unsent.
-    const isSent = this.#isRequestWritten && this.#socket.writableLength === 0
-    if (isClean && isSent && idleMs > 0) {
+    // The pool asks later whether the request is sent: TLS sockets report it late.
+    if (isClean && this.#isRequestWritten && idleMs > 0) {
       this.#enter('idle', undefined)
       this.#deadline = performance.now() + idleMs
       this.#pool.onReusable(this)

@@ -112,8 +112,8 @@ export class UpstreamPool implements ConnectionPool {
       this.send(request, connection)
     }
     for (const connection of this.#released) {
-      if (this.#isClosed) connection.close()
-      else if (connection.isUsable) this.#idle.push(connection)
+      if (!this.#isClosed && connection.isUsable) this.#idle.push(connection)
+      else connection.close()
     }
     if (this.#queue.length > 0 && this.#released.length > 0) this.#scheduleDispatch()
     this.#released.length = 0

@@ -252,6 +252,10 @@ t.test('an unread body is dropped for 5 s without a byte, and for 30 s in all', 
   const clients = async () => ({
     'a refused token': await start(send, upload),
     'a refused request': await start(send, upload.replace('Host: h', `Host: a,b\r\n${authorization}`)),
+    'a refused request with a malformed body': await start(
+      send,
+      'PUT /b/k HTTP/1.1\r\nHost: a,b\r\nTransfer-Encoding: chunked\r\n\r\n',
+    ),
     'an early response': await start(early.send, early.head('PUT /', `Content-Length: ${1024 * MIB}`)),
     'an early response in chunks': await start(
       earlyInChunks.send,
@@ -281,8 +285,8 @@ t.test('an unread body is dropped for 5 s without a byte, and for 30 s in all', 
     t.ok(seconds > 29 && seconds < 45, `${name}: ${seconds} s`)
   }
   const duration = 'auth_sidecar_request_duration_seconds'
-  await eventually(async () => (await sidecar.metric(`${duration}_count{route="proxy"}`)) === 4, 'all')
-  t.ok((await sidecar.metric(`${duration}_sum{route="proxy"}`)) < 4, 'the response was over before')
+  await eventually(async () => (await sidecar.metric(`${duration}_count{route="proxy"}`)) === 6, 'all')
+  t.ok((await sidecar.metric(`${duration}_sum{route="proxy"}`)) < 6, 'the response was over before')
 })
 
 t.test('bytes after a refused request are dropped without a reset', async (t) => {

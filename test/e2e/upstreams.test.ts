@@ -1,4 +1,5 @@
 import dns from 'node:dns/promises'
+import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
 import { connect, createServer, type Socket } from 'node:net'
 import { mock } from 'node:test'
@@ -173,6 +174,23 @@ t.test('TLS to the upstream', async (t) => {
     const upstream = await recordingUpstream(t, { onConnection: (socket) => void socket.end() })
     const sidecar = await sidecarFor(t, `https://localhost:${upstream.port}`, { caFile })
     isOwnResponse(t, await get(t, sidecar), unavailable('connection_terminated'))
+  })
+
+  await t.test('serves one request after the other', async (t) => {
+    // In another thread: in the event loop of the sidecar, no response would arrive before the end of its write is reported.
+    const connections = new Int32Array(new SharedArrayBuffer(4))
+    const code = `const { parentPort, workerData } = require('node:worker_threads')
+      const server = require('node:tls').createServer(workerData.good, (socket) => {
+        Atomics.add(workerData.connections, 0, 1)
+        socket.on('error', () => {}).on('data', () => socket.write(workerData.OK))
+      })
+      server.listen(0, '127.0.0.1', () => parentPort.postMessage(server.address().port))`
+    const upstream = new Worker(code, { eval: true, workerData: { good, connections, OK } })
+    t.teardown(() => upstream.terminate())
+    const [port] = await once(upstream, 'message')
+    const sidecar = await sidecarFor(t, `https://localhost:${port}`, { caFile })
+    for (let request = 0; request < 100; request++) t.equal((await get(t, sidecar)).status, 200)
+    t.equal(Atomics.load(connections, 0), 1)
   })
 
   await t.test('carries bodies of any size, and detects a truncated one', async (t) => {
