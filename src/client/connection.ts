@@ -236,8 +236,7 @@ export class Connection implements ClientConnection {
 
   /** Ends the connection at once, even within a response, after a timeout, a failure or the stop of the process. */
   abort(): void {
-    const { stage = 'sent' } = this.#current ?? {}
-    if (stage === 'notBegun' || stage === 'sent') this.#socket.destroy()
-    else nodeHttp.resetOrDestroy(this.#socket, this.tcpSocket)
+    if (this.#current?.mustReset) nodeHttp.resetOrDestroy(this.#socket, this.tcpSocket)
+    else this.#socket.destroy()
   }
 }

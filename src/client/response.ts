@@ -18,18 +18,20 @@ type AfterResponse = 'keepAlive' | 'close' | 'discard'
  *   stage     meaning                                      status in the log   its connection is aborted by
  *
  *   notBegun  no head is written                           499 or 503          a close
- *   partial   a part of it is written                      499 or 503          a reset
- *   given     Node has all of it                           499 or 503          a reset
- *   written   as `given`: a short one, or before a discard its own             a reset
+ *   partial   a part of it is written                      499 or 503          a reset (1)
+ *   given     Node has all of it                           499 or 503          a reset (1)
+ *   written   as `given`: a short one, or before a discard its own             a reset (1)
  *   sent      the system has all of it, or a tunnel began  its own             a close
  *
  * After a clean end, a close-delimited response would look complete. Ruby's `Net::HTTP` takes others for complete, too.
+ *   (1) for others, a close while the client sends its body: a reset could fail its writes before it reads
  */
 type Stage = 'notBegun' | 'partial' | 'given' | 'written' | 'sent'
 
 export class SidecarResponse extends ServerResponse<SidecarRequest> {
   #hasContinued = false
   #after: AfterResponse = 'keepAlive'
+  #isCloseDelimited = false
   /** When the whole response was written, and counts as sent although bytes may still be in the process. */
   #writtenMonotonicMs: number | undefined
 
@@ -44,7 +46,8 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
   begin(status: number, statusText: string, headers: string[], persistence: Persistence): void {
     this.#after = this.#afterResponse(persistence)
     if (this.#after !== 'keepAlive') headers.push('Connection', 'close')
-    if (persistence === 'closeDelimited') omitChunks(this)
+    this.#isCloseDelimited = persistence === 'closeDelimited'
+    if (this.#isCloseDelimited) omitChunks(this)
     this.writeHead(status, statusText, headers)
   }
 
@@ -97,6 +100,10 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     return this.writableEnded ? 'given' : 'partial'
   }
 
+  get mustReset(): boolean {
+    return this.stage !== 'notBegun' && this.stage !== 'sent' && (this.#isCloseDelimited || this.req.complete)
+  }
+
   get isWritten(): boolean {
     return this.stage === 'written' || this.stage === 'sent'
   }
@@ -109,8 +116,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
 
 /**
  * Bytes that still arrive are discarded before a connection is closed (as nginx does). Without this, the close would be a reset:
- * clients that write all before they read (Python, Java) would lose the last response. A discard ends after `DISCARD_IDLE_MS`
- * without a byte, or after `DISCARD_TOTAL_MS`.
+ * clients that write all before they read (Python, Java) would lose the last response.
  */
 const DISCARD_IDLE_MS = 5_000
 const DISCARD_TOTAL_MS = 30_000

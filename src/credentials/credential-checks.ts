@@ -7,7 +7,6 @@ export interface Login extends CredentialName {
   readonly secret: string
 }
 
-/** Credentials in a file or a database. */
 export interface CredentialSource {
   readonly list: () => CredentialList
   /** Called before each login. Resolves with true if the list is as new as the call. */

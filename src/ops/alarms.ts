@@ -28,7 +28,6 @@ const rated = (ratio: number, text: string) => (ratio >= CRITICAL_RATIO ? critic
 const inSeconds = ({ seconds }: Growth) => `in ${Math.round(seconds)} s`
 const percentOf = (ratio: number) => (ratio < 0.001 ? '< 0.1' : String(Number((ratio * 100).toPrecision(2))))
 
-/** The worst first, for the head line and the title of the page. */
 export function alarmsOf(windows: Windows, status: Status): Alarm[] {
   const { inFlight } = status.requests
   const isDraining = status.checks.some(({ state }) => state === 'draining')

@@ -99,7 +99,6 @@ export type ReadMetrics = (group: MetricGroup) => Promise<readonly MetricFamily[
 /** On the status page. To collect all of prom-client would cost more, and reset the measurements of the event loop. */
 export const PROCESS_METRICS = ['process_cpu_seconds_total', 'process_resident_memory_bytes'] as const
 
-/** The parts whose values are read at each scrape. */
 export interface MetricSources {
   readonly config: Pick<Config, 'enforcement'>
   readonly authData: MeasuredAuthData
@@ -175,7 +174,6 @@ export class Metrics {
     this.#loginFailures.add(reason, { reason }, count)
   }
 
-  /** `upstream`: the prefix of the upstream. */
   ofUpstream(upstream: string): UpstreamEvents {
     const onOutcome = (outcome: UpstreamOutcome, count = 1) =>
       this.#upstreamRequests.add(`${upstream} ${outcome}`, { upstream, outcome }, count)

@@ -22,7 +22,6 @@ export interface Windows {
   readonly at: number
   readonly tenMinutes: Growth
   readonly recently: Growth
-  /** The growth from each sample to the next. */
   readonly steps: readonly Growth[]
   /** The growth since zero, which is the current value. */
   readonly values: Growth
