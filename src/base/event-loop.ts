@@ -3,7 +3,7 @@
  * have bytes (poll phase), then calls `setImmediate` callbacks (check phase). Promises continue between two callbacks.
  */
 
-/** Resolves after Node's parser has parsed all bytes of the current read, because it does so without a pause. */
+/** Resolves after Node's parser has parsed all bytes of the current read, which is one synchronous call. */
 export const afterParsing = <T>(value: T | Promise<T>): Promise<T> => Promise.resolve(value)
 
 /** Calls back after Node has read all sockets of this turn, and has tried to send what was written. */

@@ -6,7 +6,7 @@
 import { availableParallelism } from 'node:os'
 import { Command } from 'commander'
 import type { App, AppOptions, ServingApp } from '../app.ts'
-import { createLog, type LogDestination, type Logger } from '../base/log.ts'
+import { createLog, type LogDestination } from '../base/log.ts'
 import type { Config } from '../config/config.ts'
 import type { LoadedConfig } from '../config/load.ts'
 import { CommandFailure, type CommandIo, UsageFailure } from './command-io.ts'
@@ -75,21 +75,16 @@ export const workerCommand = ({ signals, destination }: ServingProcess): Command
     await runWorker((config) => serveHere({ ...setUpProcess(config, destination), worker: true }, signals))
   })
 
-/** Creates the log of this process, and lets the process survive exceptions. */
+/** Creates the log of this process. An exception in one request must not end the process: all others continue. */
 function setUpProcess(config: Config, destination: LogDestination): AppOptions {
   const log = createLog(config.log.level, destination)
-  const processCounts = {
-    log_lines_dropped_total: () => destination.dropped,
-    uncaught_exceptions_total: surviveExceptions(log),
-  }
-  return { config, log, processCounts }
-}
-
-/** An exception in one request must not end the process: all others continue. Returns a function that counts exceptions. */
-function surviveExceptions(log: Logger): () => number {
   let exceptions = 0
   process.on('uncaughtException', (err) => log.fatal({ err, count: ++exceptions }, 'uncaught exception'))
-  return () => exceptions
+  const processCounts = {
+    log_lines_dropped_total: () => destination.dropped,
+    uncaught_exceptions_total: () => exceptions,
+  }
+  return { config, log, processCounts }
 }
 
 async function serveHere(options: AppOptions, signals: Signals): Promise<ServingApp> {

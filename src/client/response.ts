@@ -44,9 +44,9 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
 
   /** Node sends the head with the first bytes of the body. `headers`: names and values, alternating. `begin` adds to them. */
   begin(status: number, statusText: string, headers: string[], persistence: Persistence): void {
+    this.#isCloseDelimited = persistence === 'closeDelimited'
     this.#after = this.#afterResponse(persistence)
     if (this.#after !== 'keepAlive') headers.push('Connection', 'close')
-    this.#isCloseDelimited = persistence === 'closeDelimited'
     if (this.#isCloseDelimited) omitChunks(this)
     this.writeHead(status, statusText, headers)
   }
@@ -105,7 +105,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
   }
 
   get isWritten(): boolean {
-    return this.stage === 'written' || this.stage === 'sent'
+    return this.stage === 'sent' || this.stage === 'written'
   }
 
   /** When the response was over. A tunnel, or the discard of an unread body, may follow and does not count. */

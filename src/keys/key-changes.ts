@@ -2,8 +2,8 @@
  * Adds, activates and retires keys of a key directory. Each change replaces files (mode 0600) atomically and
  * under a lock, in an order that leaves a valid directory after every step.
  */
-import { mkdir, rm } from 'node:fs/promises'
-import { join } from 'node:path'
+import { access, mkdir, rm, stat } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
 import { type CommandResult, loaded, notDone, notLoaded } from '../base/result.ts'
 import { errorCode, fileErrorText, replaceFile, withLock } from '../files/files.ts'
 import { generateKey, newKid } from './jwk.ts'
@@ -35,6 +35,17 @@ export async function addKey(
     if (active) await switchSigningKey(change, keys, kid)
     return loaded({ kid, alg, active, createdAtSeconds })
   })
+}
+
+/** Node's recursive `mkdir` never ends where the system refuses a name with ENOENT, as in /proc. */
+async function createDirectory(path: string): Promise<void> {
+  const parent = dirname(path)
+  if (parent !== path) await access(parent).catch(() => createDirectory(parent))
+  try {
+    await mkdir(path, { mode: 0o700 })
+  } catch (error) {
+    if (errorCode(error) !== 'EEXIST' || !(await stat(path)).isDirectory()) throw error
+  }
 }
 
 /** Records when the outgoing key stopped signing, and how long its tokens live. Never rejects. */
@@ -75,7 +86,7 @@ async function changeDirectory<T>(
   change: (keys: KeyDirectory) => Promise<CommandResult<T>>,
 ): Promise<CommandResult<T>> {
   try {
-    if (createIfMissing) await mkdir(directory, { recursive: true, mode: 0o700 })
+    if (createIfMissing) await createDirectory(directory)
     return await withLock(join(directory, '.lock'), async () => {
       const keys = await readKeyDirectory(directory)
       return keys.ok ? await change(keys.value) : keys

@@ -147,9 +147,8 @@ function findSigning(files: KeyDirectory['files'], activeKid: string | undefined
   if (activeKid === undefined) {
     const [only, ...others] = privateFiles(files)
     if (others.length === 0) return { signing: only }
-    return {
-      signingProblem: `several private keys, and no file ${ACTIVE_FILE} to say which signs; ${choose}`,
-    }
+    const signingProblem = `several private keys, and no file ${ACTIVE_FILE} to say which signs; ${choose}`
+    return { signingProblem }
   }
   const signing = files.get(activeKid)
   if (signing?.key.signKey !== undefined) return { signing }

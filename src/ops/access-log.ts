@@ -1,6 +1,5 @@
 /**
- * Counts and logs each request when its response is over.
- * The access log holds no token and no query, because a query may hold a secret.
+ * Counts and logs each request when its response is over. It logs no token and no query: a query may hold a secret.
  * `account` is the account of a verified token, or an existing account that a login names.
  * In forward auth, `method` and `path` are those of the request that a trusted proxy names.
  */
@@ -22,17 +21,18 @@ export function createAccessLog(
 ) {
   return {
     onRequestEnd(res: SidecarResponse): void {
-      const { context, method } = res.req
+      const { isWritten, req } = res
+      const { context, method } = req
       const responseMs = res.endedMonotonicMs - context.startedMonotonicMs
-      const reason = !res.isWritten && isAborting() ? 'drain_deadline' : context.reason
-      const status = res.isWritten ? res.statusCode : truncatedStatus(reason)
+      const reason = !isWritten && isAborting() ? 'drain_deadline' : context.reason
+      const status = isWritten ? res.statusCode : truncatedStatus(reason)
       metrics.onRequest(context.routeLabel, method, status, responseMs / 1000)
       if (context.bytesIn > 0) metrics.onBytes('in', context.bytesIn)
       if (context.bytesOut > 0) metrics.onBytes('out', context.bytesOut)
       // A 404 of an upstream is no error: it is routine in storage.
       const isError = status >= 500 || reason !== undefined || context.decision?.wouldRefuse !== undefined
       if (access === 'all' || (access === 'errors' && isError))
-        log.info(lineOf(res.req, status, reason), 'request')
+        log.info(lineOf(req, status, reason), 'request')
     },
     /** Returns the request id of the response. */
     onParserError({ status }: PublicError, { address }: Peer): string {

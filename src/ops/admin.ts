@@ -151,11 +151,9 @@ function onceAtATime(render: Render, onError: (error: unknown) => void): Render 
   }
 }
 
-const json = (status: number, value: unknown, type = 'application/json'): Page => ({
-  status,
-  type,
-  body: Buffer.from(JSON.stringify(value)),
-})
+function json(status: number, value: unknown, type = 'application/json'): Page {
+  return { status, type, body: Buffer.from(JSON.stringify(value)) }
+}
 
 function sendPage(res: ServerResponse, { status, type, body }: Page): void {
   res.writeHead(status, { 'Content-Type': type, 'Content-Length': body.length, ...HEADERS })

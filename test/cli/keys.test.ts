@@ -155,10 +155,11 @@ t.test('wrong usage exits with 2 and one line', async (t) => {
   }
 })
 
-t.test('add creates missing directories, or fails with the reason', async (t) => {
+t.test('add creates missing directories, or fails at once with the reason', async (t) => {
   const directory = `${t.testdir({ file: '' })}/a/b/c`
   t.equal((await keys(['add', '--directory', directory])).failure, undefined)
   for (const [path, reason] of [
+    ['/proc/none/keys', 'there is no such file or directory'],
     [`${directory}/../../../file`, 'it is not a directory'],
     [`${directory}/../../../file/keys`, 'a part of the path is not a directory'],
   ]) {

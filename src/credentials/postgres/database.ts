@@ -192,10 +192,7 @@ const resultOf = ({ problems }: Snapshot): ReloadResult => (problems.length === 
 
 const PAGE_ROWS = 1000
 
-/**
- * Reads all rows at one revision, or only new revocations if nothing else has changed since `former`.
- * Between pages, requests are served.
- */
+/** Reads all rows, or only new revocations if nothing else has changed. Between pages, requests are served. */
 async function readSnapshot(pool: Pool, former: Snapshot | undefined, revocations: TableRevocations) {
   const client = await pool.connect()
   let isBroken = true
