@@ -2,25 +2,24 @@
  * One client connection: serves its requests one after the other (RFC 9112, section 9).
  * In: requests and errors of Node's parser. Out: calls of `handle` for each request in its turn, and of `onRequestEnd`.
  *
- * What each phase does beside `ON_ARRIVAL`, and the phase that follows (`>`):
+ * What each phase does, and the phase that follows (`>`):
  *
- *   phase               when the response is closed                   when the socket is idle
- *   idle                                                              closes it, or > partialHead if bytes have arrived
- *   partialHead                                                       closes it
- *   serving             serves the next request, or > idle            calls `onIdle` of the request's owner (1)
- *   servingDetached     > closing                                     calls `onIdle` of the request's owner (1)
- *   servingBeforeError  serves the next, or refuses and > closing     calls `onIdle` of the request's owner (1)
- *   closing                                                           closes it
+ *   phase        with a request or an error  when the response is closed   when the socket is idle
+ *   idle         > serving or closing                                      closes it; if bytes have arrived > partialHead
+ *   partialHead  > serving or closing                                      closes it
+ *   serving      queues it (1)               next one, > idle or closing   calls `onIdle` of the request's owner (2)
+ *   closing      drops it                                                  closes it
  *
- *   (1) or `abort`, if the client does not read the end of a response
+ *   (1) or drops it, if nothing can follow: `#acceptsMore`
+ *   (2) or calls `abort`, if the client does not read the end of a response
  *
  * What ends the connection, and how:
  *
  *   the last response is written (see `SidecarResponse.begin`)  Node closes it after the written bytes, > closing
  *     the body of its request is unread                         first, `discardBody`
- *     requests or an error wait behind it                       `halfClose`
- *     Node has detached the socket                              `halfClose`
- *   a refusal without a request is written                      `halfClose`, > closing
+ *     requests or a refusal wait behind it                      `#halfClose`
+ *     Node has detached the socket                              `#halfClose`
+ *   a refusal without a request is written                      `#halfClose`, > closing
  *   no request arrives in time                                  `endIdlePhase`
  *   the client reads too slowly; the owner of a request fails   `abort`
  *   the client ends the connection                              Node closes it after the written bytes
@@ -29,9 +28,9 @@
 import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../base/errors.ts'
 import type { Peer } from './client-address.ts'
-import { type ClientConnection, RequestContext, type SidecarRequest } from './context.ts'
+import { beginRequest, type ClientConnection, type SidecarRequest } from './context.ts'
 import * as nodeHttp from './node-http.ts'
-import { halfClose, SidecarResponse } from './response.ts'
+import { SidecarResponse } from './response.ts'
 
 export interface ConnectionEvents {
   /** Must not throw. */
@@ -48,23 +47,21 @@ export interface Timeouts {
   readonly headMs: number
 }
 
-/** What each phase does with a request that arrives, or with an error of the parser. */
-const ON_ARRIVAL = {
-  idle: 'serve',
-  partialHead: 'serve',
-  serving: 'wait',
-  servingDetached: 'drop', // a request whose socket Node has detached (`Upgrade`, CONNECT)
-  servingBeforeError: 'drop', // the requests before `#pendingError` (RFC 9112, section 9.6)
-  closing: 'drop',
-} as const
-
-type Phase = keyof typeof ON_ARRIVAL
-
 /** A refusal without a request: of bytes that do not parse, a late head, an `Upgrade` or CONNECT behind other requests. */
-type PendingError = { readonly error: PublicError; readonly bytes?: Buffer | undefined }
+interface Refusal {
+  readonly error: PublicError
+  readonly bytes?: Buffer | undefined
+}
 
 /** The socket is paused while this many requests wait. */
 const MAX_WAITING = 16
+
+/**
+ * Bytes that still arrive are discarded before a connection is closed (as nginx does). Without this, the close would be a reset:
+ * clients that write all before they read (Python, Java) would lose the last response.
+ */
+const DISCARD_IDLE_MS = 5_000
+const DISCARD_TOTAL_MS = 30_000
 
 export class Connection implements ClientConnection {
   readonly peer: Peer
@@ -73,12 +70,15 @@ export class Connection implements ClientConnection {
   readonly #socket: Socket
   readonly #timeouts: Timeouts
   readonly #events: ConnectionEvents
-  #phase: Phase = 'idle'
+  #phase: 'idle' | 'partialHead' | 'serving' | 'closing' = 'idle'
   #current: SidecarResponse | undefined
   readonly #waiting: SidecarResponse[] = []
-  #pendingError: PendingError | undefined
+  /** Follows the requests that wait. */
+  #refusal: Refusal | undefined
   /** `socket.bytesRead` at the end of the previous response. */
   #bytesBefore: number
+  /** In monotonic milliseconds. `#halfClose` may discard what follows a body that was discarded. */
+  #discardEndsAtMs: number | undefined
   #isProbing = false
 
   constructor(socket: Socket, tcpSocket: Socket, peer: Peer, timeouts: Timeouts, events: ConnectionEvents) {
@@ -92,7 +92,7 @@ export class Connection implements ClientConnection {
     socket.on('error', () => {}) // without a listener, an error would end the process; `close` follows
     nodeHttp.listenBeforeNode(socket, 'end', () => {
       // Node would end the connection after the written bytes. It does not end a detached socket.
-      if (this.#current?.stage === 'partial' && this.#phase !== 'servingDetached') this.abort()
+      if (this.#current?.isPartial && !this.#current.req.context.isDetached) this.abort()
     })
   }
 
@@ -105,22 +105,25 @@ export class Connection implements ClientConnection {
     return this.#current !== undefined
   }
 
-  receive(res: SidecarResponse): void {
-    if (this.#socket.destroyed) return // TLS still delivers decrypted requests, whose responses would never emit `close`
-    const arrival = ON_ARRIVAL[this.#phase]
-    if (arrival === 'serve') this.#serve(res, 'serving')
-    else if (arrival === 'wait') {
-      this.#waiting.push(res)
-      if (this.#waiting.length === MAX_WAITING)
-        nodeHttp.pauseWhile(this.#socket, () => this.#waiting.length >= MAX_WAITING)
-    }
+  /** False behind the last turn: a refusal, or a request whose socket Node has detached. */
+  get #acceptsMore(): boolean {
+    const isDetached = this.#current?.req.context.isDetached === true
+    return this.#phase !== 'closing' && this.#refusal === undefined && !isDetached
   }
 
-  #serve(res: SidecarResponse, phase: Phase, firstBytes?: Buffer): void {
+  receive(res: SidecarResponse): void {
+    // TLS still delivers decrypted requests of a destroyed socket, whose responses would never emit `close`.
+    if (this.#socket.destroyed || !this.#acceptsMore) return
+    if (this.#current === undefined) this.#serve(res)
+    else if (this.#waiting.push(res) === MAX_WAITING)
+      nodeHttp.pauseWhile(this.#socket, () => this.#waiting.length >= MAX_WAITING)
+  }
+
+  #serve(res: SidecarResponse, firstBytes?: Buffer): void {
     if (this.#phase === 'partialHead') this.#socket.setTimeout(this.#timeouts.idleMs)
-    this.#phase = phase
+    this.#phase = 'serving'
     this.#current = res
-    res.req.context = new RequestContext(this, firstBytes)
+    beginRequest(res.req, this, firstBytes)
     res.on('close', this.#onResponseClosed)
     this.#events.handle(res)
   }
@@ -132,16 +135,16 @@ export class Connection implements ClientConnection {
     res.req.context.owner.onClosed?.()
     this.#events.onRequestEnd(res)
     this.#bytesBefore = this.#socket.bytesRead
-    if (this.#socket.writable) this.#serveNext()
+    if (this.#socket.writable) this.#takeTurn()
     else this.#endAfterLast()
   }
 
-  #serveNext(): void {
+  #takeTurn(): void {
     const next = this.#waiting.shift()
     if (next !== undefined) {
-      this.#serve(next, this.#pendingError === undefined ? 'serving' : 'servingBeforeError')
+      this.#serve(next)
       if (this.#waiting.length === MAX_WAITING - 1) this.#socket.resume()
-    } else if (this.#pendingError !== undefined) this.#sendRefusal(this.#pendingError)
+    } else if (this.#refusal !== undefined) this.#sendRefusal(this.#refusal)
     else this.#phase = 'idle'
   }
 
@@ -150,8 +153,8 @@ export class Connection implements ClientConnection {
     this.#phase = 'closing'
     const unserved = this.#waiting.splice(0)
     for (const { req } of unserved) req.resume()
-    const isFollowed = unserved.length > 0 || this.#pendingError !== undefined
-    if (isFollowed && !this.#socket.destroyed) halfClose(this.#socket)
+    const isFollowed = unserved.length > 0 || this.#refusal !== undefined
+    if (isFollowed && !this.#socket.destroyed) this.#halfClose()
   }
 
   /** Receives a request whose socket Node has detached. No other request can follow. */
@@ -160,30 +163,29 @@ export class Connection implements ClientConnection {
     if (socket.destroyed) return
     // Node has removed its own listeners of these events.
     socket.on('drain', () => this.#current?.emit('drain')).on('timeout', () => this.onTimeout())
-    const arrival = ON_ARRIVAL[this.#phase]
-    if (arrival === 'serve') {
+    if (!this.#acceptsMore) return
+    if (this.#current === undefined) {
       const res = new SidecarResponse(req)
-      nodeHttp.assignDetachedSocket(res, socket, () => halfClose(socket))
-      this.#serve(res, 'servingDetached', firstBytes)
-    } else if (arrival === 'wait') {
-      const isConnect = req.method === 'CONNECT'
-      this.#refuseInTurn({ error: isConnect ? ERRORS.malformedRequest : ERRORS.upgradeRefused })
+      nodeHttp.assignDetachedSocket(res, socket, () => this.#halfClose())
+      this.#serve(res, firstBytes)
+    } else {
+      this.#refuseInTurn({
+        error: req.method === 'CONNECT' ? ERRORS.malformedRequest : ERRORS.upgradeRefused,
+      })
       socket.once('end', () => socket.end())
     }
   }
 
-  refuse(error: PendingError): void {
+  refuse(refusal: Refusal): void {
     const socket = this.#socket
-    const arrival = ON_ARRIVAL[this.#phase]
-    if (arrival === 'drop') return
+    if (!this.#acceptsMore) return
     if (!socket.writable || this.tcpSocket.destroyed) socket.destroy()
-    else if (arrival === 'serve') this.#sendRefusal(error)
-    else this.#refuseInTurn(error)
+    else if (this.#current === undefined) this.#sendRefusal(refusal)
+    else this.#refuseInTurn(refusal)
   }
 
-  #refuseInTurn(error: PendingError): void {
-    this.#phase = 'servingBeforeError'
-    this.#pendingError = error
+  #refuseInTurn(refusal: Refusal): void {
+    this.#refusal = refusal
     nodeHttp.discardInput(this.#socket)
     const newest = this.#waiting.at(-1) ?? this.#current
     if (newest?.req.complete !== false) return
@@ -192,10 +194,10 @@ export class Connection implements ClientConnection {
     else newest.req.context.onMalformedBody()
   }
 
-  #sendRefusal({ error, bytes }: PendingError): void {
+  #sendRefusal({ error, bytes }: Refusal): void {
     this.#phase = 'closing'
     this.#socket.write(this.#events.onParserError(error, this.peer, bytes), 'latin1')
-    halfClose(this.#socket)
+    this.#halfClose()
   }
 
   onTimeout(): void {
@@ -218,6 +220,30 @@ export class Connection implements ClientConnection {
       this.#phase = 'partialHead'
       socket.setTimeout(this.#timeouts.headMs)
     }
+  }
+
+  /** Discards the rest of a request's body, whose response is written. Then calls `end`, perhaps more than once. */
+  discardBody(req: SidecarRequest, end: () => void): void {
+    req.context.changeOwner({ state: 'unreadBody', onIdle: end })
+    req.once('end', end)
+    this.#socket.once('end', end) // the request emits no `end` if its body is malformed
+    this.#limitDiscard(end)
+    req.resume()
+  }
+
+  /** Ends the sending half of the connection, and discards all bytes. Destroys the socket if the client does not close it. */
+  #halfClose(): void {
+    this.#socket.end()
+    nodeHttp.discardInput(this.#socket)
+    this.#limitDiscard(() => this.#socket.destroy())
+  }
+
+  #limitDiscard(onLate: () => void): void {
+    this.#socket.setTimeout(DISCARD_IDLE_MS) // then `onTimeout` ends the discard
+    const now = performance.now()
+    this.#discardEndsAtMs ??= now + DISCARD_TOTAL_MS
+    const deadline = setTimeout(onLate, this.#discardEndsAtMs - now)
+    this.#socket.once('close', () => clearTimeout(deadline))
   }
 
   closeTunnel(): boolean {

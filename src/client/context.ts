@@ -22,6 +22,8 @@ export interface ClientConnection {
   detectReset(): void
   /** Ends the connection within a response, so that the client notices that the rest is missing. */
   abort(): void
+  /** Discards the rest of a request's body, whose response is written. Then calls `end`, perhaps more than once. */
+  discardBody(req: SidecarRequest, end: () => void): void
 }
 
 /** The one component that a request waits for: the reader of a login, a transfer, a tunnel, the discard of an unread body. */
@@ -38,8 +40,10 @@ export interface RequestOwner {
 /** The owner until another component takes over. An idle client does not matter yet: the request waits for the sidecar. */
 const HANDLER: RequestOwner = { state: 'inFlight' }
 
-/** The facts of a request. Only the methods write them: other files see a `Readonly<RequestContext>`. */
-export class RequestContext {
+/** The facts of a request. Only the methods write them. */
+export type RequestContext = Readonly<Context>
+
+class Context {
   readonly client: ClientConnection
   /** The bytes after the head of an `Upgrade` or CONNECT, for which Node has detached the socket. Undefined otherwise. */
   readonly firstBytes: Buffer | undefined
@@ -118,8 +122,8 @@ export class RequestContext {
 }
 
 export class SidecarRequest extends IncomingMessage {
-  /** Set by `Connection` when it serves the request; nothing reads it before. */
-  declare context: Readonly<RequestContext>
+  /** Nothing reads it before `beginRequest`. */
+  declare context: RequestContext
 
   /** The client waits for a `100 Continue` before it sends the body (RFC 9110, section 10.1.1). */
   get expectsContinue(): boolean {
@@ -129,4 +133,9 @@ export class SidecarRequest extends IncomingMessage {
   get clientAddress(): string {
     return this.context.client.peer.clientAddress(this.headers['x-forwarded-for'])
   }
+}
+
+/** Called when a connection begins to serve the request. `firstBytes`: see `Context`. */
+export function beginRequest(req: SidecarRequest, client: ClientConnection, firstBytes?: Buffer): void {
+  req.context = new Context(client, firstBytes)
 }

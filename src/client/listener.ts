@@ -10,7 +10,7 @@
  *   a head that begins with empty lines       headersSeconds    the socket's timeout  `Connection.onTimeout` closes it
  *   more of a body; reads of a response       idleSeconds       the socket's timeout  `onIdle` (see `proxy/transfer.ts`)
  *   the whole body of a login or link         idleSeconds       `json-body.ts`        the endpoint sends a 408
- *   bytes after the last response             5 s; 30 s in all  `response.ts`         the connection is closed
+ *   bytes after the last response             5 s; 30 s in all  `connection.ts`       the connection is closed
  *   the last reads of an ended tunnel         5 s               `proxy/tunnel.ts`     the connection is closed
  */
 import { once } from 'node:events'

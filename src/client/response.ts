@@ -3,30 +3,15 @@
  * (RFC 9112, sections 9.3 and 9.6). Node then keeps the connection for the next request, or ends it.
  */
 import { ServerResponse, STATUS_CODES } from 'node:http'
-import type { Socket } from 'node:net'
 import { headerText } from '../http/headers.ts'
 import type { SidecarRequest } from './context.ts'
-import { DISCARDS_AFTER_OFFER, discardInput, omitChunks, sendHead, writeLastChunk } from './node-http.ts'
+import { DISCARDS_AFTER_OFFER, omitChunks, sendHead, writeLastChunk } from './node-http.ts'
 
 /** What the caller asks for. `closeDelimited`: only the end of the connection ends the body of the response. */
 export type Persistence = 'keepAlive' | 'close' | 'closeDelimited'
 
 /** `close`: Node closes the connection after the last byte. `discard`: the sidecar first discards the rest of the request. */
 type AfterResponse = 'keepAlive' | 'close' | 'discard'
-
-/**
- *   stage     meaning                                      status in the log   its connection is aborted by
- *
- *   notBegun  no head is written                           499 or 503          a close
- *   partial   a part of it is written                      499 or 503          a reset (1)
- *   given     Node has all of it                           499 or 503          a reset (1)
- *   written   as `given`: a short one, or before a discard its own             a reset (1)
- *   sent      the system has all of it, or a tunnel began  its own             a close
- *
- * After a clean end, a close-delimited response would look complete. Ruby's `Net::HTTP` takes others for complete, too.
- *   (1) for others, a close while the client sends its body: a reset could fail its writes before it reads
- */
-type Stage = 'notBegun' | 'partial' | 'given' | 'written' | 'sent'
 
 export class SidecarResponse extends ServerResponse<SidecarRequest> {
   #hasContinued = false
@@ -69,7 +54,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     if (text !== '') this.write(text, 'latin1')
     if (this.chunkedEncoding) writeLastChunk(this, headerText(trailers.flat()))
     this.#writtenMonotonicMs = performance.now()
-    discardBody(this.req, () => void this.end()) // only the first call of `end` has an effect
+    this.req.context.client.discardBody(this.req, () => void this.end()) // only the first call of `end` has an effect
   }
 
   #afterResponse(asked: Persistence): AfterResponse {
@@ -93,57 +78,27 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     this.#writtenMonotonicMs = performance.now()
   }
 
-  get stage(): Stage {
-    if (!this.headersSent) return this.statusCode === 101 ? 'sent' : 'notBegun'
-    if (this.writableFinished) return 'sent'
-    if (this.#writtenMonotonicMs !== undefined) return this.req.socket.writableLength > 0 ? 'written' : 'sent'
-    return this.writableEnded ? 'given' : 'partial'
+  /** The head is written, and a part of the rest is missing. */
+  get isPartial(): boolean {
+    return this.headersSent && !this.isWritten && !this.writableEnded
   }
 
-  get mustReset(): boolean {
-    return this.stage !== 'notBegun' && this.stage !== 'sent' && (this.#isCloseDelimited || this.req.complete)
-  }
-
+  /** The system has the whole response, or it counts as written: a short one, one before a discard, a 101. */
   get isWritten(): boolean {
-    return this.stage === 'sent' || this.stage === 'written'
+    return this.#writtenMonotonicMs !== undefined || this.writableFinished
+  }
+
+  /**
+   * Whether an abort must reset the connection. After a clean end, a close-delimited response would look complete, and Ruby's
+   * `Net::HTTP` takes others for complete, too. But while the client sends, a reset could fail its writes before it reads.
+   */
+  get mustReset(): boolean {
+    const isSent = this.writableFinished || (this.isWritten && this.req.socket.writableLength === 0)
+    return this.headersSent && !isSent && (this.#isCloseDelimited || this.req.complete)
   }
 
   /** When the response was over. A tunnel, or the discard of an unread body, may follow and does not count. */
   get endedMonotonicMs(): number {
     return this.#writtenMonotonicMs ?? performance.now()
   }
-}
-
-/**
- * Bytes that still arrive are discarded before a connection is closed (as nginx does). Without this, the close would be a reset:
- * clients that write all before they read (Python, Java) would lose the last response.
- */
-const DISCARD_IDLE_MS = 5_000
-const DISCARD_TOTAL_MS = 30_000
-/** In monotonic milliseconds. `halfClose` may discard what follows a body that was discarded. */
-const discardEndsAtMs = new WeakMap<Socket, number>()
-
-/** Discards the rest of the request's body, whose response has been written. Then calls `end`, perhaps more than once. */
-function discardBody(req: SidecarRequest, end: () => void): void {
-  req.context.changeOwner({ state: 'unreadBody', onIdle: end })
-  req.once('end', end)
-  req.socket.once('end', end) // the request emits no `end` if its body is malformed
-  limitTime(req.socket, end)
-  req.resume()
-}
-
-/** Ends the sending half of the connection, and discards all bytes. Destroys the socket if the client does not close it. */
-export function halfClose(socket: Socket): void {
-  socket.end()
-  discardInput(socket)
-  limitTime(socket, () => socket.destroy())
-}
-
-function limitTime(socket: Socket, onLate: () => void): void {
-  socket.setTimeout(DISCARD_IDLE_MS) // then `Connection.onTimeout` ends the discard
-  const now = performance.now()
-  const endsAtMs = discardEndsAtMs.get(socket) ?? now + DISCARD_TOTAL_MS
-  discardEndsAtMs.set(socket, endsAtMs)
-  const deadline = setTimeout(onLate, endsAtMs - now)
-  socket.once('close', () => clearTimeout(deadline))
 }

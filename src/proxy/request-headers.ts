@@ -24,7 +24,7 @@ export const UPGRADE_LINES = 'Connection: Upgrade\r\nUpgrade: websocket\r\n'
 
 /** Returns the head with the final empty line. Every character is one byte (Latin-1). */
 export function requestHeadText(
-  context: Readonly<RequestContext>,
+  context: RequestContext,
   { admitted, caller, forwardsAuthorization, target = admitted.target }: ServiceDecision,
   options: HeadOptions,
 ): string {

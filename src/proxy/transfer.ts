@@ -61,7 +61,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   readonly isWebSocket: boolean
   readonly hasBody: boolean
   readonly #upstream: Upstream
-  readonly #context: Readonly<RequestContext>
+  readonly #context: RequestContext
   #phase: Phase = 'awaitingHead'
   #upload: Upload | undefined
 

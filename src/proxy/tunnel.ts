@@ -31,7 +31,7 @@ export interface Tunnels {
 export class Tunnel implements RequestOwner, ResponseReceiver {
   readonly state = 'tunnel'
   readonly #request: ForwardedRequest
-  readonly #context: Readonly<RequestContext>
+  readonly #context: RequestContext
   readonly #socket: Socket
   readonly #upstreamConnection: UpstreamConnection
   readonly #tunnels: Tunnels

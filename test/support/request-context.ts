@@ -1,16 +1,18 @@
 /** The context of a request, without its connection. */
 import { Socket } from 'node:net'
 import type { Peer } from '../../src/client/client-address.ts'
-import { RequestContext } from '../../src/client/context.ts'
+import { beginRequest, type RequestContext, SidecarRequest } from '../../src/client/context.ts'
 
 export function requestContext(peer: Peer, id: string): RequestContext {
-  const context = new RequestContext({
+  const req = new SidecarRequest(new Socket())
+  beginRequest(req, {
     peer,
     tcpSocket: new Socket(),
     isDraining: () => false,
     detectReset() {},
+    discardBody() {},
     abort() {},
   })
-  context.recordRoute(undefined, id)
-  return context
+  req.context.recordRoute(undefined, id)
+  return req.context
 }
