@@ -32,13 +32,14 @@ const UNSETTLED_POLLS = 50
  *   version found                       polls in a row that found it     action   if the load fails
  *   active, none rejected since         any                              keep
  *   other, the source does not settle   any                              load     rejected
- *   other, the source settles           2         (files: 0.2 to 0.4 s)  load     ignored: not settled, may be incomplete
+ *   other, the source settles           2         (files: 0.2 to 0.4 s)  load     ignored: it may be incomplete
  *                                       5         (0.8 to 1.0 s)         load     rejected
- *                                       30, 55, … (every 5 s)            load     rejected: the cause may be temporary
+ *                                       30, 55, … (every 5 s)            load     rejected; the cause may be temporary
  *                                       any, every 50 unsettled polls    load     rejected
  *                                       any other                        wait
  *
- * `isSettled`: the load decides on the version. `Reloadable` reports once that a version was rejected.
+ * `isSettled`: a failure rejects the version, which is reported once. Otherwise, a load counts only if it is good, and the
+ * version is still the same after it.
  */
 export function detect(before: Versions, found: string, settles: boolean) {
   const polls = found === before.found ? before.polls + 1 : 1
@@ -168,7 +169,7 @@ export class Reloadable<T> {
     this.#versions = versions
     if (action !== 'load' && !isForced) return action === 'keep'
     const next = await this.#guard(load(this.#value, isForced))
-    // A version that has not settled may have changed while it was loaded.
+    // A growing file may have been loaded partly.
     const isDecided = isSettled || isForced || (next.ok && (await this.#readVersion()) === version)
     if (this.#isStopped || !isDecided) return false
     if (next.ok) this.#activate(next.value, version, next.warnings)
@@ -176,7 +177,7 @@ export class Reloadable<T> {
     return next.ok
   }
 
-  /** Resolves with the version of the source, or with undefined if the source is not available or polling was stopped. */
+  /** Resolves with undefined if the source is not available, or if stopped meanwhile. */
   async #readVersion(): Promise<string | undefined> {
     const read = await this.#guard(this.#options.readVersion())
     if (this.#isStopped) return undefined

@@ -111,7 +111,7 @@ const pairs = (count: number, result = '') => others(count, result).flatMap((pol
 const runs = (words: readonly string[]) =>
   words.join(' ').replace(/(\b\w+)( \1\b)+/g, (run, word) => `${run.split(' ').length}x${word}`)
 
-/** What follows from polls, which find these versions. `tryLoad`: the version has not settled. */
+/** The cases of `detect`: what is known before, what each poll finds, what follows. `tryLoad`: it has not settled. */
 const DETECTIONS: readonly (readonly [string, Partial<Versions>, readonly string[], string])[] = [
   ['the active version', {}, times(99, 'a'), '99xkeep'],
   ['another one', {}, times(61, 'b'), 'wait tryLoad 2xwait load 24xwait load 24xwait load 6xwait'],
