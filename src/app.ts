@@ -2,6 +2,8 @@
  * The composition root: creates the parts of one sidecar from validated settings, each after the parts that it uses.
  * A request passes: listener -> connection -> handler -> gate (admission, route, token) -> forwarder | endpoint | responder
  */
+
+import { type OnReload, openAuthData } from './auth-data.ts'
 import type { Logger } from './base/log.ts'
 import { DataListener } from './client/listener.ts'
 import { Responder } from './client/responder.ts'
@@ -15,8 +17,6 @@ import { type AdminData, createAdminListener } from './ops/admin.ts'
 import { createAuditLog } from './ops/audit-log.ts'
 import { Metrics, type ProcessCounts } from './ops/metrics.ts'
 import { Forwarder } from './proxy/forward.ts'
-import { openAuthData } from './sources/auth-data.ts'
-import type { OnReload } from './sources/auth-sources.ts'
 import { activeContextOf, upstreamSetName } from './tls/certificates.ts'
 import { TokenCache } from './token/cache.ts'
 import type { Identity } from './token/caller.ts'

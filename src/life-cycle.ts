@@ -6,6 +6,7 @@
  */
 import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { AuthData } from './auth-data.ts'
 import type { Logger } from './base/log.ts'
 import { VERSION } from './base/version.ts'
 import type { DataListener } from './client/listener.ts'
@@ -13,7 +14,6 @@ import type { Config } from './config/config.ts'
 import { isLoopback, withoutPath } from './http/hosts.ts'
 import type { AdminData, AdminListener } from './ops/admin.ts'
 import type { ReadyCondition } from './ops/status.ts'
-import type { AuthData } from './sources/auth-data.ts'
 
 /** The requests that were in flight when the listener stopped listening, by outcome. */
 export interface DrainReport {

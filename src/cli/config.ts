@@ -1,5 +1,6 @@
 /** `config check | show | schema`, and the settings that commands take as flags. */
 import { type Command, Option } from 'commander'
+import { DATABASE_SETTING, InvalidAuthData, openSources } from '../auth-data.ts'
 import { createLog } from '../base/log.ts'
 import type { Config, KeySet, Problem } from '../config/config.ts'
 import { formatProblems, insecureKeySets, keySetsOf, problemsAt } from '../config/config.ts'
@@ -7,8 +8,6 @@ import type { LoadedConfig, LoadOptions } from '../config/load.ts'
 import { effectiveSettings, FILE_VARIABLE, loadConfig } from '../config/load.ts'
 import { configJsonSchema, FLAGS, SETTINGS } from '../config/settings.ts'
 import { fetchJwks, importKeys } from '../keys/jwk-set.ts'
-import { InvalidAuthData } from '../sources/auth-data.ts'
-import { DATABASE_SETTING, openSources } from '../sources/auth-sources.ts'
 import { activeContextOf, type CertificateSets, issuerSetName } from '../tls/certificates.ts'
 import { type CommandIo, describe, type Flags, UsageFailure } from './command-io.ts'
 

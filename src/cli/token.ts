@@ -1,12 +1,12 @@
 /** `token issue|inspect`: mints a token that a sidecar with these settings accepts, or explains a token. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Command } from 'commander'
+import { type AuthData, openAuthData } from '../auth-data.ts'
 import { createLog, printable } from '../base/log.ts'
 import type { Config } from '../config/config.ts'
 import type { LoadedConfig } from '../config/load.ts'
 import { type CredentialName, isActive } from '../credentials/credential-list.ts'
 import { loadKeyRing } from '../keys/key-directory.ts'
-import { type AuthData, openAuthData } from '../sources/auth-data.ts'
 import { type Inspection, inspectToken } from '../token/inspect.ts'
 import { TokenSigner } from '../token/issue.ts'
 import { parseStoredScope } from '../token/scopes.ts'

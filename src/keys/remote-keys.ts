@@ -30,8 +30,6 @@ export interface KeySetState {
   readonly lastFetch: ReloadResult | undefined
 }
 
-type FetchedSet = { readonly version: string; readonly jwks: readonly UncheckedJwk[] }
-
 /** Fetches from `start` to `stop`, and never rejects. */
 export class RemoteKeys {
   readonly issuer: string
@@ -41,8 +39,10 @@ export class RemoteKeys {
   /** Resolves when the newest fetch has ended, well or not. */
   newestFetch: Promise<unknown> = Promise.resolve()
   readonly #options: RemoteKeysOptions
-  readonly #keySet: Reloadable<readonly Key[] | undefined, FetchedSet>
+  readonly #keySet: Reloadable<readonly Key[] | undefined>
   readonly #stopping = new AbortController()
+  /** The newest set that was fetched. */
+  #fetched: readonly UncheckedJwk[] = []
   #lastFetch: ReloadResult | undefined
   #goodAtMs = 0
   #failedAtMs = Number.NEGATIVE_INFINITY
@@ -54,17 +54,18 @@ export class RemoteKeys {
     const logFields = { issuer, from: `${origin}${pathname}` } // the query may be a secret
     this.issuer = issuer
     this.#options = options
-    this.#keySet = new Reloadable<readonly Key[] | undefined, FetchedSet>({
+    this.#keySet = new Reloadable<readonly Key[] | undefined>({
       /** The version ignores the order of the keys, because a new version empties the token cache. */
-      observe: async () => {
+      readVersion: async () => {
         const read = await fetchJwks(options, this.#stopping.signal)
         if (!read.ok) return read
+        this.#fetched = read.value
         const sorted = read.value.map((jwk) => JSON.stringify(jwk)).sort()
-        return loaded({ version: sorted.join(), jwks: read.value })
+        return loaded(sorted.join())
       },
       /** A set without usable keys withdraws the keys of the former set. As the first set, such a set is a mistake. */
-      async load(active, { jwks }) {
-        const { keys, warnings } = await importKeys(jwks, algorithms)
+      load: async (active) => {
+        const { keys, warnings } = await importKeys(this.#fetched, algorithms)
         const isUsable = keys.length > 0 || active !== undefined
         return isUsable ? loaded(keys, warnings) : notLoaded(warnings)
       },

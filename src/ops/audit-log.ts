@@ -2,13 +2,14 @@
  * The audit log: one line for each login, logout, link and reload, with a closed set of fields.
  * A line names only accounts and access keys that exist: any other name is text that a client chose.
  */
+
+import type { ReloadSubject } from '../auth-data.ts'
 import { type Logger, loggable } from '../base/log.ts'
 import type { SidecarRequest } from '../client/context.ts'
 import type { Config } from '../config/config.ts'
 import type { AuditEvent } from '../endpoints/endpoint.ts'
 import { traceIdOf } from '../http/request-ids.ts'
 import type { ReloadResult } from '../reload/reloadable.ts'
-import type { ReloadSubject } from '../sources/auth-sources.ts'
 
 export function createAuditLog(log: Logger, settings: Pick<Config['log'], 'audit'>) {
   const write = (line: Partial<Record<AuditField, string | undefined>>) => {

@@ -7,6 +7,7 @@
  * A name ends in `_total` if it is a counter, whose counts outlive a worker. A histogram has one label.
  */
 import { type Aggregator, collectDefaultMetrics, Registry } from 'prom-client'
+import type { AuthData, ReloadSubject } from '../auth-data.ts'
 import type { AccessFailure, LoginFailure } from '../base/failures.ts'
 import { ACCESS_FAILURES, LOGIN_FAILURES, UPSTREAM_OUTCOMES, type UpstreamOutcome } from '../base/failures.ts'
 import { VERSION } from '../base/version.ts'
@@ -18,8 +19,6 @@ import type { RemoteKeys } from '../keys/remote-keys.ts'
 import type { Forwarder } from '../proxy/forward.ts'
 import type { UpstreamEvents } from '../proxy/transfer.ts'
 import { RELOAD_RESULTS, type ReloadResult } from '../reload/reloadable.ts'
-import type { AuthData } from '../sources/auth-data.ts'
-import type { ReloadSubject } from '../sources/auth-sources.ts'
 import type { CertificateSet } from '../tls/certificates.ts'
 import type { TokenCache } from '../token/cache.ts'
 

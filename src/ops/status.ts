@@ -2,12 +2,13 @@
  * The state of the sidecar for the status page and `/status.json`: current rates, and counts of ten minutes.
  * Nothing in it is secret.
  */
+
+import type { AuthCondition } from '../auth-data.ts'
 import { isClientFailure, UPSTREAM_OUTCOMES, type UpstreamOutcome } from '../base/failures.ts'
 import { VERSION } from '../base/version.ts'
 import type { Config } from '../config/config.ts'
 import type { RouteLabel } from '../gate/route.ts'
 import { withoutPath } from '../http/hosts.ts'
-import type { AuthCondition } from '../sources/auth-data.ts'
 import { type Growth, rounded, sum, type Windows } from './samples.ts'
 
 /** Without new requests, a failed upstream counts as failing for this time. Then its state is unknown. */

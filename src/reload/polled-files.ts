@@ -1,5 +1,5 @@
 /**
- * Loads values from files, and loads them again when the files have changed and settled.
+ * Loads values from files, and loads them again when the files have changed.
  * Polls `stat`, which also detects renames, Kubernetes' `..data` swaps and changes on network file systems.
  */
 import { access, constants, readdir, stat } from 'node:fs/promises'
@@ -7,7 +7,7 @@ import { dirname, join } from 'node:path'
 import { type Logger, loggedItems } from '../base/log.ts'
 import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 import { errorCode } from '../files/files.ts'
-import { type Observed, Reloadable, type ReloadResult } from './reloadable.ts'
+import { Reloadable, type ReloadResult } from './reloadable.ts'
 
 /** `path`: the setting. `message`: what is wrong with its file. */
 type FileProblem = Readonly<Record<'path' | 'message', string>>
@@ -27,38 +27,6 @@ interface PolledFilesOptions<T> {
 type Includes = (name: string) => boolean
 
 const POLL_MS = 200
-/** A growing file differs at each poll. A load after one poll could activate a part of a revocation list. */
-const STABLE_POLLS = 2
-/** Files are rejected only after this many equal polls. Earlier, they may be incomplete: a key may follow its certificate. */
-const SETTLED_POLLS = 5
-const RETRY_POLLS = 25
-const UNSETTLED_POLLS = 50
-
-interface Settling extends Observed {
-  /** How many polls in a row found this version. */
-  readonly polls: number
-  /** How many polls in a row, since the last activation, found files that had not settled. */
-  readonly unsettledPolls: number
-}
-
-/**
- * Decides when files are loaded, by the number of polls in a row that found the same version:
- *
- *   2             0.2 to 0.4 s after the last change    tentatively
- *   5             0.8 to 1.0 s                          now: files that cannot be used are rejected
- *   30, 55, …     each 5 s                              tentatively: the cause may have been temporary
- *
- * Files that have not settled within 50 polls are loaded now. `nextAction` of `reloadable.ts` decides what such a load may do.
- */
-export function settle(before: Settling, version: string): Settling {
-  const polls = version === before.version ? before.polls + 1 : 1
-  const unsettledPolls = polls < SETTLED_POLLS ? before.unsettledPolls + 1 : 0
-  if (polls === SETTLED_POLLS || unsettledPolls === UNSETTLED_POLLS)
-    return { version, polls, unsettledPolls: 0, when: 'now' }
-  const isRetry = (polls - SETTLED_POLLS) % RETRY_POLLS === 0
-  const when = polls === STABLE_POLLS || isRetry ? 'tentatively' : 'later'
-  return { version, polls, unsettledPolls, when }
-}
 
 /** Loads the files. Polling begins only with `start`. Never rejects. */
 export async function openPolledFiles<T>(
@@ -76,25 +44,17 @@ export async function openPolledFiles<T>(
   const version = await versionOf(paths, includes)
   const first = await loadFiles()
   if (!first.ok) return first
-  let found: Settling = { version, polls: 1, unsettledPolls: 0 }
   const reloadable = new Reloadable<T>({
-    async observe() {
-      found = settle(found, await versionOf(paths, includes))
-      return loaded(found)
-    },
-    async load(active, { version, when }, isForced) {
+    readVersion: async () => loaded(await versionOf(paths, includes)),
+    async load(active) {
       const next = await loadFiles(active)
-      if (!next.ok) return notLoaded(next.problems.map(({ path, message }) => `${path}: ${message}`))
-      const mustBeStable = when === 'tentatively' && !isForced
-      const isStable = !mustBeStable || (await versionOf(paths, includes)) === version
-      return isStable ? next : notLoaded(['changed while being read'])
+      return next.ok ? next : notLoaded(next.problems.map(({ path, message }) => `${path}: ${message}`))
     },
     initial: first.value,
     version,
+    settles: true,
     pollMs: POLL_MS,
-    retryMs: POLL_MS,
     onActivated(_fresh, warnings) {
-      found = { ...found, unsettledPolls: 0 }
       for (const warning of warnings) log.warn({ subject }, warning)
       log.info({ subject }, 'new version active')
       onReload('ok')

@@ -1,66 +1,74 @@
 /**
- * Keeps a value current: polls a source (files, database, key set of an issuer), and loads its new versions.
+ * Keeps a value current: polls the version of a source (files, database, key set of an issuer), and loads new versions.
  * After a failure, the last good version stays active. Each failure is reported once. When an operator asks for a reload,
  * the source is loaded at once, even if it is unchanged or incomplete, and the result is always reported.
+ * `detect` decides what follows from a poll. `Reloadable` polls, loads, activates and reports.
  */
 import { type Loaded, notLoaded } from '../base/result.ts'
 
-interface Versions {
+/** What the polls have found. */
+export interface Versions {
   /** The version of the active value. Undefined until a version has been loaded. */
   readonly active: string | undefined
   /** The version that was rejected after the last activation. A forced reload can reject the active version itself. */
-  readonly rejected?: string
+  readonly rejected?: string | undefined
+  /** The version that the newest poll found, and how many polls in a row found it. */
+  readonly found: string | undefined
+  readonly polls: number
+  /** How many polls in a row, since the last activation, found versions that had not settled. */
+  readonly unsettledPolls: number
 }
 
-/** What a poll finds. */
-export interface Observed {
-  /** A text that differs after every change of the source. */
-  readonly version: string
-  /** When to load a version that is not active. Default: `now`. `tentatively`: it may be incomplete, so it is not yet rejected. */
-  readonly when?: 'later' | 'tentatively' | 'now'
-}
+/** A growing file differs at each poll. A load after one poll could activate a part of a revocation list. */
+const STABLE_POLLS = 2
+/** Earlier, files may be incomplete: a key may follow its certificate. */
+const SETTLED_POLLS = 5
+const RETRY_POLLS = 25
+const UNSETTLED_POLLS = 50
 
 /**
- * `keep`: the active version is the newest. `wait`: nothing changes yet.
- * `loadTentatively`: the version is loaded, and activated if it is good. Otherwise nothing changes.
- * `load`: the version is loaded, and activated or rejected.
- */
-type Action = 'keep' | 'wait' | 'loadTentatively' | 'load'
-
-/**
- * Decides on the version that a poll has found:
+ * Decides what follows from a poll. `settles`: the source changes in steps, as files do.
  *
- *   version              `later`   `tentatively`     `now`
- *   active               keep      keep              keep
- *   rejected             wait      loadTentatively   loadTentatively (the cause may be temporary)
- *   other                wait      loadTentatively   load
+ *   version found                       polls in a row that found it     action   if the load fails
+ *   active, none rejected since         any                              keep
+ *   other, the source does not settle   any                              load     rejected
+ *   other, the source settles           2         (files: 0.2 to 0.4 s)  load     ignored: it may be incomplete
+ *                                       5         (0.8 to 1.0 s)         load     rejected
+ *                                       30, 55, … (every 5 s)            load     rejected; the cause may be temporary
+ *                                       any, every 50 unsettled polls    load     rejected
+ *                                       any other                        wait
  *
- * If a version was rejected, the active version counts as `other`: its activation reports the end of the failure.
+ * `isSettled`: a failure rejects the version, which is reported once. Otherwise, a load counts only if it is good, and the
+ * version is still the same after it.
  */
-export function nextAction({ active, rejected }: Versions, found: Observed, isForced: boolean): Action {
-  const { version, when } = found
-  if (isForced) return 'load'
-  if (version === active && rejected === undefined) return 'keep'
-  if (when === 'later') return 'wait'
-  return when === 'tentatively' || version === rejected ? 'loadTentatively' : 'load'
+export function detect(before: Versions, found: string, settles: boolean) {
+  const polls = found === before.found ? before.polls + 1 : 1
+  const isSettling = settles && polls < SETTLED_POLLS
+  const unsettledPolls = isSettling ? before.unsettledPolls + 1 : 0
+  const isOverdue = isSettling && unsettledPolls % UNSETTLED_POLLS === 0
+  const isCurrent = found === before.active && before.rejected === undefined
+  const isDue = polls === STABLE_POLLS || (polls - SETTLED_POLLS) % RETRY_POLLS === 0
+  const action = isCurrent ? 'keep' : isDue || isOverdue || !settles ? 'load' : 'wait'
+  const versions: Versions = { ...before, found, polls, unsettledPolls }
+  return { versions, action, isSettled: !isSettling || isOverdue } as const
 }
 
 export const RELOAD_RESULTS = ['ok', 'failed'] as const
 export type ReloadResult = (typeof RELOAD_RESULTS)[number]
 
-interface ReloadableOptions<T, O extends Observed> {
-  /** Returns what the source has, or why the source is not available. */
-  readonly observe: () => Promise<Loaded<O>>
-  /** `isForced`: an operator asks for a reload. */
-  readonly load: (active: T, observed: O, isForced: boolean) => Promise<Loaded<T>>
+interface ReloadableOptions<T> {
+  /** Returns a text that differs after every change of the source, or why the source is not available. */
+  readonly readVersion: () => Promise<Loaded<string>>
+  /** Loads what the source has now. `isForced`: an operator asks for a reload. */
+  readonly load: (active: T, isForced: boolean) => Promise<Loaded<T>>
   /** The value until the first load. `version`: set if this value already comes from the source. */
   readonly initial: T
   readonly version?: string
+  /** The source changes in steps. Default: false. */
+  readonly settles?: boolean
   readonly pollMs: number
-  /** The pause between polls while the source is not available, or its version is rejected. */
-  readonly retryMs: number
-  /** Activates what a new value does not hold itself. Called before the subscribers. */
-  readonly activate?: (fresh: T) => void
+  /** The pause between polls while the source is not available, or its version is rejected. Default: `pollMs`. */
+  readonly retryMs?: number
   /** Reports a new version, after the subscribers have acted on it. */
   readonly onActivated?: (fresh: T, warnings: readonly string[]) => void
   /** Reports once each version that was rejected, and each reason why the source is not available. */
@@ -74,8 +82,8 @@ const INTERNAL_ERROR = notLoaded(['could not be loaded because of an internal er
 
 type Subscriber<T> = (fresh: T, former: T) => void
 
-export class Reloadable<T, O extends Observed = Observed> {
-  readonly #options: ReloadableOptions<T, O>
+export class Reloadable<T> {
+  readonly #options: ReloadableOptions<T>
   readonly #subscribers: Subscriber<T>[] = []
   #value: T
   #versions: Versions
@@ -84,23 +92,23 @@ export class Reloadable<T, O extends Observed = Observed> {
   #isStarted = false
   #isStopped = false
   #timer: NodeJS.Timeout | undefined
-  #settleLoaded: (isLoaded: boolean) => void = () => {}
+  #resolveLoaded: (isLoaded: boolean) => void = () => {}
   /** The next poll waits for this one. */
   #newestPoll: Promise<unknown> = Promise.resolve()
   /** The poll that is queued but has not begun. It will find all changes made until now. */
   #nextPoll: Promise<boolean> | undefined
 
-  constructor(options: ReloadableOptions<T, O>) {
+  constructor(options: ReloadableOptions<T>) {
     this.#options = options
     this.#value = options.initial
-    this.#versions = { active: options.version }
+    this.#versions = { active: options.version, found: options.version, polls: 1, unsettledPolls: 0 }
   }
 
   readonly current = (): T => this.#value
 
   /** Resolves with true once the value is current, or with false if stopped earlier. */
   readonly whenLoaded = new Promise<boolean>((resolve) => {
-    this.#settleLoaded = resolve
+    this.#resolveLoaded = resolve
   })
 
   subscribe(subscriber: Subscriber<T>): void {
@@ -129,7 +137,7 @@ export class Reloadable<T, O extends Observed = Observed> {
   stop(): void {
     this.#isStopped = true
     clearTimeout(this.#timer)
-    this.#settleLoaded(false)
+    this.#resolveLoaded(false)
   }
 
   #enqueue(isForced: boolean): Promise<boolean> {
@@ -145,7 +153,7 @@ export class Reloadable<T, O extends Observed = Observed> {
         onError(error)
       }
       this.#schedule()
-      if (isCurrent) this.#settleLoaded(true)
+      if (isCurrent) this.#resolveLoaded(true)
       return isCurrent
     })
     this.#newestPoll = done
@@ -154,36 +162,42 @@ export class Reloadable<T, O extends Observed = Observed> {
 
   /** Resolves with whether the current version of the source is active. */
   async #poll(isForced: boolean): Promise<boolean> {
-    const observed = await this.#guard(this.#options.observe())
-    if (this.#isStopped) return false
-    this.#reportAvailability(observed.ok ? [] : observed.problems)
-    if (!observed.ok) return false
-    const action = nextAction(this.#versions, observed.value, isForced)
-    if (action === 'keep' || action === 'wait') return action === 'keep'
-    const next = await this.#guard(this.#options.load(this.#value, observed.value, isForced))
-    if (this.#isStopped || (!next.ok && action === 'loadTentatively')) return false
-    if (next.ok) this.#activate(next.value, observed.value.version, next.warnings)
-    else this.#reject(observed.value.version, next.problems)
+    const { load, settles = false } = this.#options
+    const version = await this.#readVersion()
+    if (version === undefined) return false
+    const { versions, action, isSettled } = detect(this.#versions, version, settles)
+    this.#versions = versions
+    if (action !== 'load' && !isForced) return action === 'keep'
+    const next = await this.#guard(load(this.#value, isForced))
+    // A growing file may have been loaded partly.
+    const isDecided = isSettled || isForced || (next.ok && (await this.#readVersion()) === version)
+    if (this.#isStopped || !isDecided) return false
+    if (next.ok) this.#activate(next.value, version, next.warnings)
+    else this.#reject(version, next.problems, isForced)
     return next.ok
   }
 
-  #reportAvailability(problems: readonly string[]): void {
-    const unavailable = problems.length === 0 ? undefined : problems.join('\n')
+  /** Resolves with undefined if the source is not available, or if stopped meanwhile. */
+  async #readVersion(): Promise<string | undefined> {
+    const read = await this.#guard(this.#options.readVersion())
+    if (this.#isStopped) return undefined
+    const unavailable = read.ok ? undefined : read.problems.join('\n')
     const isReported = unavailable === this.#unavailable
     this.#unavailable = unavailable
-    if (unavailable !== undefined && !isReported) this.#options.onFailed(problems)
+    if (!read.ok && !isReported) this.#options.onFailed(read.problems)
+    return read.ok ? read.value : undefined
   }
 
-  #reject(version: string, problems: readonly string[]): void {
-    this.#versions = { active: this.#versions.active, rejected: version }
-    this.#options.onFailed(problems)
+  #reject(version: string, problems: readonly string[], isForced: boolean): void {
+    const isReported = version === this.#versions.rejected && !isForced
+    this.#versions = { ...this.#versions, rejected: version }
+    if (!isReported) this.#options.onFailed(problems)
   }
 
   #activate(fresh: T, version: string, warnings: readonly string[]): void {
-    this.#versions = { active: version }
+    this.#versions = { ...this.#versions, active: version, rejected: undefined, unsettledPolls: 0 }
     const former = this.#value
     this.#value = fresh
-    this.#options.activate?.(fresh)
     // Subscribers come first: they drop what depends on the former version, even if the report fails.
     for (const subscriber of this.#subscribers) subscriber(fresh, former)
     this.#options.onActivated?.(fresh, warnings)
@@ -199,7 +213,7 @@ export class Reloadable<T, O extends Observed = Observed> {
   #schedule(): void {
     clearTimeout(this.#timer)
     if (!this.#isStarted || this.#isStopped) return
-    const { pollMs, retryMs } = this.#options
+    const { pollMs, retryMs = pollMs } = this.#options
     const { active, rejected } = this.#versions
     const isFailing = rejected !== undefined || this.#unavailable !== undefined
     this.#timer = setTimeout(() => this.refresh(), isFailing ? retryMs : pollMs)

@@ -5,11 +5,11 @@ import type { AddressInfo } from 'node:net'
 import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { AggregatorRegistry } from 'prom-client'
+import { InvalidAuthData } from '../auth-data.ts'
 import type { LogDestination, Logger } from '../base/log.ts'
 import type { Config } from '../config/config.ts'
 import type { DrainReport } from '../life-cycle.ts'
 import type { MetricFamily, MetricGroup } from '../ops/metrics.ts'
-import { InvalidAuthData } from '../sources/auth-data.ts'
 import type { FromWorker, SerializedError, ToWorker, WorkerState } from './worker.ts'
 
 const KILL_AFTER_DEADLINE_MS = 3000

@@ -4,13 +4,13 @@
  */
 import { AggregatorRegistry } from 'prom-client'
 import type { App, AppOptions } from '../app.ts'
+import { InvalidAuthData } from '../auth-data.ts'
 import type { LogDestination, Logger } from '../base/log.ts'
 import type { Config } from '../config/config.ts'
 import { SHARED_LIMITS } from '../config/schema.ts'
 import { createLifeCycle, RunState } from '../life-cycle.ts'
 import { type AdminData, createAdminListener } from '../ops/admin.ts'
 import { familiesOf, type PrimaryReads, type ProcessCounts } from '../ops/metrics.ts'
-import { InvalidAuthData } from '../sources/auth-data.ts'
 import { activeContextOf, certificateFiles, openCertificateSet } from '../tls/certificates.ts'
 import { WorkerPool } from './pool.ts'
 

@@ -2,8 +2,8 @@ import { rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { type Loaded, loaded, notLoaded } from '../../src/base/result.ts'
-import { openPolledFiles, settle } from '../../src/reload/polled-files.ts'
-import { nextAction, Reloadable } from '../../src/reload/reloadable.ts'
+import { openPolledFiles } from '../../src/reload/polled-files.ts'
+import { detect, Reloadable, type Versions } from '../../src/reload/reloadable.ts'
 import { eventually } from '../support/eventually.ts'
 
 /** A source without a version yet, and the events of its reloadable. */
@@ -11,20 +11,20 @@ function setup(t: Test, pollMs = 3_600_000) {
   const events: string[] = []
   const source = {
     shown: { ok: true, value: 'v1', warnings: [] } as Loaded<string>,
-    observations: 0,
+    reads: 0,
     gate: Promise.resolve(),
-    async observe() {
-      source.observations++
+    async readVersion() {
+      source.reads++
       const { shown } = source
       await source.gate
-      return shown.ok ? loaded({ version: shown.value }) : shown
+      return shown
     },
     load: async (): Promise<Loaded<string>> => source.shown,
     show: (value: string) => (source.shown = { ok: true, value, warnings: [] }),
     fail: (problem: string) => (source.shown = { ok: false, problems: [problem] }),
   }
   const reloadable = new Reloadable({
-    observe: source.observe,
+    readVersion: source.readVersion,
     load: () => source.load(),
     initial: 'none',
     pollMs,
@@ -43,7 +43,7 @@ t.test('a source without a first version is tried again until it has one', async
   const { source, reloadable, events } = setup(t)
   source.fail('down')
   reloadable.start()
-  await eventually(() => source.observations > 3, 'some polls')
+  await eventually(() => source.reads > 3, 'some polls')
   t.equal(reloadable.current(), 'none')
   source.show('v1')
   await eventually(() => reloadable.current() === 'v1', 'the first version')
@@ -59,13 +59,13 @@ t.test('a refresh sees every change before it, and refreshes in the meantime sha
   let open = () => {}
   source.gate = new Promise((resolve) => (open = resolve))
   const early = reloadable.refresh()
-  await eventually(() => source.observations === 1, 'the first poll')
+  await eventually(() => source.reads === 1, 'the first poll')
   source.show('v2')
   const late = Array.from({ length: 100 }, () => reloadable.refresh())
   open()
   t.equal(await early, true)
   t.same(new Set(await Promise.all(late)), new Set([true]))
-  t.same([reloadable.current(), source.observations], ['v2', 2])
+  t.same([reloadable.current(), source.reads], ['v2', 2])
 })
 
 t.test('a source that fails keeps its last good version; each failure is reported once', async (t) => {
@@ -96,32 +96,11 @@ t.test('after stop nothing is asked and nothing changes', async (t) => {
   reloadable.start()
   await eventually(() => events.length > 3, 'some polls')
   reloadable.stop()
-  const { observations } = source
+  const { reads } = source
   source.show('v2')
   t.equal(await reloadable.refresh(), false)
   await reloadable.reload()
-  t.same([reloadable.current(), source.observations <= observations + 1], ['v1', true])
-})
-
-t.test('what is done with a version follows from the active and the rejected one', async (t) => {
-  const rows = [
-    // versions, found: later, tentatively, now
-    [{ active: undefined }, 'a', 'wait', 'loadTentatively', 'load'],
-    [{ active: 'a' }, 'a', 'keep', 'keep', 'keep'],
-    [{ active: 'a' }, 'b', 'wait', 'loadTentatively', 'load'],
-    [{ active: 'a', rejected: 'b' }, 'a', 'wait', 'loadTentatively', 'load'],
-    [{ active: 'a', rejected: 'b' }, 'b', 'wait', 'loadTentatively', 'loadTentatively'],
-    [{ active: 'a', rejected: 'b' }, 'c', 'wait', 'loadTentatively', 'load'],
-    [{ active: 'a', rejected: 'a' }, 'a', 'wait', 'loadTentatively', 'loadTentatively'],
-  ] as const
-  for (const [versions, version, ...expected] of rows) {
-    const actions = (['later', 'tentatively', 'now'] as const).map((when) =>
-      nextAction(versions, { version, when }, false),
-    )
-    t.same(actions, expected, JSON.stringify([versions, version]))
-    t.equal(nextAction(versions, { version }, false), expected[2], 'now is the default')
-    t.equal(nextAction(versions, { version, when: 'later' }, true), 'load', 'forced')
-  }
+  t.same([reloadable.current(), source.reads <= reads + 1], ['v1', true])
 })
 
 const times = (count: number, poll: string) => Array<string>(count).fill(poll)
@@ -132,22 +111,35 @@ const pairs = (count: number, result = '') => others(count, result).flatMap((pol
 const runs = (words: readonly string[]) =>
   words.join(' ').replace(/(\b\w+)( \1\b)+/g, (run, word) => `${run.split(' ').length}x${word}`)
 
-const LOADS: readonly (readonly [string, readonly string[], string])[] = [
-  ['remain', times(36, 'b'), 'later tentatively 2xlater now 24xlater tentatively 6xlater'],
-  ['follow others', [...others(9), ...times(5, 'b')], '10xlater tentatively 2xlater now'],
-  ['change with each poll', others(101), '49xlater now 49xlater now later'],
-  ['change with every second poll', pairs(25), `${'later tentatively '.repeat(24)}later now`],
+/** The cases of `detect`: what is known before, what each poll finds, what follows. `tryLoad`: it has not settled. */
+const DETECTIONS: readonly (readonly [string, Partial<Versions>, readonly string[], string])[] = [
+  ['the active version', {}, times(99, 'a'), '99xkeep'],
+  ['another one', {}, times(61, 'b'), 'wait tryLoad 2xwait load 24xwait load 24xwait load 6xwait'],
+  ['the return of the active one', {}, ['b', 'a', 'a'], 'wait 2xkeep'],
+  ['and after a rejection', { rejected: 'b', found: 'b' }, times(6, 'a'), 'wait tryLoad 2xwait load wait'],
+  ['a rejected one', { rejected: 'b', found: 'b', polls: 28 }, times(3, 'b'), 'wait load wait'],
+  ['one that follows others', {}, [...others(9), ...times(5, 'b')], '10xwait tryLoad 2xwait load'],
+  ['versions that change with each poll', {}, others(101), '49xwait load 49xwait load wait'],
+  ['with every second one', {}, pairs(25), `${'wait tryLoad '.repeat(24)}wait load`],
 ]
 
-t.test('when files are loaded follows from how they settle', async (t) => {
-  for (const [name, versions, expected] of LOADS) {
-    let state: ReturnType<typeof settle> = { version: 'a', polls: 9, unsettledPolls: 0 }
-    const loads = versions.map((version) => {
-      state = settle(state, version)
-      return state.when ?? ''
+t.test('what follows from the polls of a source that settles', async (t) => {
+  for (const [name, known, polls, expected] of DETECTIONS) {
+    let before: Versions = { active: 'a', found: 'a', polls: 9, unsettledPolls: 0, ...known }
+    const actions = polls.map((version) => {
+      const { versions, action, isSettled } = detect(before, version, true)
+      before = versions
+      return action === 'load' && !isSettled ? 'tryLoad' : action
     })
-    t.equal(runs(loads), expected, `files that ${name}`)
+    t.equal(runs(actions), expected, name)
   }
+})
+
+t.test('a source that changes at once is loaded while its version is not active', async (t) => {
+  const before = { active: 'a', found: 'a', polls: 1, unsettledPolls: 0 }
+  t.match(detect(before, 'a', false), { action: 'keep' })
+  t.match(detect({ ...before, rejected: 'b' }, 'a', false), { action: 'load', isSettled: true })
+  t.match(detect(before, 'b', false), { action: 'load', isSettled: true })
 })
 
 /**

@@ -56,11 +56,10 @@ export class CredentialsDatabase implements CredentialSource {
     this.#options = options
     this.#pool = pool
     this.#snapshots = new Reloadable<Snapshot>({
-      observe: () => pool.ask(readRevision),
-      load: (active, _revision, isForced) =>
+      readVersion: () => pool.ask(async (connections) => (await readRevision(connections)).version),
+      load: (active, isForced) =>
         pool.ask((connections) => readSnapshot(connections, isForced ? undefined : active, revocations)),
       initial: NO_SNAPSHOT,
-      activate: ({ revocationChange }) => revocations.apply(revocationChange),
       pollMs,
       retryMs: RETRY_MS,
       onActivated: (snapshot) => this.#reportActivated(snapshot),
@@ -68,6 +67,7 @@ export class CredentialsDatabase implements CredentialSource {
       onPolled: (isCurrent) => this.#reportPoll(isCurrent),
       onError: (err) => log.warn({ err }, 'fault while polling the credentials database'),
     })
+    this.#snapshots.subscribe(({ revocationChange }) => revocations.apply(revocationChange))
     this.whenLoaded = this.#snapshots.whenLoaded.then((isLoaded) =>
       this.#startProblem === undefined ? loaded(isLoaded) : notLoaded([this.#startProblem]),
     )
