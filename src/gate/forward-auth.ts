@@ -6,13 +6,8 @@ import type { Config } from '../config/config.ts'
 import type { HeaderList } from '../http/headers.ts'
 import { originForm, pathOf } from '../http/request-target.ts'
 import { type Caller, identityHeaders } from '../token/caller.ts'
-import type { ScopedRequest } from '../token/scopes.ts'
+import type { JudgedRequest } from '../token/scopes.ts'
 import type { Admitted } from './admission.ts'
-
-/** The parts of a request by which the gate allows it. */
-export interface JudgedRequest extends ScopedRequest {
-  readonly target: string
-}
 
 const PAIRS = [
   ['x-forwarded-method', 'x-forwarded-uri'],
