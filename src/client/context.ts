@@ -5,7 +5,7 @@
 import { IncomingMessage } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Failure } from '../base/failures.ts'
-import type { Admitted } from '../gate/admission.ts'
+import type { AdmittedRequest } from '../gate/admission.ts'
 import type { Decision, RoutedRequest } from '../gate/gate.ts'
 import type { RouteLabel } from '../gate/route.ts'
 import { newRequestId } from '../http/request-ids.ts'
@@ -103,7 +103,7 @@ export class RequestContext {
     this.owner.onMalformedBody?.()
   }
 
-  get admitted(): Admitted | undefined {
+  get admitted(): AdmittedRequest | undefined {
     return this.routed?.admitted
   }
 

@@ -2,6 +2,8 @@
  * The gate decides on a request: admission -> route -> token or link -> the act of the route, or a refusal.
  * In: the head of a request. Out: a decision, which `handler.ts` carries out.
  */
+
+import type { IncomingMessage } from 'node:http'
 import { ERRORS, type PublicError } from '../base/errors.ts'
 import type { AccessFailure } from '../base/failures.ts'
 import { failed } from '../base/result.ts'
@@ -10,7 +12,7 @@ import type { CallerResult, TokenCache } from '../token/cache.ts'
 import type { Caller } from '../token/caller.ts'
 import { linkFailure, type PresentedLink, presentedLink } from '../token/links.ts'
 import { type JudgedRequest, scopeAllows } from '../token/scopes.ts'
-import { type Admitted, admit, type RequestHead } from './admission.ts'
+import { type AdmittedRequest, admit } from './admission.ts'
 import { originalRequest } from './forward-auth.ts'
 import type { CallerRoute, OpenEndpoint, Route, RouteLabel, ServiceRoute, TokenEndpoint } from './route.ts'
 import { createRouter, FORWARD } from './route.ts'
@@ -31,7 +33,7 @@ export interface Refusal {
 /** The request passes to a service, behind the sidecar or behind the proxy of forward auth. */
 export interface ServiceDecision {
   readonly act: 'forward' | 'approve'
-  readonly admitted: Admitted
+  readonly admitted: AdmittedRequest
   /** Absent on a public route, and where report mode ignores a refused token. */
   readonly caller: Caller | undefined
   readonly forwardsAuthorization: boolean
@@ -45,7 +47,7 @@ export interface ServiceDecision {
 type EndpointDecision = OpenEndpoint | (TokenEndpoint & { readonly caller: Caller })
 
 export interface RoutedRequest {
-  readonly admitted: Admitted
+  readonly admitted: AdmittedRequest
   /** The request to allow: the admitted one, or in forward auth the one that a proxy names (`originalRequest`). */
   readonly judged: JudgedRequest | undefined
   /** The link in the target of `judged`, if the route takes links. */
@@ -61,7 +63,7 @@ interface GateResult {
 
 export class Gate {
   readonly #config: Config
-  readonly #routeOf: (request: Admitted) => Route
+  readonly #routeOf: (request: AdmittedRequest) => Route
   readonly #errorOf: Readonly<Record<AccessFailure, PublicError>>
   readonly #tokenCache: Pick<TokenCache, 'check'>
 
@@ -73,7 +75,7 @@ export class Gate {
   }
 
   /** @param isPeerTrusted - whether the client is a proxy of `forwarded.trust` */
-  decide(head: RequestHead, isPeerTrusted: boolean): GateResult {
+  decide(head: IncomingMessage, isPeerTrusted: boolean): GateResult {
     const admission = admit(head, this.#config.limits)
     if (!admission.ok)
       return { routed: undefined, decision: { act: 'refuse', reason: 'admission', error: admission.error } }
@@ -145,7 +147,7 @@ export class Gate {
   }
 
   /** Checks the caller of an open tunnel again. Undefined if the gate would refuse now. Rejects only on an internal error. */
-  async callerStillAllowed(admitted: Admitted): Promise<Caller | undefined> {
+  async callerStillAllowed(admitted: AdmittedRequest): Promise<Caller | undefined> {
     const token = bearerToken(admitted.authorization) // no link opens a tunnel
     const verdict = token === undefined ? MISSING : await this.#tokenCache.check(token)
     if (!verdict.ok) return undefined

@@ -4,7 +4,7 @@
  */
 import type { Config } from '../config/config.ts'
 import { isWithin, LINKS_PATH, TOKEN_PATH } from '../http/request-target.ts'
-import type { Admitted } from './admission.ts'
+import type { AdmittedRequest } from './admission.ts'
 
 /** The label `route` of the metrics and the access log. */
 export const ROUTE_LABELS = [
@@ -57,7 +57,7 @@ function refuseMethod(label: 'token_check' | 'link_issue', allowed: string): Rou
 }
 
 /** @param canEndLinks - whether there is a database for the revocations of links */
-export function createRouter(config: Config, canEndLinks: boolean): (request: Admitted) => Route {
+export function createRouter(config: Config, canEndLinks: boolean): (request: AdmittedRequest) => Route {
   const { basePath } = config.listen
   const { logout } = config.contract
   const { links, forwardAuth } = config
