@@ -108,7 +108,7 @@ export class RequestContext {
   }
 
   get routeLabel(): RouteLabel {
-    return this.routed?.label ?? 'proxy'
+    return this.routed?.route.label ?? 'proxy'
   }
 
   /** The request is an `Upgrade` or CONNECT, for which Node has detached the socket from its parser. */
