@@ -1,17 +1,18 @@
 /**
- * Handles a request: carries out the decision of the gate, and responds to an internal error.
+ * Handles a request: admits it, carries out the decision of the gate, and responds to an internal error.
  * In: a request. Out: a response by the upstream, an endpoint or the responder.
  */
-import { ERRORS } from './base/errors.ts'
+import { ERRORS, type PublicError } from './base/errors.ts'
 import { afterParsing } from './base/event-loop.ts'
 import type { AccessFailure } from './base/failures.ts'
 import type { SidecarResponse } from './client/response.ts'
 import { type Dependencies, revoke } from './endpoints/endpoint.ts'
 import { createLink, endLink } from './endpoints/link-endpoint.ts'
 import { logIn, sendTimeLeft } from './endpoints/token-endpoint.ts'
+import { admit } from './gate/admission.ts'
 import { approvalHeaders, VARY_BY_TOKEN } from './gate/forward-auth.ts'
-import type { Decision, Gate, Refusal, ServiceDecision } from './gate/gate.ts'
-import { bearerToken, tokenCheckOf } from './gate/gate.ts'
+import type { Decision, Gate, ServiceDecision } from './gate/gate.ts'
+import { bearerToken } from './gate/gate.ts'
 import { HeaderLines } from './http/headers.ts'
 import { requestIdOf } from './http/request-ids.ts'
 
@@ -27,21 +28,31 @@ interface HandlerDependencies extends Dependencies {
 
 export class Handler {
   readonly #dependencies: HandlerDependencies
+  readonly #errorOf: Readonly<Record<AccessFailure, PublicError>>
 
   constructor(dependencies: HandlerDependencies) {
     this.#dependencies = dependencies
+    this.#errorOf = refusalErrors(dependencies.config.contract.refusedTokenStatus)
   }
 
   /** Never throws. */
   handle(res: SidecarResponse): void {
+    const { config, gate, responder } = this.#dependencies
     const { req } = res
     const { context } = req
     try {
-      const { routed, decision } = this.#dependencies.gate.decide(req, context.client.peer.isTrusted)
-      const requestId = routed ? routed.admitted.requestId : requestIdOf(new HeaderLines(req.rawHeaders))
-      context.recordRoute(routed, requestId)
+      const admission = admit(req, config.limits)
+      if (!admission.ok) {
+        context.recordRoute(undefined, requestIdOf(new HeaderLines(req.rawHeaders)))
+        responder.fail(res, 'admission', admission.error)
+        return
+      }
+      const admitted = admission.value
+      const routed = gate.route(admitted, context.client.peer.isTrusted)
+      context.recordRoute(routed, admitted.requestId)
+      const decision = gate.decide(routed)
       // A malformed chunk may have come with the head.
-      const mustWait = decision instanceof Promise || routed?.admitted.isChunked === true
+      const mustWait = decision instanceof Promise || admitted.isChunked
       const pending = mustWait
         ? afterParsing(decision).then((late) => this.#carryOut(late, res))
         : this.#carryOut(decision, res)
@@ -58,10 +69,11 @@ export class Handler {
     const { context } = res.req
     const { peer } = context.client
     context.recordDecision(decision)
-    const check = tokenCheckOf(decision)
+    const failure = decision.act === 'refuse' ? decision.reason : decision.wouldRefuse
+    const check = failure ?? (decision.caller && 'ok')
     if (check !== undefined) metrics.onTokenCheck(check)
     if (res.destroyed) return // the client left while the token was verified
-    if (decision.act === 'refuse') return this.#refuse(decision, res)
+    if (decision.act === 'refuse') return this.#refuse(res, decision.reason)
     if (context.isBodyMalformed) return responder.fail(res, 'admission', ERRORS.malformedRequest)
     if (context.isDetached && context.admitted?.isWebSocket !== true)
       return responder.fail(res, 'upgrade', ERRORS.upgradeRefused)
@@ -87,16 +99,16 @@ export class Handler {
     }
   }
 
-  #refuse({ error, reason }: Refusal, res: SidecarResponse) {
-    const { responder } = this.#dependencies
-    if (reason === 'admission') return responder.fail(res, reason, error)
+  #refuse(res: SidecarResponse, reason: AccessFailure): void {
+    const error = this.#errorOf[reason]
     // RFC 6750, section 3.1: without a token, or with another scheme, the challenge has no error code.
     const { authorization } = res.req.context.admitted ?? {}
     const isOtherScheme = authorization !== undefined && bearerToken(authorization) === undefined
     const challenge = reason === 'missing' || isOtherScheme ? 'Bearer' : 'Bearer error="invalid_token"'
     const headers = error.status === 401 ? ['WWW-Authenticate', challenge] : []
     if (res.req.context.routeLabel === 'forward_auth') headers.push(...VARY_BY_TOKEN)
-    responder.fail(res, reason, error, { errorType: 'http_request_denied', details: reason, headers })
+    const options = { errorType: 'http_request_denied', details: reason, headers } as const
+    this.#dependencies.responder.fail(res, reason, error, options)
   }
 
   #onError(res: SidecarResponse, error: unknown): void {
@@ -106,5 +118,21 @@ export class Handler {
     if (res.headersSent) context.client.abort()
     // Sends nothing if a response has begun, but records the failure.
     responder.fail(res, 'internal', ERRORS.internalError, { errorType: 'proxy_internal_error', close: true })
+  }
+}
+
+function refusalErrors(status: 400 | 401): Readonly<Record<AccessFailure, PublicError>> {
+  const invalid = { ...ERRORS.invalidToken, status }
+  return {
+    unavailable: ERRORS.serviceNotReady,
+    scope: ERRORS.accessDenied,
+    expired: { ...ERRORS.expiredToken, status }, // only a token with a valid signature is called expired
+    missing: invalid,
+    malformed: invalid,
+    signature: invalid,
+    unknown_key: invalid,
+    algorithm: invalid,
+    claims: invalid,
+    revoked: invalid,
   }
 }

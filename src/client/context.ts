@@ -5,7 +5,7 @@
 import { IncomingMessage } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Failure } from '../base/failures.ts'
-import type { Admitted } from '../gate/admission.ts'
+import type { AdmittedRequest } from '../gate/admission.ts'
 import type { Decision, RoutedRequest } from '../gate/gate.ts'
 import type { RouteLabel } from '../gate/route.ts'
 import { newRequestId } from '../http/request-ids.ts'
@@ -107,12 +107,12 @@ class Context {
     this.owner.onMalformedBody?.()
   }
 
-  get admitted(): Admitted | undefined {
+  get admitted(): AdmittedRequest | undefined {
     return this.routed?.admitted
   }
 
   get routeLabel(): RouteLabel {
-    return this.routed?.label ?? 'proxy'
+    return this.routed?.route.label ?? 'proxy'
   }
 
   /** The request is an `Upgrade` or CONNECT, for which Node has detached the socket from its parser. */

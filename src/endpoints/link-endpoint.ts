@@ -9,7 +9,7 @@ import type { SidecarResponse } from '../client/response.ts'
 import { HeaderLines, type HeaderList } from '../http/headers.ts'
 import { pathOf } from '../http/request-target.ts'
 import type { Caller, Identity } from '../token/caller.ts'
-import { isLinkId, isLinkOf, LINK_METHODS, type LinkedRequest, linkTargetProblem } from '../token/links.ts'
+import { isLinkId, isLinkOf, LINK_METHODS, linkTargetProblem } from '../token/links.ts'
 import { type Scope, scopeAllows } from '../token/scopes.ts'
 import { type Dependencies, expirationSec, revoke } from './endpoint.ts'
 import { badArgument, type Members, readJson } from './json-body.ts'
@@ -21,9 +21,9 @@ export async function createLink(dependencies: Dependencies, res: SidecarRespons
   const body = await readJson(res, config.timeouts.idleSeconds * 1000)
   const fields = body.ok ? readLinkFields(body.value, config.links.maxLifetimeSeconds) : body
   if (!fields.ok) return responder.fail(res, 'invalid', fields.error)
-  const { linked, lifetimeSeconds } = fields.value
-  if (!mayLink(caller.identity.scope, linked)) return refuseByScope(responder, res)
-  const issued = await signer.issueLink(caller, linked, lifetimeSeconds)
+  const { method, target, lifetimeSeconds } = fields.value
+  if (!mayLink(caller.identity.scope, method, target)) return refuseByScope(responder, res)
+  const issued = await signer.issueLink(caller, method, target, lifetimeSeconds)
   if (issued === undefined)
     return responder.fail(res, 'invalid', badArgument('target is too long for a link of this account.'))
   const { url, linkId, expiresAtSeconds } = issued
@@ -66,13 +66,12 @@ function readLinkFields(members: Members, maxLifetimeSeconds: number) {
     Number.isInteger(lifetime) && Number(lifetime) >= 1 && Number(lifetime) <= maxLifetimeSeconds
   if (!isLifetime) problems.push(`expirationSec must be an integer from 1 to ${maxLifetimeSeconds}.`)
   if (problems.length > 0) return failed(badArgument(problems.join(' ')))
-  const linked = { method: String(method), target: String(target) }
-  return ok({ linked, lifetimeSeconds: Number(lifetime) })
+  return ok({ method: String(method), target: String(target), lifetimeSeconds: Number(lifetime) })
 }
 
 /** A scope may allow a PUT only with `If-None-Match: *`. The client of the link can send this header. */
-function mayLink(scope: Scope | undefined, { method, target }: LinkedRequest): boolean {
-  const request = { method, path: pathOf(target), host: undefined }
+function mayLink(scope: Scope | undefined, method: string, target: string): boolean {
+  const request = { method, target, path: pathOf(target), host: undefined }
   const mayWith = (headers: HeaderList) =>
     scope === undefined || scopeAllows(scope, { ...request, lines: new HeaderLines(headers) })
   return mayWith([]) || mayWith(['If-None-Match', '*'])

@@ -12,26 +12,14 @@ import type { Config } from '../config/config.ts'
 import { HeaderLines, namesFramingOrIdentity } from '../http/headers.ts'
 import { requestIdOf } from '../http/request-ids.ts'
 import { originForm, pathOf } from '../http/request-target.ts'
-
-export type RequestHead = Readonly<
-  Pick<IncomingMessage, 'method' | 'url' | 'httpVersionMajor' | 'httpVersionMinor' | 'rawHeaders'>
->
-
-export type Admission = Result<Admitted, PublicError>
+import type { JudgedRequest } from '../token/scopes.ts'
 
 const badRequest = failed(ERRORS.malformedRequest)
 const tooLarge = failed(ERRORS.headersTooLarge)
 const badExpectation = failed(ERRORS.expectationFailed)
 
-export interface Admitted {
-  readonly method: string
-  /** In origin form. */
-  readonly target: string
-  /** The bytes of the target before `?`. Routing uses no other bytes of the target. */
-  readonly path: string
-  /** Absent only in an HTTP/1.0 request. */
-  readonly host: string | undefined
-  readonly lines: HeaderLines
+/** Routing reads only the path of the target. */
+export interface AdmittedRequest extends JudgedRequest {
   /** A header names another method, or a second path. */
   readonly goesBeyondRequestLine: boolean
   readonly authorization: string | undefined
@@ -47,7 +35,10 @@ export interface Admitted {
   readonly requestId: string | undefined
 }
 
-export function admit(head: RequestHead, limits: Pick<Config['limits'], 'headerLines'>): Admission {
+export function admit(
+  head: Pick<IncomingMessage, 'method' | 'url' | 'httpVersionMajor' | 'httpVersionMinor' | 'rawHeaders'>,
+  limits: Pick<Config['limits'], 'headerLines'>,
+): Result<AdmittedRequest, PublicError> {
   const { method = '', url = '', httpVersionMajor, httpVersionMinor, rawHeaders } = head
   // TRACE would echo the identity headers to the client (RFC 9110, section 9.3.8). Node's parser also accepts
   // HTTP/0.9 and HTTP/2.0, and frames their responses differently.

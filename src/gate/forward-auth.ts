@@ -6,13 +6,8 @@ import type { Config } from '../config/config.ts'
 import type { HeaderList } from '../http/headers.ts'
 import { originForm, pathOf } from '../http/request-target.ts'
 import { type Caller, identityHeaders } from '../token/caller.ts'
-import type { ScopedRequest } from '../token/scopes.ts'
-import type { Admitted } from './admission.ts'
-
-/** The parts of a request by which the gate allows it. */
-export interface JudgedRequest extends ScopedRequest {
-  readonly target: string
-}
+import type { JudgedRequest } from '../token/scopes.ts'
+import type { AdmittedRequest } from './admission.ts'
 
 const PAIRS = [
   ['x-forwarded-method', 'x-forwarded-uri'],
@@ -26,7 +21,7 @@ const METHOD = /^[A-Z][A-Z-]*$/
  * Returns the request that a trusted proxy names. Undefined unless its headers name exactly one method and one target.
  * Both pairs of headers must agree: a proxy that sets one pair may pass the other pair as the client sent it.
  */
-export function originalRequest(admitted: Admitted, isTrusted: boolean): JudgedRequest | undefined {
+export function originalRequest(admitted: AdmittedRequest, isTrusted: boolean): JudgedRequest | undefined {
   if (!isTrusted) return undefined
   const { lines } = admitted
   let named: { readonly method: string; readonly target: string } | undefined

@@ -4,7 +4,7 @@
  */
 import type { Config } from '../config/config.ts'
 import { isWithin, LINKS_PATH, TOKEN_PATH } from '../http/request-target.ts'
-import type { Admitted } from './admission.ts'
+import type { AdmittedRequest } from './admission.ts'
 
 /** The label `route` of the metrics and the access log. */
 export const ROUTE_LABELS = [
@@ -20,44 +20,41 @@ export const ROUTE_LABELS = [
 ] as const
 export type RouteLabel = (typeof ROUTE_LABELS)[number]
 
-/**
- * `act`: what the sidecar does with an allowed request.
- * `needs`: `nothing`, any valid `token`, or the `permission` of a token or link for this request.
- */
-export type Route = PublicRoute | OpenEndpoint | TokenEndpoint | PermissionRoute
+/** `act`: what the sidecar does with an allowed request. `needsToken`: a valid token, or a link. */
+export type Route = ServiceRoute | EndpointRoute
 
-interface RouteOf<Needs, Act> {
-  readonly act: Act
+/** To a service. The token's scope, or the link, must allow the request. Without `needsToken`, the route is public. */
+export interface ServiceRoute {
+  readonly to: 'service'
+  readonly act: 'forward' | 'approve'
+  readonly needsToken: boolean
   readonly label: RouteLabel
-  readonly needs: Needs
 }
 
-type PublicRoute = RouteOf<'nothing', 'forward'>
-export type OpenEndpoint =
-  | RouteOf<'nothing', 'logIn'>
-  | (RouteOf<'nothing', 'refuseMethod'> & { readonly allowed: string })
-export type TokenEndpoint =
-  | RouteOf<'token', 'sendTimeLeft' | 'logOut' | 'createLink'>
-  | (RouteOf<'token', 'endLink'> & { readonly linkId: string })
-type PermissionRoute = RouteOf<'permission', 'forward' | 'approve'>
-export type CallerRoute = TokenEndpoint | PermissionRoute
-export type ServiceRoute = PublicRoute | PermissionRoute
+/** To an endpoint of the sidecar. If it needs a token, any valid one is enough. */
+export type EndpointRoute = { readonly to: 'endpoint'; readonly label: RouteLabel } & (
+  | { readonly act: 'logIn'; readonly needsToken: false }
+  | { readonly act: 'refuseMethod'; readonly needsToken: false; readonly allowed: string }
+  | { readonly act: 'sendTimeLeft' | 'logOut' | 'createLink'; readonly needsToken: true }
+  | { readonly act: 'endLink'; readonly needsToken: true; readonly linkId: string }
+)
 
-export const FORWARD: PermissionRoute = { act: 'forward', label: 'proxy', needs: 'permission' }
-const FORWARD_PUBLIC: Route = { act: 'forward', label: 'public', needs: 'nothing' }
+export const FORWARD: ServiceRoute = { to: 'service', act: 'forward', needsToken: true, label: 'proxy' }
+export const FORWARD_LINK: ServiceRoute = { ...FORWARD, label: 'link' }
+const FORWARD_PUBLIC: ServiceRoute = { ...FORWARD, needsToken: false, label: 'public' }
 /** A proxy asks whether it may forward a request to its own upstream (forward auth). */
-const APPROVE: Route = { act: 'approve', label: 'forward_auth', needs: 'permission' }
-const LOG_IN: Route = { act: 'logIn', label: 'token_issue', needs: 'nothing' }
-const SEND_TIME_LEFT: Route = { act: 'sendTimeLeft', label: 'token_check', needs: 'token' }
-const LOG_OUT: Route = { act: 'logOut', label: 'logout', needs: 'token' }
-const CREATE_LINK: Route = { act: 'createLink', label: 'link_issue', needs: 'token' }
+const APPROVE: ServiceRoute = { ...FORWARD, act: 'approve', label: 'forward_auth' }
+const LOG_IN: Route = { to: 'endpoint', act: 'logIn', needsToken: false, label: 'token_issue' }
+const SEND_TIME_LEFT: Route = { to: 'endpoint', act: 'sendTimeLeft', needsToken: true, label: 'token_check' }
+const LOG_OUT: Route = { to: 'endpoint', act: 'logOut', needsToken: true, label: 'logout' }
+const CREATE_LINK: Route = { to: 'endpoint', act: 'createLink', needsToken: true, label: 'link_issue' }
 
 function refuseMethod(label: 'token_check' | 'link_issue', allowed: string): Route {
-  return { act: 'refuseMethod', label, needs: 'nothing', allowed }
+  return { to: 'endpoint', act: 'refuseMethod', needsToken: false, label, allowed }
 }
 
 /** @param canEndLinks - whether there is a database for the revocations of links */
-export function createRouter(config: Config, canEndLinks: boolean): (request: Admitted) => Route {
+export function createRouter(config: Config, canEndLinks: boolean): (request: AdmittedRequest) => Route {
   const { basePath } = config.listen
   const { logout } = config.contract
   const { links, forwardAuth } = config
@@ -79,7 +76,7 @@ export function createRouter(config: Config, canEndLinks: boolean): (request: Ad
     if (!canEndLinks) return refuseMethod('link_issue', '')
     if (method !== 'DELETE') return refuseMethod('link_issue', 'DELETE')
     const linkId = path.slice(linksPath.length + 1)
-    return { act: 'endLink', label: 'link_issue', needs: 'token', linkId }
+    return { to: 'endpoint', act: 'endLink', needsToken: true, label: 'link_issue', linkId }
   }
 
   return ({ method, path, isPreflight, hasBody, goesBeyondRequestLine }) => {

@@ -3,30 +3,22 @@
  * In: the client's header lines, and the caller. Out: the same lines in the same order, without hop-by-hop headers, the token
  * and identity headers, followed by the headers that the sidecar adds.
  */
-import type { RequestContext } from '../client/context.ts'
-import type { SidecarResponse } from '../client/response.ts'
+import type { RequestContext, SidecarRequest } from '../client/context.ts'
 import type { ServiceDecision } from '../gate/gate.ts'
 import { forwardedTrailers, headerText } from '../http/headers.ts'
-
-export interface ForwardedRequest {
-  readonly res: SidecarResponse
-  readonly decision: ServiceDecision
-}
-
-export interface HeadOptions {
-  /** The `Host` for an HTTP/1.0 request without `Host`. The upstream receives HTTP/1.1, which requires one. */
-  readonly host: string
-  readonly assertionAudience: string
-}
 
 /** The hop-by-hop lines of a WebSocket handshake and of its 101. */
 export const UPGRADE_LINES = 'Connection: Upgrade\r\nUpgrade: websocket\r\n'
 
-/** Returns the head with the final empty line. Every character is one byte (Latin-1). */
+/**
+ * Returns the head with the final empty line. Every character is one byte (Latin-1).
+ * @param upstreamHost - the `Host` for an HTTP/1.0 request without one: HTTP/1.1 requires it
+ */
 export function requestHeadText(
   context: RequestContext,
   { admitted, caller, forwardsAuthorization, target = admitted.target }: ServiceDecision,
-  options: HeadOptions,
+  upstreamHost: string,
+  assertionAudience: string,
 ): string {
   const { lines, host, requestId } = admitted
   const { peer } = context.client
@@ -56,15 +48,15 @@ export function requestHeadText(
     }
     head += `${lines.name(line)}: ${lines.value(line)}\r\n`
   }
-  if (host === undefined) head += `Host: ${options.host}\r\n`
+  if (host === undefined) head += `Host: ${upstreamHost}\r\n`
   if (requestId === undefined) head += `X-Request-Id: ${context.id}\r\n`
   if (!isForwardedKept) head += peer.forwardedLines(host)
-  const assertion = caller?.assertions?.get(options.assertionAudience)
+  const assertion = caller?.assertions?.get(assertionAudience)
   if (assertion !== undefined) head += `X-Authenticated-Assertion: ${assertion}\r\n`
   if (caller !== undefined) head += caller.identityLines
   if (context.isDetached) head += UPGRADE_LINES
   return `${head}\r\n`
 }
 
-export const requestTrailerLines = ({ res, decision: { admitted, isRestricted } }: ForwardedRequest) =>
-  headerText(forwardedTrailers(res.req.rawTrailers, admitted.lines, isRestricted).flat())
+export const requestTrailerLines = (req: SidecarRequest, { admitted, isRestricted }: ServiceDecision) =>
+  headerText(forwardedTrailers(req.rawTrailers, admitted.lines, isRestricted).flat())

@@ -20,13 +20,6 @@ export interface UpstreamHead {
   readonly keepAliveSeconds: number
 }
 
-/** The properties of a request that decide how its response is parsed. */
-export interface RequestKind {
-  readonly isHeadRequest: boolean
-  /** The request is a WebSocket handshake. A 101 in response to any other request is an error. */
-  readonly isWebSocket: boolean
-}
-
 type State = 'head' | 'body' | 'chunkSize' | 'chunkData' | 'chunkEnd' | 'trailers' | 'done'
 
 const NO_BYTES = Buffer.alloc(0)
@@ -69,7 +62,8 @@ export class ResponseParser implements PartialResponse {
     this.body = body
   }
 
-  start({ isHeadRequest, isWebSocket }: RequestKind): void {
+  /** `isWebSocket`: the request is a WebSocket handshake. A 101 in response to any other request is an error. */
+  start(isHeadRequest: boolean, isWebSocket: boolean): void {
     this.#isHeadRequest = isHeadRequest
     this.#isWebSocket = isWebSocket
     this.#state = 'head'

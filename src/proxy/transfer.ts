@@ -23,7 +23,7 @@ import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { ServiceDecision } from '../gate/gate.ts'
 import { relayBody, writeEarlyHints, writeHead } from './download.ts'
-import { type ForwardedRequest, type HeadOptions, requestHeadText } from './request-headers.ts'
+import { requestHeadText } from './request-headers.ts'
 import type { PartialResponse, UpstreamHead } from './response-parser.ts'
 import { Tunnel, type Tunnels } from './tunnel.ts'
 import { Upload } from './upload.ts'
@@ -36,9 +36,11 @@ export interface UpstreamEvents {
   onResponse(status: number, seconds: number): void
 }
 
-export interface Upstream extends HeadOptions {
+export interface Upstream {
   /** Has no slash at the end. */
   readonly pathPrefix: string
+  readonly host: string
+  readonly assertionAudience: string
   readonly pool: UpstreamPool
   readonly tunnels: Tunnels
   readonly responder: Responder
@@ -51,26 +53,26 @@ const MAX_REFUSED_BODY = 64 * 1024
 
 type Phase = 'awaitingHead' | 'downloading' | 'ended'
 
-export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner {
+export class Transfer implements UpstreamRequest, RequestOwner {
   readonly state = 'inFlight'
-  readonly res: SidecarResponse
-  readonly decision: ServiceDecision
   readonly headText: string
   readonly queuedMonotonicMs = performance.now()
   readonly isHeadRequest: boolean
   readonly isWebSocket: boolean
   readonly hasBody: boolean
+  readonly #res: SidecarResponse
+  readonly #decision: ServiceDecision
   readonly #upstream: Upstream
   readonly #context: RequestContext
   #phase: Phase = 'awaitingHead'
   #upload: Upload | undefined
 
   constructor(res: SidecarResponse, decision: ServiceDecision, upstream: Upstream) {
-    this.res = res
-    this.decision = decision
+    this.#res = res
+    this.#decision = decision
     this.#upstream = upstream
     this.#context = res.req.context
-    this.headText = requestHeadText(this.#context, decision, upstream)
+    this.headText = requestHeadText(this.#context, decision, upstream.host, upstream.assertionAudience)
     this.isHeadRequest = decision.admitted.method === 'HEAD'
     this.isWebSocket = this.#context.isDetached // the handler has refused other detached requests
     this.hasBody = decision.admitted.hasBody
@@ -78,7 +80,8 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
 
   // Called by the upstream connection. `onWritable` and `onWriteBlocked` only call streams, which emit errors and never throw.
   onReadyForBody(upstreamConnection: UpstreamConnection): void {
-    this.#upload = new Upload(this, upstreamConnection)
+    this.#upload = new Upload(this.#res.req, this.#decision, upstreamConnection)
+    this.#res.continueIfExpected()
     this.#upload.start()
   }
 
@@ -92,7 +95,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
 
   onRead(response: PartialResponse, upstreamConnection: UpstreamConnection): void {
     const { head } = response
-    if (this.#phase === 'awaitingHead') writeEarlyHints(this.res, response)
+    if (this.#phase === 'awaitingHead') writeEarlyHints(this.#res, response)
     if (head === undefined) return
     if (this.#phase === 'awaitingHead') this.#onHead(head, response, upstreamConnection)
     if (this.#phase === 'downloading') this.#onBody(head, response, upstreamConnection)
@@ -103,24 +106,25 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     this.#upstream.events.onResponse(head.status, headMs / 1000)
     if (head.status === 101) {
       this.#end('ok')
-      new Tunnel(this, upstreamConnection, this.#upstream.tunnels).start(head, response)
+      const { tunnels } = this.#upstream
+      new Tunnel(this.#res, this.#decision, upstreamConnection, tunnels).start(head, response)
     } else {
       this.#phase = 'downloading'
-      writeHead(this.res, head)
+      writeHead(this.#res, head)
     }
   }
 
   /** Writes the part of the body that has arrived, which may be empty. */
   #onBody(head: UpstreamHead, response: PartialResponse, upstreamConnection: UpstreamConnection): void {
-    const isWritable = relayBody(this.res, head, response)
+    const isWritable = relayBody(this.#res, head, response)
     if (response.isDone) {
       if (head.status >= 400 && this.#context.bytesIn > MAX_REFUSED_BODY) upstreamConnection.close()
       this.#end('ok')
-    } else if (!isWritable) upstreamConnection.pauseUntilDrain(this.res)
+    } else if (!isWritable) upstreamConnection.pauseUntilDrain(this.#res)
   }
 
   onFailure(failure: ForwardingFailure, cause?: string, isStale = false): void {
-    const { method } = this.decision.admitted
+    const { method } = this.#decision.admitted
     if (isStale && !this.hasBody && (method === 'GET' || method === 'HEAD'))
       this.#upstream.pool.send(this) // the only retry: a new connection is never stale
     else this.#end(failure, cause)
@@ -143,7 +147,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
 
   onIdle(): void {
     // If the transfer waits for the upstream, the deadline of the upstream's connection ends the transfer.
-    if (this.#upload?.waitsForClient || this.res.socket?.writableNeedDrain) this.#end('client_idle')
+    if (this.#upload?.waitsForClient || this.#res.socket?.writableNeedDrain) this.#end('client_idle')
   }
 
   /** Every transfer ends here, once: `ok` after the last byte of the response or at a 101, otherwise with a failure. */
@@ -155,8 +159,8 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
       this.#upstream.events.onOutcome(outcome)
       if (outcome === 'ok') return
       this.#upstream.pool.cancel(this)
-      const { headersSent } = this.res
-      this.#upstream.responder.failForwarded(this.res, outcome, cause)
+      const { headersSent } = this.#res
+      this.#upstream.responder.failForwarded(this.#res, outcome, cause)
       if (headersSent) afterReads(() => this.#context.client.abort()) // the written bytes are sent first
     } catch (error) {
       this.onInternalError(error) // aborts the client's connection, because the phase is `ended`

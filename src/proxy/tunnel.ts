@@ -4,10 +4,11 @@
  */
 import type { Socket } from 'node:net'
 import type { RequestContext, RequestOwner } from '../client/context.ts'
-import type { Gate } from '../gate/gate.ts'
+import type { SidecarResponse } from '../client/response.ts'
+import type { Gate, ServiceDecision } from '../gate/gate.ts'
 import { headerText } from '../http/headers.ts'
 import { responseHeaders } from './download.ts'
-import { type ForwardedRequest, UPGRADE_LINES } from './request-headers.ts'
+import { UPGRADE_LINES } from './request-headers.ts'
 import type { PartialResponse, UpstreamHead } from './response-parser.ts'
 import type { ResponseReceiver, UpstreamConnection } from './upstream-connection.ts'
 
@@ -30,7 +31,8 @@ export interface Tunnels {
 
 export class Tunnel implements RequestOwner, ResponseReceiver {
   readonly state = 'tunnel'
-  readonly #request: ForwardedRequest
+  readonly #res: SidecarResponse
+  readonly #decision: ServiceDecision
   readonly #context: RequestContext
   readonly #socket: Socket
   readonly #upstreamConnection: UpstreamConnection
@@ -38,9 +40,15 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
   /** Checks the token again when the current verdict expires. */
   #timer: NodeJS.Timeout | undefined
 
-  constructor(request: ForwardedRequest, upstreamConnection: UpstreamConnection, tunnels: Tunnels) {
-    const { context, socket } = request.res.req
-    this.#request = request
+  constructor(
+    res: SidecarResponse,
+    decision: ServiceDecision,
+    upstreamConnection: UpstreamConnection,
+    tunnels: Tunnels,
+  ) {
+    const { context, socket } = res.req
+    this.#res = res
+    this.#decision = decision
     this.#context = context
     this.#socket = socket
     this.#upstreamConnection = upstreamConnection
@@ -55,7 +63,7 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
     const upstream = this.#upstreamConnection.handOver(this)
     const lines = headerText(responseHeaders(head, context.id))
     client.write(`HTTP/1.1 101 Switching Protocols\r\n${UPGRADE_LINES}${lines}\r\n`, 'latin1')
-    this.#request.res.becomeTunnel()
+    this.#res.becomeTunnel()
     client.setTimeout(0)
     context.client.tcpSocket.setKeepAlive(true, KEEP_ALIVE_MS)
     upstream.setKeepAlive(true, KEEP_ALIVE_MS)
@@ -71,7 +79,7 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
     client.pipe(upstream)
     this.onRead(response)
     const { open, endWithToken } = this.#tunnels
-    if (!endWithToken || this.#request.decision.caller === undefined) return
+    if (!endWithToken || this.#decision.caller === undefined) return
     open.add(this)
     client.once('close', () => {
       open.delete(this)
@@ -104,7 +112,7 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
   async recheck(): Promise<void> {
     const { gate, now, reportInternalError } = this.#tunnels
     const onError = (error: unknown) => void reportInternalError(this.#context.id, error)
-    const caller = await gate.callerStillAllowed(this.#request.decision.admitted).catch(onError)
+    const caller = await gate.callerStillAllowed(this.#decision.admitted).catch(onError)
     clearTimeout(this.#timer)
     if (caller === undefined) this.#socket.destroy()
     else if (!this.#socket.destroyed) {

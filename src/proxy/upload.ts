@@ -5,29 +5,29 @@
  */
 import { afterNextReads } from '../base/event-loop.ts'
 import type { SidecarRequest } from '../client/context.ts'
-import { type ForwardedRequest, requestTrailerLines } from './request-headers.ts'
+import type { ServiceDecision } from '../gate/gate.ts'
+import { requestTrailerLines } from './request-headers.ts'
 import type { UpstreamConnection } from './upstream-connection.ts'
 
 /** The client's socket is paused while at least this many bytes wait for the next write. */
 const MAX_PENDING = 64 * 1024
 
 export class Upload {
-  readonly #request: ForwardedRequest
   readonly #req: SidecarRequest
+  readonly #decision: ServiceDecision
   /** Undefined once the body is written, or the transfer has ended. */
   #upstreamConnection: UpstreamConnection | undefined
   #pending: Buffer[] = []
   #pendingBytes = 0
 
   /** The head of the request must have been written. */
-  constructor(request: ForwardedRequest, upstreamConnection: UpstreamConnection) {
-    this.#request = request
-    this.#req = request.res.req
+  constructor(req: SidecarRequest, decision: ServiceDecision, upstreamConnection: UpstreamConnection) {
+    this.#req = req
+    this.#decision = decision
     this.#upstreamConnection = upstreamConnection
   }
 
   start(): void {
-    this.#request.res.continueIfExpected()
     this.#req.on('data', (chunk: Buffer) => this.#onData(chunk))
     this.#req.once('end', () => {
       if (this.#pending.length === 0) this.#write()
@@ -60,7 +60,7 @@ export class Upload {
 
   #write(): void {
     const upstreamConnection = this.#upstreamConnection
-    const { isChunked } = this.#request.decision.admitted
+    const { isChunked } = this.#decision.admitted
     const pending = this.#pending
     const bytes = this.#pendingBytes
     this.#pending = []
@@ -69,7 +69,7 @@ export class Upload {
     const isLast = this.#req.readableEnded
     const isChunk = isChunked && bytes > 0
     const pieces: (string | Buffer)[] = isChunk ? [`${bytes.toString(16)}\r\n`, ...pending, '\r\n'] : pending
-    if (isChunked && isLast) pieces.push(`0\r\n${requestTrailerLines(this.#request)}\r\n`)
+    if (isChunked && isLast) pieces.push(`0\r\n${requestTrailerLines(this.#req, this.#decision)}\r\n`)
     if (isLast) this.#upstreamConnection = undefined
     if (upstreamConnection.writeBody(pieces, isLast)) this.resume()
     else this.#req.pause()

@@ -23,7 +23,7 @@ import { type ForwardingFailure, networkCodeOf, networkFailureOf } from '../base
 import type { Config } from '../config/config.ts'
 import { lookup } from '../http/hosts.ts'
 import { freeWhenWritten, ReceivedBody } from './buffers.ts'
-import { type PartialResponse, type RequestKind, ResponseParser } from './response-parser.ts'
+import { type PartialResponse, ResponseParser } from './response-parser.ts'
 
 /** `onread` receives the bytes of TCP and unix sockets. TLS sockets emit `data` instead. */
 export interface UpstreamAddress {
@@ -67,10 +67,13 @@ export interface ResponseReceiver {
   onInternalError(error: unknown): void
 }
 
-export interface UpstreamRequest extends Required<ResponseReceiver>, RequestKind {
+/** A forwarded request, as the pool and the connection see it. */
+export interface UpstreamRequest extends Required<ResponseReceiver> {
   readonly headText: string
   /** When the request joined the pool's queue. */
   readonly queuedMonotonicMs: number
+  readonly isHeadRequest: boolean
+  readonly isWebSocket: boolean
   readonly hasBody: boolean
   /** Called once, after the head of a request with a body is written. May throw. */
   onReadyForBody(connection: UpstreamConnection): void
@@ -237,7 +240,7 @@ export class UpstreamConnection {
   #write(phase: 'established' | 'reused', request: UpstreamRequest): void {
     this.#enter(phase, request)
     this.#isRequestWritten = !request.hasBody
-    this.#parser.start(request)
+    this.#parser.start(request.isHeadRequest, request.isWebSocket)
     try {
       this.#socket.write(request.headText, 'latin1')
       this.#startDeadline()

@@ -6,7 +6,7 @@ import { randomUUID } from 'node:crypto'
 import { SignJWT } from 'jose/jwt/sign'
 import type { KeyRing } from '../keys/key-ring.ts'
 import type { Caller, Identity } from './caller.ts'
-import { createLinkId, LINK_TYPE, type LinkedRequest, withLinkParameter } from './links.ts'
+import { createLinkId, LINK_TYPE, withLinkParameter } from './links.ts'
 import { MAX_TOKEN_BYTES } from './verify.ts'
 
 export interface Assertions {
@@ -47,7 +47,7 @@ export class TokenSigner {
   }
 
   /** Undefined if names and target are too long for one link. @throws Error without a signing key */
-  async issueLink({ identity, issuer }: Caller, { method, target }: LinkedRequest, lifetimeSeconds: number) {
+  async issueLink({ identity, issuer }: Caller, method: string, target: string, lifetimeSeconds: number) {
     const { tokenId: parent_jti, otherTokenId: parent_other_jti, issuedAtSeconds: parent_iat } = identity
     const nowSeconds = Math.floor(this.#now() / 1000)
     const expiresAtSeconds = Math.min(nowSeconds + lifetimeSeconds, identity.expiresAtSeconds)

@@ -5,17 +5,16 @@
 import { hash, randomBytes } from 'node:crypto'
 import { failed, ok, type Result } from '../base/result.ts'
 import { pathOf } from '../http/request-target.ts'
+import type { JudgedRequest } from './scopes.ts'
 
 /** The `typ` keeps a link from being an access token, and an access token from being a link. */
 export const LINK_TYPE = 'link+jwt'
 
-export interface LinkedRequest {
+/** The one request that a link allows, and the token that made the link. */
+export interface Link {
   readonly method: string
-  /** In origin form. A link is bound to a target without `link_token`. */
+  /** In origin form, without `link_token`. */
   readonly target: string
-}
-
-export interface Link extends LinkedRequest {
   /** The parent is the token that made the link. It has two ids if it has an `otherTokenId`. */
   readonly parentIds: readonly string[]
   readonly parentIssuedAtSeconds: number
@@ -26,14 +25,17 @@ export const LINK_METHODS: ReadonlySet<unknown> = new Set(['GET', 'HEAD', 'PUT',
 const MAX_LINK_TARGET = 4096
 const PARAMETER = 'link_token'
 
-/** The request of a link, and the token of its `link_token`. */
-export interface PresentedLink extends LinkedRequest {
+/** A request with `link_token`, not verified. */
+export interface PresentedLink {
+  readonly method: string
+  /** Without `link_token`. */
+  readonly target: string
   /** Undefined if the target has the parameter more than once. */
   readonly token: string | undefined
 }
 
 /** Separates `link_token` from the rest of the target. Undefined if the target has no such parameter. */
-export function presentedLink({ method, target }: LinkedRequest): PresentedLink | undefined {
+export function presentedLink({ method, target }: JudgedRequest): PresentedLink | undefined {
   if (!target.includes(PARAMETER)) return undefined
   const path = pathOf(target)
   const query = target.slice(path.length + 1).split('&')

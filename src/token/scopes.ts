@@ -26,9 +26,14 @@ export interface Scope {
   readonly items: readonly Item[]
 }
 
-export interface ScopedRequest {
+/** The parts of a request by which a scope or a link allows it. */
+export interface JudgedRequest {
   readonly method: string
+  /** In origin form. */
+  readonly target: string
+  /** The bytes of the target before `?`. */
   readonly path: string
+  /** Undefined if it is not known: HTTP/1.0 without `Host`, or two hosts. */
   readonly host: string | undefined
   readonly lines: HeaderLines
 }
@@ -76,7 +81,7 @@ export function intersectScopes(a: Scope | undefined, b: Scope | undefined): Sco
 export const coversScope = (a: Scope, b: Scope): boolean =>
   b.items.every((inner) => a.items.some((outer) => coversItem(outer, inner)))
 
-export function scopeAllows(scope: Scope, request: ScopedRequest): boolean {
+export function scopeAllows(scope: Scope, request: JudgedRequest): boolean {
   const { method, host } = request
   const path = readPath(request.path)
   const headers = checkedHeaders(request.lines)

@@ -24,12 +24,9 @@ const OURS = `${REQUEST_ID}${FORWARDED}${IDENTITY}\r\n`
 /** The head that the upstream receives. */
 function head(parts: HeadParts, id = 'created-here'): string {
   const context = requestContext(untrusted, id)
-  const upstream = {
-    host: 'upstream.internal:9000',
-    assertionAudience: 'storage-upstream',
-  }
   const allowed = { act: 'forward', caller, forwardsAuthorization: false, isRestricted: false } as const
-  return requestHeadText(context, { ...allowed, admitted: admitted(parts) }, upstream)
+  const decision = { ...allowed, admitted: admitted(parts) }
+  return requestHeadText(context, decision, 'upstream.internal:9000', 'storage-upstream')
 }
 
 /** The names that the sidecar sets, each exactly once. */

@@ -1,5 +1,5 @@
 /** Request heads as Node's parser hands them to admission. */
-import { type Admission, type Admitted, admit, type RequestHead } from '../../src/gate/admission.ts'
+import { type AdmittedRequest, admit } from '../../src/gate/admission.ts'
 
 /** A header line. */
 export type Line = readonly [name: string, value: string]
@@ -22,19 +22,19 @@ export function requestHead({
   version = '1.1',
   more = [],
   lines = [HOST, ...more],
-}: HeadParts = {}): RequestHead {
+}: HeadParts = {}) {
   const [httpVersionMajor = 0, httpVersionMinor = 0] = version.split('.').map(Number)
   return { method, url, httpVersionMajor, httpVersionMinor, rawHeaders: lines.flat() }
 }
 
 const LIMITS = { headerLines: 200 }
 
-export function admission(parts: HeadParts): Admission {
+export function admission(parts: HeadParts) {
   return admit(requestHead(parts), LIMITS)
 }
 
 /** The facts of a head that has to be admitted. */
-export function admitted(parts: HeadParts): Admitted {
+export function admitted(parts: HeadParts): AdmittedRequest {
   const result = admission(parts)
   if (!result.ok) throw new Error(`refused: ${JSON.stringify(parts)}`)
   return result.value

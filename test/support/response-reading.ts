@@ -34,7 +34,7 @@ export function read(
 ): Reading {
   const reading: Reading = { earlyHints: [], body: '' }
   const parser = new ResponseParser(limits, new ReceivedBody())
-  parser.start({ isHeadRequest: isHead, isWebSocket })
+  parser.start(isHead, isWebSocket)
   const places = [0, ...cuts.toSorted((a, b) => a - b), bytes.length]
   for (let n = 1; n < places.length && !parser.isDone && parser.fault === undefined; n++) {
     const all = parser.push(Buffer.from(bytes.slice(places[n - 1], places[n]), 'latin1'))

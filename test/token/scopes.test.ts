@@ -21,7 +21,7 @@ type Headers = readonly (readonly [string, string])[]
 
 function judge(text: string, method: string, path: string, headers: Headers = [], nominated: string[] = []) {
   const lines = new HeaderLines([...headers.flat(), 'Connection', nominated.join()])
-  return scopeAllows(scope(text), { method, path, host: 'h:80', lines })
+  return scopeAllows(scope(text), { method, target: path, path, host: 'h:80', lines })
 }
 
 t.test('a scope covers its path and all below it, on segment boundaries', async (t) => {
@@ -298,7 +298,7 @@ t.test('an intersection allows what both allow, and covers no more', async () =>
     fc.property(items, items, action, tamePath, (a, b, action, path) => {
       const both = intersectScopes(scope(a.join(' ')), scope(b.join(' ')))
       const method = METHOD_OF[action] ?? ''
-      const request = { method, path, host: 'h', lines: new HeaderLines([]) }
+      const request = { method, target: path, path, host: 'h', lines: new HeaderLines([]) }
       const allowedByBoth = judge(a.join(' '), method, path) && judge(b.join(' '), method, path)
       const isExact = [...a, ...b, path].every((text) => !/%2f/i.test(text))
       const allowed = both !== undefined && scopeAllows(both, request)
