@@ -85,6 +85,7 @@ export function createAdminListener(options: AdminListenerOptions): AdminListene
     },
     close: () =>
       new Promise<void>((resolve) => {
+        samples.stop()
         server.close(() => resolve())
         for (const socket of connections.keys()) socket.destroy()
       }),

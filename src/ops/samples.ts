@@ -37,6 +37,7 @@ export class Samples {
   readonly #columns: Columns = new Map()
   readonly #samples: Sample[] = []
   #columnCount = 0
+  #timer: NodeJS.Timeout | undefined
 
   constructor(metrics: ReadMetrics, now: () => number) {
     this.#metrics = metrics
@@ -46,7 +47,11 @@ export class Samples {
   start(onError: (error: unknown) => void): void {
     const trySample = () => void this.sample().catch(onError)
     trySample()
-    setInterval(trySample, SAMPLE_EVERY_MS).unref()
+    this.#timer = setInterval(trySample, SAMPLE_EVERY_MS).unref()
+  }
+
+  stop(): void {
+    clearInterval(this.#timer)
   }
 
   async sample(): Promise<void> {
