@@ -75,13 +75,11 @@ export function admit(
       case 'expect':
         if (!isHttp10 && value.toLowerCase() !== '100-continue') return badExpectation
         break
-      case 'destination':
-      case 'copySource':
-      case 'unrestrictedOnly':
-        goesBeyondRequestLine = true
-        break
-      default:
-        if (lines.rule(line).request === 'refuse') return badRequest
+      default: {
+        const { request, adds } = lines.rule(line)
+        if (request === 'refuse') return badRequest
+        if (adds === 'path' || adds === 'unread') goesBeyondRequestLine = true
+      }
     }
   }
   if (isChunked && contentLength !== undefined) return badRequest

@@ -35,8 +35,8 @@ export function originalRequest(admitted: AdmittedRequest, isTrusted: boolean): 
   }
   // A comma may join two lines that a proxy received. Only some proxies forward a line that `Connection` names.
   const isUnclear = lines.kinds.some(
-    (kind, line) =>
-      (kind === 'destination' || kind === 'copySource') &&
+    (_, line) =>
+      lines.rule(line).adds === 'path' &&
       (lines.value(line).includes(',') || lines.isNamedByConnection(line)),
   )
   if (named === undefined || isUnclear || !METHOD.test(named.method)) return undefined

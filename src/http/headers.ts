@@ -10,7 +10,12 @@ interface Rule {
   readonly request: 'forward' | 'remove' | 'refuse' | 'ifAllowed' | 'ifValid' | 'ifTrusted'
   /** `ifMayHaveBody`: not on 1xx and 204. `ifChunked`: only if trailers can follow. */
   readonly response: 'forward' | 'remove' | 'ifMayHaveBody' | 'ifChunked'
-  /** RFC 9110, section 6.5.1. `ifUnrestricted`: removed from a restricted request, whose headers the gate checks. */
+  /**
+   * What the header adds to the method and the path, on which the gate decides. `condition`: whether an object may be replaced.
+   * `path`: a second object. `unread`: another method, or a second object in a form that the gate does not read.
+   */
+  readonly adds: 'nothing' | 'condition' | 'path' | 'unread'
+  /** RFC 9110, section 6.5.1. `ifUnrestricted`: removed from a restricted request, whose headers the gate has checked. */
   readonly trailer: 'forward' | 'remove' | 'ifUnrestricted'
   /** What is done in a request with a name that is none of `names`, but folds to one, such as `content_length`. */
   readonly lookAlike: 'forward' | 'remove' | 'refuse' | 'refuseIfRestricted'
@@ -21,13 +26,13 @@ type Treatment = Partial<Omit<Rule, 'names'>>
 
 /** Every rule has the same fields in the same order, which V8 reads fastest. `names`: separated by spaces. */
 const rule = (names: string, treatment: Treatment): Rule => {
-  const { request = 'forward', response = 'forward', trailer = 'remove', lookAlike = 'forward' } = treatment
-  return { request, response, trailer, lookAlike, names: names === '' ? [] : names.split(' ') }
+  const { request = 'forward', response = 'forward', adds = 'nothing' } = treatment
+  const { trailer = adds === 'nothing' ? 'remove' : 'ifUnrestricted' } = treatment
+  const { lookAlike = adds === 'nothing' ? 'forward' : 'refuseIfRestricted' } = treatment
+  return { request, response, adds, trailer, lookAlike, names: names === '' ? [] : names.split(' ') }
 }
 
 const REMOVED: Treatment = { request: 'remove', response: 'remove' }
-/** Headers that the gate checks in a restricted request, which a scope, a link or a public route allows. */
-const CHECKED: Treatment = { trailer: 'ifUnrestricted', lookAlike: 'refuseIfRestricted' }
 
 /**
  * By default, a line is forwarded, but not as a trailer. A look-alike of its name is forwarded as `other`.
@@ -56,17 +61,16 @@ const HEADER_RULES = {
   }),
   /** Names that begin with `x-authenticated-`. Removed from responses, too: an upstream may echo its request. */
   identity: rule('', REMOVED),
-  /** Says whether the request may replace an object. */
-  condition: rule('If-None-Match Overwrite', CHECKED),
-  /** Names the object that COPY or MOVE writes. */
-  destination: rule('Destination', CHECKED),
-  /** Names a second object, which the request reads. */
-  copySource: rule('X-Amz-Copy-Source X-Goog-Copy-Source X-Ms-Copy-Source X-Copy-From', CHECKED),
-  /** Names another method, or a second object in a form that the gate does not read. Also any `UNLISTED_SOURCE`. */
+  condition: rule('If-None-Match Overwrite', { adds: 'condition' }),
+  /** COPY and MOVE write the object of `Destination`. The object of another header is read. */
+  otherPath: rule('Destination X-Amz-Copy-Source X-Goog-Copy-Source X-Ms-Copy-Source X-Copy-From', {
+    adds: 'path',
+  }),
+  /** Also any `UNLISTED_SOURCE`, and look-alikes of the headers above. */
   unrestrictedOnly: rule(
     'X-HTTP-Method-Override X-HTTP-Method X-Method-Override ' +
       'X-Object-Manifest X-Symlink-Target X-Copy-From-Account Destination-Account',
-    CHECKED,
+    { adds: 'unread' },
   ),
   refusedLookAlike: rule('', { request: 'refuse' }),
   removedLookAlike: rule('', { request: 'remove' }),

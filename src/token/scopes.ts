@@ -5,7 +5,7 @@
  * A path that an upstream could read in another way is never allowed (CVE-2025-54576).
  */
 import { errorIn, failed, ok, type Result } from '../base/result.ts'
-import { type HeaderLines, headerKind } from '../http/headers.ts'
+import type { HeaderLines } from '../http/headers.ts'
 import { isWithin, originForm, pathOf, withoutFinalSlash } from '../http/request-target.ts'
 
 type Action = 'read' | 'create' | 'modify'
@@ -99,13 +99,13 @@ export function scopeAllows(scope: Scope, request: JudgedRequest): boolean {
     case 'MKCOL':
       return grants(scope, 'create', path)
     case 'PUT':
-      return mayWrite(scope, path, headers.get('if-none-match') ?? [], '*')
+      return mayWrite(scope, path, headers.condition.get('if-none-match') ?? [], '*')
     case 'COPY':
     case 'MOVE': {
-      const destination = readDestination(onlyLine(headers.get('destination')), host)
+      const destination = readDestination(onlyLine(headers.path.get('destination')), host)
       return (
         grants(scope, method === 'COPY' ? 'read' : 'modify', path) &&
-        mayWrite(scope, destination, headers.get('overwrite') ?? [], 'F')
+        mayWrite(scope, destination, headers.condition.get('overwrite') ?? [], 'F')
       )
     }
     default:
@@ -164,9 +164,8 @@ function mayWrite(scope: Scope, path: Path | undefined, condition: readonly stri
 }
 
 function mayReadSources(scope: Scope, headers: CheckedHeaders, host: string | undefined): boolean {
-  for (const [name, lines] of headers)
-    if (headerKind(name) === 'copySource' && !grants(scope, 'read', readCopySource(onlyLine(lines), host)))
-      return false
+  for (const [name, lines] of headers.path)
+    if (name !== 'destination' && !grants(scope, 'read', readCopySource(onlyLine(lines), host))) return false
   return true
 }
 
@@ -206,19 +205,20 @@ function readCopySource(value = '', host: string | undefined): Path | undefined 
   return path === target || isVersion ? readPath(path) : undefined
 }
 
-/** The headers on which the needed scope depends: the lines that reach the upstream, by lower-case name. */
-type CheckedHeaders = ReadonlyMap<string, readonly string[]>
+/** The lines that reach the upstream, by what they add to the request and by their names in lower case. */
+type CheckedHeaders = Readonly<Record<'condition' | 'path', ReadonlyMap<string, readonly string[]>>>
 
+/** Undefined if a header cannot be checked. */
 function checkedHeaders(lines: HeaderLines): CheckedHeaders | undefined {
-  const found = new Map<string, readonly string[]>()
-  for (const [line, kind] of lines.kinds.entries()) {
-    if (kind === 'unrestrictedOnly') return undefined
-    const isChecked = kind === 'condition' || kind === 'destination' || kind === 'copySource'
-    if (!isChecked || lines.isNamedByConnection(line)) continue
+  const headers = { condition: new Map<string, string[]>(), path: new Map<string, string[]>() }
+  for (const line of lines.kinds.keys()) {
+    const { adds } = lines.rule(line)
+    if (adds === 'unread') return undefined
+    if (adds === 'nothing' || lines.isNamedByConnection(line)) continue
     const name = lines.name(line).toLowerCase()
-    found.set(name, [...(found.get(name) ?? []), lines.value(line)])
+    headers[adds].set(name, [...(headers[adds].get(name) ?? []), lines.value(line)])
   }
-  return found
+  return headers
 }
 
 /** Returns undefined if there is no line, or if two lines differ. */
