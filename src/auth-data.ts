@@ -112,8 +112,14 @@ export async function openAuthData(options: AuthDataOptions): Promise<AuthData> 
   const onError = (error: unknown) => log.error({ err: error }, 'a login could not be checked')
   const credentials = credentialSource && createCredentialChecks(credentialSource, now, onError)
   const revocations = [revocationsFile?.current, database?.revocations].flatMap((list) => list ?? [])
-  const files = [keyFiles, credentialsFile, revocationsFile, ...certificateSets.values()]
-  const polled = [...files, ...keySets, database].flatMap((source) => source ?? [])
+  /** The database reports the subjects of its changes itself. */
+  const bySubject = {
+    keys: [keyFiles, ...keySets],
+    credentials: [credentialsFile],
+    revocations: [revocationsFile],
+    certificates: [...certificateSets.values()],
+  } as const satisfies Record<ReloadSubject, unknown>
+  const polled = [...Object.values(bySubject).flat(), database].flatMap((source) => source ?? [])
   const subjects: ReloadSubject[] = ['revocations']
   if (keyFiles) subjects.push('keys')
   if (credentials) subjects.push('credentials')
@@ -136,9 +142,8 @@ export async function openAuthData(options: AuthDataOptions): Promise<AuthData> 
       return credentials ? [ofKeys, ofCredentials] : [ofKeys]
     },
     subscribe(onChange) {
-      for (const source of [keyFiles, ...keySets]) source?.subscribe(() => onChange('keys'))
-      credentialsFile?.subscribe(() => onChange('credentials'))
-      revocationsFile?.subscribe(() => onChange('revocations'))
+      for (const subject of ['keys', 'credentials', 'revocations'] as const)
+        for (const source of bySubject[subject]) source?.subscribe(() => onChange(subject))
       database?.subscribe(onChange)
     },
     start() {

@@ -1,6 +1,16 @@
 /**
  * The reasons why requests fail: closed sets of words for the access log, metrics and `Proxy-Status`.
  * An error of a socket, of DNS or of TLS has a `code` from Node, OpenSSL or the system. The code decides the reason.
+ *
+ * Words of all files:
+ *
+ *   failure   why a request did not succeed: one word of this file. In a log line or a metric, its name is `reason`
+ *   cause     what lies behind a failure, for the access log: a network code or a fixed text
+ *   outcome   how a forwarded request ended: `ok` or a failure
+ *   refusal   the sidecar does not do what a client asks; a login is `rejected`
+ *   error     what a client receives (`errors.ts`); an exception
+ *   problem   what is wrong with settings, files or a database, as a sentence for the operator
+ *   verdict   the result of the check of a token or a secret
  */
 import { ERRORS, type PublicError } from './errors.ts'
 

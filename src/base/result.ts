@@ -11,7 +11,10 @@ export const failed = <const E>(error: E) => ({ ok: false, error }) as const
 
 export const errorIn = <E>(result: Result<unknown, E>) => (result.ok ? undefined : result.error)
 
-/** What was loaded from a source, such as the settings or a file, or every problem of the source. */
+/**
+ * What was loaded from a source, such as the settings or a file, or every problem of the source. A problem is a text that names
+ * the file (`credentials.yaml:3:5: …`), or that follows the name of its subject, or a `Problem` with the path of a setting.
+ */
 export type Loaded<T, P = string> =
   | { readonly ok: true; readonly value: T; readonly warnings: readonly string[] }
   | { readonly ok: false; readonly problems: readonly P[] }

@@ -28,8 +28,8 @@
 import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../base/errors.ts'
 import type { Peer } from './client-address.ts'
-import { beginRequest, type ClientConnection, type SidecarRequest } from './context.ts'
 import * as nodeHttp from './node-http.ts'
+import { beginRequest, type ClientConnection, type SidecarRequest } from './request.ts'
 import { SidecarResponse } from './response.ts'
 
 export interface ConnectionEvents {

@@ -26,8 +26,8 @@ import type { CertificateSet } from '../tls/certificates.ts'
 import { TlsSockets, tlsOptions } from '../tls/listener-tls.ts'
 import { createPeers, type Peer } from './client-address.ts'
 import { Connection, type ConnectionEvents, type Timeouts } from './connection.ts'
-import { SidecarRequest } from './context.ts'
 import { listenBeforeNode, releaseListeners, stopListening } from './node-http.ts'
+import { SidecarRequest } from './request.ts'
 import { SidecarResponse } from './response.ts'
 
 interface ListenerEvents extends ConnectionEvents {

@@ -3,8 +3,11 @@ import { LRUCache } from 'lru-cache'
 
 const MAX_KEYS = 50_000
 
-/** A value expires one window after its key was first set. @param now - monotonic milliseconds */
-export const createFixedWindow = <V extends object>(windowSeconds: number, now = () => performance.now()) =>
+/** A value expires one window after its key was first set. */
+export const createFixedWindow = <V extends object>(
+  windowSeconds: number,
+  monotonicNow = () => performance.now(),
+) =>
   new LRUCache<string, V>({
     // `max` would allocate the memory of all entries at the start, and clear all of it with the last entry.
     maxSize: MAX_KEYS,
@@ -12,7 +15,7 @@ export const createFixedWindow = <V extends object>(windowSeconds: number, now =
     ttl: windowSeconds * 1000 - 1, // an entry is stale once it is older than this
     noUpdateTTL: true,
     ttlResolution: 0,
-    perf: { now },
+    perf: { now: monotonicNow },
   })
 
 /** Seconds until the value of the key expires, at least 1. */

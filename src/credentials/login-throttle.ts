@@ -23,10 +23,10 @@ const MAX_WAITING = 1000
  */
 export function createLoginThrottle(
   { count, windowSeconds }: { readonly count: number; readonly windowSeconds: number },
-  now?: () => number,
+  monotonicNow?: () => number,
 ): LoginThrottle {
   /** For each pair, the digest of the access key of each failure. */
-  const failures = createFixedWindow<number[]>(windowSeconds, now)
+  const failures = createFixedWindow<number[]>(windowSeconds, monotonicNow)
   const limits = new Map<string, LimitFunction>()
 
   function record(pair: string, key: number, verdict: LoginVerdict): void {

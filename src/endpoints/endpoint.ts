@@ -2,7 +2,7 @@
 import { ERRORS } from '../base/errors.ts'
 import type { LoginFailure } from '../base/failures.ts'
 import { failed } from '../base/result.ts'
-import type { SidecarRequest } from '../client/context.ts'
+import type { SidecarRequest } from '../client/request.ts'
 import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { Config } from '../config/config.ts'

@@ -4,7 +4,7 @@
  */
 import { ERRORS, type PublicError } from '../base/errors.ts'
 import { failed, ok, type Result } from '../base/result.ts'
-import type { SidecarRequest } from '../client/context.ts'
+import type { SidecarRequest } from '../client/request.ts'
 import type { SidecarResponse } from '../client/response.ts'
 
 export const badArgument = (message: string): PublicError => ({ ...ERRORS.invalidArgument, message })

@@ -116,7 +116,12 @@ export class Gate {
   }
 
   /** Makes every decision that lets a request pass to a service. */
-  #letPass(route: ServiceRoute, routed: RoutedRequest, caller?: Caller, wouldRefuse?: AccessFailure) {
+  #letPass(
+    route: ServiceRoute,
+    routed: RoutedRequest,
+    caller?: Caller,
+    wouldRefuse?: AccessFailure,
+  ): Decision {
     const { admitted, link } = routed
     const isPublic = !route.needsToken
     const isRestricted = isPublic || caller?.identity.scope !== undefined || caller?.link !== undefined

@@ -5,7 +5,7 @@
 
 import type { ReloadSubject } from '../auth-data.ts'
 import { type Logger, loggable } from '../base/log.ts'
-import type { SidecarRequest } from '../client/context.ts'
+import type { SidecarRequest } from '../client/request.ts'
 import type { Config } from '../config/config.ts'
 import type { AuditEvent } from '../endpoints/endpoint.ts'
 import { traceIdOf } from '../http/request-ids.ts'

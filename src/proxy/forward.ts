@@ -5,7 +5,7 @@
  */
 import type { SecureContext } from 'node:tls'
 import httpProxy from 'http-proxy'
-import type { SidecarRequest } from '../client/context.ts'
+import type { SidecarRequest } from '../client/request.ts'
 import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { Config } from '../config/config.ts'
@@ -13,7 +13,7 @@ import type { ServiceDecision } from '../gate/gate.ts'
 import { isWithin, withoutFinalSlash } from '../http/request-target.ts'
 import { Transfer, type Upstream, type UpstreamEvents } from './transfer.ts'
 import type { Tunnels } from './tunnel.ts'
-import { upstreamAddress } from './upstream-connection.ts'
+import { upstreamAddress } from './upstream-address.ts'
 import { UpstreamPool } from './upstream-pool.ts'
 
 /** http-proxy with the method `before`, which is documented but missing in the types of the package. */

@@ -3,7 +3,7 @@
  * In: the client's header lines, and the caller. Out: the same lines in the same order, without hop-by-hop headers, the token
  * and identity headers, followed by the headers that the sidecar adds.
  */
-import type { RequestContext, SidecarRequest } from '../client/context.ts'
+import type { RequestContext, SidecarRequest } from '../client/request.ts'
 import type { ServiceDecision } from '../gate/gate.ts'
 import { forwardedTrailers, headerText } from '../http/headers.ts'
 

@@ -18,7 +18,7 @@
  */
 import { afterReads } from '../base/event-loop.ts'
 import type { ForwardingFailure, UpstreamOutcome } from '../base/failures.ts'
-import type { RequestContext, RequestOwner } from '../client/context.ts'
+import type { RequestContext, RequestOwner } from '../client/request.ts'
 import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { ServiceDecision } from '../gate/gate.ts'

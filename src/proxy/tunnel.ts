@@ -3,7 +3,7 @@
  * In: the upstream's 101. Out: bytes in both directions until a side closes, the token is refused or the process stops.
  */
 import type { Socket } from 'node:net'
-import type { RequestContext, RequestOwner } from '../client/context.ts'
+import type { RequestContext, RequestOwner } from '../client/request.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { Gate, ServiceDecision } from '../gate/gate.ts'
 import { headerText } from '../http/headers.ts'

@@ -4,7 +4,7 @@
  * Memory: less than 128 KiB in `#pending`. The buffers of the two sockets hold about as much. Chunks are freed when they are written.
  */
 import { afterNextReads } from '../base/event-loop.ts'
-import type { SidecarRequest } from '../client/context.ts'
+import type { SidecarRequest } from '../client/request.ts'
 import type { ServiceDecision } from '../gate/gate.ts'
 import { requestTrailerLines } from './request-headers.ts'
 import type { UpstreamConnection } from './upstream-connection.ts'

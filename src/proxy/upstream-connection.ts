@@ -16,42 +16,13 @@
  * Each wait for the upstream has a deadline (`WAITS`), which the table in `transfer.ts` explains.
  * A failure, a call of `close` and bytes in the phase `idle` lead to `closed`. Bytes that are not HTTP: http_protocol_error.
  */
-import { connect as connectTcp, isIP, type OnReadOpts, type Socket } from 'node:net'
+import type { Socket } from 'node:net'
 import type { Writable } from 'node:stream'
-import { connect as connectTls, createSecureContext, type SecureContext } from 'node:tls'
 import { type ForwardingFailure, networkCodeOf, networkFailureOf } from '../base/failures.ts'
 import type { Config } from '../config/config.ts'
-import { lookup } from '../http/hosts.ts'
 import { freeWhenWritten, ReceivedBody } from './buffers.ts'
 import { type PartialResponse, ResponseParser } from './response-parser.ts'
-
-/** `onread` receives the bytes of TCP and unix sockets. TLS sockets emit `data` instead. */
-export interface UpstreamAddress {
-  readonly tls: boolean
-  readonly open: (onread: OnReadOpts) => Socket
-  /** The host is a name, which each connection looks up, and not an IP address. */
-  readonly isNamed: boolean
-  readonly host: string
-}
-
-/** Parses `http://…`, `https://…` or `unix:/path`. Each connection calls `secureContext`. Default: the system's CAs. */
-export function upstreamAddress(upstreamUrl: string, secureContext?: () => SecureContext): UpstreamAddress {
-  if (upstreamUrl.startsWith('unix:')) {
-    const path = upstreamUrl.slice('unix:'.length)
-    return { tls: false, open: (onread) => connectTcp({ path, onread }), isNamed: false, host: 'localhost' }
-  }
-  const { protocol, host, hostname, port } = new URL(upstreamUrl)
-  const name = hostname.replace(/^\[|\]$/g, '')
-  const isNamed = isIP(name) === 0
-  const tls = protocol === 'https:'
-  const options = { host: name, port: Number(port || (tls ? 443 : 80)), lookup }
-  if (!tls) return { tls, open: (onread) => connectTcp({ ...options, onread }), isNamed, host }
-  const systemCas = createSecureContext()
-  // The certificate must name the upstream's host, not a client's `Host`.
-  const tlsOptions = { ...options, servername: isNamed ? name : '', ALPNProtocols: ['http/1.1'] }
-  const open = () => connectTls({ ...tlsOptions, secureContext: secureContext?.() ?? systemCas })
-  return { tls, open, isNamed, host }
-}
+import type { UpstreamAddress } from './upstream-address.ts'
 
 /** Receives what a connection reads: a request or, after a 101, its tunnel. Only `onRead` may throw. */
 export interface ResponseReceiver {

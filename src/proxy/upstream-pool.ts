@@ -6,8 +6,8 @@
  */
 import { afterReads } from '../base/event-loop.ts'
 import type { Config } from '../config/config.ts'
-import type { ConnectionPool, UpstreamAddress, UpstreamRequest } from './upstream-connection.ts'
-import { UpstreamConnection } from './upstream-connection.ts'
+import type { UpstreamAddress } from './upstream-address.ts'
+import { type ConnectionPool, UpstreamConnection, type UpstreamRequest } from './upstream-connection.ts'
 
 /** One timer checks all deadlines: a timer per request would cost more. */
 const DEADLINE_CHECK_MS = 100

@@ -80,6 +80,7 @@ interface ReloadableOptions<T> {
 
 const INTERNAL_ERROR = notLoaded(['could not be loaded because of an internal error'])
 
+/** Called in the order of `subscribe`. Must not throw: the later ones would not be called. */
 type Subscriber<T> = (fresh: T, former: T) => void
 
 export class Reloadable<T> {

@@ -1,7 +1,7 @@
 /** The context of a request, without its connection. */
 import { Socket } from 'node:net'
 import type { Peer } from '../../src/client/client-address.ts'
-import { beginRequest, type RequestContext, SidecarRequest } from '../../src/client/context.ts'
+import { beginRequest, type RequestContext, SidecarRequest } from '../../src/client/request.ts'
 
 export function requestContext(peer: Peer, id: string): RequestContext {
   const req = new SidecarRequest(new Socket())

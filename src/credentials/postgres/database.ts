@@ -67,6 +67,7 @@ export class CredentialsDatabase implements CredentialSource {
       onPolled: (isCurrent) => this.#reportPoll(isCurrent),
       onError: (err) => log.warn({ err }, 'fault while polling the credentials database'),
     })
+    // The first subscriber: the others read the new revocations.
     this.#snapshots.subscribe(({ revocationChange }) => revocations.apply(revocationChange))
     this.whenLoaded = this.#snapshots.whenLoaded.then((isLoaded) =>
       this.#startProblem === undefined ? loaded(isLoaded) : notLoaded([this.#startProblem]),

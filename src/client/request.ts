@@ -1,6 +1,6 @@
 /**
- * The request context: the facts that each stage adds, and the part of the client's connection that stages may use.
- * The context is a property of Node's request object, so that http-proxy passes it on.
+ * A request of a client, and its context: the facts that each stage adds, and the part of the client's connection that
+ * stages may use. The context is a property of Node's request object, so that http-proxy passes it on.
  */
 import { IncomingMessage } from 'node:http'
 import type { Socket } from 'node:net'
