@@ -4,21 +4,20 @@
  */
 import { ERRORS, type PublicError } from './base/errors.ts'
 import { afterParsing } from './base/event-loop.ts'
-import type { AccessFailure } from './base/failures.ts'
+import { ACCESS_ERRORS, type AccessFailure } from './base/failures.ts'
 import type { SidecarResponse } from './client/response.ts'
 import { type Dependencies, revoke } from './endpoints/endpoint.ts'
 import { createLink, endLink } from './endpoints/link-endpoint.ts'
 import { logIn, sendTimeLeft } from './endpoints/token-endpoint.ts'
 import { admit } from './gate/admission.ts'
 import { approvalHeaders, VARY_BY_TOKEN } from './gate/forward-auth.ts'
-import type { Decision, Gate, ServiceDecision } from './gate/gate.ts'
-import { bearerToken } from './gate/gate.ts'
+import { bearerToken, type Decision, type Gate } from './gate/gate.ts'
 import { HeaderLines } from './http/headers.ts'
 import { requestIdOf } from './http/request-ids.ts'
 
 interface HandlerDependencies extends Dependencies {
   readonly gate: Gate
-  readonly forwarder: { forward(res: SidecarResponse, decision: ServiceDecision): void }
+  readonly forwarder: { forward(res: SidecarResponse): void }
   readonly metrics: Dependencies['metrics'] & {
     /** Called once for each request that needs a caller, or has two `Authorization` lines. */
     onTokenCheck(result: 'ok' | AccessFailure): void
@@ -28,11 +27,9 @@ interface HandlerDependencies extends Dependencies {
 
 export class Handler {
   readonly #dependencies: HandlerDependencies
-  readonly #errorOf: Readonly<Record<AccessFailure, PublicError>>
 
   constructor(dependencies: HandlerDependencies) {
     this.#dependencies = dependencies
-    this.#errorOf = refusalErrors(dependencies.config.contract.refusedTokenStatus)
   }
 
   /** Never throws. */
@@ -79,7 +76,7 @@ export class Handler {
       return responder.fail(res, 'upgrade', ERRORS.upgradeRefused)
     switch (decision.act) {
       case 'forward':
-        return forwarder.forward(res, decision)
+        return forwarder.forward(res)
       case 'approve':
         return responder.sendEmpty(res, 200, approvalHeaders(decision, peer, config, now()))
       case 'logIn':
@@ -100,15 +97,17 @@ export class Handler {
   }
 
   #refuse(res: SidecarResponse, reason: AccessFailure): void {
-    const error = this.#errorOf[reason]
+    const { responder, config } = this.#dependencies
+    const documented: PublicError = ACCESS_ERRORS[reason]
+    const status = documented.status === 400 ? config.contract.refusedTokenStatus : documented.status
     // RFC 6750, section 3.1: without a token, or with another scheme, the challenge has no error code.
     const { authorization } = res.req.context.admitted ?? {}
     const isOtherScheme = authorization !== undefined && bearerToken(authorization) === undefined
     const challenge = reason === 'missing' || isOtherScheme ? 'Bearer' : 'Bearer error="invalid_token"'
-    const headers = error.status === 401 ? ['WWW-Authenticate', challenge] : []
+    const headers = status === 401 ? ['WWW-Authenticate', challenge] : []
     if (res.req.context.routeLabel === 'forward_auth') headers.push(...VARY_BY_TOKEN)
     const options = { errorType: 'http_request_denied', details: reason, headers } as const
-    this.#dependencies.responder.fail(res, reason, error, options)
+    responder.fail(res, reason, { ...documented, status }, options)
   }
 
   #onError(res: SidecarResponse, error: unknown): void {
@@ -118,21 +117,5 @@ export class Handler {
     if (res.headersSent) context.client.abort()
     // Sends nothing if a response has begun, but records the failure.
     responder.fail(res, 'internal', ERRORS.internalError, { errorType: 'proxy_internal_error', close: true })
-  }
-}
-
-function refusalErrors(status: 400 | 401): Readonly<Record<AccessFailure, PublicError>> {
-  const invalid = { ...ERRORS.invalidToken, status }
-  return {
-    unavailable: ERRORS.serviceNotReady,
-    scope: ERRORS.accessDenied,
-    expired: { ...ERRORS.expiredToken, status }, // only a token with a valid signature is called expired
-    missing: invalid,
-    malformed: invalid,
-    signature: invalid,
-    unknown_key: invalid,
-    algorithm: invalid,
-    claims: invalid,
-    revoked: invalid,
   }
 }

@@ -24,7 +24,7 @@ export const ERRORS = {
   requestTimeout: error(408, 'InvalidArgument', 'The request was not completed in time.'),
   expectationFailed: error(417, 'InvalidArgument', 'The expectation is not supported. Only 100-continue is.'),
   headersTooLarge: error(431, 'InvalidArgument', 'The request has too many or too large header fields.'),
-  /** `contract.refusedTokenStatus` replaces the status of the next two errors (`refusalErrors` of `handler.ts`). */
+  /** `contract.refusedTokenStatus` replaces the status of the next two errors. */
   expiredToken: error(400, 'ExpiredToken', 'Token expired.'),
   invalidToken: error(400, 'InvalidToken', 'Token is not valid.'),
   authenticationFailed: error(403, 'Authentication failed', 'Authentication failed.'),

@@ -14,22 +14,23 @@
  */
 import { ERRORS, type PublicError } from './errors.ts'
 
-/** Why a token is refused, independently of the request. */
-export const TOKEN_FAILURES = [
-  'malformed',
-  'expired',
-  'signature',
-  'unknown_key',
-  'algorithm',
-  'claims',
-  'revoked',
-  'unavailable', // the keys of the issuer have not been fetched yet
-] as const
-export type TokenFailure = (typeof TOKEN_FAILURES)[number]
+/** Why a token is refused, independently of the request. The setting `contract.refusedTokenStatus` replaces the status 400. */
+export const TOKEN_ERRORS = {
+  malformed: ERRORS.invalidToken,
+  expired: ERRORS.expiredToken, // only a token with a valid signature is called expired
+  signature: ERRORS.invalidToken,
+  unknown_key: ERRORS.invalidToken,
+  algorithm: ERRORS.invalidToken,
+  claims: ERRORS.invalidToken,
+  revoked: ERRORS.invalidToken,
+  unavailable: ERRORS.serviceNotReady, // the keys of the issuer have not been fetched yet
+} satisfies Readonly<Record<string, PublicError>>
+export type TokenFailure = keyof typeof TOKEN_ERRORS
 
 /** Why a request that needs a caller is refused: `reason` of `auth_sidecar_token_checks_total`. */
-export const ACCESS_FAILURES = ['missing', ...TOKEN_FAILURES, 'scope'] as const
-export type AccessFailure = (typeof ACCESS_FAILURES)[number]
+export const ACCESS_ERRORS = { missing: ERRORS.invalidToken, ...TOKEN_ERRORS, scope: ERRORS.accessDenied }
+export type AccessFailure = keyof typeof ACCESS_ERRORS
+export const ACCESS_FAILURES = Object.keys(ACCESS_ERRORS) as AccessFailure[]
 
 /** Why a login ends without a token: `reason` of `auth_sidecar_token_issue_failures_total`. */
 export const LOGIN_FAILURES = ['invalid', 'rejected', 'throttled', 'busy', 'unavailable', 'internal'] as const

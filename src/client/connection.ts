@@ -242,7 +242,7 @@ export class Connection implements ClientConnection {
     this.#socket.setTimeout(DISCARD_IDLE_MS) // then `onTimeout` ends the discard
     const now = performance.now()
     this.#discardEndsAtMs ??= now + DISCARD_TOTAL_MS
-    const deadline = setTimeout(onLate, this.#discardEndsAtMs - now)
+    const deadline = setTimeout(onLate, Math.max(0, this.#discardEndsAtMs - now))
     this.#socket.once('close', () => clearTimeout(deadline))
   }
 

@@ -79,7 +79,7 @@ async function readRows<K extends Kind>(
     }
     return read
   } catch {
-    // The thread has ended, is late, or the parser has a fault. The error may quote the file.
+    // The thread has ended, is late, or the parser has failed. The error may quote the file.
     return notLoaded([`${path}: ${UNPARSED}`])
   }
 }

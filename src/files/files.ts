@@ -161,4 +161,4 @@ export function fileErrorText(error: unknown): string {
 }
 
 export const errorCode = (error: unknown): string =>
-  error instanceof Error && 'code' in error ? String(error.code) : 'unknown fault'
+  error instanceof Error && 'code' in error ? String(error.code) : 'unknown error'

@@ -4,7 +4,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Logger, loggedItems } from '../base/log.ts'
-import { failed, loaded, notLoaded } from '../base/result.ts'
+import { failed, type Loaded, loaded, notLoaded } from '../base/result.ts'
 import { Reloadable, type ReloadResult } from '../reload/reloadable.ts'
 import { fetchJwks, importKeys, type KeySetSource, type UncheckedJwk } from './jwk-set.ts'
 import { type FindKey, type FoundKey, findInSet, type Key, type KeyRing } from './key-ring.ts'
@@ -41,8 +41,6 @@ export class RemoteKeys {
   readonly #options: RemoteKeysOptions
   readonly #keySet: Reloadable<readonly Key[] | undefined>
   readonly #stopping = new AbortController()
-  /** The newest set that was fetched. */
-  #fetched: readonly UncheckedJwk[] = []
   #lastFetch: ReloadResult | undefined
   #goodAtMs = 0
   #failedAtMs = Number.NEGATIVE_INFINITY
@@ -55,19 +53,15 @@ export class RemoteKeys {
     this.issuer = issuer
     this.#options = options
     this.#keySet = new Reloadable<readonly Key[] | undefined>({
-      /** The version ignores the order of the keys, because a new version empties the token cache. */
-      readVersion: async () => {
-        const read = await fetchJwks(options, this.#stopping.signal)
-        if (!read.ok) return read
-        this.#fetched = read.value
-        const sorted = read.value.map((jwk) => JSON.stringify(jwk)).sort()
-        return loaded(sorted.join())
-      },
-      /** A set without usable keys withdraws the keys of the former set. As the first set, such a set is a mistake. */
-      load: async (active) => {
-        const { keys, warnings } = await importKeys(this.#fetched, algorithms)
-        const isUsable = keys.length > 0 || active !== undefined
-        return isUsable ? loaded(keys, warnings) : notLoaded(warnings)
+      poll: async () => {
+        const fetched = await fetchJwks(options, this.#stopping.signal)
+        if (!fetched.ok) return fetched
+        // The version ignores the order of the keys, because a new version empties the token cache.
+        const sorted = fetched.value.map((jwk) => JSON.stringify(jwk)).sort()
+        return loaded({
+          version: sorted.join(),
+          load: (active) => importSet(fetched.value, algorithms, active),
+        })
       },
       initial: undefined,
       pollMs: REFRESH_MS,
@@ -152,4 +146,15 @@ export class RemoteKeys {
     waiting.abort() // else the timer of each token would stay
     return this.#findNow(kid, alg)
   }
+}
+
+/** A set without usable keys withdraws the keys of the active set. As the first set, such a set is a mistake. */
+async function importSet(
+  jwks: readonly UncheckedJwk[],
+  algorithms: KeySetSource['algorithms'],
+  active: readonly Key[] | undefined,
+): Promise<Loaded<readonly Key[]>> {
+  const { keys, warnings } = await importKeys(jwks, algorithms)
+  const isUsable = keys.length > 0 || active !== undefined
+  return isUsable ? loaded(keys, warnings) : notLoaded(warnings)
 }

@@ -1,6 +1,7 @@
 /**
  * The Prometheus metrics: names, labels and values. Labels come from closed sets: no path, account or token.
  * Series whose labels are known beforehand exist at zero from the first scrape on.
+ * `Metrics` counts events of requests and reloads. What only one part knows, such as cache hits, this part counts itself.
  * A new metric needs a row in `METRICS` and its value in `readFrom`; if a new part holds the value, a member of `MetricSources`.
  * One that counts events also needs a `Counts` or a `Histogram` with its series at zero, and a method, which the interface of
  * the caller names (such as `Dependencies.metrics`). One that only the primary of several workers has: `ReadInPrimary`.

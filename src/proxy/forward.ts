@@ -9,7 +9,6 @@ import type { SidecarRequest } from '../client/request.ts'
 import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { Config } from '../config/config.ts'
-import type { ServiceDecision } from '../gate/gate.ts'
 import { isWithin, withoutFinalSlash } from '../http/request-target.ts'
 import { Transfer, type Upstream, type UpstreamEvents } from './transfer.ts'
 import type { Tunnels } from './tunnel.ts'
@@ -35,8 +34,6 @@ export class Forwarder {
   /** The longest prefix is first, so that the first match is the most specific one. */
   readonly #upstreams: readonly Upstream[]
   readonly #tunnels: Tunnels
-  /** For the pass, which `web` runs at once. With options, http-proxy would call a deprecated function of Node for each request. */
-  #decision: ServiceDecision | undefined
   // http-proxy runs no pass without a target. The sidecar's pass does not use the target.
   readonly #proxy = new PassProxy({ target: {} })
 
@@ -56,17 +53,20 @@ export class Forwarder {
       .toSorted((a, b) => b.pathPrefix.length - a.pathPrefix.length)
     // `deleteLength` is the first pass of the package. A truthy result of a pass ends the chain.
     this.#proxy.before('web', 'deleteLength', (_req, res) => {
-      if (this.#decision !== undefined) this.#transfer(res, this.#decision)
+      this.#transfer(res)
       return true
     })
   }
 
-  forward(res: SidecarResponse, decision: ServiceDecision): void {
-    this.#decision = decision
+  /** The context of the request must have the decision to forward it. */
+  forward(res: SidecarResponse): void {
     this.#proxy.web(res.req, res)
   }
 
-  #transfer(res: SidecarResponse, decision: ServiceDecision) {
+  #transfer(res: SidecarResponse) {
+    // With options, `web` would call a deprecated function of Node for each request.
+    const { decision } = res.req.context
+    if (decision?.act !== 'forward') throw new Error('the gate has not decided to forward the request')
     const upstream = this.#upstreams.find(({ pathPrefix }) => isWithin(decision.admitted.path, pathPrefix))
     if (upstream === undefined) return this.#responder.failForwarded(res, 'destination_not_found')
     const transfer = new Transfer(res, decision, upstream)

@@ -55,7 +55,7 @@ export class ResponseParser implements PartialResponse {
   head: UpstreamHead | undefined
   rawTrailers: readonly string[] = []
   /** Set if the bytes are not an HTTP/1.1 response: a fixed text for the access log. The connection must then be closed. */
-  fault: string | undefined
+  syntaxError: string | undefined
 
   constructor(limits: Pick<Config['limits'], 'headerBytes' | 'headerLines'>, body: ReceivedBody) {
     this.#limits = limits
@@ -100,7 +100,7 @@ export class ResponseParser implements PartialResponse {
       return at === data.length
     } catch (error) {
       if (!(error instanceof ResponseSyntaxError)) throw error
-      this.fault = error.message
+      this.syntaxError = error.message
       return false
     }
   }

@@ -243,7 +243,7 @@ export class UpstreamConnection {
       receiver.onInternalError(error)
     }
     if (this.#phase === 'closed') return
-    if (parser.fault !== undefined) this.#fail('http_protocol_error', parser.fault)
+    if (parser.syntaxError !== undefined) this.#fail('http_protocol_error', parser.syntaxError)
     else if (parser.isDone) this.#reuseOrClose(isClean)
     else if (chunk === undefined) this.#failAsClosed()
     else if (parser.head !== undefined) this.#startDeadline()

@@ -44,12 +44,12 @@ export async function openPolledFiles<T>(
   const version = await versionOf(paths, includes)
   const first = await loadFiles()
   if (!first.ok) return first
+  async function load(active: T): Promise<Loaded<T>> {
+    const next = await loadFiles(active)
+    return next.ok ? next : notLoaded(next.problems.map(({ path, message }) => `${path}: ${message}`))
+  }
   const reloadable = new Reloadable<T>({
-    readVersion: async () => loaded(await versionOf(paths, includes)),
-    async load(active) {
-      const next = await loadFiles(active)
-      return next.ok ? next : notLoaded(next.problems.map(({ path, message }) => `${path}: ${message}`))
-    },
+    poll: async () => loaded({ version: await versionOf(paths, includes), load }),
     initial: first.value,
     version,
     settles: true,
@@ -65,7 +65,7 @@ export async function openPolledFiles<T>(
       log.error(fields, 'new version rejected, the last good one stays active')
       onReload('failed')
     },
-    onError: (error) => log.error({ subject, err: error }, 'fault while reloading'),
+    onError: (error) => log.error({ subject, err: error }, 'error while reloading'),
   })
   return loaded(reloadable, first.warnings)
 }

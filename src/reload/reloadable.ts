@@ -1,5 +1,5 @@
 /**
- * Keeps a value current: polls the version of a source (files, database, key set of an issuer), and loads new versions.
+ * Keeps a value current: polls a source (files, database, key set of an issuer), and loads its new versions.
  * After a failure, the last good version stays active. Each failure is reported once. When an operator asks for a reload,
  * the source is loaded at once, even if it is unchanged or incomplete, and the result is always reported.
  * `detect` decides what follows from a poll. `Reloadable` polls, loads, activates and reports.
@@ -15,7 +15,7 @@ export interface Versions {
   /** The version that the newest poll found, and how many polls in a row found it. */
   readonly found: string | undefined
   readonly polls: number
-  /** How many polls in a row, since the last activation, found versions that had not settled. */
+  /** How many polls in a row, since the last activation or rejection, found versions that had not settled. */
   readonly unsettledPolls: number
 }
 
@@ -35,17 +35,17 @@ const UNSETTLED_POLLS = 50
  *   other, the source settles           2         (files: 0.2 to 0.4 s)  load     ignored: it may be incomplete
  *                                       5         (0.8 to 1.0 s)         load     rejected
  *                                       30, 55, … (every 5 s)            load     rejected; the cause may be temporary
- *                                       any, every 50 unsettled polls    load     rejected
+ *                                       any, after 50 unsettled polls    load     rejected
  *                                       any other                        wait
  *
- * `isSettled`: a failure rejects the version, which is reported once. Otherwise, a load counts only if it is good, and the
- * version is still the same after it.
+ * `isSettled`: a failure rejects the version, which is reported once. A good load counts only if a source that settles has
+ * not changed meanwhile.
  */
 export function detect(before: Versions, found: string, settles: boolean) {
   const polls = found === before.found ? before.polls + 1 : 1
   const isSettling = settles && polls < SETTLED_POLLS
   const unsettledPolls = isSettling ? before.unsettledPolls + 1 : 0
-  const isOverdue = isSettling && unsettledPolls % UNSETTLED_POLLS === 0
+  const isOverdue = unsettledPolls >= UNSETTLED_POLLS
   const isCurrent = found === before.active && before.rejected === undefined
   const isDue = polls === STABLE_POLLS || (polls - SETTLED_POLLS) % RETRY_POLLS === 0
   const action = isCurrent ? 'keep' : isDue || isOverdue || !settles ? 'load' : 'wait'
@@ -56,11 +56,17 @@ export function detect(before: Versions, found: string, settles: boolean) {
 export const RELOAD_RESULTS = ['ok', 'failed'] as const
 export type ReloadResult = (typeof RELOAD_RESULTS)[number]
 
-interface ReloadableOptions<T> {
-  /** Returns a text that differs after every change of the source, or why the source is not available. */
-  readonly readVersion: () => Promise<Loaded<string>>
-  /** Loads what the source has now. `isForced`: an operator asks for a reload. */
+/** What a poll finds. */
+export interface Found<T> {
+  /** A text that differs after every change of the source. */
+  readonly version: string
+  /** Loads this version, or a newer one. `isForced`: an operator asks for a reload. */
   readonly load: (active: T, isForced: boolean) => Promise<Loaded<T>>
+}
+
+interface ReloadableOptions<T> {
+  /** Returns what the source has, or why the source is not available. */
+  readonly poll: () => Promise<Loaded<Found<T>>>
   /** The value until the first load. `version`: set if this value already comes from the source. */
   readonly initial: T
   readonly version?: string
@@ -163,35 +169,39 @@ export class Reloadable<T> {
 
   /** Resolves with whether the current version of the source is active. */
   async #poll(isForced: boolean): Promise<boolean> {
-    const { load, settles = false } = this.#options
-    const version = await this.#readVersion()
-    if (version === undefined) return false
+    const found = await this.#find()
+    if (found === undefined) return false
+    const { version, load } = found
+    const { settles = false } = this.#options
     const { versions, action, isSettled } = detect(this.#versions, version, settles)
     this.#versions = versions
     if (action !== 'load' && !isForced) return action === 'keep'
     const next = await this.#guard(load(this.#value, isForced))
+    if (this.#isStopped) return false
+    if (!next.ok) {
+      if (isSettled || isForced) this.#reject(version, next.problems, isForced)
+      return false
+    }
     // A growing file may have been loaded partly.
-    const isDecided = isSettled || isForced || (next.ok && (await this.#readVersion()) === version)
-    if (this.#isStopped || !isDecided) return false
-    if (next.ok) this.#activate(next.value, version, next.warnings)
-    else this.#reject(version, next.problems, isForced)
-    return next.ok
+    if (settles && !isForced && (await this.#find())?.version !== version) return false
+    this.#activate(next.value, version, next.warnings)
+    return true
   }
 
   /** Resolves with undefined if the source is not available, or if stopped meanwhile. */
-  async #readVersion(): Promise<string | undefined> {
-    const read = await this.#guard(this.#options.readVersion())
+  async #find(): Promise<Found<T> | undefined> {
+    const found = await this.#guard(this.#options.poll())
     if (this.#isStopped) return undefined
-    const unavailable = read.ok ? undefined : read.problems.join('\n')
+    const unavailable = found.ok ? undefined : found.problems.join('\n')
     const isReported = unavailable === this.#unavailable
     this.#unavailable = unavailable
-    if (!read.ok && !isReported) this.#options.onFailed(read.problems)
-    return read.ok ? read.value : undefined
+    if (!found.ok && !isReported) this.#options.onFailed(found.problems)
+    return found.ok ? found.value : undefined
   }
 
   #reject(version: string, problems: readonly string[], isForced: boolean): void {
     const isReported = version === this.#versions.rejected && !isForced
-    this.#versions = { ...this.#versions, rejected: version }
+    this.#versions = { ...this.#versions, rejected: version, unsettledPolls: 0 }
     if (!isReported) this.#options.onFailed(problems)
   }
 

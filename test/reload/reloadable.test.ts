@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { type Loaded, loaded, notLoaded } from '../../src/base/result.ts'
 import { openPolledFiles } from '../../src/reload/polled-files.ts'
-import { detect, Reloadable, type Versions } from '../../src/reload/reloadable.ts'
+import { detect, type Found, Reloadable, type Versions } from '../../src/reload/reloadable.ts'
 import { eventually } from '../support/eventually.ts'
 
 /** A source without a version yet, and the events of its reloadable. */
@@ -13,19 +13,18 @@ function setup(t: Test, pollMs = 3_600_000) {
     shown: { ok: true, value: 'v1', warnings: [] } as Loaded<string>,
     reads: 0,
     gate: Promise.resolve(),
-    async readVersion() {
+    async poll(): Promise<Loaded<Found<string>>> {
       source.reads++
       const { shown } = source
       await source.gate
-      return shown
+      return shown.ok ? { ...shown, value: { version: shown.value, load: () => source.load() } } : shown
     },
     load: async (): Promise<Loaded<string>> => source.shown,
     show: (value: string) => (source.shown = { ok: true, value, warnings: [] }),
     fail: (problem: string) => (source.shown = { ok: false, problems: [problem] }),
   }
   const reloadable = new Reloadable({
-    readVersion: source.readVersion,
-    load: () => source.load(),
+    poll: source.poll,
     initial: 'none',
     pollMs,
     retryMs: 5,
@@ -119,7 +118,7 @@ const DETECTIONS: readonly (readonly [string, Partial<Versions>, readonly string
   ['and after a rejection', { rejected: 'b', found: 'b' }, times(6, 'a'), 'wait tryLoad 2xwait load wait'],
   ['a rejected one', { rejected: 'b', found: 'b', polls: 28 }, times(3, 'b'), 'wait load wait'],
   ['one that follows others', {}, [...others(9), ...times(5, 'b')], '10xwait tryLoad 2xwait load'],
-  ['versions that change with each poll', {}, others(101), '49xwait load 49xwait load wait'],
+  ['versions that change with each poll', {}, others(101), '49xwait 52xload'],
   ['with every second one', {}, pairs(25), `${'wait tryLoad '.repeat(24)}wait load`],
 ]
 
@@ -193,6 +192,11 @@ const CASES: readonly (readonly [string, readonly string[], string])[] = [
   ['and a good one', ['b', ...pairs(27)], `2xwait activate ${times(26, 'wait activate').join(' ')}`],
   ['a rejected version is tried again', times(31, 'b bad'), 'wait try 2xwait reject 24xwait try wait'],
   ['and activated', [...times(29, 'b bad'), 'b', 'b'], 'wait try 2xwait reject 24xwait activate wait'],
+  [
+    'but not if it changes meanwhile',
+    [...times(29, 'b bad'), 'b moved'],
+    'wait try 2xwait reject 24xwait try',
+  ],
   ['a forced load reports each time', ['!a bad', '!a bad', '!a', 'a'], '2xreject activate wait'],
   ['a forced version is decided', ['b', '!b moved', 'c', '!c', 'c'], 'wait activate wait activate wait'],
 ]

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { TOKEN_FAILURES } from '../../src/base/failures.ts'
+import { TOKEN_ERRORS, type TokenFailure } from '../../src/base/failures.ts'
 import { failed } from '../../src/base/result.ts'
 import type { RevocableToken } from '../../src/token/caller.ts'
 import { inspectToken } from '../../src/token/inspect.ts'
@@ -48,7 +48,7 @@ const NOTHING = {
 }
 
 t.test('explains every reject reason and names the invalid claim', async (t) => {
-  const reasons = TOKEN_FAILURES.filter((reason) => reason !== 'claims')
+  const reasons = (Object.keys(TOKEN_ERRORS) as TokenFailure[]).filter((reason) => reason !== 'claims')
   const seen = new Set<string>()
   for (const reason of reasons) {
     const { explanation, verdict } = await inspect(token, failed({ reason }))

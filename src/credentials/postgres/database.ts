@@ -43,7 +43,6 @@ export class CredentialsDatabase implements CredentialSource {
   readonly whenLoaded: Promise<Loaded<boolean>>
   readonly #options: DatabaseOptions
   readonly #pool: DatabasePool
-  readonly #revocations = new TableRevocations()
   readonly #snapshots: Reloadable<Snapshot>
   #isDown = false
   /** Why the first snapshot cannot be read until an operator acts. */
@@ -52,23 +51,23 @@ export class CredentialsDatabase implements CredentialSource {
   constructor(options: DatabaseOptions, target: DatabaseTarget) {
     const { urlFile, poolSize, log, pollMs = POLL_MS } = options
     const pool = new DatabasePool(urlFile, target, poolSize)
-    const revocations = this.#revocations
     this.#options = options
     this.#pool = pool
+    const load = (active: Snapshot, isForced: boolean) =>
+      pool.ask((connections) => readSnapshot(connections, isForced ? undefined : active))
     this.#snapshots = new Reloadable<Snapshot>({
-      readVersion: () => pool.ask(async (connections) => (await readRevision(connections)).version),
-      load: (active, isForced) =>
-        pool.ask((connections) => readSnapshot(connections, isForced ? undefined : active, revocations)),
+      poll: async () => {
+        const revision = await pool.ask(readRevision)
+        return revision.ok ? loaded({ version: revision.value.version, load }) : revision
+      },
       initial: NO_SNAPSHOT,
       pollMs,
       retryMs: RETRY_MS,
       onActivated: (snapshot) => this.#reportActivated(snapshot),
       onFailed: ([problem = '']) => this.#reportFailure(problem),
       onPolled: (isCurrent) => this.#reportPoll(isCurrent),
-      onError: (err) => log.warn({ err }, 'fault while polling the credentials database'),
+      onError: (err) => log.warn({ err }, 'error while polling the credentials database'),
     })
-    // The first subscriber: the others read the new revocations.
-    this.#snapshots.subscribe(({ revocationChange }) => revocations.apply(revocationChange))
     this.whenLoaded = this.#snapshots.whenLoaded.then((isLoaded) =>
       this.#startProblem === undefined ? loaded(isLoaded) : notLoaded([this.#startProblem]),
     )
@@ -76,7 +75,7 @@ export class CredentialsDatabase implements CredentialSource {
 
   /** `list` and `revocations` return an empty list until there is a snapshot. */
   readonly list = (): CredentialList => this.#snapshots.current().credentials
-  readonly revocations = (): RevocationList => this.#revocations.list()
+  readonly revocations = (): RevocationList => this.#snapshots.current().revocations
 
   /** Resolves with whether the snapshot is as new as the call. Does not wait for a database that is known to be down. */
   readonly refresh = async (): Promise<boolean> =>
@@ -132,12 +131,12 @@ export class CredentialsDatabase implements CredentialSource {
 
   #reportActivated(snapshot: Snapshot): void {
     // Each logout revokes one id. A log line for each logout in each sidecar would be noise.
-    if (snapshot.revocationChange.hasOnlyIds) return
+    if (snapshot.hasOnlyIds) return
     const { onReload, log } = this.#options
     onReload(resultOf(snapshot))
     for (const problem of loggedItems(snapshot.problems))
       log.warn({ database: this.#pool.target.label, problem }, 'invalid row skipped')
-    const sizes = { credentials: snapshot.credentials.size, revocations: this.revocations().size }
+    const sizes = { credentials: snapshot.credentials.size, revocations: snapshot.revocations.size }
     log.info(sizes, 'new credentials active')
   }
 
@@ -169,15 +168,11 @@ interface Snapshot {
   readonly otherChange: string
   readonly credentials: CredentialList
   readonly problems: readonly string[]
-  readonly revocationChange: RevocationChange
-}
-
-/** What a snapshot changes in the revocations. To copy a million of them for each new one would take a second. */
-interface RevocationChange {
-  /** Replaces the active list. If undefined, the active list stays, and `added` is added to it. */
-  readonly list?: RevocationList
-  readonly added: readonly RevocationRow[]
-  readonly newest: RevocationRow | undefined
+  readonly revocations: RevocationList
+  /** The newest revocation of the list. While the table has this row, only rows after it are new. */
+  readonly newestRow: RevocationRow | undefined
+  /** The number of rows that were added to the list since all rows were read. */
+  readonly addedRows: number
   /** Since the former snapshot, only revocations by `jti` were added, or removed because their tokens ended. */
   readonly hasOnlyIds: boolean
 }
@@ -186,15 +181,20 @@ const NO_SNAPSHOT: Snapshot = {
   otherChange: '',
   credentials: new CredentialList(),
   problems: [],
-  revocationChange: { added: [], newest: undefined, hasOnlyIds: false },
+  revocations: new RevocationList(),
+  newestRow: undefined,
+  addedRows: 0,
+  hasOnlyIds: false,
 }
 
 const resultOf = ({ problems }: Snapshot): ReloadResult => (problems.length === 0 ? 'ok' : 'failed')
 
 const PAGE_ROWS = 1000
+/** After so many additions, all rows are read again, which removes the rows of ended tokens from the list. */
+const MAX_ADDED = 10_000
 
 /** Reads all rows, or only new revocations if nothing else has changed. Between pages, requests are served. */
-async function readSnapshot(pool: Pool, former: Snapshot | undefined, revocations: TableRevocations) {
+async function readSnapshot(pool: Pool, former: Snapshot | undefined): Promise<Snapshot> {
   const client = await pool.connect()
   let isBroken = true
   try {
@@ -202,10 +202,13 @@ async function readSnapshot(pool: Pool, former: Snapshot | undefined, revocation
     const { otherChange } = await readRevision(client)
     const kept = otherChange === former?.otherChange ? former : undefined
     const { credentials, problems } = kept ?? (await readCredentials(client))
-    const revocationChange = await revocations.read(client, kept !== undefined)
+    const onlyNew = kept && (await readNewRevocations(client, kept))
+    const { newRows, ...read } = onlyNew ?? (await readRevocations(client, kept))
     await client.query('COMMIT')
     isBroken = false
-    return { otherChange, credentials, problems, revocationChange }
+    // The list is already active. To copy a million revocations for each new one would take a second.
+    for (const row of newRows) read.revocations.add(row)
+    return { otherChange, credentials, problems, ...read }
   } finally {
     client.release(isBroken)
   }
@@ -222,51 +225,24 @@ async function readCredentials(client: ClientBase) {
   return { credentials, problems }
 }
 
-/** After so many additions, all rows are read again, which removes the rows of ended tokens from the list. */
-const MAX_ADDED = 10_000
+async function readRevocations(client: ClientBase, kept: Snapshot | undefined) {
+  const revocations = new RevocationList()
+  const newestRow = await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => revocations.add(row))
+  const hasOnlyIds = revocations.ofNames === kept?.revocations.ofNames
+  return { revocations, newestRow, newRows: [], addedRows: 0, hasOnlyIds }
+}
 
-/** The active list of revocations. `read` finds what has changed in the table, and `apply` changes the list. */
-class TableRevocations {
-  #list = new RevocationList()
-  /** The newest row of the list. While the table has this row, only rows after it are new. */
-  #newest: RevocationRow | undefined
-  /** The number of rows that were added since all rows were read. */
-  #added = 0
-
-  readonly list = () => this.#list
-
-  /** `onlyAdded`: no rows were removed except those of ended tokens. */
-  async read(client: ClientBase, onlyAdded: boolean): Promise<RevocationChange> {
-    const added = onlyAdded ? await this.#readAdded(client) : undefined
-    if (added !== undefined) {
-      const hasOnlyIds = added.every(({ jti }) => jti != null)
-      return { added, newest: added.at(-1) ?? this.#newest, hasOnlyIds }
-    }
-    const list = new RevocationList()
-    const newest = await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => list.add(row))
-    return { list, added: [], newest, hasOnlyIds: onlyAdded && list.ofNames === this.#list.ofNames }
-  }
-
-  apply({ list, added, newest }: RevocationChange): void {
-    if (list !== undefined) {
-      this.#list = list
-      this.#added = 0
-    }
-    for (const row of added) this.#list.add(row)
-    this.#added += added.length
-    this.#newest = newest
-  }
-
-  /** Returns undefined if all rows must be read. */
-  async #readAdded(client: ClientBase): Promise<readonly RevocationRow[] | undefined> {
-    const newest = this.#newest
-    if (newest === undefined || this.#added >= MAX_ADDED) return undefined
-    const found: RevocationRow[] = []
-    await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => found.push(row), BigInt(newest.id))
-    const [known, ...rows] = found
-    // The newest row is gone if its token has ended. After a restore, another row may have the same id.
-    return isDeepStrictEqual(known, newest) ? rows : undefined
-  }
+/** Undefined if all rows must be read. */
+async function readNewRevocations(client: ClientBase, { revocations, newestRow, addedRows }: Snapshot) {
+  if (newestRow === undefined || addedRows >= MAX_ADDED) return undefined
+  const found: RevocationRow[] = []
+  await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => found.push(row), BigInt(newestRow.id))
+  const [known, ...newRows] = found
+  // The newest row is gone if its token has ended. After a restore, another row may have the same id.
+  if (!isDeepStrictEqual(known, newestRow)) return undefined
+  const hasOnlyIds = newRows.every(({ jti }) => jti != null)
+  const newest = newRows.at(-1) ?? newestRow
+  return { revocations, newestRow: newest, newRows, addedRows: addedRows + newRows.length, hasOnlyIds }
 }
 
 /** Reads rows from the id `first` on, in the order of ids. Resolves with the last row. */
