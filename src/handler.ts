@@ -2,9 +2,8 @@
  * Handles a request: admits it, carries out the decision of the gate, and responds to an internal error.
  * In: a request. Out: a response by the upstream, an endpoint or the responder.
  */
-import { ERRORS, type PublicError } from './base/errors.ts'
+import { ACCESS_ERRORS, type AccessFailure, ERRORS, type PublicError } from './base/errors.ts'
 import { afterParsing } from './base/event-loop.ts'
-import { ACCESS_ERRORS, type AccessFailure } from './base/failures.ts'
 import type { SidecarResponse } from './client/response.ts'
 import { type Dependencies, revoke } from './endpoints/endpoint.ts'
 import { createLink, endLink } from './endpoints/link-endpoint.ts'

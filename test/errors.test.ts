@@ -1,6 +1,5 @@
 import t from 'tap'
-import { ERRORS } from '../src/base/errors.ts'
-import { ACCESS_FAILURES, UPSTREAM_OUTCOMES } from '../src/base/failures.ts'
+import { ACCESS_FAILURES, ERRORS, UPSTREAM_OUTCOMES } from '../src/base/errors.ts'
 import { codeIn, tableUnder } from './support/markdown.ts'
 
 t.test('docs/clients.md has every code with its status and message', async (t) => {

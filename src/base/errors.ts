@@ -1,6 +1,16 @@
 /**
- * The catalogue of public errors. The setting `contract.authenticationFailedCode` replaces the code of a failed login.
- * An `InvalidArgument` may have a more specific message. The log and `Proxy-Status` (RFC 9209) hold the cause.
+ * The catalogue of public errors, and the reasons why requests fail: closed sets of words for the access log, metrics and
+ * `Proxy-Status`, with the error that the client receives. The log and `Proxy-Status` (RFC 9209) hold the cause.
+ *
+ * Words of all files:
+ *
+ *   failure   why a request did not succeed: one word of this file. In a log line or a metric, its name is `reason`
+ *   cause     what lies behind a failure, for the access log: a network code or a fixed text
+ *   outcome   how a forwarded request ended: `ok` or a failure
+ *   refusal   the sidecar does not do what a client asks; a login is `rejected`
+ *   error     what a client receives (`ERRORS`); an exception
+ *   problem   what is wrong with settings, files or a database, as a sentence for the operator
+ *   verdict   the result of the check of a token or a secret
  */
 
 export interface PublicError {
@@ -11,7 +21,10 @@ export interface PublicError {
 
 const error = (status: number, code: string, message: string): PublicError => ({ status, code, message })
 
-/** Messages are plain words: no stack, path, token, secret or address. */
+/**
+ * Messages are plain words: no stack, path, token, secret or address. An `InvalidArgument` may have a more specific message.
+ * The setting `contract.authenticationFailedCode` replaces the code of a failed login.
+ */
 export const ERRORS = {
   invalidArgument: error(400, 'InvalidArgument', 'An argument is not valid, or an argument is missing.'),
   malformedRequest: error(400, 'InvalidArgument', 'The request is not valid HTTP, or is ambiguous.'),
@@ -24,7 +37,6 @@ export const ERRORS = {
   requestTimeout: error(408, 'InvalidArgument', 'The request was not completed in time.'),
   expectationFailed: error(417, 'InvalidArgument', 'The expectation is not supported. Only 100-continue is.'),
   headersTooLarge: error(431, 'InvalidArgument', 'The request has too many or too large header fields.'),
-  /** `contract.refusedTokenStatus` replaces the status of the next two errors. */
   expiredToken: error(400, 'ExpiredToken', 'Token expired.'),
   invalidToken: error(400, 'InvalidToken', 'Token is not valid.'),
   authenticationFailed: error(403, 'Authentication failed', 'Authentication failed.'),
@@ -36,3 +48,108 @@ export const ERRORS = {
     'The server is not ready to handle the request. Retry later.',
   ),
 } as const
+
+/** Why a token is refused, independently of the request. The setting `contract.refusedTokenStatus` replaces the status 400. */
+export const TOKEN_ERRORS = {
+  malformed: ERRORS.invalidToken,
+  expired: ERRORS.expiredToken, // only a token with a valid signature is called expired
+  signature: ERRORS.invalidToken,
+  unknown_key: ERRORS.invalidToken,
+  algorithm: ERRORS.invalidToken,
+  claims: ERRORS.invalidToken,
+  revoked: ERRORS.invalidToken,
+  unavailable: ERRORS.serviceNotReady, // the keys of the issuer have not been fetched yet
+} satisfies Readonly<Record<string, PublicError>>
+export type TokenFailure = keyof typeof TOKEN_ERRORS
+
+/** Why a request that needs a caller is refused: `reason` of `auth_sidecar_token_checks_total`. */
+export const ACCESS_ERRORS = { missing: ERRORS.invalidToken, ...TOKEN_ERRORS, scope: ERRORS.accessDenied }
+export type AccessFailure = keyof typeof ACCESS_ERRORS
+export const ACCESS_FAILURES = Object.keys(ACCESS_ERRORS) as AccessFailure[]
+
+/** Why a login ends without a token: `reason` of `auth_sidecar_token_issue_failures_total`. */
+export const LOGIN_FAILURES = ['invalid', 'rejected', 'throttled', 'busy', 'unavailable', 'internal'] as const
+export type LoginFailure = (typeof LOGIN_FAILURES)[number]
+
+/** The error for the client. `close`: the request cannot be read, or the pod of both sidecar and upstream may be ending. */
+export type FailureResponse = readonly [PublicError, close?: 'close']
+
+/** Why a forwarded request failed. Names without `client_` are error types of RFC 9209, section 2.3. */
+export const FORWARDING_FAILURES = {
+  client_aborted: [ERRORS.malformedRequest, 'close'], // is never sent: the client has left
+  client_idle: [ERRORS.requestTimeout, 'close'],
+  client_malformed: [ERRORS.malformedRequest, 'close'], // the body of the request
+  connection_refused: [ERRORS.serviceNotReady, 'close'],
+  connection_timeout: [ERRORS.serviceNotReady, 'close'],
+  connection_terminated: [ERRORS.serviceNotReady, 'close'],
+  connection_read_timeout: [ERRORS.serviceNotReady],
+  connection_write_timeout: [ERRORS.serviceNotReady],
+  connection_limit_reached: [ERRORS.serviceNotReady],
+  destination_not_found: [ERRORS.serviceNotReady],
+  destination_ip_unroutable: [ERRORS.serviceNotReady, 'close'],
+  dns_error: [ERRORS.serviceNotReady, 'close'],
+  tls_certificate_error: [ERRORS.serviceNotReady],
+  tls_protocol_error: [ERRORS.serviceNotReady],
+  http_protocol_error: [ERRORS.internalError],
+  http_response_incomplete: [ERRORS.serviceNotReady, 'close'],
+  http_response_timeout: [ERRORS.serviceNotReady],
+  proxy_internal_error: [ERRORS.internalError],
+} satisfies Readonly<Record<string, FailureResponse>>
+
+export type ForwardingFailure = keyof typeof FORWARDING_FAILURES
+
+/** How a forwarded request ended: `outcome` of `auth_sidecar_upstream_requests_total`. */
+export type UpstreamOutcome = 'ok' | ForwardingFailure
+
+export const UPSTREAM_OUTCOMES = ['ok', ...Object.keys(FORWARDING_FAILURES)] as UpstreamOutcome[]
+
+/** Why a request failed: `reason` of the access log. */
+export type Failure =
+  | AccessFailure
+  | LoginFailure
+  | ForwardingFailure
+  | 'admission'
+  | 'parser'
+  | 'upgrade'
+  | 'method'
+  | 'drain_deadline'
+
+/** Failures that the client has caused. RFC 9209 has one error type for them: `http_request_error`. */
+export type ClientFailure = Extract<ForwardingFailure, `client_${string}`>
+
+export const isClientFailure = (reason: string | undefined): reason is ClientFailure =>
+  reason?.startsWith('client_') === true
+
+const BY_CODE: Readonly<Record<string, ForwardingFailure>> = {
+  ECONNREFUSED: 'connection_refused',
+  ENOENT: 'connection_refused', // a unix socket that does not exist
+  EACCES: 'connection_refused',
+  EPERM: 'connection_refused',
+  ENOTFOUND: 'dns_error',
+  ETIMEDOUT: 'connection_timeout',
+  ENETUNREACH: 'destination_ip_unroutable',
+  EHOSTUNREACH: 'destination_ip_unroutable',
+  EADDRNOTAVAIL: 'destination_ip_unroutable',
+  EPROTO: 'tls_protocol_error',
+  // OpenSSL verification results without `CERT` in their name.
+  INVALID_CA: 'tls_certificate_error',
+  INVALID_PURPOSE: 'tls_certificate_error',
+  PATH_LENGTH_EXCEEDED: 'tls_certificate_error',
+  UNSPECIFIED: 'tls_certificate_error', // Node has no name for some results, such as a key that is too small
+}
+
+/** Returns the `code` of an error of Node, OpenSSL or the system. A code holds no address and no bytes of the peer. */
+export const networkCodeOf = (error: unknown): string | undefined =>
+  error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : undefined
+
+/** Returns undefined for an error that is no network error. An unknown system error is `connection_terminated`. */
+export function networkFailureOf(error: unknown): ForwardingFailure | undefined {
+  const code = networkCodeOf(error) ?? ''
+  const known = BY_CODE[code]
+  if (known !== undefined) return known
+  if (code.startsWith('EAI_')) return 'dns_error'
+  if (code.startsWith('ERR_SSL_') || code.startsWith('ERR_TLS_HANDSHAKE')) return 'tls_protocol_error'
+  // OpenSSL's verification results, such as SELF_SIGNED_CERT_IN_CHAIN, and Node's check of the host name.
+  if (code.includes('CERT') || code.startsWith('UNABLE_TO_')) return 'tls_certificate_error'
+  return code === '' || code.startsWith('ERR_') ? undefined : 'connection_terminated'
+}

@@ -8,7 +8,7 @@ import http, { type IncomingHttpHeaders, type IncomingMessage, type RequestOptio
 import https from 'node:https'
 import { TLSSocket } from 'node:tls'
 import type { Command } from 'commander'
-import { networkFailureOf } from '../base/failures.ts'
+import { networkFailureOf } from '../base/errors.ts'
 import { errorCode, readUpTo } from '../files/files.ts'
 import { TOKEN_PATH, withoutFinalSlash } from '../http/request-target.ts'
 import { MAX_TOKEN_BYTES } from '../token/verify.ts'

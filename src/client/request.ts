@@ -4,7 +4,7 @@
  */
 import { IncomingMessage } from 'node:http'
 import type { Socket } from 'node:net'
-import type { Failure } from '../base/failures.ts'
+import type { Failure } from '../base/errors.ts'
 import type { AdmittedRequest } from '../gate/admission.ts'
 import type { Decision, RoutedRequest } from '../gate/gate.ts'
 import type { RouteLabel } from '../gate/route.ts'

@@ -3,15 +3,16 @@
  * By default they have `Cache-Control: no-store`. Errors have `Proxy-Status` (RFC 9209). Allowed origins get CORS headers.
  */
 import { STATUS_CODES } from 'node:http'
-import { ERRORS, type PublicError } from '../base/errors.ts'
 import {
   type ClientFailure,
+  ERRORS,
   type Failure,
   type FailureResponse,
   FORWARDING_FAILURES,
   type ForwardingFailure,
   isClientFailure,
-} from '../base/failures.ts'
+  type PublicError,
+} from '../base/errors.ts'
 import type { Config } from '../config/config.ts'
 import { type HeaderList, headerText } from '../http/headers.ts'
 import type { Persistence, SidecarResponse } from './response.ts'

@@ -13,11 +13,21 @@ export type Persistence = 'keepAlive' | 'close' | 'closeDelimited'
 /** `close`: Node closes the connection after the last byte. `discard`: the sidecar first discards the rest of the request. */
 type AfterResponse = 'keepAlive' | 'close' | 'discard'
 
+/**
+ *   open        > begun, tunnel      nothing is written but a `100 Continue`
+ *   begun       > ended, discarding  the head is written, and a part of the rest is missing
+ *   ended                            Node has all of it, and closes the connection or keeps it
+ *   discarding  > ended              all of it is written; Node has the end once the rest of the request is discarded
+ *   tunnel                           a 101 is written
+ */
+type State = 'open' | 'begun' | 'ended' | 'discarding' | 'tunnel'
+
 export class SidecarResponse extends ServerResponse<SidecarRequest> {
+  #state: State = 'open'
   #hasContinued = false
   #after: AfterResponse = 'keepAlive'
   #isCloseDelimited = false
-  /** When the whole response was written, and counts as sent although bytes may still be in the process. */
+  /** When a short response, one before a discard, or a 101 was written. It counts as sent, although Node may still have bytes. */
   #writtenMonotonicMs: number | undefined
 
   /** Must be called before the body is read: the client may send the body only after a `100 Continue`. */
@@ -34,6 +44,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     if (this.#after !== 'keepAlive') headers.push('Connection', 'close')
     if (this.#isCloseDelimited) omitChunks(this)
     this.writeHead(status, statusText, headers)
+    this.#state = 'begun'
   }
 
   /** Writes a whole, short response, which counts as written at once. `text`: the body, in ASCII. */
@@ -47,14 +58,20 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
   writeEnd(text = '', trailers: readonly [name: string, value: string][] = []): void {
     if (this.#after !== 'discard' || this.req.readableEnded) {
       if (trailers.length > 0) this.addTrailers(trailers)
-      this.end(text, 'latin1')
+      this.#end(text)
       return
     }
     sendHead(this)
     if (text !== '') this.write(text, 'latin1')
     if (this.chunkedEncoding) writeLastChunk(this, headerText(trailers.flat()))
     this.#writtenMonotonicMs = performance.now()
-    this.req.context.client.discardBody(this.req, () => void this.end()) // only the first call of `end` has an effect
+    this.#state = 'discarding'
+    this.req.context.client.discardBody(this.req, () => this.#end('')) // only the first call has an effect
+  }
+
+  #end(text: string): void {
+    this.#state = 'ended'
+    this.end(text, 'latin1')
   }
 
   #afterResponse(asked: Persistence): AfterResponse {
@@ -76,14 +93,14 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
   becomeTunnel(): void {
     this.statusCode = 101
     this.#writtenMonotonicMs = performance.now()
+    this.#state = 'tunnel'
   }
 
-  /** The head is written, and a part of the rest is missing. */
   get isPartial(): boolean {
-    return this.headersSent && !this.isWritten && !this.writableEnded
+    return this.#state === 'begun'
   }
 
-  /** The system has the whole response, or it counts as written: a short one, one before a discard, a 101. */
+  /** For the access log: the system has the whole response, or it counts as sent (see `#writtenMonotonicMs`). */
   get isWritten(): boolean {
     return this.#writtenMonotonicMs !== undefined || this.writableFinished
   }
@@ -93,8 +110,9 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
    * `Net::HTTP` takes others for complete, too. But while the client sends, a reset could fail its writes before it reads.
    */
   get mustReset(): boolean {
-    const isSent = this.writableFinished || (this.isWritten && this.req.socket.writableLength === 0)
-    return this.headersSent && !isSent && (this.#isCloseDelimited || this.req.complete)
+    if (this.#state === 'open' || this.#state === 'tunnel' || this.writableFinished) return false
+    const isSent = this.isWritten && this.req.socket.writableLength === 0
+    return !isSent && (this.#isCloseDelimited || this.req.complete)
   }
 
   /** When the response was over. A tunnel, or the discard of an unread body, may follow and does not count. */

@@ -1,6 +1,5 @@
 /** Shared by the token and link endpoints: dependencies, `expirationSec`, revocation of a token or link. */
-import { ERRORS } from '../base/errors.ts'
-import type { LoginFailure } from '../base/failures.ts'
+import { ERRORS, type LoginFailure } from '../base/errors.ts'
 import { failed } from '../base/result.ts'
 import type { SidecarRequest } from '../client/request.ts'
 import type { Responder } from '../client/responder.ts'

@@ -3,8 +3,7 @@
  * In: a request. Out: a documented response, byte for byte the same for every rejected login.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { ERRORS, type PublicError } from '../base/errors.ts'
-import type { LoginFailure } from '../base/failures.ts'
+import { ERRORS, type LoginFailure, type PublicError } from '../base/errors.ts'
 import { failed, ok, type Result } from '../base/result.ts'
 import { claimsProblem, nameProblem, secretProblem } from '../base/schemas.ts'
 import { clientNetwork } from '../client/client-address.ts'

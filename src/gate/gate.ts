@@ -9,7 +9,7 @@
  *   decided    Decision         `Gate.decide`   the act of the route, with the caller of a token or link; or a refusal
  *   forwarded  UpstreamRequest  `new Transfer`  the head for the upstream, after a ServiceDecision to forward
  */
-import type { AccessFailure } from '../base/failures.ts'
+import type { AccessFailure } from '../base/errors.ts'
 import type { Config } from '../config/config.ts'
 import type { CallerResult, TokenCache } from '../token/cache.ts'
 import type { Caller } from '../token/caller.ts'

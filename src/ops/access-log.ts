@@ -3,8 +3,7 @@
  * `account` is the account of a verified token, or an existing account that a login names.
  * In forward auth, `method` and `path` are those of the request that a trusted proxy names.
  */
-import type { PublicError } from '../base/errors.ts'
-import { type Failure, isClientFailure } from '../base/failures.ts'
+import { type Failure, isClientFailure, type PublicError } from '../base/errors.ts'
 import { type Logger, loggable } from '../base/log.ts'
 import type { Peer } from '../client/client-address.ts'
 import type { SidecarRequest } from '../client/request.ts'

@@ -1,5 +1,5 @@
 /** The problems at the head of the status page, in words, and their thresholds. */
-import type { AccessFailure, LoginFailure, UpstreamOutcome } from '../base/failures.ts'
+import type { AccessFailure, LoginFailure, UpstreamOutcome } from '../base/errors.ts'
 import { type Growth, sum, type Windows } from './samples.ts'
 import type { Status } from './status.ts'
 

@@ -9,8 +9,8 @@
  */
 import { type Aggregator, collectDefaultMetrics, Registry } from 'prom-client'
 import type { AuthData, ReloadSubject } from '../auth-data.ts'
-import type { AccessFailure, LoginFailure } from '../base/failures.ts'
-import { ACCESS_FAILURES, LOGIN_FAILURES, UPSTREAM_OUTCOMES, type UpstreamOutcome } from '../base/failures.ts'
+import type { AccessFailure, LoginFailure } from '../base/errors.ts'
+import { ACCESS_FAILURES, LOGIN_FAILURES, UPSTREAM_OUTCOMES, type UpstreamOutcome } from '../base/errors.ts'
 import { VERSION } from '../base/version.ts'
 import type { DataListener } from '../client/listener.ts'
 import type { Config } from '../config/config.ts'

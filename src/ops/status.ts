@@ -4,7 +4,7 @@
  */
 
 import type { AuthCondition } from '../auth-data.ts'
-import { isClientFailure, UPSTREAM_OUTCOMES, type UpstreamOutcome } from '../base/failures.ts'
+import { isClientFailure, UPSTREAM_OUTCOMES, type UpstreamOutcome } from '../base/errors.ts'
 import { VERSION } from '../base/version.ts'
 import type { Config } from '../config/config.ts'
 import type { RouteLabel } from '../gate/route.ts'

@@ -2,7 +2,7 @@
  * The transfer of one request to the upstream (`upload.ts`) and of its response to the client (`download.ts`), both streamed.
  * In: an accepted request. Out: the response of the upstream, an error response, or a reset after a part of a response.
  *
- * Each wait, the setting that limits it, the failure after that time (`failures.ts` has the status), and what measures it:
+ * Each wait, the setting that limits it, the failure after that time (`base/errors.ts` has the status), and what measures it:
  *
  *   a free connection                 upstreamResponseSeconds  connection_limit_reached       upstream-pool.ts
  *   the upstream's address; TCP, TLS  upstreamConnectSeconds   dns_error; connection_timeout  upstream-connection.ts
@@ -16,8 +16,9 @@
  * request body ends the transfer. If no response head has been sent, the client receives an error response, and the rest of
  * the upload is discarded. Otherwise the client's connection is aborted (`client/connection.ts`).
  */
+
+import type { ForwardingFailure, UpstreamOutcome } from '../base/errors.ts'
 import { afterReads } from '../base/event-loop.ts'
-import type { ForwardingFailure, UpstreamOutcome } from '../base/failures.ts'
 import type { RequestContext, RequestOwner } from '../client/request.ts'
 import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'

@@ -18,7 +18,7 @@
  */
 import type { Socket } from 'node:net'
 import type { Writable } from 'node:stream'
-import { type ForwardingFailure, networkCodeOf, networkFailureOf } from '../base/failures.ts'
+import { type ForwardingFailure, networkCodeOf, networkFailureOf } from '../base/errors.ts'
 import type { Config } from '../config/config.ts'
 import { freeWhenWritten, ReceivedBody } from './buffers.ts'
 import { type PartialResponse, ResponseParser } from './response-parser.ts'

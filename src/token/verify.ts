@@ -6,7 +6,7 @@
 import type { CryptoKey, JWTPayload } from 'jose'
 import * as errors from 'jose/errors'
 import { jwtVerify } from 'jose/jwt/verify'
-import type { TokenFailure } from '../base/failures.ts'
+import type { TokenFailure } from '../base/errors.ts'
 import { failed, ok, type Result } from '../base/result.ts'
 import { type Identity, isCallerRevoked, type RevocableToken, type VerifiedToken } from './caller.ts'
 import type { TokenIssuer } from './issuers.ts'

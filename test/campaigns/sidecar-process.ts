@@ -10,7 +10,7 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { createTrust, expired, forged, type Login, MAIN, type Trust } from '../../bench/trust.ts'
-import { ACCESS_FAILURES } from '../../src/base/failures.ts'
+import { ACCESS_FAILURES } from '../../src/base/errors.ts'
 import { serveArgs } from '../support/program.ts'
 
 export interface Identity {

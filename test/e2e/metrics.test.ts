@@ -2,7 +2,7 @@
 import { connect, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
 import t, { type Test } from 'tap'
-import { ACCESS_FAILURES, LOGIN_FAILURES, UPSTREAM_OUTCOMES } from '../../src/base/failures.ts'
+import { ACCESS_FAILURES, LOGIN_FAILURES, UPSTREAM_OUTCOMES } from '../../src/base/errors.ts'
 import { VERSION } from '../../src/base/version.ts'
 import { RELOAD_RESULTS } from '../../src/reload/reloadable.ts'
 import { eventually } from '../support/eventually.ts'

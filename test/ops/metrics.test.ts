@@ -1,6 +1,6 @@
 import { AggregatorRegistry } from 'prom-client'
 import t from 'tap'
-import { ACCESS_FAILURES, LOGIN_FAILURES, UPSTREAM_OUTCOMES } from '../../src/base/failures.ts'
+import { ACCESS_FAILURES, LOGIN_FAILURES, UPSTREAM_OUTCOMES } from '../../src/base/errors.ts'
 import { VERSION } from '../../src/base/version.ts'
 import type { RouteLabel } from '../../src/gate/route.ts'
 import { type MeasuredAuthData, Metrics } from '../../src/ops/metrics.ts'

@@ -1,7 +1,7 @@
 /** A sidecar in front of a recording upstream, and checks that apply to every exchange. */
 import type { ConnectionOptions } from 'node:tls'
 import type { Test } from 'tap'
-import type { UpstreamOutcome } from '../../src/base/failures.ts'
+import type { UpstreamOutcome } from '../../src/base/errors.ts'
 import { eventually } from './eventually.ts'
 import { metricsAt } from './prometheus.ts'
 import { type RawClient, rawClient, rawTlsClient } from './raw-client.ts'

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { TOKEN_ERRORS, type TokenFailure } from '../../src/base/failures.ts'
+import { TOKEN_ERRORS, type TokenFailure } from '../../src/base/errors.ts'
 import { failed } from '../../src/base/result.ts'
 import type { RevocableToken } from '../../src/token/caller.ts'
 import { inspectToken } from '../../src/token/inspect.ts'
