@@ -16,8 +16,7 @@
  * What ends the connection, and how:
  *
  *   the last response is written (see `SidecarResponse.begin`)  Node closes it after the written bytes, > closing
- *     the body of its request is unread                         first, `discardBody`
- *     requests or a refusal wait behind it                      `#halfClose`
+ *     its request is not complete, or others wait behind it     `#halfClose`
  *     Node has detached the socket                              `#halfClose`
  *   a refusal without a request is written                      `#halfClose`, > closing
  *   no request arrives in time                                  `endIdlePhase`
@@ -77,8 +76,6 @@ export class Connection implements ClientConnection {
   #refusal: Refusal | undefined
   /** `socket.bytesRead` at the end of the previous response. */
   #bytesBefore: number
-  /** In monotonic milliseconds. `#halfClose` may discard what follows a body that was discarded. */
-  #discardEndsAtMs: number | undefined
   #isProbing = false
 
   constructor(socket: Socket, tcpSocket: Socket, peer: Peer, timeouts: Timeouts, events: ConnectionEvents) {
@@ -96,7 +93,7 @@ export class Connection implements ClientConnection {
     })
   }
 
-  /** The number of requests that are handled or wait. A tunnel and the discard of an unread body do not count. */
+  /** The number of requests that are handled or wait. A tunnel does not count. */
   get inFlight(): number {
     return this.#waiting.length + Number(this.#current?.req.context.owner.state === 'inFlight')
   }
@@ -135,8 +132,9 @@ export class Connection implements ClientConnection {
     res.req.context.owner.onClosed?.()
     this.#events.onRequestEnd(res)
     this.#bytesBefore = this.#socket.bytesRead
-    if (this.#socket.writable) this.#takeTurn()
-    else this.#endAfterLast()
+    const { isDetached } = res.req.context
+    if (this.#socket.writable && !isDetached) this.#takeTurn()
+    else this.#endAfterLast(isDetached || !res.req.complete)
   }
 
   #takeTurn(): void {
@@ -148,12 +146,11 @@ export class Connection implements ClientConnection {
     else this.#phase = 'idle'
   }
 
-  /** Node has ended or destroyed the socket, because the response was the last one. Nothing that waits is served. */
-  #endAfterLast(): void {
+  /** Node has ended or destroyed the socket, unless it was detached. Nothing that waits is served. */
+  #endAfterLast(mayBytesFollow: boolean): void {
     this.#phase = 'closing'
-    const unserved = this.#waiting.splice(0)
-    for (const { req } of unserved) req.resume()
-    const isFollowed = unserved.length > 0 || this.#refusal !== undefined
+    const isFollowed = mayBytesFollow || this.#waiting.length > 0 || this.#refusal !== undefined
+    for (const { req } of this.#waiting.splice(0)) req.resume()
     if (isFollowed && !this.#socket.destroyed) this.#halfClose()
   }
 
@@ -166,7 +163,7 @@ export class Connection implements ClientConnection {
     if (!this.#acceptsMore) return
     if (this.#current === undefined) {
       const res = new SidecarResponse(req)
-      nodeHttp.assignDetachedSocket(res, socket, () => this.#halfClose())
+      nodeHttp.assignDetachedSocket(res, socket)
       this.#serve(res, firstBytes)
     } else {
       this.#refuseInTurn({
@@ -222,28 +219,14 @@ export class Connection implements ClientConnection {
     }
   }
 
-  /** Discards the rest of a request's body, whose response is written. Then calls `end`, perhaps more than once. */
-  discardBody(req: SidecarRequest, end: () => void): void {
-    req.context.changeOwner({ state: 'unreadBody', onIdle: end })
-    req.once('end', end)
-    this.#socket.once('end', end) // the request emits no `end` if its body is malformed
-    this.#limitDiscard(end)
-    req.resume()
-  }
-
   /** Ends the sending half of the connection, and discards all bytes. Destroys the socket if the client does not close it. */
   #halfClose(): void {
-    this.#socket.end()
-    nodeHttp.discardInput(this.#socket)
-    this.#limitDiscard(() => this.#socket.destroy())
-  }
-
-  #limitDiscard(onLate: () => void): void {
-    this.#socket.setTimeout(DISCARD_IDLE_MS) // then `onTimeout` ends the discard
-    const now = performance.now()
-    this.#discardEndsAtMs ??= now + DISCARD_TOTAL_MS
-    const deadline = setTimeout(onLate, Math.max(0, this.#discardEndsAtMs - now))
-    this.#socket.once('close', () => clearTimeout(deadline))
+    const socket = this.#socket
+    socket.end()
+    nodeHttp.discardInput(socket)
+    socket.setTimeout(DISCARD_IDLE_MS) // then `onTimeout` destroys it
+    const deadline = setTimeout(() => socket.destroy(), DISCARD_TOTAL_MS)
+    socket.once('close', () => clearTimeout(deadline))
   }
 
   closeTunnel(): boolean {
