@@ -1,7 +1,16 @@
 /**
  * What is loaded again while the sidecar runs: keys, credentials, revocations and certificates.
- * Opens their sources, which the settings name: files, the database, key sets of issuers. `reload/` polls each source, and
- * activates each good new version. `app.ts` empties the token cache after a new version of keys or credentials.
+ * Opens their sources, which the settings name. `reload/` polls each source, and activates each good new version. A version
+ * that cannot be used is reported, and changes nothing: a token of a credential that it disables is still accepted.
+ *
+ *   source                   a new version is active      subject         then, for cached tokens (`app.ts`)
+ *
+ *   key files                0.2 to 0.4 s after it        keys            the cache is emptied, tunnels are checked again
+ *   credentials file         the same                     credentials     the same
+ *   revocations file         the same                     revocations     tunnels are checked again, tokens with each request
+ *   rows of the database     0.25 s, or with a login      both of these   the same as for files
+ *   key set of an issuer     60 s, or for a new kid       keys            the same as for key files
+ *   certificate files        0.2 to 0.4 s                 certificates    nothing: they are for new connections
  */
 import type { Logger } from './base/log.ts'
 import { type Loaded, notLoaded } from './base/result.ts'

@@ -191,7 +191,8 @@ export const settingsSchema = group({
     idleSeconds: setting(
       seconds(),
       60,
-      'Seconds a body may make no progress, in either direction. The body of a login or link takes no more in all.',
+      'Seconds a body may make no progress, in either direction (a reader needs about 23 KB/s at 60). ' +
+        'The body of a login or link takes no more in all.',
     ),
     keepAliveSeconds: setting(seconds(), 75, 'Seconds an idle client connection is kept open.'),
     upstreamConnectSeconds: setting(seconds(), 3, 'Seconds to connect to an upstream, TLS included.'),

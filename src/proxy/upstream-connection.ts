@@ -24,17 +24,23 @@ import { freeWhenWritten, ReceivedBody } from './buffers.ts'
 import { type PartialResponse, ResponseParser } from './response-parser.ts'
 import type { UpstreamAddress } from './upstream-address.ts'
 
-/** Receives what a connection reads: a request or, after a 101, its tunnel. Only `onRead` may throw. */
+/**
+ * Receives what a connection reads: a request or, after a 101, its tunnel. The calls, in their order:
+ *
+ *   onReadyForBody                        once, for a request with a body
+ *   onRead, onWritable, onWriteBlocked    any number of them
+ *   onFailure or onInternalError          at most one of them, as the last call by this connection
+ */
 export interface ResponseReceiver {
   /** The upstream accepts more bytes (`drain` of its socket). */
   onWritable?(): void
   /** Called several times a second while the upstream does not read. The client is not read either, which hides its reset. */
   onWriteBlocked?(): void
-  /** Called after each read, also before the failure that the read may cause. Must take the body, whose memory is reused. */
+  /** Called after each read, also before the failure that the read may cause. Must take the body, whose memory is reused. May throw. */
   onRead(response: PartialResponse, connection: UpstreamConnection): void
-  /** The last call by this connection. `isStale`: most likely the upstream had closed the connection before the request was written. */
+  /** `isStale`: most likely, the upstream had closed the connection before the request was written. */
   onFailure?(failure: ForwardingFailure, cause?: string, isStale?: boolean): void
-  /** Called after `onRead` or `onReadyForBody` has thrown. Also the last call: the connection is closed. */
+  /** `onRead` or `onReadyForBody` has thrown. The connection is closed. */
   onInternalError(error: unknown): void
 }
 
@@ -46,7 +52,7 @@ export interface UpstreamRequest extends Required<ResponseReceiver> {
   readonly isHeadRequest: boolean
   readonly isWebSocket: boolean
   readonly hasBody: boolean
-  /** Called once, after the head of a request with a body is written. May throw. */
+  /** The head of the request is written. May throw. */
   onReadyForBody(connection: UpstreamConnection): void
 }
 
@@ -238,6 +244,8 @@ export class UpstreamConnection {
       else isClean = parser.push(chunk)
       if (chunk !== undefined && this.#phase !== 'tunnel') this.#phase = 'receiving'
       receiver.onRead(parser, this)
+      const isOpen = this.#receiver !== undefined
+      if (isOpen && this.#body.length > 0) throw new Error('a part of the body was not taken')
     } catch (error) {
       this.close()
       receiver.onInternalError(error)
