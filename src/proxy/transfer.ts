@@ -75,7 +75,7 @@ export class Transfer implements UpstreamRequest, RequestOwner {
     this.#context = res.req.context
     this.headText = requestHeadText(this.#context, decision, upstream.host, upstream.assertionAudience)
     this.isHeadRequest = decision.admitted.method === 'HEAD'
-    this.isWebSocket = this.#context.isDetached // the handler has refused other detached requests
+    this.isWebSocket = this.#context.isDetached && decision.admitted.isWebSocket
     this.hasBody = decision.admitted.hasBody
   }
 
