@@ -16,7 +16,8 @@
  * What ends the connection, and how:
  *
  *   the last response is written (see `SidecarResponse.begin`)  Node closes it after the written bytes, > closing
- *     its request is not complete, or others wait behind it     `#halfClose`
+ *     the body of its request is unread                         first, `discardBody`
+ *     requests or a refusal wait behind it                      `#halfClose`
  *     Node has detached the socket                              `#halfClose`
  *   a refusal without a request is written                      `#halfClose`, > closing
  *   no request arrives in time                                  `endIdlePhase`
@@ -76,6 +77,8 @@ export class Connection implements ClientConnection {
   #refusal: Refusal | undefined
   /** `socket.bytesRead` at the end of the previous response. */
   #bytesBefore: number
+  /** In monotonic milliseconds. `#halfClose` may discard what follows a body that was discarded. */
+  #discardEndsAtMs: number | undefined
   #isProbing = false
 
   constructor(socket: Socket, tcpSocket: Socket, peer: Peer, timeouts: Timeouts, events: ConnectionEvents) {
@@ -93,7 +96,7 @@ export class Connection implements ClientConnection {
     })
   }
 
-  /** The number of requests that are handled or wait. A tunnel does not count. */
+  /** The number of requests that are handled or wait. A tunnel and the discard of an unread body do not count. */
   get inFlight(): number {
     return this.#waiting.length + Number(this.#current?.req.context.owner.state === 'inFlight')
   }
@@ -132,9 +135,8 @@ export class Connection implements ClientConnection {
     res.req.context.owner.onClosed?.()
     this.#events.onRequestEnd(res)
     this.#bytesBefore = this.#socket.bytesRead
-    const { isDetached } = res.req.context
-    if (this.#socket.writable && !isDetached) this.#takeTurn()
-    else this.#endAfterLast(isDetached || !res.req.complete)
+    if (this.#socket.writable) this.#takeTurn()
+    else this.#endAfterLast()
   }
 
   #takeTurn(): void {
@@ -146,11 +148,12 @@ export class Connection implements ClientConnection {
     else this.#phase = 'idle'
   }
 
-  /** Node has ended or destroyed the socket, unless it was detached. Nothing that waits is served. */
-  #endAfterLast(mayBytesFollow: boolean): void {
+  /** Node has ended or destroyed the socket, because the response was the last one. Nothing that waits is served. */
+  #endAfterLast(): void {
     this.#phase = 'closing'
-    const isFollowed = mayBytesFollow || this.#waiting.length > 0 || this.#refusal !== undefined
-    for (const { req } of this.#waiting.splice(0)) req.resume()
+    const unserved = this.#waiting.splice(0)
+    for (const { req } of unserved) req.resume()
+    const isFollowed = unserved.length > 0 || this.#refusal !== undefined
     if (isFollowed && !this.#socket.destroyed) this.#halfClose()
   }
 
@@ -163,7 +166,7 @@ export class Connection implements ClientConnection {
     if (!this.#acceptsMore) return
     if (this.#current === undefined) {
       const res = new SidecarResponse(req)
-      nodeHttp.assignDetachedSocket(res, socket)
+      nodeHttp.assignDetachedSocket(res, socket, () => this.#halfClose())
       this.#serve(res, firstBytes)
     } else {
       this.#refuseInTurn({
@@ -219,14 +222,28 @@ export class Connection implements ClientConnection {
     }
   }
 
+  /** Discards the rest of a request's body, whose response is written. Then calls `end`, perhaps more than once. */
+  discardBody(req: SidecarRequest, end: () => void): void {
+    req.context.changeOwner({ state: 'unreadBody', onIdle: end })
+    req.once('end', end)
+    this.#socket.once('end', end) // the request emits no `end` if its body is malformed
+    this.#limitDiscard(end)
+    req.resume()
+  }
+
   /** Ends the sending half of the connection, and discards all bytes. Destroys the socket if the client does not close it. */
   #halfClose(): void {
-    const socket = this.#socket
-    socket.end()
-    nodeHttp.discardInput(socket)
-    socket.setTimeout(DISCARD_IDLE_MS) // then `onTimeout` destroys it
-    const deadline = setTimeout(() => socket.destroy(), DISCARD_TOTAL_MS)
-    socket.once('close', () => clearTimeout(deadline))
+    this.#socket.end()
+    nodeHttp.discardInput(this.#socket)
+    this.#limitDiscard(() => this.#socket.destroy())
+  }
+
+  #limitDiscard(onLate: () => void): void {
+    this.#socket.setTimeout(DISCARD_IDLE_MS) // then `onTimeout` ends the discard
+    const now = performance.now()
+    this.#discardEndsAtMs ??= now + DISCARD_TOTAL_MS
+    const deadline = setTimeout(onLate, Math.max(0, this.#discardEndsAtMs - now))
+    this.#socket.once('close', () => clearTimeout(deadline))
   }
 
   closeTunnel(): boolean {

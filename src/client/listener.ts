@@ -185,7 +185,7 @@ export class DataListener {
     return inFlight
   }
 
-  /** Requests being handled or waiting, without tunnels. */
+  /** Requests being handled or waiting, without tunnels and requests whose unread body is discarded. */
   get inFlight(): number {
     return this.#open.reduce((count, connection) => count + connection.inFlight, 0)
   }

@@ -70,11 +70,12 @@ export const DISCARDS_AFTER_OFFER = !('shouldUpgradeCallback' in new Server())
 export const probeForReset = (tcpSocket: Socket, onDone: () => void) => tcpSocket.write('', onDone)
 
 /** Assigns a detached socket to its last response, as Node's `parserOnIncoming` assigns the socket of a request. */
-export function assignDetachedSocket(res: ServerResponse, socket: Socket): void {
+export function assignDetachedSocket(res: ServerResponse, socket: Socket, onWritten: () => void): void {
   res.shouldKeepAlive = false
   res.assignSocket(socket)
   res.once('finish', () => {
     res.detachSocket(socket)
+    onWritten()
     res.emit('close')
   })
 }
@@ -86,4 +87,12 @@ export const omitChunks = (res: ServerResponse): void => res.removeHeader('Trans
 export function sendHead(res: ServerResponse): void {
   res.socket?.setDefaultEncoding('latin1')
   res.flushHeaders()
+}
+
+/** Writes the last chunk and the trailers. `end` would write them, too, but Node would then close the connection. */
+export function writeLastChunk(res: ServerResponse, trailerLines: string): void {
+  // Node 26 holds written chunks until the next tick, and loses them if `chunkedEncoding` is off by then.
+  while (res.writableCorked > 0) res.uncork()
+  res.chunkedEncoding = false
+  res.write(`0\r\n${trailerLines}\r\n`, 'latin1')
 }

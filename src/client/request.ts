@@ -22,12 +22,14 @@ export interface ClientConnection {
   detectReset(): void
   /** Ends the connection within a response, so that the client notices that the rest is missing. */
   abort(): void
+  /** Discards the rest of a request's body, whose response is written. Then calls `end`, perhaps more than once. */
+  discardBody(req: SidecarRequest, end: () => void): void
 }
 
-/** The one component that a request waits for: the reader of a login, a transfer, a tunnel. */
+/** The one component that a request waits for: the reader of a login, a transfer, a tunnel, the discard of an unread body. */
 export interface RequestOwner {
   /** `inFlight`: the request is counted, and the drain of the process waits for it. */
-  readonly state: 'inFlight' | 'tunnel'
+  readonly state: 'inFlight' | 'tunnel' | 'unreadBody'
   /** The client socket was idle for `timeouts.idleSeconds`. */
   onIdle?(): void
   onMalformedBody?(): void

@@ -1,22 +1,33 @@
 /**
- * A response to a client: writes its head, body and trailers. With the head it decides whether it is the last one on the
- * connection (RFC 9112, sections 9.3 and 9.6).
+ * A response to a client: writes its head, body and trailers. With the head it decides what follows on the connection
+ * (RFC 9112, sections 9.3 and 9.6). Node then keeps the connection for the next request, or ends it.
  */
 import { ServerResponse, STATUS_CODES } from 'node:http'
-import { DISCARDS_AFTER_OFFER, omitChunks } from './node-http.ts'
+import { headerText } from '../http/headers.ts'
+import { DISCARDS_AFTER_OFFER, omitChunks, sendHead, writeLastChunk } from './node-http.ts'
 import type { SidecarRequest } from './request.ts'
 
 /** What the caller asks for. `closeDelimited`: only the end of the connection ends the body of the response. */
 export type Persistence = 'keepAlive' | 'close' | 'closeDelimited'
 
-/** `begun`: the head is written. `ended`: all of it is written. `tunnel`: a 101 is written. */
-type State = 'open' | 'begun' | 'ended' | 'tunnel'
+/** `close`: Node closes the connection after the last byte. `discard`: the sidecar first discards the rest of the request. */
+type AfterResponse = 'keepAlive' | 'close' | 'discard'
+
+/**
+ *   open        > begun, tunnel      nothing is written but a `100 Continue`
+ *   begun       > ended, discarding  the head is written, and a part of the rest is missing
+ *   ended                            Node has all of it, and closes the connection or keeps it
+ *   discarding  > ended              all of it is written; Node has the end once the rest of the request is discarded
+ *   tunnel                           a 101 is written
+ */
+type State = 'open' | 'begun' | 'ended' | 'discarding' | 'tunnel'
 
 export class SidecarResponse extends ServerResponse<SidecarRequest> {
   #state: State = 'open'
   #hasContinued = false
+  #after: AfterResponse = 'keepAlive'
   #isCloseDelimited = false
-  /** When a short response or a 101 was written. It counts as sent, although Node may still have bytes. */
+  /** When a short response, one before a discard, or a 101 was written. It counts as sent, although Node may still have bytes. */
   #writtenMonotonicMs: number | undefined
 
   /** Must be called before the body is read: the client may send the body only after a `100 Continue`. */
@@ -29,7 +40,8 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
   /** Node sends the head with the first bytes of the body. `headers`: names and values, alternating. `begin` adds to them. */
   begin(status: number, statusText: string, headers: string[], persistence: Persistence): void {
     this.#isCloseDelimited = persistence === 'closeDelimited'
-    if (persistence !== 'keepAlive' || this.#isLast()) headers.push('Connection', 'close')
+    this.#after = this.#afterResponse(persistence)
+    if (this.#after !== 'keepAlive') headers.push('Connection', 'close')
     if (this.#isCloseDelimited) omitChunks(this)
     this.writeHead(status, statusText, headers)
     this.#state = 'begun'
@@ -42,20 +54,39 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     this.writeEnd(text)
   }
 
-  /** Writes the rest of the response. `text`: the last bytes, in Latin-1. */
+  /** Writes the rest of the response. Ends it once an unread request body is discarded. `text`: the last bytes, in Latin-1. */
   writeEnd(text = '', trailers: readonly [name: string, value: string][] = []): void {
-    if (trailers.length > 0) this.addTrailers(trailers)
+    if (this.#after !== 'discard' || this.req.readableEnded) {
+      if (trailers.length > 0) this.addTrailers(trailers)
+      this.#end(text)
+      return
+    }
+    sendHead(this)
+    if (text !== '') this.write(text, 'latin1')
+    if (this.chunkedEncoding) writeLastChunk(this, headerText(trailers.flat()))
+    this.#writtenMonotonicMs = performance.now()
+    this.#state = 'discarding'
+    this.req.context.client.discardBody(this.req, () => this.#end('')) // only the first call has an effect
+  }
+
+  #end(text: string): void {
     this.#state = 'ended'
     this.end(text, 'latin1')
   }
 
-  #isLast(): boolean {
-    const { admitted, isBodyMalformed, isDetached, client } = this.req.context
-    if (client.isDraining() || admitted === undefined || isBodyMalformed) return true
-    if (admitted.hasBody && !this.req.complete) return true // no request can be read behind an unread body
-    if (admitted.lines.connectionOptions?.has('close')) return true
+  #afterResponse(asked: Persistence): AfterResponse {
+    const { req } = this
+    const { admitted, isBodyMalformed, isDetached, client } = req.context
+    // No request can be read behind an unread body.
+    if (!req.complete && !req.socket.readableEnded && (admitted === undefined || admitted.hasBody)) {
+      const waitsForContinue = req.expectsContinue && !this.#hasContinued
+      return waitsForContinue || isDetached ? 'close' : 'discard' // no parser reads the body of an upgrade
+    }
+    if (asked !== 'keepAlive' || client.isDraining() || admitted === undefined || isBodyMalformed)
+      return 'close'
+    if (admitted.lines.connectionOptions?.has('close')) return 'close'
     // The bytes that Node discards behind an offer to upgrade may be a request.
-    return DISCARDS_AFTER_OFFER && admitted.offersUpgrade && !isDetached
+    return DISCARDS_AFTER_OFFER && admitted.offersUpgrade && !isDetached ? 'close' : 'keepAlive'
   }
 
   /** Must be called after a 101 was written to the socket. */
@@ -79,11 +110,12 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
    * `Net::HTTP` takes others for complete, too. But while the client sends, a reset could fail its writes before it reads.
    */
   get mustReset(): boolean {
-    const isBegun = this.#state === 'begun' || this.#state === 'ended'
-    return isBegun && !this.writableFinished && (this.#isCloseDelimited || this.req.complete)
+    if (this.#state === 'open' || this.#state === 'tunnel' || this.writableFinished) return false
+    const isSent = this.isWritten && this.req.socket.writableLength === 0
+    return !isSent && (this.#isCloseDelimited || this.req.complete)
   }
 
-  /** When the response was over. A tunnel may follow, and does not count. */
+  /** When the response was over. A tunnel, or the discard of an unread body, may follow and does not count. */
   get endedMonotonicMs(): number {
     return this.#writtenMonotonicMs ?? performance.now()
   }

@@ -65,7 +65,7 @@ function lineOf(req: SidecarRequest, status: number, reason: Failure | undefined
     wouldRefuse: context.decision?.wouldRefuse,
     bytesIn: context.bytesIn,
     bytesOut: context.bytesOut,
-    // Unlike the metric: with the time of a tunnel.
+    // Unlike the metric: with the time of a tunnel, or of the discard of an unread body.
     ms: Math.round((performance.now() - context.startedMonotonicMs) * 1000) / 1000,
     account: identity?.accountId && loggable(identity.accountId),
     tokenId: identity?.tokenId && loggable(identity.tokenId),
