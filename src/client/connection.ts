@@ -135,8 +135,9 @@ export class Connection implements ClientConnection {
     res.req.context.owner.onClosed?.()
     this.#events.onRequestEnd(res)
     this.#bytesBefore = this.#socket.bytesRead
-    if (this.#socket.writable) this.#takeTurn()
-    else this.#endAfterLast()
+    const { isDetached } = res.req.context
+    if (this.#socket.writable && !isDetached) this.#takeTurn()
+    else this.#endAfterLast(isDetached)
   }
 
   #takeTurn(): void {
@@ -148,13 +149,12 @@ export class Connection implements ClientConnection {
     else this.#phase = 'idle'
   }
 
-  /** Node has ended or destroyed the socket, because the response was the last one. Nothing that waits is served. */
-  #endAfterLast(): void {
+  /** Node has ended or destroyed the socket, unless it was detached. Nothing that waits is served. */
+  #endAfterLast(isDetached: boolean): void {
     this.#phase = 'closing'
-    const unserved = this.#waiting.splice(0)
-    for (const { req } of unserved) req.resume()
-    const isFollowed = unserved.length > 0 || this.#refusal !== undefined
-    if (isFollowed && !this.#socket.destroyed) this.#halfClose()
+    const mustHalfClose = isDetached || this.#waiting.length > 0 || this.#refusal !== undefined
+    for (const { req } of this.#waiting.splice(0)) req.resume()
+    if (mustHalfClose && !this.#socket.destroyed) this.#halfClose()
   }
 
   /** Receives a request whose socket Node has detached. No other request can follow. */
@@ -166,7 +166,7 @@ export class Connection implements ClientConnection {
     if (!this.#acceptsMore) return
     if (this.#current === undefined) {
       const res = new SidecarResponse(req)
-      nodeHttp.assignDetachedSocket(res, socket, () => this.#halfClose())
+      nodeHttp.assignDetachedSocket(res, socket)
       this.#serve(res, firstBytes)
     } else {
       this.#refuseInTurn({

@@ -70,12 +70,11 @@ export const DISCARDS_AFTER_OFFER = !('shouldUpgradeCallback' in new Server())
 export const probeForReset = (tcpSocket: Socket, onDone: () => void) => tcpSocket.write('', onDone)
 
 /** Assigns a detached socket to its last response, as Node's `parserOnIncoming` assigns the socket of a request. */
-export function assignDetachedSocket(res: ServerResponse, socket: Socket, onWritten: () => void): void {
+export function assignDetachedSocket(res: ServerResponse, socket: Socket): void {
   res.shouldKeepAlive = false
   res.assignSocket(socket)
   res.once('finish', () => {
     res.detachSocket(socket)
-    onWritten()
     res.emit('close')
   })
 }
