@@ -11,6 +11,8 @@
  *   rows of the database     0.25 s, or with a login      both of these   the same as for files
  *   key set of an issuer     60 s, or for a new kid       keys            the same as for key files
  *   certificate files        0.2 to 0.4 s                 certificates    nothing: they are for new connections
+ *
+ * A change ends no transfer in progress. Without a database, a sidecar that fetches its keys learns of no disabled credential.
  */
 import type { Logger } from './base/log.ts'
 import { type Loaded, notLoaded } from './base/result.ts'

@@ -67,7 +67,7 @@ export const ACCESS_ERRORS = { missing: ERRORS.invalidToken, ...TOKEN_ERRORS, sc
 export type AccessFailure = keyof typeof ACCESS_ERRORS
 export const ACCESS_FAILURES = Object.keys(ACCESS_ERRORS) as AccessFailure[]
 
-/** Why a login ends without a token: `reason` of `auth_sidecar_token_issue_failures_total`. */
+/** Why a login ends without a token: `reason` of `auth_sidecar_token_issue_failures_total`. Links share some of the words. */
 export const LOGIN_FAILURES = ['invalid', 'rejected', 'throttled', 'busy', 'unavailable', 'internal'] as const
 export type LoginFailure = (typeof LOGIN_FAILURES)[number]
 

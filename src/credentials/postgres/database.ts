@@ -140,6 +140,7 @@ export class CredentialsDatabase implements CredentialSource {
     log.info(sizes, 'new credentials active')
   }
 
+  /** Called before `#reportPoll`: `#isDown` is that of the previous poll. */
   #reportFailure(reason: string): void {
     const { urlFile, onReload, log } = this.#options
     const { target, failure } = this.#pool
