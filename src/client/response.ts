@@ -19,8 +19,9 @@ type AfterResponse = 'keepAlive' | 'close' | 'discard'
  *   ended                            Node has all of it, and closes the connection or keeps it
  *   discarding  > ended              all of it is written; Node has the end once the rest of the request is discarded
  *   tunnel                           a 101 is written
+ *   aborted                          the connection is aborted. Node takes the canceled writes for finished
  */
-type State = 'open' | 'begun' | 'ended' | 'discarding' | 'tunnel'
+type State = 'open' | 'begun' | 'ended' | 'discarding' | 'tunnel' | 'aborted'
 
 export class SidecarResponse extends ServerResponse<SidecarRequest> {
   #state: State = 'open'
@@ -102,15 +103,17 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
 
   /** For the access log: the system has the whole response, or it counts as sent (see `#writtenMonotonicMs`). */
   get isWritten(): boolean {
-    return this.#writtenMonotonicMs !== undefined || this.writableFinished
+    return this.#writtenMonotonicMs !== undefined || (this.writableFinished && this.#state !== 'aborted')
   }
 
   /**
-   * Whether an abort must reset the connection. After a clean end, a close-delimited response would look complete, and Ruby's
-   * `Net::HTTP` takes others for complete, too. But while the client sends, a reset could fail its writes before it reads.
+   * Called when the connection is aborted. Returns whether it must be reset. After a clean end, a close-delimited response would
+   * look complete, and Ruby's `Net::HTTP` takes others for complete, too. But while the client sends, a reset could fail its
+   * writes before it reads.
    */
-  get mustReset(): boolean {
+  abandon(): boolean {
     if (this.#state === 'open' || this.#state === 'tunnel' || this.writableFinished) return false
+    this.#state = 'aborted'
     const isSent = this.isWritten && this.req.socket.writableLength === 0
     return !isSent && (this.#isCloseDelimited || this.req.complete)
   }

@@ -1,9 +1,13 @@
-import { Socket } from 'node:net'
+import { createServer } from 'node:http'
+import { connect, Socket } from 'node:net'
+import { setImmediate } from 'node:timers/promises'
 import t from 'tap'
 import { ERRORS } from '../../src/base/errors.ts'
 import { Peer } from '../../src/client/client-address.ts'
 import { Connection } from '../../src/client/connection.ts'
 import { beginRequest, SidecarRequest } from '../../src/client/request.ts'
+import { SidecarResponse } from '../../src/client/response.ts'
+import { listen } from '../support/listen.ts'
 
 const peer = new Peer('192.0.2.1', () => false, 'https', 443)
 const timeouts = { idleMs: 60_000, headMs: 11_000 }
@@ -39,4 +43,25 @@ t.test('an unread body and the bytes behind it are discarded for 30 s in all', (
   connection.refuse({ error: ERRORS.malformedRequest })
   t.same(delays, [30_000, 0])
   t.end()
+})
+
+t.test('an aborted response counts as written only if the system has all of it', async (t) => {
+  const server = createServer({ IncomingMessage: SidecarRequest, ServerResponse: SidecarResponse })
+  const ended = new Promise<boolean>((resolve) =>
+    server.prependListener('connection', (socket: Socket) => {
+      const onRequestEnd = (res: SidecarResponse) => resolve(res.isWritten)
+      const handle = async (res: SidecarResponse) => {
+        await setImmediate() // the request is complete
+        res.begin(200, 'OK', ['Content-Length', '9000000'], 'keepAlive')
+        res.writeEnd('x'.repeat(9_000_000))
+        await setImmediate()
+        connection.abort()
+      }
+      const connection = new Connection(socket, socket, peer, timeouts, { ...events, handle, onRequestEnd })
+      server.on('request', (_req, res) => connection.receive(res))
+    }),
+  )
+  const client = connect(await listen(t, server)).pause()
+  client.on('error', () => {}).write('GET / HTTP/1.1\r\nHost: h\r\n\r\n')
+  t.notOk(await ended)
 })
