@@ -15,7 +15,6 @@
  *   reload/, files/, http/    polling; files and YAML; headers and targets as values
  *   base/                     errors, results, the log
  */
-
 import { type OnReload, openAuthData } from './auth-data.ts'
 import type { Logger } from './base/log.ts'
 import { DataListener } from './client/listener.ts'

@@ -2,7 +2,6 @@
  * The audit log: one line for each login, logout, link and reload, with a closed set of fields.
  * A line names only accounts and access keys that exist: any other name is text that a client chose.
  */
-
 import type { ReloadSubject } from '../auth-data.ts'
 import { type Logger, loggable } from '../base/log.ts'
 import type { SidecarRequest } from '../client/request.ts'

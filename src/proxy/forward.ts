@@ -58,13 +58,15 @@ export class Forwarder {
     })
   }
 
-  /** The context of the request must have the decision to forward it. */
+  /**
+   * The context of the request must have the decision to forward it: `web` passes on no other argument. With options, `web` would
+   * call a deprecated function of Node for each request.
+   */
   forward(res: SidecarResponse): void {
     this.#proxy.web(res.req, res)
   }
 
   #transfer(res: SidecarResponse) {
-    // With options, `web` would call a deprecated function of Node for each request.
     const { decision } = res.req.context
     if (decision?.act !== 'forward') throw new Error('the gate has not decided to forward the request')
     const upstream = this.#upstreams.find(({ pathPrefix }) => isWithin(decision.admitted.path, pathPrefix))

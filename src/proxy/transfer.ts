@@ -25,7 +25,6 @@
  *   Connection.discardBody              discards the rest of the upload, ends the response, and with it the connection
  *   Connection.#onResponseClosed        the access log
  */
-
 import type { ForwardingFailure, UpstreamOutcome } from '../base/errors.ts'
 import { afterReads } from '../base/event-loop.ts'
 import type { RequestContext, RequestOwner } from '../client/request.ts'
