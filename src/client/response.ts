@@ -111,7 +111,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
    * look complete, and Ruby's `Net::HTTP` takes others for complete, too. But while the client sends, a reset could fail its
    * writes before it reads.
    */
-  abandon(): boolean {
+  markAborted(): boolean {
     if (this.#state === 'open' || this.#state === 'tunnel' || this.writableFinished) return false
     this.#state = 'aborted'
     const isSent = this.isWritten && this.req.socket.writableLength === 0

@@ -15,7 +15,7 @@ export interface Versions {
   /** The version that the newest poll found, and how many polls in a row found it. */
   readonly found: string | undefined
   readonly polls: number
-  /** How many polls in a row, since the last activation or rejection, found versions that had not settled. */
+  /** How many polls in a row, since the last activation, found versions that had not settled. */
   readonly unsettledPolls: number
 }
 
@@ -35,22 +35,22 @@ const UNSETTLED_POLLS = 50
  *   other, the source settles           2         (files: 0.2 to 0.4 s)  load     ignored: it may be incomplete
  *                                       5         (0.8 to 1.0 s)         load     rejected
  *                                       30, 55, … (every 5 s)            load     rejected; the cause may be temporary
- *                                       any, after 50 unsettled polls    load     rejected
+ *                                       any, every 50 unsettled polls    load     rejected (`isOverdue`)
  *                                       any other                        wait
  *
- * `isSettled`: a failure rejects the version, which is reported once. A good load counts only if a source that settles has
- * not changed meanwhile.
+ * `isSettled`: a failure rejects the version, which is reported once. A good load of a source that settles counts only if the
+ * source has not changed meanwhile, unless it is overdue: it may change all the time.
  */
 export function detect(before: Versions, found: string, settles: boolean) {
   const polls = found === before.found ? before.polls + 1 : 1
   const isSettling = settles && polls < SETTLED_POLLS
   const unsettledPolls = isSettling ? before.unsettledPolls + 1 : 0
-  const isOverdue = unsettledPolls >= UNSETTLED_POLLS
+  const isOverdue = isSettling && unsettledPolls % UNSETTLED_POLLS === 0
   const isCurrent = found === before.active && before.rejected === undefined
   const isDue = polls === STABLE_POLLS || (polls - SETTLED_POLLS) % RETRY_POLLS === 0
   const action = isCurrent ? 'keep' : isDue || isOverdue || !settles ? 'load' : 'wait'
   const versions: Versions = { ...before, found, polls, unsettledPolls }
-  return { versions, action, isSettled: !isSettling || isOverdue } as const
+  return { versions, action, isSettled: !isSettling || isOverdue, isOverdue } as const
 }
 
 export const RELOAD_RESULTS = ['ok', 'failed'] as const
@@ -173,7 +173,7 @@ export class Reloadable<T> {
     if (found === undefined) return false
     const { version, load } = found
     const { settles = false } = this.#options
-    const { versions, action, isSettled } = detect(this.#versions, version, settles)
+    const { versions, action, isSettled, isOverdue } = detect(this.#versions, version, settles)
     this.#versions = versions
     if (action !== 'load' && !isForced) return action === 'keep'
     const next = await this.#guard(load(this.#value, isForced))
@@ -183,7 +183,8 @@ export class Reloadable<T> {
       return false
     }
     // A growing file may have been loaded partly.
-    if (settles && !isForced && (await this.#find())?.version !== version) return false
+    const mustBeUnchanged = settles && !isForced && !isOverdue
+    if (mustBeUnchanged && (await this.#find())?.version !== version) return false
     this.#activate(next.value, version, next.warnings)
     return true
   }
@@ -201,7 +202,7 @@ export class Reloadable<T> {
 
   #reject(version: string, problems: readonly string[], isForced: boolean): void {
     const isReported = version === this.#versions.rejected && !isForced
-    this.#versions = { ...this.#versions, rejected: version, unsettledPolls: 0 }
+    this.#versions = { ...this.#versions, rejected: version }
     if (!isReported) this.#options.onFailed(problems)
   }
 
