@@ -29,7 +29,7 @@ import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../base/errors.ts'
 import type { Peer } from './client-address.ts'
 import * as nodeHttp from './node-http.ts'
-import { beginRequest, type ClientConnection, type SidecarRequest } from './request.ts'
+import type { ClientConnection, SidecarRequest } from './request.ts'
 import { SidecarResponse } from './response.ts'
 
 export interface ConnectionEvents {
@@ -92,13 +92,15 @@ export class Connection implements ClientConnection {
     socket.on('error', () => {}) // without a listener, an error would end the process; `close` follows
     nodeHttp.listenBeforeNode(socket, 'end', () => {
       // Node would end the connection after the written bytes. It does not end a detached socket.
-      if (this.#current?.isPartial && !this.#current.req.context.isDetached) this.abort()
+      if (this.#current?.state === 'begun' && !this.#current.req.context.isDetached) this.abort()
     })
   }
 
   /** The number of requests that are handled or wait. A tunnel and the discard of an unread body do not count. */
   get inFlight(): number {
-    return this.#waiting.length + Number(this.#current?.req.context.owner.state === 'inFlight')
+    const state = this.#current?.state
+    const isInFlight = state !== undefined && state !== 'tunnel' && state !== 'discarding'
+    return this.#waiting.length + Number(isInFlight)
   }
 
   get isServing(): boolean {
@@ -123,7 +125,7 @@ export class Connection implements ClientConnection {
     if (this.#phase === 'partialHead') this.#socket.setTimeout(this.#timeouts.idleMs)
     this.#phase = 'serving'
     this.#current = res
-    beginRequest(res.req, this, firstBytes)
+    res.req.begin(this, firstBytes)
     res.on('close', this.#onResponseClosed)
     this.#events.handle(res)
   }
@@ -224,7 +226,7 @@ export class Connection implements ClientConnection {
 
   /** Discards the rest of a request's body, whose response is written. Then calls `end`, perhaps more than once. */
   discardBody(req: SidecarRequest, end: () => void): void {
-    req.context.changeOwner({ state: 'unreadBody', onIdle: end })
+    req.context.changeOwner({ onIdle: end })
     req.once('end', end)
     this.#socket.once('end', end) // the request emits no `end` if its body is malformed
     this.#limitDiscard(end)
@@ -247,7 +249,7 @@ export class Connection implements ClientConnection {
   }
 
   closeTunnel(): boolean {
-    const isTunnel = this.#current?.req.context.owner.state === 'tunnel' && !this.#socket.destroyed
+    const isTunnel = this.#current?.state === 'tunnel' && !this.#socket.destroyed
     if (isTunnel) this.#socket.destroy()
     return isTunnel
   }

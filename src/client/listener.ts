@@ -10,8 +10,8 @@
  *   a head that begins with empty lines       headersSeconds    the socket's timeout  `Connection.onTimeout` closes it
  *   more of a body; reads of a response       idleSeconds       the socket's timeout  `onIdle` (see `proxy/transfer.ts`)
  *   the whole body of a login or link         idleSeconds       `json-body.ts`        the endpoint sends a 408
- *   bytes after the last response             5 s; 30 s in all  `connection.ts`       the connection is closed
- *   the last reads of an ended tunnel         5 s               `proxy/tunnel.ts`     the connection is closed
+ *   bytes after the last response             `DISCARD_…_MS`    `connection.ts`       the connection is closed
+ *   the last reads of an ended tunnel         `CLOSE_MS`        `proxy/tunnel.ts`     the connection is closed
  */
 import { once } from 'node:events'
 import { createServer, type Server, type ServerOptions } from 'node:http'
@@ -36,6 +36,8 @@ interface ListenerEvents extends ConnectionEvents {
   readonly onListenError: (error: Error) => void
 }
 
+type ListenerConfig = Pick<Config, 'listen' | 'limits' | 'timeouts' | 'upgrade' | 'forwarded'>
+
 const CONNECTION = Symbol('connection')
 
 /** A socket has no connection until its TLS handshake is done. */
@@ -48,7 +50,7 @@ declare module 'node:net' {
 const CHECK_MS = 500 // the interval at which Node looks for late heads
 
 export class DataListener {
-  readonly #config: Config
+  readonly #config: ListenerConfig
   readonly #isSecure: boolean
   readonly #peerOf: (socket: Socket, tls: boolean, port: number) => Peer
   #port = 0
@@ -61,7 +63,11 @@ export class DataListener {
   droppedConnections = 0
 
   /** `certificates`: undefined without TLS. A new certificate is for new connections. */
-  constructor(config: Config, certificates: Reloadable<CertificateSet> | undefined, events: ListenerEvents) {
+  constructor(
+    config: ListenerConfig,
+    certificates: Reloadable<CertificateSet> | undefined,
+    events: ListenerEvents,
+  ) {
     const { limits, timeouts, upgrade } = config
     this.#config = config
     this.#isSecure = certificates !== undefined

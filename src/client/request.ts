@@ -28,8 +28,6 @@ export interface ClientConnection {
 
 /** The one component that a request waits for: the reader of a login, a transfer, a tunnel, the discard of an unread body. */
 export interface RequestOwner {
-  /** `inFlight`: the request is counted, and the drain of the process waits for it. */
-  readonly state: 'inFlight' | 'tunnel' | 'unreadBody'
   /** The client socket was idle for `timeouts.idleSeconds`. */
   onIdle?(): void
   onMalformedBody?(): void
@@ -38,7 +36,7 @@ export interface RequestOwner {
 }
 
 /** The owner until another component takes over. An idle client does not matter yet: the request waits for the sidecar. */
-const HANDLER: RequestOwner = { state: 'inFlight' }
+const HANDLER: RequestOwner = {}
 
 /** The facts of a request. Only the methods write them. */
 export type RequestContext = Readonly<Context>
@@ -122,8 +120,18 @@ class Context {
 }
 
 export class SidecarRequest extends IncomingMessage {
-  /** Nothing reads it before `beginRequest`. */
-  declare context: RequestContext
+  #context: Context | undefined
+
+  /** Called when a connection begins to serve the request. `firstBytes`: see `Context`. */
+  begin(client: ClientConnection, firstBytes?: Buffer): void {
+    this.#context = new Context(client, firstBytes)
+  }
+
+  /** @throws while the request waits for its turn */
+  get context(): RequestContext {
+    if (this.#context === undefined) throw new Error('the request is not served yet')
+    return this.#context
+  }
 
   /** The client waits for a `100 Continue` before it sends the body (RFC 9110, section 10.1.1). */
   get expectsContinue(): boolean {
@@ -133,9 +141,4 @@ export class SidecarRequest extends IncomingMessage {
   get clientAddress(): string {
     return this.context.client.peer.clientAddress(this.headers['x-forwarded-for'])
   }
-}
-
-/** Called when a connection begins to serve the request. `firstBytes`: see `Context`. */
-export function beginRequest(req: SidecarRequest, client: ClientConnection, firstBytes?: Buffer): void {
-  req.context = new Context(client, firstBytes)
 }

@@ -17,7 +17,7 @@ type AfterResponse = 'keepAlive' | 'close' | 'discard'
  *   open        > begun, tunnel      nothing is written but a `100 Continue`
  *   begun       > ended, discarding  the head is written, and a part of the rest is missing
  *   ended                            Node has all of it, and closes the connection or keeps it
- *   discarding  > ended              all of it is written; Node has the end once the rest of the request is discarded
+ *   discarding                       all of it is written. `end` is called once the rest of the request is discarded
  *   tunnel                           a 101 is written
  *   aborted                          the connection is aborted. Node takes the canceled writes for finished
  */
@@ -38,13 +38,13 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     this.writeContinue()
   }
 
-  /** Node sends the head with the first bytes of the body. `headers`: names and values, alternating. `begin` adds to them. */
+  /** Node sends the head with the first bytes of the body. `headers`: all but `Connection`. */
   begin(status: number, statusText: string, headers: string[], persistence: Persistence): void {
     this.#isCloseDelimited = persistence === 'closeDelimited'
     this.#after = this.#afterResponse(persistence)
-    if (this.#after !== 'keepAlive') headers.push('Connection', 'close')
     if (this.#isCloseDelimited) omitChunks(this)
-    this.writeHead(status, statusText, headers)
+    const isLast = this.#after !== 'keepAlive'
+    this.writeHead(status, statusText, isLast ? [...headers, 'Connection', 'close'] : headers)
     this.#state = 'begun'
   }
 
@@ -58,8 +58,9 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
   /** Writes the rest of the response. Ends it once an unread request body is discarded. `text`: the last bytes, in Latin-1. */
   writeEnd(text = '', trailers: readonly [name: string, value: string][] = []): void {
     if (this.#after !== 'discard' || this.req.readableEnded) {
+      this.#state = 'ended'
       if (trailers.length > 0) this.addTrailers(trailers)
-      this.#end(text)
+      this.end(text, 'latin1')
       return
     }
     sendHead(this)
@@ -67,12 +68,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     if (this.chunkedEncoding) writeLastChunk(this, headerText(trailers.flat()))
     this.#writtenMonotonicMs = performance.now()
     this.#state = 'discarding'
-    this.req.context.client.discardBody(this.req, () => this.#end('')) // only the first call has an effect
-  }
-
-  #end(text: string): void {
-    this.#state = 'ended'
-    this.end(text, 'latin1')
+    this.req.context.client.discardBody(this.req, () => this.end()) // only the first call has an effect
   }
 
   #afterResponse(asked: Persistence): AfterResponse {
@@ -97,8 +93,8 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     this.#state = 'tunnel'
   }
 
-  get isPartial(): boolean {
-    return this.#state === 'begun'
+  get state(): State {
+    return this.#state
   }
 
   /** For the access log: the system has the whole response, or it counts as sent (see `#writtenMonotonicMs`). */

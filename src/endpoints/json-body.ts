@@ -59,7 +59,6 @@ function readBody(req: SidecarRequest, maxMs: number): Promise<Result<Buffer, Pu
     // millisecond keeps it apart from the socket's timeout: of three timers of one duration, Node 26 may fire one at once.
     const deadline = setTimeout(() => end(failed(ERRORS.requestTimeout)), maxMs + 1)
     context.changeOwner({
-      state: 'inFlight',
       onMalformedBody: () => end(failed(ERRORS.malformedRequest)),
       onClosed: () => clearTimeout(deadline),
     })

@@ -63,7 +63,6 @@ const MAX_REFUSED_BODY = 64 * 1024
 type Phase = 'awaitingHead' | 'downloading' | 'ended'
 
 export class Transfer implements UpstreamRequest, RequestOwner {
-  readonly state = 'inFlight'
   readonly headText: string
   readonly queuedMonotonicMs = performance.now()
   readonly isHeadRequest: boolean

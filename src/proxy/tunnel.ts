@@ -30,7 +30,6 @@ export interface Tunnels {
 }
 
 export class Tunnel implements RequestOwner, ResponseReceiver {
-  readonly state = 'tunnel'
   readonly #res: SidecarResponse
   readonly #decision: ServiceDecision
   readonly #context: RequestContext

@@ -5,7 +5,7 @@ import t from 'tap'
 import { ERRORS } from '../../src/base/errors.ts'
 import { Peer } from '../../src/client/client-address.ts'
 import { Connection } from '../../src/client/connection.ts'
-import { beginRequest, SidecarRequest } from '../../src/client/request.ts'
+import { SidecarRequest } from '../../src/client/request.ts'
 import { SidecarResponse } from '../../src/client/response.ts'
 import { listen } from '../support/listen.ts'
 
@@ -34,7 +34,7 @@ t.test('an unread body and the bytes behind it are discarded for 30 s in all', (
   const socket = new Socket()
   const connection = new Connection(socket, socket, peer, timeouts, events)
   const req = new SidecarRequest(socket)
-  beginRequest(req, connection)
+  req.begin(connection)
   let [now, delays] = [0, [] as unknown[]]
   t.intercept(performance, 'now', { value: () => now })
   t.intercept(globalThis, 'setTimeout', { value: (_: unknown, ms: unknown) => delays.push(ms) })

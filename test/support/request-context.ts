@@ -1,11 +1,11 @@
 /** The context of a request, without its connection. */
 import { Socket } from 'node:net'
 import type { Peer } from '../../src/client/client-address.ts'
-import { beginRequest, type RequestContext, SidecarRequest } from '../../src/client/request.ts'
+import { type RequestContext, SidecarRequest } from '../../src/client/request.ts'
 
 export function requestContext(peer: Peer, id: string): RequestContext {
   const req = new SidecarRequest(new Socket())
-  beginRequest(req, {
+  req.begin({
     peer,
     tcpSocket: new Socket(),
     isDraining: () => false,
