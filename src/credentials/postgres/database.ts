@@ -65,6 +65,10 @@ export class CredentialsDatabase implements CredentialSource {
       onPolled: (outcome) => this.#report(outcome),
       onError: (err) => log.warn({ err }, 'error while polling the credentials database'),
     })
+    // The first subscriber: the others find the new revocations in the list.
+    this.#snapshots.subscribe(({ revocations, newRows }) => {
+      for (const row of newRows) revocations.add(row)
+    })
     this.whenLoaded = new Promise((resolve) => {
       this.#resolveStart = resolve
     })
@@ -166,7 +170,9 @@ interface Snapshot {
   readonly credentials: CredentialList
   readonly problems: readonly string[]
   readonly revocations: RevocationList
-  /** The newest revocation of the list. While the table has this row, only rows after it are new. */
+  /** Added to `revocations`, which is active already, once this snapshot is active. A copy would take a second. */
+  readonly newRows: readonly RevocationRow[]
+  /** The newest revocation that was read. While the table has this row, only rows after it are new. */
   readonly newestRow: RevocationRow | undefined
   /** The number of rows that were added to the list since all rows were read. */
   readonly addedRows: number
@@ -179,6 +185,7 @@ const NO_SNAPSHOT: Snapshot = {
   credentials: new CredentialList(),
   problems: [],
   revocations: new RevocationList(),
+  newRows: [],
   newestRow: undefined,
   addedRows: 0,
   hasOnlyIds: false,
@@ -198,12 +205,10 @@ async function readSnapshot(pool: Pool, former: Snapshot | undefined): Promise<S
     const kept = otherChange === former?.otherChange ? former : undefined
     const { credentials, problems } = kept ?? (await readCredentials(client))
     const onlyNew = kept && (await readNewRevocations(client, kept))
-    const { newRows, ...read } = onlyNew ?? (await readRevocations(client, kept))
+    const revocations = onlyNew ?? (await readRevocations(client, kept))
     await client.query('COMMIT')
     isBroken = false
-    // The list is already active. To copy a million revocations for each new one would take a second.
-    for (const row of newRows) read.revocations.add(row)
-    return { otherChange, credentials, problems, ...read }
+    return { otherChange, credentials, problems, ...revocations }
   } finally {
     client.release(isBroken)
   }
