@@ -3,14 +3,14 @@
  * Opens their sources, which the settings name. `reload/` polls each source, and activates each good new version. A version
  * that cannot be used is reported, and changes nothing: a token of a credential that it disables is still accepted.
  *
- *   source                   a new version is active      subject         then, for cached tokens (`app.ts`)
+ *   source                   polled each                  subject         then, for cached tokens (`app.ts`)
  *
- *   key files                0.2 to 0.4 s after it        keys            the cache is emptied, tunnels are checked again
+ *   key files                `POLL_MS`, see `decide`      keys            the cache is emptied, tunnels are checked again
  *   credentials file         the same                     credentials     the same
  *   revocations file         the same                     revocations     tunnels are checked again, tokens with each request
- *   rows of the database     0.25 s, or with a login      both of these   the same as for files
- *   key set of an issuer     60 s, or for a new kid       keys            the same as for key files
- *   certificate files        0.2 to 0.4 s                 certificates    nothing: they are for new connections
+ *   rows of the database     `POLL_MS`, and for a login   both of these   the same as for files
+ *   key set of an issuer     `REFRESH_MS`, and for a kid  keys            the same as for key files
+ *   certificate files        the same as for key files    certificates    nothing: they are for new connections
  *
  * A change ends no transfer in progress. Without a database, a sidecar that fetches its keys learns of no disabled credential.
  */
@@ -41,7 +41,7 @@ export type OnReload = (subject: ReloadSubject, result: ReloadResult, certificat
 
 export interface AuthDataOptions {
   readonly config: Config
-  readonly log: Logger
+  readonly log: Pick<Logger, 'info' | 'warn' | 'error'>
   readonly now: () => number
   readonly onReload?: OnReload
 }
@@ -123,14 +123,8 @@ export async function openAuthData(options: AuthDataOptions): Promise<AuthData> 
   const onError = (error: unknown) => log.error({ err: error }, 'a login could not be checked')
   const credentials = credentialSource && createCredentialChecks(credentialSource, now, onError)
   const revocations = [revocationsFile?.current, database?.revocations].flatMap((list) => list ?? [])
-  /** The database reports the subjects of its changes itself. */
-  const bySubject = {
-    keys: [keyFiles, ...keySets],
-    credentials: [credentialsFile],
-    revocations: [revocationsFile],
-    certificates: [...certificateSets.values()],
-  } as const satisfies Record<ReloadSubject, unknown>
-  const polled = [...Object.values(bySubject).flat(), database].flatMap((source) => source ?? [])
+  const files = [keyFiles, credentialsFile, revocationsFile, ...certificateSets.values()]
+  const polled = [...files, ...keySets, database].flatMap((source) => source ?? [])
   const subjects: ReloadSubject[] = ['revocations']
   if (keyFiles) subjects.push('keys')
   if (credentials) subjects.push('credentials')
@@ -153,8 +147,9 @@ export async function openAuthData(options: AuthDataOptions): Promise<AuthData> 
       return credentials ? [ofKeys, ofCredentials] : [ofKeys]
     },
     subscribe(onChange) {
-      for (const subject of ['keys', 'credentials', 'revocations'] as const)
-        for (const source of bySubject[subject]) source?.subscribe(() => onChange(subject))
+      for (const source of [keyFiles, ...keySets]) source?.subscribe(() => onChange('keys'))
+      credentialsFile?.subscribe(() => onChange('credentials'))
+      revocationsFile?.subscribe(() => onChange('revocations'))
       database?.subscribe(onChange)
     },
     start() {

@@ -114,7 +114,7 @@ async function loadAuthData(loaded: LoadedConfig, io: CommandIo, waitMs: number)
   try {
     authData.start()
     if (await Promise.race([authData.whenLoaded(), late])) {
-      const fetched = Promise.all(authData.keySets.map(({ newestFetch }) => newestFetch))
+      const fetched = Promise.all(authData.keySets.map((keySet) => keySet.whenFetched()))
       await Promise.race([fetched, late])
       return authData
     }

@@ -33,14 +33,14 @@ export interface KeySetState {
 /** Fetches from `start` to `stop`, and never rejects. */
 export class RemoteKeys {
   readonly issuer: string
-  readonly fetches = { ok: 0, failed: 0 }
+  readonly #fetches = { ok: 0, failed: 0 }
+  readonly fetches: Readonly<Record<ReloadResult, number>> = this.#fetches
   /** Resolves with true once there is a good set, or with false if stopped earlier. */
   readonly whenLoaded: Promise<boolean>
-  /** Resolves when the newest fetch has ended, well or not. */
-  newestFetch: Promise<unknown> = Promise.resolve()
   readonly #options: RemoteKeysOptions
   readonly #keySet: Reloadable<readonly Key[] | undefined>
   readonly #stopping = new AbortController()
+  #newestFetch: Promise<unknown> = Promise.resolve()
   #lastFetch: ReloadResult | undefined
   #goodAtMs = 0
   #failedAtMs = Number.NEGATIVE_INFINITY
@@ -66,22 +66,24 @@ export class RemoteKeys {
       initial: undefined,
       pollMs: REFRESH_MS,
       retryMs: COOLDOWN_MS,
-      onActivated(keys, warnings) {
-        const kids = keys && loggedItems(keys).map(({ kid }) => kid)
-        log.info({ ...logFields, keys: keys?.length, kids }, 'a new JWK Set is active')
-        const problems = loggedItems(warnings)
-        if (problems.length > 0) log.warn({ ...logFields, problems }, 'a part of the JWK Set cannot be used')
-      },
-      onFailed: (problems) => {
-        const outcome = this.#keySet.current() ? 'the last good one stays active' : 'there is none yet'
-        log.error({ ...logFields, problems: loggedItems(problems) }, `the JWK Set cannot be used, ${outcome}`)
-      },
-      onPolled: (isCurrent) => {
-        if (isCurrent && this.#lastFetch === 'failed') log.info(logFields, 'the JWK Set can be used again')
-        this.#lastFetch = isCurrent ? 'ok' : 'failed'
-        this.fetches[this.#lastFetch]++
-        if (isCurrent) this.#goodAtMs = now()
+      onPolled: (outcome) => {
+        const wasFailing = this.#lastFetch === 'failed'
+        this.#lastFetch = outcome.ok ? 'ok' : 'failed'
+        this.#fetches[this.#lastFetch]++
+        if (outcome.ok) this.#goodAtMs = now()
         else this.#failedAtMs = now()
+        const problems = loggedItems(outcome.ok ? outcome.warnings : outcome.problems)
+        if (outcome.ok && outcome.isNew) {
+          const keys = outcome.value
+          const kids = keys && loggedItems(keys).map(({ kid }) => kid)
+          log.info({ ...logFields, keys: keys?.length, kids }, 'a new JWK Set is active')
+          if (problems.length > 0)
+            log.warn({ ...logFields, problems }, 'a part of the JWK Set cannot be used')
+        } else if (outcome.isNew) {
+          const active = this.#keySet.current() ? 'the last good one stays active' : 'there is none yet'
+          log.error({ ...logFields, problems }, `the JWK Set cannot be used, ${active}`)
+        }
+        if (outcome.ok && wasFailing) log.info(logFields, 'the JWK Set can be used again')
       },
       onError: (err) => log.error({ ...logFields, err }, 'a JWK Set could not be applied'),
     })
@@ -108,13 +110,16 @@ export class RemoteKeys {
     return { loaded: isLoaded, ageSeconds, lastFetch: this.#lastFetch }
   }
 
+  /** Resolves when the newest fetch has ended, well or not. */
+  readonly whenFetched = (): Promise<unknown> => this.#newestFetch
+
   subscribe(onChange: () => void): void {
     this.#keySet.subscribe(onChange)
   }
 
   start(): void {
     this.#keySet.start()
-    this.newestFetch = this.#keySet.refresh() // tokens wait for this first fetch
+    this.#newestFetch = this.#keySet.refresh() // tokens wait for this first fetch
   }
 
   reload(): Promise<unknown> {
@@ -138,11 +143,11 @@ export class RemoteKeys {
     if (this.#keySet.current() !== undefined && isPast(this.#fetchedForKidAtMs) && isPast(this.#failedAtMs)) {
       this.#fetchedForKidAtMs = now
       // Also during a fetch, which may have begun before the key was published.
-      this.newestFetch = this.#keySet.refresh()
+      this.#newestFetch = this.#keySet.refresh()
     }
     const waiting = new AbortController()
     const timeout = sleep(WAIT_MS, undefined, { ref: false, signal: waiting.signal }).catch(() => {})
-    await Promise.race([this.newestFetch, timeout])
+    await Promise.race([this.#newestFetch, timeout])
     waiting.abort() // else the timer of each token would stay
     return this.#findNow(kid, alg)
   }

@@ -1,5 +1,5 @@
 /**
- * Loads values from files, and loads them again when the files have changed.
+ * Loads values from files, and loads them again when the files have changed and are complete.
  * Polls `stat`, which also detects renames, Kubernetes' `..data` swaps and changes on network file systems.
  */
 import { access, constants, readdir, stat } from 'node:fs/promises'
@@ -7,7 +7,7 @@ import { dirname, join } from 'node:path'
 import { type Logger, loggedItems } from '../base/log.ts'
 import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 import { errorCode } from '../files/files.ts'
-import { Reloadable, type ReloadResult } from './reloadable.ts'
+import { type Found, Reloadable, type ReloadResult } from './reloadable.ts'
 
 /** `path`: the setting. `message`: what is wrong with its file. */
 type FileProblem = Readonly<Record<'path' | 'message', string>>
@@ -27,6 +27,38 @@ interface PolledFilesOptions<T> {
 type Includes = (name: string) => boolean
 
 const POLL_MS = 200
+/** A growing file differs at each poll. A load after one poll could activate a part of a revocation list. */
+const STABLE_POLLS = 2
+/** Earlier, files may be incomplete: a key may follow its certificate. */
+const SETTLED_POLLS = 5
+/** The cause of a failure may be temporary, such as missing rights. */
+const RETRY_POLLS = 25
+/** Files that change all the time would otherwise never be loaded. */
+const UNSETTLED_POLLS = 50
+
+/** What the polls have found. */
+export interface PollHistory {
+  readonly version: string
+  /** How many polls in a row found the version. */
+  readonly polls: number
+  /** How many polls in a row, since the last good load, found versions that had not settled. */
+  readonly unsettledPolls: number
+}
+
+export function countPoll(before: PollHistory, version: string): PollHistory {
+  const polls = version === before.version ? before.polls + 1 : 1
+  return { version, polls, unsettledPolls: polls < SETTLED_POLLS ? before.unsettledPolls + 1 : 0 }
+}
+
+/**
+ * Decides when a version that is not active is loaded. `try`: after a failure, the version is not rejected, but incomplete.
+ * Both `try` and `load` count only if the files have not changed meanwhile. `loadAsIs` always counts.
+ */
+export function decide({ polls, unsettledPolls }: PollHistory): 'wait' | 'try' | 'load' | 'loadAsIs' {
+  if (polls >= SETTLED_POLLS) return polls % RETRY_POLLS === SETTLED_POLLS ? 'load' : 'wait'
+  if (unsettledPolls % UNSETTLED_POLLS === 0) return 'loadAsIs'
+  return polls === STABLE_POLLS ? 'try' : 'wait'
+}
 
 /** Loads the files. Polling begins only with `start`. Never rejects. */
 export async function openPolledFiles<T>(
@@ -44,26 +76,41 @@ export async function openPolledFiles<T>(
   const version = await versionOf(paths, includes)
   const first = await loadFiles()
   if (!first.ok) return first
-  async function load(active: T): Promise<Loaded<T>> {
-    const next = await loadFiles(active)
-    return next.ok ? next : notLoaded(next.problems.map(({ path, message }) => `${path}: ${message}`))
+  let history: PollHistory = { version, polls: 1, unsettledPolls: 0 }
+
+  async function poll(): Promise<Loaded<Found<T>>> {
+    history = countPoll(history, await versionOf(paths, includes))
+    return loaded({ version: history.version, load })
   }
+
+  async function load(active: T, isForced: boolean): Promise<Loaded<T> | undefined> {
+    const decision = isForced ? 'loadAsIs' : decide(history)
+    if (decision === 'wait') return undefined
+    const next = await loadFiles(active)
+    if (!next.ok && decision === 'try') return undefined
+    if (!next.ok) return notLoaded(next.problems.map(({ path, message }) => `${path}: ${message}`))
+    if (decision !== 'loadAsIs' && (await versionOf(paths, includes)) !== history.version) return undefined
+    history = { ...history, unsettledPolls: 0 }
+    return next
+  }
+
   const reloadable = new Reloadable<T>({
-    poll: async () => loaded({ version: await versionOf(paths, includes), load }),
+    poll,
     initial: first.value,
     version,
-    settles: true,
     pollMs: POLL_MS,
-    onActivated(_fresh, warnings) {
-      for (const warning of warnings) log.warn({ subject }, warning)
-      log.info({ subject }, 'new version active')
-      onReload('ok')
-    },
-    onFailed(all) {
-      const problems = loggedItems(all)
-      const fields = { subject, problems, ...(all.length > problems.length && { problemCount: all.length }) }
-      log.error(fields, 'new version rejected, the last good one stays active')
-      onReload('failed')
+    onPolled(outcome) {
+      if (!outcome.isNew) return
+      if (outcome.ok) {
+        for (const warning of outcome.warnings) log.warn({ subject }, warning)
+        log.info({ subject }, 'new version active')
+      } else {
+        const problems = loggedItems(outcome.problems)
+        const { length } = outcome.problems
+        const problemCount = length > problems.length ? length : undefined
+        log.error({ subject, problems, problemCount }, 'new version rejected, the last good one stays active')
+      }
+      onReload(outcome.ok ? 'ok' : 'failed')
     },
     onError: (error) => log.error({ subject, err: error }, 'error while reloading'),
   })

@@ -59,7 +59,7 @@ export const activeContextOf = (set?: Reloadable<CertificateSet>) => set && (() 
 
 export const openCertificateSet = (
   files: CertificateFiles,
-  log: Logger,
+  log: Pick<Logger, 'info' | 'warn' | 'error'>,
   now: () => number,
   onReload: (result: ReloadResult) => void,
 ) =>

@@ -2,8 +2,8 @@ import { rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { type Loaded, loaded, notLoaded } from '../../src/base/result.ts'
-import { openPolledFiles } from '../../src/reload/polled-files.ts'
-import { detect, type Found, Reloadable, type Versions } from '../../src/reload/reloadable.ts'
+import { countPoll, decide, openPolledFiles, type PollHistory } from '../../src/reload/polled-files.ts'
+import { type Found, Reloadable } from '../../src/reload/reloadable.ts'
 import { eventually } from '../support/eventually.ts'
 
 /** A source without a version yet, and the events of its reloadable. */
@@ -28,9 +28,10 @@ function setup(t: Test, pollMs = 3_600_000) {
     initial: 'none',
     pollMs,
     retryMs: 5,
-    onActivated: (value) => events.push(`report ${value}`),
-    onFailed: (problems) => events.push(`failed ${problems.join()}`),
-    onPolled: (isCurrent) => events.push(isCurrent ? 'current' : 'stale'),
+    onPolled(outcome) {
+      const text = outcome.ok ? `report ${outcome.value}` : `failed ${outcome.problems.join()}`
+      events.push(outcome.isNew ? text : outcome.ok ? 'current' : 'stale')
+    },
     onError: (error) => events.push(String(error)),
   })
   reloadable.subscribe((value) => events.push(`active ${value}`))
@@ -46,10 +47,10 @@ t.test('a source without a first version is tried again until it has one', async
   t.equal(reloadable.current(), 'none')
   source.show('v1')
   await eventually(() => reloadable.current() === 'v1', 'the first version')
-  await eventually(() => events.at(-1) === 'current', 'the end of the poll')
+  await eventually(() => events.at(-1) === 'report v1', 'the end of the poll')
   t.same(
     events.filter((event) => event !== 'stale'),
-    ['failed down', 'active v1', 'report v1', 'current'],
+    ['failed down', 'active v1', 'report v1'],
   )
 })
 
@@ -87,7 +88,7 @@ t.test('a source that fails keeps its last good version; each failure is reporte
   t.equal(await reloadable.refresh(), true, 'the rejected version can be loaded')
   const reports = events.filter((event) => event !== 'stale' && !event.startsWith('active')).join()
   const failures = 'failed down,failed slow,current,failed bad,failed bad,failed bad'
-  t.equal(reports, `report v1,current,${failures},report v2,current`)
+  t.equal(reports, `report v1,${failures},report v2`)
 })
 
 t.test('after stop nothing is asked and nothing changes', async (t) => {
@@ -110,35 +111,24 @@ const pairs = (count: number, result = '') => others(count, result).flatMap((pol
 const runs = (words: readonly string[]) =>
   words.join(' ').replace(/(\b\w+)( \1\b)+/g, (run, word) => `${run.split(' ').length}x${word}`)
 
-/** The cases of `detect`: what is known before, what each poll finds, what follows. `tryLoad`: it has not settled. */
-const DETECTIONS: readonly (readonly [string, Partial<Versions>, readonly string[], string])[] = [
-  ['the active version', {}, times(99, 'a'), '99xkeep'],
-  ['another one', {}, times(61, 'b'), 'wait tryLoad 2xwait load 24xwait load 24xwait load 6xwait'],
-  ['the return of the active one', {}, ['b', 'a', 'a'], 'wait 2xkeep'],
-  ['and after a rejection', { rejected: 'b', found: 'b' }, times(6, 'a'), 'wait tryLoad 2xwait load wait'],
-  ['a rejected one', { rejected: 'b', found: 'b', polls: 28 }, times(3, 'b'), 'wait load wait'],
-  ['one that follows others', {}, [...others(9), ...times(5, 'b')], '10xwait tryLoad 2xwait load'],
-  ['versions that change with each poll', {}, others(101), '49xwait load 49xwait load wait'],
-  ['with every second one', {}, pairs(25), `${'wait tryLoad '.repeat(24)}wait load`],
+/** The cases of `decide`: what the polls found before, what each poll finds, what follows. */
+const DECISIONS: readonly (readonly [string, Partial<PollHistory>, readonly string[], string])[] = [
+  ['another version', {}, times(61, 'b'), 'wait try 2xwait load 24xwait load 24xwait load 6xwait'],
+  ['one that was found often', { version: 'b', polls: 28 }, times(3, 'b'), 'wait load wait'],
+  ['one that follows others', {}, [...others(9), ...times(5, 'b')], '10xwait try 2xwait load'],
+  ['versions that change with each poll', {}, others(101), '49xwait loadAsIs 49xwait loadAsIs wait'],
+  ['with every second one', {}, pairs(25), `${'wait try '.repeat(24)}wait loadAsIs`],
 ]
 
-t.test('what follows from the polls of a source that settles', async (t) => {
-  for (const [name, known, polls, expected] of DETECTIONS) {
-    let before: Versions = { active: 'a', found: 'a', polls: 9, unsettledPolls: 0, ...known }
-    const actions = polls.map((version) => {
-      const { versions, action, isSettled } = detect(before, version, true)
-      before = versions
-      return action === 'load' && !isSettled ? 'tryLoad' : action
+t.test('what follows from the polls of files', async (t) => {
+  for (const [name, known, polls, expected] of DECISIONS) {
+    let history: PollHistory = { version: 'a', polls: 9, unsettledPolls: 0, ...known }
+    const decisions = polls.map((version) => {
+      history = countPoll(history, version)
+      return decide(history)
     })
-    t.equal(runs(actions), expected, name)
+    t.equal(runs(decisions), expected, name)
   }
-})
-
-t.test('a source that changes at once is loaded while its version is not active', async (t) => {
-  const before = { active: 'a', found: 'a', polls: 1, unsettledPolls: 0 }
-  t.match(detect(before, 'a', false), { action: 'keep' })
-  t.match(detect({ ...before, rejected: 'b' }, 'a', false), { action: 'load', isSettled: true })
-  t.match(detect(before, 'b', false), { action: 'load', isSettled: true })
 })
 
 /**

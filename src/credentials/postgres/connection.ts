@@ -7,6 +7,7 @@ import pg from 'pg'
 import { failed, type Loaded, loaded, notLoaded, ok, type Result } from '../../base/result.ts'
 import { readRegularFile } from '../../files/files.ts'
 import { isLoopback, lookup } from '../../http/hosts.ts'
+import type { SourceResult } from '../../reload/reloadable.ts'
 
 export interface DatabaseTarget {
   readonly url: string
@@ -71,17 +72,18 @@ export const clientConfig = ({ url }: DatabaseTarget, queryMs: number) => ({
 
 /** After a failure, the pool reads the URL file again and reconnects. The file may name another database by then. */
 export class DatabasePool {
-  target: DatabaseTarget
-  failure: DatabaseFailure | undefined
   readonly #urlFile: string
   readonly #size: number
+  #target: DatabaseTarget
   #pool: Promise<pg.Pool> | undefined
 
   constructor(urlFile: string, target: DatabaseTarget, size: number) {
     this.#urlFile = urlFile
     this.#size = size
-    this.target = target
+    this.#target = target
   }
+
+  readonly label = (): string => this.#target.label
 
   current(): Promise<pg.Pool> {
     this.#pool ??= this.#connect()
@@ -98,24 +100,24 @@ export class DatabasePool {
   async ask<T>(
     question: (pool: pg.Pool) => Promise<T>,
     mayRetry = this.#pool !== undefined,
-  ): Promise<Loaded<T>> {
+  ): Promise<SourceResult<T>> {
     try {
       return loaded(await question(await this.current()))
     } catch (cause) {
       this.replace()
-      this.failure = databaseFailure(cause)
+      const { kind, message } = databaseFailure(cause)
       // A server that hangs is not asked twice.
-      if (mayRetry && this.failure.kind !== 'timeout') return this.ask(question, false)
-      return notLoaded([this.failure.message])
+      if (mayRetry && kind !== 'timeout') return this.ask(question, false)
+      return { ...notLoaded([message]), isPermanent: kind === 'unusable' }
     }
   }
 
   async #connect(): Promise<pg.Pool> {
     const named = await readUrlFile(this.#urlFile)
-    if (named.ok) this.target = named.value
+    if (named.ok) this.#target = named.value
     // Without a listener, an `error` event would end the process. The next query rejects anyway.
     const ignore = () => {}
-    return new pg.Pool({ ...clientConfig(this.target, QUERY_MS), max: this.#size })
+    return new pg.Pool({ ...clientConfig(this.#target, QUERY_MS), max: this.#size })
       .on('error', ignore)
       .on('connect', (client) => void client.on('error', ignore))
   }

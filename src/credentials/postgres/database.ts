@@ -8,7 +8,7 @@ import { isDeepStrictEqual } from 'node:util'
 import type { ClientBase, Pool } from 'pg'
 import { loggedItems } from '../../base/log.ts'
 import { type Loaded, loaded, notLoaded } from '../../base/result.ts'
-import { Reloadable, type ReloadResult } from '../../reload/reloadable.ts'
+import { type Outcome, Reloadable, type ReloadResult } from '../../reload/reloadable.ts'
 import type { CredentialSource } from '../credential-checks.ts'
 import { CredentialList } from '../credential-list.ts'
 import { RevocationList } from '../revocation-list.ts'
@@ -45,8 +45,7 @@ export class CredentialsDatabase implements CredentialSource {
   readonly #pool: DatabasePool
   readonly #snapshots: Reloadable<Snapshot>
   #isDown = false
-  /** Why the first snapshot cannot be read until an operator acts. */
-  #startProblem: string | undefined
+  #resolveStart: (first: Loaded<boolean>) => void = () => {}
 
   constructor(options: DatabaseOptions, target: DatabaseTarget) {
     const { urlFile, poolSize, log, pollMs = POLL_MS } = options
@@ -63,14 +62,17 @@ export class CredentialsDatabase implements CredentialSource {
       initial: NO_SNAPSHOT,
       pollMs,
       retryMs: RETRY_MS,
-      onActivated: (snapshot) => this.#reportActivated(snapshot),
-      onFailed: ([problem = '']) => this.#reportFailure(problem),
-      onPolled: (isCurrent) => this.#reportPoll(isCurrent),
+      onPolled: (outcome) => this.#report(outcome),
       onError: (err) => log.warn({ err }, 'error while polling the credentials database'),
     })
-    this.whenLoaded = this.#snapshots.whenLoaded.then((isLoaded) =>
-      this.#startProblem === undefined ? loaded(isLoaded) : notLoaded([this.#startProblem]),
-    )
+    // The first subscriber: the others find the new revocations in the list.
+    this.#snapshots.subscribe(({ revocations, newRows }) => {
+      for (const row of newRows) revocations.add(row)
+    })
+    this.whenLoaded = new Promise((resolve) => {
+      this.#resolveStart = resolve
+    })
+    void this.#snapshots.whenLoaded.then((isLoaded) => this.#resolveStart(loaded(isLoaded)))
   }
 
   /** `list` and `revocations` return an empty list until there is a snapshot. */
@@ -88,7 +90,7 @@ export class CredentialsDatabase implements CredentialSource {
       await (await this.#pool.current()).query(REVOKE_SQL, [tokenId, endsAtSeconds])
     } catch (cause) {
       const { kind, message: reason } = databaseFailure(cause)
-      const fields = { database: this.#pool.target.label, reason }
+      const fields = { database: this.#pool.label(), reason }
       if (kind === 'unusable') this.#options.log.warn(fields, 'a request failed in the database')
       return false
     }
@@ -119,9 +121,10 @@ export class CredentialsDatabase implements CredentialSource {
     await this.#snapshots.reload()
   }
 
+  /** Stops polling, and closes the connections after the poll in progress, which could open others. */
   async stop(): Promise<void> {
     this.#snapshots.stop()
-    await this.#snapshots.refresh() // ends after the poll in progress
+    await this.#snapshots.whenIdle()
     this.#pool.replace()
   }
 
@@ -129,38 +132,35 @@ export class CredentialsDatabase implements CredentialSource {
     return this.#snapshots.current() !== NO_SNAPSHOT
   }
 
-  #reportActivated(snapshot: Snapshot): void {
-    // Each logout revokes one id. A log line for each logout in each sidecar would be noise.
-    if (snapshot.hasOnlyIds) return
-    const { onReload, log } = this.#options
-    onReload(resultOf(snapshot))
-    for (const problem of loggedItems(snapshot.problems))
-      log.warn({ database: this.#pool.target.label, problem }, 'invalid row skipped')
-    const sizes = { credentials: snapshot.credentials.size, revocations: snapshot.revocations.size }
-    log.info(sizes, 'new credentials active')
-  }
-
-  /** Called before `#reportPoll`: `#isDown` is that of the previous poll. */
-  #reportFailure(reason: string): void {
+  #report(outcome: Outcome<Snapshot>): void {
     const { urlFile, onReload, log } = this.#options
-    const { target, failure } = this.#pool
-    const fields = { database: target.label, reason }
-    if (!this.#isRead && failure?.kind === 'unusable') {
-      this.#startProblem = `${urlFile}: the database ${target.label}: ${reason}`
+    const database = this.#pool.label()
+    const wasDown = this.#isDown
+    this.#isDown = !outcome.ok
+    if (outcome.ok) {
+      const { credentials, revocations, problems, hasOnlyIds } = outcome.value
+      const result = problems.length === 0 ? 'ok' : 'failed'
+      // Each logout revokes one id. A log line for each logout in each sidecar would be noise.
+      if (outcome.isNew && !hasOnlyIds) {
+        onReload(result)
+        for (const problem of loggedItems(problems)) log.warn({ database, problem }, 'invalid row skipped')
+        log.info({ credentials: credentials.size, revocations: revocations.size }, 'new credentials active')
+      }
+      if (!wasDown) return
+      onReload(result)
+      log.info({ database }, 'the credentials database is back')
+      return
+    }
+    const [reason] = outcome.problems
+    if (!this.#isRead && outcome.isPermanent) {
+      this.#resolveStart(notLoaded([`${urlFile}: the database ${database}: ${reason}`]))
       this.#snapshots.stop()
     }
-    if (this.#isDown) return
-    if (!this.#isRead) return void log.warn(fields, 'waiting for the credentials database')
+    if (wasDown) return
+    if (!this.#isRead) return void log.warn({ database, reason }, 'waiting for the credentials database')
     onReload('failed')
-    log.warn(fields, 'the credentials database is down: no logins; the last snapshot serves token checks')
-  }
-
-  #reportPoll(isCurrent: boolean): void {
-    if (this.#isRead && this.#isDown && isCurrent) {
-      this.#options.onReload(resultOf(this.#snapshots.current()))
-      this.#options.log.info({ database: this.#pool.target.label }, 'the credentials database is back')
-    }
-    this.#isDown = !isCurrent
+    const message = 'the credentials database is down: no logins; the last snapshot serves token checks'
+    log.warn({ database, reason }, message)
   }
 }
 
@@ -170,7 +170,9 @@ interface Snapshot {
   readonly credentials: CredentialList
   readonly problems: readonly string[]
   readonly revocations: RevocationList
-  /** The newest revocation of the list. While the table has this row, only rows after it are new. */
+  /** Added to `revocations`, which is active already, once this snapshot is active. A copy would take a second. */
+  readonly newRows: readonly RevocationRow[]
+  /** The newest revocation that was read. While the table has this row, only rows after it are new. */
   readonly newestRow: RevocationRow | undefined
   /** The number of rows that were added to the list since all rows were read. */
   readonly addedRows: number
@@ -183,12 +185,11 @@ const NO_SNAPSHOT: Snapshot = {
   credentials: new CredentialList(),
   problems: [],
   revocations: new RevocationList(),
+  newRows: [],
   newestRow: undefined,
   addedRows: 0,
   hasOnlyIds: false,
 }
-
-const resultOf = ({ problems }: Snapshot): ReloadResult => (problems.length === 0 ? 'ok' : 'failed')
 
 const PAGE_ROWS = 1000
 /** After so many additions, all rows are read again, which removes the rows of ended tokens from the list. */
@@ -204,12 +205,10 @@ async function readSnapshot(pool: Pool, former: Snapshot | undefined): Promise<S
     const kept = otherChange === former?.otherChange ? former : undefined
     const { credentials, problems } = kept ?? (await readCredentials(client))
     const onlyNew = kept && (await readNewRevocations(client, kept))
-    const { newRows, ...read } = onlyNew ?? (await readRevocations(client, kept))
+    const revocations = onlyNew ?? (await readRevocations(client, kept))
     await client.query('COMMIT')
     isBroken = false
-    // The list is already active. To copy a million revocations for each new one would take a second.
-    for (const row of newRows) read.revocations.add(row)
-    return { otherChange, credentials, problems, ...read }
+    return { otherChange, credentials, problems, ...revocations }
   } finally {
     client.release(isBroken)
   }
