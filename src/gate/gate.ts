@@ -12,10 +12,11 @@
 import { ACCESS_ERRORS, type AccessFailure, type PublicError } from '../base/errors.ts'
 import type { Config } from '../config/config.ts'
 import type { HeaderList } from '../http/headers.ts'
-import type { CallerResult, TokenCache } from '../token/cache.ts'
+import type { TokenCache } from '../token/cache.ts'
 import type { Caller } from '../token/caller.ts'
 import { linkFailure, type PresentedLink, presentedLink } from '../token/links.ts'
 import { type JudgedRequest, scopeAllows } from '../token/scopes.ts'
+import type { Verdict } from '../token/verify.ts'
 import type { AdmittedRequest } from './admission.ts'
 import { originalRequest, VARY_BY_TOKEN } from './forward-auth.ts'
 import type { CallerRoute, OpenRoute, Route, ServiceRoute } from './route.ts'
@@ -109,7 +110,7 @@ export class Gate {
       : this.#decideFor(route, routed, verdict)
   }
 
-  #decideFor(route: ServiceRoute | CallerRoute, routed: RoutedRequest, verdict: CallerResult): Decision {
+  #decideFor(route: ServiceRoute | CallerRoute, routed: RoutedRequest, verdict: Verdict<Caller>): Decision {
     if (!verdict.ok) return this.#refuseOrReport(routed, verdict.error.reason)
     const caller = verdict.value
     const failure = accessFailure(routed, caller)

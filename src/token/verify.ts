@@ -24,7 +24,7 @@ export interface RefusedToken {
   readonly invalidPart?: string | undefined
 }
 
-export type Verdict = Result<VerifiedToken, RefusedToken>
+export type Verdict<Accepted = VerifiedToken> = Result<Accepted, RefusedToken>
 
 /** Rejects only on an internal error. */
 export type Verify = (token: string) => Promise<Verdict>
@@ -65,7 +65,7 @@ async function verifySignature(
   alg: string,
   { name, audience }: TokenIssuer,
   { clockToleranceSeconds, now }: VerifierOptions,
-): Promise<Result<JWTPayload, RefusedToken>> {
+): Promise<Verdict<JWTPayload>> {
   try {
     const { payload } = await jwtVerify(token, key, {
       algorithms: [alg],
