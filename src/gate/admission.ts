@@ -12,16 +12,16 @@ import type { Config } from '../config/config.ts'
 import { HeaderLines, namesFramingOrIdentity } from '../http/headers.ts'
 import { requestIdOf } from '../http/request-ids.ts'
 import { originForm, pathOf } from '../http/request-target.ts'
-import type { JudgedRequest } from '../token/scopes.ts'
+import type { RequestedAccess } from '../token/scopes.ts'
 
 const badRequest = failed(ERRORS.malformedRequest)
 const tooLarge = failed(ERRORS.headersTooLarge)
 const badExpectation = failed(ERRORS.expectationFailed)
 
 /** Routing reads only the path of the target. */
-export interface AdmittedRequest extends JudgedRequest {
+export interface AdmittedRequest extends RequestedAccess {
   /** A header names another method, or a second path. */
-  readonly goesBeyondRequestLine: boolean
+  readonly headersAddAccess: boolean
   readonly authorization: string | undefined
   readonly hasTwoAuthorizations: boolean
   readonly hasBody: boolean
@@ -51,7 +51,7 @@ export function admit(
   let isChunked = false
   let authorization: string | undefined
   let hasTwoAuthorizations = false
-  let goesBeyondRequestLine = false
+  let headersAddAccess = false
   for (let line = 0; line < lines.kinds.length; line++) {
     const value = lines.value(line)
     switch (lines.kinds[line]) {
@@ -78,7 +78,7 @@ export function admit(
       default: {
         const { request, adds } = lines.rule(line)
         if (request === 'refuse') return badRequest
-        if (adds === 'path' || adds === 'unread') goesBeyondRequestLine = true
+        if (adds === 'path' || adds === 'uncheckable') headersAddAccess = true
       }
     }
   }
@@ -96,7 +96,7 @@ export function admit(
     path: pathOf(target),
     host,
     lines,
-    goesBeyondRequestLine,
+    headersAddAccess,
     authorization,
     hasTwoAuthorizations,
     hasBody,

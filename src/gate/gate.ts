@@ -5,7 +5,7 @@
  *   stage      type             made by         contains
  *
  *   admitted   AdmittedRequest  `admit`         the facts of the head, which has only one meaning
- *   routed     RoutedRequest    `Gate.route`    the route, and the parts of the request to judge (JudgedRequest)
+ *   routed     RoutedRequest    `Gate.route`    the route, and what a scope or link must allow (RequestedAccess)
  *   decided    Decision         `Gate.decide`   what the handler does, with the caller of a token or link
  *   forwarded  UpstreamRequest  `new Transfer`  the head for the upstream, after a ServiceDecision to forward
  */
@@ -15,7 +15,7 @@ import type { HeaderList } from '../http/headers.ts'
 import type { TokenCache } from '../token/cache.ts'
 import type { Caller } from '../token/caller.ts'
 import { linkFailure, type PresentedLink, presentedLink } from '../token/links.ts'
-import { type JudgedRequest, scopeAllows } from '../token/scopes.ts'
+import { type RequestedAccess, scopeAllows } from '../token/scopes.ts'
 import type { Verdict } from '../token/verify.ts'
 import type { AdmittedRequest } from './admission.ts'
 import { originalRequest, VARY_BY_TOKEN } from './forward-auth.ts'
@@ -26,8 +26,8 @@ export interface RoutedRequest {
   readonly admitted: AdmittedRequest
   readonly route: Route
   /** The admitted request, or in forward auth the one that a proxy names (`originalRequest`). */
-  readonly judged: JudgedRequest | undefined
-  /** The link in the target of `judged`, if the route takes links. */
+  readonly requested: RequestedAccess | undefined
+  /** The link in the target of `requested`, if the route takes links. */
   readonly link: PresentedLink | undefined
 }
 
@@ -85,11 +85,11 @@ export class Gate {
   /** @param isPeerTrusted - whether the client is a proxy of `forwarded.trust` */
   route(admitted: AdmittedRequest, isPeerTrusted: boolean): RoutedRequest {
     const found = this.#routeOf(admitted)
-    const judged = found.act === 'approve' ? originalRequest(admitted, isPeerTrusted) : admitted
+    const requested = found.act === 'approve' ? originalRequest(admitted, isPeerTrusted) : admitted
     const takesLinks = this.#config.links.enabled && found.to === 'service'
-    const link = takesLinks && judged !== undefined ? presentedLink(judged) : undefined
+    const link = takesLinks && requested !== undefined ? presentedLink(requested) : undefined
     const route = found === FORWARD && link !== undefined ? FORWARD_LINK : found
-    return { admitted, route, judged, link }
+    return { admitted, route, requested, link }
   }
 
   /** Returns a promise only if a token must be verified. The promise rejects only on an internal error. */
@@ -156,7 +156,7 @@ export class Gate {
     const { admitted, link } = routed
     const isPublic = !route.needsToken
     const isRestricted = isPublic || caller?.identity.scope !== undefined || caller?.link !== undefined
-    // A public service receives no token. In report mode without a caller, the service judges the token.
+    // A public service receives no token. In report mode without a caller, the service checks the token.
     const forwardsAuthorization = caller ? this.#config.identity.forwardAuthorization : !isPublic
     // In report mode, a refused link stays in the target.
     const target = wouldRefuse === undefined ? link?.target : undefined
@@ -168,7 +168,7 @@ export class Gate {
     const token = bearerToken(admitted.authorization) // no link opens a tunnel
     if (token === undefined) return undefined
     const verdict = await this.#tokenCache.check(token)
-    const routed = { admitted, route: FORWARD, judged: admitted, link: undefined }
+    const routed = { admitted, route: FORWARD, requested: admitted, link: undefined }
     return verdict.ok && accessFailure(routed, verdict.value) === undefined ? verdict.value : undefined
   }
 }
@@ -189,10 +189,10 @@ function bearerToken(authorization: string | undefined): string | undefined {
   return start < authorization.length ? authorization.slice(start) : undefined
 }
 
-function accessFailure({ admitted, route, judged, link }: RoutedRequest, caller: Caller) {
+function accessFailure({ admitted, route, requested, link }: RoutedRequest, caller: Caller) {
   const failure = linkFailure(caller.link, link, admitted)
   if (failure !== undefined) return failure
   const { scope } = caller.identity
   if (scope === undefined || route.to !== 'service') return undefined
-  return judged !== undefined && scopeAllows(scope, judged) ? undefined : 'scope'
+  return requested !== undefined && scopeAllows(scope, requested) ? undefined : 'scope'
 }

@@ -78,12 +78,12 @@ export function createRouter(config: Config, canEndLinks: boolean): (request: Ad
   const toLinks = endpoint('link_issue', { POST: CREATE_LINK })
   const toLink = endpoint('link_issue', canEndLinks ? { DELETE: END_LINK } : {})
 
-  return ({ method, path, isPreflight, hasBody, goesBeyondRequestLine }) => {
+  return ({ method, path, isPreflight, hasBody, headersAddAccess }) => {
     if (path === tokenPath || path === tokenPathSlash) return toTokens(method)
     if (links.enabled && isWithin(path, linksPath)) return (path === linksPath ? toLinks : toLink)(method)
     if (forwardAuth.path !== '' && isWithin(path, forwardAuth.path)) return APPROVE
     // Never public: some services execute the method of `X-HTTP-Method-Override`, or act on the path of `Destination`.
-    if (goesBeyondRequestLine) return FORWARD
+    if (headersAddAccess) return FORWARD
     if (publicRoutes.size > 0 && publicRoutes.has(`${method} ${path}`)) return FORWARD_PUBLIC
     return passPreflight && isPreflight && !hasBody ? FORWARD_PUBLIC : FORWARD
   }

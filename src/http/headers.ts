@@ -12,9 +12,9 @@ interface Rule {
   readonly response: 'forward' | 'remove' | 'ifMayHaveBody' | 'ifChunked'
   /**
    * What the header adds to the method and the path, on which the gate decides. `condition`: whether an object may be replaced.
-   * `path`: a second object. `unread`: another method, or a second object in a form that the gate does not read.
+   * `path`: a second object. `uncheckable`: another method, or a second object in a form that the gate cannot read.
    */
-  readonly adds: 'nothing' | 'condition' | 'path' | 'unread'
+  readonly adds: 'nothing' | 'condition' | 'path' | 'uncheckable'
   /** RFC 9110, section 6.5.1. `ifUnrestricted`: removed from a restricted request, whose headers the gate has checked. */
   readonly trailer: 'forward' | 'remove' | 'ifUnrestricted'
   /** What is done in a request with a name that is none of `names`, but folds to one, such as `content_length`. */
@@ -67,10 +67,10 @@ const HEADER_RULES = {
     adds: 'path',
   }),
   /** Also any `UNLISTED_SOURCE`, and look-alikes of the headers above. */
-  unrestrictedOnly: rule(
+  uncheckable: rule(
     'X-HTTP-Method-Override X-HTTP-Method X-Method-Override ' +
       'X-Object-Manifest X-Symlink-Target X-Copy-From-Account Destination-Account',
-    { adds: 'unread' },
+    { adds: 'uncheckable' },
   ),
   refusedLookAlike: rule('', { request: 'refuse' }),
   removedLookAlike: rule('', { request: 'remove' }),
@@ -89,7 +89,7 @@ const LOOK_ALIKE_KINDS: Readonly<Record<Rule['lookAlike'], HeaderKind>> = {
   forward: 'other',
   remove: 'removedLookAlike',
   refuse: 'refusedLookAlike',
-  refuseIfRestricted: 'unrestrictedOnly',
+  refuseIfRestricted: 'uncheckable',
 }
 
 /** The kind of each listed name, in lower case and in the usual spelling. */
@@ -128,7 +128,7 @@ export function headerKind(name: string): HeaderKind {
 
 function unlistedKind(folded: string): HeaderKind {
   if (folded.startsWith(IDENTITY_PREFIX)) return 'identity'
-  return UNLISTED_SOURCE.test(folded) ? 'unrestrictedOnly' : 'other'
+  return UNLISTED_SOURCE.test(folded) ? 'uncheckable' : 'other'
 }
 
 /** Names and values, alternating. */
