@@ -1,6 +1,17 @@
 /**
  * Handles a request: admits it, carries out the decision of the gate, and responds to an internal error.
  * In: a request. Out: a response by the upstream, an endpoint or the responder.
+ *
+ * For example, a request with a forged token:
+ *
+ *   Connection.receive, #serve    waits for its turn, creates its context
+ *   admission.ts: admit           accepts its head, which has one `Authorization`
+ *   Gate.route, decide            finds its route, which needs a token, and takes the token out of `Authorization`
+ *   TokenCache.check              has no such token, and asks for its verification
+ *   verify.ts: createVerifier     checks its form, finds its issuer and key; `verifySignature` refuses it: `signature`
+ *   Gate.#decideFor, #refuse      decides on the error and the challenge; in report mode, on forwarding
+ *   Handler.#carryOut             counts the check; `Responder.refuse` writes the 400
+ *   Connection.#onResponseClosed  calls the access log, then serves the next request
  */
 import { type AccessFailure, ERRORS } from './base/errors.ts'
 import type { SidecarResponse } from './client/response.ts'
@@ -62,7 +73,6 @@ export class Handler {
     const dependencies = this.#dependencies
     const { config, forwarder, responder, metrics, now } = dependencies
     const { context } = res.req
-    const { peer } = context.client
     context.recordDecision(decision)
     const failure = decision.act === 'refuse' ? decision.reason : decision.wouldRefuse
     const check = failure ?? (decision.caller && 'ok')
@@ -77,7 +87,7 @@ export class Handler {
       case 'forward':
         return forwarder.forward(res)
       case 'approve':
-        return responder.sendEmpty(res, 200, approvalHeaders(decision, peer, config, now()))
+        return responder.sendEmpty(res, 200, approvalHeaders(decision, context.client.peer, config, now()))
       case 'logIn':
         return logIn(dependencies, res)
       case 'sendTimeLeft':

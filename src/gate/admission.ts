@@ -15,8 +15,6 @@ import { originForm, pathOf } from '../http/request-target.ts'
 import type { RequestedAccess } from '../token/scopes.ts'
 
 const badRequest = failed(ERRORS.malformedRequest)
-const tooLarge = failed(ERRORS.headersTooLarge)
-const badExpectation = failed(ERRORS.expectationFailed)
 
 /** Routing reads only the path of the target. */
 export interface AdmittedRequest extends RequestedAccess {
@@ -43,7 +41,7 @@ export function admit(
   // TRACE would echo the identity headers to the client (RFC 9110, section 9.3.8). Node's parser also accepts
   // HTTP/0.9 and HTTP/2.0, and frames their responses differently.
   if (method === 'CONNECT' || method === 'TRACE' || httpVersionMajor !== 1) return badRequest
-  if (rawHeaders.length > 2 * limits.headerLines) return tooLarge
+  if (rawHeaders.length > 2 * limits.headerLines) return failed(ERRORS.headersTooLarge)
   const isHttp10 = httpVersionMinor === 0
   const lines = new HeaderLines(rawHeaders)
   let host: string | undefined
@@ -73,7 +71,7 @@ export function admit(
         authorization = value
         break
       case 'expect':
-        if (!isHttp10 && value.toLowerCase() !== '100-continue') return badExpectation
+        if (!isHttp10 && value.toLowerCase() !== '100-continue') return failed(ERRORS.expectationFailed)
         break
       default: {
         const { request, adds } = lines.rule(line)

@@ -53,7 +53,7 @@ export const VARY_BY_TOKEN = ['Vary', 'Authorization']
 export function approvalHeaders(
   { caller, isRestricted }: { readonly caller: Caller | undefined; readonly isRestricted: boolean },
   peer: { readonly isTrusted: boolean },
-  config: Config,
+  config: Pick<Config, 'identity' | 'forwardAuth'>,
   now: number,
 ): HeaderList {
   if (caller === undefined) return VARY_BY_TOKEN

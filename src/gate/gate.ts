@@ -98,7 +98,7 @@ export class Gate {
     // A service might read the other token, so public routes and report mode refuse the request, too.
     if (admitted.hasTwoAuthorizations) return this.#refuse(routed, 'malformed')
     if (route.to === 'openEndpoint') return route
-    if (route.to === 'service' && !route.needsToken) return this.#letPass(route, routed)
+    if (route.to === 'service' && !route.needsToken) return this.#pass(route, routed)
     const token = presentedToken(routed)
     if (token === undefined) {
       const isMissing = admitted.authorization === undefined && link === undefined
@@ -117,7 +117,7 @@ export class Gate {
     // A token that lacks a scope proves the caller. The link of another request (`claims`) does not.
     if (failure !== undefined)
       return this.#refuseOrReport(routed, failure, failure === 'scope' ? caller : undefined)
-    if (route.to === 'service') return this.#letPass(route, routed, caller)
+    if (route.to === 'service') return this.#pass(route, routed, caller)
     return { act: route.act, path: routed.admitted.path, caller }
   }
 
@@ -130,7 +130,7 @@ export class Gate {
     const hasEmptyScope = caller?.identity.scope?.text === ''
     const isLink = caller?.link !== undefined // a link proves the caller of its own request only
     const proven = hasEmptyScope || isLink ? undefined : caller
-    return this.#letPass(route, routed, proven, reason)
+    return this.#pass(route, routed, proven, reason)
   }
 
   #refuse({ admitted, route }: RoutedRequest, reason: AccessFailure, caller?: Caller): Decision {
@@ -147,12 +147,7 @@ export class Gate {
   }
 
   /** Makes every decision that lets a request pass to a service. */
-  #letPass(
-    route: ServiceRoute,
-    routed: RoutedRequest,
-    caller?: Caller,
-    wouldRefuse?: AccessFailure,
-  ): Decision {
+  #pass(route: ServiceRoute, routed: RoutedRequest, caller?: Caller, wouldRefuse?: AccessFailure): Decision {
     const { admitted, link } = routed
     const isPublic = !route.needsToken
     const isRestricted = isPublic || caller?.identity.scope !== undefined || caller?.link !== undefined

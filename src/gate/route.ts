@@ -64,11 +64,10 @@ function endpoint(label: RouteLabel, routes: Readonly<Record<string, Route>>): (
 
 /** @param canEndLinks - whether there is a database for the revocations of links */
 export function createRouter(config: Config, canEndLinks: boolean): (request: AdmittedRequest) => Route {
-  const { basePath } = config.listen
-  const { links, forwardAuth } = config
-  const tokenPath = basePath + TOKEN_PATH
+  const { links, forwardAuth, listen } = config
+  const tokenPath = listen.basePath + TOKEN_PATH
   const tokenPathSlash = `${tokenPath}/`
-  const linksPath = basePath + LINKS_PATH
+  const linksPath = listen.basePath + LINKS_PATH
   const publicRoutes = new Set(config.publicRoutes.map(({ method, path }) => `${method} ${path}`))
   const passPreflight = config.corsPreflight === 'pass'
   const toTokens = endpoint('token_check', {

@@ -21,11 +21,9 @@ interface TokenCacheOptions {
   readonly now: () => number
 }
 
-type Accepted = Extract<Verdict<Caller>, { ok: true }>
-
 export class TokenCache {
   readonly #options: TokenCacheOptions
-  readonly #accepted: LRUCache<string, Accepted>
+  readonly #accepted: LRUCache<string, Extract<Verdict<Caller>, { ok: true }>>
   readonly #inFlight = new Map<string, Promise<Verdict<Caller>>>()
   readonly #counts = { hits: 0, misses: 0, evictions: 0 }
   #clears = 0

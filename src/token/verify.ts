@@ -38,9 +38,8 @@ export interface VerifierOptions {
 }
 
 export function createVerifier(options: VerifierOptions): Verify {
-  const { issuers } = options
-  const [own] = issuers
-  const byName = new Map<unknown, TokenIssuer>(issuers.map((issuer) => [issuer.name, issuer]))
+  const [own] = options.issuers
+  const byName = new Map<unknown, TokenIssuer>(options.issuers.map((issuer) => [issuer.name, issuer]))
   return async (token) => {
     // jose accepts many spellings of one token, and each would take an entry of the cache.
     if (token.length > MAX_TOKEN_BYTES || !CANONICAL.test(token)) return refused('malformed')
