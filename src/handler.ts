@@ -1,16 +1,26 @@
 /**
  * Handles a request: admits it, carries out the decision of the gate, and responds to an internal error.
  * In: a request. Out: a response by the upstream, an endpoint or the responder.
+ *
+ * For example, a request with a forged token:
+ *
+ *   Connection.receive, #serve    waits for its turn, creates its context
+ *   admission.ts: admit           accepts its head, which has one `Authorization`
+ *   Gate.route, decide            finds its route, which needs a token, and takes the token out of `Authorization`
+ *   TokenCache.check              has no such token, and asks for its verification
+ *   verify.ts: createVerifier     checks its form, finds its issuer and key; `verifySignature` refuses it: `signature`
+ *   Gate.#decideFor, #refuse      decides on the error and the challenge; in report mode, on forwarding
+ *   Handler.#carryOut             counts the check; `Responder.refuse` writes the 400
+ *   Connection.#onResponseClosed  calls the access log, then serves the next request
  */
-import { ACCESS_ERRORS, type AccessFailure, ERRORS, type PublicError } from './base/errors.ts'
-import { afterParsing } from './base/event-loop.ts'
+import { type AccessFailure, ERRORS } from './base/errors.ts'
 import type { SidecarResponse } from './client/response.ts'
 import { type Dependencies, revoke } from './endpoints/endpoint.ts'
 import { createLink, endLink } from './endpoints/link-endpoint.ts'
 import { logIn, sendTimeLeft } from './endpoints/token-endpoint.ts'
 import { admit } from './gate/admission.ts'
-import { approvalHeaders, VARY_BY_TOKEN } from './gate/forward-auth.ts'
-import { bearerToken, type Decision, type Gate } from './gate/gate.ts'
+import { approvalHeaders } from './gate/forward-auth.ts'
+import type { Decision, Gate } from './gate/gate.ts'
 import { HeaderLines } from './http/headers.ts'
 import { requestIdOf } from './http/request-ids.ts'
 
@@ -47,10 +57,10 @@ export class Handler {
       const routed = gate.route(admitted, context.client.peer.isTrusted)
       context.recordRoute(routed, admitted.requestId)
       const decision = gate.decide(routed)
-      // A malformed chunk may have come with the head.
+      // A malformed chunk may have come with the head. Node parses all that it has read before a promise continues.
       const mustWait = decision instanceof Promise || admitted.isChunked
       const pending = mustWait
-        ? afterParsing(decision).then((late) => this.#carryOut(late, res))
+        ? Promise.resolve(decision).then((late) => this.#carryOut(late, res))
         : this.#carryOut(decision, res)
       pending?.catch((error: unknown) => this.#onError(res, error))
     } catch (error) {
@@ -63,13 +73,13 @@ export class Handler {
     const dependencies = this.#dependencies
     const { config, forwarder, responder, metrics, now } = dependencies
     const { context } = res.req
-    const { peer } = context.client
     context.recordDecision(decision)
     const failure = decision.act === 'refuse' ? decision.reason : decision.wouldRefuse
     const check = failure ?? (decision.caller && 'ok')
     if (check !== undefined) metrics.onTokenCheck(check)
     if (res.destroyed) return // the client left while the token was verified
-    if (decision.act === 'refuse') return this.#refuse(res, decision.reason)
+    if (decision.act === 'refuse')
+      return responder.refuse(res, decision.reason, decision.error, decision.headers)
     if (context.isBodyMalformed) return responder.fail(res, 'admission', ERRORS.malformedRequest)
     if (context.isDetached && context.admitted?.isWebSocket !== true)
       return responder.fail(res, 'upgrade', ERRORS.upgradeRefused)
@@ -77,7 +87,7 @@ export class Handler {
       case 'forward':
         return forwarder.forward(res)
       case 'approve':
-        return responder.sendEmpty(res, 200, approvalHeaders(decision, peer, config, now()))
+        return responder.sendEmpty(res, 200, approvalHeaders(decision, context.client.peer, config, now()))
       case 'logIn':
         return logIn(dependencies, res)
       case 'sendTimeLeft':
@@ -87,26 +97,12 @@ export class Handler {
       case 'createLink':
         return createLink(dependencies, res, decision.caller)
       case 'endLink':
-        return endLink(dependencies, res, decision.caller.identity, decision.linkId)
+        return endLink(dependencies, res, decision.caller.identity, decision.path)
       case 'refuseMethod':
         return responder.refuseMethod(res, decision.allowed)
       default:
         decision satisfies never // a new decision that is not carried out fails to compile
     }
-  }
-
-  #refuse(res: SidecarResponse, reason: AccessFailure): void {
-    const { responder, config } = this.#dependencies
-    const documented: PublicError = ACCESS_ERRORS[reason]
-    const status = documented.status === 400 ? config.contract.refusedTokenStatus : documented.status
-    // RFC 6750, section 3.1: without a token, or with another scheme, the challenge has no error code.
-    const { authorization } = res.req.context.admitted ?? {}
-    const isOtherScheme = authorization !== undefined && bearerToken(authorization) === undefined
-    const challenge = reason === 'missing' || isOtherScheme ? 'Bearer' : 'Bearer error="invalid_token"'
-    const headers = status === 401 ? ['WWW-Authenticate', challenge] : []
-    if (res.req.context.routeLabel === 'forward_auth') headers.push(...VARY_BY_TOKEN)
-    const options = { errorType: 'http_request_denied', details: reason, headers } as const
-    responder.fail(res, reason, { ...documented, status }, options)
   }
 
   #onError(res: SidecarResponse, error: unknown): void {

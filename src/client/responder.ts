@@ -4,6 +4,7 @@
  */
 import { STATUS_CODES } from 'node:http'
 import {
+  type AccessFailure,
   type ClientFailure,
   ERRORS,
   type Failure,
@@ -68,6 +69,11 @@ export class Responder {
     const list = ['Proxy-Status', proxyStatus(errorType, details), ...headers]
     if (status === 503) list.push('Retry-After', String(retryAfterSeconds))
     this.#send(res, status, JSON.stringify({ code, message }), list, close ? 'close' : 'keepAlive')
+  }
+
+  /** Refuses a request for its token. The reason is a detail of `Proxy-Status`. */
+  refuse(res: SidecarResponse, reason: AccessFailure, error: PublicError, headers: HeaderList = []): void {
+    this.fail(res, reason, error, { errorType: 'http_request_denied', details: reason, headers })
   }
 
   failForwarded(res: SidecarResponse, failure: ForwardingFailure, cause?: string): void {

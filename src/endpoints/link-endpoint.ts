@@ -4,10 +4,9 @@
  */
 import { ERRORS } from '../base/errors.ts'
 import { failed, ok } from '../base/result.ts'
-import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import { HeaderLines, type HeaderList } from '../http/headers.ts'
-import { pathOf } from '../http/request-target.ts'
+import { LINKS_PATH, pathOf } from '../http/request-target.ts'
 import type { Caller, Identity } from '../token/caller.ts'
 import { isLinkId, isLinkOf, LINK_METHODS, linkTargetProblem } from '../token/links.ts'
 import { type Scope, scopeAllows } from '../token/scopes.ts'
@@ -22,7 +21,8 @@ export async function createLink(dependencies: Dependencies, res: SidecarRespons
   const fields = body.ok ? readLinkFields(body.value, config.links.maxLifetimeSeconds) : body
   if (!fields.ok) return responder.fail(res, 'invalid', fields.error)
   const { method, target, lifetimeSeconds } = fields.value
-  if (!mayLink(caller.identity.scope, method, target)) return refuseByScope(responder, res)
+  if (!mayLink(caller.identity.scope, method, target))
+    return responder.refuse(res, 'scope', ERRORS.accessDenied)
   const issued = await signer.issueLink(caller, method, target, lifetimeSeconds)
   if (issued === undefined)
     return responder.fail(res, 'invalid', badArgument('target is too long for a link of this account.'))
@@ -37,20 +37,16 @@ export async function endLink(
   dependencies: Dependencies,
   res: SidecarResponse,
   { accountId }: Identity,
-  linkId: string,
+  path: string,
 ): Promise<void> {
   const { config, responder, now } = dependencies
+  const linkId = path.slice(config.listen.basePath.length + LINKS_PATH.length + 1)
   if (!isLinkId(linkId)) return responder.fail(res, 'invalid', badArgument('The path has no id of a link.'))
-  if (!isLinkOf(linkId, accountId)) return refuseByScope(responder, res)
+  if (!isLinkOf(linkId, accountId)) return responder.refuse(res, 'scope', ERRORS.accessDenied)
   // The link id does not tell when the link ends, so the longest lifetime counts.
   const expiresAtSeconds = Math.ceil(now() / 1000) + config.links.maxLifetimeSeconds
   const ended = { accountId, tokenId: linkId, expiresAtSeconds }
   await revoke(dependencies, res, ended, { event: 'link_ended', linkId })
-}
-
-function refuseByScope(responder: Responder, res: SidecarResponse): void {
-  const options = { errorType: 'http_request_denied', details: 'scope' } as const
-  responder.fail(res, 'scope', ERRORS.accessDenied, options)
 }
 
 function readLinkFields(members: Members, maxLifetimeSeconds: number) {

@@ -12,16 +12,14 @@ import type { Config } from '../config/config.ts'
 import { HeaderLines, namesFramingOrIdentity } from '../http/headers.ts'
 import { requestIdOf } from '../http/request-ids.ts'
 import { originForm, pathOf } from '../http/request-target.ts'
-import type { JudgedRequest } from '../token/scopes.ts'
+import type { RequestedAccess } from '../token/scopes.ts'
 
 const badRequest = failed(ERRORS.malformedRequest)
-const tooLarge = failed(ERRORS.headersTooLarge)
-const badExpectation = failed(ERRORS.expectationFailed)
 
 /** Routing reads only the path of the target. */
-export interface AdmittedRequest extends JudgedRequest {
+export interface AdmittedRequest extends RequestedAccess {
   /** A header names another method, or a second path. */
-  readonly goesBeyondRequestLine: boolean
+  readonly headersAddAccess: boolean
   readonly authorization: string | undefined
   readonly hasTwoAuthorizations: boolean
   readonly hasBody: boolean
@@ -43,7 +41,7 @@ export function admit(
   // TRACE would echo the identity headers to the client (RFC 9110, section 9.3.8). Node's parser also accepts
   // HTTP/0.9 and HTTP/2.0, and frames their responses differently.
   if (method === 'CONNECT' || method === 'TRACE' || httpVersionMajor !== 1) return badRequest
-  if (rawHeaders.length > 2 * limits.headerLines) return tooLarge
+  if (rawHeaders.length > 2 * limits.headerLines) return failed(ERRORS.headersTooLarge)
   const isHttp10 = httpVersionMinor === 0
   const lines = new HeaderLines(rawHeaders)
   let host: string | undefined
@@ -51,7 +49,7 @@ export function admit(
   let isChunked = false
   let authorization: string | undefined
   let hasTwoAuthorizations = false
-  let goesBeyondRequestLine = false
+  let headersAddAccess = false
   for (let line = 0; line < lines.kinds.length; line++) {
     const value = lines.value(line)
     switch (lines.kinds[line]) {
@@ -73,12 +71,12 @@ export function admit(
         authorization = value
         break
       case 'expect':
-        if (!isHttp10 && value.toLowerCase() !== '100-continue') return badExpectation
+        if (!isHttp10 && value.toLowerCase() !== '100-continue') return failed(ERRORS.expectationFailed)
         break
       default: {
         const { request, adds } = lines.rule(line)
         if (request === 'refuse') return badRequest
-        if (adds === 'path' || adds === 'unread') goesBeyondRequestLine = true
+        if (adds === 'path' || adds === 'uncheckable') headersAddAccess = true
       }
     }
   }
@@ -96,7 +94,7 @@ export function admit(
     path: pathOf(target),
     host,
     lines,
-    goesBeyondRequestLine,
+    headersAddAccess,
     authorization,
     hasTwoAuthorizations,
     hasBody,

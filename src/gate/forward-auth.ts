@@ -6,7 +6,7 @@ import type { Config } from '../config/config.ts'
 import type { HeaderList } from '../http/headers.ts'
 import { originForm, pathOf } from '../http/request-target.ts'
 import { type Caller, identityHeaders } from '../token/caller.ts'
-import type { JudgedRequest } from '../token/scopes.ts'
+import type { RequestedAccess } from '../token/scopes.ts'
 import type { AdmittedRequest } from './admission.ts'
 
 const PAIRS = [
@@ -21,7 +21,7 @@ const METHOD = /^[A-Z][A-Z-]*$/
  * Returns the request that a trusted proxy names. Undefined unless its headers name exactly one method and one target.
  * Both pairs of headers must agree: a proxy that sets one pair may pass the other pair as the client sent it.
  */
-export function originalRequest(admitted: AdmittedRequest, isTrusted: boolean): JudgedRequest | undefined {
+export function originalRequest(admitted: AdmittedRequest, isTrusted: boolean): RequestedAccess | undefined {
   if (!isTrusted) return undefined
   const { lines } = admitted
   let named: { readonly method: string; readonly target: string } | undefined
@@ -53,7 +53,7 @@ export const VARY_BY_TOKEN = ['Vary', 'Authorization']
 export function approvalHeaders(
   { caller, isRestricted }: { readonly caller: Caller | undefined; readonly isRestricted: boolean },
   peer: { readonly isTrusted: boolean },
-  config: Config,
+  config: Pick<Config, 'identity' | 'forwardAuth'>,
   now: number,
 ): HeaderList {
   if (caller === undefined) return VARY_BY_TOKEN

@@ -5,44 +5,51 @@
  *   stage      type             made by         contains
  *
  *   admitted   AdmittedRequest  `admit`         the facts of the head, which has only one meaning
- *   routed     RoutedRequest    `Gate.route`    the route, and the parts of the request to judge (JudgedRequest)
- *   decided    Decision         `Gate.decide`   the act of the route, with the caller of a token or link; or a refusal
+ *   routed     RoutedRequest    `Gate.route`    the route, and what a scope or link must allow (RequestedAccess)
+ *   decided    Decision         `Gate.decide`   what the handler does, with the caller of a token or link
  *   forwarded  UpstreamRequest  `new Transfer`  the head for the upstream, after a ServiceDecision to forward
  */
-import type { AccessFailure } from '../base/errors.ts'
+import { ACCESS_ERRORS, type AccessFailure, type PublicError } from '../base/errors.ts'
 import type { Config } from '../config/config.ts'
-import type { CallerResult, TokenCache } from '../token/cache.ts'
+import type { HeaderList } from '../http/headers.ts'
+import type { TokenCache } from '../token/cache.ts'
 import type { Caller } from '../token/caller.ts'
 import { linkFailure, type PresentedLink, presentedLink } from '../token/links.ts'
-import { type JudgedRequest, scopeAllows } from '../token/scopes.ts'
+import { type RequestedAccess, scopeAllows } from '../token/scopes.ts'
+import type { Verdict } from '../token/verify.ts'
 import type { AdmittedRequest } from './admission.ts'
-import { originalRequest } from './forward-auth.ts'
-import type { EndpointRoute, Route, ServiceRoute } from './route.ts'
+import { originalRequest, VARY_BY_TOKEN } from './forward-auth.ts'
+import type { CallerRoute, OpenRoute, Route, ServiceRoute } from './route.ts'
 import { createRouter, FORWARD, FORWARD_LINK } from './route.ts'
 
 export interface RoutedRequest {
   readonly admitted: AdmittedRequest
   readonly route: Route
   /** The admitted request, or in forward auth the one that a proxy names (`originalRequest`). */
-  readonly judged: JudgedRequest | undefined
-  /** The link in the target of `judged`, if the route takes links. */
+  readonly requested: RequestedAccess | undefined
+  /** The link in the target of `requested`, if the route takes links. */
   readonly link: PresentedLink | undefined
 }
 
-/** An endpoint that needs a token comes with the caller. */
-export type Decision = (
-  | { readonly act: 'refuse'; readonly reason: AccessFailure }
-  | ServiceDecision
-  | (EndpointRoute & ({ readonly needsToken: false } | { readonly caller: Caller }))
-) & {
+/** `act`: what the handler does. */
+export type Decision = RefusalDecision | ServiceDecision | CallerDecision | OpenDecision
+
+interface TokenCheck {
   /** The caller that a valid token proves, even if the token does not allow the request. */
   readonly caller?: Caller | undefined
   /** The reason for a refusal that report mode ignores. */
   readonly wouldRefuse?: AccessFailure | undefined
 }
 
+interface RefusalDecision extends TokenCheck {
+  readonly act: 'refuse'
+  readonly reason: AccessFailure
+  readonly error: PublicError
+  readonly headers: HeaderList
+}
+
 /** The request passes to a service, behind the sidecar or behind the proxy of forward auth. */
-export interface ServiceDecision {
+export interface ServiceDecision extends TokenCheck {
   readonly act: 'forward' | 'approve'
   readonly admitted: AdmittedRequest
   /** Absent on a public route, and where report mode ignores a refused token. */
@@ -53,6 +60,16 @@ export interface ServiceDecision {
   /** The target without the parameter of a link. Absent if the upstream receives the admitted target. */
   readonly target?: string | undefined
 }
+
+/** An endpoint serves the caller of a valid token. */
+interface CallerDecision extends TokenCheck {
+  readonly act: CallerRoute['act']
+  readonly path: string
+  readonly caller: Caller
+}
+
+/** An endpoint serves any client. */
+type OpenDecision = OpenRoute & TokenCheck
 
 export class Gate {
   readonly #config: Config
@@ -68,19 +85,20 @@ export class Gate {
   /** @param isPeerTrusted - whether the client is a proxy of `forwarded.trust` */
   route(admitted: AdmittedRequest, isPeerTrusted: boolean): RoutedRequest {
     const found = this.#routeOf(admitted)
-    const judged = found.act === 'approve' ? originalRequest(admitted, isPeerTrusted) : admitted
+    const requested = found.act === 'approve' ? originalRequest(admitted, isPeerTrusted) : admitted
     const takesLinks = this.#config.links.enabled && found.to === 'service'
-    const link = takesLinks && judged !== undefined ? presentedLink(judged) : undefined
+    const link = takesLinks && requested !== undefined ? presentedLink(requested) : undefined
     const route = found === FORWARD && link !== undefined ? FORWARD_LINK : found
-    return { admitted, route, judged, link }
+    return { admitted, route, requested, link }
   }
 
   /** Returns a promise only if a token must be verified. The promise rejects only on an internal error. */
   decide(routed: RoutedRequest): Decision | Promise<Decision> {
     const { admitted, route, link } = routed
     // A service might read the other token, so public routes and report mode refuse the request, too.
-    if (admitted.hasTwoAuthorizations) return { act: 'refuse', reason: 'malformed' }
-    if (!route.needsToken) return route.to === 'service' ? this.#letPass(route, routed) : route
+    if (admitted.hasTwoAuthorizations) return this.#refuse(routed, 'malformed')
+    if (route.to === 'openEndpoint') return route
+    if (route.to === 'service' && !route.needsToken) return this.#pass(route, routed)
     const token = presentedToken(routed)
     if (token === undefined) {
       const isMissing = admitted.authorization === undefined && link === undefined
@@ -88,44 +106,52 @@ export class Gate {
     }
     const verdict = this.#tokenCache.check(token)
     return verdict instanceof Promise
-      ? verdict.then((late) => this.#decideByVerdict(routed, late))
-      : this.#decideByVerdict(routed, verdict)
+      ? verdict.then((late) => this.#decideFor(route, routed, late))
+      : this.#decideFor(route, routed, verdict)
   }
 
-  #decideByVerdict(routed: RoutedRequest, verdict: CallerResult): Decision {
+  #decideFor(route: ServiceRoute | CallerRoute, routed: RoutedRequest, verdict: Verdict<Caller>): Decision {
     if (!verdict.ok) return this.#refuseOrReport(routed, verdict.error.reason)
-    const { route } = routed
     const caller = verdict.value
     const failure = accessFailure(routed, caller)
-    if (failure === undefined)
-      return route.to === 'service' ? this.#letPass(route, routed, caller) : { ...route, caller }
     // A token that lacks a scope proves the caller. The link of another request (`claims`) does not.
-    return this.#refuseOrReport(routed, failure, failure === 'scope' ? caller : undefined)
+    if (failure !== undefined)
+      return this.#refuseOrReport(routed, failure, failure === 'scope' ? caller : undefined)
+    if (route.to === 'service') return this.#pass(route, routed, caller)
+    return { act: route.act, path: routed.admitted.path, caller }
   }
 
   /** In report mode, a refused request passes if its route leads to a service. */
   #refuseOrReport(routed: RoutedRequest, reason: AccessFailure, caller?: Caller): Decision {
     const { route } = routed
-    if (this.#config.enforcement === 'enforce' || route.to === 'endpoint')
-      return { act: 'refuse', reason, caller }
+    if (this.#config.enforcement === 'enforce' || route.to !== 'service')
+      return this.#refuse(routed, reason, caller)
     // Most services read an empty X-Authenticated-Scope like a missing one, which means unrestricted.
     const hasEmptyScope = caller?.identity.scope?.text === ''
     const isLink = caller?.link !== undefined // a link proves the caller of its own request only
     const proven = hasEmptyScope || isLink ? undefined : caller
-    return this.#letPass(route, routed, proven, reason)
+    return this.#pass(route, routed, proven, reason)
+  }
+
+  #refuse({ admitted, route }: RoutedRequest, reason: AccessFailure, caller?: Caller): Decision {
+    const { authorization } = admitted
+    const documented: PublicError = ACCESS_ERRORS[reason]
+    // The setting is for refused tokens: a 403 (scope) and a 503 (no keys yet) stay.
+    const status = documented.status === 400 ? this.#config.contract.refusedTokenStatus : documented.status
+    // RFC 6750, section 3.1: without a token, or with another scheme, the challenge has no error code.
+    const isOtherScheme = authorization !== undefined && bearerToken(authorization) === undefined
+    const challenge = reason === 'missing' || isOtherScheme ? 'Bearer' : 'Bearer error="invalid_token"'
+    const headers = status === 401 ? ['WWW-Authenticate', challenge] : []
+    if (route.act === 'approve') headers.push(...VARY_BY_TOKEN)
+    return { act: 'refuse', reason, caller, error: { ...documented, status }, headers }
   }
 
   /** Makes every decision that lets a request pass to a service. */
-  #letPass(
-    route: ServiceRoute,
-    routed: RoutedRequest,
-    caller?: Caller,
-    wouldRefuse?: AccessFailure,
-  ): Decision {
+  #pass(route: ServiceRoute, routed: RoutedRequest, caller?: Caller, wouldRefuse?: AccessFailure): Decision {
     const { admitted, link } = routed
     const isPublic = !route.needsToken
     const isRestricted = isPublic || caller?.identity.scope !== undefined || caller?.link !== undefined
-    // A public service receives no token. In report mode without a caller, the service judges the token.
+    // A public service receives no token. In report mode without a caller, the service checks the token.
     const forwardsAuthorization = caller ? this.#config.identity.forwardAuthorization : !isPublic
     // In report mode, a refused link stays in the target.
     const target = wouldRefuse === undefined ? link?.target : undefined
@@ -137,7 +163,7 @@ export class Gate {
     const token = bearerToken(admitted.authorization) // no link opens a tunnel
     if (token === undefined) return undefined
     const verdict = await this.#tokenCache.check(token)
-    const routed = { admitted, route: FORWARD, judged: admitted, link: undefined }
+    const routed = { admitted, route: FORWARD, requested: admitted, link: undefined }
     return verdict.ok && accessFailure(routed, verdict.value) === undefined ? verdict.value : undefined
   }
 }
@@ -149,7 +175,7 @@ function presentedToken({ link, admitted: { authorization } }: RoutedRequest): s
 }
 
 /** Returns the token after `Bearer`, which may be in any case and be followed by several spaces (RFC 6750, section 2.1). */
-export function bearerToken(authorization: string | undefined): string | undefined {
+function bearerToken(authorization: string | undefined): string | undefined {
   if (authorization === undefined || authorization.charCodeAt(6) !== 0x20) return undefined
   const scheme = authorization.slice(0, 6)
   if (scheme !== 'Bearer' && scheme.toLowerCase() !== 'bearer') return undefined
@@ -158,10 +184,10 @@ export function bearerToken(authorization: string | undefined): string | undefin
   return start < authorization.length ? authorization.slice(start) : undefined
 }
 
-function accessFailure({ admitted, route, judged, link }: RoutedRequest, caller: Caller) {
+function accessFailure({ admitted, route, requested, link }: RoutedRequest, caller: Caller) {
   const failure = linkFailure(caller.link, link, admitted)
   if (failure !== undefined) return failure
   const { scope } = caller.identity
-  if (scope === undefined || route.to === 'endpoint') return undefined
-  return judged !== undefined && scopeAllows(scope, judged) ? undefined : 'scope'
+  if (scope === undefined || route.to !== 'service') return undefined
+  return requested !== undefined && scopeAllows(scope, requested) ? undefined : 'scope'
 }

@@ -12,13 +12,13 @@ interface Rule {
   readonly response: 'forward' | 'remove' | 'ifMayHaveBody' | 'ifChunked'
   /**
    * What the header adds to the method and the path, on which the gate decides. `condition`: whether an object may be replaced.
-   * `path`: a second object. `unread`: another method, or a second object in a form that the gate does not read.
+   * `path`: a second object. `uncheckable`: another method, or a second object in a form that the gate cannot read.
    */
-  readonly adds: 'nothing' | 'condition' | 'path' | 'unread'
+  readonly adds: 'nothing' | 'condition' | 'path' | 'uncheckable'
   /** RFC 9110, section 6.5.1. `ifUnrestricted`: removed from a restricted request, whose headers the gate has checked. */
   readonly trailer: 'forward' | 'remove' | 'ifUnrestricted'
-  /** What is done in a request with a name that is none of `names`, but folds to one, such as `content_length`. */
-  readonly lookAlike: 'forward' | 'remove' | 'refuse' | 'refuseIfRestricted'
+  /** The kind of a name that is none of `names`, but folds to one, such as `content_length`. */
+  readonly lookAlike: 'other' | 'removed' | 'refused' | 'uncheckable'
   readonly names: readonly string[]
 }
 
@@ -28,23 +28,23 @@ type Treatment = Partial<Omit<Rule, 'names'>>
 const rule = (names: string, treatment: Treatment): Rule => {
   const { request = 'forward', response = 'forward', adds = 'nothing' } = treatment
   const { trailer = adds === 'nothing' ? 'remove' : 'ifUnrestricted' } = treatment
-  const { lookAlike = adds === 'nothing' ? 'forward' : 'refuseIfRestricted' } = treatment
+  const { lookAlike = adds === 'nothing' ? 'other' : 'uncheckable' } = treatment
   return { request, response, adds, trailer, lookAlike, names: names === '' ? [] : names.split(' ') }
 }
 
 const REMOVED: Treatment = { request: 'remove', response: 'remove' }
 
 /**
- * By default, a line is forwarded, but not as a trailer. A look-alike of its name is forwarded as `other`.
+ * By default, a line is forwarded, but not as a trailer. A look-alike of its name is forwarded, as `other`.
  * A header that is not in this table, such as `X-Original-URL` or `X-Rewrite-URL`, is forwarded unread, as `other`:
  * upstreams are trusted not to take a path or a method from such a header.
  */
 const HEADER_RULES = {
-  host: rule('Host', { lookAlike: 'refuse' }),
-  contentLength: rule('Content-Length', { response: 'ifMayHaveBody', lookAlike: 'refuse' }),
+  host: rule('Host', { lookAlike: 'refused' }),
+  contentLength: rule('Content-Length', { response: 'ifMayHaveBody', lookAlike: 'refused' }),
   /** The body of a request keeps its framing. Node frames the body of a response. */
-  transferEncoding: rule('Transfer-Encoding', { response: 'remove', lookAlike: 'refuse' }),
-  authorization: rule('Authorization', { request: 'ifAllowed', lookAlike: 'refuse' }),
+  transferEncoding: rule('Transfer-Encoding', { response: 'remove', lookAlike: 'refused' }),
+  authorization: rule('Authorization', { request: 'ifAllowed', lookAlike: 'refused' }),
   /** In a response, the sidecar moves this header before `Content-Length`. */
   contentDisposition: rule('Content-Disposition', { trailer: 'forward' }),
   connection: rule('Connection', REMOVED),
@@ -54,10 +54,10 @@ const HEADER_RULES = {
   hopByHop: rule('Proxy-Connection Proxy-Authorization Proxy-Authenticate TE HTTP2-Settings', REMOVED),
   expect: rule('Expect', { request: 'remove' }),
   trailer: rule('Trailer', { response: 'ifChunked' }),
-  requestId: rule('X-Request-Id', { request: 'ifValid', response: 'remove', lookAlike: 'remove' }),
+  requestId: rule('X-Request-Id', { request: 'ifValid', response: 'remove', lookAlike: 'removed' }),
   forwarded: rule('Forwarded X-Forwarded-For X-Forwarded-Host X-Forwarded-Proto X-Forwarded-Port', {
     request: 'ifTrusted',
-    lookAlike: 'remove',
+    lookAlike: 'removed',
   }),
   /** Names that begin with `x-authenticated-`. Removed from responses, too: an upstream may echo its request. */
   identity: rule('', REMOVED),
@@ -67,13 +67,14 @@ const HEADER_RULES = {
     adds: 'path',
   }),
   /** Also any `UNLISTED_SOURCE`, and look-alikes of the headers above. */
-  unrestrictedOnly: rule(
+  uncheckable: rule(
     'X-HTTP-Method-Override X-HTTP-Method X-Method-Override ' +
       'X-Object-Manifest X-Symlink-Target X-Copy-From-Account Destination-Account',
-    { adds: 'unread' },
+    { adds: 'uncheckable' },
   ),
-  refusedLookAlike: rule('', { request: 'refuse' }),
-  removedLookAlike: rule('', { request: 'remove' }),
+  /** Look-alikes. */
+  refused: rule('', { request: 'refuse' }),
+  removed: rule('', { request: 'remove' }),
   /** A name that is not a token (RFC 9110, section 5.6.2). Node's parser and the response parser refuse such a name. */
   invalid: rule('', { request: 'refuse', response: 'remove' }),
   /** All other names. Frequent names are listed here, because a listed name is found fastest. */
@@ -83,14 +84,6 @@ const HEADER_RULES = {
 } as const satisfies Readonly<Record<string, Rule>>
 
 type HeaderKind = keyof typeof HEADER_RULES
-
-/** The kind of a look-alike, by what is done with it. */
-const LOOK_ALIKE_KINDS: Readonly<Record<Rule['lookAlike'], HeaderKind>> = {
-  forward: 'other',
-  remove: 'removedLookAlike',
-  refuse: 'refusedLookAlike',
-  refuseIfRestricted: 'unrestrictedOnly',
-}
 
 /** The kind of each listed name, in lower case and in the usual spelling. */
 const LISTED: ReadonlyMap<string, HeaderKind> = new Map(
@@ -123,12 +116,12 @@ export function headerKind(name: string): HeaderKind {
   while (end > start && folded[end - 1] === '-') end--
   const trimmed = folded.slice(start, end)
   const resembled = LISTED.get(trimmed)
-  return resembled === undefined ? unlistedKind(trimmed) : LOOK_ALIKE_KINDS[HEADER_RULES[resembled].lookAlike]
+  return resembled === undefined ? unlistedKind(trimmed) : HEADER_RULES[resembled].lookAlike
 }
 
 function unlistedKind(folded: string): HeaderKind {
   if (folded.startsWith(IDENTITY_PREFIX)) return 'identity'
-  return UNLISTED_SOURCE.test(folded) ? 'unrestrictedOnly' : 'other'
+  return UNLISTED_SOURCE.test(folded) ? 'uncheckable' : 'other'
 }
 
 /** Names and values, alternating. */
@@ -198,7 +191,7 @@ function parseConnection(value: string | undefined): ConnectionOptions | undefin
 /** Whether removing the named fields would change framing or identity: those of which a look-alike is refused. */
 export const namesFramingOrIdentity = (options: ConnectionOptions): boolean =>
   Array.from(options, headerKind).some(
-    (kind) => kind === 'identity' || kind === 'refusedLookAlike' || HEADER_RULES[kind].lookAlike === 'refuse',
+    (kind) => kind === 'identity' || kind === 'refused' || HEADER_RULES[kind].lookAlike === 'refused',
   )
 
 /** @param isRestricted - whether the gate allowed the request by its headers, without the trailers */

@@ -51,12 +51,12 @@ const truncatedStatus = (reason: Failure | undefined): number =>
 function lineOf(req: SidecarRequest, status: number, reason: Failure | undefined) {
   const { context, url = '' } = req
   const { identityForLog: identity } = context
-  const judged = context.routed?.judged ?? context.admitted
+  const requested = context.routed?.requested ?? context.admitted
   // A refused target may be an absolute URL with a password.
-  const path = judged?.path ?? (url.startsWith('/') ? url.replace(/[?#].*/s, '') : undefined)
+  const path = requested?.path ?? (url.startsWith('/') ? url.replace(/[?#].*/s, '') : undefined)
   return {
     requestId: context.id,
-    method: loggable(judged?.method ?? req.method ?? '', 32),
+    method: loggable(requested?.method ?? req.method ?? '', 32),
     path: path && loggable(path),
     route: context.routeLabel,
     status,

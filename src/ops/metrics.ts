@@ -102,7 +102,7 @@ export const PROCESS_METRICS = ['process_cpu_seconds_total', 'process_resident_m
 export interface MetricSources {
   readonly config: Pick<Config, 'enforcement'>
   readonly authData: MeasuredAuthData
-  readonly tokenCache: Pick<TokenCache, 'hits' | 'misses' | 'evictions' | 'size'>
+  readonly tokenCache: Pick<TokenCache, 'counts'>
   readonly listener: Pick<DataListener, 'inFlight' | 'connections' | 'droppedConnections'>
   readonly forwarder: Pick<Forwarder, 'pools'>
   readonly isReady: () => boolean
@@ -240,10 +240,10 @@ export class Metrics {
         const nowSeconds = Math.floor(this.#now() / 1000)
         return key ? [[{ kid: key.kid }, Math.max(0, nowSeconds - key.createdAtSeconds)]] : []
       },
-      token_cache_entries: () => tokenCache.size,
-      token_cache_evictions_total: () => tokenCache.evictions,
-      token_cache_hits_total: () => tokenCache.hits,
-      token_cache_misses_total: () => tokenCache.misses,
+      token_cache_entries: () => tokenCache.counts.size,
+      token_cache_evictions_total: () => tokenCache.counts.evictions,
+      token_cache_hits_total: () => tokenCache.counts.hits,
+      token_cache_misses_total: () => tokenCache.counts.misses,
       token_checks_total: this.#tokenChecks.series,
       token_issue_failures_total: this.#loginFailures.series,
       tokens_issued_total: () => this.#tokensIssued,

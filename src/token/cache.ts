@@ -5,12 +5,12 @@
  * In: a token. Out: its caller, or why the token is refused. A cached token needs no promise.
  */
 import { LRUCache } from 'lru-cache'
-import { ok, type Result } from '../base/result.ts'
+import { ok } from '../base/result.ts'
 import { headerText } from '../http/headers.ts'
 import type { Caller, Identity, RevocableToken, VerifiedToken } from './caller.ts'
 import { identityHeaders, isCallerRevoked } from './caller.ts'
 import type { Assertions } from './issue.ts'
-import type { RefusedToken, Verify } from './verify.ts'
+import type { Verdict, Verify } from './verify.ts'
 
 interface TokenCacheOptions {
   readonly verifyUncached: Verify
@@ -21,17 +21,11 @@ interface TokenCacheOptions {
   readonly now: () => number
 }
 
-export type CallerResult = Result<Caller, RefusedToken>
-
-type Accepted = Extract<CallerResult, { ok: true }>
-
 export class TokenCache {
-  hits = 0
-  misses = 0
-  evictions = 0
   readonly #options: TokenCacheOptions
-  readonly #accepted: LRUCache<string, Accepted>
-  readonly #inFlight = new Map<string, Promise<CallerResult>>()
+  readonly #accepted: LRUCache<string, Extract<Verdict<Caller>, { ok: true }>>
+  readonly #inFlight = new Map<string, Promise<Verdict<Caller>>>()
+  readonly #counts = { hits: 0, misses: 0, evictions: 0 }
   #clears = 0
 
   constructor(options: TokenCacheOptions) {
@@ -39,28 +33,28 @@ export class TokenCache {
     this.#accepted = new LRUCache({
       max: options.maxTokens,
       dispose: (_accepted, _token, why) => {
-        if (why === 'evict') this.evictions++
+        if (why === 'evict') this.#counts.evictions++
       },
     })
   }
 
-  get size(): number {
-    return this.#accepted.size
+  get counts(): Readonly<Record<'hits' | 'misses' | 'evictions' | 'size', number>> {
+    return { ...this.#counts, size: this.#accepted.size }
   }
 
   /** Verifies a token that is not cached, and caches an accepted one. Rejects only on an internal error. */
-  check(token: string): CallerResult | Promise<CallerResult> {
+  check(token: string): Verdict<Caller> | Promise<Verdict<Caller>> {
     const accepted = this.#accepted.get(token)
     if (accepted !== undefined) {
       const { now, isRevoked } = this.#options
       // Not `ttl` of lru-cache, which serves an entry at exactly its end, and reads the clock only once a millisecond.
       if (now() < accepted.value.recheckAtMs && !isCallerRevoked(accepted.value, isRevoked)) {
-        this.hits++
+        this.#counts.hits++
         return accepted
       }
       this.#accepted.delete(token)
     }
-    this.misses++
+    this.#counts.misses++
     const inFlight = this.#inFlight.get(token)
     if (inFlight !== undefined) return inFlight
     const pending = this.#verifyAndCache(token)
@@ -74,7 +68,7 @@ export class TokenCache {
     this.#accepted.clear()
   }
 
-  async #verifyAndCache(token: string): Promise<CallerResult> {
+  async #verifyAndCache(token: string): Promise<Verdict<Caller>> {
     const { verifyUncached, isRevoked } = this.#options
     try {
       for (;;) {

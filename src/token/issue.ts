@@ -62,11 +62,7 @@ export class TokenSigner {
   }
 
   /** Undefined without a signing key, or once the token has ended: no assertion outlives its token. */
-  async signAssertions(
-    identity: Identity,
-    audiences: readonly string[],
-    lifetimeSeconds: number,
-  ): Promise<Assertions | undefined> {
+  async signAssertions(identity: Identity, audiences: readonly string[], lifetimeSeconds: number) {
     const now = this.#now()
     const issuedAtSeconds = Math.floor(now / 1000)
     const expiresAtSeconds = Math.min(issuedAtSeconds + lifetimeSeconds, identity.expiresAtSeconds)
@@ -78,7 +74,7 @@ export class TokenSigner {
     return {
       assertions: new Map(await Promise.all([...new Set(audiences)].map(signFor))),
       renewAtMs: expiresAtSeconds === identity.expiresAtSeconds ? endsAtMs : (now + endsAtMs) / 2,
-    }
+    } satisfies Assertions
   }
 
   /** `claims`: added to the claims of every token. They replace claims of the same name. @throws Error without a signing key */

@@ -1,11 +1,11 @@
 /**
- * Links: URLs that allow one method on one target. Their query parameter `link_token` holds a JWS.
+ * Links (object stores: pre-signed URLs) allow one method on one target. Their query parameter `link_token` holds a JWS.
  * In: request targets and account names, as raw text. Out: the parts of a link. `verify.ts` verifies the JWS.
  */
 import { hash, randomBytes } from 'node:crypto'
 import { failed, ok, type Result } from '../base/result.ts'
 import { pathOf } from '../http/request-target.ts'
-import type { JudgedRequest } from './scopes.ts'
+import type { RequestedAccess } from './scopes.ts'
 
 /** The `typ` keeps a link from being an access token, and an access token from being a link. */
 export const LINK_TYPE = 'link+jwt'
@@ -35,7 +35,7 @@ export interface PresentedLink {
 }
 
 /** Separates `link_token` from the rest of the target. Undefined if the target has no such parameter. */
-export function presentedLink({ method, target }: JudgedRequest): PresentedLink | undefined {
+export function presentedLink({ method, target }: RequestedAccess): PresentedLink | undefined {
   if (!target.includes(PARAMETER)) return undefined
   const path = pathOf(target)
   const query = target.slice(path.length + 1).split('&')
@@ -86,7 +86,7 @@ export function readLink(claims: Readonly<Record<string, unknown>>): Result<Link
 export function linkFailure(
   link: Link | undefined,
   presented: PresentedLink | undefined,
-  { goesBeyondRequestLine, isWebSocket }: Readonly<Record<'goesBeyondRequestLine' | 'isWebSocket', boolean>>,
+  { headersAddAccess, isWebSocket }: Readonly<Record<'headersAddAccess' | 'isWebSocket', boolean>>,
 ) {
   if (link === undefined && presented === undefined) return undefined
   // A link is refused as a bearer token, and an access token as a link.
@@ -94,7 +94,7 @@ export function linkFailure(
   const { method, target } = presented
   if (target !== link.target) return 'claims'
   if (method !== link.method && !(method === 'HEAD' && link.method === 'GET')) return 'claims'
-  return goesBeyondRequestLine || isWebSocket ? 'scope' : undefined
+  return headersAddAccess || isWebSocket ? 'scope' : undefined
 }
 
 /** The characters of 16 bytes in base64url. */

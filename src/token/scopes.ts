@@ -27,7 +27,7 @@ export interface Scope {
 }
 
 /** The parts of a request by which a scope or a link allows it. */
-export interface JudgedRequest {
+export interface RequestedAccess {
   readonly method: string
   /** In origin form. */
   readonly target: string
@@ -81,7 +81,7 @@ export function intersectScopes(a: Scope | undefined, b: Scope | undefined): Sco
 export const coversScope = (a: Scope, b: Scope): boolean =>
   b.items.every((inner) => a.items.some((outer) => coversItem(outer, inner)))
 
-export function scopeAllows(scope: Scope, request: JudgedRequest): boolean {
+export function scopeAllows(scope: Scope, request: RequestedAccess): boolean {
   const { method, host } = request
   const path = readPath(request.path)
   const headers = checkedHeaders(request.lines)
@@ -213,7 +213,7 @@ function checkedHeaders(lines: HeaderLines): CheckedHeaders | undefined {
   const headers = { condition: new Map<string, string[]>(), path: new Map<string, string[]>() }
   for (const line of lines.kinds.keys()) {
     const { adds } = lines.rule(line)
-    if (adds === 'unread') return undefined
+    if (adds === 'uncheckable') return undefined
     if (adds === 'nothing' || lines.isNamedByConnection(line)) continue
     const name = lines.name(line).toLowerCase()
     headers[adds].set(name, [...(headers[adds].get(name) ?? []), lines.value(line)])

@@ -24,7 +24,7 @@ export interface RefusedToken {
   readonly invalidPart?: string | undefined
 }
 
-export type Verdict = Result<VerifiedToken, RefusedToken>
+export type Verdict<Accepted = VerifiedToken> = Result<Accepted, RefusedToken>
 
 /** Rejects only on an internal error. */
 export type Verify = (token: string) => Promise<Verdict>
@@ -38,9 +38,8 @@ export interface VerifierOptions {
 }
 
 export function createVerifier(options: VerifierOptions): Verify {
-  const { issuers } = options
-  const [own] = issuers
-  const byName = new Map<unknown, TokenIssuer>(issuers.map((issuer) => [issuer.name, issuer]))
+  const [own] = options.issuers
+  const byName = new Map<unknown, TokenIssuer>(options.issuers.map((issuer) => [issuer.name, issuer]))
   return async (token) => {
     // jose accepts many spellings of one token, and each would take an entry of the cache.
     if (token.length > MAX_TOKEN_BYTES || !CANONICAL.test(token)) return refused('malformed')
@@ -65,7 +64,7 @@ async function verifySignature(
   alg: string,
   { name, audience }: TokenIssuer,
   { clockToleranceSeconds, now }: VerifierOptions,
-): Promise<Result<JWTPayload, RefusedToken>> {
+): Promise<Verdict<JWTPayload>> {
   try {
     const { payload } = await jwtVerify(token, key, {
       algorithms: [alg],

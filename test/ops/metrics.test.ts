@@ -49,7 +49,7 @@ function metricsOf({ authData, isReady = true, now = () => 61_500_000 }: Changes
   const read = metrics.readFrom({
     config: { enforcement: 'enforce' },
     authData: { ...AUTH_DATA, ...authData },
-    tokenCache: { hits: 7, misses: 3, evictions: 2, size: 1 },
+    tokenCache: { counts: { hits: 7, misses: 3, evictions: 2, size: 1 } },
     listener: { inFlight: 4, connections: 6, droppedConnections: 8 },
     forwarder: { pools: () => pools },
     isReady: () => isReady,

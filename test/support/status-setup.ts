@@ -40,7 +40,7 @@ export function statusSetup(options: SetupOptions = {}) {
   const read = metrics.readFrom({
     config: { enforcement },
     authData,
-    tokenCache,
+    tokenCache: { counts: tokenCache },
     listener: { inFlight: 3, connections: 7, droppedConnections: 0 },
     forwarder: { pools: () => pools },
     isReady: () => true,

@@ -2,8 +2,8 @@ import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import t, { type Test } from 'tap'
 import { failed } from '../../src/base/result.ts'
-import { type CallerResult, TokenCache } from '../../src/token/cache.ts'
-import type { VerifiedToken } from '../../src/token/caller.ts'
+import { TokenCache } from '../../src/token/cache.ts'
+import type { Caller, VerifiedToken } from '../../src/token/caller.ts'
 import type { RefusedToken, Verdict } from '../../src/token/verify.ts'
 import { makeVerifiedToken } from '../support/tokens.ts'
 
@@ -32,7 +32,7 @@ function setUp({ maxTokens = 10, maxAgeSeconds = 300 } = {}) {
     maxAgeSeconds,
     now: () => clock.now,
   })
-  const resultOf = (verdict: CallerResult) => (verdict.ok ? verdict.value : verdict.error.reason)
+  const resultOf = (verdict: Verdict<Caller>) => (verdict.ok ? verdict.value : verdict.error.reason)
   const check = (token: string) => {
     const verdict = cache.check(token)
     return verdict instanceof Promise ? verdict.then(resultOf) : resultOf(verdict)
@@ -56,7 +56,7 @@ t.test('a token is verified once; later lookups return the same value without a 
   t.match(first, { identity: { accountId: 'acme' } })
   for (let again = 0; again < 3; again++) t.equal(check('AA.AA.AA'), first)
   t.equal(asked.length, 1)
-  t.match(cache, { hits: 3, misses: 1, evictions: 0, size: 1 })
+  t.match(cache.counts, { hits: 3, misses: 1, evictions: 0, size: 1 })
 })
 
 t.test('revoked tokens leave alone', async (t) => {
@@ -64,10 +64,10 @@ t.test('revoked tokens leave alone', async (t) => {
   const identified = (tokenId: string) => good('acme', undefined, tokenId)
   for (let at = 0; at < 100; at++) await accept(`AA.AA.${at}`, identified(`j${at % 50}`))
   for (const tokenId of ['j7', 'j0', 'j49', 'none']) revokedIds.add(tokenId)
-  t.equal(cache.size, 100, 'entries are not searched')
+  t.equal(cache.counts.size, 100, 'entries are not searched')
   for (let at = 0; at < 100; at++)
     t.equal(isValue(check(`AA.AA.${at}`)), ![7, 0, 49].includes(at % 50), `${at}`)
-  t.match(cache, { size: 94, evictions: 0 })
+  t.match(cache.counts, { size: 94, evictions: 0 })
 })
 
 t.test('links leave with the token that made them', async (t) => {
@@ -87,7 +87,7 @@ t.test('a refused token is not cached, and not verified again after a change', a
     asked[at]?.refuse('signature')
     t.same(await pending, 'signature')
   }
-  t.match(cache, { hits: 0, misses: 2, size: 0 })
+  t.match(cache.counts, { hits: 0, misses: 2, size: 0 })
 })
 
 t.test('a cached token is valid until the millisecond before its end', async (t) => {
@@ -99,7 +99,7 @@ t.test('a cached token is valid until the millisecond before its end', async (t)
   clock.now = end
   const second = check('AA.AA.AA')
   t.notOk(isValue(second))
-  t.equal(cache.size, 0)
+  t.equal(cache.counts.size, 0)
   asked[1]?.refuse('expired')
   t.equal(await second, 'expired')
 })
@@ -124,7 +124,7 @@ t.test('concurrent first uses of one token share one verification', async (t) =>
   t.equal(asked.length, 2)
   for (const { accept } of asked) accept(good())
   t.match(await Promise.all(pending), [{ issuer: 'us' }, { issuer: 'us' }, { issuer: 'us' }])
-  t.match(cache, { misses: 3, size: 2 })
+  t.match(cache.counts, { misses: 3, size: 2 })
 })
 
 t.test('an exception rejects all waiting checks, and the next check verifies again', async (t) => {
@@ -145,11 +145,11 @@ t.test('a verification that began before a change, or a revocation, is repeated'
     const after = check('AA.AA.AA')
     asked[0]?.accept(good('as it was'))
     await new Promise(setImmediate)
-    t.equal(cache.size, 0)
+    t.equal(cache.counts.size, 0)
     t.equal(asked.length, 2, 'one repetition is for the checks before and after the change')
     asked[1]?.refuse('revoked')
     t.same(await Promise.all([before, after]), ['revoked', 'revoked'])
-    t.equal(cache.size, 0)
+    t.equal(cache.counts.size, 0)
   }
 })
 

@@ -2,10 +2,10 @@ import { decodeJwt, decodeProtectedHeader } from 'jose'
 import t from 'tap'
 import { claimsProblem } from '../../src/base/schemas.ts'
 import { type FindKey, findInRing, type KeyRing } from '../../src/keys/key-ring.ts'
-import { type CallerResult, TokenCache } from '../../src/token/cache.ts'
+import { TokenCache } from '../../src/token/cache.ts'
 import { TokenSigner } from '../../src/token/issue.ts'
 import { createIssuers } from '../../src/token/issuers.ts'
-import { createVerifier } from '../../src/token/verify.ts'
+import { createVerifier, type Verdict } from '../../src/token/verify.ts'
 import { makeKeyDirectory } from '../support/keys.ts'
 import { AUDIENCE, ISSUER, mintToken } from '../support/tokens.ts'
 
@@ -103,7 +103,7 @@ async function setUp(
     now: shared.now,
   })
   const token = await mintToken({ key, now: START, lifetimeSeconds: tokenSeconds, claims: { jti: 'j' } })
-  const resultOf = (verdict: CallerResult) => (verdict.ok ? verdict.value : verdict.error.reason)
+  const resultOf = <T>(verdict: Verdict<T>) => (verdict.ok ? verdict.value : verdict.error.reason)
   const check = () => {
     const verdict = cache.check(token)
     return verdict instanceof Promise ? verdict.then(resultOf) : resultOf(verdict)
