@@ -67,7 +67,7 @@ export interface ConnectionPool {
 
 type Phase = 'lookup' | 'connecting' | 'established' | 'reused' | 'receiving' | 'idle' | 'tunnel' | 'closed'
 
-/** For each wait for the upstream: the setting that limits it, and the failure after that time (`base/errors.ts`: its status). */
+/** For each wait for the upstream: the setting that limits it, and the failure after that time (status: `base/errors.ts`). */
 const WAITS = {
   address: { limit: 'upstreamConnectSeconds', failure: 'dns_error' },
   connection: { limit: 'upstreamConnectSeconds', failure: 'connection_timeout' },
