@@ -1,24 +1,15 @@
-/**
- * Selects the upstream by the path. In: a request that the gate lets pass. Out: a transfer, which may become a tunnel.
- * The required package http-proxy runs "passes" (its word for steps). The sidecar's pass runs first and ends the chain: the
- * package's passes send a chunked DELETE as two requests (CVE-2026-29057), rewrite paths and keep hop-by-hop headers.
- */
+/** Selects the upstream by the path. In: a request that the gate lets pass. Out: a transfer, which may become a tunnel. */
 import type { SecureContext } from 'node:tls'
-import httpProxy from 'http-proxy'
-import type { SidecarRequest } from '../client/request.ts'
 import type { Responder } from '../client/responder.ts'
-import type { SidecarResponse } from '../client/response.ts'
 import type { Config } from '../config/config.ts'
 import { isWithin, withoutFinalSlash } from '../http/request-target.ts'
+import { throughHttpProxy } from './http-proxy.ts'
 import { Transfer, type Upstream, type UpstreamEvents } from './transfer.ts'
 import type { Tunnels } from './tunnel.ts'
 import { upstreamAddress } from './upstream-address.ts'
 import { UpstreamPool } from './upstream-pool.ts'
 
-/** http-proxy with the method `before`, which is documented but missing in the types of the package. */
-class PassProxy extends httpProxy<SidecarRequest, SidecarResponse> {
-  declare before: (type: 'web', name: string, pass: (req: unknown, res: SidecarResponse) => true) => void
-}
+type ForwarderConfig = Pick<Config, 'enforcement' | 'identity' | 'limits' | 'timeouts' | 'upstreams'>
 
 interface ForwarderOptions {
   readonly secureContextOf: (prefix: string) => (() => SecureContext) | undefined
@@ -34,10 +25,8 @@ export class Forwarder {
   /** The longest prefix is first, so that the first match is the most specific one. */
   readonly #upstreams: readonly Upstream[]
   readonly #tunnels: Tunnels
-  // http-proxy runs no pass without a target. The sidecar's pass does not use the target.
-  readonly #proxy = new PassProxy({ target: {} })
 
-  constructor(config: Config, options: ForwarderOptions) {
+  constructor(config: ForwarderConfig, options: ForwarderOptions) {
     const { secureContextOf, events, responder, reportInternalError, gate, now } = options
     this.#responder = responder
     const endWithToken = config.enforcement === 'enforce'
@@ -51,22 +40,10 @@ export class Forwarder {
         return { ...shared, pathPrefix, pool, host: address.host, assertionAudience, events: events(prefix) }
       })
       .toSorted((a, b) => b.pathPrefix.length - a.pathPrefix.length)
-    // `deleteLength` is the first pass of the package. A truthy result of a pass ends the chain.
-    this.#proxy.before('web', 'deleteLength', (_req, res) => {
-      this.#transfer(res)
-      return true
-    })
   }
 
-  /**
-   * The context of the request must have the decision to forward it: `web` passes on no other argument. With options, `web` would
-   * call a deprecated function of Node for each request.
-   */
-  forward(res: SidecarResponse): void {
-    this.#proxy.web(res.req, res)
-  }
-
-  #transfer(res: SidecarResponse) {
+  /** The context of the request must have the decision to forward it, because http-proxy hands on no other argument. */
+  readonly forward = throughHttpProxy((res) => {
     const { decision } = res.req.context
     if (decision?.act !== 'forward') throw new Error('the gate has not decided to forward the request')
     const upstream = this.#upstreams.find(({ pathPrefix }) => isWithin(decision.admitted.path, pathPrefix))
@@ -74,7 +51,7 @@ export class Forwarder {
     const transfer = new Transfer(res, decision, upstream)
     res.req.context.changeOwner(transfer)
     upstream.pool.acquire(transfer)
-  }
+  })
 
   pools(): readonly Pick<UpstreamPool, 'prefix' | 'connections' | 'queued'>[] {
     return this.#upstreams.map(({ pool }) => pool)

@@ -31,7 +31,7 @@ const MAX_INFORMATIONAL = 100
 const KEEP_ALIVE_SECONDS = 5
 const KEEP_ALIVE_TIMEOUT = /(?:^|[,\s])timeout=([0-9]{1,6})(?:$|[,\s])/i
 
-/** The parts of a response that have arrived. It is the parser itself, so the next read changes it. */
+/** The parts of a response that have arrived: what a receiver may use of the parser, until its `onRead` returns. */
 export interface PartialResponse {
   /** The head of the final response, or of a 101. */
   readonly head: UpstreamHead | undefined

@@ -2,15 +2,11 @@
  * The transfer of one request to the upstream (`upload.ts`) and of its response to the client (`download.ts`), both streamed.
  * In: an accepted request. Out: the response of the upstream, an error response, or a reset after a part of a response.
  *
- * Each wait, the setting that limits it, the failure after that time (`base/errors.ts` has the status), and what measures it:
+ * What ends a wait for
  *
- *   a free connection                 upstreamResponseSeconds  connection_limit_reached       upstream-pool.ts
- *   the upstream's address; TCP, TLS  upstreamConnectSeconds   dns_error; connection_timeout  upstream-connection.ts
- *   more of the request body          idleSeconds              client_idle                    client socket: `onIdle`
- *   the upstream to read the request  idleSeconds              connection_write_timeout       upstream-connection.ts
- *   the head of the response          upstreamResponseSeconds  http_response_timeout          upstream-connection.ts
- *   more of the response body         idleSeconds              connection_read_timeout        upstream-connection.ts
- *   the client to read the response   idleSeconds              client_idle                    client socket: `onIdle`
+ *   a free connection              `UpstreamPool.#checkDeadlines`
+ *   the upstream                   `UpstreamConnection.checkDeadline`; its `WAITS`: each wait, with its limit and failure
+ *   the client, in each direction  `onIdle`, after `idleSeconds` of its socket
  *
  * While bytes pass, only the drain of the process limits a transfer. A failure, a closed client connection or a malformed
  * request body ends the transfer. If no response head has been sent, the client receives an error response, and the rest of
@@ -18,7 +14,7 @@
  *
  * For example, an upload whose upstream stops reading:
  *
- *   UpstreamPool.#checkDeadlines        each 100 ms; after `idleSeconds`:
+ *   UpstreamPool.#checkDeadlines        each `DEADLINE_CHECK_MS`; after `idleSeconds`:
  *   UpstreamConnection.#fail            closes the connection
  *   Transfer.onFailure, #end            discards what was read, counts the outcome
  *   Responder.failForwarded             writes the 503: `SidecarResponse.writeEnd`

@@ -1,7 +1,8 @@
 /**
  * The upload half of a transfer: streams the body of the client's request to the upstream's connection.
  * In: a request with a body. Out: the bytes and the trailers of the body, in new chunks if the request is chunked.
- * Memory: less than 128 KiB in `#pending`. The buffers of the two sockets hold about as much. Chunks are freed when they are written.
+ * Memory: `#pending` holds less than `MAX_PENDING` and one read. The buffers of the two sockets hold about as much. Chunks are
+ * freed when they are written.
  */
 import { afterNextReads } from '../base/event-loop.ts'
 import type { SidecarRequest } from '../client/request.ts'

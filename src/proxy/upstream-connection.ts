@@ -13,7 +13,7 @@
  *   tunnel        bytes in either direction                     none
  *
  *   (1) or a TLS failure, because an upstream with TLS 1.3 refuses a client certificate only after the handshake
- * Each wait for the upstream has a deadline (`WAITS`), which the table in `transfer.ts` explains.
+ * `WAITS` has the limit of each wait, and the failure after that time.
  * A failure, a call of `close` and bytes in the phase `idle` lead to `closed`. Bytes that are not HTTP: http_protocol_error.
  */
 import type { Socket } from 'node:net'
@@ -36,7 +36,10 @@ export interface ResponseReceiver {
   onWritable?(): void
   /** Called several times a second while the upstream does not read. The client is not read either, which hides its reset. */
   onWriteBlocked?(): void
-  /** Called after each read, also before the failure that the read may cause. Must take the body, whose memory is reused. May throw. */
+  /**
+   * Called after each read, also before the failure that the read may cause. May throw. Must take the body: `response` is valid
+   * until `onRead` returns. It may call `close`, `pauseUntilDrain` and `handOver`.
+   */
   onRead(response: PartialResponse, connection: UpstreamConnection): void
   /** `isStale`: most likely, the upstream had closed the connection before the request was written. */
   onFailure?(failure: ForwardingFailure, cause?: string, isStale?: boolean): void
@@ -57,26 +60,22 @@ export interface UpstreamRequest extends Required<ResponseReceiver> {
 }
 
 export interface ConnectionPool {
+  readonly config: Pick<Config, 'limits' | 'timeouts'>
   onReusable(connection: UpstreamConnection): void
   onClosed(connection: UpstreamConnection): void
 }
 
 type Phase = 'lookup' | 'connecting' | 'established' | 'reused' | 'receiving' | 'idle' | 'tunnel' | 'closed'
 
-/** What a connection waits for. For each wait for the upstream: the setting that limits it, and the failure after that time. */
+/** For each wait for the upstream: the setting that limits it, and the failure after that time (status: `base/errors.ts`). */
 const WAITS = {
   address: { limit: 'upstreamConnectSeconds', failure: 'dns_error' },
   connection: { limit: 'upstreamConnectSeconds', failure: 'connection_timeout' },
   upstreamToRead: { limit: 'idleSeconds', failure: 'connection_write_timeout' },
   responseHead: { limit: 'upstreamResponseSeconds', failure: 'http_response_timeout' },
   responseBody: { limit: 'idleSeconds', failure: 'connection_read_timeout' },
-  clientToRead: undefined,
-  clientToSend: undefined,
-  nextRequest: undefined,
-  tunnel: undefined,
 } as const
 
-const NO_DEADLINE = Number.POSITIVE_INFINITY
 const MAX_IDLE_MS = 60_000
 /** The sidecar closes an idle connection earlier by this time, because the upstream's keep-alive timer starts first. */
 const MARGIN_MS = 1000
@@ -85,19 +84,21 @@ export class UpstreamConnection {
   readonly #socket: Socket
   readonly #body = new ReceivedBody()
   readonly #pool: ConnectionPool
-  readonly #timeouts: Config['timeouts']
   readonly #parser: ResponseParser
   #phase: Phase
   /** Undefined in the phases `idle` and `closed`. */
   #receiver: ResponseReceiver | undefined
   #isRequestWritten = false
-  /** In monotonic milliseconds: when the upstream is late (`#startDeadline`), or when an idle connection is closed. */
-  #deadline = NO_DEADLINE
+  /** In monotonic milliseconds: when an idle connection is closed. */
+  #idleUntil = 0
+  // Written only by `checkDeadline`: what it saw last, and when a byte moved or a wait for the upstream began.
+  #written = 0
+  #read = 0
+  #waitsSince = performance.now()
 
-  constructor(address: UpstreamAddress, pool: ConnectionPool, request: UpstreamRequest, config: Config) {
+  constructor(address: UpstreamAddress, pool: ConnectionPool, request: UpstreamRequest) {
     this.#pool = pool
-    this.#timeouts = config.timeouts
-    this.#parser = new ResponseParser(config.limits, this.#body)
+    this.#parser = new ResponseParser(pool.config.limits, this.#body)
     this.#receiver = request
     this.#phase = address.isNamed ? 'lookup' : 'connecting'
     this.#socket = address.open(this.#body.readInto((chunk) => this.#onRead(chunk)))
@@ -110,12 +111,7 @@ export class UpstreamConnection {
       if (this.isServing(request)) this.#write('established', request)
     })
     if (address.tls) this.#socket.on('data', (chunk: Buffer) => this.#onRead(chunk))
-    // Linux reports a socket as writable only once a third of its send buffer, up to 1.4 MB, is free: with `idleSeconds` of 60,
-    // an upstream that reads below 23 KB/s counts as idle.
-    this.#socket.on('drain', () => {
-      if (this.#receiver !== undefined) this.#startDeadline()
-      this.#receiver?.onWritable?.()
-    })
+    this.#socket.on('drain', () => this.#receiver?.onWritable?.())
     this.#socket.on('end', () => this.#onRead(undefined))
     this.#socket.on('error', (error) => this.#onError(error))
     this.#socket.on('close', () => {
@@ -123,7 +119,6 @@ export class UpstreamConnection {
       this.#body.releaseBuffer()
       pool.onClosed(this)
     })
-    this.#startDeadline()
   }
 
   isServing(request: UpstreamRequest): boolean {
@@ -145,7 +140,6 @@ export class UpstreamConnection {
       else socket.write(piece, freeWhenWritten(piece))
     socket.uncork()
     this.#isRequestWritten = isLast
-    this.#startDeadline()
     return !socket.writableNeedDrain
   }
 
@@ -158,10 +152,7 @@ export class UpstreamConnection {
   pauseUntilDrain(client: Writable): void {
     if (this.#socket.isPaused()) return
     this.#socket.pause()
-    client.once('drain', () => {
-      this.#socket.resume()
-      this.#startDeadline()
-    })
+    client.once('drain', () => this.#socket.resume())
   }
 
   /** From now on, the tunnel receives all bytes, and writes to the socket. */
@@ -176,13 +167,26 @@ export class UpstreamConnection {
     this.#socket.destroy()
   }
 
-  /** Called several times a second. */
+  /**
+   * Called several times a second. A wait fails once no byte has moved for the time of its limit. Informational responses and
+   * parts of a head do not count. The lookup and the connect have one deadline, because no byte moves between them.
+   * Only this method measures a wait, so no event can forget to restart it.
+   */
   checkDeadline(now: number): void {
-    if (this.#socket.writableNeedDrain) this.#receiver?.onWriteBlocked?.()
-    if (now < this.#deadline) return
-    const wait = WAITS[this.#waitsFor]
-    if (wait !== undefined) this.#fail(wait.failure)
-    else if (this.#phase === 'idle') this.close()
+    const socket = this.#socket
+    if (socket.writableNeedDrain) this.#receiver?.onWriteBlocked?.()
+    if (this.#phase === 'idle' && now >= this.#idleUntil) this.close()
+    const wait = this.#wait
+    // Grows when bytes are written, and again when the system accepts them. Linux accepts more only once a third of the send
+    // buffer, up to 1.4 MB, is free: with `idleSeconds` of 60, an upstream that reads below 23 KB/s counts as idle.
+    const written = 2 * socket.bytesWritten - socket.writableLength
+    const read = this.#parser.head === undefined ? 0 : socket.bytesRead
+    if (wait === undefined || written !== this.#written || read !== this.#read) {
+      this.#written = written
+      this.#read = read
+      this.#waitsSince = now
+    } else if (now >= this.#waitsSince + this.#pool.config.timeouts[wait.limit] * 1000)
+      this.#fail(wait.failure)
   }
 
   get #isConnecting(): boolean {
@@ -192,26 +196,16 @@ export class UpstreamConnection {
   #enter(phase: Phase, receiver: ResponseReceiver | undefined): void {
     this.#phase = phase
     this.#receiver = receiver
-    this.#deadline = NO_DEADLINE
   }
 
-  /** The order decides: while a socket is paused or full, it does not matter what else is missing. */
-  get #waitsFor(): keyof typeof WAITS {
-    if (this.#phase === 'lookup') return 'address'
-    if (this.#phase === 'connecting') return 'connection'
-    if (this.#phase === 'tunnel') return 'tunnel'
-    if (this.#receiver === undefined) return 'nextRequest'
-    if (this.#socket.isPaused()) return 'clientToRead'
-    if (this.#socket.writableNeedDrain) return 'upstreamToRead'
-    if (!this.#isRequestWritten) return 'clientToSend'
-    return this.#parser.head === undefined ? 'responseHead' : 'responseBody'
-  }
-
-  /** Called when a wait begins, and when bytes of a body have passed, in either direction. */
-  #startDeadline(): void {
-    const wait = WAITS[this.#waitsFor]
-    const seconds = wait === undefined ? NO_DEADLINE : this.#timeouts[wait.limit]
-    this.#deadline = performance.now() + seconds * 1000
+  /** Undefined while it waits for the client or a request. The order decides: a paused or full socket hides other waits. */
+  get #wait() {
+    if (this.#phase === 'lookup') return WAITS.address
+    if (this.#phase === 'connecting') return WAITS.connection
+    if (this.#phase === 'tunnel' || this.#receiver === undefined || this.#socket.isPaused()) return undefined
+    if (this.#socket.writableNeedDrain) return WAITS.upstreamToRead
+    if (!this.#isRequestWritten) return undefined
+    return this.#parser.head === undefined ? WAITS.responseHead : WAITS.responseBody
   }
 
   #write(phase: 'established' | 'reused', request: UpstreamRequest): void {
@@ -220,7 +214,6 @@ export class UpstreamConnection {
     this.#parser.start(request.isHeadRequest, request.isWebSocket)
     try {
       this.#socket.write(request.headText, 'latin1')
-      this.#startDeadline()
       if (request.hasBody) request.onReadyForBody(this)
     } catch (error) {
       this.close()
@@ -254,7 +247,6 @@ export class UpstreamConnection {
     if (parser.syntaxError !== undefined) this.#fail('http_protocol_error', parser.syntaxError)
     else if (parser.isDone) this.#reuseOrClose(isClean)
     else if (chunk === undefined) this.#failAsClosed()
-    else if (parser.head !== undefined) this.#startDeadline()
   }
 
   /** `isClean`: no byte follows the response. A byte that follows could be taken for the next response (CVE-2026-48931). */
@@ -264,7 +256,7 @@ export class UpstreamConnection {
     // The pool asks later whether the request is sent: TLS sockets report it late.
     if (isClean && this.#isRequestWritten && idleMs > 0) {
       this.#enter('idle', undefined)
-      this.#deadline = performance.now() + idleMs
+      this.#idleUntil = performance.now() + idleMs
       this.#pool.onReusable(this)
     } else this.close()
   }

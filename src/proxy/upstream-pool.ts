@@ -5,7 +5,6 @@
  * ended is first `released`. It is `idle` once Node has read its socket again (`event-loop.ts`), and has found no bytes.
  */
 import { afterReads } from '../base/event-loop.ts'
-import type { Config } from '../config/config.ts'
 import type { UpstreamAddress } from './upstream-address.ts'
 import { type ConnectionPool, UpstreamConnection, type UpstreamRequest } from './upstream-connection.ts'
 
@@ -15,8 +14,8 @@ const DEADLINE_CHECK_MS = 100
 export class UpstreamPool implements ConnectionPool {
   /** The label `upstream` of the metrics. */
   readonly prefix: string
+  readonly config: ConnectionPool['config']
   readonly #address: UpstreamAddress
-  readonly #config: Config
   readonly #open = new Set<UpstreamConnection>()
   readonly #released: UpstreamConnection[] = []
   /** The connection that was used last is at the end. */
@@ -27,10 +26,10 @@ export class UpstreamPool implements ConnectionPool {
   #isClosed = false
   readonly #timer: NodeJS.Timeout
 
-  constructor(prefix: string, address: UpstreamAddress, config: Config) {
+  constructor(prefix: string, address: UpstreamAddress, config: ConnectionPool['config']) {
     this.prefix = prefix
     this.#address = address
-    this.#config = config
+    this.config = config
     this.#timer = setInterval(() => this.#checkDeadlines(), DEADLINE_CHECK_MS).unref()
   }
 
@@ -40,7 +39,7 @@ export class UpstreamPool implements ConnectionPool {
 
   /** The number of requests that wait for another request to end. One that waits for its new connection does not count. */
   get queued(): number {
-    return Math.max(0, this.#demand - this.#config.limits.upstreamConnections)
+    return Math.max(0, this.#demand - this.config.limits.upstreamConnections)
   }
 
   /** The number of waiting requests, and of connections that serve a request or are being closed. */
@@ -50,7 +49,7 @@ export class UpstreamPool implements ConnectionPool {
 
   /** Queues the request. A WebSocket handshake fails if it would have to wait for another request to end. */
   acquire(request: UpstreamRequest): void {
-    const { upstreamConnections, upstreamQueue } = this.#config.limits
+    const { upstreamConnections, upstreamQueue } = this.config.limits
     if (this.#demand >= upstreamConnections + (request.isWebSocket ? 0 : upstreamQueue)) {
       request.onFailure('connection_limit_reached')
     } else {
@@ -63,7 +62,7 @@ export class UpstreamPool implements ConnectionPool {
   send(request: UpstreamRequest, idle?: UpstreamConnection): void {
     try {
       if (idle !== undefined) idle.send(request)
-      else this.#open.add(new UpstreamConnection(this.#address, this, request, this.#config))
+      else this.#open.add(new UpstreamConnection(this.#address, this, request))
     } catch (error) {
       request.onInternalError(error)
     }
@@ -105,7 +104,7 @@ export class UpstreamPool implements ConnectionPool {
     this.#isDispatchScheduled = false
     for (let request = this.#queue[0]; request !== undefined; request = this.#queue[0]) {
       const connection = this.#takeIdle()
-      const isFull = this.connections >= this.#config.limits.upstreamConnections
+      const isFull = this.connections >= this.config.limits.upstreamConnections
       // A released connection serves the request sooner than a new one would.
       if (connection === undefined && (isFull || this.#queue.length <= this.#released.length)) break
       this.#queue.shift()
@@ -128,7 +127,7 @@ export class UpstreamPool implements ConnectionPool {
   #checkDeadlines(): void {
     const now = performance.now()
     for (const connection of this.#open) connection.checkDeadline(now)
-    const queuedBefore = now - this.#config.timeouts.upstreamResponseSeconds * 1000
+    const queuedBefore = now - this.config.timeouts.upstreamResponseSeconds * 1000
     while ((this.#queue[0]?.queuedMonotonicMs ?? now) <= queuedBefore)
       this.#queue.shift()?.onFailure('connection_limit_reached')
   }
