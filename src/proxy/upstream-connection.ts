@@ -91,10 +91,10 @@ export class UpstreamConnection {
   #isRequestWritten = false
   /** In monotonic milliseconds: when an idle connection is closed. */
   #idleUntil = 0
-  // Written only by `checkDeadline`: what it saw last, and when a byte moved or a wait for the upstream began.
+  // Written only by `checkDeadline`: what it saw last, and when it saw that a byte had moved, or that a wait had begun.
   #written = 0
   #read = 0
-  #waitsSince = performance.now()
+  #waitsSince: number | undefined = performance.now()
 
   constructor(address: UpstreamAddress, pool: ConnectionPool, request: UpstreamRequest) {
     this.#pool = pool
@@ -181,12 +181,12 @@ export class UpstreamConnection {
     // buffer, up to 1.4 MB, is free: with `idleSeconds` of 60, an upstream that reads below 23 KB/s counts as idle.
     const written = 2 * socket.bytesWritten - socket.writableLength
     const read = this.#parser.head === undefined ? 0 : socket.bytesRead
-    if (wait === undefined || written !== this.#written || read !== this.#read) {
-      this.#written = written
-      this.#read = read
-      this.#waitsSince = now
-    } else if (now >= this.#waitsSince + this.#pool.config.timeouts[wait.limit] * 1000)
-      this.#fail(wait.failure)
+    const hasMoved = written !== this.#written || read !== this.#read
+    this.#written = written
+    this.#read = read
+    if (wait === undefined) this.#waitsSince = undefined
+    else if (hasMoved || this.#waitsSince === undefined) this.#waitsSince = now
+    else if (now >= this.#waitsSince + this.#pool.config.timeouts[wait.limit] * 1000) this.#fail(wait.failure)
   }
 
   get #isConnecting(): boolean {
