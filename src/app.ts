@@ -21,6 +21,7 @@ import { DataListener } from './client/listener.ts'
 import { Responder } from './client/responder.ts'
 import type { Config } from './config/config.ts'
 import { createLoginThrottle } from './credentials/login-throttle.ts'
+import type { Dependencies } from './endpoints/endpoint.ts'
 import { Gate } from './gate/gate.ts'
 import { Handler } from './handler.ts'
 import { createDataService, createLifeCycle, type LifeCycle, RunState } from './life-cycle.ts'
@@ -88,8 +89,12 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     reportInternalError,
   })
   const throttle = createLoginThrottle(config.limits.loginFailures)
-  const forEndpoints = { config, responder, signer, credentials, throttle, revokeToken, audit, metrics, now }
-  const handler = new Handler({ ...forEndpoints, gate, forwarder, reportInternalError })
+  const onEvent: Dependencies['onEvent'] = (req, what) => {
+    metrics.onEvent(what)
+    audit.request(req, what)
+  }
+  const forEndpoints = { config, responder, signer, credentials, throttle, revokeToken, onEvent, now }
+  const handler = new Handler({ ...forEndpoints, gate, forwarder, metrics, reportInternalError })
 
   const accessLog = createAccessLog(metrics, log, config.log, () => state.isAborting)
   const listener = new DataListener(config, certificateSets.get('listener'), {
