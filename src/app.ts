@@ -15,13 +15,12 @@
  *   reload/, files/, http/    polling; files and YAML; headers and targets as values
  *   base/                     errors, results, the log
  */
-import { type OnReload, openAuthData } from './auth-data.ts'
+import { openAuthData } from './auth-data.ts'
 import type { Logger } from './base/log.ts'
 import { DataListener } from './client/listener.ts'
 import { Responder } from './client/responder.ts'
 import type { Config } from './config/config.ts'
 import { createLoginThrottle } from './credentials/login-throttle.ts'
-import type { Dependencies } from './endpoints/endpoint.ts'
 import { Gate } from './gate/gate.ts'
 import { Handler } from './handler.ts'
 import { createDataService, createLifeCycle, type LifeCycle, RunState } from './life-cycle.ts'
@@ -61,14 +60,10 @@ export interface ServingApp extends App {
  */
 export async function createApp(options: AppOptions): Promise<ServingApp> {
   const { config, log, processCounts, now = Date.now, settingsFile, worker = false } = options
-  const state = new RunState()
+  const state: Readonly<RunState> = new RunState()
   const metrics = new Metrics(now)
-  const audit = createAuditLog(log, config.log)
-  const onReload: OnReload = (subject, result, certificate) => {
-    metrics.onReload(subject, result, certificate)
-    audit.reload(subject, result)
-  }
-  const authData = await openAuthData({ config, log, now, onReload })
+  const audit = createAuditLog(metrics, log, config.log.audit)
+  const authData = await openAuthData({ config, log, now, onReload: audit.reload })
   const { credentials, certificateSets, issuers } = authData
   const { isRevoked, revoke: revokeToken } = authData.revocations
   const signer = new TokenSigner(authData.keys.ring, config.token, now)
@@ -89,11 +84,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     reportInternalError,
   })
   const throttle = createLoginThrottle(config.limits.loginFailures)
-  const onEvent: Dependencies['onEvent'] = (req, what) => {
-    metrics.onEvent(what)
-    audit.request(req, what)
-  }
-  const forEndpoints = { config, responder, signer, credentials, throttle, revokeToken, onEvent, now }
+  const forEndpoints = { config, responder, signer, credentials, throttle, revokeToken, audit, now }
   const handler = new Handler({ ...forEndpoints, gate, forwarder, metrics, reportInternalError })
 
   const accessLog = createAccessLog(metrics, log, config.log, () => state.isAborting)

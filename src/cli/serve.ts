@@ -80,10 +80,10 @@ function setUpProcess(config: Config, destination: LogDestination): AppOptions {
   const log = createLog(config.log.level, destination)
   let exceptions = 0
   process.on('uncaughtException', (err) => log.fatal({ err, count: ++exceptions }, 'uncaught exception'))
-  const processCounts = {
-    log_lines_dropped_total: () => destination.dropped,
-    uncaught_exceptions_total: () => exceptions,
-  }
+  const processCounts = () => ({
+    log_lines_dropped_total: destination.dropped,
+    uncaught_exceptions_total: exceptions,
+  })
   return { config, log, processCounts }
 }
 

@@ -10,7 +10,7 @@ import type { LoginThrottle } from '../credentials/login-throttle.ts'
 import type { EndedToken, NotRevoked, RevokeToken } from '../credentials/revocation-list.ts'
 import type { TokenSigner } from '../token/issue.ts'
 
-/** What a request did. The caller is the `identityForLog` of the request context. */
+/** What a request did, for the audit log and the metrics. The caller is the `identityForLog` of the request context. */
 export type AuditEvent =
   | { readonly event: 'login' | 'logout' }
   | { readonly event: 'login_failed'; readonly reason: LoginFailure }
@@ -25,8 +25,7 @@ export interface Dependencies {
   readonly throttle: LoginThrottle
   /** Absent without a database for revocations. */
   readonly revokeToken: RevokeToken | undefined
-  /** For the audit log and the metrics. */
-  readonly onEvent: (req: SidecarRequest, what: AuditEvent) => void
+  readonly audit: { request(req: SidecarRequest, what: AuditEvent): void }
   readonly now: () => number
 }
 
@@ -36,16 +35,16 @@ export function expirationSec({ config, now }: Dependencies, expiresAtSeconds: n
   return config.contract.expirationSec === 'string' ? String(left) : left
 }
 
-/** Revokes a token or a link, and reports `event`. Rejects only on an internal error. */
+/** Revokes a token or a link, and writes `event` to the audit log. Rejects only on an internal error. */
 export async function revoke(
-  { responder, revokeToken, onEvent }: Dependencies,
+  { responder, revokeToken, audit }: Dependencies,
   res: SidecarResponse,
   ended: EndedToken,
   event: AuditEvent,
 ): Promise<void> {
   const revoked = (await revokeToken?.(ended)) ?? failed<NotRevoked>({ reason: 'unavailable' })
   if (revoked.ok) {
-    onEvent(res.req, event)
+    audit.request(res.req, event)
     return responder.sendEmpty(res, 204)
   }
   const { reason, retryAfterSeconds } = revoked.error

@@ -1,10 +1,8 @@
 /**
  * The Prometheus metrics: names, labels and values. Labels come from closed sets: no path, account or token.
  * Series whose labels are known beforehand exist at zero from the first scrape on.
- * `Metrics` counts events of requests and reloads. What only one part knows, such as cache hits, this part counts itself.
- * A new metric needs a row in `METRICS` and its value in `readFrom`; if a new part holds the value, a member of `MetricSources`.
- * One that counts events also needs a field, with its series at zero, and a method, or a line in `onEvent`.
- * One that only the primary of several workers has: `ReadInPrimary`. Counts outlive a worker, gauges do not.
+ * `Metrics` counts the events that the logs and upstreams report. Other parts count what only they know, such as cache hits.
+ * A new metric needs a row in `METRICS`, and its value in `#counts` or `#valuesFrom`. Counts outlive a worker, gauges do not.
  */
 import { type Aggregator, collectDefaultMetrics, Registry } from 'prom-client'
 import type { AuthData, ReloadSubject } from '../auth-data.ts'
@@ -41,11 +39,7 @@ const [counter, gauge, histogram] = [metric('counter'), metric('gauge'), metric(
 /** Metrics whose values are read at each scrape. Names are without `METRIC_PREFIX`. */
 export const METRICS = {
   build_info: gauge('Version of the sidecar and of Node.', ['version', 'node'], 'max'),
-  certificate_not_after_timestamp_seconds: gauge(
-    'When it expires, in epoch seconds.',
-    ['certificate'],
-    'min',
-  ),
+  certificate_not_after_timestamp_seconds: gauge('When it expires in epoch seconds.', ['certificate'], 'min'),
   client_connections: gauge('Open connections of clients.'),
   client_connections_dropped_total: counter('Connections closed because limits.connections were open.'),
   enforcing: gauge('1 while refused tokens are refused, 0 with enforcement: report.', [], 'min'),
@@ -53,9 +47,7 @@ export const METRICS = {
   jwks_fetches_total: counter('Fetches of JWK Sets by issuer and result.', ['issuer', 'result']),
   key_token_lifetime_seconds: gauge('Seconds that tokens of the key may live at most.', ['kid'], 'max'),
   links_issued_total: counter('Links issued.'),
-  log_lines_dropped_total: counter(
-    'Log lines dropped because stdout was not read in time, or its disk was full.',
-  ),
+  log_lines_dropped_total: counter('Log lines dropped because stdout was slow, or its disk was full.'),
   ready: gauge('1 while requests are accepted and everything they need is loaded, else 0.', [], 'min'),
   reload_failing: gauge('1 while the newest version cannot be used, else 0.', ['subject'], 'max'),
   reload_last_good_timestamp_seconds: gauge('When the active version was loaded.', ['subject'], 'min'),
@@ -85,24 +77,16 @@ export const METRICS = {
 }
 
 export type MetricName = keyof typeof METRICS
-type LabelsOf<Name extends MetricName> = NonNullable<(typeof METRICS)[Name]['labels']>
-export type LabelOf<Name extends MetricName> = LabelsOf<Name>[number]
+export type LabelOf<Name extends MetricName> = NonNullable<(typeof METRICS)[Name]['labels']>[number]
 
-/** A series whose value is undefined is left out. */
-type Value = number | Durations | undefined
-/** A value for each value of the first label, each with its values of the next label, and so on. Without labels, one value. */
-type Values = Value | Iterable<readonly [string, Values]>
-type ValuesOf<Labels> = Labels extends readonly [string, ...infer Others]
-  ? Iterable<readonly [string, ValuesOf<Others>]>
-  : Value
+/** One value, or the series of each value of the first label. A series without a value is left out. */
+type Series = number | Durations | undefined | Iterable<readonly [labelValue: string, Series]>
+type Values<Names extends MetricName> = { readonly [Name in Names]: Series }
 
-/** A function for each metric. */
-type Reads<Names extends MetricName> = { readonly [Name in Names]: () => ValuesOf<LabelsOf<Name>> }
-
-/** What each process counts, whatever it serves. */
-export type ProcessCounts = Reads<'log_lines_dropped_total' | 'uncaught_exceptions_total'>
-type ReadInPrimary = 'worker_restarts_total' | 'workers' // only the primary of several workers has these
-export type PrimaryReads = Reads<ReadInPrimary | 'ready'> & ProcessCounts
+type OfProcess = 'log_lines_dropped_total' | 'uncaught_exceptions_total' // of each process, whatever it serves
+type OfPrimary = 'worker_restarts_total' | 'workers' // only the primary of several workers has these
+export type ProcessCounts = () => Values<OfProcess>
+export type PrimaryValues = Values<OfPrimary | 'ready' | OfProcess>
 
 type DeclaredFamily = Awaited<ReturnType<Registry['getMetricsAsJSON']>>[number]
 /** A metric and its values in prom-client's JSON form. `type` is a word there, though declared as a number. */
@@ -137,60 +121,60 @@ export interface MeasuredAuthData extends Pick<AuthData, 'subjects'> {
 export class Metrics {
   readonly #registry = new Registry()
   readonly #now: () => number
-  readonly #createdAtSeconds: number
-  readonly #requests = new ByLabel(() => new ByLabel(() => new Counts()))
-  readonly #requestSeconds = new ByLabel(() => new Durations())
-  readonly #bytes = new Counts()
-  readonly #tokenChecks = new ByLabel(() => new Counts())
-  readonly #loginFailures = new Counts()
-  readonly #upstreamRequests = new ByLabel(() => new Counts())
-  readonly #upstreamResponses = new ByLabel(() => new Counts())
-  readonly #upstreamSeconds = new ByLabel(() => new Durations())
-  readonly #reloads = new ByLabel(() => new Counts())
-  readonly #lastGoodSeconds = new Map<ReloadSubject, number>()
+  readonly #counts = {
+    links_issued_total: 0,
+    reloads_total: new ByLabel(() => new Counts()),
+    request_duration_seconds: new ByLabel(() => new Durations()),
+    requests_total: new ByLabel(() => new ByLabel(() => new Counts())),
+    token_checks_total: new ByLabel(() => new Counts()),
+    token_issue_failures_total: new Counts(),
+    tokens_issued_total: 0,
+    transferred_bytes_total: new Counts(),
+    upstream_requests_total: new ByLabel(() => new Counts()),
+    upstream_response_seconds: new ByLabel(() => new Durations()),
+    upstream_responses_total: new ByLabel(() => new Counts()),
+  }
+  readonly #lastGoodSeconds = new ByLabel(() => this.#now() / 1000)
   /** The names of the certificate sets, or '' for another subject, whose newest version cannot be used. */
   readonly #failingReloads = new ByLabel(() => new Set<string>())
-  #tokensIssued = 0
-  #linksIssued = 0
 
   constructor(now: () => number) {
     this.#now = now
-    this.#createdAtSeconds = now() / 1000
     collectDefaultMetrics({ register: this.#registry })
     // These gauges have names of counters. They only add up the types of `nodejs_active_handles` and the like.
     for (const what of ['handles', 'requests', 'resources'])
       this.#registry.removeSingleMetric(`nodejs_active_${what}_total`)
-    for (const route of ROUTE_LABELS) this.#requestSeconds.of(route)
+    for (const route of ROUTE_LABELS) this.#counts.request_duration_seconds.of(route)
     for (const direction of ['in', 'out'] as const) this.onBytes(direction, 0)
     for (const reason of ['ok', ...ACCESS_FAILURES] as const) this.onTokenCheck(reason, 0)
-    for (const reason of LOGIN_FAILURES) this.#loginFailures.add(reason, 0)
+    for (const reason of LOGIN_FAILURES) this.#counts.token_issue_failures_total.add(reason, 0)
   }
 
   /** Counts refusals of malformed requests, too. `seconds`: from the head to the end of the response. */
   onRequest(route: RouteLabel, method: string | undefined, status: number, seconds: number): void {
     const known = method !== undefined && METHODS.has(method) ? method : 'other'
-    this.#requests.of(route).of(known).add(String(status))
-    this.#requestSeconds.of(route).observe(seconds)
+    this.#counts.requests_total.of(route).of(known).add(String(status))
+    this.#counts.request_duration_seconds.of(route).observe(seconds)
   }
 
   onBytes(direction: 'in' | 'out', count: number): void {
-    this.#bytes.add(direction, count)
+    this.#counts.transferred_bytes_total.add(direction, count)
   }
 
   onTokenCheck(reason: 'ok' | AccessFailure, count = 1): void {
-    this.#tokenChecks.of(reason === 'ok' ? 'accepted' : 'rejected').add(reason, count)
+    this.#counts.token_checks_total.of(reason === 'ok' ? 'accepted' : 'rejected').add(reason, count)
   }
 
   onEvent(what: AuditEvent): void {
-    if (what.event === 'login') this.#tokensIssued++
-    else if (what.event === 'link_created') this.#linksIssued++
-    else if (what.event === 'login_failed') this.#loginFailures.add(what.reason)
+    if (what.event === 'login') this.#counts.tokens_issued_total++
+    else if (what.event === 'link_created') this.#counts.links_issued_total++
+    else if (what.event === 'login_failed') this.#counts.token_issue_failures_total.add(what.reason)
   }
 
   ofUpstream(upstream: string): UpstreamEvents {
-    const requests = this.#upstreamRequests.of(upstream)
-    const responses = this.#upstreamResponses.of(upstream)
-    const durations = this.#upstreamSeconds.of(upstream)
+    const requests = this.#counts.upstream_requests_total.of(upstream)
+    const responses = this.#counts.upstream_responses_total.of(upstream)
+    const durations = this.#counts.upstream_response_seconds.of(upstream)
     for (const outcome of UPSTREAM_OUTCOMES) requests.add(outcome, 0)
     for (const statusClass of STATUS_CLASSES) responses.add(statusClass, 0)
     return {
@@ -204,7 +188,7 @@ export class Metrics {
   }
 
   onReload(subject: ReloadSubject, result: ReloadResult, certificate = ''): void {
-    this.#reloads.of(subject).add(result)
+    this.#counts.reloads_total.of(subject).add(result)
     if (result === 'ok') {
       this.#lastGoodSeconds.set(subject, this.#now() / 1000)
       this.#failingReloads.of(subject).delete(certificate)
@@ -213,56 +197,49 @@ export class Metrics {
 
   /** Returns the function that reads the metrics of this process. */
   readFrom(sources: MetricSources): ReadMetrics {
-    const { config, tokenCache, listener, forwarder, isReady, processCounts } = sources
-    const { keys, keySets, revocations, certificateSets, subjects } = sources.authData
-    for (const subject of subjects)
-      for (const result of RELOAD_RESULTS) this.#reloads.of(subject).add(result, 0)
-    const reads: Reads<Exclude<MetricName, ReadInPrimary>> = {
-      build_info: () => [[VERSION, [[process.version, 1]]]],
-      certificate_not_after_timestamp_seconds: () =>
-        Array.from(certificateSets, ([certificate, set]) => [certificate, set.current().endsAtSeconds]),
-      client_connections: () => listener.connections,
-      client_connections_dropped_total: () => listener.droppedConnections,
-      enforcing: () => Number(config.enforcement === 'enforce'),
-      jwks_age_seconds: () => keySets.map(({ issuer, state }) => [issuer, state().ageSeconds]),
-      jwks_fetches_total: () => keySets.map(({ issuer, fetches }) => [issuer, Object.entries(fetches)]),
-      key_token_lifetime_seconds: () => keys.tokenLifetimes().map(({ kid, seconds }) => [kid, seconds]),
-      links_issued_total: () => this.#linksIssued,
-      ready: () => Number(isReady()),
-      reload_failing: () =>
-        subjects.map((subject) => [subject, Number(this.#failingReloads.of(subject).size > 0)]),
-      reload_last_good_timestamp_seconds: () =>
-        subjects.map((subject) => [subject, this.#lastGoodSeconds.get(subject) ?? this.#createdAtSeconds]),
-      reloads_total: () => this.#reloads,
-      request_duration_seconds: () => this.#requestSeconds,
-      requests_in_flight: () => listener.inFlight,
-      requests_total: () => this.#requests,
-      revocations: revocations.count,
-      signing_key_age_seconds: () => {
-        const { signing: key } = keys.ring()
-        const nowSeconds = Math.floor(this.#now() / 1000)
-        return key ? [[key.kid, Math.max(0, nowSeconds - key.createdAtSeconds)]] : []
-      },
-      token_cache_entries: () => tokenCache.size,
-      token_cache_evictions_total: () => tokenCache.evictions,
-      token_cache_hits_total: () => tokenCache.hits,
-      token_cache_misses_total: () => tokenCache.misses,
-      token_checks_total: () => this.#tokenChecks,
-      token_issue_failures_total: () => this.#loginFailures,
-      tokens_issued_total: () => this.#tokensIssued,
-      transferred_bytes_total: () => this.#bytes,
-      upstream_connections: () => forwarder.pools().map(({ prefix, connections }) => [prefix, connections]),
-      upstream_queue: () => forwarder.pools().map(({ prefix, queued }) => [prefix, queued]),
-      upstream_requests_total: () => this.#upstreamRequests,
-      upstream_response_seconds: () => this.#upstreamSeconds,
-      upstream_responses_total: () => this.#upstreamResponses,
-      ...processCounts,
+    for (const subject of sources.authData.subjects) {
+      for (const result of RELOAD_RESULTS) this.#counts.reloads_total.of(subject).add(result, 0)
+      this.#lastGoodSeconds.of(subject)
     }
     return async (group) => {
-      if (group === 'all') return [...familiesOf(reads), ...(await this.#registry.getMetricsAsJSON())]
+      const own = familiesOf(this.#valuesFrom(sources))
+      if (group === 'all') return [...own, ...(await this.#registry.getMetricsAsJSON())]
       await this.#registry.getSingleMetric('process_cpu_user_seconds_total')?.get() // also updates the sum
       const ofProcess = PROCESS_METRICS.flatMap((name) => this.#registry.getSingleMetric(name)?.get() ?? [])
-      return [...familiesOf(reads), ...(await Promise.all(ofProcess))]
+      return [...own, ...(await Promise.all(ofProcess))]
+    }
+  }
+
+  #valuesFrom(sources: MetricSources): Values<Exclude<MetricName, OfPrimary>> {
+    const { config, tokenCache, listener, forwarder, isReady, processCounts } = sources
+    const { keys, keySets, revocations, certificateSets, subjects } = sources.authData
+    const { signing: key } = keys.ring()
+    const nowSeconds = Math.floor(this.#now() / 1000)
+    const pools = forwarder.pools()
+    const ends = Array.from(certificateSets, ([name, set]) => [name, set.current().endsAtSeconds] as const)
+    return {
+      build_info: [[VERSION, [[process.version, 1]]]],
+      certificate_not_after_timestamp_seconds: ends,
+      client_connections: listener.connections,
+      client_connections_dropped_total: listener.droppedConnections,
+      enforcing: Number(config.enforcement === 'enforce'),
+      jwks_age_seconds: keySets.map(({ issuer, state }) => [issuer, state().ageSeconds]),
+      jwks_fetches_total: keySets.map(({ issuer, fetches }) => [issuer, Object.entries(fetches)]),
+      key_token_lifetime_seconds: keys.tokenLifetimes().map(({ kid, seconds }) => [kid, seconds]),
+      ready: Number(isReady()),
+      reload_failing: subjects.map((subject) => [subject, Number(this.#failingReloads.of(subject).size > 0)]),
+      reload_last_good_timestamp_seconds: this.#lastGoodSeconds,
+      requests_in_flight: listener.inFlight,
+      revocations: revocations.count(),
+      signing_key_age_seconds: key ? [[key.kid, Math.max(0, nowSeconds - key.createdAtSeconds)]] : [],
+      token_cache_entries: tokenCache.size,
+      token_cache_evictions_total: tokenCache.evictions,
+      token_cache_hits_total: tokenCache.hits,
+      token_cache_misses_total: tokenCache.misses,
+      upstream_connections: pools.map(({ prefix, connections }) => [prefix, connections]),
+      upstream_queue: pools.map(({ prefix, queued }) => [prefix, queued]),
+      ...this.#counts,
+      ...processCounts(),
     }
   }
 }
@@ -305,7 +282,7 @@ class Durations {
     this.#sum += seconds
   }
 
-  series(name: string, labels: Readonly<Record<string, string>>) {
+  values(name: string, labels: Readonly<Record<string, string>>) {
     const buckets = [...this.#buckets, { le: '+Inf', value: this.#count }]
     return [
       ...buckets.map(({ le, value }) => ({ metricName: `${name}_bucket`, labels: { le, ...labels }, value })),
@@ -315,26 +292,26 @@ class Durations {
   }
 }
 
-/** Calls each function, and returns its metric in the form that `AggregatorRegistry.aggregate` takes. */
-export function familiesOf(reads: Partial<Reads<MetricName>>): MetricFamily[] {
-  return (Object.keys(reads) as MetricName[]).map((key) => {
+/** Returns the metrics in the form that `AggregatorRegistry.aggregate` takes. */
+export function familiesOf(values: Partial<Values<MetricName>>): MetricFamily[] {
+  return (Object.keys(values) as MetricName[]).map((key) => {
     const { type, help, labels = [], aggregator } = METRICS[key]
     const name = `${METRIC_PREFIX}${key}`
-    return { name, help, type, aggregator, values: seriesOf(name, labels, reads[key]?.()) }
+    return { name, help, type, aggregator, values: valuesOf(name, labels, values[key]) }
   })
 }
 
-/** `labels`: the names of the labels that `values` still has. `above`: the labels with values. */
-function seriesOf(
+/** `labels`: the names of the labels that `series` still has. `above`: the labels with values. */
+function valuesOf(
   name: string,
   [label = '', ...others]: readonly string[],
-  values: Values,
+  series: Series,
   above: Readonly<Record<string, string>> = {},
 ): MetricFamily['values'] {
-  if (values === undefined) return []
-  if (typeof values === 'number') return [{ labels: above, value: values }]
-  if (values instanceof Durations) return values.series(name, above)
-  return Array.from(values, ([value, below]) =>
-    seriesOf(name, others, below, { ...above, [label]: value }),
+  if (series === undefined) return []
+  if (typeof series === 'number') return [{ labels: above, value: series }]
+  if (series instanceof Durations) return series.values(name, above)
+  return Array.from(series, ([value, below]) =>
+    valuesOf(name, others, below, { ...above, [label]: value }),
   ).flat()
 }

@@ -53,7 +53,7 @@ function metricsOf({ authData, isReady = true, now = () => 61_500_000 }: Changes
     listener: { inFlight: 4, connections: 6, droppedConnections: 8 },
     forwarder: { pools: () => pools },
     isReady: () => isReady,
-    processCounts: { log_lines_dropped_total: () => 11, uncaught_exceptions_total: () => 12 },
+    processCounts: () => ({ log_lines_dropped_total: 11, uncaught_exceptions_total: 12 }),
   })
   const scrape = async () => parseMetrics(await AggregatorRegistry.aggregate([await read('all')]).metrics())
   return { metrics, read, scrape }
@@ -327,7 +327,7 @@ t.test('each shortage and outage has a headline of its own', async (t) => {
     ],
     parts: {
       listener,
-      processCounts: { log_lines_dropped_total: () => dropped, uncaught_exceptions_total: () => uncaught },
+      processCounts: () => ({ log_lines_dropped_total: dropped, uncaught_exceptions_total: uncaught }),
     },
   })
   const { metrics } = setup

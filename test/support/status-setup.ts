@@ -44,7 +44,7 @@ export function statusSetup(options: SetupOptions = {}) {
     listener: { inFlight: 3, connections: 7, droppedConnections: 0 },
     forwarder: { pools: () => pools },
     isReady: () => true,
-    processCounts: { log_lines_dropped_total: () => 0, uncaught_exceptions_total: () => 0 },
+    processCounts: () => ({ log_lines_dropped_total: 0, uncaught_exceptions_total: 0 }),
     ...options.parts,
   })
   const samples = new Samples(read, now)
