@@ -15,7 +15,7 @@
  *   reload/, files/, http/    polling; files and YAML; headers and targets as values
  *   base/                     errors, results, the log
  */
-import { type OnReload, openAuthData } from './auth-data.ts'
+import { openAuthData } from './auth-data.ts'
 import type { Logger } from './base/log.ts'
 import { DataListener } from './client/listener.ts'
 import { Responder } from './client/responder.ts'
@@ -60,14 +60,10 @@ export interface ServingApp extends App {
  */
 export async function createApp(options: AppOptions): Promise<ServingApp> {
   const { config, log, processCounts, now = Date.now, settingsFile, worker = false } = options
-  const state = new RunState()
+  const state: Readonly<RunState> = new RunState()
   const metrics = new Metrics(now)
-  const audit = createAuditLog(log, config.log)
-  const onReload: OnReload = (subject, result, certificate) => {
-    metrics.onReload(subject, result, certificate)
-    audit.reload(subject, result)
-  }
-  const authData = await openAuthData({ config, log, now, onReload })
+  const audit = createAuditLog(metrics, log, config.log.audit)
+  const authData = await openAuthData({ config, log, now, onReload: audit.reload })
   const { credentials, certificateSets, issuers } = authData
   const { isRevoked, revoke: revokeToken } = authData.revocations
   const signer = new TokenSigner(authData.keys.ring, config.token, now)
@@ -88,8 +84,8 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     reportInternalError,
   })
   const throttle = createLoginThrottle(config.limits.loginFailures)
-  const forEndpoints = { config, responder, signer, credentials, throttle, revokeToken, audit, metrics, now }
-  const handler = new Handler({ ...forEndpoints, gate, forwarder, reportInternalError })
+  const forEndpoints = { config, responder, signer, credentials, throttle, revokeToken, audit, now }
+  const handler = new Handler({ ...forEndpoints, gate, forwarder, metrics, reportInternalError })
 
   const accessLog = createAccessLog(metrics, log, config.log, () => state.isAborting)
   const listener = new DataListener(config, certificateSets.get('listener'), {

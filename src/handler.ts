@@ -27,7 +27,7 @@ import { requestIdOf } from './http/request-ids.ts'
 interface HandlerDependencies extends Dependencies {
   readonly gate: Gate
   readonly forwarder: { forward(res: SidecarResponse): void }
-  readonly metrics: Dependencies['metrics'] & {
+  readonly metrics: {
     /** Called once for each request that needs a caller, or has two `Authorization` lines. */
     onTokenCheck(result: 'ok' | AccessFailure): void
   }

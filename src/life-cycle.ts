@@ -28,7 +28,7 @@ export interface ListenAddresses {
   readonly admin?: AddressInfo | undefined
 }
 
-/** Only this file changes the state. Other parts read it. */
+/** Only the life cycle changes the state. Other parts read it: they hold a `Readonly<RunState>`. */
 export class RunState {
   phase: 'starting' | 'running' | 'draining' = 'starting'
   /** The drain deadline has passed. */
@@ -81,7 +81,7 @@ export function createLifeCycle(parts: Parts): LifeCycle {
   const start = async (): Promise<ListenAddresses> => {
     sources?.start()
     try {
-      const adminAddress = await admin?.listen()
+      const adminAddress = admin && (await listen('admin', admin))
       // The data listener is last: if the admin port is in use, no client is accepted and then dropped.
       const where = { data: await service.listen(), admin: adminAddress }
       if (state.phase === 'starting') state.phase = 'running'
@@ -118,7 +118,7 @@ export function createDataService(
     async listen() {
       if (config.enforcement === 'report') remindOfReportMode(log)
       if (!(await authData.whenLoaded())) throw new Error('stopped before clients were accepted')
-      return listener.listen()
+      return listen('listen', listener)
     },
     async drain(lameDuck, pendingStart) {
       log.info({ inFlight: listener.inFlight }, 'draining')
@@ -130,6 +130,15 @@ export function createDataService(
       return report
     },
   }
+}
+
+/** The error of a listener that cannot start names its settings. */
+async function listen(settings: 'admin' | 'listen', listener: Pick<DataListener | AdminListener, 'listen'>) {
+  return listener.listen().catch((error: NodeJS.ErrnoException & { readonly port?: number }) => {
+    const inUse = `port ${error.port} is in use (${settings}.port)`
+    const other = `cannot listen (${settings}.host, ${settings}.port): ${error.message}`
+    throw Object.assign(error, { message: error.code === 'EADDRINUSE' ? inUse : other })
+  })
 }
 
 /** Warns now and each hour. The timer ends with the process. */

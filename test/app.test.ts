@@ -56,7 +56,7 @@ t.test('a sidecar has no effect before its start, and may be stopped instead', a
   const app = await createApp({
     config: configOf({ '--keys-jwks-url': jwksUrl, '--enforcement': 'report' }),
     log: createLog('info', { write: (line) => void lines.push(line) }),
-    processCounts: { log_lines_dropped_total: () => 0, uncaught_exceptions_total: () => 0 },
+    processCounts: () => ({ log_lines_dropped_total: 0, uncaught_exceptions_total: 0 }),
   })
   t.strictSame(lines, [])
   t.strictSame(await app.stop(), { drained: 0, cut: 0, tunnels: 0 })

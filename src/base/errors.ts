@@ -114,6 +114,9 @@ export type Failure =
   | 'method'
   | 'drain_deadline'
 
+/** The sidecar names itself in `Proxy-Status` of its own responses (RFC 9209). */
+export const PROXY_NAME = 'storage-auth-sidecar'
+
 /** Failures that the client has caused. RFC 9209 has one error type for them: `http_request_error`. */
 export type ClientFailure = Extract<ForwardingFailure, `client_${string}`>
 

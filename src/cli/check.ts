@@ -8,7 +8,7 @@ import http, { type IncomingHttpHeaders, type IncomingMessage, type RequestOptio
 import https from 'node:https'
 import { TLSSocket } from 'node:tls'
 import type { Command } from 'commander'
-import { networkFailureOf } from '../base/errors.ts'
+import { networkFailureOf, PROXY_NAME } from '../base/errors.ts'
 import { errorCode, readUpTo } from '../files/files.ts'
 import { TOKEN_PATH, withoutFinalSlash } from '../http/request-target.ts'
 import { MAX_TOKEN_BYTES } from '../token/verify.ts'
@@ -285,9 +285,8 @@ function fieldsOf({ body }: Response): Readonly<Record<string, unknown>> {
   }
 }
 
-/** The sidecar names itself in `Proxy-Status` of its own responses (RFC 9209). */
 const isOurs = ({ headers }: Response) =>
-  /^storage-auth-sidecar(?:;|$)/.test(String(headers['proxy-status'] ?? ''))
+  String(headers['proxy-status'] ?? '').split(';', 1)[0] === PROXY_NAME
 
 const isInvalidToken = (response: Response) =>
   isOurs(response) && [400, 401].includes(response.status) && fieldsOf(response)['code'] === 'InvalidToken'

@@ -2,14 +2,10 @@
  * `demo`: runs the sidecar in front of a small storage API until a signal stops it. All files are in `.sidecar/`.
  * Each start replaces keys, credential and settings, because only the hash of the secret is stored. Stored objects stay.
  */
-import { hash, randomUUID } from 'node:crypto'
 import { once } from 'node:events'
-import { createReadStream, createWriteStream } from 'node:fs'
-import { chmod, mkdir, rename, rm, stat, writeFile } from 'node:fs/promises'
-import http, { type IncomingMessage, type ServerResponse } from 'node:http'
+import { chmod, mkdir, rm, writeFile } from 'node:fs/promises'
 import { type AddressInfo, createServer } from 'node:net'
-import { dirname, join, resolve } from 'node:path'
-import { pipeline } from 'node:stream/promises'
+import { join, resolve } from 'node:path'
 import type { Command } from 'commander'
 import { stringify } from 'yaml'
 import { fileEditors } from '../credentials/editor.ts'
@@ -18,6 +14,7 @@ import { addKey } from '../keys/key-changes.ts'
 import type { ListenAddresses } from '../life-cycle.ts'
 import { CommandFailure, type CommandIo, integerUpTo } from './command-io.ts'
 import { configFromFlags } from './config.ts'
+import { startStorageApi } from './demo-storage.ts'
 import { createSidecar, type ServingProcess } from './serve.ts'
 
 type Ports = Readonly<Record<'port' | 'adminPort', number>>
@@ -136,67 +133,4 @@ ${change('enable')} && curl -sS ${token} ${sidecar}/greetings/hello.txt
 # 9. See what the sidecar counted
 curl -sS ${url(admin)}/metrics | grep '^auth_sidecar_token'
 # or open the status page in a browser: ${url(admin)}/`
-}
-
-/** Serves PUT, GET, HEAD and DELETE of objects to requests with `X-Authenticated-Account-Id`. Returns the URL. */
-export async function startStorageApi(directory: string, onError: (error: unknown) => void) {
-  // No time limit: the sidecar in front limits slow uploads.
-  const server = http.createServer({ requestTimeout: 0 }, (req, res) => {
-    respond(directory, req, res).catch((error: unknown) => {
-      if (req.destroyed && !req.complete) return // the client disconnected
-      onError(error)
-      res.destroy() // the sidecar then sends an error response
-    })
-  })
-  await once(server.listen(0, '127.0.0.1'), 'listening')
-  const { port } = server.address() as AddressInfo
-  return `http://127.0.0.1:${port}`
-}
-
-const METHODS = ['GET', 'HEAD', 'PUT', 'DELETE']
-
-async function respond(directory: string, req: IncomingMessage, res: ServerResponse): Promise<void> {
-  const { method = '', url = '', headersDistinct } = req
-  const [account, ...more] = headersDistinct['x-authenticated-account-id'] ?? []
-  if (account === undefined || more.length > 0) {
-    const message = 'X-Authenticated-Account-Id is missing: requests pass the sidecar.'
-    return send(res, 403, { code: 'NotAuthenticated', message })
-  }
-  if (!METHODS.includes(method)) {
-    res.setHeader('Allow', METHODS.join(', '))
-    return send(res, 405, { code: 'MethodNotAllowed', message: 'The method is not allowed here.' })
-  }
-  const key = url.replace(/\?.*/, '')
-  // A digest has no separators, so no key names a path outside `directory`.
-  const path = join(directory, hash('sha256', account, 'hex'), hash('sha256', key, 'hex'))
-  if (method === 'PUT') {
-    await store(path, req)
-    return send(res, 201, { key })
-  }
-  const found = await stat(path).catch(() => undefined)
-  if (found === undefined)
-    return send(res, 404, { code: 'NoSuchObject', message: 'There is no object of this key.' })
-  if (method === 'DELETE') {
-    await rm(path)
-    return void res.writeHead(204).end()
-  }
-  res.writeHead(200, { 'Content-Type': 'application/octet-stream', 'Content-Length': found.size })
-  await pipeline(createReadStream(path), res) // Node sends no body after HEAD
-}
-
-/** An aborted upload stores nothing. */
-async function store(path: string, req: IncomingMessage): Promise<void> {
-  const upload = `${path}.${randomUUID()}`
-  await mkdir(dirname(path), { recursive: true, mode: 0o700 })
-  try {
-    await pipeline(req, createWriteStream(upload, { mode: 0o600 }))
-    await rename(upload, path)
-  } finally {
-    await rm(upload, { force: true })
-  }
-}
-
-function send(res: ServerResponse, status: number, value: unknown): void {
-  res.statusCode = status
-  res.setHeader('Content-Type', 'application/json').end(`${JSON.stringify(value)}\n`)
 }

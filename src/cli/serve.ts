@@ -43,11 +43,10 @@ export function serveCommand(io: CommandIo, serving: ServingProcess): Command {
 
 async function serve(loaded: LoadedConfig, serving: ServingProcess): Promise<void> {
   const stop = serving.signals.listen()
-  const { config } = loaded
   const app = await createSidecar(loaded, serving)
   // If a signal has arrived already, the listener never opens.
   const isStopping = await Promise.race([stop, undefined])
-  if (!isStopping) await Promise.race([app.start().catch((error) => rethrowListenError(error, config)), stop])
+  if (!isStopping) await Promise.race([app.start().catch(rethrowSystemError), stop])
   const { cut } = await app.stop({ lameDuck: (await stop) === 'SIGTERM' })
   if (cut > 0) throw new CommandFailure(`requests aborted at the end of shutdown.deadlineSeconds: ${cut}`)
 }
@@ -57,14 +56,15 @@ export async function createSidecar({ config, file }: LoadedConfig, serving: Ser
   const { signals, destination } = serving
   const options = { ...setUpProcess(config, destination), settingsFile: file }
   const workers = config.workers === 'auto' ? availableParallelism() : config.workers
-  let app: App
-  if (workers === 1) app = await serveHere(options, signals)
-  else {
-    const { createPrimary } = await import('../workers/primary.ts')
-    app = await createPrimary(options, workers, destination)
-  }
-  signals.onHangUp = () => void app.reload()
-  return app
+  const created: Promise<App> =
+    workers === 1
+      ? serveHere(options, signals)
+      : import('../workers/primary.ts').then((primary) =>
+          primary.createPrimary(options, workers, destination),
+        )
+  // The app is reloaded once it is created, because it may have read some files before the signal.
+  signals.onHangUp = async () => (await created.catch(() => undefined))?.reload()
+  return created
 }
 
 export const workerCommand = ({ signals, destination }: ServingProcess): Command =>
@@ -80,10 +80,10 @@ function setUpProcess(config: Config, destination: LogDestination): AppOptions {
   const log = createLog(config.log.level, destination)
   let exceptions = 0
   process.on('uncaughtException', (err) => log.fatal({ err, count: ++exceptions }, 'uncaught exception'))
-  const processCounts = {
-    log_lines_dropped_total: () => destination.dropped,
-    uncaught_exceptions_total: () => exceptions,
-  }
+  const processCounts = () => ({
+    log_lines_dropped_total: destination.dropped,
+    uncaught_exceptions_total: exceptions,
+  })
   return { config, log, processCounts }
 }
 
@@ -94,15 +94,7 @@ async function serveHere(options: AppOptions, signals: Signals): Promise<Serving
   return app
 }
 
-/** The error for an unknown host name has `hostname` and no `port`. The error for port 0 has no `port` either. */
-type ListenError = NodeJS.ErrnoException & { readonly [Name in 'address' | 'hostname' | 'port']?: unknown }
-
-function rethrowListenError(error: ListenError, { admin }: Config): never {
-  const { code, syscall, address, hostname = address, port, message } = error
-  if (syscall === undefined) throw error
-  if (syscall.startsWith('spawn')) throw new CommandFailure(`cannot start a worker: ${message}`)
-  const isAdmin = port === undefined ? hostname === admin.host : port === admin.port
-  const group = isAdmin ? 'admin' : 'listen'
-  if (code === 'EADDRINUSE') throw new CommandFailure(`port ${port} is in use (${group}.port)`)
-  throw new CommandFailure(`cannot listen (${group}.host, ${group}.port): ${message}`)
+/** A listener or a worker that cannot start is no fault of the program. Its message is complete. */
+function rethrowSystemError(error: NodeJS.ErrnoException): never {
+  throw error.syscall === undefined ? error : new CommandFailure(error.message)
 }

@@ -101,11 +101,11 @@ async function findCredential({ accountId, accessKey }: CredentialName, config: 
 
 /** Loads once all data on which the verdict on a token depends. The data stays usable after the stop. */
 async function loadAuthData(loaded: LoadedConfig, io: CommandIo, waitMs: number): Promise<AuthData> {
-  const write = (line: string) => {
-    const { msg, from = [], problem = [], problems = problem } = JSON.parse(line)
-    io.warn([msg, from, problems].flat().join(': '))
+  const logMethod = ([fields, message = fields]: readonly unknown[]) => {
+    const { from = [], problem = [], problems = problem } = Object(fields)
+    io.warn([message, from, problems].flat().join(': '))
   }
-  const log = createLog('warn', { write })
+  const log = createLog('warn', { write() {} }, { hooks: { logMethod } })
   // The verdict does not depend on certificates of listeners and upstreams.
   const { listen, admin, ...config } = loaded.config
   const plain = { listen: { ...listen, tls: undefined }, admin: { ...admin, tls: undefined }, upstreams: [] }

@@ -12,6 +12,7 @@ import {
   FORWARDING_FAILURES,
   type ForwardingFailure,
   isClientFailure,
+  PROXY_NAME,
   type PublicError,
 } from '../base/errors.ts'
 import type { Config } from '../config/config.ts'
@@ -132,4 +133,4 @@ export class Responder {
 const isCacheControl = (text: string, at: number) => at % 2 === 0 && text === 'Cache-Control'
 
 const proxyStatus = (errorType: ProxyErrorType, details?: string): string =>
-  `storage-auth-sidecar; error=${errorType}${details === undefined ? '' : `; details="${details}"`}`
+  `${PROXY_NAME}; error=${errorType}${details === undefined ? '' : `; details="${details}"`}`

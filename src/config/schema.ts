@@ -105,7 +105,7 @@ export const settingsSchema = group({
   }),
   upstreams: withExample(
     upstreams.default([]),
-    'Storage services requests are forwarded to, at least one: prefix, url, for https caFile, certFile, keyFile; assertionAudience.',
+    `Storage services requests are forwarded to, at least one, each a map of ${Object.keys(upstreams.element.shape).join(', ')}.`,
     [{ prefix: '/', url: 'http://127.0.0.1:9000' }],
   ),
   token: section('Tokens, issued and verified.', {

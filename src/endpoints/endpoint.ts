@@ -10,7 +10,7 @@ import type { LoginThrottle } from '../credentials/login-throttle.ts'
 import type { EndedToken, NotRevoked, RevokeToken } from '../credentials/revocation-list.ts'
 import type { TokenSigner } from '../token/issue.ts'
 
-/** What a request did, for the audit log. The caller is the `identityForLog` of the request context. */
+/** What a request did, for the audit log and the metrics. The caller is the `identityForLog` of the request context. */
 export type AuditEvent =
   | { readonly event: 'login' | 'logout' }
   | { readonly event: 'login_failed'; readonly reason: LoginFailure }
@@ -26,11 +26,6 @@ export interface Dependencies {
   /** Absent without a database for revocations. */
   readonly revokeToken: RevokeToken | undefined
   readonly audit: { request(req: SidecarRequest, what: AuditEvent): void }
-  readonly metrics: {
-    onTokenIssued(): void
-    onLinkIssued(): void
-    onLoginFailure(reason: LoginFailure): void
-  }
   readonly now: () => number
 }
 

@@ -15,7 +15,7 @@ import { badArgument, type Members, readJson } from './json-body.ts'
 
 /** POST: creates a link. Rejects only on an internal error. */
 export async function createLink(dependencies: Dependencies, res: SidecarResponse, caller: Caller) {
-  const { config, responder, signer, audit, metrics } = dependencies
+  const { config, responder, signer, audit } = dependencies
   if (!signer.canSign) return responder.fail(res, 'unavailable', ERRORS.serviceNotReady)
   const body = await readJson(res, config.timeouts.idleSeconds * 1000)
   const fields = body.ok ? readLinkFields(body.value, config.links.maxLifetimeSeconds) : body
@@ -27,7 +27,6 @@ export async function createLink(dependencies: Dependencies, res: SidecarRespons
   if (issued === undefined)
     return responder.fail(res, 'invalid', badArgument('target is too long for a link of this account.'))
   const { url, linkId, expiresAtSeconds } = issued
-  metrics.onLinkIssued()
   audit.request(res.req, { event: 'link_created', linkId })
   responder.sendJson(res, 200, { url, linkId, expirationSec: expirationSec(dependencies, expiresAtSeconds) })
 }

@@ -21,10 +21,10 @@ const RETRY_DELAY_MS = 250
 
 /** POST: issues a token. Rejects only on an internal error. */
 export async function logIn(dependencies: Dependencies, res: SidecarResponse): Promise<void> {
-  const { config, credentials, throttle, signer, responder } = dependencies
+  const { config, credentials, throttle, signer, responder, audit } = dependencies
   const { context, clientAddress } = res.req
   const fail = (reason: LoginFailure, error: PublicError, responseOptions?: ErrorResponseOptions) => {
-    recordFailure(dependencies, res, reason)
+    audit.request(res.req, { event: 'login_failed', reason })
     responder.fail(res, reason, error, responseOptions)
   }
   if (credentials === undefined || !signer.canSign) return fail('unavailable', ERRORS.serviceNotReady)
@@ -44,7 +44,7 @@ export async function logIn(dependencies: Dependencies, res: SidecarResponse): P
   if (credential.active) context.recordIdentity({ accountId, accessKey })
   if (verdict === 'busy' || verdict === 'throttled') {
     if (verdict === 'busy' && res.destroyed) return // the client left while its login waited
-    recordFailure(dependencies, res, verdict)
+    audit.request(res.req, { event: 'login_failed', reason: verdict })
     await sleep(RETRY_DELAY_MS)
     return responder.fail(res, verdict, ERRORS.serviceNotReady, { retryAfterSeconds })
   }
@@ -64,21 +64,15 @@ async function sendToken(
   res: SidecarResponse,
   granted: Pick<Identity, 'accountId' | 'accessKey' | 'scope'>,
 ): Promise<void> {
-  const { signer, audit, responder, metrics } = dependencies
+  const { signer, audit, responder } = dependencies
   const { token, identity } = await signer.issueToken(granted).catch((error: unknown) => {
-    recordFailure(dependencies, res, 'internal')
+    audit.request(res.req, { event: 'login_failed', reason: 'internal' })
     throw error
   })
   res.req.context.recordIdentity(identity)
-  metrics.onTokenIssued()
   audit.request(res.req, { event: 'login' })
   const lifetime = expirationSec(dependencies, identity.expiresAtSeconds)
   responder.sendJson(res, 200, { token, expirationSec: lifetime })
-}
-
-function recordFailure({ metrics, audit }: Dependencies, res: SidecarResponse, reason: LoginFailure): void {
-  metrics.onLoginFailure(reason)
-  audit.request(res.req, { event: 'login_failed', reason })
 }
 
 export function sendTimeLeft(dependencies: Dependencies, res: SidecarResponse, identity: Identity): void {

@@ -36,9 +36,9 @@ export function createAccessLog(
     /** Returns the request id of the response. */
     onParserError({ status }: PublicError, { address }: Peer): string {
       const requestId = newRequestId()
-      const reason: Failure = 'parser'
       metrics.onRequest('proxy', undefined, status, 0)
-      if (access !== 'off') log.info({ requestId, status, reason, client: address }, 'request')
+      if (access !== 'off')
+        log.info({ requestId, status, reason: 'parser' satisfies Failure, client: address }, 'request')
       return requestId
     },
   }

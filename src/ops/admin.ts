@@ -57,8 +57,7 @@ export interface AdminListenerOptions {
   readonly now: () => number
 }
 
-export function createAdminListener(options: AdminListenerOptions): AdminListener {
-  const { config, adminData, secureContext, log, now } = options
+export function createAdminListener({ config, adminData, secureContext, log, now }: AdminListenerOptions) {
   const onError = (error: unknown) => log.error({ err: error }, 'listener error')
   const samples = new Samples(adminData.metrics, now)
   const pages = Object.entries<Render>(pagesOf(config, adminData, samples))

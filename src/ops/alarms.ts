@@ -11,7 +11,7 @@ const CERTIFICATE_WARNING_DAYS = 14
 const CERTIFICATE_CRITICAL_DAYS = 2
 const KEY_WARNING_DAYS = 90
 const DAY_SECONDS = 86_400
-const KEY_SET_WARNING_SECONDS = 300
+const KEYS_MINUTES = 5
 
 /** Reasons to refuse tokens that were good once. Clients without a good token can cause the others. */
 const ONCE_GOOD: readonly AccessFailure[] = ['expired', 'revoked', 'claims', 'scope', 'unavailable']
@@ -113,8 +113,8 @@ function* trustAlarms({ at, values }: Windows, isDatabaseDown: boolean): Generat
   for (const [issuer, failed] of values.by('jwks_fetches_total', 'issuer', { result: 'failed' })) {
     const age = keySetAges.get(issuer)
     if (age === undefined && failed > 0) yield warning(`No keys from ${issuer} yet: its tokens are refused`)
-    else if (age !== undefined && age > KEY_SET_WARNING_SECONDS)
-      yield warning(`No good keys from ${issuer} for more than 5 min; the last ones are active`)
+    else if (age !== undefined && age > KEYS_MINUTES * 60)
+      yield warning(`No good keys from ${issuer} for more than ${KEYS_MINUTES} min; the last ones are active`)
   }
   for (const [kid, age] of values.by('signing_key_age_seconds', 'kid'))
     if (age > KEY_WARNING_DAYS * DAY_SECONDS)

@@ -1,23 +1,27 @@
 /**
- * The audit log: one line for each login, logout, link and reload, with a closed set of fields.
+ * Counts and logs each login, logout, link and reload: a line with a closed set of fields.
  * A line names only accounts and access keys that exist: any other name is text that a client chose.
  */
-import type { ReloadSubject } from '../auth-data.ts'
+import type { OnReload } from '../auth-data.ts'
 import { type Logger, loggable } from '../base/log.ts'
 import type { SidecarRequest } from '../client/request.ts'
-import type { Config } from '../config/config.ts'
 import type { AuditEvent } from '../endpoints/endpoint.ts'
 import { traceIdOf } from '../http/request-ids.ts'
-import type { ReloadResult } from '../reload/reloadable.ts'
+import type { Metrics } from './metrics.ts'
 
-export function createAuditLog(log: Logger, settings: Pick<Config['log'], 'audit'>) {
+export function createAuditLog(metrics: Pick<Metrics, 'onEvent' | 'onReload'>, log: Logger, isOn: boolean) {
   const write = (line: Partial<Record<AuditField, string | undefined>>) => {
-    if (settings.audit) log.info(line, 'audit')
+    if (isOn) log.info(line, 'audit')
   }
-  return {
-    request: (req: SidecarRequest, what: AuditEvent) => write(lineOf(req, what)),
-    reload: (subject: ReloadSubject, outcome: ReloadResult) => write({ event: 'reload', subject, outcome }),
+  const reload: OnReload = (subject, outcome, certificate) => {
+    metrics.onReload(subject, outcome, certificate)
+    write({ event: 'reload', subject, outcome })
   }
+  const request = (req: SidecarRequest, what: AuditEvent) => {
+    metrics.onEvent(what)
+    write(lineOf(req, what))
+  }
+  return { reload, request }
 }
 
 /** The fields of a line beside `level`, `time` and `msg`. */

@@ -79,7 +79,10 @@ export class WorkerPool {
   async #fork(): Promise<AddressInfo> {
     const forked = cluster.fork()
     // A failed fork (EMFILE, EAGAIN) emits no `exit`.
-    if (forked.process.pid === undefined) throw (await once(forked, 'error'))[0]
+    if (forked.process.pid === undefined) {
+      const [error] = await once(forked, 'error')
+      throw Object.assign(error, { message: `cannot start a worker: ${error.message}` })
+    }
     const worker = new WorkerProcess(forked, this.#options)
     this.#workers.add(worker)
     forked.once('exit', () => this.#onExit(worker))

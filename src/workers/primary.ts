@@ -10,7 +10,7 @@ import type { Config } from '../config/config.ts'
 import { SHARED_LIMITS } from '../config/schema.ts'
 import { createLifeCycle, RunState } from '../life-cycle.ts'
 import { type AdminData, createAdminListener } from '../ops/admin.ts'
-import { familiesOf, type PrimaryReads, type ProcessCounts } from '../ops/metrics.ts'
+import { familiesOf, type PrimaryValues, type ProcessCounts } from '../ops/metrics.ts'
 import { activeContextOf, certificateFiles, openCertificateSet } from '../tls/certificates.ts'
 import { WorkerPool } from './pool.ts'
 
@@ -21,9 +21,12 @@ export async function createPrimary(
   destination: LogDestination,
 ): Promise<App> {
   const pool = new WorkerPool(count, { config: configOfWorker(config, count, log), log, destination })
-  const state = new RunState()
+  const state: Readonly<RunState> = new RunState()
   const adminData = createAdminData(pool, state, processCounts)
-  const certificates = await openAdminCertificateSet(config, log)
+  const files = certificateFiles(config).find(({ name }) => name === 'admin')
+  const opened = files && (await openCertificateSet(files, log, Date.now, () => {})) // the workers count reloads
+  if (opened?.ok === false) throw new InvalidAuthData(opened.problems)
+  const certificates = opened?.value
   const cache = { ...config.cache, maxTokens: config.cache.maxTokens * count } // each worker has its own cache
   const secureContext = activeContextOf(certificates)
   const forAdmin = { config: { ...config, cache }, adminData, secureContext, log, now: Date.now }
@@ -38,15 +41,7 @@ export async function createPrimary(
   }
 }
 
-/** Ignores results of reloads, which the workers count. */
-async function openAdminCertificateSet(config: Config, log: Logger) {
-  const files = certificateFiles(config).find(({ name }) => name === 'admin')
-  const opened = files && (await openCertificateSet(files, log, Date.now, () => {}))
-  if (opened?.ok === false) throw new InvalidAuthData(opened.problems)
-  return opened?.value
-}
-
-function createAdminData(pool: WorkerPool, runState: RunState, processCounts: ProcessCounts): AdminData {
+function createAdminData(pool: WorkerPool, runState: Readonly<RunState>, counts: ProcessCounts): AdminData {
   const isReady = (responding: number) => runState.phase === 'running' && responding === pool.count
   const firstKnown = async <Name extends 'jwks' | 'signingKid'>(name: Name) => {
     await pool.update('status')
@@ -66,11 +61,11 @@ function createAdminData(pool: WorkerPool, runState: RunState, processCounts: Pr
     async metrics(group) {
       const responding = await pool.update(group)
       const own = familiesOf({
-        workers: () => responding,
-        ready: () => Number(isReady(responding)),
-        worker_restarts_total: () => pool.restarts,
-        ...processCounts,
-      } satisfies PrimaryReads)
+        workers: responding,
+        ready: Number(isReady(responding)),
+        worker_restarts_total: pool.restarts,
+        ...counts(),
+      } satisfies PrimaryValues)
       return AggregatorRegistry.aggregate([own, ...(await pool.metrics())]).getMetricsAsJSON()
     },
   }

@@ -53,7 +53,7 @@ function metricsOf({ authData, isReady = true, now = () => 61_500_000 }: Changes
     listener: { inFlight: 4, connections: 6, droppedConnections: 8 },
     forwarder: { pools: () => pools },
     isReady: () => isReady,
-    processCounts: { log_lines_dropped_total: () => 11, uncaught_exceptions_total: () => 12 },
+    processCounts: () => ({ log_lines_dropped_total: 11, uncaught_exceptions_total: 12 }),
   })
   const scrape = async () => parseMetrics(await AggregatorRegistry.aggregate([await read('all')]).metrics())
   return { metrics, read, scrape }
@@ -327,7 +327,7 @@ t.test('each shortage and outage has a headline of its own', async (t) => {
     ],
     parts: {
       listener,
-      processCounts: { log_lines_dropped_total: () => dropped, uncaught_exceptions_total: () => uncaught },
+      processCounts: () => ({ log_lines_dropped_total: dropped, uncaught_exceptions_total: uncaught }),
     },
   })
   const { metrics } = setup
@@ -339,7 +339,7 @@ t.test('each shortage and outage has a headline of its own', async (t) => {
     return problems(setup)
   }
   const rejected = (count: number) => {
-    for (let i = 0; i < count; i++) metrics.onLoginFailure('rejected')
+    for (let i = 0; i < count; i++) metrics.onEvent({ event: 'login_failed', reason: 'rejected' })
   }
   const respond = (prefix: string, status: number, count: number) => {
     for (let i = 0; i < count; i++) {
@@ -359,7 +359,7 @@ t.test('each shortage and outage has a headline of its own', async (t) => {
       ['critical: Upstream / is overloaded: 1 requests refused in 30 s, its queue is full or too slow'],
     ],
     [
-      () => metrics.onLoginFailure('unavailable'),
+      () => metrics.onEvent({ event: 'login_failed', reason: 'unavailable' }),
       ['critical: Logins fail: 1 in 30 s, by a fault of this side'],
     ],
     [() => rejected(4), []],
@@ -379,7 +379,7 @@ t.test('each shortage and outage has a headline of its own', async (t) => {
       () => {
         checks.splice(0, 1, { name: 'credentials', ok: true, state: 'database down, last snapshot active' })
         metrics.onReload('credentials', 'failed')
-        metrics.onLoginFailure('unavailable')
+        metrics.onEvent({ event: 'login_failed', reason: 'unavailable' })
       },
       ['critical: The credentials database is down: no logins; token checks use its last state'],
     ],

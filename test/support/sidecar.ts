@@ -49,7 +49,7 @@ export async function startSidecar(t: Pick<Test, 'teardown' | 'testdir'>, option
   const app = await createApp({
     config: loaded.value.config,
     log: createLog('info', destination),
-    processCounts: { log_lines_dropped_total: () => 0, uncaught_exceptions_total: () => 0 },
+    processCounts: () => ({ log_lines_dropped_total: 0, uncaught_exceptions_total: 0 }),
     ...(options.now === undefined ? {} : { now: options.now }),
   })
   const { data, admin } = await app.start()

@@ -44,7 +44,7 @@ export function statusSetup(options: SetupOptions = {}) {
     listener: { inFlight: 3, connections: 7, droppedConnections: 0 },
     forwarder: { pools: () => pools },
     isReady: () => true,
-    processCounts: { log_lines_dropped_total: () => 0, uncaught_exceptions_total: () => 0 },
+    processCounts: () => ({ log_lines_dropped_total: 0, uncaught_exceptions_total: 0 }),
     ...options.parts,
   })
   const samples = new Samples(read, now)
@@ -139,7 +139,7 @@ export async function tenBusyMinutes() {
     })
     times(3, () => {
       metrics.onRequest('token_issue', 'POST', 200, 0.0009)
-      metrics.onTokenIssued()
+      metrics.onEvent({ event: 'login' })
       tokenCache.misses++
       tokenCache.size++
     })
@@ -152,7 +152,7 @@ export async function tenBusyMinutes() {
         metrics.onRequest('proxy', 'GET', 400, 0.0005)
         metrics.onTokenCheck(reason)
       })
-    if (step > 95) metrics.onLoginFailure('rejected')
+    if (step > 95) metrics.onEvent({ event: 'login_failed', reason: 'rejected' })
     await setup.step()
     if (step === 40) metrics.onReload('keys', 'ok')
     if (step === 100) metrics.onReload('revocations', 'failed')
