@@ -6,7 +6,7 @@
  *
  *   phase        with a request or an error  when the response is closed   when the socket is idle
  *   idle         > serving or closing                                      closes it; if bytes have arrived > partialHead
- *   partialHead  > serving or closing                                      closes it
+ *   partialHead  > serving or closing                                      waits: `checkHead` sends a late 408
  *   serving      queues it (1)               next one, > idle or closing   calls `onIdle` of the request's owner (2)
  *   closing      drops it                                                  closes it
  *
@@ -41,12 +41,6 @@ export interface ConnectionEvents {
   readonly isDraining: () => boolean
 }
 
-export interface Timeouts {
-  readonly idleMs: number
-  /** Longer than Node waits for the rest of a head. */
-  readonly headMs: number
-}
-
 /** A refusal without a request: of bytes that do not parse, a late head, an `Upgrade` or CONNECT behind other requests. */
 interface Refusal {
   readonly error: PublicError
@@ -68,22 +62,24 @@ export class Connection implements ClientConnection {
   readonly tcpSocket: Socket
   readonly isDraining: () => boolean
   readonly #socket: Socket
-  readonly #timeouts: Timeouts
+  readonly #headMs: number
   readonly #events: ConnectionEvents
   #phase: 'idle' | 'partialHead' | 'serving' | 'closing' = 'idle'
   #current: SidecarResponse | undefined
   readonly #waiting: SidecarResponse[] = []
   /** Follows the requests that wait. */
   #refusal: Refusal | undefined
-  /** `socket.bytesRead` at the end of the previous response. */
+  /** `socket.bytesRead` at the end of the previous response. NaN while a request is served that had to wait. */
   #bytesBefore: number
+  /** In monotonic milliseconds, in the phase `partialHead`. */
+  #headEndsAtMs = 0
   /** In monotonic milliseconds. `#halfClose` may discard what follows a body that was discarded. */
   #discardEndsAtMs: number | undefined
   #isProbing = false
 
-  constructor(socket: Socket, tcpSocket: Socket, peer: Peer, timeouts: Timeouts, events: ConnectionEvents) {
+  constructor(socket: Socket, tcpSocket: Socket, peer: Peer, headMs: number, events: ConnectionEvents) {
     this.peer = peer
-    this.#timeouts = timeouts
+    this.#headMs = headMs
     this.#socket = socket
     this.tcpSocket = tcpSocket
     this.isDraining = events.isDraining
@@ -122,7 +118,6 @@ export class Connection implements ClientConnection {
   }
 
   #serve(res: SidecarResponse, firstBytes?: Buffer): void {
-    if (this.#phase === 'partialHead') this.#socket.setTimeout(this.#timeouts.idleMs)
     this.#phase = 'serving'
     this.#current = res
     res.req.begin(this, firstBytes)
@@ -145,6 +140,7 @@ export class Connection implements ClientConnection {
   #takeTurn(): void {
     const next = this.#waiting.shift()
     if (next !== undefined) {
+      this.#bytesBefore = Number.NaN
       this.#serve(next)
       if (this.#waiting.length === MAX_WAITING - 1) this.#socket.resume()
     } else if (this.#refusal !== undefined) this.#sendRefusal(this.#refusal)
@@ -204,7 +200,7 @@ export class Connection implements ClientConnection {
 
   onTimeout(): void {
     const res = this.#current
-    if (this.#phase === 'idle') this.endIdlePhase()
+    if (this.#phase === 'idle' || this.#phase === 'partialHead') this.endIdlePhase()
     else if (res === undefined || res.writableEnded) this.abort()
     else {
       nodeHttp.restartTimeout(this.#socket) // the owner may go on waiting, for example for an upstream connection
@@ -212,16 +208,22 @@ export class Connection implements ClientConnection {
     }
   }
 
-  /** Closes an idle connection, or waits for the head that may have begun to arrive. */
+  /** Closes an idle connection, unless a head has begun to arrive. */
   endIdlePhase(): void {
-    if (this.#phase !== 'idle') return
-    const socket = this.#socket
-    if (socket.bytesRead === this.#bytesBefore) socket.destroy()
-    else {
-      // Node's `headersTimeout` refuses a partial head earlier, but does not start with empty lines.
+    if (this.#phase === 'idle' && this.hasReadOnly(0)) this.#socket.destroy()
+  }
+
+  /** Called twice a second. Node's `headersTimeout` refuses most late heads earlier, but does not start with empty lines. */
+  checkHead(now: number): void {
+    if (this.#phase === 'idle' && !this.hasReadOnly(0)) {
       this.#phase = 'partialHead'
-      socket.setTimeout(this.#timeouts.headMs)
-    }
+      this.#headEndsAtMs = now + this.#headMs
+    } else if (this.#phase === 'partialHead' && now >= this.#headEndsAtMs)
+      this.refuse({ error: ERRORS.requestTimeout })
+  }
+
+  hasReadOnly(bytes: number): boolean {
+    return this.#socket.bytesRead - this.#bytesBefore === bytes
   }
 
   /** Discards the rest of a request's body, whose response is written. Then calls `end`, perhaps more than once. */

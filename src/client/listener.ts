@@ -7,7 +7,7 @@
  *   the TLS handshake                         headersSeconds    `handshakeTimeout`    the connection is closed
  *   the first head; the rest of a later head  headersSeconds    `headersTimeout`      `Connection.refuse` sends a 408
  *   the start of a later head                 keepAliveSeconds  the socket's timeout  `Connection.onTimeout` closes it
- *   a head that begins with empty lines       headersSeconds    the socket's timeout  `Connection.onTimeout` closes it
+ *   a later head that begins with empty lines headersSeconds    `checkHead`           `Connection.refuse` sends a 408
  *   more of a body; reads of a response       idleSeconds       the socket's timeout  `onIdle` (see `proxy/transfer.ts`)
  *   the whole body of a login or link         idleSeconds       `json-body.ts`        the endpoint sends a 408
  *   bytes after the last response             `DISCARD_…_MS`    `connection.ts`       the connection is closed
@@ -25,7 +25,7 @@ import type { Reloadable } from '../reload/reloadable.ts'
 import type { CertificateSet } from '../tls/certificates.ts'
 import { TlsSockets, tlsOptions } from '../tls/listener-tls.ts'
 import { createPeers, type Peer } from './client-address.ts'
-import { Connection, type ConnectionEvents, type Timeouts } from './connection.ts'
+import { Connection, type ConnectionEvents } from './connection.ts'
 import { listenBeforeNode, releaseListeners, stopListening } from './node-http.ts'
 import { SidecarRequest } from './request.ts'
 import { SidecarResponse } from './response.ts'
@@ -47,7 +47,7 @@ declare module 'node:net' {
   }
 }
 
-const CHECK_MS = 500 // the interval at which Node looks for late heads
+const CHECK_MS = 500 // the interval at which Node and `checkHead` look for late heads
 
 export class DataListener {
   readonly #config: ListenerConfig
@@ -55,7 +55,6 @@ export class DataListener {
   readonly #peerOf: (socket: Socket, tls: boolean, port: number) => Peer
   #port = 0
   readonly #events: ListenerEvents
-  readonly #connectionTimeouts: Timeouts
   readonly #server: Server<typeof SidecarRequest, typeof SidecarResponse>
   /** An array: as a `Set` grows, V8 keeps its former tables, and with them closed connections, in memory. */
   readonly #open: Connection[] = []
@@ -98,7 +97,6 @@ export class DataListener {
     server.timeout = timeouts.idleSeconds * 1000
     // By default, Node's parser obeys the lines beyond 1,000, but `rawHeaders` lacks them. Admission enforces the limit.
     server.maxHeadersCount = 0
-    this.#connectionTimeouts = { idleMs: server.timeout, headMs: server.headersTimeout + 2 * CHECK_MS }
     this.#acceptConnections()
     this.#serveConnections()
   }
@@ -153,7 +151,7 @@ export class DataListener {
     // Not read at `listening`: `node:cluster` passes connections to a worker before. Read once, because it is a system call.
     this.#port ||= tcpSocket.localPort ?? 0
     const peer = this.#peerOf(tcpSocket, this.#isSecure, this.#port)
-    const connection = new Connection(socket, tcpSocket, peer, this.#connectionTimeouts, this.#events)
+    const connection = new Connection(socket, tcpSocket, peer, this.#server.headersTimeout, this.#events)
     this.#open.push(connection)
     socket[CONNECTION] = connection
     socket.on('close', () => {
@@ -165,8 +163,14 @@ export class DataListener {
   async listen(): Promise<AddressInfo> {
     const { host, port } = this.#config.listen
     await once(this.#server.listen(port, host), 'listening')
+    const timer = setInterval(() => this.#checkHeads(performance.now()), CHECK_MS).unref()
+    this.#server.once('close', () => clearInterval(timer))
     this.#server.on('error', this.#events.onListenError)
     return this.#server.address() as AddressInfo
+  }
+
+  #checkHeads(now: number): void {
+    for (const connection of this.#open) connection.checkHead(now)
   }
 
   /** Accepts no more connections; resolves when the last one is closed. */

@@ -20,6 +20,8 @@ export interface ClientConnection {
   readonly isDraining: () => boolean
   /** Closes the connection if the client has reset it, which Node does not notice while it reads nothing. */
   detectReset(): void
+  /** Whether exactly so many bytes have arrived since the previous response, none of them before its end. */
+  hasReadOnly(bytes: number): boolean
   /** Ends the connection within a response, so that the client notices that the rest is missing. */
   abort(): void
   /** Discards the rest of a request's body, whose response is written. Then calls `end`, perhaps more than once. */

@@ -71,7 +71,7 @@ export function admit(
         authorization = value
         break
       case 'expect':
-        if (!isHttp10 && value.toLowerCase() !== '100-continue') return failed(ERRORS.expectationFailed)
+        if (value.toLowerCase() !== '100-continue') return failed(ERRORS.expectationFailed)
         break
       default: {
         const { request, adds } = lines.rule(line)
@@ -99,7 +99,10 @@ export function admit(
     hasTwoAuthorizations,
     hasBody,
     isChunked,
-    offersUpgrade: upgrade !== undefined,
+    // Node's parser takes `Proxy-Connection` for `Connection`.
+    offersUpgrade:
+      upgrade !== undefined ||
+      (lines.kinds.includes('upgrade') && lines.values('proxy-connection').length > 0),
     isWebSocket: upgrade?.toLowerCase() === 'websocket' && method === 'GET' && !hasBody && !isHttp10,
     isPreflight: method === 'OPTIONS' && PREFLIGHT.every((name) => lines.values(name).length > 0),
     requestId: requestIdOf(lines),

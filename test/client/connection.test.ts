@@ -10,7 +10,7 @@ import { SidecarResponse } from '../../src/client/response.ts'
 import { listen } from '../support/listen.ts'
 
 const peer = new Peer('192.0.2.1', () => false, 'https', 443)
-const timeouts = { idleMs: 60_000, headMs: 11_000 }
+const headMs = 11_000
 const events = { handle() {}, onRequestEnd() {}, onParserError: () => '', isDraining: () => false }
 
 t.test('a client that reads nothing has at most one empty write waiting', (t) => {
@@ -21,7 +21,7 @@ t.test('a client that reads nothing has at most one empty write waiting', (t) =>
       return false
     }
   }
-  const connection = new Connection(new Socket(), new BlockedSocket(), peer, timeouts, events)
+  const connection = new Connection(new Socket(), new BlockedSocket(), peer, headMs, events)
   for (let i = 0; i < 3; i++) connection.detectReset()
   t.equal(waiting.length, 1)
   waiting.pop()?.()
@@ -32,7 +32,7 @@ t.test('a client that reads nothing has at most one empty write waiting', (t) =>
 
 t.test('an unread body and the bytes behind it are discarded for 30 s in all', (t) => {
   const socket = new Socket()
-  const connection = new Connection(socket, socket, peer, timeouts, events)
+  const connection = new Connection(socket, socket, peer, headMs, events)
   const req = new SidecarRequest(socket)
   req.begin(connection)
   let [now, delays] = [0, [] as unknown[]]
@@ -57,7 +57,7 @@ t.test('an aborted response counts as written only if the system has all of it',
         await setImmediate()
         connection.abort()
       }
-      const connection = new Connection(socket, socket, peer, timeouts, { ...events, handle, onRequestEnd })
+      const connection = new Connection(socket, socket, peer, headMs, { ...events, handle, onRequestEnd })
       server.on('request', (_req, res) => connection.receive(res))
     }),
   )

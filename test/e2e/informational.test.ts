@@ -175,6 +175,7 @@ t.test('any other expectation is a 417', async (t) => {
       isOwnResponse(t, response, { status: 417, code: 'InvalidArgument' }, line)
     }
   }
+  t.equal((await setup.ask('GET / HTTP/1.0\r\nHost: h\r\nExpect: x\r\n\r\n')).status, 417)
   await setup.upstreamSaw(t, 0)
 })
 

@@ -301,6 +301,15 @@ t.test('an unused client connection is closed without a response', async (t) => 
   t.equal(client.rest().length, 0)
 })
 
+t.test('empty lines do not keep a connection open', async (t) => {
+  const { request } = await startSetup(t, { settings: { 'timeouts-headers-seconds': '0.3' } })
+  const client = await request('GET /')
+  await client.response()
+  const timer = setInterval(() => client.send('\r\n'), 100)
+  t.equal((await client.response()).status, 408)
+  clearInterval(timer)
+})
+
 t.test('a client that reads no responses is disconnected after the idle time', async (t) => {
   const { sidecar, upstream, request, head } = await startSetup(t, { settings: IDLE })
   const body = 'x'.repeat(50_000)

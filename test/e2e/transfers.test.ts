@@ -136,6 +136,7 @@ t.test('trailers pass in both directions, without framing, identity and connecti
   t.same(response.rawTrailers, ['X-Checksum', 'down'])
   t.equal(response.headers['trailer'], 'X-Checksum')
   t.equal(response.headers['proxy-authenticate'], undefined)
+  t.equal(response.headers['connection'], 'close', "Node's parser obeys it in trailers, too")
   t.same(upstream.requests[0]?.rawTrailers, ['X-Checksum', 'up', 'X-Other', 'kept', 'Destination', '/kept'])
   t.equal(upstream.requests[0]?.headers['x-authenticated-account-id'], 'acme')
   await recovers()

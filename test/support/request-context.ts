@@ -10,6 +10,7 @@ export function requestContext(peer: Peer, id: string): RequestContext {
     tcpSocket: new Socket(),
     isDraining: () => false,
     detectReset() {},
+    hasReadOnly: () => true,
     discardBody() {},
     abort() {},
   })
