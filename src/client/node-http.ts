@@ -63,8 +63,8 @@ export function discardInput(socket: Socket): void {
   socket.resume()
 }
 
-/** Before 22.21 and 24.9, no server can decline an upgrade. */
-export const CANNOT_DECLINE_UPGRADES = !('shouldUpgradeCallback' in new Server())
+/** Since 22.21 and 24.9. */
+export const CAN_DECLINE_UPGRADES = 'shouldUpgradeCallback' in new Server()
 
 /** An empty write fails if the client has reset the connection, which closes the socket. Node reports no reset while it is paused. */
 export const probeForReset = (tcpSocket: Socket, onDone: () => void) => tcpSocket.write('', onDone)

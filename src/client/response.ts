@@ -4,7 +4,7 @@
  */
 import { ServerResponse, STATUS_CODES } from 'node:http'
 import { headerText } from '../http/headers.ts'
-import { CANNOT_DECLINE_UPGRADES, omitChunks, sendHead, writeLastChunk } from './node-http.ts'
+import { CAN_DECLINE_UPGRADES, omitChunks, sendHead, writeLastChunk } from './node-http.ts'
 import type { SidecarRequest } from './request.ts'
 
 /** What the caller asks for. `closeDelimited`: only the end of the connection ends the body of the response. */
@@ -85,18 +85,11 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     // Node's parser obeys these lines in trailers, too, and then refuses the next request.
     if (admitted.isChunked && ('connection' in req.trailers || 'proxy-connection' in req.trailers))
       return 'close'
-    return admitted.offersUpgrade && !isDetached && this.#mayHaveLostBytes ? 'close' : 'keepAlive'
-  }
-
-  /** Node discards the bytes that it has read behind a head that offers an upgrade. They may be a request. */
-  get #mayHaveLostBytes(): boolean {
-    const { method, url, rawHeaders, context } = this.req
-    const head = `${method} ${url} HTTP/1.1\r\n${headerText(rawHeaders)}\r\n`
-    return (
-      CANNOT_DECLINE_UPGRADES ||
-      context.admitted?.hasBody === true ||
-      !context.client.hasReadOnly(head.length)
-    )
+    if (!admitted.offersUpgrade || isDetached) return 'keepAlive'
+    // Node discards the bytes that it has read behind a head that offers an upgrade. They may be a request.
+    const head = `${req.method} ${req.url} HTTP/1.1\r\n${headerText(req.rawHeaders)}\r\n`
+    const cameAlone = !admitted.hasBody && client.hasReadOnly(head.length)
+    return cameAlone && CAN_DECLINE_UPGRADES ? 'keepAlive' : 'close'
   }
 
   /** Must be called after a 101 was written to the socket. */
