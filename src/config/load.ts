@@ -68,7 +68,8 @@ function readFile(file: string): FileValues {
     tree: undefined,
     problems: [{ path: '', message, origin }],
   })
-  if (file === '') return unusable('must be the path of a settings file', `--config or ${FILE_VARIABLE}`)
+  if (file === '' || file.includes('://'))
+    return unusable('must be the path of a settings file', `--config or ${FILE_VARIABLE}`)
   let text: string
   try {
     const bytes = readBounded(file)

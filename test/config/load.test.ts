@@ -102,7 +102,8 @@ t.test('an unreadable file is one problem and hides none of other sources', asyn
     const file = join(dir, name)
     t.strictSame(about(file), [`: cannot read the configuration: ${reason} (${file})`, other], name)
   }
-  t.strictSame(refused({ file: '' }), [': must be the path of a settings file (--config or SIDECAR_CONFIG)'])
+  for (const file of ['', 'postgres://u:p@h/d'])
+    t.strictSame(refused({ file }), [': must be the path of a settings file (--config or SIDECAR_CONFIG)'])
 })
 
 t.test('a file of 130,000 mistakes is refused with all of them', async (t) => {
