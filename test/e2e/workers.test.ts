@@ -146,7 +146,8 @@ t.test('workers act as one sidecar', async (t) => {
 
 t.test('connection limits are divided among the workers', async (t) => {
   const { upstream, sidecar, connect, get, metric } = await setup(t, {
-    'limits-connections': '10',
+    'limits-connections': '11',
+    'trusted-issuers': '[{ issuer: "\u2028", jwksUrl: "http://[::1]:9", audience: a, accountPrefix: a }]',
     'shutdown-deadline-seconds': '0',
   })
   upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf-')
