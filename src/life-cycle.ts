@@ -154,9 +154,7 @@ async function drainListener(listener: DataListener, config: Config, state: RunS
   const deadline = performance.now() + config.shutdown.deadlineSeconds * 1000
   let isClosed = false
   let tunnels = 0
-  const closed = listener.close().then(() => {
-    isClosed = true
-  })
+  const closed = listener.close().then(() => (isClosed = true))
   while (!isClosed && performance.now() < deadline) {
     listener.closeIdle() // a response that began before the drain may have promised keep-alive
     if (listener.inFlight === 0) tunnels += listener.closeTunnels() // a tunnel does not end by itself

@@ -4,11 +4,7 @@
  */
 
 /** Calls back after Node has read all sockets of this turn, and has tried to send what was written. */
-export function afterReads(callback: () => void): void {
-  setImmediate(callback)
-}
+export const afterReads = (callback: () => void) => setImmediate(callback)
 
 /** Calls back after Node has read all sockets once more. */
-export function afterNextReads(callback: () => void): void {
-  setImmediate(() => setImmediate(callback))
-}
+export const afterNextReads = (callback: () => void) => setImmediate(() => setImmediate(callback))

@@ -141,8 +141,8 @@ export const parserWith = (problemOf: (text: string) => string | undefined) => (
   return text
 }
 
-/** An unset shell variable results in an empty path. */
-export const parsePath = parserWith((text) => (text === '' ? 'must not be empty' : undefined))
+/** An unset shell variable results in an empty path. A URL in place of its file may hold a password. */
+export const parsePath = parserWith((text) => (/^$|:\/\//.test(text) ? 'must be a path, no URL' : undefined))
 
 export const integerUpTo = (max: number) => (text: string) => {
   const isValid = /^\d{1,10}$/.test(text) && Number(text) <= max

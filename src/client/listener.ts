@@ -79,9 +79,9 @@ export class DataListener {
       IncomingMessage: SidecarRequest,
       ServerResponse: SidecarResponse,
       maxHeaderSize: limits.headerBytes,
-      headersTimeout: timeouts.headersSeconds * 1000,
+      headersTimeout: Math.round(timeouts.headersSeconds * 1000), // Node refuses fractions
       requestTimeout: 0,
-      keepAliveTimeout: timeouts.keepAliveSeconds * 1000,
+      keepAliveTimeout: Math.round(timeouts.keepAliveSeconds * 1000),
       connectionsCheckingInterval: CHECK_MS,
       requireHostHeader: false, // admission refuses a missing `Host`, in the documented form
       shouldUpgradeCallback: (req) => upgrade.enabled && this.#opensWebSocket(req),

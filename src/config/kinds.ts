@@ -41,8 +41,8 @@ export const plainText = matching(
 )
 
 export const filePath = matching(
-  /^[^\u0000-\u001f\u007f-\u009f]{1,4096}$/,
-  'must be a path: 1 to 4096 characters, none of them control characters',
+  /^(?![A-Za-z][A-Za-z0-9+.-]*:\/\/)[^\u0000-\u001f\u007f-\u009f]{1,4096}$/,
+  'must be a path, no URL: 1 to 4096 characters, none of them control characters',
 )
 
 export const listenHost = satisfying(

@@ -68,7 +68,8 @@ function readFile(file: string): FileValues {
     tree: undefined,
     problems: [{ path: '', message, origin }],
   })
-  if (file === '') return unusable('must be the path of a settings file', `--config or ${FILE_VARIABLE}`)
+  if (file === '' || file.includes('://'))
+    return unusable('must be the path of a settings file', `--config or ${FILE_VARIABLE}`)
   let text: string
   try {
     const bytes = readBounded(file)
@@ -180,16 +181,18 @@ function decodeValue(text: string, schema: z.core.$ZodType): unknown {
 /** Reports one problem for a value that violates its requirement in several ways. */
 function problemsOf(issues: readonly z.core.$ZodIssue[], locationOf: LocationOf): Problem[] {
   const problems = new Map<string, Problem>()
+  const report = (steps: readonly Step[], message: string, key?: 'key') => {
+    const path = writePath(steps)
+    problems.set(`${path}: ${message}`, { path, message, origin: locationOf(steps, key) })
+  }
   for (const issue of issues) {
     const above = issue.path.map((step): Step => (typeof step === 'number' ? step : String(step)))
-    const keys = issue.code === 'unrecognized_keys' ? issue.keys.slice(0, MAX_UNKNOWN_NAMES) : [undefined]
-    for (const key of keys) {
-      const steps = key === undefined ? above : [...above, key]
-      const path = writePath(steps)
-      const message = key === undefined ? issue.message : `unknown setting; ${hint(above, key)}`
-      const origin = locationOf(steps, key === undefined ? undefined : 'key')
-      problems.set(`${path}: ${message}`, { path, message, origin })
-    }
+    const unknown = issue.code === 'unrecognized_keys' ? issue.keys : []
+    if (issue.code !== 'unrecognized_keys') report(above, issue.message)
+    for (const key of unknown.slice(0, MAX_UNKNOWN_NAMES))
+      report([...above, key], `unknown setting; ${hint(above, key)}`, 'key')
+    const more = unknown.length - MAX_UNKNOWN_NAMES
+    if (more > 0) report(above, `${more} more unknown settings`)
   }
   return [...problems.values()]
 }

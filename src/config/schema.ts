@@ -60,7 +60,7 @@ function certificatePair(receivers: string, directory: string) {
 const limit = (scope: string) => (max: number, fallback: number, description: string) =>
   setting(integer(1, max), fallback, `${description} ${scope}`)
 const workerLimit = limit('In each worker.')
-const sharedLimit = limit('Divided among workers.')
+const sharedLimit = limit('Divided among workers, at least 1 for each.')
 
 const list = <Member extends z.ZodType>(kind: z.ZodArray<Member>, description: string) =>
   kind.default([]).describe(description)

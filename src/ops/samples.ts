@@ -61,7 +61,7 @@ export class Samples {
 
   async windows(): Promise<Windows> {
     const to = await this.#current()
-    const all = [...this.#samples, to]
+    const all = [...this.#samples.filter(({ at }) => at <= to.at), to] // the clock may have been set back
     const growth = (from: Sample | undefined, to: Sample) => new Growth(this.#columns, from ?? to, to)
     return {
       at: to.at,

@@ -2,7 +2,6 @@
 import cluster, { type Worker } from 'node:cluster'
 import { EventEmitter, once } from 'node:events'
 import type { AddressInfo } from 'node:net'
-import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { AggregatorRegistry } from 'prom-client'
 import { InvalidAuthData } from '../auth-data.ts'
@@ -73,7 +72,8 @@ export class WorkerPool {
   drain(lameDuck: boolean): Promise<DrainReport> {
     const { lameDuckSeconds, deadlineSeconds } = this.#options.config.shutdown
     const drainMs = ((lameDuck ? lameDuckSeconds : 0) + deadlineSeconds) * 1000
-    return this.#stop({ lameDuck, killAfterMs: drainMs + KILL_AFTER_DEADLINE_MS })
+    // A longer delay than Node's timers hold would end at once.
+    return this.#stop({ lameDuck, killAfterMs: Math.min(drainMs + KILL_AFTER_DEADLINE_MS, 2 ** 31 - 1) })
   }
 
   async #fork(): Promise<AddressInfo> {
@@ -104,8 +104,8 @@ export class WorkerPool {
   async #replace(delayMs: number): Promise<void> {
     await sleep(delayMs)
     if (this.#isStopping) return
-    this.restarts++
-    await this.#fork().catch((error: unknown) => {
+    const replaced = this.#fork().then(() => this.restarts++)
+    await replaced.catch((error: unknown) => {
       this.#options.log.error({ err: error }, 'worker not started')
       void this.#replace(START_RETRY_MS)
     })
@@ -160,7 +160,12 @@ class WorkerProcess {
     this.#worker = worker
     const { pid, stdout, stderr } = worker.process
     log.info({ pid }, 'worker started')
-    if (stdout) createInterface(stdout).on('line', (line) => destination.write(`${line}\n`))
+    let partial = ''
+    stdout?.setEncoding('utf8').on('data', (text: string) => {
+      const lines = (partial + text).split('\n') // readline would split at U+2028, too
+      partial = lines.pop() ?? ''
+      for (const line of lines) destination.write(`${line}\n`)
+    })
     stderr?.on('data', (text) => process.stderr.write(text))
     worker.on('error', (error) => log.error({ err: error, pid }, 'worker channel error'))
     worker.once('exit', (code, signal) => log.info({ pid, code, signal }, 'worker ended'))

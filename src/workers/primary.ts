@@ -79,7 +79,7 @@ const FILES_BESIDE_CONNECTIONS = 40
  */
 function configOfWorker(config: Config, count: number, log: Logger): Config {
   const limits = { ...config.limits }
-  for (const name of SHARED_LIMITS) limits[name] = Math.ceil(limits[name] / count)
+  for (const name of SHARED_LIMITS) limits[name] = Math.max(1, Math.floor(limits[name] / count))
   const report: { userLimits?: { open_files?: { soft?: unknown } } } = process.report.getReport()
   const maxFiles = Number(report.userLimits?.open_files?.soft) // `ulimit -n`; NaN if unlimited or not known
   const maxConnections = Math.max(1, Math.floor((maxFiles - FILES_BESIDE_CONNECTIONS) / 2))

@@ -107,7 +107,6 @@ t.test('commands that forward nothing accept the same flags and need no upstream
     token: { lifetimeSeconds: 60 },
     upstreams: [],
   })
-  t.throws(() => settings('--token-lifetime-seconds', '0'), { message: /token.lifetimeSeconds: must be/ })
 })
 
 t.test('--port is short for --listen-port', async (t) => {

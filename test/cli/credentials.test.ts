@@ -188,10 +188,10 @@ t.test('wrong usage is reported before anything is changed', async (t) => {
     ['list', '--colour'],
     ['list', '--file', ''],
     ['list', '--postgres-url-file', ''],
+    ['list', '--postgres-url-file', 'postgres://a:b@c/d'],
     ['grow'],
     ['migrate'],
     ['import', '--file', file],
-    ['import', '--postgres-url-file', file],
   ]) {
     const { failure, stderr } = await run(args)
     t.equal(failure?.exitCode, 2, args.join(' '))

@@ -102,7 +102,8 @@ t.test('an unreadable file is one problem and hides none of other sources', asyn
     const file = join(dir, name)
     t.strictSame(about(file), [`: cannot read the configuration: ${reason} (${file})`, other], name)
   }
-  t.strictSame(refused({ file: '' }), [': must be the path of a settings file (--config or SIDECAR_CONFIG)'])
+  for (const file of ['', 'postgres://u:p@h/d'])
+    t.strictSame(refused({ file }), [': must be the path of a settings file (--config or SIDECAR_CONFIG)'])
 })
 
 t.test('a file of 130,000 mistakes is refused with all of them', async (t) => {
@@ -129,15 +130,6 @@ t.test('every effective value is listed with its origin, without the query of a 
   t.notOk(find('listen.tls.certFile'), 'settings without a value are left out')
 })
 
-t.test('every setting has one variable and one flag, derived from its path', async (t) => {
-  t.match(
-    SETTINGS.find(({ path }) => path === 'limits.loginFailures.count'),
-    { variable: 'SIDECAR_LIMITS_LOGIN_FAILURES_COUNT', flag: '--limits-login-failures-count' },
-  )
-  for (const name of ['variable', 'flag'] as const)
-    t.equal(new Set(SETTINGS.map((setting) => setting[name])).size, SETTINGS.length, `each ${name} is unique`)
-})
-
 t.test('the default of every setting can be set by variable and by flag', async (t) => {
   for (const { path, variable, flag, default: value } of SETTINGS) {
     if (value === undefined || path === 'upstreams' || path === 'credentials.postgres.poolSize') continue
@@ -153,11 +145,9 @@ t.test('numbers are plain decimals', async (t) => {
   const wants = 'listen.port: must be an integer from 0 to 65535 (--listen-port)'
   for (const text of ['', ' 80', '+80', '0x50', '080', '8e1', '80.5', 'Infinity', '-1', '٨٠', '8_0'])
     t.strictSame(port(text), [wants], JSON.stringify(text))
-  t.strictSame(port('0'), [])
   const { config } = accepted({ flags: { '--timeouts-idle-seconds': '0.25', '--workers': '4' } })
   t.equal(config.timeouts.idleSeconds, 0.25)
   t.equal(config.workers, 4)
-  t.equal(accepted({ flags: { '--workers': 'auto' } }).config.workers, 'auto')
 })
 
 t.test('booleans are true or false', async (t) => {
@@ -173,7 +163,6 @@ t.test('booleans are true or false', async (t) => {
 t.test('strings stay strings, even where YAML would read a number', async (t) => {
   t.equal(accepted({ flags: { '--token-issuer': '0123' } }).config.token.issuer, '0123')
   t.equal(accepted({ flags: { '--listen-base-path': '' } }).config.listen.basePath, '')
-  t.equal(refused({ flags: { '--token-issuer': '' } }).length, 1)
 })
 
 t.test('lists of maps are YAML or JSON', async (t) => {
@@ -408,7 +397,8 @@ t.test('a file that is nested too deeply is refused', async (t) => {
   }
 })
 
-t.test('of a map of too many members the first are refused', async (t) => {
+t.test('of a map of too many members the first are refused, and the others counted', async (t) => {
   const names = Array.from({ length: 30_000 }, (_, n) => `x${n}: 1`)
-  for (const yaml of [names.join('\n'), `log: {${names.join()}}`]) t.match(refused({ yaml }), { length: 100 })
+  for (const yaml of [names.join('\n'), `log: {${names.join()}}`])
+    t.match(refused({ yaml }), { length: 101, 100: /: 29900 more unknown settings \(sidecar.yaml:1:/ })
 })

@@ -93,7 +93,7 @@ t.test('SIGINT: no lame duck; requests at the deadline are aborted and counted, 
 t.test('a drain completes a response that waits in a buffer, and answers a late head', async (t) => {
   const { upstream, sidecar, get } = await setup(t, {
     'shutdown-lame-duck-seconds': '0',
-    'timeouts-headers-seconds': '1',
+    'timeouts-headers-seconds': '1.001', // times 1000 is no integer
   })
   const body = 'x'.repeat(50_000)
   upstream.reply(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n${body}`)

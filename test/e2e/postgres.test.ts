@@ -1,10 +1,12 @@
 import { writeFile } from 'node:fs/promises'
+import { connect, createServer } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { decodeJwt } from 'jose'
 import t, { type Test } from 'tap'
 import { tableEditors } from '../../src/credentials/postgres/tables.ts'
 import { eventually, SOON_MS } from '../support/eventually.ts'
 import { freePort } from '../support/free-port.ts'
+import { listen } from '../support/listen.ts'
 import { NO_SERVER } from '../support/opened-database.ts'
 import { databaseSetup, startPostgres, type TestDatabase } from '../support/postgres.ts'
 import { type Program, runProgram, serve, serveArgs, startProgram } from '../support/program.ts'
@@ -174,6 +176,13 @@ t.test('config check --files connects to the database, or says that it did not',
   thaw()
   t.match(silent, { code: 0, late: false })
   t.match(silent.stderr, `warning: not checked: ${place}: it does not answer in time`)
+  const slow = createServer((client) => {
+    const server = connect(port, '127.0.0.1')
+    client.on('error', () => {}).pipe(server)
+    server.on('data', (bytes) => setTimeout(() => client.write(bytes), 1500))
+  })
+  const slowUrl = database.url.replace(String(port), String(await listen(t, slow)))
+  t.match((await check(slowUrl)).stderr, 'it does not answer in time')
   t.match(await check('postgres://me:hush@db.example/accounts'), {
     code: 2,
     stderr: 'needs ?sslmode=verify-full',

@@ -294,7 +294,7 @@ t.test('the idle timeout is off while the response head is awaited', async (t) =
 })
 
 t.test('an unused client connection is closed without a response', async (t) => {
-  const { request } = await startSetup(t, { settings: { 'timeouts-keep-alive-seconds': '0.3' } })
+  const { request } = await startSetup(t, { settings: { 'timeouts-keep-alive-seconds': '0.3001' } })
   const client = await request('GET /')
   t.equal((await client.response()).status, 200)
   t.equal(await client.closed(), 'end')

@@ -51,7 +51,8 @@ async function ask(connect: () => Promise<RawClient>, request: string, times: nu
 }
 
 t.test('workers act as one sidecar', async (t) => {
-  const { upstream, sidecar, files, admin, get, connect, pids, metric } = await setup(t)
+  const flags = { 'shutdown-deadline-seconds': '2147483' }
+  const { upstream, sidecar, files, admin, get, connect, pids, metric } = await setup(t, flags)
   /** Repeats the request until every response is as expected. */
   const allSay = (status: number, what: string) =>
     eventually(async () => (await ask(connect, get, 8)).every((answer) => answer === status), what)
@@ -146,7 +147,8 @@ t.test('workers act as one sidecar', async (t) => {
 
 t.test('connection limits are divided among the workers', async (t) => {
   const { upstream, sidecar, connect, get, metric } = await setup(t, {
-    'limits-connections': '10',
+    'limits-connections': '11',
+    'trusted-issuers': '[{ issuer: "\u2028", jwksUrl: "http://[::1]:9", audience: a, accountPrefix: a }]',
     'shutdown-deadline-seconds': '0',
   })
   upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf-')
@@ -252,7 +254,7 @@ t.test('workers that wait for an issuer report their state', async (t) => {
 t.test('few open files', { skip: without('prlimit') }, async (t) => {
   const flags = { 'shutdown-deadline-seconds': '1' }
   const runner = ['prlimit', '--nofile=150:150']
-  const { sidecar, pids, admin, connect, get } = await setup(t, flags, { runner })
+  const { sidecar, pids, admin, connect, get, metric } = await setup(t, flags, { runner })
 
   await t.test('fewer than connections delay new ones', async (t) => {
     t.match(sidecar.log(), [{ msg: /^the limit of open files/, connections: 55 }])
@@ -276,6 +278,7 @@ t.test('few open files', { skip: without('prlimit') }, async (t) => {
     await killOne()
     await eventually(async () => (await admin('/readyz')).status === 200, 'ready again')
     t.equal(pids().length, 3)
+    t.equal(await metric('auth_sidecar_worker_restarts_total'), 1)
   })
 
   await t.test('a worker that cannot be forked does not delay the stop', async (t) => {

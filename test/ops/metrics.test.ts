@@ -185,6 +185,8 @@ t.test('rates cover the last 30 seconds, counts the last ten minutes', async (t)
   t.equal(series.times.length, 120)
   t.equal(series.failingPerSecond[0], 2)
   t.equal(series.requestsPerSecond.at(-1), 0.2)
+  setup.clock.ms -= 3_456_000_000
+  t.match((await setup.report()).window, { seconds: 0, nowSeconds: 0 }, 'the clock was set back')
 })
 
 t.test('the CPU time is measured for the status page, even if nothing scrapes the metrics', async (t) => {
