@@ -109,7 +109,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   authData.subscribe((subject) => {
     // The cache checks revocations at each hit, but keys and credentials only when it verifies a token.
     if (subject !== 'revocations') tokenCache.clear()
-    forwarder.recheckTunnels()
+    forwarder.recheck()
   })
   const service = createDataService({ config, log, state }, authData, listener, forwarder)
   return {

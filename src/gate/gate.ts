@@ -41,7 +41,7 @@ interface TokenCheck {
   readonly wouldRefuse?: AccessFailure | undefined
 }
 
-interface RefusalDecision extends TokenCheck {
+export interface RefusalDecision extends TokenCheck {
   readonly act: 'refuse'
   readonly reason: AccessFailure
   readonly error: PublicError
@@ -156,15 +156,6 @@ export class Gate {
     // In report mode, a refused link stays in the target.
     const target = wouldRefuse === undefined ? link?.target : undefined
     return { act: route.act, admitted, caller, forwardsAuthorization, isRestricted, target, wouldRefuse }
-  }
-
-  /** Checks the caller of an open tunnel again. Undefined if the gate would refuse now. Rejects only on an internal error. */
-  async callerStillAllowed(admitted: AdmittedRequest): Promise<Caller | undefined> {
-    const token = bearerToken(admitted.authorization) // no link opens a tunnel
-    if (token === undefined) return undefined
-    const verdict = await this.#tokenCache.check(token)
-    const routed = { admitted, route: FORWARD, requested: admitted, link: undefined }
-    return verdict.ok && accessFailure(routed, verdict.value) === undefined ? verdict.value : undefined
   }
 }
 

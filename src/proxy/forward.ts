@@ -4,34 +4,30 @@ import type { Responder } from '../client/responder.ts'
 import type { Config } from '../config/config.ts'
 import { isWithin, withoutFinalSlash } from '../http/request-target.ts'
 import { throughHttpProxy } from './http-proxy.ts'
+import type { RecheckSource } from './recheck.ts'
 import { Transfer, type Upstream, type UpstreamEvents } from './transfer.ts'
-import type { Tunnels } from './tunnel.ts'
 import { upstreamAddress } from './upstream-address.ts'
 import { UpstreamPool } from './upstream-pool.ts'
 
-type ForwarderConfig = Pick<Config, 'enforcement' | 'identity' | 'limits' | 'timeouts' | 'upstreams'>
+type ForwarderConfig = Pick<Config, 'identity' | 'limits' | 'timeouts' | 'upstreams'>
 
-interface ForwarderOptions {
+interface ForwarderOptions extends Omit<RecheckSource, 'changes'> {
   readonly secureContextOf: (prefix: string) => (() => SecureContext) | undefined
-  readonly gate: Tunnels['gate']
   readonly responder: Responder
   readonly events: (prefix: string) => UpstreamEvents
-  readonly now: () => number
-  readonly reportInternalError: (requestId: string, error: unknown) => void
 }
 
 export class Forwarder {
   readonly #responder: Responder
   /** The longest prefix is first, so that the first match is the most specific one. */
   readonly #upstreams: readonly Upstream[]
-  readonly #tunnels: Tunnels
+  readonly #rechecks: RecheckSource
 
   constructor(config: ForwarderConfig, options: ForwarderOptions) {
     const { secureContextOf, events, responder, reportInternalError, gate, now } = options
     this.#responder = responder
-    const endWithToken = config.enforcement === 'enforce'
-    this.#tunnels = { open: new Set(), endWithToken, gate, now, reportInternalError }
-    const shared = { responder, reportInternalError, tunnels: this.#tunnels }
+    this.#rechecks = { gate, now, reportInternalError, changes: 0 }
+    const shared = { responder, rechecks: this.#rechecks }
     this.#upstreams = config.upstreams
       .map(({ prefix, url, assertionAudience = config.identity.assertion.audience }) => {
         const pathPrefix = withoutFinalSlash(prefix)
@@ -57,9 +53,9 @@ export class Forwarder {
     return this.#upstreams.map(({ pool }) => pool)
   }
 
-  /** Closes each tunnel whose token would now be refused. Must be called after keys, credentials or revocations change. */
-  recheckTunnels(): void {
-    for (const tunnel of this.#tunnels.open) void tunnel.recheck()
+  /** Checks waiting requests and tunnels again. Must be called after keys, credentials or revocations change. */
+  recheck(): void {
+    this.#rechecks.changes++
   }
 
   close(): void {

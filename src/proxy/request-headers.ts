@@ -12,13 +12,12 @@ export const UPGRADE_LINES = 'Connection: Upgrade\r\nUpgrade: websocket\r\n'
 
 /**
  * Returns the head with the final empty line. Every character is one byte (Latin-1).
- * @param upstreamHost - the `Host` for an HTTP/1.0 request without one: HTTP/1.1 requires it
+ * @param upstream - its host is the `Host` for an HTTP/1.0 request without one: HTTP/1.1 requires it
  */
 export function requestHeadText(
   context: RequestContext,
   { admitted, caller, forwardsAuthorization, target = admitted.target }: ServiceDecision,
-  upstreamHost: string,
-  assertionAudience: string,
+  upstream: { readonly host: string; readonly assertionAudience: string },
 ): string {
   const { lines, host, requestId } = admitted
   const { peer } = context.client
@@ -48,10 +47,10 @@ export function requestHeadText(
     }
     head += `${lines.name(line)}: ${lines.value(line)}\r\n`
   }
-  if (host === undefined) head += `Host: ${upstreamHost}\r\n`
+  if (host === undefined) head += `Host: ${upstream.host}\r\n`
   if (requestId === undefined) head += `X-Request-Id: ${context.id}\r\n`
   if (!isForwardedKept) head += peer.forwardedLines(host)
-  const assertion = caller?.assertions?.get(assertionAudience)
+  const assertion = caller?.assertions?.get(upstream.assertionAudience)
   if (assertion !== undefined) head += `X-Authenticated-Assertion: ${assertion}\r\n`
   if (caller !== undefined) head += caller.identityLines
   if (context.isDetached) head += UPGRADE_LINES

@@ -4,7 +4,7 @@
  *
  * What ends a wait for
  *
- *   a free connection              `UpstreamPool.#checkDeadlines`
+ *   a free connection              `UpstreamPool.#checkDeadlines`; a refusal of the token (`recheck.ts`)
  *   the upstream                   `UpstreamConnection.checkDeadline`; its `WAITS`: each wait, with its limit and failure
  *   the client, in each direction  `onIdle`, after `idleSeconds` of its socket
  *
@@ -26,11 +26,12 @@ import { afterReads } from '../base/event-loop.ts'
 import type { RequestContext, RequestOwner } from '../client/request.ts'
 import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
-import type { ServiceDecision } from '../gate/gate.ts'
+import type { Decision, RefusalDecision, ServiceDecision } from '../gate/gate.ts'
 import { relayBody, writeEarlyHints, writeHead } from './download.ts'
+import { Recheck, type RecheckSource } from './recheck.ts'
 import { requestHeadText } from './request-headers.ts'
 import type { PartialResponse, UpstreamHead } from './response-parser.ts'
-import { Tunnel, type Tunnels } from './tunnel.ts'
+import { Tunnel } from './tunnel.ts'
 import { Upload } from './upload.ts'
 import type { UpstreamConnection, UpstreamRequest } from './upstream-connection.ts'
 import type { UpstreamPool } from './upstream-pool.ts'
@@ -47,28 +48,27 @@ export interface Upstream {
   readonly host: string
   readonly assertionAudience: string
   readonly pool: UpstreamPool
-  readonly tunnels: Tunnels
+  readonly rechecks: RecheckSource
   readonly responder: Responder
   readonly events: UpstreamEvents
-  readonly reportInternalError: (requestId: string, error: unknown) => void
 }
 
 /** An upstream that refuses a larger upload may not read all of it. The next request would wait behind the unread part. */
 const MAX_REFUSED_BODY = 64 * 1024
 
-type Phase = 'awaitingHead' | 'downloading' | 'ended'
+type Phase = 'waiting' | 'awaitingHead' | 'downloading' | 'ended'
 
 export class Transfer implements UpstreamRequest, RequestOwner {
-  readonly headText: string
   readonly queuedMonotonicMs = performance.now()
   readonly isHeadRequest: boolean
   readonly isWebSocket: boolean
   readonly hasBody: boolean
   readonly #res: SidecarResponse
-  readonly #decision: ServiceDecision
   readonly #upstream: Upstream
   readonly #context: RequestContext
-  #phase: Phase = 'awaitingHead'
+  readonly #recheck: Recheck
+  #decision: ServiceDecision
+  #phase: Phase = 'waiting'
   #upload: Upload | undefined
 
   constructor(res: SidecarResponse, decision: ServiceDecision, upstream: Upstream) {
@@ -76,13 +76,30 @@ export class Transfer implements UpstreamRequest, RequestOwner {
     this.#decision = decision
     this.#upstream = upstream
     this.#context = res.req.context
-    this.headText = requestHeadText(this.#context, decision, upstream.host, upstream.assertionAudience)
+    this.#recheck = new Recheck(this.#context, upstream.rechecks)
     this.isHeadRequest = decision.admitted.method === 'HEAD'
     this.isWebSocket = this.#context.isDetached && decision.admitted.isWebSocket
     this.hasBody = decision.admitted.hasBody
   }
 
-  // Called by the upstream connection. `onWritable` and `onWriteBlocked` only call streams, which emit errors and never throw.
+  // Called by the pool and the upstream connection. `onWritable` only calls streams, which emit errors and never throw.
+  onTick(isWriteBlocked: boolean): void {
+    if (isWriteBlocked) this.#context.client.detectReset()
+    if (this.#phase === 'waiting') void this.#recheck.ifDue((decision) => this.#onDecision(decision))
+  }
+
+  #onDecision(decision: Decision | undefined): void {
+    if (this.#phase !== 'waiting') return
+    if (decision !== undefined) this.#context.recordDecision(decision)
+    if (decision?.act === 'forward') this.#decision = decision
+    else this.#end(decision?.act === 'refuse' ? decision : 'proxy_internal_error')
+  }
+
+  takeHead(): string {
+    this.#phase = 'awaitingHead'
+    return requestHeadText(this.#context, this.#decision, this.#upstream)
+  }
+
   onReadyForBody(upstreamConnection: UpstreamConnection): void {
     this.#upload = new Upload(this.#res.req, this.#decision, upstreamConnection)
     this.#res.continueIfExpected()
@@ -91,10 +108,6 @@ export class Transfer implements UpstreamRequest, RequestOwner {
 
   onWritable(): void {
     this.#upload?.resume()
-  }
-
-  onWriteBlocked(): void {
-    this.#context.client.detectReset()
   }
 
   onRead(response: PartialResponse, upstreamConnection: UpstreamConnection): void {
@@ -110,8 +123,7 @@ export class Transfer implements UpstreamRequest, RequestOwner {
     this.#upstream.events.onResponse(head.status, headMs / 1000)
     if (head.status === 101) {
       this.#end('ok')
-      const { tunnels } = this.#upstream
-      new Tunnel(this.#res, this.#decision, upstreamConnection, tunnels).start(head, response)
+      new Tunnel(this.#res, upstreamConnection, this.#recheck).start(head, response)
     } else {
       this.#phase = 'downloading'
       writeHead(this.#res, head)
@@ -129,13 +141,14 @@ export class Transfer implements UpstreamRequest, RequestOwner {
 
   onFailure(failure: ForwardingFailure, cause?: string, isStale = false): void {
     const { method } = this.#decision.admitted
-    if (isStale && !this.hasBody && (method === 'GET' || method === 'HEAD'))
+    if (isStale && !this.hasBody && (method === 'GET' || method === 'HEAD')) {
+      this.#phase = 'waiting'
       this.#upstream.pool.send(this) // the only retry: a new connection is never stale
-    else this.#end(failure, cause)
+    } else this.#end(failure, cause)
   }
 
   onInternalError(error: unknown): void {
-    this.#upstream.reportInternalError(this.#context.id, error)
+    this.#recheck.source.reportInternalError(this.#context.id, error)
     if (this.#phase === 'ended') this.#context.client.abort()
     else this.#end('proxy_internal_error')
   }
@@ -154,17 +167,18 @@ export class Transfer implements UpstreamRequest, RequestOwner {
     if (this.#upload?.waitsForClient || this.#res.socket?.writableNeedDrain) this.#end('client_idle')
   }
 
-  /** Every transfer ends here, once: `ok` after the last byte of the response or at a 101, otherwise with a failure. */
-  #end(outcome: UpstreamOutcome, cause?: string): void {
+  /** Every transfer ends here, once: `ok` after the last byte of the response or at a 101, else a failure or refusal. */
+  #end(outcome: UpstreamOutcome | RefusalDecision, cause?: string): void {
     if (this.#phase === 'ended') return
     this.#phase = 'ended'
     try {
       this.#upload?.discardRest()
-      this.#upstream.events.onOutcome(outcome)
+      if (typeof outcome === 'string') this.#upstream.events.onOutcome(outcome)
       if (outcome === 'ok') return
       this.#upstream.pool.cancel(this)
       const { headersSent } = this.#res
-      this.#upstream.responder.failForwarded(this.#res, outcome, cause)
+      if (typeof outcome === 'string') this.#upstream.responder.failForwarded(this.#res, outcome, cause)
+      else this.#upstream.responder.refuse(this.#res, outcome.reason, outcome.error, outcome.headers)
       if (headersSent) afterReads(() => this.#context.client.abort()) // the written bytes are sent first
     } catch (error) {
       this.onInternalError(error) // aborts the client's connection, because the phase is `ended`

@@ -5,9 +5,9 @@
 import type { Socket } from 'node:net'
 import type { RequestContext, RequestOwner } from '../client/request.ts'
 import type { SidecarResponse } from '../client/response.ts'
-import type { Gate, ServiceDecision } from '../gate/gate.ts'
 import { headerText } from '../http/headers.ts'
 import { responseHeaders } from './download.ts'
+import type { Recheck } from './recheck.ts'
 import { UPGRADE_LINES } from './request-headers.ts'
 import type { PartialResponse, UpstreamHead } from './response-parser.ts'
 import type { ResponseReceiver, UpstreamConnection } from './upstream-connection.ts'
@@ -18,40 +18,20 @@ const CLOSE_MS = 5000
 /** Idle time before the first TCP keep-alive probe. libuv sets ten probes, one second apart, before the connection fails. */
 const KEEP_ALIVE_MS = 60_000
 
-/** Shared by all upstreams. `open`: the tunnels that end when their token is refused. */
-export interface Tunnels {
-  readonly open: Set<Tunnel>
-  /** False in report mode, in which no request is refused for its token. */
-  readonly endWithToken: boolean
-  readonly gate: Pick<Gate, 'callerStillAllowed'>
-  /** Epoch milliseconds. */
-  readonly now: () => number
-  readonly reportInternalError: (requestId: string, error: unknown) => void
-}
-
 export class Tunnel implements RequestOwner, ResponseReceiver {
   readonly #res: SidecarResponse
-  readonly #decision: ServiceDecision
   readonly #context: RequestContext
   readonly #socket: Socket
   readonly #upstreamConnection: UpstreamConnection
-  readonly #tunnels: Tunnels
-  /** Checks the token again when the current verdict expires. */
-  #timer: NodeJS.Timeout | undefined
+  readonly #recheck: Recheck
 
-  constructor(
-    res: SidecarResponse,
-    decision: ServiceDecision,
-    upstreamConnection: UpstreamConnection,
-    tunnels: Tunnels,
-  ) {
+  constructor(res: SidecarResponse, upstreamConnection: UpstreamConnection, recheck: Recheck) {
     const { context, socket } = res.req
     this.#res = res
-    this.#decision = decision
     this.#context = context
     this.#socket = socket
     this.#upstreamConnection = upstreamConnection
-    this.#tunnels = tunnels
+    this.#recheck = recheck
   }
 
   /** Takes over both connections from the transfer, and sends the 101. `response` may hold bytes that came with the 101. */
@@ -77,14 +57,6 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
     upstream.write(firstBytes)
     client.pipe(upstream)
     this.onRead(response)
-    const { open, endWithToken } = this.#tunnels
-    if (!endWithToken || this.#decision.caller === undefined) return
-    open.add(this)
-    client.once('close', () => {
-      open.delete(this)
-      clearTimeout(this.#timer)
-    })
-    void this.recheck() // the token may have been revoked since the request arrived
   }
 
   onRead({ body, isDone }: PartialResponse): void {
@@ -94,12 +66,8 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
     else if (!isWritable) this.#upstreamConnection.pauseUntilDrain(this.#socket)
   }
 
-  onWriteBlocked(): void {
-    this.#context.client.detectReset()
-  }
-
   onInternalError(error: unknown): void {
-    this.#tunnels.reportInternalError(this.#context.id, error)
+    this.#recheck.source.reportInternalError(this.#context.id, error)
     this.#context.client.abort()
   }
 
@@ -107,16 +75,11 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
     this.#upstreamConnection.close()
   }
 
-  /** Closes the tunnel if its token would now be refused. Otherwise checks again when the new verdict expires. */
-  async recheck(): Promise<void> {
-    const { gate, now, reportInternalError } = this.#tunnels
-    const onError = (error: unknown) => void reportInternalError(this.#context.id, error)
-    const caller = await gate.callerStillAllowed(this.#decision.admitted).catch(onError)
-    clearTimeout(this.#timer)
-    if (caller === undefined) this.#socket.destroy()
-    else if (!this.#socket.destroyed) {
-      // The delay is at most `cache.maxAgeSeconds`, which has the same maximum as a Node timer.
-      this.#timer = setTimeout(() => void this.recheck(), caller.recheckAtMs - now())
-    }
+  /** Closes the tunnel if the gate would now refuse it. */
+  onTick(isWriteBlocked: boolean): void {
+    if (isWriteBlocked) this.#context.client.detectReset()
+    void this.#recheck.ifDue((decision) => {
+      if (decision?.act !== 'forward') this.#socket.destroy()
+    })
   }
 }

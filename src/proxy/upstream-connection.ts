@@ -28,14 +28,14 @@ import type { UpstreamAddress } from './upstream-address.ts'
  * Receives what a connection reads: a request or, after a 101, its tunnel. The calls, in their order:
  *
  *   onReadyForBody                        once, for a request with a body
- *   onRead, onWritable, onWriteBlocked    any number of them
+ *   onRead, onWritable, onTick            any number of them
  *   onFailure or onInternalError          at most one of them, as the last call by this connection
  */
 export interface ResponseReceiver {
   /** The upstream accepts more bytes (`drain` of its socket). */
   onWritable?(): void
-  /** Called several times a second while the upstream does not read. The client is not read either, which hides its reset. */
-  onWriteBlocked?(): void
+  /** Called several times a second. While the upstream does not read, the client is not read either, which hides its reset. */
+  onTick?(isWriteBlocked: boolean): void
   /**
    * Called after each read, also before the failure that the read may cause. May throw. Must take the body: `response` is valid
    * until `onRead` returns. It may call `close`, `pauseUntilDrain` and `handOver`.
@@ -49,7 +49,8 @@ export interface ResponseReceiver {
 
 /** A forwarded request, as the pool and the connection see it. */
 export interface UpstreamRequest extends Required<ResponseReceiver> {
-  readonly headText: string
+  /** Returns the head, which the connection then writes. May throw. */
+  takeHead(): string
   /** When the request joined the pool's queue. */
   readonly queuedMonotonicMs: number
   readonly isHeadRequest: boolean
@@ -174,7 +175,7 @@ export class UpstreamConnection {
    */
   checkDeadline(now: number): void {
     const socket = this.#socket
-    if (socket.writableNeedDrain) this.#receiver?.onWriteBlocked?.()
+    this.#receiver?.onTick?.(socket.writableNeedDrain)
     if (this.#phase === 'idle' && now >= this.#idleUntil) this.close()
     const wait = this.#wait
     // Grows when bytes are written, and again when the system accepts them. Linux accepts more only once a third of the send
@@ -213,7 +214,7 @@ export class UpstreamConnection {
     this.#isRequestWritten = !request.hasBody
     this.#parser.start(request.isHeadRequest, request.isWebSocket)
     try {
-      this.#socket.write(request.headText, 'latin1')
+      this.#socket.write(request.takeHead(), 'latin1')
       if (request.hasBody) request.onReadyForBody(this)
     } catch (error) {
       this.close()

@@ -278,12 +278,8 @@ t.test('a WebSocket handshake is a GET, and its tunnel ends with the scope', asy
   upstream.reply('HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n')
   const client = await send(head('GET /a', ...HANDSHAKE))
   t.equal((await client.response()).status, 101)
-  t.match(
-    await fileEditors(sidecar.credentialsFile).credentials.update(NAME, { scope: 'storage.read:/a/b' }),
-    {
-      ok: true,
-    },
-  )
+  const { credentials } = fileEditors(sidecar.credentialsFile)
+  t.match(await credentials.update(NAME, { scope: 'storage.read:/a/b' }), { ok: true })
   t.ok(await client.closed())
 })
 

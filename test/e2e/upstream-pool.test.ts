@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net'
 import t, { type Test } from 'tap'
+import { fileEditors } from '../../src/credentials/editor.ts'
 import { eventually } from '../support/eventually.ts'
 import { isOwnResponse, unavailable } from '../support/own-response.ts'
 import { prepareFiles, serve } from '../support/program.ts'
@@ -269,10 +270,8 @@ t.test('a full pool', async (t) => {
       hold[at]?.write(OK)
       t.equal((await client.response()).status, 200)
     }
-    t.same(
-      upstream.requests.map(({ target }) => target),
-      ['/0', '/1', '/2', '/3'],
-    )
+    const targets = upstream.requests.map(({ target }) => target)
+    t.same(targets, ['/0', '/1', '/2', '/3'])
     t.equal(upstream.sockets.length, 1)
     late.send(head('GET /late'))
     await upstream.received(5)
@@ -282,14 +281,8 @@ t.test('a full pool', async (t) => {
 
   await t.test('gives the slot of a closed connection to the next queued request', async (t) => {
     const requests = upstream.requests.length
-    upstream.reply((socket) => socket.destroy())
     upstream.reply((socket, { target }) => (target === '/dies' ? socket.destroy() : void socket.write(OK)))
-    const clients = await Promise.all(
-      ['PUT /dies', 'GET /a', 'GET /b'].map(async (line) => {
-        const client = await send(head(line))
-        return client
-      }),
-    )
+    const clients = await Promise.all(['PUT /dies', 'GET /a', 'GET /b'].map((line) => send(head(line))))
     const statuses = await Promise.all(clients.map(async (client) => (await client.response()).status))
     t.same(statuses.sort(), [200, 200, 503])
     t.equal(upstream.requests.length - requests, 3)
@@ -326,6 +319,23 @@ t.test('a full pool', async (t) => {
     await eventually(() => hold.length === 2, 'its body')
     hold[1]?.write(OK)
     t.equal((await client.response()).status, 200)
+  })
+
+  await t.test('decides again on queued requests whose scope changes or whose token expires', async (t) => {
+    const hold: Socket[] = []
+    upstream.reply((socket) => void hold.push(socket))
+    await fill(['/holds'])
+    const expiring = head('GET /').replace(sidecar.token, await sidecar.mint({ lifetimeSeconds: 3 }))
+    const [denied, expired] = await Promise.all([head('DELETE /'), expiring, head('GET /')].map(send))
+    await eventually(async () => (await queued()) === 3, 'all to wait')
+    const { credentials } = fileEditors(sidecar.credentialsFile)
+    await credentials.update({ accountId: 'acme', accessKey: 'AK0' }, { scope: 'storage.read:/' })
+    t.match(await denied?.response(), { status: 403, headers: { 'proxy-status': /"scope"/ } })
+    t.match(await expired?.response(), { status: 400, headers: { 'proxy-status': /"expired"/ } })
+    hold[0]?.write(OK)
+    await eventually(() => hold.length === 2, 'the last request')
+    hold[1]?.write(OK)
+    t.same(upstream.requests.at(-1)?.headers['x-authenticated-scope'], 'storage.read:/')
   })
   await recovers()
 })

@@ -95,7 +95,7 @@ t.test('no cache keeps the line from which its keys and values were cut', async 
         isRestricted: false,
       } as const
       const context = requestContext(peer, 'r')
-      requestHeadText(context, decision, 'h', '')
+      requestHeadText(context, decision, { host: 'h', assertionAudience: '' })
     },
     'failed logins': (at) => {
       const address = peer.clientAddress(cut(`203.0.${(at + 10) >> 8}.${(at + 10) % 256}`))

@@ -26,7 +26,8 @@ function head(parts: HeadParts, id = 'created-here'): string {
   const context = requestContext(untrusted, id)
   const allowed = { act: 'forward', caller, forwardsAuthorization: false, isRestricted: false } as const
   const decision = { ...allowed, admitted: admitted(parts) }
-  return requestHeadText(context, decision, 'upstream.internal:9000', 'storage-upstream')
+  const upstream = { host: 'upstream.internal:9000', assertionAudience: 'storage-upstream' }
+  return requestHeadText(context, decision, upstream)
 }
 
 /** The names that the sidecar sets, each exactly once. */

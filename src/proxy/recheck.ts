@@ -1,0 +1,49 @@
+/**
+ * Has the gate decide again on a request that waits for the upstream, and on an open tunnel: the token may have expired or been
+ * revoked, or its scope may have changed. In: a call several times a second. Out: a new decision once one is due.
+ */
+import type { RequestContext } from '../client/request.ts'
+import type { Decision, Gate } from '../gate/gate.ts'
+
+/** Shared by all upstreams. */
+export interface RecheckSource {
+  readonly gate: Pick<Gate, 'decide'>
+  /** Epoch milliseconds. */
+  readonly now: () => number
+  readonly reportInternalError: (requestId: string, error: unknown) => void
+  /** How often keys, credentials or revocations have changed. */
+  changes: number
+}
+
+export class Recheck {
+  readonly source: RecheckSource
+  readonly #context: RequestContext
+  #changes: number
+  /** Epoch milliseconds. Undefined if only a change can lead to another decision, and while one is made. */
+  #dueAtMs: number | undefined
+
+  constructor(context: RequestContext, source: RecheckSource) {
+    this.source = source
+    this.#context = context
+    this.#changes = source.changes
+    this.#dueAtMs = context.decision?.caller?.recheckAtMs
+  }
+
+  /** Calls back later if a decision is due: with undefined after an internal error. */
+  async ifDue(onDecision: (decision: Decision | undefined) => void): Promise<void> {
+    const { gate, now, reportInternalError, changes } = this.source
+    if (changes === this.#changes && (this.#dueAtMs === undefined || now() < this.#dueAtMs)) return
+    this.#changes = changes
+    this.#dueAtMs = undefined
+    const { id, routed } = this.#context
+    let decision: Decision | undefined
+    try {
+      if (routed !== undefined) decision = await gate.decide(routed)
+    } catch (error) {
+      reportInternalError(id, error)
+    }
+    // A refusal that comes too late for a request is due again for its retry or tunnel.
+    this.#dueAtMs = decision?.act === 'forward' ? decision.caller?.recheckAtMs : 0
+    onDecision(decision)
+  }
+}
