@@ -190,8 +190,6 @@ t.test('wrong usage is reported before anything is changed', async (t) => {
     ['list', '--postgres-url-file', ''],
     ['grow'],
     ['migrate'],
-    ['import', '--file', file],
-    ['import', '--postgres-url-file', file],
   ]) {
     const { failure, stderr } = await run(args)
     t.equal(failure?.exitCode, 2, args.join(' '))
