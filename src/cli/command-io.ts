@@ -144,10 +144,10 @@ export const parserWith = (problemOf: (text: string) => string | undefined) => (
 /** An unset shell variable results in an empty path. A URL in place of its file may hold a password. */
 export const parsePath = parserWith((text) => (/^$|:\/\//.test(text) ? 'must be a path, no URL' : undefined))
 
-export const integerUpTo = (max: number) => (text: string) => {
-  const isValid = /^\d{1,10}$/.test(text) && Number(text) <= max
-  if (!isValid) throw new InvalidArgumentError(`It must be an integer from 0 to ${max}.`)
+export const integerIn = (min: number, max: number) => (text: string) => {
+  const isValid = /^\d{1,10}$/.test(text) && Number(text) >= min && Number(text) <= max
+  if (!isValid) throw new InvalidArgumentError(`It must be an integer from ${min} to ${max}.`)
   return Number(text)
 }
 
-export const parseSeconds = integerUpTo(9_999_999_999)
+export const parseSeconds = integerIn(1, 9_999_999_999)

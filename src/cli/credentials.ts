@@ -184,9 +184,8 @@ export function revocationsCommand(io: CommandIo): Command {
       parserWith((text) => (text === 'now' ? undefined : timeProblem(text))),
     )
     .action(async ({ issuedBefore, ...flags }: RevocationFlags) => {
-      const name = revocationNameOf(flags)
       const issuedBeforeMs = issuedBefore === 'now' ? io.now() : parseTime(issuedBefore ?? '')
-      const revocation = { ...name, issuedBeforeMs }
+      const revocation = { ...revocationNameOf(flags), issuedBeforeMs }
       const { revocations } = await openEditors(flags)
       io.unwrap(await revocations.add(revocation))
       io.print(JSON.stringify(revocationEntry(revocation)))

@@ -12,7 +12,7 @@ import { fileEditors } from '../credentials/editor.ts'
 import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
 import { addKey } from '../keys/key-changes.ts'
 import type { ListenAddresses } from '../life-cycle.ts'
-import { CommandFailure, type CommandIo, integerUpTo } from './command-io.ts'
+import { CommandFailure, type CommandIo, integerIn, UsageFailure } from './command-io.ts'
 import { configFromFlags } from './config.ts'
 import { startStorageApi } from './demo-storage.ts'
 import { createSidecar, type ServingProcess } from './serve.ts'
@@ -21,7 +21,7 @@ type Ports = Readonly<Record<'port' | 'adminPort', number>>
 
 export function demoCommand(io: CommandIo, serving: ServingProcess): Command {
   const description = 'run the sidecar in front of an embedded storage API, and print curl lines that try it'
-  const parsePort = integerUpTo(65535)
+  const parsePort = integerIn(0, 65535)
   return io
     .command('demo', description, 'storage-auth-sidecar demo --port 9080 --admin-port 9081')
     .option('--port <port>', 'data port on 127.0.0.1; 0: any free one', parsePort, 8080)
@@ -30,6 +30,7 @@ export function demoCommand(io: CommandIo, serving: ServingProcess): Command {
 }
 
 async function runDemo(io: CommandIo, serving: ServingProcess, ports: Ports): Promise<void> {
+  if (ports.port !== 0 && ports.port === ports.adminPort) throw new UsageFailure('the ports must differ')
   // Ports are checked before files are replaced, so that a demo that already runs in this directory keeps its key.
   await expectFree(ports.port, '--port')
   await expectFree(ports.adminPort, '--admin-port')

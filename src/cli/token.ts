@@ -67,7 +67,7 @@ async function issueToken(flags: IssueFlags, io: CommandIo): Promise<void> {
   const { config } = configFromFlags(flags, io, { needsUpstream: false })
   const { maxLifetimeSeconds } = config.token
   const { lifetimeSeconds = config.token.lifetimeSeconds } = flags
-  if (lifetimeSeconds < 1 || lifetimeSeconds > maxLifetimeSeconds)
+  if (lifetimeSeconds > maxLifetimeSeconds)
     throw new UsageFailure(`--lifetime-seconds must be 1 to ${maxLifetimeSeconds} (token.maxLifetimeSeconds)`)
   const name = credentialNameOf(flags)
   const { directory } = config.keys

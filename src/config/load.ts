@@ -80,8 +80,8 @@ function readFile(file: string): FileValues {
   }
   const yaml = parseYaml(text)
   if (!yaml.ok) {
-    const problems = yaml.problems.map(({ message, line, column }) => {
-      return { path: '', message: `not valid YAML: ${message}`, origin: `${file}:${line}:${column}` }
+    const problems = yaml.problems.map(({ message, line, col }) => {
+      return { path: '', message: `not valid YAML: ${message}`, origin: `${file}:${line}:${col}` }
     })
     return { ...NO_FILE, tree: undefined, problems }
   }
@@ -89,8 +89,8 @@ function readFile(file: string): FileValues {
   const tree = withoutEmpty(content ?? {}, [])
   const locationOf: LocationOf = (steps, key) => {
     if (steps.length > 0 && valueAt(tree, steps.slice(0, 1)) === undefined) return 'default'
-    const { line, column } = positionOf(steps, key)
-    return `${file}:${line}:${column}`
+    const { line, col } = positionOf(steps, key)
+    return `${file}:${line}:${col}`
   }
   return { tree, problems: [], locationOf }
 }

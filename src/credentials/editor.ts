@@ -5,7 +5,7 @@
 import { lstat, realpath } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
-import { type Document, isCollection, parseDocument, visit } from 'yaml'
+import { type Document, isAlias, isCollection, isScalar, type Node, parseDocument, visit } from 'yaml'
 import { type CommandResult, type Loaded, loaded, notDone, notLoaded } from '../base/result.ts'
 import { fileErrorText, readRegularFile, replaceFile, withLock } from '../files/files.ts'
 import type { Parse } from '../files/yaml-text.ts'
@@ -127,6 +127,7 @@ function locate(document: Document, { accountId, accessKey }: CredentialName) {
 function yamlRecords<T>(file: string, parse: Parse<T>) {
   const invalidAt = (path: string, problems: readonly string[]) =>
     notLoaded(problems.map((problem) => `${path}:${problem}`))
+  const refused = (problem: string) => notLoaded([`${file}: ${problem}`])
   const notChanged = (problem: string) => notDone(`${file}: ${problem}`)
 
   async function list(): Promise<Loaded<readonly T[]>> {
@@ -147,14 +148,16 @@ function yamlRecords<T>(file: string, parse: Parse<T>) {
         const before = found.ok ? found.value.bytes : Buffer.from(initialText ?? '')
         const valid = parse(before)
         if (!valid.ok) return invalidAt(target, valid.problems)
-        const document = parseDocument(before.toString())
-        let aliases = 0 // to edit an aliased node would change every place that uses it
-        visit(document, { Alias: () => void aliases++ })
-        if (aliases > 0) return notChanged('uses YAML aliases, which commands cannot change')
+        const document = parseDocument(before.toString(), { schema: 'core', merge: true })
+        let shared = 0 // to edit a shared node would change every place that uses it, or none
+        const isMerge = (node: Node) => isScalar(node) && typeof node.value === 'symbol'
+        visit(document, { Node: (_, node) => void ((isAlias(node) || isMerge(node)) && shared++) })
+        if (shared > 0) return refused('uses YAML aliases or merges (`<<`), which commands cannot change')
         const problem = edit(document)
         if (problem !== undefined) return notChanged(problem)
-        const after = document.toString({ lineWidth: 0 })
-        if (!parse(Buffer.from(after)).ok) return notChanged('the change would leave it invalid')
+        const after = Buffer.from(document.toString({ lineWidth: 0 }))
+        if (after.length > MAX_FILE_BYTES) return refused(`would be larger than ${MAX_FILE_BYTES} bytes`)
+        if (!parse(after).ok) return notChanged('the change would leave it invalid')
         await replaceFile(target, after)
         return loaded(undefined)
       })

@@ -61,7 +61,7 @@ export async function readUpTo(stream: AsyncIterable<Buffer>, maxBytes: number):
  * Replaces a file atomically, and keeps owner and mode. Replaces a symbolic link itself, not its target. A new file has mode
  * 0600 and the owner of its directory. write-file-atomic 7.0.1 would ignore short writes, and leave a truncated file.
  */
-export async function replaceFile(path: string, text: string): Promise<void> {
+export async function replaceFile(path: string, text: string | Buffer): Promise<void> {
   const temporary = `${path}.${randomUUID()}.tmp`
   try {
     const handle = await open(temporary, 'wx', 0o600)

@@ -3,8 +3,8 @@
  * Messages never quote the text, because a wrong file may hold secrets.
  */
 import { isUtf8 } from 'node:buffer'
-import type { Document, Node, YAMLError } from 'yaml'
-import { isAlias, isMap, isNode, isScalar, LineCounter, parseDocument, visit } from 'yaml'
+import type { Node } from 'yaml'
+import { Composer, Document, isAlias, isMap, isNode, isScalar, Lexer, LineCounter, Parser, visit } from 'yaml'
 import type { z } from 'zod'
 import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 
@@ -20,10 +20,7 @@ export function writePath(steps: readonly Step[]): string {
   return path
 }
 
-interface Position {
-  readonly line: number
-  readonly column: number
-}
+type Position = ReturnType<LineCounter['linePos']>
 
 interface YamlDocument {
   /** Maps as plain objects; null for an empty document. */
@@ -32,9 +29,7 @@ interface YamlDocument {
   readonly positionOf: (steps: readonly Step[], key?: 'key') => Position
 }
 
-interface YamlProblem extends Position {
-  readonly message: string
-}
+type YamlProblem = Position & { readonly message: string }
 
 /** Maximum unknown names that are reported for one map: the position of each name takes a search of the map. */
 export const MAX_UNKNOWN_NAMES = 100
@@ -42,44 +37,43 @@ export const MAX_UNKNOWN_NAMES = 100
 /** The bound that `yaml` documents for nodes that aliases multiply. */
 const MAX_ALIASES = 100
 
+/** Deeper text overflows the stack of `yaml`, which ends a process of Node 20. */
+const MAX_DEPTH = 200
+
 export function parseYaml(text: string): Loaded<YamlDocument, YamlProblem> {
   const lines = new LineCounter()
-  const positionAt = (offset: number): Position => {
-    const { line, col } = lines.linePos(offset)
-    return { line: Math.max(line, 1), column: Math.max(col, 1) } // `linePos` returns 0 before the first line is parsed
-  }
+  lines.addNewLine(0)
   const problems: YamlProblem[] = []
-  const report: Report = (message, offset) => void problems.push({ message, ...positionAt(offset) })
+  const report = (message: string, at: number) => void problems.push({ message, ...lines.linePos(at) })
+  const parser = new Parser(lines.addNewLine)
+  function* tokens() {
+    for (const lexeme of new Lexer().lex(text)) {
+      yield* parser.next(lexeme)
+      if (parser.stack.length > MAX_DEPTH) return report('nested too deeply', parser.offset)
+    }
+    yield* parser.end()
+  }
   try {
-    // `uniqueKeys` would take time quadratic in the members of a map. The default `logLevel` prints warnings that quote text.
-    const options = { lineCounter: lines, merge: true, uniqueKeys: false, logLevel: 'error' } as const
-    const document = parseDocument(text, { ...options, prettyErrors: false })
-    reportErrors(document, report)
+    // `%YAML 1.1` has no effect. `uniqueKeys` would take time quadratic in the members of a map.
+    const rules = { schema: 'core', merge: true, resolveKnownTags: false, uniqueKeys: false } as const
+    const composer = new Composer({ ...rules, logLevel: 'error' }) // the default prints warnings that quote text
+    const [document = new Document(), next] = composer.compose(tokens(), true, text.length)
+    if (next) report('more than one YAML document', next.range[0])
+    // The parser ends some messages with a colon and a piece of the text.
+    for (const { message, pos } of [...document.errors, ...document.warnings])
+      report(message.replace(/(?<=\S): .*$/s, ''), pos[0])
     if (problems.length === 0) reportNames(document, report)
     if (problems.length > 0) return notLoaded(problems)
     const content: unknown = document.toJS({ maxAliasCount: MAX_ALIASES })
-    return loaded({ content, positionOf: (steps, key) => positionAt(offsetOf(document, steps, key)) })
+    return loaded({ content, positionOf: (steps, key) => lines.linePos(offsetOf(document, steps, key)) })
   } catch {
     report('too many aliases, or a merge (`<<`) of what is no map', 0)
     return notLoaded(problems)
   }
 }
 
-type Report = (message: string, offset: number) => void
-
-function reportErrors({ errors, warnings }: Document, report: Report): void {
-  const overflow = errors.find(({ code }) => code === 'RESOURCE_EXHAUSTION')
-  for (const error of overflow ? [overflow] : [...errors, ...warnings]) report(messageOf(error), error.pos[0])
-}
-
-function messageOf({ code, message }: YAMLError): string {
-  if (code === 'RESOURCE_EXHAUSTION') return 'nested too deeply'
-  if (code === 'MULTIPLE_DOCS') return 'more than one YAML document'
-  return message.replace(/(?<=\S): .*$/s, '') // the parser ends some messages with a colon and a piece of the text
-}
-
-/** Reports repeated names, and aliases without an anchor. */
-function reportNames(document: Document, reportAt: Report): void {
+/** Reports repeated names, and aliases without an anchor. Makes each name a text: `404` is a number. */
+function reportNames(document: Document, reportAt: (message: string, offset: number) => void): void {
   const report = (message: string, { range }: Node) => reportAt(message, range?.[0] ?? 0)
   const anchors = new Set<string>()
   visit(document, {
@@ -93,6 +87,7 @@ function reportNames(document: Document, reportAt: Report): void {
         const name = String(key.value)
         if (names.has(name)) report(`Map keys must be unique${isPlainName(name) ? `: ${name}` : ''}`, key)
         names.add(name)
+        if (typeof key.value !== 'symbol') key.value = name
       }
     },
   })
@@ -118,7 +113,7 @@ export type Parse<T> = (bytes: Uint8Array) => Loaded<readonly T[]>
 export function parseFile<T>(bytes: Uint8Array, schema: z.ZodType<T>): Loaded<T> {
   if (!isUtf8(bytes)) return notLoaded(['1:1: is not UTF-8 text'])
   const yaml = parseYaml(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString())
-  const lineOf = ({ line, column }: Position, message: string) => `${line}:${column}: ${message}`
+  const lineOf = ({ line, col }: Position, message: string) => `${line}:${col}: ${message}`
   if (!yaml.ok) return notLoaded(yaml.problems.map((at) => lineOf(at, `is not valid YAML: ${at.message}`)))
   const { content, positionOf } = yaml.value
   const parsed = schema.safeParse(content)
@@ -132,6 +127,6 @@ export function parseFile<T>(bytes: Uint8Array, schema: z.ZodType<T>): Loaded<T>
       message: `${name}has a member that is not known here${isPlainName(key) ? `: ${key}` : ''}`,
     }))
   })
-  problems.sort((a, b) => a.line - b.line || a.column - b.column)
+  problems.sort((a, b) => a.line - b.line || a.col - b.col)
   return notLoaded(problems.map((at) => lineOf(at, at.message)))
 }

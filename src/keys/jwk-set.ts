@@ -71,8 +71,14 @@ const NO_SET = 'is not a JWK Set'
 /** A zod schema would block the event loop at 10,000 keys. A member that is no object becomes a key that is ignored. */
 function keysIn(value: unknown): readonly UncheckedJwk[] | undefined {
   const { keys }: { keys?: unknown } = value instanceof Object ? value : {}
-  return Array.isArray(keys) ? keys.map((key) => (key instanceof Object ? key : {})) : undefined
+  return Array.isArray(keys) ? keys.map((key) => (key instanceof Object ? shallow(key) : {})) : undefined
 }
+
+/** A used member of a key is a text or a list of texts. A deeper one could overflow the stack. */
+const shallow = (key: object): UncheckedJwk =>
+  Object.fromEntries(Object.entries(key).map(([name, value]) => [name, isNested(value) ? {} : value]))
+
+const isNested = (value: unknown) => [value].flat().some((item) => item instanceof Object)
 
 /** Uses `http.get`, because Node's `fetch` has no option for CAs. */
 async function fetchText(url: URL, options: RequestOptions & { readonly signal: AbortSignal }) {

@@ -56,12 +56,10 @@ export class RemoteKeys {
       poll: async () => {
         const fetched = await fetchJwks(options, this.#stopping.signal)
         if (!fetched.ok) return fetched
+        const jwks = fetched.value
         // The version ignores the order of the keys, because a new version empties the token cache.
-        const sorted = fetched.value.map((jwk) => JSON.stringify(jwk)).sort()
-        return loaded({
-          version: sorted.join(),
-          load: (active) => importSet(fetched.value, algorithms, active),
-        })
+        const sorted = jwks.map((jwk) => JSON.stringify(jwk)).sort()
+        return loaded({ version: sorted.join(), load: (active) => importSet(jwks, algorithms, active) })
       },
       initial: undefined,
       pollMs: REFRESH_MS,

@@ -46,9 +46,10 @@ export class TokenCache {
   check(token: string): Verdict<Caller> | Promise<Verdict<Caller>> {
     const accepted = this.#accepted.get(token)
     if (accepted !== undefined) {
-      const { now, isRevoked } = this.#options
+      const { now, isRevoked, maxAgeSeconds } = this.#options
       // Not `ttl` of lru-cache, which serves an entry at exactly its end, and reads the clock only once a millisecond.
-      if (now() < accepted.value.recheckAtMs && !isCallerRevoked(accepted.value, isRevoked)) {
+      const leftMs = accepted.value.recheckAtMs - now() // above the maximum age if the clock has been set back
+      if (leftMs > 0 && leftMs <= maxAgeSeconds * 1000 && !isCallerRevoked(accepted.value, isRevoked)) {
         this.#counts.hits++
         return accepted
       }

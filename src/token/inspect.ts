@@ -24,7 +24,8 @@ export async function inspectToken(
   const refusal = errorIn(verdict)
   const identity = verdict.ok ? verdict.value.identity : undefined
   const parts = token.replace(/^bearer\s+/i, '').split('.', 2)
-  const [header, claims] = parts.map(jsonObjectIn)
+  // A larger part may nest so deeply that it cannot be written as JSON.
+  const [header, claims] = parts.map((part) => jsonObjectIn(part.length > MAX_TOKEN_BYTES ? '' : part))
   const { iss, parent_iss: parentIss = iss, sub, client_id: clientId, jti, iat, exp } = claims ?? {}
   const hasOwnNames =
     iss === own.name && parentIss === own.name && typeof sub === 'string' && typeof clientId === 'string'

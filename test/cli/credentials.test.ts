@@ -191,7 +191,6 @@ t.test('wrong usage is reported before anything is changed', async (t) => {
     ['list', '--postgres-url-file', 'postgres://a:b@c/d'],
     ['grow'],
     ['migrate'],
-    ['import', '--file', file],
   ]) {
     const { failure, stderr } = await run(args)
     t.equal(failure?.exitCode, 2, args.join(' '))

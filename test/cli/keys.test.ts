@@ -143,7 +143,7 @@ t.test('wrong usage exits with 2 and one line', async (t) => {
     ['list', '--directory', ''],
     ['activate', ...at],
     ['activate', 'a/b', ...at],
-    ['retire', 'a', ...at, '--max-lifetime-seconds', '-1'],
+    ['retire', 'a', ...at, '--max-lifetime-seconds', '0'],
     ['retire', 'a', ...at, '--max-lifetime-seconds', '1.5'],
     ['retire', 'a', ...at, '--max-lifetime-seconds', ''],
     ['turn', ...at],

@@ -168,6 +168,8 @@ t.test('serve reports a failure in one line', async (t) => {
     const { failure } = await runCommand((io) => serveCommand(io, serving), [...args.slice(1), ...more])
     t.match(failure, { exitCode, message }, more.join(' '))
   }
+  const demo = await runCommand((io) => demoCommand(io, serving), ['--port', taken, '--admin-port', taken])
+  t.match(demo.failure, { exitCode: 2, message: 'the ports must differ' })
 })
 
 t.test('a message about a wrong option does not repeat its value', async (t) => {

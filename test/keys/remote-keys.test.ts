@@ -232,6 +232,10 @@ t.test('the first valid set becomes active, and later a changed one', async (t) 
   t.equal(await finds('x'), false)
   t.same([changes(), keys.fetches], [2, { ok: 3, failed: 0 }], 'an equal set in another order is no change')
   t.notMatch(JSON.stringify(lines), 'canary')
+  const nested = `{"kty":"EC","crv":{"toString":0,"valueOf":0},"x":${'['.repeat(6000)}${']'.repeat(6000)}}`
+  issuer.send(`{"keys":[${nested},${JSON.stringify(third.publicJwk)}]}`)
+  await keys.reload()
+  t.same(kids(), ['third'], 'a key that is nested too deeply is ignored')
 })
 
 t.test('the last valid set stays active while the issuer is down or publishes an invalid one', async (t) => {

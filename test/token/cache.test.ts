@@ -105,7 +105,7 @@ t.test('a cached token is valid until the millisecond before its end', async (t)
 })
 
 t.test('an entry is used for at most maxAgeSeconds after verification', async (t) => {
-  const { clock, asked, check } = setUp({ maxAgeSeconds: 300 })
+  const { clock, asked, check, accept } = setUp({ maxAgeSeconds: 300 })
   const first = check('AA.AA.AA')
   clock.now += 500
   asked[0]?.accept(good())
@@ -116,6 +116,9 @@ t.test('an entry is used for at most maxAgeSeconds after verification', async (t
   }
   clock.now = START + 500 + 300_000
   t.notOk(isValue(check('AA.AA.AA')))
+  await accept('AA.AA.AQ')
+  clock.now -= 1 // the clock is set back
+  t.notOk(isValue(check('AA.AA.AQ')))
 })
 
 t.test('concurrent first uses of one token share one verification', async (t) => {

@@ -58,6 +58,8 @@ t.test('explains every reject reason and names the invalid claim', async (t) => 
   }
   t.equal(seen.size, reasons.length)
   t.match((await inspect(token, failed({ reason: 'claims', invalidPart: 'aud' }))).explanation, /^The aud is/)
+  const deep = Buffer.from(`{"a":${'['.repeat(16_000)}${']'.repeat(16_000)}}`).toString('base64url')
+  t.match(await inspect(`${deep}.${deep}.AA`, failed({ reason: 'malformed' })), { ...NOTHING })
   t.match(await inspect('', accepted), { ...NOTHING, reason: 'missing', explanation: 'There is no token.' })
 })
 
