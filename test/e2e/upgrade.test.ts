@@ -277,7 +277,6 @@ t.test('a tunnel ends within a second when its token would be refused', async (t
     await client.until('Sec-WebSocket-Accept')
     return client
   }
-  const kept = await open('kept')
   const endsWithin = async (name: string, seconds: number, change: () => void, client: RawClient) => {
     const began = performance.now()
     change()
@@ -293,6 +292,7 @@ t.test('a tunnel ends within a second when its token would be refused', async (t
   await endsWithin('it is revoked, after the clock was set back', 1, revoke, await open('kept', 'gone'))
   setBackMs = 0
   t.notOk(warnings.includes('TimeoutOverflowWarning'))
+  const kept = await open('kept')
   const { credentials } = fileEditors(sidecar.credentialsFile)
   const name = { accountId: 'acme', accessKey: 'disabled' }
   const disable = () => void credentials.update(name, { disabled: true })
