@@ -32,10 +32,7 @@ async function respond(directory: string, req: IncomingMessage, res: ServerRespo
   const { method = '', url = '', headersDistinct } = req
   const [account, ...more] = headersDistinct['x-authenticated-account-id'] ?? []
   if (account === undefined || more.length > 0)
-    return send(res, 403, {
-      code: 'NotAuthenticated',
-      message: 'No account is named: send requests to the sidecar.',
-    })
+    return send(res, 403, { code: 'NotAuthenticated', message: 'Requests must pass the sidecar.' })
   if (!METHODS.includes(method)) {
     res.setHeader('Allow', METHODS.join(', '))
     return send(res, 405, { code: 'MethodNotAllowed', message: 'The method is not allowed here.' })

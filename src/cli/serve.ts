@@ -56,12 +56,9 @@ export async function createSidecar({ config, file }: LoadedConfig, serving: Ser
   const { signals, destination } = serving
   const options = { ...setUpProcess(config, destination), settingsFile: file }
   const workers = config.workers === 'auto' ? availableParallelism() : config.workers
-  const created: Promise<App> =
-    workers === 1
-      ? serveHere(options, signals)
-      : import('../workers/primary.ts').then((primary) =>
-          primary.createPrimary(options, workers, destination),
-        )
+  const primary = async () =>
+    (await import('../workers/primary.ts')).createPrimary(options, workers, destination)
+  const created: Promise<App> = workers === 1 ? serveHere(options, signals) : primary()
   // The app is reloaded once it is created, because it may have read some files before the signal.
   signals.onHangUp = async () => (await created.catch(() => undefined))?.reload()
   return created

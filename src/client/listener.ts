@@ -36,6 +36,7 @@ interface ListenerEvents extends ConnectionEvents {
   readonly onListenError: (error: Error) => void
 }
 
+type Certificates = Reloadable<CertificateSet> | undefined
 type ListenerConfig = Pick<Config, 'listen' | 'limits' | 'timeouts' | 'upgrade' | 'forwarded'>
 
 const CONNECTION = Symbol('connection')
@@ -62,11 +63,7 @@ export class DataListener {
   droppedConnections = 0
 
   /** `certificates`: undefined without TLS. A new certificate is for new connections. */
-  constructor(
-    config: ListenerConfig,
-    certificates: Reloadable<CertificateSet> | undefined,
-    events: ListenerEvents,
-  ) {
+  constructor(config: ListenerConfig, certificates: Certificates, events: ListenerEvents) {
     const { limits, timeouts, upgrade } = config
     this.#config = config
     this.#isSecure = certificates !== undefined

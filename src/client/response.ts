@@ -82,9 +82,8 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     if (asked !== 'keepAlive' || client.isDraining() || admitted === undefined || isBodyMalformed)
       return 'close'
     if (admitted.lines.connectionOptions?.has('close')) return 'close'
-    // Node's parser obeys these lines in trailers, too, and then refuses the next request.
-    if (admitted.isChunked && ('connection' in req.trailers || 'proxy-connection' in req.trailers))
-      return 'close'
+    // Node's parser obeys these trailers, too, and then refuses the next request.
+    if (req.rawTrailers.some((name) => /^(?:proxy-)?connection$/i.test(name))) return 'close'
     if (!admitted.offersUpgrade || isDetached) return 'keepAlive'
     // Node discards the bytes that it has read behind a head that offers an upgrade. They may be a request.
     const head = `${req.method} ${req.url} HTTP/1.1\r\n${headerText(req.rawHeaders)}\r\n`

@@ -23,12 +23,8 @@ t.test('a refused token is a 401 with a challenge if configured', async (t) => {
       t.equal(response.headers['www-authenticate'], challenge)
     }
   }
-  isOwnResponse(
-    t,
-    await ask(head('GET /o', 'Host: x')),
-    { status: 400, code: 'InvalidArgument' },
-    'admission',
-  )
+  const ambiguous = await ask(head('GET /o', 'Host: x'))
+  isOwnResponse(t, ambiguous, { status: 400, code: 'InvalidArgument' }, 'admission')
   t.equal(upstream.requests.length, 0)
 })
 
