@@ -5,17 +5,18 @@
  * What each phase does, and the phase that follows (`>`):
  *
  *   phase        with a request or an error  when the response is closed   when the socket is idle
- *   idle         > serving or closing                                      closes it; if bytes have arrived > partialHead
- *   partialHead  > serving or closing                                      waits: `checkHead` sends a late 408
+ *   idle (3)     > serving or closing                                      closes it, unless bytes have arrived
+ *   partialHead  > serving or closing                                      goes on: `checkHead` sends a 408 in time
  *   serving      queues it (1)               next one, > idle or closing   calls `onIdle` of the request's owner (2)
  *   closing      drops it                                                  closes it
  *
  *   (1) or drops it, if nothing can follow: `#acceptsMore`
  *   (2) or calls `abort`, if the client does not read the end of a response
+ *   (3) > partialHead, if `checkHead` finds that bytes have arrived
  *
  * What ends the connection, and how:
  *
- *   the last response is written (see `SidecarResponse.begin`)  Node closes it after the written bytes, > closing
+ *   the last response is written (see `afterResponse`)          Node closes it after the written bytes, > closing
  *     the body of its request is unread                         first, `discardBody`
  *     requests or a refusal wait behind it                      `#halfClose`
  *     Node has detached the socket                              `#halfClose`
@@ -27,9 +28,10 @@
  */
 import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../base/errors.ts'
+import { headerText } from '../http/headers.ts'
 import type { Peer } from './client-address.ts'
 import * as nodeHttp from './node-http.ts'
-import type { ClientConnection, SidecarRequest } from './request.ts'
+import type { AfterResponse, ClientConnection, SidecarRequest } from './request.ts'
 import { SidecarResponse } from './response.ts'
 
 export interface ConnectionEvents {
@@ -60,7 +62,6 @@ const DISCARD_TOTAL_MS = 30_000
 export class Connection implements ClientConnection {
   readonly peer: Peer
   readonly tcpSocket: Socket
-  readonly isDraining: () => boolean
   readonly #socket: Socket
   readonly #headMs: number
   readonly #events: ConnectionEvents
@@ -82,7 +83,6 @@ export class Connection implements ClientConnection {
     this.#headMs = headMs
     this.#socket = socket
     this.tcpSocket = tcpSocket
-    this.isDraining = events.isDraining
     this.#events = events
     this.#bytesBefore = socket.bytesRead
     socket.on('error', () => {}) // without a listener, an error would end the process; `close` follows
@@ -210,20 +210,39 @@ export class Connection implements ClientConnection {
 
   /** Closes an idle connection, unless a head has begun to arrive. */
   endIdlePhase(): void {
-    if (this.#phase === 'idle' && this.hasReadOnly(0)) this.#socket.destroy()
+    if (this.#phase === 'idle' && this.#hasRead(0)) this.#socket.destroy()
   }
 
   /** Called twice a second. Node's `headersTimeout` refuses most late heads earlier, but does not start with empty lines. */
   checkHead(now: number): void {
-    if (this.#phase === 'idle' && !this.hasReadOnly(0)) {
+    if (this.#phase === 'idle' && !this.#hasRead(0)) {
       this.#phase = 'partialHead'
       this.#headEndsAtMs = now + this.#headMs
     } else if (this.#phase === 'partialHead' && now >= this.#headEndsAtMs)
       this.refuse({ error: ERRORS.requestTimeout })
   }
 
-  hasReadOnly(bytes: number): boolean {
+  /** Whether exactly so many bytes have arrived since the previous response. False for a request that had to wait. */
+  #hasRead(bytes: number): boolean {
     return this.#socket.bytesRead - this.#bytesBefore === bytes
+  }
+
+  /** RFC 9112, sections 9.3 and 9.6. */
+  afterResponse(req: SidecarRequest, mayKeepAlive: boolean, waitsForContinue: boolean): AfterResponse {
+    const { admitted, isBodyMalformed, isDetached } = req.context
+    // No request can be read behind an unread body.
+    if (!req.complete && !this.#socket.readableEnded && (admitted === undefined || admitted.hasBody))
+      return waitsForContinue || isDetached ? 'close' : 'discard' // no parser reads the body of an upgrade
+    if (!mayKeepAlive || this.#events.isDraining() || admitted === undefined || isBodyMalformed)
+      return 'close'
+    if (admitted.lines.connectionOptions?.has('close')) return 'close'
+    // Node's parser obeys these trailers, too, and then refuses the next request.
+    if (req.rawTrailers.some((name) => /^(?:proxy-)?connection$/i.test(name))) return 'close'
+    if (!admitted.offersUpgrade || isDetached) return 'keepAlive'
+    // Node discards the bytes that it has read behind a head that offers an upgrade. They may be a request.
+    const head = `${req.method} ${req.url} HTTP/1.1\r\n${headerText(req.rawHeaders)}\r\n`
+    const cameAlone = !admitted.hasBody && this.#hasRead(head.length)
+    return cameAlone && nodeHttp.CAN_DECLINE_UPGRADES ? 'keepAlive' : 'close'
   }
 
   /** Discards the rest of a request's body, whose response is written. Then calls `end`, perhaps more than once. */

@@ -12,16 +12,18 @@ import { newRequestId } from '../http/request-ids.ts'
 import type { Identity } from '../token/caller.ts'
 import type { Peer } from './client-address.ts'
 
+/** `close`: Node closes the connection after the last byte. `discard`: the sidecar first discards the rest of the request. */
+export type AfterResponse = 'keepAlive' | 'close' | 'discard'
+
 /** The part of a client's connection that its requests may use. */
 export interface ClientConnection {
   readonly peer: Peer
   /** Under TLS, not the socket of the request. */
   readonly tcpSocket: Socket
-  readonly isDraining: () => boolean
   /** Closes the connection if the client has reset it, which Node does not notice while it reads nothing. */
   detectReset(): void
-  /** Whether exactly so many bytes have arrived since the previous response, none of them before its end. */
-  hasReadOnly(bytes: number): boolean
+  /** Decides with the head of a response what follows its last byte. */
+  afterResponse(req: SidecarRequest, mayKeepAlive: boolean, waitsForContinue: boolean): AfterResponse
   /** Ends the connection within a response, so that the client notices that the rest is missing. */
   abort(): void
   /** Discards the rest of a request's body, whose response is written. Then calls `end`, perhaps more than once. */

@@ -1,17 +1,11 @@
-/**
- * A response to a client: writes its head, body and trailers. With the head it decides what follows on the connection
- * (RFC 9112, sections 9.3 and 9.6). Node then keeps the connection for the next request, or ends it.
- */
+/** A response to a client: writes its head, body and trailers. With the head, `Connection.afterResponse` decides what follows. */
 import { ServerResponse, STATUS_CODES } from 'node:http'
 import { headerText } from '../http/headers.ts'
-import { CAN_DECLINE_UPGRADES, omitChunks, sendHead, writeLastChunk } from './node-http.ts'
-import type { SidecarRequest } from './request.ts'
+import { omitChunks, sendHead, writeLastChunk } from './node-http.ts'
+import type { AfterResponse, SidecarRequest } from './request.ts'
 
 /** What the caller asks for. `closeDelimited`: only the end of the connection ends the body of the response. */
 export type Persistence = 'keepAlive' | 'close' | 'closeDelimited'
-
-/** `close`: Node closes the connection after the last byte. `discard`: the sidecar first discards the rest of the request. */
-type AfterResponse = 'keepAlive' | 'close' | 'discard'
 
 /**
  *   open        > begun, tunnel      nothing is written but a `100 Continue`
@@ -41,7 +35,12 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
   /** Node sends the head with the first bytes of the body. `headers`: all but `Connection`. */
   begin(status: number, statusText: string, headers: string[], persistence: Persistence): void {
     this.#isCloseDelimited = persistence === 'closeDelimited'
-    this.#after = this.#afterResponse(persistence)
+    const waitsForContinue = this.req.expectsContinue && !this.#hasContinued
+    this.#after = this.req.context.client.afterResponse(
+      this.req,
+      persistence === 'keepAlive',
+      waitsForContinue,
+    )
     if (this.#isCloseDelimited) omitChunks(this)
     const isLast = this.#after !== 'keepAlive'
     this.writeHead(status, statusText, isLast ? [...headers, 'Connection', 'close'] : headers)
@@ -69,26 +68,6 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     this.#writtenMonotonicMs = performance.now()
     this.#state = 'discarding'
     this.req.context.client.discardBody(this.req, () => this.end()) // only the first call has an effect
-  }
-
-  #afterResponse(asked: Persistence): AfterResponse {
-    const { req } = this
-    const { admitted, isBodyMalformed, isDetached, client } = req.context
-    // No request can be read behind an unread body.
-    if (!req.complete && !req.socket.readableEnded && (admitted === undefined || admitted.hasBody)) {
-      const waitsForContinue = req.expectsContinue && !this.#hasContinued
-      return waitsForContinue || isDetached ? 'close' : 'discard' // no parser reads the body of an upgrade
-    }
-    if (asked !== 'keepAlive' || client.isDraining() || admitted === undefined || isBodyMalformed)
-      return 'close'
-    if (admitted.lines.connectionOptions?.has('close')) return 'close'
-    // Node's parser obeys these trailers, too, and then refuses the next request.
-    if (req.rawTrailers.some((name) => /^(?:proxy-)?connection$/i.test(name))) return 'close'
-    if (!admitted.offersUpgrade || isDetached) return 'keepAlive'
-    // Node discards the bytes that it has read behind a head that offers an upgrade. They may be a request.
-    const head = `${req.method} ${req.url} HTTP/1.1\r\n${headerText(req.rawHeaders)}\r\n`
-    const cameAlone = !admitted.hasBody && client.hasReadOnly(head.length)
-    return cameAlone && CAN_DECLINE_UPGRADES ? 'keepAlive' : 'close'
   }
 
   /** Must be called after a 101 was written to the socket. */

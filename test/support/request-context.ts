@@ -8,9 +8,8 @@ export function requestContext(peer: Peer, id: string): RequestContext {
   req.begin({
     peer,
     tcpSocket: new Socket(),
-    isDraining: () => false,
     detectReset() {},
-    hasReadOnly: () => true,
+    afterResponse: () => 'keepAlive',
     discardBody() {},
     abort() {},
   })
