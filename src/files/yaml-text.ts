@@ -72,7 +72,7 @@ export function parseYaml(text: string): Loaded<YamlDocument, YamlProblem> {
   }
 }
 
-/** Reports repeated names, and aliases without an anchor. Makes each name a text: `404` is a number. */
+/** Reports repeated names, and aliases without an anchor. Makes each name but null a text: `404` is a number. */
 function reportNames(document: Document, reportAt: (message: string, offset: number) => void): void {
   const report = (message: string, { range }: Node) => reportAt(message, range?.[0] ?? 0)
   const anchors = new Set<string>()
@@ -87,7 +87,7 @@ function reportNames(document: Document, reportAt: (message: string, offset: num
         const name = String(key.value)
         if (names.has(name)) report(`Map keys must be unique${isPlainName(name) ? `: ${name}` : ''}`, key)
         names.add(name)
-        if (typeof key.value !== 'symbol') key.value = name
+        if (key.value !== null && typeof key.value !== 'symbol') key.value = name
       }
     },
   })

@@ -317,6 +317,7 @@ t.test('unknown names are refused at each depth, with a suggestion', async (t) =
     ],
   ]
   for (const [yaml, problem] of table) t.strictSame(refused({ yaml }), [problem], yaml)
+  t.match(String(refused({ yaml: 'trustedIssuers: [{ accounts: { ~: a } }]' })), 'accounts."": must be a map')
 })
 
 t.test('text that is not YAML is refused with line and column and without an excerpt', async (t) => {
