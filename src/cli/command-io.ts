@@ -5,6 +5,7 @@ import { addAbortSignal, type Readable, type Writable } from 'node:stream'
 import { Command, InvalidArgumentError } from 'commander'
 import type { CommandResult } from '../base/result.ts'
 import { secretProblem } from '../base/schemas.ts'
+import { filePath } from '../config/kinds.ts'
 import { fileErrorText, readUpTo } from '../files/files.ts'
 
 /** Exit code 1: the command was understood but could not be done. The message is one plain line. */
@@ -141,8 +142,8 @@ export const parserWith = (problemOf: (text: string) => string | undefined) => (
   return text
 }
 
-/** An unset shell variable results in an empty path. A URL in place of its file may hold a password. */
-export const parsePath = parserWith((text) => (/^$|:\/\//.test(text) ? 'must be a path, no URL' : undefined))
+/** An unset shell variable results in an empty path. */
+export const parsePath = parserWith((text) => filePath.safeParse(text).error?.issues[0]?.message)
 
 export const integerIn = (min: number, max: number) => (text: string) => {
   const isValid = /^\d{1,10}$/.test(text) && Number(text) >= min && Number(text) <= max

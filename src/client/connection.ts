@@ -239,7 +239,8 @@ export class Connection implements ClientConnection {
     // Node's parser obeys these trailers, too, and then refuses the next request.
     if (req.rawTrailers.some((name) => /^(?:proxy-)?connection$/i.test(name))) return 'close'
     if (!admitted.offersUpgrade || isDetached) return 'keepAlive'
-    // Node discards the bytes that it has read behind a head that offers an upgrade. They may be a request.
+    // Node discards the bytes that it has read behind a head that offers an upgrade. They may be a request. Known limit: a head
+    // without spaces after its colons, or one that begins before the previous response ends, hides some of them.
     const head = `${req.method} ${req.url} HTTP/1.1\r\n${headerText(req.rawHeaders)}\r\n`
     const cameAlone = !admitted.hasBody && this.#hasRead(head.length)
     return cameAlone && nodeHttp.CAN_DECLINE_UPGRADES ? 'keepAlive' : 'close'

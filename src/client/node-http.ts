@@ -63,7 +63,7 @@ export function discardInput(socket: Socket): void {
   socket.resume()
 }
 
-/** Since 22.21 and 24.9. */
+/** Whether a server can refuse an upgrade, and go on with HTTP: since 22.21 and 24.9. */
 export const CAN_DECLINE_UPGRADES = 'shouldUpgradeCallback' in new Server()
 
 /** An empty write fails if the client has reset the connection, which closes the socket. Node reports no reset while it is paused. */

@@ -35,12 +35,9 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
   /** Node sends the head with the first bytes of the body. `headers`: all but `Connection`. */
   begin(status: number, statusText: string, headers: string[], persistence: Persistence): void {
     this.#isCloseDelimited = persistence === 'closeDelimited'
-    const waitsForContinue = this.req.expectsContinue && !this.#hasContinued
-    this.#after = this.req.context.client.afterResponse(
-      this.req,
-      persistence === 'keepAlive',
-      waitsForContinue,
-    )
+    const { req } = this
+    const waitsForContinue = req.expectsContinue && !this.#hasContinued
+    this.#after = req.context.client.afterResponse(req, persistence === 'keepAlive', waitsForContinue)
     if (this.#isCloseDelimited) omitChunks(this)
     const isLast = this.#after !== 'keepAlive'
     this.writeHead(status, statusText, isLast ? [...headers, 'Connection', 'close'] : headers)

@@ -40,8 +40,9 @@ export const plainText = matching(
   'must be text (in quotes if it looks like a number): 1 to 1024 characters, none of them control characters',
 )
 
+/** Also of `--config` and other flags. A URL in place of its file may hold a password. */
 export const filePath = matching(
-  /^(?![A-Za-z][A-Za-z0-9+.-]*:\/\/)[^\u0000-\u001f\u007f-\u009f]{1,4096}$/,
+  /^(?!.*:\/\/)[^\u0000-\u001f\u007f-\u009f]{1,4096}$/,
   'must be a path, no URL: 1 to 4096 characters, none of them control characters',
 )
 

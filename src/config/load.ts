@@ -5,6 +5,7 @@ import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 import { fileErrorText } from '../files/files.ts'
 import { MAX_UNKNOWN_NAMES, parseYaml, type Step, writePath } from '../files/yaml-text.ts'
 import { type Config, configSchema, type Problem } from './config.ts'
+import { filePath } from './kinds.ts'
 import { namesBelow, onlyMatch, SETTING_OF_NAME, SETTINGS, type Setting, valueAt } from './settings.ts'
 
 export const FILE_VARIABLE = 'SIDECAR_CONFIG'
@@ -68,7 +69,7 @@ function readFile(file: string): FileValues {
     tree: undefined,
     problems: [{ path: '', message, origin }],
   })
-  if (file === '' || file.includes('://'))
+  if (!filePath.safeParse(file).success)
     return unusable('must be the path of a settings file', `--config or ${FILE_VARIABLE}`)
   let text: string
   try {

@@ -199,7 +199,7 @@ export class Metrics {
   readFrom(sources: MetricSources): ReadMetrics {
     for (const subject of sources.authData.subjects) {
       for (const result of RELOAD_RESULTS) this.#counts.reloads_total.of(subject).add(result, 0)
-      this.#lastGoodSeconds.of(subject)
+      this.#lastGoodSeconds.of(subject) // the time of the start
     }
     return async (group) => {
       const own = familiesOf(this.#valuesFrom(sources))

@@ -22,7 +22,7 @@ const table = [
   },
   { flag: '--token-lifetime-seconds', takes: ['1', '315360000'], refuses: ['0', '-1', '315360001', '1.5'] },
   { flag: '--keys-directory', takes: ['keys', '/a b/c', long(4096)], refuses: ['', 'a\0b', long(4097)] },
-  { flag: '--revocations-file', takes: ['a:b//c'], refuses: ['postgres://u:p@h/d', 'FILE:///revocations'] },
+  { flag: '--revocations-file', takes: ['a:b//c'], refuses: ['postgres://u:p@h/d', ' a://b', 'FILE:///a'] },
   {
     flag: '--keys-jwks-url',
     takes: ['http://issuer:8081/.well-known/jwks.json', 'https://issuer/keys?p=1', 'HTTPS://[::1]/'],
