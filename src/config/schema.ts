@@ -204,7 +204,7 @@ export const settingsSchema = group({
     deadlineSeconds: setting(seconds(0), 25, 'Seconds that transfers may take to finish.'),
   }),
   log: section('Log lines on standard output.', {
-    level: setting(oneOf(LOG_LEVELS), 'info', 'Minimum severity.'),
+    level: setting(oneOf(LOG_LEVELS), 'info', 'Minimum severity. Access and audit lines have `info`.'),
     audit: setting(boolean, true, 'Whether logins, logouts, links and reloads have a line each.'),
     access: setting(oneOf(['all', 'errors', 'off']), 'errors', 'errors: 5xx, faults and refusals only.'),
   }),

@@ -79,7 +79,9 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
   onTick(isWriteBlocked: boolean): void {
     if (isWriteBlocked) this.#context.client.detectReset()
     void this.#recheck.ifDue((decision) => {
-      if (decision?.act !== 'forward') this.#socket.destroy()
+      if (decision?.act === 'forward') return
+      this.#context.recordFailure(decision?.act === 'refuse' ? decision.reason : 'internal')
+      this.#socket.destroy()
     })
   }
 }

@@ -305,6 +305,11 @@ t.test('a tunnel ends within a second when its token would be refused', async (t
     rmSync(join(directory, `${kid}.jwk.json`))
   }
   await endsWithin('its key is removed', 1, replaceKey, kept)
+  const reasons = () => sidecar.log.filter(({ status }) => status === 101).map(({ reason }) => String(reason))
+  await eventually(
+    () => reasons().join() === 'revoked,revoked,revoked,unknown_key',
+    'the access log has the reasons',
+  )
 })
 
 t.test('in report mode a tunnel outlives its token', async (t) => {
