@@ -41,6 +41,8 @@ export interface ConnectionEvents {
   /** Called for a refusal without a request. Returns the response as text. `bytes`: the bytes that hold the error. */
   readonly onParserError: (error: PublicError, peer: Peer, bytes?: Buffer) => string
   readonly isDraining: () => boolean
+  /** Returns the number of requests of all connections that are handled or wait. */
+  readonly inFlight: () => number
 }
 
 /** A refusal without a request: of bytes that do not parse, a late head, an `Upgrade` or CONNECT behind other requests. */
@@ -51,6 +53,8 @@ interface Refusal {
 
 /** The socket is paused while this many requests wait. */
 const MAX_WAITING = 16
+/** Node parses all that it has read: up to 2,500 requests of 2 KB. With more in flight, a connection with many is aborted. */
+const MAX_IN_FLIGHT = 8 * 1024
 
 /**
  * Bytes that still arrive are discarded before a connection is closed (as nginx does). Without this, the close would be a reset:
@@ -113,8 +117,13 @@ export class Connection implements ClientConnection {
     // TLS still delivers decrypted requests of a destroyed socket, whose responses would never emit `close`.
     if (this.#socket.destroyed || !this.#acceptsMore) return
     if (this.#current === undefined) this.#serve(res)
-    else if (this.#waiting.push(res) === MAX_WAITING)
-      nodeHttp.pauseWhile(this.#socket, () => this.#waiting.length >= MAX_WAITING)
+    else this.#queue(res)
+  }
+
+  #queue(res: SidecarResponse): void {
+    const count = this.#waiting.push(res)
+    if (count === MAX_WAITING) nodeHttp.pauseWhile(this.#socket, () => this.#waiting.length >= MAX_WAITING)
+    else if (count % MAX_WAITING === 0 && this.#events.inFlight() > MAX_IN_FLIGHT) this.abort()
   }
 
   #serve(res: SidecarResponse, firstBytes?: Buffer): void {

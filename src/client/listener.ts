@@ -30,7 +30,7 @@ import { listenBeforeNode, releaseListeners, stopListening } from './node-http.t
 import { SidecarRequest } from './request.ts'
 import { SidecarResponse } from './response.ts'
 
-interface ListenerEvents extends ConnectionEvents {
+interface ListenerEvents extends Omit<ConnectionEvents, 'inFlight'> {
   readonly onTlsError: (code: string | undefined) => void
   /** Faults of the listening socket, such as running out of descriptors. */
   readonly onListenError: (error: Error) => void
@@ -55,7 +55,7 @@ export class DataListener {
   readonly #isSecure: boolean
   readonly #peerOf: (socket: Socket, tls: boolean, port: number) => Peer
   #port = 0
-  readonly #events: ListenerEvents
+  readonly #events: ListenerEvents & ConnectionEvents
   readonly #server: Server<typeof SidecarRequest, typeof SidecarResponse>
   /** An array: as a `Set` grows, V8 keeps its former tables, and with them closed connections, in memory. */
   readonly #open: Connection[] = []
@@ -68,7 +68,7 @@ export class DataListener {
     this.#config = config
     this.#isSecure = certificates !== undefined
     this.#peerOf = createPeers(config.forwarded.trust)
-    this.#events = events
+    this.#events = { ...events, inFlight: () => this.inFlight }
     const httpOptions: ServerOptions<typeof SidecarRequest, typeof SidecarResponse> & {
       // An option of Node 22.21, 24.9 and later. An offer that the callback declines is ignored (RFC 9110, section 7.8).
       shouldUpgradeCallback: (req: SidecarRequest) => boolean

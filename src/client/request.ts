@@ -5,6 +5,7 @@
 import { IncomingMessage } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Failure } from '../base/errors.ts'
+import { afterReads } from '../base/event-loop.ts'
 import type { AdmittedRequest } from '../gate/admission.ts'
 import type { Decision, RoutedRequest } from '../gate/gate.ts'
 import type { RouteLabel } from '../gate/route.ts'
@@ -123,12 +124,49 @@ class Context {
   }
 }
 
+/** Node allocates about 600 bytes for each chunk of a body, however small it is. Smaller chunks are copied together. */
+const MIN_CHUNK = 4 * 1024
+const MAX_COLLECTED = 16 * 1024
+const NOTHING = Buffer.alloc(0)
+
 export class SidecarRequest extends IncomingMessage {
   #context: Context | undefined
+  /** Small chunks, in its first `#collectedBytes`. They wait for the end of the read, or until the body is read on. */
+  #collected = NOTHING
+  #collectedBytes = 0
 
   /** Called when a connection begins to serve the request. `firstBytes`: see `Context`. */
   begin(client: ClientConnection, firstBytes?: Buffer): void {
     this.#context = new Context(client, firstBytes)
+  }
+
+  /** Node's parser calls this for each chunk of the body, and with null at its end. False: the socket must be paused. */
+  override push(chunk: Buffer | null): boolean {
+    if (chunk === null || chunk.length >= MIN_CHUNK) {
+      this.#pushCollected()
+      return super.push(chunk)
+    }
+    const bytes = this.#collectedBytes + chunk.length
+    if (bytes > this.#collected.length)
+      this.#collected = Buffer.concat([this.#collected.subarray(0, this.#collectedBytes)], 2 * bytes)
+    chunk.copy(this.#collected, this.#collectedBytes)
+    if (this.#collectedBytes === 0 && this.readableFlowing) afterReads(() => this.#pushCollected())
+    this.#collectedBytes = bytes
+    if (bytes >= MAX_COLLECTED) this.#pushCollected()
+    return this.readableLength + this.#collectedBytes < this.readableHighWaterMark
+  }
+
+  override resume(): this {
+    this.#pushCollected()
+    return super.resume()
+  }
+
+  #pushCollected(): void {
+    if (this.#collectedBytes === 0) return
+    const collected = this.#collected.subarray(0, this.#collectedBytes)
+    this.#collected = NOTHING
+    this.#collectedBytes = 0
+    super.push(collected)
   }
 
   /** @throws while the request waits for its turn */

@@ -10,15 +10,14 @@ import { forwardedTrailers } from '../http/headers.ts'
 import { MAX_COPIED } from './buffers.ts'
 import type { PartialResponse, UpstreamHead } from './response-parser.ts'
 
-/** Forwards the links of 103 (RFC 8297), and drops other informational responses. HTTP/1.0 has no such responses. */
+/** The links that Node accepts. Without this check, Node's own takes exponential time for a malformed link. */
+const LINK = /^<[^>\p{Cc}]*>(?:\s*;\s*[^;"\s=]+(?:=(?:"[^;"\s]*"|[^;"\s]*))?)*$/u
+
+/** Forwards the valid links of 103 (RFC 8297), drops other informational responses. HTTP/1.0 has no such responses. */
 export function writeEarlyHints(res: SidecarResponse, response: PartialResponse): void {
   for (const hints of response.takeEarlyHints()) {
-    if (res.req.httpVersionMinor === 0) continue
-    try {
-      res.writeEarlyHints({ link: hints.lines.values('link') })
-    } catch {
-      // Node refuses malformed links. They are dropped, because hints are optional.
-    }
+    const link = hints.lines.values('link').filter((value) => LINK.test(value))
+    if (res.req.httpVersionMinor > 0 && link.length > 0) res.writeEarlyHints({ link })
   }
 }
 

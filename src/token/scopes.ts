@@ -169,8 +169,8 @@ function mayReadSources(scope: Scope, headers: CheckedHeaders, host: string | un
   return true
 }
 
-/** Upstreams differ in how they read empty and dot segments (Tomcat: `..;`), backslashes, controls and double encoding. */
-const AMBIGUOUS = /\/\/|\\|\p{Cc}|%(?:2e|2f|5c)|\/\.\.?(?:[/;]|$)/iu
+/** Upstreams differ in how they read empty and dot segments (`..;`, a decoded `..?`), backslashes, controls, double encoding. */
+const AMBIGUOUS = /\/\/|\\|\p{Cc}|%(?:2e|2f|5c)|\/\.\.?(?:[/;?#]|$)/iu
 
 /** Undefined unless there is exactly one way to read the path. Each character of `raw` is one byte. */
 function readPath(raw: string): Path | undefined {

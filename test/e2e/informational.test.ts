@@ -16,6 +16,7 @@ t.test('informational responses are not taken for the final response', async (t)
     ],
     ['an unknown one with headers', 'HTTP/1.1 199 Hm\r\nContent-Length: 5\r\nX-A: b\r\n\r\n'],
     ['103 without links', 'HTTP/1.1 103 Early Hints\r\nX-A: b\r\n\r\n'],
+    ['a link that costs time', `HTTP/1.1 103 Early Hints\r\nLink: <x>${';a=b'.repeat(60)};"\r\n\r\n`],
   ] as const) {
     await t.test(what, async (t) => {
       for (const together of [true, false]) {

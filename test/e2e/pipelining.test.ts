@@ -225,6 +225,26 @@ t.test('unread responses cost no memory: later requests wait', async (t) => {
   await eventually(async () => (await inFlight()) === 0, 'nothing in flight')
 })
 
+t.test('of many clients that pipeline thousands of requests, some are closed', async (t) => {
+  const { sidecar, upstream, head, connect, recovers } = await startSetup(t)
+  const waiting: Socket[] = []
+  upstream.reply((socket) => void waiting.push(socket))
+  const clients = await Promise.all(Array.from({ length: 16 }, () => connect()))
+  const closed = Promise.race(clients.map((client) => client.closed()))
+  for (const client of clients) client.send(head('GET /') + 'GET / HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(2300))
+  await closed
+  const inFlight = () => sidecar.metric('auth_sidecar_requests_in_flight')
+  t.ok((await inFlight()) < 12_000, 'of 36,800')
+  t.notOk(
+    clients.every(({ socket }) => socket.destroyed),
+    'the first ones go on',
+  )
+  upstream.reply(OK)
+  for (const socket of waiting) socket.write(OK)
+  await eventually(async () => (await inFlight()) === 0, 'nothing in flight')
+  await recovers()
+})
+
 t.test('100 Continue for a request after a slow one is sent in its turn', async (t) => {
   const { upstream, request, head } = await startSetup(t)
   let answerSlow = () => {}

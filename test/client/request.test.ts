@@ -1,0 +1,33 @@
+import { once } from 'node:events'
+import { createServer, ServerResponse } from 'node:http'
+import { type AddressInfo, connect } from 'node:net'
+import t from 'tap'
+import { SidecarRequest } from '../../src/client/request.ts'
+
+t.test('small chunks of a body are copied together, also while it is not read', async (t) => {
+  const server = createServer({
+    IncomingMessage: SidecarRequest,
+    ServerResponse: ServerResponse<SidecarRequest>,
+  })
+  t.teardown(() => server.close())
+  await once(server.listen(0, '127.0.0.1'), 'listening')
+  for (const [waits, count] of [
+    [true, 20_000],
+    [false, 20_000],
+    [true, 1],
+  ] as const) {
+    const client = connect((server.address() as AddressInfo).port)
+    const chunks = Array.from({ length: count }, (_, at) => `1\r\n${at % 10}\r\n`).join('')
+    client.write(`PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n${chunks}`)
+    const [req] = (await once(server, 'request')) as [SidecarRequest]
+    if (waits) while (req.readableLength === 0 && count > 1) await new Promise(setImmediate)
+    const received: string[] = []
+    req.on('data', (chunk: Buffer) => received.push(chunk.toString()))
+    client.write('5000\r\n')
+    client.write(`${'x'.repeat(0x5000)}\r\n0\r\n\r\n`)
+    await once(req, 'end')
+    t.equal(received.join(''), '0123456789'.repeat(2000).slice(0, count) + 'x'.repeat(0x5000))
+    t.ok(received.length < 100, `${received.length} chunks of ${count}`)
+    client.destroy()
+  }
+})
