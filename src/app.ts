@@ -1,19 +1,7 @@
 /**
  * The composition root: creates the parts of one sidecar from validated settings, each after the parts that it uses.
  * A request passes: listener -> connection -> handler -> gate (admission, route, token) -> forwarder | endpoint | responder
- * The folders, in layers. A file imports only from its own layer and the layers below:
- *
- *   cli/, workers/            the commands; several processes on one listener
- *   app.ts, life-cycle.ts     this file; start, drain and stop
- *   ops/                      metrics, logs, and the admin listener
- *   proxy/                    the side of the upstreams
- *   handler.ts, endpoints/    carry out decisions; what the sidecar itself responds
- *   client/                   the side of the clients: listener, connections, requests, responses
- *   gate/                     decides what may pass
- *   auth-data.ts              what is loaded again: keys, credentials, revocations, certificates
- *   tls/, config/, credentials/, token/, keys/
- *   reload/, files/, http/    polling; files and YAML; headers and targets as values
- *   base/                     errors, results, the log
+ * The folders are layers, which import only downwards: docs/architecture.md has the list, which a test compares with them.
  */
 import { openAuthData } from './auth-data.ts'
 import type { Logger } from './base/log.ts'
