@@ -11,7 +11,7 @@ import type { Config } from './config/config.ts'
 import { createLoginThrottle } from './credentials/login-throttle.ts'
 import { Gate } from './gate/gate.ts'
 import { Handler } from './handler.ts'
-import { createDataService, createLifeCycle, type LifeCycle, RunState } from './life-cycle.ts'
+import { type Controls, createDataService, LifeCycle } from './life-cycle.ts'
 import { createAccessLog } from './ops/access-log.ts'
 import { type AdminData, createAdminListener } from './ops/admin.ts'
 import { createAuditLog } from './ops/audit-log.ts'
@@ -33,7 +33,7 @@ export interface AppOptions {
   readonly worker?: boolean
 }
 
-export interface App extends LifeCycle {
+export interface App extends Controls {
   reload(): Promise<unknown>
 }
 
@@ -48,7 +48,7 @@ export interface ServingApp extends App {
  */
 export async function createApp(options: AppOptions): Promise<ServingApp> {
   const { config, log, processCounts, now = Date.now, settingsFile, worker = false } = options
-  const state: Readonly<RunState> = new RunState()
+  const lifeCycle = new LifeCycle()
   const metrics = new Metrics(now)
   const audit = createAuditLog(metrics, log, config.log.audit)
   const authData = await openAuthData({ config, log, now, onReload: audit.reload })
@@ -75,17 +75,17 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const forEndpoints = { config, responder, signer, credentials, throttle, revokeToken, audit, now }
   const handler = new Handler({ ...forEndpoints, gate, forwarder, metrics, reportInternalError })
 
-  const accessLog = createAccessLog(metrics, log, config.log, () => state.isAborting)
+  const accessLog = createAccessLog(metrics, log, config.log, () => lifeCycle.isAborting)
   const listener = new DataListener(config, certificateSets.get('listener'), {
     handle: (res) => handler.handle(res),
     onRequestEnd: accessLog.onRequestEnd,
     onParserError: (error, peer, bytes) =>
       responder.parserErrorResponse(error, accessLog.onParserError(error, peer), bytes),
-    isDraining: () => state.phase === 'draining',
+    isDraining: () => lifeCycle.phase === 'draining',
     onTlsError: (code) => log.debug({ code }, 'TLS handshake failed'),
     onListenError: (error) => log.error({ err: error }, 'listener error'),
   })
-  const conditions = () => [...authData.conditions(), state.acceptingCondition]
+  const conditions = () => [...authData.conditions(), lifeCycle.acceptingCondition]
   const isReady = () => conditions().every(({ ok }) => ok)
   const read = metrics.readFrom({ config, authData, tokenCache, listener, forwarder, isReady, processCounts })
   const { publicJwks: jwks, ring } = authData.keys
@@ -99,9 +99,9 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     if (subject !== 'revocations') tokenCache.clear()
     forwarder.recheck()
   })
-  const service = createDataService({ config, log, state }, authData, listener, forwarder)
+  const service = createDataService({ config, log }, authData, listener, forwarder)
   return {
-    ...createLifeCycle({ config, log, settingsFile, state, sources: authData, service, adminData, admin }),
+    ...lifeCycle.controls({ config, log, settingsFile, sources: authData, service, adminData, admin }),
     adminData,
     reload: () => authData.reload(),
     abort: () => void listener.abort(),

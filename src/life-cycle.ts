@@ -28,19 +28,7 @@ export interface ListenAddresses {
   readonly admin?: AddressInfo | undefined
 }
 
-/** Only the life cycle changes the state. Other parts read it: they hold a `Readonly<RunState>`. */
-export class RunState {
-  phase: 'starting' | 'running' | 'draining' = 'starting'
-  /** The drain deadline has passed. */
-  isAborting = false
-
-  get acceptingCondition(): ReadyCondition {
-    const { phase } = this
-    return { name: 'accepting', ok: phase === 'running', ...(phase === 'draining' && { state: phase }) }
-  }
-}
-
-export interface LifeCycle {
+export interface Controls {
   /** `/readyz` reports not ready until the promise resolves. If a port is in use, the promise rejects and nothing listens. */
   start(): Promise<ListenAddresses>
   /** `lameDuck`: a running listener accepts for `lameDuckSeconds` more. A second call returns the promise of the first. */
@@ -51,15 +39,21 @@ export interface LifeCycle {
 export interface Service {
   /** Resolves once the auth data is loaded and clients are accepted. Rejects if a drain begins before that. */
   listen(): Promise<AddressInfo>
-  /** `pendingStart`: the start that the drain interrupts. It resolves once the start has succeeded or failed. */
-  drain(lameDuck: boolean, pendingStart: Promise<unknown> | undefined): Promise<DrainReport>
+  drain(how: Drain): Promise<DrainReport>
+}
+
+interface Drain {
+  readonly lameDuck: boolean
+  /** The start that the drain interrupts. It resolves once the start has succeeded or failed. */
+  readonly pendingStart: Promise<unknown> | undefined
+  /** Called before the requests that are still in flight are aborted. */
+  readonly onDeadline: () => void
 }
 
 interface Parts {
   readonly config: Config
   readonly log: Logger
   readonly settingsFile: string | undefined
-  readonly state: RunState
   /** The life cycle starts and stops the polling of these sources. */
   readonly sources: { start(): void; stop(): unknown } | undefined
   readonly service: Service
@@ -68,48 +62,69 @@ interface Parts {
   readonly admin: AdminListener | undefined
 }
 
-export function createLifeCycle(parts: Parts): LifeCycle {
-  const { log, state, sources, service, admin } = parts
-  let started: Promise<ListenAddresses> | undefined
-  let stopped: Promise<DrainReport> | undefined
+/** Other parts, which are created before those that it starts and stops, read its state. */
+export class LifeCycle {
+  #phase: 'starting' | 'running' | 'draining' = 'starting'
+  #isAborting = false
+  #started: Promise<ListenAddresses> | undefined
+  #stopped: Promise<DrainReport> | undefined
 
-  const end = async () => {
-    await sources?.stop()
-    await admin?.close()
+  get phase() {
+    return this.#phase
   }
 
-  const start = async (): Promise<ListenAddresses> => {
+  /** Whether the drain deadline has passed. */
+  get isAborting() {
+    return this.#isAborting
+  }
+
+  get acceptingCondition(): ReadyCondition {
+    const { phase } = this
+    return { name: 'accepting', ok: phase === 'running', ...(phase === 'draining' && { state: phase }) }
+  }
+
+  controls(parts: Parts): Controls {
+    return {
+      start: () => (this.#started ??= this.#start(parts)),
+      stop: ({ lameDuck } = { lameDuck: false }) =>
+        (this.#stopped ??= this.#stop(parts, lameDuck && this.#phase === 'running')),
+    }
+  }
+
+  async #start(parts: Parts): Promise<ListenAddresses> {
+    const { sources, service, admin } = parts
     sources?.start()
     try {
       const adminAddress = admin && (await listen('admin', admin))
       // The data listener is last: if the admin port is in use, no client is accepted and then dropped.
       const where = { data: await service.listen(), admin: adminAddress }
-      if (state.phase === 'starting') state.phase = 'running'
+      if (this.#phase === 'starting') this.#phase = 'running'
       if (admin !== undefined) await logStart(parts, where)
       return where
     } catch (error) {
-      await end()
+      await end(parts)
       throw error
     }
   }
 
-  const stop = async (lameDuck: boolean): Promise<DrainReport> => {
-    const pendingStart = state.phase === 'starting' ? started?.catch(() => {}) : undefined
-    state.phase = 'draining'
-    const report = await service.drain(lameDuck, pendingStart)
-    await end()
-    if (admin !== undefined) log.info(report, 'stopped')
+  async #stop(parts: Parts, lameDuck: boolean): Promise<DrainReport> {
+    const pendingStart = this.#phase === 'starting' ? this.#started?.catch(() => {}) : undefined
+    this.#phase = 'draining'
+    const onDeadline = () => (this.#isAborting = true)
+    const report = await parts.service.drain({ lameDuck, pendingStart, onDeadline })
+    await end(parts)
+    if (parts.admin !== undefined) parts.log.info(report, 'stopped')
     return report
-  }
-
-  return {
-    start: () => (started ??= start()),
-    stop: ({ lameDuck } = { lameDuck: false }) => (stopped ??= stop(lameDuck && state.phase === 'running')),
   }
 }
 
+async function end({ sources, admin }: Parts): Promise<void> {
+  await sources?.stop()
+  await admin?.close()
+}
+
 export function createDataService(
-  { config, log, state }: Pick<Parts, 'config' | 'log' | 'state'>,
+  { config, log }: Pick<Parts, 'config' | 'log'>,
   authData: Pick<AuthData, 'whenLoaded' | 'stop'>,
   listener: DataListener,
   forwarder: { close(): void },
@@ -120,12 +135,12 @@ export function createDataService(
       if (!(await authData.whenLoaded())) throw new Error('stopped before clients were accepted')
       return listen('listen', listener)
     },
-    async drain(lameDuck, pendingStart) {
+    async drain({ lameDuck, pendingStart, onDeadline }) {
       log.info({ inFlight: listener.inFlight }, 'draining')
       if (pendingStart) await authData.stop() // ends a start that waits for keys or the database
       await pendingStart
       if (lameDuck) await sleep(config.shutdown.lameDuckSeconds * 1000)
-      const report = await drainListener(listener, config, state)
+      const report = await drainListener(listener, config.shutdown.deadlineSeconds, onDeadline)
       forwarder.close()
       return report
     },
@@ -149,9 +164,9 @@ function remindOfReportMode(log: Logger): void {
 }
 
 /** Stops listening, closes each connection once it is idle, and aborts the others after the deadline. */
-async function drainListener(listener: DataListener, config: Config, state: RunState): Promise<DrainReport> {
+async function drainListener(listener: DataListener, deadlineSeconds: number, onDeadline: () => void) {
   const { inFlight } = listener
-  const deadline = performance.now() + config.shutdown.deadlineSeconds * 1000
+  const deadline = performance.now() + deadlineSeconds * 1000
   let isClosed = false
   let tunnels = 0
   const closed = listener.close().then(() => (isClosed = true))
@@ -161,7 +176,7 @@ async function drainListener(listener: DataListener, config: Config, state: RunS
     await Promise.race([closed, sleep(DRAIN_STEP_MS)])
   }
   tunnels += listener.closeTunnels()
-  state.isAborting = !isClosed
+  if (!isClosed) onDeadline()
   const cut = isClosed ? 0 : listener.abort()
   await Promise.race([closed, sleep(ABORT_MS, undefined, { ref: false })])
   return { drained: Math.max(0, inFlight - cut), cut, tunnels }
