@@ -11,7 +11,7 @@ import type { Config } from './config/config.ts'
 import { createLoginThrottle } from './credentials/login-throttle.ts'
 import { Gate } from './gate/gate.ts'
 import { Handler } from './handler.ts'
-import { type Controls, createDataService, LifeCycle } from './life-cycle.ts'
+import { type App, createDataService, LifeCycle } from './life-cycle.ts'
 import { createAccessLog } from './ops/access-log.ts'
 import { type AdminData, createAdminListener } from './ops/admin.ts'
 import { createAuditLog } from './ops/audit-log.ts'
@@ -31,10 +31,6 @@ export interface AppOptions {
   readonly settingsFile?: string | undefined
   /** A worker has no admin listener. The primary process serves it. */
   readonly worker?: boolean
-}
-
-export interface App extends Controls {
-  reload(): Promise<unknown>
 }
 
 export interface ServingApp extends App {
@@ -101,9 +97,8 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   })
   const service = createDataService({ config, log }, authData, listener, forwarder)
   return {
-    ...lifeCycle.controls({ config, log, settingsFile, sources: authData, service, adminData, admin }),
+    ...lifeCycle.appOf({ config, log, settingsFile, sources: authData, service, adminData, admin }),
     adminData,
-    reload: () => authData.reload(),
     abort: () => void listener.abort(),
   }
 }

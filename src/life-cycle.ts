@@ -28,9 +28,11 @@ export interface ListenAddresses {
   readonly admin?: AddressInfo | undefined
 }
 
-export interface Controls {
+export interface App {
   /** `/readyz` reports not ready until the promise resolves. If a port is in use, the promise rejects and nothing listens. */
   start(): Promise<ListenAddresses>
+  /** Loads all sources again, even if nothing has changed. Never rejects. */
+  reload(): Promise<unknown>
   /** `lameDuck`: a running listener accepts for `lameDuckSeconds` more. A second call returns the promise of the first. */
   stop(how?: { readonly lameDuck: boolean }): Promise<DrainReport>
 }
@@ -39,6 +41,8 @@ export interface Controls {
 export interface Service {
   /** Resolves once the auth data is loaded and clients are accepted. Rejects if a drain begins before that. */
   listen(): Promise<AddressInfo>
+  /** Lets workers load their sources again. */
+  reload?(): void
   drain(how: Drain): Promise<DrainReport>
 }
 
@@ -54,8 +58,8 @@ interface Parts {
   readonly config: Config
   readonly log: Logger
   readonly settingsFile: string | undefined
-  /** The life cycle starts and stops the polling of these sources. */
-  readonly sources: { start(): void; stop(): unknown } | undefined
+  /** The sources that this process itself polls. */
+  readonly sources: { start(): void; reload(): Promise<unknown>; stop(): unknown } | undefined
   readonly service: Service
   readonly adminData: AdminData
   /** Absent in a worker. Only the process with the admin listener logs the start and the stop. */
@@ -83,9 +87,13 @@ export class LifeCycle {
     return { name: 'accepting', ok: phase === 'running', ...(phase === 'draining' && { state: phase }) }
   }
 
-  controls(parts: Parts): Controls {
+  appOf(parts: Parts): App {
     return {
       start: () => (this.#started ??= this.#start(parts)),
+      async reload() {
+        parts.service.reload?.()
+        await parts.sources?.reload()
+      },
       stop: ({ lameDuck } = { lameDuck: false }) =>
         (this.#stopped ??= this.#stop(parts, lameDuck && this.#phase === 'running')),
     }

@@ -3,12 +3,12 @@
  * The primary process serves the admin listener for all of them.
  */
 import { AggregatorRegistry } from 'prom-client'
-import type { App, AppOptions } from '../app.ts'
+import type { AppOptions } from '../app.ts'
 import { InvalidAuthData } from '../auth-data.ts'
 import type { LogDestination, Logger } from '../base/log.ts'
 import type { Config } from '../config/config.ts'
 import { SHARED_LIMITS } from '../config/schema.ts'
-import { LifeCycle } from '../life-cycle.ts'
+import { type App, LifeCycle } from '../life-cycle.ts'
 import { type AdminData, createAdminListener } from '../ops/admin.ts'
 import { familiesOf, type PrimaryValues, type ProcessCounts } from '../ops/metrics.ts'
 import { activeContextOf, certificateFiles, openCertificateSet } from '../tls/certificates.ts'
@@ -32,13 +32,7 @@ export async function createPrimary(
   const forAdmin = { config: { ...config, cache }, adminData, secureContext, log, now: Date.now }
   const admin = createAdminListener(forAdmin)
   const parts = { config, log, settingsFile, sources: certificates, service: pool, adminData, admin }
-  return {
-    ...lifeCycle.controls(parts),
-    async reload() {
-      pool.reload()
-      await certificates?.reload()
-    },
-  }
+  return lifeCycle.appOf(parts)
 }
 
 function createAdminData(pool: WorkerPool, lifeCycle: LifeCycle, counts: ProcessCounts): AdminData {
