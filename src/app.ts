@@ -1,7 +1,7 @@
 /**
  * The composition root: creates the parts of one sidecar from validated settings, each after the parts that it uses.
  * A request passes: listener -> connection -> handler -> gate (admission, route, token) -> forwarder | endpoint | responder
- * The folders are layers, which import only downwards: docs/architecture.md has the list, which a test compares with them.
+ * The folders are layers: docs/architecture.md lists them, and a test compares the imports with the list.
  */
 import { openAuthData } from './auth-data.ts'
 import type { Logger } from './base/log.ts'
@@ -71,17 +71,17 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const forEndpoints = { config, responder, signer, credentials, throttle, revokeToken, audit, now }
   const handler = new Handler({ ...forEndpoints, gate, forwarder, metrics, reportInternalError })
 
-  const accessLog = createAccessLog(metrics, log, config.log, () => lifeCycle.isAborting)
+  const accessLog = createAccessLog(metrics, log, config.log, lifeCycle.isAborting)
   const listener = new DataListener(config, certificateSets.get('listener'), {
     handle: (res) => handler.handle(res),
     onRequestEnd: accessLog.onRequestEnd,
     onParserError: (error, peer, bytes) =>
       responder.parserErrorResponse(error, accessLog.onParserError(error, peer), bytes),
-    isDraining: () => lifeCycle.phase === 'draining',
+    isDraining: lifeCycle.isDraining,
     onTlsError: (code) => log.debug({ code }, 'TLS handshake failed'),
     onListenError: (error) => log.error({ err: error }, 'listener error'),
   })
-  const conditions = () => [...authData.conditions(), lifeCycle.acceptingCondition]
+  const conditions = () => [...authData.conditions(), lifeCycle.acceptingCondition()]
   const isReady = () => conditions().every(({ ok }) => ok)
   const read = metrics.readFrom({ config, authData, tokenCache, listener, forwarder, isReady, processCounts })
   const { publicJwks: jwks, ring } = authData.keys

@@ -1,5 +1,5 @@
 /**
- * The life cycle of a sidecar, and of each worker: start, run, drain, stop, each once.
+ * The life cycle of a sidecar, and of each worker: start, run, drain, stop, each once, and reloads.
  * The listener accepts clients only after the auth data is loaded.
  * A drain begins with the lame duck: each response closes its connection, so that load balancers use other sidecars.
  * Then the listener stops listening. Requests in flight may finish until the deadline, which aborts the rest.
@@ -73,18 +73,13 @@ export class LifeCycle {
   #started: Promise<ListenAddresses> | undefined
   #stopped: Promise<DrainReport> | undefined
 
-  get phase() {
-    return this.#phase
-  }
-
+  readonly isRunning = () => this.#phase === 'running'
+  readonly isDraining = () => this.#phase === 'draining'
   /** Whether the drain deadline has passed. */
-  get isAborting() {
-    return this.#isAborting
-  }
+  readonly isAborting = () => this.#isAborting
 
-  get acceptingCondition(): ReadyCondition {
-    const { phase } = this
-    return { name: 'accepting', ok: phase === 'running', ...(phase === 'draining' && { state: phase }) }
+  acceptingCondition(): ReadyCondition {
+    return { name: 'accepting', ok: this.isRunning(), ...(this.isDraining() && { state: 'draining' }) }
   }
 
   appOf(parts: Parts): App {
@@ -95,7 +90,7 @@ export class LifeCycle {
         await parts.sources?.reload()
       },
       stop: ({ lameDuck } = { lameDuck: false }) =>
-        (this.#stopped ??= this.#stop(parts, lameDuck && this.#phase === 'running')),
+        (this.#stopped ??= this.#stop(parts, lameDuck && this.isRunning())),
     }
   }
 

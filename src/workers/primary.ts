@@ -36,7 +36,7 @@ export async function createPrimary(
 }
 
 function createAdminData(pool: WorkerPool, lifeCycle: LifeCycle, counts: ProcessCounts): AdminData {
-  const isReady = (responding: number) => lifeCycle.phase === 'running' && responding === pool.count
+  const isReady = (responding: number) => lifeCycle.isRunning() && responding === pool.count
   const firstKnown = async <Name extends 'jwks' | 'signingKid'>(name: Name) => {
     await pool.update('status')
     return pool.states().find((state) => state[name] !== undefined)?.[name]
@@ -44,7 +44,7 @@ function createAdminData(pool: WorkerPool, lifeCycle: LifeCycle, counts: Process
   return {
     async conditions() {
       const responding = await pool.update('status')
-      const state = lifeCycle.phase === 'draining' ? 'draining' : (`${responding} of ${pool.count}` as const)
+      const state = lifeCycle.isDraining() ? 'draining' : (`${responding} of ${pool.count}` as const)
       const states = pool.states()
       // The first worker that is not ready is shown, or else the first worker.
       const shown = states.find(({ conditions }) => conditions.some(({ ok }) => !ok)) ?? states[0]
