@@ -1,19 +1,7 @@
 /**
  * The composition root: creates the parts of one sidecar from validated settings, each after the parts that it uses.
  * A request passes: listener -> connection -> handler -> gate (admission, route, token) -> forwarder | endpoint | responder
- * The folders, in layers. A file imports only from its own layer and the layers below:
- *
- *   cli/, workers/            the commands; several processes on one listener
- *   app.ts, life-cycle.ts     this file; start, drain and stop
- *   ops/                      metrics, logs, and the admin listener
- *   proxy/                    the side of the upstreams
- *   handler.ts, endpoints/    carry out decisions; what the sidecar itself responds
- *   client/                   the side of the clients: listener, connections, requests, responses
- *   gate/                     decides what may pass
- *   auth-data.ts              what is loaded again: keys, credentials, revocations, certificates
- *   tls/, config/, credentials/, token/, keys/
- *   reload/, files/, http/    polling; files and YAML; headers and targets as values
- *   base/                     errors, results, the log
+ * The folders are layers: docs/architecture.md lists them, and a test compares the imports with the list.
  */
 import { openAuthData } from './auth-data.ts'
 import type { Logger } from './base/log.ts'
@@ -23,7 +11,7 @@ import type { Config } from './config/config.ts'
 import { createLoginThrottle } from './credentials/login-throttle.ts'
 import { Gate } from './gate/gate.ts'
 import { Handler } from './handler.ts'
-import { createDataService, createLifeCycle, type LifeCycle, RunState } from './life-cycle.ts'
+import { type App, createDataService, LifeCycle } from './life-cycle.ts'
 import { createAccessLog } from './ops/access-log.ts'
 import { type AdminData, createAdminListener } from './ops/admin.ts'
 import { createAuditLog } from './ops/audit-log.ts'
@@ -45,10 +33,6 @@ export interface AppOptions {
   readonly worker?: boolean
 }
 
-export interface App extends LifeCycle {
-  reload(): Promise<unknown>
-}
-
 export interface ServingApp extends App {
   readonly adminData: AdminData
   abort(): void
@@ -60,7 +44,7 @@ export interface ServingApp extends App {
  */
 export async function createApp(options: AppOptions): Promise<ServingApp> {
   const { config, log, processCounts, now = Date.now, settingsFile, worker = false } = options
-  const state: Readonly<RunState> = new RunState()
+  const lifeCycle = new LifeCycle()
   const metrics = new Metrics(now)
   const audit = createAuditLog(metrics, log, config.log.audit)
   const authData = await openAuthData({ config, log, now, onReload: audit.reload })
@@ -87,17 +71,17 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const forEndpoints = { config, responder, signer, credentials, throttle, revokeToken, audit, now }
   const handler = new Handler({ ...forEndpoints, gate, forwarder, metrics, reportInternalError })
 
-  const accessLog = createAccessLog(metrics, log, config.log, () => state.isAborting)
+  const accessLog = createAccessLog(metrics, log, config.log, lifeCycle.isAborting)
   const listener = new DataListener(config, certificateSets.get('listener'), {
     handle: (res) => handler.handle(res),
     onRequestEnd: accessLog.onRequestEnd,
     onParserError: (error, peer, bytes) =>
       responder.parserErrorResponse(error, accessLog.onParserError(error, peer), bytes),
-    isDraining: () => state.phase === 'draining',
+    isDraining: lifeCycle.isDraining,
     onTlsError: (code) => log.debug({ code }, 'TLS handshake failed'),
     onListenError: (error) => log.error({ err: error }, 'listener error'),
   })
-  const conditions = () => [...authData.conditions(), state.acceptingCondition]
+  const conditions = () => [...authData.conditions(), lifeCycle.acceptingCondition()]
   const isReady = () => conditions().every(({ ok }) => ok)
   const read = metrics.readFrom({ config, authData, tokenCache, listener, forwarder, isReady, processCounts })
   const { publicJwks: jwks, ring } = authData.keys
@@ -111,11 +95,10 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     if (subject !== 'revocations') tokenCache.clear()
     forwarder.recheck()
   })
-  const service = createDataService({ config, log, state }, authData, listener, forwarder)
+  const service = createDataService({ config, log }, authData, listener, forwarder)
   return {
-    ...createLifeCycle({ config, log, settingsFile, state, sources: authData, service, adminData, admin }),
+    ...lifeCycle.appOf({ config, log, settingsFile, sources: authData, service, adminData, admin }),
     adminData,
-    reload: () => authData.reload(),
     abort: () => void listener.abort(),
   }
 }

@@ -15,6 +15,7 @@
  */
 import { type AccessFailure, ERRORS } from './base/errors.ts'
 import type { SidecarResponse } from './client/response.ts'
+import type { Config } from './config/config.ts'
 import { type Dependencies, revoke } from './endpoints/endpoint.ts'
 import { createLink, endLink } from './endpoints/link-endpoint.ts'
 import { logIn, sendTimeLeft } from './endpoints/token-endpoint.ts'
@@ -25,6 +26,7 @@ import { HeaderLines } from './http/headers.ts'
 import { requestIdOf } from './http/request-ids.ts'
 
 interface HandlerDependencies extends Dependencies {
+  readonly config: Dependencies['config'] & Pick<Config, 'forwardAuth' | 'identity' | 'limits'>
   readonly gate: Gate
   readonly forwarder: { forward(res: SidecarResponse): void }
   readonly metrics: {

@@ -1,5 +1,5 @@
 /**
- * The life cycle of a sidecar, and of each worker: start, run, drain, stop, each once.
+ * The life cycle of a sidecar, and of each worker: start, run, drain, stop, each once, and reloads.
  * The listener accepts clients only after the auth data is loaded.
  * A drain begins with the lame duck: each response closes its connection, so that load balancers use other sidecars.
  * Then the listener stops listening. Requests in flight may finish until the deadline, which aborts the rest.
@@ -28,21 +28,11 @@ export interface ListenAddresses {
   readonly admin?: AddressInfo | undefined
 }
 
-/** Only the life cycle changes the state. Other parts read it: they hold a `Readonly<RunState>`. */
-export class RunState {
-  phase: 'starting' | 'running' | 'draining' = 'starting'
-  /** The drain deadline has passed. */
-  isAborting = false
-
-  get acceptingCondition(): ReadyCondition {
-    const { phase } = this
-    return { name: 'accepting', ok: phase === 'running', ...(phase === 'draining' && { state: phase }) }
-  }
-}
-
-export interface LifeCycle {
+export interface App {
   /** `/readyz` reports not ready until the promise resolves. If a port is in use, the promise rejects and nothing listens. */
   start(): Promise<ListenAddresses>
+  /** Loads all sources again, even if nothing has changed. Never rejects. */
+  reload(): Promise<unknown>
   /** `lameDuck`: a running listener accepts for `lameDuckSeconds` more. A second call returns the promise of the first. */
   stop(how?: { readonly lameDuck: boolean }): Promise<DrainReport>
 }
@@ -51,65 +41,93 @@ export interface LifeCycle {
 export interface Service {
   /** Resolves once the auth data is loaded and clients are accepted. Rejects if a drain begins before that. */
   listen(): Promise<AddressInfo>
-  /** `pendingStart`: the start that the drain interrupts. It resolves once the start has succeeded or failed. */
-  drain(lameDuck: boolean, pendingStart: Promise<unknown> | undefined): Promise<DrainReport>
+  /** Lets workers load their sources again. */
+  reload?(): void
+  drain(how: Drain): Promise<DrainReport>
+}
+
+interface Drain {
+  readonly lameDuck: boolean
+  /** The start that the drain interrupts. It resolves once the start has succeeded or failed. */
+  readonly pendingStart: Promise<unknown> | undefined
+  /** Called before the requests that are still in flight are aborted. */
+  readonly onDeadline: () => void
 }
 
 interface Parts {
   readonly config: Config
   readonly log: Logger
   readonly settingsFile: string | undefined
-  readonly state: RunState
-  /** The life cycle starts and stops the polling of these sources. */
-  readonly sources: { start(): void; stop(): unknown } | undefined
+  /** The sources that this process itself polls. */
+  readonly sources: { start(): void; reload(): Promise<unknown>; stop(): unknown } | undefined
   readonly service: Service
   readonly adminData: AdminData
   /** Absent in a worker. Only the process with the admin listener logs the start and the stop. */
   readonly admin: AdminListener | undefined
 }
 
-export function createLifeCycle(parts: Parts): LifeCycle {
-  const { log, state, sources, service, admin } = parts
-  let started: Promise<ListenAddresses> | undefined
-  let stopped: Promise<DrainReport> | undefined
+/** Other parts, which are created before those that it starts and stops, read its state. */
+export class LifeCycle {
+  #phase: 'starting' | 'running' | 'draining' = 'starting'
+  #isAborting = false
+  #started: Promise<ListenAddresses> | undefined
+  #stopped: Promise<DrainReport> | undefined
 
-  const end = async () => {
-    await sources?.stop()
-    await admin?.close()
+  readonly isRunning = () => this.#phase === 'running'
+  readonly isDraining = () => this.#phase === 'draining'
+  /** Whether the drain deadline has passed. */
+  readonly isAborting = () => this.#isAborting
+
+  acceptingCondition(): ReadyCondition {
+    return { name: 'accepting', ok: this.isRunning(), ...(this.isDraining() && { state: 'draining' }) }
   }
 
-  const start = async (): Promise<ListenAddresses> => {
+  appOf(parts: Parts): App {
+    return {
+      start: () => (this.#started ??= this.#start(parts)),
+      async reload() {
+        parts.service.reload?.()
+        await parts.sources?.reload()
+      },
+      stop: ({ lameDuck } = { lameDuck: false }) =>
+        (this.#stopped ??= this.#stop(parts, lameDuck && this.isRunning())),
+    }
+  }
+
+  async #start(parts: Parts): Promise<ListenAddresses> {
+    const { sources, service, admin } = parts
     sources?.start()
     try {
       const adminAddress = admin && (await listen('admin', admin))
       // The data listener is last: if the admin port is in use, no client is accepted and then dropped.
       const where = { data: await service.listen(), admin: adminAddress }
-      if (state.phase === 'starting') state.phase = 'running'
+      if (this.#phase === 'starting') this.#phase = 'running'
       if (admin !== undefined) await logStart(parts, where)
       return where
     } catch (error) {
-      await end()
+      await end(parts)
       throw error
     }
   }
 
-  const stop = async (lameDuck: boolean): Promise<DrainReport> => {
-    const pendingStart = state.phase === 'starting' ? started?.catch(() => {}) : undefined
-    state.phase = 'draining'
-    const report = await service.drain(lameDuck, pendingStart)
-    await end()
-    if (admin !== undefined) log.info(report, 'stopped')
+  async #stop(parts: Parts, lameDuck: boolean): Promise<DrainReport> {
+    const pendingStart = this.#phase === 'starting' ? this.#started?.catch(() => {}) : undefined
+    this.#phase = 'draining'
+    const onDeadline = () => (this.#isAborting = true)
+    const report = await parts.service.drain({ lameDuck, pendingStart, onDeadline })
+    await end(parts)
+    if (parts.admin !== undefined) parts.log.info(report, 'stopped')
     return report
-  }
-
-  return {
-    start: () => (started ??= start()),
-    stop: ({ lameDuck } = { lameDuck: false }) => (stopped ??= stop(lameDuck && state.phase === 'running')),
   }
 }
 
+async function end({ sources, admin }: Parts): Promise<void> {
+  await sources?.stop()
+  await admin?.close()
+}
+
 export function createDataService(
-  { config, log, state }: Pick<Parts, 'config' | 'log' | 'state'>,
+  { config, log }: Pick<Parts, 'config' | 'log'>,
   authData: Pick<AuthData, 'whenLoaded' | 'stop'>,
   listener: DataListener,
   forwarder: { close(): void },
@@ -120,12 +138,12 @@ export function createDataService(
       if (!(await authData.whenLoaded())) throw new Error('stopped before clients were accepted')
       return listen('listen', listener)
     },
-    async drain(lameDuck, pendingStart) {
+    async drain({ lameDuck, pendingStart, onDeadline }) {
       log.info({ inFlight: listener.inFlight }, 'draining')
       if (pendingStart) await authData.stop() // ends a start that waits for keys or the database
       await pendingStart
       if (lameDuck) await sleep(config.shutdown.lameDuckSeconds * 1000)
-      const report = await drainListener(listener, config, state)
+      const report = await drainListener(listener, config.shutdown.deadlineSeconds, onDeadline)
       forwarder.close()
       return report
     },
@@ -149,9 +167,9 @@ function remindOfReportMode(log: Logger): void {
 }
 
 /** Stops listening, closes each connection once it is idle, and aborts the others after the deadline. */
-async function drainListener(listener: DataListener, config: Config, state: RunState): Promise<DrainReport> {
+async function drainListener(listener: DataListener, deadlineSeconds: number, onDeadline: () => void) {
   const { inFlight } = listener
-  const deadline = performance.now() + config.shutdown.deadlineSeconds * 1000
+  const deadline = performance.now() + deadlineSeconds * 1000
   let isClosed = false
   let tunnels = 0
   const closed = listener.close().then(() => (isClosed = true))
@@ -161,7 +179,7 @@ async function drainListener(listener: DataListener, config: Config, state: RunS
     await Promise.race([closed, sleep(DRAIN_STEP_MS)])
   }
   tunnels += listener.closeTunnels()
-  state.isAborting = !isClosed
+  if (!isClosed) onDeadline()
   const cut = isClosed ? 0 : listener.abort()
   await Promise.race([closed, sleep(ABORT_MS, undefined, { ref: false })])
   return { drained: Math.max(0, inFlight - cut), cut, tunnels }

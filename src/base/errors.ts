@@ -9,7 +9,7 @@
  *   outcome   how a forwarded request ended: `ok` or a failure
  *   refusal   the sidecar does not do what a client asks; a login is `rejected`
  *   error     what a client receives (`ERRORS`); an exception
- *   problem   what is wrong with settings, files, a database or the body of a login or link, as a sentence
+ *   problem   what is wrong, as a sentence: with settings, files, a database, the body of a login or link, or the sidecar
  *   verdict   the result of the check of a token or a secret
  */
 

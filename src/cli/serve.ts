@@ -5,10 +5,11 @@
  */
 import { availableParallelism } from 'node:os'
 import { Command } from 'commander'
-import type { App, AppOptions, ServingApp } from '../app.ts'
+import type { AppOptions, ServingApp } from '../app.ts'
 import { createLog, type LogDestination } from '../base/log.ts'
 import type { Config } from '../config/config.ts'
 import type { LoadedConfig } from '../config/load.ts'
+import type { App } from '../life-cycle.ts'
 import { CommandFailure, type CommandIo, UsageFailure } from './command-io.ts'
 import { addSettingFlags, configFromFlags, rethrowAsUsage, type SettingFlags } from './config.ts'
 

@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Command } from 'commander'
 import { type AuthData, openAuthData } from '../auth-data.ts'
-import { createLog, printable } from '../base/log.ts'
+import { printable } from '../base/log.ts'
 import type { Config } from '../config/config.ts'
 import type { LoadedConfig } from '../config/load.ts'
 import { type CredentialName, isActive } from '../credentials/credential-list.ts'
@@ -101,11 +101,11 @@ async function findCredential({ accountId, accessKey }: CredentialName, config: 
 
 /** Loads once all data on which the verdict on a token depends. The data stays usable after the stop. */
 async function loadAuthData(loaded: LoadedConfig, io: CommandIo, waitMs: number): Promise<AuthData> {
-  const logMethod = ([fields, message = fields]: readonly unknown[]) => {
+  const warn = (...[fields, message = fields]: readonly unknown[]) => {
     const { from = [], problem = [], problems = problem } = Object(fields)
     io.warn([message, from, problems].flat().join(': '))
   }
-  const log = createLog('warn', { write() {} }, { hooks: { logMethod } })
+  const log = { info() {}, warn, error: warn }
   // The verdict does not depend on certificates of listeners and upstreams.
   const { listen, admin, ...config } = loaded.config
   const plain = { listen: { ...listen, tls: undefined }, admin: { ...admin, tls: undefined }, upstreams: [] }

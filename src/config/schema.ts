@@ -1,10 +1,7 @@
 /**
  * Every setting: its name, kind of value, bounds, default and meaning. `kinds.ts` has the members of lists.
  * The loader, environment variables, flags, JSON Schema and documentation derive from this schema.
- * A new setting needs a line in `settingsSchema`; a new kind of value a schema in `kinds.ts`; a rule between settings one in
- * `rules.ts`; a default that depends on other settings a line in `config.ts`. Workers divide the limits of `sharedLimits`. The
- * value must be the same after a conversion to JSON and back, for the workers. A file that is polled also needs a line in
- * `auth-data.ts`, or in `certificateFiles` of `tls/certificates.ts`. Then `npm run docs` generates the documentation.
+ * CONTRIBUTING.md has the steps to add a setting.
  */
 import { z } from 'zod'
 import { boolean, integer } from '../base/schemas.ts'

@@ -17,7 +17,7 @@ export type AuditEvent =
   | { readonly event: 'link_created' | 'link_ended'; readonly linkId: string }
 
 export interface Dependencies {
-  readonly config: Config
+  readonly config: Pick<Config, 'contract' | 'links' | 'listen' | 'timeouts'>
   readonly responder: Responder
   readonly signer: TokenSigner
   /** Absent without `credentials.file` and without a database. */

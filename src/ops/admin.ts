@@ -11,8 +11,8 @@ import { AggregatorRegistry } from 'prom-client'
 import type { Logger } from '../base/log.ts'
 import type { Config } from '../config/config.ts'
 import { ALPN_PROTOCOLS } from '../tls/listener-tls.ts'
-import { type Alarm, alarmsOf } from './alarms.ts'
 import type { MetricFamily, ReadMetrics } from './metrics.ts'
+import { type StatusProblem, statusProblems } from './problems.ts'
 import { Samples } from './samples.ts'
 import { type ReadyCondition, type Status, type StatusConfig, statusOf } from './status.ts'
 
@@ -26,7 +26,7 @@ export interface AdminData {
 }
 
 /** The document of `/status.json`, which `status-page/page.js` is checked against. */
-export type StatusDocument = Status & { readonly problems: readonly Alarm[] }
+export type StatusDocument = Status & { readonly problems: readonly StatusProblem[] }
 
 interface Page {
   readonly status: number
@@ -118,7 +118,7 @@ function pagesOf(config: StatusConfig, data: AdminData, samples: Samples) {
       const conditions = await data.conditions()
       const windows = await samples.windows()
       const status = statusOf(config, conditions, windows)
-      return json(200, { problems: alarmsOf(windows, status), ...status } satisfies StatusDocument)
+      return json(200, { problems: statusProblems(windows, status), ...status } satisfies StatusDocument)
     },
     '/': file('text/html', '../status-page/page.html'),
     '/page.js': file('text/javascript', '../status-page/page.js'),

@@ -1,8 +1,9 @@
 /**
  * The Prometheus metrics: names, labels and values. Labels come from closed sets: no path, account or token.
- * Series whose labels are known beforehand exist at zero from the first scrape on.
- * `Metrics` counts the events that the logs and upstreams report. Other parts count what only they know, such as cache hits.
- * A new metric needs a row in `METRICS`, and its value in `#counts` or `#valuesFrom`. Counts outlive a worker, gauges do not.
+ * Series whose labels are known beforehand exist at zero from the first scrape on. Counts outlive a worker, gauges do not.
+ * What requests, upstreams and reloads do is counted here, by a method for each event. Every other value is a field of the part
+ * that it is about, such as the hits of the token cache, and is read at each scrape.
+ * A new metric needs a row in `METRICS` and its value in `#counts` or `#valuesFrom`. A row without a value does not compile.
  */
 import { type Aggregator, collectDefaultMetrics, Registry } from 'prom-client'
 import type { AuthData, ReloadSubject } from '../auth-data.ts'
@@ -36,7 +37,7 @@ const metric =
   ) => ({ type, help, labels, aggregator })
 const [counter, gauge, histogram] = [metric('counter'), metric('gauge'), metric('histogram')]
 
-/** Metrics whose values are read at each scrape. Names are without `METRIC_PREFIX`. */
+/** All metrics of the sidecar. Names are without `METRIC_PREFIX`. */
 export const METRICS = {
   build_info: gauge('Version of the sidecar and of Node.', ['version', 'node'], 'max'),
   certificate_not_after_timestamp_seconds: gauge('When it expires in epoch seconds.', ['certificate'], 'min'),
@@ -117,7 +118,6 @@ export interface MeasuredAuthData extends Pick<AuthData, 'subjects'> {
   readonly certificateSets: ReadonlyMap<string, { current(): Pick<CertificateSet, 'endsAtSeconds'> }>
 }
 
-/** Counts events, each by a method, and reads the other values from the parts that hold them. */
 export class Metrics {
   readonly #registry = new Registry()
   readonly #now: () => number

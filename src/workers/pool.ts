@@ -69,7 +69,7 @@ export class WorkerPool {
     for (const worker of this.#workers) if (worker.isListening) worker.send({ type: 'reload' })
   }
 
-  drain(lameDuck: boolean): Promise<DrainReport> {
+  drain({ lameDuck }: { readonly lameDuck: boolean }): Promise<DrainReport> {
     const { lameDuckSeconds, deadlineSeconds } = this.#options.config.shutdown
     const drainMs = ((lameDuck ? lameDuckSeconds : 0) + deadlineSeconds) * 1000
     // A longer delay than Node's timers hold would end at once.

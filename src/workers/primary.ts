@@ -3,12 +3,12 @@
  * The primary process serves the admin listener for all of them.
  */
 import { AggregatorRegistry } from 'prom-client'
-import type { App, AppOptions } from '../app.ts'
+import type { AppOptions } from '../app.ts'
 import { InvalidAuthData } from '../auth-data.ts'
 import type { LogDestination, Logger } from '../base/log.ts'
 import type { Config } from '../config/config.ts'
 import { SHARED_LIMITS } from '../config/schema.ts'
-import { createLifeCycle, RunState } from '../life-cycle.ts'
+import { type App, LifeCycle } from '../life-cycle.ts'
 import { type AdminData, createAdminListener } from '../ops/admin.ts'
 import { familiesOf, type PrimaryValues, type ProcessCounts } from '../ops/metrics.ts'
 import { activeContextOf, certificateFiles, openCertificateSet } from '../tls/certificates.ts'
@@ -21,8 +21,8 @@ export async function createPrimary(
   destination: LogDestination,
 ): Promise<App> {
   const pool = new WorkerPool(count, { config: configOfWorker(config, count, log), log, destination })
-  const state: Readonly<RunState> = new RunState()
-  const adminData = createAdminData(pool, state, processCounts)
+  const lifeCycle = new LifeCycle()
+  const adminData = createAdminData(pool, lifeCycle, processCounts)
   const files = certificateFiles(config).find(({ name }) => name === 'admin')
   const opened = files && (await openCertificateSet(files, log, Date.now, () => {})) // the workers count reloads
   if (opened?.ok === false) throw new InvalidAuthData(opened.problems)
@@ -31,18 +31,12 @@ export async function createPrimary(
   const secureContext = activeContextOf(certificates)
   const forAdmin = { config: { ...config, cache }, adminData, secureContext, log, now: Date.now }
   const admin = createAdminListener(forAdmin)
-  const parts = { config, log, settingsFile, state, sources: certificates, service: pool, adminData, admin }
-  return {
-    ...createLifeCycle(parts),
-    async reload() {
-      pool.reload()
-      await certificates?.reload()
-    },
-  }
+  const parts = { config, log, settingsFile, sources: certificates, service: pool, adminData, admin }
+  return lifeCycle.appOf(parts)
 }
 
-function createAdminData(pool: WorkerPool, runState: Readonly<RunState>, counts: ProcessCounts): AdminData {
-  const isReady = (responding: number) => runState.phase === 'running' && responding === pool.count
+function createAdminData(pool: WorkerPool, lifeCycle: LifeCycle, counts: ProcessCounts): AdminData {
+  const isReady = (responding: number) => lifeCycle.isRunning() && responding === pool.count
   const firstKnown = async <Name extends 'jwks' | 'signingKid'>(name: Name) => {
     await pool.update('status')
     return pool.states().find((state) => state[name] !== undefined)?.[name]
@@ -50,7 +44,7 @@ function createAdminData(pool: WorkerPool, runState: Readonly<RunState>, counts:
   return {
     async conditions() {
       const responding = await pool.update('status')
-      const state = runState.phase === 'draining' ? 'draining' : (`${responding} of ${pool.count}` as const)
+      const state = lifeCycle.isDraining() ? 'draining' : (`${responding} of ${pool.count}` as const)
       const states = pool.states()
       // The first worker that is not ready is shown, or else the first worker.
       const shown = states.find(({ conditions }) => conditions.some(({ ok }) => !ok)) ?? states[0]

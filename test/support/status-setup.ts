@@ -1,7 +1,7 @@
 /** The metrics of a sidecar without the sidecar, at a set time, and the status that they make. */
 import type { Config } from '../../src/config/config.ts'
-import { alarmsOf } from '../../src/ops/alarms.ts'
 import { type MeasuredAuthData, type MetricSources, Metrics } from '../../src/ops/metrics.ts'
+import { statusProblems } from '../../src/ops/problems.ts'
 import { Samples } from '../../src/ops/samples.ts'
 import type { ReadyCondition } from '../../src/ops/status.ts'
 import { statusOf } from '../../src/ops/status.ts'
@@ -64,7 +64,7 @@ export function statusSetup(options: SetupOptions = {}) {
     async report() {
       const windows = await samples.windows()
       const status = statusOf(config, checks, windows)
-      return { problems: alarmsOf(windows, status), ...status }
+      return { problems: statusProblems(windows, status), ...status }
     },
     /** Lets time pass, and takes a sample. */
     async step(seconds = 5) {

@@ -17,31 +17,32 @@ const KEYS_MINUTES = 5
 const ONCE_GOOD: readonly AccessFailure[] = ['expired', 'revoked', 'claims', 'scope', 'unavailable']
 const QUEUE_FULL: UpstreamOutcome = 'connection_limit_reached'
 
-export interface Alarm {
+export interface StatusProblem {
   readonly severity: 'critical' | 'warning'
   readonly text: string
 }
+type Problems = Generator<StatusProblem>
 
-const critical = (text: string): Alarm => ({ severity: 'critical', text })
-const warning = (text: string): Alarm => ({ severity: 'warning', text })
+const critical = (text: string): StatusProblem => ({ severity: 'critical', text })
+const warning = (text: string): StatusProblem => ({ severity: 'warning', text })
 const rated = (ratio: number, text: string) => (ratio >= CRITICAL_RATIO ? critical(text) : warning(text))
 const inSeconds = ({ seconds }: Growth) => `in ${Math.round(seconds)} s`
 const percentOf = (ratio: number) => (ratio < 0.001 ? '< 0.1' : String(Number((ratio * 100).toPrecision(2))))
 
-export function alarmsOf(windows: Windows, status: Status): Alarm[] {
+export function statusProblems(windows: Windows, status: Status): StatusProblem[] {
   const { inFlight } = status.requests
   const isDraining = status.checks.some(({ state }) => state === 'draining')
   const isDatabaseDown = status.checks.some(({ state }) => state === 'database down, last snapshot active')
   return [
     ...(isDraining ? [warning(`Draining: ${inFlight} request${inFlight === 1 ? '' : 's'} in flight`)] : []),
-    ...upstreamAlarms(windows, status),
-    ...loginAlarms(windows, isDatabaseDown),
-    ...requestAlarms(windows, status),
-    ...trustAlarms(windows, isDatabaseDown),
+    ...upstreamProblems(windows, status),
+    ...loginProblems(windows, isDatabaseDown),
+    ...requestProblems(windows, status),
+    ...trustProblems(windows, isDatabaseDown),
   ].sort((a, b) => a.severity.localeCompare(b.severity)) // critical before warning
 }
 
-function* upstreamAlarms({ recently }: Windows, { upstreams }: Status): Generator<Alarm> {
+function* upstreamProblems({ recently }: Windows, { upstreams }: Status): Problems {
   const now = inSeconds(recently)
   for (const { prefix: upstream, state, failedNow, lastFault, serverErrorRatio } of upstreams) {
     const refused = recently.total('upstream_requests_total', { upstream, outcome: QUEUE_FULL })
@@ -61,7 +62,7 @@ function* upstreamAlarms({ recently }: Windows, { upstreams }: Status): Generato
   }
 }
 
-function* loginAlarms({ recently }: Windows, isDatabaseDown: boolean): Generator<Alarm> {
+function* loginProblems({ recently }: Windows, isDatabaseDown: boolean): Problems {
   const now = inSeconds(recently)
   const failedLogins = (reason: LoginFailure) => recently.total('token_issue_failures_total', { reason })
   const ownFailures = failedLogins('unavailable') + failedLogins('internal')
@@ -73,7 +74,7 @@ function* loginAlarms({ recently }: Windows, isDatabaseDown: boolean): Generator
     yield warning(`Every login fails: ${rejected} rejected and none accepted ${now}`)
 }
 
-function* requestAlarms({ tenMinutes, recently }: Windows, { checks, requests }: Status): Generator<Alarm> {
+function* requestProblems({ tenMinutes, recently }: Windows, { checks, requests }: Status): Problems {
   const now = inSeconds(recently)
   const refused = recently.by('token_checks_total', 'reason', { reason: ONCE_GOOD })
   if (recently.total('token_checks_total', { reason: 'ok' }) === 0 && sum(refused) >= MANY_TOKENS) {
@@ -95,7 +96,7 @@ function* requestAlarms({ tenMinutes, recently }: Windows, { checks, requests }:
     yield rated(failingRatio, `${percentOf(failingRatio)} % of forwarded requests fail (5xx) ${now}`)
 }
 
-function* trustAlarms({ at, values }: Windows, isDatabaseDown: boolean): Generator<Alarm> {
+function* trustProblems({ at, values }: Windows, isDatabaseDown: boolean): Problems {
   const certificateEnds = values.by('certificate_not_after_timestamp_seconds', 'certificate')
   for (const [certificate, endsAtSeconds] of certificateEnds) {
     const secondsLeft = endsAtSeconds - at / 1000
