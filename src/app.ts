@@ -75,8 +75,8 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const listener = new DataListener(config, certificateSets.get('listener'), {
     handle: (res) => handler.handle(res),
     onRequestEnd: accessLog.onRequestEnd,
-    onParserError: (error, peer, bytes) =>
-      responder.parserErrorResponse(error, accessLog.onParserError(error, peer), bytes),
+    onParserError: (refusal, peer) =>
+      responder.parserErrorResponse(refusal, accessLog.onParserError(refusal, peer)),
     isDraining: lifeCycle.isDraining,
     onTlsError: (code) => log.debug({ code }, 'TLS handshake failed'),
     onListenError: (error) => log.error({ err: error }, 'listener error'),

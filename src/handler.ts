@@ -52,7 +52,8 @@ export class Handler {
       const admission = admit(req, config.limits)
       if (!admission.ok) {
         context.recordRoute(undefined, requestIdOf(new HeaderLines(req.rawHeaders)))
-        responder.fail(res, 'admission', admission.error)
+        const { error, cause } = admission.error
+        responder.fail(res, 'admission', error, { cause })
         return
       }
       const admitted = admission.value

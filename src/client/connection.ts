@@ -38,16 +38,19 @@ export interface ConnectionEvents {
   /** Must not throw. */
   readonly handle: (res: SidecarResponse) => void
   readonly onRequestEnd: (res: SidecarResponse) => void
-  /** Called for a refusal without a request. Returns the response as text. `bytes`: the bytes that hold the error. */
-  readonly onParserError: (error: PublicError, peer: Peer, bytes?: Buffer) => string
+  /** Called for a refusal without a request. Returns the response as text. */
+  readonly onParserError: (refusal: Refusal, peer: Peer) => string
   readonly isDraining: () => boolean
   /** Returns the number of requests of all connections that are handled or wait. */
   readonly inFlight: () => number
 }
 
 /** A refusal without a request: of bytes that do not parse, a late head, an `Upgrade` or CONNECT behind other requests. */
-interface Refusal {
+export interface Refusal {
   readonly error: PublicError
+  /** The code of Node's parser. */
+  readonly cause?: string | undefined
+  /** The bytes that hold the error. */
   readonly bytes?: Buffer | undefined
 }
 
@@ -201,9 +204,9 @@ export class Connection implements ClientConnection {
     else newest.req.context.onMalformedBody()
   }
 
-  #sendRefusal({ error, bytes }: Refusal): void {
+  #sendRefusal(refusal: Refusal): void {
     this.#phase = 'closing'
-    this.#socket.write(this.#events.onParserError(error, this.peer, bytes), 'latin1')
+    this.#socket.write(this.#events.onParserError(refusal, this.peer), 'latin1')
     this.#halfClose()
   }
 

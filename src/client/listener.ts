@@ -140,7 +140,7 @@ export class DataListener {
       const connection = socket[CONNECTION]
       // After a TLS error, no response can be sent.
       if (connection === undefined || error.code?.startsWith('ERR_SSL_')) socket.destroy()
-      else connection.refuse({ error: refusalOf(error), bytes: error.rawPacket })
+      else connection.refuse({ error: refusalOf(error), cause: error.code, bytes: error.rawPacket })
     })
   }
 

@@ -60,7 +60,7 @@ class Context {
   identityForLog: Partial<Identity> | undefined
   isBodyMalformed = false
   reason: Failure | undefined
-  /** The cause of an upstream failure: the code of a network error, or a fixed text. */
+  /** What lies behind the reason: the code of a network error, or a fixed text. */
   cause: string | undefined
   /** Body bytes from and to the client. */
   bytesIn = 0

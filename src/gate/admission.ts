@@ -14,7 +14,13 @@ import { requestIdOf } from '../http/request-ids.ts'
 import { originForm, pathOf } from '../http/request-target.ts'
 import type { RequestedAccess } from '../token/scopes.ts'
 
-const badRequest = failed(ERRORS.malformedRequest)
+export interface AdmissionFailure {
+  readonly error: PublicError
+  /** The part of the head that is refused, for the access log. */
+  readonly cause: string
+}
+
+const badRequest = (cause: string) => failed({ error: ERRORS.malformedRequest, cause })
 
 /** Routing reads only the path of the target. */
 export interface AdmittedRequest extends RequestedAccess {
@@ -36,12 +42,14 @@ export interface AdmittedRequest extends RequestedAccess {
 export function admit(
   head: Pick<IncomingMessage, 'method' | 'url' | 'httpVersionMajor' | 'httpVersionMinor' | 'rawHeaders'>,
   limits: Pick<Config['limits'], 'headerLines'>,
-): Result<AdmittedRequest, PublicError> {
+): Result<AdmittedRequest, AdmissionFailure> {
   const { method = '', url = '', httpVersionMajor, httpVersionMinor, rawHeaders } = head
   // TRACE would echo the identity headers to the client (RFC 9110, section 9.3.8). Node's parser also accepts
   // HTTP/0.9 and HTTP/2.0, and frames their responses differently.
-  if (method === 'CONNECT' || method === 'TRACE' || httpVersionMajor !== 1) return badRequest
-  if (rawHeaders.length > 2 * limits.headerLines) return failed(ERRORS.headersTooLarge)
+  if (method === 'CONNECT' || method === 'TRACE') return badRequest('method')
+  if (httpVersionMajor !== 1) return badRequest('HTTP version')
+  if (rawHeaders.length > 2 * limits.headerLines)
+    return failed({ error: ERRORS.headersTooLarge, cause: 'number of header lines' })
   const isHttp10 = httpVersionMinor === 0
   const lines = new HeaderLines(rawHeaders)
   let host: string | undefined
@@ -54,16 +62,16 @@ export function admit(
     const value = lines.value(line)
     switch (lines.kinds[line]) {
       case 'host':
-        if (host !== undefined || !isHost(value)) return badRequest
+        if (host !== undefined || !isHost(value)) return badRequest('Host')
         host = value
         break
       case 'contentLength':
-        if (contentLength !== undefined || !CONTENT_LENGTH.test(value)) return badRequest
+        if (contentLength !== undefined || !CONTENT_LENGTH.test(value)) return badRequest('Content-Length')
         contentLength = value
         break
       case 'transferEncoding':
         // Parsers disagree on lists of codings. HTTP/1.0 has no chunks (RFC 9112, section 6.1).
-        if (isChunked || isHttp10 || value.toLowerCase() !== 'chunked') return badRequest
+        if (isChunked || isHttp10 || value.toLowerCase() !== 'chunked') return badRequest('Transfer-Encoding')
         isChunked = true
         break
       case 'authorization':
@@ -71,21 +79,23 @@ export function admit(
         authorization = value
         break
       case 'expect':
-        if (value.toLowerCase() !== '100-continue') return failed(ERRORS.expectationFailed)
+        if (value.toLowerCase() !== '100-continue')
+          return failed({ error: ERRORS.expectationFailed, cause: 'Expect' })
         break
       default: {
         const { request, adds } = lines.rule(line)
-        if (request === 'refuse') return badRequest
+        if (request === 'refuse') return badRequest('header name')
         if (adds === 'path' || adds === 'uncheckable') headersAddAccess = true
       }
     }
   }
-  if (isChunked && contentLength !== undefined) return badRequest
+  if (isChunked && contentLength !== undefined) return badRequest('Content-Length')
   const { connectionOptions } = lines
-  if (connectionOptions !== undefined && namesFramingOrIdentity(connectionOptions)) return badRequest
-  if (host === undefined && !isHttp10) return badRequest
+  if (connectionOptions !== undefined && namesFramingOrIdentity(connectionOptions))
+    return badRequest('Connection')
+  if (host === undefined && !isHttp10) return badRequest('Host')
   const target = originForm(url, host)
-  if (target === undefined) return badRequest
+  if (target === undefined) return badRequest('target')
   const hasBody = isChunked || (contentLength !== undefined && contentLength !== '0')
   const upgrade = connectionOptions?.has('upgrade') ? lines.joined('upgrade') : undefined
   return ok({

@@ -3,9 +3,10 @@
  * `account` is the account of a verified token, or an existing account that a login names.
  * In forward auth, `method` and `path` are those of the request that a trusted proxy names.
  */
-import { type Failure, isClientFailure, type PublicError } from '../base/errors.ts'
+import { type Failure, isClientFailure } from '../base/errors.ts'
 import { type Logger, loggable } from '../base/log.ts'
 import type { Peer } from '../client/client-address.ts'
+import type { Refusal } from '../client/connection.ts'
 import type { SidecarRequest } from '../client/request.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { Config } from '../config/config.ts'
@@ -34,11 +35,11 @@ export function createAccessLog(
         log.info(lineOf(req, status, reason), 'request')
     },
     /** Returns the request id of the response. */
-    onParserError({ status }: PublicError, { address }: Peer): string {
+    onParserError({ error: { status }, cause }: Refusal, { address }: Peer): string {
       const requestId = newRequestId()
       metrics.onRequest('proxy', undefined, status, 0)
       if (access !== 'off')
-        log.info({ requestId, status, reason: 'parser' satisfies Failure, client: address }, 'request')
+        log.info({ requestId, status, reason: 'parser' satisfies Failure, cause, client: address }, 'request')
       return requestId
     },
   }

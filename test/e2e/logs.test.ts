@@ -65,6 +65,7 @@ t.test('every refused login and token is logged, with the account if known', asy
     t.equal(line['account'], account, `${reason}: only an account that exists is named`)
     t.notOk('tokenId' in line, reason)
   }
+  t.match(accessLines(sidecar).slice(-2), [{ cause: 'method' }, { cause: /^HPE_/ }])
   const before = sidecar.log.length
   for (const status of [200, 404, 502]) {
     upstream.reply(`HTTP/1.1 ${status} \r\nContent-Length: 0\r\n\r\n`)
