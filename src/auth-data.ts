@@ -47,7 +47,7 @@ export interface AuthDataOptions {
 }
 
 /** The opened sources. One that the settings do not name, or that has problems, is undefined. */
-export interface AuthSources {
+interface AuthSources {
   readonly keyFiles: Reloadable<KeyRing> | undefined
   readonly credentialsFile: Reloadable<CredentialList> | undefined
   readonly revocationsFile: Reloadable<RevocationList> | undefined
@@ -112,10 +112,10 @@ export class InvalidAuthData extends Error {
 /** @throws InvalidAuthData with the problems of all sources */
 export async function openAuthData(options: AuthDataOptions): Promise<AuthData> {
   const { config, log, now } = options
-  const sources = await openSources(options)
-  if (sources.problems.length > 0) throw new InvalidAuthData(sources.problems)
-  for (const warning of sources.warnings) log.warn(warning)
-  const { keyFiles, credentialsFile, revocationsFile, database, certificateSets, keySets } = sources
+  const { problems, warnings, certificateSets, keySets, ...others } = await openSources(options)
+  if (problems.length > 0) throw new InvalidAuthData(problems)
+  for (const warning of warnings) log.warn(warning)
+  const { keyFiles, credentialsFile, revocationsFile, database } = others
   const ownKeySet = keySets.find(({ issuer }) => issuer === config.token.issuer)
   const keys = ownKeysIn(keyFiles, ownKeySet, options)
   const fileSource = credentialsFile && { list: credentialsFile.current, refresh: async () => true }
@@ -123,8 +123,8 @@ export async function openAuthData(options: AuthDataOptions): Promise<AuthData> 
   const onError = (error: unknown) => log.error({ err: error }, 'a login could not be checked')
   const credentials = credentialSource && createCredentialChecks(credentialSource, now, onError)
   const revocations = [revocationsFile?.current, database?.revocations].flatMap((list) => list ?? [])
-  const files = [keyFiles, credentialsFile, revocationsFile, ...certificateSets.values()]
-  const polled = [...files, ...keySets, database].flatMap((source) => source ?? [])
+  const opened = Object.values(others).flatMap((source) => source ?? [])
+  const polled = [...opened, ...certificateSets.values(), ...keySets]
   const subjects: ReloadSubject[] = ['revocations']
   if (keyFiles) subjects.push('keys')
   if (credentials) subjects.push('credentials')
