@@ -22,7 +22,8 @@ import { type CredentialChecks, createCredentialChecks } from './credentials/cre
 import type { CredentialList } from './credentials/credential-list.ts'
 import { loadCredentialsFile, loadRevocationsFile } from './credentials/list-files.ts'
 import type { CredentialsDatabase, DatabaseState } from './credentials/postgres/database.ts'
-import { createTokenRevoker, type RevocationList, type RevokeToken } from './credentials/revocation-list.ts'
+import type { RevocationList } from './credentials/revocation-list.ts'
+import { createTokenRevoker, type RevokeToken } from './credentials/throttles.ts'
 import { readBearerToken } from './keys/jwk-set.ts'
 import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
 import { type FindKey, findInRing, type KeyRing, publicJwks, tokenLifetimes } from './keys/key-ring.ts'
@@ -31,7 +32,7 @@ import { openPolledFiles } from './reload/polled-files.ts'
 import type { Reloadable, ReloadResult } from './reload/reloadable.ts'
 import type { CertificateName, CertificateSet, CertificateSets } from './tls/certificates.ts'
 import { activeContextOf, certificateFiles, issuerSetName, openCertificateSet } from './tls/certificates.ts'
-import type { RevocableToken } from './token/caller.ts'
+import type { IsRevoked } from './token/caller.ts'
 import { createIssuers, type TokenIssuer } from './token/issuers.ts'
 
 export type ReloadSubject = 'keys' | 'credentials' | 'revocations' | 'certificates'
@@ -74,7 +75,7 @@ export interface AuthData extends Pick<AuthSources, 'certificateSets' | 'keySets
   /** Undefined without `credentials.file` and without a database. */
   readonly credentials: CredentialChecks | undefined
   readonly revocations: {
-    readonly isRevoked: (token: RevocableToken) => boolean
+    readonly isRevoked: IsRevoked
     readonly count: () => number
     /** Undefined without a database. */
     readonly revoke: RevokeToken | undefined
@@ -117,11 +118,10 @@ export async function openAuthData(options: AuthDataOptions): Promise<AuthData> 
   for (const warning of warnings) log.warn(warning)
   const { keyFiles, credentialsFile, revocationsFile, database } = others
   const ownKeySet = keySets.find(({ issuer }) => issuer === config.token.issuer)
-  const keys = ownKeysIn(keyFiles, ownKeySet, options)
-  const fileSource = credentialsFile && { list: credentialsFile.current, refresh: async () => true }
-  const credentialSource = database ?? fileSource
+  const keys = ownKeysIn(options, keyFiles, ownKeySet)
+  const source = database ?? (credentialsFile && { list: credentialsFile.current, refresh: async () => true })
   const onError = (error: unknown) => log.error({ err: error }, 'a login could not be checked')
-  const credentials = credentialSource && createCredentialChecks(credentialSource, now, onError)
+  const credentials = source && createCredentialChecks(source, now, onError)
   const revocations = [revocationsFile?.current, database?.revocations].flatMap((list) => list ?? [])
   const opened = Object.values(others).flatMap((source) => source ?? [])
   const polled = [...opened, ...certificateSets.values(), ...keySets]
@@ -167,11 +167,7 @@ export async function openAuthData(options: AuthDataOptions): Promise<AuthData> 
 }
 
 /** The keys of the sidecar's own issuer. */
-function ownKeysIn(
-  keyFiles: AuthSources['keyFiles'],
-  keySet: RemoteKeys | undefined,
-  { config, now }: AuthDataOptions,
-) {
+function ownKeysIn({ config, now }: AuthDataOptions, keyFiles?: Reloadable<KeyRing>, keySet?: RemoteKeys) {
   const ring = keySet?.ring ?? keyFiles?.current ?? (() => ({ keys: new Map() }))
   const findKey: FindKey = keySet?.findKey ?? ((kid, alg) => findInRing(ring(), kid, alg))
   const maxSeconds = config.token.maxLifetimeSeconds + config.token.clockToleranceSeconds
