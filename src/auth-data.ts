@@ -15,7 +15,7 @@
  * A change ends no transfer in progress. Without a database, a sidecar that fetches its keys learns of no disabled credential.
  */
 import type { Logger } from './base/log.ts'
-import { type Loaded, notLoaded } from './base/result.ts'
+import { type Loaded, loaded, notLoaded } from './base/result.ts'
 import type { Config, Problem } from './config/config.ts'
 import { formatProblems, insecureKeySets, keySetsOf, problemsAt } from './config/config.ts'
 import { type CredentialChecks, createCredentialChecks } from './credentials/credential-checks.ts'
@@ -156,10 +156,12 @@ export async function openAuthData(options: AuthDataOptions): Promise<AuthData> 
       for (const source of polled) source.start()
     },
     async whenLoaded() {
-      if ((await ownKeySet?.whenLoaded) === false) return false
-      const first = await database?.whenLoaded
-      if (first?.ok === false) throw new InvalidAuthData(problemsAt(DATABASE_SETTING, first.problems))
-      return first?.value !== false
+      for (const source of [ownKeySet, database]) {
+        const first = (await source?.whenLoaded) ?? loaded(true)
+        if (!first.ok) throw new InvalidAuthData(problemsAt(DATABASE_SETTING, first.problems))
+        if (!first.value) return false
+      }
+      return true
     },
     reload: () => Promise.all(polled.map((source) => source.reload())),
     stop: () => Promise.all(polled.map((source) => source.stop())),
