@@ -8,7 +8,7 @@ import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 export const RELOAD_RESULTS = ['ok', 'failed'] as const
 export type ReloadResult = (typeof RELOAD_RESULTS)[number]
 
-/** What a source has, or why it has nothing to load. `isPermanent`: an operator must act. Before the first version, it ends polling. */
+/** What a source has, or why it has nothing. `isPermanent`: an operator must act. Before the first version, it ends polling. */
 export type SourceResult<T> = Loaded<T> & { readonly isPermanent?: boolean }
 
 /** What a poll finds. */
