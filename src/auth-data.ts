@@ -15,14 +15,15 @@
  * A change ends no transfer in progress. Without a database, a sidecar that fetches its keys learns of no disabled credential.
  */
 import type { Logger } from './base/log.ts'
-import { type Loaded, notLoaded } from './base/result.ts'
+import { type Loaded, loaded, notLoaded } from './base/result.ts'
 import type { Config, Problem } from './config/config.ts'
 import { formatProblems, insecureKeySets, keySetsOf, problemsAt } from './config/config.ts'
 import { type CredentialChecks, createCredentialChecks } from './credentials/credential-checks.ts'
 import type { CredentialList } from './credentials/credential-list.ts'
 import { loadCredentialsFile, loadRevocationsFile } from './credentials/list-files.ts'
 import type { CredentialsDatabase, DatabaseState } from './credentials/postgres/database.ts'
-import { createTokenRevoker, type RevocationList, type RevokeToken } from './credentials/revocation-list.ts'
+import type { RevocationList } from './credentials/revocation-list.ts'
+import { createTokenRevoker, type RevokeToken } from './credentials/throttles.ts'
 import { readBearerToken } from './keys/jwk-set.ts'
 import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
 import { type FindKey, findInRing, type KeyRing, publicJwks, tokenLifetimes } from './keys/key-ring.ts'
@@ -31,7 +32,7 @@ import { openPolledFiles } from './reload/polled-files.ts'
 import type { Reloadable, ReloadResult } from './reload/reloadable.ts'
 import type { CertificateName, CertificateSet, CertificateSets } from './tls/certificates.ts'
 import { activeContextOf, certificateFiles, issuerSetName, openCertificateSet } from './tls/certificates.ts'
-import type { RevocableToken } from './token/caller.ts'
+import type { IsRevoked } from './token/caller.ts'
 import { createIssuers, type TokenIssuer } from './token/issuers.ts'
 
 export type ReloadSubject = 'keys' | 'credentials' | 'revocations' | 'certificates'
@@ -47,7 +48,7 @@ export interface AuthDataOptions {
 }
 
 /** The opened sources. One that the settings do not name, or that has problems, is undefined. */
-export interface AuthSources {
+interface AuthSources {
   readonly keyFiles: Reloadable<KeyRing> | undefined
   readonly credentialsFile: Reloadable<CredentialList> | undefined
   readonly revocationsFile: Reloadable<RevocationList> | undefined
@@ -74,7 +75,7 @@ export interface AuthData extends Pick<AuthSources, 'certificateSets' | 'keySets
   /** Undefined without `credentials.file` and without a database. */
   readonly credentials: CredentialChecks | undefined
   readonly revocations: {
-    readonly isRevoked: (token: RevocableToken) => boolean
+    readonly isRevoked: IsRevoked
     readonly count: () => number
     /** Undefined without a database. */
     readonly revoke: RevokeToken | undefined
@@ -112,19 +113,19 @@ export class InvalidAuthData extends Error {
 /** @throws InvalidAuthData with the problems of all sources */
 export async function openAuthData(options: AuthDataOptions): Promise<AuthData> {
   const { config, log, now } = options
-  const sources = await openSources(options)
-  if (sources.problems.length > 0) throw new InvalidAuthData(sources.problems)
-  for (const warning of sources.warnings) log.warn(warning)
-  const { keyFiles, credentialsFile, revocationsFile, database, certificateSets, keySets } = sources
+  const { problems, warnings, certificateSets, keySets, ...others } = await openSources(options)
+  if (problems.length > 0) throw new InvalidAuthData(problems)
+  for (const warning of warnings) log.warn(warning)
+  const { keyFiles, credentialsFile, revocationsFile, database } = others
   const ownKeySet = keySets.find(({ issuer }) => issuer === config.token.issuer)
-  const keys = ownKeysIn(keyFiles, ownKeySet, options)
-  const fileSource = credentialsFile && { list: credentialsFile.current, refresh: async () => true }
-  const credentialSource = database ?? fileSource
+  const keys = ownKeysIn(options, keyFiles, ownKeySet)
+  const source = database ?? (credentialsFile && { list: credentialsFile.current, refresh: async () => true })
   const onError = (error: unknown) => log.error({ err: error }, 'a login could not be checked')
-  const credentials = credentialSource && createCredentialChecks(credentialSource, now, onError)
+  const credentials = source && createCredentialChecks(source, now, onError)
   const revocations = [revocationsFile?.current, database?.revocations].flatMap((list) => list ?? [])
-  const files = [keyFiles, credentialsFile, revocationsFile, ...certificateSets.values()]
-  const polled = [...files, ...keySets, database].flatMap((source) => source ?? [])
+  // All of them: a new source needs no line here.
+  const opened = Object.values(others).flatMap((source) => source ?? [])
+  const polled = [...opened, ...certificateSets.values(), ...keySets]
   const subjects: ReloadSubject[] = ['revocations']
   if (keyFiles) subjects.push('keys')
   if (credentials) subjects.push('credentials')
@@ -156,10 +157,12 @@ export async function openAuthData(options: AuthDataOptions): Promise<AuthData> 
       for (const source of polled) source.start()
     },
     async whenLoaded() {
-      if ((await ownKeySet?.whenLoaded) === false) return false
-      const first = await database?.whenLoaded
-      if (first?.ok === false) throw new InvalidAuthData(problemsAt(DATABASE_SETTING, first.problems))
-      return first?.value !== false
+      for (const source of [ownKeySet, database]) {
+        const first = (await source?.whenLoaded) ?? loaded(true)
+        if (!first.ok) throw new InvalidAuthData(problemsAt(DATABASE_SETTING, first.problems))
+        if (!first.value) return false
+      }
+      return true
     },
     reload: () => Promise.all(polled.map((source) => source.reload())),
     stop: () => Promise.all(polled.map((source) => source.stop())),
@@ -167,11 +170,7 @@ export async function openAuthData(options: AuthDataOptions): Promise<AuthData> 
 }
 
 /** The keys of the sidecar's own issuer. */
-function ownKeysIn(
-  keyFiles: AuthSources['keyFiles'],
-  keySet: RemoteKeys | undefined,
-  { config, now }: AuthDataOptions,
-) {
+function ownKeysIn({ config, now }: AuthDataOptions, keyFiles?: Reloadable<KeyRing>, keySet?: RemoteKeys) {
   const ring = keySet?.ring ?? keyFiles?.current ?? (() => ({ keys: new Map() }))
   const findKey: FindKey = keySet?.findKey ?? ((kid, alg) => findInRing(ring(), kid, alg))
   const maxSeconds = config.token.maxLifetimeSeconds + config.token.clockToleranceSeconds

@@ -3,7 +3,7 @@ import { closeSync, openSync, readSync } from 'node:fs'
 import { z } from 'zod'
 import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 import { fileErrorText } from '../files/files.ts'
-import { MAX_UNKNOWN_NAMES, parseYaml, type Step, writePath } from '../files/yaml-text.ts'
+import { listedNames, parseYaml, type Step, writePath } from '../files/yaml-text.ts'
 import { type Config, configSchema, type Problem } from './config.ts'
 import { filePath } from './kinds.ts'
 import { namesBelow, onlyMatch, SETTING_OF_NAME, SETTINGS, type Setting, valueAt } from './settings.ts'
@@ -188,12 +188,10 @@ function problemsOf(issues: readonly z.core.$ZodIssue[], locationOf: LocationOf)
   }
   for (const issue of issues) {
     const above = issue.path.map((step): Step => (typeof step === 'number' ? step : String(step)))
-    const unknown = issue.code === 'unrecognized_keys' ? issue.keys : []
+    const { listed, others } = listedNames(issue.code === 'unrecognized_keys' ? issue.keys : [])
     if (issue.code !== 'unrecognized_keys') report(above, issue.message)
-    for (const key of unknown.slice(0, MAX_UNKNOWN_NAMES))
-      report([...above, key], `unknown setting; ${hint(above, key)}`, 'key')
-    const more = unknown.length - MAX_UNKNOWN_NAMES
-    if (more > 0) report(above, `${more} more unknown settings`)
+    for (const key of listed) report([...above, key], `unknown setting; ${hint(above, key)}`, 'key')
+    if (others > 0) report(above, `${others} more unknown settings`)
   }
   return [...problems.values()]
 }

@@ -8,7 +8,7 @@ import { isDeepStrictEqual } from 'node:util'
 import { type Document, isAlias, isCollection, isScalar, type Node, parseDocument, visit } from 'yaml'
 import { type CommandResult, type Loaded, loaded, notDone, notLoaded } from '../base/result.ts'
 import { fileErrorText, readRegularFile, replaceFile, withLock } from '../files/files.ts'
-import type { Parse } from '../files/yaml-text.ts'
+import { type Parse, YAML_RULES } from '../files/yaml-text.ts'
 import { type Credential, type CredentialName, parseCredentials } from './credential-list.ts'
 import { MAX_FILE_BYTES } from './list-files.ts'
 import { parseRevocations, type Revocation } from './revocation-list.ts'
@@ -148,7 +148,7 @@ function yamlRecords<T>(file: string, parse: Parse<T>) {
         const before = found.ok ? found.value.bytes : Buffer.from(initialText ?? '')
         const valid = parse(before)
         if (!valid.ok) return invalidAt(target, valid.problems)
-        const document = parseDocument(before.toString(), { schema: 'core', merge: true })
+        const document = parseDocument(before.toString(), YAML_RULES)
         let shared = 0 // to edit a shared node would change every place that uses it, or none
         const isMerge = (node: Node) => isScalar(node) && typeof node.value === 'symbol'
         visit(document, { Node: (_, node) => void ((isAlias(node) || isMerge(node)) && shared++) })

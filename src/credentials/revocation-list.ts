@@ -1,10 +1,8 @@
-/** The index of revocations, the parser of the YAML file, and the revocation of one token (logout). */
+/** The list of revocations, and the parser of the YAML file. */
 import { z } from 'zod'
-import { failed, ok, type Result } from '../base/result.ts'
 import { nameSchema, timeSchema } from '../base/schemas.ts'
 import { type Parse, parseFile } from '../files/yaml-text.ts'
-import type { Identity, RevocableToken } from '../token/caller.ts'
-import { createFixedWindow, secondsLeft } from './fixed-window.ts'
+import type { RevocableToken } from '../token/caller.ts'
 
 export interface Revocation {
   readonly jti?: string | null | undefined
@@ -44,41 +42,6 @@ export class RevocationList {
       issuedAtMs < boundOf(this.#accounts, accountId) ||
       issuedAtMs < boundOf(this.#accessKeys, accessKey)
     )
-  }
-}
-
-export type EndedToken = Pick<Identity, 'accountId' | 'tokenId' | 'expiresAtSeconds'>
-
-export interface NotRevoked {
-  readonly reason: 'throttled' | 'unavailable'
-  readonly retryAfterSeconds?: number
-}
-
-/** Resolves once this sidecar refuses the token. The other sidecars follow soon. Never rejects. */
-export type RevokeToken = (token: EndedToken) => Promise<Result<undefined, NotRevoked>>
-
-/** Maximum rows that one account may write in a window. Failed writes do not count. */
-const MAX_REVOKED = 60
-const REVOKED_WINDOW_SECONDS = 60
-
-/**
- * @param write - resolves with whether the revocation is written and active. Never rejects
- * @param clockToleranceSeconds - how long a token is accepted after its end
- */
-export function createTokenRevoker(
-  write: (tokenId: string, endsAtSeconds: number) => Promise<boolean>,
-  clockToleranceSeconds: number,
-): RevokeToken {
-  const counts = createFixedWindow<{ revoked: number }>(REVOKED_WINDOW_SECONDS)
-  return async ({ accountId, tokenId, expiresAtSeconds }) => {
-    const count = counts.get(accountId) ?? { revoked: 0 }
-    if (count.revoked >= MAX_REVOKED)
-      return failed({ reason: 'throttled', retryAfterSeconds: secondsLeft(counts, accountId) })
-    count.revoked++
-    counts.set(accountId, count)
-    if (await write(tokenId, expiresAtSeconds + clockToleranceSeconds)) return ok(undefined)
-    count.revoked--
-    return failed({ reason: 'unavailable' })
   }
 }
 

@@ -6,8 +6,7 @@ import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { Config } from '../config/config.ts'
 import type { CredentialChecks } from '../credentials/credential-checks.ts'
-import type { LoginThrottle } from '../credentials/login-throttle.ts'
-import type { EndedToken, NotRevoked, RevokeToken } from '../credentials/revocation-list.ts'
+import type { EndedToken, LoginThrottle, NotRevoked, RevokeToken } from '../credentials/throttles.ts'
 import type { TokenSigner } from '../token/issue.ts'
 
 /** What a request did, for the audit log and the metrics. The caller is the `identityForLog` of the request context. */

@@ -31,8 +31,14 @@ interface YamlDocument {
 
 type YamlProblem = Position & { readonly message: string }
 
-/** Maximum unknown names that are reported for one map: the position of each name takes a search of the map. */
-export const MAX_UNKNOWN_NAMES = 100
+/** Of many unknown names in a map, the first are reported: the position of each name takes a search of the map. */
+export function listedNames(unknown: readonly string[]) {
+  const listed = unknown.slice(0, 100)
+  return { listed, others: unknown.length - listed.length }
+}
+
+/** `%YAML 1.1` has no effect. `uniqueKeys` would take time quadratic in the members of a map: see `reportNames`. */
+export const YAML_RULES = { schema: 'core', merge: true, resolveKnownTags: false, uniqueKeys: false } as const
 
 /** The bound that `yaml` documents for nodes that aliases multiply. */
 const MAX_ALIASES = 100
@@ -54,9 +60,7 @@ export function parseYaml(text: string): Loaded<YamlDocument, YamlProblem> {
     yield* parser.end()
   }
   try {
-    // `%YAML 1.1` has no effect. `uniqueKeys` would take time quadratic in the members of a map.
-    const rules = { schema: 'core', merge: true, resolveKnownTags: false, uniqueKeys: false } as const
-    const composer = new Composer({ ...rules, logLevel: 'error' }) // the default prints warnings that quote text
+    const composer = new Composer({ ...YAML_RULES, logLevel: 'error' }) // the default prints warnings that quote text
     const [document = new Document(), next] = composer.compose(tokens(), true, text.length)
     if (next) report('more than one YAML document', next.range[0])
     // The parser ends some messages with a colon and a piece of the text.
@@ -121,11 +125,15 @@ export function parseFile<T>(bytes: Uint8Array, schema: z.ZodType<T>): Loaded<T>
   const problems = parsed.error.issues.flatMap((issue) => {
     const path = issue.path.map((step) => (typeof step === 'number' ? step : String(step)))
     const name = path.length === 0 ? '' : `${writePath(path)} `
-    if (issue.code !== 'unrecognized_keys') return [{ ...positionOf(path), message: name + issue.message }]
-    return issue.keys.slice(0, MAX_UNKNOWN_NAMES).map((key) => ({
+    const ofMap = (message: string) => [{ ...positionOf(path), message: name + message }]
+    if (issue.code !== 'unrecognized_keys') return ofMap(issue.message)
+    const { listed, others } = listedNames(issue.keys)
+    const unknown = listed.map((key) => ({
       ...positionOf([...path, key], 'key'),
       message: `${name}has a member that is not known here${isPlainName(key) ? `: ${key}` : ''}`,
     }))
+    const more = others > 0 ? ofMap(`has ${others} members that are not known and not listed`) : []
+    return [...unknown, ...more]
   })
   problems.sort((a, b) => a.line - b.line || a.col - b.col)
   return notLoaded(problems.map((at) => lineOf(at, at.message)))

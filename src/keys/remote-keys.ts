@@ -35,8 +35,7 @@ export class RemoteKeys {
   readonly issuer: string
   readonly #fetches = { ok: 0, failed: 0 }
   readonly fetches: Readonly<Record<ReloadResult, number>> = this.#fetches
-  /** Resolves with true once there is a good set, or with false if stopped earlier. */
-  readonly whenLoaded: Promise<boolean>
+  readonly whenLoaded: Promise<Loaded<boolean>>
   readonly #options: RemoteKeysOptions
   readonly #keySet: Reloadable<readonly Key[] | undefined>
   readonly #stopping = new AbortController()

@@ -9,6 +9,7 @@ import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 import { errorCode } from '../files/files.ts'
 import { type Found, Reloadable, type ReloadResult } from './reloadable.ts'
 
+type Includes = (name: string) => boolean
 /** `path`: the setting. `message`: what is wrong with its file. */
 type FileProblem = Readonly<Record<'path' | 'message', string>>
 
@@ -23,8 +24,6 @@ interface PolledFilesOptions<T> {
   readonly onReload: (result: ReloadResult) => void
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>
 }
-
-type Includes = (name: string) => boolean
 
 const POLL_MS = 200
 /** A growing file differs at each poll. A load after one poll could activate a part of a revocation list. */

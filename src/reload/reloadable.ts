@@ -8,7 +8,7 @@ import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 export const RELOAD_RESULTS = ['ok', 'failed'] as const
 export type ReloadResult = (typeof RELOAD_RESULTS)[number]
 
-/** What a source has, or why it has nothing to load. `isPermanent`: the cause stays until an operator acts. */
+/** What a source has, or why it has nothing. `isPermanent`: an operator must act. Before the first version, it ends polling. */
 export type SourceResult<T> = Loaded<T> & { readonly isPermanent?: boolean }
 
 /** What a poll finds. */
@@ -44,12 +44,9 @@ interface ReloadableOptions<T> {
 
 const INTERNAL_ERROR = notLoaded(['could not be loaded because of an internal error'])
 
-/** Called in the order of `subscribe`. Must not throw: the later ones would not be called. */
-type Subscriber<T> = (fresh: T, former: T) => void
-
 export class Reloadable<T> {
   readonly #options: ReloadableOptions<T>
-  readonly #subscribers: Subscriber<T>[] = []
+  readonly #subscribers: ((fresh: T, former: T) => void)[] = []
   #value: T
   /** The version of the active value. Undefined until a version has been loaded. */
   #active: string | undefined
@@ -60,7 +57,7 @@ export class Reloadable<T> {
   #isStarted = false
   #isStopped = false
   #timer: NodeJS.Timeout | undefined
-  #resolveLoaded: (isLoaded: boolean) => void = () => {}
+  #resolveLoaded: (first: Loaded<boolean>) => void = () => {}
   /** The next poll waits for this one. */
   #newestPoll: Promise<unknown> = Promise.resolve()
   /** The poll that is queued but has not begun. It will find all changes made until now. */
@@ -74,12 +71,13 @@ export class Reloadable<T> {
 
   readonly current = (): T => this.#value
 
-  /** Resolves with true once the value is current, or with false if stopped earlier. */
-  readonly whenLoaded = new Promise<boolean>((resolve) => {
+  /** Resolves with true once the value is current, with false if stopped earlier, or with the problems that end the start. */
+  readonly whenLoaded = new Promise<Loaded<boolean>>((resolve) => {
     this.#resolveLoaded = resolve
   })
 
-  subscribe(subscriber: Subscriber<T>): void {
+  /** Subscribers are called in the order of `subscribe`. They must not throw: the later ones would not be called. */
+  subscribe(subscriber: (fresh: T, former: T) => void): void {
     this.#subscribers.push(subscriber)
   }
 
@@ -105,7 +103,7 @@ export class Reloadable<T> {
   stop(): void {
     this.#isStopped = true
     clearTimeout(this.#timer)
-    this.#resolveLoaded(false)
+    this.#resolveLoaded(loaded(false))
   }
 
   /** Resolves once the polls that were requested until now have ended. Never rejects. */
@@ -116,17 +114,20 @@ export class Reloadable<T> {
     const done = this.#newestPoll.then(async () => {
       if (!isForced) this.#nextPoll = undefined
       clearTimeout(this.#timer)
-      let isCurrent = false
+      let outcome: Outcome<T> | undefined
       try {
-        const outcome = this.#isStopped ? undefined : await this.#poll(isForced)
-        isCurrent = outcome?.ok === true
+        outcome = this.#isStopped ? undefined : await this.#poll(isForced)
         if (outcome !== undefined) onPolled(outcome)
       } catch (error) {
         onError(error)
       }
+      if (outcome?.ok) this.#resolveLoaded(loaded(true))
+      else if (outcome?.isPermanent && this.#active === undefined) {
+        this.#resolveLoaded(outcome)
+        this.stop()
+      }
       this.#schedule()
-      if (isCurrent) this.#resolveLoaded(true)
-      return isCurrent
+      return outcome?.ok === true
     })
     this.#newestPoll = done
     return done

@@ -7,14 +7,14 @@
 import { LRUCache } from 'lru-cache'
 import { ok } from '../base/result.ts'
 import { headerText } from '../http/headers.ts'
-import type { Caller, Identity, RevocableToken, VerifiedToken } from './caller.ts'
+import type { Caller, Identity, IsRevoked, VerifiedToken } from './caller.ts'
 import { identityHeaders, isCallerRevoked } from './caller.ts'
 import type { Assertions } from './issue.ts'
 import type { Verdict, Verify } from './verify.ts'
 
 interface TokenCacheOptions {
   readonly verifyUncached: Verify
-  readonly isRevoked: (token: RevocableToken) => boolean
+  readonly isRevoked: IsRevoked
   readonly signAssertions?: (identity: Identity) => Promise<Assertions | undefined>
   readonly maxTokens: number
   readonly maxAgeSeconds: number

@@ -14,7 +14,10 @@ export interface Identity {
   readonly scope?: Scope | undefined
 }
 
-export type RevocableToken = Omit<Identity, 'expiresAtSeconds' | 'scope'>
+/** What a revocation can name, and the time that it compares with `issuedBefore`. */
+export type RevocableToken = Pick<Identity, 'accountId' | 'accessKey' | 'tokenId' | 'issuedAtSeconds'>
+
+export type IsRevoked = (token: RevocableToken) => boolean
 
 export interface VerifiedToken {
   readonly identity: Identity
@@ -37,7 +40,7 @@ export interface Caller extends VerifiedToken {
 /** Whether a revocation names the token. A link is also revoked with the token that made it. */
 export function isCallerRevoked(
   { identity, link }: Pick<VerifiedToken, 'identity' | 'link'>,
-  isRevoked: (token: RevocableToken) => boolean,
+  isRevoked: IsRevoked,
 ): boolean {
   const { otherTokenId } = identity
   if (isRevoked(identity)) return true

@@ -3,7 +3,7 @@
  * The output omits the signature, so that the output for a valid token is not itself a token.
  */
 import { errorIn, failed, type Result } from '../base/result.ts'
-import type { RevocableToken, VerifiedToken } from './caller.ts'
+import type { IsRevoked, VerifiedToken } from './caller.ts'
 import type { TokenIssuer } from './issuers.ts'
 import { jsonObjectIn, MAX_TOKEN_BYTES, type RefusedToken, type Verify } from './verify.ts'
 
@@ -16,7 +16,7 @@ export async function inspectToken(
   token: string,
   verify: Verify,
   own: Pick<TokenIssuer, 'name' | 'credentialStatus'>,
-  isRevoked: (token: RevocableToken) => boolean,
+  isRevoked: IsRevoked,
   now: () => number,
 ) {
   const verdict: Result<VerifiedToken, InspectedFailure> =

@@ -8,7 +8,7 @@ import * as errors from 'jose/errors'
 import { jwtVerify } from 'jose/jwt/verify'
 import type { TokenFailure } from '../base/errors.ts'
 import { failed, ok, type Result } from '../base/result.ts'
-import { type Identity, isCallerRevoked, type RevocableToken, type VerifiedToken } from './caller.ts'
+import { type Identity, type IsRevoked, isCallerRevoked, type VerifiedToken } from './caller.ts'
 import type { TokenIssuer } from './issuers.ts'
 import { LINK_TYPE, type Link, readLink } from './links.ts'
 import { intersectScopes, parseStoredScope } from './scopes.ts'
@@ -32,7 +32,7 @@ export type Verify = (token: string) => Promise<Verdict>
 export interface VerifierOptions {
   /** The sidecar's own issuer is the first. */
   readonly issuers: readonly [TokenIssuer, ...TokenIssuer[]]
-  readonly isRevoked: (token: RevocableToken) => boolean
+  readonly isRevoked: IsRevoked
   readonly clockToleranceSeconds: number
   readonly now: () => number
 }

@@ -8,7 +8,6 @@ import {
   type LoginVerdict,
 } from '../../src/credentials/credential-checks.ts'
 import { type Credential, CredentialList } from '../../src/credentials/credential-list.ts'
-import { createLoginThrottle } from '../../src/credentials/login-throttle.ts'
 import {
   dummyHash,
   generateSecret,
@@ -16,6 +15,7 @@ import {
   secretHashProblem,
   verifySecret,
 } from '../../src/credentials/secret-hash.ts'
+import { createLoginThrottle } from '../../src/credentials/throttles.ts'
 
 const NOW = 1_800_000_000_000
 const SECRET = 'right'

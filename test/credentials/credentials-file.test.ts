@@ -140,9 +140,9 @@ t.test('a document of another shape is a problem', async (t) => {
   for (const [text, problem] of shapes) t.same(problemsOf(text), [problem], text)
 })
 
-t.test('of a map of too many unknown names the first are reported', async (t) => {
-  const names = Array.from({ length: 5000 }, (_, n) => `x${n}: 1`)
-  t.equal(problemsOf(['accounts: []', ...names].join('\n')).length, 100)
+t.test('of a map of too many unknown names the first are reported, and the others counted', async (t) => {
+  const text = ['accounts: []', ...Array.from({ length: 5000 }, (_, n) => `x${n}: 1`)].join('\n')
+  t.match(problemsOf(text), { length: 101, 0: /^1:1: has 4900 members that are not known and not listed$/ })
 })
 
 t.test('a secret in the wrong place is not echoed', async (t) => {

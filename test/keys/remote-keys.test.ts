@@ -220,7 +220,7 @@ t.test('the first valid set becomes active, and later a changed one', async (t) 
   const issuer = await startIssuer(t, first.publicJwk)
   const { keys, clock, kids, finds, changes, lines } = await watch(t, issuer)
   t.same([kids(), keys.state()], [[], { loaded: false }])
-  t.equal(await keys.whenLoaded, true)
+  t.match(await keys.whenLoaded, { value: true })
   t.same(keys.state(), { loaded: true, ageSeconds: 0, lastFetch: 'ok' })
   clock.ms += 7000
   t.equal(keys.state().ageSeconds, 7)

@@ -2,19 +2,15 @@
  * Credentials and revocations in PostgreSQL, shared by all replicas. Token checks read a snapshot in memory.
  * Each login first polls the revision of the database. Concurrent logins share a poll.
  * LISTEN would be faster, but needs a connection of its own and does not pass connection poolers.
- * The snapshot leaves out rows without a valid credential. The log names the ids of these rows.
  */
-import { isDeepStrictEqual } from 'node:util'
-import type { ClientBase, Pool } from 'pg'
 import { loggedItems } from '../../base/log.ts'
 import { type Loaded, loaded, notLoaded } from '../../base/result.ts'
 import { type Outcome, Reloadable, type ReloadResult } from '../../reload/reloadable.ts'
 import type { CredentialSource } from '../credential-checks.ts'
-import { CredentialList } from '../credential-list.ts'
-import { RevocationList } from '../revocation-list.ts'
+import type { CredentialList } from '../credential-list.ts'
+import type { RevocationList } from '../revocation-list.ts'
 import { DatabasePool, type DatabaseTarget, databaseFailure, readUrlFile } from './connection.ts'
-import type { CredentialRow, RevocationRow } from './tables.ts'
-import { readRevision, rowProblem, SELECT_CREDENTIALS, SELECT_REVOCATIONS } from './tables.ts'
+import { NO_SNAPSHOT, readRevision, readSnapshot, type Snapshot } from './snapshot.ts'
 
 export interface DatabaseOptions {
   readonly urlFile: string
@@ -39,13 +35,13 @@ export async function openDatabase(options: DatabaseOptions): Promise<Loaded<Cre
 
 /** No method and no promise of this class rejects. */
 export class CredentialsDatabase implements CredentialSource {
-  /** Resolves with true once there is a snapshot, with false if stopped earlier, or with the problem that ended the start. */
   readonly whenLoaded: Promise<Loaded<boolean>>
   readonly #options: DatabaseOptions
   readonly #pool: DatabasePool
   readonly #snapshots: Reloadable<Snapshot>
   #isDown = false
-  #resolveStart: (first: Loaded<boolean>) => void = () => {}
+  /** Against the former snapshot, only revocations by `jti` were added, or removed because their tokens ended. */
+  #changesOnlyIds = false
 
   constructor(options: DatabaseOptions, target: DatabaseTarget) {
     const { urlFile, poolSize, log, pollMs = POLL_MS } = options
@@ -66,13 +62,15 @@ export class CredentialsDatabase implements CredentialSource {
       onError: (err) => log.warn({ err }, 'error while polling the credentials database'),
     })
     // The first subscriber: the others find the new revocations in the list.
-    this.#snapshots.subscribe(({ revocations, newRows }) => {
+    this.#snapshots.subscribe(({ credentials, revocations, newRows }, former) => {
+      const { ofNames } = former.revocations
       for (const row of newRows) revocations.add(row)
+      this.#changesOnlyIds = credentials === former.credentials && revocations.ofNames === ofNames
     })
-    this.whenLoaded = new Promise((resolve) => {
-      this.#resolveStart = resolve
-    })
-    void this.#snapshots.whenLoaded.then((isLoaded) => this.#resolveStart(loaded(isLoaded)))
+    const named = (reason: string) => `${urlFile}: the database ${pool.label()}: ${reason}`
+    this.whenLoaded = this.#snapshots.whenLoaded.then((first) =>
+      first.ok ? first : notLoaded(first.problems.map(named)),
+    )
   }
 
   /** `list` and `revocations` return an empty list until there is a snapshot. */
@@ -133,15 +131,15 @@ export class CredentialsDatabase implements CredentialSource {
   }
 
   #report(outcome: Outcome<Snapshot>): void {
-    const { urlFile, onReload, log } = this.#options
+    const { onReload, log } = this.#options
     const database = this.#pool.label()
     const wasDown = this.#isDown
     this.#isDown = !outcome.ok
     if (outcome.ok) {
-      const { credentials, revocations, problems, hasOnlyIds } = outcome.value
+      const { credentials, revocations, problems } = outcome.value
       const result = problems.length === 0 ? 'ok' : 'failed'
       // Each logout revokes one id. A log line for each logout in each sidecar would be noise.
-      if (outcome.isNew && !hasOnlyIds) {
+      if (outcome.isNew && !this.#changesOnlyIds) {
         onReload(result)
         for (const problem of loggedItems(problems)) log.warn({ database, problem }, 'invalid row skipped')
         log.info({ credentials: credentials.size, revocations: revocations.size }, 'new credentials active')
@@ -152,111 +150,10 @@ export class CredentialsDatabase implements CredentialSource {
       return
     }
     const [reason] = outcome.problems
-    if (!this.#isRead && outcome.isPermanent) {
-      this.#resolveStart(notLoaded([`${urlFile}: the database ${database}: ${reason}`]))
-      this.#snapshots.stop()
-    }
     if (wasDown) return
     if (!this.#isRead) return void log.warn({ database, reason }, 'waiting for the credentials database')
     onReload('failed')
     const message = 'the credentials database is down: no logins; the last snapshot serves token checks'
     log.warn({ database, reason }, message)
-  }
-}
-
-interface Snapshot {
-  /** A text that differs after every change except new revocations. */
-  readonly otherChange: string
-  readonly credentials: CredentialList
-  readonly problems: readonly string[]
-  readonly revocations: RevocationList
-  /** Added to `revocations`, which is active already, once this snapshot is active. A copy would take a second. */
-  readonly newRows: readonly RevocationRow[]
-  /** The newest revocation that was read. While the table has this row, only rows after it are new. */
-  readonly newestRow: RevocationRow | undefined
-  /** The number of rows that were added to the list since all rows were read. */
-  readonly addedRows: number
-  /** Since the former snapshot, only revocations by `jti` were added, or removed because their tokens ended. */
-  readonly hasOnlyIds: boolean
-}
-
-const NO_SNAPSHOT: Snapshot = {
-  otherChange: '',
-  credentials: new CredentialList(),
-  problems: [],
-  revocations: new RevocationList(),
-  newRows: [],
-  newestRow: undefined,
-  addedRows: 0,
-  hasOnlyIds: false,
-}
-
-const PAGE_ROWS = 1000
-/** After so many additions, all rows are read again, which removes the rows of ended tokens from the list. */
-const MAX_ADDED = 10_000
-
-/** Reads all rows, or only new revocations if nothing else has changed. Between pages, requests are served. */
-async function readSnapshot(pool: Pool, former: Snapshot | undefined): Promise<Snapshot> {
-  const client = await pool.connect()
-  let isBroken = true
-  try {
-    await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY')
-    const { otherChange } = await readRevision(client)
-    const kept = otherChange === former?.otherChange ? former : undefined
-    const { credentials, problems } = kept ?? (await readCredentials(client))
-    const onlyNew = kept && (await readNewRevocations(client, kept))
-    const revocations = onlyNew ?? (await readRevocations(client, kept))
-    await client.query('COMMIT')
-    isBroken = false
-    return { otherChange, credentials, problems, ...revocations }
-  } finally {
-    client.release(isBroken)
-  }
-}
-
-async function readCredentials(client: ClientBase) {
-  const credentials = new CredentialList()
-  const problems: string[] = []
-  await readPages<CredentialRow>(client, SELECT_CREDENTIALS, (row) => {
-    const problem = rowProblem(row)
-    if (problem === undefined) credentials.add(row)
-    else problems.push(problem)
-  })
-  return { credentials, problems }
-}
-
-async function readRevocations(client: ClientBase, kept: Snapshot | undefined) {
-  const revocations = new RevocationList()
-  const newestRow = await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => revocations.add(row))
-  const hasOnlyIds = revocations.ofNames === kept?.revocations.ofNames
-  return { revocations, newestRow, newRows: [], addedRows: 0, hasOnlyIds }
-}
-
-/** Undefined if all rows must be read. */
-async function readNewRevocations(client: ClientBase, { revocations, newestRow, addedRows }: Snapshot) {
-  if (newestRow === undefined || addedRows >= MAX_ADDED) return undefined
-  const found: RevocationRow[] = []
-  await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => found.push(row), BigInt(newestRow.id))
-  const [known, ...newRows] = found
-  // The newest row is gone if its token has ended. After a restore, another row may have the same id.
-  if (!isDeepStrictEqual(known, newestRow)) return undefined
-  const hasOnlyIds = newRows.every(({ jti }) => jti != null)
-  const newest = newRows.at(-1) ?? newestRow
-  return { revocations, newestRow: newest, newRows, addedRows: addedRows + newRows.length, hasOnlyIds }
-}
-
-/** Reads rows from the id `first` on, in the order of ids. Resolves with the last row. */
-async function readPages<T extends { readonly id: string }>(
-  client: ClientBase,
-  select: string,
-  add: (row: T) => void,
-  first = -(2n ** 63n),
-): Promise<T | undefined> {
-  let last: T | undefined
-  for (let from = first; ; from = BigInt(last.id) + 1n) {
-    const { rows } = await client.query<T>(`${select} WHERE id >= $1 ORDER BY id LIMIT ${PAGE_ROWS}`, [from])
-    rows.forEach(add)
-    last = rows.at(-1) ?? last
-    if (last === undefined || rows.length < PAGE_ROWS) return last
   }
 }

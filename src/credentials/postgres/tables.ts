@@ -2,16 +2,16 @@
  * The tables of the credentials database: the script that creates them, and commands to list and change rows.
  * Each command is one statement or one transaction.
  */
-import pg, { type ClientBase, type Pool } from 'pg'
+import pg from 'pg'
 import { type CommandResult, loaded, notDone, notLoaded } from '../../base/result.ts'
-import { claimsProblem, nameProblem, parseTime } from '../../base/schemas.ts'
-import { MAX_SCOPE_LENGTH, scopeProblem } from '../../token/scopes.ts'
-import type { Credential } from '../credential-list.ts'
+import { parseTime } from '../../base/schemas.ts'
+import { MAX_SCOPE_LENGTH } from '../../token/scopes.ts'
 import type { CredentialEditor, Editors, RevocationEditor } from '../editor.ts'
 import { NAME_TAKEN, NO_SUCH_NAME, NO_SUCH_REVOCATION } from '../editor.ts'
 import type { Revocation } from '../revocation-list.ts'
-import { secretHashProblem } from '../secret-hash.ts'
-import { ChangesNotRecorded, clientConfig, databaseFailure, readUrlFile } from './connection.ts'
+import { clientConfig, databaseFailure, readUrlFile } from './connection.ts'
+import type { CredentialRow } from './snapshot.ts'
+import { readRevision, rowProblem, SELECT_CREDENTIALS, SELECT_REVOCATIONS } from './snapshot.ts'
 
 const LOCK_MS = 10_000
 const STATEMENT_MS = 120_000
@@ -21,43 +21,6 @@ const CHECK_STATEMENT_MS = 900
 
 const NAME_KEY = 'storage_auth.name_key(account_id, access_key)'
 const BY_NAME = `${NAME_KEY} = storage_auth.name_key($1, $2)`
-
-export type RevocationRow = Revocation & { readonly id: string; readonly createdAt: string }
-
-export type CredentialRow = Credential & { readonly id: string }
-
-export const SELECT_CREDENTIALS = `SELECT id, account_id AS "accountId", access_key AS "accessKey",
-  secret_hash AS "secretHash", disabled, scope,
-  coalesce(extract(epoch FROM expires_at) * 1000, 'Infinity')::float8 AS "expiresAtMs" FROM storage_auth.credentials`
-export const SELECT_REVOCATIONS = `SELECT id, jti, account_id AS "accountId", access_key AS "accessKey",
-  (extract(epoch FROM issued_before) * 1000)::float8 AS "issuedBeforeMs", created_at::text AS "createdAt"
-  FROM storage_auth.revocations`
-
-/** Every change replaces `version`. Every change except new revocations replaces `otherChange`. @throws ChangesNotRecorded */
-export async function readRevision(database: Pool | ClientBase) {
-  const { rows } = await database.query<{ version: string; otherChange: string; triggers: number }>(
-    `SELECT number || ' ' || stamp AS version, other_change AS "otherChange",
-       (SELECT count(*)::int FROM pg_trigger
-        WHERE tgrelid IN ('storage_auth.credentials'::regclass, 'storage_auth.revocations'::regclass)
-        AND tgname = 'record_change' AND tgenabled IN ('O', 'A')) AS triggers
-     FROM storage_auth.revision`,
-  )
-  const [row] = rows
-  if (row === undefined) throw new ChangesNotRecorded('its table storage_auth.revision has no row')
-  if (row.triggers !== 2) throw new ChangesNotRecorded('triggers of its tables are missing or disabled')
-  return row
-}
-
-export function rowProblem({ id, accountId, accessKey, secretHash, scope }: CredentialRow) {
-  const problems = {
-    account_id: nameProblem(accountId),
-    access_key: nameProblem(accessKey) ?? claimsProblem(accountId, accessKey, scope ?? ''),
-    secret_hash: secretHashProblem(secretHash),
-    scope: scope == null ? undefined : scopeProblem(scope),
-  }
-  const [column, problem] = Object.entries(problems).find(([, problem]) => problem !== undefined) ?? []
-  return problem && `credentials, row ${id}: ${column} ${problem}`
-}
 
 async function inDatabase<T>(
   urlFile: string,

@@ -1,9 +1,14 @@
-/** Bounds failed logins: a client that guesses secrets must wait. */
+/**
+ * Bounds failed logins, because a client that guesses secrets must wait, and the revocations of an account by logouts.
+ * Both count events by key, in a window that begins with the first event of the key.
+ */
 import { hash } from 'node:crypto'
+import { LRUCache } from 'lru-cache'
 import pLimit, { type LimitFunction } from 'p-limit'
+import { failed, ok, type Result } from '../base/result.ts'
+import type { Identity } from '../token/caller.ts'
 import type { LoginVerdict } from './credential-checks.ts'
 import type { CredentialName } from './credential-list.ts'
-import { createFixedWindow, secondsLeft } from './fixed-window.ts'
 
 /** Calls `authenticate` when the pair of account and client network may log in. */
 export type LoginThrottle = (
@@ -61,3 +66,54 @@ export function createLoginThrottle(
     }
   }
 }
+
+export type EndedToken = Pick<Identity, 'accountId' | 'tokenId' | 'expiresAtSeconds'>
+
+export interface NotRevoked {
+  readonly reason: 'throttled' | 'unavailable'
+  readonly retryAfterSeconds?: number
+}
+
+/** Resolves once this sidecar refuses the token. The other sidecars follow soon. Never rejects. */
+export type RevokeToken = (token: EndedToken) => Promise<Result<undefined, NotRevoked>>
+
+/** Maximum rows that one account may write in a window. Failed writes do not count. */
+const MAX_REVOKED = 60
+const REVOKED_WINDOW_SECONDS = 60
+
+/**
+ * @param write - resolves with whether the revocation is written and active. Never rejects
+ * @param clockToleranceSeconds - how long a token is accepted after its end
+ */
+export function createTokenRevoker(
+  write: (tokenId: string, endsAtSeconds: number) => Promise<boolean>,
+  clockToleranceSeconds: number,
+): RevokeToken {
+  const counts = createFixedWindow<{ revoked: number }>(REVOKED_WINDOW_SECONDS)
+  return async ({ accountId, tokenId, expiresAtSeconds }) => {
+    const count = counts.get(accountId) ?? { revoked: 0 }
+    if (count.revoked >= MAX_REVOKED)
+      return failed({ reason: 'throttled', retryAfterSeconds: secondsLeft(counts, accountId) })
+    count.revoked++
+    counts.set(accountId, count)
+    if (await write(tokenId, expiresAtSeconds + clockToleranceSeconds)) return ok(undefined)
+    count.revoked--
+    return failed({ reason: 'unavailable' })
+  }
+}
+
+/** A value expires one window after its key was first set. */
+const createFixedWindow = <V extends object>(windowSeconds: number, monotonicNow = () => performance.now()) =>
+  new LRUCache<string, V>({
+    // `max` would allocate the memory of all entries at the start, and clear all of it with the last entry.
+    maxSize: 50_000,
+    sizeCalculation: () => 1,
+    ttl: windowSeconds * 1000 - 1, // an entry is stale once it is older than this
+    noUpdateTTL: true,
+    ttlResolution: 0,
+    perf: { now: monotonicNow },
+  })
+
+/** Seconds until the value of the key expires, at least 1. */
+const secondsLeft = <V extends object>(window: LRUCache<string, V>, key: string) =>
+  Math.max(1, Math.ceil(window.getRemainingTTL(key) / 1000))
