@@ -126,7 +126,6 @@ class Context {
 
 /** Node allocates about 600 bytes for each chunk of a body, however small it is. Smaller chunks are copied together. */
 const MIN_CHUNK = 4 * 1024
-const MAX_COLLECTED = 16 * 1024
 const NOTHING = Buffer.alloc(0)
 
 export class SidecarRequest extends IncomingMessage {
@@ -152,7 +151,7 @@ export class SidecarRequest extends IncomingMessage {
     chunk.copy(this.#collected, this.#collectedBytes)
     if (this.#collectedBytes === 0 && this.readableFlowing) afterReads(() => this.#pushCollected())
     this.#collectedBytes = bytes
-    if (bytes >= MAX_COLLECTED) this.#pushCollected()
+    if (bytes >= MIN_CHUNK) this.#pushCollected()
     return this.readableLength + this.#collectedBytes < this.readableHighWaterMark
   }
 
