@@ -58,8 +58,8 @@ export async function readUpTo(stream: AsyncIterable<Buffer>, maxBytes: number):
 }
 
 /**
- * Replaces a file atomically, and keeps owner and mode. Replaces a symbolic link itself, not its target. A new file has mode
- * 0600 and the owner of its directory. write-file-atomic 7.0.1 would ignore short writes, and leave a truncated file.
+ * Replaces a file atomically, and keeps owner and mode. Replaces a symbolic link itself, not its target. A new file belongs to
+ * the owner and group of its directory, as far as the caller may set them (`keepReaders`). write-file-atomic 7.0.1 would ignore short writes, and leave a truncated file.
  */
 export async function replaceFile(path: string, text: string | Buffer): Promise<void> {
   const temporary = `${path}.${randomUUID()}.tmp`
@@ -87,9 +87,10 @@ export async function replaceFile(path: string, text: string | Buffer): Promise<
 const LOCK_STALE_MS = 60_000
 const LOCK_RETRY_MS = 100
 
-export class LockError extends Error {}
+/** Its message says in plain words what cannot be done. */
+export class FileError extends Error {}
 
-/** Calls `change` while a lock file names this process. @throws LockError if another command has the lock */
+/** Calls `change` while a lock file names this process. @throws FileError if another command has the lock */
 export async function withLock<T>(lock: string, change: () => Promise<T>, retries = 50): Promise<T> {
   // A process id is unique in its PID namespace. Containers that share a volume have one namespace each.
   const namespace = `${hostname()} ${await readlink('/proc/self/ns/pid').catch(() => '')}`
@@ -102,7 +103,7 @@ export async function withLock<T>(lock: string, change: () => Promise<T>, retrie
     // Under a second lock, it is checked again: another command may have replaced the stale lock by its own.
     if (await isStale(lock, namespace)) await withLock(`${lock}.stale`, removeStale)
     else if (left > 0) await sleep(LOCK_RETRY_MS)
-    else throw new LockError(`another command is changing it; if none runs, remove its lock ${lock}`)
+    else throw new FileError(`another command is changing it; if none runs, remove its lock ${lock}`)
   }
   const [changed] = await Promise.allSettled([change()])
   const isHeld = (await readFile(lock, 'utf8').catch(() => '')) === holder
@@ -110,7 +111,7 @@ export async function withLock<T>(lock: string, change: () => Promise<T>, retrie
   // The error of the change tells more than an error of its lock.
   if (changed.status === 'rejected') throw changed.reason
   if (removed.status === 'rejected') throw removed.reason
-  if (!isHeld) throw new LockError('the lock was lost: another command may have changed it, too')
+  if (!isHeld) throw new FileError('the lock was lost: another command may have changed it, too')
   return changed.value
 }
 
@@ -127,16 +128,23 @@ async function isStale(lock: string, namespace: string): Promise<boolean> {
   }
 }
 
-/** Keeps owner and mode, so that a sidecar that runs as another user can read a file that root has changed. */
+/** A sidecar that runs as another user must be able to read the file. @throws FileError if those who could read it cannot */
 async function keepReaders(handle: FileHandle, path: string): Promise<void> {
   const former = await stat(path).catch(() => undefined)
-  const { uid, gid } = former ?? (await stat(dirname(path)))
-  try {
-    await handle.chown(uid, gid)
-    if (former !== undefined) await handle.chmod(former.mode & 0o777)
-  } catch {
-    // Only root may change the owner. A file that another user changes belongs to that user, with mode 0600.
+  const { uid, gid, mode } = former ?? (await stat(dirname(path)))
+  // Only root may change the owner. Others may choose among their groups.
+  await handle.chown(uid, gid).catch(() => handle.chown(-1, gid).catch(() => {}))
+  const now = await handle.stat()
+  const hasGroup = now.gid === gid
+  if (former === undefined) {
+    // A directory for its group and nobody else, such as root:sidecar 0750.
+    if (hasGroup && (mode & 0o057) === 0o050) await handle.chmod(0o640)
+    return
   }
+  const isForGroup = (mode & 0o040) !== 0
+  if (isForGroup ? !hasGroup : now.uid !== uid)
+    throw new FileError('its owner and group cannot be kept: run the command as its owner or as root')
+  await handle.chmod(mode & 0o777)
 }
 
 const ERROR_TEXTS: Readonly<Record<string, string>> = {
@@ -155,7 +163,7 @@ const ERROR_TEXTS: Readonly<Record<string, string>> = {
 }
 
 export function fileErrorText(error: unknown): string {
-  if (error instanceof LockError) return error.message
+  if (error instanceof FileError) return error.message
   const code = errorCode(error)
   return ERROR_TEXTS[code] ?? code
 }

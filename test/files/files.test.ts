@@ -89,12 +89,23 @@ t.test(
   async (t) => {
     const directory = await temporaryDirectory(t)
     await chown(directory, 65531, 65531)
+    await chmod(directory, 0o750)
     const file = join(directory, 'file')
     await replaceFile(file, 'first')
-    t.match(await stat(file), { uid: 65531, gid: 65531 })
+    t.match(
+      await stat(file),
+      { uid: 65531, gid: 65531, mode: 0o100640 },
+      'the group of such a directory can read',
+    )
     await chown(file, 65532, 65532)
     await replaceFile(file, 'second')
     t.match(await stat(file), { uid: 65532, gid: 65532 })
+    await chmod(directory, 0o777)
+    process.seteuid?.(65533)
+    t.teardown(() => process.seteuid?.(0))
+    await t.rejects(replaceFile(file, 'third'), /its owner and group cannot be kept/)
+    process.seteuid?.(0)
+    t.equal(await readFile(file, 'utf8'), 'second', 'readers are not locked out')
   },
 )
 
