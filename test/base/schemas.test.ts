@@ -11,6 +11,16 @@ const table = [
     refuses: ['', '[::]', '0.0.0.0:8080', 'http://h', 'a b', 'h/', ':::1'],
   },
   {
+    flag: '--listen-port',
+    takes: ['0', '65535'],
+    refuses: ['', ' 80', '+80', '0x50', '080', '8e1', '80.5', 'Infinity', '-1', '٨٠', '8_0', '65536'],
+  },
+  {
+    flag: '--upgrade-enabled',
+    takes: ['true', 'false'],
+    refuses: ['', 'True', 'yes', '1', 'on', ' true'],
+  },
+  {
     flag: '--listen-base-path',
     takes: ['', '/a', '/account-api/v1', '/a//b', '/%C3%A9'],
     refuses: ['/', 'a', '/a/', '/a?', '/a#b', '/a b', '/é', '/a\n', '/a\x7f'],

@@ -1,5 +1,5 @@
 /** The Dockerfile and its build context: no image is built here. */
-import { readdirSync, readFileSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { validate } from 'dockerfile-utils'
 import t from 'tap'
 import { settingsSchema } from '../../src/config/schema.ts'
@@ -46,16 +46,4 @@ t.test('the build context is an allowlist that includes everything the Dockerfil
     )
   for (const line of allowed)
     t.match(line, /^!(?:package(?:-lock)?\.json|tsconfig\.json|LICENSE|src|scripts\/[\w-]+\.mjs)$/)
-})
-
-t.test('every package that the program imports is a production dependency', async (t) => {
-  const { dependencies } = JSON.parse(read('package.json'))
-  for (const path of readdirSync('src', { recursive: true, encoding: 'utf8' })) {
-    if (!path.endsWith('.ts')) continue
-    for (const [, name = ''] of read(`src/${path}`).matchAll(
-      /^(?:import|export) (?!type)[^'"]*?from '(?!\.)((?:@[\w-]+\/)?[\w.-]+)/gms,
-    )) {
-      t.ok(name === 'node' || name in dependencies, `src/${path}: ${name}`)
-    }
-  }
 })
