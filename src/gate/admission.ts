@@ -20,7 +20,7 @@ export interface AdmissionFailure {
   readonly cause: string
 }
 
-const badRequest = (cause: string) => failed({ error: ERRORS.malformedRequest, cause })
+const refused = (cause: string, error: PublicError = ERRORS.malformedRequest) => failed({ error, cause })
 
 /** Routing reads only the path of the target. */
 export interface AdmittedRequest extends RequestedAccess {
@@ -46,10 +46,9 @@ export function admit(
   const { method = '', url = '', httpVersionMajor, httpVersionMinor, rawHeaders } = head
   // TRACE would echo the identity headers to the client (RFC 9110, section 9.3.8). Node's parser also accepts
   // HTTP/0.9 and HTTP/2.0, and frames their responses differently.
-  if (method === 'CONNECT' || method === 'TRACE') return badRequest('method')
-  if (httpVersionMajor !== 1) return badRequest('HTTP version')
-  if (rawHeaders.length > 2 * limits.headerLines)
-    return failed({ error: ERRORS.headersTooLarge, cause: 'number of header lines' })
+  if (method === 'CONNECT' || method === 'TRACE') return refused('method')
+  if (httpVersionMajor !== 1) return refused('HTTP version')
+  if (rawHeaders.length > 2 * limits.headerLines) return refused('header lines', ERRORS.headersTooLarge)
   const isHttp10 = httpVersionMinor === 0
   const lines = new HeaderLines(rawHeaders)
   let host: string | undefined
@@ -62,16 +61,16 @@ export function admit(
     const value = lines.value(line)
     switch (lines.kinds[line]) {
       case 'host':
-        if (host !== undefined || !isHost(value)) return badRequest('Host')
+        if (host !== undefined || !isHost(value)) return refused('Host')
         host = value
         break
       case 'contentLength':
-        if (contentLength !== undefined || !CONTENT_LENGTH.test(value)) return badRequest('Content-Length')
+        if (contentLength !== undefined || !CONTENT_LENGTH.test(value)) return refused('Content-Length')
         contentLength = value
         break
       case 'transferEncoding':
         // Parsers disagree on lists of codings. HTTP/1.0 has no chunks (RFC 9112, section 6.1).
-        if (isChunked || isHttp10 || value.toLowerCase() !== 'chunked') return badRequest('Transfer-Encoding')
+        if (isChunked || isHttp10 || value.toLowerCase() !== 'chunked') return refused('Transfer-Encoding')
         isChunked = true
         break
       case 'authorization':
@@ -79,23 +78,22 @@ export function admit(
         authorization = value
         break
       case 'expect':
-        if (value.toLowerCase() !== '100-continue')
-          return failed({ error: ERRORS.expectationFailed, cause: 'Expect' })
+        if (value.toLowerCase() !== '100-continue') return refused('Expect', ERRORS.expectationFailed)
         break
       default: {
         const { request, adds } = lines.rule(line)
-        if (request === 'refuse') return badRequest('header name')
+        if (request === 'refuse') return refused('header name')
         if (adds === 'path' || adds === 'uncheckable') headersAddAccess = true
       }
     }
   }
-  if (isChunked && contentLength !== undefined) return badRequest('Content-Length')
+  if (isChunked && contentLength !== undefined) return refused('Content-Length')
   const { connectionOptions } = lines
   if (connectionOptions !== undefined && namesFramingOrIdentity(connectionOptions))
-    return badRequest('Connection')
-  if (host === undefined && !isHttp10) return badRequest('Host')
+    return refused('Connection')
+  if (host === undefined && !isHttp10) return refused('Host')
   const target = originForm(url, host)
-  if (target === undefined) return badRequest('target')
+  if (target === undefined) return refused('target')
   const hasBody = isChunked || (contentLength !== undefined && contentLength !== '0')
   const upgrade = connectionOptions?.has('upgrade') ? lines.joined('upgrade') : undefined
   return ok({
