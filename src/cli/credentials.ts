@@ -181,7 +181,7 @@ export function revocationsCommand(io: CommandIo): Command {
     .option(
       '--issued-before <time>',
       'only tokens issued before this time (RFC 3339), or before now',
-      parserWith((text) => (text === 'now' ? undefined : timeProblem(text))),
+      parserWith((text) => (text === 'now' ? undefined : timeProblem(text)?.concat(', or now'))),
     )
     .action(async ({ issuedBefore, ...flags }: RevocationFlags) => {
       const issuedBeforeMs = issuedBefore === 'now' ? io.now() : parseTime(issuedBefore ?? '')

@@ -57,7 +57,7 @@ export interface Refusal {
 /** The socket is paused while this many requests wait. */
 const MAX_WAITING = 16
 /** Node parses all that it has read: up to 2,500 requests of 2 KB. With more in flight, a connection with many is aborted. */
-const MAX_IN_FLIGHT = 8 * 1024
+const MAX_IN_FLIGHT = 16 * 1024
 
 /**
  * Bytes that still arrive are discarded before a connection is closed (as nginx does). Without this, the close would be a reset:

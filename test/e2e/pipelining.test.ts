@@ -234,7 +234,7 @@ t.test('of many clients that pipeline thousands of requests, some are closed', a
   for (const client of clients) client.send(head('GET /') + 'GET / HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(2300))
   await closed
   const inFlight = () => sidecar.metric('auth_sidecar_requests_in_flight')
-  t.ok((await inFlight()) < 12_000, 'of 36,800')
+  t.ok((await inFlight()) < 20_000, 'of 36,800')
   t.notOk(
     clients.every(({ socket }) => socket.destroyed),
     'the first ones go on',
