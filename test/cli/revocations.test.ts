@@ -3,7 +3,6 @@ import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { revocationsCommand } from '../../src/cli/credentials.ts'
 import { loadRevocationsFile } from '../../src/credentials/list-files.ts'
-import { RevocationList } from '../../src/credentials/revocation-list.ts'
 import { NO_SERVER, openStore } from '../support/opened-database.ts'
 import { startPostgres } from '../support/postgres.ts'
 import { runCommand } from '../support/run-command.ts'
@@ -120,10 +119,4 @@ t.test('wrong usage and unusable files end with exit code 2, and change nothing'
     t.match((await run(...args)).failure, { exitCode: 2, message }, args.join(' '))
   }
   t.equal(await readFile(file, 'utf8'), 'revocations: 5\n')
-})
-
-t.test('the bound of --issued-before now spares a login of a later second', async (t) => {
-  const revocations = new RevocationList()
-  revocations.add({ accountId: 'acme', issuedBeforeMs: NOW })
-  t.equal(revocations.isRevoked({ ...token, issuedAtSeconds: token.issuedAtSeconds + 1 }), false)
 })

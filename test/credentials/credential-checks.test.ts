@@ -278,14 +278,6 @@ t.test('after the allowed failures a pair is refused until the window has passed
   t.same(await fail(4), [undefined, undefined, undefined, 60])
 })
 
-t.test('other accounts and other clients are not affected', async (t) => {
-  const { login, fail } = throttled()
-  await fail(3)
-  t.equal(await login('accepted', 'other'), undefined)
-  t.equal(await login('accepted', 'acme', '192.0.2.2'), undefined)
-  t.equal(await login('accepted'), 60)
-})
-
 t.test('an unchecked login is not a failure', async (t) => {
   const { login } = throttled()
   for (const verdict of ['busy', 'unavailable'] as const) {

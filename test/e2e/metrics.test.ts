@@ -141,24 +141,15 @@ const ENDINGS: Readonly<Record<string, (tcp: Socket, socket: Socket) => void>> =
 const REQUESTS: Readonly<Record<string, readonly [request: string, status: number]>> = {
   'no token': ['GET /b HTTP/1.1\r\nHost: h\r\n\r\n', 400],
   'an upload without a token': ['PUT /b HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n', 400],
-  'an upload in chunks': [
-    'PUT /b HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n',
-    400,
-  ],
+  'one in chunks': ['PUT /b HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n', 400],
   admission: ['PUT /b HTTP/1.1\r\nHost: a,b\r\nContent-Length: 10\r\n\r\n', 400],
-  'a login that is too large': [
-    'POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nContent-Length: 99999\r\n\r\n',
-    400,
-  ],
+  'too large a login': ['POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nContent-Length: 99999\r\n\r\n', 400],
   'a login without a body': ['POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n', 400],
   'another method': ['PUT /v2/auth/token HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n', 405],
   'another expectation': ['PUT /b HTTP/1.1\r\nHost: h\r\nExpect: x\r\nContent-Length: 10\r\n\r\n', 417],
   CONNECT: ['CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n', 400],
   'no HTTP': ['BAD\r\n\r\n', 400],
-  'an early response of the upstream': [
-    'PUT /early HTTP/1.1\r\nHost: h\r\nAUTHContent-Length: 10\r\n\r\n1',
-    403,
-  ],
+  'an early response': ['PUT /early HTTP/1.1\r\nHost: h\r\nAUTHContent-Length: 10\r\n\r\n1', 403],
 }
 
 /** Requests by status. */

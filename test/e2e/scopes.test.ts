@@ -81,14 +81,9 @@ t.test('a login asks for what its credential covers, and its token carries it', 
   t.equal(claim(await logIn(setup, {})), SCOPE, 'without a wish: that of the credential')
   for (const scope of ['storage.read:/a/b', 'storage.read:/a storage.read:/a', SCOPE])
     t.equal(claim(await logIn(setup, { scope })), scope)
-  const bad = ['storage.read:/', 'storage.modify:/a/in', 'storage.read:/a/b storage.read:/ab', '', 'read:/a']
   for (const scope of [
-    ...bad,
-    `storage.read:/a/${'x'.repeat(1024)}`,
-    'storage.read:/a/%2e%2e/b',
-    null,
-    5,
-    [],
+    ...['storage.read:/', 'storage.modify:/a/in', 'storage.read:/a/b storage.read:/ab', '', 'read:/a'],
+    ...[`storage.read:/a/${'x'.repeat(1024)}`, 'storage.read:/a/%2e%2e/b', null, 5, []],
   ]) {
     const name = JSON.stringify(scope).slice(0, 40)
     const answer = await logIn(setup, { scope })

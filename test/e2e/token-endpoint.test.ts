@@ -161,17 +161,8 @@ t.test('an invalid login body is refused with the field name and without its con
 
 t.test('a field is any text of 1 to 1024 code points, compared byte by byte', async (t) => {
   const secrets = [
-    ...[
-      ' ',
-      '  leading',
-      'trailing ',
-      'tab\tand\nline',
-      '\0',
-      'x'.repeat(73),
-      `${'y'.repeat(72)}z`,
-      'é',
-      'e\u0301',
-    ],
+    ...[' ', '  leading', 'trailing ', 'tab\tand\nline', '\0', 'x'.repeat(73), `${'y'.repeat(72)}z`],
+    ...['é', 'e\u0301'],
     ...['𝒳'.repeat(1024), 'Ω≈ç√', '密碼', 'пароль', '٣', "' OR 1=1 --", '$(id)', '\ufeff', '\u202e', '"\\'],
   ]
   const setup = await startSetup(t, {
@@ -213,13 +204,10 @@ t.test('the content type of a login must be JSON in UTF-8', async (t) => {
   for (const lines of [
     ...[
       ...['', 'text/plain', 'application/x-www-form-urlencoded', 'multipart/form-data; boundary=x'],
-      ...['application/json; charset=utf-16', 'application/json; charset=latin1'],
-      ...[
-        'application/json; charset=utf8',
-        'application/json; charset=',
-        "application/json; charset='utf-8'",
-      ],
-      ...['application/json; charset = utf-8', 'application/json; charset=utf-8; charset=utf-16'],
+      ...['utf-16', 'latin1', 'utf8', '', "'utf-8'", 'utf-8; charset=utf-16'].map(
+        (charset) => `application/json; charset=${charset}`,
+      ),
+      'application/json; charset = utf-8',
       ...['application/json; version=1', 'application/json5', `application/json${'; '.repeat(7000)}x`],
       ...['application/json-patch+json', 'application/json, text/plain'],
     ].map(typed),

@@ -35,19 +35,6 @@ const verifierFor = (ring: KeyRing, options: Options = {}) => {
 const mint = (options: Partial<MintOptions> = {}) => mintToken({ key, now: NOW, ...options })
 const reasonOf = (verdict: Verdict) => (verdict.ok ? 'ok' : verdict.error.reason)
 
-/** What no key can be called. */
-const NO_KIDS = [
-  '',
-  '.hidden',
-  '../../dev/null',
-  '/proc/sys/kernel/randomize_va_space',
-  "k' OR '1'='1",
-  '|sleep 10',
-  'é',
-  'x'.repeat(129),
-  'a\n',
-]
-
 let ring: KeyRing
 t.before(async () => {
   const directory = t.testdir({ active: 'k' })
@@ -168,7 +155,10 @@ t.test('the issuer is asked for the key that the header names', async (t) => {
     'our own tokens have a kid',
   )
   t.same(asked, Array(3).fill(['k', 'ES256']))
-  for (const kid of NO_KIDS) {
+  for (const kid of [
+    ...['', '.hidden', '../../dev/null', '/proc/sys/kernel/randomize_va_space', "k' OR '1'='1", '|sleep 10'],
+    ...['é', 'x'.repeat(129), 'a\n'],
+  ]) {
     const verdict = await verifierFor(ring)(await mint({ header: { kid } }))
     t.equal(reasonOf(verdict), 'unknown_key', JSON.stringify(kid))
   }
