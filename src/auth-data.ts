@@ -123,7 +123,7 @@ export async function openAuthData(options: AuthDataOptions): Promise<AuthData> 
   const onError = (error: unknown) => log.error({ err: error }, 'a login could not be checked')
   const credentials = source && createCredentialChecks(source, now, onError)
   const revocations = [revocationsFile?.current, database?.revocations].flatMap((list) => list ?? [])
-  // All of them: a new source needs no line here.
+  // All sources are polled. Of what else the sidecar does with them, the functions below name each source.
   const opened = Object.values(others).flatMap((source) => source ?? [])
   const polled = [...opened, ...certificateSets.values(), ...keySets]
   const subjects: ReloadSubject[] = ['revocations']

@@ -1,6 +1,17 @@
 /**
  * Handles a request: admits it, carries out the decision of the gate, and responds to an internal error.
  * In: a request. Out: a response by the upstream, an endpoint or the responder.
+ *
+ * For example, a request with a forged token:
+ *
+ *   Connection.receive, #serve    waits for its turn, creates its context
+ *   admission.ts: admit           accepts its head, which has one `Authorization`
+ *   Gate.route, decide            finds its route, which needs a token, and takes the token out of `Authorization`
+ *   TokenCache.check              has no such token, and asks for its verification
+ *   verify.ts: createVerifier     checks its form, finds its issuer and key; `verifySignature` refuses it: `signature`
+ *   Gate.#decideFor, #refuse      decides on the error and the challenge; `#refuseOrReport`: in report mode, on forwarding
+ *   Handler.#carryOut             counts the check; `Responder.refuse` writes the 400
+ *   Connection.#onResponseClosed  calls the access log, then serves the next request
  */
 import { type AccessFailure, ERRORS } from './base/errors.ts'
 import type { SidecarResponse } from './client/response.ts'

@@ -44,7 +44,7 @@ function isJsonInUtf8(contentType: string): boolean {
 function readBody(req: SidecarRequest, maxMs: number): Promise<Result<Buffer, PublicError>> {
   const { context } = req
   return new Promise((resolve) => {
-    const body = Buffer.allocUnsafe(MAX_BYTES) // chunks take much more memory than their bytes
+    const body = Buffer.allocUnsafe(Number(req.headers['content-length'] ?? MAX_BYTES)) // a list of chunks takes much more
     const end = (result: Result<Buffer, PublicError>) => {
       clearTimeout(deadline)
       req.removeListener('data', onData)

@@ -58,8 +58,8 @@ export async function readUpTo(stream: AsyncIterable<Buffer>, maxBytes: number):
 }
 
 /**
- * Replaces a file atomically, and keeps owner and mode. Replaces a symbolic link itself, not its target. A new file belongs to
- * the owner and group of its directory, as far as the caller may set them (`keepReaders`). write-file-atomic 7.0.1 would ignore short writes, and leave a truncated file.
+ * Replaces a file atomically, and keeps owner and mode. Replaces a symbolic link itself, not its target. A new file has the
+ * owner and group of its directory, if the caller may set them. write-file-atomic 7.0.1 would leave a truncated file.
  */
 export async function replaceFile(path: string, text: string | Buffer): Promise<void> {
   const temporary = `${path}.${randomUUID()}.tmp`
@@ -137,7 +137,7 @@ async function keepReaders(handle: FileHandle, path: string): Promise<void> {
   const now = await handle.stat()
   const hasGroup = now.gid === gid
   if (former === undefined) {
-    // A directory for its group and nobody else, such as root:sidecar 0750.
+    // A directory for its owner and group alone, such as root:sidecar 0750.
     if (hasGroup && (mode & 0o057) === 0o050) await handle.chmod(0o640)
     return
   }

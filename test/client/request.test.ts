@@ -1,22 +1,22 @@
 import { once } from 'node:events'
 import { createServer, ServerResponse } from 'node:http'
-import { type AddressInfo, connect } from 'node:net'
+import { connect } from 'node:net'
 import t from 'tap'
 import { SidecarRequest } from '../../src/client/request.ts'
+import { listen } from '../support/listen.ts'
 
 t.test('small chunks of a body are copied together, also while it is not read', async (t) => {
   const server = createServer({
     IncomingMessage: SidecarRequest,
     ServerResponse: ServerResponse<SidecarRequest>,
   })
-  t.teardown(() => server.close())
-  await once(server.listen(0, '127.0.0.1'), 'listening')
+  const port = await listen(t, server)
   for (const [waits, count] of [
     [true, 20_000],
     [false, 20_000],
     [true, 1],
   ] as const) {
-    const client = connect((server.address() as AddressInfo).port)
+    const client = connect(port)
     const chunks = Array.from({ length: count }, (_, at) => `1\r\n${at % 10}\r\n`).join('')
     client.write(`PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n${chunks}`)
     const [req] = (await once(server, 'request')) as [SidecarRequest]
