@@ -28,9 +28,8 @@ export function claimsProblem(accountId: string, accessKey: string, scope = ''):
   const escaped = [accountId, accessKey, scope].map((name) => JSON.stringify(name).slice(1, -1))
   const bytes = Buffer.byteLength(escaped.join(''))
   const parts = scope === '' ? 'account and access key' : 'account, access key and scope'
-  return bytes <= MAX_CLAIMS_BYTES
-    ? undefined
-    : `must be shorter: ${parts} together may have ${MAX_CLAIMS_BYTES} bytes in UTF-8`
+  if (bytes <= MAX_CLAIMS_BYTES) return undefined
+  return `must be shorter: ${parts} together may have ${MAX_CLAIMS_BYTES} bytes in UTF-8`
 }
 
 const DATE_TIME =

@@ -36,13 +36,11 @@ export interface Finding {
   readonly check: keyof typeof REMEDIES
   readonly status: 'ok' | 'warning' | 'failure'
   readonly message: string
-  readonly remedy?: string
+  readonly remedy: string | undefined
 }
 
-const finding = (status: Finding['status']) => (check: Finding['check'], message: string) => {
-  const found: Finding = { check, status, message }
-  return status === 'ok' ? found : { ...found, remedy: REMEDIES[check] }
-}
+const finding = (status: Finding['status']) => (check: Finding['check'], message: string) =>
+  ({ check, status, message, remedy: status === 'ok' ? undefined : REMEDIES[check] }) satisfies Finding
 const [ok, warning, failure] = [finding('ok'), finding('warning'), finding('failure')]
 
 type OptionalFlag = 'adminUrl' | 'upstreamUrl' | 'echoPath' | 'account' | 'accessKey'

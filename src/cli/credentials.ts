@@ -98,11 +98,6 @@ export function credentialsCommand(io: CommandIo): Command {
       return change(flags, { scope }, scope === null ? 'unrestricted' : 'restricted')
     })
 
-  addMigrateCommand(group, io)
-  return group
-}
-
-function addMigrateCommand(group: Command, io: CommandIo): void {
   describe(
     group.command('migrate'),
     'create the tables in PostgreSQL, or bring them up to date; may be repeated',
@@ -117,27 +112,24 @@ function addMigrateCommand(group: Command, io: CommandIo): void {
       const text = created ? 'created the tables' : 'the tables are up to date'
       io.print(json ? JSON.stringify({ created }) : text)
     })
+  return group
 }
+
+const MIN_CHOSEN_CHARACTERS = 12
 
 async function addCredential({ expiresAt, secretStdin, ...flags }: AddFlags, io: CommandIo): Promise<void> {
   // Operators type and dictate access keys, so a new one has only upper-case letters and digits.
   const newKey = `AK${randomBytes(10).toString('hex').toUpperCase()}`
   const name = credentialNameOf({ accessKey: newKey, ...flags })
   const { credentials } = await openEditors(flags)
-  const secret = secretStdin ? await readChosenSecret(io) : generateSecret()
+  const secret = secretStdin ? await io.readSecret() : generateSecret()
+  if (secretStdin && [...secret].length < MIN_CHOSEN_CHARACTERS)
+    throw new UsageFailure(
+      `a secret of fewer than ${MIN_CHOSEN_CHARACTERS} characters can be guessed: choose a longer one, or leave out --secret-stdin`,
+    )
   const secretHash = await hashSecret(secret, secretStdin ? 'scrypt' : 'sha256')
   io.unwrap(await credentials.add({ ...name, secretHash, expiresAt, scope: flags.scope }))
   io.print(JSON.stringify({ ...name, secret }))
-}
-
-const MIN_CHOSEN_CHARACTERS = 12
-
-async function readChosenSecret(io: CommandIo): Promise<string> {
-  const secret = await io.readSecret()
-  if ([...secret].length >= MIN_CHOSEN_CHARACTERS) return secret
-  throw new UsageFailure(
-    `a secret of fewer than ${MIN_CHOSEN_CHARACTERS} characters can be guessed: choose a longer one, or leave out --secret-stdin`,
-  )
 }
 
 async function listCredentials(flags: SourceFlags, io: CommandIo): Promise<void> {

@@ -83,7 +83,6 @@ async function issueToken(flags: IssueFlags, io: CommandIo): Promise<void> {
   io.print(flags.json ? JSON.stringify({ token, expirationSec: lifetimeSeconds, expiresAt }) : token)
 }
 
-/** Warns if the credential is not active. */
 async function findCredential({ accountId, accessKey }: CredentialName, config: Config, io: CommandIo) {
   const { file, postgres } = config.credentials
   const { credentials } = await openEditors({ file, postgresUrlFile: postgres?.urlFile })

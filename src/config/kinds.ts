@@ -103,18 +103,13 @@ export const strictMap = <Shape extends z.core.$ZodLooseShape>(requirement: stri
 export const RUN_ALWAYS = { when: () => true }
 
 /** The request target passes untouched, so the sidecar would ignore a path, query or fragment of the URL. */
-const upstreamUrl = satisfying(
-  isUpstreamUrl,
-  `must be http://host:port, https://host:port or unix:/absolute/path (at most ${MAX_SOCKET_PATH_BYTES} bytes), without a user name, path below the host, query, fragment and spaces`,
-)
-
-function isUpstreamUrl(url: string): boolean {
+const upstreamUrl = satisfying((url) => {
   const socket = /^unix:(\/[^/\s\p{Cc}\\?#][^\s\p{Cc}\\?#]*)$/u.exec(url)?.[1]
   if (socket !== undefined) return !socket.endsWith('/') && Buffer.byteLength(socket) <= MAX_SOCKET_PATH_BYTES
   if (!/^https?:\/\/[^\s\p{Cc}\\/?#@]+(?<!:0*)\/?$/iu.test(url) || !URL.canParse(url)) return false
   // The URL standard allows braces in a host: an unexpanded template would pass.
   return /^(?:[a-z0-9._-]+|\[.*\])$/.test(new URL(url).hostname)
-}
+}, `must be http://host:port, https://host:port or unix:/absolute/path (at most ${MAX_SOCKET_PATH_BYTES} bytes), without a user name, path below the host, query, fragment and spaces`)
 
 const UPSTREAM = 'must be a map such as { prefix: /, url: http://127.0.0.1:9000 }'
 

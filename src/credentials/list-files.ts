@@ -11,7 +11,6 @@ import type { Parse } from '../files/yaml-text.ts'
 import { type Credential, CredentialList, parseCredentials } from './credential-list.ts'
 import { parseRevocations, type Revocation, RevocationList } from './revocation-list.ts'
 
-/** The rows of each kind of file. */
 interface Rows {
   readonly credentials: Credential
   readonly revocations: Revocation

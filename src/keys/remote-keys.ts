@@ -6,7 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { type Logger, loggedItems } from '../base/log.ts'
 import { failed, type Loaded, loaded, notLoaded } from '../base/result.ts'
 import { Reloadable, type ReloadResult } from '../reload/reloadable.ts'
-import { fetchJwks, importKeys, type KeySetSource, type UncheckedJwk } from './jwk-set.ts'
+import { fetchJwks, importKeys, type KeySetSource } from './jwk-set.ts'
 import { type FindKey, type FoundKey, findInSet, type Key, type KeyRing } from './key-ring.ts'
 
 export interface RemoteKeysOptions extends KeySetSource {
@@ -55,10 +55,15 @@ export class RemoteKeys {
       poll: async () => {
         const fetched = await fetchJwks(options, this.#stopping.signal)
         if (!fetched.ok) return fetched
-        const jwks = fetched.value
         // The version ignores the order of the keys, because a new version empties the token cache.
-        const sorted = jwks.map((jwk) => JSON.stringify(jwk)).sort()
-        return loaded({ version: sorted.join(), load: (active) => importSet(jwks, algorithms, active) })
+        const sorted = fetched.value.map((jwk) => JSON.stringify(jwk)).sort()
+        const load = async (active: readonly Key[] | undefined) => {
+          const { keys, warnings } = await importKeys(fetched.value, algorithms)
+          // A set without usable keys withdraws the keys of the active set. As the first set, such a set is a mistake.
+          const isUsable = keys.length > 0 || active !== undefined
+          return isUsable ? loaded(keys, warnings) : notLoaded(warnings)
+        }
+        return loaded({ version: sorted.join(), load })
       },
       initial: undefined,
       pollMs: REFRESH_MS,
@@ -148,15 +153,4 @@ export class RemoteKeys {
     waiting.abort() // else the timer of each token would stay
     return this.#findNow(kid, alg)
   }
-}
-
-/** A set without usable keys withdraws the keys of the active set. As the first set, such a set is a mistake. */
-async function importSet(
-  jwks: readonly UncheckedJwk[],
-  algorithms: KeySetSource['algorithms'],
-  active: readonly Key[] | undefined,
-): Promise<Loaded<readonly Key[]>> {
-  const { keys, warnings } = await importKeys(jwks, algorithms)
-  const isUsable = keys.length > 0 || active !== undefined
-  return isUsable ? loaded(keys, warnings) : notLoaded(warnings)
 }

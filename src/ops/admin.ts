@@ -28,12 +28,6 @@ export interface AdminData {
 /** The document of `/status.json`, which `status-page/page.js` is checked against. */
 export type StatusDocument = Status & { readonly problems: readonly StatusProblem[] }
 
-interface Page {
-  readonly status: number
-  readonly type: string
-  readonly body: Buffer
-}
-
 const HEADERS = {
   'Cache-Control': 'no-store',
   'X-Content-Type-Options': 'nosniff',
@@ -91,6 +85,7 @@ export function createAdminListener({ config, adminData, secureContext, log, now
   }
 }
 
+type Page = Readonly<ReturnType<typeof json>>
 type Render = () => Promise<Page>
 
 function pagesOf(config: StatusConfig, data: AdminData, samples: Samples) {
@@ -151,13 +146,12 @@ function onceAtATime(render: Render, onError: (error: unknown) => void): Render 
   }
 }
 
-function json(status: number, value: unknown, type = 'application/json'): Page {
+function json(status: number, value: unknown, type = 'application/json') {
   return { status, type, body: Buffer.from(JSON.stringify(value)) }
 }
 
 function sendPage(res: ServerResponse, { status, type, body }: Page): void {
-  res.writeHead(status, { 'Content-Type': type, 'Content-Length': body.length, ...HEADERS })
-  res.end(body)
+  res.writeHead(status, { 'Content-Type': type, 'Content-Length': body.length, ...HEADERS }).end(body)
 }
 
 /** Node accepts one connection per turn of the event loop: a probe is read long before its connection is the oldest. */

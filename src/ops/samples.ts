@@ -18,14 +18,7 @@ interface Sample {
 
 type Columns = Map<string, Map<string, { readonly labels: Labels; readonly index: number }>>
 
-export interface Windows {
-  readonly at: number
-  readonly tenMinutes: Growth
-  readonly recently: Growth
-  readonly steps: readonly Growth[]
-  /** The growth since zero, which is the current value. */
-  readonly values: Growth
-}
+export type Windows = Readonly<Awaited<ReturnType<Samples['windows']>>>
 
 const SAMPLE_EVERY_MS = 5000
 const MAX_SAMPLES = 121 // ten minutes of steps
@@ -59,7 +52,7 @@ export class Samples {
     if (this.#samples.length > MAX_SAMPLES) this.#samples.shift()
   }
 
-  async windows(): Promise<Windows> {
+  async windows() {
     const to = await this.#current()
     const all = [...this.#samples.filter(({ at }) => at <= to.at), to] // the clock may have been set back
     const growth = (from: Sample | undefined, to: Sample) => new Growth(this.#columns, from ?? to, to)
@@ -68,7 +61,7 @@ export class Samples {
       tenMinutes: growth(all[0], to),
       recently: growth(all.at(-RECENT_STEPS - 2) ?? all[0], to),
       steps: all.slice(1).map((sample, index) => growth(all[index], sample)),
-      values: growth({ at: 0, row: [] }, to),
+      values: growth({ at: 0, row: [] }, to), // the growth since zero is the current value
     }
   }
 

@@ -40,7 +40,10 @@ export class WorkerPool {
 
   /** Resolves when all workers listen. Rejects with the first error of a worker, after all workers have ended. */
   async listen(): Promise<AddressInfo> {
-    setupCluster()
+    // Connections last long. Round robin gives every worker its share of them.
+    cluster.schedulingPolicy = cluster.SCHED_RR
+    // If a worker inherited standard output, it would make a pipe blocking, for the primary as well.
+    cluster.setupPrimary({ args: ['worker'], stdio: ['ignore', 'pipe', 'pipe', 'ipc'] })
     try {
       const others = Array.from({ length: this.count - 1 }, () => this.#fork())
       const [address] = await Promise.all([this.#fork(), ...others])
@@ -129,13 +132,6 @@ export class WorkerPool {
   }
 }
 
-function setupCluster(): void {
-  // Connections last long. Round robin gives every worker its share of them.
-  cluster.schedulingPolicy = cluster.SCHED_RR
-  // If a worker inherited standard output, it would make a pipe blocking, for the primary as well.
-  cluster.setupPrimary({ args: ['worker'], stdio: ['ignore', 'pipe', 'pipe', 'ipc'] })
-}
-
 /** A killed worker has no report. The number of requests that it aborted is unknown, and counts as one. */
 function sumOf(reports: readonly (DrainReport | undefined)[]): DrainReport {
   const sum = (name: keyof DrainReport, ofKilled: number) =>
@@ -180,19 +176,17 @@ class WorkerProcess {
         if (message.type === 'awaitsConfig') this.send({ type: 'config', config })
         else if (message.type === 'startFailed') reject(deserializeError(message.error))
         else if (message.type === 'stopped') this.drainReport = message.report
-        else this.#receive(message)
+        else {
+          this.state = message.state
+          for (const family of message.state.metrics) this.metrics.set(family.name, family)
+          this.#states.emit(message.group)
+        }
       })
     })
   }
 
   get isListening(): boolean {
     return this.listeningMonotonicMs !== undefined && !this.#worker.isDead()
-  }
-
-  #receive({ group, state }: Extract<FromWorker, { type: 'state' }>): void {
-    this.state = state
-    for (const family of state.metrics) this.metrics.set(family.name, family)
-    this.#states.emit(group)
   }
 
   /** Resolves with whether the worker listens and has sent a new state in time. Otherwise, the former state stays. */

@@ -74,10 +74,8 @@ export function tableEditors(urlFile: string): Editors {
       const text = `UPDATE storage_auth.credentials SET ${column} = $3 WHERE ${BY_NAME}`
       return change(text, [accountId, accessKey, value], NO_SUCH_NAME)
     },
-    remove({ accountId, accessKey }) {
-      const text = `DELETE FROM storage_auth.credentials WHERE ${BY_NAME}`
-      return change(text, [accountId, accessKey], NO_SUCH_NAME)
-    },
+    remove: ({ accountId, accessKey }) =>
+      change(`DELETE FROM storage_auth.credentials WHERE ${BY_NAME}`, [accountId, accessKey], NO_SUCH_NAME),
   }
   const revocations: RevocationEditor = {
     list: () => list<Revocation>(`${SELECT_REVOCATIONS} ORDER BY id`),
