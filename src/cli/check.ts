@@ -16,7 +16,7 @@ import { CommandFailure, type CommandIo, type Flags, parserWith, UsageFailure } 
 
 const REMEDIES = {
   reachable: 'check the address, the port, and whether the sidecar runs and is ready',
-  certificate: 'renew it, use a name of it in --url, or name the file of its CA in NODE_EXTRA_CA_CERTS',
+  certificate: 'renew it, use a name of it in the URL, or name the file of its CA in NODE_EXTRA_CA_CERTS',
   endpoint: 'check the address, and end --url with the path of listen.basePath if there is one',
   enforcement: 'set enforcement: enforce, and let no route lead past the sidecar',
   clock: 'synchronize both machines (NTP), as tokens expire by the clock',
@@ -215,6 +215,8 @@ async function checkAdmin(url: string): Promise<Finding> {
   if (response.status === 200 && fieldsOf(response)['status'] === 'ready')
     return ok('admin', 'the admin listener is ready')
   const outcome = outcomeOf(response)
+  if (response.error === 'tls_certificate_error')
+    return failure('certificate', `the certificate of the admin listener is not accepted here (${outcome})`)
   return failure('admin', `the admin listener is not ready, or this is another server (${outcome})`)
 }
 
