@@ -57,9 +57,8 @@ export async function loadRevocationsFile(
   const revocations = new RevocationList()
   const read = await readRows(path, 'revocations', (row) => revocations.add(row))
   const mayBeMissing = !required && (active?.size ?? 0) === 0
-  if (read.ok || (read.isMissing && mayBeMissing)) return loaded(revocations)
-  if (!read.isMissing) return read
-  return notLoaded(read.problems.map((problem) => `${problem}; without revocations it is 'revocations: []'`))
+  if (!read.ok && !(read.isMissing && mayBeMissing)) return read
+  return loaded(revocations)
 }
 
 /** Problems begin with the path. Never rejects. */

@@ -137,14 +137,16 @@ async function keepReaders(handle: FileHandle, path: string): Promise<void> {
   const now = await handle.stat()
   const hasGroup = now.gid === gid
   if (former === undefined) {
-    // A directory for its owner and group alone, such as root:sidecar 0750.
-    if (hasGroup && (mode & 0o057) === 0o050) await handle.chmod(0o640)
+    // A directory for its group and nobody else, such as root:sidecar 0750, or a setgid one, such as an `fsGroup` volume.
+    const isShared = (mode & 0o057) === 0o050 || (mode & 0o2050) === 0o2050
+    if (hasGroup && isShared) await handle.chmod(0o640)
     return
   }
   const isForGroup = (mode & 0o040) !== 0
-  if (isForGroup ? !hasGroup : now.uid !== uid)
+  const isForAll = (mode & 0o004) !== 0
+  if (!isForAll && (isForGroup ? !hasGroup : now.uid !== uid))
     throw new FileError('its owner and group cannot be kept: run the command as its owner or as root')
-  await handle.chmod(mode & 0o777)
+  await handle.chmod(mode & (hasGroup ? 0o777 : 0o755)) // another group must not write
 }
 
 const ERROR_TEXTS: Readonly<Record<string, string>> = {

@@ -1,6 +1,6 @@
 /**
- * Adds, activates and retires keys of a key directory. Each change replaces files (mode 0600) atomically and
- * under a lock, in an order that leaves a valid directory after every step.
+ * Adds, activates and retires keys of a key directory. Each change replaces files atomically and under a lock, in an
+ * order that leaves a valid directory after every step.
  */
 import { access, mkdir, rm, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'

@@ -109,7 +109,7 @@ credentials: { file: /none/credentials.yaml }
     `  keys.directory: ${keys}/pem.jwk.json: holds PEM; a JWK (RFC 7517) is needed (--keys-directory)`,
     `  keys.directory: ${keys}/weak.jwk.json: the secret is shorter than 32 bytes (--keys-directory)`,
     `  credentials.file: /none/credentials.yaml: ${missing}; storage-auth-sidecar credentials add --file /none/credentials.yaml --account ACCOUNT creates it (${config}:7:22)`,
-    `  revocations.file: /none/revocations.yaml: ${missing}; without revocations it is 'revocations: []' (--revocations-file)`,
+    `  revocations.file: /none/revocations.yaml: ${missing} (--revocations-file)`,
     `  listen.tls.certFile: /none/cert.pem: ${missing} (${config}:3:20)`,
     `  listen.tls.keyFile: /none/key.pem: ${missing} (${config}:3:45)`,
     `  upstreams[0].caFile: /none/ca.pem: ${missing} (${config}:5:52)`,

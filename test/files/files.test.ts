@@ -9,7 +9,7 @@ import {
   utimesSync,
   writeFileSync,
 } from 'node:fs'
-import { chmod, chown, readdir, readFile, stat, utimes, writeFile } from 'node:fs/promises'
+import { chmod, chown, readdir, readFile, rm, stat, utimes, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { mock } from 'node:test'
 import t from 'tap'
@@ -71,6 +71,10 @@ t.test(
     const file = join(directory, 'file')
     await replaceFile(file, 'first')
     t.equal((await stat(file)).mode & 0o777, 0o600)
+    await chmod(directory, 0o2775)
+    await replaceFile(join(directory, 'shared'), 'first')
+    t.equal((await stat(join(directory, 'shared'))).mode & 0o777, 0o640, 'setgid: for its group')
+    await rm(join(directory, 'shared'))
     await chmod(file, 0o640)
     const before = await stat(file)
     await replaceFile(file, 'second')
@@ -101,8 +105,14 @@ t.test(
     await replaceFile(file, 'second')
     t.match(await stat(file), { uid: 65532, gid: 65532 })
     await chmod(directory, 0o777)
+    await writeFile(join(directory, 'public'), 'first')
+    await chmod(join(directory, 'public'), 0o664)
+    await chown(join(directory, 'public'), 65532, 65532)
     process.seteuid?.(65533)
     t.teardown(() => process.seteuid?.(0))
+    await replaceFile(join(directory, 'public'), 'second')
+    const { mode } = await stat(join(directory, 'public'))
+    t.equal(mode, 0o100644, 'a file for everyone loses no readers, and no other group may write')
     await t.rejects(replaceFile(file, 'third'), /its owner and group cannot be kept/)
     process.seteuid?.(0)
     t.equal(await readFile(file, 'utf8'), 'second', 'readers are not locked out')
