@@ -3,7 +3,7 @@
  * Series whose labels are known beforehand exist at zero from the first scrape on. Counts outlive a worker, gauges do not.
  * What requests, upstreams and reloads do is counted here, by a method for each event. Every other value is a field of the part
  * that it is about, such as the hits of the token cache, and is read at each scrape.
- * A new metric needs a row in `METRICS` and its value in `#counts` or `#valuesFrom`. A row without a value does not compile.
+ * A new metric needs a row in `METRICS`, and its value in `#counts` or `#valuesFrom`. They compile only if they match.
  */
 import { type Aggregator, collectDefaultMetrics, Registry } from 'prom-client'
 import type { AuthData, ReloadSubject } from '../auth-data.ts'
@@ -29,60 +29,69 @@ export const METRIC_PREFIX = 'auth_sidecar_'
 
 /** `labels`: their names. `aggregator`: how the values of several processes become one. */
 const metric =
-  (type: 'counter' | 'gauge' | 'histogram') =>
-  <const Labels extends readonly string[] = []>(
-    help: string,
-    labels?: Labels,
-    aggregator: Aggregator = 'sum',
-  ) => ({ type, help, labels, aggregator })
+  <const Type extends 'counter' | 'gauge' | 'histogram'>(type: Type) =>
+  <const Labels extends readonly string[]>(help: string, labels: Labels, aggregator: Aggregator = 'sum') => ({
+    type,
+    help,
+    labels,
+    aggregator,
+  })
 const [counter, gauge, histogram] = [metric('counter'), metric('gauge'), metric('histogram')]
 
 /** All metrics of the sidecar. Names are without `METRIC_PREFIX`. */
 export const METRICS = {
   build_info: gauge('Version of the sidecar and of Node.', ['version', 'node'], 'max'),
   certificate_not_after_timestamp_seconds: gauge('When it expires in epoch seconds.', ['certificate'], 'min'),
-  client_connections: gauge('Open connections of clients.'),
-  client_connections_dropped_total: counter('Connections closed because limits.connections were open.'),
+  client_connections: gauge('Open connections of clients.', []),
+  client_connections_dropped_total: counter('Connections closed because limits.connections were open.', []),
   enforcing: gauge('1 while refused tokens are refused, 0 with enforcement: report.', [], 'min'),
   jwks_age_seconds: gauge('Seconds since the issuer last sent a good JWK Set.', ['issuer'], 'max'),
   jwks_fetches_total: counter('Fetches of JWK Sets by issuer and result.', ['issuer', 'result']),
   key_token_lifetime_seconds: gauge('Seconds that tokens of the key may live at most.', ['kid'], 'max'),
-  links_issued_total: counter('Links issued.'),
-  log_lines_dropped_total: counter('Log lines dropped because stdout was slow, or its disk was full.'),
+  links_issued_total: counter('Links issued.', []),
+  log_lines_dropped_total: counter('Log lines dropped because stdout was slow, or its disk was full.', []),
   ready: gauge('1 while requests are accepted and everything they need is loaded, else 0.', [], 'min'),
   reload_failing: gauge('1 while the newest version cannot be used, else 0.', ['subject'], 'max'),
   reload_last_good_timestamp_seconds: gauge('When the active version was loaded.', ['subject'], 'min'),
   // All workers load the same version, so the total is the maximum of their counts, not the sum.
   reloads_total: counter('New versions: active (ok) or unusable (failed).', ['subject', 'result'], 'max'),
   request_duration_seconds: histogram('Seconds from the request head to the end of the response.', ['route']),
-  requests_in_flight: gauge('Requests that are served or wait, without tunnels.'),
+  requests_in_flight: gauge('Requests that are served or wait, without tunnels.', []),
   requests_total: counter('Requests by route, method and status.', ['route', 'method', 'status']),
   revocations: gauge('Active revocations.', [], 'max'),
   signing_key_age_seconds: gauge('Seconds since the key that signs was created.', ['kid'], 'max'),
-  token_cache_entries: gauge('Tokens in the cache.'),
-  token_cache_evictions_total: counter('Tokens evicted from the full cache.'),
-  token_cache_hits_total: counter('Token checks decided by the cache.'),
-  token_cache_misses_total: counter('Token checks not decided by the cache.'),
+  token_cache_entries: gauge('Tokens in the cache.', []),
+  token_cache_evictions_total: counter('Tokens evicted from the full cache.', []),
+  token_cache_hits_total: counter('Token checks decided by the cache.', []),
+  token_cache_misses_total: counter('Token checks not decided by the cache.', []),
   token_checks_total: counter('Token checks by result and reason.', ['result', 'reason']),
   token_issue_failures_total: counter('Logins that ended without a token, by reason.', ['reason']),
-  tokens_issued_total: counter('Tokens issued.'),
+  tokens_issued_total: counter('Tokens issued.', []),
   transferred_bytes_total: counter('Body bytes from (in) and to (out) clients.', ['direction']),
-  uncaught_exceptions_total: counter('Exceptions that no request has caught. The process goes on.'),
+  uncaught_exceptions_total: counter('Exceptions that no request has caught. The process goes on.', []),
   upstream_connections: gauge('Connections to the upstream, also those being opened.', ['upstream']),
   upstream_queue: gauge('Requests that wait for a connection to the upstream.', ['upstream']),
   upstream_requests_total: counter('Forwarded requests by upstream and outcome.', ['upstream', 'outcome']),
   upstream_response_seconds: histogram('Seconds from the request head to the response head.', ['upstream']),
   upstream_responses_total: counter('Responses by upstream and status class.', ['upstream', 'class']),
-  worker_restarts_total: counter('Workers that ended and were replaced.'),
-  workers: gauge('Processes that share the data listener, accept connections and respond to the primary.'),
+  worker_restarts_total: counter('Workers that ended and were replaced.', []),
+  workers: gauge('Processes that accept connections of the data listener and respond to the primary.', []),
 }
 
 export type MetricName = keyof typeof METRICS
-export type LabelOf<Name extends MetricName> = NonNullable<(typeof METRICS)[Name]['labels']>[number]
+export type LabelOf<Name extends MetricName> = (typeof METRICS)[Name]['labels'][number]
 
 /** One value, or the series of each value of the first label. A series without a value is left out. */
 type Series = number | Durations | undefined | Iterable<readonly [labelValue: string, Series]>
-type Values<Names extends MetricName> = { readonly [Name in Names]: Series }
+type SeriesOf<Value, Labels> = Labels extends readonly [string, ...infer Others]
+  ? Iterable<readonly [labelValue: string, SeriesOf<Value, Others>]>
+  : Value
+type Values<Names extends MetricName> = {
+  readonly [Name in Names]: SeriesOf<
+    (typeof METRICS)[Name]['type'] extends 'histogram' ? Durations : number | undefined,
+    (typeof METRICS)[Name]['labels']
+  >
+}
 
 type OfProcess = 'log_lines_dropped_total' | 'uncaught_exceptions_total' // of each process, whatever it serves
 type OfPrimary = 'worker_restarts_total' | 'workers' // only the primary of several workers has these
@@ -133,7 +142,7 @@ export class Metrics {
     upstream_requests_total: new ByLabel(() => new Counts()),
     upstream_response_seconds: new ByLabel(() => new Durations()),
     upstream_responses_total: new ByLabel(() => new Counts()),
-  }
+  } satisfies Partial<Values<MetricName>>
   readonly #lastGoodSeconds = new ByLabel(() => this.#now() / 1000)
   /** The names of the certificate sets, or '' for another subject, whose newest version cannot be used. */
   readonly #failingReloads = new ByLabel(() => new Set<string>())
@@ -295,7 +304,7 @@ class Durations {
 /** Returns the metrics in the form that `AggregatorRegistry.aggregate` takes. */
 export function familiesOf(values: Partial<Values<MetricName>>): MetricFamily[] {
   return (Object.keys(values) as MetricName[]).map((key) => {
-    const { type, help, labels = [], aggregator } = METRICS[key]
+    const { type, help, labels, aggregator } = METRICS[key]
     const name = `${METRIC_PREFIX}${key}`
     return { name, help, type, aggregator, values: valuesOf(name, labels, values[key]) }
   })
