@@ -113,19 +113,18 @@ export class InvalidAuthData extends Error {
 /** @throws InvalidAuthData with the problems of all sources */
 export async function openAuthData(options: AuthDataOptions): Promise<AuthData> {
   const { config, log, now } = options
-  const { problems, warnings, certificateSets, keySets, ...others } = await openSources(options)
-  if (problems.length > 0) throw new InvalidAuthData(problems)
-  for (const warning of warnings) log.warn(warning)
-  const { keyFiles, credentialsFile, revocationsFile, database } = others
+  const sources = await openSources(options)
+  if (sources.problems.length > 0) throw new InvalidAuthData(sources.problems)
+  for (const warning of sources.warnings) log.warn(warning)
+  const { keyFiles, credentialsFile, revocationsFile, database, certificateSets, keySets } = sources
   const ownKeySet = keySets.find(({ issuer }) => issuer === config.token.issuer)
   const keys = ownKeysIn(options, keyFiles, ownKeySet)
   const source = database ?? (credentialsFile && { list: credentialsFile.current, refresh: async () => true })
   const onError = (error: unknown) => log.error({ err: error }, 'a login could not be checked')
   const credentials = source && createCredentialChecks(source, now, onError)
   const revocations = [revocationsFile?.current, database?.revocations].flatMap((list) => list ?? [])
-  // All sources are polled. Of what else the sidecar does with them, the functions below name each source.
-  const opened = Object.values(others).flatMap((source) => source ?? [])
-  const polled = [...opened, ...certificateSets.values(), ...keySets]
+  const single = [keyFiles, credentialsFile, revocationsFile, database].flatMap((source) => source ?? [])
+  const polled = [...single, ...certificateSets.values(), ...keySets]
   const subjects: ReloadSubject[] = ['revocations']
   if (keyFiles) subjects.push('keys')
   if (credentials) subjects.push('credentials')
