@@ -1,6 +1,6 @@
 /**
  * Has the gate decide again on a request that waits for the upstream, and on an open tunnel: the token may have expired or been
- * revoked, or its scope may have changed. In: a call several times a second. Out: a new decision once one is due.
+ * revoked, or its scope may have changed. In: a call with each tick (`UpstreamPool`). Out: a new decision once one is due.
  */
 import type { RequestContext } from '../client/request.ts'
 import type { Decision, Gate } from '../gate/gate.ts'
@@ -30,9 +30,14 @@ export class Recheck {
   }
 
   /** Calls back later if a decision is due: with undefined after an internal error. */
-  async ifDue(onDecision: (decision: Decision | undefined) => void): Promise<void> {
-    const { gate, now, reportInternalError, changes } = this.source
-    if (changes === this.#changes && (this.#dueAtMs === undefined || now() < this.#dueAtMs)) return
+  ifDue(onDecision: (decision: Decision | undefined) => void): void {
+    const { now, changes } = this.source
+    const isChanged = changes !== this.#changes
+    if (isChanged || (this.#dueAtMs !== undefined && now() >= this.#dueAtMs)) void this.#decide(onDecision)
+  }
+
+  async #decide(onDecision: (decision: Decision | undefined) => void): Promise<void> {
+    const { gate, reportInternalError, changes } = this.source
     this.#changes = changes
     this.#dueAtMs = undefined
     const { id, routed } = this.#context

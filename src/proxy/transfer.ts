@@ -4,13 +4,21 @@
  *
  * What ends a wait for
  *
- *   a free connection              `UpstreamPool.#checkDeadlines`; a refusal of the token (`recheck.ts`)
- *   the upstream                   `UpstreamConnection.checkDeadline`; its `WAITS`: each wait, with its limit and failure
+ *   a free connection              `UpstreamPool.#tick`; a refusal of the token (`recheck.ts`)
+ *   the upstream                   `UpstreamConnection.tick`; its `WAITS`: each wait, with its limit and failure
  *   the client, in each direction  `onIdle`, after `idleSeconds` of its socket
  *
  * While bytes pass, only the drain of the process limits a transfer. A failure, a closed client connection or a malformed
  * request body ends the transfer. If no response head has been sent, the client receives an error response, and the rest of
  * the upload is discarded. Otherwise the client's connection is aborted (`client/connection.ts`).
+ *
+ * For example, an upload whose upstream stops reading:
+ *
+ *   Upload.#write                     pauses the client's socket, because the upstream's socket is full
+ *   UpstreamConnection.tick, #fail    once no byte has moved for `idleSeconds`, closes the connection
+ *   Transfer.onFailure, #end          discards what was read, counts the outcome
+ *   Responder.failForwarded           writes the 503: `SidecarResponse.writeEnd`
+ *   Connection.discardBody            discards the rest of the upload, ends the response, and with it the connection
  */
 import type { ForwardingFailure, UpstreamOutcome } from '../base/errors.ts'
 import { afterReads } from '../base/event-loop.ts'
@@ -76,7 +84,7 @@ export class Transfer implements UpstreamRequest, RequestOwner {
   // Called by the pool and the upstream connection. `onWritable` only calls streams, which emit errors and never throw.
   onTick(isWriteBlocked: boolean): void {
     if (isWriteBlocked) this.#context.client.detectReset()
-    if (this.#phase === 'waiting') void this.#recheck.ifDue((decision) => this.#onDecision(decision))
+    if (this.#phase === 'waiting') this.#recheck.ifDue((decision) => this.#onDecision(decision))
   }
 
   #onDecision(decision: Decision | undefined): void {

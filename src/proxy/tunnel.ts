@@ -2,8 +2,7 @@
  * A WebSocket tunnel (RFC 6455). A transfer forwards the handshake like any request: the pass of http-proxy has no timeouts.
  * In: the upstream's 101. Out: bytes in both directions until a side closes, the token is refused or the process stops.
  */
-import type { Socket } from 'node:net'
-import type { RequestContext, RequestOwner } from '../client/request.ts'
+import type { RequestOwner } from '../client/request.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import { headerText } from '../http/headers.ts'
 import { responseHeaders } from './download.ts'
@@ -20,24 +19,18 @@ const KEEP_ALIVE_MS = 60_000
 
 export class Tunnel implements RequestOwner, ResponseReceiver {
   readonly #res: SidecarResponse
-  readonly #context: RequestContext
-  readonly #socket: Socket
   readonly #upstreamConnection: UpstreamConnection
   readonly #recheck: Recheck
 
   constructor(res: SidecarResponse, upstreamConnection: UpstreamConnection, recheck: Recheck) {
-    const { context, socket } = res.req
     this.#res = res
-    this.#context = context
-    this.#socket = socket
     this.#upstreamConnection = upstreamConnection
     this.#recheck = recheck
   }
 
   /** Takes over both connections from the transfer, and sends the 101. `response` may hold bytes that came with the 101. */
   start(head: UpstreamHead, response: PartialResponse): void {
-    const context = this.#context
-    const client = this.#socket
+    const { context, socket: client } = this.#res.req
     context.changeOwner(this)
     const upstream = this.#upstreamConnection.handOver(this)
     const lines = headerText(responseHeaders(head, context.id))
@@ -60,15 +53,17 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
   }
 
   onRead({ body, isDone }: PartialResponse): void {
-    this.#context.countOut(body.length)
-    const isWritable = body.writeTo(this.#socket)
-    if (isDone) this.#socket.end()
-    else if (!isWritable) this.#upstreamConnection.pauseUntilDrain(this.#socket)
+    const { context, socket: client } = this.#res.req
+    context.countOut(body.length)
+    const isWritable = body.writeTo(client)
+    if (isDone) client.end()
+    else if (!isWritable) this.#upstreamConnection.pauseUntilDrain(client)
   }
 
   onInternalError(error: unknown): void {
-    this.#recheck.source.reportInternalError(this.#context.id, error)
-    this.#context.client.abort()
+    const { context } = this.#res.req
+    this.#recheck.source.reportInternalError(context.id, error)
+    context.client.abort()
   }
 
   onClosed(): void {
@@ -77,11 +72,12 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
 
   /** Closes the tunnel if the gate would now refuse it. */
   onTick(isWriteBlocked: boolean): void {
-    if (isWriteBlocked) this.#context.client.detectReset()
-    void this.#recheck.ifDue((decision) => {
+    const { context, socket } = this.#res.req
+    if (isWriteBlocked) context.client.detectReset()
+    this.#recheck.ifDue((decision) => {
       if (decision?.act === 'forward') return
-      this.#context.recordFailure(decision?.act === 'refuse' ? decision.reason : 'internal')
-      this.#socket.destroy()
+      context.recordFailure(decision?.act === 'refuse' ? decision.reason : 'internal')
+      socket.destroy()
     })
   }
 }

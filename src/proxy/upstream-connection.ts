@@ -34,7 +34,7 @@ import type { UpstreamAddress } from './upstream-address.ts'
 export interface ResponseReceiver {
   /** The upstream accepts more bytes (`drain` of its socket). */
   onWritable?(): void
-  /** Called several times a second. While the upstream does not read, the client is not read either, which hides its reset. */
+  /** Called with each `tick`. While the upstream does not read, the client is not read either, which hides its reset. */
   onTick?(isWriteBlocked: boolean): void
   /**
    * Called after each read, also before the failure that the read may cause. May throw. Must take the body: `response` is valid
@@ -92,7 +92,7 @@ export class UpstreamConnection {
   #isRequestWritten = false
   /** In monotonic milliseconds: when an idle connection is closed. */
   #idleUntil = 0
-  // Written only by `checkDeadline`: what it saw last, and when it saw that a byte had moved, or that a wait had begun.
+  // Written only by `tick`: what it saw last, and when it saw that a byte had moved, or that a wait had begun.
   #written = 0
   #read = 0
   #waitsSince: number | undefined = performance.now()
@@ -173,7 +173,7 @@ export class UpstreamConnection {
    * parts of a head do not count. The lookup and the connect have one deadline, because no byte moves between them.
    * Only this method measures a wait, so no event can forget to restart it.
    */
-  checkDeadline(now: number): void {
+  tick(now: number): void {
     const socket = this.#socket
     this.#receiver?.onTick?.(socket.writableNeedDrain)
     if (this.#phase === 'idle' && now >= this.#idleUntil) this.close()

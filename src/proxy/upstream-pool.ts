@@ -8,8 +8,8 @@ import { afterReads } from '../base/event-loop.ts'
 import type { UpstreamAddress } from './upstream-address.ts'
 import { type ConnectionPool, UpstreamConnection, type UpstreamRequest } from './upstream-connection.ts'
 
-/** One timer checks all deadlines: a timer per request would cost more. */
-const DEADLINE_CHECK_MS = 100
+/** One timer ticks all connections and waiting requests: a timer per request would cost more. */
+const TICK_MS = 100
 
 export class UpstreamPool implements ConnectionPool {
   /** The label `upstream` of the metrics. */
@@ -30,7 +30,7 @@ export class UpstreamPool implements ConnectionPool {
     this.prefix = prefix
     this.#address = address
     this.config = config
-    this.#timer = setInterval(() => this.#checkDeadlines(), DEADLINE_CHECK_MS).unref()
+    this.#timer = setInterval(() => this.#tick(), TICK_MS).unref()
   }
 
   get connections(): number {
@@ -124,9 +124,9 @@ export class UpstreamPool implements ConnectionPool {
     return connection
   }
 
-  #checkDeadlines(): void {
+  #tick(): void {
     const now = performance.now()
-    for (const connection of this.#open) connection.checkDeadline(now)
+    for (const connection of this.#open) connection.tick(now)
     const queuedBefore = now - this.config.timeouts.upstreamResponseSeconds * 1000
     while ((this.#queue[0]?.queuedMonotonicMs ?? now) <= queuedBefore)
       this.#queue.shift()?.onFailure('connection_limit_reached')
