@@ -134,7 +134,11 @@ export function createDataService(
 ): Service {
   return {
     async listen() {
-      if (config.enforcement === 'report') remindOfReportMode(log)
+      if (config.enforcement === 'report') {
+        const warn = () => log.warn('report mode: requests without a valid token are forwarded')
+        warn()
+        setInterval(warn, 3_600_000).unref() // each hour
+      }
       if (!(await authData.whenLoaded())) throw new Error('stopped before clients were accepted')
       return listen('listen', listener)
     },
@@ -157,13 +161,6 @@ async function listen(settings: 'admin' | 'listen', listener: Pick<DataListener 
     const other = `cannot listen (${settings}.host, ${settings}.port): ${error.message}`
     throw Object.assign(error, { message: error.code === 'EADDRINUSE' ? inUse : other })
   })
-}
-
-/** Warns now and each hour. The timer ends with the process. */
-function remindOfReportMode(log: Logger): void {
-  const warn = () => log.warn('report mode: requests without a valid token are forwarded')
-  warn()
-  setInterval(warn, 3_600_000).unref()
 }
 
 /** Stops listening, closes each connection once it is idle, and aborts the others after the deadline. */

@@ -20,23 +20,20 @@ export interface PublicError {
 }
 
 const error = (status: number, code: string, message: string): PublicError => ({ status, code, message })
+const invalid = (status: number, message: string) => error(status, 'InvalidArgument', message)
 
 /**
  * Messages are plain words: no stack, path, token, secret or address. An `InvalidArgument` may have a more specific message.
  * The setting `contract.authenticationFailedCode` replaces the code of a failed login.
  */
 export const ERRORS = {
-  invalidArgument: error(400, 'InvalidArgument', 'An argument is not valid, or an argument is missing.'),
-  malformedRequest: error(400, 'InvalidArgument', 'The request is not valid HTTP, or is ambiguous.'),
-  upgradeRefused: error(400, 'InvalidArgument', 'Only an upgrade to WebSocket is supported.'),
-  methodNotAllowed: error(
-    405,
-    'InvalidArgument',
-    'The method is not allowed here. The header Allow has those that are.',
-  ),
-  requestTimeout: error(408, 'InvalidArgument', 'The request was not completed in time.'),
-  expectationFailed: error(417, 'InvalidArgument', 'The expectation is not supported. Only 100-continue is.'),
-  headersTooLarge: error(431, 'InvalidArgument', 'The request has too many or too large header fields.'),
+  invalidArgument: invalid(400, 'An argument is not valid, or an argument is missing.'),
+  malformedRequest: invalid(400, 'The request is not valid HTTP, or is ambiguous.'),
+  upgradeRefused: invalid(400, 'Only an upgrade to WebSocket is supported.'),
+  methodNotAllowed: invalid(405, 'The method is not allowed here. The header Allow has those that are.'),
+  requestTimeout: invalid(408, 'The request was not completed in time.'),
+  expectationFailed: invalid(417, 'The expectation is not supported. Only 100-continue is.'),
+  headersTooLarge: invalid(431, 'The request has too many or too large header fields.'),
   expiredToken: error(400, 'ExpiredToken', 'Token expired.'),
   invalidToken: error(400, 'InvalidToken', 'Token is not valid.'),
   authenticationFailed: error(403, 'Authentication failed', 'Authentication failed.'),

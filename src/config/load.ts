@@ -43,12 +43,7 @@ export function loadConfig(options: LoadOptions): Loaded<LoadedConfig, Problem> 
     const steps = path.split(/\W+/)
     return valueAt(tree, steps) === undefined ? 'default' : locationOf(steps)
   }
-  return loaded({ config: freeze(result.data), file, originOf })
-}
-
-function freeze<T>(value: T): T {
-  if (value instanceof Object) for (const inner of Object.values(value)) freeze(inner)
-  return Object.freeze(value)
+  return loaded({ config: result.data, file, originOf })
 }
 
 /** Returns where a value is set: `file:line:column`, a variable, a flag or `default`. `key`: where its name stands. */

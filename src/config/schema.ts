@@ -186,12 +186,7 @@ export const settingsSchema = group({
   }),
   timeouts: section('How long the sidecar waits.', {
     headersSeconds: setting(seconds(), 10, 'Seconds for the TLS handshake, and again for the request head.'),
-    idleSeconds: setting(
-      seconds(),
-      60,
-      'Seconds a body may make no progress, in either direction (a reader needs about 23 KB/s at 60). ' +
-        'The body of a login or link takes no more in all.',
-    ),
+    idleSeconds: setting(seconds(), 60, 'Seconds a body may make no progress; for a login or link, in all.'),
     keepAliveSeconds: setting(seconds(), 75, 'Seconds an idle client connection is kept open.'),
     upstreamConnectSeconds: setting(seconds(), 3, 'Seconds to connect to an upstream, TLS included.'),
     upstreamResponseSeconds: setting(seconds(), 60, 'Seconds for a response, or for a free connection.'),
