@@ -12,6 +12,7 @@
  *   key set of an issuer     `REFRESH_MS`, and for a kid  keys            the same as for key files
  *   certificate files        the same as for key files    certificates    nothing: they are for new connections
  *
+ * An emptied cache has each token verified again: `checkStatus` of `token/verify.ts` refuses that of a disabled credential.
  * A change ends no transfer in progress. Without a database, a sidecar that fetches its keys learns of no disabled credential.
  */
 import type { Logger } from './base/log.ts'

@@ -23,10 +23,7 @@ export interface Signals {
   onHangUp: () => void
 }
 
-export interface ServingProcess {
-  readonly signals: Signals
-  readonly destination: LogDestination
-}
+export type ServingProcess = Readonly<{ signals: Signals; destination: LogDestination }>
 
 export function serveCommand(io: CommandIo, serving: ServingProcess): Command {
   const command = io.command(

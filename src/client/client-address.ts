@@ -69,9 +69,8 @@ export function clientNetwork(address: string): string {
 
 /** Parses an entry of `forwarded.trust`. An IPv4-mapped range of 96 bits or more becomes an IPv4 range of 96 bits less. */
 function parseRange(entry: string): [address: ipaddr.IPv4 | ipaddr.IPv6, bits: number] {
-  const [address, bits] = ipaddr.parseCIDR(
-    entry.includes('/') ? entry : `${entry}/${isIP(entry) === 6 ? 128 : 32}`,
-  )
+  const range = entry.includes('/') ? entry : `${entry}/${isIP(entry) === 6 ? 128 : 32}`
+  const [address, bits] = ipaddr.parseCIDR(range)
   const isMapped = address instanceof ipaddr.IPv6 && address.isIPv4MappedAddress() && bits >= 96
   return isMapped ? [address.toIPv4Address(), bits - 96] : [address, bits]
 }

@@ -77,8 +77,8 @@ export class Connection implements ClientConnection {
   readonly #waiting: SidecarResponse[] = []
   /** Follows the requests that wait. */
   #refusal: Refusal | undefined
-  /** `socket.bytesRead` at the end of the previous response. NaN while a request is served that had to wait. */
-  #bytesBefore: number
+  /** `socket.bytesRead` at the end of the previous response. Undefined while a request is served that had to wait. */
+  #bytesBefore: number | undefined
   /** In monotonic milliseconds, in the phase `partialHead`. */
   #headEndsAtMs = 0
   /** In monotonic milliseconds. `#halfClose` may discard what follows a body that was discarded. */
@@ -152,7 +152,7 @@ export class Connection implements ClientConnection {
   #takeTurn(): void {
     const next = this.#waiting.shift()
     if (next !== undefined) {
-      this.#bytesBefore = Number.NaN
+      this.#bytesBefore = undefined
       this.#serve(next)
       if (this.#waiting.length === MAX_WAITING - 1) this.#socket.resume()
     } else if (this.#refusal !== undefined) this.#sendRefusal(this.#refusal)
@@ -179,9 +179,8 @@ export class Connection implements ClientConnection {
       nodeHttp.assignDetachedSocket(res, socket)
       this.#serve(res, firstBytes)
     } else {
-      this.#refuseInTurn({
-        error: req.method === 'CONNECT' ? ERRORS.malformedRequest : ERRORS.upgradeRefused,
-      })
+      const error = req.method === 'CONNECT' ? ERRORS.malformedRequest : ERRORS.upgradeRefused
+      this.#refuseInTurn({ error })
       socket.once('end', () => socket.end())
     }
   }
@@ -236,7 +235,7 @@ export class Connection implements ClientConnection {
 
   /** Whether exactly so many bytes have arrived since the previous response. False for a request that had to wait. */
   #hasRead(bytes: number): boolean {
-    return this.#socket.bytesRead - this.#bytesBefore === bytes
+    return this.#bytesBefore !== undefined && this.#socket.bytesRead === this.#bytesBefore + bytes
   }
 
   /** RFC 9112, sections 9.3 and 9.6. */

@@ -32,7 +32,7 @@ export async function hashSecret(secret: string, scheme: 'sha256' | 'scrypt'): P
   const salt = randomBytes(SALT_BYTES)
   const { cost, blockSize, parallelization } = NEW_PARAMETERS
   const prefix = `$scrypt$ln=${Math.log2(cost)},r=${blockSize},p=${parallelization}`
-  return `${prefix}$${base64(salt)}$${base64(await runScrypt(secret, salt, NEW_PARAMETERS))}`
+  return `${prefix}$${base64(salt)}$${base64(await runScrypt(secret, { salt, parameters: NEW_PARAMETERS }))}`
 }
 
 /** Returns the prefix of a scrypt hash, such as `$scrypt$ln=14,r=8,p=5`. Undefined for a SHA-256 hash. */
@@ -65,9 +65,7 @@ export async function verifySecret(secret: string, text: string): Promise<boolea
   const stored = parseSecretHash(text)
   if (!stored.ok) throw new Error('a stored hash cannot be parsed')
   const { digest, slow } = stored.value
-  const computed = slow
-    ? await runScrypt(secret, slow.salt, slow.parameters)
-    : hash('sha256', secret, 'buffer')
+  const computed = slow ? await runScrypt(secret, slow) : hash('sha256', secret, 'buffer')
   return timingSafeEqual(computed, digest)
 }
 
@@ -103,7 +101,7 @@ export function dummyHash(prefix: string): string {
 
 const scryptAsync = promisify<string, Buffer, number, object, Buffer>(scrypt)
 
-function runScrypt(secret: string, salt: Buffer, parameters: typeof NEW_PARAMETERS): Promise<Buffer> {
+function runScrypt(secret: string, { salt, parameters }: ScryptInput): Promise<Buffer> {
   // OpenSSL counts its small buffers against `maxmem`, too.
   return scryptAsync(secret, salt, DIGEST_BYTES, { ...parameters, maxmem: 2 * MAX_MEMORY_BYTES })
 }

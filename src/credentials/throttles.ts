@@ -69,10 +69,7 @@ export function createLoginThrottle(
 
 export type EndedToken = Pick<Identity, 'accountId' | 'tokenId' | 'expiresAtSeconds'>
 
-export interface NotRevoked {
-  readonly reason: 'throttled' | 'unavailable'
-  readonly retryAfterSeconds?: number
-}
+export type NotRevoked = Readonly<{ reason: 'throttled' | 'unavailable'; retryAfterSeconds?: number }>
 
 /** Resolves once this sidecar refuses the token. The other sidecars follow soon. Never rejects. */
 export type RevokeToken = (token: EndedToken) => Promise<Result<undefined, NotRevoked>>

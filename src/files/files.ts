@@ -11,10 +11,7 @@ import { buffer } from 'node:stream/consumers'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Loaded, loaded } from '../base/result.ts'
 
-export interface FileContent {
-  readonly bytes: Buffer
-  readonly modifiedAtMs: number
-}
+export type FileContent = Readonly<{ bytes: Buffer; modifiedAtMs: number }>
 
 /** Warns if every user can read the file, which matters for secrets. Problems begin with the path. */
 export type ReadFile = Loaded<FileContent> & { readonly isMissing?: boolean }

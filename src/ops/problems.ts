@@ -17,10 +17,7 @@ const KEYS_MINUTES = 5
 const ONCE_GOOD: readonly AccessFailure[] = ['expired', 'revoked', 'claims', 'scope', 'unavailable']
 const QUEUE_FULL: UpstreamOutcome = 'connection_limit_reached'
 
-export interface StatusProblem {
-  readonly severity: 'critical' | 'warning'
-  readonly text: string
-}
+export type StatusProblem = Readonly<{ severity: 'critical' | 'warning'; text: string }>
 type Problems = Generator<StatusProblem>
 
 const critical = (text: string): StatusProblem => ({ severity: 'critical', text })

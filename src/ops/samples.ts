@@ -11,10 +11,7 @@ type Where<N extends Name> = Readonly<Partial<Record<Label<N>, Wanted>>>
 type Wanted = string | readonly string[] | RegExp
 
 /** The counters at one moment (epoch milliseconds), a column for each series. A missing value is zero. */
-interface Sample {
-  readonly at: number
-  readonly row: readonly number[]
-}
+type Sample = Readonly<{ at: number; row: readonly number[] }>
 
 type Columns = Map<string, Map<string, { readonly labels: Labels; readonly index: number }>>
 

@@ -1,7 +1,15 @@
 /**
  * The download half of a transfer: streams the upstream's response to the client (RFC 9110, section 7.6).
  * In: a `PartialResponse` after each read. Out: the response without hop-by-hop and identity headers, with `X-Request-Id`.
- * `client/response.ts` adds `Connection: close`. Node adds other hop-by-hop headers, the chunked coding and a missing `Date`.
+ *
+ * The way of a head:
+ *
+ *   UpstreamConnection.#pass     lets `ResponseParser.push` read the bytes, and ends the connection if they are not HTTP
+ *   Transfer.#onHead             counts the status; a 101 begins a tunnel
+ *   writeHead, responseHeaders   choose the framing and, by the rules of `http/headers.ts`, the headers
+ *   SidecarResponse.begin        adds `Connection: close` if `Connection.afterResponse` decides to close
+ *   relayBody                    writes the body. Node sends the head with its first bytes, and adds the coding and `Date`
+ *
  * Memory: one read buffer, because the upstream's socket is paused while the client does not read.
  */
 import { sendHead } from '../client/node-http.ts'

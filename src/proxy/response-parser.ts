@@ -7,7 +7,7 @@ import type { Config } from '../config/config.ts'
 import { HeaderLines } from '../http/headers.ts'
 import type { ReceivedBody } from './buffers.ts'
 
-class ResponseSyntaxError extends Error {}
+class BadResponse extends Error {}
 
 export interface UpstreamHead {
   readonly status: number
@@ -99,7 +99,7 @@ export class ResponseParser implements PartialResponse {
       }
       return at === data.length
     } catch (error) {
-      if (!(error instanceof ResponseSyntaxError)) throw error
+      if (!(error instanceof BadResponse)) throw error
       this.syntaxError = error.message
       return false
     }
@@ -119,7 +119,7 @@ export class ResponseParser implements PartialResponse {
         return this.#readChunkSize(data, at)
       case 'chunkEnd':
         if (data[at] !== 0x0d || (at + 1 < data.length && data[at + 1] !== 0x0a))
-          throw new ResponseSyntaxError('chunk longer than its size')
+          throw new BadResponse('chunk longer than its size')
         if (at + 1 === data.length) return -1
         this.#state = 'chunkSize'
         return at + 2
@@ -136,20 +136,19 @@ export class ResponseParser implements PartialResponse {
       // Fails on the first bytes that cannot be HTTP: an SSH server, for example, sends its banner and waits.
       const text = data.toString('latin1', at)
       if (!text.startsWith('HTTP/'.slice(0, text.length)) || /[^\r]\n/.test(text))
-        throw new ResponseSyntaxError('no HTTP response')
+        throw new BadResponse('no HTTP response')
       return -1
     }
     const text = data.toString('latin1', at, end + 2)
     const head = parseHead(text, this.#isHeadRequest, this.#limits.headerLines)
     const { status, framing, contentLength } = head
     if (status < 200 && status !== 101) {
-      if (++this.#informational > MAX_INFORMATIONAL)
-        throw new ResponseSyntaxError('too many informational responses')
+      if (++this.#informational > MAX_INFORMATIONAL) throw new BadResponse('too many informational responses')
       if (status === 103) this.#earlyHints.push(head)
       return end + 4
     }
     if (status === 101 && !(this.#isWebSocket && switchesToWebSocket(head)))
-      throw new ResponseSyntaxError('101 without an upgrade')
+      throw new BadResponse('101 without an upgrade')
     this.head = head
     this.#left = framing === 'close' ? Number.POSITIVE_INFINITY : (contentLength ?? 0)
     if (framing === 'chunked') this.#state = 'chunkSize'
@@ -161,7 +160,7 @@ export class ResponseParser implements PartialResponse {
   #endOfLines(data: Buffer, at: number): number {
     const end = data.indexOf('\r\n\r\n', at, 'latin1')
     if ((end < 0 ? data.length - 3 : end) - at > this.#limits.headerBytes)
-      throw new ResponseSyntaxError('head or trailers too large')
+      throw new BadResponse('head or trailers too large')
     return end
   }
 
@@ -175,12 +174,10 @@ export class ResponseParser implements PartialResponse {
 
   #readChunkSize(data: Buffer, at: number): number {
     const end = data.indexOf('\r\n', at, 'latin1')
-    if ((end < 0 ? data.length - 1 : end) - at > MAX_CHUNK_LINE)
-      throw new ResponseSyntaxError('chunk line too long')
+    if ((end < 0 ? data.length - 1 : end) - at > MAX_CHUNK_LINE) throw new BadResponse('chunk line too long')
     const line = data.toString('latin1', at, end < 0 ? data.length : end)
     const [, digits, carriageReturn] = CHUNK_LINE.exec(line) ?? []
-    if (digits === undefined || (end >= 0 && carriageReturn !== ''))
-      throw new ResponseSyntaxError('bad chunk size')
+    if (digits === undefined || (end >= 0 && carriageReturn !== '')) throw new BadResponse('bad chunk size')
     if (end < 0) return -1
     this.#left = Number.parseInt(digits, 16)
     this.#state = this.#left === 0 ? 'trailers' : 'chunkData'
@@ -207,7 +204,7 @@ const LINES = /^(?:[\t\x20-\x7e\x80-\xff]*\r\n)*$/
 
 function parseHead(text: string, isHeadRequest: boolean, maxLines: number): UpstreamHead {
   const [statusLine = '', minorVersion, digits, statusText = ''] = STATUS_LINE.exec(text) ?? []
-  if (digits === undefined) throw new ResponseSyntaxError('bad status line')
+  if (digits === undefined) throw new BadResponse('bad status line')
   const http10 = minorVersion === '0'
   const status = Number(digits)
   const lines = parseFieldLines(text, statusLine.length, maxLines)
@@ -218,13 +215,12 @@ function parseHead(text: string, isHeadRequest: boolean, maxLines: number): Upst
     const value = lines.value(line)
     switch (lines.kinds[line]) {
       case 'contentLength':
-        if (contentLength !== undefined || !/^[0-9]{1,15}$/.test(value))
-          throw new ResponseSyntaxError('bad length')
+        if (contentLength !== undefined || !/^[0-9]{1,15}$/.test(value)) throw new BadResponse('bad length')
         contentLength = Number(value)
         break
       case 'transferEncoding':
         if (chunked || http10 || value.toLowerCase() !== 'chunked')
-          throw new ResponseSyntaxError('bad transfer coding')
+          throw new BadResponse('bad transfer coding')
         chunked = true
         break
       case 'keepAlive':
@@ -244,20 +240,20 @@ function framingOf(status: number, isHeadRequest: boolean, chunked: boolean, con
   if (status === 101) return 'close' // a tunnel follows, even if the head has a length or a coding
   // These responses have no body. Their length and coding describe the body that a GET would receive.
   if (isHeadRequest || status < 200 || status === 204 || status === 304) return 'none'
-  if (chunked && contentLength !== undefined) throw new ResponseSyntaxError('a length beside chunks')
+  if (chunked && contentLength !== undefined) throw new BadResponse('a length beside chunks')
   if (chunked) return 'chunked'
   return contentLength === undefined ? 'close' : 'length'
 }
 
 /** Parses the field lines from `start` on. `text`: a head or trailers, without the empty line. */
 function parseFieldLines(text: string, start: number, maxLines: number): HeaderLines {
-  if (!LINES.test(text)) throw new ResponseSyntaxError('control character in the head or the trailers')
+  if (!LINES.test(text)) throw new BadResponse('control character in the head or the trailers')
   const raw: string[] = []
   for (let at = start; at < text.length; ) {
     const end = text.indexOf('\r\n', at)
     const colon = text.indexOf(':', at)
-    if (colon <= at || colon >= end) throw new ResponseSyntaxError('field line without a name')
-    if (raw.length === 2 * maxLines) throw new ResponseSyntaxError('too many field lines')
+    if (colon <= at || colon >= end) throw new BadResponse('field line without a name')
+    if (raw.length === 2 * maxLines) throw new BadResponse('too many field lines')
     let from = colon + 1
     let to = end
     while (from < to && isBlank(text.charCodeAt(from))) from++
@@ -267,7 +263,7 @@ function parseFieldLines(text: string, start: number, maxLines: number): HeaderL
   }
   const lines = new HeaderLines(raw)
   // A line that begins with white space has no valid name either: it would continue the line before it.
-  if (lines.kinds.includes('invalid')) throw new ResponseSyntaxError('bad field name')
+  if (lines.kinds.includes('invalid')) throw new BadResponse('bad field name')
   return lines
 }
 

@@ -119,8 +119,7 @@ function checkStatus(
   { issuers, clockToleranceSeconds, isRevoked }: VerifierOptions,
 ): Verdict {
   // A link ends with the credential of the token that made it. Another issuer may have signed that token.
-  const credentialIssuer =
-    link === undefined ? issuer : issuers.find(({ name }) => name === link.parentIssuer)
+  const credentialIssuer = link ? issuers.find(({ name }) => name === link.parentIssuer) : issuer
   if (credentialIssuer === undefined) return refused('claims', 'parent_iss')
   const credential = credentialIssuer.credentialStatus?.(claimed.accountId, claimed.accessKey)
   if (credential?.active === false) return refused('revoked')
