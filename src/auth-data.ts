@@ -5,7 +5,7 @@
  *
  *   source                   polled each                  subject         then, for cached tokens (`app.ts`)
  *
- *   key files                `POLL_MS`, see `decide`      keys            the cache is emptied, tunnels are checked again
+ *   key files                `POLL_MS`, see `loadStep`    keys            the cache is emptied, tunnels are checked again
  *   credentials file         the same                     credentials     the same
  *   revocations file         the same                     revocations     tunnels are checked again, tokens with each request
  *   rows of the database     `POLL_MS`, and for a login   both of these   the same as for files
@@ -24,7 +24,7 @@ import type { CredentialList } from './credentials/credential-list.ts'
 import { loadCredentialsFile, loadRevocationsFile } from './credentials/list-files.ts'
 import type { CredentialsDatabase, DatabaseState } from './credentials/postgres/database.ts'
 import type { RevocationList } from './credentials/revocation-list.ts'
-import { createTokenRevoker, type RevokeToken } from './credentials/throttles.ts'
+import { createRevocationThrottle, type RevokeToken } from './credentials/throttles.ts'
 import { readBearerToken } from './keys/jwk-set.ts'
 import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
 import { type FindKey, findInRing, type KeyRing, publicJwks, tokenLifetimes } from './keys/key-ring.ts'
@@ -138,7 +138,7 @@ export async function openAuthData(options: AuthDataOptions): Promise<AuthData> 
     revocations: {
       isRevoked: (token) => revocations.some((list) => list().isRevoked(token)),
       count: () => revocations.reduce((sum, list) => sum + list().size, 0),
-      revoke: database && createTokenRevoker(database.revoke, config.token.clockToleranceSeconds),
+      revoke: database && createRevocationThrottle(database.revoke, config.token.clockToleranceSeconds),
     },
     certificateSets,
     subjects,

@@ -53,7 +53,7 @@ export function countPoll(before: PollHistory, version: string): PollHistory {
  * Decides when a version that is not active is loaded. `try`: after a failure, the version is not rejected, but incomplete.
  * Both `try` and `load` count only if the files have not changed meanwhile. `loadAsIs` always counts.
  */
-export function decide({ polls, unsettledPolls }: PollHistory): 'wait' | 'try' | 'load' | 'loadAsIs' {
+export function loadStep({ polls, unsettledPolls }: PollHistory): 'wait' | 'try' | 'load' | 'loadAsIs' {
   if (polls >= SETTLED_POLLS) return polls % RETRY_POLLS === SETTLED_POLLS ? 'load' : 'wait'
   if (unsettledPolls % UNSETTLED_POLLS === 0) return 'loadAsIs'
   return polls === STABLE_POLLS ? 'try' : 'wait'
@@ -83,12 +83,12 @@ export async function openPolledFiles<T>(
   }
 
   async function load(active: T, isForced: boolean): Promise<Loaded<T> | undefined> {
-    const decision = isForced ? 'loadAsIs' : decide(history)
-    if (decision === 'wait') return undefined
+    const step = isForced ? 'loadAsIs' : loadStep(history)
+    if (step === 'wait') return undefined
     const next = await loadFiles(active)
-    if (!next.ok && decision === 'try') return undefined
+    if (!next.ok && step === 'try') return undefined
     if (!next.ok) return notLoaded(next.problems.map(({ path, message }) => `${path}: ${message}`))
-    if (decision !== 'loadAsIs' && (await versionOf(paths, includes)) !== history.version) return undefined
+    if (step !== 'loadAsIs' && (await versionOf(paths, includes)) !== history.version) return undefined
     history = { ...history, unsettledPolls: 0 }
     return next
   }

@@ -2,7 +2,7 @@ import { rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { type Loaded, loaded, notLoaded } from '../../src/base/result.ts'
-import { countPoll, decide, openPolledFiles, type PollHistory } from '../../src/reload/polled-files.ts'
+import { countPoll, loadStep, openPolledFiles, type PollHistory } from '../../src/reload/polled-files.ts'
 import { type Found, Reloadable } from '../../src/reload/reloadable.ts'
 import { eventually } from '../support/eventually.ts'
 
@@ -111,7 +111,7 @@ const pairs = (count: number, result = '') => others(count, result).flatMap((pol
 const runs = (words: readonly string[]) =>
   words.join(' ').replace(/(\b\w+)( \1\b)+/g, (run, word) => `${run.split(' ').length}x${word}`)
 
-/** The cases of `decide`: what the polls found before, what each poll finds, what follows. */
+/** The cases of `loadStep`: what the polls found before, what each poll finds, what follows. */
 const DECISIONS: readonly (readonly [string, Partial<PollHistory>, readonly string[], string])[] = [
   ['another version', {}, times(61, 'b'), 'wait try 2xwait load 24xwait load 24xwait load 6xwait'],
   ['one that was found often', { version: 'b', polls: 28 }, times(3, 'b'), 'wait load wait'],
@@ -125,7 +125,7 @@ t.test('what follows from the polls of files', async (t) => {
     let history: PollHistory = { version: 'a', polls: 9, unsettledPolls: 0, ...known }
     const decisions = polls.map((version) => {
       history = countPoll(history, version)
-      return decide(history)
+      return loadStep(history)
     })
     t.equal(runs(decisions), expected, name)
   }
