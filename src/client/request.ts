@@ -59,9 +59,8 @@ class Context {
   decision: Decision | undefined
   identityForLog: Partial<Identity> | undefined
   isBodyMalformed = false
-  reason: Failure | undefined
-  /** What lies behind the reason: the code of a network error, or a fixed text. */
-  cause: string | undefined
+  /** The first failure. `cause`: what lies behind the reason, the code of a network error or a fixed text. */
+  failure: Readonly<{ reason: Failure; cause: string | undefined }> | undefined
   /** Body bytes from and to the client. */
   bytesIn = 0
   bytesOut = 0
@@ -88,8 +87,7 @@ class Context {
   }
 
   recordFailure(reason: Failure, cause?: string): void {
-    this.reason ??= reason
-    this.cause ??= cause
+    this.failure ??= { reason, cause }
   }
 
   countIn(bytes: number): void {

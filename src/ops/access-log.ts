@@ -24,7 +24,7 @@ export function createAccessLog(
       const { isWritten, req } = res
       const { context, method } = req
       const responseMs = res.endedMonotonicMs - context.startedMonotonicMs
-      const reason = !isWritten && isAborting() ? 'drain_deadline' : context.reason
+      const reason = !isWritten && isAborting() ? 'drain_deadline' : context.failure?.reason
       const status = isWritten ? res.statusCode : truncatedStatus(reason)
       metrics.onRequest(context.routeLabel, method, status, responseMs / 1000)
       if (context.bytesIn > 0) metrics.onBytes('in', context.bytesIn)
@@ -62,7 +62,7 @@ function lineOf(req: SidecarRequest, status: number, reason: Failure | undefined
     route: context.routeLabel,
     status,
     reason,
-    cause: context.cause,
+    cause: context.failure?.cause,
     wouldRefuse: context.decision?.wouldRefuse,
     bytesIn: context.bytesIn,
     bytesOut: context.bytesOut,
