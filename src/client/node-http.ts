@@ -4,8 +4,9 @@
  * have a comment where they are used: in `client/`, `handler.ts`, `endpoints/json-body.ts`, `proxy/` and `ops/admin.ts`.
  */
 import type { EventEmitter } from 'node:events'
-import { Server, type ServerResponse } from 'node:http'
+import { IncomingMessage, Server, type ServerResponse } from 'node:http'
 import { Server as NetServer, type Socket } from 'node:net'
+import { afterReads } from '../base/event-loop.ts'
 
 /** Calls `listener` before Node's: `connectionListener` begins to read requests, `socketOnEnd` ends the socket. */
 export function listenBeforeNode(emitter: EventEmitter, event: string, listener: (socket: Socket) => void) {
@@ -94,4 +95,44 @@ export function writeLastChunk(res: ServerResponse, trailerLines: string): void 
   while (res.writableCorked > 0) res.uncork()
   res.chunkedEncoding = false
   res.write(`0\r\n${trailerLines}\r\n`, 'latin1')
+}
+
+/** Node allocates about 600 bytes for each chunk of a body, however small it is. Smaller chunks are copied together. */
+const MIN_CHUNK = 4 * 1024
+const NOTHING = Buffer.alloc(0)
+
+/** A message whose small body chunks become larger ones. */
+export class MergedChunksMessage extends IncomingMessage {
+  /** Small chunks, in its first `#collectedBytes`. They wait for the end of the read, or until the body is read on. */
+  #collected = NOTHING
+  #collectedBytes = 0
+
+  /** Node's parser calls this for each chunk of the body, and with null at its end. False: the socket must be paused. */
+  override push(chunk: Buffer | null): boolean {
+    if (chunk === null || chunk.length >= MIN_CHUNK) {
+      this.#pushCollected()
+      return super.push(chunk)
+    }
+    const bytes = this.#collectedBytes + chunk.length
+    if (bytes > this.#collected.length)
+      this.#collected = Buffer.concat([this.#collected.subarray(0, this.#collectedBytes)], 2 * bytes)
+    chunk.copy(this.#collected, this.#collectedBytes)
+    if (this.#collectedBytes === 0 && this.readableFlowing) afterReads(() => this.#pushCollected())
+    this.#collectedBytes = bytes
+    if (bytes >= MIN_CHUNK) this.#pushCollected()
+    return this.readableLength + this.#collectedBytes < this.readableHighWaterMark
+  }
+
+  override resume(): this {
+    this.#pushCollected()
+    return super.resume()
+  }
+
+  #pushCollected(): void {
+    if (this.#collectedBytes === 0) return
+    const collected = this.#collected.subarray(0, this.#collectedBytes)
+    this.#collected = NOTHING
+    this.#collectedBytes = 0
+    super.push(collected)
+  }
 }

@@ -2,16 +2,15 @@
  * A request of a client, and its context: the facts that each stage adds, and the part of the client's connection that
  * stages may use. The context is a property of Node's request object, so that http-proxy passes it on.
  */
-import { IncomingMessage } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Failure } from '../base/errors.ts'
-import { afterReads } from '../base/event-loop.ts'
 import type { AdmittedRequest } from '../gate/admission.ts'
 import type { Decision, RoutedRequest } from '../gate/gate.ts'
 import type { RouteLabel } from '../gate/route.ts'
 import { newRequestId } from '../http/request-ids.ts'
 import type { Identity } from '../token/caller.ts'
 import type { Peer } from './client-address.ts'
+import { MergedChunksMessage } from './node-http.ts'
 
 /** `close`: Node closes the connection after the last byte. `discard`: the sidecar first discards the rest of the request. */
 export type AfterResponse = 'keepAlive' | 'close' | 'discard'
@@ -90,12 +89,8 @@ class Context {
     this.failure ??= { reason, cause }
   }
 
-  countIn(bytes: number): void {
-    this.bytesIn += bytes
-  }
-
-  countOut(bytes: number): void {
-    this.bytesOut += bytes
+  count(direction: 'bytesIn' | 'bytesOut', bytes: number): void {
+    this[direction] += bytes
   }
 
   /** The previous owner is called no more. */
@@ -122,48 +117,12 @@ class Context {
   }
 }
 
-/** Node allocates about 600 bytes for each chunk of a body, however small it is. Smaller chunks are copied together. */
-const MIN_CHUNK = 4 * 1024
-const NOTHING = Buffer.alloc(0)
-
-export class SidecarRequest extends IncomingMessage {
+export class SidecarRequest extends MergedChunksMessage {
   #context: Context | undefined
-  /** Small chunks, in its first `#collectedBytes`. They wait for the end of the read, or until the body is read on. */
-  #collected = NOTHING
-  #collectedBytes = 0
 
   /** Called when a connection begins to serve the request. `firstBytes`: see `Context`. */
   begin(client: ClientConnection, firstBytes?: Buffer): void {
     this.#context = new Context(client, firstBytes)
-  }
-
-  /** Node's parser calls this for each chunk of the body, and with null at its end. False: the socket must be paused. */
-  override push(chunk: Buffer | null): boolean {
-    if (chunk === null || chunk.length >= MIN_CHUNK) {
-      this.#pushCollected()
-      return super.push(chunk)
-    }
-    const bytes = this.#collectedBytes + chunk.length
-    if (bytes > this.#collected.length)
-      this.#collected = Buffer.concat([this.#collected.subarray(0, this.#collectedBytes)], 2 * bytes)
-    chunk.copy(this.#collected, this.#collectedBytes)
-    if (this.#collectedBytes === 0 && this.readableFlowing) afterReads(() => this.#pushCollected())
-    this.#collectedBytes = bytes
-    if (bytes >= MIN_CHUNK) this.#pushCollected()
-    return this.readableLength + this.#collectedBytes < this.readableHighWaterMark
-  }
-
-  override resume(): this {
-    this.#pushCollected()
-    return super.resume()
-  }
-
-  #pushCollected(): void {
-    if (this.#collectedBytes === 0) return
-    const collected = this.#collected.subarray(0, this.#collectedBytes)
-    this.#collected = NOTHING
-    this.#collectedBytes = 0
-    super.push(collected)
   }
 
   /** @throws while the request waits for its turn */

@@ -58,7 +58,7 @@ export class Responder {
     if (res.headersSent || res.destroyed) return
     const { context, method, headers: received } = res.req
     const list = this.#headers(status, text, context.id, headers, received.origin)
-    if (method !== 'HEAD') context.countOut(text.length)
+    if (method !== 'HEAD') context.count('bytesOut', text.length)
     res.sendWhole(status, list, text, persistence)
   }
 
@@ -130,7 +130,7 @@ export class Responder {
   }
 }
 
-/** Names and values alternate in the list. Only names are compared: a value may equal the name. */
+/** Names and values alternate in the list. Only names are compared: an account may have this name. */
 const isCacheControl = (text: string, at: number) => at % 2 === 0 && text === 'Cache-Control'
 
 const proxyStatus = (errorType: ProxyErrorType, details?: string): string =>

@@ -52,7 +52,7 @@ function readBody(req: SidecarRequest, maxMs: number): Promise<Result<Buffer, Pu
     }
     const onData = (chunk: Buffer) => {
       chunk.copy(body, context.bytesIn)
-      context.countIn(chunk.length)
+      context.count('bytesIn', chunk.length)
       if (context.bytesIn > MAX_BYTES) end(failed(TOO_LARGE))
     }
     // The deadline limits the whole body: a client that sends a byte a minute must not hold a connection. The additional

@@ -56,20 +56,12 @@ export async function logIn(dependencies: Dependencies, res: SidecarResponse): P
 
   const granted = grantScope(requestedScope, login, credential)
   if (!granted.ok) return fail('invalid', granted.error)
-  await sendToken(dependencies, res, { accountId, accessKey, scope: granted.value })
-}
-
-async function sendToken(
-  dependencies: Dependencies,
-  res: SidecarResponse,
-  granted: Pick<Identity, 'accountId' | 'accessKey' | 'scope'>,
-): Promise<void> {
-  const { signer, audit, responder } = dependencies
-  const { token, identity } = await signer.issueToken(granted).catch((error: unknown) => {
+  const named = { accountId, accessKey, scope: granted.value }
+  const { token, identity } = await signer.issueToken(named).catch((error: unknown) => {
     audit.request(res.req, { event: 'login_failed', reason: 'internal' })
     throw error
   })
-  res.req.context.recordIdentity(identity)
+  context.recordIdentity(identity)
   audit.request(res.req, { event: 'login' })
   const lifetime = expirationSec(dependencies, identity.expiresAtSeconds)
   responder.sendJson(res, 200, { token, expirationSec: lifetime })

@@ -5,7 +5,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Logger, loggedItems } from '../base/log.ts'
 import { failed, type Loaded, loaded, notLoaded } from '../base/result.ts'
-import { Reloadable, type ReloadResult } from '../reload/reloadable.ts'
+import { type Outcome, Reloadable, type ReloadResult } from '../reload/reloadable.ts'
 import { fetchJwks, importKeys, type KeySetSource } from './jwk-set.ts'
 import { type FindKey, type FoundKey, findInSet, type Key, type KeyRing } from './key-ring.ts'
 
@@ -46,7 +46,7 @@ export class RemoteKeys {
   #fetchedForKidAtMs = Number.NEGATIVE_INFINITY
 
   constructor(options: RemoteKeysOptions) {
-    const { issuer, jwksUrl, algorithms, log, now } = options
+    const { issuer, jwksUrl, algorithms, log } = options
     const { origin, pathname } = new URL(jwksUrl)
     const logFields = { issuer, from: `${origin}${pathname}` } // the query may be a secret
     this.issuer = issuer
@@ -68,25 +68,7 @@ export class RemoteKeys {
       initial: undefined,
       pollMs: REFRESH_MS,
       retryMs: COOLDOWN_MS,
-      onPolled: (outcome) => {
-        const wasFailing = this.#lastFetch === 'failed'
-        this.#lastFetch = outcome.ok ? 'ok' : 'failed'
-        this.#fetches[this.#lastFetch]++
-        if (outcome.ok) this.#goodAtMs = now()
-        else this.#failedAtMs = now()
-        const problems = loggedItems(outcome.ok ? outcome.warnings : outcome.problems)
-        if (outcome.ok && outcome.isNew) {
-          const keys = outcome.value
-          const kids = keys && loggedItems(keys).map(({ kid }) => kid)
-          log.info({ ...logFields, keys: keys?.length, kids }, 'a new JWK Set is active')
-          if (problems.length > 0)
-            log.warn({ ...logFields, problems }, 'a part of the JWK Set cannot be used')
-        } else if (outcome.isNew) {
-          const active = this.#keySet.current() ? 'the last good one stays active' : 'there is none yet'
-          log.error({ ...logFields, problems }, `the JWK Set cannot be used, ${active}`)
-        }
-        if (outcome.ok && wasFailing) log.info(logFields, 'the JWK Set can be used again')
-      },
+      onPolled: (outcome) => this.#report(outcome, logFields),
       onError: (err) => log.error({ ...logFields, err }, 'a JWK Set could not be applied'),
     })
     this.whenLoaded = this.#keySet.whenLoaded
@@ -131,6 +113,26 @@ export class RemoteKeys {
   stop(): void {
     this.#stopping.abort()
     this.#keySet.stop()
+  }
+
+  #report(outcome: Outcome<readonly Key[] | undefined>, logFields: object): void {
+    const { log, now } = this.#options
+    const wasFailing = this.#lastFetch === 'failed'
+    this.#lastFetch = outcome.ok ? 'ok' : 'failed'
+    this.#fetches[this.#lastFetch]++
+    if (outcome.ok) this.#goodAtMs = now()
+    else this.#failedAtMs = now()
+    const problems = loggedItems(outcome.ok ? outcome.warnings : outcome.problems)
+    if (outcome.ok && outcome.isNew) {
+      const keys = outcome.value
+      const kids = keys && loggedItems(keys).map(({ kid }) => kid)
+      log.info({ ...logFields, keys: keys?.length, kids }, 'a new JWK Set is active')
+      if (problems.length > 0) log.warn({ ...logFields, problems }, 'a part of the JWK Set cannot be used')
+    } else if (outcome.isNew) {
+      const active = this.#keySet.current() ? 'the last good one stays active' : 'there is none yet'
+      log.error({ ...logFields, problems }, `the JWK Set cannot be used, ${active}`)
+    }
+    if (outcome.ok && wasFailing) log.info(logFields, 'the JWK Set can be used again')
   }
 
   #findNow(kid: string | undefined, alg: string): FoundKey {

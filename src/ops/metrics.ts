@@ -7,7 +7,14 @@
  */
 import { type Aggregator, collectDefaultMetrics, Registry } from 'prom-client'
 import type { AuthData, ReloadSubject } from '../auth-data.ts'
-import { ACCESS_FAILURES, type AccessFailure, LOGIN_FAILURES, UPSTREAM_OUTCOMES } from '../base/errors.ts'
+import {
+  ACCESS_FAILURES,
+  type AccessFailure,
+  LOGIN_FAILURES,
+  type LoginFailure,
+  UPSTREAM_OUTCOMES,
+  type UpstreamOutcome,
+} from '../base/errors.ts'
 import { VERSION } from '../base/version.ts'
 import type { DataListener } from '../client/listener.ts'
 import type { Config } from '../config/config.ts'
@@ -23,6 +30,7 @@ import type { TokenCache } from '../token/cache.ts'
 
 /** Requests with other methods have the label `other`. */
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS'])
+type TokenCheck = 'ok' | AccessFailure
 const STATUS_CLASSES = ['2xx', '3xx', '4xx', '5xx']
 const LATENCY_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
 export const METRIC_PREFIX = 'auth_sidecar_'
@@ -132,20 +140,20 @@ export class Metrics {
   readonly #now: () => number
   readonly #counts = {
     links_issued_total: 0,
-    reloads_total: new ByLabel(() => new Counts()),
-    request_duration_seconds: new ByLabel(() => new Durations()),
-    requests_total: new ByLabel(() => new ByLabel(() => new Counts())),
-    token_checks_total: new ByLabel(() => new Counts()),
-    token_issue_failures_total: new Counts(),
+    reloads_total: new ByLabel<ReloadSubject, Counts<ReloadResult>>(() => new Counts()),
+    request_duration_seconds: new ByLabel<RouteLabel, Durations>(() => new Durations()),
+    requests_total: new ByLabel<RouteLabel, ByLabel<string, Counts>>(() => new ByLabel(() => new Counts())),
+    token_checks_total: new ByLabel<'accepted' | 'rejected', Counts<TokenCheck>>(() => new Counts()),
+    token_issue_failures_total: new Counts<LoginFailure>(),
     tokens_issued_total: 0,
-    transferred_bytes_total: new Counts(),
-    upstream_requests_total: new ByLabel(() => new Counts()),
-    upstream_response_seconds: new ByLabel(() => new Durations()),
-    upstream_responses_total: new ByLabel(() => new Counts()),
+    transferred_bytes_total: new Counts<'in' | 'out'>(),
+    upstream_requests_total: new ByLabel<string, Counts<UpstreamOutcome>>(() => new Counts()),
+    upstream_response_seconds: new ByLabel<string, Durations>(() => new Durations()),
+    upstream_responses_total: new ByLabel<string, Counts>(() => new Counts()),
   } satisfies Partial<Values<MetricName>>
-  readonly #lastGoodSeconds = new ByLabel(() => this.#now() / 1000)
+  readonly #lastGoodSeconds = new ByLabel<ReloadSubject, number>(() => this.#now() / 1000)
   /** The names of the certificate sets, or '' for another subject, whose newest version cannot be used. */
-  readonly #failingReloads = new ByLabel(() => new Set<string>())
+  readonly #failingReloads = new ByLabel<ReloadSubject, Set<string>>(() => new Set())
 
   constructor(now: () => number) {
     this.#now = now
@@ -170,7 +178,7 @@ export class Metrics {
     this.#counts.transferred_bytes_total.add(direction, count)
   }
 
-  onTokenCheck(reason: 'ok' | AccessFailure, count = 1): void {
+  onTokenCheck(reason: TokenCheck, count = 1): void {
     this.#counts.token_checks_total.of(reason === 'ok' ? 'accepted' : 'rejected').add(reason, count)
   }
 
@@ -254,7 +262,7 @@ export class Metrics {
 }
 
 /** An entry for each value of a label. `create` makes an entry when it is first used. */
-class ByLabel<Entry> extends Map<string, Entry> {
+class ByLabel<Key extends string, Entry> extends Map<Key, Entry> {
   readonly #create: () => Entry
 
   constructor(create: () => Entry) {
@@ -262,7 +270,7 @@ class ByLabel<Entry> extends Map<string, Entry> {
     this.#create = create
   }
 
-  of(value: string): Entry {
+  of(value: Key): Entry {
     const known = this.get(value)
     if (known !== undefined) return known
     const created = this.#create()
@@ -272,8 +280,8 @@ class ByLabel<Entry> extends Map<string, Entry> {
 }
 
 /** A count for each value of the last label. Costs less than `inc` of prom-client. */
-class Counts extends Map<string, number> {
-  add(value: string, count = 1): void {
+class Counts<Key extends string = string> extends Map<Key, number> {
+  add(value: Key, count = 1): void {
     this.set(value, (this.get(value) ?? 0) + count)
   }
 }

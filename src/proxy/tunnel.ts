@@ -44,9 +44,9 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
       // A write to a TLS socket may never end if the client has reset the connection.
       client.setTimeout(CLOSE_MS, () => client.destroy())
     })
-    client.on('data', (chunk: Buffer) => context.countIn(chunk.length))
+    client.on('data', (chunk: Buffer) => context.count('bytesIn', chunk.length))
     const { firstBytes = Buffer.alloc(0) } = context
-    context.countIn(firstBytes.length)
+    context.count('bytesIn', firstBytes.length)
     upstream.write(firstBytes)
     client.pipe(upstream)
     this.onRead(response)
@@ -54,7 +54,7 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
 
   onRead({ body, isDone }: PartialResponse): void {
     const { context, socket: client } = this.#res.req
-    context.countOut(body.length)
+    context.count('bytesOut', body.length)
     const isWritable = body.writeTo(client)
     if (isDone) client.end()
     else if (!isWritable) this.#upstreamConnection.pauseUntilDrain(client)

@@ -51,7 +51,7 @@ export class Upload {
 
   #onData(chunk: Buffer): void {
     if (this.#upstreamConnection === undefined) return
-    this.#req.context.countIn(chunk.length)
+    this.#req.context.count('bytesIn', chunk.length)
     // An upstream may refuse an upload and close. A write to the closed connection would fail and discard the response. The
     // wait lets Node read the response first: without the wait, nearly half of these responses are lost.
     if (this.#pending.push(chunk) === 1) afterNextReads(() => this.#write())

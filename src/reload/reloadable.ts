@@ -37,6 +37,8 @@ interface ReloadableOptions<T> {
   readonly pollMs: number
   /** The pause between polls while the source is not available, or its version is rejected. Default: `pollMs`. */
   readonly retryMs?: number
+  /** Called with each new version before the subscribers. Must not throw. */
+  readonly onActivated?: (fresh: T, former: T) => void
   /** Called after each poll, unless the source may be incomplete. A new version is active by then. */
   readonly onPolled: (outcome: Outcome<T>) => void
   readonly onError: (error: unknown) => void
@@ -157,6 +159,7 @@ export class Reloadable<T> {
     this.#value = fresh
     this.#active = version
     this.#rejected = undefined
+    this.#options.onActivated?.(fresh, former)
     for (const subscriber of this.#subscribers) subscriber(fresh, former)
   }
 

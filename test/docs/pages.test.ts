@@ -196,10 +196,9 @@ const rowOf = new Map(
 /** `token/verify.ts`: `token/`; `app.ts` is itself. */
 const unitOf = (path: string) => path.replace(/\/.*/, '/')
 
+const files = readdirSync('src', { recursive: true, encoding: 'utf8' }).filter((path) => path.endsWith('.ts'))
+
 t.test('a file of src imports only from its own row of the table and the rows below', async (t) => {
-  const files = readdirSync('src', { recursive: true, encoding: 'utf8' }).filter((path) =>
-    path.endsWith('.ts'),
-  )
   for (const file of files) {
     t.ok(rowOf.has(unitOf(file)), `${file} is in the table`)
     const imports = readFileSync(join('src', file), 'utf8').matchAll(/(?:from |import\()'(\.[^']+\.ts)'/g)
@@ -210,6 +209,21 @@ t.test('a file of src imports only from its own row of the table and the rows be
     }
   }
   t.ok(files.length > 50)
+})
+
+t.test('comments of src and docs/architecture.md name files and identifiers that exist', async (t) => {
+  const comment = /\/\*\*[\s\S]*?\*\/|(?<=^|\s)\/\/ .*/g
+  const sources = files.map((file) => read(join('src', file)))
+  const exists = new Set(sources.join('\n').replace(comment, '').match(/#?\w+/g))
+  const own = sources.filter((_, at) => files[at] !== 'client/node-http.ts') // it names functions of Node
+  const text = [read('docs/architecture.md'), ...own.flatMap((source) => source.match(comment) ?? [])].join(
+    '\n',
+  )
+  const names = text.match(/(?<=`)[a-z]+[A-Z]\w*(?=`)|(?<=[\s`.])#[a-z]\w*/g) ?? []
+  const paths = text.match(/(?<=`)[\w/-]+\.ts(?=`)/g) ?? []
+  const isMissing = (path: string) => !files.some((file) => `/${file}`.endsWith(`/${path}`))
+  t.strictSame([...names.filter((name) => !exists.has(name)), ...paths.filter(isMissing)], [])
+  t.ok(names.length > 100 && paths.length > 100)
 })
 
 interface Reference {

@@ -58,14 +58,13 @@ export class CredentialsDatabase implements CredentialSource {
       initial: NO_SNAPSHOT,
       pollMs,
       retryMs: RETRY_MS,
+      onActivated: ({ credentials, revocations, newRows }, former) => {
+        const { ofNames } = former.revocations
+        for (const row of newRows) revocations.add(row)
+        this.#changesOnlyIds = credentials === former.credentials && revocations.ofNames === ofNames
+      },
       onPolled: (outcome) => this.#report(outcome),
       onError: (err) => log.warn({ err }, 'error while polling the credentials database'),
-    })
-    // The first subscriber: the others find the new revocations in the list.
-    this.#snapshots.subscribe(({ credentials, revocations, newRows }, former) => {
-      const { ofNames } = former.revocations
-      for (const row of newRows) revocations.add(row)
-      this.#changesOnlyIds = credentials === former.credentials && revocations.ofNames === ofNames
     })
     const named = (reason: string) => `${urlFile}: the database ${pool.label()}: ${reason}`
     this.whenLoaded = this.#snapshots.whenLoaded.then((first) =>
