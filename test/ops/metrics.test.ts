@@ -212,26 +212,23 @@ t.test('only 5xx of forwarded requests count as failures, on public routes too',
   t.strictSame(await problems(setup), ['critical: 10 % of forwarded requests fail (5xx) in 10 s'])
 })
 
-t.test(
-  'refused requests do not hide that all others fail, and refused tokens alone are a problem',
-  async (t) => {
-    const setup = statusSetup()
-    await setup.samples.sample()
-    for (let i = 0; i < 25; i++) setup.metrics.onRequest('proxy', 'GET', 400, 0.01)
-    for (let i = 0; i < 25; i++) setup.metrics.onTokenCheck('revoked')
-    for (let i = 0; i < 5; i++) forward(setup, 500)
-    await setup.step()
-    t.strictSame(await problems(setup), [
-      'critical: Every token is refused: 25 revoked in 5 s',
-      'critical: 100 % of forwarded requests fail (5xx) in 5 s',
-    ])
-    for (let i = 0; i < 95; i++) forward(setup, 200)
-    for (let i = 0; i < 1000; i++) setup.metrics.onTokenCheck('missing')
-    setup.metrics.onTokenCheck('ok')
-    await setup.step()
-    t.strictSame(await problems(setup), ['critical: 5 % of forwarded requests fail (5xx) in 10 s'])
-  },
-)
+t.test('refused requests do not hide that all others fail; refused tokens are a problem', async (t) => {
+  const setup = statusSetup()
+  await setup.samples.sample()
+  for (let i = 0; i < 25; i++) setup.metrics.onRequest('proxy', 'GET', 400, 0.01)
+  for (let i = 0; i < 25; i++) setup.metrics.onTokenCheck('revoked')
+  for (let i = 0; i < 5; i++) forward(setup, 500)
+  await setup.step()
+  t.strictSame(await problems(setup), [
+    'critical: Every token is refused: 25 revoked in 5 s',
+    'critical: 100 % of forwarded requests fail (5xx) in 5 s',
+  ])
+  for (let i = 0; i < 95; i++) forward(setup, 200)
+  for (let i = 0; i < 1000; i++) setup.metrics.onTokenCheck('missing')
+  setup.metrics.onTokenCheck('ok')
+  await setup.step()
+  t.strictSame(await problems(setup), ['critical: 5 % of forwarded requests fail (5xx) in 10 s'])
+})
 
 t.test('the headline shows the most severe current problem', async (t) => {
   const setup = statusSetup({
@@ -279,11 +276,7 @@ t.test('the headline shows the most severe current problem', async (t) => {
   checks.push({ name: 'keys', ok: false })
   t.match(await problems(setup), [first, 'critical: Not ready: keys'])
   const report = await setup.report()
-  t.match(report, {
-    ready: false,
-    enforcing: false,
-    upstreams: [{}, { address: 'http://10.0.0.1:9000' }],
-  })
+  t.match(report, { ready: false, enforcing: false, upstreams: [{}, { address: 'http://10.0.0.1:9000' }] })
   t.notMatch(JSON.stringify(report), /canary/)
 })
 
@@ -297,10 +290,7 @@ t.test('an upstream is failing until it responds again or the traffic stops', as
   t.match(await state(), { state: 'idle', lastFault: null })
   setup.metrics.ofUpstream('/').onOutcome('connection_refused')
   await steps(10)
-  t.match(await state(), {
-    state: 'failing',
-    lastFault: { outcome: 'connection_refused', secondsAgo: 45 },
-  })
+  t.match(await state(), { state: 'failing', lastFault: { outcome: 'connection_refused', secondsAgo: 45 } })
   const text = 'critical: Upstream / fails: connection_refused, last 45 s ago'
   t.strictSame(await problems(setup), [text])
   await steps(4)
