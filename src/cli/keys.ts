@@ -51,8 +51,7 @@ export function keysCommand(io: CommandIo): Command {
   subcommand('activate', 'let a key sign, and record when the previous key stopped', 'KID')
     .argument('<kid>', 'the key', parseKid)
     .action(async (kid: string, flags: KeyFlags) => {
-      const change = { ...(await withLifetime(flags, io)), kid }
-      const { previous } = io.unwrap(await activateKey(change))
+      const { previous } = io.unwrap(await activateKey({ ...(await withLifetime(flags, io)), kid }))
       if (flags.json) io.print(JSON.stringify({ active: kid, previous: previous ?? null }))
       else io.print(`${kid} signs${previous === undefined ? '' : ` in place of ${previous}`}`)
     })
@@ -61,8 +60,7 @@ export function keysCommand(io: CommandIo): Command {
     .argument('<kid>', 'the key', parseKid)
     .option('--force', 'remove it though tokens signed by it may be alive; they are refused from then on')
     .action(async (kid: string, flags: KeyFlags) => {
-      const change = { ...(await withLifetime(flags, io)), kid }
-      io.unwrap(await retireKey(change))
+      io.unwrap(await retireKey({ ...(await withLifetime(flags, io)), kid }))
       io.print(flags.json ? JSON.stringify({ retired: kid }) : `retired ${kid}`)
     })
   return group

@@ -64,6 +64,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     if (this.chunkedEncoding) writeLastChunk(this, headerText(trailers.flat()))
     this.#writtenMonotonicMs = performance.now()
     this.#state = 'discarding'
+    if (this.#isCloseDelimited) this.req.socket.end() // the client may wait for this end of the response
     this.req.context.client.discardBody(this.req, () => this.end()) // only the first call has an effect
   }
 

@@ -61,9 +61,8 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
   }
 
   onInternalError(error: unknown): void {
-    const { context } = this.#res.req
-    this.#recheck.source.reportInternalError(context.id, error)
-    context.client.abort()
+    this.#recheck.source.reportInternalError(this.#res.req.context.id, error)
+    this.#res.req.context.client.abort()
   }
 
   onClosed(): void {

@@ -160,8 +160,11 @@ t.test('a client that half-closes its upload after a whole early response gets a
         client.send('the first bytes')
         await client.until('whole')
         t.equal(await outcome('ok'), 1)
-        client.socket.end()
+        // The end of the connection ends the response, so it must not wait for the rest of the upload.
+        const startedMs = performance.now()
+        if (framing !== 'framed by its close') client.socket.end()
         t.equal(await client.closed(), 'end')
+        t.ok(performance.now() - startedMs < 4000)
         await recovers()
       })
     }

@@ -21,14 +21,16 @@ export const SELECT_REVOCATIONS = `SELECT id, jti, account_id AS "accountId", ac
   (extract(epoch FROM issued_before) * 1000)::float8 AS "issuedBeforeMs", created_at::text AS "createdAt"
   FROM storage_auth.revocations`
 
-/** Every change replaces `version`. Every change except new revocations replaces `otherChange`. @throws ChangesNotRecorded */
+/**
+ * Every change replaces `version`. Every change except new revocations replaces `otherChange`. To disable a trigger, as
+ * `pg_restore --disable-triggers` does, replaces both: it changes `xmin` of the trigger's row. @throws ChangesNotRecorded
+ */
 export async function readRevision(database: Pool | ClientBase) {
   const { rows } = await database.query<{ version: string; otherChange: string; triggers: number }>(
-    `SELECT number || ' ' || stamp AS version, other_change AS "otherChange",
-       (SELECT count(*)::int FROM pg_trigger
-        WHERE tgrelid IN ('storage_auth.credentials'::regclass, 'storage_auth.revocations'::regclass)
-        AND tgname = 'record_change' AND tgenabled IN ('O', 'A')) AS triggers
-     FROM storage_auth.revision`,
+    `SELECT concat_ws(' ', number, stamp, xmins) AS version, concat_ws(' ', other_change, xmins) AS "otherChange", triggers
+     FROM storage_auth.revision, (SELECT count(*)::int AS triggers, string_agg(xmin::text, ' ' ORDER BY oid) AS xmins
+       FROM pg_trigger WHERE tgname = 'record_change' AND tgenabled IN ('O', 'A')
+       AND tgrelid IN ('storage_auth.credentials'::regclass, 'storage_auth.revocations'::regclass)) AS recording`,
   )
   const [row] = rows
   if (row === undefined) throw new ChangesNotRecorded('its table storage_auth.revision has no row')

@@ -325,6 +325,14 @@ t.test('triggers that a restore has lost are noticed', async (t) => {
   }
 })
 
+t.test('a change is read that was made while triggers were disabled', async (t) => {
+  const { sql, urlFile } = await withAcme()
+  const replica = await openStore(t, urlFile, { pollMs: 20 })
+  await sql(`ALTER TABLE storage_auth.credentials DISABLE TRIGGER ALL;
+    UPDATE storage_auth.credentials SET disabled = true; ALTER TABLE storage_auth.credentials ENABLE TRIGGER ALL`)
+  await eventually(() => !isActive(replica), 'the change')
+})
+
 t.test('read grants suffice, and missing grants are reported', async (t) => {
   const database = await withAcme()
   await database.sql('CREATE ROLE sidecar LOGIN; CREATE ROLE stranger LOGIN')
@@ -441,16 +449,10 @@ t.test('a new URL in the file is used when the old one fails, or on a refresh', 
 })
 
 t.test('a refresh reads every row again', async (t) => {
-  const database = await withAcme()
-  const replica = await openStore(t, database.urlFile, { pollMs: HOUR })
-  await database.sql(
-    `SET session_replication_role = replica; UPDATE storage_auth.credentials SET disabled = true`,
-  )
-  t.equal(
-    await replica.store.authenticate(acme),
-    'accepted',
-    'with its triggers off, the change is not to be seen',
-  )
+  const { sql, urlFile } = await withAcme()
+  const replica = await openStore(t, urlFile, { pollMs: HOUR })
+  await sql(`SET session_replication_role = replica; UPDATE storage_auth.credentials SET disabled = true`)
+  t.equal(await replica.store.authenticate(acme), 'accepted', 'without triggers, the change is not seen')
   await replica.reload()
   t.equal(await replica.store.authenticate(acme), 'rejected')
 })
