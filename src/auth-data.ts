@@ -173,12 +173,11 @@ export async function openAuthData(options: AuthDataOptions): Promise<AuthData> 
 function ownKeysIn({ config, now }: AuthDataOptions, keyFiles?: Reloadable<KeyRing>, keySet?: RemoteKeys) {
   const ring = keySet?.ring ?? keyFiles?.current ?? (() => ({ keys: new Map() }))
   const findKey: FindKey = keySet?.findKey ?? ((kid, alg) => findInRing(ring(), kid, alg))
-  const maxSeconds = config.token.maxLifetimeSeconds + config.token.clockToleranceSeconds
   return {
     ring,
     findKey,
     publicJwks: () => (keySet?.state().loaded === false ? undefined : publicJwks(ring())),
-    tokenLifetimes: () => tokenLifetimes(ring(), maxSeconds, now()),
+    tokenLifetimes: () => tokenLifetimes(ring(), config.token.maxSignedSeconds, now()),
   }
 }
 

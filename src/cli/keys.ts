@@ -87,7 +87,7 @@ async function withLifetime<F extends KeyFlags>(flags: F, io: CommandIo) {
   if (tokenSeconds === undefined && flags.config !== undefined) {
     const { configFromFlags } = await import('./config.ts') // slow to load
     const { token } = configFromFlags({ config: flags.config }, io, { needsUpstream: false }).config
-    tokenSeconds = token.maxLifetimeSeconds + token.clockToleranceSeconds
+    tokenSeconds = token.maxSignedSeconds
   }
   return { ...flags, now: io.now, tokenSeconds }
 }

@@ -11,8 +11,13 @@ export const configSchema = (needsUpstream: boolean) =>
   settingsSchema
     .superRefine((settings, context) => checkRules(settings, context, needsUpstream), RUN_ALWAYS)
     .transform(({ token, keys, credentials, revocations, ...rest }) => {
+      const { links, trustedIssuers } = rest
       // By default, tokens longer than `API_TOKEN_SECONDS` are accepted only if the sidecar issues such tokens.
       const { maxLifetimeSeconds = Math.max(API_TOKEN_SECONDS, token.lifetimeSeconds) } = token
+      // For how long a signature of the sidecar may be accepted. A token of another issuer, which may live longer, can make a link.
+      const ofTokens = [maxLifetimeSeconds, ...trustedIssuers.map((issuer) => issuer.maxLifetimeSeconds)]
+      const ofLinks = links.enabled ? Math.min(links.maxLifetimeSeconds, Math.max(...ofTokens)) : 0
+      const maxSignedSeconds = Math.max(maxLifetimeSeconds, ofLinks) + token.clockToleranceSeconds
       const hasKeyFiles = keys.jwksUrl === undefined
       const { directory = hasKeyFiles ? KEYS_DIRECTORY : undefined } = keys
       // A sidecar that fetches its keys has no logins. A database still says which credentials are disabled.
@@ -20,7 +25,7 @@ export const configSchema = (needsUpstream: boolean) =>
       const { file = hasCredentialsFile ? CREDENTIALS_FILE : undefined } = credentials
       return {
         ...rest,
-        token: { ...token, maxLifetimeSeconds },
+        token: { ...token, maxLifetimeSeconds, maxSignedSeconds },
         keys: { ...keys, directory },
         credentials: { ...credentials, file },
         // Only the default file may be missing.

@@ -3,9 +3,7 @@ import type { CredentialStatus } from '../token/issuers.ts'
 import { type CredentialList, type CredentialName, isActive } from './credential-list.ts'
 import { createScryptQueue, dummyHash, scryptPrefixOf, verifySecret } from './secret-hash.ts'
 
-export interface Login extends CredentialName {
-  readonly secret: string
-}
+export type Login = CredentialName & { readonly secret: string }
 
 export interface CredentialSource {
   readonly list: () => CredentialList
@@ -71,7 +69,8 @@ export function createCredentialChecks(
     hasAccount: (accountId) => credentials().hasAccount(accountId),
     credentialStatus(accountId, accessKey) {
       const credential = credentials().find({ accountId, accessKey })
-      if (credential === undefined || !isActive(credential, now())) return { active: false }
+      if (credential === undefined || !isActive(credential, now()))
+        return { active: false, exists: credential !== undefined }
       return { active: true, endsAtMs: credential.expiresAtMs, scope: credential.scope }
     },
   }

@@ -6,10 +6,7 @@ import { type Parse, parseFile } from '../files/yaml-text.ts'
 import { scopeProblem } from '../token/scopes.ts'
 import { scryptPrefixOf, secretHashProblem } from './secret-hash.ts'
 
-export interface CredentialName {
-  readonly accountId: string
-  readonly accessKey: string
-}
+export type CredentialName = Readonly<{ accountId: string; accessKey: string }>
 
 export interface Credential extends CredentialName {
   readonly secretHash: string

@@ -13,10 +13,7 @@ import { type Credential, type CredentialName, parseCredentials } from './creden
 import { MAX_FILE_BYTES } from './list-files.ts'
 import { parseRevocations, type Revocation } from './revocation-list.ts'
 
-export interface Editors {
-  readonly credentials: CredentialEditor
-  readonly revocations: RevocationEditor
-}
+export type Editors = Readonly<{ credentials: CredentialEditor; revocations: RevocationEditor }>
 
 export interface CredentialEditor {
   /** Grouped by account, the oldest first. */

@@ -11,10 +11,7 @@ import type { Parse } from '../files/yaml-text.ts'
 import { type Credential, CredentialList, parseCredentials } from './credential-list.ts'
 import { parseRevocations, type Revocation, RevocationList } from './revocation-list.ts'
 
-interface Rows {
-  readonly credentials: Credential
-  readonly revocations: Revocation
-}
+type Rows = Readonly<{ credentials: Credential; revocations: Revocation }>
 
 type Kind = keyof Rows
 type Parsers = { readonly [K in Kind]: Parse<Rows[K]> }

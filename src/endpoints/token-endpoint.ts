@@ -41,7 +41,7 @@ export async function logIn(dependencies: Dependencies, res: SidecarResponse): P
   )
   if (verdict === 'unavailable') return fail(verdict, ERRORS.serviceNotReady)
   const credential = credentials.credentialStatus(accountId, accessKey)
-  if (credential.active) context.recordIdentity({ accountId, accessKey })
+  if (credential.active || credential.exists) context.recordIdentity({ accountId, accessKey })
   if (verdict === 'busy' || verdict === 'throttled') {
     if (verdict === 'busy' && res.destroyed) return // the client left while its login waited
     audit.request(res.req, { event: 'login_failed', reason: verdict })

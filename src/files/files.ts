@@ -139,8 +139,7 @@ async function keepReaders(handle: FileHandle, path: string): Promise<void> {
     if (hasGroup && isShared) await handle.chmod(0o640)
     return
   }
-  const isForGroup = (mode & 0o040) !== 0
-  const isForAll = (mode & 0o004) !== 0
+  const [isForGroup, isForAll] = [(mode & 0o040) !== 0, (mode & 0o004) !== 0]
   if (!isForAll && (isForGroup ? !hasGroup : now.uid !== uid))
     throw new FileError('its owner and group cannot be kept: run the command as its owner or as root')
   await handle.chmod(mode & (hasGroup ? 0o777 : 0o755)) // another group must not write

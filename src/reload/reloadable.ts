@@ -64,6 +64,7 @@ export class Reloadable<T> {
   #newestPoll: Promise<unknown> = Promise.resolve()
   /** The poll that is queued but has not begun. It will find all changes made until now. */
   #nextPoll: Promise<boolean> | undefined
+  #nextReload: Promise<boolean> | undefined
 
   constructor(options: ReloadableOptions<T>) {
     this.#options = options
@@ -96,9 +97,10 @@ export class Reloadable<T> {
     return this.#nextPoll
   }
 
-  /** Loads the source, even if it has not changed. Never rejects. */
+  /** Loads the source, even if it has not changed. Calls share a load that has not begun. Never rejects. */
   reload(): Promise<unknown> {
-    return this.#enqueue(true)
+    this.#nextReload ??= this.#enqueue(true)
+    return this.#nextReload
   }
 
   /** Stops polling, and drops the result of a load in progress. The value stays usable. */
@@ -114,7 +116,8 @@ export class Reloadable<T> {
   #enqueue(isForced: boolean): Promise<boolean> {
     const { onPolled, onError } = this.#options
     const done = this.#newestPoll.then(async () => {
-      if (!isForced) this.#nextPoll = undefined
+      if (isForced) this.#nextReload = undefined
+      else this.#nextPoll = undefined
       clearTimeout(this.#timer)
       let outcome: Outcome<T> | undefined
       try {

@@ -31,7 +31,7 @@ type ClaimedIdentity = Omit<Identity, 'issuedAtSeconds' | 'expiresAtSeconds'>
 /** Whether a credential is active. `endsAtMs`: when it expires (`Infinity`: never). `scope`: what limits its tokens. */
 export type CredentialStatus =
   | { readonly active: true; readonly endsAtMs: number; readonly scope?: string | null | undefined }
-  | { readonly active: false }
+  | { readonly active: false; readonly exists?: boolean }
 
 type Rules = Readonly<{ issuer: string; audience: string; maxLifetimeSeconds: number }>
 

@@ -18,11 +18,7 @@ const MIN_SERVED_MS = 1000
 /** Must be below the one-second timeout of a kubelet probe. */
 const STATE_TIMEOUT_MS = 400
 
-interface PoolOptions {
-  readonly config: Config
-  readonly log: Logger
-  readonly destination: LogDestination
-}
+type PoolOptions = Readonly<{ config: Config; log: Logger; destination: LogDestination }>
 
 export class WorkerPool {
   readonly count: number

@@ -18,6 +18,8 @@ export interface DatabaseTarget {
 const MAX_URL_BYTES = 65_536
 const CONNECT_MS = 2000
 const QUERY_MS = 1000
+/** Before a statement. Without it, the server waits for a lock, on a connection of its own, long after the query has timed out. */
+export const LIMIT_LOCKS = `SET LOCAL lock_timeout = ${QUERY_MS - 200};`
 const NEEDS_TLS = 'names a remote host: it needs ?sslmode=verify-full, or ?sslmode=disable to do without TLS'
 const PERCENT = 'special characters of the password must be percent-encoded'
 
@@ -152,8 +154,8 @@ export function databaseFailure(error: unknown): Readonly<{ kind: FailureKind; m
     // P0001, raise_exception: a check in `TABLES_SQL` has failed.
     const unusable = code === 'P0001' ? error.message : UNUSABLE_STATES[code]
     if (unusable !== undefined) return { kind: 'unusable', message: unusable }
-    // 57014, query_canceled: a statement_timeout.
-    return { kind: code === '57014' ? 'timeout' : 'down', message: `it reports: ${error.message} (${code})` }
+    const isLate = code === '57014' || code === '55P03' // query_canceled: a statement_timeout; lock_not_available
+    return { kind: isLate ? 'timeout' : 'down', message: `it reports: ${error.message} (${code})` }
   }
   if (code === 'ETIMEDOUT' || /timeout/i.test(error.message))
     return { kind: 'timeout', message: 'it does not answer in time' }

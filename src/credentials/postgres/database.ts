@@ -3,13 +3,14 @@
  * Each login first polls the revision of the database. Concurrent logins share a poll.
  * LISTEN would be faster, but needs a connection of its own and does not pass connection poolers.
  */
+import { escapeLiteral } from 'pg'
 import { loggedItems } from '../../base/log.ts'
 import { type Loaded, loaded, notLoaded } from '../../base/result.ts'
 import { type Outcome, Reloadable, type ReloadResult } from '../../reload/reloadable.ts'
 import type { CredentialSource } from '../credential-checks.ts'
 import type { CredentialList } from '../credential-list.ts'
 import type { RevocationList } from '../revocation-list.ts'
-import { DatabasePool, type DatabaseTarget, databaseFailure, readUrlFile } from './connection.ts'
+import { DatabasePool, type DatabaseTarget, databaseFailure, LIMIT_LOCKS, readUrlFile } from './connection.ts'
 import { NO_SNAPSHOT, readRevision, readSnapshot, type Snapshot } from './snapshot.ts'
 
 export interface DatabaseOptions {
@@ -24,8 +25,10 @@ export type DatabaseState = 'current' | 'database down, last snapshot active'
 
 const POLL_MS = 250
 const RETRY_MS = 500
-const REVOKE_SQL =
-  'INSERT INTO storage_auth.revocations (jti, expires_at) VALUES ($1, to_timestamp($2::float8))'
+/** With parameters, a query may have only one statement. */
+const revokeSql = (tokenId: string, endsAtSeconds: number) =>
+  `${LIMIT_LOCKS} INSERT INTO storage_auth.revocations (jti, expires_at)
+   VALUES (${escapeLiteral(tokenId)}, to_timestamp(${endsAtSeconds}))`
 
 /** Reads the URL. The database connects only after `start` is called. Never rejects. */
 export async function openDatabase(options: DatabaseOptions): Promise<Loaded<CredentialsDatabase>> {
@@ -84,11 +87,10 @@ export class CredentialsDatabase implements CredentialSource {
   readonly revoke = async (tokenId: string, endsAtSeconds: number): Promise<boolean> => {
     if (!(await this.refresh())) return false
     try {
-      await (await this.#pool.current()).query(REVOKE_SQL, [tokenId, endsAtSeconds])
+      await (await this.#pool.current()).query(revokeSql(tokenId, endsAtSeconds))
     } catch (cause) {
-      const { kind, message: reason } = databaseFailure(cause)
-      const fields = { database: this.#pool.label(), reason }
-      if (kind === 'unusable') this.#options.log.warn(fields, 'a request failed in the database')
+      const fields = { database: this.#pool.label(), reason: databaseFailure(cause).message }
+      if (!this.#isDown) this.#options.log.warn(fields, 'a request failed in the database')
       return false
     }
     return this.#snapshots.refresh()

@@ -3,13 +3,13 @@
  * Leaves out rows without a valid credential. Their problems name the ids of the rows.
  */
 import { isDeepStrictEqual } from 'node:util'
-import type { ClientBase, Pool } from 'pg'
+import type { ClientBase, Pool, QueryResult } from 'pg'
 import { claimsProblem, nameProblem } from '../../base/schemas.ts'
 import { scopeProblem } from '../../token/scopes.ts'
 import { type Credential, CredentialList } from '../credential-list.ts'
 import { type Revocation, RevocationList } from '../revocation-list.ts'
 import { secretHashProblem } from '../secret-hash.ts'
-import { ChangesNotRecorded } from './connection.ts'
+import { ChangesNotRecorded, LIMIT_LOCKS } from './connection.ts'
 
 type RevocationRow = Revocation & { readonly id: string; readonly createdAt: string }
 export type CredentialRow = Credential & { readonly id: string }
@@ -21,17 +21,20 @@ export const SELECT_REVOCATIONS = `SELECT id, jti, account_id AS "accountId", ac
   (extract(epoch FROM issued_before) * 1000)::float8 AS "issuedBeforeMs", created_at::text AS "createdAt"
   FROM storage_auth.revocations`
 
+type Revision = Readonly<{ version: string; otherChange: string; triggers: number }>
+
 /**
  * Every change replaces `version`. Every change except new revocations replaces `otherChange`. To disable a trigger, as
  * `pg_restore --disable-triggers` does, replaces both: it changes `xmin` of the trigger's row. @throws ChangesNotRecorded
  */
 export async function readRevision(database: Pool | ClientBase) {
-  const { rows } = await database.query<{ version: string; otherChange: string; triggers: number }>(
-    `SELECT concat_ws(' ', number, stamp, xmins) AS version, concat_ws(' ', other_change, xmins) AS "otherChange", triggers
+  const results: unknown = await database.query(
+    `${LIMIT_LOCKS} SELECT concat_ws(' ', number, stamp, xmins) AS version, concat_ws(' ', other_change, xmins) AS "otherChange", triggers
      FROM storage_auth.revision, (SELECT count(*)::int AS triggers, string_agg(xmin::text, ' ' ORDER BY oid) AS xmins
        FROM pg_trigger WHERE tgname = 'record_change' AND tgenabled IN ('O', 'A')
        AND tgrelid IN ('storage_auth.credentials'::regclass, 'storage_auth.revocations'::regclass)) AS recording`,
   )
+  const [, { rows }] = results as [unknown, QueryResult<Revision>] // one for each statement
   const [row] = rows
   if (row === undefined) throw new ChangesNotRecorded('its table storage_auth.revision has no row')
   if (row.triggers !== 2) throw new ChangesNotRecorded('triggers of its tables are missing or disabled')

@@ -187,7 +187,8 @@ CREATE OR REPLACE FUNCTION storage_auth.record_change() RETURNS trigger
 DECLARE
   new_stamp uuid := gen_random_uuid();
   -- At depth 2, the change is the DELETE below.
-  only_adds boolean := TG_TABLE_NAME = 'revocations' AND (TG_OP = 'INSERT' OR pg_trigger_depth() > 1);
+  only_adds boolean := TG_TABLE_NAME = 'revocations'
+    AND (TG_OP = 'INSERT' OR (TG_OP = 'DELETE' AND pg_trigger_depth() > 1));
 BEGIN
   UPDATE storage_auth.revision SET number = number + 1, stamp = new_stamp,
     other_change = CASE WHEN only_adds THEN other_change ELSE new_stamp END;
