@@ -12,7 +12,7 @@
  *   key set of an issuer     `REFRESH_MS`, and for a kid  keys            the same as for key files
  *   certificate files        the same as for key files    certificates    nothing: they are for new connections
  *
- * An emptied cache has each token verified again: `checkStatus` of `token/verify.ts` refuses that of a disabled credential.
+ * Then `checkStatus` of `token/verify.ts` refuses the token of a disabled credential. Waiting requests are checked like tunnels.
  * A change ends no transfer in progress. Without a database, a sidecar that fetches its keys learns of no disabled credential.
  */
 import type { Logger } from './base/log.ts'
@@ -120,9 +120,9 @@ export async function openAuthData(options: AuthDataOptions): Promise<AuthData> 
   const { keyFiles, credentialsFile, revocationsFile, database, certificateSets, keySets } = sources
   const ownKeySet = keySets.find(({ issuer }) => issuer === config.token.issuer)
   const keys = ownKeysIn(options, keyFiles, ownKeySet)
-  const source = database ?? (credentialsFile && { list: credentialsFile.current, refresh: async () => true })
+  const logins = database ?? (credentialsFile && { list: credentialsFile.current, refresh: async () => true })
   const onError = (error: unknown) => log.error({ err: error }, 'a login could not be checked')
-  const credentials = source && createCredentialChecks(source, now, onError)
+  const credentials = logins && createCredentialChecks(logins, now, onError)
   const revocations = [revocationsFile?.current, database?.revocations].flatMap((list) => list ?? [])
   const single = [keyFiles, credentialsFile, revocationsFile, database].flatMap((source) => source ?? [])
   const polled = [...single, ...certificateSets.values(), ...keySets]
@@ -157,9 +157,10 @@ export async function openAuthData(options: AuthDataOptions): Promise<AuthData> 
       for (const source of polled) source.start()
     },
     async whenLoaded() {
-      for (const source of [ownKeySet, database]) {
+      const awaited = { 'keys.jwksUrl': ownKeySet, [DATABASE_SETTING]: database }
+      for (const [setting, source] of Object.entries(awaited)) {
         const first = (await source?.whenLoaded) ?? loaded(true)
-        if (!first.ok) throw new InvalidAuthData(problemsAt(DATABASE_SETTING, first.problems))
+        if (!first.ok) throw new InvalidAuthData(problemsAt(setting, first.problems))
         if (!first.value) return false
       }
       return true

@@ -45,15 +45,17 @@ function readBody(req: SidecarRequest, maxMs: number): Promise<Result<Buffer, Pu
   const { context } = req
   return new Promise((resolve) => {
     const body = Buffer.allocUnsafe(Number(req.headers['content-length'] ?? MAX_BYTES)) // a list of chunks takes much more
+    let length = 0
     const end = (result: Result<Buffer, PublicError>) => {
       clearTimeout(deadline)
       req.removeListener('data', onData)
       resolve(result)
     }
     const onData = (chunk: Buffer) => {
-      chunk.copy(body, context.bytesIn)
+      chunk.copy(body, length)
+      length += chunk.length
       context.count('bytesIn', chunk.length)
-      if (context.bytesIn > MAX_BYTES) end(failed(TOO_LARGE))
+      if (length > MAX_BYTES) end(failed(TOO_LARGE))
     }
     // The deadline limits the whole body: a client that sends a byte a minute must not hold a connection. The additional
     // millisecond keeps it apart from the socket's timeout: of three timers of one duration, Node 26 may fire one at once.
@@ -63,7 +65,7 @@ function readBody(req: SidecarRequest, maxMs: number): Promise<Result<Buffer, Pu
       onClosed: () => clearTimeout(deadline),
     })
     req.on('data', onData)
-    req.once('end', () => end(ok(body.subarray(0, context.bytesIn))))
+    req.once('end', () => end(ok(body.subarray(0, length))))
   })
 }
 

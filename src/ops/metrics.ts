@@ -7,14 +7,7 @@
  */
 import { type Aggregator, collectDefaultMetrics, Registry } from 'prom-client'
 import type { AuthData, ReloadSubject } from '../auth-data.ts'
-import {
-  ACCESS_FAILURES,
-  type AccessFailure,
-  LOGIN_FAILURES,
-  type LoginFailure,
-  UPSTREAM_OUTCOMES,
-  type UpstreamOutcome,
-} from '../base/errors.ts'
+import { ACCESS_FAILURES, type AccessFailure, LOGIN_FAILURES, UPSTREAM_OUTCOMES } from '../base/errors.ts'
 import { VERSION } from '../base/version.ts'
 import type { DataListener } from '../client/listener.ts'
 import type { Config } from '../config/config.ts'
@@ -30,6 +23,8 @@ import type { TokenCache } from '../token/cache.ts'
 
 /** Requests with other methods have the label `other`. */
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS'])
+const CHECKS = { accepted: ['ok'], rejected: ACCESS_FAILURES } as const
+type TokenResult = keyof typeof CHECKS
 type TokenCheck = 'ok' | AccessFailure
 const STATUS_CLASSES = ['2xx', '3xx', '4xx', '5xx']
 const LATENCY_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
@@ -140,20 +135,20 @@ export class Metrics {
   readonly #now: () => number
   readonly #counts = {
     links_issued_total: 0,
-    reloads_total: new ByLabel<ReloadSubject, Counts<ReloadResult>>(() => new Counts()),
-    request_duration_seconds: new ByLabel<RouteLabel, Durations>(() => new Durations()),
-    requests_total: new ByLabel<RouteLabel, ByLabel<string, Counts>>(() => new ByLabel(() => new Counts())),
-    token_checks_total: new ByLabel<'accepted' | 'rejected', Counts<TokenCheck>>(() => new Counts()),
-    token_issue_failures_total: new Counts<LoginFailure>(),
+    reloads_total: new ByLabel((_subject: ReloadSubject) => new Counts(RELOAD_RESULTS)),
+    request_duration_seconds: new ByLabel((_route: RouteLabel) => new Durations()),
+    requests_total: new ByLabel((_route: RouteLabel) => new ByLabel((_method: string) => new Counts())),
+    token_checks_total: new ByLabel((result: TokenResult) => new Counts<TokenCheck>(CHECKS[result])),
+    token_issue_failures_total: new Counts(LOGIN_FAILURES),
     tokens_issued_total: 0,
-    transferred_bytes_total: new Counts<'in' | 'out'>(),
-    upstream_requests_total: new ByLabel<string, Counts<UpstreamOutcome>>(() => new Counts()),
-    upstream_response_seconds: new ByLabel<string, Durations>(() => new Durations()),
-    upstream_responses_total: new ByLabel<string, Counts>(() => new Counts()),
+    transferred_bytes_total: new Counts(['in', 'out']),
+    upstream_requests_total: new ByLabel((_upstream: string) => new Counts(UPSTREAM_OUTCOMES)),
+    upstream_response_seconds: new ByLabel((_upstream: string) => new Durations()),
+    upstream_responses_total: new ByLabel((_upstream: string) => new Counts(STATUS_CLASSES)),
   } satisfies Partial<Values<MetricName>>
-  readonly #lastGoodSeconds = new ByLabel<ReloadSubject, number>(() => this.#now() / 1000)
+  readonly #lastGoodSeconds = new ByLabel((_subject: ReloadSubject) => this.#now() / 1000)
   /** The names of the certificate sets, or '' for another subject, whose newest version cannot be used. */
-  readonly #failingReloads = new ByLabel<ReloadSubject, Set<string>>(() => new Set())
+  readonly #failingReloads = new ByLabel((_subject: ReloadSubject) => new Set<string>())
 
   constructor(now: () => number) {
     this.#now = now
@@ -162,9 +157,7 @@ export class Metrics {
     for (const what of ['handles', 'requests', 'resources'])
       this.#registry.removeSingleMetric(`nodejs_active_${what}_total`)
     for (const route of ROUTE_LABELS) this.#counts.request_duration_seconds.of(route)
-    for (const direction of ['in', 'out'] as const) this.onBytes(direction, 0)
-    for (const reason of ['ok', ...ACCESS_FAILURES] as const) this.onTokenCheck(reason, 0)
-    for (const reason of LOGIN_FAILURES) this.#counts.token_issue_failures_total.add(reason, 0)
+    for (const result of ['accepted', 'rejected'] as const) this.#counts.token_checks_total.of(result)
   }
 
   /** Counts refusals of malformed requests, too. `seconds`: from the head to the end of the response. */
@@ -178,8 +171,8 @@ export class Metrics {
     this.#counts.transferred_bytes_total.add(direction, count)
   }
 
-  onTokenCheck(reason: TokenCheck, count = 1): void {
-    this.#counts.token_checks_total.of(reason === 'ok' ? 'accepted' : 'rejected').add(reason, count)
+  onTokenCheck(reason: TokenCheck): void {
+    this.#counts.token_checks_total.of(reason === 'ok' ? 'accepted' : 'rejected').add(reason)
   }
 
   onEvent(what: AuditEvent): void {
@@ -192,8 +185,6 @@ export class Metrics {
     const requests = this.#counts.upstream_requests_total.of(upstream)
     const responses = this.#counts.upstream_responses_total.of(upstream)
     const durations = this.#counts.upstream_response_seconds.of(upstream)
-    for (const outcome of UPSTREAM_OUTCOMES) requests.add(outcome, 0)
-    for (const statusClass of STATUS_CLASSES) responses.add(statusClass, 0)
     return {
       onOutcome: (outcome) => requests.add(outcome),
       onResponse: (status, seconds) => {
@@ -215,7 +206,7 @@ export class Metrics {
   /** Returns the function that reads the metrics of this process. */
   readFrom(sources: MetricSources): ReadMetrics {
     for (const subject of sources.authData.subjects) {
-      for (const result of RELOAD_RESULTS) this.#counts.reloads_total.of(subject).add(result, 0)
+      this.#counts.reloads_total.of(subject)
       this.#lastGoodSeconds.of(subject) // the time of the start
     }
     return async (group) => {
@@ -263,9 +254,9 @@ export class Metrics {
 
 /** An entry for each value of a label. `create` makes an entry when it is first used. */
 class ByLabel<Key extends string, Entry> extends Map<Key, Entry> {
-  readonly #create: () => Entry
+  readonly #create: (value: Key) => Entry
 
-  constructor(create: () => Entry) {
+  constructor(create: (value: Key) => Entry) {
     super()
     this.#create = create
   }
@@ -273,14 +264,18 @@ class ByLabel<Key extends string, Entry> extends Map<Key, Entry> {
   of(value: Key): Entry {
     const known = this.get(value)
     if (known !== undefined) return known
-    const created = this.#create()
+    const created = this.#create(value)
     this.set(value, created)
     return created
   }
 }
 
-/** A count for each value of the last label. Costs less than `inc` of prom-client. */
-class Counts<Key extends string = string> extends Map<Key, number> {
+/** A count for each value of the last label, from zero for the known values. Costs less than `inc` of prom-client. */
+class Counts<const Key extends string = string> extends Map<Key, number> {
+  constructor(known: readonly Key[] = []) {
+    super(known.map((value) => [value, 0]))
+  }
+
   add(value: Key, count = 1): void {
     this.set(value, (this.get(value) ?? 0) + count)
   }

@@ -30,34 +30,34 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
 
   /** Takes over both connections from the transfer, and sends the 101. `response` may hold bytes that came with the 101. */
   start(head: UpstreamHead, response: PartialResponse): void {
-    const { context, socket: client } = this.#res.req
+    const { context, socket } = this.#res.req
     context.changeOwner(this)
     const upstream = this.#upstreamConnection.handOver(this)
     const lines = headerText(responseHeaders(head, context.id))
-    client.write(`HTTP/1.1 101 Switching Protocols\r\n${UPGRADE_LINES}${lines}\r\n`, 'latin1')
+    socket.write(`HTTP/1.1 101 Switching Protocols\r\n${UPGRADE_LINES}${lines}\r\n`, 'latin1')
     this.#res.becomeTunnel()
-    client.setTimeout(0)
+    socket.setTimeout(0)
     context.client.tcpSocket.setKeepAlive(true, KEEP_ALIVE_MS)
     upstream.setKeepAlive(true, KEEP_ALIVE_MS)
     upstream.on('close', () => {
-      client.destroySoon()
+      socket.destroySoon()
       // A write to a TLS socket may never end if the client has reset the connection.
-      client.setTimeout(CLOSE_MS, () => client.destroy())
+      socket.setTimeout(CLOSE_MS, () => socket.destroy())
     })
-    client.on('data', (chunk: Buffer) => context.count('bytesIn', chunk.length))
+    socket.on('data', (chunk: Buffer) => context.count('bytesIn', chunk.length))
     const { firstBytes = Buffer.alloc(0) } = context
     context.count('bytesIn', firstBytes.length)
     upstream.write(firstBytes)
-    client.pipe(upstream)
+    socket.pipe(upstream)
     this.onRead(response)
   }
 
   onRead({ body, isDone }: PartialResponse): void {
-    const { context, socket: client } = this.#res.req
+    const { context, socket } = this.#res.req
     context.count('bytesOut', body.length)
-    const isWritable = body.writeTo(client)
-    if (isDone) client.end()
-    else if (!isWritable) this.#upstreamConnection.pauseUntilDrain(client)
+    const isWritable = body.writeTo(socket)
+    if (isDone) socket.end()
+    else if (!isWritable) this.#upstreamConnection.pauseUntilDrain(socket)
   }
 
   onInternalError(error: unknown): void {

@@ -89,8 +89,10 @@ export class CredentialsDatabase implements CredentialSource {
     try {
       await (await this.#pool.current()).query(revokeSql(tokenId, endsAtSeconds))
     } catch (cause) {
-      const fields = { database: this.#pool.label(), reason: databaseFailure(cause).message }
-      if (!this.#isDown) this.#options.log.warn(fields, 'a request failed in the database')
+      const { kind, message: reason } = databaseFailure(cause)
+      const fields = { database: this.#pool.label(), reason }
+      if (kind !== 'timeout' && !this.#isDown)
+        this.#options.log.warn(fields, 'a request failed in the database')
       return false
     }
     return this.#snapshots.refresh()
