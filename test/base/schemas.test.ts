@@ -15,11 +15,7 @@ const table = [
     takes: ['0', '65535'],
     refuses: ['', ' 80', '+80', '0x50', '080', '8e1', '80.5', 'Infinity', '-1', '٨٠', '8_0', '65536'],
   },
-  {
-    flag: '--upgrade-enabled',
-    takes: ['true', 'false'],
-    refuses: ['', 'True', 'yes', '1', 'on', ' true'],
-  },
+  { flag: '--upgrade-enabled', takes: ['true', 'false'], refuses: ['', 'True', 'yes', '1', 'on', ' true'] },
   {
     flag: '--listen-base-path',
     takes: ['', '/a', '/account-api/v1', '/a//b', '/%C3%A9'],

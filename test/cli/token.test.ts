@@ -29,12 +29,7 @@ async function setUp(t: Parameters<typeof makeKeyDirectory>[0]) {
     return runCommand(tokenCommand, [verb, '--config', config, ...rest], { now: NOW, ...input })
   }
   const mint = async (options: object = {}) =>
-    mintToken({
-      key: keys,
-      now: NOW,
-      claims: { sub: 'acme', client_id: 'AK1' },
-      ...options,
-    })
+    mintToken({ key: keys, now: NOW, claims: { sub: 'acme', client_id: 'AK1' }, ...options })
   return { keys, credentials, config, credential, token, mint }
 }
 

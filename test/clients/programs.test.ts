@@ -96,12 +96,7 @@ interface Server {
 }
 
 const SERVERS: Readonly<Record<string, Server>> = {
-  apache: {
-    program: APACHE,
-    args: ['-DFOREGROUND', '-f'],
-    refusedStatus: 502,
-    config: apacheConfig,
-  },
+  apache: { program: APACHE, args: ['-DFOREGROUND', '-f'], refusedStatus: 502, config: apacheConfig },
   nginx: {
     program: '/usr/sbin/nginx',
     args: ['-e', 'stderr', '-g', 'daemon off;', '-c'],

@@ -180,10 +180,8 @@ t.test('a stale lock is removed once: the next lock is that of a faster command'
 
 t.test('a command says that it lost its lock, and leaves the lock of the other', async (t) => {
   const lock = join(t.testdir({}), 'lock')
-  await t.rejects(
-    withLock(lock, () => writeFile(lock, 'another')),
-    { message: /^the lock was lost/ },
-  )
+  const change = withLock(lock, () => writeFile(lock, 'another'))
+  await t.rejects(change, { message: /^the lock was lost/ })
   t.equal(await readFile(lock, 'utf8'), 'another')
 })
 

@@ -81,10 +81,7 @@ t.test('queries and rules refer to existing series', { skip: without('prometheus
     for (const path of ['/a', '/gone']) await fetch(data + path, { headers })
     await fetch(`${data}/a`)
     for (const secret of [{}, { secret: 'wrong' }]) {
-      await fetch(`${data}/v2/auth/token`, {
-        method: 'POST',
-        body: JSON.stringify({ ...login, ...secret }),
-      })
+      await fetch(`${data}/v2/auth/token`, { method: 'POST', body: JSON.stringify({ ...login, ...secret }) })
     }
   }
   const scraped = 'min(count_over_time(auth_sidecar_requests_total{route="proxy",status="503"}[1m])) >= 4'

@@ -66,6 +66,8 @@ t.test('a refresh sees every change before it, and refreshes in the meantime sha
   t.equal(await early, true)
   t.same(new Set(await Promise.all(late)), new Set([true]))
   t.same([reloadable.current(), source.reads], ['v2', 2])
+  await Promise.all(Array.from({ length: 100 }, () => reloadable.reload()))
+  t.equal(source.reads, 3, 'reloads, too')
 })
 
 t.test('a source that fails keeps its last good version; each failure is reported once', async (t) => {

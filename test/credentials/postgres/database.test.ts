@@ -281,6 +281,22 @@ t.test('after 10,000 new revocations all are read again, so that ended ones leav
   t.equal(replica.revocations().size, 9002, 'without the thousand that the database has removed')
 })
 
+t.test('a query that has timed out waits no longer on the server for a lock', async (t) => {
+  const { sql, urlFile, url } = await withAcme()
+  const replica = await openStore(t, urlFile, { pollMs: 20 })
+  const holder = new pg.Client(url)
+  await holder.connect()
+  await holder.query('BEGIN; UPDATE storage_auth.revision SET number = number')
+  t.equal(await replica.revoke('jti', 4e9), false)
+  await holder.query('LOCK storage_auth.revision')
+  await eventually(() => replica.state() !== 'current', 'a poll that fails')
+  await replica.stop()
+  const waiting = `SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()`
+  await eventually(async () => Object(await sql(waiting)).length === 0, 'the server')
+  await holder.end()
+  t.same(await sql('SELECT jti FROM storage_auth.revocations'), [])
+})
+
 t.test('revocations that commit in another order than they began are all found', async (t) => {
   const { urlFile, url } = await withAcme()
   const replica = await openStore(t, urlFile, { pollMs: 5 })
