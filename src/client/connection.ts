@@ -17,10 +17,10 @@
  * What ends the connection, and how:
  *
  *   the last response is written (see `afterResponse`)          Node closes it after the written bytes, > closing
- *     the body of its request is unread                         first, `discardBody`
- *     requests or a refusal wait behind it                      `#halfClose`
- *     Node has detached the socket                              `#halfClose`
- *   a refusal without a request is written                      `#halfClose`, > closing
+ *     the body of its request is unread                         first, `Discard.body`
+ *     requests or a refusal wait behind it                      `Discard.afterHalfClose`
+ *     Node has detached the socket                              the same
+ *   a refusal without a request is written                      the same, > closing
  *   no request arrives in time                                  `endIdlePhase`
  *   the client reads too slowly; the owner of a request fails   `abort`
  *   the client ends the connection                              Node closes it after the written bytes
@@ -30,6 +30,7 @@ import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../base/errors.ts'
 import { headerText } from '../http/headers.ts'
 import type { Peer } from './client-address.ts'
+import { Discard } from './discard.ts'
 import * as nodeHttp from './node-http.ts'
 import type { AfterResponse, ClientConnection, SidecarRequest } from './request.ts'
 import { SidecarResponse } from './response.ts'
@@ -59,13 +60,6 @@ const MAX_WAITING = 16
 /** Node parses all that it has read: up to 2,500 requests of 2 KB. With more in flight, a connection with many is aborted. */
 const MAX_IN_FLIGHT = 16 * 1024
 
-/**
- * Bytes that still arrive are discarded before a connection is closed (as nginx does). Without this, the close would be a reset:
- * clients that write all before they read (Python, Java) would lose the last response.
- */
-const DISCARD_IDLE_MS = 5_000
-const DISCARD_TOTAL_MS = 30_000
-
 export class Connection implements ClientConnection {
   readonly peer: Peer
   readonly tcpSocket: Socket
@@ -81,8 +75,7 @@ export class Connection implements ClientConnection {
   #bytesBefore: number | undefined
   /** In monotonic milliseconds, in the phase `partialHead`. */
   #headEndsAtMs = 0
-  /** In monotonic milliseconds. `#halfClose` may discard what follows a body that was discarded. */
-  #discardEndsAtMs: number | undefined
+  readonly discard: Discard
   #isProbing = false
 
   constructor(socket: Socket, tcpSocket: Socket, peer: Peer, headMs: number, events: ConnectionEvents) {
@@ -91,6 +84,7 @@ export class Connection implements ClientConnection {
     this.#socket = socket
     this.tcpSocket = tcpSocket
     this.#events = events
+    this.discard = new Discard(socket)
     this.#bytesBefore = socket.bytesRead
     socket.on('error', () => {}) // without a listener, an error would end the process; `close` follows
     nodeHttp.listenBeforeNode(socket, 'end', () => {
@@ -164,7 +158,7 @@ export class Connection implements ClientConnection {
     this.#phase = 'closing'
     const mustHalfClose = isDetached || this.#waiting.length > 0 || this.#refusal !== undefined
     for (const { req } of this.#waiting.splice(0)) req.resume()
-    if (mustHalfClose && !this.#socket.destroyed) this.#halfClose()
+    if (mustHalfClose && !this.#socket.destroyed) this.discard.afterHalfClose()
   }
 
   /** Receives a request whose socket Node has detached. No other request can follow. */
@@ -206,7 +200,7 @@ export class Connection implements ClientConnection {
   #sendRefusal(refusal: Refusal): void {
     this.#phase = 'closing'
     this.#socket.write(this.#events.onParserError(refusal, this.peer), 'latin1')
-    this.#halfClose()
+    this.discard.afterHalfClose()
   }
 
   onTimeout(): void {
@@ -255,30 +249,6 @@ export class Connection implements ClientConnection {
     const head = `${req.method} ${req.url} HTTP/1.1\r\n${headerText(req.rawHeaders)}\r\n`
     const cameAlone = !admitted.hasBody && this.#hasRead(head.length)
     return cameAlone && nodeHttp.CAN_DECLINE_UPGRADES ? 'keepAlive' : 'close'
-  }
-
-  /** Discards the rest of a request's body, whose response is written. Then calls `end`, perhaps more than once. */
-  discardBody(req: SidecarRequest, end: () => void): void {
-    req.context.changeOwner({ onIdle: end })
-    req.once('end', end)
-    this.#socket.once('end', end) // the request emits no `end` if its body is malformed
-    this.#limitDiscard(end)
-    req.resume()
-  }
-
-  /** Ends the sending half of the connection, and discards all bytes. Destroys the socket if the client does not close it. */
-  #halfClose(): void {
-    this.#socket.end()
-    nodeHttp.discardInput(this.#socket)
-    this.#limitDiscard(() => this.#socket.destroy())
-  }
-
-  #limitDiscard(onLate: () => void): void {
-    this.#socket.setTimeout(DISCARD_IDLE_MS) // then `onTimeout` ends the discard
-    const now = performance.now()
-    this.#discardEndsAtMs ??= now + DISCARD_TOTAL_MS
-    const deadline = setTimeout(onLate, Math.max(0, this.#discardEndsAtMs - now))
-    this.#socket.once('close', () => clearTimeout(deadline))
   }
 
   closeTunnel(): boolean {

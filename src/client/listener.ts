@@ -10,7 +10,7 @@
  *   a later head that begins with empty lines headersSeconds    `checkHead`           `Connection.refuse` sends a 408
  *   more of a body; reads of a response       idleSeconds       the socket's timeout  `onIdle` (see `proxy/transfer.ts`)
  *   the whole body of a login or link         idleSeconds       `json-body.ts`        the endpoint sends a 408
- *   bytes after the last response             `DISCARD_…_MS`    `connection.ts`       the connection is closed
+ *   bytes after the last response             `TOTAL_MS`        `discard.ts`          the connection is closed
  *   the last reads of an ended tunnel         `CLOSE_MS`        `proxy/tunnel.ts`     the connection is closed
  */
 import { once } from 'node:events'

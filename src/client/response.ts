@@ -65,7 +65,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     this.#writtenMonotonicMs = performance.now()
     this.#state = 'discarding'
     if (this.#isCloseDelimited) this.req.socket.end() // the client may wait for this end of the response
-    this.req.context.client.discardBody(this.req, () => this.end()) // only the first call has an effect
+    this.req.context.client.discard.body(this.req, () => this.end()) // only the first call has an effect
   }
 
   /** Must be called after a 101 was written to the socket. */

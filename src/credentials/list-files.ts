@@ -11,11 +11,11 @@ import type { Parse } from '../files/yaml-text.ts'
 import { type Credential, CredentialList, parseCredentials } from './credential-list.ts'
 import { parseRevocations, type Revocation, RevocationList } from './revocation-list.ts'
 
-type Rows = Readonly<{ credentials: Credential; revocations: Revocation }>
+type Row = Readonly<{ credentials: Credential; revocations: Revocation }>
 
-type Kind = keyof Rows
-type Parsers = { readonly [K in Kind]: Parse<Rows[K]> }
-type Batch<K extends Kind> = Loaded<readonly Rows[K][]>
+type Kind = keyof Row
+type Parsers = { readonly [K in Kind]: Parse<Row[K]> }
+type Batch<K extends Kind> = Loaded<readonly Row[K][]>
 
 const PARSERS: Parsers = { credentials: parseCredentials, revocations: parseRevocations }
 
@@ -38,7 +38,7 @@ let idleThread: Worker | undefined
 
 export async function loadCredentialsFile(path: string): Promise<Loaded<CredentialList>> {
   const credentials = new CredentialList()
-  const read = await readRows(path, 'credentials', (row) => credentials.add(row))
+  const read = await eachRow(path, 'credentials', (row) => credentials.add(row))
   if (read.ok) return loaded(credentials, read.warnings)
   if (!read.isMissing) return read
   const hint = `storage-auth-sidecar credentials add --file ${path} --account ACCOUNT creates it`
@@ -52,18 +52,14 @@ export async function loadRevocationsFile(
   active?: RevocationList,
 ): Promise<Loaded<RevocationList>> {
   const revocations = new RevocationList()
-  const read = await readRows(path, 'revocations', (row) => revocations.add(row))
+  const read = await eachRow(path, 'revocations', (row) => revocations.add(row))
   const mayBeMissing = !required && (active?.size ?? 0) === 0
   if (!read.ok && !(read.isMissing && mayBeMissing)) return read
   return loaded(revocations)
 }
 
 /** Problems begin with the path. Never rejects. */
-async function readRows<K extends Kind>(
-  path: string,
-  kind: K,
-  add: (row: Rows[K]) => void,
-): Promise<ReadFile> {
+async function eachRow<K extends Kind>(path: string, kind: K, add: (row: Row[K]) => void): Promise<ReadFile> {
   const read = await readRegularFile(path, MAX_FILE_BYTES)
   if (!read.ok) return read
   const { bytes } = read.value

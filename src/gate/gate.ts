@@ -62,11 +62,7 @@ export interface ServiceDecision extends TokenCheck {
 }
 
 /** An endpoint serves the caller of a valid token. */
-interface CallerDecision extends TokenCheck {
-  readonly act: CallerRoute['act']
-  readonly path: string
-  readonly caller: Caller
-}
+type CallerDecision = TokenCheck & Readonly<{ act: CallerRoute['act']; path: string; caller: Caller }>
 
 /** An endpoint serves any client. */
 type OpenDecision = OpenRoute & TokenCheck

@@ -37,10 +37,7 @@ const HEADERS = {
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 }
 
-export interface AdminListener {
-  listen(): Promise<AddressInfo>
-  close(): Promise<void>
-}
+export type AdminListener = Readonly<{ listen(): Promise<AddressInfo>; close(): Promise<void> }>
 
 export interface AdminListenerOptions {
   readonly config: StatusConfig & Pick<Config, 'admin'>

@@ -18,7 +18,7 @@
  *   UpstreamConnection.tick, #fail    once no byte has moved for `idleSeconds`, closes the connection
  *   Transfer.onFailure, #end          discards what was read, counts the outcome
  *   Responder.failForwarded           writes the 503: `SidecarResponse.writeEnd`
- *   Connection.discardBody            discards the rest of the upload, ends the response, and with it the connection
+ *   Discard.body                      discards the rest of the upload, ends the response, and with it the connection
  */
 import type { ForwardingFailure, UpstreamOutcome } from '../base/errors.ts'
 import { afterReads } from '../base/event-loop.ts'

@@ -10,7 +10,7 @@ export function requestContext(peer: Peer, id: string): RequestContext {
     tcpSocket: new Socket(),
     detectReset() {},
     afterResponse: () => 'keepAlive',
-    discardBody() {},
+    discard: { body() {} },
     abort() {},
   })
   req.context.recordRoute(undefined, id)

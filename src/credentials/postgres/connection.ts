@@ -9,11 +9,8 @@ import { readRegularFile } from '../../files/files.ts'
 import { isLoopback, lookup } from '../../http/hosts.ts'
 import type { SourceResult } from '../../reload/reloadable.ts'
 
-export interface DatabaseTarget {
-  readonly url: string
-  /** `host:port/database`. */
-  readonly label: string
-}
+/** `label`: `host:port/database`. */
+export type DatabaseTarget = Readonly<{ url: string; label: string }>
 
 const MAX_URL_BYTES = 65_536
 const CONNECT_MS = 2000
