@@ -96,13 +96,10 @@ t.test('the longest accepted lifetime is at least that of issued tokens', async 
 })
 
 t.test('a key is needed as long as tokens, and as links of tokens by other issuers', async (t) => {
-  const needed = (links: string) => {
-    const entry =
-      'issuer: https://a, jwksUrl: https://a/k, audience: x, accountPrefix: p, maxLifetimeSeconds: 300000'
-    const token = 'token: { clockToleranceSeconds: 5 }'
-    return accepted({ yaml: `${token}\ntrustedIssuers: [{ ${entry} }]\nlinks: ${links}` }).config.token
-      .maxSignedSeconds
-  }
+  const issuer = 'issuer: https://a, jwksUrl: https://a/k, audience: x, accountPrefix: p'
+  const others = `token: { clockToleranceSeconds: 5 }\ntrustedIssuers: [{ ${issuer}, maxLifetimeSeconds: 300000 }]`
+  const needed = (links: string) =>
+    accepted({ yaml: `${others}\nlinks: ${links}` }).config.token.maxSignedSeconds
   t.equal(needed('{}'), 86405)
   t.equal(needed('{ enabled: true }'), 300005)
   t.equal(needed('{ enabled: true, maxLifetimeSeconds: 200000 }'), 200005)
