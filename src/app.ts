@@ -33,10 +33,7 @@ export interface AppOptions {
   readonly worker?: boolean
 }
 
-export interface ServingApp extends App {
-  readonly adminData: AdminData
-  abort(): void
-}
+export type ServingApp = App & Readonly<{ adminData: AdminData; abort(): void }>
 
 /**
  * Opens the sources of auth data. The app listens and polls only after `start` is called.

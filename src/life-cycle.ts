@@ -132,17 +132,19 @@ export function createDataService(
   listener: DataListener,
   forwarder: { close(): void },
 ): Service {
+  let reminder: NodeJS.Timeout | undefined
   return {
     async listen() {
       if (config.enforcement === 'report') {
         const warn = () => log.warn('report mode: requests without a valid token are forwarded')
         warn()
-        setInterval(warn, 3_600_000).unref() // each hour
+        reminder = setInterval(warn, 3_600_000).unref() // each hour
       }
       if (!(await authData.whenLoaded())) throw new Error('stopped before clients were accepted')
       return listen('listen', listener)
     },
     async drain({ lameDuck, pendingStart, onDeadline }) {
+      clearInterval(reminder)
       log.info({ inFlight: listener.inFlight }, 'draining')
       if (pendingStart) await authData.stop() // ends a start that waits for keys or the database
       await pendingStart

@@ -81,5 +81,6 @@ export function tokensEndAtSeconds(key: Key, tokenSeconds = key.tokenSeconds): n
 export const tokenLifetimes = ({ keys, signing }: KeyRing, tokenSeconds: number, now: number) =>
   [...keys.values()].map((key) => {
     const end = key.kid === signing?.kid ? undefined : tokensEndAtSeconds(key, tokenSeconds)
-    return { kid: key.kid, seconds: end ? Math.max(0, Math.ceil(end - now / 1000)) : tokenSeconds }
+    const isEnding = end !== undefined && end !== NEVER_SIGNED
+    return { kid: key.kid, seconds: isEnding ? Math.max(0, Math.ceil(end - now / 1000)) : tokenSeconds }
   })
