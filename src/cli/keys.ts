@@ -39,8 +39,7 @@ export function keysCommand(io: CommandIo): Command {
     .option('--kid <kid>', 'its name (default: algorithm, day and a random part)', parseKid)
     .option('--activate', 'let it sign at once, though not every sidecar may know it yet')
     .action(async (flags: AddFlags) => {
-      const change = await withLifetime(flags, io)
-      const { kid, alg, active, createdAtSeconds } = io.unwrap(await addKey(change))
+      const { kid, alg, active, createdAtSeconds } = io.unwrap(await addKey(await withLifetime(flags, io)))
       io.print(JSON.stringify({ kid, alg, active, created: new Date(createdAtSeconds * 1000).toISOString() }))
     })
 

@@ -182,7 +182,8 @@ export class Connection implements ClientConnection {
   refuse(refusal: Refusal): void {
     const socket = this.#socket
     if (!this.#acceptsMore) return
-    if (!socket.writable || this.tcpSocket.destroyed) socket.destroy()
+    const isEnded = !socket.writable && this.#current?.state !== 'discarding' // then only the sending half may have ended
+    if (isEnded || this.tcpSocket.destroyed) socket.destroy()
     else if (this.#current === undefined) this.#sendRefusal(refusal)
     else this.#refuseInTurn(refusal)
   }

@@ -64,7 +64,8 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     if (this.chunkedEncoding) writeLastChunk(this, headerText(trailers.flat()))
     this.#writtenMonotonicMs = performance.now()
     this.#state = 'discarding'
-    if (this.#isCloseDelimited) this.req.socket.end() // the client may wait for this end of the response
+    // The client may wait for this end. Not before all is sent: an ended socket cannot reset the connection.
+    if (this.#isCloseDelimited) this.req.socket.write('', () => this.req.socket.end())
     this.req.context.client.discard.body(this.req, () => this.end()) // only the first call has an effect
   }
 
