@@ -12,8 +12,7 @@ const TOTAL_MS = 30_000
 /** Of one connection. The total time covers the rest of a body and what follows it. */
 export class Discard {
   readonly #socket: Socket
-  /** In monotonic milliseconds. */
-  #endsAtMs: number | undefined
+  #endsAtMonotonicMs: number | undefined
 
   constructor(socket: Socket) {
     this.#socket = socket
@@ -38,8 +37,8 @@ export class Discard {
   #limit(onLate: () => void): void {
     this.#socket.setTimeout(IDLE_MS) // then `Connection.onTimeout` ends the discard
     const now = performance.now()
-    this.#endsAtMs ??= now + TOTAL_MS
-    const deadline = setTimeout(onLate, Math.max(0, this.#endsAtMs - now))
+    this.#endsAtMonotonicMs ??= now + TOTAL_MS
+    const deadline = setTimeout(onLate, Math.max(0, this.#endsAtMonotonicMs - now))
     this.#socket.once('close', () => clearTimeout(deadline))
   }
 }
