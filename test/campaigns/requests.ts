@@ -156,7 +156,8 @@ function makeLink(draft: Draft, random: Random, name: string, trust: CampaignTru
   const old = fault === 'expired' ? { iat: expiresAt - 90_000, exp: expiresAt - 85_000 } : {}
   const all = { ...claims, method: bound.method, target: bound.target, parent_iss: issuer, ...parent, ...old }
   const link = fault === 'token' ? token : trust.mint(all, { typ: 'link+jwt' })
-  const text = fault === 'cut' ? link.slice(0, -3) : fault === 'damaged' ? damaged(random, link) : link
+  const hurt = fault === 'damaged' ? damaged(random, link).trimEnd() : link // a space before ` HTTP/1.1` changes nothing
+  const text = fault === 'cut' ? link.slice(0, -3) : hurt
   const parameter = `link_token=${text}${fault === 'twice' ? `&link_token=${link}` : ''}`
   const [path = '', query] = target.split('?')
   const parameters = query === undefined ? [parameter] : [query, parameter]
