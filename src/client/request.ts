@@ -26,6 +26,7 @@ export interface ClientConnection {
   afterResponse(req: SidecarRequest, mayKeepAlive: boolean, waitsForContinue: boolean): AfterResponse
   /** Ends the connection within a response, so that the client notices that the rest is missing. */
   abort(): void
+  /** Discards the rest of a request's body, whose response is written. Then calls `end`, perhaps more than once. */
   readonly discard: { body(req: SidecarRequest, end: () => void): void }
 }
 

@@ -134,7 +134,7 @@ async function keepReaders(handle: FileHandle, path: string): Promise<void> {
   const now = await handle.stat()
   const hasGroup = now.gid === gid
   if (former === undefined) {
-    // A directory for its group and nobody else, such as root:sidecar 0750, or a setgid one, as of a volume with fsGroup.
+    // A directory for its owner and group alone, such as root:sidecar 0750, or a setgid one, as of a volume with fsGroup.
     const isShared = (mode & 0o057) === 0o050 || (mode & 0o2050) === 0o2050
     if (hasGroup && isShared) await handle.chmod(0o640)
     return

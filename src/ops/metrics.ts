@@ -24,7 +24,6 @@ import type { TokenCache } from '../token/cache.ts'
 /** Requests with other methods have the label `other`. */
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS'])
 const CHECKS = { accepted: ['ok'], rejected: ACCESS_FAILURES } as const
-type TokenResult = keyof typeof CHECKS
 type TokenCheck = 'ok' | AccessFailure
 const STATUS_CLASSES = ['2xx', '3xx', '4xx', '5xx']
 const LATENCY_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
@@ -138,7 +137,7 @@ export class Metrics {
     reloads_total: new ByLabel((_subject: ReloadSubject) => new Counts(RELOAD_RESULTS)),
     request_duration_seconds: new ByLabel((_route: RouteLabel) => new Durations()),
     requests_total: new ByLabel((_route: RouteLabel) => new ByLabel((_method: string) => new Counts())),
-    token_checks_total: new ByLabel((result: TokenResult) => new Counts<TokenCheck>(CHECKS[result])),
+    token_checks_total: new ByLabel((result: keyof typeof CHECKS) => new Counts<TokenCheck>(CHECKS[result])),
     token_issue_failures_total: new Counts(LOGIN_FAILURES),
     tokens_issued_total: 0,
     transferred_bytes_total: new Counts(['in', 'out']),

@@ -97,12 +97,11 @@ t.test('the longest accepted lifetime is at least that of issued tokens', async 
 
 t.test('a key is needed as long as tokens, and as links of tokens by other issuers', async (t) => {
   const issuer = 'issuer: https://a, jwksUrl: https://a/k, audience: x, accountPrefix: p'
-  const others = `token: { clockToleranceSeconds: 5 }\ntrustedIssuers: [{ ${issuer}, maxLifetimeSeconds: 300000 }]`
-  const needed = (links: string) =>
-    accepted({ yaml: `${others}\nlinks: ${links}` }).config.token.maxSignedSeconds
-  t.equal(needed('{}'), 86405)
-  t.equal(needed('{ enabled: true }'), 300005)
-  t.equal(needed('{ enabled: true, maxLifetimeSeconds: 200000 }'), 200005)
+  const rest = `token: { clockToleranceSeconds: 5 }\ntrustedIssuers: [{ ${issuer}, maxLifetimeSeconds: 300000 }]`
+  const need = (links: string) => accepted({ yaml: `${rest}\nlinks: ${links}` }).config.token.maxSignedSeconds
+  t.equal(need('{}'), 86405)
+  t.equal(need('{ enabled: true }'), 300005)
+  t.equal(need('{ enabled: true, maxLifetimeSeconds: 200000 }'), 200005)
 })
 
 t.test('a public route is not the token endpoint, under any base path', async (t) => {

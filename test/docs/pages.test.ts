@@ -163,11 +163,10 @@ t.test('every relative link has an existing file and heading', { skip: noGit() }
 t.test('every file named by a page exists', async (t) => {
   const roots = ['', 'src/', 'docs/']
   for (const page of PAGES.filter((path) => path !== 'CHANGELOG.md')) {
-    for (const [, path = ''] of read(page).matchAll(/(?<![\w./-])((?:[\w-]+\/)+[\w.-]+\.(?:test\.)?ts)\b/g))
-      t.ok(
-        roots.some((root) => existsSync(root + path)),
-        `${page}: ${path}`,
-      )
+    for (const [, path = ''] of read(page).matchAll(/(?<![\w./-])((?:[\w-]+\/)+[\w.-]+\.(?:test\.)?ts)\b/g)) {
+      const exists = roots.some((root) => existsSync(root + path))
+      t.ok(exists, `${page}: ${path}`)
+    }
   }
 })
 
@@ -216,9 +215,8 @@ t.test('comments of src and docs/architecture.md name files and identifiers that
   const sources = files.map((file) => read(join('src', file)))
   const exists = new Set(sources.join('\n').replace(comment, '').match(/#?\w+/g))
   const own = sources.filter((_, at) => files[at] !== 'client/node-http.ts') // it names functions of Node
-  const text = [read('docs/architecture.md'), ...own.flatMap((source) => source.match(comment) ?? [])].join(
-    '\n',
-  )
+  const comments = own.flatMap((source) => source.match(comment) ?? [])
+  const text = [read('docs/architecture.md'), ...comments].join('\n')
   const names = text.match(/(?<=`)[a-z]+[A-Z]\w*(?=`)|(?<=[\s`.])#[a-z]\w*/g) ?? []
   const paths = text.match(/(?<=`)[\w/-]+\.ts(?=`)/g) ?? []
   const isMissing = (path: string) => !files.some((file) => `/${file}`.endsWith(`/${path}`))

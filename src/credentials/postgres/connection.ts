@@ -15,7 +15,7 @@ export type DatabaseTarget = Readonly<{ url: string; label: string }>
 const MAX_URL_BYTES = 65_536
 const CONNECT_MS = 2000
 const QUERY_MS = 1000
-/** Before a statement. Without it, the server waits for a lock, on a connection of its own, long after the query has timed out. */
+/** Before a statement: else the server waits for a lock longer than the query. Poolers refuse it as a connection option. */
 export const LIMIT_LOCKS = `SET LOCAL lock_timeout = ${QUERY_MS - 200};`
 const NEEDS_TLS = 'names a remote host: it needs ?sslmode=verify-full, or ?sslmode=disable to do without TLS'
 const PERCENT = 'special characters of the password must be percent-encoded'

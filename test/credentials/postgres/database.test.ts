@@ -48,11 +48,8 @@ function onQuery(t: Test, text: string, replaced: (query: () => Promise<unknown>
 }
 
 const acme = { accountId: 'acme', accessKey: 'AK1', secret }
-const isActive = ({
-  store,
-}: {
-  store: { credentialStatus(account: string, key: string): { active: boolean } }
-}) => store.credentialStatus('acme', 'AK1').active
+type Store = { credentialStatus(account: string, key: string): { active: boolean } }
+const isActive = ({ store }: { store: Store }) => store.credentialStatus('acme', 'AK1').active
 
 t.test('a login uses the current state of the database', async (t) => {
   const database = await withAcme()
