@@ -16,7 +16,7 @@
  *
  * What ends the connection, and how:
  *
- *   the last response is written (see `afterResponse`)          Node closes it after the written bytes, > closing
+ *   the last response is written (`response.ts` decides)        Node closes it after the written bytes, > closing
  *     the body of its request is unread                         first, `Discard.body`
  *     requests or a refusal wait behind it                      `Discard.afterHalfClose`
  *     Node has detached the socket                              the same
@@ -32,7 +32,7 @@ import { headerText } from '../http/headers.ts'
 import type { Peer } from './client-address.ts'
 import { Discard } from './discard.ts'
 import * as nodeHttp from './node-http.ts'
-import type { AfterResponse, ClientConnection, SidecarRequest } from './request.ts'
+import type { ClientConnection, SidecarRequest } from './request.ts'
 import { SidecarResponse } from './response.ts'
 
 export interface ConnectionEvents {
@@ -69,8 +69,8 @@ export class Connection implements ClientConnection {
   #phase: 'idle' | 'partialHead' | 'serving' | 'closing' = 'idle'
   #current: SidecarResponse | undefined
   readonly #waiting: SidecarResponse[] = []
-  /** Follows the requests that wait. */
-  #refusal: Refusal | undefined
+  /** What comes last: a refusal, which follows the requests that wait, or a request whose socket Node has detached. */
+  #last: Refusal | 'detached' | undefined
   /** `socket.bytesRead` at the end of the previous response. Undefined while a request is served that had to wait. */
   #bytesBefore: number | undefined
   /** In monotonic milliseconds, in the phase `partialHead`. */
@@ -89,7 +89,7 @@ export class Connection implements ClientConnection {
     socket.on('error', () => {}) // without a listener, an error would end the process; `close` follows
     nodeHttp.listenBeforeNode(socket, 'end', () => {
       // Node would end the connection after the written bytes. It does not end a detached socket.
-      if (this.#current?.state === 'begun' && !this.#current.req.context.isDetached) this.abort()
+      if (this.#current?.state === 'begun' && this.#last !== 'detached') this.abort()
     })
   }
 
@@ -104,10 +104,12 @@ export class Connection implements ClientConnection {
     return this.#current !== undefined
   }
 
-  /** False behind the last turn: a refusal, or a request whose socket Node has detached. */
   get #acceptsMore(): boolean {
-    const isDetached = this.#current?.req.context.isDetached === true
-    return this.#phase !== 'closing' && this.#refusal === undefined && !isDetached
+    return this.#phase !== 'closing' && this.#last === undefined
+  }
+
+  get isDraining(): boolean {
+    return this.#events.isDraining()
   }
 
   receive(res: SidecarResponse): void {
@@ -138,25 +140,24 @@ export class Connection implements ClientConnection {
     res.req.context.owner.onClosed?.()
     this.#events.onRequestEnd(res)
     this.#bytesBefore = this.#socket.bytesRead
-    const { isDetached } = res.req.context
-    if (this.#socket.writable && !isDetached) this.#takeTurn()
-    else this.#endAfterLast(isDetached)
+    if (this.#socket.writable && this.#last !== 'detached') this.#takeTurn(this.#last)
+    else this.#endAfterLast()
   }
 
-  #takeTurn(): void {
+  #takeTurn(refusal: Refusal | undefined): void {
     const next = this.#waiting.shift()
     if (next !== undefined) {
       this.#bytesBefore = undefined
       this.#serve(next)
       if (this.#waiting.length === MAX_WAITING - 1) this.#socket.resume()
-    } else if (this.#refusal !== undefined) this.#sendRefusal(this.#refusal)
+    } else if (refusal !== undefined) this.#sendRefusal(refusal)
     else this.#phase = 'idle'
   }
 
   /** Node has ended or destroyed the socket, unless it was detached. Nothing that waits is served. */
-  #endAfterLast(isDetached: boolean): void {
+  #endAfterLast(): void {
     this.#phase = 'closing'
-    const mustHalfClose = isDetached || this.#waiting.length > 0 || this.#refusal !== undefined
+    const mustHalfClose = this.#waiting.length > 0 || this.#last !== undefined
     for (const { req } of this.#waiting.splice(0)) req.resume()
     if (mustHalfClose && !this.#socket.destroyed) this.discard.afterHalfClose()
   }
@@ -169,6 +170,7 @@ export class Connection implements ClientConnection {
     socket.on('drain', () => this.#current?.emit('drain')).on('timeout', () => this.onTimeout())
     if (!this.#acceptsMore) return
     if (this.#current === undefined) {
+      this.#last = 'detached'
       const res = new SidecarResponse(req)
       nodeHttp.assignDetachedSocket(res, socket)
       this.#serve(res, firstBytes)
@@ -189,7 +191,7 @@ export class Connection implements ClientConnection {
   }
 
   #refuseInTurn(refusal: Refusal): void {
-    this.#refusal = refusal
+    this.#last = refusal
     nodeHttp.discardInput(this.#socket)
     const newest = this.#waiting.at(-1) ?? this.#current
     if (newest?.req.complete !== false) return
@@ -233,23 +235,9 @@ export class Connection implements ClientConnection {
     return this.#bytesBefore !== undefined && this.#socket.bytesRead === this.#bytesBefore + bytes
   }
 
-  /** RFC 9112, sections 9.3 and 9.6. */
-  afterResponse(req: SidecarRequest, mayKeepAlive: boolean, waitsForContinue: boolean): AfterResponse {
-    const { admitted, isBodyMalformed, isDetached } = req.context
-    // No request can be read behind an unread body.
-    if (!req.complete && !this.#socket.readableEnded && (admitted === undefined || admitted.hasBody))
-      return waitsForContinue || isDetached ? 'close' : 'discard' // no parser reads the body of an upgrade
-    if (!mayKeepAlive || this.#events.isDraining() || admitted === undefined || isBodyMalformed)
-      return 'close'
-    if (admitted.lines.connectionOptions?.has('close')) return 'close'
-    // Node's parser obeys these trailers, too, and then refuses the next request.
-    if (req.rawTrailers.some((name) => /^(?:proxy-)?connection$/i.test(name))) return 'close'
-    if (!admitted.offersUpgrade || isDetached) return 'keepAlive'
-    // Node discards the bytes that it has read behind a head that offers an upgrade. They may be a request. Known limit: a head
-    // without spaces after its colons, or one that begins before the previous response ends, hides some of them.
+  mayHaveLostBytesBehind(req: SidecarRequest): boolean {
     const head = `${req.method} ${req.url} HTTP/1.1\r\n${headerText(req.rawHeaders)}\r\n`
-    const cameAlone = !admitted.hasBody && this.#hasRead(head.length)
-    return cameAlone && nodeHttp.CAN_DECLINE_UPGRADES ? 'keepAlive' : 'close'
+    return !this.#hasRead(head.length)
   }
 
   closeTunnel(): boolean {

@@ -12,9 +12,6 @@ import type { Identity } from '../token/caller.ts'
 import type { Peer } from './client-address.ts'
 import { MergedChunksMessage } from './node-http.ts'
 
-/** `close`: Node closes the connection after the last byte. `discard`: the sidecar first discards the rest of the request. */
-export type AfterResponse = 'keepAlive' | 'close' | 'discard'
-
 /** The part of a client's connection that its requests may use. */
 export interface ClientConnection {
   readonly peer: Peer
@@ -22,8 +19,12 @@ export interface ClientConnection {
   readonly tcpSocket: Socket
   /** Closes the connection if the client has reset it, which Node does not notice while it reads nothing. */
   detectReset(): void
-  /** Decides with the head of a response what follows its last byte. */
-  afterResponse(req: SidecarRequest, mayKeepAlive: boolean, waitsForContinue: boolean): AfterResponse
+  readonly isDraining: boolean
+  /**
+   * Whether more bytes than the head of this request have been read. Known limit: a head without spaces after its colons, or one
+   * that begins before the previous response ends, hides some of them.
+   */
+  mayHaveLostBytesBehind(req: SidecarRequest): boolean
   /** Ends the connection within a response, so that the client notices that the rest is missing. */
   abort(): void
   /** Discards the rest of a request's body, whose response is written. Then calls `end`, perhaps more than once. */

@@ -1,11 +1,14 @@
-/** A response to a client: writes its head, body and trailers. With the head, `Connection.afterResponse` decides what follows. */
+/** A response to a client: writes its head, body and trailers. With the head, `afterResponse` decides what follows. */
 import { ServerResponse, STATUS_CODES } from 'node:http'
 import { headerText } from '../http/headers.ts'
-import { omitChunks, sendHead, writeLastChunk } from './node-http.ts'
-import type { AfterResponse, SidecarRequest } from './request.ts'
+import { CAN_DECLINE_UPGRADES, omitChunks, sendHead, writeLastChunk } from './node-http.ts'
+import type { SidecarRequest } from './request.ts'
 
 /** What the caller asks for. `closeDelimited`: only the end of the connection ends the body of the response. */
 export type Persistence = 'keepAlive' | 'close' | 'closeDelimited'
+
+/** `close`: Node closes the connection after the last byte. `discard`: the sidecar first discards the rest of the request. */
+type AfterResponse = 'keepAlive' | 'close' | 'discard'
 
 /**
  *   open        > begun, tunnel      nothing is written but a `100 Continue`
@@ -37,7 +40,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     this.#isCloseDelimited = persistence === 'closeDelimited'
     const { req } = this
     const waitsForContinue = req.expectsContinue && !this.#hasContinued
-    this.#after = req.context.client.afterResponse(req, persistence === 'keepAlive', waitsForContinue)
+    this.#after = afterResponse(req, persistence === 'keepAlive', waitsForContinue)
     if (this.#isCloseDelimited) omitChunks(this)
     const isLast = this.#after !== 'keepAlive'
     this.writeHead(status, statusText, isLast ? [...headers, 'Connection', 'close'] : headers)
@@ -101,4 +104,20 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
   get endedMonotonicMs(): number {
     return this.#writtenMonotonicMs ?? performance.now()
   }
+}
+
+/** RFC 9112, sections 9.3 and 9.6. */
+function afterResponse(req: SidecarRequest, mayKeepAlive: boolean, waitsForContinue: boolean): AfterResponse {
+  const { admitted, isBodyMalformed, isDetached, client } = req.context
+  // No request can be read behind an unread body.
+  if (!req.complete && !req.socket.readableEnded && (admitted === undefined || admitted.hasBody))
+    return waitsForContinue || isDetached ? 'close' : 'discard' // no parser reads the body of an upgrade
+  if (!mayKeepAlive || client.isDraining || admitted === undefined || isBodyMalformed) return 'close'
+  if (admitted.lines.connectionOptions?.has('close')) return 'close'
+  // Node's parser obeys these trailers, too, and then refuses the next request.
+  if (req.rawTrailers.some((name) => /^(?:proxy-)?connection$/i.test(name))) return 'close'
+  if (!admitted.offersUpgrade || isDetached) return 'keepAlive'
+  // Node discards the bytes that it has read behind a head that offers an upgrade. They may be a request.
+  const mayFollow = CAN_DECLINE_UPGRADES && !admitted.hasBody && !client.mayHaveLostBytesBehind(req)
+  return mayFollow ? 'keepAlive' : 'close'
 }

@@ -37,7 +37,7 @@ interface ReloadableOptions<T> {
   readonly pollMs: number
   /** The pause between polls while the source is not available, or its version is rejected. Default: `pollMs`. */
   readonly retryMs?: number
-  /** Called with each new version before the subscribers. Must not throw. */
+  /** Called with each new version before the subscribers. */
   readonly onActivated?: (fresh: T, former: T) => void
   /** Called after each poll, unless the source may be incomplete. A new version is active by then. */
   readonly onPolled: (outcome: Outcome<T>) => void
@@ -79,7 +79,7 @@ export class Reloadable<T> {
     this.#resolveLoaded = resolve
   })
 
-  /** Subscribers are called in the order of `subscribe`. They must not throw: the later ones would not be called. */
+  /** Subscribers are called in the order of `subscribe`. An error of one is reported, and the others are still called. */
   subscribe(subscriber: (fresh: T, former: T) => void): void {
     this.#subscribers.push(subscriber)
   }
@@ -162,8 +162,13 @@ export class Reloadable<T> {
     this.#value = fresh
     this.#active = version
     this.#rejected = undefined
-    this.#options.onActivated?.(fresh, former)
-    for (const subscriber of this.#subscribers) subscriber(fresh, former)
+    const { onActivated, onError } = this.#options
+    for (const subscriber of [onActivated, ...this.#subscribers])
+      try {
+        subscriber?.(fresh, former)
+      } catch (error) {
+        onError(error)
+      }
   }
 
   #guard<R>(loading: Promise<R>): Promise<R | typeof INTERNAL_ERROR> {

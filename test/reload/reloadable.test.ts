@@ -93,6 +93,16 @@ t.test('a source that fails keeps its last good version; each failure is reporte
   t.equal(reports, `report v1,${failures},report v2`)
 })
 
+t.test('a subscriber that throws keeps no other one from a new version', async (t) => {
+  const { reloadable, events } = setup(t)
+  reloadable.subscribe(() => {
+    throw 'no memory'
+  })
+  reloadable.subscribe((value) => events.push(`emptied for ${value}`))
+  t.equal(await reloadable.refresh(), true)
+  t.same(events, ['active v1', 'no memory', 'emptied for v1', 'report v1'])
+})
+
 t.test('after stop nothing is asked and nothing changes', async (t) => {
   const { source, reloadable, events } = setup(t, 1)
   reloadable.start()

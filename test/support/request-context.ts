@@ -9,7 +9,8 @@ export function requestContext(peer: Peer, id: string): RequestContext {
     peer,
     tcpSocket: new Socket(),
     detectReset() {},
-    afterResponse: () => 'keepAlive',
+    isDraining: false,
+    mayHaveLostBytesBehind: () => false,
     discard: { body() {} },
     abort() {},
   })
