@@ -9,6 +9,8 @@ import { DataListener } from './client/listener.ts'
 import { Responder } from './client/responder.ts'
 import type { Config } from './config/config.ts'
 import { createLoginThrottle } from './credentials/throttles.ts'
+import { LinkEndpoint } from './endpoints/link-endpoint.ts'
+import { TokenEndpoint } from './endpoints/token-endpoint.ts'
 import { Gate } from './gate/gate.ts'
 import { Handler } from './handler.ts'
 import { type App, createDataService, LifeCycle } from './life-cycle.ts'
@@ -65,8 +67,18 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     reportInternalError,
   })
   const throttle = createLoginThrottle(config.limits.loginFailures)
-  const forEndpoints = { config, responder, signer, credentials, throttle, revokeToken, audit, now }
-  const handler = new Handler({ ...forEndpoints, gate, forwarder, metrics, reportInternalError })
+  const forEndpoints = { config, responder, signer, revokeToken, audit, now }
+  const handler = new Handler({
+    config,
+    gate,
+    forwarder,
+    tokenEndpoint: new TokenEndpoint({ ...forEndpoints, credentials, throttle }),
+    linkEndpoint: new LinkEndpoint(forEndpoints),
+    responder,
+    metrics,
+    now,
+    reportInternalError,
+  })
 
   const accessLog = createAccessLog(metrics, log, config.log, lifeCycle.isAborting)
   const listener = new DataListener(config, certificateSets.get('listener'), {

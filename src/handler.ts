@@ -14,38 +14,42 @@
  *   Connection.#onResponseClosed  calls the access log, then serves the next request
  */
 import { type AccessFailure, ERRORS } from './base/errors.ts'
+import type { Responder } from './client/responder.ts'
 import type { SidecarResponse } from './client/response.ts'
 import type { Config } from './config/config.ts'
-import { type Dependencies, revoke } from './endpoints/endpoint.ts'
-import { createLink, endLink } from './endpoints/link-endpoint.ts'
-import { logIn, sendTimeLeft } from './endpoints/token-endpoint.ts'
+import type { LinkEndpoint } from './endpoints/link-endpoint.ts'
+import type { TokenEndpoint } from './endpoints/token-endpoint.ts'
 import { admit } from './gate/admission.ts'
 import { approvalHeaders } from './gate/forward-auth.ts'
 import type { Decision, Gate } from './gate/gate.ts'
 import { HeaderLines } from './http/headers.ts'
 import { requestIdOf } from './http/request-ids.ts'
 
-interface HandlerDependencies extends Dependencies {
-  readonly config: Dependencies['config'] & Pick<Config, 'forwardAuth' | 'identity' | 'limits'>
+interface HandlerOptions {
+  readonly config: Pick<Config, 'forwardAuth' | 'identity' | 'limits'>
   readonly gate: Gate
+  readonly tokenEndpoint: TokenEndpoint
+  readonly linkEndpoint: LinkEndpoint
+  readonly responder: Responder
   readonly forwarder: { forward(res: SidecarResponse): void }
   readonly metrics: {
     /** Called once for each request that needs a caller, or has two `Authorization` lines. */
     onTokenCheck(result: 'ok' | AccessFailure): void
   }
+  readonly now: () => number
   readonly reportInternalError: (requestId: string, error: unknown) => void
 }
 
 export class Handler {
-  readonly #dependencies: HandlerDependencies
+  readonly #options: HandlerOptions
 
-  constructor(dependencies: HandlerDependencies) {
-    this.#dependencies = dependencies
+  constructor(options: HandlerOptions) {
+    this.#options = options
   }
 
   /** Never throws. */
   handle(res: SidecarResponse): void {
-    const { config, gate, responder } = this.#dependencies
+    const { config, gate, responder } = this.#options
     const { req } = res
     const { context } = req
     try {
@@ -73,8 +77,7 @@ export class Handler {
 
   /** Returns a promise if the response takes time. The promise rejects only on an internal error. */
   #carryOut(decision: Decision, res: SidecarResponse): void | Promise<void> {
-    const dependencies = this.#dependencies
-    const { config, forwarder, responder, metrics, now } = dependencies
+    const { config, forwarder, tokenEndpoint, linkEndpoint, responder, metrics, now } = this.#options
     const { context } = res.req
     context.recordDecision(decision)
     const failure = decision.act === 'refuse' ? decision.reason : decision.wouldRefuse
@@ -92,15 +95,15 @@ export class Handler {
       case 'approve':
         return responder.sendEmpty(res, 200, approvalHeaders(decision, context.client.peer, config, now()))
       case 'logIn':
-        return logIn(dependencies, res)
+        return tokenEndpoint.logIn(res)
       case 'sendTimeLeft':
-        return sendTimeLeft(dependencies, res, decision.caller.identity)
+        return tokenEndpoint.sendTimeLeft(res, decision.caller.identity)
       case 'logOut':
-        return revoke(dependencies, res, decision.caller.identity, { event: 'logout' })
+        return tokenEndpoint.logOut(res, decision.caller.identity)
       case 'createLink':
-        return createLink(dependencies, res, decision.caller)
+        return linkEndpoint.createLink(res, decision.caller)
       case 'endLink':
-        return endLink(dependencies, res, decision.caller.identity, decision.path)
+        return linkEndpoint.endLink(res, decision.caller.identity, decision.path)
       case 'refuseMethod':
         return responder.refuseMethod(res, decision.allowed)
       default:
@@ -109,7 +112,7 @@ export class Handler {
   }
 
   #onError(res: SidecarResponse, error: unknown): void {
-    const { responder, reportInternalError } = this.#dependencies
+    const { responder, reportInternalError } = this.#options
     const { context } = res.req
     reportInternalError(context.id, error)
     if (res.headersSent) context.client.abort()

@@ -10,42 +10,39 @@ import { LINKS_PATH, pathOf } from '../http/request-target.ts'
 import type { Caller, Identity } from '../token/caller.ts'
 import { isLinkId, isLinkOf, LINK_METHODS, linkTargetProblem } from '../token/links.ts'
 import { type Scope, scopeAllows } from '../token/scopes.ts'
-import { type Dependencies, expirationSec, revoke } from './endpoint.ts'
+import { Endpoint } from './endpoint.ts'
 import { badArgument, type Members, readJson } from './json-body.ts'
 
-/** POST: creates a link. Rejects only on an internal error. */
-export async function createLink(dependencies: Dependencies, res: SidecarResponse, caller: Caller) {
-  const { config, responder, signer, audit } = dependencies
-  if (!signer.canSign) return responder.fail(res, 'unavailable', ERRORS.serviceNotReady)
-  const body = await readJson(res, config.timeouts.idleSeconds * 1000)
-  const fields = body.ok ? readLinkFields(body.value, config.links.maxLifetimeSeconds) : body
-  if (!fields.ok) return responder.fail(res, 'invalid', fields.error)
-  const { method, target, lifetimeSeconds } = fields.value
-  if (!mayLink(caller.identity.scope, method, target))
-    return responder.refuse(res, 'scope', ERRORS.accessDenied)
-  const issued = await signer.issueLink(caller, method, target, lifetimeSeconds)
-  if (issued === undefined)
-    return responder.fail(res, 'invalid', badArgument('target is too long for a link of this account.'))
-  const { url, linkId, expiresAtSeconds } = issued
-  audit.request(res.req, { event: 'link_created', linkId })
-  responder.sendJson(res, 200, { url, linkId, expirationSec: expirationSec(dependencies, expiresAtSeconds) })
-}
+export class LinkEndpoint extends Endpoint {
+  /** POST: creates a link. Rejects only on an internal error. */
+  async createLink(res: SidecarResponse, caller: Caller): Promise<void> {
+    const { config, responder, signer, audit } = this.options
+    if (!signer.canSign) return responder.fail(res, 'unavailable', ERRORS.serviceNotReady)
+    const body = await readJson(res, config.timeouts.idleSeconds * 1000)
+    const fields = body.ok ? readLinkFields(body.value, config.links.maxLifetimeSeconds) : body
+    if (!fields.ok) return responder.fail(res, 'invalid', fields.error)
+    const { method, target, lifetimeSeconds } = fields.value
+    if (!mayLink(caller.identity.scope, method, target))
+      return responder.refuse(res, 'scope', ERRORS.accessDenied)
+    const issued = await signer.issueLink(caller, method, target, lifetimeSeconds)
+    if (issued === undefined)
+      return responder.fail(res, 'invalid', badArgument('target is too long for a link of this account.'))
+    const { url, linkId, expiresAtSeconds } = issued
+    audit.request(res.req, { event: 'link_created', linkId })
+    responder.sendJson(res, 200, { url, linkId, expirationSec: this.expirationSec(expiresAtSeconds) })
+  }
 
-/** DELETE: ends a link of the account. The sidecar does not record which links exist. Rejects only on an internal error. */
-export async function endLink(
-  dependencies: Dependencies,
-  res: SidecarResponse,
-  { accountId }: Identity,
-  path: string,
-): Promise<void> {
-  const { config, responder, now } = dependencies
-  const linkId = path.slice(config.listen.basePath.length + LINKS_PATH.length + 1)
-  if (!isLinkId(linkId)) return responder.fail(res, 'invalid', badArgument('The path has no id of a link.'))
-  if (!isLinkOf(linkId, accountId)) return responder.refuse(res, 'scope', ERRORS.accessDenied)
-  // The link id does not tell when the link ends, so the longest lifetime counts.
-  const expiresAtSeconds = Math.ceil(now() / 1000) + config.links.maxLifetimeSeconds
-  const ended = { accountId, tokenId: linkId, expiresAtSeconds }
-  await revoke(dependencies, res, ended, { event: 'link_ended', linkId })
+  /** DELETE: ends a link of the account. The sidecar does not record which links exist. Rejects only on an internal error. */
+  async endLink(res: SidecarResponse, { accountId }: Identity, path: string): Promise<void> {
+    const { config, responder, now } = this.options
+    const linkId = path.slice(config.listen.basePath.length + LINKS_PATH.length + 1)
+    if (!isLinkId(linkId)) return responder.fail(res, 'invalid', badArgument('The path has no id of a link.'))
+    if (!isLinkOf(linkId, accountId)) return responder.refuse(res, 'scope', ERRORS.accessDenied)
+    // The link id does not tell when the link ends, so the longest lifetime counts.
+    const expiresAtSeconds = Math.ceil(now() / 1000) + config.links.maxLifetimeSeconds
+    const ended = { accountId, tokenId: linkId, expiresAtSeconds }
+    await this.revoke(res, ended, { event: 'link_ended', linkId })
+  }
 }
 
 function readLinkFields(members: Members, maxLifetimeSeconds: number) {

@@ -9,67 +9,90 @@ import { claimsProblem, nameProblem, secretProblem } from '../base/schemas.ts'
 import { clientNetwork } from '../client/client-address.ts'
 import type { ErrorResponseOptions } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
-import type { Login } from '../credentials/credential-checks.ts'
+import type { CredentialChecks, Login } from '../credentials/credential-checks.ts'
+import type { LoginThrottle } from '../credentials/throttles.ts'
 import type { Identity } from '../token/caller.ts'
 import type { CredentialStatus } from '../token/issuers.ts'
 import { coversScope, parseScope, parseStoredScope, type Scope } from '../token/scopes.ts'
-import { type Dependencies, expirationSec } from './endpoint.ts'
+import { Endpoint, type EndpointOptions } from './endpoint.ts'
 import { badArgument, type Members, readJson } from './json-body.ts'
 
 /** Without a delay, 200 clients that ignored `Retry-After` sent 6,000 logins/s and starved token checks. */
 const RETRY_DELAY_MS = 250
 
-/** POST: issues a token. Rejects only on an internal error. */
-export async function logIn(dependencies: Dependencies, res: SidecarResponse): Promise<void> {
-  const { config, credentials, throttle, signer, responder, audit } = dependencies
-  const { context, clientAddress } = res.req
-  const fail = (reason: LoginFailure, error: PublicError, responseOptions?: ErrorResponseOptions) => {
-    audit.request(res.req, { event: 'login_failed', reason })
-    responder.fail(res, reason, error, responseOptions)
-  }
-  if (credentials === undefined || !signer.canSign) return fail('unavailable', ERRORS.serviceNotReady)
-  const body = await readJson(res, config.timeouts.idleSeconds * 1000)
-  const fields = body.ok ? readLogin(body.value) : body
-  if (!fields.ok) return fail('invalid', fields.error)
-  const { login, requestedScope } = fields.value
-  const { accountId, accessKey } = login
-  if (credentials.hasAccount(accountId)) context.recordIdentity({ accountId })
-
-  const network = clientNetwork(clientAddress)
-  const { verdict, retryAfterSeconds } = await throttle(login, network, async () =>
-    res.destroyed ? 'busy' : credentials.authenticate(login, network),
-  )
-  if (verdict === 'unavailable') return fail(verdict, ERRORS.serviceNotReady)
-  const credential = credentials.credentialStatus(accountId, accessKey)
-  if (credential.active || credential.exists) context.recordIdentity({ accountId, accessKey })
-  if (verdict === 'busy' || verdict === 'throttled') {
-    if (verdict === 'busy' && res.destroyed) return // the client left while its login waited
-    audit.request(res.req, { event: 'login_failed', reason: verdict })
-    await sleep(RETRY_DELAY_MS)
-    return responder.fail(res, verdict, ERRORS.serviceNotReady, { retryAfterSeconds })
-  }
-  // The credential may have been disabled since the check. The response is the same for every rejected login.
-  if (verdict === 'rejected' || !credential.active) {
-    const rejected = { ...ERRORS.authenticationFailed, code: config.contract.authenticationFailedCode }
-    return fail('rejected', rejected, { errorType: 'http_request_denied' })
-  }
-
-  const granted = grantScope(requestedScope, login, credential)
-  if (!granted.ok) return fail('invalid', granted.error)
-  const named = { accountId, accessKey, scope: granted.value }
-  const { token, identity } = await signer.issueToken(named).catch((error: unknown) => {
-    audit.request(res.req, { event: 'login_failed', reason: 'internal' })
-    throw error
-  })
-  context.recordIdentity(identity)
-  audit.request(res.req, { event: 'login' })
-  const lifetime = expirationSec(dependencies, identity.expiresAtSeconds)
-  responder.sendJson(res, 200, { token, expirationSec: lifetime })
+interface TokenEndpointOptions extends EndpointOptions {
+  /** Absent without `credentials.file` and without a database. */
+  readonly credentials: CredentialChecks | undefined
+  readonly throttle: LoginThrottle
 }
 
-export function sendTimeLeft(dependencies: Dependencies, res: SidecarResponse, identity: Identity): void {
-  const left = expirationSec(dependencies, identity.expiresAtSeconds)
-  dependencies.responder.sendJson(res, 200, { expirationSec: left })
+const NOT_READY = ERRORS.serviceNotReady
+const failedLogin = (reason: LoginFailure, error: PublicError, options?: ErrorResponseOptions) =>
+  failed({ reason, error, options })
+
+export class TokenEndpoint extends Endpoint<TokenEndpointOptions> {
+  /** POST: issues a token. Rejects only on an internal error. */
+  async logIn(res: SidecarResponse): Promise<void> {
+    const { responder, audit } = this.options
+    const auditFailure = (reason: LoginFailure) => audit.request(res.req, { event: 'login_failed', reason })
+    const issued = await this.#issueToken(res).catch((error: unknown) => {
+      auditFailure('internal')
+      throw error
+    })
+    if (issued.ok) {
+      const { token, identity } = issued.value
+      audit.request(res.req, { event: 'login' })
+      responder.sendJson(res, 200, { token, expirationSec: this.expirationSec(identity.expiresAtSeconds) })
+      return
+    }
+    const { reason, error, options } = issued.error
+    if (reason === 'busy' && res.destroyed) return // the client left while its login waited
+    auditFailure(reason)
+    if (reason === 'busy' || reason === 'throttled') await sleep(RETRY_DELAY_MS)
+    responder.fail(res, reason, error, options)
+  }
+
+  async #issueToken(res: SidecarResponse) {
+    const { config, credentials, throttle, signer } = this.options
+    const { context, clientAddress } = res.req
+    if (credentials === undefined || !signer.canSign) return failedLogin('unavailable', NOT_READY)
+    const body = await readJson(res, config.timeouts.idleSeconds * 1000)
+    const fields = body.ok ? readLogin(body.value) : body
+    if (!fields.ok) return failedLogin('invalid', fields.error)
+    const { login, requestedScope } = fields.value
+    const { accountId, accessKey } = login
+    if (credentials.hasAccount(accountId)) context.recordIdentity({ accountId })
+
+    const network = clientNetwork(clientAddress)
+    const { verdict, retryAfterSeconds } = await throttle(login, network, async () =>
+      res.destroyed ? 'busy' : credentials.authenticate(login, network),
+    )
+    if (verdict === 'unavailable') return failedLogin(verdict, NOT_READY)
+    const credential = credentials.credentialStatus(accountId, accessKey)
+    if (credential.active || credential.exists) context.recordIdentity({ accountId, accessKey })
+    if (verdict === 'busy' || verdict === 'throttled')
+      return failedLogin(verdict, NOT_READY, { retryAfterSeconds })
+    // The credential may have been disabled since the check. The response is the same for every rejected login.
+    if (verdict === 'rejected' || !credential.active) {
+      const error = { ...ERRORS.authenticationFailed, code: config.contract.authenticationFailedCode }
+      return failedLogin('rejected', error, { errorType: 'http_request_denied' })
+    }
+
+    const granted = grantScope(requestedScope, login, credential)
+    if (!granted.ok) return failedLogin('invalid', granted.error)
+    const issued = await signer.issueToken({ accountId, accessKey, scope: granted.value })
+    context.recordIdentity(issued.identity)
+    return ok(issued)
+  }
+
+  sendTimeLeft(res: SidecarResponse, { expiresAtSeconds }: Identity): void {
+    this.options.responder.sendJson(res, 200, { expirationSec: this.expirationSec(expiresAtSeconds) })
+  }
+
+  /** DELETE: revokes the token of the request. Rejects only on an internal error. */
+  logOut(res: SidecarResponse, identity: Identity): Promise<void> {
+    return this.revoke(res, identity, { event: 'logout' })
+  }
 }
 
 /** Ignores unknown fields. The error names every invalid field. */
