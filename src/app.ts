@@ -1,6 +1,6 @@
 /**
  * The composition root: creates the parts of one sidecar from validated settings, each after the parts that it uses.
- * A request passes: listener -> connection -> handler -> gate (admission, route, token) -> forwarder | endpoint | responder
+ * A request passes: listener -> connection -> handler -> gate (admission, route, token) -> forwarder | Account API | responder
  * The folders are layers: docs/architecture.md lists them, and a test compares the imports with the list.
  */
 import { openAuthData } from './auth-data.ts'
@@ -9,14 +9,12 @@ import { DataListener } from './client/listener.ts'
 import { Responder } from './client/responder.ts'
 import type { Config } from './config/config.ts'
 import { createLoginThrottle } from './credentials/throttles.ts'
-import { LinkEndpoint } from './endpoints/link-endpoint.ts'
-import { TokenEndpoint } from './endpoints/token-endpoint.ts'
+import { AccountApi } from './endpoints/account-api.ts'
 import { Gate } from './gate/gate.ts'
 import { Handler } from './handler.ts'
 import { type App, createDataService, LifeCycle } from './life-cycle.ts'
-import { createAccessLog } from './ops/access-log.ts'
 import { type AdminData, createAdminListener } from './ops/admin.ts'
-import { createAuditLog } from './ops/audit-log.ts'
+import { createAccessLog, createAuditLog } from './ops/logs.ts'
 import { Metrics, type ProcessCounts } from './ops/metrics.ts'
 import { Forwarder } from './proxy/forward.ts'
 import { activeContextOf, upstreamSetName } from './tls/certificates.ts'
@@ -67,18 +65,9 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     reportInternalError,
   })
   const throttle = createLoginThrottle(config.limits.loginFailures)
-  const forEndpoints = { config, responder, signer, revokeToken, audit, now }
-  const handler = new Handler({
-    config,
-    gate,
-    forwarder,
-    tokenEndpoint: new TokenEndpoint({ ...forEndpoints, credentials, throttle }),
-    linkEndpoint: new LinkEndpoint(forEndpoints),
-    responder,
-    metrics,
-    now,
-    reportInternalError,
-  })
+  const forApi = { config, responder, signer, credentials, throttle, revokeToken, audit, now }
+  const api = new AccountApi(forApi)
+  const handler = new Handler({ config, gate, forwarder, api, responder, metrics, now, reportInternalError })
 
   const accessLog = createAccessLog(metrics, log, config.log, lifeCycle.isAborting)
   const listener = new DataListener(config, certificateSets.get('listener'), {

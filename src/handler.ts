@@ -1,6 +1,6 @@
 /**
  * Handles a request: admits it, carries out the decision of the gate, and responds to an internal error.
- * In: a request. Out: a response by the upstream, an endpoint or the responder.
+ * In: a request. Out: a response by the upstream, the Account API or the responder.
  *
  * For example, a request with a forged token:
  *
@@ -17,8 +17,7 @@ import { type AccessFailure, ERRORS } from './base/errors.ts'
 import type { Responder } from './client/responder.ts'
 import type { SidecarResponse } from './client/response.ts'
 import type { Config } from './config/config.ts'
-import type { LinkEndpoint } from './endpoints/link-endpoint.ts'
-import type { TokenEndpoint } from './endpoints/token-endpoint.ts'
+import type { AccountApi } from './endpoints/account-api.ts'
 import { admit } from './gate/admission.ts'
 import { approvalHeaders } from './gate/forward-auth.ts'
 import type { Decision, Gate } from './gate/gate.ts'
@@ -28,8 +27,7 @@ import { requestIdOf } from './http/request-ids.ts'
 interface HandlerOptions {
   readonly config: Pick<Config, 'forwardAuth' | 'identity' | 'limits'>
   readonly gate: Gate
-  readonly tokenEndpoint: TokenEndpoint
-  readonly linkEndpoint: LinkEndpoint
+  readonly api: AccountApi
   readonly responder: Responder
   readonly forwarder: { forward(res: SidecarResponse): void }
   readonly metrics: {
@@ -77,7 +75,7 @@ export class Handler {
 
   /** Returns a promise if the response takes time. The promise rejects only on an internal error. */
   #carryOut(decision: Decision, res: SidecarResponse): void | Promise<void> {
-    const { config, forwarder, tokenEndpoint, linkEndpoint, responder, metrics, now } = this.#options
+    const { config, forwarder, api, responder, metrics, now } = this.#options
     const { context } = res.req
     context.recordDecision(decision)
     const failure = decision.act === 'refuse' ? decision.reason : decision.wouldRefuse
@@ -95,15 +93,15 @@ export class Handler {
       case 'approve':
         return responder.sendEmpty(res, 200, approvalHeaders(decision, context.client.peer, config, now()))
       case 'logIn':
-        return tokenEndpoint.logIn(res)
+        return api.logIn(res)
       case 'sendTimeLeft':
-        return tokenEndpoint.sendTimeLeft(res, decision.caller.identity)
+        return api.sendTimeLeft(res, decision.caller.identity)
       case 'logOut':
-        return tokenEndpoint.logOut(res, decision.caller.identity)
+        return api.logOut(res, decision.caller.identity)
       case 'createLink':
-        return linkEndpoint.createLink(res, decision.caller)
+        return api.createLink(res, decision.caller)
       case 'endLink':
-        return linkEndpoint.endLink(res, decision.caller.identity, decision.path)
+        return api.endLink(res, decision.caller.identity, decision.path)
       case 'refuseMethod':
         return responder.refuseMethod(res, decision.allowed)
       default:

@@ -9,7 +9,7 @@
  *   the start of a later head                 keepAliveSeconds  the socket's timeout  `Connection.onTimeout` closes it
  *   a later head that begins with empty lines headersSeconds    `checkHead`           `Connection.refuse` sends a 408
  *   more of a body; reads of a response       idleSeconds       the socket's timeout  `onIdle` (see `proxy/transfer.ts`)
- *   the whole body of a login or link         idleSeconds       `json-body.ts`        the endpoint sends a 408
+ *   the whole body of a login or link         idleSeconds       `json-body.ts`        the Account API sends a 408
  *   bytes after the last response             `TOTAL_MS`        `discard.ts`          the connection is closed
  *   the last reads of an ended tunnel         `CLOSE_MS`        `proxy/tunnel.ts`     the connection is closed
  */

@@ -1,8 +1,10 @@
 /**
- * Counts and logs each request when its response is over. It logs no token and no query: a query may hold a secret.
- * `account` is the account of a verified token, or an existing account that a login names.
+ * The access log and the audit log. The access log has a line for each request whose response is over, without token and query,
+ * because a query may hold a secret. The audit log has a line for each login, logout, link and reload, with a closed set of fields.
+ * Both name only accounts and access keys that exist: any other name is text that a client chose. Both also count.
  * In forward auth, `method` and `path` are those of the request that a trusted proxy names.
  */
+import type { OnReload } from '../auth-data.ts'
 import { type Failure, isClientFailure } from '../base/errors.ts'
 import { type Logger, loggable } from '../base/log.ts'
 import type { Peer } from '../client/client-address.ts'
@@ -10,6 +12,7 @@ import type { Refusal } from '../client/connection.ts'
 import type { SidecarRequest } from '../client/request.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { Config } from '../config/config.ts'
+import type { AuditEvent } from '../endpoints/account-api.ts'
 import { newRequestId, traceIdOf } from '../http/request-ids.ts'
 import type { Metrics } from './metrics.ts'
 
@@ -32,7 +35,7 @@ export function createAccessLog(
       // A 404 of an upstream is no error: it is routine in storage.
       const isError = status >= 500 || reason !== undefined || context.decision?.wouldRefuse !== undefined
       if (access === 'all' || (access === 'errors' && isError))
-        log.info(lineOf(req, status, reason), 'request')
+        log.info(accessLine(req, status, reason), 'request')
     },
     /** Returns the request id of the response. */
     onParserError({ error: { status }, cause }: Refusal, { address }: Peer): string {
@@ -49,7 +52,7 @@ export function createAccessLog(
 const truncatedStatus = (reason: Failure | undefined): number =>
   reason === undefined || isClientFailure(reason) ? 499 : 503
 
-function lineOf(req: SidecarRequest, status: number, reason: Failure | undefined) {
+function accessLine(req: SidecarRequest, status: number, reason: Failure | undefined) {
   const { context, url = '' } = req
   const { identityForLog: identity } = context
   const requested = context.routed?.requested ?? context.admitted
@@ -68,9 +71,45 @@ function lineOf(req: SidecarRequest, status: number, reason: Failure | undefined
     bytesOut: context.bytesOut,
     // Unlike the metric: with the time of a tunnel, or of the discard of an unread body.
     ms: Math.round((performance.now() - context.startedMonotonicMs) * 1000) / 1000,
-    account: identity?.accountId && loggable(identity.accountId),
-    tokenId: identity?.tokenId && loggable(identity.tokenId),
+    account: text(identity?.accountId),
+    tokenId: text(identity?.tokenId),
     client: req.clientAddress,
     traceId: traceIdOf(req.headers['traceparent']),
   }
 }
+
+export function createAuditLog(metrics: Pick<Metrics, 'onEvent' | 'onReload'>, log: Logger, isOn: boolean) {
+  const write = (line: Partial<Record<AuditField, string | undefined>>) => {
+    if (isOn) log.info(line, 'audit')
+  }
+  const reload: OnReload = (subject, outcome, certificate) => {
+    metrics.onReload(subject, outcome, certificate)
+    write({ event: 'reload', subject, outcome })
+  }
+  const request = (req: SidecarRequest, what: AuditEvent) => {
+    metrics.onEvent(what)
+    write(auditLine(req, what))
+  }
+  return { reload, request }
+}
+
+/** The fields of a line beside `level`, `time` and `msg`. */
+export type AuditField = keyof ReturnType<typeof auditLine> | 'subject'
+
+function auditLine({ context, clientAddress, headers }: SidecarRequest, what: AuditEvent) {
+  const { id, identityForLog: identity } = context
+  return {
+    event: what.event,
+    reason: what.event === 'login_failed' ? what.reason : undefined,
+    outcome: what.event === 'login_failed' ? undefined : 'ok',
+    account: text(identity?.accountId),
+    accessKey: text(identity?.accessKey),
+    tokenId: text(identity?.tokenId),
+    linkId: 'linkId' in what ? what.linkId : undefined,
+    client: clientAddress,
+    requestId: id,
+    traceId: traceIdOf(headers['traceparent']),
+  }
+}
+
+const text = (value: string | undefined) => value && loggable(value)
