@@ -65,8 +65,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     reportInternalError,
   })
   const throttle = createLoginThrottle(config.limits.loginFailures)
-  const forApi = { config, responder, signer, credentials, throttle, revokeToken, audit, now }
-  const api = new AccountApi(forApi)
+  const api = new AccountApi({ config, responder, signer, credentials, throttle, revokeToken, audit, now })
   const handler = new Handler({ config, gate, forwarder, api, responder, metrics, now, reportInternalError })
 
   const accessLog = createAccessLog(metrics, log, config.log, lifeCycle.isAborting)

@@ -4,7 +4,6 @@
  * that cannot be used is reported, and changes nothing: a token of a credential that it disables is still accepted.
  *
  *   source                   polled each                  subject         then, for cached tokens (`app.ts`)
- *
  *   key files                `POLL_MS`, see `loadStep`    keys            the cache is emptied, tunnels are checked again
  *   credentials file         the same                     credentials     the same
  *   revocations file         the same                     revocations     tunnels are checked again, tokens with each request

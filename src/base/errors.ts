@@ -13,11 +13,7 @@
  *   verdict   the result of the check of a token or a secret
  */
 
-export interface PublicError {
-  readonly status: number
-  readonly code: string
-  readonly message: string
-}
+export type PublicError = Readonly<{ status: number; code: string; message: string }>
 
 const error = (status: number, code: string, message: string): PublicError => ({ status, code, message })
 const invalid = (status: number, message: string) => error(status, 'InvalidArgument', message)

@@ -63,6 +63,7 @@ const MAX_IN_FLIGHT = 16 * 1024
 export class Connection implements ClientConnection {
   readonly peer: Peer
   readonly tcpSocket: Socket
+  readonly isDraining: () => boolean
   readonly #socket: Socket
   readonly #headMs: number
   readonly #events: ConnectionEvents
@@ -83,6 +84,7 @@ export class Connection implements ClientConnection {
     this.#headMs = headMs
     this.#socket = socket
     this.tcpSocket = tcpSocket
+    this.isDraining = events.isDraining
     this.#events = events
     this.discard = new Discard(socket)
     this.#bytesBefore = socket.bytesRead
@@ -106,10 +108,6 @@ export class Connection implements ClientConnection {
 
   get #acceptsMore(): boolean {
     return this.#phase !== 'closing' && this.#last === undefined
-  }
-
-  get isDraining(): boolean {
-    return this.#events.isDraining()
   }
 
   receive(res: SidecarResponse): void {
@@ -235,7 +233,7 @@ export class Connection implements ClientConnection {
     return this.#bytesBefore !== undefined && this.#socket.bytesRead === this.#bytesBefore + bytes
   }
 
-  mayHaveLostBytesBehind(req: SidecarRequest): boolean {
+  mayHaveLostBytes(req: SidecarRequest): boolean {
     const head = `${req.method} ${req.url} HTTP/1.1\r\n${headerText(req.rawHeaders)}\r\n`
     return !this.#hasRead(head.length)
   }

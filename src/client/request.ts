@@ -19,12 +19,12 @@ export interface ClientConnection {
   readonly tcpSocket: Socket
   /** Closes the connection if the client has reset it, which Node does not notice while it reads nothing. */
   detectReset(): void
-  readonly isDraining: boolean
+  readonly isDraining: () => boolean
   /**
    * Whether more bytes than the head of this request have been read. Known limit: a head without spaces after its colons, or one
    * that begins before the previous response ends, hides some of them.
    */
-  mayHaveLostBytesBehind(req: SidecarRequest): boolean
+  mayHaveLostBytes(req: SidecarRequest): boolean
   /** Ends the connection within a response, so that the client notices that the rest is missing. */
   abort(): void
   /** Discards the rest of a request's body, whose response is written. Then calls `end`, perhaps more than once. */

@@ -112,12 +112,11 @@ function afterResponse(req: SidecarRequest, mayKeepAlive: boolean, waitsForConti
   // No request can be read behind an unread body.
   if (!req.complete && !req.socket.readableEnded && (admitted === undefined || admitted.hasBody))
     return waitsForContinue || isDetached ? 'close' : 'discard' // no parser reads the body of an upgrade
-  if (!mayKeepAlive || client.isDraining || admitted === undefined || isBodyMalformed) return 'close'
+  if (!mayKeepAlive || client.isDraining() || admitted === undefined || isBodyMalformed) return 'close'
   if (admitted.lines.connectionOptions?.has('close')) return 'close'
   // Node's parser obeys these trailers, too, and then refuses the next request.
   if (req.rawTrailers.some((name) => /^(?:proxy-)?connection$/i.test(name))) return 'close'
   if (!admitted.offersUpgrade || isDetached) return 'keepAlive'
   // Node discards the bytes that it has read behind a head that offers an upgrade. They may be a request.
-  const mayFollow = CAN_DECLINE_UPGRADES && !admitted.hasBody && !client.mayHaveLostBytesBehind(req)
-  return mayFollow ? 'keepAlive' : 'close'
+  return CAN_DECLINE_UPGRADES && !admitted.hasBody && !client.mayHaveLostBytes(req) ? 'keepAlive' : 'close'
 }

@@ -3,7 +3,6 @@
  * The stages of a request, in their order:
  *
  *   stage      type             made by         contains
- *
  *   admitted   AdmittedRequest  `admit`         the facts of the head, which has only one meaning
  *   routed     RoutedRequest    `Gate.route`    the route, and what a scope or link must allow (RequestedAccess)
  *   decided    Decision         `Gate.decide`   what the handler does, with the caller of a token or link

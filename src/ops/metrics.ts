@@ -20,13 +20,13 @@ import type { UpstreamEvents } from '../proxy/transfer.ts'
 import { RELOAD_RESULTS, type ReloadResult } from '../reload/reloadable.ts'
 import type { CertificateSet } from '../tls/certificates.ts'
 import type { TokenCache } from '../token/cache.ts'
+import { ByLabel, Counts, Durations } from './counts.ts'
 
 /** Requests with other methods have the label `other`. */
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS'])
 const CHECKS = { accepted: ['ok'], rejected: ACCESS_FAILURES } as const
 type TokenCheck = 'ok' | AccessFailure
 const STATUS_CLASSES = ['2xx', '3xx', '4xx', '5xx']
-const LATENCY_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
 export const METRIC_PREFIX = 'auth_sidecar_'
 
 /** `labels`: their names. `aggregator`: how the values of several processes become one. */
@@ -207,6 +207,7 @@ export class Metrics {
     for (const subject of sources.authData.subjects) {
       this.#counts.reloads_total.of(subject)
       this.#lastGoodSeconds.of(subject) // the time of the start
+      this.#failingReloads.of(subject)
     }
     return async (group) => {
       const own = familiesOf(this.#valuesFrom(sources))
@@ -219,7 +220,7 @@ export class Metrics {
 
   #valuesFrom(sources: MetricSources): Values<Exclude<MetricName, OfPrimary>> {
     const { config, tokenCache, listener, forwarder, isReady, processCounts } = sources
-    const { keys, keySets, revocations, certificateSets, subjects } = sources.authData
+    const { keys, keySets, revocations, certificateSets } = sources.authData
     const { signing: key } = keys.ring()
     const nowSeconds = Math.floor(this.#now() / 1000)
     const pools = forwarder.pools()
@@ -234,7 +235,7 @@ export class Metrics {
       jwks_fetches_total: keySets.map(({ issuer, fetches }) => [issuer, Object.entries(fetches)]),
       key_token_lifetime_seconds: keys.tokenLifetimes().map(({ kid, seconds }) => [kid, seconds]),
       ready: Number(isReady()),
-      reload_failing: subjects.map((subject) => [subject, Number(this.#failingReloads.of(subject).size > 0)]),
+      reload_failing: Array.from(this.#failingReloads, ([subject, { size }]) => [subject, Number(size > 0)]),
       reload_last_good_timestamp_seconds: this.#lastGoodSeconds,
       requests_in_flight: listener.inFlight,
       revocations: revocations.count(),
@@ -248,58 +249,6 @@ export class Metrics {
       ...this.#counts,
       ...processCounts(),
     }
-  }
-}
-
-/** An entry for each value of a label. `create` makes an entry when it is first used. */
-class ByLabel<Key extends string, Entry> extends Map<Key, Entry> {
-  readonly #create: (value: Key) => Entry
-
-  constructor(create: (value: Key) => Entry) {
-    super()
-    this.#create = create
-  }
-
-  of(value: Key): Entry {
-    const known = this.get(value)
-    if (known !== undefined) return known
-    const created = this.#create(value)
-    this.set(value, created)
-    return created
-  }
-}
-
-/** A count for each value of the last label, from zero for the known values. Costs less than `inc` of prom-client. */
-class Counts<const Key extends string = string> extends Map<Key, number> {
-  constructor(known: readonly Key[] = []) {
-    super(known.map((value) => [value, 0]))
-  }
-
-  add(value: Key, count = 1): void {
-    this.set(value, (this.get(value) ?? 0) + count)
-  }
-}
-
-/** One series of a histogram. Saves 4 % of the CPU time of a request, compared to prom-client's `observe` (Node 26). */
-class Durations {
-  /** Cumulative: each counts all durations up to its bound. */
-  readonly #buckets = LATENCY_BUCKETS.map((le) => ({ le, value: 0 }))
-  #count = 0
-  #sum = 0
-
-  observe(seconds: number): void {
-    for (const bucket of this.#buckets) if (seconds <= bucket.le) bucket.value++
-    this.#count++
-    this.#sum += seconds
-  }
-
-  values(name: string, labels: Readonly<Record<string, string>>) {
-    const buckets = [...this.#buckets, { le: '+Inf', value: this.#count }]
-    return [
-      ...buckets.map(({ le, value }) => ({ metricName: `${name}_bucket`, labels: { le, ...labels }, value })),
-      { metricName: `${name}_sum`, labels, value: this.#sum },
-      { metricName: `${name}_count`, labels, value: this.#count },
-    ]
   }
 }
 

@@ -20,13 +20,10 @@ const REFUSED = { result: 'rejected' }
 const FAILED = UPSTREAM_OUTCOMES.filter((outcome) => outcome !== 'ok' && !isClientFailure(outcome))
 
 /** A condition under which requests are accepted. JSON shows it as one of `checks`. */
-export type ReadyCondition = AuthCondition | RunCondition
-
-interface RunCondition {
-  readonly name: 'accepting' | 'workers'
-  readonly ok: boolean
-  readonly state?: 'draining' | `${number} of ${number}`
-}
+export type ReadyCondition =
+  | AuthCondition
+  | Readonly<{ name: 'accepting' | 'workers'; ok: boolean; state?: RunState }>
+type RunState = 'draining' | `${number} of ${number}`
 
 export type StatusConfig = Pick<Config, 'upstreams' | 'credentials' | 'cache'>
 

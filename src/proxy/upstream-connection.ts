@@ -81,6 +81,12 @@ const MAX_IDLE_MS = 60_000
 /** The sidecar closes an idle connection earlier by this time, because the upstream's keep-alive timer starts first. */
 const MARGIN_MS = 1000
 
+/**
+ * Grows when bytes are written, and again when the system accepts them. Linux accepts more only once a third of the send buffer,
+ * up to 1.4 MB, is free: with `idleSeconds` of 60, an upstream that reads below 23 KB/s counts as idle.
+ */
+const writeProgress = ({ bytesWritten, writableLength }: Socket) => 2 * bytesWritten - writableLength
+
 export class UpstreamConnection {
   readonly #socket: Socket
   readonly #body = new ReceivedBody()
@@ -178,9 +184,7 @@ export class UpstreamConnection {
     this.#receiver?.onTick?.(socket.writableNeedDrain)
     if (this.#phase === 'idle' && now >= this.#idleUntil) this.close()
     const wait = this.#wait
-    // Grows when bytes are written, and again when the system accepts them. Linux accepts more only once a third of the send
-    // buffer, up to 1.4 MB, is free: with `idleSeconds` of 60, an upstream that reads below 23 KB/s counts as idle.
-    const written = 2 * socket.bytesWritten - socket.writableLength
+    const written = writeProgress(socket)
     const read = this.#parser.head === undefined ? 0 : socket.bytesRead
     const hasMoved = written !== this.#written || read !== this.#read
     this.#written = written

@@ -24,13 +24,12 @@ export class UpstreamPool implements ConnectionPool {
   readonly #queue: UpstreamRequest[] = []
   #isDispatchScheduled = false
   #isClosed = false
-  readonly #timer: NodeJS.Timeout
+  #timer: NodeJS.Timeout | undefined
 
   constructor(prefix: string, address: UpstreamAddress, config: ConnectionPool['config']) {
     this.prefix = prefix
     this.#address = address
     this.config = config
-    this.#timer = setInterval(() => this.#tick(), TICK_MS).unref()
   }
 
   get connections(): number {
@@ -53,6 +52,7 @@ export class UpstreamPool implements ConnectionPool {
     if (this.#demand >= upstreamConnections + (request.isWebSocket ? 0 : upstreamQueue)) {
       request.onFailure('connection_limit_reached')
     } else {
+      this.#timer ??= setInterval(() => this.#tick(), TICK_MS).unref()
       this.#queue.push(request)
       this.#scheduleDispatch()
     }

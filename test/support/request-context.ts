@@ -9,8 +9,8 @@ export function requestContext(peer: Peer, id: string): RequestContext {
     peer,
     tcpSocket: new Socket(),
     detectReset() {},
-    isDraining: false,
-    mayHaveLostBytesBehind: () => false,
+    isDraining: () => false,
+    mayHaveLostBytes: () => false,
     discard: { body() {} },
     abort() {},
   })
