@@ -23,6 +23,11 @@ async function nothingIsLeft(setup: Setup, name: string): Promise<void> {
 
 t.test('a client that disconnects aborts its request at the upstream', async (t) => {
   const setup = await startSetup(t)
+  const inResponse = (bytes: string) => async (client: RawClient) => {
+    setup.upstream.reply(`HTTP/1.1 200 OK\r\n${bytes}`)
+    client.send(setup.head('GET /down'))
+    await client.until('first')
+  }
   const stages: Record<string, (client: RawClient) => Promise<void>> = {
     'before the response': async (client) => {
       setup.upstream.reply(() => {})
@@ -30,16 +35,8 @@ t.test('a client that disconnects aborts its request at the upstream', async (t)
       client.send(setup.head('GET /wait'))
       await setup.upstream.received(seen + 1)
     },
-    'in the middle of a response of known length': async (client) => {
-      setup.upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nfirst')
-      client.send(setup.head('GET /down'))
-      await client.until('first')
-    },
-    'in the middle of a response in chunks': async (client) => {
-      setup.upstream.reply('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n')
-      client.send(setup.head('GET /down'))
-      await client.until('first')
-    },
+    'in the middle of a response of known length': inResponse('Content-Length: 100\r\n\r\nfirst'),
+    'in the middle of a response in chunks': inResponse('Transfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n'),
     'in the middle of its upload': async (client) => {
       setup.upstream.reply(() => {})
       client.send(`PUT /up HTTP/1.1\r\nHost: h\r\n${setup.authorization}Content-Length: 100\r\n\r\nfirst`)

@@ -5,18 +5,13 @@ import { decodeJwt } from 'jose'
 import t, { type Test } from 'tap'
 import { eventually } from '../support/eventually.ts'
 import type { TestKeyDirectory } from '../support/keys.ts'
-import { NO_SERVER } from '../support/opened-database.ts'
-import { databaseSetup, startPostgres } from '../support/postgres.ts'
+import { databaseSetup, requirePostgres } from '../support/postgres.ts'
 import { runProgram, serveArgs } from '../support/program.ts'
 import { startSidecar, type TestSidecar } from '../support/sidecar.ts'
 import { sidecarClient } from '../support/sidecar-client.ts'
 import { mintToken } from '../support/tokens.ts'
 
-const server = await startPostgres(t)
-if (server === undefined) {
-  t.plan(0, NO_SERVER)
-  process.exit()
-}
+const server = await requirePostgres(t)
 const { createDatabase, kill, start } = server
 const ACCOUNTS = 20
 

@@ -7,16 +7,11 @@ import { tableEditors } from '../../src/credentials/postgres/tables.ts'
 import { eventually, SOON_MS } from '../support/eventually.ts'
 import { freePort } from '../support/free-port.ts'
 import { listen } from '../support/listen.ts'
-import { NO_SERVER } from '../support/opened-database.ts'
-import { databaseSetup, startPostgres, type TestDatabase } from '../support/postgres.ts'
+import { databaseSetup, requirePostgres, type TestDatabase } from '../support/postgres.ts'
 import { type Program, runProgram, serve, serveArgs, startProgram } from '../support/program.ts'
 import { sidecarClient } from '../support/sidecar-client.ts'
 
-const server = await startPostgres(t)
-if (server === undefined) {
-  t.plan(0, NO_SERVER)
-  process.exit()
-}
+const server = await requirePostgres(t)
 const { createDatabase, freeze, kill, port, start, thaw } = server
 
 const acme = { accountId: 'acme', accessKey: 'AK1', secret: 'a chosen secret' }

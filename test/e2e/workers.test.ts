@@ -24,13 +24,20 @@ async function setup(t: Test, flags: Readonly<Record<string, string>> = {}, opti
   const defaults = { 'upstream-url': upstream.url, workers: '2', 'shutdown-lame-duck-seconds': '0' }
   const sidecar = await serve(t, { ...files, ...defaults, ...flags }, options)
   const admin = (path: string) => rawRequest(t, sidecar.adminPort, `GET ${path} HTTP/1.1\r\nHost: a\r\n\r\n`)
+  const get = `GET /object HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n\r\n`
+  const connect = () => rawClient(t, sidecar.port)
   return {
-    upstream,
-    sidecar,
-    files,
-    admin,
-    get: `GET /object HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n\r\n`,
-    connect: () => rawClient(t, sidecar.port),
+    ...{ upstream, sidecar, files, admin, get, connect },
+    /** Four clients that have received a half of their responses. */
+    async halfServed() {
+      upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf-')
+      const clients = await Promise.all(Array.from({ length: 4 }, connect))
+      for (const client of clients) {
+        client.send(get)
+        await client.until('half-')
+      }
+      return clients
+    },
     /** The workers that have been started, in order. */
     pids: () => sidecar.log().flatMap(({ msg, pid }) => (msg === 'worker started' ? [Number(pid)] : [])),
     metric: (name: string) => metricAt(sidecar.adminPort, name),
@@ -52,7 +59,7 @@ async function ask(connect: () => Promise<RawClient>, request: string, times: nu
 
 t.test('workers act as one sidecar', async (t) => {
   const flags = { 'shutdown-deadline-seconds': '2147483' }
-  const { upstream, sidecar, files, admin, get, connect, pids, metric } = await setup(t, flags)
+  const { upstream, sidecar, files, admin, get, connect, pids, metric, halfServed } = await setup(t, flags)
   /** Repeats the request until every response is as expected. */
   const allSay = (status: number, what: string) =>
     eventually(async () => (await ask(connect, get, 8)).every((answer) => answer === status), what)
@@ -130,12 +137,7 @@ t.test('workers act as one sidecar', async (t) => {
   })
 
   await t.test('SIGTERM drains every worker, and the last line has the totals', async (t) => {
-    upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf-')
-    const clients = await Promise.all(Array.from({ length: 4 }, connect))
-    for (const client of clients) {
-      client.send(get)
-      await client.until('half-')
-    }
+    const clients = await halfServed()
     sidecar.child.kill('SIGTERM')
     await eventually(async () => !(await succeeds(connect())), 'the listener to be closed')
     for (const socket of upstream.sockets) if (!socket.destroyed) socket.write('whole')
@@ -146,17 +148,12 @@ t.test('workers act as one sidecar', async (t) => {
 })
 
 t.test('connection limits are divided among the workers', async (t) => {
-  const { upstream, sidecar, connect, get, metric } = await setup(t, {
+  const { sidecar, connect, metric, halfServed } = await setup(t, {
     'limits-connections': '11',
     'trusted-issuers': '[{ issuer: "\u2028", jwksUrl: "http://[::1]:9", audience: a, accountPrefix: a }]',
     'shutdown-deadline-seconds': '0',
   })
-  upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf-')
-  const clients = await Promise.all(Array.from({ length: 4 }, connect))
-  for (const client of clients) {
-    client.send(get)
-    await client.until('half-')
-  }
+  await halfServed()
 
   await t.test('sockets above the limit are closed at once', async (t) => {
     const more = await Promise.all(Array.from({ length: 10 }, connect))

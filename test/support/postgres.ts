@@ -21,6 +21,7 @@ import type { TestCertificate } from './certificates.ts'
 import { eventually } from './eventually.ts'
 import { freePort } from './free-port.ts'
 import { makeKeyDirectory } from './keys.ts'
+import { NO_SERVER } from './opened-database.ts'
 import { recordingUpstream } from './recording-upstream.ts'
 
 const execute = promisify(execFile)
@@ -28,6 +29,14 @@ const NOBODY = 65_534
 const isRoot = process.getuid?.() === 0
 const identity = isRoot ? { uid: NOBODY, gid: NOBODY } : {}
 const TEMPLATE = 'credentials_template'
+
+/** Starts a server, or ends the test file where none can be had. */
+export async function requirePostgres(t: Test, options?: Parameters<typeof startPostgres>[1]) {
+  const server = await startPostgres(t, options)
+  if (server !== undefined) return server
+  t.plan(0, NO_SERVER)
+  process.exit()
+}
 
 /**
  * Starts a server, or returns nothing where none can be had. It ends with the test.

@@ -5,16 +5,12 @@ import { migrate, tableEditors } from '../../../src/credentials/postgres/tables.
 import { generateSecret, hashSecret } from '../../../src/credentials/secret-hash.ts'
 import { makeCertificate } from '../../support/certificates.ts'
 import { eventually } from '../../support/eventually.ts'
-import { NO_SERVER, openStore, startStore } from '../../support/opened-database.ts'
-import { startPostgres, type TestDatabase } from '../../support/postgres.ts'
+import { openStore, startStore } from '../../support/opened-database.ts'
+import { requirePostgres, type TestDatabase } from '../../support/postgres.ts'
 
 const authority = makeCertificate({ commonName: 'authority', authority: true })
 const certificate = makeCertificate({ commonName: 'server', names: ['127.0.0.1'], issuer: authority })
-const server = await startPostgres(t, { certificate })
-if (server === undefined) {
-  t.plan(0, NO_SERVER)
-  process.exit()
-}
+const server = await requirePostgres(t, { certificate })
 const { createDatabase, url } = server
 
 const HOUR = 3_600_000

@@ -3,14 +3,10 @@ import t from 'tap'
 import { migrate, tableEditors } from '../../../src/credentials/postgres/tables.ts'
 import { generateSecret, hashSecret } from '../../../src/credentials/secret-hash.ts'
 import { eventually, SOON_MS } from '../../support/eventually.ts'
-import { NO_SERVER, openStore } from '../../support/opened-database.ts'
-import { startPostgres } from '../../support/postgres.ts'
+import { openStore } from '../../support/opened-database.ts'
+import { requirePostgres } from '../../support/postgres.ts'
 
-const server = await startPostgres(t)
-if (server === undefined) {
-  t.plan(0, NO_SERVER)
-  process.exit()
-}
+const server = await requirePostgres(t)
 const { createDatabase, url } = server
 
 const secret = generateSecret()
