@@ -14,8 +14,8 @@ import { Gate } from './gate/gate.ts'
 import { Handler } from './handler.ts'
 import { type App, createDataService, LifeCycle } from './life-cycle.ts'
 import { type AdminData, createAdminListener } from './ops/admin.ts'
-import { createAccessLog, createAuditLog } from './ops/logs.ts'
 import { Metrics, type ProcessCounts } from './ops/metrics.ts'
+import { createAuditor, createRequestRecorder } from './ops/recorders.ts'
 import { Forwarder } from './proxy/forward.ts'
 import { activeContextOf, upstreamSetName } from './tls/certificates.ts'
 import { TokenCache } from './token/cache.ts'
@@ -43,10 +43,10 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const { config, log, processCounts, now = Date.now, settingsFile, worker = false } = options
   const lifeCycle = new LifeCycle()
   const metrics = new Metrics(now)
-  const audit = createAuditLog(metrics, log, config.log.audit)
-  const authData = await openAuthData({ config, log, now, onReload: audit.reload })
+  const { recordEvent, recordReload } = createAuditor(metrics, log, config.log.audit)
+  const authData = await openAuthData({ config, log, now, onReload: recordReload })
   const { credentials, certificateSets, issuers } = authData
-  const { isRevoked, revoke: revokeToken } = authData.revocations
+  const { isRevoked, revoke } = authData.revocations
   const signer = new TokenSigner(authData.keys.ring, config.token, now)
   const verifyUncached = createVerifier({ ...config.token, issuers, isRevoked, now })
   const assertions = assertionSigning(config, signer)
@@ -55,25 +55,23 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const reportInternalError = (requestId: string, error: unknown) =>
     log.error({ requestId, err: error }, 'request failed with an internal error')
 
-  const gate = new Gate(config, revokeToken !== undefined, tokenCache)
+  const gate = new Gate(config, revoke !== undefined, tokenCache)
   const forwarder = new Forwarder(config, {
     secureContextOf: (prefix) => activeContextOf(certificateSets.get(upstreamSetName(prefix))),
-    gate,
     responder,
     events: (prefix) => metrics.ofUpstream(prefix),
-    now,
-    reportInternalError,
+    rechecks: { gate, now, reportInternalError },
   })
   const throttle = createLoginThrottle(config.limits.loginFailures)
-  const api = new AccountApi({ config, responder, signer, credentials, throttle, revokeToken, audit, now })
+  const api = new AccountApi({ config, responder, signer, credentials, throttle, revoke, recordEvent, now })
   const handler = new Handler({ config, gate, forwarder, api, responder, metrics, now, reportInternalError })
 
-  const accessLog = createAccessLog(metrics, log, config.log, lifeCycle.isAborting)
+  const recorder = createRequestRecorder(metrics, log, config.log, lifeCycle.isAborting)
   const listener = new DataListener(config, certificateSets.get('listener'), {
     handle: (res) => handler.handle(res),
-    onRequestEnd: accessLog.onRequestEnd,
+    onRequestEnd: recorder.onRequestEnd,
     onParserError: (refusal, peer) =>
-      responder.parserErrorResponse(refusal, accessLog.onParserError(refusal, peer)),
+      responder.parserErrorResponse(refusal, recorder.onParserError(refusal, peer)),
     isDraining: lifeCycle.isDraining,
     onTlsError: (code) => log.debug({ code }, 'TLS handshake failed'),
     onListenError: (error) => log.error({ err: error }, 'listener error'),
@@ -90,7 +88,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   authData.subscribe((subject) => {
     // The cache checks revocations at each hit, but keys and credentials only when it verifies a token.
     if (subject !== 'revocations') tokenCache.clear()
-    forwarder.recheck()
+    gate.onAuthDataChange()
   })
   const service = createDataService({ config, log }, authData, listener, forwarder)
   return {

@@ -10,7 +10,7 @@
  *   TokenCache.check              has no such token, and asks for its verification
  *   verify.ts: createVerifier     checks its form, finds its issuer and key; `verifySignature` refuses it: `signature`
  *   Gate.#decideFor, #refuse      decides on the error and the challenge; `#refuseOrReport`: in report mode, on forwarding
- *   Handler.#carryOut             counts the check; `Responder.refuse` writes the 400
+ *   Handler.#carryOut             counts the check; `Responder.refuseAccess` writes the 400
  *   Connection.#onResponseClosed  calls the access log, then serves the next request
  */
 import { type AccessFailure, ERRORS } from './base/errors.ts'
@@ -30,10 +30,8 @@ interface HandlerOptions {
   readonly api: AccountApi
   readonly responder: Responder
   readonly forwarder: { forward(res: SidecarResponse): void }
-  readonly metrics: {
-    /** Called once for each request that needs a caller, or has two `Authorization` lines. */
-    onTokenCheck(result: 'ok' | AccessFailure): void
-  }
+  /** Called once for each request that needs a caller, or has two `Authorization` lines. */
+  readonly metrics: { onTokenCheck(result: 'ok' | AccessFailure): void }
   readonly now: () => number
   readonly reportInternalError: (requestId: string, error: unknown) => void
 }
@@ -83,7 +81,7 @@ export class Handler {
     if (check !== undefined) metrics.onTokenCheck(check)
     if (res.destroyed) return // the client left while the token was verified
     if (decision.act === 'refuse')
-      return responder.refuse(res, decision.reason, decision.error, decision.headers)
+      return responder.refuseAccess(res, decision.reason, decision.error, decision.headers)
     if (context.isBodyMalformed) return responder.fail(res, 'admission', ERRORS.malformedRequest)
     if (context.isDetached && context.admitted?.isWebSocket !== true)
       return responder.fail(res, 'upgrade', ERRORS.upgradeRefused)

@@ -135,12 +135,12 @@ const BY_CODE: Readonly<Record<string, ForwardingFailure>> = {
 }
 
 /** Returns the `code` of an error of Node, OpenSSL or the system. A code holds no address and no bytes of the peer. */
-export const networkCodeOf = (error: unknown): string | undefined =>
+export const codeOf = (error: unknown): string | undefined =>
   error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : undefined
 
 /** Returns undefined for an error that is no network error. An unknown system error is `connection_terminated`. */
 export function networkFailureOf(error: unknown): ForwardingFailure | undefined {
-  const code = networkCodeOf(error) ?? ''
+  const code = codeOf(error) ?? ''
   const known = BY_CODE[code]
   if (known !== undefined) return known
   if (code.startsWith('EAI_')) return 'dns_error'

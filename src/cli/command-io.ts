@@ -3,7 +3,7 @@ import { isUtf8 } from 'node:buffer'
 import { createInterface } from 'node:readline/promises'
 import { addAbortSignal, type Readable, type Writable } from 'node:stream'
 import { Command, InvalidArgumentError } from 'commander'
-import type { CommandResult } from '../base/result.ts'
+import type { Loaded } from '../base/result.ts'
 import { secretProblem } from '../base/schemas.ts'
 import { filePath } from '../config/kinds.ts'
 import { fileErrorText, readUpTo } from '../files/files.ts'
@@ -81,7 +81,7 @@ export class CommandIo {
   }
 
   /** Prints the warnings. @throws UsageFailure if the source cannot be used, CommandFailure otherwise */
-  unwrap<T>(result: CommandResult<T>): T {
+  unwrap<T>(result: Loaded<T>): T {
     if (!result.ok) {
       const message = result.problems.join('\n')
       throw result.kind === 'notDone' ? new CommandFailure(message) : new UsageFailure(message)

@@ -21,7 +21,7 @@
  *     requests or a refusal wait behind it                      `Discard.afterHalfClose`
  *     Node has detached the socket                              the same
  *   a refusal without a request is written                      the same, > closing
- *   no request arrives in time                                  `endIdlePhase`
+ *   no request arrives in time                                  `closeIfIdle`
  *   the client reads too slowly; the owner of a request fails   `abort`
  *   the client ends the connection                              Node closes it after the written bytes
  *     a part of the response is not written                     `abort`
@@ -40,14 +40,14 @@ export interface ConnectionEvents {
   readonly handle: (res: SidecarResponse) => void
   readonly onRequestEnd: (res: SidecarResponse) => void
   /** Called for a refusal without a request. Returns the response as text. */
-  readonly onParserError: (refusal: Refusal, peer: Peer) => string
+  readonly onParserError: (refusal: ParserRefusal, peer: Peer) => string
   readonly isDraining: () => boolean
   /** Returns the number of requests of all connections that are handled or wait. */
   readonly inFlight: () => number
 }
 
 /** A refusal without a request: of bytes that do not parse, a late head, an `Upgrade` or CONNECT behind other requests. */
-export interface Refusal {
+export interface ParserRefusal {
   readonly error: PublicError
   /** The code of Node's parser. */
   readonly cause?: string | undefined
@@ -71,11 +71,11 @@ export class Connection implements ClientConnection {
   #current: SidecarResponse | undefined
   readonly #waiting: SidecarResponse[] = []
   /** What comes last: a refusal, which follows the requests that wait, or a request whose socket Node has detached. */
-  #last: Refusal | 'detached' | undefined
+  #last: ParserRefusal | 'detached' | undefined
   /** `socket.bytesRead` at the end of the previous response. Undefined while a request is served that had to wait. */
   #bytesBefore: number | undefined
-  /** In monotonic milliseconds, in the phase `partialHead`. */
-  #headEndsAtMs = 0
+  /** In the phase `partialHead`. */
+  #headEndsAtMonotonicMs = 0
   readonly discard: Discard
   #isProbing = false
 
@@ -138,11 +138,11 @@ export class Connection implements ClientConnection {
     res.req.context.owner.onClosed?.()
     this.#events.onRequestEnd(res)
     this.#bytesBefore = this.#socket.bytesRead
-    if (this.#socket.writable && this.#last !== 'detached') this.#takeTurn(this.#last)
+    if (this.#socket.writable && this.#last !== 'detached') this.#serveNext(this.#last)
     else this.#endAfterLast()
   }
 
-  #takeTurn(refusal: Refusal | undefined): void {
+  #serveNext(refusal: ParserRefusal | undefined): void {
     const next = this.#waiting.shift()
     if (next !== undefined) {
       this.#bytesBefore = undefined
@@ -179,7 +179,7 @@ export class Connection implements ClientConnection {
     }
   }
 
-  refuse(refusal: Refusal): void {
+  refuseUnparsed(refusal: ParserRefusal): void {
     const socket = this.#socket
     if (!this.#acceptsMore) return
     const isEnded = !socket.writable && this.#current?.state !== 'discarding' // then only the sending half may have ended
@@ -188,7 +188,7 @@ export class Connection implements ClientConnection {
     else this.#refuseInTurn(refusal)
   }
 
-  #refuseInTurn(refusal: Refusal): void {
+  #refuseInTurn(refusal: ParserRefusal): void {
     this.#last = refusal
     nodeHttp.discardInput(this.#socket)
     const newest = this.#waiting.at(-1) ?? this.#current
@@ -198,7 +198,7 @@ export class Connection implements ClientConnection {
     else newest.req.context.onMalformedBody()
   }
 
-  #sendRefusal(refusal: Refusal): void {
+  #sendRefusal(refusal: ParserRefusal): void {
     this.#phase = 'closing'
     this.#socket.write(this.#events.onParserError(refusal, this.peer), 'latin1')
     this.discard.afterHalfClose()
@@ -206,7 +206,7 @@ export class Connection implements ClientConnection {
 
   onTimeout(): void {
     const res = this.#current
-    if (this.#phase === 'idle' || this.#phase === 'partialHead') this.endIdlePhase()
+    if (this.#phase === 'idle' || this.#phase === 'partialHead') this.closeIfIdle()
     else if (res === undefined || res.writableEnded) this.abort()
     else {
       nodeHttp.restartTimeout(this.#socket) // the owner may go on waiting, for example for an upstream connection
@@ -215,17 +215,17 @@ export class Connection implements ClientConnection {
   }
 
   /** Closes an idle connection, unless a head has begun to arrive. */
-  endIdlePhase(): void {
+  closeIfIdle(): void {
     if (this.#phase === 'idle' && this.#hasRead(0)) this.#socket.destroy()
   }
 
   /** Called twice a second. Node's `headersTimeout` refuses most late heads earlier, but does not start with empty lines. */
-  checkHead(now: number): void {
+  checkHead(monotonicNow: number): void {
     if (this.#phase === 'idle' && !this.#hasRead(0)) {
       this.#phase = 'partialHead'
-      this.#headEndsAtMs = now + this.#headMs
-    } else if (this.#phase === 'partialHead' && now >= this.#headEndsAtMs)
-      this.refuse({ error: ERRORS.requestTimeout })
+      this.#headEndsAtMonotonicMs = monotonicNow + this.#headMs
+    } else if (this.#phase === 'partialHead' && monotonicNow >= this.#headEndsAtMonotonicMs)
+      this.refuseUnparsed({ error: ERRORS.requestTimeout })
   }
 
   /** Whether exactly so many bytes have arrived since the previous response. False for a request that had to wait. */

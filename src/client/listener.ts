@@ -5,9 +5,9 @@
  * Each wait for a client, its limit, the timer that measures it, and what happens when the limit has passed:
  *
  *   the TLS handshake                         headersSeconds    `handshakeTimeout`    the connection is closed
- *   the first head; the rest of a later head  headersSeconds    `headersTimeout`      `Connection.refuse` sends a 408
+ *   the first head; the rest of a later head  headersSeconds    `headersTimeout`      `refuseUnparsed` sends a 408
  *   the start of a later head                 keepAliveSeconds  the socket's timeout  `Connection.onTimeout` closes it
- *   a later head that begins with empty lines headersSeconds    `checkHead`           `Connection.refuse` sends a 408
+ *   a later head that begins with empty lines headersSeconds    `checkHead`           `refuseUnparsed` sends a 408
  *   more of a body; reads of a response       idleSeconds       the socket's timeout  `onIdle` (see `proxy/transfer.ts`)
  *   the whole body of a login or link         idleSeconds       `json-body.ts`        the Account API sends a 408
  *   bytes after the last response             `TOTAL_MS`        `discard.ts`          the connection is closed
@@ -136,11 +136,11 @@ export class DataListener {
     server.on('connect', onUpgrade)
     if (this.#config.upgrade.enabled) server.on('upgrade', onUpgrade)
     server.on('timeout', (socket: Socket) => socket[CONNECTION]?.onTimeout())
-    server.on('clientError', (error: ParserError, socket: Socket) => {
+    server.on('clientError', (error: ClientError, socket: Socket) => {
       const connection = socket[CONNECTION]
       // After a TLS error, no response can be sent.
       if (connection === undefined || error.code?.startsWith('ERR_SSL_')) socket.destroy()
-      else connection.refuse({ error: refusalOf(error), cause: error.code, bytes: error.rawPacket })
+      else connection.refuseUnparsed({ error: refusalOf(error), cause: error.code, bytes: error.rawPacket })
     })
   }
 
@@ -166,8 +166,8 @@ export class DataListener {
     return this.#server.address() as AddressInfo
   }
 
-  #checkHeads(now: number): void {
-    for (const connection of this.#open) connection.checkHead(now)
+  #checkHeads(monotonicNow: number): void {
+    for (const connection of this.#open) connection.checkHead(monotonicNow)
   }
 
   /** Accepts no more connections; resolves when the last one is closed. */
@@ -176,7 +176,7 @@ export class DataListener {
   }
 
   closeIdle(): void {
-    for (const connection of this.#open) connection.endIdlePhase()
+    for (const connection of this.#open) connection.closeIfIdle()
     this.#tlsSockets.destroyPending()
   }
 
@@ -203,9 +203,9 @@ export class DataListener {
 }
 
 /** `rawPacket`: the bytes in which Node's parser found the error. */
-type ParserError = NodeJS.ErrnoException & { readonly rawPacket?: Buffer }
+type ClientError = NodeJS.ErrnoException & { readonly rawPacket?: Buffer }
 
-function refusalOf({ code }: ParserError): PublicError {
+function refusalOf({ code }: ClientError): PublicError {
   if (code === 'HPE_HEADER_OVERFLOW') return ERRORS.headersTooLarge
   return code === 'ERR_HTTP_REQUEST_TIMEOUT' ? ERRORS.requestTimeout : ERRORS.malformedRequest
 }

@@ -17,7 +17,7 @@ import {
 } from '../base/errors.ts'
 import type { Config } from '../config/config.ts'
 import { type HeaderList, headerText } from '../http/headers.ts'
-import type { Refusal } from './connection.ts'
+import type { ParserRefusal } from './connection.ts'
 import type { Persistence, SidecarResponse } from './response.ts'
 
 /** The error types in `Proxy-Status` (RFC 9209, section 2.3) of upstream failures and of the sidecar's own refusals. */
@@ -74,7 +74,7 @@ export class Responder {
   }
 
   /** Refuses a request for its token. The reason is a detail of `Proxy-Status`. */
-  refuse(res: SidecarResponse, reason: AccessFailure, error: PublicError, headers: HeaderList = []): void {
+  refuseAccess(res: SidecarResponse, reason: AccessFailure, error: PublicError, headers: HeaderList = []) {
     this.fail(res, reason, error, { errorType: 'http_request_denied', details: reason, headers })
   }
 
@@ -99,7 +99,7 @@ export class Responder {
   }
 
   /** Returns the response to bytes that are no request: Node has no response object for them. */
-  parserErrorResponse({ error: { status, code, message }, bytes }: Refusal, requestId: string): string {
+  parserErrorResponse({ error: { status, code, message }, bytes }: ParserRefusal, requestId: string): string {
     const body = JSON.stringify({ code, message })
     const origin = /^origin:[ \t]*(\S*)/im.exec(bytes?.toString('latin1') ?? '')?.[1]
     const headers = ['Proxy-Status', proxyStatus('http_request_error'), 'Date', new Date().toUTCString()]

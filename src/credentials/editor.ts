@@ -6,7 +6,7 @@ import { lstat, realpath } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { type Document, isAlias, isCollection, isScalar, type Node, parseDocument, visit } from 'yaml'
-import { type CommandResult, type Loaded, loaded, notDone, notLoaded } from '../base/result.ts'
+import { type Loaded, loaded, notDone, notLoaded } from '../base/result.ts'
 import { fileErrorText, readRegularFile, replaceFile, withLock } from '../files/files.ts'
 import { type Parse, YAML_RULES } from '../files/yaml-text.ts'
 import { type Credential, type CredentialName, parseCredentials } from './credential-list.ts'
@@ -17,17 +17,17 @@ export type Editors = Readonly<{ credentials: CredentialEditor; revocations: Rev
 
 export interface CredentialEditor {
   /** Grouped by account, the oldest first. */
-  list(): Promise<CommandResult<readonly Credential[]>>
-  add(credential: NewCredential): Promise<CommandResult>
-  update(name: CredentialName, update: CredentialUpdate): Promise<CommandResult>
-  remove(name: CredentialName): Promise<CommandResult>
+  list(): Promise<Loaded<readonly Credential[]>>
+  add(credential: NewCredential): Promise<Loaded>
+  update(name: CredentialName, update: CredentialUpdate): Promise<Loaded>
+  remove(name: CredentialName): Promise<Loaded>
 }
 
 export interface RevocationEditor {
-  list(): Promise<CommandResult<readonly Revocation[]>>
-  add(revocation: Revocation): Promise<CommandResult>
+  list(): Promise<Loaded<readonly Revocation[]>>
+  add(revocation: Revocation): Promise<Loaded>
   /** Removes all revocations of the name. */
-  remove(name: RevocationName): Promise<CommandResult>
+  remove(name: RevocationName): Promise<Loaded>
 }
 
 type NewCredential = CredentialName &
@@ -124,7 +124,7 @@ function locate(document: Document, { accountId, accessKey }: CredentialName) {
 function yamlRecords<T>(file: string, parse: Parse<T>) {
   const invalidAt = (path: string, problems: readonly string[]) =>
     notLoaded(problems.map((problem) => `${path}:${problem}`))
-  const refused = (problem: string) => notLoaded([`${file}: ${problem}`])
+  const unusable = (problem: string) => notLoaded([`${file}: ${problem}`])
   const notChanged = (problem: string) => notDone(`${file}: ${problem}`)
 
   async function list(): Promise<Loaded<readonly T[]>> {
@@ -141,7 +141,7 @@ function yamlRecords<T>(file: string, parse: Parse<T>) {
       const target = await realTarget(file)
       return await withLock(`${target}.lock`, async () => {
         const found = await readRegularFile(target, MAX_FILE_BYTES)
-        if (!found.ok && (!found.isMissing || initialText === undefined)) return found
+        if (!found.ok && (found.kind !== 'missing' || initialText === undefined)) return found
         const before = found.ok ? found.value.bytes : Buffer.from(initialText ?? '')
         const valid = parse(before)
         if (!valid.ok) return invalidAt(target, valid.problems)
@@ -149,11 +149,11 @@ function yamlRecords<T>(file: string, parse: Parse<T>) {
         let shared = 0 // to edit a shared node would change every place that uses it, or none
         const isMerge = (node: Node) => isScalar(node) && typeof node.value === 'symbol'
         visit(document, { Node: (_, node) => void ((isAlias(node) || isMerge(node)) && shared++) })
-        if (shared > 0) return refused('uses YAML aliases or merges (`<<`), which commands cannot change')
+        if (shared > 0) return unusable('uses YAML aliases or merges (`<<`), which commands cannot change')
         const problem = edit(document)
         if (problem !== undefined) return notChanged(problem)
         const after = Buffer.from(document.toString({ lineWidth: 0 }))
-        if (after.length > MAX_FILE_BYTES) return refused(`would be larger than ${MAX_FILE_BYTES} bytes`)
+        if (after.length > MAX_FILE_BYTES) return unusable(`would be larger than ${MAX_FILE_BYTES} bytes`)
         if (!parse(after).ok) return notChanged('the change would leave it invalid')
         await replaceFile(target, after)
         return loaded(undefined)

@@ -6,7 +6,7 @@
 import { once } from 'node:events'
 import { type MessagePort, parentPort, Worker } from 'node:worker_threads'
 import { type Loaded, loaded, notLoaded } from '../base/result.ts'
-import { type ReadFile, readRegularFile } from '../files/files.ts'
+import { readRegularFile } from '../files/files.ts'
 import type { Parse } from '../files/yaml-text.ts'
 import { type Credential, CredentialList, parseCredentials } from './credential-list.ts'
 import { parseRevocations, type Revocation, RevocationList } from './revocation-list.ts'
@@ -40,7 +40,7 @@ export async function loadCredentialsFile(path: string): Promise<Loaded<Credenti
   const credentials = new CredentialList()
   const read = await eachRow(path, 'credentials', (row) => credentials.add(row))
   if (read.ok) return loaded(credentials, read.warnings)
-  if (!read.isMissing) return read
+  if (read.kind !== 'missing') return read
   const hint = `storage-auth-sidecar credentials add --file ${path} --account ACCOUNT creates it`
   return notLoaded(read.problems.map((problem) => `${problem}; ${hint}`))
 }
@@ -54,12 +54,12 @@ export async function loadRevocationsFile(
   const revocations = new RevocationList()
   const read = await eachRow(path, 'revocations', (row) => revocations.add(row))
   const mayBeMissing = !required && (active?.size ?? 0) === 0
-  if (!read.ok && !(read.isMissing && mayBeMissing)) return read
+  if (!read.ok && !(read.kind === 'missing' && mayBeMissing)) return read
   return loaded(revocations)
 }
 
 /** Problems begin with the path. Never rejects. */
-async function eachRow<K extends Kind>(path: string, kind: K, add: (row: Row[K]) => void): Promise<ReadFile> {
+async function eachRow<K extends Kind>(path: string, kind: K, add: (row: Row[K]) => void) {
   const read = await readRegularFile(path, MAX_FILE_BYTES)
   if (!read.ok) return read
   const { bytes } = read.value

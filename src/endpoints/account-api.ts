@@ -24,7 +24,7 @@ import { coversScope, parseScope, parseStoredScope, type Scope, scopeAllows } fr
 import { badArgument, type Members, readJson } from './json-body.ts'
 
 /** What a request did, for the audit log and the metrics. The caller is the `identityForLog` of the request context. */
-export type AuditEvent =
+export type ApiEvent =
   | { readonly event: 'login' | 'logout' }
   | { readonly event: 'login_failed'; readonly reason: LoginFailure }
   | { readonly event: 'link_created' | 'link_ended'; readonly linkId: string }
@@ -37,8 +37,8 @@ interface AccountApiOptions {
   readonly credentials: CredentialChecks | undefined
   readonly throttle: LoginThrottle
   /** Absent without a database for revocations. */
-  readonly revokeToken: RevokeToken | undefined
-  readonly audit: { request(req: SidecarRequest, what: AuditEvent): void }
+  readonly revoke: RevokeToken | undefined
+  readonly recordEvent: (req: SidecarRequest, event: ApiEvent) => void
   readonly now: () => number
 }
 
@@ -58,21 +58,21 @@ export class AccountApi {
 
   /** POST: issues a token. Rejects only on an internal error. */
   async logIn(res: SidecarResponse): Promise<void> {
-    const { responder, audit } = this.#options
-    const auditFailure = (reason: LoginFailure) => audit.request(res.req, { event: 'login_failed', reason })
+    const { responder, recordEvent } = this.#options
+    const recordFailure = (reason: LoginFailure) => recordEvent(res.req, { event: 'login_failed', reason })
     const issued = await this.#issueToken(res).catch((error: unknown) => {
-      auditFailure('internal')
+      recordFailure('internal')
       throw error
     })
     if (issued.ok) {
       const { token, identity } = issued.value
-      audit.request(res.req, { event: 'login' })
-      responder.sendJson(res, 200, { token, expirationSec: this.#expirationSec(identity.expiresAtSeconds) })
-      return
+      recordEvent(res.req, { event: 'login' })
+      const expirationSec = this.#expirationSec(identity.expiresAtSeconds)
+      return responder.sendJson(res, 200, { token, expirationSec })
     }
     const { reason, error, options } = issued.error
     if (reason === 'busy' && res.destroyed) return // the client left while its login waited
-    auditFailure(reason)
+    recordFailure(reason)
     if (reason === 'busy' || reason === 'throttled') await sleep(RETRY_DELAY_MS)
     responder.fail(res, reason, error, options)
   }
@@ -121,19 +121,19 @@ export class AccountApi {
 
   /** POST: creates a link. Rejects only on an internal error. */
   async createLink(res: SidecarResponse, caller: Caller): Promise<void> {
-    const { config, responder, signer, audit } = this.#options
+    const { config, responder, signer, recordEvent } = this.#options
     if (!signer.canSign) return responder.fail(res, 'unavailable', NOT_READY)
     const body = await readJson(res, config.timeouts.idleSeconds * 1000)
     const fields = body.ok ? readLinkFields(body.value, config.links.maxLifetimeSeconds) : body
     if (!fields.ok) return responder.fail(res, 'invalid', fields.error)
     const { method, target, lifetimeSeconds } = fields.value
     if (!mayLink(caller.identity.scope, method, target))
-      return responder.refuse(res, 'scope', ERRORS.accessDenied)
+      return responder.refuseAccess(res, 'scope', ERRORS.accessDenied)
     const issued = await signer.issueLink(caller, method, target, lifetimeSeconds)
     if (issued === undefined)
       return responder.fail(res, 'invalid', badArgument('target is too long for a link of this account.'))
     const { url, linkId, expiresAtSeconds } = issued
-    audit.request(res.req, { event: 'link_created', linkId })
+    recordEvent(res.req, { event: 'link_created', linkId })
     responder.sendJson(res, 200, { url, linkId, expirationSec: this.#expirationSec(expiresAtSeconds) })
   }
 
@@ -142,7 +142,7 @@ export class AccountApi {
     const { config, responder, now } = this.#options
     const linkId = path.slice(config.listen.basePath.length + LINKS_PATH.length + 1)
     if (!isLinkId(linkId)) return responder.fail(res, 'invalid', badArgument('The path has no id of a link.'))
-    if (!isLinkOf(linkId, accountId)) return responder.refuse(res, 'scope', ERRORS.accessDenied)
+    if (!isLinkOf(linkId, accountId)) return responder.refuseAccess(res, 'scope', ERRORS.accessDenied)
     // The link id does not tell when the link ends, so the longest lifetime counts.
     const expiresAtSeconds = Math.ceil(now() / 1000) + config.links.maxLifetimeSeconds
     const ended = { accountId, tokenId: linkId, expiresAtSeconds }
@@ -156,12 +156,12 @@ export class AccountApi {
     return config.contract.expirationSec === 'string' ? String(left) : left
   }
 
-  /** Revokes a token or a link, and writes `event` to the audit log. Rejects only on an internal error. */
-  async #revoke(res: SidecarResponse, ended: EndedToken, event: AuditEvent): Promise<void> {
-    const { responder, revokeToken, audit } = this.#options
-    const revoked = (await revokeToken?.(ended)) ?? failed<NotRevoked>({ reason: 'unavailable' })
+  /** Revokes a token or a link, and records `event`. Rejects only on an internal error. */
+  async #revoke(res: SidecarResponse, ended: EndedToken, event: ApiEvent): Promise<void> {
+    const { responder, revoke, recordEvent } = this.#options
+    const revoked = (await revoke?.(ended)) ?? failed<NotRevoked>({ reason: 'unavailable' })
     if (revoked.ok) {
-      audit.request(res.req, event)
+      recordEvent(res.req, event)
       return responder.sendEmpty(res, 204)
     }
     const { reason, retryAfterSeconds } = revoked.error

@@ -4,22 +4,24 @@
  */
 import { randomUUID } from 'node:crypto'
 import { constants } from 'node:fs'
-import { type FileHandle, open, readFile, readlink, rename, rm, stat, writeFile } from 'node:fs/promises'
+import type { FileHandle } from 'node:fs/promises'
+import { open, readdir, readFile, readlink, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { hostname } from 'node:os'
 import { dirname } from 'node:path'
 import { buffer } from 'node:stream/consumers'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type Loaded, loaded } from '../base/result.ts'
+import { codeOf } from '../base/errors.ts'
+import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 
 export type FileContent = Readonly<{ bytes: Buffer; modifiedAtMs: number }>
 
-/** Warns if every user can read the file, which matters for secrets. Problems begin with the path. */
-export type ReadFile = Loaded<FileContent> & { readonly isMissing?: boolean }
-
-/** Reads a regular file of at most `maxBytes`. Follows symbolic links. Never rejects. */
-export async function readRegularFile(path: string, maxBytes: number): Promise<ReadFile> {
+/**
+ * Reads a regular file of at most `maxBytes`. Follows symbolic links. Never rejects. Problems begin with the path.
+ * Warns if every user can read the file, which matters for secrets.
+ */
+export async function readRegularFile(path: string, maxBytes: number): Promise<Loaded<FileContent>> {
   const unreadable = (problem: string, isMissing = false) =>
-    ({ ok: false, isMissing, problems: [`${path}: ${problem}`] }) as const
+    notLoaded([`${path}: ${problem}`], isMissing ? 'missing' : undefined)
   const tooLarge = `is larger than ${maxBytes} bytes`
   try {
     // A FIFO that is opened without `O_NONBLOCK` waits for a writer.
@@ -41,6 +43,10 @@ export async function readRegularFile(path: string, maxBytes: number): Promise<R
     return unreadable(`cannot be read: ${fileErrorText(error)}`, errorCode(error) === 'ENOENT')
   }
 }
+
+/** Returns the sorted names in a directory, without dot files (`..data` of Kubernetes, locks) and files being replaced. */
+export const visibleNames = async (directory: string) =>
+  (await readdir(directory)).filter((name) => !name.startsWith('.') && !name.endsWith('.tmp')).sort()
 
 /** Reads to the end, or at most one chunk beyond `maxBytes`. */
 export async function readUpTo(stream: AsyncIterable<Buffer>, maxBytes: number): Promise<Buffer> {
@@ -166,5 +172,4 @@ export function fileErrorText(error: unknown): string {
   return ERROR_TEXTS[code] ?? code
 }
 
-export const errorCode = (error: unknown): string =>
-  error instanceof Error && 'code' in error ? String(error.code) : 'unknown error'
+export const errorCode = (error: unknown): string => codeOf(error) ?? 'unknown error'

@@ -20,7 +20,7 @@ export interface AdmissionFailure {
   readonly cause: string
 }
 
-const refused = (cause: string, error: PublicError = ERRORS.malformedRequest) => failed({ error, cause })
+const notAdmitted = (cause: string, error: PublicError = ERRORS.malformedRequest) => failed({ error, cause })
 
 /** Routing reads only the path of the target. */
 export interface AdmittedRequest extends RequestedAccess {
@@ -46,9 +46,9 @@ export function admit(
   const { method = '', url = '', httpVersionMajor, httpVersionMinor, rawHeaders } = head
   // TRACE would echo the identity headers to the client (RFC 9110, section 9.3.8). Node's parser also accepts
   // HTTP/0.9 and HTTP/2.0, and frames their responses differently.
-  if (method === 'CONNECT' || method === 'TRACE') return refused('method')
-  if (httpVersionMajor !== 1) return refused('HTTP version')
-  if (rawHeaders.length > 2 * limits.headerLines) return refused('header lines', ERRORS.headersTooLarge)
+  if (method === 'CONNECT' || method === 'TRACE') return notAdmitted('method')
+  if (httpVersionMajor !== 1) return notAdmitted('HTTP version')
+  if (rawHeaders.length > 2 * limits.headerLines) return notAdmitted('header lines', ERRORS.headersTooLarge)
   const isHttp10 = httpVersionMinor === 0
   const lines = new HeaderLines(rawHeaders)
   let host: string | undefined
@@ -61,16 +61,17 @@ export function admit(
     const value = lines.value(line)
     switch (lines.kinds[line]) {
       case 'host':
-        if (host !== undefined || !isHost(value)) return refused('Host')
+        if (host !== undefined || !isHost(value)) return notAdmitted('Host')
         host = value
         break
       case 'contentLength':
-        if (contentLength !== undefined || !CONTENT_LENGTH.test(value)) return refused('Content-Length')
+        if (contentLength !== undefined || !CONTENT_LENGTH.test(value)) return notAdmitted('Content-Length')
         contentLength = value
         break
       case 'transferEncoding':
         // Parsers disagree on lists of codings. HTTP/1.0 has no chunks (RFC 9112, section 6.1).
-        if (isChunked || isHttp10 || value.toLowerCase() !== 'chunked') return refused('Transfer-Encoding')
+        if (isChunked || isHttp10 || value.toLowerCase() !== 'chunked')
+          return notAdmitted('Transfer-Encoding')
         isChunked = true
         break
       case 'authorization':
@@ -78,22 +79,22 @@ export function admit(
         authorization = value
         break
       case 'expect':
-        if (value.toLowerCase() !== '100-continue') return refused('Expect', ERRORS.expectationFailed)
+        if (value.toLowerCase() !== '100-continue') return notAdmitted('Expect', ERRORS.expectationFailed)
         break
       default: {
         const { request, adds } = lines.rule(line)
-        if (request === 'refuse') return refused('header name')
+        if (request === 'refuse') return notAdmitted('header name')
         if (adds === 'path' || adds === 'uncheckable') headersAddAccess = true
       }
     }
   }
-  if (isChunked && contentLength !== undefined) return refused('Content-Length')
+  if (isChunked && contentLength !== undefined) return notAdmitted('Content-Length')
   const { connectionOptions } = lines
   if (connectionOptions !== undefined && namesFramingOrIdentity(connectionOptions))
-    return refused('Connection')
-  if (host === undefined && !isHttp10) return refused('Host')
+    return notAdmitted('Connection')
+  if (host === undefined && !isHttp10) return notAdmitted('Host')
   const target = originForm(url, host)
-  if (target === undefined) return refused('target')
+  if (target === undefined) return notAdmitted('target')
   const hasBody = isChunked || (contentLength !== undefined && contentLength !== '0')
   const upgrade = connectionOptions?.has('upgrade') ? lines.joined('upgrade') : undefined
   return ok({

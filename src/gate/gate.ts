@@ -18,7 +18,7 @@ import { type RequestedAccess, scopeAllows } from '../token/scopes.ts'
 import type { Verdict } from '../token/verify.ts'
 import type { AdmittedRequest } from './admission.ts'
 import { originalRequest, VARY_BY_TOKEN } from './forward-auth.ts'
-import type { CallerRoute, OpenRoute, Route, ServiceRoute } from './route.ts'
+import type { CallerRoute, OpenRoute, Route, RoutedBy, ServiceRoute } from './route.ts'
 import { createRouter, FORWARD, FORWARD_LINK } from './route.ts'
 
 export interface RoutedRequest {
@@ -28,6 +28,8 @@ export interface RoutedRequest {
   readonly requested: RequestedAccess | undefined
   /** The link in the target of `requested`, if the route takes links. */
   readonly link: PresentedLink | undefined
+  /** `Gate.changes` before the decision. */
+  readonly changes: number
 }
 
 /** `act`: what the handler does. */
@@ -66,15 +68,26 @@ type CallerDecision = TokenCheck & Readonly<{ act: CallerRoute['act']; path: str
 /** An endpoint serves any client. */
 type OpenDecision = OpenRoute & TokenCheck
 
+type GateConfig = Pick<Config, RoutedBy | 'enforcement' | 'identity'>
+
 export class Gate {
-  readonly #config: Config
+  #changes = 0
+  readonly #config: GateConfig
   readonly #routeOf: (request: AdmittedRequest) => Route
   readonly #tokenCache: Pick<TokenCache, 'check'>
 
-  constructor(config: Config, canEndLinks: boolean, tokenCache: Pick<TokenCache, 'check'>) {
+  constructor(config: GateConfig, canEndLinks: boolean, tokenCache: Pick<TokenCache, 'check'>) {
     this.#config = config
     this.#routeOf = createRouter(config, canEndLinks)
     this.#tokenCache = tokenCache
+  }
+
+  /** How often keys, credentials or revocations have changed. After a change, a decision may be another one. */
+  readonly changes = (): number => this.#changes
+
+  /** Must be called after each such change. Waiting requests and tunnels are then checked again. */
+  onAuthDataChange(): void {
+    this.#changes++
   }
 
   /** @param isPeerTrusted - whether the client is a proxy of `forwarded.trust` */
@@ -84,7 +97,7 @@ export class Gate {
     const takesLinks = this.#config.links.enabled && found.to === 'service'
     const link = takesLinks && requested !== undefined ? presentedLink(requested) : undefined
     const route = found === FORWARD && link !== undefined ? FORWARD_LINK : found
-    return { admitted, route, requested, link }
+    return { admitted, route, requested, link, changes: this.#changes }
   }
 
   /** Returns a promise only if a token must be verified. The promise rejects only on an internal error. */

@@ -6,6 +6,8 @@ import type { Config } from '../config/config.ts'
 import { isWithin, LINKS_PATH, TOKEN_PATH } from '../http/request-target.ts'
 import type { AdmittedRequest } from './admission.ts'
 
+export type RoutedBy = 'contract' | 'corsPreflight' | 'forwardAuth' | 'links' | 'listen' | 'publicRoutes'
+
 /** The label `route` of the metrics and the access log. */
 export const ROUTE_LABELS = [
   'token_issue',
@@ -63,7 +65,7 @@ function endpoint(label: RouteLabel, routes: Readonly<Record<string, Route>>): (
 }
 
 /** @param canEndLinks - whether there is a database for the revocations of links */
-export function createRouter(config: Config, canEndLinks: boolean): (request: AdmittedRequest) => Route {
+export function createRouter(config: Pick<Config, RoutedBy>, canEndLinks: boolean) {
   const { links, forwardAuth, listen } = config
   const tokenPath = listen.basePath + TOKEN_PATH
   const tokenPathSlash = `${tokenPath}/`
@@ -77,7 +79,7 @@ export function createRouter(config: Config, canEndLinks: boolean): (request: Ad
   const toLinks = endpoint('link_issue', { POST: CREATE_LINK })
   const toLink = endpoint('link_issue', canEndLinks ? { DELETE: END_LINK } : {})
 
-  return ({ method, path, isPreflight, hasBody, headersAddAccess }) => {
+  return ({ method, path, isPreflight, hasBody, headersAddAccess }: AdmittedRequest): Route => {
     if (path === tokenPath || path === tokenPathSlash) return toTokens(method)
     if (links.enabled && isWithin(path, linksPath)) return (path === linksPath ? toLinks : toLink)(method)
     if (forwardAuth.path !== '' && isWithin(path, forwardAuth.path)) return APPROVE

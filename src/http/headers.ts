@@ -36,6 +36,7 @@ const REMOVED: Treatment = { request: 'remove', response: 'remove' }
 
 /**
  * By default, a line is forwarded, but not as a trailer. A look-alike of its name is forwarded, as `other`.
+ * If a header `adds` something, the defaults are the trailer `ifUnrestricted` and the look-alike `uncheckable`.
  * A header that is not in this table, such as `X-Original-URL` or `X-Rewrite-URL`, is forwarded unread, as `other`:
  * upstreams are trusted not to take a path or a method from such a header.
  */

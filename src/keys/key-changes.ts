@@ -4,7 +4,7 @@
  */
 import { access, mkdir, rm, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
-import { type CommandResult, loaded, notDone, notLoaded } from '../base/result.ts'
+import { type Loaded, loaded, notDone, notLoaded } from '../base/result.ts'
 import { errorCode, fileErrorText, replaceFile, withLock } from '../files/files.ts'
 import { generateKey, newKid } from './jwk.ts'
 import type { KeyDirectory } from './key-directory.ts'
@@ -83,8 +83,8 @@ const WRONG_PATH = ['EEXIST', 'ENOENT', 'ENOTDIR']
 
 async function changeDirectory<T>(
   { directory, createIfMissing = false }: { readonly directory: string; readonly createIfMissing?: boolean },
-  change: (keys: KeyDirectory) => Promise<CommandResult<T>>,
-): Promise<CommandResult<T>> {
+  change: (keys: KeyDirectory) => Promise<Loaded<T>>,
+): Promise<Loaded<T>> {
   try {
     if (createIfMissing) await createDirectory(directory)
     return await withLock(join(directory, '.lock'), async () => {

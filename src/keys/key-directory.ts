@@ -3,10 +3,9 @@
  * Out: the key ring, or every problem, each with its file and without its content. No function rejects.
  * Ignores dot files (the `..data` of a Kubernetes volume, the lock). Follows symbolic links.
  */
-import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { type Loaded, loaded, notLoaded } from '../base/result.ts'
-import { errorCode, type FileContent, fileErrorText, readRegularFile } from '../files/files.ts'
+import { errorCode, type FileContent, fileErrorText, readRegularFile, visibleNames } from '../files/files.ts'
 import { importKey } from './jwk.ts'
 import { type Key, type KeyRing, tokensEndAtSeconds } from './key-ring.ts'
 
@@ -63,14 +62,13 @@ export async function readKeyDirectory(directory: string): Promise<Loaded<KeyDir
   let active: string | undefined
   let names: string[] = []
   try {
-    names = (await readdir(directory)).sort()
+    names = await visibleNames(directory)
   } catch (error) {
     const hint = errorCode(error) === 'ENOENT' ? `; ${addKeyHint(directory)}` : ''
     return notLoaded([`${directory}: cannot be read: ${fileErrorText(error)}${hint}`])
   }
   for (const name of names) {
     const path = join(directory, name)
-    if (name.startsWith('.') || name.endsWith('.tmp')) continue // .tmp: a file that is being replaced
     if (!isKeyFileName(name)) {
       warnings.push(`${path}: ignored, key files are named <kid>${KEY_FILE_SUFFIX}`)
       continue

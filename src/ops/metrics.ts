@@ -11,7 +11,7 @@ import { ACCESS_FAILURES, type AccessFailure, LOGIN_FAILURES, UPSTREAM_OUTCOMES 
 import { VERSION } from '../base/version.ts'
 import type { DataListener } from '../client/listener.ts'
 import type { Config } from '../config/config.ts'
-import type { AuditEvent } from '../endpoints/account-api.ts'
+import type { ApiEvent } from '../endpoints/account-api.ts'
 import { ROUTE_LABELS, type RouteLabel } from '../gate/route.ts'
 import type { Key } from '../keys/key-ring.ts'
 import type { RemoteKeys } from '../keys/remote-keys.ts'
@@ -24,6 +24,7 @@ import { ByLabel, Counts, Durations } from './counts.ts'
 
 /** Requests with other methods have the label `other`. */
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS'])
+const TOKEN_RESULTS = ['accepted', 'rejected'] as const
 const CHECKS = { accepted: ['ok'], rejected: ACCESS_FAILURES } as const
 type TokenCheck = 'ok' | AccessFailure
 const STATUS_CLASSES = ['2xx', '3xx', '4xx', '5xx']
@@ -134,20 +135,20 @@ export class Metrics {
   readonly #now: () => number
   readonly #counts = {
     links_issued_total: 0,
-    reloads_total: new ByLabel((_subject: ReloadSubject) => new Counts(RELOAD_RESULTS)),
-    request_duration_seconds: new ByLabel((_route: RouteLabel) => new Durations()),
-    requests_total: new ByLabel((_route: RouteLabel) => new ByLabel((_method: string) => new Counts())),
-    token_checks_total: new ByLabel((result: keyof typeof CHECKS) => new Counts<TokenCheck>(CHECKS[result])),
+    reloads_total: new ByLabel(() => new Counts(RELOAD_RESULTS)),
+    request_duration_seconds: new ByLabel(() => new Durations(), ROUTE_LABELS),
+    requests_total: new ByLabel(() => new ByLabel(() => new Counts())),
+    token_checks_total: new ByLabel((result) => new Counts<TokenCheck>(CHECKS[result]), TOKEN_RESULTS),
     token_issue_failures_total: new Counts(LOGIN_FAILURES),
     tokens_issued_total: 0,
     transferred_bytes_total: new Counts(['in', 'out']),
-    upstream_requests_total: new ByLabel((_upstream: string) => new Counts(UPSTREAM_OUTCOMES)),
-    upstream_response_seconds: new ByLabel((_upstream: string) => new Durations()),
-    upstream_responses_total: new ByLabel((_upstream: string) => new Counts(STATUS_CLASSES)),
+    upstream_requests_total: new ByLabel(() => new Counts(UPSTREAM_OUTCOMES)),
+    upstream_response_seconds: new ByLabel(() => new Durations()),
+    upstream_responses_total: new ByLabel(() => new Counts(STATUS_CLASSES)),
   } satisfies Partial<Values<MetricName>>
-  readonly #lastGoodSeconds = new ByLabel((_subject: ReloadSubject) => this.#now() / 1000)
+  readonly #lastGoodSeconds = new ByLabel(() => this.#now() / 1000)
   /** The names of the certificate sets, or '' for another subject, whose newest version cannot be used. */
-  readonly #failingReloads = new ByLabel((_subject: ReloadSubject) => new Set<string>())
+  readonly #failingReloads = new ByLabel(() => new Set<string>())
 
   constructor(now: () => number) {
     this.#now = now
@@ -155,8 +156,6 @@ export class Metrics {
     // These gauges have names of counters. They only add up the types of `nodejs_active_handles` and the like.
     for (const what of ['handles', 'requests', 'resources'])
       this.#registry.removeSingleMetric(`nodejs_active_${what}_total`)
-    for (const route of ROUTE_LABELS) this.#counts.request_duration_seconds.of(route)
-    for (const result of ['accepted', 'rejected'] as const) this.#counts.token_checks_total.of(result)
   }
 
   /** Counts refusals of malformed requests, too. `seconds`: from the head to the end of the response. */
@@ -174,7 +173,7 @@ export class Metrics {
     this.#counts.token_checks_total.of(reason === 'ok' ? 'accepted' : 'rejected').add(reason)
   }
 
-  onEvent(what: AuditEvent): void {
+  onEvent(what: ApiEvent): void {
     if (what.event === 'login') this.#counts.tokens_issued_total++
     else if (what.event === 'link_created') this.#counts.links_issued_total++
     else if (what.event === 'login_failed') this.#counts.token_issue_failures_total.add(what.reason)

@@ -17,7 +17,8 @@ import { UpstreamPool } from './upstream-pool.ts'
 
 type ForwarderConfig = Pick<Config, 'identity' | 'limits' | 'timeouts' | 'upstreams'>
 
-interface ForwarderOptions extends Omit<RecheckSource, 'changes'> {
+interface ForwarderOptions {
+  readonly rechecks: RecheckSource
   readonly secureContextOf: (prefix: string) => (() => SecureContext) | undefined
   readonly responder: Responder
   readonly events: (prefix: string) => UpstreamEvents
@@ -27,19 +28,17 @@ export class Forwarder {
   readonly #responder: Responder
   /** The longest prefix is first, so that the first match is the most specific one. */
   readonly #upstreams: readonly Upstream[]
-  readonly #rechecks: RecheckSource
 
   constructor(config: ForwarderConfig, options: ForwarderOptions) {
-    const { secureContextOf, events, responder, reportInternalError, gate, now } = options
+    const { secureContextOf, events, responder, rechecks } = options
     this.#responder = responder
-    this.#rechecks = { gate, now, reportInternalError, changes: 0 }
-    const shared = { responder, rechecks: this.#rechecks }
     this.#upstreams = config.upstreams
       .map(({ prefix, url, assertionAudience = config.identity.assertion.audience }) => {
         const pathPrefix = withoutFinalSlash(prefix)
         const address = upstreamAddress(url, secureContextOf(prefix))
         const pool = new UpstreamPool(prefix, address, config)
-        return { ...shared, pathPrefix, pool, host: address.host, assertionAudience, events: events(prefix) }
+        const { host } = address
+        return { pathPrefix, host, assertionAudience, pool, rechecks, responder, events: events(prefix) }
       })
       .toSorted((a, b) => b.pathPrefix.length - a.pathPrefix.length)
   }
@@ -57,11 +56,6 @@ export class Forwarder {
 
   pools(): readonly Pick<UpstreamPool, 'prefix' | 'connections' | 'queued'>[] {
     return this.#upstreams.map(({ pool }) => pool)
-  }
-
-  /** Checks waiting requests and tunnels again. Must be called after keys, credentials or revocations change. */
-  recheck(): void {
-    this.#rechecks.changes++
   }
 
   close(): void {

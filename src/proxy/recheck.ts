@@ -5,40 +5,38 @@
 import type { RequestContext } from '../client/request.ts'
 import type { Decision, Gate } from '../gate/gate.ts'
 
-/** Shared by all upstreams. */
 export interface RecheckSource {
-  readonly gate: Pick<Gate, 'decide'>
+  readonly gate: Pick<Gate, 'decide' | 'changes'>
   /** Epoch milliseconds. */
   readonly now: () => number
   readonly reportInternalError: (requestId: string, error: unknown) => void
-  /** How often keys, credentials or revocations have changed. */
-  changes: number
 }
 
 export class Recheck {
   readonly source: RecheckSource
   readonly #context: RequestContext
-  #changes: number
+  /** `Gate.changes` before the last decision. */
+  #changes: number | undefined
   /** Epoch milliseconds. Undefined if only a change can lead to another decision, and while one is made. */
   #dueAtMs: number | undefined
 
   constructor(context: RequestContext, source: RecheckSource) {
     this.source = source
     this.#context = context
-    this.#changes = source.changes
+    this.#changes = context.routed?.changes
     this.#dueAtMs = context.decision?.caller?.recheckAtMs
   }
 
   /** Calls back later if a decision is due: with undefined after an internal error. */
   ifDue(onDecision: (decision: Decision | undefined) => void): void {
-    const { now, changes } = this.source
-    const isChanged = changes !== this.#changes
+    const { gate, now } = this.source
+    const isChanged = gate.changes() !== this.#changes
     if (isChanged || (this.#dueAtMs !== undefined && now() >= this.#dueAtMs)) void this.#decide(onDecision)
   }
 
   async #decide(onDecision: (decision: Decision | undefined) => void): Promise<void> {
-    const { gate, reportInternalError, changes } = this.source
-    this.#changes = changes
+    const { gate, reportInternalError } = this.source
+    this.#changes = gate.changes()
     this.#dueAtMs = undefined
     const { id, routed } = this.#context
     let decision: Decision | undefined

@@ -166,7 +166,7 @@ export class Transfer implements UpstreamRequest, RequestOwner {
     if (this.#upload?.waitsForClient || this.#res.socket?.writableNeedDrain) this.#end('client_idle')
   }
 
-  /** Every transfer ends here, once: `ok` after the last byte of the response or at a 101, else a failure or refusal. */
+  /** Every transfer ends here, once: `ok` (the response is complete, or a 101), a failure, or a refusal, which is no outcome. */
   #end(outcome: UpstreamOutcome | RefusalDecision, cause?: string): void {
     if (this.#phase === 'ended') return
     this.#phase = 'ended'
@@ -177,7 +177,7 @@ export class Transfer implements UpstreamRequest, RequestOwner {
       this.#upstream.pool.cancel(this)
       const { headersSent } = this.#res
       if (typeof outcome === 'string') this.#upstream.responder.failForwarded(this.#res, outcome, cause)
-      else this.#upstream.responder.refuse(this.#res, outcome.reason, outcome.error, outcome.headers)
+      else this.#upstream.responder.refuseAccess(this.#res, outcome.reason, outcome.error, outcome.headers)
       if (headersSent) afterReads(() => this.#context.client.abort()) // the written bytes are sent first
     } catch (error) {
       this.onInternalError(error) // aborts the client's connection, because the phase is `ended`

@@ -18,7 +18,7 @@
  */
 import type { Socket } from 'node:net'
 import type { Writable } from 'node:stream'
-import { type ForwardingFailure, networkCodeOf, networkFailureOf } from '../base/errors.ts'
+import { codeOf, type ForwardingFailure, networkFailureOf } from '../base/errors.ts'
 import type { Config } from '../config/config.ts'
 import { freeWhenWritten, ReceivedBody } from './buffers.ts'
 import { type PartialResponse, ResponseParser } from './response-parser.ts'
@@ -96,12 +96,11 @@ export class UpstreamConnection {
   /** Undefined in the phases `idle` and `closed`. */
   #receiver: ResponseReceiver | undefined
   #isRequestWritten = false
-  /** In monotonic milliseconds: when an idle connection is closed. */
-  #idleUntil = 0
+  #idleUntilMonotonicMs = 0
   // Written only by `tick`: what it saw last, and when it saw that a byte had moved, or that a wait had begun.
   #written = 0
   #read = 0
-  #waitsSince: number | undefined = performance.now()
+  #waitsSinceMonotonicMs: number | undefined = performance.now()
 
   constructor(address: UpstreamAddress, pool: ConnectionPool, request: UpstreamRequest) {
     this.#pool = pool
@@ -179,19 +178,20 @@ export class UpstreamConnection {
    * parts of a head do not count. The lookup and the connect have one deadline, because no byte moves between them.
    * Only this method measures a wait, so no event can forget to restart it.
    */
-  tick(now: number): void {
+  tick(monotonicNow: number): void {
     const socket = this.#socket
     this.#receiver?.onTick?.(socket.writableNeedDrain)
-    if (this.#phase === 'idle' && now >= this.#idleUntil) this.close()
+    if (this.#phase === 'idle' && monotonicNow >= this.#idleUntilMonotonicMs) this.close()
     const wait = this.#wait
     const written = writeProgress(socket)
     const read = this.#parser.head === undefined ? 0 : socket.bytesRead
     const hasMoved = written !== this.#written || read !== this.#read
     this.#written = written
     this.#read = read
-    if (wait === undefined) this.#waitsSince = undefined
-    else if (hasMoved || this.#waitsSince === undefined) this.#waitsSince = now
-    else if (now >= this.#waitsSince + this.#pool.config.timeouts[wait.limit] * 1000) this.#fail(wait.failure)
+    if (wait === undefined) this.#waitsSinceMonotonicMs = undefined
+    else if (hasMoved || this.#waitsSinceMonotonicMs === undefined) this.#waitsSinceMonotonicMs = monotonicNow
+    else if (monotonicNow >= this.#waitsSinceMonotonicMs + this.#pool.config.timeouts[wait.limit] * 1000)
+      this.#fail(wait.failure)
   }
 
   get #isConnecting(): boolean {
@@ -261,14 +261,14 @@ export class UpstreamConnection {
     // The pool asks later whether the request is sent: TLS sockets report it late.
     if (isClean && this.#isRequestWritten && idleMs > 0) {
       this.#enter('idle', undefined)
-      this.#idleUntil = performance.now() + idleMs
+      this.#idleUntilMonotonicMs = performance.now() + idleMs
       this.#pool.onReusable(this)
     } else this.close()
   }
 
   #onError(error: Error): void {
     const failure = networkFailureOf(error) ?? 'proxy_internal_error'
-    const cause = networkCodeOf(error)
+    const cause = codeOf(error)
     if (this.#isConnecting || failure.startsWith('tls_')) this.#fail(failure, cause)
     else this.#failAsClosed(cause)
   }

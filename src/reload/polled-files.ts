@@ -2,11 +2,11 @@
  * Loads values from files, and loads them again when the files have changed and are complete.
  * Polls `stat`, which also detects renames, Kubernetes' `..data` swaps and changes on network file systems.
  */
-import { access, constants, readdir, stat } from 'node:fs/promises'
+import { access, constants, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { type Logger, loggedItems } from '../base/log.ts'
 import { type Loaded, loaded, notLoaded } from '../base/result.ts'
-import { errorCode } from '../files/files.ts'
+import { errorCode, visibleNames } from '../files/files.ts'
 import { type Found, Reloadable, type ReloadResult } from './reloadable.ts'
 
 type Includes = (name: string) => boolean
@@ -123,7 +123,7 @@ async function versionOf(paths: readonly string[], includes: Includes): Promise<
       const stats = await stat(path, { bigint: true })
       // The directory's own status also changes with files that are not polled, such as locks.
       if (isListed && stats.isDirectory()) {
-        const names = await namesIn(path, includes)
+        const names = (await visibleNames(path)).filter(includes)
         return [names, await Promise.all(names.map((name) => describe(join(path, name), false)))]
       }
       return [stats.dev, stats.ino, stats.size, stats.mtimeNs, stats.ctimeNs].join()
@@ -146,12 +146,8 @@ async function writeWarnings(paths: readonly string[], includes: Includes): Prom
     await noteIfWritable(path)
     // The sticky bit of a directory keeps other users from replacing its files.
     if (!(await stat(path)).isDirectory()) await noteIfWritable(dirname(path), 0o1000)
-    else for (const name of await namesIn(path, includes)) await noteIfWritable(join(path, name))
+    else
+      for (const name of (await visibleNames(path)).filter(includes)) await noteIfWritable(join(path, name))
   }
   return [...writable].map((path) => `${path} can be written by every user of this machine`)
-}
-
-async function namesIn(path: string, includes: Includes): Promise<string[]> {
-  const isVisible = (name: string) => !name.startsWith('.') && !name.endsWith('.tmp')
-  return (await readdir(path)).filter((name) => isVisible(name) && includes(name)).sort()
 }

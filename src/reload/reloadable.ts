@@ -8,9 +8,6 @@ import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 export const RELOAD_RESULTS = ['ok', 'failed'] as const
 export type ReloadResult = (typeof RELOAD_RESULTS)[number]
 
-/** What a source has, or why it has nothing. `isPermanent`: an operator must act. Before the first version, it ends polling. */
-export type SourceResult<T> = Loaded<T> & { readonly isPermanent?: boolean }
-
 /** What a poll finds. */
 export interface Found<T> {
   /** A text that differs after every change of the source. */
@@ -19,18 +16,18 @@ export interface Found<T> {
    * Loads this version, or a newer one. `isForced`: an operator asks for a reload.
    * Resolves with undefined if the source may be incomplete: a later poll loads it.
    */
-  readonly load: (active: T, isForced: boolean) => Promise<SourceResult<T> | undefined>
+  readonly load: (active: T, isForced: boolean) => Promise<Loaded<T> | undefined>
 }
 
 /**
  * The active value if it is that of the source, or why it is not.
  * `isNew`: a poll has activated it, a failure has not been reported before, or an operator has asked for the load.
  */
-export type Outcome<T> = SourceResult<T> & { readonly isNew: boolean }
+export type Outcome<T> = Loaded<T> & { readonly isNew: boolean }
 
 interface ReloadableOptions<T> {
   /** Returns what the source has, or why the source is not available. */
-  readonly poll: () => Promise<SourceResult<Found<T>>>
+  readonly poll: () => Promise<Loaded<Found<T>>>
   /** The value until the first load. `version`: set if this value already comes from the source. */
   readonly initial: T
   readonly version?: string
@@ -127,7 +124,7 @@ export class Reloadable<T> {
         onError(error)
       }
       if (outcome?.ok) this.#resolveLoaded(loaded(true))
-      else if (outcome?.isPermanent && this.#active === undefined) {
+      else if (outcome?.kind === 'permanent' && this.#active === undefined) {
         this.#resolveLoaded(outcome)
         this.stop()
       }

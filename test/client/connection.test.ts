@@ -42,7 +42,7 @@ t.test('an unread body and the bytes behind it are discarded for 30 s in all', (
   t.intercept(globalThis, 'setTimeout', { value: (_: unknown, ms: unknown) => delays.push(ms) })
   connection.discard.body(req, () => {})
   now = 31_000
-  connection.refuse({ error: ERRORS.malformedRequest })
+  connection.refuseUnparsed({ error: ERRORS.malformedRequest })
   t.same(delays, [30_000, 0])
   t.end()
 })

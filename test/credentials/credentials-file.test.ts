@@ -5,7 +5,7 @@ import { mock } from 'node:test'
 import type { Worker } from 'node:worker_threads'
 import fc from 'fast-check'
 import t, { type Test } from 'tap'
-import { type CommandResult, loaded, notDone } from '../../src/base/result.ts'
+import { type Loaded, loaded, notDone } from '../../src/base/result.ts'
 import { nameProblem } from '../../src/base/schemas.ts'
 import { type Credential, parseCredentials } from '../../src/credentials/credential-list.ts'
 import { type CredentialEditor, fileEditors } from '../../src/credentials/editor.ts'
@@ -268,10 +268,7 @@ accounts:
 const path = join(await temporaryDirectory(t), 'edited.yaml')
 
 /** The text after an edit, or its problem. */
-async function edited(
-  text: string,
-  edit: (records: CredentialEditor) => Promise<CommandResult>,
-): Promise<string> {
+async function edited(text: string, edit: (records: CredentialEditor) => Promise<Loaded>): Promise<string> {
   await writeFile(path, text)
   const changed = await edit(fileEditors(path).credentials)
   if (changed.ok) return readFile(path, 'utf8')

@@ -22,7 +22,7 @@ async function outcome(path: string, maxBytes = 1000) {
   const read = await readRegularFile(path, maxBytes)
   return read.ok
     ? read.value.bytes.toString()
-    : [read.problems.join().replace(`${path}: `, ''), read.isMissing]
+    : [read.problems.join().replace(`${path}: `, ''), read.kind === 'missing']
 }
 
 t.test('a file is read completely, through links too, with its time', async (t) => {

@@ -7,7 +7,6 @@ import pg from 'pg'
 import { failed, type Loaded, loaded, notLoaded, ok, type Result } from '../../base/result.ts'
 import { readRegularFile } from '../../files/files.ts'
 import { isLoopback, lookup } from '../../http/hosts.ts'
-import type { SourceResult } from '../../reload/reloadable.ts'
 
 /** `label`: `host:port/database`. */
 export type DatabaseTarget = Readonly<{ url: string; label: string }>
@@ -99,7 +98,7 @@ export class DatabasePool {
   async ask<T>(
     question: (pool: pg.Pool) => Promise<T>,
     mayRetry = this.#pool !== undefined,
-  ): Promise<SourceResult<T>> {
+  ): Promise<Loaded<T>> {
     try {
       return loaded(await question(await this.current()))
     } catch (cause) {
@@ -107,7 +106,7 @@ export class DatabasePool {
       const { kind, message } = databaseFailure(cause)
       // A server that hangs is not asked twice.
       if (mayRetry && kind !== 'timeout') return this.ask(question, false)
-      return { ...notLoaded([message]), isPermanent: kind === 'unusable' }
+      return notLoaded([message], kind === 'unusable' ? 'permanent' : undefined)
     }
   }
 

@@ -3,7 +3,7 @@
  * Each command is one statement or one transaction.
  */
 import pg from 'pg'
-import { type CommandResult, loaded, notDone, notLoaded } from '../../base/result.ts'
+import { type Loaded, loaded, notDone, notLoaded } from '../../base/result.ts'
 import { parseTime } from '../../base/schemas.ts'
 import { MAX_SCOPE_LENGTH } from '../../token/scopes.ts'
 import type { CredentialEditor, Editors, RevocationEditor } from '../editor.ts'
@@ -26,7 +26,7 @@ async function inDatabase<T>(
   urlFile: string,
   statementMs: number,
   run: (client: pg.Client) => Promise<T>,
-): Promise<CommandResult<T>> {
+): Promise<Loaded<T>> {
   const named = await readUrlFile(urlFile)
   if (!named.ok) return named
   const { value: target, warnings } = named
@@ -46,7 +46,7 @@ async function inDatabase<T>(
 }
 
 export function tableEditors(urlFile: string): Editors {
-  async function change(text: string, values: unknown[], ifNone: string): Promise<CommandResult> {
+  async function change(text: string, values: unknown[], ifNone: string): Promise<Loaded> {
     const changed = await inDatabase(urlFile, STATEMENT_MS, (client) => client.query(text, values))
     if (!changed.ok) return changed
     return changed.value.rowCount === 0 ? notDone(`${urlFile}: ${ifNone}`) : loaded(undefined)

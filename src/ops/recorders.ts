@@ -1,22 +1,21 @@
 /**
- * The access log and the audit log. The access log has a line for each request whose response is over, without token and query,
- * because a query may hold a secret. The audit log has a line for each login, logout, link and reload, with a closed set of fields.
- * Both name only accounts and access keys that exist: any other name is text that a client chose. Both also count.
- * In forward auth, `method` and `path` are those of the request that a trusted proxy names.
+ * Counts and logs each request when its response is over (access log), and each login, logout, link and reload (audit log).
+ * No line has a token or a query: a query may hold a secret. Lines name only accounts and access keys that exist: any other
+ * name is text that a client chose. In forward auth, `method` and `path` are those of the request that a trusted proxy names.
  */
 import type { OnReload } from '../auth-data.ts'
 import { type Failure, isClientFailure } from '../base/errors.ts'
 import { type Logger, loggable } from '../base/log.ts'
 import type { Peer } from '../client/client-address.ts'
-import type { Refusal } from '../client/connection.ts'
+import type { ParserRefusal } from '../client/connection.ts'
 import type { SidecarRequest } from '../client/request.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { Config } from '../config/config.ts'
-import type { AuditEvent } from '../endpoints/account-api.ts'
+import type { ApiEvent } from '../endpoints/account-api.ts'
 import { newRequestId, traceIdOf } from '../http/request-ids.ts'
 import type { Metrics } from './metrics.ts'
 
-export function createAccessLog(
+export function createRequestRecorder(
   metrics: Pick<Metrics, 'onRequest' | 'onBytes'>,
   log: Logger,
   { access }: Pick<Config['log'], 'access'>,
@@ -38,7 +37,7 @@ export function createAccessLog(
         log.info(accessLine(req, status, reason), 'request')
     },
     /** Returns the request id of the response. */
-    onParserError({ error: { status }, cause }: Refusal, { address }: Peer): string {
+    onParserError({ error: { status }, cause }: ParserRefusal, { address }: Peer): string {
       const requestId = newRequestId()
       metrics.onRequest('proxy', undefined, status, 0)
       if (access !== 'off')
@@ -78,25 +77,25 @@ function accessLine(req: SidecarRequest, status: number, reason: Failure | undef
   }
 }
 
-export function createAuditLog(metrics: Pick<Metrics, 'onEvent' | 'onReload'>, log: Logger, isOn: boolean) {
+export function createAuditor(metrics: Pick<Metrics, 'onEvent' | 'onReload'>, log: Logger, isOn: boolean) {
   const write = (line: Partial<Record<AuditField, string | undefined>>) => {
     if (isOn) log.info(line, 'audit')
   }
-  const reload: OnReload = (subject, outcome, certificate) => {
+  const recordReload: OnReload = (subject, outcome, certificate) => {
     metrics.onReload(subject, outcome, certificate)
     write({ event: 'reload', subject, outcome })
   }
-  const request = (req: SidecarRequest, what: AuditEvent) => {
+  const recordEvent = (req: SidecarRequest, what: ApiEvent) => {
     metrics.onEvent(what)
     write(auditLine(req, what))
   }
-  return { reload, request }
+  return { recordReload, recordEvent }
 }
 
 /** The fields of a line beside `level`, `time` and `msg`. */
 export type AuditField = keyof ReturnType<typeof auditLine> | 'subject'
 
-function auditLine({ context, clientAddress, headers }: SidecarRequest, what: AuditEvent) {
+function auditLine({ context, clientAddress, headers }: SidecarRequest, what: ApiEvent) {
   const { id, identityForLog: identity } = context
   return {
     event: what.event,
