@@ -23,7 +23,7 @@ import type { CredentialList } from './credentials/credential-list.ts'
 import { loadCredentialsFile, loadRevocationsFile } from './credentials/list-files.ts'
 import type { CredentialsDatabase, DatabaseState } from './credentials/postgres/database.ts'
 import type { RevocationList } from './credentials/revocation-list.ts'
-import { createRevocationThrottle, type RevokeToken } from './credentials/throttles.ts'
+import { limitRevocations, type RevokeToken } from './credentials/throttles.ts'
 import { readBearerToken } from './keys/jwk-set.ts'
 import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
 import { type FindKey, findInRing, type KeyRing, publicJwks, tokenLifetimes } from './keys/key-ring.ts'
@@ -123,8 +123,8 @@ export async function openAuthData(options: AuthDataOptions): Promise<AuthData> 
   const onError = (error: unknown) => log.error({ err: error }, 'a login could not be checked')
   const credentials = logins && createCredentialChecks(logins, now, onError)
   const revocations = [revocationsFile?.current, database?.revocations].flatMap((list) => list ?? [])
-  const single = [keyFiles, credentialsFile, revocationsFile, database].flatMap((source) => source ?? [])
-  const polled = [...single, ...certificateSets.values(), ...keySets]
+  const possible = [keyFiles, credentialsFile, revocationsFile, database, ...certificateSets.values()]
+  const polled = [...possible.filter((source) => source !== undefined), ...keySets]
   const subjects: ReloadSubject[] = ['revocations']
   if (keyFiles) subjects.push('keys')
   if (credentials) subjects.push('credentials')
@@ -137,7 +137,7 @@ export async function openAuthData(options: AuthDataOptions): Promise<AuthData> 
     revocations: {
       isRevoked: (token) => revocations.some((list) => list().isRevoked(token)),
       count: () => revocations.reduce((sum, list) => sum + list().size, 0),
-      revoke: database && createRevocationThrottle(database.revoke, config.token.clockToleranceSeconds),
+      revoke: database && limitRevocations(database.revoke, config.token.clockToleranceSeconds),
     },
     certificateSets,
     subjects,

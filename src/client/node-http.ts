@@ -1,7 +1,7 @@
 /**
  * The effects on Node's http server that its documentation does not promise: a function for each, tested on Node 20 and 26.
  * Some functions rely on Node's own listeners, or on the order of events. None uses a private member. Effects of a line or two
- * have a comment where they are used: in `client/`, `handler.ts`, `endpoints/json-body.ts`, `proxy/` and `ops/admin.ts`.
+ * have a comment with the word `Node` where they are used: in `client/`, `handler.ts`, `endpoints/`, `proxy/` and `ops/admin.ts`.
  */
 import type { EventEmitter } from 'node:events'
 import { IncomingMessage, Server, type ServerResponse } from 'node:http'

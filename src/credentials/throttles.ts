@@ -82,7 +82,7 @@ const REVOKED_WINDOW_SECONDS = 60
  * @param write - resolves with whether the revocation is written and active. Never rejects
  * @param clockToleranceSeconds - how long a token is accepted after its end
  */
-export function createRevocationThrottle(
+export function limitRevocations(
   write: (tokenId: string, endsAtSeconds: number) => Promise<boolean>,
   clockToleranceSeconds: number,
 ): RevokeToken {

@@ -11,8 +11,7 @@ import { failed, ok, type Result } from '../base/result.ts'
 import type { Config } from '../config/config.ts'
 import { HeaderLines, namesFramingOrIdentity } from '../http/headers.ts'
 import { requestIdOf } from '../http/request-ids.ts'
-import { originForm, pathOf } from '../http/request-target.ts'
-import type { RequestedAccess } from '../token/scopes.ts'
+import { originForm, pathOf, type RequestedAccess } from '../http/request-target.ts'
 
 export interface AdmissionFailure {
   readonly error: PublicError

@@ -4,9 +4,8 @@
  */
 import type { Config } from '../config/config.ts'
 import type { HeaderList } from '../http/headers.ts'
-import { originForm, pathOf } from '../http/request-target.ts'
+import { originForm, pathOf, type RequestedAccess } from '../http/request-target.ts'
 import { type Caller, identityHeaders } from '../token/caller.ts'
-import type { RequestedAccess } from '../token/scopes.ts'
 import type { AdmittedRequest } from './admission.ts'
 
 const PAIRS = [

@@ -2,6 +2,19 @@
  * Request targets and their paths (RFC 9112, section 3.2). They stay the bytes that the client sent: the upstream could read
  * a decoded or normalized path differently (CVE-2025-54576).
  */
+import type { HeaderLines } from './headers.ts'
+
+/** The parts of a request by which a scope or a link allows it. */
+export interface RequestedAccess {
+  readonly method: string
+  /** In origin form. */
+  readonly target: string
+  /** The bytes of the target before `?`. */
+  readonly path: string
+  /** Undefined if it is not known: HTTP/1.0 without `Host`, or two hosts. */
+  readonly host: string | undefined
+  readonly lines: HeaderLines
+}
 
 /** The paths of the sidecar itself, behind `listen.basePath`. */
 export const TOKEN_PATH = '/v2/auth/token'

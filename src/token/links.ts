@@ -4,8 +4,7 @@
  */
 import { hash, randomBytes } from 'node:crypto'
 import { failed, ok, type Result } from '../base/result.ts'
-import { pathOf } from '../http/request-target.ts'
-import type { RequestedAccess } from './scopes.ts'
+import { pathOf, type RequestedAccess } from '../http/request-target.ts'
 
 /** The `typ` keeps a link from being an access token, and an access token from being a link. */
 export const LINK_TYPE = 'link+jwt'

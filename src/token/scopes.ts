@@ -6,6 +6,7 @@
  */
 import { errorIn, failed, ok, type Result } from '../base/result.ts'
 import type { HeaderLines } from '../http/headers.ts'
+import type { RequestedAccess } from '../http/request-target.ts'
 import { isWithin, originForm, pathOf, withoutFinalSlash } from '../http/request-target.ts'
 
 type Action = 'read' | 'create' | 'modify'
@@ -24,18 +25,6 @@ export interface Scope {
   /** ASCII; empty when nothing is allowed. */
   readonly text: string
   readonly items: readonly Item[]
-}
-
-/** The parts of a request by which a scope or a link allows it. */
-export interface RequestedAccess {
-  readonly method: string
-  /** In origin form. */
-  readonly target: string
-  /** The bytes of the target before `?`. */
-  readonly path: string
-  /** Undefined if it is not known: HTTP/1.0 without `Host`, or two hosts. */
-  readonly host: string | undefined
-  readonly lines: HeaderLines
 }
 
 /** A scope of about 100 items still fits into a claim and a header line. */
