@@ -10,6 +10,7 @@ import { Responder } from './client/responder.ts'
 import type { Config } from './config/config.ts'
 import { createLoginThrottle } from './credentials/throttles.ts'
 import { AccountApi } from './endpoints/account-api.ts'
+import { opensWebSocket } from './gate/admission.ts'
 import { Gate } from './gate/gate.ts'
 import { Handler } from './handler.ts'
 import { type App, createDataService, LifeCycle } from './life-cycle.ts'
@@ -73,6 +74,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     onParserError: (refusal, peer) =>
       responder.parserErrorResponse(refusal, recorder.onParserError(refusal, peer)),
     isDraining: lifeCycle.isDraining,
+    opensWebSocket: (req) => opensWebSocket(req, config.limits),
     onTlsError: (code) => log.debug({ code }, 'TLS handshake failed'),
     onListenError: (error) => log.error({ err: error }, 'listener error'),
   })
@@ -85,11 +87,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const secureContext = activeContextOf(certificateSets.get('admin'))
   const admin = worker ? undefined : createAdminListener({ config, adminData, secureContext, log, now })
 
-  authData.subscribe((subject) => {
-    // The cache checks revocations at each hit, but keys and credentials only when it verifies a token.
-    if (subject !== 'revocations') tokenCache.clear()
-    gate.onAuthDataChange()
-  })
+  authData.subscribe((subject) => gate.onAuthDataChange(subject))
   const service = createDataService({ config, log }, authData, listener, forwarder)
   return {
     ...lifeCycle.appOf({ config, log, settingsFile, sources: authData, service, adminData, admin }),

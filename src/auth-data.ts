@@ -3,7 +3,7 @@
  * Opens their sources, which the settings name. `reload/` polls each source, and activates each good new version. A version
  * that cannot be used is reported, and changes nothing: a token of a credential that it disables is still accepted.
  *
- *   source                   polled each                  subject         then, for cached tokens (`app.ts`)
+ *   source                   polled each                  subject         then (`Gate.onAuthDataChange`)
  *   key files                `POLL_MS`, see `loadStep`    keys            the cache is emptied, tunnels are checked again
  *   credentials file         the same                     credentials     the same
  *   revocations file         the same                     revocations     tunnels are checked again, tokens with each request

@@ -38,7 +38,7 @@ export interface App {
 }
 
 /** What serves clients: the listener of this process, or workers. */
-export interface Service {
+export interface DataService {
   /** Resolves once the auth data is loaded and clients are accepted. Rejects if a drain begins before that. */
   listen(): Promise<AddressInfo>
   /** Lets workers load their sources again. */
@@ -54,13 +54,13 @@ interface Drain {
   readonly onDeadline: () => void
 }
 
-interface Parts {
+interface LifeCycleParts {
   readonly config: Config
   readonly log: Logger
   readonly settingsFile: string | undefined
   /** The sources that this process itself polls. */
   readonly sources: { start(): void; reload(): Promise<unknown>; stop(): unknown } | undefined
-  readonly service: Service
+  readonly service: DataService
   readonly adminData: AdminData
   /** Absent in a worker. Only the process with the admin listener logs the start and the stop. */
   readonly admin: AdminListener | undefined
@@ -82,7 +82,7 @@ export class LifeCycle {
     return { name: 'accepting', ok: this.isRunning(), ...(this.isDraining() && { state: 'draining' }) }
   }
 
-  appOf(parts: Parts): App {
+  appOf(parts: LifeCycleParts): App {
     return {
       start: () => (this.#started ??= this.#start(parts)),
       async reload() {
@@ -94,7 +94,7 @@ export class LifeCycle {
     }
   }
 
-  async #start(parts: Parts): Promise<ListenAddresses> {
+  async #start(parts: LifeCycleParts): Promise<ListenAddresses> {
     const { sources, service, admin } = parts
     sources?.start()
     try {
@@ -110,7 +110,7 @@ export class LifeCycle {
     }
   }
 
-  async #stop(parts: Parts, lameDuck: boolean): Promise<DrainReport> {
+  async #stop(parts: LifeCycleParts, lameDuck: boolean): Promise<DrainReport> {
     const pendingStart = this.#phase === 'starting' ? this.#started?.catch(() => {}) : undefined
     this.#phase = 'draining'
     const onDeadline = () => (this.#isAborting = true)
@@ -121,17 +121,17 @@ export class LifeCycle {
   }
 }
 
-async function end({ sources, admin }: Parts): Promise<void> {
+async function end({ sources, admin }: LifeCycleParts): Promise<void> {
   await sources?.stop()
   await admin?.close()
 }
 
 export function createDataService(
-  { config, log }: Pick<Parts, 'config' | 'log'>,
+  { config, log }: Pick<LifeCycleParts, 'config' | 'log'>,
   authData: Pick<AuthData, 'whenLoaded' | 'stop'>,
   listener: DataListener,
   forwarder: { close(): void },
-): Service {
+): DataService {
   let reminder: NodeJS.Timeout | undefined
   return {
     async listen() {
@@ -188,7 +188,7 @@ async function drainListener(listener: DataListener, deadlineSeconds: number, on
 const ABORT_MS = 1000
 const DRAIN_STEP_MS = 50
 
-async function logStart({ config, log, settingsFile, adminData }: Parts, where: ListenAddresses) {
+async function logStart({ config, log, settingsFile, adminData }: LifeCycleParts, where: ListenAddresses) {
   const { listen, admin, upstreams, keys, forwarded, trustedIssuers, enforcement } = config
   log.info(
     {

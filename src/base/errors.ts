@@ -4,10 +4,10 @@
  *
  * Words of all files:
  *
- *   failure   why a request did not succeed: one word of this file. In a log line or a metric, its name is `reason`
+ *   failure   why a request did not succeed: one word of this file. Its field is `reason`, in results, log lines and metrics
  *   cause     what lies behind a failure, for the access log: a network code or a fixed text
- *   outcome   how a forwarded request ended: `ok` or a failure
- *   refusal   the sidecar does not do what a client asks; a login is `rejected`
+ *   outcome   how a forwarded request ended: `ok` or a failure. In an audit line: how the event ended
+ *   refusal   the sidecar does not do what a client asks. The contract calls a refused login or token `rejected`
  *   error     what a client receives (`ERRORS`); an exception
  *   problem   what is wrong, as a sentence: with settings, files, a database, the body of a login or link, or the sidecar
  *   verdict   the result of the check of a token or a secret
@@ -65,10 +65,10 @@ export const LOGIN_FAILURES = ['invalid', 'rejected', 'throttled', 'busy', 'unav
 export type LoginFailure = (typeof LOGIN_FAILURES)[number]
 
 /** The error for the client. `close`: the request cannot be read, or the pod of both sidecar and upstream may be ending. */
-export type FailureResponse = readonly [PublicError, close?: 'close']
+type FailureResponse = readonly [PublicError, close?: 'close']
 
 /** Why a forwarded request failed. Names without `client_` are error types of RFC 9209, section 2.3. */
-export const FORWARDING_FAILURES = {
+const FORWARDING_FAILURES = {
   client_aborted: [ERRORS.malformedRequest, 'close'], // is never sent: the client has left
   client_idle: [ERRORS.requestTimeout, 'close'],
   client_malformed: [ERRORS.malformedRequest, 'close'], // the body of the request
@@ -90,6 +90,8 @@ export const FORWARDING_FAILURES = {
 } satisfies Readonly<Record<string, FailureResponse>>
 
 export type ForwardingFailure = keyof typeof FORWARDING_FAILURES
+
+export const responseTo = (failure: ForwardingFailure): FailureResponse => FORWARDING_FAILURES[failure]
 
 /** How a forwarded request ended: `outcome` of `auth_sidecar_upstream_requests_total`. */
 export type UpstreamOutcome = 'ok' | ForwardingFailure

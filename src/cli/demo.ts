@@ -15,11 +15,11 @@ import type { ListenAddresses } from '../life-cycle.ts'
 import { CommandFailure, type CommandIo, integerIn, UsageFailure } from './command-io.ts'
 import { configFromFlags } from './config.ts'
 import { startStorageApi } from './demo-storage.ts'
-import { createSidecar, type ServingProcess } from './serve.ts'
+import { createSidecar, type ProcessContext } from './serve.ts'
 
 type Ports = Readonly<Record<'port' | 'adminPort', number>>
 
-export function demoCommand(io: CommandIo, serving: ServingProcess): Command {
+export function demoCommand(io: CommandIo, serving: ProcessContext): Command {
   const description = 'run the sidecar in front of an embedded storage API, and print curl lines that try it'
   const parsePort = integerIn(0, 65535)
   return io
@@ -29,7 +29,7 @@ export function demoCommand(io: CommandIo, serving: ServingProcess): Command {
     .action((ports: Ports) => runDemo(io, serving, ports))
 }
 
-async function runDemo(io: CommandIo, serving: ServingProcess, ports: Ports): Promise<void> {
+async function runDemo(io: CommandIo, serving: ProcessContext, ports: Ports): Promise<void> {
   if (ports.port !== 0 && ports.port === ports.adminPort) throw new UsageFailure('the ports must differ')
   // Ports are checked before files are replaced, so that a demo that already runs in this directory keeps its key.
   await expectFree(ports.port, '--port')

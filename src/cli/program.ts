@@ -4,7 +4,7 @@ import { LogDestination } from '../base/log.ts'
 import { VERSION } from '../base/version.ts'
 import { fileErrorText } from '../files/files.ts'
 import { CommandFailure, CommandIo } from './command-io.ts'
-import type { ServingProcess, Signals } from './serve.ts'
+import type { ProcessContext, Signals } from './serve.ts'
 
 export async function runProgram(signals: Signals): Promise<void> {
   // If the event loop runs empty before the command ends, the exit code is 1. `process.exitCode` would apply to `help`, too.
@@ -26,7 +26,7 @@ export async function runProgram(signals: Signals): Promise<void> {
   process.exit(1)
 }
 
-async function runCommand(serving: ServingProcess): Promise<void> {
+async function runCommand(serving: ProcessContext): Promise<void> {
   const io = new CommandIo(process)
   const description = 'Issues, checks and caches Account API tokens in front of a storage service.'
   const examples = ['demo', 'serve --config sidecar.yaml', 'help credentials']

@@ -23,9 +23,9 @@ export interface Signals {
   onHangUp: () => void
 }
 
-export type ServingProcess = Readonly<{ signals: Signals; destination: LogDestination }>
+export type ProcessContext = Readonly<{ signals: Signals; destination: LogDestination }>
 
-export function serveCommand(io: CommandIo, serving: ServingProcess): Command {
+export function serveCommand(io: CommandIo, serving: ProcessContext): Command {
   const command = io.command(
     'serve',
     'run the sidecar',
@@ -39,7 +39,7 @@ export function serveCommand(io: CommandIo, serving: ServingProcess): Command {
   })
 }
 
-async function serve(loaded: LoadedConfig, serving: ServingProcess): Promise<void> {
+async function serve(loaded: LoadedConfig, serving: ProcessContext): Promise<void> {
   const stop = serving.signals.listen()
   const app = await createSidecar(loaded, serving)
   // If a signal has arrived already, the listener never opens.
@@ -50,7 +50,7 @@ async function serve(loaded: LoadedConfig, serving: ServingProcess): Promise<voi
 }
 
 /** Loads modules on demand: the primary of several workers needs only a small part of the application. */
-export async function createSidecar({ config, file }: LoadedConfig, serving: ServingProcess): Promise<App> {
+export async function createSidecar({ config, file }: LoadedConfig, serving: ProcessContext): Promise<App> {
   const { signals, destination } = serving
   const options = { ...setUpProcess(config, destination), settingsFile: file }
   const workers = config.workers === 'auto' ? availableParallelism() : config.workers
@@ -62,7 +62,7 @@ export async function createSidecar({ config, file }: LoadedConfig, serving: Ser
   return created
 }
 
-export const workerCommand = ({ signals, destination }: ServingProcess): Command =>
+export const workerCommand = ({ signals, destination }: ProcessContext): Command =>
   new Command('worker').action(async () => {
     if (process.send === undefined)
       throw new UsageFailure('workers are started by serve, with the setting workers')

@@ -70,8 +70,10 @@ export class Connection implements ClientConnection {
   #phase: 'idle' | 'partialHead' | 'serving' | 'closing' = 'idle'
   #current: SidecarResponse | undefined
   readonly #waiting: SidecarResponse[] = []
-  /** What comes last: a refusal, which follows the requests that wait, or a request whose socket Node has detached. */
-  #last: ParserRefusal | 'detached' | undefined
+  /** Follows the requests that wait. Nothing follows it. */
+  #refusal: ParserRefusal | undefined
+  /** Node has detached the socket for the last request. */
+  #isDetached = false
   /** `socket.bytesRead` at the end of the previous response. Undefined while a request is served that had to wait. */
   #bytesBefore: number | undefined
   /** In the phase `partialHead`. */
@@ -91,7 +93,7 @@ export class Connection implements ClientConnection {
     socket.on('error', () => {}) // without a listener, an error would end the process; `close` follows
     nodeHttp.listenBeforeNode(socket, 'end', () => {
       // Node would end the connection after the written bytes. It does not end a detached socket.
-      if (this.#current?.state === 'begun' && this.#last !== 'detached') this.abort()
+      if (this.#current?.state === 'begun' && !this.#isDetached) this.abort()
     })
   }
 
@@ -107,7 +109,7 @@ export class Connection implements ClientConnection {
   }
 
   get #acceptsMore(): boolean {
-    return this.#phase !== 'closing' && this.#last === undefined
+    return this.#phase !== 'closing' && this.#refusal === undefined && !this.#isDetached
   }
 
   receive(res: SidecarResponse): void {
@@ -138,24 +140,24 @@ export class Connection implements ClientConnection {
     res.req.context.owner.onClosed?.()
     this.#events.onRequestEnd(res)
     this.#bytesBefore = this.#socket.bytesRead
-    if (this.#socket.writable && this.#last !== 'detached') this.#serveNext(this.#last)
+    if (this.#socket.writable && !this.#isDetached) this.#serveNext()
     else this.#endAfterLast()
   }
 
-  #serveNext(refusal: ParserRefusal | undefined): void {
+  #serveNext(): void {
     const next = this.#waiting.shift()
     if (next !== undefined) {
       this.#bytesBefore = undefined
       this.#serve(next)
       if (this.#waiting.length === MAX_WAITING - 1) this.#socket.resume()
-    } else if (refusal !== undefined) this.#sendRefusal(refusal)
+    } else if (this.#refusal !== undefined) this.#sendRefusal(this.#refusal)
     else this.#phase = 'idle'
   }
 
   /** Node has ended or destroyed the socket, unless it was detached. Nothing that waits is served. */
   #endAfterLast(): void {
     this.#phase = 'closing'
-    const mustHalfClose = this.#waiting.length > 0 || this.#last !== undefined
+    const mustHalfClose = this.#isDetached || this.#waiting.length > 0 || this.#refusal !== undefined
     for (const { req } of this.#waiting.splice(0)) req.resume()
     if (mustHalfClose && !this.#socket.destroyed) this.discard.afterHalfClose()
   }
@@ -168,7 +170,7 @@ export class Connection implements ClientConnection {
     socket.on('drain', () => this.#current?.emit('drain')).on('timeout', () => this.onTimeout())
     if (!this.#acceptsMore) return
     if (this.#current === undefined) {
-      this.#last = 'detached'
+      this.#isDetached = true
       const res = new SidecarResponse(req)
       nodeHttp.assignDetachedSocket(res, socket)
       this.#serve(res, firstBytes)
@@ -189,7 +191,7 @@ export class Connection implements ClientConnection {
   }
 
   #refuseInTurn(refusal: ParserRefusal): void {
-    this.#last = refusal
+    this.#refusal = refusal
     nodeHttp.discardInput(this.#socket)
     const newest = this.#waiting.at(-1) ?? this.#current
     if (newest?.req.complete !== false) return

@@ -18,7 +18,7 @@ export class Discard {
     this.#socket = socket
   }
 
-  /** Discards the rest of a request's body, whose response is written. Then calls `end`, perhaps more than once. */
+  /** Discards the rest of a request's body, whose response is written. Then calls `end`, at least once. */
   body(req: SidecarRequest, end: () => void): void {
     req.context.changeOwner({ onIdle: end })
     req.once('end', end)

@@ -10,7 +10,8 @@
  *   a later head that begins with empty lines headersSeconds    `checkHead`           `refuseUnparsed` sends a 408
  *   more of a body; reads of a response       idleSeconds       the socket's timeout  `onIdle` (see `proxy/transfer.ts`)
  *   the whole body of a login or link         idleSeconds       `json-body.ts`        the Account API sends a 408
- *   bytes after the last response             `TOTAL_MS`        `discard.ts`          the connection is closed
+ *   bytes after the last response             `IDLE_MS`         `discard.ts`          the connection is closed
+ *   all of these bytes                        `TOTAL_MS`        `discard.ts`          the connection is closed
  *   the last reads of an ended tunnel         `CLOSE_MS`        `proxy/tunnel.ts`     the connection is closed
  */
 import { once } from 'node:events'
@@ -20,7 +21,6 @@ import type { AddressInfo, Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { ERRORS, type PublicError } from '../base/errors.ts'
 import type { Config } from '../config/config.ts'
-import { admit } from '../gate/admission.ts'
 import type { Reloadable } from '../reload/reloadable.ts'
 import type { CertificateSet } from '../tls/certificates.ts'
 import { TlsSockets, tlsOptions } from '../tls/listener-tls.ts'
@@ -31,6 +31,7 @@ import { SidecarRequest } from './request.ts'
 import { SidecarResponse } from './response.ts'
 
 interface ListenerEvents extends Omit<ConnectionEvents, 'inFlight'> {
+  readonly opensWebSocket: (req: SidecarRequest) => boolean
   readonly onTlsError: (code: string | undefined) => void
   /** Faults of the listening socket, such as running out of descriptors. */
   readonly onListenError: (error: Error) => void
@@ -81,7 +82,9 @@ export class DataListener {
       keepAliveTimeout: Math.round(timeouts.keepAliveSeconds * 1000),
       connectionsCheckingInterval: CHECK_MS,
       requireHostHeader: false, // admission refuses a missing `Host`, in the documented form
-      shouldUpgradeCallback: (req) => upgrade.enabled && this.#opensWebSocket(req),
+      // Node asks before it emits an event for the request.
+      shouldUpgradeCallback: (req) =>
+        upgrade.enabled && req.socket[CONNECTION]?.isServing === false && events.opensWebSocket(req),
     }
     if (certificates === undefined) this.#server = createServer(httpOptions)
     else {
@@ -96,14 +99,6 @@ export class DataListener {
     server.maxHeadersCount = 0
     this.#acceptConnections()
     this.#serveConnections()
-  }
-
-  /** Node asks before it emits an event for the request, so the gate admits the request again. */
-  #opensWebSocket(req: SidecarRequest): boolean {
-    const connection = req.socket[CONNECTION]
-    if (connection === undefined || connection.isServing) return false
-    const admission = admit(req, this.#config.limits)
-    return admission.ok && admission.value.isWebSocket
   }
 
   #acceptConnections(): void {

@@ -27,7 +27,7 @@ export interface ClientConnection {
   mayHaveLostBytes(req: SidecarRequest): boolean
   /** Ends the connection within a response, so that the client notices that the rest is missing. */
   abort(): void
-  /** Discards the rest of a request's body, whose response is written. Then calls `end`, perhaps more than once. */
+  /** Discards the rest of a request's body, whose response is written. Then calls `end`, at least once. */
   readonly discard: { body(req: SidecarRequest, end: () => void): void }
 }
 

@@ -3,18 +3,8 @@
  * By default they have `Cache-Control: no-store`. Errors have `Proxy-Status` (RFC 9209). Allowed origins get CORS headers.
  */
 import { STATUS_CODES } from 'node:http'
-import {
-  type AccessFailure,
-  type ClientFailure,
-  ERRORS,
-  type Failure,
-  type FailureResponse,
-  FORWARDING_FAILURES,
-  type ForwardingFailure,
-  isClientFailure,
-  PROXY_NAME,
-  type PublicError,
-} from '../base/errors.ts'
+import type { AccessFailure, ClientFailure, Failure, ForwardingFailure, PublicError } from '../base/errors.ts'
+import { ERRORS, isClientFailure, PROXY_NAME, responseTo } from '../base/errors.ts'
 import type { Config } from '../config/config.ts'
 import { type HeaderList, headerText } from '../http/headers.ts'
 import type { ParserRefusal } from './connection.ts'
@@ -79,7 +69,7 @@ export class Responder {
   }
 
   failForwarded(res: SidecarResponse, failure: ForwardingFailure, cause?: string): void {
-    const [error, close]: FailureResponse = FORWARDING_FAILURES[failure]
+    const [error, close] = responseTo(failure)
     const errorType = isClientFailure(failure) ? 'http_request_error' : failure
     this.fail(res, failure, error, { errorType, close: close === 'close', cause })
   }

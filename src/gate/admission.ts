@@ -117,6 +117,11 @@ export function admit(
   })
 }
 
+export function opensWebSocket(...[head, limits]: Parameters<typeof admit>): boolean {
+  const admission = admit(head, limits)
+  return admission.ok && admission.value.isWebSocket
+}
+
 const PREFLIGHT = ['origin', 'access-control-request-method']
 
 /** A canonical decimal number that a double represents exactly. */

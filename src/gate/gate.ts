@@ -1,12 +1,11 @@
 /**
  * The gate routes an admitted request, and decides whether it may take its route. `handler.ts` carries out the decision.
  * The stages of a request, in their order:
- *
  *   stage      type             made by         contains
  *   admitted   AdmittedRequest  `admit`         the facts of the head, which has only one meaning
  *   routed     RoutedRequest    `Gate.route`    the route, and what a scope or link must allow (RequestedAccess)
  *   decided    Decision         `Gate.decide`   what the handler does, with the caller of a token or link
- *   forwarded  UpstreamRequest  `new Transfer`  the head for the upstream, after a ServiceDecision to forward
+ *   forwarded  Transfer         `Forwarder`     both directions, after a ServiceDecision to forward
  */
 import { ACCESS_ERRORS, type AccessFailure, type PublicError } from '../base/errors.ts'
 import type { Config } from '../config/config.ts'
@@ -36,14 +35,14 @@ export interface RoutedRequest {
 /** `act`: what the handler does. */
 export type Decision = RefusalDecision | ServiceDecision | CallerDecision | OpenDecision
 
-interface TokenCheck {
+interface CheckedCaller {
   /** The caller that a valid token proves, even if the token does not allow the request. */
   readonly caller?: Caller | undefined
   /** The reason for a refusal that report mode ignores. */
   readonly wouldRefuse?: AccessFailure | undefined
 }
 
-export interface RefusalDecision extends TokenCheck {
+export interface RefusalDecision extends CheckedCaller {
   readonly act: 'refuse'
   readonly reason: AccessFailure
   readonly error: PublicError
@@ -51,7 +50,7 @@ export interface RefusalDecision extends TokenCheck {
 }
 
 /** The request passes to a service, behind the sidecar or behind the proxy of forward auth. */
-export interface ServiceDecision extends TokenCheck {
+export interface ServiceDecision extends CheckedCaller {
   readonly act: 'forward' | 'approve'
   readonly admitted: AdmittedRequest
   /** Absent on a public route, and where report mode ignores a refused token. */
@@ -64,10 +63,10 @@ export interface ServiceDecision extends TokenCheck {
 }
 
 /** An endpoint serves the caller of a valid token. */
-type CallerDecision = TokenCheck & Readonly<{ act: CallerRoute['act']; path: string; caller: Caller }>
+type CallerDecision = CheckedCaller & Readonly<{ act: CallerRoute['act']; path: string; caller: Caller }>
 
 /** An endpoint serves any client. */
-type OpenDecision = OpenRoute & TokenCheck
+type OpenDecision = OpenRoute & CheckedCaller
 
 type GateConfig = Pick<Config, RoutedBy | 'enforcement' | 'identity'>
 
@@ -75,9 +74,9 @@ export class Gate {
   #changes = 0
   readonly #config: GateConfig
   readonly #routeOf: (request: AdmittedRequest) => Route
-  readonly #tokenCache: Pick<TokenCache, 'check'>
+  readonly #tokenCache: TokenCache
 
-  constructor(config: GateConfig, canEndLinks: boolean, tokenCache: Pick<TokenCache, 'check'>) {
+  constructor(config: GateConfig, canEndLinks: boolean, tokenCache: TokenCache) {
     this.#config = config
     this.#routeOf = createRouter(config, canEndLinks)
     this.#tokenCache = tokenCache
@@ -87,7 +86,9 @@ export class Gate {
   readonly changes = (): number => this.#changes
 
   /** Must be called after each such change. Waiting requests and tunnels are then checked again. */
-  onAuthDataChange(): void {
+  onAuthDataChange(subject: 'keys' | 'credentials' | 'revocations'): void {
+    // The cache checks revocations at each hit, but keys and credentials only when it verifies a token.
+    if (subject !== 'revocations') this.#tokenCache.clear()
     this.#changes++
   }
 
@@ -106,7 +107,7 @@ export class Gate {
     const { admitted, route, link } = routed
     // A service might read the other token, so public routes and report mode refuse the request, too.
     if (admitted.hasTwoAuthorizations) return this.#refuse(routed, 'malformed')
-    if (route.to === 'openEndpoint') return route
+    if (route.to === 'openEndpoint') return route // it needs no caller, so the route is the decision
     if (route.to === 'service' && !route.needsToken) return this.#pass(route, routed)
     const token = presentedToken(routed)
     if (token === undefined) {

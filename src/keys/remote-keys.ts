@@ -5,7 +5,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Logger, loggedItems } from '../base/log.ts'
 import { failed, type Loaded, loaded, notLoaded } from '../base/result.ts'
-import { type Outcome, Reloadable, type ReloadResult } from '../reload/reloadable.ts'
+import { type PollResult, Reloadable, type ReloadResult } from '../reload/reloadable.ts'
 import { fetchJwks, importKeys, type KeySetSource } from './jwk-set.ts'
 import { type FindKey, type FoundKey, findInSet, type Key, type KeyRing } from './key-ring.ts'
 
@@ -68,7 +68,7 @@ export class RemoteKeys {
       initial: undefined,
       pollMs: REFRESH_MS,
       retryMs: COOLDOWN_MS,
-      onPolled: (outcome) => this.#report(outcome, logFields),
+      onPolled: (polled) => this.#report(polled, logFields),
       onError: (err) => log.error({ ...logFields, err }, 'a JWK Set could not be applied'),
     })
     this.whenLoaded = this.#keySet.whenLoaded
@@ -115,24 +115,24 @@ export class RemoteKeys {
     this.#keySet.stop()
   }
 
-  #report(outcome: Outcome<readonly Key[] | undefined>, logFields: object): void {
+  #report(polled: PollResult<readonly Key[] | undefined>, logFields: object): void {
     const { log, now } = this.#options
     const wasFailing = this.#lastFetch === 'failed'
-    this.#lastFetch = outcome.ok ? 'ok' : 'failed'
+    this.#lastFetch = polled.ok ? 'ok' : 'failed'
     this.#fetches[this.#lastFetch]++
-    if (outcome.ok) this.#goodAtMs = now()
+    if (polled.ok) this.#goodAtMs = now()
     else this.#failedAtMs = now()
-    const problems = loggedItems(outcome.ok ? outcome.warnings : outcome.problems)
-    if (outcome.ok && outcome.isNew) {
-      const keys = outcome.value
+    const problems = loggedItems(polled.ok ? polled.warnings : polled.problems)
+    if (polled.ok && polled.isNew) {
+      const keys = polled.value
       const kids = keys && loggedItems(keys).map(({ kid }) => kid)
       log.info({ ...logFields, keys: keys?.length, kids }, 'a new JWK Set is active')
       if (problems.length > 0) log.warn({ ...logFields, problems }, 'a part of the JWK Set cannot be used')
-    } else if (outcome.isNew) {
+    } else if (polled.isNew) {
       const active = this.#keySet.current() ? 'the last good one stays active' : 'there is none yet'
       log.error({ ...logFields, problems }, `the JWK Set cannot be used, ${active}`)
     }
-    if (outcome.ok && wasFailing) log.info(logFields, 'the JWK Set can be used again')
+    if (polled.ok && wasFailing) log.info(logFields, 'the JWK Set can be used again')
   }
 
   #findNow(kid: string | undefined, alg: string): FoundKey {

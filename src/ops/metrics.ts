@@ -26,7 +26,7 @@ import { ByLabel, Counts, Durations } from './counts.ts'
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS'])
 const TOKEN_RESULTS = ['accepted', 'rejected'] as const
 const CHECKS = { accepted: ['ok'], rejected: ACCESS_FAILURES } as const
-type TokenCheck = 'ok' | AccessFailure
+type CheckResult = 'ok' | AccessFailure
 const STATUS_CLASSES = ['2xx', '3xx', '4xx', '5xx']
 export const METRIC_PREFIX = 'auth_sidecar_'
 
@@ -138,7 +138,7 @@ export class Metrics {
     reloads_total: new ByLabel(() => new Counts(RELOAD_RESULTS)),
     request_duration_seconds: new ByLabel(() => new Durations(), ROUTE_LABELS),
     requests_total: new ByLabel(() => new ByLabel(() => new Counts())),
-    token_checks_total: new ByLabel((result) => new Counts<TokenCheck>(CHECKS[result]), TOKEN_RESULTS),
+    token_checks_total: new ByLabel((result) => new Counts<CheckResult>(CHECKS[result]), TOKEN_RESULTS),
     token_issue_failures_total: new Counts(LOGIN_FAILURES),
     tokens_issued_total: 0,
     transferred_bytes_total: new Counts(['in', 'out']),
@@ -169,7 +169,7 @@ export class Metrics {
     this.#counts.transferred_bytes_total.add(direction, count)
   }
 
-  onTokenCheck(reason: TokenCheck): void {
+  onTokenCheck(reason: CheckResult): void {
     this.#counts.token_checks_total.of(reason === 'ok' ? 'accepted' : 'rejected').add(reason)
   }
 

@@ -81,9 +81,9 @@ export function createAuditor(metrics: Pick<Metrics, 'onEvent' | 'onReload'>, lo
   const write = (line: Partial<Record<AuditField, string | undefined>>) => {
     if (isOn) log.info(line, 'audit')
   }
-  const recordReload: OnReload = (subject, outcome, certificate) => {
-    metrics.onReload(subject, outcome, certificate)
-    write({ event: 'reload', subject, outcome })
+  const recordReload: OnReload = (subject, result, certificate) => {
+    metrics.onReload(subject, result, certificate)
+    write({ event: 'reload', subject, outcome: result })
   }
   const recordEvent = (req: SidecarRequest, what: ApiEvent) => {
     metrics.onEvent(what)

@@ -6,7 +6,7 @@
  *
  *   UpstreamConnection.#pass     lets `ResponseParser.push` read the bytes, and ends the connection if they are not HTTP
  *   Transfer.#onHead             counts the status; a 101 begins a tunnel
- *   writeHead, responseHeaders   choose the framing and, by the rules of `http/headers.ts`, the headers
+ *   writeResponseHead            chooses the framing and, by the rules of `http/headers.ts`, the headers
  *   SidecarResponse.begin        adds `Connection: close` if `afterResponse` decides to close
  *   relayBody                    writes the body. Node sends the head with its first bytes, and adds the coding and `Date`
  *
@@ -30,7 +30,7 @@ export function writeEarlyHints(res: SidecarResponse, response: PartialResponse)
 }
 
 /** Node sends the head in one write with the first bytes of the body. */
-export function writeHead(res: SidecarResponse, head: UpstreamHead): void {
+export function writeResponseHead(res: SidecarResponse, head: UpstreamHead): void {
   const { httpVersionMinor, context } = res.req
   const isChunked = head.framing === 'chunked'
   const readsChunks = httpVersionMinor > 0

@@ -26,7 +26,7 @@ import type { RequestContext, RequestOwner } from '../client/request.ts'
 import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { Decision, RefusalDecision, ServiceDecision } from '../gate/gate.ts'
-import { relayBody, writeEarlyHints, writeHead } from './download.ts'
+import { relayBody, writeEarlyHints, writeResponseHead } from './download.ts'
 import { Recheck, type RecheckSource } from './recheck.ts'
 import { requestHeadText } from './request-headers.ts'
 import type { PartialResponse, UpstreamHead } from './response-parser.ts'
@@ -125,7 +125,7 @@ export class Transfer implements UpstreamRequest, RequestOwner {
       new Tunnel(this.#res, upstreamConnection, this.#recheck).start(head, response)
     } else {
       this.#phase = 'downloading'
-      writeHead(this.#res, head)
+      writeResponseHead(this.#res, head)
     }
   }
 

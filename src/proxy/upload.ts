@@ -5,6 +5,7 @@
  * freed when they are written.
  */
 import { afterNextReads } from '../base/event-loop.ts'
+import { restartTimeout } from '../client/node-http.ts'
 import type { SidecarRequest } from '../client/request.ts'
 import type { ServiceDecision } from '../gate/gate.ts'
 import { requestTrailerLines } from './request-headers.ts'
@@ -13,19 +14,21 @@ import type { UpstreamConnection } from './upstream-connection.ts'
 /** The client's socket is paused while at least this many bytes wait for the next write. */
 const MAX_PENDING = 64 * 1024
 
+type BodyWriter = Pick<UpstreamConnection, 'writeBody'>
+
 export class Upload {
   readonly #req: SidecarRequest
   readonly #decision: ServiceDecision
   /** Undefined once the body is written, or the transfer has ended. */
-  #upstreamConnection: UpstreamConnection | undefined
+  #upstream: BodyWriter | undefined
   #pending: Buffer[] = []
   #pendingBytes = 0
 
   /** The head of the request must have been written. */
-  constructor(req: SidecarRequest, decision: ServiceDecision, upstreamConnection: UpstreamConnection) {
+  constructor(req: SidecarRequest, decision: ServiceDecision, upstream: BodyWriter) {
     this.#req = req
     this.#decision = decision
-    this.#upstreamConnection = upstreamConnection
+    this.#upstream = upstream
   }
 
   start(): void {
@@ -37,20 +40,22 @@ export class Upload {
   }
 
   get waitsForClient(): boolean {
-    return this.#upstreamConnection !== undefined && !this.#req.isPaused()
+    return this.#upstream !== undefined && !this.#req.isPaused()
   }
 
   discardRest(): void {
-    this.#upstreamConnection = undefined
+    this.#upstream = undefined
     this.resume()
   }
 
   resume(): void {
-    if (!this.#req.readableEnded) this.#req.resume()
+    if (this.#req.readableEnded || !this.#req.isPaused()) return
+    restartTimeout(this.#req.socket) // it has run during the pause, and may be due before the next read
+    this.#req.resume()
   }
 
   #onData(chunk: Buffer): void {
-    if (this.#upstreamConnection === undefined) return
+    if (this.#upstream === undefined) return
     this.#req.context.count('bytesIn', chunk.length)
     // An upstream may refuse an upload and close. A write to the closed connection would fail and discard the response. The
     // wait lets Node read the response first: without the wait, nearly half of these responses are lost.
@@ -60,19 +65,19 @@ export class Upload {
   }
 
   #write(): void {
-    const upstreamConnection = this.#upstreamConnection
+    const upstream = this.#upstream
     const { isChunked } = this.#decision.admitted
     const pending = this.#pending
     const bytes = this.#pendingBytes
     this.#pending = []
     this.#pendingBytes = 0
-    if (upstreamConnection === undefined) return
+    if (upstream === undefined) return
     const isLast = this.#req.readableEnded
     const isChunk = isChunked && bytes > 0
     const pieces: (string | Buffer)[] = isChunk ? [`${bytes.toString(16)}\r\n`, ...pending, '\r\n'] : pending
     if (isChunked && isLast) pieces.push(`0\r\n${requestTrailerLines(this.#req, this.#decision)}\r\n`)
-    if (isLast) this.#upstreamConnection = undefined
-    if (upstreamConnection.writeBody(pieces, isLast)) this.resume()
+    if (isLast) this.#upstream = undefined
+    if (upstream.writeBody(pieces, isLast)) this.resume()
     else this.#req.pause()
   }
 }

@@ -98,18 +98,18 @@ export async function openPolledFiles<T>(
     initial: first.value,
     version,
     pollMs: POLL_MS,
-    onPolled(outcome) {
-      if (!outcome.isNew) return
-      if (outcome.ok) {
-        for (const warning of outcome.warnings) log.warn({ subject }, warning)
+    onPolled(polled) {
+      if (!polled.isNew) return
+      if (polled.ok) {
+        for (const warning of polled.warnings) log.warn({ subject }, warning)
         log.info({ subject }, 'new version active')
       } else {
-        const problems = loggedItems(outcome.problems)
-        const { length } = outcome.problems
+        const problems = loggedItems(polled.problems)
+        const { length } = polled.problems
         const problemCount = length > problems.length ? length : undefined
         log.error({ subject, problems, problemCount }, 'new version rejected, the last good one stays active')
       }
-      onReload(outcome.ok ? 'ok' : 'failed')
+      onReload(polled.ok ? 'ok' : 'failed')
     },
     onError: (error) => log.error({ subject, err: error }, 'error while reloading'),
   })

@@ -23,7 +23,7 @@ export interface Found<T> {
  * The active value if it is that of the source, or why it is not.
  * `isNew`: a poll has activated it, a failure has not been reported before, or an operator has asked for the load.
  */
-export type Outcome<T> = Loaded<T> & { readonly isNew: boolean }
+export type PollResult<T> = Loaded<T> & { readonly isNew: boolean }
 
 interface ReloadableOptions<T> {
   /** Returns what the source has, or why the source is not available. */
@@ -37,7 +37,7 @@ interface ReloadableOptions<T> {
   /** Called with each new version before the subscribers. */
   readonly onActivated?: (fresh: T, former: T) => void
   /** Called after each poll, unless the source may be incomplete. A new version is active by then. */
-  readonly onPolled: (outcome: Outcome<T>) => void
+  readonly onPolled: (result: PollResult<T>) => void
   readonly onError: (error: unknown) => void
 }
 
@@ -76,7 +76,7 @@ export class Reloadable<T> {
     this.#resolveLoaded = resolve
   })
 
-  /** Subscribers are called in the order of `subscribe`. An error of one is reported, and the others are still called. */
+  /** Subscribers are called in the order of `subscribe`. An error of one fails the poll, after the others are called. */
   subscribe(subscriber: (fresh: T, former: T) => void): void {
     this.#subscribers.push(subscriber)
   }
@@ -116,27 +116,27 @@ export class Reloadable<T> {
       if (isForced) this.#nextReload = undefined
       else this.#nextPoll = undefined
       clearTimeout(this.#timer)
-      let outcome: Outcome<T> | undefined
+      let result: PollResult<T> | undefined
       try {
-        outcome = this.#isStopped ? undefined : await this.#poll(isForced)
-        if (outcome !== undefined) onPolled(outcome)
+        result = this.#isStopped ? undefined : await this.#poll(isForced)
+        if (result !== undefined) onPolled(result)
       } catch (error) {
         onError(error)
       }
-      if (outcome?.ok) this.#resolveLoaded(loaded(true))
-      else if (outcome?.kind === 'permanent' && this.#active === undefined) {
-        this.#resolveLoaded(outcome)
+      if (result?.ok) this.#resolveLoaded(loaded(true))
+      else if (result?.kind === 'permanent' && this.#active === undefined) {
+        this.#resolveLoaded(result)
         this.stop()
       }
       this.#schedule()
-      return outcome?.ok === true
+      return result?.ok === true
     })
     this.#newestPoll = done
     return done
   }
 
   /** Resolves with undefined if the source may be incomplete, or if stopped meanwhile. */
-  async #poll(isForced: boolean): Promise<Outcome<T> | undefined> {
+  async #poll(isForced: boolean): Promise<PollResult<T> | undefined> {
     const found = await this.#guard(this.#options.poll())
     if (this.#isStopped) return undefined
     const unavailable = found.ok ? undefined : found.problems.join('\n')
@@ -159,13 +159,14 @@ export class Reloadable<T> {
     this.#value = fresh
     this.#active = version
     this.#rejected = undefined
-    const { onActivated, onError } = this.#options
-    for (const subscriber of [onActivated, ...this.#subscribers])
+    const errors: unknown[] = []
+    for (const subscriber of [this.#options.onActivated, ...this.#subscribers])
       try {
         subscriber?.(fresh, former)
       } catch (error) {
-        onError(error)
+        errors.push(error)
       }
+    if (errors.length > 0) throw errors[0]
   }
 
   #guard<R>(loading: Promise<R>): Promise<R | typeof INTERNAL_ERROR> {

@@ -5,15 +5,8 @@
  * request of one client, sent with a valid token, with the identity of that token and no other, and with its bytes.
  */
 import { connect, createServer, type Socket } from 'node:net'
-import {
-  type Field,
-  type Head,
-  type Response,
-  readBody,
-  readHead,
-  readResponse,
-  valuesOf,
-} from '../support/http-text.ts'
+import type { Field, Head, Response } from '../support/http-text.ts'
+import { readBody, readHead, readResponse, valuesOf } from '../support/http-text.ts'
 import { NAME_HEADER, type Reply } from './replies.ts'
 import type { Script, SentRequest } from './requests.ts'
 import type { CampaignTrust, Identity } from './sidecar-process.ts'

@@ -2,11 +2,8 @@ import { createHook } from 'node:async_hooks'
 import { scryptSync } from 'node:crypto'
 import { setImmediate } from 'node:timers/promises'
 import t from 'tap'
-import {
-  createCredentialChecks,
-  type Login,
-  type LoginVerdict,
-} from '../../src/credentials/credential-checks.ts'
+import type { Login, LoginVerdict } from '../../src/credentials/credential-checks.ts'
+import { createCredentialChecks } from '../../src/credentials/credential-checks.ts'
 import { type Credential, CredentialList } from '../../src/credentials/credential-list.ts'
 import {
   dummyHash,

@@ -10,14 +10,14 @@ import { configCommand } from '../../src/cli/config.ts'
 import { credentialsCommand, revocationsCommand } from '../../src/cli/credentials.ts'
 import { demoCommand } from '../../src/cli/demo.ts'
 import { keysCommand } from '../../src/cli/keys.ts'
-import { type ServingProcess, serveCommand } from '../../src/cli/serve.ts'
+import { type ProcessContext, serveCommand } from '../../src/cli/serve.ts'
 import { tokenCommand } from '../../src/cli/token.ts'
 import { SETTINGS } from '../../src/config/settings.ts'
 import { listen } from '../support/listen.ts'
 import { prepareFiles, runProgram, serveArgs } from '../support/program.ts'
 import { runCommand } from '../support/run-command.ts'
 
-const serving: ServingProcess = {
+const serving: ProcessContext = {
   signals: { listen: () => new Promise(() => {}), beforeExit() {}, onHangUp() {} },
   destination: new LogDestination(),
 }

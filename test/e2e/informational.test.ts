@@ -63,6 +63,8 @@ t.test('an HTTP/1.0 client gets no informational response', async (t) => {
 })
 
 const EXPECTING = 'Expect: 100-continue\r\n'
+const tokenHead = (method: string, length: number) =>
+  `${method} /v2/auth/token HTTP/1.1\r\nHost: h\r\n${EXPECTING}Content-Length: ${length}\r\n\r\n`
 
 t.test('a client gets 100 Continue only after its token is verified', async (t) => {
   const setup = await startSetup(t)
@@ -110,13 +112,9 @@ t.test('a refused client gets no 100 Continue', async (t) => {
     t.equal(await client.closed(), 'end', name)
     t.ok(performance.now() - began < 4000, 'no body is awaited')
   }
-  const method = await setup.ask(
-    `PUT /v2/auth/token HTTP/1.1\r\nHost: h\r\n${EXPECTING}Content-Length: 5\r\n\r\n`,
-  )
+  const method = await setup.ask(tokenHead('PUT', 5))
   isOwnResponse(t, method, { status: 405, code: 'InvalidArgument' }, 'another method')
-  const large = await setup.ask(
-    `POST /v2/auth/token HTTP/1.1\r\nHost: h\r\n${EXPECTING}Content-Length: 16385\r\n\r\n`,
-  )
+  const large = await setup.ask(tokenHead('POST', 16_385))
   isOwnResponse(t, large, { status: 400, code: 'InvalidArgument' }, 'too large a login')
   await setup.upstreamSaw(t, 0)
 })
@@ -145,9 +143,7 @@ t.test('a client that does not wait for 100 Continue is served', async (t) => {
 t.test('a login may wait for 100 Continue', async (t) => {
   const setup = await startSetup(t)
   const body = JSON.stringify(setup.sidecar.logins[0])
-  const client = await setup.send(
-    `POST /v2/auth/token HTTP/1.1\r\nHost: h\r\n${EXPECTING}Content-Length: ${body.length}\r\n\r\n`,
-  )
+  const client = await setup.send(tokenHead('POST', body.length))
   t.equal((await client.response()).status, 100)
   client.send(body)
   isOwnResponse(t, await client.response(), { status: 200 }, 'the token')

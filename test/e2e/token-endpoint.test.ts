@@ -255,8 +255,7 @@ t.test('all failed logins get the same response byte for byte', async (t) => {
         client
           .received()
           .toString('latin1')
-          .replace(/^X-Request-Id: .*$/m, '')
-          .replace(/^Date: .*$/m, ''),
+          .replace(/^(?:X-Request-Id|Date): .*$/gm, ''),
       )
     }
     t.equal(answers.size, 1)

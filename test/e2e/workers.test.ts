@@ -5,14 +5,8 @@ import t, { type Test } from 'tap'
 import { eventually, succeeds } from '../support/eventually.ts'
 import { freePort } from '../support/free-port.ts'
 import { without } from '../support/other-programs.ts'
-import {
-  type ProgramOptions,
-  prepareFiles,
-  runProgram,
-  serve,
-  serveArgs,
-  startProgram,
-} from '../support/program.ts'
+import type { ProgramOptions } from '../support/program.ts'
+import { prepareFiles, runProgram, serve, serveArgs, startProgram } from '../support/program.ts'
 import { metricAt } from '../support/prometheus.ts'
 import { type RawClient, rawClient, rawRequest } from '../support/raw-client.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'

@@ -20,16 +20,8 @@ import { eventually } from '../support/eventually.ts'
 import { without } from '../support/other-programs.ts'
 import { serve } from '../support/program.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
-import {
-  copyManifests,
-  podsOf,
-  problemsOf,
-  type Resource,
-  render,
-  resourcesIn,
-  run,
-  write,
-} from './render.ts'
+import type { Resource } from './render.ts'
+import { copyManifests, podsOf, problemsOf, render, resourcesIn, run, write } from './render.ts'
 
 const skip = without('kubectl')
 if (skip) {

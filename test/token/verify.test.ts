@@ -5,14 +5,8 @@ import { createIssuers, type TokenIssuer } from '../../src/token/issuers.ts'
 import type { Verdict, VerifierOptions } from '../../src/token/verify.ts'
 import { createVerifier } from '../../src/token/verify.ts'
 import { makeKey, makeKeyDirectory, ringOf, writeKey } from '../support/keys.ts'
-import {
-  AUDIENCE,
-  goodClaims,
-  ISSUER,
-  type MintOptions,
-  makeVerifiedToken,
-  mintToken,
-} from '../support/tokens.ts'
+import type { MintOptions } from '../support/tokens.ts'
+import { AUDIENCE, goodClaims, ISSUER, makeVerifiedToken, mintToken } from '../support/tokens.ts'
 
 const NOW = Date.UTC(2026, 10, 20, 12)
 const exp = NOW / 1000 + 3600

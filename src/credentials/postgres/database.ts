@@ -6,11 +6,12 @@
 import { escapeLiteral } from 'pg'
 import { loggedItems } from '../../base/log.ts'
 import { type Loaded, loaded, notLoaded } from '../../base/result.ts'
-import { type Outcome, Reloadable, type ReloadResult } from '../../reload/reloadable.ts'
+import { type PollResult, Reloadable, type ReloadResult } from '../../reload/reloadable.ts'
 import type { CredentialSource } from '../credential-checks.ts'
 import type { CredentialList } from '../credential-list.ts'
 import type { RevocationList } from '../revocation-list.ts'
-import { DatabasePool, type DatabaseTarget, databaseFailure, LIMIT_LOCKS, readUrlFile } from './connection.ts'
+import type { DatabaseTarget } from './database-pool.ts'
+import { DatabasePool, databaseFailure, LIMIT_LOCKS, readUrlFile } from './database-pool.ts'
 import { NO_SNAPSHOT, readRevision, readSnapshot, type Snapshot } from './snapshot.ts'
 
 export interface DatabaseOptions {
@@ -66,7 +67,7 @@ export class CredentialsDatabase implements CredentialSource {
         for (const row of newRows) revocations.add(row)
         this.#changesOnlyIds = credentials === former.credentials && revocations.ofNames === ofNames
       },
-      onPolled: (outcome) => this.#report(outcome),
+      onPolled: (polled) => this.#report(polled),
       onError: (err) => log.warn({ err }, 'error while polling the credentials database'),
     })
     const named = (reason: string) => `${urlFile}: the database ${pool.label()}: ${reason}`
@@ -133,16 +134,16 @@ export class CredentialsDatabase implements CredentialSource {
     return this.#snapshots.current() !== NO_SNAPSHOT
   }
 
-  #report(outcome: Outcome<Snapshot>): void {
+  #report(polled: PollResult<Snapshot>): void {
     const { onReload, log } = this.#options
     const database = this.#pool.label()
     const wasDown = this.#isDown
-    this.#isDown = !outcome.ok
-    if (outcome.ok) {
-      const { credentials, revocations, problems } = outcome.value
+    this.#isDown = !polled.ok
+    if (polled.ok) {
+      const { credentials, revocations, problems } = polled.value
       const result = problems.length === 0 ? 'ok' : 'failed'
       // Each logout revokes one id. A log line for each logout in each sidecar would be noise.
-      if (outcome.isNew && !this.#changesOnlyIds) {
+      if (polled.isNew && !this.#changesOnlyIds) {
         onReload(result)
         for (const problem of loggedItems(problems)) log.warn({ database, problem }, 'invalid row skipped')
         log.info({ credentials: credentials.size, revocations: revocations.size }, 'new credentials active')
@@ -152,7 +153,7 @@ export class CredentialsDatabase implements CredentialSource {
       log.info({ database }, 'the credentials database is back')
       return
     }
-    const [reason] = outcome.problems
+    const [reason] = polled.problems
     if (wasDown) return
     if (!this.#isRead) return void log.warn({ database, reason }, 'waiting for the credentials database')
     onReload('failed')

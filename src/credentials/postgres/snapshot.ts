@@ -9,7 +9,7 @@ import { scopeProblem } from '../../token/scopes.ts'
 import { type Credential, CredentialList } from '../credential-list.ts'
 import { type Revocation, RevocationList } from '../revocation-list.ts'
 import { secretHashProblem } from '../secret-hash.ts'
-import { ChangesNotRecorded, LIMIT_LOCKS } from './connection.ts'
+import { ChangesNotRecorded, LIMIT_LOCKS } from './database-pool.ts'
 
 type RevocationRow = Revocation & { readonly id: string; readonly createdAt: string }
 export type CredentialRow = Credential & { readonly id: string }

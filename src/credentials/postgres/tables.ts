@@ -9,7 +9,7 @@ import { MAX_SCOPE_LENGTH } from '../../token/scopes.ts'
 import type { CredentialEditor, Editors, RevocationEditor } from '../editor.ts'
 import { NAME_TAKEN, NO_SUCH_NAME, NO_SUCH_REVOCATION } from '../editor.ts'
 import type { Revocation } from '../revocation-list.ts'
-import { clientConfig, databaseFailure, readUrlFile } from './connection.ts'
+import { clientConfig, databaseFailure, readUrlFile } from './database-pool.ts'
 import type { CredentialRow } from './snapshot.ts'
 import { readRevision, rowProblem, SELECT_CREDENTIALS, SELECT_REVOCATIONS } from './snapshot.ts'
 

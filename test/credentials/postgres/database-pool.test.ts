@@ -2,7 +2,7 @@ import { chmod, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import pg from 'pg'
 import t from 'tap'
-import { databaseFailure, readUrlFile } from '../../../src/credentials/postgres/connection.ts'
+import { databaseFailure, readUrlFile } from '../../../src/credentials/postgres/database-pool.ts'
 import { makeCertificate } from '../../support/certificates.ts'
 import { temporaryDirectory } from '../../support/temporary-directory.ts'
 

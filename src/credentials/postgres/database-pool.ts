@@ -122,7 +122,7 @@ export class DatabasePool {
 }
 
 /** `down` and `timeout` may pass by themselves. `unusable` needs a change in the database or in the URL. */
-type FailureKind = 'down' | 'timeout' | 'unusable'
+type DatabaseFailureKind = 'down' | 'timeout' | 'unusable'
 
 const RUN_MIGRATE =
   'run `storage-auth-sidecar credentials migrate --postgres-url-file FILE` with a role that may create them'
@@ -141,7 +141,7 @@ const UNUSABLE_STATES: Readonly<Record<string, string>> = {
 }
 
 /** Callers write the message after the name of the database. The detail of server errors is left out: it quotes rows. */
-export function databaseFailure(error: unknown): Readonly<{ kind: FailureKind; message: string }> {
+export function databaseFailure(error: unknown): Readonly<{ kind: DatabaseFailureKind; message: string }> {
   if (!(error instanceof Error)) return { kind: 'down', message: 'it failed for an unknown reason' }
   if (error instanceof ChangesNotRecorded)
     return { kind: 'unusable', message: `${error.message}: ${RUN_MIGRATE}` }
