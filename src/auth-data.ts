@@ -125,7 +125,7 @@ export async function openAuthData(options: AuthDataOptions): Promise<AuthData> 
   const revocations = [revocationsFile?.current, database?.revocations].flatMap((list) => list ?? [])
   const possible = [keyFiles, credentialsFile, revocationsFile, database, ...certificateSets.values()]
   const polled = [...possible.filter((source) => source !== undefined), ...keySets]
-  const subjects: ReloadSubject[] = ['revocations']
+  const subjects: ReloadSubject[] = ['revocations'] // a file of them is polled even while it is missing
   if (keyFiles) subjects.push('keys')
   if (credentials) subjects.push('credentials')
   if (certificateSets.size > 0) subjects.push('certificates')

@@ -9,7 +9,7 @@
  *   Gate.route, decide            finds its route, which needs a token, and takes the token out of `Authorization`
  *   TokenCache.check              has no such token, and asks for its verification
  *   verify.ts: createVerifier     checks its form, finds its issuer and key; `verifySignature` refuses it: `signature`
- *   Gate.#decideFor, #refuse      decides on the error and the challenge; `#refuseOrReport`: in report mode, on forwarding
+ *   Gate.#decideFor, #refuse      decides on the error and the challenge. In report mode, `#refuseOrReport` forwards
  *   Handler.#carryOut             counts the check; `Responder.refuseAccess` writes the 400
  *   Connection.#onResponseClosed  calls the access log, then serves the next request
  */

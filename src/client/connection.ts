@@ -72,11 +72,9 @@ export class Connection implements ClientConnection {
   readonly #waiting: SidecarResponse[] = []
   /** Follows the requests that wait. Nothing follows it. */
   #refusal: ParserRefusal | undefined
-  /** Node has detached the socket for the last request. */
   #isDetached = false
   /** `socket.bytesRead` at the end of the previous response. Undefined while a request is served that had to wait. */
   #bytesBefore: number | undefined
-  /** In the phase `partialHead`. */
   #headEndsAtMonotonicMs = 0
   readonly discard: Discard
   #isProbing = false

@@ -38,10 +38,11 @@ export interface AdmittedRequest extends RequestedAccess {
   readonly requestId: string | undefined
 }
 
-export function admit(
-  head: Pick<IncomingMessage, 'method' | 'url' | 'httpVersionMajor' | 'httpVersionMinor' | 'rawHeaders'>,
-  limits: Pick<Config['limits'], 'headerLines'>,
-): Result<AdmittedRequest, AdmissionFailure> {
+type HeadPart = 'method' | 'url' | 'httpVersionMajor' | 'httpVersionMinor' | 'rawHeaders'
+type RequestHead = Pick<IncomingMessage, HeadPart>
+type HeadLimits = Pick<Config['limits'], 'headerLines'>
+
+export function admit(head: RequestHead, limits: HeadLimits): Result<AdmittedRequest, AdmissionFailure> {
   const { method = '', url = '', httpVersionMajor, httpVersionMinor, rawHeaders } = head
   // TRACE would echo the identity headers to the client (RFC 9110, section 9.3.8). Node's parser also accepts
   // HTTP/0.9 and HTTP/2.0, and frames their responses differently.
@@ -117,7 +118,7 @@ export function admit(
   })
 }
 
-export function opensWebSocket(...[head, limits]: Parameters<typeof admit>): boolean {
+export function opensWebSocket(head: RequestHead, limits: HeadLimits): boolean {
   const admission = admit(head, limits)
   return admission.ok && admission.value.isWebSocket
 }

@@ -53,7 +53,7 @@ export function approvalHeaders(
   { caller, isRestricted }: { readonly caller: Caller | undefined; readonly isRestricted: boolean },
   peer: { readonly isTrusted: boolean },
   config: Pick<Config, 'identity' | 'forwardAuth'>,
-  now: number,
+  nowMs: number,
 ): HeaderList {
   if (caller === undefined) return VARY_BY_TOKEN
   const { identity, assertions, validUntilMs, recheckAtMs } = caller
@@ -61,8 +61,8 @@ export function approvalHeaders(
   const assertion = peer.isTrusted ? assertions?.get(config.identity.assertion.audience) : undefined
   // The sidecar renews the assertion at `recheckAtMs`. A proxy must not keep the former one until it expires.
   const renewAtMs = assertion === undefined ? Number.POSITIVE_INFINITY : recheckAtMs
-  const endsAtMs = Math.min(identity.expiresAtSeconds * 1000, validUntilMs, renewAtMs)
-  const secondsLeft = Math.floor((endsAtMs - now) / 1000)
+  const approvalEndsAtMs = Math.min(identity.expiresAtSeconds * 1000, validUntilMs, renewAtMs)
+  const secondsLeft = Math.floor((approvalEndsAtMs - nowMs) / 1000)
   // A proxy would reuse the approval for other requests with the token.
   const age = isRestricted ? 0 : Math.min(config.forwardAuth.maxAgeSeconds, secondsLeft)
   return [

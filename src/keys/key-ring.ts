@@ -78,9 +78,9 @@ export function tokensEndAtSeconds(key: Key, tokenSeconds = key.tokenSeconds): n
 }
 
 /** Returns how long the tokens of each key may still live. A key that never signed here may sign elsewhere. */
-export const tokenLifetimes = ({ keys, signing }: KeyRing, tokenSeconds: number, now: number) =>
+export const tokenLifetimes = ({ keys, signing }: KeyRing, tokenSeconds: number, nowMs: number) =>
   [...keys.values()].map((key) => {
     const end = key.kid === signing?.kid ? undefined : tokensEndAtSeconds(key, tokenSeconds)
     const isEnding = end !== undefined && end !== NEVER_SIGNED
-    return { kid: key.kid, seconds: isEnding ? Math.max(0, Math.ceil(end - now / 1000)) : tokenSeconds }
+    return { kid: key.kid, seconds: isEnding ? Math.max(0, Math.ceil(end - nowMs / 1000)) : tokenSeconds }
   })

@@ -13,7 +13,7 @@ export interface RecheckSource {
 }
 
 export class Recheck {
-  readonly source: RecheckSource
+  readonly #source: RecheckSource
   readonly #context: RequestContext
   /** `Gate.changes` before the last decision. */
   #changes: number | undefined
@@ -21,29 +21,31 @@ export class Recheck {
   #dueAtMs: number | undefined
 
   constructor(context: RequestContext, source: RecheckSource) {
-    this.source = source
+    this.#source = source
     this.#context = context
     this.#changes = context.routed?.changes
     this.#dueAtMs = context.decision?.caller?.recheckAtMs
   }
 
+  readonly reportInternalError = (error: unknown) => this.#source.reportInternalError(this.#context.id, error)
+
   /** Calls back later if a decision is due: with undefined after an internal error. */
   ifDue(onDecision: (decision: Decision | undefined) => void): void {
-    const { gate, now } = this.source
+    const { gate, now } = this.#source
     const isChanged = gate.changes() !== this.#changes
     if (isChanged || (this.#dueAtMs !== undefined && now() >= this.#dueAtMs)) void this.#decide(onDecision)
   }
 
   async #decide(onDecision: (decision: Decision | undefined) => void): Promise<void> {
-    const { gate, reportInternalError } = this.source
+    const { gate } = this.#source
     this.#changes = gate.changes()
     this.#dueAtMs = undefined
-    const { id, routed } = this.#context
+    const { routed } = this.#context
     let decision: Decision | undefined
     try {
       if (routed !== undefined) decision = await gate.decide(routed)
     } catch (error) {
-      reportInternalError(id, error)
+      this.reportInternalError(error)
     }
     // A refusal that comes too late for a request is due again for its retry or tunnel.
     this.#dueAtMs = decision?.act === 'forward' ? decision.caller?.recheckAtMs : 0

@@ -81,7 +81,7 @@ export class Transfer implements UpstreamRequest, RequestOwner {
     this.hasBody = decision.admitted.hasBody
   }
 
-  // Called by the pool and the upstream connection. `onWritable` only calls streams, which emit errors and never throw.
+  // Called by the pool and the upstream connection.
   onTick(isWriteBlocked: boolean): void {
     if (isWriteBlocked) this.#context.client.detectReset()
     if (this.#phase === 'waiting') this.#recheck.ifDue((decision) => this.#onDecision(decision))
@@ -147,7 +147,7 @@ export class Transfer implements UpstreamRequest, RequestOwner {
   }
 
   onInternalError(error: unknown): void {
-    this.#recheck.source.reportInternalError(this.#context.id, error)
+    this.#recheck.reportInternalError(error)
     if (this.#phase === 'ended') this.#context.client.abort()
     else this.#end('proxy_internal_error')
   }

@@ -61,7 +61,7 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
   }
 
   onInternalError(error: unknown): void {
-    this.#recheck.source.reportInternalError(this.#res.req.context.id, error)
+    this.#recheck.reportInternalError(error)
     this.#res.req.context.client.abort()
   }
 

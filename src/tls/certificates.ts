@@ -73,10 +73,10 @@ export const openCertificateSet = (
 
 const MAX_BYTES = 1_048_576
 
-/** Checks that the files can be used together. @param now - for warnings about expiry */
+/** Checks that the files can be used together. @param nowMs - for warnings about expiry */
 export async function loadCertificateSet(
   files: CertificateFiles,
-  now: number,
+  nowMs: number,
 ): Promise<Loaded<CertificateSet, Problem>> {
   const problems: Problem[] = []
   const report = (name: FileSetting, message: string) =>
@@ -108,7 +108,7 @@ export async function loadCertificateSet(
   try {
     const endsAt = first && { endsAtSeconds: Date.parse(first.validTo) / 1000 }
     const value = { options, context: createSecureContext(options), ...endsAt }
-    const ofCertificate = first ? certificateWarnings(first, now) : []
+    const ofCertificate = first ? certificateWarnings(first, nowMs) : []
     const warnings = ofCertificate.map((warning) => `${files.certFile}: ${warning}`)
     return loaded(value, [...warnings, ...(key?.warnings ?? [])])
   } catch (error) {
@@ -145,12 +145,12 @@ function parsePrivateKey(pem: string): Result<KeyObject> {
 /** Browsers, Go and OpenSSL 3 of distributions refuse shorter keys. The OpenSSL of Node 20 accepts them. */
 const MIN_RSA_BITS = 2048
 
-function certificateWarnings({ validTo, publicKey }: X509Certificate, now: number): string[] {
+function certificateWarnings({ validTo, publicKey }: X509Certificate, nowMs: number): string[] {
   const warnings: string[] = []
   const { modulusLength = MIN_RSA_BITS } = publicKey.asymmetricKeyDetails ?? {}
   if (modulusLength < MIN_RSA_BITS)
     warnings.push(`the certificate has an RSA key of ${modulusLength} bits, which clients refuse`)
-  if (Date.parse(validTo) <= now)
+  if (Date.parse(validTo) <= nowMs)
     warnings.push(`the certificate expired at ${new Date(validTo).toISOString()}`)
   return warnings
 }

@@ -125,8 +125,8 @@ function checkStatus(
   if (credential?.active === false) return refused('revoked')
   const identity = { ...claimed, scope: intersectScopes(claimed.scope, parseStoredScope(credential?.scope)) }
   if (isCallerRevoked({ identity, link }, isRevoked)) return refused('revoked')
-  const endsAtMs = (identity.expiresAtSeconds + clockToleranceSeconds) * 1000
-  const validUntilMs = Math.min(endsAtMs, credential?.endsAtMs ?? endsAtMs)
+  const tokenEndsAtMs = (identity.expiresAtSeconds + clockToleranceSeconds) * 1000
+  const validUntilMs = Math.min(tokenEndsAtMs, credential?.endsAtMs ?? tokenEndsAtMs)
   return ok({ identity, issuer: issuer.name, link, validUntilMs })
 }
 
