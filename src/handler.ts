@@ -20,7 +20,7 @@ import type { Config } from './config/config.ts'
 import type { AccountApi } from './endpoints/account-api.ts'
 import { admit } from './gate/admission.ts'
 import { approvalHeaders } from './gate/forward-auth.ts'
-import type { Decision, Gate } from './gate/gate.ts'
+import type { Decision, Gate, ServiceDecision } from './gate/gate.ts'
 import { HeaderLines } from './http/headers.ts'
 import { requestIdOf } from './http/request-ids.ts'
 
@@ -29,7 +29,7 @@ interface HandlerOptions {
   readonly gate: Gate
   readonly api: AccountApi
   readonly responder: Responder
-  readonly forwarder: { forward(res: SidecarResponse): void }
+  readonly forwarder: { forward(res: SidecarResponse, decision: ServiceDecision): void }
   /** Called once for each request that needs a caller, or has two `Authorization` lines. */
   readonly metrics: { onTokenCheck(result: 'ok' | AccessFailure): void }
   readonly now: () => number
@@ -87,7 +87,7 @@ export class Handler {
       return responder.fail(res, 'upgrade', ERRORS.upgradeRefused)
     switch (decision.act) {
       case 'forward':
-        return forwarder.forward(res)
+        return forwarder.forward(res, decision)
       case 'approve':
         return responder.sendEmpty(res, 200, approvalHeaders(decision, context.client.peer, config, now()))
       case 'logIn':

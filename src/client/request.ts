@@ -1,11 +1,8 @@
-/**
- * A request of a client, and its context: the facts that each stage adds, and the part of the client's connection that
- * stages may use. The context is a property of Node's request object, so that http-proxy passes it on.
- */
+/** A request of a client, and its context: a property of Node's request object, so that http-proxy passes it on. */
 import type { Socket } from 'node:net'
-import type { Failure } from '../base/errors.ts'
+import type { AccessFailure, Failure } from '../base/errors.ts'
 import type { AdmittedRequest } from '../gate/admission.ts'
-import type { Decision, RoutedRequest } from '../gate/gate.ts'
+import type { CheckedCaller, RoutedRequest } from '../gate/gate.ts'
 import type { RouteLabel } from '../gate/route.ts'
 import { newRequestId } from '../http/request-ids.ts'
 import type { Identity } from '../token/caller.ts'
@@ -33,6 +30,8 @@ export interface ClientConnection {
 
 /** The one component that a request waits for: the reader of a login, a transfer, a tunnel, the discard of an unread body. */
 export interface RequestOwner {
+  /** Called through http-proxy when the request is forwarded. */
+  onForwarded?(): void
   /** The client socket was idle for `timeouts.idleSeconds`. */
   onIdle?(): void
   onMalformedBody?(): void
@@ -43,7 +42,7 @@ export interface RequestOwner {
 /** The owner until another component takes over. An idle client does not matter yet: the request waits for the sidecar. */
 const HANDLER: RequestOwner = {}
 
-/** The facts of a request. Only the methods write them. */
+/** What logs, metrics and the connection need to know of a request. Only the methods write it. */
 export type RequestContext = Readonly<Context>
 
 class Context {
@@ -55,8 +54,8 @@ class Context {
   id: string = newRequestId()
   /** Absent if the request is not admitted. */
   routed: RoutedRequest | undefined
-  /** Absent while a token is verified. */
-  decision: Decision | undefined
+  /** Why report mode has let the request pass that it would else refuse. */
+  wouldRefuse: AccessFailure | undefined
   identityForLog: Partial<Identity> | undefined
   isBodyMalformed = false
   /** The first failure. `cause`: what lies behind the reason, the code of a network error or a fixed text. */
@@ -76,8 +75,8 @@ class Context {
     this.id = requestId
   }
 
-  recordDecision(decision: Decision): void {
-    this.decision = decision
+  recordDecision(decision: CheckedCaller): void {
+    this.wouldRefuse = decision.wouldRefuse
     this.identityForLog = decision.caller?.identity
   }
 

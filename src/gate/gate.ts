@@ -35,7 +35,7 @@ export interface RoutedRequest {
 /** `act`: what the handler does. */
 export type Decision = RefusalDecision | ServiceDecision | CallerDecision | OpenDecision
 
-interface CheckedCaller {
+export interface CheckedCaller {
   /** The caller that a valid token proves, even if the token does not allow the request. */
   readonly caller?: Caller | undefined
   /** The reason for a refusal that report mode ignores. */

@@ -32,7 +32,7 @@ export function createRequestRecorder(
       if (context.bytesIn > 0) metrics.onBytes('in', context.bytesIn)
       if (context.bytesOut > 0) metrics.onBytes('out', context.bytesOut)
       // A 404 of an upstream is no error: it is routine in storage.
-      const isError = status >= 500 || reason !== undefined || context.decision?.wouldRefuse !== undefined
+      const isError = status >= 500 || reason !== undefined || context.wouldRefuse !== undefined
       if (access === 'all' || (access === 'errors' && isError))
         log.info(accessLine(req, status, reason), 'request')
     },
@@ -65,7 +65,7 @@ function accessLine(req: SidecarRequest, status: number, reason: Failure | undef
     status,
     reason,
     cause: context.failure?.cause,
-    wouldRefuse: context.decision?.wouldRefuse,
+    wouldRefuse: context.wouldRefuse,
     bytesIn: context.bytesIn,
     bytesOut: context.bytesOut,
     // Unlike the metric: with the time of a tunnel, or of the discard of an unread body.

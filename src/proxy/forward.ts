@@ -9,6 +9,7 @@ import type { SidecarRequest } from '../client/request.ts'
 import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { Config } from '../config/config.ts'
+import type { ServiceDecision } from '../gate/gate.ts'
 import { isWithin, withoutFinalSlash } from '../http/request-target.ts'
 import type { RecheckSource } from './recheck.ts'
 import { Transfer, type Upstream, type UpstreamEvents } from './transfer.ts'
@@ -43,16 +44,12 @@ export class Forwarder {
       .toSorted((a, b) => b.pathPrefix.length - a.pathPrefix.length)
   }
 
-  /** The context of the request must have the decision to forward it, because http-proxy hands on no other argument. */
-  readonly forward = throughHttpProxy((res) => {
-    const { decision } = res.req.context
-    if (decision?.act !== 'forward') throw new Error('the gate has not decided to forward the request')
+  forward(res: SidecarResponse, decision: ServiceDecision) {
     const upstream = this.#upstreams.find(({ pathPrefix }) => isWithin(decision.admitted.path, pathPrefix))
     if (upstream === undefined) return this.#responder.failForwarded(res, 'destination_not_found')
-    const transfer = new Transfer(res, decision, upstream)
-    res.req.context.changeOwner(transfer)
-    upstream.pool.acquire(transfer)
-  })
+    res.req.context.changeOwner(new Transfer(res, decision, upstream))
+    callOwnerThroughHttpProxy(res)
+  }
 
   pools(): readonly Pick<UpstreamPool, 'prefix' | 'connections' | 'queued'>[] {
     return this.#upstreams.map(({ pool }) => pool)
@@ -68,13 +65,12 @@ class PassProxy extends httpProxy<SidecarRequest, SidecarResponse> {
   declare before: (type: 'web', name: string, pass: (req: unknown, res: SidecarResponse) => true) => void
 }
 
-/** Returns a function that calls `pass` through http-proxy. */
-function throughHttpProxy(pass: (res: SidecarResponse) => void): typeof pass {
-  const proxy = new PassProxy({ target: {} }) // it runs no pass without a target, which the sidecar's pass does not use
-  // `deleteLength` is the first pass of the package. A truthy result of a pass ends the chain.
-  proxy.before('web', 'deleteLength', (_req, res) => {
-    pass(res)
-    return true
-  })
-  return (res) => proxy.web(res.req, res) // with options, it would call a deprecated function of Node for each request
-}
+const proxy = new PassProxy({ target: {} }) // it runs no pass without a target, which the sidecar's pass does not use
+// `deleteLength` is the first pass of the package. A truthy result of a pass ends the chain.
+proxy.before('web', 'deleteLength', (_req, res) => {
+  res.req.context.owner.onForwarded?.()
+  return true
+})
+
+/** With options, http-proxy would call a deprecated function of Node for each request. */
+const callOwnerThroughHttpProxy = (res: SidecarResponse) => proxy.web(res.req, res)

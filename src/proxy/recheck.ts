@@ -3,7 +3,7 @@
  * revoked, or its scope may have changed. In: a call with each tick (`UpstreamPool`). Out: a new decision once one is due.
  */
 import type { RequestContext } from '../client/request.ts'
-import type { Decision, Gate } from '../gate/gate.ts'
+import type { Decision, Gate, ServiceDecision } from '../gate/gate.ts'
 
 export interface RecheckSource {
   readonly gate: Pick<Gate, 'decide' | 'changes'>
@@ -20,11 +20,11 @@ export class Recheck {
   /** Epoch milliseconds. Undefined if only a change can lead to another decision, and while one is made. */
   #dueAtMs: number | undefined
 
-  constructor(context: RequestContext, source: RecheckSource) {
+  constructor(context: RequestContext, decision: ServiceDecision, source: RecheckSource) {
     this.#source = source
     this.#context = context
     this.#changes = context.routed?.changes
-    this.#dueAtMs = context.decision?.caller?.recheckAtMs
+    this.#dueAtMs = decision.caller?.recheckAtMs
   }
 
   readonly reportInternalError = (error: unknown) => this.#source.reportInternalError(this.#context.id, error)

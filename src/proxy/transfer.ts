@@ -75,10 +75,14 @@ export class Transfer implements UpstreamRequest, RequestOwner {
     this.#decision = decision
     this.#upstream = upstream
     this.#context = res.req.context
-    this.#recheck = new Recheck(this.#context, upstream.rechecks)
+    this.#recheck = new Recheck(this.#context, decision, upstream.rechecks)
     this.isHeadRequest = decision.admitted.method === 'HEAD'
     this.isWebSocket = this.#context.isDetached && decision.admitted.isWebSocket
     this.hasBody = decision.admitted.hasBody
+  }
+
+  onForwarded(): void {
+    this.#upstream.pool.acquire(this)
   }
 
   // Called by the pool and the upstream connection.
