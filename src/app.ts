@@ -1,7 +1,7 @@
 /**
  * The composition root: creates the parts of one sidecar from validated settings, each after the parts that it uses.
- * A request passes: listener -> connection -> handler -> gate (admission, route, token) -> forwarder | Account API | responder
- * The folders are layers: docs/architecture.md lists them. Tests compare the list with the imports, and names in comments with code.
+ * Requests pass: listener -> connection -> handler -> admission -> gate (route, token) -> forwarder | Account API | responder
+ * The folders are layers (docs/architecture.md). Tests compare them with the imports, and names in comments with the code.
  */
 import { openAuthData } from './auth-data.ts'
 import type { Logger } from './base/log.ts'

@@ -3,13 +3,13 @@
  * Opens their sources, which the settings name. `reload/` polls each source, and activates each good new version. A version
  * that cannot be used is reported, and changes nothing: a token of a credential that it disables is still accepted.
  *
- *   source                   polled each                  subject         then (`Gate.onAuthDataChange`)
- *   key files                `POLL_MS`, see `loadStep`    keys            the cache is emptied, tunnels are checked again
- *   credentials file         the same                     credentials     the same
- *   revocations file         the same                     revocations     tunnels are checked again, tokens with each request
- *   rows of the database     `POLL_MS`, and for a login   both of these   the same as for files
- *   key set of an issuer     `REFRESH_MS`, and for a kid  keys            the same as for key files
- *   certificate files        the same as for key files    certificates    nothing: they are for new connections
+ *   source                polled each                     subject        then (`Gate.onAuthDataChange`)
+ *   key files             `FILE_POLL_MS`, see `loadStep`  keys           the cache is emptied, tunnels are checked again
+ *   credentials file      the same                        credentials    the same
+ *   revocations file      the same                        revocations    tunnels are checked again, tokens with each request
+ *   rows of the database  `DB_POLL_MS`, and for a login   both of these  the same as for files
+ *   key set of an issuer  `REFRESH_MS`, and for a kid     keys           the same as for key files
+ *   certificate files     the same as for key files       certificates   nothing: they are for new connections
  *
  * Then `checkStatus` of `token/verify.ts` refuses the token of a disabled credential. Waiting requests are checked like tunnels.
  * A change ends no transfer in progress. Without a database, a sidecar that fetches its keys learns of no disabled credential.
@@ -189,7 +189,7 @@ export async function openSources(options: AuthDataOptions): Promise<AuthSources
   const keyFiles = await openKeyFiles(opening)
   const credentialsFile = await openCredentialsFile(opening)
   const revocationsFile = await openRevocationsFile(opening)
-  const database = await openDatabase(opening)
+  const database = await openCredentialsDatabase(opening)
   const certificateSets = await openCertificateSets(opening)
   const keySets = await openKeySets(opening, certificateSets)
   const problems = opening.results.flatMap((result) => (result.ok ? [] : result.problems))
@@ -238,13 +238,13 @@ async function openFiles<T>(
 
 export const DATABASE_SETTING = 'credentials.postgres.urlFile'
 
-async function openDatabase(opening: Opening) {
+async function openCredentialsDatabase(opening: Opening) {
   const { postgres } = opening.config.credentials
   if (postgres === undefined) return undefined
   // Imported on demand: the PostgreSQL client loads slowly, and most sidecars do not need it.
-  const { openDatabase: open } = await import('./credentials/postgres/database.ts')
+  const { openDatabase } = await import('./credentials/postgres/database.ts')
   const onReload = (result: ReloadResult) => opening.onReload?.('credentials', result)
-  const database = open({ ...postgres, log: opening.log, onReload })
+  const database = openDatabase({ ...postgres, log: opening.log, onReload })
   return collect(opening, await withSetting(DATABASE_SETTING, database))
 }
 

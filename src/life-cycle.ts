@@ -165,6 +165,10 @@ async function listen(settings: 'admin' | 'listen', listener: Pick<DataListener 
   })
 }
 
+/** An aborted connection closes at once. If one stays open, the drain ends after this time. */
+const ABORT_MS = 1000
+const DRAIN_STEP_MS = 50
+
 /** Stops listening, closes each connection once it is idle, and aborts the others after the deadline. */
 async function drainListener(listener: DataListener, deadlineSeconds: number, onDeadline: () => void) {
   const { inFlight } = listener
@@ -183,10 +187,6 @@ async function drainListener(listener: DataListener, deadlineSeconds: number, on
   await Promise.race([closed, sleep(ABORT_MS, undefined, { ref: false })])
   return { drained: Math.max(0, inFlight - cut), cut, tunnels }
 }
-
-/** An aborted connection closes at once. If one stays open, the drain ends after this time. */
-const ABORT_MS = 1000
-const DRAIN_STEP_MS = 50
 
 async function logStart({ config, log, settingsFile, adminData }: LifeCycleParts, where: ListenAddresses) {
   const { listen, admin, upstreams, keys, forwarded, trustedIssuers, enforcement } = config

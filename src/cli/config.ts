@@ -29,7 +29,7 @@ export function addSettingFlags(command: Command): Command {
     .option('--upstream-url <url>', 'short for one upstream at prefix /')
     .option('--port <port>', 'short for --listen-port')
   for (const option of settings) command.addOption(option)
-  // The flags are hidden only while help is printed: commander suggests only visible flags for mistyped ones.
+  // All but two ports are hidden, only while help is printed: commander suggests only visible flags for mistyped ones.
   command.addHelpText('before', () => {
     for (const option of settings) option.hideHelp(option.long !== '--admin-port')
     return ''

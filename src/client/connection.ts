@@ -254,7 +254,7 @@ export class Connection implements ClientConnection {
 
   /** Ends the connection at once, even within a response, after a timeout, a failure or the stop of the process. */
   abort(): void {
-    if (this.#current?.markAborted()) nodeHttp.resetOrDestroy(this.#socket, this.tcpSocket)
+    if (this.#current?.beginAbort() === 'reset') nodeHttp.resetOrDestroy(this.#socket, this.tcpSocket)
     else this.#socket.destroy()
   }
 }

@@ -2,7 +2,7 @@
 import type { Socket } from 'node:net'
 import type { AccessFailure, Failure } from '../base/errors.ts'
 import type { AdmittedRequest } from '../gate/admission.ts'
-import type { CheckedCaller, RoutedRequest } from '../gate/gate.ts'
+import type { DecisionRecord, RoutedRequest } from '../gate/gate.ts'
 import type { RouteLabel } from '../gate/route.ts'
 import { newRequestId } from '../http/request-ids.ts'
 import type { Identity } from '../token/caller.ts'
@@ -75,7 +75,7 @@ class Context {
     this.id = requestId
   }
 
-  recordDecision(decision: CheckedCaller): void {
+  recordDecision(decision: DecisionRecord): void {
     this.wouldRefuse = decision.wouldRefuse
     this.identityForLog = decision.caller?.identity
   }

@@ -89,15 +89,15 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
   }
 
   /**
-   * Called when the connection is aborted. Returns whether it must be reset. After a clean end, a close-delimited response would
+   * Called when the connection is aborted. Returns how the socket must end. After a clean end, a close-delimited response would
    * look complete, and Ruby's `Net::HTTP` takes others for complete, too. But while the client sends, a reset could fail its
    * writes before it reads.
    */
-  markAborted(): boolean {
-    if (this.#state === 'open' || this.#state === 'tunnel' || this.writableFinished) return false
+  beginAbort(): 'reset' | 'destroy' {
+    if (this.#state === 'open' || this.#state === 'tunnel' || this.writableFinished) return 'destroy'
     this.#state = 'aborted'
     const isSent = this.isWritten && this.req.socket.writableLength === 0
-    return !isSent && (this.#isCloseDelimited || this.req.complete)
+    return !isSent && (this.#isCloseDelimited || this.req.complete) ? 'reset' : 'destroy'
   }
 
   /** When the response was over. A tunnel, or the discard of an unread body, may follow and does not count. */

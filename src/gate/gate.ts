@@ -18,7 +18,7 @@ import { scopeAllows } from '../token/scopes.ts'
 import type { Verdict } from '../token/verify.ts'
 import type { AdmittedRequest } from './admission.ts'
 import { originalRequest, VARY_BY_TOKEN } from './forward-auth.ts'
-import type { CallerRoute, OpenRoute, Route, RoutedBy, ServiceRoute } from './route.ts'
+import type { CallerRoute, OpenRoute, Route, RouteGroup, ServiceRoute } from './route.ts'
 import { createRouter, FORWARD, FORWARD_LINK } from './route.ts'
 
 export interface RoutedRequest {
@@ -35,14 +35,14 @@ export interface RoutedRequest {
 /** `act`: what the handler does. */
 export type Decision = RefusalDecision | ServiceDecision | CallerDecision | OpenDecision
 
-export interface CheckedCaller {
+export interface DecisionRecord {
   /** The caller that a valid token proves, even if the token does not allow the request. */
   readonly caller?: Caller | undefined
   /** The reason for a refusal that report mode ignores. */
   readonly wouldRefuse?: AccessFailure | undefined
 }
 
-export interface RefusalDecision extends CheckedCaller {
+export interface RefusalDecision extends DecisionRecord {
   readonly act: 'refuse'
   readonly reason: AccessFailure
   readonly error: PublicError
@@ -50,7 +50,7 @@ export interface RefusalDecision extends CheckedCaller {
 }
 
 /** The request passes to a service, behind the sidecar or behind the proxy of forward auth. */
-export interface ServiceDecision extends CheckedCaller {
+export interface ServiceDecision extends DecisionRecord {
   readonly act: 'forward' | 'approve'
   readonly admitted: AdmittedRequest
   /** Absent on a public route, and where report mode ignores a refused token. */
@@ -63,12 +63,12 @@ export interface ServiceDecision extends CheckedCaller {
 }
 
 /** An endpoint serves the caller of a valid token. */
-type CallerDecision = CheckedCaller & Readonly<{ act: CallerRoute['act']; path: string; caller: Caller }>
+type CallerDecision = DecisionRecord & Readonly<{ act: CallerRoute['act']; path: string; caller: Caller }>
 
 /** An endpoint serves any client. */
-type OpenDecision = OpenRoute & CheckedCaller
+type OpenDecision = OpenRoute & DecisionRecord
 
-type GateConfig = Pick<Config, RoutedBy | 'enforcement' | 'identity'>
+type GateConfig = Pick<Config, RouteGroup | 'enforcement' | 'identity'>
 
 export class Gate {
   #changes = 0

@@ -6,7 +6,7 @@ import type { Config } from '../config/config.ts'
 import { isWithin, LINKS_PATH, TOKEN_PATH } from '../http/request-target.ts'
 import type { AdmittedRequest } from './admission.ts'
 
-export type RoutedBy = 'contract' | 'corsPreflight' | 'forwardAuth' | 'links' | 'listen' | 'publicRoutes'
+export type RouteGroup = 'contract' | 'corsPreflight' | 'forwardAuth' | 'links' | 'listen' | 'publicRoutes'
 
 /** The label `route` of the metrics and the access log. */
 export const ROUTE_LABELS = [
@@ -65,7 +65,7 @@ function endpoint(label: RouteLabel, routes: Readonly<Record<string, Route>>): (
 }
 
 /** @param canEndLinks - whether there is a database for the revocations of links */
-export function createRouter(config: Pick<Config, RoutedBy>, canEndLinks: boolean) {
+export function createRouter(config: Pick<Config, RouteGroup>, canEndLinks: boolean) {
   const { links, forwardAuth, listen } = config
   const tokenPath = listen.basePath + TOKEN_PATH
   const tokenPathSlash = `${tokenPath}/`

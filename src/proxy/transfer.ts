@@ -92,10 +92,10 @@ export class Transfer implements UpstreamRequest, RequestOwner {
   }
 
   #onDecision(decision: Decision | undefined): void {
+    if (decision?.act === 'forward') this.#decision = decision // if the request was sent meanwhile, for a retry
     if (this.#phase !== 'waiting') return
     if (decision !== undefined) this.#context.recordDecision(decision)
-    if (decision?.act === 'forward') this.#decision = decision
-    else this.#end(decision?.act === 'refuse' ? decision : 'proxy_internal_error')
+    if (decision?.act !== 'forward') this.#end(decision?.act === 'refuse' ? decision : 'proxy_internal_error')
   }
 
   takeHead(): string {

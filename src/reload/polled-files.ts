@@ -25,7 +25,7 @@ interface PolledFilesOptions<T> {
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>
 }
 
-const POLL_MS = 200
+const FILE_POLL_MS = 200
 /** A growing file differs at each poll. A load after one poll could activate a part of a revocation list. */
 const STABLE_POLLS = 2
 /** Earlier, files may be incomplete: a key may follow its certificate. */
@@ -97,7 +97,7 @@ export async function openPolledFiles<T>(
     poll,
     initial: first.value,
     version,
-    pollMs: POLL_MS,
+    pollMs: FILE_POLL_MS,
     onPolled(polled) {
       if (!polled.isNew) return
       if (polled.ok) {

@@ -24,7 +24,7 @@ export interface DatabaseOptions {
 
 export type DatabaseState = 'current' | 'database down, last snapshot active'
 
-const POLL_MS = 250
+const DB_POLL_MS = 250
 const RETRY_MS = 500
 /** With parameters, a query may have only one statement. */
 const revokeSql = (tokenId: string, endsAtSeconds: number) =>
@@ -48,7 +48,7 @@ export class CredentialsDatabase implements CredentialSource {
   #changesOnlyIds = false
 
   constructor(options: DatabaseOptions, target: DatabaseTarget) {
-    const { urlFile, poolSize, log, pollMs = POLL_MS } = options
+    const { urlFile, poolSize, log, pollMs = DB_POLL_MS } = options
     const pool = new DatabasePool(urlFile, target, poolSize)
     this.#options = options
     this.#pool = pool
