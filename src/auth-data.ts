@@ -1,7 +1,7 @@
 /**
  * What is loaded again while the sidecar runs: keys, credentials, revocations and certificates.
- * Opens their sources, which the settings name. `reload/` polls each source, and activates each good new version. A version
- * that cannot be used is reported, and changes nothing: a token of a credential that it disables is still accepted.
+ * `auth-sources.ts` opens their sources. `reload/` polls each source, and activates each good new version. A version that cannot
+ * be used is reported, and changes nothing: a token of a credential that it disables is still accepted.
  *
  *   source                polled each                     subject        then (`Gate.onAuthDataChange`)
  *   key files             `FILE_POLL_MS`, see `loadStep`  keys           the cache is emptied, tunnels are checked again
@@ -14,52 +14,18 @@
  * Then `checkStatus` of `token/verify.ts` refuses the token of a disabled credential. Waiting requests are checked like tunnels.
  * A change ends no transfer in progress. Without a database, a sidecar that fetches its keys learns of no disabled credential.
  */
-import type { Logger } from './base/log.ts'
-import { type Loaded, loaded, notLoaded } from './base/result.ts'
-import type { Config, Problem } from './config/config.ts'
-import { formatProblems, insecureKeySets, keySetsOf, problemsAt } from './config/config.ts'
+import type { AuthSources, ReloadSubject, SourceOptions } from './auth-sources.ts'
+import { DATABASE_SETTING, openSources } from './auth-sources.ts'
+import { loaded } from './base/result.ts'
+import { formatProblems, type Problem, problemsAt } from './config/config.ts'
 import { type CredentialChecks, createCredentialChecks } from './credentials/credential-checks.ts'
-import type { CredentialList } from './credentials/credential-list.ts'
-import { loadCredentialsFile, loadRevocationsFile } from './credentials/list-files.ts'
-import type { CredentialsDatabase, DatabaseState } from './credentials/postgres/database.ts'
-import type { RevocationList } from './credentials/revocation-list.ts'
+import type { DatabaseState } from './credentials/postgres/database.ts'
 import { limitRevocations, type RevokeToken } from './credentials/throttles.ts'
-import { readBearerToken } from './keys/jwk-set.ts'
-import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
 import { type FindKey, findInRing, type KeyRing, publicJwks, tokenLifetimes } from './keys/key-ring.ts'
-import { type KeySetState, RemoteKeys } from './keys/remote-keys.ts'
-import { openPolledFiles } from './reload/polled-files.ts'
-import type { Reloadable, ReloadResult } from './reload/reloadable.ts'
-import type { CertificateName, CertificateSet, CertificateSets } from './tls/certificates.ts'
-import { activeContextOf, certificateFiles, issuerSetName, openCertificateSet } from './tls/certificates.ts'
+import type { KeySetState, RemoteKeys } from './keys/remote-keys.ts'
+import type { Reloadable } from './reload/reloadable.ts'
 import type { IsRevoked } from './token/caller.ts'
 import { createIssuers, type TokenIssuer } from './token/issuers.ts'
-
-export type ReloadSubject = 'keys' | 'credentials' | 'revocations' | 'certificates'
-
-/** Called for each new version of a source after the start. */
-export type OnReload = (subject: ReloadSubject, result: ReloadResult, certificate?: CertificateName) => void
-
-export interface AuthDataOptions {
-  readonly config: Config
-  readonly log: Pick<Logger, 'info' | 'warn' | 'error'>
-  readonly now: () => number
-  readonly onReload?: OnReload
-}
-
-/** The opened sources. One that the settings do not name, or that has problems, is undefined. */
-interface AuthSources {
-  readonly keyFiles: Reloadable<KeyRing> | undefined
-  readonly credentialsFile: Reloadable<CredentialList> | undefined
-  readonly revocationsFile: Reloadable<RevocationList> | undefined
-  /** Replaces `credentialsFile`, and adds to the revocations of `revocationsFile`. */
-  readonly database: CredentialsDatabase | undefined
-  readonly certificateSets: CertificateSets
-  /** The JWK Sets at `keys.jwksUrl`, which replaces key files, and of `trustedIssuers`. */
-  readonly keySets: readonly RemoteKeys[]
-  readonly problems: readonly Problem[]
-  readonly warnings: readonly string[]
-}
 
 /** Each function returns the value that is active when it is called. */
 export interface AuthData extends Pick<AuthSources, 'certificateSets' | 'keySets'> {
@@ -111,7 +77,7 @@ export class InvalidAuthData extends Error {
 }
 
 /** @throws InvalidAuthData with the problems of all sources */
-export async function openAuthData(options: AuthDataOptions): Promise<AuthData> {
+export async function openAuthData(options: SourceOptions): Promise<AuthData> {
   const { config, log, now } = options
   const sources = await openSources(options)
   if (sources.problems.length > 0) throw new InvalidAuthData(sources.problems)
@@ -170,7 +136,7 @@ export async function openAuthData(options: AuthDataOptions): Promise<AuthData> 
 }
 
 /** The keys of the sidecar's own issuer. */
-function ownKeysIn({ config, now }: AuthDataOptions, keyFiles?: Reloadable<KeyRing>, keySet?: RemoteKeys) {
+function ownKeysIn({ config, now }: SourceOptions, keyFiles?: Reloadable<KeyRing>, keySet?: RemoteKeys) {
   const ring = keySet?.ring ?? keyFiles?.current ?? (() => ({ keys: new Map() }))
   const findKey: FindKey = keySet?.findKey ?? ((kid, alg) => findInRing(ring(), kid, alg))
   return {
@@ -179,105 +145,4 @@ function ownKeysIn({ config, now }: AuthDataOptions, keyFiles?: Reloadable<KeyRi
     publicJwks: () => (keySet?.state().loaded === false ? undefined : publicJwks(ring())),
     tokenLifetimes: () => tokenLifetimes(ring(), config.token.maxSignedSeconds, now()),
   }
-}
-
-type Opening = AuthDataOptions & { readonly results: Loaded<unknown, Problem>[] }
-
-/** Opens the sources that the settings name, in the order in which their problems are reported. Never rejects. */
-export async function openSources(options: AuthDataOptions): Promise<AuthSources> {
-  const opening: Opening = { ...options, results: [] }
-  const keyFiles = await openKeyFiles(opening)
-  const credentialsFile = await openCredentialsFile(opening)
-  const revocationsFile = await openRevocationsFile(opening)
-  const database = await openCredentialsDatabase(opening)
-  const certificateSets = await openCertificateSets(opening)
-  const keySets = await openKeySets(opening, certificateSets)
-  const problems = opening.results.flatMap((result) => (result.ok ? [] : result.problems))
-  const ofSources = opening.results.flatMap((result) => (result.ok ? result.warnings : []))
-  const warnings = [...new Set([...ofSources, ...insecureKeySets(options.config)])]
-  const files = { keyFiles, credentialsFile, revocationsFile, certificateSets }
-  return { ...files, database, keySets, problems, warnings }
-}
-
-function openKeyFiles(opening: Opening) {
-  const { keys, identity, trustedIssuers } = opening.config
-  const load = (directory: string, active?: KeyRing) => {
-    // Tokens of trusted issuers need no key of the sidecar. A directory that loses its last key is a mistake.
-    const mayBeEmpty = trustedIssuers.length > 0 && (active?.keys.size ?? 0) === 0
-    return loadKeyRing(directory, { signsAssertions: identity.assertion.enabled, mayBeEmpty })
-  }
-  return openFiles(opening, 'keys', 'keys.directory', keys.directory, load, isKeyFileName)
-}
-
-function openCredentialsFile(opening: Opening) {
-  const { file } = opening.config.credentials
-  return openFiles(opening, 'credentials', 'credentials.file', file, loadCredentialsFile)
-}
-
-function openRevocationsFile(opening: Opening) {
-  const { file, required } = opening.config.revocations
-  const load = (path: string, active?: RevocationList) => loadRevocationsFile(path, required, active)
-  return openFiles(opening, 'revocations', 'revocations.file', file, load)
-}
-
-/** `path`: a file or directory. Undefined if `setting` has no value. */
-async function openFiles<T>(
-  opening: Opening,
-  subject: ReloadSubject,
-  setting: string,
-  path: string | undefined,
-  load: (path: string, active: T | undefined) => Promise<Loaded<T>>,
-  includes?: (name: string) => boolean,
-) {
-  if (path === undefined) return undefined
-  const loadNamed = (active?: T) => withSetting(setting, load(path, active))
-  const onReload = (result: ReloadResult) => opening.onReload?.(subject, result)
-  const options = { subject, paths: [path], includes, load: loadNamed, onReload, log: opening.log }
-  return collect(opening, await openPolledFiles(options))
-}
-
-export const DATABASE_SETTING = 'credentials.postgres.urlFile'
-
-async function openCredentialsDatabase(opening: Opening) {
-  const { postgres } = opening.config.credentials
-  if (postgres === undefined) return undefined
-  // Imported on demand: the PostgreSQL client loads slowly, and most sidecars do not need it.
-  const { openDatabase } = await import('./credentials/postgres/database.ts')
-  const onReload = (result: ReloadResult) => opening.onReload?.('credentials', result)
-  const database = openDatabase({ ...postgres, log: opening.log, onReload })
-  return collect(opening, await withSetting(DATABASE_SETTING, database))
-}
-
-async function openCertificateSets(opening: Opening): Promise<CertificateSets> {
-  const { config, log, now } = opening
-  const sets = new Map<CertificateName, Reloadable<CertificateSet>>()
-  for (const files of certificateFiles(config)) {
-    const onReload = (result: ReloadResult) => opening.onReload?.('certificates', result, files.name)
-    const set = collect(opening, await openCertificateSet(files, log, now, onReload))
-    if (set !== undefined) sets.set(files.name, set)
-  }
-  return sets
-}
-
-async function openKeySets(opening: Opening, certificateSets: CertificateSets): Promise<RemoteKeys[]> {
-  const { config, log, now } = opening
-  const keySets: RemoteKeys[] = []
-  for (const { setting, ...keySet } of keySetsOf(config)) {
-    const { bearerTokenFile: path } = keySet
-    if (path) collect(opening, await withSetting(`${setting}.bearerTokenFile`, readBearerToken(path)))
-    const secureContext = activeContextOf(certificateSets.get(issuerSetName(setting)))
-    keySets.push(new RemoteKeys({ ...keySet, secureContext, log, now }))
-  }
-  return keySets
-}
-
-/** Notes the problems and warnings. Returns undefined if there are problems. */
-function collect<T>({ results }: Opening, result: Loaded<T, Problem>): T | undefined {
-  results.push(result)
-  return result.ok ? result.value : undefined
-}
-
-async function withSetting<T>(setting: string, loading: Promise<Loaded<T>>) {
-  const result = await loading
-  return result.ok ? result : notLoaded(problemsAt(setting, result.problems))
 }

@@ -1,0 +1,133 @@
+/**
+ * Opens the sources of auth data that the settings name, with one function for each: files, the database and key sets.
+ * In: the settings. Out: the sources, and the problems and warnings of all of them.
+ */
+import type { Logger } from './base/log.ts'
+import { type Loaded, notLoaded } from './base/result.ts'
+import { type Config, insecureKeySets, keySetsOf, type Problem, problemsAt } from './config/config.ts'
+import { loadCredentialsFile, loadRevocationsFile } from './credentials/list-files.ts'
+import type { RevocationList } from './credentials/revocation-list.ts'
+import { readBearerToken } from './keys/jwk-set.ts'
+import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
+import type { KeyRing } from './keys/key-ring.ts'
+import { RemoteKeys } from './keys/remote-keys.ts'
+import { openPolledFiles } from './reload/polled-files.ts'
+import type { Reloadable, ReloadResult } from './reload/reloadable.ts'
+import type { CertificateName, CertificateSet, CertificateSets } from './tls/certificates.ts'
+import { activeContextOf, certificateFiles, issuerSetName, openCertificateSet } from './tls/certificates.ts'
+
+export type ReloadSubject = 'keys' | 'credentials' | 'revocations' | 'certificates'
+
+/** Called for each new version of a source after the start. */
+export type OnReload = (subject: ReloadSubject, result: ReloadResult, certificate?: CertificateName) => void
+
+export interface SourceOptions {
+  readonly config: Config
+  readonly log: Pick<Logger, 'info' | 'warn' | 'error'>
+  readonly now: () => number
+  readonly onReload?: OnReload
+}
+
+type Opening = SourceOptions & { readonly results: Loaded<unknown, Problem>[] }
+
+/** One that the settings do not name, or that has problems, is undefined. */
+export type AuthSources = Readonly<Awaited<ReturnType<typeof openSources>>>
+
+/** Opens the sources in the order in which their problems are reported. Never rejects. */
+export async function openSources(options: SourceOptions) {
+  const opening: Opening = { ...options, results: [] }
+  const keyFiles = await openKeyFiles(opening)
+  const credentialsFile = await openCredentialsFile(opening)
+  const revocationsFile = await openRevocationsFile(opening)
+  const database = await openCredentialsDatabase(opening) // in place of the credentials file, and with revocations
+  const certificateSets = await openCertificateSets(opening)
+  const keySets = await openKeySets(opening, certificateSets) // at `keys.jwksUrl`, in place of key files, and of issuers
+  const problems = opening.results.flatMap((result) => (result.ok ? [] : result.problems))
+  const ofSources = opening.results.flatMap((result) => (result.ok ? result.warnings : []))
+  const warnings = [...new Set([...ofSources, ...insecureKeySets(options.config)])]
+  const files = { keyFiles, credentialsFile, revocationsFile, certificateSets }
+  return { ...files, database, keySets, problems, warnings }
+}
+
+function openKeyFiles(opening: Opening) {
+  const { keys, identity, trustedIssuers } = opening.config
+  const load = (directory: string, active?: KeyRing) => {
+    // Tokens of trusted issuers need no key of the sidecar. A directory that loses its last key is a mistake.
+    const mayBeEmpty = trustedIssuers.length > 0 && (active?.keys.size ?? 0) === 0
+    return loadKeyRing(directory, { signsAssertions: identity.assertion.enabled, mayBeEmpty })
+  }
+  return openFiles(opening, 'keys', 'keys.directory', keys.directory, load, isKeyFileName)
+}
+
+function openCredentialsFile(opening: Opening) {
+  const { file } = opening.config.credentials
+  return openFiles(opening, 'credentials', 'credentials.file', file, loadCredentialsFile)
+}
+
+function openRevocationsFile(opening: Opening) {
+  const { file, required } = opening.config.revocations
+  const load = (path: string, active?: RevocationList) => loadRevocationsFile(path, required, active)
+  return openFiles(opening, 'revocations', 'revocations.file', file, load)
+}
+
+/** `path`: a file or directory. Undefined if `setting` has no value. */
+async function openFiles<T>(
+  opening: Opening,
+  subject: ReloadSubject,
+  setting: string,
+  path: string | undefined,
+  load: (path: string, active: T | undefined) => Promise<Loaded<T>>,
+  includes?: (name: string) => boolean,
+) {
+  if (path === undefined) return undefined
+  const loadNamed = (active?: T) => withSetting(setting, load(path, active))
+  const onReload = (result: ReloadResult) => opening.onReload?.(subject, result)
+  const options = { subject, paths: [path], includes, load: loadNamed, onReload, log: opening.log }
+  return collect(opening, await openPolledFiles(options))
+}
+
+export const DATABASE_SETTING = 'credentials.postgres.urlFile'
+
+async function openCredentialsDatabase(opening: Opening) {
+  const { postgres } = opening.config.credentials
+  if (postgres === undefined) return undefined
+  // Imported on demand: the PostgreSQL client loads slowly, and most sidecars do not need it.
+  const { openDatabase } = await import('./credentials/postgres/database.ts')
+  const onReload = (result: ReloadResult) => opening.onReload?.('credentials', result)
+  const database = openDatabase({ ...postgres, log: opening.log, onReload })
+  return collect(opening, await withSetting(DATABASE_SETTING, database))
+}
+
+async function openCertificateSets(opening: Opening): Promise<CertificateSets> {
+  const { config, log, now } = opening
+  const sets = new Map<CertificateName, Reloadable<CertificateSet>>()
+  for (const files of certificateFiles(config)) {
+    const onReload = (result: ReloadResult) => opening.onReload?.('certificates', result, files.name)
+    const set = collect(opening, await openCertificateSet(files, log, now, onReload))
+    if (set !== undefined) sets.set(files.name, set)
+  }
+  return sets
+}
+
+async function openKeySets(opening: Opening, certificateSets: CertificateSets): Promise<RemoteKeys[]> {
+  const { config, log, now } = opening
+  const keySets: RemoteKeys[] = []
+  for (const { setting, ...keySet } of keySetsOf(config)) {
+    const { bearerTokenFile: path } = keySet
+    if (path) collect(opening, await withSetting(`${setting}.bearerTokenFile`, readBearerToken(path)))
+    const secureContext = activeContextOf(certificateSets.get(issuerSetName(setting)))
+    keySets.push(new RemoteKeys({ ...keySet, secureContext, log, now }))
+  }
+  return keySets
+}
+
+/** Notes the problems and warnings. Returns undefined if there are problems. */
+function collect<T>({ results }: Opening, result: Loaded<T, Problem>): T | undefined {
+  results.push(result)
+  return result.ok ? result.value : undefined
+}
+
+async function withSetting<T>(setting: string, loading: Promise<Loaded<T>>) {
+  const result = await loading
+  return result.ok ? result : notLoaded(problemsAt(setting, result.problems))
+}
