@@ -123,12 +123,12 @@ export async function openAuthData(options: SourceOptions): Promise<AuthData> {
     },
     async whenLoaded() {
       const awaited = { 'keys.jwksUrl': ownKeySet, [DATABASE_SETTING]: database }
-      for (const [setting, source] of Object.entries(awaited)) {
+      const pending = Object.entries(awaited).map(async ([setting, source]) => {
         const first = (await source?.whenLoaded) ?? loaded(true)
         if (!first.ok) throw new InvalidAuthData(problemsAt(setting, first.problems))
-        if (!first.value) return false
-      }
-      return true
+        return first.value
+      })
+      return (await Promise.all(pending)).every(Boolean)
     },
     reload: () => Promise.all(polled.map((source) => source.reload())),
     stop: () => Promise.all(polled.map((source) => source.stop())),

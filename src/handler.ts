@@ -57,7 +57,7 @@ export class Handler {
         return
       }
       const admitted = admission.value
-      const routed = gate.route(admitted, context.client.peer.isTrusted)
+      const routed = gate.route(admitted, context.connection.peer.isTrusted)
       context.recordRoute(routed, admitted.requestId)
       const decision = gate.decide(routed)
       // A malformed chunk may have come with the head. Node parses all that it has read before a promise continues.
@@ -89,7 +89,7 @@ export class Handler {
       case 'forward':
         return forwarder.forward(res, decision)
       case 'approve':
-        return responder.sendEmpty(res, 200, approvalHeaders(decision, context.client.peer, config, now()))
+        return responder.sendEmpty(res, 200, approvalHeaders(decision, context.connection, config, now()))
       case 'logIn':
         return api.logIn(res)
       case 'sendTimeLeft':
@@ -111,7 +111,7 @@ export class Handler {
     const { responder, reportInternalError } = this.#options
     const { context } = res.req
     reportInternalError(context.id, error)
-    if (res.headersSent) context.client.abort()
+    if (res.headersSent) context.connection.abort()
     // Sends nothing if a response has begun, but records the failure.
     responder.fail(res, 'internal', ERRORS.internalError, { errorType: 'proxy_internal_error', close: true })
   }

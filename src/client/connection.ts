@@ -181,7 +181,8 @@ export class Connection implements ClientConnection {
 
   refuseUnparsed(refusal: ParserRefusal): void {
     const socket = this.#socket
-    if (!this.#acceptsMore) return
+    const isPaused = this.#waiting.length >= MAX_WAITING // the rest of a head cannot arrive
+    if (!this.#acceptsMore || (isPaused && refusal.cause === 'ERR_HTTP_REQUEST_TIMEOUT')) return
     const isEnded = !socket.writable && this.#current?.state !== 'discarding' // then only the sending half may have ended
     if (isEnded || this.tcpSocket.destroyed) socket.destroy()
     else if (this.#current === undefined) this.#sendRefusal(refusal)

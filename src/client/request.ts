@@ -46,7 +46,7 @@ const HANDLER: RequestOwner = {}
 export type RequestContext = Readonly<Context>
 
 class Context {
-  readonly client: ClientConnection
+  readonly connection: ClientConnection
   /** The bytes after the head of an `Upgrade` or CONNECT, for which Node has detached the socket. Undefined otherwise. */
   readonly firstBytes: Buffer | undefined
   readonly startedMonotonicMs = performance.now()
@@ -64,8 +64,8 @@ class Context {
   bytesIn = 0
   bytesOut = 0
 
-  constructor(client: ClientConnection, firstBytes?: Buffer) {
-    this.client = client
+  constructor(connection: ClientConnection, firstBytes?: Buffer) {
+    this.connection = connection
     this.firstBytes = firstBytes
   }
 
@@ -121,8 +121,8 @@ export class SidecarRequest extends MergedChunksMessage {
   #context: Context | undefined
 
   /** Called when a connection begins to serve the request. `firstBytes`: see `Context`. */
-  begin(client: ClientConnection, firstBytes?: Buffer): void {
-    this.#context = new Context(client, firstBytes)
+  begin(connection: ClientConnection, firstBytes?: Buffer): void {
+    this.#context = new Context(connection, firstBytes)
   }
 
   /** @throws while the request waits for its turn */
@@ -137,6 +137,6 @@ export class SidecarRequest extends MergedChunksMessage {
   }
 
   get clientAddress(): string {
-    return this.context.client.peer.clientAddress(this.headers['x-forwarded-for'])
+    return this.context.connection.peer.clientAddress(this.headers['x-forwarded-for'])
   }
 }

@@ -69,7 +69,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     this.#state = 'discarding'
     // The client may wait for this end. Not before all is sent: an ended socket cannot reset the connection.
     if (this.#isCloseDelimited) this.req.socket.write('', () => this.req.socket.end())
-    this.req.context.client.discard.body(this.req, () => this.end()) // only the first call has an effect
+    this.req.context.connection.discard.body(this.req, () => this.end()) // only the first call has an effect
   }
 
   /** Must be called after a 101 was written to the socket. */
@@ -108,15 +108,16 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
 
 /** RFC 9112, sections 9.3 and 9.6. */
 function afterResponse(req: SidecarRequest, mayKeepAlive: boolean, waitsForContinue: boolean): AfterResponse {
-  const { admitted, isBodyMalformed, isDetached, client } = req.context
+  const { admitted, isBodyMalformed, isDetached, connection } = req.context
   // No request can be read behind an unread body.
   if (!req.complete && !req.socket.readableEnded && (admitted === undefined || admitted.hasBody))
     return waitsForContinue || isDetached ? 'close' : 'discard' // no parser reads the body of an upgrade
-  if (!mayKeepAlive || client.isDraining() || admitted === undefined || isBodyMalformed) return 'close'
+  if (!mayKeepAlive || connection.isDraining() || admitted === undefined || isBodyMalformed) return 'close'
   if (admitted.lines.connectionOptions?.has('close')) return 'close'
   // Node's parser obeys these trailers, too, and then refuses the next request.
   if (req.rawTrailers.some((name) => /^(?:proxy-)?connection$/i.test(name))) return 'close'
   if (!admitted.offersUpgrade || isDetached) return 'keepAlive'
   // Node discards the bytes that it has read behind a head that offers an upgrade. They may be a request.
-  return CAN_DECLINE_UPGRADES && !admitted.hasBody && !client.mayHaveLostBytes(req) ? 'keepAlive' : 'close'
+  if (admitted.hasBody || connection.mayHaveLostBytes(req)) return 'close'
+  return CAN_DECLINE_UPGRADES ? 'keepAlive' : 'close'
 }

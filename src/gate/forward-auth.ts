@@ -51,7 +51,7 @@ export const VARY_BY_TOKEN = ['Vary', 'Authorization']
 
 export function approvalHeaders(
   { caller, isRestricted }: { readonly caller: Caller | undefined; readonly isRestricted: boolean },
-  peer: { readonly isTrusted: boolean },
+  { peer }: { readonly peer: { readonly isTrusted: boolean } },
   config: Pick<Config, 'identity' | 'forwardAuth'>,
   nowMs: number,
 ): HeaderList {

@@ -20,7 +20,7 @@ export function requestHeadText(
   upstream: { readonly host: string; readonly assertionAudience: string },
 ): string {
   const { lines, host, requestId } = admitted
-  const { peer } = context.client
+  const { peer } = context.connection
   let isForwardedKept = false
   let head = `${admitted.method} ${target} HTTP/1.1\r\n`
   for (let line = 0; line < lines.kinds.length; line++) {

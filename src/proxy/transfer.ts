@@ -87,7 +87,7 @@ export class Transfer implements UpstreamRequest, RequestOwner {
 
   // Called by the pool and the upstream connection.
   onTick(isWriteBlocked: boolean): void {
-    if (isWriteBlocked) this.#context.client.detectReset()
+    if (isWriteBlocked) this.#context.connection.detectReset()
     if (this.#phase === 'waiting') this.#recheck.ifDue((decision) => this.#onDecision(decision))
   }
 
@@ -152,7 +152,7 @@ export class Transfer implements UpstreamRequest, RequestOwner {
 
   onInternalError(error: unknown): void {
     this.#recheck.reportInternalError(error)
-    if (this.#phase === 'ended') this.#context.client.abort()
+    if (this.#phase === 'ended') this.#context.connection.abort()
     else this.#end('proxy_internal_error')
   }
 
@@ -182,7 +182,7 @@ export class Transfer implements UpstreamRequest, RequestOwner {
       const { headersSent } = this.#res
       if (typeof outcome === 'string') this.#upstream.responder.failForwarded(this.#res, outcome, cause)
       else this.#upstream.responder.refuseAccess(this.#res, outcome.reason, outcome.error, outcome.headers)
-      if (headersSent) afterReads(() => this.#context.client.abort()) // the written bytes are sent first
+      if (headersSent) afterReads(() => this.#context.connection.abort()) // the written bytes are sent first
     } catch (error) {
       this.onInternalError(error) // aborts the client's connection, because the phase is `ended`
     }

@@ -37,7 +37,7 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
     socket.write(`HTTP/1.1 101 Switching Protocols\r\n${UPGRADE_LINES}${lines}\r\n`, 'latin1')
     this.#res.becomeTunnel()
     socket.setTimeout(0)
-    context.client.tcpSocket.setKeepAlive(true, KEEP_ALIVE_MS)
+    context.connection.tcpSocket.setKeepAlive(true, KEEP_ALIVE_MS)
     upstream.setKeepAlive(true, KEEP_ALIVE_MS)
     upstream.on('close', () => {
       socket.destroySoon()
@@ -62,7 +62,7 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
 
   onInternalError(error: unknown): void {
     this.#recheck.reportInternalError(error)
-    this.#res.req.context.client.abort()
+    this.#res.req.context.connection.abort()
   }
 
   onClosed(): void {
@@ -72,7 +72,7 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
   /** Closes the tunnel if the gate would now refuse it. */
   onTick(isWriteBlocked: boolean): void {
     const { context, socket } = this.#res.req
-    if (isWriteBlocked) context.client.detectReset()
+    if (isWriteBlocked) context.connection.detectReset()
     this.#recheck.ifDue((decision) => {
       if (decision?.act === 'forward') return
       context.recordFailure(decision?.act === 'refuse' ? decision.reason : 'internal')

@@ -7,7 +7,7 @@ import { AggregatorRegistry } from 'prom-client'
 import { InvalidAuthData } from '../auth-data.ts'
 import type { LogDestination, Logger } from '../base/log.ts'
 import type { Config } from '../config/config.ts'
-import type { DrainReport } from '../life-cycle.ts'
+import type { DataService, DrainReport } from '../life-cycle.ts'
 import type { MetricFamily, MetricGroup } from '../ops/metrics.ts'
 import type { FromWorker, SerializedError, ToWorker, WorkerState } from './worker.ts'
 
@@ -20,7 +20,7 @@ const STATE_TIMEOUT_MS = 400
 
 type PoolOptions = Readonly<{ config: Config; log: Logger; destination: LogDestination }>
 
-export class WorkerPool {
+export class WorkerPool implements DataService {
   readonly count: number
   restarts = 0
   readonly #options: PoolOptions

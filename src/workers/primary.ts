@@ -26,12 +26,11 @@ export async function createPrimary(
   const files = certificateFiles(config).find(({ name }) => name === 'admin')
   const opened = files && (await openCertificateSet(files, log, Date.now, () => {})) // the workers count reloads
   if (opened?.ok === false) throw new InvalidAuthData(opened.problems)
-  const certificates = opened?.value
   const cache = { ...config.cache, maxTokens: config.cache.maxTokens * count } // each worker has its own cache
-  const secureContext = activeContextOf(certificates)
+  const secureContext = activeContextOf(opened?.value)
   const forAdmin = { config: { ...config, cache }, adminData, secureContext, log, now: Date.now }
   const admin = createAdminListener(forAdmin)
-  const parts = { config, log, settingsFile, sources: certificates, service: pool, adminData, admin }
+  const parts = { config, log, settingsFile, sources: opened?.value, service: pool, adminData, admin }
   return lifeCycle.appOf(parts)
 }
 

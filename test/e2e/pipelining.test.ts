@@ -49,6 +49,27 @@ t.test('pipelined requests are served in order, and nothing more is read while 1
   }
 })
 
+t.test('the time in which nothing is read does not count for a head', async (t) => {
+  const settings = { 'timeouts-headers-seconds': '0.5' }
+  const { upstream, head, connect } = await startSetup(t, { settings })
+  let answer = () => {}
+  const first = new Promise<void>((resolve) => {
+    answer = resolve
+  })
+  upstream.reply(async (socket, request) => {
+    await first
+    echo(socket, request)
+  })
+  const client = await connect()
+  const last = head('GET /18')
+  client.send(Array.from({ length: 18 }, (_, at) => head(`GET /${at}`)).join('') + last.slice(0, 20))
+  await new Promise((resolve) => setTimeout(resolve, 2000)) // Node has looked for late heads
+  answer()
+  for (let at = 0; at < 18; at++) t.equal((await client.response()).body.toString(), `/${at}`)
+  client.send(last.slice(20))
+  t.equal((await client.response()).body.toString(), '/18')
+})
+
 t.test('bodies and heads of pipelined requests do not mix in any packet split', async (t) => {
   const { upstream, head, connect } = await startSetup(t)
   upstream.reply(echo)
