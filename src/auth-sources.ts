@@ -1,7 +1,4 @@
-/**
- * Opens the sources of auth data that the settings name, with one function for each: files, the database and key sets.
- * In: the settings. Out: the sources, and the problems and warnings of all of them.
- */
+/** Opens the sources of auth data that the settings name, with one function for each: files, the database and key sets. */
 import type { Logger } from './base/log.ts'
 import { type Loaded, notLoaded } from './base/result.ts'
 import { type Config, insecureKeySets, keySetsOf, type Problem, problemsAt } from './config/config.ts'

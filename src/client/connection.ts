@@ -246,7 +246,9 @@ export class Connection implements ClientConnection {
   }
 
   detectReset(): void {
-    if (this.#isProbing) return // while the client reads nothing, the previous probe has not ended
+    const { complete, readableFlowing } = this.#current?.req ?? { complete: true }
+    const isRead = !this.#socket.isPaused() && (complete || readableFlowing)
+    if (isRead || this.#isProbing) return // while the client reads nothing, the previous probe has not ended
     this.#isProbing = true
     nodeHttp.probeForReset(this.tcpSocket, () => {
       this.#isProbing = false

@@ -14,7 +14,7 @@ export interface ClientConnection {
   readonly peer: Peer
   /** Under TLS, not the socket of the request. */
   readonly tcpSocket: Socket
-  /** Closes the connection if the client has reset it, which Node does not notice while it reads nothing. */
+  /** Closes the connection if the client has reset it, which Node does not notice while it does not read the socket. */
   detectReset(): void
   readonly isDraining: () => boolean
   /**

@@ -86,8 +86,8 @@ export class Transfer implements UpstreamRequest, RequestOwner {
   }
 
   // Called by the pool and the upstream connection.
-  onTick(isWriteBlocked: boolean): void {
-    if (isWriteBlocked) this.#context.connection.detectReset()
+  onTick(): void {
+    this.#context.connection.detectReset()
     if (this.#phase === 'waiting') this.#recheck.ifDue((decision) => this.#onDecision(decision))
   }
 

@@ -70,9 +70,9 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
   }
 
   /** Closes the tunnel if the gate would now refuse it. */
-  onTick(isWriteBlocked: boolean): void {
+  onTick(): void {
     const { context, socket } = this.#res.req
-    if (isWriteBlocked) context.connection.detectReset()
+    context.connection.detectReset()
     this.#recheck.ifDue((decision) => {
       if (decision?.act === 'forward') return
       context.recordFailure(decision?.act === 'refuse' ? decision.reason : 'internal')

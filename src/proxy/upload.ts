@@ -32,6 +32,7 @@ export class Upload {
   }
 
   start(): void {
+    restartTimeout(this.#req.socket) // as in `resume`: Node may have read nothing while the request was queued
     this.#req.on('data', (chunk: Buffer) => this.#onData(chunk))
     this.#req.once('end', () => {
       if (this.#pending.length === 0) this.#write()

@@ -34,8 +34,8 @@ import type { UpstreamAddress } from './upstream-address.ts'
 export interface ResponseReceiver {
   /** The upstream accepts more bytes (`drain` of its socket). */
   onWritable?(): void
-  /** Called with each `tick`. While the upstream does not read, the client is not read either, which hides its reset. */
-  onTick?(isWriteBlocked: boolean): void
+  /** Called with each `tick`. */
+  onTick?(): void
   /**
    * Called after each read, also before the failure that the read may cause. May throw. Must take the body: `response` is valid
    * until `onRead` returns. It may call `close`, `pauseUntilDrain` and `handOver`.
@@ -180,7 +180,7 @@ export class UpstreamConnection {
    */
   tick(monotonicNow: number): void {
     const socket = this.#socket
-    this.#receiver?.onTick?.(socket.writableNeedDrain)
+    this.#receiver?.onTick?.()
     if (this.#phase === 'idle' && monotonicNow >= this.#idleUntilMonotonicMs) this.close()
     const wait = this.#wait
     const written = writeProgress(socket)

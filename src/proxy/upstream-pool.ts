@@ -130,6 +130,6 @@ export class UpstreamPool implements ConnectionPool {
     const queuedBefore = now - this.config.timeouts.upstreamResponseSeconds * 1000
     while ((this.#queue[0]?.queuedMonotonicMs ?? now) <= queuedBefore)
       this.#queue.shift()?.onFailure('connection_limit_reached')
-    for (const request of this.#queue) request.onTick(false)
+    for (const request of this.#queue) request.onTick()
   }
 }

@@ -23,7 +23,7 @@ t.test('a client that reads nothing has at most one empty write waiting', (t) =>
       return false
     }
   }
-  const connection = new Connection(new Socket(), new BlockedSocket(), peer, headMs, events)
+  const connection = new Connection(new Socket().pause(), new BlockedSocket(), peer, headMs, events)
   for (let i = 0; i < 3; i++) connection.detectReset()
   t.equal(waiting.length, 1)
   waiting.pop()?.()

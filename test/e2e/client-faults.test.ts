@@ -28,47 +28,37 @@ t.test('a client that disconnects aborts its request at the upstream', async (t)
     client.send(setup.head('GET /down'))
     await client.until('first')
   }
-  const stages: Record<string, (client: RawClient) => Promise<void>> = {
-    'before the response': async (client) => {
+  const inWait =
+    (behind = '') =>
+    async (client: RawClient) => {
       setup.upstream.reply(() => {})
       const seen = setup.upstream.requests.length
-      client.send(setup.head('GET /wait'))
+      client.send(setup.head('GET /wait') + behind)
       await setup.upstream.received(seen + 1)
-    },
+    }
+  const inUpload = (line: string, body: string) => async (client: RawClient) => {
+    setup.upstream.reply(() => {})
+    client.send(`PUT /up HTTP/1.1\r\nHost: h\r\n${setup.authorization}${line}\r\n\r\n${body}`)
+    await setup.upstream.until(() => setup.upstream.bytes.at(-1)?.includes('first') === true, 'the upload')
+  }
+  const stages: Record<string, (client: RawClient) => Promise<void>> = {
+    'before the response': inWait(),
     'in the middle of a response of known length': inResponse('Content-Length: 100\r\n\r\nfirst'),
     'in the middle of a response in chunks': inResponse('Transfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n'),
-    'in the middle of its upload': async (client) => {
-      setup.upstream.reply(() => {})
-      client.send(`PUT /up HTTP/1.1\r\nHost: h\r\n${setup.authorization}Content-Length: 100\r\n\r\nfirst`)
-      await setup.upstream.until(() => setup.upstream.bytes.at(-1)?.includes('first') === true, 'the upload')
-    },
-    'in the middle of its upload in chunks': async (client) => {
-      setup.upstream.reply(() => {})
-      client.send(
-        `PUT /up HTTP/1.1\r\nHost: h\r\n${setup.authorization}Transfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n`,
-      )
-      await setup.upstream.until(() => setup.upstream.bytes.at(-1)?.includes('first') === true, 'the upload')
-    },
+    'in the middle of its upload': inUpload('Content-Length: 100', 'first'),
+    'in the middle of its upload in chunks': inUpload('Transfer-Encoding: chunked', '5\r\nfirst\r\n'),
     'waiting for 100 Continue': async (client) => {
       setup.upstream.reply(() => {})
       client.send(setup.head('PUT /up', 'Expect: 100-continue', 'Content-Length: 5'))
       await client.until('100 Continue')
     },
-    'with more requests after the first': async (client) => {
-      setup.upstream.reply(() => {})
-      const seen = setup.upstream.requests.length
-      client.send(setup.head('GET /wait').repeat(10))
-      await setup.upstream.received(seen + 1)
-    },
-    'with a CONNECT after the first': async (client) => {
-      setup.upstream.reply(() => {})
-      const seen = setup.upstream.requests.length
-      client.send(`${setup.head('GET /wait')}CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n`)
-      await setup.upstream.received(seen + 1)
-    },
+    'with more requests after the first': inWait(setup.head('GET /wait').repeat(9)),
+    'with more requests than are read': inWait(setup.head('GET /wait').repeat(17)),
+    'with a CONNECT after the first': inWait('CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n'),
   }
   for (const [stage, reach] of Object.entries(stages)) {
     for (const [departure, depart] of Object.entries(DEPARTURES)) {
+      if (stage === 'with more requests than are read' && departure !== 'reset') continue // is not seen
       for (const socket of setup.upstream.sockets) socket.destroy()
       const client = await setup.connect()
       await reach(client)
@@ -104,6 +94,22 @@ t.test('a reset in the middle of an upload that the upstream does not read ends 
     const aborted = 'auth_sidecar_requests_total{route="proxy",method="PUT",status="499"}'
     t.equal(await sidecar.metric(aborted), 1, 'counted as aborted')
   }
+})
+
+t.test('a client that resets while its upload waits for the upstream is not waited for', async (t) => {
+  const { upstream, sidecar, head, connect } = await startSetup(t, {
+    settings: { 'limits-upstream-connections': '1' },
+  })
+  upstream.reply(() => {})
+  const first = await connect()
+  first.send(head('GET /first'))
+  await upstream.received(1)
+  const { socket, send } = await connect()
+  send(head('PUT /queued', 'Content-Length: 20000000') + 'x'.repeat(20_000_000))
+  await standsStill(() => socket.writableLength)
+  socket.resetAndDestroy()
+  const inFlight = () => sidecar.metric('auth_sidecar_requests_in_flight')
+  await eventually(async () => (await inFlight()) === 1, 'its request to end', SOON_MS)
 })
 
 t.test('a client that disconnects before its request or during a login leaks nothing', async (t) => {
