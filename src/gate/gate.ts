@@ -82,7 +82,7 @@ export class Gate {
     this.#tokenCache = tokenCache
   }
 
-  /** How often keys, credentials or revocations have changed. After a change, a decision may be another one. */
+  /** How often keys, credentials or revocations have changed. After a change, the decision on a request may differ. */
   readonly changes = (): number => this.#changes
 
   /** Must be called after each such change. Waiting requests and tunnels are then checked again. */
