@@ -1,5 +1,5 @@
 /**
- * One client connection: serves its requests one after the other (RFC 9112, section 9).
+ * One client connection: serves its requests one after the other (RFC 9112, section 9), until its end (`connection-end.ts`).
  * In: requests and errors of Node's parser. Out: calls of `handle` for each request in its turn, and of `onRequestEnd`.
  *
  * What each phase does, and the phase that follows (`>`):
@@ -13,24 +13,12 @@
  *   (1) or drops it, if nothing can follow: `#acceptsMore`
  *   (2) or calls `abort`, if the client does not read the end of a response
  *   (3) > partialHead, if `checkHead` finds that bytes have arrived
- *
- * What ends the connection, and how:
- *
- *   the last response is written (`response.ts` decides)        Node closes it after the written bytes, > closing
- *     the body of its request is unread                         first, `Discard.body`
- *     requests or a refusal wait behind it                      `Discard.afterHalfClose`
- *     Node has detached the socket                              the same
- *   a refusal without a request is written                      the same, > closing
- *   no request arrives in time                                  `closeIfIdle`
- *   the client reads too slowly; the owner of a request fails   `abort`
- *   the client ends the connection                              Node closes it after the written bytes
- *     a part of the response is not written                     `abort`
  */
 import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../base/errors.ts'
 import { headerText } from '../http/headers.ts'
 import type { Peer } from './client-address.ts'
-import { Discard } from './discard.ts'
+import { ConnectionEnd } from './connection-end.ts'
 import * as nodeHttp from './node-http.ts'
 import type { ClientConnection, SidecarRequest } from './request.ts'
 import { SidecarResponse } from './response.ts'
@@ -72,11 +60,10 @@ export class Connection implements ClientConnection {
   readonly #waiting: SidecarResponse[] = []
   /** Follows the requests that wait. Nothing follows it. */
   #refusal: ParserRefusal | undefined
-  #isDetached = false
   /** `socket.bytesRead` at the end of the previous response. Undefined while a request is served that had to wait. */
   #bytesBefore: number | undefined
   #headEndsAtMonotonicMs = 0
-  readonly discard: Discard
+  readonly end: ConnectionEnd
   #isProbing = false
 
   constructor(socket: Socket, tcpSocket: Socket, peer: Peer, headMs: number, events: ConnectionEvents) {
@@ -86,12 +73,12 @@ export class Connection implements ClientConnection {
     this.tcpSocket = tcpSocket
     this.isDraining = events.isDraining
     this.#events = events
-    this.discard = new Discard(socket)
+    this.end = new ConnectionEnd(socket, tcpSocket)
     this.#bytesBefore = socket.bytesRead
     socket.on('error', () => {}) // without a listener, an error would end the process; `close` follows
     nodeHttp.listenBeforeNode(socket, 'end', () => {
       // Node would end the connection after the written bytes. It does not end a detached socket.
-      if (this.#current?.state === 'begun' && !this.#isDetached) this.abort()
+      if (this.#current?.state === 'begun' && !this.#current.req.context.isDetached) this.abort()
     })
   }
 
@@ -107,7 +94,13 @@ export class Connection implements ClientConnection {
   }
 
   get #acceptsMore(): boolean {
-    return this.#phase !== 'closing' && this.#refusal === undefined && !this.#isDetached
+    const isDetached = this.#current?.req.context.isDetached === true
+    return this.#phase !== 'closing' && this.#refusal === undefined && !isDetached
+  }
+
+  /** The socket is paused, so the rest of a head cannot arrive. */
+  get #isFull(): boolean {
+    return this.#waiting.length >= MAX_WAITING
   }
 
   receive(res: SidecarResponse): void {
@@ -119,7 +112,7 @@ export class Connection implements ClientConnection {
 
   #queue(res: SidecarResponse): void {
     const count = this.#waiting.push(res)
-    if (count === MAX_WAITING) nodeHttp.pauseWhile(this.#socket, () => this.#waiting.length >= MAX_WAITING)
+    if (count === MAX_WAITING) nodeHttp.pauseWhile(this.#socket, () => this.#isFull)
     else if (count % MAX_WAITING === 0 && this.#events.inFlight() > MAX_IN_FLIGHT) this.abort()
   }
 
@@ -135,11 +128,12 @@ export class Connection implements ClientConnection {
     const res = this.#current
     if (res === undefined) return
     this.#current = undefined
-    res.req.context.owner.onClosed?.()
+    const { isDetached, owner } = res.req.context
+    owner.onClosed?.()
     this.#events.onRequestEnd(res)
     this.#bytesBefore = this.#socket.bytesRead
-    if (this.#socket.writable && !this.#isDetached) this.#serveNext()
-    else this.#endAfterLast()
+    if (this.#socket.writable && !isDetached) this.#serveNext()
+    else this.#endAfterLast(isDetached)
   }
 
   #serveNext(): void {
@@ -153,11 +147,11 @@ export class Connection implements ClientConnection {
   }
 
   /** Node has ended or destroyed the socket, unless it was detached. Nothing that waits is served. */
-  #endAfterLast(): void {
+  #endAfterLast(isDetached: boolean): void {
     this.#phase = 'closing'
-    const mustHalfClose = this.#isDetached || this.#waiting.length > 0 || this.#refusal !== undefined
+    const mustHalfClose = isDetached || this.#waiting.length > 0 || this.#refusal !== undefined
     for (const { req } of this.#waiting.splice(0)) req.resume()
-    if (mustHalfClose && !this.#socket.destroyed) this.discard.afterHalfClose()
+    if (mustHalfClose && !this.#socket.destroyed) this.end.halfClose()
   }
 
   /** Receives a request whose socket Node has detached. No other request can follow. */
@@ -168,7 +162,6 @@ export class Connection implements ClientConnection {
     socket.on('drain', () => this.#current?.emit('drain')).on('timeout', () => this.onTimeout())
     if (!this.#acceptsMore) return
     if (this.#current === undefined) {
-      this.#isDetached = true
       const res = new SidecarResponse(req)
       nodeHttp.assignDetachedSocket(res, socket)
       this.#serve(res, firstBytes)
@@ -181,8 +174,7 @@ export class Connection implements ClientConnection {
 
   refuseUnparsed(refusal: ParserRefusal): void {
     const socket = this.#socket
-    const isPaused = this.#waiting.length >= MAX_WAITING // the rest of a head cannot arrive
-    if (!this.#acceptsMore || (isPaused && refusal.cause === 'ERR_HTTP_REQUEST_TIMEOUT')) return
+    if (!this.#acceptsMore || (this.#isFull && refusal.cause === 'ERR_HTTP_REQUEST_TIMEOUT')) return
     const isEnded = !socket.writable && this.#current?.state !== 'discarding' // then only the sending half may have ended
     if (isEnded || this.tcpSocket.destroyed) socket.destroy()
     else if (this.#current === undefined) this.#sendRefusal(refusal)
@@ -202,7 +194,7 @@ export class Connection implements ClientConnection {
   #sendRefusal(refusal: ParserRefusal): void {
     this.#phase = 'closing'
     this.#socket.write(this.#events.onParserError(refusal, this.peer), 'latin1')
-    this.discard.afterHalfClose()
+    this.end.halfClose()
   }
 
   onTimeout(): void {
@@ -257,7 +249,7 @@ export class Connection implements ClientConnection {
 
   /** Ends the connection at once, even within a response, after a timeout, a failure or the stop of the process. */
   abort(): void {
-    if (this.#current?.beginAbort() === 'reset') nodeHttp.resetOrDestroy(this.#socket, this.tcpSocket)
-    else this.#socket.destroy()
+    const isCut = this.#current?.beginAbort() === true
+    this.end.abort(isCut ? this.#current : undefined)
   }
 }

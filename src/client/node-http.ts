@@ -34,12 +34,6 @@ export function restartTimeout(socket: Socket): void {
   socket.setTimeout(socket.timeout ?? 0)
 }
 
-/** Resets the connection. Destroys an ended socket: `uv_tcp_close_reset` refuses it, and `close` would never be emitted. */
-export function resetOrDestroy(socket: Socket, tcpSocket: Socket): void {
-  if (socket.writableEnded) socket.destroy()
-  else tcpSocket.resetAndDestroy()
-}
-
 /** Keeps a socket paused until `isFull` returns false. Node's `parserOnMessageComplete` resumes it after each request. */
 export function pauseWhile(socket: Socket, isFull: () => boolean): void {
   const onResume = () => {

@@ -24,9 +24,11 @@ export interface ClientConnection {
   mayHaveLostBytes(req: SidecarRequest): boolean
   /** Ends the connection within a response, so that the client notices that the rest is missing. */
   abort(): void
-  /** Discards the rest of a request's body, whose response is written. Then calls `end`, at least once. */
-  readonly discard: { body(req: SidecarRequest, end: () => void): void }
+  readonly end: { discardBody(res: LastResponse): void }
 }
+
+/** Is written before all of its request is read, and is ended later. */
+export type LastResponse = Readonly<{ req: SidecarRequest; isCloseDelimited: boolean; end(): void }>
 
 /** The one component that a request waits for: the reader of a login, a transfer, a tunnel, the discard of an unread body. */
 export interface RequestOwner {

@@ -1,20 +1,15 @@
-/** A response to a client: writes its head, body and trailers. With the head, `afterResponse` decides what follows. */
+/** A response to a client: writes its head, body and trailers. `connection-end.ts` decides what follows on its connection. */
 import { ServerResponse, STATUS_CODES } from 'node:http'
 import { headerText } from '../http/headers.ts'
-import { CAN_DECLINE_UPGRADES, omitChunks, sendHead, writeLastChunk } from './node-http.ts'
+import { type AfterResponse, afterResponse, type Persistence } from './connection-end.ts'
+import { omitChunks, sendHead, writeLastChunk } from './node-http.ts'
 import type { SidecarRequest } from './request.ts'
-
-/** What the caller asks for. `closeDelimited`: only the end of the connection ends the body of the response. */
-export type Persistence = 'keepAlive' | 'close' | 'closeDelimited'
-
-/** `close`: Node closes the connection after the last byte. `discard`: the sidecar first discards the rest of the request. */
-type AfterResponse = 'keepAlive' | 'close' | 'discard'
 
 /**
  *   open        > begun, tunnel      nothing is written but a `100 Continue`
  *   begun       > ended, discarding  the head is written, and a part of the rest is missing
  *   ended                            Node has all of it, and closes the connection or keeps it
- *   discarding                       all of it is written. `end` is called once the rest of the request is discarded
+ *   discarding                       all of it is written. The connection ends it once the rest of the request is discarded
  *   tunnel                           a 101 is written
  *   aborted                          the connection is aborted. Node takes the canceled writes for finished
  */
@@ -24,7 +19,8 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
   #state: State = 'open'
   #hasContinued = false
   #after: AfterResponse = 'keepAlive'
-  #isCloseDelimited = false
+  /** Only the end of the connection ends the body. */
+  isCloseDelimited = false
   /** When a short response, one before a discard, or a 101 was written. It counts as sent, although Node may still have bytes. */
   #writtenMonotonicMs: number | undefined
 
@@ -37,11 +33,10 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
 
   /** Node sends the head with the first bytes of the body. `headers`: all but `Connection`. */
   begin(status: number, statusText: string, headers: string[], persistence: Persistence): void {
-    this.#isCloseDelimited = persistence === 'closeDelimited'
-    const { req } = this
-    const waitsForContinue = req.expectsContinue && !this.#hasContinued
-    this.#after = afterResponse(req, persistence === 'keepAlive', waitsForContinue)
-    if (this.#isCloseDelimited) omitChunks(this)
+    this.isCloseDelimited = persistence === 'closeDelimited'
+    const holdsBody = this.req.expectsContinue && !this.#hasContinued
+    this.#after = afterResponse(this.req, persistence, holdsBody)
+    if (this.isCloseDelimited) omitChunks(this)
     const isLast = this.#after !== 'keepAlive'
     this.writeHead(status, statusText, isLast ? [...headers, 'Connection', 'close'] : headers)
     this.#state = 'begun'
@@ -67,9 +62,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     if (this.chunkedEncoding) writeLastChunk(this, headerText(trailers.flat()))
     this.#writtenMonotonicMs = performance.now()
     this.#state = 'discarding'
-    // The client may wait for this end. Not before all is sent: an ended socket cannot reset the connection.
-    if (this.#isCloseDelimited) this.req.socket.write('', () => this.req.socket.end())
-    this.req.context.connection.discard.body(this.req, () => this.end()) // only the first call has an effect
+    this.req.context.connection.end.discardBody(this)
   }
 
   /** Must be called after a 101 was written to the socket. */
@@ -88,36 +81,15 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     return this.#writtenMonotonicMs !== undefined || (this.writableFinished && this.#state !== 'aborted')
   }
 
-  /**
-   * Called when the connection is aborted. Returns how the socket must end. After a clean end, a close-delimited response would
-   * look complete, and Ruby's `Net::HTTP` takes others for complete, too. But while the client sends, a reset could fail its
-   * writes before it reads.
-   */
-  beginAbort(): 'reset' | 'destroy' {
-    if (this.#state === 'open' || this.#state === 'tunnel' || this.writableFinished) return 'destroy'
+  /** Called when the connection is aborted. Returns whether the client may have a part of the response. */
+  beginAbort(): boolean {
+    if (this.#state === 'open' || this.#state === 'tunnel' || this.writableFinished) return false
     this.#state = 'aborted'
-    const isSent = this.isWritten && this.req.socket.writableLength === 0
-    return !isSent && (this.#isCloseDelimited || this.req.complete) ? 'reset' : 'destroy'
+    return !this.isWritten || this.req.socket.writableLength > 0
   }
 
   /** When the response was over. A tunnel, or the discard of an unread body, may follow and does not count. */
   get endedMonotonicMs(): number {
     return this.#writtenMonotonicMs ?? performance.now()
   }
-}
-
-/** RFC 9112, sections 9.3 and 9.6. */
-function afterResponse(req: SidecarRequest, mayKeepAlive: boolean, waitsForContinue: boolean): AfterResponse {
-  const { admitted, isBodyMalformed, isDetached, connection } = req.context
-  // No request can be read behind an unread body.
-  if (!req.complete && !req.socket.readableEnded && (admitted === undefined || admitted.hasBody))
-    return waitsForContinue || isDetached ? 'close' : 'discard' // no parser reads the body of an upgrade
-  if (!mayKeepAlive || connection.isDraining() || admitted === undefined || isBodyMalformed) return 'close'
-  if (admitted.lines.connectionOptions?.has('close')) return 'close'
-  // Node's parser obeys these trailers, too, and then refuses the next request.
-  if (req.rawTrailers.some((name) => /^(?:proxy-)?connection$/i.test(name))) return 'close'
-  if (!admitted.offersUpgrade || isDetached) return 'keepAlive'
-  // Node discards the bytes that it has read behind a head that offers an upgrade. They may be a request.
-  if (admitted.hasBody || connection.mayHaveLostBytes(req)) return 'close'
-  return CAN_DECLINE_UPGRADES ? 'keepAlive' : 'close'
 }

@@ -10,7 +10,7 @@
  *
  * While bytes pass, only the drain of the process limits a transfer. A failure, a closed client connection or a malformed
  * request body ends the transfer. If no response head has been sent, the client receives an error response, and the rest of
- * the upload is discarded. Otherwise the client's connection is aborted (`client/connection.ts`).
+ * the upload is discarded. Otherwise the client's connection is aborted (`client/connection-end.ts`).
  *
  * For example, an upload whose upstream stops reading:
  *
@@ -18,7 +18,7 @@
  *   UpstreamConnection.tick, #fail    once no byte has moved for `idleSeconds`, closes the connection
  *   Transfer.onFailure, #end          discards what was read, counts the outcome
  *   Responder.failForwarded           writes the 503: `SidecarResponse.writeEnd`
- *   Discard.body                      discards the rest of the upload, ends the response, and with it the connection
+ *   ConnectionEnd.discardBody         discards the rest of the upload, ends the response, and with it the connection
  */
 import type { ForwardingFailure, UpstreamOutcome } from '../base/errors.ts'
 import { afterReads } from '../base/event-loop.ts'

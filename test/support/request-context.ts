@@ -11,7 +11,7 @@ export function requestContext(peer: Peer, id: string): RequestContext {
     detectReset() {},
     isDraining: () => false,
     mayHaveLostBytes: () => false,
-    discard: { body() {} },
+    end: { discardBody() {} },
     abort() {},
   })
   req.context.recordRoute(undefined, id)

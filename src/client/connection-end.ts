@@ -1,0 +1,97 @@
+/**
+ * How a client connection ends. With each response, `afterResponse` decides whether it is the last.
+ * In: a response that is written or cut, or a refusal without a request. Out: a socket that is ended, destroyed or reset.
+ *
+ *   what ends the connection                                    how
+ *   the last response is written                                Node closes it after the written bytes
+ *     the body of its request is unread                         first, `discardBody`
+ *     something waits behind it, or the socket is detached      `halfClose`
+ *   a refusal without a request is written                      `halfClose`
+ *   no request arrives in time, or a tunnel ends                it is destroyed
+ *   the client reads too slowly; the owner of a request fails   `abort`
+ *   the client ends its half                                    Node closes it after the written bytes
+ *     a part of the response is not written                     `abort`
+ *
+ * Bytes that the client still sends after its last response are discarded (as nginx does). Without this, the close would be a
+ * reset: clients that write all before they read (Python, Java) would lose the response.
+ */
+import type { Socket } from 'node:net'
+import { CAN_DECLINE_UPGRADES, discardInput } from './node-http.ts'
+import type { LastResponse, SidecarRequest } from './request.ts'
+
+/** What the caller asks for. `closeDelimited`: only the end of the connection ends the body of the response. */
+export type Persistence = 'keepAlive' | 'close' | 'closeDelimited'
+
+/** `close`: Node closes the connection after the last byte. `discard`: the sidecar first discards the rest of the request. */
+export type AfterResponse = 'keepAlive' | 'close' | 'discard'
+
+/** RFC 9112, sections 9.3 and 9.6. `holdsBody`: the client sends the body only after a `100 Continue`. */
+export function afterResponse(req: SidecarRequest, asked: Persistence, holdsBody: boolean): AfterResponse {
+  const { admitted, isBodyMalformed, isDetached, connection } = req.context
+  // No request can be read behind an unread body.
+  if (!req.complete && !req.socket.readableEnded && (admitted === undefined || admitted.hasBody))
+    return holdsBody || isDetached ? 'close' : 'discard' // no parser reads the body of an upgrade
+  if (asked !== 'keepAlive' || connection.isDraining() || admitted === undefined || isBodyMalformed)
+    return 'close'
+  if (admitted.lines.connectionOptions?.has('close')) return 'close'
+  // Node's parser obeys these trailers, too, and then refuses the next request.
+  if (req.rawTrailers.some((name) => /^(?:proxy-)?connection$/i.test(name))) return 'close'
+  if (!admitted.offersUpgrade || isDetached) return 'keepAlive'
+  // Node discards the bytes that it has read behind a head that offers an upgrade. They may be a request.
+  if (admitted.hasBody || connection.mayHaveLostBytes(req)) return 'close'
+  return CAN_DECLINE_UPGRADES ? 'keepAlive' : 'close'
+}
+
+const DISCARD_IDLE_MS = 5_000
+/** Covers the rest of a body and what follows it. */
+const DISCARD_MS = 30_000
+
+export class ConnectionEnd {
+  readonly #socket: Socket
+  readonly #tcpSocket: Socket
+  #endsAtMonotonicMs: number | undefined
+
+  constructor(socket: Socket, tcpSocket: Socket) {
+    this.#socket = socket
+    this.#tcpSocket = tcpSocket
+  }
+
+  /** Discards the rest of the body of its request, then ends the response, and with it the connection. */
+  discardBody(res: LastResponse): void {
+    const { req, isCloseDelimited } = res
+    const end = () => res.end() // only the first call has an effect
+    // The client may wait for this end. Not before all is sent: an ended socket cannot reset the connection.
+    if (isCloseDelimited) this.#socket.write('', () => this.#socket.end())
+    req.context.changeOwner({ onIdle: end })
+    req.once('end', end)
+    this.#socket.once('end', end) // the request emits no `end` if its body is malformed
+    this.#limitDiscard(end)
+    req.resume()
+  }
+
+  /** Ends the sending half of the connection, and discards all bytes. Destroys the socket if the client does not close it. */
+  halfClose(): void {
+    this.#socket.end()
+    discardInput(this.#socket)
+    this.#limitDiscard(() => this.#socket.destroy())
+  }
+
+  #limitDiscard(onLate: () => void): void {
+    this.#socket.setTimeout(DISCARD_IDLE_MS) // then `Connection.onTimeout` ends the discard
+    const now = performance.now()
+    this.#endsAtMonotonicMs ??= now + DISCARD_MS
+    const deadline = setTimeout(onLate, Math.max(0, this.#endsAtMonotonicMs - now))
+    this.#socket.once('close', () => clearTimeout(deadline))
+  }
+
+  /**
+   * `cut`: the response of which the client has a part. After a clean end, a close-delimited one would look complete, and Ruby's
+   * `Net::HTTP` takes others for complete, too. But while the client sends, a reset could fail its writes before it reads.
+   */
+  abort(cut?: LastResponse): void {
+    const mustReset = cut !== undefined && (cut.isCloseDelimited || cut.req.complete)
+    // `uv_tcp_close_reset` refuses an ended socket, and `close` would never be emitted.
+    if (mustReset && !this.#socket.writableEnded) this.#tcpSocket.resetAndDestroy()
+    else this.#socket.destroy()
+  }
+}
