@@ -18,7 +18,8 @@
  */
 import type { Socket } from 'node:net'
 import type { Writable } from 'node:stream'
-import { codeOf, type ForwardingFailure, networkFailureOf } from '../base/errors.ts'
+import type { ForwardingFailure } from '../base/errors.ts'
+import { codeOf, networkFailureOf } from '../base/network-errors.ts'
 import type { Config } from '../config/config.ts'
 import { freeWhenWritten, ReceivedBody } from './buffers.ts'
 import { type PartialResponse, ResponseParser } from './response-parser.ts'
