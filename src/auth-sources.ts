@@ -2,7 +2,9 @@
 import type { Logger } from './base/log.ts'
 import { type Loaded, notLoaded } from './base/result.ts'
 import { type Config, insecureKeySets, keySetsOf, type Problem, problemsAt } from './config/config.ts'
+import type { CredentialList } from './credentials/credential-list.ts'
 import { loadCredentialsFile, loadRevocationsFile } from './credentials/list-files.ts'
+import type { CredentialsDatabase } from './credentials/postgres/database.ts'
 import type { RevocationList } from './credentials/revocation-list.ts'
 import { readBearerToken } from './keys/jwk-set.ts'
 import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
@@ -27,18 +29,29 @@ export interface SourceOptions {
 
 type Opening = SourceOptions & { readonly results: Loaded<unknown, Problem>[] }
 
-/** One that the settings do not name, or that has problems, is undefined. */
-export type AuthSources = Readonly<Awaited<ReturnType<typeof openSources>>>
+/** A source that the settings do not name, or that has problems, is undefined or left out. */
+export interface AuthSources {
+  readonly keyFiles: Reloadable<KeyRing> | undefined
+  readonly credentialsFile: Reloadable<CredentialList> | undefined
+  readonly revocationsFile: Reloadable<RevocationList> | undefined
+  /** In place of the credentials file, and with revocations. */
+  readonly database: CredentialsDatabase | undefined
+  readonly certificateSets: CertificateSets
+  /** That at `keys.jwksUrl`, in place of key files, and those of trusted issuers. */
+  readonly keySets: readonly RemoteKeys[]
+  readonly problems: readonly Problem[]
+  readonly warnings: readonly string[]
+}
 
 /** Opens the sources in the order in which their problems are reported. Never rejects. */
-export async function openSources(options: SourceOptions) {
+export async function openSources(options: SourceOptions): Promise<AuthSources> {
   const opening: Opening = { ...options, results: [] }
   const keyFiles = await openKeyFiles(opening)
   const credentialsFile = await openCredentialsFile(opening)
   const revocationsFile = await openRevocationsFile(opening)
-  const database = await openCredentialsDatabase(opening) // in place of the credentials file, and with revocations
+  const database = await openCredentialsDatabase(opening)
   const certificateSets = await openCertificateSets(opening)
-  const keySets = await openKeySets(opening, certificateSets) // at `keys.jwksUrl`, in place of key files, and of issuers
+  const keySets = await openKeySets(opening, certificateSets)
   const problems = opening.results.flatMap((result) => (result.ok ? [] : result.problems))
   const ofSources = opening.results.flatMap((result) => (result.ok ? result.warnings : []))
   const warnings = [...new Set([...ofSources, ...insecureKeySets(options.config)])]

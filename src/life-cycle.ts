@@ -23,10 +23,7 @@ export interface DrainReport {
   readonly tunnels: number
 }
 
-export interface ListenAddresses {
-  readonly data: AddressInfo
-  readonly admin?: AddressInfo | undefined
-}
+export type ListenAddresses = Readonly<{ data: AddressInfo; admin?: AddressInfo | undefined }>
 
 export interface App {
   /** `/readyz` reports not ready until the promise resolves. If a port is in use, the promise rejects and nothing listens. */
@@ -214,6 +211,6 @@ async function logStart({ config, log, settingsFile, adminData }: LifeCycleParts
       { host: listen.host },
       'clients connect over plain HTTP: anyone between them and this listener reads tokens and secrets',
     )
-  for (const [listener, { address, port }] of Object.entries(where))
-    log.info({ listener, address, port }, 'listening')
+  for (const [listener, bound] of Object.entries(where))
+    log.info({ listener, address: bound?.address, port: bound?.port }, 'listening')
 }

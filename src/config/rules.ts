@@ -4,34 +4,29 @@ import { isHttps } from '../http/hosts.ts'
 import { isWithin, LINKS_PATH, TOKEN_PATH, withoutFinalSlash } from '../http/request-target.ts'
 import { type Settings, valueAt } from './settings.ts'
 
-/** The path and the type of each setting and each group. No path leads into a list or an optional group. */
-type Entry<Group, Above extends string = ''> = {
+/** The path of each setting and each group. No path leads into a list or an optional group. */
+type PathIn<Group> = {
   [Name in keyof Group & string]:
-    | [`${Above}${Name}`, Group[Name]]
-    | (Group[Name] extends Readonly<Record<string, unknown>> ? Entry<Group[Name], `${Above}${Name}.`> : never)
+    | Name
+    | (Group[Name] extends Readonly<Record<string, unknown>> ? `${Name}.${PathIn<Group[Name]>}` : never)
 }[keyof Group & string]
 
-type SettingPath = Entry<Settings>[0]
-type Values<Paths> = { readonly [At in keyof Paths]: Extract<Entry<Settings>, [Paths[At], unknown]>[1] }
+type SettingPath = PathIn<Settings>
 type Report = (path: SettingPath | `${SettingPath}.${number}.${string}`, message: string) => void
 
-/** `validate` is called with the values at `paths`, and only if each of these settings is valid by itself. */
-function rule<const Paths extends readonly SettingPath[]>(
-  paths: Paths,
-  validate: (values: Values<Paths>, report: Report) => void,
-) {
-  return (settings: Settings, isValid: (path: SettingPath) => boolean, report: Report): void => {
-    if (!paths.every(isValid)) return
-    const values = paths.map((path) => valueAt(settings, path.split('.')))
-    validate(values as Values<Paths>, report)
+/** `validate` is called only if each of the settings at `paths` is valid by itself. It must read no others. */
+const rule =
+  (paths: readonly SettingPath[], validate: (settings: Settings, report: Report) => void) =>
+  (settings: Settings, isValid: (path: SettingPath) => boolean, report: Report): void => {
+    if (paths.every(isValid)) validate(settings, report)
   }
-}
 
 /** If both are set, `path` is refused. `why` ends the message. */
 const exclusive = (path: SettingPath, other: SettingPath, why = '') =>
-  rule([path, other], (values, report) => {
-    const areSet = values.every((value) => (value ?? false) !== false)
-    if (areSet) report(path, `cannot be used with ${other}${why}`)
+  rule([path, other], (settings, report) => {
+    const values = [path, other].map((path) => valueAt(settings, path.split('.')))
+    if (values.every((value) => (value ?? false) !== false))
+      report(path, `cannot be used with ${other}${why}`)
   })
 
 const NOT_AN_ACCESS_TOKEN = 'must differ from token.audience: an assertion is not an access token'
@@ -39,10 +34,10 @@ const NOT_AN_ACCESS_TOKEN = 'must differ from token.audience: an assertion is no
 /** The paths that the sidecar itself serves must differ, and none of them may be a public route. */
 const OWN_PATHS = rule(
   ['listen.basePath', 'forwardAuth.path', 'publicRoutes', 'links.enabled'],
-  ([basePath, forwardAuthPath, publicRoutes, hasLinks], report) => {
-    const token = basePath + TOKEN_PATH
-    const link = basePath + LINKS_PATH
-    const isLink = (path: string) => hasLinks && isWithin(path, link)
+  ({ listen, forwardAuth: { path: forwardAuthPath }, publicRoutes, links }, report) => {
+    const token = listen.basePath + TOKEN_PATH
+    const link = listen.basePath + LINKS_PATH
+    const isLink = (path: string) => links.enabled && isWithin(path, link)
     const isForwardAuth = (path: string) => forwardAuthPath !== '' && isWithin(path, forwardAuthPath)
     if (isForwardAuth(token) || isWithin(forwardAuthPath, token))
       report('forwardAuth.path', `must not be the token endpoint ${token}, a path above it or one below it`)
@@ -63,23 +58,23 @@ const RULES = [
   exclusive('credentials.file', 'keys.jwksUrl', ': such a sidecar only verifies and issues no tokens'),
   exclusive('credentials.postgres', 'credentials.file'),
   exclusive('identity.assertion.enabled', 'keys.jwksUrl', ': an assertion needs a key that signs'),
-  rule(['keys'], ([{ caFile, jwksUrl }], report) => {
+  rule(['keys'], ({ keys: { caFile, jwksUrl } }, report) => {
     if (caFile !== undefined && !isHttps(jwksUrl))
       report('keys.caFile', 'needs a keys.jwksUrl that begins with https:')
   }),
-  rule(['upstreams'], ([upstreams], report) => {
+  rule(['upstreams'], ({ upstreams }, report) => {
     const prefixes = upstreams.map(({ prefix }) => withoutFinalSlash(prefix))
     for (const [index, prefix] of prefixes.entries())
       if (prefixes.indexOf(prefix) < index)
         report(`upstreams.${index}.prefix`, 'serves the same paths as an upstream before it')
   }),
-  rule(['token.issuer', 'trustedIssuers'], ([ownIssuer, trustedIssuers], report) => {
-    const names = [ownIssuer, ...trustedIssuers.map(({ issuer }) => issuer)]
+  rule(['token.issuer', 'trustedIssuers'], ({ token, trustedIssuers }, report) => {
+    const names = [token.issuer, ...trustedIssuers.map(({ issuer }) => issuer)]
     for (const [index, { issuer }] of trustedIssuers.entries())
       if (names.indexOf(issuer) <= index)
         report(`trustedIssuers.${index}.issuer`, 'is token.issuer, or that of an entry before it')
   }),
-  rule(['trustedIssuers'], ([trustedIssuers], report) => {
+  rule(['trustedIssuers'], ({ trustedIssuers }, report) => {
     const prefixes = trustedIssuers.map(({ accountPrefix }) => accountPrefix)
     for (const [index, longer] of prefixes.entries())
       if (prefixes.some((prefix) => prefix !== undefined && prefix !== longer && longer?.startsWith(prefix)))
@@ -88,25 +83,26 @@ const RULES = [
           'begins with that of another entry, which reaches its accounts',
         )
   }),
-  rule(['token.lifetimeSeconds', 'token.maxLifetimeSeconds'], ([seconds, maxSeconds = seconds], report) => {
+  rule(['token.lifetimeSeconds', 'token.maxLifetimeSeconds'], ({ token }, report) => {
+    const { lifetimeSeconds: seconds, maxLifetimeSeconds = seconds } = token
     const message = `must be at least token.lifetimeSeconds (${seconds}): the sidecar's own tokens would be refused`
-    if (maxSeconds < seconds) report('token.maxLifetimeSeconds', message)
+    if (maxLifetimeSeconds < seconds) report('token.maxLifetimeSeconds', message)
   }),
-  rule(['contract.logout', 'credentials'], ([logout, credentials], report) => {
-    if (logout && credentials.postgres === undefined)
+  rule(['contract.logout', 'credentials'], ({ contract, credentials }, report) => {
+    if (contract.logout && credentials.postgres === undefined)
       report('contract.logout', 'needs credentials.postgres: a logout must reach every sidecar')
   }),
-  rule(['identity.assertion', 'token.audience'], ([assertion, audience], report) => {
-    if (assertion.enabled && assertion.audience === audience)
+  rule(['identity.assertion', 'token.audience'], ({ identity: { assertion }, token }, report) => {
+    if (assertion.enabled && assertion.audience === token.audience)
       report('identity.assertion.audience', NOT_AN_ACCESS_TOKEN)
   }),
-  rule(['identity.assertion', 'token.audience', 'upstreams'], ([assertion, audience, upstreams], report) => {
+  rule(['identity.assertion', 'token.audience', 'upstreams'], ({ identity, token, upstreams }, report) => {
     for (const [index, { assertionAudience }] of upstreams.entries())
-      if (assertion.enabled && assertionAudience === audience)
+      if (identity.assertion.enabled && assertionAudience === token.audience)
         report(`upstreams.${index}.assertionAudience`, NOT_AN_ACCESS_TOKEN)
   }),
   OWN_PATHS,
-  rule(['listen.host', 'listen.port', 'admin'], ([host, port, admin], report) => {
+  rule(['listen.host', 'listen.port', 'admin'], ({ listen: { host, port }, admin }, report) => {
     const hosts = [host, admin.host]
     const isShared = hosts[0] === hosts[1] || hosts.some((host) => host === '::' || host === '0.0.0.0')
     if (isShared && port === admin.port && port !== 0)
@@ -114,10 +110,10 @@ const RULES = [
   }),
 ]
 
-const NEEDS_UPSTREAM = rule(['upstreams', 'forwardAuth.path'], ([upstreams, forwardAuthPath], report) => {
+const NEEDS_UPSTREAM = rule(['upstreams', 'forwardAuth.path'], ({ upstreams, forwardAuth }, report) => {
   const message =
     'at least one upstream is needed; set upstreams in a file (--config FILE), or SIDECAR_UPSTREAM_URL'
-  if (upstreams.length === 0 && forwardAuthPath === '') report('upstreams', message)
+  if (upstreams.length === 0 && forwardAuth.path === '') report('upstreams', message)
 })
 
 /** Adds all problems that can be known while other settings are invalid. */

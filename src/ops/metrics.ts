@@ -14,12 +14,9 @@ import type { DataListener } from '../client/listener.ts'
 import type { Config } from '../config/config.ts'
 import type { ApiEvent } from '../endpoints/account-api.ts'
 import { ROUTE_LABELS, type RouteLabel } from '../gate/route.ts'
-import type { Key } from '../keys/key-ring.ts'
-import type { RemoteKeys } from '../keys/remote-keys.ts'
 import type { Forwarder } from '../proxy/forward.ts'
 import type { UpstreamEvents } from '../proxy/transfer.ts'
 import { RELOAD_RESULTS, type ReloadResult } from '../reload/reloadable.ts'
-import type { CertificateSet } from '../tls/certificates.ts'
 import type { TokenCache } from '../token/cache.ts'
 import { ByLabel, Counts, Durations } from './counts.ts'
 
@@ -87,15 +84,7 @@ export type LabelOf<Name extends MetricName> = (typeof METRICS)[Name]['labels'][
 
 /** One value, or the series of each value of the first label. A series without a value is left out. */
 type Series = number | Durations | undefined | Iterable<readonly [labelValue: string, Series]>
-type SeriesOf<Value, Labels> = Labels extends readonly [string, ...infer Others]
-  ? Iterable<readonly [labelValue: string, SeriesOf<Value, Others>]>
-  : Value
-type Values<Names extends MetricName> = {
-  readonly [Name in Names]: SeriesOf<
-    (typeof METRICS)[Name]['type'] extends 'histogram' ? Durations : number | undefined,
-    (typeof METRICS)[Name]['labels']
-  >
-}
+type Values<Names extends MetricName> = Readonly<Record<Names, Series>>
 
 type OfProcess = 'log_lines_dropped_total' | 'uncaught_exceptions_total' // of each process, whatever it serves
 type OfPrimary = 'worker_restarts_total' | 'workers' // only the primary of several workers has these
@@ -115,20 +104,12 @@ export const PROCESS_METRICS = ['process_cpu_seconds_total', 'process_resident_m
 
 export interface MetricSources {
   readonly config: Pick<Config, 'enforcement'>
-  readonly authData: MeasuredAuthData
+  readonly authData: Pick<AuthData, 'subjects' | 'keys' | 'keySets' | 'revocations' | 'certificateSets'>
   readonly tokenCache: Pick<TokenCache, 'counts'>
   readonly listener: Pick<DataListener, 'inFlight' | 'connections' | 'droppedConnections'>
   readonly forwarder: Pick<Forwarder, 'pools'>
   readonly isReady: () => boolean
   readonly processCounts: ProcessCounts
-}
-
-type SigningKey = Pick<Key, 'kid' | 'createdAtSeconds'>
-export interface MeasuredAuthData extends Pick<AuthData, 'subjects'> {
-  readonly keys: Pick<AuthData['keys'], 'tokenLifetimes'> & { ring(): { signing?: SigningKey | undefined } }
-  readonly keySets: readonly Pick<RemoteKeys, 'issuer' | 'fetches' | 'state'>[]
-  readonly revocations: Pick<AuthData['revocations'], 'count'>
-  readonly certificateSets: ReadonlyMap<string, { current(): Pick<CertificateSet, 'endsAtSeconds'> }>
 }
 
 export class Metrics {

@@ -78,9 +78,8 @@ function accessLine(req: SidecarRequest, status: number, reason: Failure | undef
 }
 
 export function createAuditor(metrics: Pick<Metrics, 'onEvent' | 'onReload'>, log: Logger, isOn: boolean) {
-  const write = (line: Partial<Record<AuditField, string | undefined>>) => {
-    if (isOn) log.info(line, 'audit')
-  }
+  type Line = Partial<Record<AuditField, string | undefined>>
+  const write = (line: Line) => void (isOn && log.info(line, 'audit'))
   const recordReload: OnReload = (subject, result, certificate) => {
     metrics.onReload(subject, result, certificate)
     write({ event: 'reload', subject, outcome: result })

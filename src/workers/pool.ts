@@ -115,10 +115,9 @@ export class WorkerPool implements DataService {
     this.#isStopping = true
     const all = [...this.#workers]
     const draining = all.filter(({ isListening }) => isListening)
-    for (const worker of all) {
+    for (const worker of all)
       if (worker.isListening) worker.send({ type: 'stop', lameDuck })
       else worker.kill()
-    }
     const killing = setTimeout(() => {
       for (const worker of all) worker.kill()
     }, killAfterMs)

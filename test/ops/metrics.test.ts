@@ -3,7 +3,7 @@ import t from 'tap'
 import { ACCESS_FAILURES, LOGIN_FAILURES, UPSTREAM_OUTCOMES } from '../../src/base/errors.ts'
 import { VERSION } from '../../src/base/version.ts'
 import type { RouteLabel } from '../../src/gate/route.ts'
-import { type MeasuredAuthData, Metrics } from '../../src/ops/metrics.ts'
+import { type MetricSources, Metrics } from '../../src/ops/metrics.ts'
 import type { ReadyCondition } from '../../src/ops/status.ts'
 import { parseMetrics, type Sample } from '../support/prometheus.ts'
 import { NOON, statusSetup } from '../support/status-setup.ts'
@@ -15,7 +15,7 @@ function keySet(issuer: string, age: () => number | undefined, failed = 0) {
   return { issuer, fetches: { ok: 0, failed }, state }
 }
 
-const AUTH_DATA: MeasuredAuthData = {
+const AUTH_DATA = {
   subjects: ['keys', 'credentials', 'revocations', 'certificates'],
   keys: {
     ring: () => ({ signing: { kid: 'k1', createdAtSeconds: 1000 } }),
@@ -33,7 +33,7 @@ const AUTH_DATA: MeasuredAuthData = {
 }
 
 interface Changes {
-  readonly authData?: Partial<MeasuredAuthData>
+  readonly authData?: object
   readonly isReady?: boolean
   readonly now?: () => number
 }
@@ -48,7 +48,7 @@ function metricsOf({ authData, isReady = true, now = () => 61_500_000 }: Changes
   ]
   const read = metrics.readFrom({
     config: { enforcement: 'enforce' },
-    authData: { ...AUTH_DATA, ...authData },
+    authData: { ...AUTH_DATA, ...authData } as unknown as MetricSources['authData'],
     tokenCache: { counts: { hits: 7, misses: 3, evictions: 2, size: 1 } },
     listener: { inFlight: 4, connections: 6, droppedConnections: 8 },
     forwarder: { pools: () => pools },

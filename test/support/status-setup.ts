@@ -1,6 +1,6 @@
 /** The metrics of a sidecar without the sidecar, at a set time, and the status that they make. */
 import type { Config } from '../../src/config/config.ts'
-import { type MeasuredAuthData, type MetricSources, Metrics } from '../../src/ops/metrics.ts'
+import { type MetricSources, Metrics } from '../../src/ops/metrics.ts'
 import { statusProblems } from '../../src/ops/problems.ts'
 import { Samples } from '../../src/ops/samples.ts'
 import type { ReadyCondition } from '../../src/ops/status.ts'
@@ -12,7 +12,7 @@ export const NOON = Date.UTC(2026, 10, 20, 12)
 /** What a test sets. */
 export type SetupOptions = Partial<Pick<Config, 'upstreams' | 'credentials' | 'enforcement'>> & {
   readonly checks?: ReadyCondition[]
-  readonly authData?: Partial<MeasuredAuthData>
+  readonly authData?: object
   readonly parts?: Partial<MetricSources>
 }
 
@@ -26,7 +26,7 @@ export function statusSetup(options: SetupOptions = {}) {
     { name: 'keys', ok: true },
     { name: 'credentials', ok: true },
   ]
-  const authData: MeasuredAuthData = {
+  const authData = {
     subjects: ['revocations', 'keys', 'credentials'],
     keys: { ring: () => ({}), tokenLifetimes: () => [] },
     revocations: { count: () => 2 },
@@ -39,7 +39,7 @@ export function statusSetup(options: SetupOptions = {}) {
   const pools = upstreams.map(({ prefix }) => ({ prefix, connections: 4, queued: 1 }))
   const read = metrics.readFrom({
     config: { enforcement },
-    authData,
+    authData: authData as unknown as MetricSources['authData'],
     tokenCache: { counts: tokenCache },
     listener: { inFlight: 3, connections: 7, droppedConnections: 0 },
     forwarder: { pools: () => pools },

@@ -94,18 +94,15 @@ export class DatabasePool {
     this.#pool = undefined
   }
 
-  /** Asks a second time, on new connections, if the server may have closed the former connections. Never rejects. */
-  async ask<T>(
-    question: (pool: pg.Pool) => Promise<T>,
-    mayRetry = this.#pool !== undefined,
-  ): Promise<Loaded<T>> {
+  /** Runs a query a second time, on new connections, if the server may have closed the former connections. Never rejects. */
+  async ask<T>(run: (pool: pg.Pool) => Promise<T>, mayRetry = this.#pool !== undefined): Promise<Loaded<T>> {
     try {
-      return loaded(await question(await this.current()))
+      return loaded(await run(await this.current()))
     } catch (cause) {
       this.replace()
       const { kind, message } = databaseFailure(cause)
       // A server that hangs is not asked twice.
-      if (mayRetry && kind !== 'timeout') return this.ask(question, false)
+      if (mayRetry && kind !== 'timeout') return this.ask(run, false)
       return notLoaded([message], kind === 'unusable' ? 'permanent' : undefined)
     }
   }
