@@ -69,7 +69,7 @@ type FailureResponse = readonly [PublicError, close?: 'close']
 
 /** Why a forwarded request failed. Names without `client_` are error types of RFC 9209, section 2.3. */
 const FORWARDING_FAILURES = {
-  client_aborted: [ERRORS.malformedRequest, 'close'], // is never sent: the client has left
+  client_aborted: [ERRORS.malformedRequest, 'close'], // is never sent: the client has left, or the drain deadline has passed
   client_idle: [ERRORS.requestTimeout, 'close'],
   client_malformed: [ERRORS.malformedRequest, 'close'], // the body of the request
   connection_refused: [ERRORS.serviceNotReady, 'close'],

@@ -1,7 +1,6 @@
 /**
  * `serve`: runs the sidecar until a signal stops it, in this process or in several `worker` processes.
- * SIGTERM drains with a lame duck, SIGINT without one. A second signal stops at once.
- * The exit code is 1 if the drain aborted a request, else 0.
+ * SIGTERM drains with a lame duck, SIGINT without one, a second signal stops at once. Exit code 1: the drain aborted a request.
  */
 import { availableParallelism } from 'node:os'
 import { Command } from 'commander'

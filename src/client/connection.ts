@@ -63,7 +63,7 @@ export class Connection implements ClientConnection {
   /** `socket.bytesRead` at the end of the previous response. Undefined while a request is served that had to wait. */
   #bytesBefore: number | undefined
   #headEndsAtMonotonicMs = 0
-  readonly end: ConnectionEnd
+  readonly ending: ConnectionEnd
   #isProbing = false
 
   constructor(socket: Socket, tcpSocket: Socket, peer: Peer, headMs: number, events: ConnectionEvents) {
@@ -73,7 +73,7 @@ export class Connection implements ClientConnection {
     this.tcpSocket = tcpSocket
     this.isDraining = events.isDraining
     this.#events = events
-    this.end = new ConnectionEnd(socket, tcpSocket)
+    this.ending = new ConnectionEnd(socket, tcpSocket)
     this.#bytesBefore = socket.bytesRead
     socket.on('error', () => {}) // without a listener, an error would end the process; `close` follows
     nodeHttp.listenBeforeNode(socket, 'end', () => {
@@ -151,7 +151,7 @@ export class Connection implements ClientConnection {
     this.#phase = 'closing'
     const mustHalfClose = isDetached || this.#waiting.length > 0 || this.#refusal !== undefined
     for (const { req } of this.#waiting.splice(0)) req.resume()
-    if (mustHalfClose && !this.#socket.destroyed) this.end.halfClose()
+    if (mustHalfClose && !this.#socket.destroyed) this.ending.halfClose()
   }
 
   /** Receives a request whose socket Node has detached. No other request can follow. */
@@ -194,7 +194,7 @@ export class Connection implements ClientConnection {
   #sendRefusal(refusal: ParserRefusal): void {
     this.#phase = 'closing'
     this.#socket.write(this.#events.onParserError(refusal, this.peer), 'latin1')
-    this.end.halfClose()
+    this.ending.halfClose()
   }
 
   onTimeout(): void {
@@ -250,6 +250,6 @@ export class Connection implements ClientConnection {
   /** Ends the connection at once, even within a response, after a timeout, a failure or the stop of the process. */
   abort(): void {
     const isCut = this.#current?.beginAbort() === true
-    this.end.abort(isCut ? this.#current : undefined)
+    this.ending.abort(isCut ? this.#current : undefined)
   }
 }

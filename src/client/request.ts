@@ -24,7 +24,7 @@ export interface ClientConnection {
   mayHaveLostBytes(req: SidecarRequest): boolean
   /** Ends the connection within a response, so that the client notices that the rest is missing. */
   abort(): void
-  readonly end: { discardBody(res: LastResponse): void }
+  readonly ending: { discardBody(res: LastResponse): void }
 }
 
 /** Is written before all of its request is read, and is ended later. */

@@ -23,10 +23,7 @@ export interface CredentialChecks {
   credentialStatus(accountId: string, accessKey: string): CredentialStatus
 }
 
-/**
- * Every failed login takes the same time, even for an unknown account: one SHA-256 and, once any credential
- * uses scrypt, exactly one scrypt run.
- */
+/** Every failed login takes the same time: one SHA-256 and, once any credential uses scrypt, exactly one scrypt run. */
 export function createCredentialChecks(
   { list: credentials, refresh }: CredentialSource,
   now: () => number,

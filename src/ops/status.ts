@@ -1,7 +1,4 @@
-/**
- * The state of the sidecar for the status page and `/status.json`: current rates, and counts of ten minutes.
- * Nothing in it is secret.
- */
+/** The state for the status page and `/status.json`: current rates, and counts of ten minutes. Nothing in it is secret. */
 import type { AuthCondition } from '../auth-data.ts'
 import { isClientFailure, UPSTREAM_OUTCOMES, type UpstreamOutcome } from '../base/errors.ts'
 import { VERSION } from '../base/version.ts'

@@ -2,23 +2,23 @@
  * The transfer of one request to the upstream (`upload.ts`) and of its response to the client (`download.ts`), both streamed.
  * In: an accepted request. Out: the response of the upstream, an error response, or a reset after a part of a response.
  *
+ *   step                    Transfer      SidecarResponse    UpstreamConnection  ResponseParser
+ *   wait for a connection   waiting       open               lookup, connecting
+ *   request sent            awaitingHead  open               established, reused  head
+ *   response relayed        downloading   begun              receiving           body, chunk…, trailers
+ *   response complete       ended         ended, discarding  idle, closed        done
+ *   101                     ended         tunnel             tunnel              body
+ *   failure before a head   ended         ended, discarding  closed
+ *   failure after a head    ended         aborted            closed
+ *
  * What ends a wait for
  *
  *   a free connection              `UpstreamPool.#tick`; a refusal of the token (`recheck.ts`)
  *   the upstream                   `UpstreamConnection.tick`; its `WAITS`: each wait, with its limit and failure
  *   the client, in each direction  `onIdle`, after `idleSeconds` of its socket
  *
- * While bytes pass, only the drain of the process limits a transfer. A failure, a closed client connection or a malformed
- * request body ends the transfer. If no response head has been sent, the client receives an error response, and the rest of
- * the upload is discarded. Otherwise the client's connection is aborted (`client/connection-end.ts`).
- *
- * For example, an upload whose upstream stops reading:
- *
- *   Upload.#write                     pauses the client's socket, because the upstream's socket is full
- *   UpstreamConnection.tick, #fail    once no byte has moved for `idleSeconds`, closes the connection
- *   Transfer.onFailure, #end          discards what was read, counts the outcome
- *   Responder.failForwarded           writes the 503: `SidecarResponse.writeEnd`
- *   ConnectionEnd.discardBody         discards the rest of the upload, ends the response, and with it the connection
+ * While bytes pass, only the drain of the process limits a transfer. A failure before a head sends an error response, and discards
+ * the rest of the upload. A failure after a head aborts the client's connection (`client/connection-end.ts`).
  */
 import type { ForwardingFailure, UpstreamOutcome } from '../base/errors.ts'
 import { afterReads } from '../base/event-loop.ts'

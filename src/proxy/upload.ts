@@ -1,8 +1,10 @@
 /**
  * The upload half of a transfer: streams the body of the client's request to the upstream's connection.
  * In: a request with a body. Out: the bytes and the trailers of the body, in new chunks if the request is chunked.
- * Memory: `#pending` holds less than `MAX_PENDING` and one read. The buffers of the two sockets hold about as much. Chunks are
- * freed when they are written.
+ * Memory: `#pending` holds less than `MAX_PENDING` and one read. The upstream's socket holds about as much, until a write frees
+ * it. While the request is paused, Node fills its buffer (`MergedChunksMessage`: 64 KiB, on Node 20 16 KiB), and then stops.
+ * If the upstream stops reading: `#write` pauses the request. Once no byte has moved for `idleSeconds`, `UpstreamConnection.tick`
+ * fails, `Transfer.#end` sends a 503, and `ConnectionEnd.discardBody` discards the rest of the upload.
  */
 import { afterNextReads } from '../base/event-loop.ts'
 import { restartTimeout } from '../client/node-http.ts'
@@ -11,7 +13,7 @@ import type { ServiceDecision } from '../gate/gate.ts'
 import { requestTrailerLines } from './request-headers.ts'
 import type { UpstreamConnection } from './upstream-connection.ts'
 
-/** The client's socket is paused while at least this many bytes wait for the next write. */
+/** The request is paused while at least this many bytes wait for the next write. */
 const MAX_PENDING = 64 * 1024
 
 type BodyWriter = Pick<UpstreamConnection, 'writeBody'>

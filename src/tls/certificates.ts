@@ -1,7 +1,6 @@
 /**
  * Loads certificates of listeners, upstreams and issuers from PEM files (RFC 7468). No function rejects.
- * The files of one set become active together, so that the key is always that of the first certificate.
- * Problems quote no file.
+ * The files of one set become active together, so the key is always that of the first certificate. Problems quote no file.
  */
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
 import { createSecureContext, type SecureContext, type SecureContextOptions } from 'node:tls'

@@ -11,7 +11,7 @@ export function requestContext(peer: Peer, id: string): RequestContext {
     detectReset() {},
     isDraining: () => false,
     mayHaveLostBytes: () => false,
-    end: { discardBody() {} },
+    ending: { discardBody() {} },
     abort() {},
   })
   req.context.recordRoute(undefined, id)
