@@ -8,7 +8,7 @@
  *   cause     what lies behind a failure, for the access log: a network code or a fixed text
  *   outcome   how a forwarded request ended: `ok` or a failure. In an audit line: how the event ended
  *   refusal   the sidecar does not do what a client asks. The contract calls a refused login or token `rejected`
- *   error     what a client receives (`ERRORS`); an exception
+ *   error     what a client receives (`ERRORS`); an exception; in a `Result`, why there is no value
  *   problem   what is wrong, as a sentence: with settings, files, a database, the body of a login or link, or the sidecar
  *   verdict   the result of the check of a token or a secret
  */

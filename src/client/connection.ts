@@ -43,9 +43,9 @@ export interface ParserRefusal {
   readonly bytes?: Buffer | undefined
 }
 
-/** The socket is paused while this many requests wait. */
+/** The socket is paused while this many requests wait. Node parses all that it has read: up to 2,500 requests (2 KB each). */
 const MAX_WAITING = 16
-/** Node parses all that it has read: up to 2,500 requests of 2 KB. With more in flight, a connection with many is aborted. */
+/** Of all connections together. With more in flight, a connection that adds many is aborted. */
 const MAX_IN_FLIGHT = 16 * 1024
 
 export class Connection implements ClientConnection {

@@ -155,14 +155,12 @@ export class DataListener {
   async listen(): Promise<AddressInfo> {
     const { host, port } = this.#config.listen
     await once(this.#server.listen(port, host), 'listening')
-    const timer = setInterval(() => this.#checkHeads(performance.now()), CHECK_MS).unref()
+    const timer = setInterval(() => {
+      for (const connection of this.#open) connection.checkHead(performance.now())
+    }, CHECK_MS).unref()
     this.#server.once('close', () => clearInterval(timer))
     this.#server.on('error', this.#events.onListenError)
     return this.#server.address() as AddressInfo
-  }
-
-  #checkHeads(monotonicNow: number): void {
-    for (const connection of this.#open) connection.checkHead(monotonicNow)
   }
 
   /** Accepts no more connections; resolves when the last one is closed. */

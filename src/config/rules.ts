@@ -24,9 +24,8 @@ const rule =
 /** If both are set, `path` is refused. `why` ends the message. */
 const exclusive = (path: SettingPath, other: SettingPath, why = '') =>
   rule([path, other], (settings, report) => {
-    const values = [path, other].map((path) => valueAt(settings, path.split('.')))
-    if (values.every((value) => (value ?? false) !== false))
-      report(path, `cannot be used with ${other}${why}`)
+    const isSet = (path: SettingPath) => (valueAt(settings, path.split('.')) ?? false) !== false
+    if (isSet(path) && isSet(other)) report(path, `cannot be used with ${other}${why}`)
   })
 
 const NOT_AN_ACCESS_TOKEN = 'must differ from token.audience: an assertion is not an access token'

@@ -1,8 +1,7 @@
 /**
  * Before routing, refuses requests that are ambiguous, too large or of an unsupported kind.
  * In: a request head that Node's parser accepted. Out: the facts that later stages need, or a refusal.
- * A request is ambiguous if it has two `Host` lines, two lengths, or a header name that an upstream may take for a framing
- * header (RFC 9112, sections 3.2, 6.3 and 11.2).
+ * Ambiguous are two `Host` lines, two lengths, or a name that an upstream may take for a framing header (RFC 9112, 3.2, 6.3, 11.2).
  */
 import type { IncomingMessage } from 'node:http'
 import { isIPv6 } from 'node:net'

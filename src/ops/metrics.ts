@@ -84,7 +84,12 @@ export type LabelOf<Name extends MetricName> = (typeof METRICS)[Name]['labels'][
 
 /** One value, or the series of each value of the first label. A series without a value is left out. */
 type Series = number | Durations | undefined | Iterable<readonly [labelValue: string, Series]>
-type Values<Names extends MetricName> = Readonly<Record<Names, Series>>
+type SeriesOf<Labels> = Labels extends readonly [string, ...infer Others]
+  ? Iterable<readonly [labelValue: string, SeriesOf<Others>]>
+  : number | Durations | undefined
+type Values<Names extends MetricName> = {
+  readonly [Name in Names]: SeriesOf<(typeof METRICS)[Name]['labels']>
+}
 
 type OfProcess = 'log_lines_dropped_total' | 'uncaught_exceptions_total' // of each process, whatever it serves
 type OfPrimary = 'worker_restarts_total' | 'workers' // only the primary of several workers has these

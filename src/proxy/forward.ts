@@ -48,7 +48,7 @@ export class Forwarder {
     const upstream = this.#upstreams.find(({ pathPrefix }) => isWithin(decision.admitted.path, pathPrefix))
     if (upstream === undefined) return this.#responder.failForwarded(res, 'destination_not_found')
     res.req.context.changeOwner(new Transfer(res, decision, upstream))
-    callOwnerThroughHttpProxy(res)
+    proxy.web(res.req, res) // with options, it would call a deprecated function of Node for each request
   }
 
   pools(): readonly Pick<UpstreamPool, 'prefix' | 'connections' | 'queued'>[] {
@@ -71,6 +71,3 @@ proxy.before('web', 'deleteLength', (_req, res) => {
   res.req.context.owner.onForwarded?.()
   return true
 })
-
-/** With options, http-proxy would call a deprecated function of Node for each request. */
-const callOwnerThroughHttpProxy = (res: SidecarResponse) => proxy.web(res.req, res)

@@ -13,7 +13,7 @@
  *
  * What ends a wait for
  *
- *   a free connection              `UpstreamPool.#tick`; a refusal of the token (`recheck.ts`)
+ *   a free connection              `UpstreamPool.#tick` after `upstreamResponseSeconds`; `recheck.ts` refuses it
  *   the upstream                   `UpstreamConnection.tick`; its `WAITS`: each wait, with its limit and failure
  *   the client, in each direction  `onIdle`, after `idleSeconds` of its socket
  *

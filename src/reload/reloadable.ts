@@ -1,7 +1,14 @@
 /**
  * Keeps a value current: polls a source (files, database, key set of an issuer), and loads its new versions.
- * After a failure, the last good version stays active. Each failure is reported once. When an operator asks for a reload,
- * the source is loaded at once, even if it is unchanged or incomplete, and the result is always reported.
+ *
+ *   the last poll has found                      active value             next poll   reported (`onPolled`)
+ *   the version that is active                   this version             `pollMs`
+ *   a new version that loads                     it, from now on          `pollMs`    yes
+ *   a new version that may be incomplete         the last good one        `pollMs`
+ *   a new version that is rejected               the last good one        `retryMs`   once for each version
+ *   no source                                    the last good one        `retryMs`   once for each problem
+ *
+ * When an operator asks for a reload, the source is loaded at once, even if it is unchanged or incomplete, and always reported.
  */
 import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 
@@ -59,9 +66,8 @@ export class Reloadable<T> {
   #resolveLoaded: (first: Loaded<boolean>) => void = () => {}
   /** The next poll waits for this one. */
   #newestPoll: Promise<unknown> = Promise.resolve()
-  /** The poll that is queued but has not begun. It will find all changes made until now. */
-  #nextPoll: Promise<boolean> | undefined
-  #nextReload: Promise<boolean> | undefined
+  /** Those that are queued but have not begun. They will find all changes made until now. */
+  readonly #queued: { poll?: Promise<boolean> | undefined; reload?: Promise<boolean> | undefined } = {}
 
   constructor(options: ReloadableOptions<T>) {
     this.#options = options
@@ -90,14 +96,12 @@ export class Reloadable<T> {
 
   /** Polls now. Resolves with whether the value is as new as this call. Concurrent calls share a poll. Never rejects. */
   refresh(): Promise<boolean> {
-    this.#nextPoll ??= this.#enqueue(false)
-    return this.#nextPoll
+    return this.#queued.poll ?? this.#enqueue('poll')
   }
 
   /** Loads the source, even if it has not changed. Calls share a load that has not begun. Never rejects. */
   reload(): Promise<unknown> {
-    this.#nextReload ??= this.#enqueue(true)
-    return this.#nextReload
+    return this.#queued.reload ?? this.#enqueue('reload')
   }
 
   /** Stops polling, and drops the result of a load in progress. The value stays usable. */
@@ -110,15 +114,14 @@ export class Reloadable<T> {
   /** Resolves once the polls that were requested until now have ended. Never rejects. */
   readonly whenIdle = (): Promise<unknown> => this.#newestPoll
 
-  #enqueue(isForced: boolean): Promise<boolean> {
+  #enqueue(kind: 'poll' | 'reload'): Promise<boolean> {
     const { onPolled, onError } = this.#options
     const done = this.#newestPoll.then(async () => {
-      if (isForced) this.#nextReload = undefined
-      else this.#nextPoll = undefined
+      this.#queued[kind] = undefined
       clearTimeout(this.#timer)
       let result: PollResult<T> | undefined
       try {
-        result = this.#isStopped ? undefined : await this.#poll(isForced)
+        result = this.#isStopped ? undefined : await this.#poll(kind === 'reload')
         if (result !== undefined) onPolled(result)
       } catch (error) {
         onError(error)
@@ -131,6 +134,7 @@ export class Reloadable<T> {
       this.#schedule()
       return result?.ok === true
     })
+    this.#queued[kind] = done
     this.#newestPoll = done
     return done
   }
