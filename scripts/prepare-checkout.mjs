@@ -31,8 +31,8 @@ const sources = digest(['package-lock.json', 'package.json', 'tsconfig.json', ..
 if (process.argv.includes('--rebuild') || stamp('dist') !== `${sources} ${digest(filesBelow('dist'))}`) {
   rmSync('dist', { recursive: true, force: true })
   run('compiling', process.execPath, ['node_modules/typescript/bin/tsc'])
-  // The status page's own files, which are served as they are.
-  cpSync('src/status-page', 'dist/status-page', { recursive: true, filter: (path) => !path.endsWith('.ts') })
+  // The files of the status page, and the script of the database.
+  cpSync('src', 'dist', { recursive: true, filter: (path) => !path.endsWith('.ts') })
   writeStamp('dist', `${sources} ${digest(filesBelow('dist'))}`)
 }
 

@@ -17,7 +17,7 @@
  */
 import type { Socket } from 'node:net'
 import { CAN_DECLINE_UPGRADES, discardInput } from './node-http.ts'
-import type { LastResponse, SidecarRequest } from './request.ts'
+import type { SidecarRequest } from './request.ts'
 
 /** What the caller asks for. `closeDelimited`: only the end of the connection ends the body of the response. */
 export type Persistence = 'keepAlive' | 'close' | 'closeDelimited'
@@ -38,60 +38,56 @@ export function afterResponse(req: SidecarRequest, asked: Persistence, holdsBody
   if (req.rawTrailers.some((name) => /^(?:proxy-)?connection$/i.test(name))) return 'close'
   if (!admitted.offersUpgrade || isDetached) return 'keepAlive'
   // Node discards the bytes that it has read behind a head that offers an upgrade. They may be a request.
-  if (admitted.hasBody || connection.mayHaveLostBytes(req)) return 'close'
+  if (admitted.hasBody || connection.headClock.mayHaveLostBytes(req)) return 'close'
   return CAN_DECLINE_UPGRADES ? 'keepAlive' : 'close'
 }
+
+/** A response that is written before all of its request is read. */
+export type LastResponse = Readonly<{ req: SidecarRequest; isCloseDelimited: boolean; end(): void }>
 
 const DISCARD_IDLE_MS = 5_000
 /** Covers the rest of a body and what follows it. */
 const DISCARD_MS = 30_000
+const discardEndsAtMonotonicMs = new WeakMap<Socket, number>()
 
-export class ConnectionEnd {
-  readonly #socket: Socket
-  readonly #tcpSocket: Socket
-  #endsAtMonotonicMs: number | undefined
+/** Discards the rest of the body of its request, then ends the response, and with it the connection. */
+export function discardBody(res: LastResponse): void {
+  const { req, isCloseDelimited } = res
+  const { socket } = req
+  const end = () => res.end() // only the first call has an effect
+  // The client may wait for this end. Not before all is sent: an ended socket cannot reset the connection.
+  if (isCloseDelimited) socket.write('', () => socket.end())
+  req.context.changeOwner({ onIdle: end })
+  req.once('end', end)
+  socket.once('end', end) // the request emits no `end` if its body is malformed
+  limitDiscard(socket, end)
+  req.resume()
+}
 
-  constructor(socket: Socket, tcpSocket: Socket) {
-    this.#socket = socket
-    this.#tcpSocket = tcpSocket
-  }
+/** Ends the sending half of the connection, and discards all bytes. Destroys the socket if the client does not close it. */
+export function halfClose(socket: Socket): void {
+  socket.end()
+  discardInput(socket)
+  limitDiscard(socket, () => socket.destroy())
+}
 
-  /** Discards the rest of the body of its request, then ends the response, and with it the connection. */
-  discardBody(res: LastResponse): void {
-    const { req, isCloseDelimited } = res
-    const end = () => res.end() // only the first call has an effect
-    // The client may wait for this end. Not before all is sent: an ended socket cannot reset the connection.
-    if (isCloseDelimited) this.#socket.write('', () => this.#socket.end())
-    req.context.changeOwner({ onIdle: end })
-    req.once('end', end)
-    this.#socket.once('end', end) // the request emits no `end` if its body is malformed
-    this.#limitDiscard(end)
-    req.resume()
-  }
+function limitDiscard(socket: Socket, onLate: () => void): void {
+  socket.setTimeout(DISCARD_IDLE_MS) // then `Connection.onTimeout` ends the discard
+  const now = performance.now()
+  const endsAt = discardEndsAtMonotonicMs.get(socket) ?? now + DISCARD_MS
+  discardEndsAtMonotonicMs.set(socket, endsAt)
+  const deadline = setTimeout(onLate, Math.max(0, endsAt - now))
+  socket.once('close', () => clearTimeout(deadline))
+}
 
-  /** Ends the sending half of the connection, and discards all bytes. Destroys the socket if the client does not close it. */
-  halfClose(): void {
-    this.#socket.end()
-    discardInput(this.#socket)
-    this.#limitDiscard(() => this.#socket.destroy())
-  }
-
-  #limitDiscard(onLate: () => void): void {
-    this.#socket.setTimeout(DISCARD_IDLE_MS) // then `Connection.onTimeout` ends the discard
-    const now = performance.now()
-    this.#endsAtMonotonicMs ??= now + DISCARD_MS
-    const deadline = setTimeout(onLate, Math.max(0, this.#endsAtMonotonicMs - now))
-    this.#socket.once('close', () => clearTimeout(deadline))
-  }
-
-  /**
-   * `cut`: the response of which the client has a part. After a clean end, a close-delimited one would look complete, and Ruby's
-   * `Net::HTTP` takes others for complete, too. But while the client sends, a reset could fail its writes before it reads.
-   */
-  abort(cut?: LastResponse): void {
-    const mustReset = cut !== undefined && (cut.isCloseDelimited || cut.req.complete)
-    // `uv_tcp_close_reset` refuses an ended socket, and `close` would never be emitted.
-    if (mustReset && !this.#socket.writableEnded) this.#tcpSocket.resetAndDestroy()
-    else this.#socket.destroy()
-  }
+/**
+ * Ends the connection at once. `cut`: the response of which the client has a part. After a clean end, a close-delimited one would
+ * look complete, and Ruby's `Net::HTTP` takes others for complete, too. But while the client sends, a reset could fail its
+ * writes before it reads.
+ */
+export function abort(socket: Socket, tcpSocket: Socket, cut?: LastResponse): void {
+  const mustReset = cut !== undefined && (cut.isCloseDelimited || cut.req.complete)
+  // `uv_tcp_close_reset` refuses an ended socket, and `close` would never be emitted.
+  if (mustReset && !socket.writableEnded) tcpSocket.resetAndDestroy()
+  else socket.destroy()
 }

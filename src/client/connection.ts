@@ -5,20 +5,19 @@
  * What each phase does, and the phase that follows (`>`):
  *
  *   phase        with a request or an error  when the response is closed   when the socket is idle
- *   idle (3)     > serving or closing                                      closes it, unless bytes have arrived
- *   partialHead  > serving or closing                                      goes on: `checkHead` sends a 408 in time
+ *   idle         > serving or closing                                      closes it, unless a head has begun to arrive (3)
  *   serving      queues it (1)               next one, > idle or closing   calls `onIdle` of the request's owner (2)
  *   closing      drops it                                                  closes it
  *
  *   (1) or drops it, if nothing can follow: `#acceptsMore`
  *   (2) or calls `abort`, if the client does not read the end of a response
- *   (3) > partialHead, if `checkHead` finds that bytes have arrived
+ *   (3) then Node or `checkHead` refuses a late head
  */
 import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../base/errors.ts'
-import { headerText } from '../http/headers.ts'
 import type { Peer } from './client-address.ts'
-import { ConnectionEnd } from './connection-end.ts'
+import { abort, halfClose } from './connection-end.ts'
+import { HeadClock } from './head-clock.ts'
 import * as nodeHttp from './node-http.ts'
 import type { ClientConnection, SidecarRequest } from './request.ts'
 import { SidecarResponse } from './response.ts'
@@ -53,28 +52,21 @@ export class Connection implements ClientConnection {
   readonly tcpSocket: Socket
   readonly isDraining: () => boolean
   readonly #socket: Socket
-  readonly #headMs: number
   readonly #events: ConnectionEvents
-  #phase: 'idle' | 'partialHead' | 'serving' | 'closing' = 'idle'
+  #phase: 'idle' | 'serving' | 'closing' = 'idle'
   #current: SidecarResponse | undefined
   readonly #waiting: SidecarResponse[] = []
   /** Follows the requests that wait. Nothing follows it. */
   #refusal: ParserRefusal | undefined
-  /** `socket.bytesRead` at the end of the previous response. Undefined while a request is served that had to wait. */
-  #bytesBefore: number | undefined
-  #headEndsAtMonotonicMs = 0
-  readonly ending: ConnectionEnd
-  #isProbing = false
+  readonly headClock: HeadClock
 
   constructor(socket: Socket, tcpSocket: Socket, peer: Peer, headMs: number, events: ConnectionEvents) {
     this.peer = peer
-    this.#headMs = headMs
     this.#socket = socket
     this.tcpSocket = tcpSocket
     this.isDraining = events.isDraining
     this.#events = events
-    this.ending = new ConnectionEnd(socket, tcpSocket)
-    this.#bytesBefore = socket.bytesRead
+    this.headClock = new HeadClock(socket, headMs)
     socket.on('error', () => {}) // without a listener, an error would end the process; `close` follows
     nodeHttp.listenBeforeNode(socket, 'end', () => {
       // Node would end the connection after the written bytes. It does not end a detached socket.
@@ -131,7 +123,7 @@ export class Connection implements ClientConnection {
     const { isDetached, owner } = res.req.context
     owner.onClosed?.()
     this.#events.onRequestEnd(res)
-    this.#bytesBefore = this.#socket.bytesRead
+    this.headClock.restart()
     if (this.#socket.writable && !isDetached) this.#serveNext()
     else this.#endAfterLast(isDetached)
   }
@@ -139,7 +131,7 @@ export class Connection implements ClientConnection {
   #serveNext(): void {
     const next = this.#waiting.shift()
     if (next !== undefined) {
-      this.#bytesBefore = undefined
+      this.headClock.stop()
       this.#serve(next)
       if (this.#waiting.length === MAX_WAITING - 1) this.#socket.resume()
     } else if (this.#refusal !== undefined) this.#sendRefusal(this.#refusal)
@@ -151,7 +143,7 @@ export class Connection implements ClientConnection {
     this.#phase = 'closing'
     const mustHalfClose = isDetached || this.#waiting.length > 0 || this.#refusal !== undefined
     for (const { req } of this.#waiting.splice(0)) req.resume()
-    if (mustHalfClose && !this.#socket.destroyed) this.ending.halfClose()
+    if (mustHalfClose && !this.#socket.destroyed) halfClose(this.#socket)
   }
 
   /** Receives a request whose socket Node has detached. No other request can follow. */
@@ -194,12 +186,12 @@ export class Connection implements ClientConnection {
   #sendRefusal(refusal: ParserRefusal): void {
     this.#phase = 'closing'
     this.#socket.write(this.#events.onParserError(refusal, this.peer), 'latin1')
-    this.ending.halfClose()
+    halfClose(this.#socket)
   }
 
   onTimeout(): void {
     const res = this.#current
-    if (this.#phase === 'idle' || this.#phase === 'partialHead') this.closeIfIdle()
+    if (this.#phase === 'idle') this.closeIfIdle()
     else if (res === undefined || res.writableEnded) this.abort()
     else {
       nodeHttp.restartTimeout(this.#socket) // the owner may go on waiting, for example for an upstream connection
@@ -209,26 +201,13 @@ export class Connection implements ClientConnection {
 
   /** Closes an idle connection, unless a head has begun to arrive. */
   closeIfIdle(): void {
-    if (this.#phase === 'idle' && this.#hasRead(0)) this.#socket.destroy()
+    if (this.#phase === 'idle' && !this.headClock.hasBegun) this.#socket.destroy()
   }
 
-  /** Called twice a second. Node's `headersTimeout` refuses most late heads earlier, but does not start with empty lines. */
+  /** Called twice a second. */
   checkHead(monotonicNow: number): void {
-    if (this.#phase === 'idle' && !this.#hasRead(0)) {
-      this.#phase = 'partialHead'
-      this.#headEndsAtMonotonicMs = monotonicNow + this.#headMs
-    } else if (this.#phase === 'partialHead' && monotonicNow >= this.#headEndsAtMonotonicMs)
+    if (this.#phase === 'idle' && this.headClock.isLate(monotonicNow))
       this.refuseUnparsed({ error: ERRORS.requestTimeout })
-  }
-
-  /** Whether exactly so many bytes have arrived since the previous response. False for a request that had to wait. */
-  #hasRead(bytes: number): boolean {
-    return this.#bytesBefore !== undefined && this.#socket.bytesRead === this.#bytesBefore + bytes
-  }
-
-  mayHaveLostBytes(req: SidecarRequest): boolean {
-    const head = `${req.method} ${req.url} HTTP/1.1\r\n${headerText(req.rawHeaders)}\r\n`
-    return !this.#hasRead(head.length)
   }
 
   closeTunnel(): boolean {
@@ -240,16 +219,12 @@ export class Connection implements ClientConnection {
   detectReset(): void {
     const { complete, readableFlowing } = this.#current?.req ?? { complete: true }
     const isRead = !this.#socket.isPaused() && (complete || readableFlowing)
-    if (isRead || this.#isProbing) return // while the client reads nothing, the previous probe has not ended
-    this.#isProbing = true
-    nodeHttp.probeForReset(this.tcpSocket, () => {
-      this.#isProbing = false
-    })
+    if (!isRead) nodeHttp.probeForReset(this.tcpSocket)
   }
 
   /** Ends the connection at once, even within a response, after a timeout, a failure or the stop of the process. */
   abort(): void {
     const isCut = this.#current?.beginAbort() === true
-    this.ending.abort(isCut ? this.#current : undefined)
+    abort(this.#socket, this.tcpSocket, isCut ? this.#current : undefined)
   }
 }

@@ -17,18 +17,10 @@ export interface ClientConnection {
   /** Closes the connection if the client has reset it, which Node does not notice while it does not read the socket. */
   detectReset(): void
   readonly isDraining: () => boolean
-  /**
-   * Whether more bytes than the head of this request have been read. Known limit: a head without spaces after its colons, or one
-   * that begins before the previous response ends, hides some of them.
-   */
-  mayHaveLostBytes(req: SidecarRequest): boolean
+  readonly headClock: { mayHaveLostBytes(req: SidecarRequest): boolean }
   /** Ends the connection within a response, so that the client notices that the rest is missing. */
   abort(): void
-  readonly ending: { discardBody(res: LastResponse): void }
 }
-
-/** Is written before all of its request is read, and is ended later. */
-export type LastResponse = Readonly<{ req: SidecarRequest; isCloseDelimited: boolean; end(): void }>
 
 /** The one component that a request waits for: the reader of a login, a transfer, a tunnel, the discard of an unread body. */
 export interface RequestOwner {

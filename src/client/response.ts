@@ -1,7 +1,7 @@
 /** A response to a client: writes its head, body and trailers. `connection-end.ts` decides what follows on its connection. */
 import { ServerResponse, STATUS_CODES } from 'node:http'
 import { headerText } from '../http/headers.ts'
-import { type AfterResponse, afterResponse, type Persistence } from './connection-end.ts'
+import { type AfterResponse, afterResponse, discardBody, type Persistence } from './connection-end.ts'
 import { omitChunks, sendHead, writeLastChunk } from './node-http.ts'
 import type { SidecarRequest } from './request.ts'
 
@@ -62,7 +62,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     if (this.chunkedEncoding) writeLastChunk(this, headerText(trailers.flat()))
     this.#writtenMonotonicMs = performance.now()
     this.#state = 'discarding'
-    this.req.context.connection.ending.discardBody(this)
+    discardBody(this)
   }
 
   /** Must be called after a 101 was written to the socket. */

@@ -4,7 +4,7 @@
  * Memory: `#pending` holds less than `MAX_PENDING` and one read. The upstream's socket holds about as much, until a write frees
  * it. While the request is paused, Node fills its buffer (`MergedChunksMessage`: 64 KiB, on Node 20 16 KiB), and then stops.
  * If the upstream stops reading: `#write` pauses the request. Once no byte has moved for `idleSeconds`, `UpstreamConnection.tick`
- * fails, `Transfer.#end` sends a 503, and `ConnectionEnd.discardBody` discards the rest of the upload.
+ * fails, `Transfer.#end` sends a 503, and `discardBody` discards the rest of the upload.
  */
 import { afterNextReads } from '../base/event-loop.ts'
 import { restartTimeout } from '../client/node-http.ts'

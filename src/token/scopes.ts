@@ -28,7 +28,7 @@ export interface Scope {
 }
 
 /** A scope of about 100 items still fits into a claim and a header line. */
-export const MAX_SCOPE_LENGTH = 4096
+const MAX_SCOPE_LENGTH = 4096
 
 /** `error`: a phrase that follows the name of the field, and quotes nothing of `text`. */
 export function parseScope(text: string): Result<Scope> {

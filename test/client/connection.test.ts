@@ -5,6 +5,7 @@ import t from 'tap'
 import { ERRORS } from '../../src/base/errors.ts'
 import { Peer } from '../../src/client/client-address.ts'
 import { Connection } from '../../src/client/connection.ts'
+import { discardBody } from '../../src/client/connection-end.ts'
 import { SidecarRequest } from '../../src/client/request.ts'
 import { SidecarResponse } from '../../src/client/response.ts'
 import { listen } from '../support/listen.ts'
@@ -40,7 +41,7 @@ t.test('an unread body and the bytes behind it are discarded for 30 s in all', (
   let [now, delays] = [0, [] as unknown[]]
   t.intercept(performance, 'now', { value: () => now })
   t.intercept(globalThis, 'setTimeout', { value: (_: unknown, ms: unknown) => delays.push(ms) })
-  connection.ending.discardBody({ req, isCloseDelimited: false, end() {} })
+  discardBody({ req, isCloseDelimited: false, end() {} })
   now = 31_000
   connection.refuseUnparsed({ error: ERRORS.malformedRequest })
   t.same(delays, [30_000, 0])

@@ -10,8 +10,7 @@ export function requestContext(peer: Peer, id: string): RequestContext {
     tcpSocket: new Socket(),
     detectReset() {},
     isDraining: () => false,
-    mayHaveLostBytes: () => false,
-    ending: { discardBody() {} },
+    headClock: { mayHaveLostBytes: () => false },
     abort() {},
   })
   req.context.recordRoute(undefined, id)
