@@ -20,6 +20,7 @@ import type { Socket } from 'node:net'
 import type { Writable } from 'node:stream'
 import type { ForwardingFailure } from '../base/errors.ts'
 import { codeOf, networkFailureOf } from '../base/network-errors.ts'
+import { listenBeforeNode } from '../client/node-http.ts'
 import type { Config } from '../config/config.ts'
 import { freeWhenWritten, ReceivedBody } from './buffers.ts'
 import { type PartialResponse, ResponseParser } from './response-parser.ts'
@@ -119,7 +120,7 @@ export class UpstreamConnection {
     })
     if (address.tls) this.#socket.on('data', (chunk: Buffer) => this.#onRead(chunk))
     this.#socket.on('drain', () => this.#receiver?.onWritable?.())
-    this.#socket.on('end', () => this.#onRead(undefined))
+    listenBeforeNode(this.#socket, 'end', () => this.#onEnd())
     this.#socket.on('error', (error) => this.#onError(error))
     this.#socket.on('close', () => {
       this.#failAsClosed()
@@ -225,6 +226,19 @@ export class UpstreamConnection {
       this.close()
       request.onInternalError(error)
     }
+  }
+
+  /**
+   * Node (libuv before 1.52) reports a reset that arrives with the last bytes as an end, which would complete a close-delimited body.
+   * An empty write then fails. Behind other bytes, it would wait for the upstream to read them.
+   */
+  #onEnd(): void {
+    const mayBeReset = this.#parser.head?.framing === 'close' && this.#socket.writableLength === 0
+    if (!mayBeReset) this.#onRead(undefined)
+    else
+      this.#socket.write('', (error) => {
+        if (!error) this.#onRead(undefined)
+      })
   }
 
   /** `chunk`: undefined at the end of the connection. Bytes that belong to no request close an idle connection. */
