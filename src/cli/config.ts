@@ -3,7 +3,7 @@ import { type Command, Option } from 'commander'
 import { InvalidAuthData } from '../auth-data.ts'
 import { DATABASE_SETTING, openSources } from '../auth-sources.ts'
 import { createLog } from '../base/log.ts'
-import type { Config, KeySet, Problem } from '../config/config.ts'
+import type { Config, KeySetSettings, Problem } from '../config/config.ts'
 import { formatProblems, insecureKeySets, keySetsOf, problemsAt } from '../config/config.ts'
 import type { LoadedConfig, LoadOptions } from '../config/load.ts'
 import { effectiveSettings, FILE_VARIABLE, loadConfig } from '../config/load.ts'
@@ -138,7 +138,7 @@ async function checkFiles(config: Config) {
 }
 
 /** Fetches a key set once. Does nothing if its CA file is unusable, which `checkFiles` reports. */
-async function checkKeySet({ setting, ...keySet }: KeySet, certificateSets: CertificateSets) {
+async function checkKeySet({ setting, ...keySet }: KeySetSettings, certificateSets: CertificateSets) {
   const path = `${setting}.jwksUrl`
   const unusable = (texts: readonly string[]) => {
     const messages = texts.map((text) => `the JWK Set ${text}`)

@@ -1,7 +1,17 @@
 /**
  * The effects on Node's http server that its documentation does not promise: a function for each, tested on Node 20 and 26.
- * Some functions rely on Node's own listeners, or on the order of events. None uses a private member. Effects of a line or two
- * have a comment with the word `Node` where they are used: in `client/`, `handler.ts`, `endpoints/`, `proxy/` and `ops/admin.ts`.
+ * Some functions rely on Node's own listeners, or on the order of events. None uses a private member.
+ * Other effects, of a line or two, have a comment where they are used:
+ *
+ *   listener.ts             header lines beyond 1,000; `maxConnections` of full workers; when offers of an upgrade are accepted
+ *   connection.ts           the listeners of a detached socket; requests of a destroyed TLS socket
+ *   connection-end.ts       trailers that close; bytes behind an offer of an upgrade
+ *   head-clock.ts           empty lines before a head
+ *   response.ts             canceled writes count as finished; the first bytes of a body are sent with the head
+ *   handler.ts              all that has been read is parsed before a promise continues
+ *   json-body.ts            one of three timers of one duration fires early
+ *   download.ts             a text, but no buffer, is sent in one write; a value behind `Content-Length`; links of a 103
+ *   upstream-connection.ts  a reset that looks like an end
  */
 import type { EventEmitter } from 'node:events'
 import { IncomingMessage, Server, type ServerResponse } from 'node:http'

@@ -42,7 +42,7 @@ export function keySetsOf({ token, keys, trustedIssuers }: Config) {
   return [{ ...own, bearerTokenFile: undefined }, ...trusted]
 }
 
-export type KeySet = ReturnType<typeof keySetsOf>[number]
+export type KeySetSettings = ReturnType<typeof keySetsOf>[number]
 
 export const insecureKeySets = (config: Config) =>
   keySetsOf(config).flatMap(({ setting, jwksUrl }) => {

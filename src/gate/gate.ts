@@ -29,7 +29,7 @@ export interface RoutedRequest {
   /** The link in the target of `requested`, if the route takes links. */
   readonly link: PresentedLink | undefined
   /** `Gate.changes` before the decision. */
-  readonly changes: number
+  readonly changesBefore: number
 }
 
 /** `act`: what the handler does. */
@@ -99,7 +99,7 @@ export class Gate {
     const takesLinks = this.#config.links.enabled && found.to === 'service'
     const link = takesLinks && requested !== undefined ? presentedLink(requested) : undefined
     const route = found === FORWARD && link !== undefined ? FORWARD_LINK : found
-    return { admitted, route, requested, link, changes: this.#changes }
+    return { admitted, route, requested, link, changesBefore: this.#changes }
   }
 
   /** Returns a promise only if a token must be verified. The promise rejects only on an internal error. */

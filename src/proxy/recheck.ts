@@ -16,14 +16,14 @@ export class Recheck {
   readonly #source: RecheckSource
   readonly #context: RequestContext
   /** `Gate.changes` before the last decision. */
-  #changes: number | undefined
+  #changesBefore: number | undefined
   /** Epoch milliseconds. Undefined if only a change can lead to another decision, and while one is made. */
   #dueAtMs: number | undefined
 
   constructor(context: RequestContext, decision: ServiceDecision, source: RecheckSource) {
     this.#source = source
     this.#context = context
-    this.#changes = context.routed?.changes
+    this.#changesBefore = context.routed?.changesBefore
     this.#dueAtMs = decision.caller?.recheckAtMs
   }
 
@@ -32,13 +32,13 @@ export class Recheck {
   /** Calls back later if a decision is due: with undefined after an internal error. */
   ifDue(onDecision: (decision: Decision | undefined) => void): void {
     const { gate, now } = this.#source
-    const isChanged = gate.changes() !== this.#changes
+    const isChanged = gate.changes() !== this.#changesBefore
     if (isChanged || (this.#dueAtMs !== undefined && now() >= this.#dueAtMs)) void this.#decide(onDecision)
   }
 
   async #decide(onDecision: (decision: Decision | undefined) => void): Promise<void> {
     const { gate } = this.#source
-    this.#changes = gate.changes()
+    this.#changesBefore = gate.changes()
     this.#dueAtMs = undefined
     const { routed } = this.#context
     let decision: Decision | undefined

@@ -82,13 +82,13 @@ export async function openPolledFiles<T>(
     return loaded({ version: history.version, load })
   }
 
-  async function load(active: T, isForced: boolean): Promise<Loaded<T> | undefined> {
+  async function load(active: T, isForced: boolean): Promise<Loaded<T> | 'incomplete'> {
     const step = isForced ? 'loadAsIs' : loadStep(history)
-    if (step === 'wait') return undefined
+    if (step === 'wait') return 'incomplete'
     const next = await loadFiles(active)
-    if (!next.ok && step === 'try') return undefined
+    if (!next.ok && step === 'try') return 'incomplete'
     if (!next.ok) return notLoaded(next.problems.map(({ path, message }) => `${path}: ${message}`))
-    if (step !== 'loadAsIs' && (await versionOf(paths, includes)) !== history.version) return undefined
+    if (step !== 'loadAsIs' && (await versionOf(paths, includes)) !== history.version) return 'incomplete'
     history = { ...history, unsettledPolls: 0 }
     return next
   }

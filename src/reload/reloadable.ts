@@ -21,9 +21,9 @@ export interface Found<T> {
   readonly version: string
   /**
    * Loads this version, or a newer one. `isForced`: an operator asks for a reload.
-   * Resolves with undefined if the source may be incomplete: a later poll loads it.
+   * `incomplete`: another poll must find the version before it is loaded, or rejected.
    */
-  readonly load: (active: T, isForced: boolean) => Promise<Loaded<T> | undefined>
+  readonly load: (active: T, isForced: boolean) => Promise<Loaded<T> | 'incomplete'>
 }
 
 /**
@@ -151,7 +151,7 @@ export class Reloadable<T> {
     const isActive = version === this.#active && this.#rejected === undefined
     if (isActive && !isForced) return { ...loaded(this.#value), isNew: false }
     const next = await this.#guard(load(this.#value, isForced))
-    if (this.#isStopped || next === undefined) return undefined
+    if (this.#isStopped || next === 'incomplete') return undefined
     const isNew = next.ok || isForced || version !== this.#rejected
     if (next.ok) this.#activate(next.value, version)
     else this.#rejected = version

@@ -49,9 +49,10 @@ export function createIssuers(
   credentials?: Pick<TokenIssuer, 'credentialStatus'> & { hasAccount(accountId: string): boolean },
 ): readonly [TokenIssuer, ...TokenIssuer[]] {
   const isOwnAccount = (accountId: string) => credentials?.hasAccount(accountId) === true
-  const trusted = trustedIssuers.flatMap((entry) => {
+  const trusted = trustedIssuers.map((entry) => {
     const keySet = keySets.find(({ issuer }) => issuer === entry.issuer)
-    return keySet === undefined ? [] : [trustedIssuer(entry, keySet.findKey, isOwnAccount)]
+    if (keySet === undefined) throw new Error(`there is no key set of ${entry.issuer}`)
+    return trustedIssuer(entry, keySet.findKey, isOwnAccount)
   })
   return [ownIssuer(token, links, findOwnKey, credentials?.credentialStatus), ...trusted]
 }
