@@ -2,10 +2,10 @@
  * The composition root: creates the parts of one sidecar from validated settings, each after the parts that it uses.
  * Requests pass: listener -> connection -> handler -> admission -> gate (route, token) -> forwarder | Account API | responder
  * The folders are layers, each above the next: cli, workers, app and life-cycle, ops, proxy, handler and endpoints, client, gate,
- * auth-data and auth-sources, tls, config, credentials, token, keys, reload, files, http, base (docs/architecture.md).
+ * auth, tls, config, credentials, token, keys, reload, files, http, base (docs/architecture.md).
  * Tests compare the layers with the imports, and names in comments with the code.
  */
-import { openAuthData } from './auth-data.ts'
+import { openAuthData } from './auth/auth-data.ts'
 import type { Logger } from './base/log.ts'
 import { DataListener } from './client/listener.ts'
 import { Responder } from './client/responder.ts'

@@ -111,7 +111,7 @@ export class Handler {
     const { responder, reportInternalError } = this.#options
     const { context } = res.req
     reportInternalError(context.id, error)
-    if (res.headersSent) context.connection.abort()
+    if (res.hasBegun) context.connection.abort()
     // Sends nothing if a response has begun, but records the failure.
     responder.fail(res, 'internal', ERRORS.internalError, { errorType: 'proxy_internal_error', close: true })
   }

@@ -6,7 +6,7 @@
  */
 import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { AuthData } from './auth-data.ts'
+import type { AuthData } from './auth/auth-data.ts'
 import type { Logger } from './base/log.ts'
 import { VERSION } from './base/version.ts'
 import type { DataListener } from './client/listener.ts'

@@ -1,7 +1,7 @@
 /** `config check | show | schema`, and the settings that commands take as flags. */
 import { type Command, Option } from 'commander'
-import { InvalidAuthData } from '../auth-data.ts'
-import { DATABASE_SETTING, openSources } from '../auth-sources.ts'
+import { InvalidAuthData } from '../auth/auth-data.ts'
+import { DATABASE_SETTING, openSources } from '../auth/auth-sources.ts'
 import { createLog } from '../base/log.ts'
 import type { Config, KeySetSettings, Problem } from '../config/config.ts'
 import { formatProblems, insecureKeySets, keySetsOf, problemsAt } from '../config/config.ts'

@@ -1,7 +1,7 @@
 /** `token issue|inspect`: mints a token that a sidecar with these settings accepts, or explains a token. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Command } from 'commander'
-import { type AuthData, openAuthData } from '../auth-data.ts'
+import { type AuthData, openAuthData } from '../auth/auth-data.ts'
 import { printable } from '../base/log.ts'
 import type { Config } from '../config/config.ts'
 import type { LoadedConfig } from '../config/load.ts'

@@ -38,7 +38,7 @@ export function afterResponse(req: SidecarRequest, asked: Persistence, holdsBody
   if (req.rawTrailers.some((name) => /^(?:proxy-)?connection$/i.test(name))) return 'close'
   if (!admitted.offersUpgrade || isDetached) return 'keepAlive'
   // Node discards the bytes that it has read behind a head that offers an upgrade. They may be a request.
-  if (admitted.hasBody || connection.headClock.mayHaveLostBytes(req)) return 'close'
+  if (admitted.hasBody || connection.nextHead.mayHaveLostBytes(req)) return 'close'
   return CAN_DECLINE_UPGRADES ? 'keepAlive' : 'close'
 }
 

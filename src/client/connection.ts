@@ -17,12 +17,12 @@ import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../base/errors.ts'
 import type { Peer } from './client-address.ts'
 import { abort, halfClose } from './connection-end.ts'
-import { HeadClock } from './head-clock.ts'
+import { NextHead } from './next-head.ts'
 import * as nodeHttp from './node-http.ts'
 import type { ClientConnection, SidecarRequest } from './request.ts'
 import { SidecarResponse } from './response.ts'
 
-export interface ConnectionEvents {
+export interface ConnectionCallbacks {
   /** Must not throw. */
   readonly handle: (res: SidecarResponse) => void
   readonly onRequestEnd: (res: SidecarResponse) => void
@@ -52,21 +52,21 @@ export class Connection implements ClientConnection {
   readonly tcpSocket: Socket
   readonly isDraining: () => boolean
   readonly #socket: Socket
-  readonly #events: ConnectionEvents
+  readonly #callbacks: ConnectionCallbacks
   #phase: 'idle' | 'serving' | 'closing' = 'idle'
   #current: SidecarResponse | undefined
   readonly #waiting: SidecarResponse[] = []
   /** Follows the requests that wait. Nothing follows it. */
   #refusal: ParserRefusal | undefined
-  readonly headClock: HeadClock
+  readonly nextHead: NextHead
 
-  constructor(socket: Socket, tcpSocket: Socket, peer: Peer, headMs: number, events: ConnectionEvents) {
+  constructor(socket: Socket, tcpSocket: Socket, peer: Peer, headMs: number, callbacks: ConnectionCallbacks) {
     this.peer = peer
     this.#socket = socket
     this.tcpSocket = tcpSocket
-    this.isDraining = events.isDraining
-    this.#events = events
-    this.headClock = new HeadClock(socket, headMs)
+    this.isDraining = callbacks.isDraining
+    this.#callbacks = callbacks
+    this.nextHead = new NextHead(socket, headMs)
     socket.on('error', () => {}) // without a listener, an error would end the process; `close` follows
     nodeHttp.listenBeforeNode(socket, 'end', () => {
       // Node would end the connection after the written bytes. It does not end a detached socket.
@@ -105,7 +105,7 @@ export class Connection implements ClientConnection {
   #queue(res: SidecarResponse): void {
     const count = this.#waiting.push(res)
     if (count === MAX_WAITING) nodeHttp.pauseWhile(this.#socket, () => this.#isFull)
-    else if (count % MAX_WAITING === 0 && this.#events.inFlight() > MAX_IN_FLIGHT) this.abort()
+    else if (count % MAX_WAITING === 0 && this.#callbacks.inFlight() > MAX_IN_FLIGHT) this.abort()
   }
 
   #serve(res: SidecarResponse, firstBytes?: Buffer): void {
@@ -113,7 +113,7 @@ export class Connection implements ClientConnection {
     this.#current = res
     res.req.begin(this, firstBytes)
     res.on('close', this.#onResponseClosed)
-    this.#events.handle(res)
+    this.#callbacks.handle(res)
   }
 
   readonly #onResponseClosed = (): void => {
@@ -122,8 +122,8 @@ export class Connection implements ClientConnection {
     this.#current = undefined
     const { isDetached, owner } = res.req.context
     owner.onClosed?.()
-    this.#events.onRequestEnd(res)
-    this.headClock.restart()
+    this.#callbacks.onRequestEnd(res)
+    this.nextHead.restart()
     if (this.#socket.writable && !isDetached) this.#serveNext()
     else this.#endAfterLast(isDetached)
   }
@@ -131,7 +131,7 @@ export class Connection implements ClientConnection {
   #serveNext(): void {
     const next = this.#waiting.shift()
     if (next !== undefined) {
-      this.headClock.stop()
+      this.nextHead.stop()
       this.#serve(next)
       if (this.#waiting.length === MAX_WAITING - 1) this.#socket.resume()
     } else if (this.#refusal !== undefined) this.#sendRefusal(this.#refusal)
@@ -185,7 +185,7 @@ export class Connection implements ClientConnection {
 
   #sendRefusal(refusal: ParserRefusal): void {
     this.#phase = 'closing'
-    this.#socket.write(this.#events.onParserError(refusal, this.peer), 'latin1')
+    this.#socket.write(this.#callbacks.onParserError(refusal, this.peer), 'latin1')
     halfClose(this.#socket)
   }
 
@@ -201,12 +201,12 @@ export class Connection implements ClientConnection {
 
   /** Closes an idle connection, unless a head has begun to arrive. */
   closeIfIdle(): void {
-    if (this.#phase === 'idle' && !this.headClock.hasBegun) this.#socket.destroy()
+    if (this.#phase === 'idle' && !this.nextHead.hasBegun) this.#socket.destroy()
   }
 
   /** Called twice a second. */
   checkHead(monotonicNow: number): void {
-    if (this.#phase === 'idle' && this.headClock.isLate(monotonicNow))
+    if (this.#phase === 'idle' && this.nextHead.isLate(monotonicNow))
       this.refuseUnparsed({ error: ERRORS.requestTimeout })
   }
 

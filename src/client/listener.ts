@@ -1,6 +1,6 @@
 /**
  * The data listener: one Node http(s) server. Only this file sets its options and handles its events.
- * In: client connections. Out: the events of each `Connection`. Waits for upstreams: `proxy/upstream-connection.ts` (`WAITS`).
+ * In: client connections. Out: the callbacks of each `Connection`. Waits for upstreams: `proxy/upstream-connection.ts` (`WAITS`).
  *
  * Each wait for a client, its limit, the timer that measures it, and what happens when the limit has passed:
  *
@@ -25,12 +25,12 @@ import type { Reloadable } from '../reload/reloadable.ts'
 import type { CertificateSet } from '../tls/certificates.ts'
 import { TlsSockets, tlsOptions } from '../tls/listener-tls.ts'
 import { createPeers, type Peer } from './client-address.ts'
-import { Connection, type ConnectionEvents } from './connection.ts'
+import { Connection, type ConnectionCallbacks } from './connection.ts'
 import { listenBeforeNode, releaseListeners, stopListening } from './node-http.ts'
 import { SidecarRequest } from './request.ts'
 import { SidecarResponse } from './response.ts'
 
-interface ListenerEvents extends Omit<ConnectionEvents, 'inFlight'> {
+interface ListenerCallbacks extends Omit<ConnectionCallbacks, 'inFlight'> {
   readonly opensWebSocket: (req: SidecarRequest) => boolean
   readonly onTlsError: (code: string | undefined) => void
   /** Faults of the listening socket, such as running out of descriptors. */
@@ -56,7 +56,7 @@ export class DataListener {
   readonly #isSecure: boolean
   readonly #peerOf: (socket: Socket, tls: boolean, port: number) => Peer
   #port = 0
-  readonly #events: ListenerEvents & ConnectionEvents
+  readonly #callbacks: ListenerCallbacks & ConnectionCallbacks
   readonly #server: Server<typeof SidecarRequest, typeof SidecarResponse>
   /** An array: as a `Set` grows, V8 keeps its former tables, and with them closed connections, in memory. */
   readonly #open: Connection[] = []
@@ -64,12 +64,12 @@ export class DataListener {
   droppedConnections = 0
 
   /** `certificates`: undefined without TLS. A new certificate is for new connections. */
-  constructor(config: ListenerConfig, certificates: Certificates, events: ListenerEvents) {
+  constructor(config: ListenerConfig, certificates: Certificates, callbacks: ListenerCallbacks) {
     const { limits, timeouts, upgrade } = config
     this.#config = config
     this.#isSecure = certificates !== undefined
     this.#peerOf = createPeers(config.forwarded.trust)
-    this.#events = { ...events, inFlight: () => this.inFlight }
+    this.#callbacks = { ...callbacks, inFlight: () => this.inFlight }
     const httpOptions: ServerOptions<typeof SidecarRequest, typeof SidecarResponse> & {
       // An option of Node 22.21, 24.9 and later. An offer that the callback declines is ignored (RFC 9110, section 7.8).
       shouldUpgradeCallback: (req: SidecarRequest) => boolean
@@ -84,7 +84,7 @@ export class DataListener {
       requireHostHeader: false, // admission refuses a missing `Host`, in the documented form
       // Node asks before it emits an event for the request.
       shouldUpgradeCallback: (req) =>
-        upgrade.enabled && req.socket[CONNECTION]?.isServing === false && events.opensWebSocket(req),
+        upgrade.enabled && req.socket[CONNECTION]?.isServing === false && callbacks.opensWebSocket(req),
     }
     if (certificates === undefined) this.#server = createServer(httpOptions)
     else {
@@ -119,7 +119,7 @@ export class DataListener {
       if (tcpSocket === undefined) socket.destroy()
       else if (!socket.destroyed) this.#addConnection(socket, tcpSocket)
     })
-    server.on('tlsClientError', ({ code }: NodeJS.ErrnoException) => this.#events.onTlsError(code))
+    server.on('tlsClientError', ({ code }: NodeJS.ErrnoException) => this.#callbacks.onTlsError(code))
   }
 
   #serveConnections(): void {
@@ -143,7 +143,7 @@ export class DataListener {
     // Not read at `listening`: `node:cluster` passes connections to a worker before. Read once, because it is a system call.
     this.#port ||= tcpSocket.localPort ?? 0
     const peer = this.#peerOf(tcpSocket, this.#isSecure, this.#port)
-    const connection = new Connection(socket, tcpSocket, peer, this.#server.headersTimeout, this.#events)
+    const connection = new Connection(socket, tcpSocket, peer, this.#server.headersTimeout, this.#callbacks)
     this.#open.push(connection)
     socket[CONNECTION] = connection
     socket.on('close', () => {
@@ -159,7 +159,7 @@ export class DataListener {
       for (const connection of this.#open) connection.checkHead(performance.now())
     }, CHECK_MS).unref()
     this.#server.once('close', () => clearInterval(timer))
-    this.#server.on('error', this.#events.onListenError)
+    this.#server.on('error', this.#callbacks.onListenError)
     return this.#server.address() as AddressInfo
   }
 

@@ -17,7 +17,7 @@ export interface ClientConnection {
   /** Closes the connection if the client has reset it, which Node does not notice while it does not read the socket. */
   detectReset(): void
   readonly isDraining: () => boolean
-  readonly headClock: { mayHaveLostBytes(req: SidecarRequest): boolean }
+  readonly nextHead: { mayHaveLostBytes(req: SidecarRequest): boolean }
   /** Ends the connection within a response, so that the client notices that the rest is missing. */
   abort(): void
 }

@@ -46,7 +46,7 @@ export class Responder {
   }
 
   #send(res: SidecarResponse, status: number, text: string, headers: HeaderList, persistence: Persistence) {
-    if (res.headersSent || res.destroyed) return
+    if (res.hasBegun || res.destroyed) return
     const { context, method, headers: received } = res.req
     const list = this.#headers(status, text, context.id, headers, received.origin)
     if (method !== 'HEAD') context.count('bytesOut', text.length)

@@ -76,6 +76,11 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     return this.#state
   }
 
+  /** Whether a head or a 101 is written. Node's own flag knows nothing of a 101. */
+  get hasBegun(): boolean {
+    return this.#state !== 'open'
+  }
+
   /** For the access log: the system has the whole response, or it counts as sent (see `#writtenMonotonicMs`). */
   get isWritten(): boolean {
     return this.#writtenMonotonicMs !== undefined || (this.writableFinished && this.#state !== 'aborted')

@@ -6,8 +6,8 @@
  * A new metric needs a row in `METRICS`, and a value: in `#counts`, with a method that counts, or in `#valuesFrom`.
  */
 import { type Aggregator, collectDefaultMetrics, Registry } from 'prom-client'
-import type { AuthData } from '../auth-data.ts'
-import type { ReloadSubject } from '../auth-sources.ts'
+import type { AuthData } from '../auth/auth-data.ts'
+import type { ReloadSubject } from '../auth/auth-sources.ts'
 import { ACCESS_FAILURES, type AccessFailure, LOGIN_FAILURES, UPSTREAM_OUTCOMES } from '../base/errors.ts'
 import { VERSION } from '../base/version.ts'
 import type { DataListener } from '../client/listener.ts'

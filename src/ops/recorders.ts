@@ -3,7 +3,7 @@
  * No line has a token or a query: a query may hold a secret. Lines name only accounts and access keys that exist: any other
  * name is text that a client chose. In forward auth, `method` and `path` are those of the request that a trusted proxy names.
  */
-import type { OnReload } from '../auth-sources.ts'
+import type { OnReload } from '../auth/auth-sources.ts'
 import { type Failure, isClientFailure } from '../base/errors.ts'
 import { type Logger, loggable } from '../base/log.ts'
 import type { Peer } from '../client/client-address.ts'

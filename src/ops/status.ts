@@ -1,5 +1,5 @@
 /** The state for the status page and `/status.json`: current rates, and counts of ten minutes. Nothing in it is secret. */
-import type { AuthCondition } from '../auth-data.ts'
+import type { AuthCondition } from '../auth/auth-data.ts'
 import { isClientFailure, UPSTREAM_OUTCOMES, type UpstreamOutcome } from '../base/errors.ts'
 import { VERSION } from '../base/version.ts'
 import type { Config } from '../config/config.ts'

@@ -12,19 +12,21 @@ export interface RecheckSource {
   readonly reportInternalError: (requestId: string, error: unknown) => void
 }
 
+const NEVER = Number.POSITIVE_INFINITY
+
 export class Recheck {
   readonly #source: RecheckSource
   readonly #context: RequestContext
   /** `Gate.changes` before the last decision. */
   #changesBefore: number | undefined
-  /** Epoch milliseconds. Undefined if only a change can lead to another decision, and while one is made. */
-  #dueAtMs: number | undefined
+  /** Epoch milliseconds. `NEVER` if only a change can lead to another decision, and while one is made. */
+  #dueAtMs: number
 
   constructor(context: RequestContext, decision: ServiceDecision, source: RecheckSource) {
     this.#source = source
     this.#context = context
     this.#changesBefore = context.routed?.changesBefore
-    this.#dueAtMs = decision.caller?.recheckAtMs
+    this.#dueAtMs = decision.caller?.recheckAtMs ?? NEVER
   }
 
   readonly reportInternalError = (error: unknown) => this.#source.reportInternalError(this.#context.id, error)
@@ -32,14 +34,13 @@ export class Recheck {
   /** Calls back later if a decision is due: with undefined after an internal error. */
   ifDue(onDecision: (decision: Decision | undefined) => void): void {
     const { gate, now } = this.#source
-    const isChanged = gate.changes() !== this.#changesBefore
-    if (isChanged || (this.#dueAtMs !== undefined && now() >= this.#dueAtMs)) void this.#decide(onDecision)
+    if (gate.changes() !== this.#changesBefore || now() >= this.#dueAtMs) void this.#decide(onDecision)
   }
 
   async #decide(onDecision: (decision: Decision | undefined) => void): Promise<void> {
     const { gate } = this.#source
     this.#changesBefore = gate.changes()
-    this.#dueAtMs = undefined
+    this.#dueAtMs = NEVER
     const { routed } = this.#context
     let decision: Decision | undefined
     try {
@@ -47,8 +48,8 @@ export class Recheck {
     } catch (error) {
       this.reportInternalError(error)
     }
-    // A refusal that comes too late for a request is due again for its retry or tunnel.
-    this.#dueAtMs = decision?.act === 'forward' ? decision.caller?.recheckAtMs : 0
+    // A refusal that comes too late for a request is due again, at once, for its retry or tunnel.
+    this.#dueAtMs = decision?.act === 'forward' ? (decision.caller?.recheckAtMs ?? NEVER) : 0
     onDecision(decision)
   }
 }

@@ -179,10 +179,10 @@ export class Transfer implements UpstreamRequest, RequestOwner {
       if (typeof outcome === 'string') this.#upstream.events.onOutcome(outcome)
       if (outcome === 'ok') return
       this.#upstream.pool.cancel(this)
-      const { headersSent } = this.#res
+      const { hasBegun } = this.#res
       if (typeof outcome === 'string') this.#upstream.responder.failForwarded(this.#res, outcome, cause)
       else this.#upstream.responder.refuseAccess(this.#res, outcome.reason, outcome.error, outcome.headers)
-      if (headersSent) afterReads(() => this.#context.connection.abort()) // the written bytes are sent first
+      if (hasBegun) afterReads(() => this.#context.connection.abort()) // the written bytes are sent first
     } catch (error) {
       this.onInternalError(error) // aborts the client's connection, because the phase is `ended`
     }

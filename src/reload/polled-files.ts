@@ -54,8 +54,11 @@ export function countPoll(before: PollHistory, version: string): PollHistory {
  * Both `try` and `load` count only if the files have not changed meanwhile. `loadAsIs` always counts.
  */
 export function loadStep({ polls, unsettledPolls }: PollHistory): 'wait' | 'try' | 'load' | 'loadAsIs' {
-  if (polls >= SETTLED_POLLS) return polls % RETRY_POLLS === SETTLED_POLLS ? 'load' : 'wait'
-  if (unsettledPolls % UNSETTLED_POLLS === 0) return 'loadAsIs'
+  const isSettled = polls >= SETTLED_POLLS
+  const isDue = polls % RETRY_POLLS === SETTLED_POLLS // once it has settled, and then again and again
+  if (isSettled) return isDue ? 'load' : 'wait'
+  const neverSettles = unsettledPolls % UNSETTLED_POLLS === 0
+  if (neverSettles) return 'loadAsIs'
   return polls === STABLE_POLLS ? 'try' : 'wait'
 }
 

@@ -5,7 +5,7 @@
  *   the version that is active                   this version             `pollMs`
  *   a new version that loads                     it, from now on          `pollMs`    yes
  *   a new version that may be incomplete         the last good one        `pollMs`
- *   a new version that is rejected               the last good one        `retryMs`   once for each version
+ *   a new version that is rejected               the last good one        `retryMs`   once for each version (files: `loadStep`)
  *   no source                                    the last good one        `retryMs`   once for each problem
  *
  * When an operator asks for a reload, the source is loaded at once, even if it is unchanged or incomplete, and always reported.

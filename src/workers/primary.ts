@@ -4,7 +4,7 @@
  */
 import { AggregatorRegistry } from 'prom-client'
 import type { AppOptions } from '../app.ts'
-import { InvalidAuthData } from '../auth-data.ts'
+import { InvalidAuthData } from '../auth/auth-data.ts'
 import type { LogDestination, Logger } from '../base/log.ts'
 import type { Config } from '../config/config.ts'
 import { SHARED_LIMITS } from '../config/schema.ts'

@@ -10,7 +10,7 @@ export function requestContext(peer: Peer, id: string): RequestContext {
     tcpSocket: new Socket(),
     detectReset() {},
     isDraining: () => false,
-    headClock: { mayHaveLostBytes: () => false },
+    nextHead: { mayHaveLostBytes: () => false },
     abort() {},
   })
   req.context.recordRoute(undefined, id)

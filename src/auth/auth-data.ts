@@ -14,18 +14,19 @@
  * Then `checkStatus` of `token/verify.ts` refuses the token of a disabled credential. Waiting requests are checked like tunnels.
  * A change ends no transfer in progress. Without a database, a sidecar that fetches its keys learns of no disabled credential.
  */
+
+import { loaded } from '../base/result.ts'
+import { formatProblems, type Problem, problemsAt } from '../config/config.ts'
+import { type CredentialChecks, createCredentialChecks } from '../credentials/credential-checks.ts'
+import type { DatabaseState } from '../credentials/postgres/database.ts'
+import { limitRevocations, type RevokeToken } from '../credentials/throttles.ts'
+import { type FindKey, findInRing, type KeyRing, publicJwks, tokenLifetimes } from '../keys/key-ring.ts'
+import type { KeySetState, RemoteKeys } from '../keys/remote-keys.ts'
+import type { Reloadable } from '../reload/reloadable.ts'
+import type { IsRevoked } from '../token/caller.ts'
+import { createIssuers, type TokenIssuer } from '../token/issuers.ts'
 import type { AuthSources, ReloadSubject, SourceOptions } from './auth-sources.ts'
 import { DATABASE_SETTING, openSources } from './auth-sources.ts'
-import { loaded } from './base/result.ts'
-import { formatProblems, type Problem, problemsAt } from './config/config.ts'
-import { type CredentialChecks, createCredentialChecks } from './credentials/credential-checks.ts'
-import type { DatabaseState } from './credentials/postgres/database.ts'
-import { limitRevocations, type RevokeToken } from './credentials/throttles.ts'
-import { type FindKey, findInRing, type KeyRing, publicJwks, tokenLifetimes } from './keys/key-ring.ts'
-import type { KeySetState, RemoteKeys } from './keys/remote-keys.ts'
-import type { Reloadable } from './reload/reloadable.ts'
-import type { IsRevoked } from './token/caller.ts'
-import { createIssuers, type TokenIssuer } from './token/issuers.ts'
 
 /** Each function returns the value that is active when it is called. */
 export interface AuthData extends Pick<AuthSources, 'certificateSets' | 'keySets'> {
@@ -82,15 +83,13 @@ export async function openAuthData(options: SourceOptions): Promise<AuthData> {
   const sources = await openSources(options)
   if (sources.problems.length > 0) throw new InvalidAuthData(sources.problems)
   for (const warning of sources.warnings) log.warn(warning)
-  const { keyFiles, credentialsFile, revocationsFile, database, certificateSets, keySets } = sources
+  const { keyFiles, credentialsFile, revocationsFile, database, certificateSets, keySets, polled } = sources
   const ownKeySet = keySets.find(({ issuer }) => issuer === config.token.issuer)
   const keys = ownKeysIn(options, keyFiles, ownKeySet)
   const logins = database ?? (credentialsFile && { list: credentialsFile.current, refresh: async () => true })
   const onError = (error: unknown) => log.error({ err: error }, 'a login could not be checked')
   const credentials = logins && createCredentialChecks(logins, now, onError)
   const revocations = [revocationsFile?.current, database?.revocations].flatMap((list) => list ?? [])
-  const possible = [keyFiles, credentialsFile, revocationsFile, database, ...certificateSets.values()]
-  const polled = [...possible.filter((source) => source !== undefined), ...keySets]
   const subjects: ReloadSubject[] = ['revocations'] // a file of them is polled even while it is missing
   if (keyFiles) subjects.push('keys')
   if (credentials) subjects.push('credentials')
@@ -113,10 +112,10 @@ export async function openAuthData(options: SourceOptions): Promise<AuthData> {
       return credentials ? [ofKeys, ofCredentials] : [ofKeys]
     },
     subscribe(onChange) {
-      for (const source of [keyFiles, ...keySets]) source?.subscribe(() => onChange('keys'))
-      credentialsFile?.subscribe(() => onChange('credentials'))
-      revocationsFile?.subscribe(() => onChange('revocations'))
-      database?.subscribe(onChange)
+      for (const source of polled)
+        source.subscribe((subject) => {
+          if (subject !== 'certificates') onChange(subject)
+        })
     },
     start() {
       for (const source of polled) source.start()

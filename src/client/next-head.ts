@@ -1,12 +1,12 @@
 /**
- * Measures the wait of a client connection for the next head: Node's parser reports a head once it is whole.
- * In: the end of each response. Out: whether a head has begun to arrive, and whether the rest of it is late.
+ * What has arrived of the next head of a client connection, by the number of its bytes: Node's parser reports only whole heads.
+ * In: the end of each response. Out: whether the next head has begun, whether its rest is late, and whether Node has read on.
  */
 import type { Socket } from 'node:net'
 import { headerText } from '../http/headers.ts'
 import type { SidecarRequest } from './request.ts'
 
-export class HeadClock {
+export class NextHead {
   readonly #socket: Socket
   readonly #headMs: number
   /** `socket.bytesRead` at the end of the previous response. Undefined while a request is served that had to wait. */

@@ -1,19 +1,19 @@
 /** Opens the sources of auth data that the settings name, with one function for each: files, the database and key sets. */
-import type { Logger } from './base/log.ts'
-import { type Loaded, notLoaded } from './base/result.ts'
-import { type Config, insecureKeySets, keySetsOf, type Problem, problemsAt } from './config/config.ts'
-import type { CredentialList } from './credentials/credential-list.ts'
-import { loadCredentialsFile, loadRevocationsFile } from './credentials/list-files.ts'
-import type { CredentialsDatabase } from './credentials/postgres/database.ts'
-import type { RevocationList } from './credentials/revocation-list.ts'
-import { readBearerToken } from './keys/jwk-set.ts'
-import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
-import type { KeyRing } from './keys/key-ring.ts'
-import { RemoteKeys } from './keys/remote-keys.ts'
-import { openPolledFiles } from './reload/polled-files.ts'
-import type { Reloadable, ReloadResult } from './reload/reloadable.ts'
-import type { CertificateName, CertificateSet, CertificateSets } from './tls/certificates.ts'
-import { activeContextOf, certificateFiles, issuerSetName, openCertificateSet } from './tls/certificates.ts'
+import type { Logger } from '../base/log.ts'
+import { type Loaded, notLoaded } from '../base/result.ts'
+import { type Config, insecureKeySets, keySetsOf, type Problem, problemsAt } from '../config/config.ts'
+import type { CredentialList } from '../credentials/credential-list.ts'
+import { loadCredentialsFile, loadRevocationsFile } from '../credentials/list-files.ts'
+import type { CredentialsDatabase } from '../credentials/postgres/database.ts'
+import type { RevocationList } from '../credentials/revocation-list.ts'
+import { readBearerToken } from '../keys/jwk-set.ts'
+import { isKeyFileName, loadKeyRing } from '../keys/key-directory.ts'
+import type { KeyRing } from '../keys/key-ring.ts'
+import { RemoteKeys } from '../keys/remote-keys.ts'
+import { openPolledFiles } from '../reload/polled-files.ts'
+import type { Reloadable, ReloadResult } from '../reload/reloadable.ts'
+import type { CertificateName, CertificateSet, CertificateSets } from '../tls/certificates.ts'
+import { activeContextOf, certificateFiles, issuerSetName, openCertificateSet } from '../tls/certificates.ts'
 
 export type ReloadSubject = 'keys' | 'credentials' | 'revocations' | 'certificates'
 
@@ -27,10 +27,23 @@ export interface SourceOptions {
   readonly onReload?: OnReload
 }
 
-type Opening = SourceOptions & { readonly results: Loaded<unknown, Problem>[] }
+type Opening = SourceOptions & Readonly<{ results: Loaded<unknown, Problem>[]; polled: PolledSource[] }>
+
+/** What is polled while the sidecar runs. No method throws or rejects. */
+export interface PolledSource {
+  start(): void
+  /** Loads the source, even if it has not changed. */
+  reload(): Promise<unknown>
+  stop(): unknown
+  /** Calls `onChange` for each new version. */
+  subscribe(onChange: (subject: ReloadSubject) => void): void
+}
+type SourceOfOneSubject = Omit<PolledSource, 'subscribe'> & { subscribe(onChange: () => void): void }
 
 /** A source that the settings do not name, or that has problems, is undefined or left out. */
 export interface AuthSources {
+  /** Each of the sources below. */
+  readonly polled: readonly PolledSource[]
   readonly keyFiles: Reloadable<KeyRing> | undefined
   readonly credentialsFile: Reloadable<CredentialList> | undefined
   readonly revocationsFile: Reloadable<RevocationList> | undefined
@@ -45,7 +58,7 @@ export interface AuthSources {
 
 /** Opens the sources in the order in which their problems are reported. Never rejects. */
 export async function openSources(options: SourceOptions): Promise<AuthSources> {
-  const opening: Opening = { ...options, results: [] }
+  const opening: Opening = { ...options, results: [], polled: [] }
   const keyFiles = await openKeyFiles(opening)
   const credentialsFile = await openCredentialsFile(opening)
   const revocationsFile = await openRevocationsFile(opening)
@@ -56,7 +69,7 @@ export async function openSources(options: SourceOptions): Promise<AuthSources> 
   const ofSources = opening.results.flatMap((result) => (result.ok ? result.warnings : []))
   const warnings = [...new Set([...ofSources, ...insecureKeySets(options.config)])]
   const files = { keyFiles, credentialsFile, revocationsFile, certificateSets }
-  return { ...files, database, keySets, problems, warnings }
+  return { ...files, database, keySets, polled: opening.polled, problems, warnings }
 }
 
 function openKeyFiles(opening: Opening) {
@@ -93,7 +106,8 @@ async function openFiles<T>(
   const loadNamed = (active?: T) => withSetting(setting, load(path, active))
   const onReload = (result: ReloadResult) => opening.onReload?.(subject, result)
   const options = { subject, paths: [path], includes, load: loadNamed, onReload, log: opening.log }
-  return collect(opening, await openPolledFiles(options))
+  const files = collect(opening, await openPolledFiles(options))
+  return files && poll(opening, subject, files)
 }
 
 export const DATABASE_SETTING = 'credentials.postgres.urlFile'
@@ -102,10 +116,12 @@ async function openCredentialsDatabase(opening: Opening) {
   const { postgres } = opening.config.credentials
   if (postgres === undefined) return undefined
   // Imported on demand: the PostgreSQL client loads slowly, and most sidecars do not need it.
-  const { openDatabase } = await import('./credentials/postgres/database.ts')
+  const { openDatabase } = await import('../credentials/postgres/database.ts')
   const onReload = (result: ReloadResult) => opening.onReload?.('credentials', result)
   const database = openDatabase({ ...postgres, log: opening.log, onReload })
-  return collect(opening, await withSetting(DATABASE_SETTING, database))
+  const opened = collect(opening, await withSetting(DATABASE_SETTING, database))
+  if (opened !== undefined) opening.polled.push(opened)
+  return opened
 }
 
 async function openCertificateSets(opening: Opening): Promise<CertificateSets> {
@@ -114,7 +130,7 @@ async function openCertificateSets(opening: Opening): Promise<CertificateSets> {
   for (const files of certificateFiles(config)) {
     const onReload = (result: ReloadResult) => opening.onReload?.('certificates', result, files.name)
     const set = collect(opening, await openCertificateSet(files, log, now, onReload))
-    if (set !== undefined) sets.set(files.name, set)
+    if (set !== undefined) sets.set(files.name, poll(opening, 'certificates', set))
   }
   return sets
 }
@@ -126,7 +142,7 @@ async function openKeySets(opening: Opening, certificateSets: CertificateSets): 
     const { bearerTokenFile: path } = keySet
     if (path) collect(opening, await withSetting(`${setting}.bearerTokenFile`, readBearerToken(path)))
     const secureContext = activeContextOf(certificateSets.get(issuerSetName(setting)))
-    keySets.push(new RemoteKeys({ ...keySet, secureContext, log, now }))
+    keySets.push(poll(opening, 'keys', new RemoteKeys({ ...keySet, secureContext, log, now })))
   }
   return keySets
 }
@@ -135,6 +151,17 @@ async function openKeySets(opening: Opening, certificateSets: CertificateSets): 
 function collect<T>({ results }: Opening, result: Loaded<T, Problem>): T | undefined {
   results.push(result)
   return result.ok ? result.value : undefined
+}
+
+/** Adds a source to those that are polled. `subject`: of each of its versions. */
+function poll<S extends SourceOfOneSubject>({ polled }: Opening, subject: ReloadSubject, source: S): S {
+  polled.push({
+    start: () => source.start(),
+    reload: () => source.reload(),
+    stop: () => source.stop(),
+    subscribe: (onChange) => source.subscribe(() => onChange(subject)),
+  })
+  return source
 }
 
 async function withSetting<T>(setting: string, loading: Promise<Loaded<T>>) {
