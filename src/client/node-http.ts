@@ -1,5 +1,5 @@
 /**
- * The effects on Node's http server that its documentation does not promise: a function for each, tested on Node 20 and 26.
+ * The effects on Node's server and sockets that its documentation does not promise: a function for each, tested on 20 and 26.
  * Some functions rely on Node's own listeners, or on the order of events. None uses a private member.
  * Other effects, of a line or two, have a comment where they are used:
  *

@@ -3,7 +3,7 @@
  * Series whose labels are known beforehand exist at zero from the first scrape on. Counts outlive a worker, gauges do not.
  * What requests, upstreams and reloads do is counted here, by a method for each event. Every other value is a field of the part
  * that it is about, such as the hits of the token cache, and is read at each scrape.
- * A new metric needs a row in `METRICS`, and a value: in `#counts`, with a method that counts, or in `#valuesFrom`.
+ * A new metric needs a row in `METRICS`, and a value: in `#counts`, with a method for a part to call, or in `#valuesFrom`.
  */
 import { type Aggregator, collectDefaultMetrics, Registry } from 'prom-client'
 import type { AuthData } from '../auth/auth-data.ts'
@@ -166,10 +166,10 @@ export class Metrics {
     else if (what.event === 'login_failed') this.#counts.token_issue_failures_total.add(what.reason)
   }
 
-  ofUpstream(upstream: string): UpstreamEvents {
-    const requests = this.#counts.upstream_requests_total.of(upstream)
-    const responses = this.#counts.upstream_responses_total.of(upstream)
-    const durations = this.#counts.upstream_response_seconds.of(upstream)
+  ofUpstream(prefix: string): UpstreamEvents {
+    const requests = this.#counts.upstream_requests_total.of(prefix)
+    const responses = this.#counts.upstream_responses_total.of(prefix)
+    const durations = this.#counts.upstream_response_seconds.of(prefix)
     return {
       onOutcome: (outcome) => requests.add(outcome),
       onResponse: (status, seconds) => {

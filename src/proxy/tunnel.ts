@@ -39,14 +39,14 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
   start(head: UpstreamHead, response: PartialResponse): void {
     const { context, socket } = this.#res.req
     context.changeOwner(this)
-    const upstream = this.#upstreamConnection.handOver(this)
+    const upstreamSocket = this.#upstreamConnection.handOver(this)
     const lines = headerText(responseHeaders(head, context.id))
     socket.write(`HTTP/1.1 101 Switching Protocols\r\n${UPGRADE_LINES}${lines}\r\n`, 'latin1')
     this.#res.becomeTunnel()
     socket.setTimeout(0)
     context.connection.tcpSocket.setKeepAlive(true, KEEP_ALIVE_MS)
-    upstream.setKeepAlive(true, KEEP_ALIVE_MS)
-    upstream.on('close', () => {
+    upstreamSocket.setKeepAlive(true, KEEP_ALIVE_MS)
+    upstreamSocket.on('close', () => {
       socket.destroySoon()
       // A write to a TLS socket may never end if the client has reset the connection.
       socket.setTimeout(CLOSE_MS, () => socket.destroy())
@@ -54,8 +54,8 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
     socket.on('data', (chunk: Buffer) => context.count('bytesIn', chunk.length))
     const { firstBytes = Buffer.alloc(0) } = context
     context.count('bytesIn', firstBytes.length)
-    upstream.write(firstBytes)
-    socket.pipe(upstream)
+    upstreamSocket.write(firstBytes)
+    socket.pipe(upstreamSocket)
     this.onRead(response)
   }
 

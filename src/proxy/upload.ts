@@ -22,15 +22,15 @@ export class Upload {
   readonly #req: SidecarRequest
   readonly #decision: ServiceDecision
   /** Undefined once the body is written, or the transfer has ended. */
-  #upstream: BodyWriter | undefined
+  #writer: BodyWriter | undefined
   #pending: Buffer[] = []
   #pendingBytes = 0
 
   /** The head of the request must have been written. */
-  constructor(req: SidecarRequest, decision: ServiceDecision, upstream: BodyWriter) {
+  constructor(req: SidecarRequest, decision: ServiceDecision, writer: BodyWriter) {
     this.#req = req
     this.#decision = decision
-    this.#upstream = upstream
+    this.#writer = writer
   }
 
   start(): void {
@@ -43,11 +43,11 @@ export class Upload {
   }
 
   get waitsForClient(): boolean {
-    return this.#upstream !== undefined && !this.#req.isPaused()
+    return this.#writer !== undefined && !this.#req.isPaused()
   }
 
   discardRest(): void {
-    this.#upstream = undefined
+    this.#writer = undefined
     this.resume()
   }
 
@@ -58,7 +58,7 @@ export class Upload {
   }
 
   #onData(chunk: Buffer): void {
-    if (this.#upstream === undefined) return
+    if (this.#writer === undefined) return
     this.#req.context.count('bytesIn', chunk.length)
     // An upstream may refuse an upload and close. A write to the closed connection would fail and discard the response. The
     // wait lets Node read the response first: without the wait, nearly half of these responses are lost.
@@ -68,19 +68,19 @@ export class Upload {
   }
 
   #write(): void {
-    const upstream = this.#upstream
+    const writer = this.#writer
     const { isChunked } = this.#decision.admitted
     const pending = this.#pending
     const bytes = this.#pendingBytes
     this.#pending = []
     this.#pendingBytes = 0
-    if (upstream === undefined) return
+    if (writer === undefined) return
     const isLast = this.#req.readableEnded
     const isChunk = isChunked && bytes > 0
     const pieces: (string | Buffer)[] = isChunk ? [`${bytes.toString(16)}\r\n`, ...pending, '\r\n'] : pending
     if (isChunked && isLast) pieces.push(`0\r\n${requestTrailerLines(this.#req, this.#decision)}\r\n`)
-    if (isLast) this.#upstream = undefined
-    if (upstream.writeBody(pieces, isLast)) this.resume()
+    if (isLast) this.#writer = undefined
+    if (writer.writeBody(pieces, isLast)) this.resume()
     else this.#req.pause()
   }
 }
