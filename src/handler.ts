@@ -4,7 +4,8 @@
  *
  * For example, a request with a forged token:
  *
- *   Connection.receive, #serve    waits for its turn, creates its context
+ *   DataListener                  passes Node's `request` to `Connection.receive`
+ *   Connection.#serve             in its turn, creates its context
  *   admission.ts: admit           accepts its head, which has one `Authorization`
  *   Gate.route, decide            finds its route, which needs a token, and takes the token out of `Authorization`
  *   TokenCache.check              has no such token, and asks for its verification

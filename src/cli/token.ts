@@ -101,8 +101,8 @@ async function findCredential({ accountId, accessKey }: CredentialName, config: 
 /** Loads once all data on which the verdict on a token depends. The data stays usable after the stop. */
 async function loadAuthData(loaded: LoadedConfig, io: CommandIo, waitMs: number): Promise<AuthData> {
   const warn = (...[fields, message = fields]: readonly unknown[]) => {
-    const { from, database = from, problem, reason = problem, problems = reason } = Object(fields)
-    io.warn([message, database ?? [], problems ?? []].flat().join(': '))
+    const { from, database, problem, problems, reason } = Object(fields)
+    io.warn([message, from ?? database ?? [], problems ?? problem ?? reason ?? []].flat().join(': '))
   }
   const log = { info() {}, warn, error: warn }
   // The verdict does not depend on certificates of listeners and upstreams.

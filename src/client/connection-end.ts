@@ -1,23 +1,17 @@
 /**
- * How a client connection ends. With each response, `afterResponse` decides whether it is the last.
- * In: a response that is written or cut, or a refusal without a request. Out: a socket that is ended, destroyed or reset.
+ * What follows a response on its connection (`afterResponse`), and how the connection ends after the last one.
  *
- *   what ends the connection                                    how
- *   the last response is written                                Node closes it after the written bytes
- *     the body of its request is unread                         first, `discardBody`
- *     something waits behind it, or the socket is detached      `halfClose`
- *   a refusal without a request is written                      `halfClose`
- *   no request arrives in time, or a tunnel ends                it is destroyed
- *   the client reads too slowly; the owner of a request fails   `abort`
- *   the client ends its half                                    Node closes it after the written bytes
- *     a part of the response is not written                     `abort`
+ *   the last response is written                              Node closes the connection after the written bytes
+ *     the body of its request is unread                       first, `discardBody`
+ *     something waits behind it, or the socket is detached    `halfClose`
+ *   a refusal without a request is written                    `halfClose`
+ *   a response cannot be completed                            `abort`
  *
  * Bytes that the client still sends after its last response are discarded (as nginx does). Without this, the close would be a
  * reset: clients that write all before they read (Python, Java) would lose the response.
  */
-import type { Socket } from 'node:net'
 import { CAN_DECLINE_UPGRADES, discardInput } from './node-http.ts'
-import type { SidecarRequest } from './request.ts'
+import type { ClientConnection, SidecarRequest } from './request.ts'
 
 /** What the caller asks for. `closeDelimited`: only the end of the connection ends the body of the response. */
 export type Persistence = 'keepAlive' | 'close' | 'closeDelimited'
@@ -48,44 +42,45 @@ export type LastResponse = Readonly<{ req: SidecarRequest; isCloseDelimited: boo
 const DISCARD_IDLE_MS = 5_000
 /** Covers the rest of a body and what follows it. */
 const DISCARD_MS = 30_000
-const discardEndsAtMonotonicMs = new WeakMap<Socket, number>()
 
 /** Discards the rest of the body of its request, then ends the response, and with it the connection. */
 export function discardBody(res: LastResponse): void {
   const { req, isCloseDelimited } = res
-  const { socket } = req
+  const { connection } = req.context
+  const { socket } = connection
   const end = () => res.end() // only the first call has an effect
   // The client may wait for this end. Not before all is sent: an ended socket cannot reset the connection.
   if (isCloseDelimited) socket.write('', () => socket.end())
   req.context.changeOwner({ onIdle: end })
   req.once('end', end)
   socket.once('end', end) // the request emits no `end` if its body is malformed
-  limitDiscard(socket, end)
+  limitDiscard(connection, end)
   req.resume()
 }
 
 /** Ends the sending half of the connection, and discards all bytes. Destroys the socket if the client does not close it. */
-export function halfClose(socket: Socket): void {
+export function halfClose(connection: ClientConnection): void {
+  const { socket } = connection
   socket.end()
   discardInput(socket)
-  limitDiscard(socket, () => socket.destroy())
+  limitDiscard(connection, () => socket.destroy())
 }
 
-function limitDiscard(socket: Socket, onLate: () => void): void {
+function limitDiscard(connection: ClientConnection, onLate: () => void): void {
+  const { socket } = connection
   socket.setTimeout(DISCARD_IDLE_MS) // then `Connection.onTimeout` ends the discard
   const now = performance.now()
-  const endsAt = discardEndsAtMonotonicMs.get(socket) ?? now + DISCARD_MS
-  discardEndsAtMonotonicMs.set(socket, endsAt)
-  const deadline = setTimeout(onLate, Math.max(0, endsAt - now))
+  connection.discardEndsAtMonotonicMs ??= now + DISCARD_MS
+  const deadline = setTimeout(onLate, Math.max(0, connection.discardEndsAtMonotonicMs - now))
   socket.once('close', () => clearTimeout(deadline))
 }
 
 /**
- * Ends the connection at once. `cut`: the response of which the client has a part. After a clean end, a close-delimited one would
- * look complete, and Ruby's `Net::HTTP` takes others for complete, too. But while the client sends, a reset could fail its
+ * Ends the connection at once. `cut`: the response of which the client has a part. After a clean end, one that is close-delimited
+ * would look complete, and Ruby's `Net::HTTP` takes others for complete, too. But while the client sends, a reset could fail its
  * writes before it reads.
  */
-export function abort(socket: Socket, tcpSocket: Socket, cut?: LastResponse): void {
+export function abort({ socket, tcpSocket }: ClientConnection, cut?: LastResponse): void {
   const mustReset = cut !== undefined && (cut.isCloseDelimited || cut.req.complete)
   // `uv_tcp_close_reset` refuses an ended socket, and `close` would never be emitted.
   if (mustReset && !socket.writableEnded) tcpSocket.resetAndDestroy()

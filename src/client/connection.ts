@@ -2,16 +2,19 @@
  * One client connection: serves its requests one after the other (RFC 9112, section 9), until its end (`connection-end.ts`).
  * In: requests and errors of Node's parser. Out: calls of `handle` for each request in its turn, and of `onRequestEnd`.
  *
- * What each phase does, and the phase that follows (`>`):
+ *   phase    response    a request or an error   the client ends its half    the socket is idle         `abort`
+ *   idle                 > serving, closing      Node closes the socket      closes it (1)              destroys it
+ *   serving  open        queues it (2)           Node closes the socket      `onIdle` of the owner      destroys it
+ *            begun       queues it (2)           `abort`                     `onIdle` of the owner      resets it (3)
+ *            ended       queues it (2)           Node closes it, once sent   `abort`                    resets it (3)
+ *            discarding  is never served         ends the discard            ends the discard           resets it (3)
+ *            tunnel      cannot arrive           ends the upstream's half    goes on                    destroys it
+ *   closing              drops it                Node closes the socket      `abort`                    destroys it
  *
- *   phase        with a request or an error  when the response is closed   when the socket is idle
- *   idle         > serving or closing                                      closes it, unless a head has begun to arrive (3)
- *   serving      queues it (1)               next one, > idle or closing   calls `onIdle` of the request's owner (2)
- *   closing      drops it                                                  closes it
- *
- *   (1) or drops it, if nothing can follow: `#acceptsMore`
- *   (2) or calls `abort`, if the client does not read the end of a response
- *   (3) then Node or `checkHead` refuses a late head
+ *   A closed response leads to the next request, or to `idle`. After the last response: `closing` (`connection-end.ts`).
+ *   (1) unless a head has begun to arrive, which Node or `checkHead` refuses in time
+ *   (2) or drops it, if nothing can follow: `#acceptsMore`
+ *   (3) if the client could take a part of the response for all of it. Otherwise destroys it
  */
 import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../base/errors.ts'
@@ -49,9 +52,9 @@ const MAX_IN_FLIGHT = 16 * 1024
 
 export class Connection implements ClientConnection {
   readonly peer: Peer
+  readonly socket: Socket
   readonly tcpSocket: Socket
   readonly isDraining: () => boolean
-  readonly #socket: Socket
   readonly #callbacks: ConnectionCallbacks
   #phase: 'idle' | 'serving' | 'closing' = 'idle'
   #current: SidecarResponse | undefined
@@ -59,10 +62,12 @@ export class Connection implements ClientConnection {
   /** Follows the requests that wait. Nothing follows it. */
   #refusal: ParserRefusal | undefined
   readonly nextHead: NextHead
+  discardEndsAtMonotonicMs: number | undefined
+  #isProbing = false
 
   constructor(socket: Socket, tcpSocket: Socket, peer: Peer, headMs: number, callbacks: ConnectionCallbacks) {
     this.peer = peer
-    this.#socket = socket
+    this.socket = socket
     this.tcpSocket = tcpSocket
     this.isDraining = callbacks.isDraining
     this.#callbacks = callbacks
@@ -97,14 +102,14 @@ export class Connection implements ClientConnection {
 
   receive(res: SidecarResponse): void {
     // TLS still delivers decrypted requests of a destroyed socket, whose responses would never emit `close`.
-    if (this.#socket.destroyed || !this.#acceptsMore) return
+    if (this.socket.destroyed || !this.#acceptsMore) return
     if (this.#current === undefined) this.#serve(res)
     else this.#queue(res)
   }
 
   #queue(res: SidecarResponse): void {
     const count = this.#waiting.push(res)
-    if (count === MAX_WAITING) nodeHttp.pauseWhile(this.#socket, () => this.#isFull)
+    if (count === MAX_WAITING) nodeHttp.pauseWhile(this.socket, () => this.#isFull)
     else if (count % MAX_WAITING === 0 && this.#callbacks.inFlight() > MAX_IN_FLIGHT) this.abort()
   }
 
@@ -124,7 +129,7 @@ export class Connection implements ClientConnection {
     owner.onClosed?.()
     this.#callbacks.onRequestEnd(res)
     this.nextHead.restart()
-    if (this.#socket.writable && !isDetached) this.#serveNext()
+    if (this.socket.writable && !isDetached) this.#serveNext()
     else this.#endAfterLast(isDetached)
   }
 
@@ -133,7 +138,7 @@ export class Connection implements ClientConnection {
     if (next !== undefined) {
       this.nextHead.stop()
       this.#serve(next)
-      if (this.#waiting.length === MAX_WAITING - 1) this.#socket.resume()
+      if (this.#waiting.length === MAX_WAITING - 1) this.socket.resume()
     } else if (this.#refusal !== undefined) this.#sendRefusal(this.#refusal)
     else this.#phase = 'idle'
   }
@@ -143,12 +148,12 @@ export class Connection implements ClientConnection {
     this.#phase = 'closing'
     const mustHalfClose = isDetached || this.#waiting.length > 0 || this.#refusal !== undefined
     for (const { req } of this.#waiting.splice(0)) req.resume()
-    if (mustHalfClose && !this.#socket.destroyed) halfClose(this.#socket)
+    if (mustHalfClose && !this.socket.destroyed) halfClose(this)
   }
 
   /** Receives a request whose socket Node has detached. No other request can follow. */
   receiveUpgrade(req: SidecarRequest, firstBytes: Buffer): void {
-    const socket = this.#socket
+    const socket = this.socket
     if (socket.destroyed) return
     // Node has removed its own listeners of these events.
     socket.on('drain', () => this.#current?.emit('drain')).on('timeout', () => this.onTimeout())
@@ -165,7 +170,7 @@ export class Connection implements ClientConnection {
   }
 
   refuseUnparsed(refusal: ParserRefusal): void {
-    const socket = this.#socket
+    const socket = this.socket
     if (!this.#acceptsMore || (this.#isFull && refusal.cause === 'ERR_HTTP_REQUEST_TIMEOUT')) return
     const isEnded = !socket.writable && this.#current?.state !== 'discarding' // then only the sending half may have ended
     if (isEnded || this.tcpSocket.destroyed) socket.destroy()
@@ -175,7 +180,7 @@ export class Connection implements ClientConnection {
 
   #refuseInTurn(refusal: ParserRefusal): void {
     this.#refusal = refusal
-    nodeHttp.discardInput(this.#socket)
+    nodeHttp.discardInput(this.socket)
     const newest = this.#waiting.at(-1) ?? this.#current
     if (newest?.req.complete !== false) return
     // The error is in the body of the newest request. If this request waits, the refusal takes its place.
@@ -185,8 +190,8 @@ export class Connection implements ClientConnection {
 
   #sendRefusal(refusal: ParserRefusal): void {
     this.#phase = 'closing'
-    this.#socket.write(this.#callbacks.onParserError(refusal, this.peer), 'latin1')
-    halfClose(this.#socket)
+    this.socket.write(this.#callbacks.onParserError(refusal, this.peer), 'latin1')
+    halfClose(this)
   }
 
   onTimeout(): void {
@@ -194,14 +199,14 @@ export class Connection implements ClientConnection {
     if (this.#phase === 'idle') this.closeIfIdle()
     else if (res === undefined || res.writableEnded) this.abort()
     else {
-      nodeHttp.restartTimeout(this.#socket) // the owner may go on waiting, for example for an upstream connection
+      nodeHttp.restartTimeout(this.socket) // the owner may go on waiting, for example for an upstream connection
       res.req.context.owner.onIdle?.()
     }
   }
 
   /** Closes an idle connection, unless a head has begun to arrive. */
   closeIfIdle(): void {
-    if (this.#phase === 'idle' && !this.nextHead.hasBegun) this.#socket.destroy()
+    if (this.#phase === 'idle' && !this.nextHead.hasBegun) this.socket.destroy()
   }
 
   /** Called twice a second. */
@@ -211,20 +216,24 @@ export class Connection implements ClientConnection {
   }
 
   closeTunnel(): boolean {
-    const isTunnel = this.#current?.state === 'tunnel' && !this.#socket.destroyed
-    if (isTunnel) this.#socket.destroy()
+    const isTunnel = this.#current?.state === 'tunnel' && !this.socket.destroyed
+    if (isTunnel) this.socket.destroy()
     return isTunnel
   }
 
   detectReset(): void {
     const { complete, readableFlowing } = this.#current?.req ?? { complete: true }
-    const isRead = !this.#socket.isPaused() && (complete || readableFlowing)
-    if (!isRead) nodeHttp.probeForReset(this.tcpSocket)
+    const isRead = !this.socket.isPaused() && (complete || readableFlowing)
+    if (isRead || this.#isProbing) return // while the client reads nothing, the previous probe has not ended
+    this.#isProbing = true
+    nodeHttp.probeForReset(this.tcpSocket, () => {
+      this.#isProbing = false
+    })
   }
 
   /** Ends the connection at once, even within a response, after a timeout, a failure or the stop of the process. */
   abort(): void {
     const isCut = this.#current?.beginAbort() === true
-    abort(this.#socket, this.tcpSocket, isCut ? this.#current : undefined)
+    abort(this, isCut ? this.#current : undefined)
   }
 }

@@ -71,14 +71,8 @@ export function discardInput(socket: Socket): void {
 /** Whether a server can refuse an upgrade, and go on with HTTP: since 22.21 and 24.9. */
 export const CAN_DECLINE_UPGRADES = 'shouldUpgradeCallback' in new Server()
 
-const probed = new WeakSet<Socket>()
-
 /** Closes the socket if the client has reset it: an empty write then fails. While a socket is paused, Node reports no reset. */
-export function probeForReset(tcpSocket: Socket): void {
-  if (probed.has(tcpSocket)) return // while the client reads nothing, the previous probe has not ended
-  probed.add(tcpSocket)
-  tcpSocket.write('', () => probed.delete(tcpSocket))
-}
+export const probeForReset = (tcpSocket: Socket, onDone: () => void) => tcpSocket.write('', onDone)
 
 /** Assigns a detached socket to its last response, as Node's `parserOnIncoming` assigns the socket of a request. */
 export function assignDetachedSocket(res: ServerResponse, socket: Socket): void {

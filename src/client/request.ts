@@ -12,8 +12,11 @@ import { MergedChunksMessage } from './node-http.ts'
 /** The part of a client's connection that its requests may use. */
 export interface ClientConnection {
   readonly peer: Peer
-  /** Under TLS, not the socket of the request. */
+  readonly socket: Socket
+  /** Under TLS, not the `socket`. */
   readonly tcpSocket: Socket
+  /** When the discard of what follows the last response must end. Only `connection-end.ts` writes it. */
+  discardEndsAtMonotonicMs: number | undefined
   /** Closes the connection if the client has reset it, which Node does not notice while it does not read the socket. */
   detectReset(): void
   readonly isDraining: () => boolean

@@ -78,7 +78,7 @@ export async function openPolledFiles<T>(
   const version = await versionOf(paths, includes)
   const first = await loadFiles()
   if (!first.ok) return first
-  let history: PollHistory = { version, polls: 1, unsettledPolls: 0 }
+  let history: PollHistory = { version, polls: 1, unsettledPolls: 0 } // a load belongs to the last poll
 
   async function poll(): Promise<Loaded<Found<T>>> {
     history = countPoll(history, await versionOf(paths, includes))

@@ -7,7 +7,7 @@ export function requestContext(peer: Peer, id: string): RequestContext {
   const req = new SidecarRequest(new Socket())
   req.begin({
     peer,
-    tcpSocket: new Socket(),
+    ...{ socket: new Socket(), tcpSocket: new Socket(), discardEndsAtMonotonicMs: undefined },
     detectReset() {},
     isDraining: () => false,
     nextHead: { mayHaveLostBytes: () => false },

@@ -46,7 +46,7 @@ async function inDatabase<T>(
 }
 
 export function tableEditors(urlFile: string): Editors {
-  async function change(text: string, values: unknown[], ifNone: string): Promise<Loaded> {
+  async function change(text: string, values: unknown[], ifNone = ''): Promise<Loaded> {
     const changed = await inDatabase(urlFile, STATEMENT_MS, (client) => client.query(text, values))
     if (!changed.ok) return changed
     return changed.value.rowCount === 0 ? notDone(`${urlFile}: ${ifNone}`) : loaded(undefined)
@@ -84,7 +84,6 @@ export function tableEditors(urlFile: string): Editors {
         `INSERT INTO storage_auth.revocations (jti, account_id, access_key, issued_before)
          VALUES ($1, $2, $3, to_timestamp($4::float8 / 1000))`,
         [jti, accountId, accessKey, issuedBeforeMs],
-        NO_SUCH_REVOCATION,
       ),
     remove({ jti, accountId, accessKey }) {
       const text = 'DELETE FROM storage_auth.revocations WHERE jti = $1 OR account_id = $2 OR access_key = $3'
