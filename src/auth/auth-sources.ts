@@ -107,7 +107,7 @@ async function openFiles<T>(
   const onReload = (result: ReloadResult) => opening.onReload?.(subject, result)
   const options = { subject, paths: [path], includes, load: loadNamed, onReload, log: opening.log }
   const files = collect(opening, await openPolledFiles(options))
-  return files && poll(opening, subject, files)
+  return files && register(opening, subject, files)
 }
 
 export const DATABASE_SETTING = 'credentials.postgres.urlFile'
@@ -130,7 +130,7 @@ async function openCertificateSets(opening: Opening): Promise<CertificateSets> {
   for (const files of certificateFiles(config)) {
     const onReload = (result: ReloadResult) => opening.onReload?.('certificates', result, files.name)
     const set = collect(opening, await openCertificateSet(files, log, now, onReload))
-    if (set !== undefined) sets.set(files.name, poll(opening, 'certificates', set))
+    if (set !== undefined) sets.set(files.name, register(opening, 'certificates', set))
   }
   return sets
 }
@@ -142,7 +142,7 @@ async function openKeySets(opening: Opening, certificateSets: CertificateSets): 
     const { bearerTokenFile: path } = keySet
     if (path) collect(opening, await withSetting(`${setting}.bearerTokenFile`, readBearerToken(path)))
     const secureContext = activeContextOf(certificateSets.get(issuerSetName(setting)))
-    keySets.push(poll(opening, 'keys', new RemoteKeys({ ...keySet, secureContext, log, now })))
+    keySets.push(register(opening, 'keys', new RemoteKeys({ ...keySet, secureContext, log, now })))
   }
   return keySets
 }
@@ -154,7 +154,7 @@ function collect<T>({ results }: Opening, result: Loaded<T, Problem>): T | undef
 }
 
 /** Adds a source to those that are polled. `subject`: of each of its versions. */
-function poll<S extends SourceOfOneSubject>({ polled }: Opening, subject: ReloadSubject, source: S): S {
+function register<S extends SourceOfOneSubject>({ polled }: Opening, subject: ReloadSubject, source: S): S {
   polled.push({
     start: () => source.start(),
     reload: () => source.reload(),

@@ -41,8 +41,6 @@ interface ReloadableOptions<T> {
   readonly pollMs: number
   /** The pause between polls while the source is not available, or its version is rejected. Default: `pollMs`. */
   readonly retryMs?: number
-  /** Called with each new version before the subscribers. */
-  readonly onActivated?: (fresh: T, former: T) => void
   /** Called after each poll, unless the source may be incomplete. A new version is active by then. */
   readonly onPolled: (result: PollResult<T>) => void
   readonly onError: (error: unknown) => void
@@ -164,9 +162,9 @@ export class Reloadable<T> {
     this.#active = version
     this.#rejected = undefined
     const errors: unknown[] = []
-    for (const subscriber of [this.#options.onActivated, ...this.#subscribers])
+    for (const subscriber of this.#subscribers)
       try {
-        subscriber?.(fresh, former)
+        subscriber(fresh, former)
       } catch (error) {
         errors.push(error)
       }

@@ -44,8 +44,6 @@ export class CredentialsDatabase implements CredentialSource {
   readonly #pool: DatabasePool
   readonly #snapshots: Reloadable<Snapshot>
   #isDown = false
-  /** Against the former snapshot, only revocations by `jti` were added, or removed because their tokens ended. */
-  #changesOnlyIds = false
 
   constructor(options: DatabaseOptions, target: DatabaseTarget) {
     const { urlFile, poolSize, log, pollMs = DB_POLL_MS } = options
@@ -62,13 +60,11 @@ export class CredentialsDatabase implements CredentialSource {
       initial: NO_SNAPSHOT,
       pollMs,
       retryMs: RETRY_MS,
-      onActivated: ({ credentials, revocations, newRows }, former) => {
-        const { ofNames } = former.revocations
-        for (const row of newRows) revocations.add(row)
-        this.#changesOnlyIds = credentials === former.credentials && revocations.ofNames === ofNames
-      },
       onPolled: (polled) => this.#report(polled),
       onError: (err) => log.warn({ err }, 'error while polling the credentials database'),
+    })
+    this.#snapshots.subscribe(({ revocations, newRows }) => {
+      for (const row of newRows) revocations.add(row)
     })
     const named = (reason: string) => `${urlFile}: the database ${pool.label()}: ${reason}`
     this.whenLoaded = this.#snapshots.whenLoaded.then((first) =>
@@ -140,10 +136,10 @@ export class CredentialsDatabase implements CredentialSource {
     const wasDown = this.#isDown
     this.#isDown = !polled.ok
     if (polled.ok) {
-      const { credentials, revocations, problems } = polled.value
+      const { credentials, revocations, problems, changesOnlyIds } = polled.value
       const result = problems.length === 0 ? 'ok' : 'failed'
       // Each logout revokes one id. A log line for each logout in each sidecar would be noise.
-      if (polled.isNew && !this.#changesOnlyIds) {
+      if (polled.isNew && !changesOnlyIds) {
         onReload(result)
         for (const problem of loggedItems(problems)) log.warn({ database, problem }, 'invalid row skipped')
         log.info({ credentials: credentials.size, revocations: revocations.size }, 'new credentials active')

@@ -58,6 +58,8 @@ export interface Snapshot {
   readonly credentials: CredentialList
   readonly problems: readonly string[]
   readonly revocations: RevocationList
+  /** Against the former snapshot, only revocations by `jti` were added, or removed because their tokens ended. */
+  readonly changesOnlyIds: boolean
   /** Added to `revocations`, which is active already, once this snapshot is active. A copy would take a second. */
   readonly newRows: readonly RevocationRow[]
   /** The newest revocation that was read. While the table has this row, only rows after it are new. */
@@ -71,6 +73,7 @@ export const NO_SNAPSHOT: Snapshot = {
   credentials: new CredentialList(),
   problems: [],
   revocations: new RevocationList(),
+  changesOnlyIds: false,
   newRows: [],
   newestRow: undefined,
   addedRows: 0,
@@ -90,7 +93,7 @@ export async function readSnapshot(pool: Pool, former: Snapshot | undefined): Pr
     const kept = otherChange === former?.otherChange ? former : undefined
     const { credentials, problems } = kept ?? (await readCredentials(client))
     const onlyNew = kept && (await readNewRevocations(client, kept))
-    const revocations = onlyNew ?? (await readRevocations(client))
+    const revocations = onlyNew ?? (await readRevocations(client, kept))
     await client.query('COMMIT')
     isBroken = false
     return { otherChange, credentials, problems, ...revocations }
@@ -110,10 +113,11 @@ async function readCredentials(client: ClientBase) {
   return { credentials, problems }
 }
 
-async function readRevocations(client: ClientBase) {
+async function readRevocations(client: ClientBase, former: Snapshot | undefined) {
   const revocations = new RevocationList()
   const newestRow = await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => revocations.add(row))
-  return { revocations, newestRow, newRows: [], addedRows: 0 }
+  const changesOnlyIds = revocations.ofNames === former?.revocations.ofNames
+  return { revocations, changesOnlyIds, newestRow, newRows: [], addedRows: 0 }
 }
 
 /** Undefined if all rows must be read. */
@@ -124,7 +128,9 @@ async function readNewRevocations(client: ClientBase, { revocations, newestRow, 
   const [known, ...newRows] = found
   // The newest row is gone if its token has ended. After a restore, another row may have the same id.
   if (!isDeepStrictEqual(known, newestRow)) return undefined
-  return { revocations, newestRow: found.at(-1), newRows, addedRows: addedRows + newRows.length }
+  const changesOnlyIds = newRows.every(({ jti }) => jti)
+  const counts = { newestRow: found.at(-1), newRows, addedRows: addedRows + newRows.length }
+  return { revocations, changesOnlyIds, ...counts }
 }
 
 /** Reads rows from the id `first` on, in the order of ids. Resolves with the last row. */
