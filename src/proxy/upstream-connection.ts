@@ -230,14 +230,14 @@ export class UpstreamConnection {
 
   /**
    * Node (libuv before 1.52) reports a reset that arrives with the last bytes as an end, which would complete a close-delimited body.
-   * An empty write then fails. Behind other bytes, it would wait for the upstream to read them.
+   * An empty write then fails. After a clean end, it may fail with EPIPE. Behind other bytes, it would wait for the upstream.
    */
   #onEnd(): void {
     const mayBeReset = this.#parser.head?.framing === 'close' && this.#socket.writableLength === 0
     if (!mayBeReset) this.#onRead(undefined)
     else
       this.#socket.write('', (error) => {
-        if (!error) this.#onRead(undefined)
+        if (!error || codeOf(error) === 'EPIPE') this.#onRead(undefined)
       })
   }
 
