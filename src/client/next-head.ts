@@ -25,7 +25,7 @@ export class NextHead {
     this.#endsAtMonotonicMs = undefined
   }
 
-  /** The next request has waited, and other requests may have arrived behind it. */
+  /** The next request has waited, and others may have arrived behind it: until `restart`, nothing is known. */
   stop(): void {
     this.#bytesBefore = undefined
   }

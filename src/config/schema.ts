@@ -1,7 +1,7 @@
 /**
  * Every setting: its name, kind of value, bounds, default and meaning. `kinds.ts` has the members of lists.
  * The loader, variables, flags and, by `npm run docs`, the JSON Schema, sample file and documentation derive from this schema.
- * A new setting is a line here and its use. Only if it depends on others, it has a rule in `rules.ts`. See CONTRIBUTING.md.
+ * A new setting is a line here and its use. If it depends on others: a rule in `rules.ts`, or a default in `config.ts`.
  */
 import { z } from 'zod'
 import { boolean, integer } from '../base/schemas.ts'
