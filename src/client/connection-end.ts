@@ -10,7 +10,7 @@
  * Bytes that the client still sends after its last response are discarded (as nginx does). Without this, the close would be a
  * reset: clients that write all before they read (Python, Java) would lose the response.
  */
-import { CAN_DECLINE_UPGRADES, discardInput } from './node-http.ts'
+import { CAN_DECLINE_UPGRADES, discardInput } from '../http/node-http.ts'
 import type { ClientConnection, SidecarRequest } from './request.ts'
 
 /** What the caller asks for. `closeDelimited`: only the end of the connection ends the body of the response. */

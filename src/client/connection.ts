@@ -18,10 +18,10 @@
  */
 import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../base/errors.ts'
+import * as nodeHttp from '../http/node-http.ts'
 import type { Peer } from './client-address.ts'
 import { abort, halfClose } from './connection-end.ts'
 import { NextHead } from './next-head.ts'
-import * as nodeHttp from './node-http.ts'
 import type { ClientConnection, SidecarRequest } from './request.ts'
 import { SidecarResponse } from './response.ts'
 

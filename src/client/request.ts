@@ -4,10 +4,10 @@ import type { AccessFailure, Failure } from '../base/errors.ts'
 import type { AdmittedRequest } from '../gate/admission.ts'
 import type { DecisionRecord, RoutedRequest } from '../gate/gate.ts'
 import type { RouteLabel } from '../gate/route.ts'
+import { MergedChunksMessage } from '../http/node-http.ts'
 import { newRequestId } from '../http/request-ids.ts'
 import type { Identity } from '../token/caller.ts'
 import type { Peer } from './client-address.ts'
-import { MergedChunksMessage } from './node-http.ts'
 
 /** The part of a client's connection that its requests may use. */
 export interface ClientConnection {

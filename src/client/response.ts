@@ -1,8 +1,8 @@
 /** A response to a client: writes its head, body and trailers. `connection-end.ts` decides what follows on its connection. */
 import { ServerResponse, STATUS_CODES } from 'node:http'
 import { headerText } from '../http/headers.ts'
+import { omitChunks, sendHead, writeLastChunk } from '../http/node-http.ts'
 import { type AfterResponse, afterResponse, discardBody, type Persistence } from './connection-end.ts'
-import { omitChunks, sendHead, writeLastChunk } from './node-http.ts'
 import type { SidecarRequest } from './request.ts'
 
 /**

@@ -11,9 +11,10 @@
  *
  * Memory: one read buffer, because the upstream's socket is paused while the client does not read.
  */
-import { sendHead } from '../client/node-http.ts'
+
 import type { SidecarResponse } from '../client/response.ts'
 import { forwardedTrailers } from '../http/headers.ts'
+import { sendHead } from '../http/node-http.ts'
 import { MAX_COPIED } from './buffers.ts'
 import type { PartialResponse, UpstreamHead } from './response-parser.ts'
 

@@ -214,7 +214,7 @@ t.test('comments of src and docs/architecture.md name files and identifiers that
   const comment = /\/\*\*[\s\S]*?\*\/|(?<=^|\s)\/\/ .*/g
   const sources = files.map((file) => read(join('src', file)))
   const exists = new Set(sources.join('\n').replace(comment, '').match(/#?\w+/g))
-  const own = sources.filter((_, at) => files[at] !== 'client/node-http.ts') // it names functions of Node
+  const own = sources.filter((_, at) => files[at] !== 'http/node-http.ts') // it names functions of Node
   const comments = own.flatMap((source) => source.match(comment) ?? [])
   const text = [read('docs/architecture.md'), ...comments].join('\n')
   const names = text.match(/(?<=`)[a-z]+[A-Z]\w*(?=`)|(?<=[\s`.])#[a-z]\w*/g) ?? []
