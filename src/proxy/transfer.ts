@@ -4,7 +4,7 @@
  *
  *   step                    Transfer      SidecarResponse    UpstreamConnection  ResponseParser
  *   wait for a connection   waiting       open               lookup, connecting
- *   request sent            awaitingHead  open               established, reused  head
+ *   request sent            awaitingHead  open               established or reused, receiving with the first byte: head
  *   response relayed        downloading   begun              receiving           body, chunk…, trailers
  *   response complete       ended         ended, discarding  idle, closed        done
  *   101                     ended         tunnel             tunnel              body
