@@ -14,7 +14,6 @@
  * Then `checkStatus` of `token/verify.ts` refuses the token of a disabled credential. Waiting requests are checked like tunnels.
  * A change ends no transfer in progress. Without a database, a sidecar that fetches its keys learns of no disabled credential.
  */
-
 import { loaded } from '../base/result.ts'
 import { formatProblems, type Problem, problemsAt } from '../config/config.ts'
 import { type CredentialChecks, createCredentialChecks } from '../credentials/credential-checks.ts'

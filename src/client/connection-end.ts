@@ -5,7 +5,7 @@
  *     the body of its request is unread                       first, `discardBody`
  *     something waits behind it, or the socket is detached    `halfClose`
  *   a refusal without a request is written                    `halfClose`
- *   a response cannot be completed                            `abort`
+ *   a response cannot be completed                            `destroyOrReset`
  *
  * Bytes that the client still sends after its last response are discarded (as nginx does). Without this, the close would be a
  * reset: clients that write all before they read (Python, Java) would lose the response.
@@ -32,8 +32,8 @@ export function afterResponse(req: SidecarRequest, asked: Persistence, holdsBody
   if (req.rawTrailers.some((name) => /^(?:proxy-)?connection$/i.test(name))) return 'close'
   if (!admitted.offersUpgrade || isDetached) return 'keepAlive'
   // Node discards the bytes that it has read behind a head that offers an upgrade. They may be a request.
-  if (admitted.hasBody || connection.nextHead.mayHaveLostBytes(req)) return 'close'
-  return CAN_DECLINE_UPGRADES ? 'keepAlive' : 'close'
+  if (!CAN_DECLINE_UPGRADES || admitted.hasBody) return 'close'
+  return connection.nextHead.mayHaveLostBytes(req) ? 'close' : 'keepAlive'
 }
 
 /** A response that is written before all of its request is read. */
@@ -80,7 +80,7 @@ function limitDiscard(connection: ClientConnection, onLate: () => void): void {
  * would look complete, and Ruby's `Net::HTTP` takes others for complete, too. But while the client sends, a reset could fail its
  * writes before it reads.
  */
-export function abort({ socket, tcpSocket }: ClientConnection, cut?: LastResponse): void {
+export function destroyOrReset({ socket, tcpSocket }: ClientConnection, cut?: LastResponse): void {
   const mustReset = cut !== undefined && (cut.isCloseDelimited || cut.req.complete)
   // `uv_tcp_close_reset` refuses an ended socket, and `close` would never be emitted.
   if (mustReset && !socket.writableEnded) tcpSocket.resetAndDestroy()

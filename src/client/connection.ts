@@ -20,7 +20,7 @@ import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../base/errors.ts'
 import * as nodeHttp from '../http/node-http.ts'
 import type { Peer } from './client-address.ts'
-import { abort, halfClose } from './connection-end.ts'
+import { destroyOrReset, halfClose } from './connection-end.ts'
 import { NextHead } from './next-head.ts'
 import type { ClientConnection, SidecarRequest } from './request.ts'
 import { SidecarResponse } from './response.ts'
@@ -234,6 +234,6 @@ export class Connection implements ClientConnection {
   /** Ends the connection at once, even within a response, after a timeout, a failure or the stop of the process. */
   abort(): void {
     const isCut = this.#current?.beginAbort() === true
-    abort(this, isCut ? this.#current : undefined)
+    destroyOrReset(this, isCut ? this.#current : undefined)
   }
 }

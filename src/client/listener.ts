@@ -156,7 +156,8 @@ export class DataListener {
     const { host, port } = this.#config.listen
     await once(this.#server.listen(port, host), 'listening')
     const timer = setInterval(() => {
-      for (const connection of this.#open) connection.checkHead(performance.now())
+      const now = performance.now()
+      for (const connection of this.#open) connection.checkHead(now)
     }, CHECK_MS).unref()
     this.#server.once('close', () => clearInterval(timer))
     this.#server.on('error', this.#callbacks.onListenError)

@@ -71,8 +71,8 @@ export function discardInput(socket: Socket): void {
 /** Whether a server can refuse an upgrade, and go on with HTTP: since 22.21 and 24.9. */
 export const CAN_DECLINE_UPGRADES = 'shouldUpgradeCallback' in new Server()
 
-/** Closes the socket if the client has reset it: an empty write then fails. While a socket is paused, Node reports no reset. */
-export const probeForReset = (tcpSocket: Socket, onDone: () => void) => tcpSocket.write('', onDone)
+/** Closes a TCP socket if its peer has reset it: an empty write then fails. While it is paused, Node reports no reset. */
+export const probeForReset = (tcp: Socket, onDone: (error?: Error | null) => void) => tcp.write('', onDone)
 
 /** Assigns a detached socket to its last response, as Node's `parserOnIncoming` assigns the socket of a request. */
 export function assignDetachedSocket(res: ServerResponse, socket: Socket): void {

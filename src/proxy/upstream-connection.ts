@@ -21,7 +21,7 @@ import type { Writable } from 'node:stream'
 import type { ForwardingFailure } from '../base/errors.ts'
 import { codeOf, networkFailureOf } from '../base/network-errors.ts'
 import type { Config } from '../config/config.ts'
-import { listenBeforeNode } from '../http/node-http.ts'
+import { listenBeforeNode, probeForReset } from '../http/node-http.ts'
 import { freeWhenWritten, ReceivedBody } from './buffers.ts'
 import { type PartialResponse, ResponseParser } from './response-parser.ts'
 import type { UpstreamAddress } from './upstream-address.ts'
@@ -236,7 +236,7 @@ export class UpstreamConnection {
     const mayBeReset = this.#parser.head?.framing === 'close' && this.#socket.writableLength === 0
     if (!mayBeReset) this.#onRead(undefined)
     else
-      this.#socket.write('', (error) => {
+      probeForReset(this.#socket, (error) => {
         if (!error || codeOf(error) === 'EPIPE') this.#onRead(undefined)
       })
   }
