@@ -14,15 +14,14 @@ export const errorIn = <E>(result: Result<unknown, E>) => (result.ok ? undefined
 /**
  * What was loaded from a source, such as the settings or a file, or every problem of the source. A problem is a text that names
  * the file (`credentials.yaml:3:5: …`), or that follows the name of its subject, or a `Problem` with the path of a setting.
- * Also the result of a command that lists or changes a source. `kind` of a failure, if callers must know more:
+ * `kind` of a failure, if callers must know more:
  *   missing    there is no such file
- *   notDone    a command failed, but the source is not bad: for example, a name is taken, or a database is down
  *   permanent  only an operator can mend it. Before the first version, such a failure ends polling
  */
 export type Loaded<T = undefined, P = string> =
   | { readonly ok: true; readonly value: T; readonly warnings: readonly string[] }
   | { readonly ok: false; readonly problems: readonly P[]; readonly kind?: FailureKind }
-type FailureKind = 'missing' | 'notDone' | 'permanent'
+type FailureKind = 'missing' | 'permanent'
 
 export const loaded = <T>(value: T, warnings: readonly string[] = []) =>
   ({ ok: true, value, warnings }) as const
@@ -30,4 +29,5 @@ export const loaded = <T>(value: T, warnings: readonly string[] = []) =>
 export const notLoaded = <P = string>(problems: readonly P[], kind?: FailureKind) =>
   ({ ok: false, problems, ...(kind && { kind }) }) as const
 
-export const notDone = (problem: string) => notLoaded([problem], 'notDone')
+/** Why a command cannot be done although its source can be used, in plain words: a name is taken, or a database is down. */
+export class NotDone extends Error {}

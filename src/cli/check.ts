@@ -10,10 +10,11 @@ import { TLSSocket } from 'node:tls'
 import type { Command } from 'commander'
 import { PROXY_NAME } from '../base/errors.ts'
 import { networkFailureOf } from '../base/network-errors.ts'
+import { NotDone } from '../base/result.ts'
 import { errorCode, readUpTo } from '../files/files.ts'
 import { TOKEN_PATH, withoutFinalSlash } from '../http/request-target.ts'
 import { MAX_TOKEN_BYTES } from '../token/verify.ts'
-import { CommandFailure, type CommandIo, type Flags, parserWith, UsageFailure } from './command-io.ts'
+import { type CommandIo, type Flags, parserWith, UsageFailure } from './command-io.ts'
 
 const REMEDIES = {
   reachable: 'check the address, the port, and whether the sidecar runs and is ready',
@@ -92,7 +93,7 @@ export function checkCommand(io: CommandIo): Command {
           FINDING: ({ message }) => message,
           'WHAT TO DO': ({ remedy = '' }) => remedy,
         })
-      if (failures > 0) throw new CommandFailure(`checks failed: ${failures}`)
+      if (failures > 0) throw new NotDone(`checks failed: ${failures}`)
     })
 }
 

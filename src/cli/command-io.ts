@@ -1,4 +1,4 @@
-/** Shared by all commands: input and output, the two kinds of failure, and the parsing of arguments. */
+/** Shared by all commands: input and output, the failure of their input, and the parsing of arguments. */
 import { isUtf8 } from 'node:buffer'
 import { createInterface } from 'node:readline/promises'
 import { addAbortSignal, type Readable, type Writable } from 'node:stream'
@@ -8,15 +8,8 @@ import { secretProblem } from '../base/schemas.ts'
 import { filePath } from '../config/kinds.ts'
 import { fileErrorText, readUpTo } from '../files/files.ts'
 
-/** Exit code 1: the command was understood but could not be done. The message is one plain line. */
-export class CommandFailure extends Error {
-  readonly exitCode: 1 | 2 = 1
-}
-
-/** Exit code 2: wrong usage, or unusable settings, keys or credentials. The message may have more lines. */
-export class UsageFailure extends CommandFailure {
-  override readonly exitCode = 2
-}
+/** Wrong usage, or unusable settings, keys or credentials. The message may have more lines. */
+export class UsageFailure extends Error {}
 
 interface Streams {
   readonly stdin: Readable
@@ -80,12 +73,9 @@ export class CommandIo {
     this.#streams.stderr.write(`warning: ${warning}\n`)
   }
 
-  /** Prints the warnings. @throws UsageFailure if the source cannot be used, CommandFailure otherwise */
+  /** Prints the warnings. @throws UsageFailure with the problems */
   unwrap<T>(result: Loaded<T>): T {
-    if (!result.ok) {
-      const message = result.problems.join('\n')
-      throw result.kind === 'notDone' ? new CommandFailure(message) : new UsageFailure(message)
-    }
+    if (!result.ok) throw new UsageFailure(result.problems.join('\n'))
     for (const warning of result.warnings) this.warn(warning)
     return result.value
   }

@@ -3,6 +3,7 @@ import { type Command, Option } from 'commander'
 import { InvalidAuthData } from '../auth/auth-data.ts'
 import { DATABASE_SETTING, openSources } from '../auth/auth-sources.ts'
 import { createLog } from '../base/log.ts'
+import { NotDone } from '../base/result.ts'
 import type { Config, KeySetSettings, Problem } from '../config/config.ts'
 import { formatProblems, insecureKeySets, keySetsOf, problemsAt } from '../config/config.ts'
 import type { LoadedConfig, LoadOptions } from '../config/load.ts'
@@ -130,11 +131,14 @@ async function checkFiles(config: Config) {
   const { postgres } = config.credentials
   if (postgres === undefined || opened.database === undefined) return opened
   const { checkDatabase } = await import('../credentials/postgres/tables.ts')
-  const checked = await checkDatabase(postgres.urlFile)
-  if (checked.ok) return opened
-  return checked.kind === 'notDone'
-    ? { ...opened, warnings: [...opened.warnings, `not checked: ${checked.problems.join()}`] }
-    : { ...opened, problems: [...opened.problems, ...problemsAt(DATABASE_SETTING, checked.problems)] }
+  try {
+    const checked = await checkDatabase(postgres.urlFile)
+    if (checked.ok) return opened
+    return { ...opened, problems: [...opened.problems, ...problemsAt(DATABASE_SETTING, checked.problems)] }
+  } catch (error) {
+    if (!(error instanceof NotDone)) throw error
+    return { ...opened, warnings: [...opened.warnings, `not checked: ${error.message}`] }
+  }
 }
 
 /** Fetches a key set once. Does nothing if its CA file is unusable, which `checkFiles` reports. */

@@ -8,11 +8,12 @@ import { type AddressInfo, createServer } from 'node:net'
 import { join, resolve } from 'node:path'
 import type { Command } from 'commander'
 import { stringify } from 'yaml'
+import { NotDone } from '../base/result.ts'
 import { fileEditors } from '../credentials/editor.ts'
 import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
 import { addKey } from '../keys/key-changes.ts'
 import type { ListenAddresses } from '../life-cycle.ts'
-import { CommandFailure, type CommandIo, integerIn, UsageFailure } from './command-io.ts'
+import { type CommandIo, integerIn, UsageFailure } from './command-io.ts'
 import { configFromFlags } from './config.ts'
 import { startStorageApi } from './demo-storage.ts'
 import { createSidecar, type ProcessContext } from './serve.ts'
@@ -51,7 +52,7 @@ async function expectFree(port: number, flag: string): Promise<void> {
   const probe = createServer().listen(port, '127.0.0.1')
   await once(probe, 'listening').catch(({ code }: NodeJS.ErrnoException) => {
     const why = code === 'EADDRINUSE' ? 'is in use' : `cannot be listened on (${code})`
-    throw new CommandFailure(`port ${port} ${why}; choose another with ${flag} (0: any free one)`)
+    throw new NotDone(`port ${port} ${why}; choose another with ${flag} (0: any free one)`)
   })
   await new Promise((resolve) => probe.close(resolve))
 }

@@ -1,9 +1,9 @@
-/** The commands. Exit codes: 0 done, 1 failed, 2 bad usage or settings. */
+/** The commands. Exit codes: 0 done, 1 failed (`NotDone`, or an internal error), 2 bad usage or settings (`UsageFailure`). */
 import { type Command, CommanderError } from 'commander'
 import { LogDestination } from '../base/log.ts'
 import { VERSION } from '../base/version.ts'
 import { fileErrorText } from '../files/files.ts'
-import { CommandFailure, CommandIo } from './command-io.ts'
+import { CommandIo, UsageFailure } from './command-io.ts'
 import type { ProcessContext, Signals } from './serve.ts'
 
 export async function runProgram(signals: Signals): Promise<void> {
@@ -56,5 +56,5 @@ function exitCodeOf(error: Error): number {
   // Commander has printed its own message. A request for help or the version is not an error.
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2
   process.stderr.write(`${error.message}\n`)
-  return error instanceof CommandFailure ? error.exitCode : 1
+  return error instanceof UsageFailure ? 2 : 1
 }

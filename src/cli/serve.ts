@@ -6,10 +6,11 @@ import { availableParallelism } from 'node:os'
 import { Command } from 'commander'
 import type { AppOptions, ServingApp } from '../app.ts'
 import { createLog, type LogDestination } from '../base/log.ts'
+import { NotDone } from '../base/result.ts'
 import type { Config } from '../config/config.ts'
 import type { LoadedConfig } from '../config/load.ts'
 import type { App } from '../life-cycle.ts'
-import { CommandFailure, type CommandIo, UsageFailure } from './command-io.ts'
+import { type CommandIo, UsageFailure } from './command-io.ts'
 import { addSettingFlags, configFromFlags, rethrowAsUsage, type SettingFlags } from './config.ts'
 
 export type StopSignal = 'SIGTERM' | 'SIGINT'
@@ -45,7 +46,7 @@ async function serve(loaded: LoadedConfig, serving: ProcessContext): Promise<voi
   const isStopping = await Promise.race([stop, undefined])
   if (!isStopping) await Promise.race([app.start().catch(rethrowSystemError), stop])
   const { cut } = await app.stop({ lameDuck: (await stop) === 'SIGTERM' })
-  if (cut > 0) throw new CommandFailure(`requests aborted at the end of shutdown.deadlineSeconds: ${cut}`)
+  if (cut > 0) throw new NotDone(`requests aborted at the end of shutdown.deadlineSeconds: ${cut}`)
 }
 
 /** Loads modules on demand: the primary of several workers needs only a small part of the application. */
@@ -90,5 +91,5 @@ async function serveHere(options: AppOptions, signals: Signals): Promise<Serving
 
 /** A listener or a worker that cannot start is no fault of the program. Its message is complete. */
 function rethrowSystemError(error: NodeJS.ErrnoException): never {
-  throw error.syscall === undefined ? error : new CommandFailure(error.message)
+  throw error.syscall === undefined ? error : new NotDone(error.message)
 }

@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Command } from 'commander'
 import { type AuthData, openAuthData } from '../auth/auth-data.ts'
 import { printable } from '../base/log.ts'
+import { NotDone } from '../base/result.ts'
 import type { Config } from '../config/config.ts'
 import type { LoadedConfig } from '../config/load.ts'
 import { type CredentialName, isActive } from '../credentials/credential-list.ts'
@@ -12,7 +13,7 @@ import { TokenSigner } from '../token/issue.ts'
 import { parseStoredScope } from '../token/scopes.ts'
 import { createVerifier } from '../token/verify.ts'
 import type { CommandIo, Flags } from './command-io.ts'
-import { CommandFailure, describe, parseSeconds, UsageFailure } from './command-io.ts'
+import { describe, parseSeconds, UsageFailure } from './command-io.ts'
 import { addSettingFlags, configFromFlags, rethrowAsUsage, type SettingFlags } from './config.ts'
 import { credentialNameOf, openEditors, parseName } from './credentials.ts'
 
@@ -58,7 +59,7 @@ export function tokenCommand(io: CommandIo, waitMs = 5000): Command {
       const inspection = await inspectToken(token, verify, issuers[0], isRevoked, io.now)
       const text = flags.json ? JSON.stringify(inspection) : report(inspection)
       io.print(text.split('\n').map(printable).join('\n'))
-      if (inspection.reason !== null) throw new CommandFailure(`the token is refused: ${inspection.reason}`)
+      if (inspection.reason !== null) throw new NotDone(`the token is refused: ${inspection.reason}`)
     })
   return group
 }
@@ -118,7 +119,7 @@ async function loadAuthData(loaded: LoadedConfig, io: CommandIo, waitMs: number)
       return authData
     }
     const missing = authData.conditions().flatMap(({ name, ok }) => (ok ? [] : [name]))
-    throw new CommandFailure(`no answer within ${waitMs / 1000} s: ${missing.join(', ')}`)
+    throw new NotDone(`no answer within ${waitMs / 1000} s: ${missing.join(', ')}`)
   } finally {
     await authData.stop()
   }

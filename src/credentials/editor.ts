@@ -1,13 +1,13 @@
 /**
  * Lists and changes credentials and revocations, in YAML files or in PostgreSQL (`postgres/tables.ts`).
- * A change keeps the comments and the order of a file. No function rejects.
+ * A change keeps the comments and the order of a file. The functions reject only with `NotDone`.
  */
 import { lstat, realpath } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { type Document, isAlias, isCollection, isScalar, type Node, parseDocument, visit } from 'yaml'
-import { type Loaded, loaded, notDone, notLoaded } from '../base/result.ts'
-import { fileErrorText, readRegularFile, replaceFile, withLock } from '../files/files.ts'
+import { type Loaded, loaded, NotDone, notLoaded } from '../base/result.ts'
+import { FileError, fileErrorText, readRegularFile, replaceFile, withLock } from '../files/files.ts'
 import { type Parse, YAML_RULES } from '../files/yaml-text.ts'
 import { type Credential, type CredentialName, parseCredentials } from './credential-list.ts'
 import { MAX_FILE_BYTES } from './list-files.ts'
@@ -125,7 +125,6 @@ function yamlRecords<T>(file: string, parse: Parse<T>) {
   const invalidAt = (path: string, problems: readonly string[]) =>
     notLoaded(problems.map((problem) => `${path}:${problem}`))
   const unusable = (problem: string) => notLoaded([`${file}: ${problem}`])
-  const notChanged = (problem: string) => notDone(`${file}: ${problem}`)
 
   async function list(): Promise<Loaded<readonly T[]>> {
     const read = await readRegularFile(file, MAX_FILE_BYTES)
@@ -151,15 +150,15 @@ function yamlRecords<T>(file: string, parse: Parse<T>) {
         visit(document, { Node: (_, node) => void ((isAlias(node) || isMerge(node)) && shared++) })
         if (shared > 0) return unusable('uses YAML aliases or merges (`<<`), which commands cannot change')
         const problem = edit(document)
-        if (problem !== undefined) return notChanged(problem)
+        if (problem !== undefined) throw new FileError(problem)
         const after = Buffer.from(document.toString({ lineWidth: 0 }))
         if (after.length > MAX_FILE_BYTES) return unusable(`would be larger than ${MAX_FILE_BYTES} bytes`)
-        if (!parse(after).ok) return notChanged('the change would leave it invalid')
+        if (!parse(after).ok) throw new FileError('the change would leave it invalid')
         await replaceFile(target, after)
         return loaded(undefined)
       })
     } catch (error) {
-      return notChanged(fileErrorText(error))
+      throw new NotDone(`${file}: ${fileErrorText(error)}`)
     }
   }
   return { list, change }

@@ -90,7 +90,7 @@ export async function replaceFile(path: string, text: string | Buffer): Promise<
 const LOCK_STALE_MS = 60_000
 const LOCK_RETRY_MS = 100
 
-/** Its message says in plain words what cannot be done. */
+/** Its message says in plain words why a file cannot be used or changed. It follows the path of the file. */
 export class FileError extends Error {}
 
 /** Calls `change` while a lock file names this process. @throws FileError if another command has the lock */

@@ -4,7 +4,7 @@
  */
 import { access, mkdir, rm, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
-import { type Loaded, loaded, notDone, notLoaded } from '../base/result.ts'
+import { type Loaded, loaded, NotDone, notLoaded } from '../base/result.ts'
 import { errorCode, fileErrorText, replaceFile, withLock } from '../files/files.ts'
 import { generateKey, newKid } from './jwk.ts'
 import type { KeyDirectory } from './key-directory.ts'
@@ -18,7 +18,7 @@ interface KeyChange {
   readonly now: () => number
 }
 
-/** Creates the directory, too. The first key signs at once. Activate a later key after verifiers have it. Never rejects. */
+/** Creates the directory, too. The first key signs at once. Activate a later key after verifiers have it. @throws NotDone */
 export async function addKey(
   change: KeyChange & { readonly alg: Algorithm; readonly kid?: string; readonly activate?: boolean },
 ) {
@@ -26,7 +26,7 @@ export async function addKey(
   return changeDirectory({ directory, createIfMissing: true }, async (keys) => {
     const createdAtSeconds = Math.floor(now() / 1000)
     const kid = change.kid ?? newKid(alg, createdAtSeconds)
-    if (keys.files.has(kid)) return notDone(`there is already a key ${kid}`)
+    if (keys.files.has(kid)) throw new NotDone(`there is already a key ${kid}`)
     // Two private keys need an `active` file, which is written before the second key.
     if (keys.signing) await writeFile(directory, ACTIVE_FILE, keys.signing.key.kid)
     const active = change.activate === true || privateFiles(keys.files).length === 0
@@ -48,13 +48,13 @@ async function createDirectory(path: string): Promise<void> {
   }
 }
 
-/** Records when the outgoing key stopped signing, and how long its tokens live. Never rejects. */
+/** Records when the outgoing key stopped signing, and how long its tokens live. @throws NotDone */
 export async function activateKey(change: KeyChange & { readonly kid: string }) {
   const { directory, kid } = change
   return changeDirectory({ directory }, async (keys) => {
     const incoming = keys.files.get(kid)
-    if (incoming === undefined) return notDone(`there is no key ${kid}`)
-    if (incoming.key.signKey === undefined) return notDone(`of ${kid} only the public half is here`)
+    if (incoming === undefined) throw new NotDone(`there is no key ${kid}`)
+    if (incoming.key.signKey === undefined) throw new NotDone(`of ${kid} only the public half is here`)
     const previous = keys.signing?.key.kid
     await writeKey(directory, kid, { ...incoming.document, signedUntil: undefined, tokenSeconds: undefined })
     await switchSigningKey(change, keys, kid)
@@ -62,17 +62,17 @@ export async function activateKey(change: KeyChange & { readonly kid: string }) 
   })
 }
 
-/** Removes a key that does not sign. Only `force` ends tokens that may be valid. Never rejects. */
+/** Removes a key that does not sign. Only `force` ends tokens that may be valid. @throws NotDone */
 export async function retireKey(change: KeyChange & { readonly kid: string; readonly force?: boolean }) {
   const { directory, kid, now } = change
   return changeDirectory({ directory }, async (keys) => {
     const file = keys.files.get(kid)
-    if (file === undefined) return notDone(`there is no key ${kid}`)
-    if (keys.signingProblem !== undefined) return notDone(`${keys.signingProblem}; activate one first`)
-    if (keys.signing === file) return notDone(`${kid} signs new tokens; activate another key first`)
+    if (file === undefined) throw new NotDone(`there is no key ${kid}`)
+    if (keys.signingProblem !== undefined) throw new NotDone(`${keys.signingProblem}; activate one first`)
+    if (keys.signing === file) throw new NotDone(`${kid} signs new tokens; activate another key first`)
     const endsAtSeconds = tokensEndAtSeconds(file.key, change.tokenSeconds)
     if (change.force !== true && (endsAtSeconds === undefined || now() < endsAtSeconds * 1000))
-      return notDone(`${whyKept(file.key, endsAtSeconds)}; --force removes it all the same`)
+      throw new NotDone(`${whyKept(file.key, endsAtSeconds)}; --force removes it all the same`)
     await rm(join(directory, `${kid}${KEY_FILE_SUFFIX}`))
     return loaded(undefined)
   })
@@ -92,10 +92,12 @@ async function changeDirectory<T>(
       return keys.ok ? await change(keys.value) : keys
     })
   } catch (error) {
+    if (error instanceof NotDone) throw error
     const code = errorCode(error)
     // `mkdir` fails with EEXIST if the path is a file.
     const problem = `${directory}: ${code === 'EEXIST' ? 'it is not a directory' : fileErrorText(error)}`
-    return WRONG_PATH.includes(code) ? notLoaded([problem]) : notDone(problem)
+    if (!WRONG_PATH.includes(code)) throw new NotDone(problem)
+    return notLoaded([problem])
   }
 }
 

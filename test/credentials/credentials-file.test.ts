@@ -5,7 +5,7 @@ import { mock } from 'node:test'
 import type { Worker } from 'node:worker_threads'
 import fc from 'fast-check'
 import t, { type Test } from 'tap'
-import { type Loaded, loaded, notDone } from '../../src/base/result.ts'
+import { type Loaded, loaded, NotDone } from '../../src/base/result.ts'
 import { nameProblem } from '../../src/base/schemas.ts'
 import { type Credential, parseCredentials } from '../../src/credentials/credential-list.ts'
 import { type CredentialEditor, fileEditors } from '../../src/credentials/editor.ts'
@@ -367,7 +367,7 @@ t.test('a missing file is created by add alone, with mode 0600, but not its dire
   t.equal((await stat(file)).mode & 0o777, 0o600)
   const nowhere = join(dirname(file), 'missing', 'new.yaml')
   const error = `${nowhere}: there is no such file or directory`
-  t.same(await fileEditors(nowhere).credentials.add(NEW), notDone(error))
+  await t.rejects(fileEditors(nowhere).credentials.add(NEW), new NotDone(error))
 })
 
 t.test('concurrent writers all succeed, and no lock file remains', async (t) => {
@@ -388,8 +388,7 @@ t.test('a file locked by another command is not changed, by none of its names', 
   const add = (path: string) => fileEditors(path).credentials.add(NEW)
   const problem = (path: string) =>
     `${path}: another command is changing it; if none runs, remove its lock ${file}.lock`
-  const refused = (path: string) => notDone(problem(path))
-  t.same(await Promise.all([file, link].map(add)), [refused(file), refused(link)])
+  for (const path of [file, link]) await t.rejects(add(path), new NotDone(problem(path)))
   t.equal(await readFile(file, 'utf8'), before)
   await rm(`${file}.lock`)
   t.same(await add(link), loaded(undefined))
@@ -404,8 +403,8 @@ t.test('a file locked by another command is not changed, by none of its names', 
 t.test('an invalid file is reported and not changed, and no change makes a file invalid', async (t) => {
   const { file } = await makeCredentialsFile(t)
   const before = await readFile(file, 'utf8')
-  const changed = await fileEditors(file).credentials.add({ ...NEW, secretHash: 'hush' })
-  t.same(changed, notDone(`${file}: the change would leave it invalid`))
+  const changed = fileEditors(file).credentials.add({ ...NEW, secretHash: 'hush' })
+  await t.rejects(changed, new NotDone(`${file}: the change would leave it invalid`))
   t.equal(await readFile(file, 'utf8'), before)
   await writeFile(file, 'accounts: 5\n')
   t.same(await fileEditors(file).credentials.add(NEW), {

@@ -1,7 +1,8 @@
 /** Runs a command group as the program would, without a process: text in, text and exit code out. */
 import { Readable, Writable } from 'node:stream'
 import { type Command, CommanderError } from 'commander'
-import { CommandFailure, CommandIo } from '../../src/cli/command-io.ts'
+import { NotDone } from '../../src/base/result.ts'
+import { CommandIo, UsageFailure } from '../../src/cli/command-io.ts'
 
 /** What a command did. */
 interface CommandRun {
@@ -45,7 +46,8 @@ export async function runCommand(
   try {
     await make(io).parseAsync([...args], { from: 'user' })
   } catch (error) {
-    if (error instanceof CommandFailure) failure = error
+    if (error instanceof NotDone) failure = { exitCode: 1, message: error.message }
+    else if (error instanceof UsageFailure) failure = { exitCode: 2, message: error.message }
     else if (!(error instanceof CommanderError)) throw error
     else if (error.exitCode !== 0) failure = { exitCode: 2, message: written.stderr }
   }

@@ -4,7 +4,7 @@
  */
 import { readFileSync } from 'node:fs'
 import pg from 'pg'
-import { type Loaded, loaded, notDone, notLoaded } from '../../base/result.ts'
+import { type Loaded, loaded, NotDone, notLoaded } from '../../base/result.ts'
 import { parseTime } from '../../base/schemas.ts'
 import type { CredentialEditor, Editors, RevocationEditor } from '../editor.ts'
 import { NAME_TAKEN, NO_SUCH_NAME, NO_SUCH_REVOCATION } from '../editor.ts'
@@ -39,7 +39,8 @@ async function inDatabase<T>(
   } catch (cause) {
     const { kind, message } = databaseFailure(cause)
     const problem = `${urlFile}: the database ${target.label}: ${message}`
-    return kind === 'unusable' ? notLoaded([problem]) : notDone(problem)
+    if (kind !== 'unusable') throw new NotDone(problem)
+    return notLoaded([problem])
   } finally {
     void client.end() // not awaited: a server may hang
   }
@@ -49,7 +50,8 @@ export function tableEditors(urlFile: string): Editors {
   async function change(text: string, values: unknown[], ifNone = ''): Promise<Loaded> {
     const changed = await inDatabase(urlFile, STATEMENT_MS, (client) => client.query(text, values))
     if (!changed.ok) return changed
-    return changed.value.rowCount === 0 ? notDone(`${urlFile}: ${ifNone}`) : loaded(undefined)
+    if (changed.value.rowCount === 0) throw new NotDone(`${urlFile}: ${ifNone}`)
+    return loaded(undefined)
   }
   const list = <T extends object>(text: string) =>
     inDatabase(urlFile, STATEMENT_MS, async (client) => (await client.query<T>(text)).rows)
