@@ -1,23 +1,14 @@
 /**
  * Loads the YAML files of credentials and revocations. Parses large files in a worker thread, so that requests do not wait.
  * A file that needs too much time or memory ends its thread, and is unusable.
- * This module is also the entry of the worker thread, in which it serves parse jobs.
  */
 import { once } from 'node:events'
-import { type MessagePort, parentPort, Worker } from 'node:worker_threads'
+import { Worker } from 'node:worker_threads'
 import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 import { readRegularFile } from '../files/files.ts'
-import type { Parse } from '../files/yaml-text.ts'
-import { type Credential, CredentialList, parseCredentials } from './credential-list.ts'
-import { parseRevocations, type Revocation, RevocationList } from './revocation-list.ts'
-
-type Row = Readonly<{ credentials: Credential; revocations: Revocation }>
-
-type Kind = keyof Row
-type Parsers = { readonly [K in Kind]: Parse<Row[K]> }
-type Batch<K extends Kind> = Loaded<readonly Row[K][]>
-
-const PARSERS: Parsers = { credentials: parseCredentials, revocations: parseRevocations }
+import { CredentialList } from './credential-list.ts'
+import { type Batch, type Kind, PARSERS, type ParseJob, type Row, THREAD_ENTRY } from './list-parser.ts'
+import { RevocationList } from './revocation-list.ts'
 
 /** Such a file has about 50,000 credentials, or 130,000 revocations. */
 export const MAX_FILE_BYTES = 8_388_608
@@ -25,9 +16,6 @@ export const MAX_FILE_BYTES = 8_388_608
 const MAX_INLINE_BYTES = 65_536
 /** A larger file leaves hundreds of megabytes in its thread, so that thread ends. */
 const MAX_REUSED_THREAD_BYTES = 1_048_576
-/** The event loop serves requests between batches. */
-const BATCH_ROWS = 500
-
 /** Only a hostile file needs more time or memory. */
 const MAX_SECONDS = 30
 const MAX_HEAP_MB = 640
@@ -84,7 +72,7 @@ async function* parseInThread<K extends Kind>(kind: K, bytes: Buffer): AsyncGene
   let isDone = false
   try {
     // The thread sends one batch per request, because Node deserializes all messages that arrive together in one turn.
-    for (let request: Job | null = { kind, bytes }; !isDone; request = null) {
+    for (let request: ParseJob | null = { kind, bytes }; !isDone; request = null) {
       thread.postMessage(request)
       const [batch]: Batch<K>[] = await once(thread, 'message', { signal: late.signal })
       if (batch === undefined) return
@@ -100,28 +88,10 @@ async function* parseInThread<K extends Kind>(kind: K, bytes: Buffer): AsyncGene
 
 function startThread(): Worker {
   const resourceLimits = { maxOldGenerationSizeMb: MAX_HEAP_MB }
-  const thread = new Worker(new URL(import.meta.url), { resourceLimits })
+  const thread = new Worker(THREAD_ENTRY, { resourceLimits })
   thread.unref() // the timer of a job keeps the process alive
   thread.once('exit', () => {
     if (idleThread === thread) idleThread = undefined
   })
   return thread.on('error', () => {}) // without a listener, an error ends the process
 }
-
-type Job = { readonly kind: Kind; readonly bytes: Uint8Array }
-
-/** Runs in the thread. Responds to each message with a batch of rows (the last is empty) or the problems. */
-function serveThread(port: MessagePort): void {
-  let parsed: Loaded<readonly unknown[]>
-  let sent = 0
-  port.on('message', (job: Job | null) => {
-    if (job !== null) {
-      parsed = PARSERS[job.kind](job.bytes)
-      sent = 0
-    }
-    port.postMessage(parsed.ok ? { ...parsed, value: parsed.value.slice(sent, sent + BATCH_ROWS) } : parsed)
-    sent += BATCH_ROWS
-  })
-}
-
-if (parentPort !== null) serveThread(parentPort)
