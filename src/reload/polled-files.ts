@@ -38,28 +38,37 @@ const UNSETTLED_POLLS = 50
 /** What the polls have found. */
 export interface PollHistory {
   readonly version: string
-  /** How many polls in a row found the version. */
+  readonly isRejected: boolean
+  /** How many polls in a row found the version, since it was rejected, if it was. */
   readonly polls: number
-  /** How many polls in a row, since the last good load, found versions that had not settled. */
+  /** How many polls in a row, since the last load that counted, found versions that had not settled. */
   readonly unsettledPolls: number
 }
 
 export function countPoll(before: PollHistory, version: string): PollHistory {
-  const polls = version === before.version ? before.polls + 1 : 1
-  return { version, polls, unsettledPolls: polls < SETTLED_POLLS ? before.unsettledPolls + 1 : 0 }
+  const isSame = version === before.version
+  const isRejected = isSame && before.isRejected
+  const polls = isSame ? before.polls + 1 : 1
+  const isUnsettled = !isRejected && polls < SETTLED_POLLS
+  return { version, isRejected, polls, unsettledPolls: isUnsettled ? before.unsettledPolls + 1 : 0 }
 }
+
+export const reject = ({ version }: PollHistory): PollHistory => ({
+  version,
+  isRejected: true,
+  polls: 0,
+  unsettledPolls: 0,
+})
 
 /**
  * Decides when a version that is not active is loaded. `try`: after a failure, the version is not rejected, but incomplete.
  * Both `try` and `load` count only if the files have not changed meanwhile. `loadAsIs` always counts.
  */
-export function loadStep({ polls, unsettledPolls }: PollHistory): 'wait' | 'try' | 'load' | 'loadAsIs' {
-  const isSettled = polls >= SETTLED_POLLS
-  const isDue = polls % RETRY_POLLS === SETTLED_POLLS // once it has settled, and then again and again
-  if (isSettled) return isDue ? 'load' : 'wait'
-  const neverSettles = unsettledPolls % UNSETTLED_POLLS === 0
-  if (neverSettles) return 'loadAsIs'
-  return polls === STABLE_POLLS ? 'try' : 'wait'
+export function loadStep(history: PollHistory): 'wait' | 'try' | 'load' | 'loadAsIs' {
+  const { isRejected, polls, unsettledPolls } = history
+  if (polls >= (isRejected ? RETRY_POLLS : SETTLED_POLLS)) return 'load'
+  if (unsettledPolls >= UNSETTLED_POLLS) return 'loadAsIs'
+  return !isRejected && polls === STABLE_POLLS ? 'try' : 'wait'
 }
 
 /** Loads the files. Polling begins only with `start`. Never rejects. */
@@ -78,7 +87,7 @@ export async function openPolledFiles<T>(
   const version = await versionOf(paths, includes)
   const first = await loadFiles()
   if (!first.ok) return first
-  let history: PollHistory = { version, polls: 1, unsettledPolls: 0 } // a load belongs to the last poll
+  let history: PollHistory = { version, isRejected: false, polls: 1, unsettledPolls: 0 }
 
   async function poll(): Promise<Loaded<Found<T>>> {
     history = countPoll(history, await versionOf(paths, includes))
@@ -90,7 +99,10 @@ export async function openPolledFiles<T>(
     if (step === 'wait') return 'incomplete'
     const next = await loadFiles(active)
     if (!next.ok && step === 'try') return 'incomplete'
-    if (!next.ok) return notLoaded(next.problems.map(({ path, message }) => `${path}: ${message}`))
+    if (!next.ok) {
+      history = reject(history)
+      return notLoaded(next.problems.map(({ path, message }) => `${path}: ${message}`))
+    }
     if (step !== 'loadAsIs' && (await versionOf(paths, includes)) !== history.version) return 'incomplete'
     history = { ...history, unsettledPolls: 0 }
     return next
