@@ -14,7 +14,7 @@
  * What ends a wait for
  *
  *   a free connection              `UpstreamPool.#tick` after `upstreamResponseSeconds`; `recheck.ts` refuses it
- *   the upstream                   `UpstreamConnection.tick`; its `WAITS`: each wait, with its limit and failure
+ *   the upstream                   `UpstreamConnection.tick`; `upstream-waits.ts` has the limit and failure of each wait
  *   the client, in each direction  `onIdle`, after `idleSeconds` of its socket
  *
  * While bytes pass, only the drain of the process limits a transfer. A failure before a head sends an error response, and discards

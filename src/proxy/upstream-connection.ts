@@ -13,7 +13,7 @@
  *   tunnel        bytes in either direction                     none
  *
  *   (1) or a TLS failure, because an upstream with TLS 1.3 refuses a client certificate only after the handshake
- * `WAITS` has the limit of each wait, and the failure after that time.
+ * `upstream-waits.ts` has the limit of each wait, and the failure after that time.
  * A failure, a call of `close` and bytes in the phase `idle` lead to `closed`. Bytes that are not HTTP: http_protocol_error.
  */
 import type { Socket } from 'node:net'
@@ -25,6 +25,7 @@ import { listenBeforeNode, probeForReset } from '../http/node-http.ts'
 import { freeWhenWritten, ReceivedBody } from './buffers.ts'
 import { type PartialResponse, ResponseParser } from './response-parser.ts'
 import type { UpstreamAddress } from './upstream-address.ts'
+import { WAITS, WaitClock } from './upstream-waits.ts'
 
 /**
  * Receives what a connection reads: a request or, after a 101, its tunnel. The calls, in their order:
@@ -70,39 +71,21 @@ export interface ConnectionPool {
 
 type Phase = 'lookup' | 'connecting' | 'established' | 'reused' | 'receiving' | 'idle' | 'tunnel' | 'closed'
 
-/** For each wait for the upstream: the setting that limits it, and the failure after that time (status: `base/errors.ts`). */
-const WAITS = {
-  address: { limit: 'upstreamConnectSeconds', failure: 'dns_error' },
-  connection: { limit: 'upstreamConnectSeconds', failure: 'connection_timeout' },
-  upstreamToRead: { limit: 'idleSeconds', failure: 'connection_write_timeout' },
-  responseHead: { limit: 'upstreamResponseSeconds', failure: 'http_response_timeout' },
-  responseBody: { limit: 'idleSeconds', failure: 'connection_read_timeout' },
-} as const
-
 const MAX_IDLE_MS = 60_000
 /** The sidecar closes an idle connection earlier by this time, because the upstream's keep-alive timer starts first. */
 const MARGIN_MS = 1000
-
-/**
- * Grows when bytes are written, and again when the system accepts them. Linux accepts more only once a third of the send buffer,
- * up to 1.4 MB, is free: with `idleSeconds` of 60, an upstream that reads below 23 KB/s counts as idle.
- */
-const writeProgress = ({ bytesWritten, writableLength }: Socket) => 2 * bytesWritten - writableLength
 
 export class UpstreamConnection {
   readonly #socket: Socket
   readonly #body = new ReceivedBody()
   readonly #pool: ConnectionPool
   readonly #parser: ResponseParser
+  readonly #waitClock = new WaitClock()
   #phase: Phase
   /** Undefined in the phases `idle` and `closed`. */
   #receiver: ResponseReceiver | undefined
   #isRequestWritten = false
   #idleUntilMonotonicMs = 0
-  // Written only by `tick`: what it saw last, and when it saw that a byte had moved, or that a wait had begun.
-  #written = 0
-  #read = 0
-  #waitsSinceMonotonicMs: number | undefined = performance.now()
 
   constructor(address: UpstreamAddress, pool: ConnectionPool, request: UpstreamRequest) {
     this.#pool = pool
@@ -175,24 +158,15 @@ export class UpstreamConnection {
     this.#socket.destroy()
   }
 
-  /**
-   * Called several times a second. A wait fails once no byte has moved for the time of its limit. Informational responses and
-   * parts of a head do not count. The lookup and the connect have one deadline, because no byte moves between them.
-   * Only this method measures a wait, so no event can forget to restart it.
-   */
+  /** Called several times a second. */
   tick(monotonicNow: number): void {
-    const socket = this.#socket
     this.#receiver?.onTick?.()
     if (this.#phase === 'idle' && monotonicNow >= this.#idleUntilMonotonicMs) this.close()
     const wait = this.#wait
-    const written = writeProgress(socket)
-    const read = this.#parser.head === undefined ? 0 : socket.bytesRead
-    const hasMoved = written !== this.#written || read !== this.#read
-    this.#written = written
-    this.#read = read
-    if (wait === undefined) this.#waitsSinceMonotonicMs = undefined
-    else if (hasMoved || this.#waitsSinceMonotonicMs === undefined) this.#waitsSinceMonotonicMs = monotonicNow
-    else if (monotonicNow >= this.#waitsSinceMonotonicMs + this.#pool.config.timeouts[wait.limit] * 1000)
+    // Informational responses and parts of a head do not count.
+    const bytesRead = this.#parser.head === undefined ? 0 : this.#socket.bytesRead
+    const waitedMs = this.#waitClock.measure(wait !== undefined, this.#socket, bytesRead, monotonicNow)
+    if (wait !== undefined && waitedMs >= this.#pool.config.timeouts[wait.limit] * 1000)
       this.#fail(wait.failure)
   }
 
