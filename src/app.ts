@@ -12,7 +12,7 @@ import { Responder } from './client/responder.ts'
 import type { Config } from './config/config.ts'
 import { createLoginThrottle } from './credentials/throttles.ts'
 import { AccountApi } from './endpoints/account-api.ts'
-import { opensWebSocket } from './gate/admission.ts'
+import { admit } from './gate/admission.ts'
 import { Gate } from './gate/gate.ts'
 import { Handler } from './handler.ts'
 import { type App, createDataService, LifeCycle } from './life-cycle.ts'
@@ -76,7 +76,10 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     onParserError: (refusal, peer) =>
       responder.parserErrorResponse(refusal, recorder.onParserError(refusal, peer)),
     isDraining: lifeCycle.isDraining,
-    opensWebSocket: (req) => opensWebSocket(req, config.limits),
+    opensWebSocket(req) {
+      const admission = admit(req, config.limits)
+      return admission.ok && admission.value.isWebSocket
+    },
     onTlsError: (code) => log.debug({ code }, 'TLS handshake failed'),
     onListenError: (error) => log.error({ err: error }, 'listener error'),
   })

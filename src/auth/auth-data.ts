@@ -82,7 +82,11 @@ export async function openAuthData(options: SourceOptions): Promise<AuthData> {
   const sources = await openSources(options)
   if (sources.problems.length > 0) throw new InvalidAuthData(sources.problems)
   for (const warning of sources.warnings) log.warn(warning)
-  const { keyFiles, credentialsFile, revocationsFile, database, certificateSets, keySets, polled } = sources
+  const { keyFiles, credentialsFile, revocationsFile, database, certificateSets, keySets } = sources
+  const opened = [keyFiles, credentialsFile, revocationsFile, database].filter(
+    (source) => source !== undefined,
+  )
+  const polled = [...opened, ...certificateSets.values(), ...keySets]
   const ownKeySet = keySets.find(({ issuer }) => issuer === config.token.issuer)
   const keys = ownKeysIn(options, keyFiles, ownKeySet)
   const logins = database ?? (credentialsFile && { list: credentialsFile.current, refresh: async () => true })
@@ -111,10 +115,10 @@ export async function openAuthData(options: SourceOptions): Promise<AuthData> {
       return credentials ? [ofKeys, ofCredentials] : [ofKeys]
     },
     subscribe(onChange) {
-      for (const source of polled)
-        source.subscribe((subject) => {
-          if (subject !== 'certificates') onChange(subject)
-        })
+      for (const source of [keyFiles, ...keySets]) source?.subscribe(() => onChange('keys'))
+      credentialsFile?.subscribe(() => onChange('credentials'))
+      revocationsFile?.subscribe(() => onChange('revocations'))
+      database?.subscribe(onChange)
     },
     start() {
       for (const source of polled) source.start()

@@ -27,23 +27,10 @@ export interface SourceOptions {
   readonly onReload?: OnReload
 }
 
-type Opening = SourceOptions & Readonly<{ results: Loaded<unknown, Problem>[]; polled: PolledSource[] }>
-
-/** What is polled while the sidecar runs. No method throws or rejects. */
-export interface PolledSource {
-  start(): void
-  /** Loads the source, even if it has not changed. */
-  reload(): Promise<unknown>
-  stop(): unknown
-  /** Calls `onChange` for each new version. */
-  subscribe(onChange: (subject: ReloadSubject) => void): void
-}
-type SourceOfOneSubject = Omit<PolledSource, 'subscribe'> & { subscribe(onChange: () => void): void }
+type Opening = SourceOptions & { readonly results: Loaded<unknown, Problem>[] }
 
 /** A source that the settings do not name, or that has problems, is undefined or left out. */
 export interface AuthSources {
-  /** Each of the sources below. */
-  readonly polled: readonly PolledSource[]
   readonly keyFiles: Reloadable<KeyRing> | undefined
   readonly credentialsFile: Reloadable<CredentialList> | undefined
   readonly revocationsFile: Reloadable<RevocationList> | undefined
@@ -58,7 +45,7 @@ export interface AuthSources {
 
 /** Opens the sources in the order in which their problems are reported. Never rejects. */
 export async function openSources(options: SourceOptions): Promise<AuthSources> {
-  const opening: Opening = { ...options, results: [], polled: [] }
+  const opening: Opening = { ...options, results: [] }
   const keyFiles = await openKeyFiles(opening)
   const credentialsFile = await openCredentialsFile(opening)
   const revocationsFile = await openRevocationsFile(opening)
@@ -69,7 +56,7 @@ export async function openSources(options: SourceOptions): Promise<AuthSources> 
   const ofSources = opening.results.flatMap((result) => (result.ok ? result.warnings : []))
   const warnings = [...new Set([...ofSources, ...insecureKeySets(options.config)])]
   const files = { keyFiles, credentialsFile, revocationsFile, certificateSets }
-  return { ...files, database, keySets, polled: opening.polled, problems, warnings }
+  return { ...files, database, keySets, problems, warnings }
 }
 
 function openKeyFiles(opening: Opening) {
@@ -106,8 +93,7 @@ async function openFiles<T>(
   const loadNamed = (active?: T) => withSetting(setting, load(path, active))
   const onReload = (result: ReloadResult) => opening.onReload?.(subject, result)
   const options = { subject, paths: [path], includes, load: loadNamed, onReload, log: opening.log }
-  const files = collect(opening, await openPolledFiles(options))
-  return files && register(opening, subject, files)
+  return collect(opening, await openPolledFiles(options))
 }
 
 export const DATABASE_SETTING = 'credentials.postgres.urlFile'
@@ -119,9 +105,7 @@ async function openCredentialsDatabase(opening: Opening) {
   const { openDatabase } = await import('../credentials/postgres/database.ts')
   const onReload = (result: ReloadResult) => opening.onReload?.('credentials', result)
   const database = openDatabase({ ...postgres, log: opening.log, onReload })
-  const opened = collect(opening, await withSetting(DATABASE_SETTING, database))
-  if (opened !== undefined) opening.polled.push(opened)
-  return opened
+  return collect(opening, await withSetting(DATABASE_SETTING, database))
 }
 
 async function openCertificateSets(opening: Opening): Promise<CertificateSets> {
@@ -130,7 +114,7 @@ async function openCertificateSets(opening: Opening): Promise<CertificateSets> {
   for (const files of certificateFiles(config)) {
     const onReload = (result: ReloadResult) => opening.onReload?.('certificates', result, files.name)
     const set = collect(opening, await openCertificateSet(files, log, now, onReload))
-    if (set !== undefined) sets.set(files.name, register(opening, 'certificates', set))
+    if (set !== undefined) sets.set(files.name, set)
   }
   return sets
 }
@@ -142,7 +126,7 @@ async function openKeySets(opening: Opening, certificateSets: CertificateSets): 
     const { bearerTokenFile: path } = keySet
     if (path) collect(opening, await withSetting(`${setting}.bearerTokenFile`, readBearerToken(path)))
     const secureContext = activeContextOf(certificateSets.get(issuerSetName(setting)))
-    keySets.push(register(opening, 'keys', new RemoteKeys({ ...keySet, secureContext, log, now })))
+    keySets.push(new RemoteKeys({ ...keySet, secureContext, log, now }))
   }
   return keySets
 }
@@ -151,17 +135,6 @@ async function openKeySets(opening: Opening, certificateSets: CertificateSets): 
 function collect<T>({ results }: Opening, result: Loaded<T, Problem>): T | undefined {
   results.push(result)
   return result.ok ? result.value : undefined
-}
-
-/** Adds a source to those that are polled. `subject`: of each of its versions. */
-function register<S extends SourceOfOneSubject>({ polled }: Opening, subject: ReloadSubject, source: S): S {
-  polled.push({
-    start: () => source.start(),
-    reload: () => source.reload(),
-    stop: () => source.stop(),
-    subscribe: (onChange) => source.subscribe(() => onChange(subject)),
-  })
-  return source
 }
 
 async function withSetting<T>(setting: string, loading: Promise<Loaded<T>>) {

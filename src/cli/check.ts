@@ -9,6 +9,7 @@ import https from 'node:https'
 import { TLSSocket } from 'node:tls'
 import type { Command } from 'commander'
 import { PROXY_NAME } from '../base/errors.ts'
+import { parseJsonObject } from '../base/json.ts'
 import { networkFailureOf } from '../base/network-errors.ts'
 import { NotDone } from '../base/result.ts'
 import { errorCode, readUpTo } from '../files/files.ts'
@@ -278,14 +279,7 @@ async function sendRequest(
   }
 }
 
-function fieldsOf({ body }: Response): Readonly<Record<string, unknown>> {
-  try {
-    const value: unknown = JSON.parse(body)
-    return value instanceof Object ? { ...value } : {}
-  } catch {
-    return {}
-  }
-}
+const fieldsOf = ({ body }: Response) => parseJsonObject(body) ?? {}
 
 const isOurs = ({ headers }: Response) =>
   String(headers['proxy-status'] ?? '').split(';', 1)[0] === PROXY_NAME

@@ -1,6 +1,7 @@
 /** Loads the configuration: defaults, YAML file, environment variables, flags. A later source wins. */
 import { closeSync, openSync, readSync } from 'node:fs'
 import { z } from 'zod'
+import { isJsonObject } from '../base/json.ts'
 import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 import { fileErrorText } from '../files/files.ts'
 import { listedNames, parseYaml, type Step, writePath } from '../files/yaml-text.ts'
@@ -106,12 +107,9 @@ function readBounded(file: string): Buffer {
   }
 }
 
-const isMap = (value: unknown): value is Readonly<Record<string, unknown>> =>
-  typeof value === 'object' && value !== null && !Array.isArray(value)
-
 /** Leaves out groups and lists without a value, such as `token:` with every line below it commented out. */
 function withoutEmpty(value: unknown, steps: readonly string[]): unknown {
-  if (!isMap(value) || namesBelow(steps).length === 0) return value
+  if (!isJsonObject(value) || namesBelow(steps).length === 0) return value
   const members = Object.entries(value).flatMap(([name, inner]) => {
     const path = [...steps, name]
     const isList = SETTINGS.find((one) => one.path === path.join('.'))?.schema instanceof z.ZodArray
@@ -124,7 +122,9 @@ function withoutEmpty(value: unknown, steps: readonly string[]): unknown {
 /** Returns a copy with the value at the steps. A group that is not a map stays as it is. */
 function withValue(branch: unknown = {}, [step, ...below]: readonly string[], value: unknown): unknown {
   if (step === undefined) return value
-  return isMap(branch) ? { ...branch, [step]: withValue(valueAt(branch, [step]), below, value) } : branch
+  return isJsonObject(branch)
+    ? { ...branch, [step]: withValue(valueAt(branch, [step]), below, value) }
+    : branch
 }
 
 function ownVariables(environment: NamedValues): NamedValues {

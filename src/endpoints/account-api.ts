@@ -5,6 +5,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ERRORS, type LoginFailure, type PublicError } from '../base/errors.ts'
+import type { JsonObject } from '../base/json.ts'
 import { failed, ok, type Result } from '../base/result.ts'
 import { claimsProblem, nameProblem, secretProblem } from '../base/schemas.ts'
 import { clientNetwork } from '../client/client-address.ts'
@@ -21,7 +22,7 @@ import type { TokenSigner } from '../token/issue.ts'
 import type { CredentialStatus } from '../token/issuers.ts'
 import { isLinkId, isLinkOf, LINK_METHODS, linkTargetProblem } from '../token/links.ts'
 import { coversScope, parseScope, parseStoredScope, type Scope, scopeAllows } from '../token/scopes.ts'
-import { badArgument, type Members, readJson } from './json-body.ts'
+import { badArgument, readJson } from './json-body.ts'
 
 /** What a request did, for the audit log and the metrics. The caller is the `identityForLog` of the request context. */
 export type ApiEvent =
@@ -170,10 +171,10 @@ export class AccountApi {
 }
 
 /** Ignores unknown fields. The error names every invalid field. */
-function readLogin(members: Members) {
+function readLogin(members: JsonObject) {
   const problems: string[] = []
   const read = (field: string, problemOf: (text: string) => string | undefined): string => {
-    const value = members.get(field)
+    const value = members[field]
     const mistake = value === undefined ? 'is missing' : 'must be a string'
     const problem = typeof value === 'string' ? problemOf(value) : mistake
     if (problem !== undefined) problems.push(`${field} ${problem}.`)
@@ -185,7 +186,7 @@ function readLogin(members: Members) {
     secret: read('secret', secretProblem),
   }
   // `grantScope` checks the text once the login is accepted: a requested scope must not change how a login fails.
-  const scope = members.get('scope')
+  const scope = members['scope']
   if (scope !== undefined && typeof scope !== 'string') problems.push('scope must be a string.')
   if (problems.length > 0) return failed(badArgument(problems.join(' ')))
   return ok({ login, requestedScope: scope?.toString() })
@@ -212,11 +213,8 @@ function grantScope(
   return isTooLong ? failed(badArgument('scope is too long for a token with these names.')) : scope
 }
 
-function readLinkFields(members: Members, maxLifetimeSeconds: number) {
-  const method = members.get('method')
-  const target = members.get('target')
-  const defaultLifetime = Math.min(3600, maxLifetimeSeconds)
-  const lifetime = members.has('expirationSec') ? members.get('expirationSec') : defaultLifetime
+function readLinkFields(members: JsonObject, maxLifetimeSeconds: number) {
+  const { method, target, expirationSec: lifetime = Math.min(3600, maxLifetimeSeconds) } = members
   const problems: string[] = []
   if (!LINK_METHODS.has(method)) problems.push(`method must be one of ${[...LINK_METHODS].join(', ')}.`)
   const targetProblem = linkTargetProblem(target)

@@ -3,19 +3,21 @@
  * In: a request. Out: the members of the object, or a documented error that quotes nothing of the body.
  */
 import { ERRORS, type PublicError } from '../base/errors.ts'
+import { isJsonObject, type JsonObject } from '../base/json.ts'
 import { failed, ok, type Result } from '../base/result.ts'
 import type { SidecarRequest } from '../client/request.ts'
 import type { SidecarResponse } from '../client/response.ts'
 
 export const badArgument = (message: string): PublicError => ({ ...ERRORS.invalidArgument, message })
 
-export type Members = ReadonlyMap<string, unknown>
-
 const MAX_BYTES = 16 * 1024
 const TOO_LARGE = badArgument(`The body is larger than ${MAX_BYTES / 1024} KiB.`)
 
 /** Checks the head before `100 Continue`. Never rejects. Stays pending if the connection closes. */
-export async function readJson(res: SidecarResponse, maxMs: number): Promise<Result<Members, PublicError>> {
+export async function readJson(
+  res: SidecarResponse,
+  maxMs: number,
+): Promise<Result<JsonObject, PublicError>> {
   const { req } = res
   const error = headError(req)
   if (error !== undefined) return failed(error)
@@ -79,14 +81,12 @@ function refuseInexact(_key: string, value: unknown): unknown {
   return value
 }
 
-function parseMembers(body: Buffer): Result<Members, PublicError> {
+function parseMembers(body: Buffer): Result<JsonObject, PublicError> {
   let value: unknown
   try {
     value = JSON.parse(utf8.decode(body), refuseInexact)
   } catch {
     return failed(badArgument('The body must be JSON, in UTF-8.'))
   }
-  if (typeof value !== 'object' || value === null || Array.isArray(value))
-    return failed(badArgument('The body must be a JSON object.'))
-  return ok(new Map(Object.entries(value)))
+  return isJsonObject(value) ? ok(value) : failed(badArgument('The body must be a JSON object.'))
 }

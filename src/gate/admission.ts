@@ -117,11 +117,6 @@ export function admit(head: RequestHead, limits: HeadLimits): Result<AdmittedReq
   })
 }
 
-export function opensWebSocket(head: RequestHead, limits: HeadLimits): boolean {
-  const admission = admit(head, limits)
-  return admission.ok && admission.value.isWebSocket
-}
-
 const PREFLIGHT = ['origin', 'access-control-request-method']
 
 /** A canonical decimal number that a double represents exactly. */

@@ -4,6 +4,7 @@
  * Ignores dot files (the `..data` of a Kubernetes volume, the lock). Follows symbolic links.
  */
 import { join } from 'node:path'
+import { isJsonObject } from '../base/json.ts'
 import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 import { errorCode, type FileContent, fileErrorText, readRegularFile, visibleNames } from '../files/files.ts'
 import { importKey } from './jwk.ts'
@@ -127,8 +128,7 @@ async function importKeyFile({ bytes, modifiedAtMs }: FileContent, name: string)
     const isPem = bytes.includes('-----BEGIN ')
     return notLoaded([isPem ? 'holds PEM; a JWK (RFC 7517) is needed' : 'is not a JSON text'])
   }
-  if (typeof document !== 'object' || document === null || Array.isArray(document))
-    return notLoaded(['is not a JSON object'])
+  if (!isJsonObject(document)) return notLoaded(['is not a JSON object'])
   const imported = await importKey(document, Math.floor(modifiedAtMs / 1000))
   if (!imported.ok) return imported
   const key = imported.value

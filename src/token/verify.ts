@@ -7,6 +7,7 @@ import type { CryptoKey, JWTPayload } from 'jose'
 import * as errors from 'jose/errors'
 import { jwtVerify } from 'jose/jwt/verify'
 import type { TokenFailure } from '../base/errors.ts'
+import { parseJsonObject } from '../base/json.ts'
 import { failed, ok, type Result } from '../base/result.ts'
 import { type Identity, type IsRevoked, isCallerRevoked, type VerifiedToken } from './caller.ts'
 import type { TokenIssuer } from './issuers.ts'
@@ -148,11 +149,4 @@ function readHeader(token: string) {
   return ok({ alg, kid, typ: typ === undefined ? undefined : type })
 }
 
-export function jsonObjectIn(segment = ''): Readonly<Record<string, unknown>> | undefined {
-  try {
-    const value: unknown = JSON.parse(Buffer.from(segment, 'base64url').toString())
-    return typeof value === 'object' && value !== null && !Array.isArray(value) ? { ...value } : undefined
-  } catch {
-    return undefined
-  }
-}
+export const jsonObjectIn = (segment = '') => parseJsonObject(Buffer.from(segment, 'base64url').toString())

@@ -137,23 +137,19 @@ export class CredentialsDatabase implements CredentialSource {
     this.#isDown = !polled.ok
     if (polled.ok) {
       const { credentials, revocations, problems, changesOnlyIds } = polled.value
-      const result = problems.length === 0 ? 'ok' : 'failed'
       // Each logout revokes one id. A log line for each logout in each sidecar would be noise.
-      if (polled.isNew && !changesOnlyIds) {
-        onReload(result)
+      const isReported = polled.isNew && !changesOnlyIds
+      if (isReported || wasDown) onReload(problems.length === 0 ? 'ok' : 'failed')
+      if (isReported) {
         for (const problem of loggedItems(problems)) log.warn({ database, problem }, 'invalid row skipped')
         log.info({ credentials: credentials.size, revocations: revocations.size }, 'new credentials active')
       }
-      if (!wasDown) return
-      onReload(result)
-      log.info({ database }, 'the credentials database is back')
-      return
+      if (wasDown) log.info({ database }, 'the credentials database is back')
+    } else if (!wasDown) {
+      const fields = { database, reason: polled.problems[0] }
+      if (!this.#isRead) return void log.warn(fields, 'waiting for the credentials database')
+      onReload('failed')
+      log.warn(fields, 'the credentials database is down: no logins; the last snapshot serves token checks')
     }
-    const [reason] = polled.problems
-    if (wasDown) return
-    if (!this.#isRead) return void log.warn({ database, reason }, 'waiting for the credentials database')
-    onReload('failed')
-    const message = 'the credentials database is down: no logins; the last snapshot serves token checks'
-    log.warn({ database, reason }, message)
   }
 }
