@@ -2,27 +2,27 @@
  * One client connection: serves its requests one after the other (RFC 9112, section 9), until its end (`connection-end.ts`).
  * In: requests and errors of Node's parser. Out: calls of `handle` for each request in its turn, and of `onRequestEnd`.
  *
- *   phase    response    a request or an error   the client ends its half    the socket is idle         `abort`
- *   idle                 > serving, closing      Node closes the socket      closes it (1)              destroys it
- *   serving  open        queues it (2)           Node closes the socket      `onIdle` of the owner      destroys it
- *            begun       queues it (2)           `abort`                     `onIdle` of the owner      resets it (3)
- *            ended       queues it (2)           Node closes it, once sent   `abort`                    resets it (3)
- *            discarding  is never served         ends the discard            ends the discard           resets it (3)
- *            tunnel      cannot arrive           ends the upstream's half    goes on                    destroys it
- *   closing              drops it                Node closes the socket      `abort`                    destroys it
+ *   current response    a request or an error   the client ends its half    the socket is idle      `abort`
+ *   none, before (1)    is served or refused    Node closes the socket      closes it (2)           destroys it
+ *   open                queues it (3)           Node closes the socket      `onIdle` of the owner   destroys it
+ *   begun               queues it (3)           `abort`                     `onIdle` of the owner   resets it (4)
+ *   written             queues it (3)           Node closes it, once sent   `abort`                 resets it (4)
+ *   discarding          queues it, to drop it   ends the discard            ends the discard        resets it (4)
+ *   tunnel              cannot arrive           ends the upstream's half    goes on                 destroys it
+ *   none, after (1)     drops it                Node closes the socket      `abort`                 destroys it
  *
- *   A closed response leads to the next request, or to `idle`. After the last response: `closing` (`connection-end.ts`).
- *   (1) unless a head has begun to arrive, which Node or `checkHead` refuses in time
- *   (2) or drops it, if nothing can follow: `#acceptsMore`
- *   (3) if the client could take a part of the response for all of it. Otherwise destroys it
+ *   (1) the last response: the connection ends
+ *   (2) unless a head has begun to arrive, which Node or `checkHead` refuses in time
+ *   (3) or drops it, if nothing can follow: `#acceptsMore`
+ *   (4) if the client could take a part of the response for all of it. Otherwise destroys it
  */
 import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../base/errors.ts'
 import * as nodeHttp from '../http/node-http.ts'
 import type { Peer } from './client-address.ts'
-import { destroyOrReset, halfClose } from './connection-end.ts'
+import { ConnectionEnd } from './connection-end.ts'
 import { NextHead } from './next-head.ts'
-import type { ClientConnection, SidecarRequest } from './request.ts'
+import type { ClientConnection, LastResponse, SidecarRequest } from './request.ts'
 import { SidecarResponse } from './response.ts'
 
 export interface ConnectionCallbacks {
@@ -56,13 +56,14 @@ export class Connection implements ClientConnection {
   readonly tcpSocket: Socket
   readonly isDraining: () => boolean
   readonly #callbacks: ConnectionCallbacks
-  #phase: 'idle' | 'serving' | 'closing' = 'idle'
+  /** False for good behind a refusal or a detached request, and after the last response. */
+  #acceptsMore = true
   #current: SidecarResponse | undefined
   readonly #waiting: SidecarResponse[] = []
   /** Follows the requests that wait. Nothing follows it. */
   #refusal: ParserRefusal | undefined
   readonly nextHead: NextHead
-  discardEndsAtMonotonicMs: number | undefined
+  readonly #end: ConnectionEnd
   #isProbing = false
 
   constructor(socket: Socket, tcpSocket: Socket, peer: Peer, headMs: number, callbacks: ConnectionCallbacks) {
@@ -72,6 +73,7 @@ export class Connection implements ClientConnection {
     this.isDraining = callbacks.isDraining
     this.#callbacks = callbacks
     this.nextHead = new NextHead(socket, headMs)
+    this.#end = new ConnectionEnd(socket)
     socket.on('error', () => {}) // without a listener, an error would end the process; `close` follows
     nodeHttp.listenBeforeNode(socket, 'end', () => {
       // Node would end the connection after the written bytes. It does not end a detached socket.
@@ -90,9 +92,8 @@ export class Connection implements ClientConnection {
     return this.#current !== undefined
   }
 
-  get #acceptsMore(): boolean {
-    const isDetached = this.#current?.req.context.isDetached === true
-    return this.#phase !== 'closing' && this.#refusal === undefined && !isDetached
+  get #isIdle(): boolean {
+    return this.#current === undefined && this.#acceptsMore
   }
 
   /** The socket is paused, so the rest of a head cannot arrive. */
@@ -114,8 +115,8 @@ export class Connection implements ClientConnection {
   }
 
   #serve(res: SidecarResponse, firstBytes?: Buffer): void {
-    this.#phase = 'serving'
     this.#current = res
+    if (firstBytes !== undefined) this.#acceptsMore = false
     res.req.begin(this, firstBytes)
     res.on('close', this.#onResponseClosed)
     this.#callbacks.handle(res)
@@ -130,7 +131,7 @@ export class Connection implements ClientConnection {
     this.#callbacks.onRequestEnd(res)
     this.nextHead.restart()
     if (this.socket.writable && !isDetached) this.#serveNext()
-    else this.#endAfterLast(isDetached)
+    else this.#endAfterLast()
   }
 
   #serveNext(): void {
@@ -140,15 +141,14 @@ export class Connection implements ClientConnection {
       this.#serve(next)
       if (this.#waiting.length === MAX_WAITING - 1) this.socket.resume()
     } else if (this.#refusal !== undefined) this.#sendRefusal(this.#refusal)
-    else this.#phase = 'idle'
   }
 
   /** Node has ended or destroyed the socket, unless it was detached. Nothing that waits is served. */
-  #endAfterLast(isDetached: boolean): void {
-    this.#phase = 'closing'
-    const mustHalfClose = isDetached || this.#waiting.length > 0 || this.#refusal !== undefined
+  #endAfterLast(): void {
+    const mayMoreArrive = !this.#acceptsMore || this.#waiting.length > 0
+    this.#acceptsMore = false
     for (const { req } of this.#waiting.splice(0)) req.resume()
-    if (mustHalfClose && !this.socket.destroyed) halfClose(this)
+    if (mayMoreArrive && !this.socket.destroyed) this.#end.halfClose()
   }
 
   /** Receives a request whose socket Node has detached. No other request can follow. */
@@ -180,6 +180,7 @@ export class Connection implements ClientConnection {
 
   #refuseInTurn(refusal: ParserRefusal): void {
     this.#refusal = refusal
+    this.#acceptsMore = false
     nodeHttp.discardInput(this.socket)
     const newest = this.#waiting.at(-1) ?? this.#current
     if (newest?.req.complete !== false) return
@@ -189,14 +190,14 @@ export class Connection implements ClientConnection {
   }
 
   #sendRefusal(refusal: ParserRefusal): void {
-    this.#phase = 'closing'
+    this.#acceptsMore = false
     this.socket.write(this.#callbacks.onParserError(refusal, this.peer), 'latin1')
-    halfClose(this)
+    this.#end.halfClose()
   }
 
   onTimeout(): void {
     const res = this.#current
-    if (this.#phase === 'idle') this.closeIfIdle()
+    if (this.#isIdle) this.closeIfIdle()
     else if (res === undefined || res.writableEnded) this.abort()
     else {
       nodeHttp.restartTimeout(this.socket) // the owner may go on waiting, for example for an upstream connection
@@ -206,12 +207,12 @@ export class Connection implements ClientConnection {
 
   /** Closes an idle connection, unless a head has begun to arrive. */
   closeIfIdle(): void {
-    if (this.#phase === 'idle' && !this.nextHead.hasBegun) this.socket.destroy()
+    if (this.#isIdle && !this.nextHead.hasBegun) this.socket.destroy()
   }
 
   /** Called twice a second. */
   checkHead(monotonicNow: number): void {
-    if (this.#phase === 'idle' && this.nextHead.isLate(monotonicNow))
+    if (this.#isIdle && this.nextHead.isLate(monotonicNow))
       this.refuseUnparsed({ error: ERRORS.requestTimeout })
   }
 
@@ -231,9 +232,20 @@ export class Connection implements ClientConnection {
     })
   }
 
-  /** Ends the connection at once, even within a response, after a timeout, a failure or the stop of the process. */
+  discardBody(res: LastResponse): void {
+    this.#end.discardBody(res)
+  }
+
+  /**
+   * Ends the connection at once, even within a response, after a timeout, a failure or the stop of the process. After a clean end,
+   * a close-delimited response would look complete, and Ruby's `Net::HTTP` takes others for complete, too. But while the client
+   * sends, a reset could fail its writes before it reads.
+   */
   abort(): void {
-    const isCut = this.#current?.beginAbort() === true
-    destroyOrReset(this, isCut ? this.#current : undefined)
+    const res = this.#current
+    const mustReset = res?.cut() === true && (res.isCloseDelimited || res.req.complete)
+    // `uv_tcp_close_reset` refuses an ended socket, and `close` would never be emitted.
+    if (mustReset && !this.socket.writableEnded) this.tcpSocket.resetAndDestroy()
+    else this.socket.destroy()
   }
 }

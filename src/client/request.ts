@@ -15,15 +15,18 @@ export interface ClientConnection {
   readonly socket: Socket
   /** Under TLS, not the `socket`. */
   readonly tcpSocket: Socket
-  /** When the discard of what follows the last response must end. Only `connection-end.ts` writes it. */
-  discardEndsAtMonotonicMs: number | undefined
   /** Closes the connection if the client has reset it, which Node does not notice while it does not read the socket. */
   detectReset(): void
   readonly isDraining: () => boolean
   readonly nextHead: { mayHaveLostBytes(req: SidecarRequest): boolean }
+  /** Discards the rest of the body of its request, then ends the response, and with it the connection. */
+  discardBody(res: LastResponse): void
   /** Ends the connection within a response, so that the client notices that the rest is missing. */
   abort(): void
 }
+
+/** A response that is written before all of its request is read. */
+export type LastResponse = Readonly<{ req: SidecarRequest; isCloseDelimited: boolean; end(): void }>
 
 /** The one component that a request waits for: the reader of a login, a transfer, a tunnel, the discard of an unread body. */
 export interface RequestOwner {

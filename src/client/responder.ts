@@ -8,8 +8,7 @@ import { ERRORS, isClientFailure, PROXY_NAME, responseTo } from '../base/errors.
 import type { Config } from '../config/config.ts'
 import { type HeaderList, headerText } from '../http/headers.ts'
 import type { ParserRefusal } from './connection.ts'
-import type { Persistence } from './connection-end.ts'
-import type { SidecarResponse } from './response.ts'
+import type { Persistence, SidecarResponse } from './response.ts'
 
 /** The error types in `Proxy-Status` (RFC 9209, section 2.3) of upstream failures and of the sidecar's own refusals. */
 type ProxyErrorType =

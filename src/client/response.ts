@@ -1,19 +1,27 @@
-/** A response to a client: writes its head, body and trailers. `connection-end.ts` decides what follows on its connection. */
+/**
+ * A response to a client: writes its head, body and trailers, and decides with its head whether another request may follow.
+ * `written`: Node has all of it. `sent`: the system has it.
+ */
 import { ServerResponse, STATUS_CODES } from 'node:http'
 import { headerText } from '../http/headers.ts'
-import { omitChunks, sendHead, writeLastChunk } from '../http/node-http.ts'
-import { type AfterResponse, afterResponse, discardBody, type Persistence } from './connection-end.ts'
+import { CAN_DECLINE_UPGRADES, omitChunks, sendHead, writeLastChunk } from '../http/node-http.ts'
 import type { SidecarRequest } from './request.ts'
 
+/** What the caller asks for. `closeDelimited`: only the end of the connection ends the body of the response. */
+export type Persistence = 'keepAlive' | 'close' | 'closeDelimited'
+
+/** `close`: Node closes the connection after the last byte. `discard`: the sidecar first discards the rest of the request. */
+type AfterResponse = 'keepAlive' | 'close' | 'discard'
+
 /**
- *   open        > begun, tunnel      nothing is written but a `100 Continue`
- *   begun       > ended, discarding  the head is written, and a part of the rest is missing
- *   ended                            Node has all of it, and closes the connection or keeps it
- *   discarding                       all of it is written. The connection ends it once the rest of the request is discarded
- *   tunnel                           a 101 is written
- *   aborted                          the connection is aborted. Node takes the canceled writes for finished
+ *   open        > begun, tunnel         nothing is written but a `100 Continue`
+ *   begun       > written, discarding   the head is written, and a part of the rest is missing
+ *   written                             all of it is written. Node closes the connection or keeps it
+ *   discarding                          all of it is written. Node has its end once the rest of the request is discarded
+ *   tunnel                              a 101 is written
+ *   cut                                 the connection is aborted. Node takes the canceled writes for finished
  */
-type State = 'open' | 'begun' | 'ended' | 'discarding' | 'tunnel' | 'aborted'
+type State = 'open' | 'begun' | 'written' | 'discarding' | 'tunnel' | 'cut'
 
 export class SidecarResponse extends ServerResponse<SidecarRequest> {
   #state: State = 'open'
@@ -52,7 +60,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
   /** Writes the rest of the response. Ends it once an unread request body is discarded. `text`: the last bytes, in Latin-1. */
   writeEnd(text = '', trailers: readonly [name: string, value: string][] = []): void {
     if (this.#after !== 'discard' || this.req.readableEnded) {
-      this.#state = 'ended'
+      this.#state = 'written'
       if (trailers.length > 0) this.addTrailers(trailers)
       this.end(text, 'latin1')
       return
@@ -62,7 +70,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     if (this.chunkedEncoding) writeLastChunk(this, headerText(trailers.flat()))
     this.#writtenMonotonicMs = performance.now()
     this.#state = 'discarding'
-    discardBody(this)
+    this.req.context.connection.discardBody(this)
   }
 
   /** Must be called after a 101 was written to the socket. */
@@ -81,20 +89,37 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     return this.#state !== 'open'
   }
 
-  /** For the access log: the system has the whole response, or it counts as sent (see `#writtenMonotonicMs`). */
-  get isWritten(): boolean {
-    return this.#writtenMonotonicMs !== undefined || (this.writableFinished && this.#state !== 'aborted')
+  /** For the access log: the whole response is sent, or counts as sent (see `#writtenMonotonicMs`). */
+  get countsAsSent(): boolean {
+    return this.#writtenMonotonicMs !== undefined || (this.writableFinished && this.#state !== 'cut')
   }
 
   /** Called when the connection is aborted. Returns whether the client may have a part of the response. */
-  beginAbort(): boolean {
+  cut(): boolean {
     if (this.#state === 'open' || this.#state === 'tunnel' || this.writableFinished) return false
-    this.#state = 'aborted'
-    return !this.isWritten || this.req.socket.writableLength > 0
+    this.#state = 'cut'
+    return !this.countsAsSent || this.req.socket.writableLength > 0
   }
 
   /** When the response was over. A tunnel, or the discard of an unread body, may follow and does not count. */
   get endedMonotonicMs(): number {
     return this.#writtenMonotonicMs ?? performance.now()
   }
+}
+
+/** RFC 9112, sections 9.3 and 9.6. `holdsBody`: the client sends the body only after a `100 Continue`. */
+function afterResponse(req: SidecarRequest, asked: Persistence, holdsBody: boolean): AfterResponse {
+  const { admitted, isBodyMalformed, isDetached, connection } = req.context
+  // No request can be read behind an unread body.
+  if (!req.complete && !req.socket.readableEnded && (admitted === undefined || admitted.hasBody))
+    return holdsBody || isDetached ? 'close' : 'discard' // no parser reads the body of an upgrade
+  if (asked !== 'keepAlive' || connection.isDraining() || admitted === undefined || isBodyMalformed)
+    return 'close'
+  if (admitted.lines.connectionOptions?.has('close')) return 'close'
+  // Node's parser obeys these trailers, too, and then refuses the next request.
+  if (req.rawTrailers.some((name) => /^(?:proxy-)?connection$/i.test(name))) return 'close'
+  if (!admitted.offersUpgrade || isDetached) return 'keepAlive'
+  // Node discards the bytes that it has read behind a head that offers an upgrade. They may be a request.
+  if (!CAN_DECLINE_UPGRADES || admitted.hasBody) return 'close'
+  return connection.nextHead.mayHaveLostBytes(req) ? 'close' : 'keepAlive'
 }

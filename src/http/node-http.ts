@@ -5,9 +5,9 @@
  *
  *   listener.ts             header lines beyond 1,000; `maxConnections` of full workers; when offers of an upgrade are accepted
  *   connection.ts           the listeners of a detached socket; requests of a destroyed TLS socket
- *   connection-end.ts       trailers that close; bytes behind an offer of an upgrade
  *   next-head.ts            empty lines before a head
- *   response.ts             canceled writes count as finished; the first bytes of a body are sent with the head
+ *   response.ts             canceled writes count as finished; the first bytes of a body are sent with the head; trailers that
+ *                           close; bytes behind an offer of an upgrade
  *   handler.ts              all that has been read is parsed before a promise continues
  *   json-body.ts            one of three timers of one duration fires early
  *   download.ts             a text, but no buffer, is sent in one write; a value behind `Content-Length`; links of a 103

@@ -23,11 +23,11 @@ export function createRequestRecorder(
 ) {
   return {
     onRequestEnd(res: SidecarResponse): void {
-      const { isWritten, req } = res
+      const { countsAsSent, req } = res
       const { context, method } = req
       const responseMs = res.endedMonotonicMs - context.startedMonotonicMs
-      const reason = !isWritten && isAborting() ? 'drain_deadline' : context.failure?.reason
-      const status = isWritten ? res.statusCode : truncatedStatus(reason)
+      const reason = !countsAsSent && isAborting() ? 'drain_deadline' : context.failure?.reason
+      const status = countsAsSent ? res.statusCode : truncatedStatus(reason)
       metrics.onRequest(context.routeLabel, method, status, responseMs / 1000)
       if (context.bytesIn > 0) metrics.onBytes('in', context.bytesIn)
       if (context.bytesOut > 0) metrics.onBytes('out', context.bytesOut)

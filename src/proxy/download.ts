@@ -6,7 +6,7 @@
  *   UpstreamConnection.#pass     lets `ResponseParser.push` read the bytes, and ends the connection if they are not HTTP
  *   Transfer.#onHead             counts the status; a 101 begins a tunnel
  *   writeResponseHead            chooses the framing and, by the rules of `http/headers.ts`, the headers
- *   SidecarResponse.begin        adds `Connection: close` if `afterResponse` (`connection-end.ts`) decides to close
+ *   SidecarResponse.begin        adds `Connection: close` if no request can follow (`afterResponse`)
  *   relayBody                    writes the body. Node adds the coding, `Date` and `Keep-Alive`, and sends the head with it
  *
  * Memory: one read buffer, because the upstream's socket is paused while the client does not read.

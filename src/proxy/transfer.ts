@@ -6,10 +6,12 @@
  *   wait for a connection   waiting       open               lookup, connecting
  *   request sent            awaitingHead  open               established or reused, receiving with the first byte: head
  *   response relayed        downloading   begun              receiving           body, chunk…, trailers
- *   response complete       ended         ended, discarding  idle, closed        done
+ *   response complete       ended         written (1)        idle, closed        done
  *   101                     ended         tunnel             tunnel              body
- *   failure before a head   ended         ended, discarding  closed
- *   failure after a head    ended         aborted            closed
+ *   failure before a head   ended         written (1)        closed
+ *   failure after a head    ended         cut                closed
+ *
+ *   (1) or discarding, before the request is read
  *
  * What ends a wait for
  *
@@ -18,7 +20,7 @@
  *   the client, in each direction  `onIdle`, after `idleSeconds` of its socket
  *
  * While bytes pass, only the drain of the process limits a transfer. A failure before a head sends an error response, and discards
- * the rest of the upload. A failure after a head aborts the client's connection (`client/connection-end.ts`).
+ * the rest of the upload. A failure after a head aborts the client's connection (`Connection.abort`).
  */
 import type { ForwardingFailure, UpstreamOutcome } from '../base/errors.ts'
 import { afterReads } from '../base/event-loop.ts'

@@ -5,7 +5,6 @@ import t from 'tap'
 import { ERRORS } from '../../src/base/errors.ts'
 import { Peer } from '../../src/client/client-address.ts'
 import { Connection } from '../../src/client/connection.ts'
-import { discardBody } from '../../src/client/connection-end.ts'
 import { SidecarRequest } from '../../src/client/request.ts'
 import { SidecarResponse } from '../../src/client/response.ts'
 import { listen } from '../support/listen.ts'
@@ -41,18 +40,18 @@ t.test('an unread body and the bytes behind it are discarded for 30 s in all', (
   let [now, delays] = [0, [] as unknown[]]
   t.intercept(performance, 'now', { value: () => now })
   t.intercept(globalThis, 'setTimeout', { value: (_: unknown, ms: unknown) => delays.push(ms) })
-  discardBody({ req, isCloseDelimited: false, end() {} })
+  connection.discardBody({ req, isCloseDelimited: false, end() {} })
   now = 31_000
   connection.refuseUnparsed({ error: ERRORS.malformedRequest })
   t.same(delays, [30_000, 0])
   t.end()
 })
 
-t.test('an aborted response counts as written only if the system has all of it', async (t) => {
+t.test('an aborted response counts as sent only if the system has all of it', async (t) => {
   const server = createServer({ IncomingMessage: SidecarRequest, ServerResponse: SidecarResponse })
   const ended = new Promise<boolean>((resolve) =>
     server.prependListener('connection', (socket: Socket) => {
-      const onRequestEnd = (res: SidecarResponse) => resolve(res.isWritten)
+      const onRequestEnd = (res: SidecarResponse) => resolve(res.countsAsSent)
       const handle = async (res: SidecarResponse) => {
         await setImmediate() // the request is complete
         res.begin(200, 'OK', ['Content-Length', '9000000'], 'keepAlive')
