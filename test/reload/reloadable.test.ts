@@ -2,13 +2,8 @@ import { rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { type Loaded, loaded, notLoaded } from '../../src/base/result.ts'
-import {
-  countPoll,
-  loadStep,
-  openPolledFiles,
-  type PollHistory,
-  reject,
-} from '../../src/reload/polled-files.ts'
+import type { PollHistory } from '../../src/reload/polled-files.ts'
+import { countPoll, loadStep, openPolledFiles, reject } from '../../src/reload/polled-files.ts'
 import { type Found, Reloadable } from '../../src/reload/reloadable.ts'
 import { eventually } from '../support/eventually.ts'
 

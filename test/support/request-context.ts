@@ -6,9 +6,7 @@ import { type RequestContext, SidecarRequest } from '../../src/client/request.ts
 export function requestContext(peer: Peer, id: string): RequestContext {
   const req = new SidecarRequest(new Socket())
   req.begin({
-    peer,
-    ...{ socket: new Socket(), tcpSocket: new Socket(), discardEndsAtMonotonicMs: undefined },
-    detectReset() {},
+    ...{ peer, socket: new Socket(), tcpSocket: new Socket(), detectReset() {}, discardBody() {} },
     isDraining: () => false,
     nextHead: { mayHaveLostBytes: () => false },
     abort() {},
