@@ -3,7 +3,7 @@
  * No line holds a token, a secret or a key. A closed or full stdout never stops traffic or ends the process.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import pino, { type DestinationStream, type LoggerOptions } from 'pino'
+import pino, { type DestinationStream } from 'pino'
 
 export type { Logger } from 'pino'
 
@@ -46,7 +46,7 @@ export class LogDestination {
   }
 }
 
-export const createLog = (level: string, destination: DestinationStream, options: LoggerOptions = {}) =>
+export const createLog = (level: string, destination: DestinationStream) =>
   pino(
     {
       level,
@@ -54,7 +54,6 @@ export const createLog = (level: string, destination: DestinationStream, options
       timestamp: pino.stdTimeFunctions.isoTime,
       redact: ['authorization', 'headers', 'rawPacket', 'secret', 'token'], // headers may hold a token
       serializers: { err: serializeError },
-      ...options,
     },
     destination,
   )

@@ -88,11 +88,7 @@ export class Connection implements ClientConnection {
     return this.#waiting.length + Number(isInFlight)
   }
 
-  get isServing(): boolean {
-    return this.#current !== undefined
-  }
-
-  get #isIdle(): boolean {
+  get isIdle(): boolean {
     return this.#current === undefined && this.#acceptsMore
   }
 
@@ -197,7 +193,7 @@ export class Connection implements ClientConnection {
 
   onTimeout(): void {
     const res = this.#current
-    if (this.#isIdle) this.closeIfIdle()
+    if (this.isIdle) this.closeIfIdle()
     else if (res === undefined || res.writableEnded) this.abort()
     else {
       nodeHttp.restartTimeout(this.socket) // the owner may go on waiting, for example for an upstream connection
@@ -207,12 +203,12 @@ export class Connection implements ClientConnection {
 
   /** Closes an idle connection, unless a head has begun to arrive. */
   closeIfIdle(): void {
-    if (this.#isIdle && !this.nextHead.hasBegun) this.socket.destroy()
+    if (this.isIdle && !this.nextHead.hasBegun) this.socket.destroy()
   }
 
   /** Called twice a second. */
   checkHead(monotonicNow: number): void {
-    if (this.#isIdle && this.nextHead.isLate(monotonicNow))
+    if (this.isIdle && this.nextHead.isLate(monotonicNow))
       this.refuseUnparsed({ error: ERRORS.requestTimeout })
   }
 

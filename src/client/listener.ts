@@ -84,7 +84,7 @@ export class DataListener {
       requireHostHeader: false, // admission refuses a missing `Host`, in the documented form
       // Node asks before it emits an event for the request.
       shouldUpgradeCallback: (req) =>
-        upgrade.enabled && req.socket[CONNECTION]?.isServing === false && callbacks.opensWebSocket(req),
+        upgrade.enabled && req.socket[CONNECTION]?.isIdle === true && callbacks.opensWebSocket(req),
     }
     if (certificates === undefined) this.#server = createServer(httpOptions)
     else {

@@ -1,11 +1,11 @@
 /** A request of a client, and its context: a property of Node's request object, so that http-proxy passes it on. */
+import { randomUUID } from 'node:crypto'
 import type { Socket } from 'node:net'
 import type { AccessFailure, Failure } from '../base/errors.ts'
 import type { AdmittedRequest } from '../gate/admission.ts'
 import type { DecisionRecord, RoutedRequest } from '../gate/gate.ts'
 import type { RouteLabel } from '../gate/route.ts'
 import { MergedChunksMessage } from '../http/node-http.ts'
-import { newRequestId } from '../http/request-ids.ts'
 import type { Identity } from '../token/caller.ts'
 import type { Peer } from './client-address.ts'
 
@@ -51,7 +51,7 @@ class Context {
   readonly firstBytes: Buffer | undefined
   readonly startedMonotonicMs = performance.now()
   owner: RequestOwner = HANDLER
-  id: string = newRequestId()
+  id: string = randomUUID()
   /** Absent if the request is not admitted. */
   routed: RoutedRequest | undefined
   /** Why report mode has let the request pass that it would else refuse. */

@@ -1,5 +1,4 @@
 /** The ids of requests, and of the traces to which requests belong. */
-import { randomUUID } from 'node:crypto'
 import type { HeaderLines } from './headers.ts'
 
 /** Safe in a header, in a log line and in a shell. */
@@ -10,8 +9,6 @@ export function requestIdOf(lines: HeaderLines): string | undefined {
   const id = lines.joined('requestId')
   return id !== undefined && REQUEST_ID.test(id) ? id : undefined
 }
-
-export const newRequestId: () => string = randomUUID
 
 const TRACEPARENT = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-[^,]*)?$/
 const ZEROS = /^0+$/

@@ -3,6 +3,7 @@
  * No line has a token or a query: a query may hold a secret. Lines name only accounts and access keys that exist: any other
  * name is text that a client chose. In forward auth, `method` and `path` are those of the request that a trusted proxy names.
  */
+import { randomUUID } from 'node:crypto'
 import type { OnReload } from '../auth/auth-sources.ts'
 import { type Failure, isClientFailure } from '../base/errors.ts'
 import { type Logger, loggable } from '../base/log.ts'
@@ -12,7 +13,7 @@ import type { SidecarRequest } from '../client/request.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { Config } from '../config/config.ts'
 import type { ApiEvent } from '../endpoints/account-api.ts'
-import { newRequestId, traceIdOf } from '../http/request-ids.ts'
+import { traceIdOf } from '../http/request-ids.ts'
 import type { Metrics } from './metrics.ts'
 
 export function createRequestRecorder(
@@ -38,7 +39,7 @@ export function createRequestRecorder(
     },
     /** Returns the request id of the response. */
     onParserError({ error: { status }, cause }: ParserRefusal, { address }: Peer): string {
-      const requestId = newRequestId()
+      const requestId = randomUUID()
       metrics.onRequest('proxy', undefined, status, 0)
       if (access !== 'off')
         log.info({ requestId, status, reason: 'parser' satisfies Failure, cause, client: address }, 'request')
