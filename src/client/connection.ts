@@ -22,7 +22,7 @@ import * as nodeHttp from '../http/node-http.ts'
 import type { Peer } from './client-address.ts'
 import { ConnectionEnd } from './connection-end.ts'
 import { NextHead } from './next-head.ts'
-import type { ClientConnection, LastResponse, SidecarRequest } from './request.ts'
+import type { ClientConnection, SidecarRequest } from './request.ts'
 import { SidecarResponse } from './response.ts'
 
 export interface ConnectionCallbacks {
@@ -63,7 +63,7 @@ export class Connection implements ClientConnection {
   /** Follows the requests that wait. Nothing follows it. */
   #refusal: ParserRefusal | undefined
   readonly nextHead: NextHead
-  readonly #end: ConnectionEnd
+  readonly end: ConnectionEnd
   #isProbing = false
 
   constructor(socket: Socket, tcpSocket: Socket, peer: Peer, headMs: number, callbacks: ConnectionCallbacks) {
@@ -73,7 +73,7 @@ export class Connection implements ClientConnection {
     this.isDraining = callbacks.isDraining
     this.#callbacks = callbacks
     this.nextHead = new NextHead(socket, headMs)
-    this.#end = new ConnectionEnd(socket)
+    this.end = new ConnectionEnd(socket)
     socket.on('error', () => {}) // without a listener, an error would end the process; `close` follows
     nodeHttp.listenBeforeNode(socket, 'end', () => {
       // Node would end the connection after the written bytes. It does not end a detached socket.
@@ -144,7 +144,7 @@ export class Connection implements ClientConnection {
     const mayMoreArrive = !this.#acceptsMore || this.#waiting.length > 0
     this.#acceptsMore = false
     for (const { req } of this.#waiting.splice(0)) req.resume()
-    if (mayMoreArrive && !this.socket.destroyed) this.#end.halfClose()
+    if (mayMoreArrive && !this.socket.destroyed) this.end.halfClose()
   }
 
   /** Receives a request whose socket Node has detached. No other request can follow. */
@@ -188,7 +188,7 @@ export class Connection implements ClientConnection {
   #sendRefusal(refusal: ParserRefusal): void {
     this.#acceptsMore = false
     this.socket.write(this.#callbacks.onParserError(refusal, this.peer), 'latin1')
-    this.#end.halfClose()
+    this.end.halfClose()
   }
 
   onTimeout(): void {
@@ -226,10 +226,6 @@ export class Connection implements ClientConnection {
     nodeHttp.probeForReset(this.tcpSocket, () => {
       this.#isProbing = false
     })
-  }
-
-  discardBody(res: LastResponse): void {
-    this.#end.discardBody(res)
   }
 
   /**

@@ -19,8 +19,8 @@ export interface ClientConnection {
   detectReset(): void
   readonly isDraining: () => boolean
   readonly nextHead: { mayHaveLostBytes(req: SidecarRequest): boolean }
-  /** Discards the rest of the body of its request, then ends the response, and with it the connection. */
-  discardBody(res: LastResponse): void
+  /** See `connection-end.ts`. */
+  readonly end: { discardBody(res: LastResponse): void }
   /** Ends the connection within a response, so that the client notices that the rest is missing. */
   abort(): void
 }

@@ -70,7 +70,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     if (this.chunkedEncoding) writeLastChunk(this, headerText(trailers.flat()))
     this.#writtenMonotonicMs = performance.now()
     this.#state = 'discarding'
-    this.req.context.connection.discardBody(this)
+    this.req.context.connection.end.discardBody(this)
   }
 
   /** Must be called after a 101 was written to the socket. */

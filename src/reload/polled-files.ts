@@ -53,12 +53,7 @@ export function countPoll(before: PollHistory, version: string): PollHistory {
   return { version, isRejected, polls, unsettledPolls: isUnsettled ? before.unsettledPolls + 1 : 0 }
 }
 
-export const reject = ({ version }: PollHistory): PollHistory => ({
-  version,
-  isRejected: true,
-  polls: 0,
-  unsettledPolls: 0,
-})
+export const REJECTED = { isRejected: true, polls: 0, unsettledPolls: 0 }
 
 /**
  * Decides when a version that is not active is loaded. `try`: after a failure, the version is not rejected, but incomplete.
@@ -100,7 +95,7 @@ export async function openPolledFiles<T>(
     const next = await loadFiles(active)
     if (!next.ok && step === 'try') return 'incomplete'
     if (!next.ok) {
-      history = reject(history)
+      history = { ...history, ...REJECTED }
       return notLoaded(next.problems.map(({ path, message }) => `${path}: ${message}`))
     }
     if (step !== 'loadAsIs' && (await versionOf(paths, includes)) !== history.version) return 'incomplete'

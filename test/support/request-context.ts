@@ -6,10 +6,10 @@ import { type RequestContext, SidecarRequest } from '../../src/client/request.ts
 export function requestContext(peer: Peer, id: string): RequestContext {
   const req = new SidecarRequest(new Socket())
   req.begin({
-    ...{ peer, socket: new Socket(), tcpSocket: new Socket(), detectReset() {}, discardBody() {} },
+    ...{ peer, socket: new Socket(), tcpSocket: new Socket(), detectReset() {}, abort() {} },
+    end: { discardBody() {} },
     isDraining: () => false,
     nextHead: { mayHaveLostBytes: () => false },
-    abort() {},
   })
   req.context.recordRoute(undefined, id)
   return req.context
