@@ -13,7 +13,7 @@
  *
  *   (1) the last response: the connection ends
  *   (2) unless a head has begun to arrive, which Node or `checkHead` refuses in time
- *   (3) or drops it, if nothing can follow: `#acceptsMore`
+ *   (3) or drops it, if its `#input` is not open
  *   (4) if the client could take a part of the response for all of it. Otherwise destroys it
  */
 import type { Socket } from 'node:net'
@@ -56,8 +56,8 @@ export class Connection implements ClientConnection {
   readonly tcpSocket: Socket
   readonly isDraining: () => boolean
   readonly #callbacks: ConnectionCallbacks
-  /** False for good behind a refusal or a detached request, and after the last response. */
-  #acceptsMore = true
+  /** What the parser reads: requests, nothing behind a refusal or a detached request, or nothing after the last response. */
+  #input: 'open' | 'refused' | 'detached' | 'ended' = 'open'
   #current: SidecarResponse | undefined
   readonly #waiting: SidecarResponse[] = []
   /** Follows the requests that wait. Nothing follows it. */
@@ -89,7 +89,7 @@ export class Connection implements ClientConnection {
   }
 
   get isIdle(): boolean {
-    return this.#current === undefined && this.#acceptsMore
+    return this.#current === undefined && this.#input === 'open'
   }
 
   /** The socket is paused, so the rest of a head cannot arrive. */
@@ -99,7 +99,7 @@ export class Connection implements ClientConnection {
 
   receive(res: SidecarResponse): void {
     // TLS still delivers decrypted requests of a destroyed socket, whose responses would never emit `close`.
-    if (this.socket.destroyed || !this.#acceptsMore) return
+    if (this.socket.destroyed || this.#input !== 'open') return
     if (this.#current === undefined) this.#serve(res)
     else this.#queue(res)
   }
@@ -112,7 +112,7 @@ export class Connection implements ClientConnection {
 
   #serve(res: SidecarResponse, firstBytes?: Buffer): void {
     this.#current = res
-    if (firstBytes !== undefined) this.#acceptsMore = false
+    if (firstBytes !== undefined) this.#input = 'detached'
     res.req.begin(this, firstBytes)
     res.on('close', this.#onResponseClosed)
     this.#callbacks.handle(res)
@@ -141,8 +141,8 @@ export class Connection implements ClientConnection {
 
   /** Node has ended or destroyed the socket, unless it was detached. Nothing that waits is served. */
   #endAfterLast(): void {
-    const mayMoreArrive = !this.#acceptsMore || this.#waiting.length > 0
-    this.#acceptsMore = false
+    const mayMoreArrive = this.#input !== 'open' || this.#waiting.length > 0
+    this.#input = 'ended'
     for (const { req } of this.#waiting.splice(0)) req.resume()
     if (mayMoreArrive && !this.socket.destroyed) this.end.halfClose()
   }
@@ -153,7 +153,7 @@ export class Connection implements ClientConnection {
     if (socket.destroyed) return
     // Node has removed its own listeners of these events.
     socket.on('drain', () => this.#current?.emit('drain')).on('timeout', () => this.onTimeout())
-    if (!this.#acceptsMore) return
+    if (this.#input !== 'open') return
     if (this.#current === undefined) {
       const res = new SidecarResponse(req)
       nodeHttp.assignDetachedSocket(res, socket)
@@ -167,7 +167,7 @@ export class Connection implements ClientConnection {
 
   refuseUnparsed(refusal: ParserRefusal): void {
     const socket = this.socket
-    if (!this.#acceptsMore || (this.#isFull && refusal.cause === 'ERR_HTTP_REQUEST_TIMEOUT')) return
+    if (this.#input !== 'open' || (this.#isFull && refusal.cause === 'ERR_HTTP_REQUEST_TIMEOUT')) return
     const isEnded = !socket.writable && this.#current?.state !== 'discarding' // then only the sending half may have ended
     if (isEnded || this.tcpSocket.destroyed) socket.destroy()
     else if (this.#current === undefined) this.#sendRefusal(refusal)
@@ -176,7 +176,7 @@ export class Connection implements ClientConnection {
 
   #refuseInTurn(refusal: ParserRefusal): void {
     this.#refusal = refusal
-    this.#acceptsMore = false
+    this.#input = 'refused'
     nodeHttp.discardInput(this.socket)
     const newest = this.#waiting.at(-1) ?? this.#current
     if (newest?.req.complete !== false) return
@@ -186,7 +186,7 @@ export class Connection implements ClientConnection {
   }
 
   #sendRefusal(refusal: ParserRefusal): void {
-    this.#acceptsMore = false
+    this.#input = 'ended'
     this.socket.write(this.#callbacks.onParserError(refusal, this.peer), 'latin1')
     this.end.halfClose()
   }

@@ -30,8 +30,6 @@ export type LastResponse = Readonly<{ req: SidecarRequest; isCloseDelimited: boo
 
 /** The one component that a request waits for: the reader of a login, a transfer, a tunnel, the discard of an unread body. */
 export interface RequestOwner {
-  /** Called through http-proxy when the request is forwarded. */
-  onForwarded?(): void
   /** The client socket was idle for `timeouts.idleSeconds`. */
   onIdle?(): void
   onMalformedBody?(): void

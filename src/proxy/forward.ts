@@ -68,6 +68,8 @@ class PassProxy extends httpProxy<SidecarRequest, SidecarResponse> {
 const proxy = new PassProxy({ target: {} }) // it runs no pass without a target, which the sidecar's pass does not use
 // `deleteLength` is the first pass of the package. A truthy result of a pass ends the chain.
 proxy.before('web', 'deleteLength', (_req, res) => {
-  res.req.context.owner.onForwarded?.()
+  const { owner } = res.req.context
+  if (!(owner instanceof Transfer)) throw new Error('only a transfer is forwarded')
+  owner.start()
   return true
 })

@@ -83,7 +83,7 @@ export class Transfer implements UpstreamRequest, RequestOwner {
     this.hasBody = decision.admitted.hasBody
   }
 
-  onForwarded(): void {
+  start(): void {
     this.#upstream.pool.acquire(this)
   }
 

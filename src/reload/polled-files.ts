@@ -7,7 +7,7 @@ import { dirname, join } from 'node:path'
 import { type Logger, loggedItems } from '../base/log.ts'
 import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 import { errorCode, visibleNames } from '../files/files.ts'
-import { type Found, Reloadable, type ReloadResult } from './reloadable.ts'
+import { type Found, type LoadReason, Reloadable, type ReloadResult } from './reloadable.ts'
 
 type Includes = (name: string) => boolean
 /** `path`: the setting. `message`: what is wrong with its file. */
@@ -38,32 +38,31 @@ const UNSETTLED_POLLS = 50
 /** What the polls have found. */
 export interface PollHistory {
   readonly version: string
-  readonly isRejected: boolean
-  /** How many polls in a row found the version, since it was rejected, if it was. */
+  /** How many polls in a row found the version, since its last load that counted, if there was one. */
   readonly polls: number
   /** How many polls in a row, since the last load that counted, found versions that had not settled. */
   readonly unsettledPolls: number
 }
 
 export function countPoll(before: PollHistory, version: string): PollHistory {
-  const isSame = version === before.version
-  const isRejected = isSame && before.isRejected
-  const polls = isSame ? before.polls + 1 : 1
-  const isUnsettled = !isRejected && polls < SETTLED_POLLS
-  return { version, isRejected, polls, unsettledPolls: isUnsettled ? before.unsettledPolls + 1 : 0 }
+  const polls = version === before.version ? before.polls + 1 : 1
+  return { version, polls, unsettledPolls: polls < SETTLED_POLLS ? before.unsettledPolls + 1 : 0 }
 }
 
-export const REJECTED = { isRejected: true, polls: 0, unsettledPolls: 0 }
+export const AFTER_LOAD = { polls: 0, unsettledPolls: 0 }
 
 /**
  * Decides when a version that is not active is loaded. `try`: after a failure, the version is not rejected, but incomplete.
  * Both `try` and `load` count only if the files have not changed meanwhile. `loadAsIs` always counts.
  */
-export function loadStep(history: PollHistory): 'wait' | 'try' | 'load' | 'loadAsIs' {
-  const { isRejected, polls, unsettledPolls } = history
-  if (polls >= (isRejected ? RETRY_POLLS : SETTLED_POLLS)) return 'load'
-  if (unsettledPolls >= UNSETTLED_POLLS) return 'loadAsIs'
-  return !isRejected && polls === STABLE_POLLS ? 'try' : 'wait'
+export function loadStep(
+  { polls, unsettledPolls }: PollHistory,
+  why: LoadReason,
+): 'wait' | 'try' | 'load' | 'loadAsIs' {
+  if (why === 'forced' || unsettledPolls >= UNSETTLED_POLLS) return 'loadAsIs'
+  if (why === 'rejected') return polls >= RETRY_POLLS ? 'load' : 'wait'
+  if (polls >= SETTLED_POLLS) return 'load'
+  return polls === STABLE_POLLS ? 'try' : 'wait'
 }
 
 /** Loads the files. Polling begins only with `start`. Never rejects. */
@@ -82,25 +81,23 @@ export async function openPolledFiles<T>(
   const version = await versionOf(paths, includes)
   const first = await loadFiles()
   if (!first.ok) return first
-  let history: PollHistory = { version, isRejected: false, polls: 1, unsettledPolls: 0 }
+  let history: PollHistory = { version, ...AFTER_LOAD }
 
   async function poll(): Promise<Loaded<Found<T>>> {
     history = countPoll(history, await versionOf(paths, includes))
     return loaded({ version: history.version, load })
   }
 
-  async function load(active: T, isForced: boolean): Promise<Loaded<T> | 'incomplete'> {
-    const step = isForced ? 'loadAsIs' : loadStep(history)
+  async function load(active: T, why: LoadReason): Promise<Loaded<T> | 'incomplete'> {
+    const step = loadStep(history, why)
     if (step === 'wait') return 'incomplete'
     const next = await loadFiles(active)
     if (!next.ok && step === 'try') return 'incomplete'
-    if (!next.ok) {
-      history = { ...history, ...REJECTED }
-      return notLoaded(next.problems.map(({ path, message }) => `${path}: ${message}`))
-    }
-    if (step !== 'loadAsIs' && (await versionOf(paths, includes)) !== history.version) return 'incomplete'
-    history = { ...history, unsettledPolls: 0 }
-    return next
+    const hasChanged =
+      next.ok && step !== 'loadAsIs' && (await versionOf(paths, includes)) !== history.version
+    if (hasChanged) return 'incomplete'
+    history = { ...history, ...AFTER_LOAD }
+    return next.ok ? next : notLoaded(next.problems.map(({ path, message }) => `${path}: ${message}`))
   }
 
   const reloadable = new Reloadable<T>({

@@ -20,11 +20,13 @@ export interface Found<T> {
   /** A text that differs after every change of the source. */
   readonly version: string
   /**
-   * Loads this version, or a newer one. `isForced`: an operator asks for a reload.
-   * `incomplete`: another poll must find the version before it is loaded, or rejected.
+   * Loads this version, or a newer one. `incomplete`: another poll must find the version before it is loaded, or rejected.
    */
-  readonly load: (active: T, isForced: boolean) => Promise<Loaded<T> | 'incomplete'>
+  readonly load: (active: T, why: LoadReason) => Promise<Loaded<T> | 'incomplete'>
 }
+
+/** `rejected`: the version has been rejected before. `forced`: an operator asks for a reload. */
+export type LoadReason = 'new' | 'rejected' | 'forced'
 
 /**
  * The active value if it is that of the source, or why it is not.
@@ -148,9 +150,10 @@ export class Reloadable<T> {
     const { version, load } = found.value
     const isActive = version === this.#active && this.#rejected === undefined
     if (isActive && !isForced) return { ...loaded(this.#value), isNew: false }
-    const next = await this.#guard(load(this.#value, isForced))
+    const why = isForced ? 'forced' : version === this.#rejected ? 'rejected' : 'new'
+    const next = await this.#guard(load(this.#value, why))
     if (this.#isStopped || next === 'incomplete') return undefined
-    const isNew = next.ok || isForced || version !== this.#rejected
+    const isNew = next.ok || why !== 'rejected'
     if (next.ok) this.#activate(next.value, version)
     else this.#rejected = version
     return { ...next, isNew }

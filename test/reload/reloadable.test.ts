@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { type Loaded, loaded, notLoaded } from '../../src/base/result.ts'
 import type { PollHistory } from '../../src/reload/polled-files.ts'
-import { countPoll, loadStep, openPolledFiles, REJECTED } from '../../src/reload/polled-files.ts'
+import { AFTER_LOAD, countPoll, loadStep, openPolledFiles } from '../../src/reload/polled-files.ts'
 import { type Found, Reloadable } from '../../src/reload/reloadable.ts'
 import { eventually } from '../support/eventually.ts'
 
@@ -127,7 +127,7 @@ const runs = (words: readonly string[]) =>
 /** The cases of `loadStep`: what the polls found before, what each poll finds, what follows. Every load fails. */
 const DECISIONS: readonly (readonly [string, Partial<PollHistory>, readonly string[], string])[] = [
   ['another version', {}, times(61, 'b'), 'wait try 2xwait load 24xwait load 24xwait load 6xwait'],
-  ['one that was rejected', { version: 'b', isRejected: true, polls: 23 }, times(3, 'b'), 'wait load wait'],
+  ['one that was rejected', { version: 'bad', polls: 23 }, times(3, 'bad'), 'wait load wait'],
   ['one that follows others', {}, [...others(9), ...times(5, 'b')], '10xwait try 2xwait load'],
   ['versions that change with each poll', {}, others(101), '49xwait loadAsIs 49xwait loadAsIs wait'],
   ['with every second one', {}, pairs(25), `${'wait try '.repeat(24)}wait loadAsIs`],
@@ -135,11 +135,14 @@ const DECISIONS: readonly (readonly [string, Partial<PollHistory>, readonly stri
 
 t.test('what follows from the polls of files', async (t) => {
   for (const [name, known, polls, expected] of DECISIONS) {
-    let history: PollHistory = { version: 'a', isRejected: false, polls: 9, unsettledPolls: 0, ...known }
+    let history: PollHistory = { version: 'a', polls: 9, unsettledPolls: 0, ...known }
+    let rejected = 'bad'
     const decisions = polls.map((version) => {
       history = countPoll(history, version)
-      const step = loadStep(history)
-      if (step.startsWith('load')) history = { ...history, ...REJECTED }
+      const step = loadStep(history, version === rejected ? 'rejected' : 'new')
+      if (!step.startsWith('load')) return step
+      history = { ...history, ...AFTER_LOAD }
+      rejected = version
       return step
     })
     t.equal(runs(decisions), expected, name)

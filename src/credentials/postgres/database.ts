@@ -6,7 +6,7 @@
 import { escapeLiteral } from 'pg'
 import { loggedItems } from '../../base/log.ts'
 import { type Loaded, loaded, notLoaded } from '../../base/result.ts'
-import { type PollResult, Reloadable, type ReloadResult } from '../../reload/reloadable.ts'
+import { type LoadReason, type PollResult, Reloadable, type ReloadResult } from '../../reload/reloadable.ts'
 import type { CredentialSource } from '../credential-checks.ts'
 import type { CredentialList } from '../credential-list.ts'
 import type { RevocationList } from '../revocation-list.ts'
@@ -50,8 +50,8 @@ export class CredentialsDatabase implements CredentialSource {
     const pool = new DatabasePool(urlFile, target, poolSize)
     this.#options = options
     this.#pool = pool
-    const load = (active: Snapshot, isForced: boolean) =>
-      pool.ask((connections) => readSnapshot(connections, isForced ? undefined : active))
+    const load = (active: Snapshot, why: LoadReason) =>
+      pool.ask((connections) => readSnapshot(connections, why === 'forced' ? undefined : active))
     this.#snapshots = new Reloadable<Snapshot>({
       poll: async () => {
         const revision = await pool.ask(readRevision)
