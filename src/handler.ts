@@ -37,6 +37,8 @@ interface HandlerOptions {
   readonly reportInternalError: (requestId: string, error: unknown) => void
 }
 
+const INTERNAL = { errorType: 'proxy_internal_error', close: true } as const
+
 export class Handler {
   readonly #options: HandlerOptions
 
@@ -112,8 +114,9 @@ export class Handler {
     const { responder, reportInternalError } = this.#options
     const { context } = res.req
     reportInternalError(context.id, error)
-    if (res.hasBegun) context.connection.abort()
-    // Sends nothing if a response has begun, but records the failure.
-    responder.fail(res, 'internal', ERRORS.internalError, { errorType: 'proxy_internal_error', close: true })
+    if (res.hasBegun) {
+      context.recordFailure('internal')
+      context.connection.abort()
+    } else responder.fail(res, 'internal', ERRORS.internalError, INTERNAL)
   }
 }

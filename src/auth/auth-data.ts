@@ -4,15 +4,15 @@
  * be used is reported, and changes nothing: a token of a credential that it disables is still accepted.
  *
  *   source                polled each                     subject        then (`Gate.onAuthDataChange`)
- *   key files             `FILE_POLL_MS`, see `loadStep`  keys           the cache is emptied, tunnels are checked again
+ *   key files             0.2 s, active after 0.4 s       keys           the cache is emptied, tunnels are checked again
  *   credentials file      the same                        credentials    the same
  *   revocations file      the same                        revocations    tunnels are checked again, tokens with each request
- *   rows of the database  `DB_POLL_MS`, and for a login   both of these  the same as for files
- *   key set of an issuer  `REFRESH_MS`, and for a kid     keys           the same as for key files
+ *   rows of the database  0.25 s, and for a login         both of these  the same as for files
+ *   key set of an issuer  60 s, and for an unknown kid    keys           the same as for key files
  *   certificate files     the same as for key files       certificates   nothing: they are for new connections
  *
- * Then `checkStatus` of `token/verify.ts` refuses the token of a disabled credential. Waiting requests are checked like tunnels.
- * A change ends no transfer in progress. Without a database, a sidecar that fetches its keys learns of no disabled credential.
+ * Then `checkStatus` of `token/verify.ts` refuses the token of a disabled credential (`revoked`). Waiting requests are checked
+ * like tunnels. A change ends no transfer in progress. Without a database, a sidecar that fetches its keys learns of none.
  */
 import { loaded } from '../base/result.ts'
 import { formatProblems, type Problem, problemsAt } from '../config/config.ts'

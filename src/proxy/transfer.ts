@@ -181,10 +181,12 @@ export class Transfer implements UpstreamRequest, RequestOwner {
       if (typeof outcome === 'string') this.#upstream.events.onOutcome(outcome)
       if (outcome === 'ok') return
       this.#upstream.pool.cancel(this)
-      const { hasBegun } = this.#res
-      if (typeof outcome === 'string') this.#upstream.responder.failForwarded(this.#res, outcome, cause)
-      else this.#upstream.responder.refuseAccess(this.#res, outcome.reason, outcome.error, outcome.headers)
-      if (hasBegun) afterReads(() => this.#context.connection.abort()) // the written bytes are sent first
+      const { responder } = this.#upstream
+      if (this.#res.hasBegun) {
+        this.#context.recordFailure(typeof outcome === 'string' ? outcome : outcome.reason, cause)
+        afterReads(() => this.#context.connection.abort()) // the written bytes are sent first
+      } else if (typeof outcome === 'string') responder.failForwarded(this.#res, outcome, cause)
+      else responder.refuseAccess(this.#res, outcome.reason, outcome.error, outcome.headers)
     } catch (error) {
       this.onInternalError(error) // aborts the client's connection, because the phase is `ended`
     }

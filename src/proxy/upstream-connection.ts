@@ -95,7 +95,7 @@ export class UpstreamConnection {
     this.#socket = address.open(this.#body.readInto((chunk) => this.#onRead(chunk)))
     this.#socket.setNoDelay(true)
     this.#socket.once('lookup', () => {
-      if (this.#phase === 'lookup') this.#phase = 'connecting'
+      if (this.#phase === 'lookup') this.#enter('connecting', request)
     })
     const connected = address.tls ? 'secureConnect' : 'connect'
     this.#socket.once(connected, () => {
@@ -229,7 +229,7 @@ export class UpstreamConnection {
     try {
       if (chunk === undefined) parser.close()
       else isClean = parser.push(chunk)
-      if (chunk !== undefined && this.#phase !== 'tunnel') this.#phase = 'receiving'
+      if (chunk !== undefined && this.#phase !== 'tunnel') this.#enter('receiving', receiver)
       receiver.onRead(parser, this)
       const isOpen = this.#receiver !== undefined
       if (isOpen && this.#body.length > 0) throw new Error('a part of the body was not taken')

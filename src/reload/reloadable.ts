@@ -19,9 +19,7 @@ export type ReloadResult = (typeof RELOAD_RESULTS)[number]
 export interface Found<T> {
   /** A text that differs after every change of the source. */
   readonly version: string
-  /**
-   * Loads this version, or a newer one. `incomplete`: another poll must find the version before it is loaded, or rejected.
-   */
+  /** Loads this version, or a newer one. `incomplete`: another poll must find the version before it is loaded, or rejected. */
   readonly load: (active: T, why: LoadReason) => Promise<Loaded<T> | 'incomplete'>
 }
 

@@ -2,8 +2,7 @@ import { rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { type Loaded, loaded, notLoaded } from '../../src/base/result.ts'
-import type { PollHistory } from '../../src/reload/polled-files.ts'
-import { AFTER_LOAD, countPoll, loadStep, openPolledFiles } from '../../src/reload/polled-files.ts'
+import * as files from '../../src/reload/polled-files.ts'
 import { type Found, Reloadable } from '../../src/reload/reloadable.ts'
 import { eventually } from '../support/eventually.ts'
 
@@ -125,7 +124,7 @@ const runs = (words: readonly string[]) =>
   words.join(' ').replace(/(\b\w+)( \1\b)+/g, (run, word) => `${run.split(' ').length}x${word}`)
 
 /** The cases of `loadStep`: what the polls found before, what each poll finds, what follows. Every load fails. */
-const DECISIONS: readonly (readonly [string, Partial<PollHistory>, readonly string[], string])[] = [
+const DECISIONS: readonly (readonly [string, Partial<files.PollHistory>, readonly string[], string])[] = [
   ['another version', {}, times(61, 'b'), 'wait try 2xwait load 24xwait load 24xwait load 6xwait'],
   ['one that was rejected', { version: 'bad', polls: 23 }, times(3, 'bad'), 'wait load wait'],
   ['one that follows others', {}, [...others(9), ...times(5, 'b')], '10xwait try 2xwait load'],
@@ -135,14 +134,12 @@ const DECISIONS: readonly (readonly [string, Partial<PollHistory>, readonly stri
 
 t.test('what follows from the polls of files', async (t) => {
   for (const [name, known, polls, expected] of DECISIONS) {
-    let history: PollHistory = { version: 'a', polls: 9, unsettledPolls: 0, ...known }
+    let history: files.PollHistory = { version: 'a', polls: 9, unsettledPolls: 0, ...known }
     let rejected = 'bad'
     const decisions = polls.map((version) => {
-      history = countPoll(history, version)
-      const step = loadStep(history, version === rejected ? 'rejected' : 'new')
-      if (!step.startsWith('load')) return step
-      history = { ...history, ...AFTER_LOAD }
-      rejected = version
+      history = files.countPoll(history, version)
+      const step = files.loadStep(history, version === rejected ? 'rejected' : 'new')
+      if (step.startsWith('load')) [history, rejected] = [{ ...history, ...files.AFTER_LOAD }, version]
       return step
     })
     t.equal(runs(decisions), expected, name)
@@ -164,7 +161,7 @@ async function play(t: Test, polls: readonly string[], info = () => {}): Promise
     symlinkSync(version, link)
   }
   show('a')
-  const opened = await openPolledFiles({
+  const opened = await files.openPolledFiles({
     subject: 'list',
     paths: [link],
     async load() {
