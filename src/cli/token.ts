@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Command } from 'commander'
 import { type AuthData, openAuthData } from '../auth/auth-data.ts'
 import { printable } from '../base/log.ts'
-import { NotDone } from '../base/result.ts'
+import { NotDone, notLoaded } from '../base/result.ts'
 import type { Config } from '../config/config.ts'
 import type { LoadedConfig } from '../config/load.ts'
 import { type CredentialName, isActive } from '../credentials/credential-list.ts'
@@ -87,7 +87,10 @@ async function issueToken(flags: IssueFlags, io: CommandIo): Promise<void> {
 async function findCredential({ accountId, accessKey }: CredentialName, config: Config, io: CommandIo) {
   const { file, postgres } = config.credentials
   const { credentials } = await openEditors({ file, postgresUrlFile: postgres?.urlFile })
-  const listed = await credentials.list()
+  const listed = await credentials.list().catch((error: unknown) => {
+    if (error instanceof NotDone) return notLoaded([error.message])
+    throw error
+  })
   if (!listed.ok) {
     for (const problem of listed.problems)
       io.warn(`no credential is known, so the token has no scope: ${problem}`)

@@ -6,7 +6,6 @@ import { type Credential, parseCredentials } from './credential-list.ts'
 import { parseRevocations, type Revocation } from './revocation-list.ts'
 
 export type Row = Readonly<{ credentials: Credential; revocations: Revocation }>
-
 export type Kind = keyof Row
 type Parsers = { readonly [K in Kind]: Parse<Row[K]> }
 export type Batch<K extends Kind> = Loaded<readonly Row[K][]>
@@ -14,7 +13,6 @@ export type Batch<K extends Kind> = Loaded<readonly Row[K][]>
 export const PARSERS: Parsers = { credentials: parseCredentials, revocations: parseRevocations }
 
 export const THREAD_ENTRY = new URL(import.meta.url)
-
 /** The event loop of the sidecar serves requests between batches. */
 const BATCH_ROWS = 500
 

@@ -12,11 +12,8 @@ import { HeaderLines, namesFramingOrIdentity } from '../http/headers.ts'
 import { requestIdOf } from '../http/request-ids.ts'
 import { originForm, pathOf, type RequestedAccess } from '../http/request-target.ts'
 
-export interface AdmissionFailure {
-  readonly error: PublicError
-  /** The part of the head that is refused, for the access log. */
-  readonly cause: string
-}
+/** `cause`: the part of the head that is refused, for the access log. */
+type AdmissionFailure = Readonly<{ error: PublicError; cause: string }>
 
 const notAdmitted = (cause: string, error: PublicError = ERRORS.malformedRequest) => failed({ error, cause })
 

@@ -89,11 +89,11 @@ export async function openPolledFiles<T>(
   async function load(active: T, why: LoadReason): Promise<Loaded<T> | 'incomplete'> {
     const step = loadStep(history, why)
     if (step === 'wait') return 'incomplete'
+    if (step !== 'try') history = { ...history, ...AFTER_LOAD }
     const next = await loadFiles(active)
     if (!next.ok && step === 'try') return 'incomplete'
-    const hasChanged =
-      next.ok && step !== 'loadAsIs' && (await versionOf(paths, includes)) !== history.version
-    if (hasChanged) return 'incomplete'
+    if (next.ok && step !== 'loadAsIs' && (await versionOf(paths, includes)) !== history.version)
+      return 'incomplete'
     history = { ...history, ...AFTER_LOAD }
     return next.ok ? next : notLoaded(next.problems.map(({ path, message }) => `${path}: ${message}`))
   }
