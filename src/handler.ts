@@ -37,8 +37,6 @@ interface HandlerOptions {
   readonly reportInternalError: (requestId: string, error: unknown) => void
 }
 
-const INTERNAL = { errorType: 'proxy_internal_error', close: true } as const
-
 export class Handler {
   readonly #options: HandlerOptions
 
@@ -117,6 +115,8 @@ export class Handler {
     if (res.hasBegun) {
       context.recordFailure('internal')
       context.connection.abort()
-    } else responder.fail(res, 'internal', ERRORS.internalError, INTERNAL)
+      return
+    }
+    responder.fail(res, 'internal', ERRORS.internalError, { errorType: 'proxy_internal_error', close: true })
   }
 }

@@ -12,7 +12,8 @@
  *   certificate files     the same as for key files       certificates   nothing: they are for new connections
  *
  * Then `checkStatus` of `token/verify.ts` refuses the token of a disabled credential (`revoked`). Waiting requests are checked
- * like tunnels. A change ends no transfer in progress. Without a database, a sidecar that fetches its keys learns of none.
+ * like tunnels. A change ends no transfer in progress. Without a database, a sidecar that fetches its keys learns of no disabled
+ * credential. `FILE_POLL_MS`, `DB_POLL_MS` and `REFRESH_MS` set the times above.
  */
 import { loaded } from '../base/result.ts'
 import { formatProblems, type Problem, problemsAt } from '../config/config.ts'

@@ -235,7 +235,7 @@ export class Connection implements ClientConnection {
    */
   abort(): void {
     const res = this.#current
-    const mustReset = res?.cut() === true && (res.isCloseDelimited || res.req.complete)
+    const mustReset = res?.truncate() === true && (res.isCloseDelimited || res.req.complete)
     // `uv_tcp_close_reset` refuses an ended socket, and `close` would never be emitted.
     if (mustReset && !this.socket.writableEnded) this.tcpSocket.resetAndDestroy()
     else this.socket.destroy()

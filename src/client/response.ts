@@ -19,9 +19,9 @@ type AfterResponse = 'keepAlive' | 'close' | 'discard'
  *   written                             all of it is written. Node closes the connection or keeps it
  *   discarding                          all of it is written. Node has its end once the rest of the request is discarded
  *   tunnel                              a 101 is written
- *   cut                                 the connection is aborted. Node takes the canceled writes for finished
+ *   truncated                           the connection is aborted. Node takes the canceled writes for finished
  */
-type State = 'open' | 'begun' | 'written' | 'discarding' | 'tunnel' | 'cut'
+type State = 'open' | 'begun' | 'written' | 'discarding' | 'tunnel' | 'truncated'
 
 export class SidecarResponse extends ServerResponse<SidecarRequest> {
   #state: State = 'open'
@@ -50,7 +50,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     this.#state = 'begun'
   }
 
-  /** Writes a whole, short response, which counts as written at once. `text`: the body, in ASCII. */
+  /** Writes a whole, short response, which counts as sent at once. `text`: the body, in ASCII. */
   sendWhole(status: number, headers: string[], text: string, persistence: Persistence): void {
     this.begin(status, STATUS_CODES[status] ?? '', headers, persistence)
     this.#writtenMonotonicMs = performance.now()
@@ -91,13 +91,13 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
 
   /** For the access log: the whole response is sent, or counts as sent (see `#writtenMonotonicMs`). */
   get countsAsSent(): boolean {
-    return this.#writtenMonotonicMs !== undefined || (this.writableFinished && this.#state !== 'cut')
+    return this.#writtenMonotonicMs !== undefined || (this.writableFinished && this.#state !== 'truncated')
   }
 
   /** Called when the connection is aborted. Returns whether the client may have a part of the response. */
-  cut(): boolean {
+  truncate(): boolean {
     if (this.#state === 'open' || this.#state === 'tunnel' || this.writableFinished) return false
-    this.#state = 'cut'
+    this.#state = 'truncated'
     return !this.countsAsSent || this.req.socket.writableLength > 0
   }
 

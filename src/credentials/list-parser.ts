@@ -13,6 +13,7 @@ export type Batch<K extends Kind> = Loaded<readonly Row[K][]>
 export const PARSERS: Parsers = { credentials: parseCredentials, revocations: parseRevocations }
 
 export const THREAD_ENTRY = new URL(import.meta.url)
+
 /** The event loop of the sidecar serves requests between batches. */
 const BATCH_ROWS = 500
 

@@ -33,7 +33,8 @@ export interface KeySetState {
 /** Fetches from `start` to `stop`, and never rejects. */
 export class RemoteKeys {
   readonly issuer: string
-  readonly fetches: Record<ReloadResult, number> = { ok: 0, failed: 0 }
+  readonly #fetches = { ok: 0, failed: 0 }
+  readonly fetches: Readonly<Record<ReloadResult, number>> = this.#fetches
   readonly whenLoaded: Promise<Loaded<boolean>>
   readonly #options: RemoteKeysOptions
   readonly #keySet: Reloadable<readonly Key[] | undefined>
@@ -118,7 +119,7 @@ export class RemoteKeys {
     const { log, now } = this.#options
     const wasFailing = this.#lastFetch === 'failed'
     this.#lastFetch = polled.ok ? 'ok' : 'failed'
-    this.fetches[this.#lastFetch]++
+    this.#fetches[this.#lastFetch]++
     if (polled.ok) this.#goodAtMs = now()
     else this.#failedAtMs = now()
     const problems = loggedItems(polled.ok ? polled.warnings : polled.problems)

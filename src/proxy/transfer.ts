@@ -9,7 +9,7 @@
  *   response complete       ended         written (1)        idle, closed        done
  *   101                     ended         tunnel             tunnel              body
  *   failure before a head   ended         written (1)        closed
- *   failure after a head    ended         cut                closed
+ *   failure after a head    ended         truncated          closed
  *
  *   (1) or discarding, before the request is read
  *

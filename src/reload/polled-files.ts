@@ -50,13 +50,12 @@ export function countPoll(before: PollHistory, version: string): PollHistory {
 }
 
 export const AFTER_LOAD = { polls: 0, unsettledPolls: 0 }
-type Step = 'wait' | 'try' | 'load' | 'loadAsIs'
 
 /**
  * Decides when a version that is not active is loaded. `try`: after a failure, the version is not rejected, but incomplete.
  * Both `try` and `load` count only if the files have not changed meanwhile. `loadAsIs` always counts.
  */
-export function loadStep({ polls, unsettledPolls }: PollHistory, why: LoadReason): Step {
+export function loadStep({ polls, unsettledPolls }: PollHistory, why: LoadReason) {
   if (why === 'forced' || unsettledPolls >= UNSETTLED_POLLS) return 'loadAsIs'
   if (why === 'rejected') return polls >= RETRY_POLLS ? 'load' : 'wait'
   if (polls >= SETTLED_POLLS) return 'load'
