@@ -22,8 +22,7 @@ import type { AccountApi } from './endpoints/account-api.ts'
 import { admit } from './gate/admission.ts'
 import { approvalHeaders } from './gate/forward-auth.ts'
 import type { Decision, Gate, ServiceDecision } from './gate/gate.ts'
-import { HeaderLines } from './http/headers.ts'
-import { requestIdOf } from './http/request-ids.ts'
+import { HeaderLines, requestIdOf } from './http/headers.ts'
 
 interface HandlerOptions {
   readonly config: Pick<Config, 'forwardAuth' | 'identity' | 'limits'>

@@ -10,7 +10,7 @@ import { hostname } from 'node:os'
 import { dirname } from 'node:path'
 import { buffer } from 'node:stream/consumers'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { codeOf } from '../base/network-errors.ts'
+import { codeOf } from '../base/errors.ts'
 import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 
 export type FileContent = Readonly<{ bytes: Buffer; modifiedAtMs: number }>

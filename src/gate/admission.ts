@@ -8,8 +8,7 @@ import { isIPv6 } from 'node:net'
 import { ERRORS, type PublicError } from '../base/errors.ts'
 import { failed, ok, type Result } from '../base/result.ts'
 import type { Config } from '../config/config.ts'
-import { HeaderLines, namesFramingOrIdentity } from '../http/headers.ts'
-import { requestIdOf } from '../http/request-ids.ts'
+import { HeaderLines, namesFramingOrIdentity, requestIdOf } from '../http/headers.ts'
 import { originForm, pathOf, type RequestedAccess } from '../http/request-target.ts'
 
 /** `cause`: the part of the head that is refused, for the access log. */

@@ -16,7 +16,15 @@
 import type { EventEmitter } from 'node:events'
 import { IncomingMessage, Server, type ServerResponse } from 'node:http'
 import { Server as NetServer, type Socket } from 'node:net'
-import { afterReads } from '../base/event-loop.ts'
+
+/**
+ * Calls back after Node has read all sockets of this turn, and has tried to send what was written: in each turn of the event
+ * loop, Node first reads all sockets that have bytes (poll phase), then calls `setImmediate` callbacks (check phase).
+ */
+export const afterReads = (callback: () => void) => setImmediate(callback)
+
+/** Calls back after Node has read all sockets once more. */
+export const afterNextReads = (callback: () => void) => setImmediate(() => setImmediate(callback))
 
 /** Calls `listener` before Node's: `connectionListener` begins to read requests, `socketOnEnd` ends the socket. */
 export function listenBeforeNode(emitter: EventEmitter, event: string, listener: (socket: Socket) => void) {

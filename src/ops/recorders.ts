@@ -13,7 +13,7 @@ import type { SidecarRequest } from '../client/request.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { Config } from '../config/config.ts'
 import type { ApiEvent } from '../endpoints/account-api.ts'
-import { traceIdOf } from '../http/request-ids.ts'
+import { traceIdOf } from '../http/headers.ts'
 import type { Metrics } from './metrics.ts'
 
 export function createRequestRecorder(

@@ -23,11 +23,11 @@
  * the rest of the upload. A failure after a head aborts the client's connection (`Connection.abort`).
  */
 import type { ForwardingFailure, UpstreamOutcome } from '../base/errors.ts'
-import { afterReads } from '../base/event-loop.ts'
 import type { RequestContext, RequestOwner } from '../client/request.ts'
 import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { Decision, RefusalDecision, ServiceDecision } from '../gate/gate.ts'
+import { afterReads } from '../http/node-http.ts'
 import { relayBody, writeEarlyHints, writeResponseHead } from './download.ts'
 import { Recheck, type RecheckSource } from './recheck.ts'
 import { requestHeadText } from './request-headers.ts'

@@ -6,10 +6,9 @@
  * If the upstream stops reading: `#write` pauses the request. Once no byte has moved for `idleSeconds`, `UpstreamConnection.tick`
  * fails, `Transfer.#end` sends a 503, and `discardBody` discards the rest of the upload.
  */
-import { afterNextReads } from '../base/event-loop.ts'
 import type { SidecarRequest } from '../client/request.ts'
 import type { ServiceDecision } from '../gate/gate.ts'
-import { restartTimeout } from '../http/node-http.ts'
+import { afterNextReads, restartTimeout } from '../http/node-http.ts'
 import { requestTrailerLines } from './request-headers.ts'
 import type { UpstreamConnection } from './upstream-connection.ts'
 

@@ -19,7 +19,7 @@
 import type { Socket } from 'node:net'
 import type { Writable } from 'node:stream'
 import type { ForwardingFailure } from '../base/errors.ts'
-import { codeOf, networkFailureOf } from '../base/network-errors.ts'
+import { codeOf, networkFailureOf } from '../base/errors.ts'
 import type { Config } from '../config/config.ts'
 import { listenBeforeNode, probeForReset } from '../http/node-http.ts'
 import { freeWhenWritten, ReceivedBody } from './buffers.ts'

@@ -2,9 +2,9 @@
  * The connections to one upstream and a queue of requests, both bounded. A request takes the connection that was used last.
  *
  * An upstream must not send bytes before a request: they would be taken for its response. So a connection whose response has
- * ended is first `released`. It is `idle` once Node has read its socket again (`event-loop.ts`), and has found no bytes.
+ * ended is first `released`. It is `idle` once Node has read its socket again (`afterReads`), and has found no bytes.
  */
-import { afterReads } from '../base/event-loop.ts'
+import { afterReads } from '../http/node-http.ts'
 import type { UpstreamAddress } from './upstream-address.ts'
 import { type ConnectionPool, UpstreamConnection, type UpstreamRequest } from './upstream-connection.ts'
 

@@ -6,19 +6,14 @@
  */
 import { LRUCache } from 'lru-cache'
 import { ok } from '../base/result.ts'
-import { headerText } from '../http/headers.ts'
-import type { Caller, Identity, IsRevoked, VerifiedToken } from './caller.ts'
-import { identityHeaders, isCallerRevoked } from './caller.ts'
-import type { Assertions } from './issue.ts'
+import type { Caller, CallerOptions, IsRevoked } from './caller.ts'
+import { callerOf, flatCopy, isCallerRevoked } from './caller.ts'
 import type { Verdict, Verify } from './verify.ts'
 
-interface TokenCacheOptions {
+interface TokenCacheOptions extends CallerOptions {
   readonly verifyUncached: Verify
   readonly isRevoked: IsRevoked
-  readonly signAssertions?: (identity: Identity) => Promise<Assertions | undefined>
   readonly maxTokens: number
-  readonly maxAgeSeconds: number
-  readonly now: () => number
 }
 
 export class TokenCache {
@@ -76,7 +71,7 @@ export class TokenCache {
         const clearsBefore = this.#clears
         const verdict = await verifyUncached(token)
         if (!verdict.ok) return verdict
-        const accepted = ok(await this.#callerOf(verdict.value))
+        const accepted = ok(await callerOf(verdict.value, this.#options))
         // Verifies again if, meanwhile, keys or credentials have changed or the token has been revoked.
         if (clearsBefore !== this.#clears || isCallerRevoked(accepted.value, isRevoked)) continue
         this.#accepted.set(flatCopy(token), accepted)
@@ -86,16 +81,4 @@ export class TokenCache {
       this.#inFlight.delete(token)
     }
   }
-
-  async #callerOf({ identity, issuer, link, validUntilMs }: VerifiedToken): Promise<Caller> {
-    const { signAssertions, maxAgeSeconds, now } = this.#options
-    const { assertions, renewAtMs = Number.POSITIVE_INFINITY } = (await signAssertions?.(identity)) ?? {}
-    const recheckAtMs = Math.min(validUntilMs, renewAtMs, now() + maxAgeSeconds * 1000)
-    const identityLines = flatCopy(headerText(identityHeaders(identity)))
-    // A spread object would take more memory.
-    return { identity, issuer, link, validUntilMs, identityLines, assertions, recheckAtMs }
-  }
 }
-
-/** Copies a Latin-1 text. V8 keeps the whole text in memory behind a slice, and the parts behind a concatenation. */
-const flatCopy = (text: string): string => Buffer.from(text, 'latin1').toString('latin1')

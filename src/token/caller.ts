@@ -1,4 +1,5 @@
 /** The caller of a request, proven by a token or a link, and its identity as headers. */
+import { headerText } from '../http/headers.ts'
 import type { Link } from './links.ts'
 import type { Scope } from './scopes.ts'
 
@@ -37,6 +38,33 @@ export interface Caller extends VerifiedToken {
   readonly recheckAtMs: number
 }
 
+export interface Assertions {
+  /** The assertions by their audience. */
+  readonly assertions: ReadonlyMap<string, string>
+  /** Epoch milliseconds: the middle of the assertions' lifetime, or its end if the token ends at the same time. */
+  readonly renewAtMs: number
+}
+
+export interface CallerOptions {
+  /** Absent if upstreams receive no assertions. */
+  readonly signAssertions?: (identity: Identity) => Promise<Assertions | undefined>
+  /** `cache.maxAgeSeconds`. */
+  readonly maxAgeSeconds: number
+  readonly now: () => number
+}
+
+/** Computes what all requests of a verified token share. Rejects only on an internal error. */
+export async function callerOf(
+  { identity, issuer, link, validUntilMs }: VerifiedToken,
+  { signAssertions, maxAgeSeconds, now }: CallerOptions,
+): Promise<Caller> {
+  const { assertions, renewAtMs = Number.POSITIVE_INFINITY } = (await signAssertions?.(identity)) ?? {}
+  const recheckAtMs = Math.min(validUntilMs, renewAtMs, now() + maxAgeSeconds * 1000)
+  const identityLines = flatCopy(headerText(identityHeaders(identity)))
+  // A spread object would take more memory.
+  return { identity, issuer, link, validUntilMs, identityLines, assertions, recheckAtMs }
+}
+
 /** Whether a revocation names the token. A link is also revoked with the token that made it. */
 export function isCallerRevoked(
   { identity, link }: Pick<VerifiedToken, 'identity' | 'link'>,
@@ -65,3 +93,6 @@ export function identityHeaders(identity: Identity, assertion?: string): string[
 /** Encodes `%` and every character outside `!` to `~`. The result is reversible, and no value can inject a header line. */
 export const encodeIdentityValue = (value: string): string =>
   value.toWellFormed().replace(/[^!-$&-~]/gu, encodeURIComponent)
+
+/** Copies a Latin-1 text. V8 keeps the whole text in memory behind a slice, and the parts behind a concatenation. */
+export const flatCopy = (text: string): string => Buffer.from(text, 'latin1').toString('latin1')

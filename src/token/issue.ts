@@ -5,16 +5,9 @@
 import { randomUUID } from 'node:crypto'
 import { SignJWT } from 'jose/jwt/sign'
 import type { KeyRing } from '../keys/key-ring.ts'
-import type { Caller, Identity } from './caller.ts'
+import type { Assertions, Caller, Identity } from './caller.ts'
 import { createLinkId, LINK_TYPE, withLinkParameter } from './links.ts'
 import { MAX_TOKEN_BYTES } from './verify.ts'
-
-export interface Assertions {
-  /** The assertions by their audience. */
-  readonly assertions: ReadonlyMap<string, string>
-  /** Epoch milliseconds: the middle of the assertions' lifetime, or its end if the token ends at the same time. */
-  readonly renewAtMs: number
-}
 
 type IssueSettings = Readonly<{ issuer: string; audience: string; lifetimeSeconds: number }>
 

@@ -1,7 +1,7 @@
 import { spawnSync } from 'node:child_process'
 import { readFileSync, writeFileSync } from 'node:fs'
 import t from 'tap'
-import { traceIdOf } from '../../src/http/request-ids.ts'
+import { traceIdOf } from '../../src/http/headers.ts'
 import type { AuditField } from '../../src/ops/recorders.ts'
 import { eventually } from '../support/eventually.ts'
 import { codeIn, tableUnder } from '../support/markdown.ts'
