@@ -38,7 +38,7 @@ const UNSETTLED_POLLS = 50
 /** What the polls have found. */
 export interface PollHistory {
   readonly version: string
-  /** How many polls in a row found the version, since its last load that counted, if there was one. */
+  /** How many polls in a row found the version. Below zero while it is not loaded again. */
   readonly polls: number
   /** How many polls in a row, since the last load that counted, found versions that had not settled. */
   readonly unsettledPolls: number
@@ -46,10 +46,12 @@ export interface PollHistory {
 
 export function countPoll(before: PollHistory, version: string): PollHistory {
   const polls = version === before.version ? before.polls + 1 : 1
-  return { version, polls, unsettledPolls: polls < SETTLED_POLLS ? before.unsettledPolls + 1 : 0 }
+  const isUnsettled = polls > 0 && polls < SETTLED_POLLS
+  return { version, polls, unsettledPolls: isUnsettled ? before.unsettledPolls + 1 : 0 }
 }
 
-export const AFTER_LOAD = { polls: 0, unsettledPolls: 0 }
+/** A rejected version settles again, and is loaded, after `RETRY_POLLS`: sooner if it returns after another version. */
+export const AFTER_LOAD = { polls: SETTLED_POLLS - RETRY_POLLS, unsettledPolls: 0 }
 
 /**
  * Decides when a version that is not active is loaded. `try`: after a failure, the version is not rejected, but incomplete.
@@ -57,9 +59,8 @@ export const AFTER_LOAD = { polls: 0, unsettledPolls: 0 }
  */
 export function loadStep({ polls, unsettledPolls }: PollHistory, why: LoadReason) {
   if (why === 'forced' || unsettledPolls >= UNSETTLED_POLLS) return 'loadAsIs'
-  if (why === 'rejected') return polls >= RETRY_POLLS ? 'load' : 'wait'
   if (polls >= SETTLED_POLLS) return 'load'
-  return polls === STABLE_POLLS ? 'try' : 'wait'
+  return polls === STABLE_POLLS && why !== 'rejected' ? 'try' : 'wait'
 }
 
 /** Loads the files. Polling begins only with `start`. Never rejects. */

@@ -8,7 +8,7 @@
  *   a new version that is rejected               the last good one        `retryMs`   once for each version (files: `loadStep`)
  *   no source                                    the last good one        `retryMs`   once for each problem
  *
- * When an operator asks for a reload, the source is loaded at once, even if it is unchanged or incomplete, and always reported.
+ * When an operator asks for a reload, the source is loaded at once, even if it is unchanged or incomplete. Each load is reported.
  */
 import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 
@@ -28,7 +28,7 @@ export type LoadReason = 'new' | 'rejected' | 'forced'
 
 /**
  * The active value if it is that of the source, or why it is not.
- * `isNew`: a poll has activated it, a failure has not been reported before, or an operator has asked for the load.
+ * `isNew`: a poll has activated it, a failure has not been reported before, or an operator has asked for the load that failed.
  */
 export type PollResult<T> = Loaded<T> & { readonly isNew: boolean }
 

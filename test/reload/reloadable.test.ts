@@ -126,7 +126,7 @@ const runs = (words: readonly string[]) =>
 /** The cases of `loadStep`: what the polls found before, what each poll finds, what follows. Every load fails. */
 const DECISIONS: readonly (readonly [string, Partial<files.PollHistory>, readonly string[], string])[] = [
   ['another version', {}, times(61, 'b'), 'wait try 2xwait load 24xwait load 24xwait load 6xwait'],
-  ['one that was rejected', { version: 'bad', polls: 23 }, times(3, 'bad'), 'wait load wait'],
+  ['one that was rejected', { version: 'bad', polls: 3 }, times(3, 'bad'), 'wait load wait'],
   ['one that follows others', {}, [...others(9), ...times(5, 'b')], '10xwait try 2xwait load'],
   ['versions that change with each poll', {}, others(101), '49xwait loadAsIs 49xwait loadAsIs wait'],
   ['with every second one', {}, pairs(25), `${'wait try '.repeat(24)}wait loadAsIs`],
@@ -198,11 +198,8 @@ const CASES: readonly (readonly [string, readonly string[], string])[] = [
   ['and a good one', ['b', ...pairs(27)], `2xwait activate ${times(26, 'wait activate').join(' ')}`],
   ['a rejected version is tried again', times(31, 'b bad'), 'wait try 2xwait reject 24xwait try wait'],
   ['and activated', [...times(29, 'b bad'), 'b', 'b'], 'wait try 2xwait reject 24xwait activate wait'],
-  [
-    'but not if it changes meanwhile',
-    [...times(29, 'b bad'), 'b moved'],
-    'wait try 2xwait reject 24xwait try',
-  ],
+  ['unless it changes meanwhile', [...times(29, 'b bad'), 'b moved'], 'wait try 2xwait reject 24xwait try'],
+  ['one that returns after another', ['!b bad', 'c', ...times(5, 'b')], 'reject 5xwait activate'],
   ['a forced load reports each time', ['!a bad', '!a bad', '!a', 'a'], '2xreject activate wait'],
   ['a forced version is decided', ['b', '!b moved', 'c', '!c', 'c'], 'wait activate wait activate wait'],
 ]
