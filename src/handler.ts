@@ -11,7 +11,9 @@
  *   TokenCache.check              has no such token, and asks for its verification
  *   verify.ts: createVerifier     checks its form, finds its issuer and key; `verifySignature` refuses it: `signature`
  *   Gate.#decideFor, #refuse      decides on the error and the challenge. In report mode, `#refuseOrReport` forwards
- *   Handler.#carryOut             counts the check; `Responder.refuseAccess` writes the 400
+ *   Handler.#carryOut             counts the check
+ *   Responder.refuseAccess        chooses the body and headers of the 400
+ *   SidecarResponse.sendWhole     writes it, and decides whether another request may follow
  *   Connection.#onResponseClosed  calls the access log, then serves the next request
  */
 import { type AccessFailure, ERRORS } from './base/errors.ts'

@@ -99,15 +99,8 @@ export type UpstreamOutcome = 'ok' | ForwardingFailure
 export const UPSTREAM_OUTCOMES = ['ok', ...Object.keys(FORWARDING_FAILURES)] as UpstreamOutcome[]
 
 /** Why a request failed: `reason` of the access log. */
-export type Failure =
-  | AccessFailure
-  | LoginFailure
-  | ForwardingFailure
-  | 'admission'
-  | 'parser'
-  | 'upgrade'
-  | 'method'
-  | 'drain_deadline'
+export type Failure = AccessFailure | LoginFailure | ForwardingFailure | OtherFailure
+type OtherFailure = 'admission' | 'parser' | 'upgrade' | 'method' | 'internal' | 'drain_deadline'
 
 /** The sidecar names itself in `Proxy-Status` of its own responses (RFC 9209). */
 export const PROXY_NAME = 'storage-auth-sidecar'

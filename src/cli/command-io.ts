@@ -4,8 +4,8 @@ import { createInterface } from 'node:readline/promises'
 import { addAbortSignal, type Readable, type Writable } from 'node:stream'
 import { Command, InvalidArgumentError } from 'commander'
 import type { Loaded } from '../base/result.ts'
-import { secretProblem } from '../base/schemas.ts'
-import { filePath } from '../config/kinds.ts'
+import { secretProblem } from '../base/values.ts'
+import { filePath } from '../config/setting-kinds.ts'
 import { fileErrorText, readUpTo } from '../files/files.ts'
 
 /** Wrong usage, or unusable settings, keys or credentials. The message may have more lines. */

@@ -4,7 +4,7 @@
  */
 import { randomBytes } from 'node:crypto'
 import { type Command, Option } from 'commander'
-import { claimsProblem, nameProblem, parseTime, timeProblem } from '../base/schemas.ts'
+import { claimsProblem, nameProblem, parseTime, timeProblem } from '../base/values.ts'
 import { type Credential, isActive } from '../credentials/credential-list.ts'
 import type { CredentialUpdate, RevocationName } from '../credentials/editor.ts'
 import { fileEditors, revocationEntry } from '../credentials/editor.ts'

@@ -73,8 +73,9 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     this.req.context.connection.end.discardBody(this)
   }
 
-  /** Must be called after a 101 was written to the socket. */
-  becomeTunnel(): void {
+  /** Writes a 101 to the detached socket, which is a tunnel from now on. `headerLines`: with `Connection` and `Upgrade`. */
+  switchProtocols(headerLines: string): void {
+    this.req.socket.write(`HTTP/1.1 101 Switching Protocols\r\n${headerLines}\r\n`, 'latin1')
     this.statusCode = 101
     this.#writtenMonotonicMs = performance.now()
     this.#state = 'tunnel'

@@ -3,9 +3,9 @@ import type { z } from 'zod'
 import { printable } from '../base/log.ts'
 import { isLoopback } from '../http/hosts.ts'
 import { PUBLIC_ALGORITHMS } from '../keys/key-ring.ts'
-import { API_TOKEN_SECONDS, RUN_ALWAYS } from './kinds.ts'
 import { checkRules } from './rules.ts'
 import { CREDENTIALS_FILE, KEYS_DIRECTORY, REVOCATIONS_FILE, settingsSchema } from './schema.ts'
+import { API_TOKEN_SECONDS, RUN_ALWAYS } from './setting-kinds.ts'
 
 export const configSchema = (needsUpstream: boolean) =>
   settingsSchema

@@ -6,7 +6,7 @@ import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 import { fileErrorText } from '../files/files.ts'
 import { listedNames, parseYaml, type Step, writePath } from '../files/yaml-text.ts'
 import { type Config, configSchema, type Problem } from './config.ts'
-import { filePath } from './kinds.ts'
+import { filePath } from './setting-kinds.ts'
 import { namesBelow, onlyMatch, SETTING_OF_NAME, SETTINGS, type Setting, valueAt } from './settings.ts'
 
 export const FILE_VARIABLE = 'SIDECAR_CONFIG'

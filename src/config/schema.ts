@@ -1,10 +1,10 @@
 /**
- * Every setting: its name, kind of value, bounds, default and meaning. `kinds.ts` has the members of lists.
+ * Every setting: its name, kind of value, bounds, default and meaning. `setting-kinds.ts` has the members of lists.
  * The loader, variables, flags and, by `npm run docs`, the JSON Schema, sample file and documentation derive from this schema.
  * A new setting is a line here and its use. If it depends on others: a rule in `rules.ts`, or a default in `config.ts`.
  */
 import { z } from 'zod'
-import { boolean, integer } from '../base/schemas.ts'
+import { boolean, integer } from '../base/values.ts'
 import {
   API_TOKEN_SECONDS,
   addressRange,
@@ -22,7 +22,7 @@ import {
   trustedIssuers,
   upstreams,
   webOrigin,
-} from './kinds.ts'
+} from './setting-kinds.ts'
 
 const ETC = '/etc/storage-auth-sidecar'
 export const KEYS_DIRECTORY = `${ETC}/keys`

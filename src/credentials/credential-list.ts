@@ -1,7 +1,7 @@
 /** The list of credentials, and the parser of the YAML file. Problems quote no value: it may be a secret. */
 import { createHmac } from 'node:crypto'
 import { z } from 'zod'
-import { boolean, checkedText, claimsProblem, must, nameSchema, timeSchema } from '../base/schemas.ts'
+import { boolean, checkedText, claimsProblem, must, nameSchema, timeSchema } from '../base/values.ts'
 import { type Parse, parseFile } from '../files/yaml-text.ts'
 import { scopeProblem } from '../token/scopes.ts'
 import { scryptPrefixOf, secretHashProblem } from './secret-hash.ts'

@@ -1,6 +1,6 @@
 /** The list of revocations, and the parser of the YAML file. */
 import { z } from 'zod'
-import { nameSchema, timeSchema } from '../base/schemas.ts'
+import { nameSchema, timeSchema } from '../base/values.ts'
 import { type Parse, parseFile } from '../files/yaml-text.ts'
 import type { RevocableToken } from '../token/caller.ts'
 

@@ -14,7 +14,7 @@ import { generateKeyPair } from 'jose/key/generate/keypair'
 import { importJWK } from 'jose/key/import'
 import { z } from 'zod'
 import { type Loaded, loaded, notLoaded } from '../base/result.ts'
-import { integer, must } from '../base/schemas.ts'
+import { integer, must } from '../base/values.ts'
 import { ALGORITHMS, type Algorithm, type Key } from './key-ring.ts'
 
 /** RFC 7518, sections 6.2.2, 6.3.2 and 6.4.1. The key type AKP has `priv`. */

@@ -7,11 +7,11 @@
  *   Transfer.#onHead             counts the status; a 101 begins a tunnel
  *   writeResponseHead            chooses the framing and, by the rules of `http/headers.ts`, the headers
  *   SidecarResponse.begin        adds `Connection: close` if no request can follow (`afterResponse`)
- *   relayBody                    writes the body. Node adds the coding, `Date` and `Keep-Alive`, and sends the head with it
+ *   relayBody                    writes the body. Node adds the coding, `Date` and `Keep-Alive`, and sends the head with the first
+ *                                bytes, or alone if none has come with it (`sendHead`)
  *
  * Memory: one read buffer, because the upstream's socket is paused while the client does not read.
  */
-
 import type { SidecarResponse } from '../client/response.ts'
 import { forwardedTrailers } from '../http/headers.ts'
 import { sendHead } from '../http/node-http.ts'
@@ -29,7 +29,7 @@ export function writeEarlyHints(res: SidecarResponse, response: PartialResponse)
   }
 }
 
-/** Node sends the head in one write with the first bytes of the body. */
+/** Node sends the head only once `relayBody` is called. */
 export function writeResponseHead(res: SidecarResponse, head: UpstreamHead): void {
   const { httpVersionMinor, context } = res.req
   const isChunked = head.framing === 'chunked'

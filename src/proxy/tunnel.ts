@@ -40,9 +40,7 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
     const { context, socket } = this.#res.req
     context.changeOwner(this)
     const upstreamSocket = this.#upstreamConnection.handOver(this)
-    const lines = headerText(responseHeaders(head, context.id))
-    socket.write(`HTTP/1.1 101 Switching Protocols\r\n${UPGRADE_LINES}${lines}\r\n`, 'latin1')
-    this.#res.becomeTunnel()
+    this.#res.switchProtocols(`${UPGRADE_LINES}${headerText(responseHeaders(head, context.id))}`)
     socket.setTimeout(0)
     context.connection.tcpSocket.setKeepAlive(true, KEEP_ALIVE_MS)
     upstreamSocket.setKeepAlive(true, KEEP_ALIVE_MS)

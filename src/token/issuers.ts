@@ -5,7 +5,7 @@
 import { hash } from 'node:crypto'
 import type { JWTPayload } from 'jose'
 import { failed, ok, type Result } from '../base/result.ts'
-import { claimsProblem, nameProblem } from '../base/schemas.ts'
+import { claimsProblem, nameProblem } from '../base/values.ts'
 import type { FindKey } from '../keys/key-ring.ts'
 import type { RemoteKeys } from '../keys/remote-keys.ts'
 import type { Identity } from './caller.ts'

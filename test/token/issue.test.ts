@@ -1,6 +1,6 @@
 import { decodeJwt, decodeProtectedHeader } from 'jose'
 import t from 'tap'
-import { claimsProblem } from '../../src/base/schemas.ts'
+import { claimsProblem } from '../../src/base/values.ts'
 import { type FindKey, findInRing, type KeyRing } from '../../src/keys/key-ring.ts'
 import { TokenCache } from '../../src/token/cache.ts'
 import { TokenSigner } from '../../src/token/issue.ts'

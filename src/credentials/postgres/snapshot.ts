@@ -4,7 +4,7 @@
  */
 import { isDeepStrictEqual } from 'node:util'
 import type { ClientBase, Pool, QueryResult } from 'pg'
-import { claimsProblem, nameProblem } from '../../base/schemas.ts'
+import { claimsProblem, nameProblem } from '../../base/values.ts'
 import { scopeProblem } from '../../token/scopes.ts'
 import { type Credential, CredentialList } from '../credential-list.ts'
 import { type Revocation, RevocationList } from '../revocation-list.ts'

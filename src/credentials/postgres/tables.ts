@@ -5,7 +5,7 @@
 import { readFileSync } from 'node:fs'
 import pg from 'pg'
 import { type Loaded, loaded, NotDone, notLoaded } from '../../base/result.ts'
-import { parseTime } from '../../base/schemas.ts'
+import { parseTime } from '../../base/values.ts'
 import type { CredentialEditor, Editors, RevocationEditor } from '../editor.ts'
 import { NAME_TAKEN, NO_SUCH_NAME, NO_SUCH_REVOCATION } from '../editor.ts'
 import type { Revocation } from '../revocation-list.ts'

@@ -1,7 +1,7 @@
 /** The kinds of values that only settings have, and the lists whose members are maps. */
 import { isIP } from 'node:net'
 import { z } from 'zod'
-import { checkedText, integer, must, nameSchema } from '../base/schemas.ts'
+import { checkedText, integer, must, nameSchema } from '../base/values.ts'
 import { isHttps } from '../http/hosts.ts'
 import { PUBLIC_ALGORITHMS } from '../keys/key-ring.ts'
 import { scopeProblem } from '../token/scopes.ts'
