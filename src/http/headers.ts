@@ -1,5 +1,5 @@
 /**
- * The rules for each kind of header, the header lines of a message with their kinds and `Connection` options, and ids in headers.
+ * The rules for each kind of header, the header lines of a message with their kinds and `Connection` options, and the request id.
  * A name is folded to lower case, with `-` for all but letters and digits. Careless upstreams take `_` (CGI and WSGI, RFC 3875,
  * section 4.1.18), `.` (PHP) or any such character (lighttpd) for `-` (CVE-2025-64484).
  */
@@ -219,17 +219,4 @@ const REQUEST_ID = /^[A-Za-z0-9._-]{1,128}$/
 export function requestIdOf(lines: HeaderLines): string | undefined {
   const id = lines.joined('requestId')
   return id !== undefined && REQUEST_ID.test(id) ? id : undefined
-}
-
-const TRACEPARENT = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-[^,]*)?$/
-const ZEROS = /^0+$/
-
-/**
- * Returns the trace id of a valid `traceparent` (W3C Trace Context, section 3.2). Version `ff` and ids of zeros are invalid.
- * Versions above `00` may add fields. Node joins repeated headers by a comma, which is invalid, too.
- */
-export function traceIdOf(traceparent: string | string[] | undefined): string | undefined {
-  const [, version = 'ff', traceId = '', parentId = '', more] = TRACEPARENT.exec(String(traceparent)) ?? []
-  const isValid = version !== 'ff' && !(version === '00' && more !== undefined)
-  return isValid && !ZEROS.test(traceId) && !ZEROS.test(parentId) ? traceId : undefined
 }

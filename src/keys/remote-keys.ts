@@ -123,12 +123,12 @@ export class RemoteKeys {
     if (polled.ok) this.#goodAtMs = now()
     else this.#failedAtMs = now()
     const problems = loggedItems(polled.ok ? polled.warnings : polled.problems)
-    if (polled.ok && polled.isNew) {
+    if (polled.ok && polled.mustReport) {
       const keys = polled.value
       const kids = keys && loggedItems(keys).map(({ kid }) => kid)
       log.info({ ...logFields, keys: keys?.length, kids }, 'a new JWK Set is active')
       if (problems.length > 0) log.warn({ ...logFields, problems }, 'a part of the JWK Set cannot be used')
-    } else if (polled.isNew) {
+    } else if (polled.mustReport) {
       const active = this.#keySet.current() ? 'the last good one stays active' : 'there is none yet'
       log.error({ ...logFields, problems }, `the JWK Set cannot be used, ${active}`)
     }

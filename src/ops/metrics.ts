@@ -52,10 +52,10 @@ export const METRICS = {
   links_issued_total: counter('Links issued.', []),
   log_lines_dropped_total: counter('Log lines dropped because stdout was slow, or its disk was full.', []),
   ready: gauge('1 while requests are accepted and everything they need is loaded, else 0.', [], 'min'),
-  reload_failing: gauge('1 while the newest version cannot be used, else 0.', ['subject'], 'max'),
+  reload_failing: gauge('1 while the newest version cannot be used in full, else 0.', ['subject'], 'max'),
   reload_last_good_timestamp_seconds: gauge('When the active version was loaded.', ['subject'], 'min'),
   // All workers load the same version, so the total is the maximum of their counts, not the sum.
-  reloads_total: counter('New versions: active (ok) or unusable (failed).', ['subject', 'result'], 'max'),
+  reloads_total: counter('New versions: usable in full (ok) or not (failed).', ['subject', 'result'], 'max'),
   request_duration_seconds: histogram('Seconds from the request head to the end of the response.', ['route']),
   requests_in_flight: gauge('Requests that are served or wait, without tunnels.', []),
   requests_total: counter('Requests by route, method and status.', ['route', 'method', 'status']),
@@ -134,7 +134,7 @@ export class Metrics {
     upstream_responses_total: new ByLabel(() => new Counts(STATUS_CLASSES)),
   } satisfies Partial<Values<MetricName>>
   readonly #lastGoodSeconds = new ByLabel(() => this.#now() / 1000)
-  /** The names of the certificate sets, or '' for another subject, whose newest version cannot be used. */
+  /** The names of the certificate sets, or '' for another subject, whose newest version cannot be used in full. */
   readonly #failingReloads = new ByLabel(() => new Set<string>())
 
   constructor(now: () => number) {

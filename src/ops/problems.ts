@@ -106,7 +106,7 @@ function* trustProblems({ at, values }: Windows, isDatabaseDown: boolean): Probl
   }
   for (const [subject, failing] of values.by('reload_failing', 'subject'))
     if (failing > 0 && !(isDatabaseDown && subject === 'credentials'))
-      yield warning(`The newest ${subject} cannot be used; the last good version is active`)
+      yield warning(`The newest ${subject} cannot be used, or not in full: see the log`)
   const keySetAges = values.by('jwks_age_seconds', 'issuer')
   for (const [issuer, failed] of values.by('jwks_fetches_total', 'issuer', { result: 'failed' })) {
     const age = keySetAges.get(issuer)

@@ -13,7 +13,6 @@ import type { SidecarRequest } from '../client/request.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { Config } from '../config/config.ts'
 import type { ApiEvent } from '../endpoints/account-api.ts'
-import { traceIdOf } from '../http/headers.ts'
 import type { Metrics } from './metrics.ts'
 
 export function createRequestRecorder(
@@ -112,3 +111,16 @@ function auditLine({ context, clientAddress, headers }: SidecarRequest, what: Ap
 }
 
 const text = (value: string | undefined) => value && loggable(value)
+
+const TRACEPARENT = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-[^,]*)?$/
+const ZEROS = /^0+$/
+
+/**
+ * Returns the trace id of a valid `traceparent` (W3C Trace Context, section 3.2). Version `ff` and ids of zeros are invalid.
+ * Versions above `00` may add fields. Node joins repeated headers by a comma, which is invalid, too.
+ */
+export function traceIdOf(traceparent: string | string[] | undefined): string | undefined {
+  const [, version = 'ff', traceId = '', parentId = '', more] = TRACEPARENT.exec(String(traceparent)) ?? []
+  const isValid = version !== 'ff' && !(version === '00' && more !== undefined)
+  return isValid && !ZEROS.test(traceId) && !ZEROS.test(parentId) ? traceId : undefined
+}

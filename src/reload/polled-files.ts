@@ -7,7 +7,7 @@ import { dirname, join } from 'node:path'
 import { type Logger, loggedItems } from '../base/log.ts'
 import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 import { errorCode, visibleNames } from '../files/files.ts'
-import { type Found, type LoadReason, Reloadable, type ReloadResult } from './reloadable.ts'
+import { type Found, Reloadable, type ReloadResult } from './reloadable.ts'
 
 type Includes = (name: string) => boolean
 /** `path`: the setting. `message`: what is wrong with its file. */
@@ -31,14 +31,14 @@ const STABLE_POLLS = 2
 /** Earlier, files may be incomplete: a key may follow its certificate. */
 const SETTLED_POLLS = 5
 /** The cause of a failure may be temporary, such as missing rights. */
-const RETRY_POLLS = 25
+const REJECTED_MS = 5000
 /** Files that change all the time would otherwise never be loaded. */
 const UNSETTLED_POLLS = 50
 
 /** What the polls have found. */
 export interface PollHistory {
   readonly version: string
-  /** How many polls in a row found the version. Below zero while it is not loaded again. */
+  /** How many polls in a row found the version. */
   readonly polls: number
   /** How many polls in a row, since the last load that counted, found versions that had not settled. */
   readonly unsettledPolls: number
@@ -46,21 +46,17 @@ export interface PollHistory {
 
 export function countPoll(before: PollHistory, version: string): PollHistory {
   const polls = version === before.version ? before.polls + 1 : 1
-  const isUnsettled = polls > 0 && polls < SETTLED_POLLS
-  return { version, polls, unsettledPolls: isUnsettled ? before.unsettledPolls + 1 : 0 }
+  return { version, polls, unsettledPolls: polls < SETTLED_POLLS ? before.unsettledPolls + 1 : 0 }
 }
-
-/** A rejected version settles again, and is loaded, after `RETRY_POLLS`: sooner if it returns after another version. */
-export const AFTER_LOAD = { polls: SETTLED_POLLS - RETRY_POLLS, unsettledPolls: 0 }
 
 /**
  * Decides when a version that is not active is loaded. `try`: after a failure, the version is not rejected, but incomplete.
  * Both `try` and `load` count only if the files have not changed meanwhile. `loadAsIs` always counts.
  */
-export function loadStep({ polls, unsettledPolls }: PollHistory, why: LoadReason) {
-  if (why === 'forced' || unsettledPolls >= UNSETTLED_POLLS) return 'loadAsIs'
+export function loadStep({ polls, unsettledPolls }: PollHistory, isForced = false) {
+  if (isForced || unsettledPolls >= UNSETTLED_POLLS) return 'loadAsIs'
   if (polls >= SETTLED_POLLS) return 'load'
-  return polls === STABLE_POLLS && why !== 'rejected' ? 'try' : 'wait'
+  return polls === STABLE_POLLS ? 'try' : 'wait'
 }
 
 /** Loads the files. Polling begins only with `start`. Never rejects. */
@@ -79,23 +75,25 @@ export async function openPolledFiles<T>(
   const version = await versionOf(paths, includes)
   const first = await loadFiles()
   if (!first.ok) return first
-  let history: PollHistory = { version, ...AFTER_LOAD }
+  let history: PollHistory = { version, polls: 0, unsettledPolls: 0 }
 
   async function poll(): Promise<Loaded<Found<T>>> {
     history = countPoll(history, await versionOf(paths, includes))
     return loaded({ version: history.version, load })
   }
 
-  async function load(active: T, why: LoadReason): Promise<Loaded<T> | 'incomplete'> {
-    const step = loadStep(history, why)
+  async function load(active: T, isForced: boolean): Promise<Loaded<T> | 'incomplete'> {
+    const before = history
+    const step = loadStep(before, isForced)
     if (step === 'wait') return 'incomplete'
-    if (step !== 'try') history = { ...history, ...AFTER_LOAD }
+    history = { ...before, unsettledPolls: 0 }
     const next = await loadFiles(active)
-    if (!next.ok && step === 'try') return 'incomplete'
-    if (next.ok && step !== 'loadAsIs' && (await versionOf(paths, includes)) !== history.version)
-      return 'incomplete'
-    history = { ...history, ...AFTER_LOAD }
-    return next.ok ? next : notLoaded(next.problems.map(({ path, message }) => `${path}: ${message}`))
+    const isUnchanged = async () => (await versionOf(paths, includes)) === before.version
+    const isComplete = step === 'loadAsIs' || (next.ok ? await isUnchanged() : step === 'load')
+    if (isComplete)
+      return next.ok ? next : notLoaded(next.problems.map(({ path, message }) => `${path}: ${message}`))
+    history = before
+    return 'incomplete'
   }
 
   const reloadable = new Reloadable<T>({
@@ -103,8 +101,9 @@ export async function openPolledFiles<T>(
     initial: first.value,
     version,
     pollMs: FILE_POLL_MS,
+    rejectedMs: REJECTED_MS,
     onPolled(polled) {
-      if (!polled.isNew) return
+      if (!polled.mustReport) return
       if (polled.ok) {
         for (const warning of polled.warnings) log.warn({ subject }, warning)
         log.info({ subject }, 'new version active')

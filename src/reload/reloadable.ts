@@ -5,7 +5,8 @@
  *   the version that is active                   this version             `pollMs`
  *   a new version that loads                     it, from now on          `pollMs`    yes
  *   a new version that may be incomplete         the last good one        `pollMs`
- *   a new version that is rejected               the last good one        `retryMs`   once for each version (files: `loadStep`)
+ *   a new version that is rejected               the last good one        `retryMs`   yes
+ *   the version that is rejected                 the last good one        `retryMs`   if it loads after all (after `rejectedMs`)
  *   no source                                    the last good one        `retryMs`   once for each problem
  *
  * When an operator asks for a reload, the source is loaded at once, even if it is unchanged or incomplete. Each load is reported.
@@ -20,17 +21,11 @@ export interface Found<T> {
   /** A text that differs after every change of the source. */
   readonly version: string
   /** Loads this version, or a newer one. `incomplete`: another poll must find the version before it is loaded, or rejected. */
-  readonly load: (active: T, why: LoadReason) => Promise<Loaded<T> | 'incomplete'>
+  readonly load: (active: T, isForced: boolean) => Promise<Loaded<T> | 'incomplete'>
 }
 
-/** `rejected`: the version has been rejected before. `forced`: an operator asks for a reload. */
-export type LoadReason = 'new' | 'rejected' | 'forced'
-
-/**
- * The active value if it is that of the source, or why it is not.
- * `isNew`: a poll has activated it, a failure has not been reported before, or an operator has asked for the load that failed.
- */
-export type PollResult<T> = Loaded<T> & { readonly isNew: boolean }
+/** The active value if it is that of the source, or why it is not. `mustReport`: see the table above. */
+export type PollResult<T> = Loaded<T> & { readonly mustReport: boolean }
 
 interface ReloadableOptions<T> {
   /** Returns what the source has, or why the source is not available. */
@@ -41,6 +36,8 @@ interface ReloadableOptions<T> {
   readonly pollMs: number
   /** The pause between polls while the source is not available, or its version is rejected. Default: `pollMs`. */
   readonly retryMs?: number
+  /** How long a rejected version is not loaded again, unless it returns after another version. Default: 0. */
+  readonly rejectedMs?: number
   /** Called after each poll, unless the source may be incomplete. A new version is active by then. */
   readonly onPolled: (result: PollResult<T>) => void
   readonly onError: (error: unknown) => void
@@ -56,6 +53,8 @@ export class Reloadable<T> {
   #active: string | undefined
   /** The version that was rejected after the last activation. A forced reload can reject the active version itself. */
   #rejected: string | undefined
+  /** When the rejected version may be loaded again. */
+  #retryAtMonotonicMs = 0
   /** Why the source is not available. */
   #unavailable: string | undefined
   #isStarted = false
@@ -144,17 +143,19 @@ export class Reloadable<T> {
     const unavailable = found.ok ? undefined : found.problems.join('\n')
     const isKnown = unavailable === this.#unavailable
     this.#unavailable = unavailable
-    if (!found.ok) return { ...found, isNew: !isKnown }
+    if (!found.ok) return { ...found, mustReport: !isKnown }
     const { version, load } = found.value
     const isActive = version === this.#active && this.#rejected === undefined
-    if (isActive && !isForced) return { ...loaded(this.#value), isNew: false }
-    const why = isForced ? 'forced' : version === this.#rejected ? 'rejected' : 'new'
-    const next = await this.#guard(load(this.#value, why))
+    if (isActive && !isForced) return { ...loaded(this.#value), mustReport: false }
+    const isRejected = version === this.#rejected
+    if (!isRejected) this.#retryAtMonotonicMs = 0
+    if (!isForced && performance.now() < this.#retryAtMonotonicMs) return undefined
+    const next = await this.#guard(load(this.#value, isForced))
     if (this.#isStopped || next === 'incomplete') return undefined
-    const isNew = next.ok || why !== 'rejected'
+    this.#retryAtMonotonicMs = performance.now() + (this.#options.rejectedMs ?? 0)
     if (next.ok) this.#activate(next.value, version)
     else this.#rejected = version
-    return { ...next, isNew }
+    return { ...next, mustReport: next.ok || isForced || !isRejected }
   }
 
   #activate(fresh: T, version: string): void {

@@ -272,7 +272,7 @@ t.test('the headline shows the most severe current problem', async (t) => {
     'warning: Upstream / fails at times: http_response_timeout',
     'warning: 1 % of forwarded requests fail (5xx) in 5 s',
   ])
-  t.ok(others.includes('warning: The newest credentials cannot be used; the last good version is active'))
+  t.ok(others.includes('warning: The newest credentials cannot be used, or not in full: see the log'))
   checks.push({ name: 'keys', ok: false })
   t.match(await problems(setup), [first, 'critical: Not ready: keys'])
   const report = await setup.report()

@@ -6,7 +6,7 @@
 import { escapeLiteral } from 'pg'
 import { loggedItems } from '../../base/log.ts'
 import { type Loaded, loaded, notLoaded } from '../../base/result.ts'
-import { type LoadReason, type PollResult, Reloadable, type ReloadResult } from '../../reload/reloadable.ts'
+import { type PollResult, Reloadable, type ReloadResult } from '../../reload/reloadable.ts'
 import type { CredentialSource } from '../credential-checks.ts'
 import type { CredentialList } from '../credential-list.ts'
 import type { RevocationList } from '../revocation-list.ts'
@@ -50,8 +50,8 @@ export class CredentialsDatabase implements CredentialSource {
     const pool = new DatabasePool(urlFile, target, poolSize)
     this.#options = options
     this.#pool = pool
-    const load = (active: Snapshot, why: LoadReason) =>
-      pool.ask((connections) => readSnapshot(connections, why === 'forced' ? undefined : active))
+    const load = (active: Snapshot, isForced: boolean) =>
+      pool.ask((connections) => readSnapshot(connections, isForced ? undefined : active))
     this.#snapshots = new Reloadable<Snapshot>({
       poll: async () => {
         const revision = await pool.ask(readRevision)
@@ -138,7 +138,7 @@ export class CredentialsDatabase implements CredentialSource {
     if (polled.ok) {
       const { credentials, revocations, problems, changesOnlyIds } = polled.value
       // Each logout revokes one id. A log line for each logout in each sidecar would be noise.
-      const isReported = polled.isNew && !changesOnlyIds
+      const isReported = polled.mustReport && !changesOnlyIds
       if (isReported || wasDown) onReload(problems.length === 0 ? 'ok' : 'failed')
       if (isReported) {
         for (const problem of loggedItems(problems)) log.warn({ database, problem }, 'invalid row skipped')
