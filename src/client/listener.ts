@@ -6,6 +6,7 @@
  *
  *   the TLS handshake                         headersSeconds    `handshakeTimeout`    the connection is closed
  *   the first head; the rest of a later head  headersSeconds    `headersTimeout`      `refuseUnparsed` sends a 408
+ *   the start of the first head, if shorter   idleSeconds       the socket's timeout  `Connection.onTimeout` closes it
  *   the start of a later head                 keepAliveSeconds  the socket's timeout  `Connection.onTimeout` closes it
  *   a later head that begins with empty lines headersSeconds    `checkHead`           `refuseUnparsed` sends a 408
  *   more of a body; reads of a response       idleSeconds       the socket's timeout  `onIdle` (see `proxy/transfer.ts`)
