@@ -3,7 +3,7 @@
  * Series whose labels are known beforehand exist at zero from the first scrape on. Counts outlive a worker, gauges do not.
  * What requests, upstreams and reloads do is counted here, by a method for each event. Every other value is a field of the part
  * that it is about, such as the hits of the token cache, and is read at each scrape.
- * A new metric needs a row in `METRICS`, and a value: in `#counts` by a method that `app.ts` wires, or in `#valuesFrom`.
+ * A new metric: a row in `METRICS`, and a value in `#valuesFrom`, or in `#counts` by a method (of `UpstreamEvents`, or see `app.ts`).
  */
 import { type Aggregator, collectDefaultMetrics, Registry } from 'prom-client'
 import type { AuthData } from '../auth/auth-data.ts'
@@ -164,6 +164,7 @@ export class Metrics {
     if (what.event === 'login') this.#counts.tokens_issued_total++
     else if (what.event === 'link_created') this.#counts.links_issued_total++
     else if (what.event === 'login_failed') this.#counts.token_issue_failures_total.add(what.reason)
+    else what.event satisfies 'logout' | 'link_ended' // have no count
   }
 
   ofUpstream(prefix: string): UpstreamEvents {

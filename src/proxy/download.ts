@@ -3,7 +3,7 @@
  * In: a `PartialResponse` after each read. Out: the response without hop-by-hop and identity headers, with `X-Request-Id`.
  *
  * The way of a head:
- *   UpstreamConnection.#pass     lets `ResponseParser.push` read the bytes, and ends the connection if they are not HTTP
+ *   UpstreamConnection.#deliver  lets `ResponseParser.push` read the bytes, and ends the connection if they are not HTTP
  *   Transfer.#onHead             counts the status; a 101 begins a tunnel
  *   writeResponseHead            chooses the framing and, by the rules of `http/headers.ts`, the headers
  *   SidecarResponse.begin        adds `Connection: close` if no request can follow (`afterResponse`)

@@ -220,10 +220,10 @@ export class UpstreamConnection {
     const receiver = this.#receiver
     if (receiver === undefined) this.close()
     else if (this.#isConnecting) this.#failAsClosed()
-    else this.#pass(chunk, receiver)
+    else this.#deliver(chunk, receiver)
   }
 
-  #pass(chunk: Buffer | undefined, receiver: ResponseReceiver): void {
+  #deliver(chunk: Buffer | undefined, receiver: ResponseReceiver): void {
     const parser = this.#parser
     let isClean = false
     try {

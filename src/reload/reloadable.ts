@@ -50,11 +50,10 @@ export class Reloadable<T> {
   readonly #subscribers: ((fresh: T, former: T) => void)[] = []
   #value: T
   /** The version of the active value. Undefined until a version has been loaded. */
-  #active: string | undefined
+  #activeVersion: string | undefined
   /** The version that was rejected after the last activation. A forced reload can reject the active version itself. */
-  #rejected: string | undefined
-  /** When the rejected version may be loaded again. */
-  #retryAtMonotonicMs = 0
+  #rejectedVersion: string | undefined
+  #retryAtMonotonicMs = 0 // for the rejected version
   /** Why the source is not available. */
   #unavailable: string | undefined
   #isStarted = false
@@ -69,7 +68,7 @@ export class Reloadable<T> {
   constructor(options: ReloadableOptions<T>) {
     this.#options = options
     this.#value = options.initial
-    this.#active = options.version
+    this.#activeVersion = options.version
   }
 
   readonly current = (): T => this.#value
@@ -87,7 +86,7 @@ export class Reloadable<T> {
   /** Begins to poll: at once if no version is active, and then keeps the process alive until one is. */
   start(): void {
     this.#isStarted = true
-    if (this.#active === undefined) void this.refresh()
+    if (this.#activeVersion === undefined) void this.refresh()
     else this.#schedule()
   }
 
@@ -124,7 +123,7 @@ export class Reloadable<T> {
         onError(error)
       }
       if (result?.ok) this.#resolveLoaded(loaded(true))
-      else if (result?.kind === 'permanent' && this.#active === undefined) {
+      else if (result?.kind === 'permanent' && this.#activeVersion === undefined) {
         this.#resolveLoaded(result)
         this.stop()
       }
@@ -145,24 +144,24 @@ export class Reloadable<T> {
     this.#unavailable = unavailable
     if (!found.ok) return { ...found, mustReport: !isKnown }
     const { version, load } = found.value
-    const isActive = version === this.#active && this.#rejected === undefined
+    const isActive = version === this.#activeVersion && this.#rejectedVersion === undefined
     if (isActive && !isForced) return { ...loaded(this.#value), mustReport: false }
-    const isRejected = version === this.#rejected
+    const isRejected = version === this.#rejectedVersion
     if (!isRejected) this.#retryAtMonotonicMs = 0
     if (!isForced && performance.now() < this.#retryAtMonotonicMs) return undefined
     const next = await this.#guard(load(this.#value, isForced))
     if (this.#isStopped || next === 'incomplete') return undefined
     this.#retryAtMonotonicMs = performance.now() + (this.#options.rejectedMs ?? 0)
     if (next.ok) this.#activate(next.value, version)
-    else this.#rejected = version
+    else this.#rejectedVersion = version
     return { ...next, mustReport: next.ok || isForced || !isRejected }
   }
 
   #activate(fresh: T, version: string): void {
     const former = this.#value
     this.#value = fresh
-    this.#active = version
-    this.#rejected = undefined
+    this.#activeVersion = version
+    this.#rejectedVersion = undefined
     const errors: unknown[] = []
     for (const subscriber of this.#subscribers)
       try {
@@ -184,8 +183,8 @@ export class Reloadable<T> {
     clearTimeout(this.#timer)
     if (!this.#isStarted || this.#isStopped) return
     const { pollMs, retryMs = pollMs } = this.#options
-    const isFailing = this.#rejected !== undefined || this.#unavailable !== undefined
+    const isFailing = this.#rejectedVersion !== undefined || this.#unavailable !== undefined
     this.#timer = setTimeout(() => this.refresh(), isFailing ? retryMs : pollMs)
-    if (this.#active !== undefined) this.#timer.unref()
+    if (this.#activeVersion !== undefined) this.#timer.unref()
   }
 }
