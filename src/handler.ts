@@ -33,7 +33,7 @@ interface HandlerOptions {
   readonly responder: Responder
   readonly forwarder: { forward(res: SidecarResponse, decision: ServiceDecision): void }
   /** Called once for each request that needs a caller, or has two `Authorization` lines. */
-  readonly metrics: { onTokenCheck(result: 'ok' | AccessFailure): void }
+  readonly metrics: { onTokenCheck(reason: 'ok' | AccessFailure): void }
   readonly now: () => number
   readonly reportInternalError: (requestId: string, error: unknown) => void
 }

@@ -135,7 +135,7 @@ export class Reloadable<T> {
     return done
   }
 
-  /** Resolves with undefined if the source may be incomplete, or if stopped meanwhile. */
+  /** Resolves with undefined if the source may be incomplete, if a rejected version must wait, or if stopped meanwhile. */
   async #poll(isForced: boolean): Promise<PollResult<T> | undefined> {
     const found = await this.#guard(this.#options.poll())
     if (this.#isStopped) return undefined
