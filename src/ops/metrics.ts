@@ -3,7 +3,7 @@
  * Series whose labels are known beforehand exist at zero from the first scrape on. Counts outlive a worker, gauges do not.
  * What requests, upstreams and reloads do is counted here, by a method for each event. Every other value is a field of the part
  * that it is about, such as the hits of the token cache, and is read at each scrape.
- * A new metric: a row in `METRICS`, and a value in `#valuesFrom`, or in `#counts` by a method (of `UpstreamEvents`, or see `app.ts`).
+ * A new metric: a row in `METRICS`, and a value in `#valuesFrom`, or in `#counts` by a method (`UpstreamEvents`, or `app.ts`).
  */
 import { type Aggregator, collectDefaultMetrics, Registry } from 'prom-client'
 import type { AuthData } from '../auth/auth-data.ts'

@@ -53,7 +53,7 @@ export function countPoll(before: PollHistory, version: string): PollHistory {
  * Decides when a version that is not active is loaded. `try`: after a failure, the version is not rejected, but incomplete.
  * Both `try` and `load` count only if the files have not changed meanwhile. `loadAsIs` always counts.
  */
-export function loadStep({ polls, unsettledPolls }: PollHistory, isForced = false) {
+export function loadStep({ polls, unsettledPolls }: PollHistory, isForced: boolean) {
   if (isForced || unsettledPolls >= UNSETTLED_POLLS) return 'loadAsIs'
   if (polls >= SETTLED_POLLS) return 'load'
   return polls === STABLE_POLLS ? 'try' : 'wait'
@@ -86,7 +86,7 @@ export async function openPolledFiles<T>(
     const before = history
     const step = loadStep(before, isForced)
     if (step === 'wait') return 'incomplete'
-    history = { ...before, unsettledPolls: 0 }
+    history = { ...before, unsettledPolls: 0 } // also if the load throws
     const next = await loadFiles(active)
     const isUnchanged = async () => (await versionOf(paths, includes)) === before.version
     const isComplete = step === 'loadAsIs' || (next.ok ? await isUnchanged() : step === 'load')
