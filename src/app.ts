@@ -51,9 +51,11 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const { credentials, certificateSets, issuers } = authData
   const { isRevoked, revoke } = authData.revocations
   const signer = new TokenSigner(authData.keys.ring, config.token, now)
-  const verifyUncached = createVerifier({ ...config.token, issuers, isRevoked, now })
-  const assertions = assertionSigning(config, signer)
-  const tokenCache = new TokenCache({ ...config.cache, ...assertions, verifyUncached, isRevoked, now })
+  const { clockToleranceSeconds } = config.token
+  const verify = createVerifier({ issuers, isRevoked, clockToleranceSeconds, now })
+  const { maxTokens, maxAgeSeconds } = config.cache
+  const signAssertions = assertionSigning(config, signer)
+  const tokenCache = new TokenCache({ verify, isRevoked, signAssertions, maxTokens, maxAgeSeconds, now })
   const responder = new Responder(config.cors)
   const reportInternalError = (requestId: string, error: unknown) =>
     log.error({ requestId, err: error }, 'request failed with an internal error')
@@ -101,10 +103,10 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   }
 }
 
-/** Returns no function if upstreams receive no assertions. */
+/** Undefined if upstreams receive no assertions. */
 function assertionSigning({ identity, upstreams }: Config, signer: TokenSigner) {
   const { enabled, audience, lifetimeSeconds } = identity.assertion
   const audiences = [audience, ...upstreams.flatMap(({ assertionAudience }) => assertionAudience ?? [])]
   const signAssertions = (caller: Identity) => signer.signAssertions(caller, audiences, lifetimeSeconds)
-  return enabled ? { signAssertions } : {}
+  return enabled ? signAssertions : undefined
 }

@@ -118,6 +118,7 @@ export class Handler {
       context.connection.abort()
       return
     }
-    responder.fail(res, 'internal', ERRORS.internalError, { errorType: 'proxy_internal_error', close: true })
+    const options = { errorType: 'proxy_internal_error', persistence: 'close' } as const
+    responder.fail(res, 'internal', ERRORS.internalError, options)
   }
 }

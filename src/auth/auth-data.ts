@@ -77,17 +77,21 @@ export class InvalidAuthData extends Error {
   }
 }
 
-/** @throws InvalidAuthData with the problems of all sources */
+/** @throws InvalidAuthData with the problems of polled sources */
 export async function openAuthData(options: SourceOptions): Promise<AuthData> {
   const { config, log, now } = options
   const sources = await openSources(options)
   if (sources.problems.length > 0) throw new InvalidAuthData(sources.problems)
   for (const warning of sources.warnings) log.warn(warning)
   const { keyFiles, credentialsFile, revocationsFile, database, certificateSets, keySets } = sources
-  const opened = [keyFiles, credentialsFile, revocationsFile, database].filter(
-    (source) => source !== undefined,
-  )
-  const polled = [...opened, ...certificateSets.values(), ...keySets]
+  // All sources but the database, which has two subjects.
+  const bySubject = {
+    keys: [keyFiles, ...keySets],
+    credentials: [credentialsFile],
+    revocations: [revocationsFile],
+    certificates: [...certificateSets.values()],
+  }
+  const polled = [...Object.values(bySubject).flat(), database].filter((source) => source !== undefined)
   const ownKeySet = keySets.find(({ issuer }) => issuer === config.token.issuer)
   const keys = ownKeysIn(options, keyFiles, ownKeySet)
   const logins = database ?? (credentialsFile && { list: credentialsFile.current, refresh: async () => true })
@@ -116,9 +120,8 @@ export async function openAuthData(options: SourceOptions): Promise<AuthData> {
       return credentials ? [ofKeys, ofCredentials] : [ofKeys]
     },
     subscribe(onChange) {
-      for (const source of [keyFiles, ...keySets]) source?.subscribe(() => onChange('keys'))
-      credentialsFile?.subscribe(() => onChange('credentials'))
-      revocationsFile?.subscribe(() => onChange('revocations'))
+      for (const subject of ['keys', 'credentials', 'revocations'] as const)
+        for (const source of bySubject[subject]) source?.subscribe(() => onChange(subject))
       database?.subscribe(onChange)
     },
     start() {

@@ -7,10 +7,7 @@ import pino, { type DestinationStream } from 'pino'
 
 export type { Logger } from 'pino'
 
-/**
- * Writes log lines to standard output. `process.stdout` must be used before: Node then makes its pipe non-blocking.
- * A full blocking pipe blocks a thread.
- */
+/** Writes log lines to standard output. `process.stdout` must be used before: this makes its pipe non-blocking. */
 export class LogDestination {
   /** The number of lines that were dropped because the reader was slow or a write failed. */
   dropped = 0

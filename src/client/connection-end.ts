@@ -14,7 +14,7 @@
  */
 import type { Socket } from 'node:net'
 import { discardInput } from '../http/node-http.ts'
-import type { LastResponse } from './request.ts'
+import type { SidecarRequest } from './request.ts'
 
 const DISCARD_IDLE_MS = 5_000
 /** Covers the rest of a body and what follows it. */
@@ -28,11 +28,9 @@ export class ConnectionEnd {
     this.#socket = socket
   }
 
-  /** Discards the rest of the body of its request, then ends the response, and with it the connection. */
-  discardBody(res: LastResponse): void {
-    const { req, isCloseDelimited } = res
+  /** Discards the rest of the body, then ends the response, and with it the connection. `end`: only its first call has an effect. */
+  discardBody(req: SidecarRequest, isCloseDelimited: boolean, end: () => void): void {
     const socket = this.#socket
-    const end = () => res.end() // only the first call has an effect
     // The client may wait for this end. Not before all is sent: an ended socket cannot reset the connection.
     if (isCloseDelimited) socket.write('', () => socket.end())
     req.context.changeOwner({ onIdle: end })

@@ -20,13 +20,10 @@ export interface ClientConnection {
   readonly isDraining: () => boolean
   readonly nextHead: { mayHaveLostBytes(req: SidecarRequest): boolean }
   /** See `connection-end.ts`. */
-  readonly end: { discardBody(res: LastResponse): void }
+  readonly end: { discardBody(req: SidecarRequest, isCloseDelimited: boolean, end: () => void): void }
   /** Ends the connection within a response, so that the client notices that the rest is missing. */
   abort(): void
 }
-
-/** A response that is written before all of its request is read. */
-export type LastResponse = Readonly<{ req: SidecarRequest; isCloseDelimited: boolean; end(): void }>
 
 /** The one component that a request waits for: the reader of a login, a transfer, a tunnel, the discard of an unread body. */
 export interface RequestOwner {

@@ -23,7 +23,7 @@ export interface ErrorResponseOptions {
   /** A word of a closed set, never client input. */
   readonly details?: string
   readonly retryAfterSeconds?: number | undefined
-  readonly close?: boolean
+  readonly persistence?: Persistence | undefined
   readonly cause?: string | undefined
   readonly headers?: HeaderList
 }
@@ -56,11 +56,11 @@ export class Responder {
   fail(res: SidecarResponse, reason: Failure, error: PublicError, options: ErrorResponseOptions = {}) {
     const { status, code, message } = error
     const defaultType = status === 503 ? 'proxy_internal_response' : 'http_request_error'
-    const { errorType = defaultType, details, retryAfterSeconds = 1, close = false, headers = [] } = options
+    const { errorType = defaultType, details, retryAfterSeconds = 1, headers = [] } = options
     res.req.context.recordFailure(reason, options.cause)
     const list = ['Proxy-Status', proxyStatus(errorType, details), ...headers]
     if (status === 503) list.push('Retry-After', String(retryAfterSeconds))
-    this.#send(res, status, JSON.stringify({ code, message }), list, close ? 'close' : 'keepAlive')
+    this.#send(res, status, JSON.stringify({ code, message }), list, options.persistence ?? 'keepAlive')
   }
 
   /** Refuses a request for its token. The reason is a detail of `Proxy-Status`. */
@@ -69,9 +69,9 @@ export class Responder {
   }
 
   failForwarded(res: SidecarResponse, failure: ForwardingFailure, cause?: string): void {
-    const [error, close] = responseTo(failure)
+    const [error, persistence] = responseTo(failure)
     const errorType = isClientFailure(failure) ? 'http_request_error' : failure
-    this.fail(res, failure, error, { errorType, close: close === 'close', cause })
+    this.fail(res, failure, error, { errorType, persistence, cause })
   }
 
   /** Refuses a method with a 405. A CORS preflight of an allowed origin (Fetch standard) gets a 204. */

@@ -45,8 +45,8 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     const holdsBody = this.req.expectsContinue && !this.#hasContinued
     this.#after = afterResponse(this.req, persistence, holdsBody)
     if (this.isCloseDelimited) omitChunks(this)
-    const isLast = this.#after !== 'keepAlive'
-    this.writeHead(status, statusText, isLast ? [...headers, 'Connection', 'close'] : headers)
+    const list = this.#after === 'keepAlive' ? headers : [...headers, 'Connection', 'close']
+    this.writeHead(status, statusText, list)
     this.#state = 'begun'
   }
 
@@ -70,7 +70,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     if (this.chunkedEncoding) writeLastChunk(this, headerText(trailers.flat()))
     this.#writtenMonotonicMs = performance.now()
     this.#state = 'discarding'
-    this.req.context.connection.end.discardBody(this)
+    this.req.context.connection.end.discardBody(this.req, this.isCloseDelimited, () => this.end())
   }
 
   /** Writes a 101 to the detached socket, which is a tunnel from now on. `headerLines`: with `Connection` and `Upgrade`. */

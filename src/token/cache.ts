@@ -11,7 +11,7 @@ import { callerOf, flatCopy, isCallerRevoked } from './caller.ts'
 import type { Verdict, Verify } from './verify.ts'
 
 interface TokenCacheOptions extends CallerOptions {
-  readonly verifyUncached: Verify
+  readonly verify: Verify
   readonly isRevoked: IsRevoked
   readonly maxTokens: number
 }
@@ -65,11 +65,11 @@ export class TokenCache {
   }
 
   async #verifyAndCache(token: string): Promise<Verdict<Caller>> {
-    const { verifyUncached, isRevoked } = this.#options
+    const { verify, isRevoked } = this.#options
     try {
       for (;;) {
         const clearsBefore = this.#clears
-        const verdict = await verifyUncached(token)
+        const verdict = await verify(token)
         if (!verdict.ok) return verdict
         const accepted = ok(await callerOf(verdict.value, this.#options))
         // Verifies again if, meanwhile, keys or credentials have changed or the token has been revoked.

@@ -46,8 +46,8 @@ export interface Assertions {
 }
 
 export interface CallerOptions {
-  /** Absent if upstreams receive no assertions. */
-  readonly signAssertions?: (identity: Identity) => Promise<Assertions | undefined>
+  /** Undefined if upstreams receive no assertions. */
+  readonly signAssertions?: ((identity: Identity) => Promise<Assertions | undefined>) | undefined
   /** `cache.maxAgeSeconds`. */
   readonly maxAgeSeconds: number
   readonly now: () => number

@@ -40,7 +40,7 @@ t.test('an unread body and the bytes behind it are discarded for 30 s in all', (
   let [now, delays] = [0, [] as unknown[]]
   t.intercept(performance, 'now', { value: () => now })
   t.intercept(globalThis, 'setTimeout', { value: (_: unknown, ms: unknown) => delays.push(ms) })
-  connection.end.discardBody({ req, isCloseDelimited: false, end() {} })
+  connection.end.discardBody(req, false, () => {})
   now = 31_000
   connection.refuseUnparsed({ error: ERRORS.malformedRequest })
   t.same(delays, [30_000, 0])

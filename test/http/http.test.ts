@@ -77,7 +77,7 @@ t.test('no cache keeps the line from which its keys and values were cut', async 
   const throttle = createLoginThrottle({ count: 20, windowSeconds: 60 })
   const peer = createPeers(['127.0.0.1'])({ remoteAddress: '127.0.0.1' }, false, 8080)
   const cache = new TokenCache({
-    verifyUncached: async () => ({ ok: true, value: makeCaller() }),
+    verify: async () => ({ ok: true, value: makeCaller() }),
     isRevoked: () => false,
     maxTokens: 10_000,
     maxAgeSeconds: 300,

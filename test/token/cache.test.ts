@@ -26,7 +26,7 @@ function setUp({ maxTokens = 10, maxAgeSeconds = 300 } = {}) {
     })
   const revokedIds = new Set<string>()
   const cache = new TokenCache({
-    verifyUncached: verify,
+    verify,
     isRevoked: ({ tokenId }) => revokedIds.has(tokenId),
     maxTokens,
     maxAgeSeconds,

@@ -91,7 +91,7 @@ async function setUp(
     isRevoked: () => state.revoked,
   })
   const cache = new TokenCache({
-    verifyUncached: verify,
+    verify,
     isRevoked: () => false,
     signAssertions: async (identity) => {
       signatures++
