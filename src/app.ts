@@ -48,9 +48,9 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const metrics = new Metrics(now)
   const { recordEvent, recordReload } = createAuditor(metrics, log, config.log.audit)
   const authData = await openAuthData({ config, log, now, onReload: recordReload })
-  const { credentials, certificateSets, issuers } = authData
+  const { keys, credentials, certificateSets, issuers } = authData
   const { isRevoked, revoke } = authData.revocations
-  const signer = new TokenSigner(authData.keys.ring, config.token, now)
+  const signer = new TokenSigner(keys.ring, config.token, now)
   const { clockToleranceSeconds } = config.token
   const verify = createVerifier({ issuers, isRevoked, clockToleranceSeconds, now })
   const { maxTokens, maxAgeSeconds } = config.cache
@@ -88,9 +88,8 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const conditions = () => [...authData.conditions(), lifeCycle.acceptingCondition()]
   const isReady = () => conditions().every(({ ok }) => ok)
   const read = metrics.readFrom({ config, authData, tokenCache, listener, forwarder, isReady, processCounts })
-  const { publicJwks: jwks, ring } = authData.keys
-  const signingKid = () => ring().signing?.kid
-  const adminData: AdminData = { conditions, jwks, signingKid, metrics: read }
+  const signingKid = () => keys.ring().signing?.kid
+  const adminData: AdminData = { conditions, jwks: keys.publicJwks, signingKid, metrics: read }
   const secureContext = activeContextOf(certificateSets.get('admin'))
   const admin = worker ? undefined : createAdminListener({ config, adminData, secureContext, log, now })
 

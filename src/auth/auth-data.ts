@@ -4,7 +4,7 @@
  * changes nothing: a token of a credential that it disables is still accepted. Of a database, only bad rows are left out.
  *
  *   source                polled each                     subject        then (`Gate.onAuthDataChange`)
- *   key files             0.2 s, active after 0.4 s       keys           the cache is emptied, tunnels are checked again
+ *   key files             0.2 s, active at the 2nd poll   keys           the cache is emptied, tunnels are checked again
  *   credentials file      the same                        credentials    the same
  *   revocations file      the same                        revocations    tunnels are checked again, tokens with each request
  *   rows of the database  0.25 s, and for a login         both of these  the same as for files
@@ -13,7 +13,7 @@
  *
  * Then `checkStatus` of `token/verify.ts` refuses the token of a disabled credential (`revoked`). Waiting requests are checked
  * like tunnels. A change ends no transfer in progress. Without a database, a sidecar that fetches its keys learns of no disabled
- * credential. `FILE_POLL_MS`, `DB_POLL_MS` and `REFRESH_MS` set the times above.
+ * credential. `FILE_POLL_MS`, `STABLE_POLLS`, `DB_POLL_MS` and `REFRESH_MS` set the times above.
  */
 import { loaded } from '../base/result.ts'
 import { formatProblems, type Problem, problemsAt } from '../config/config.ts'

@@ -1,7 +1,7 @@
 /**
  * How a function says that it could not do its work. No message quotes a value: it may be a secret.
  *
- *   Result              the caller handles both cases, such as a refused token
+ *   Result              the calling code handles both, such as a refused token
  *   Loaded              a source could not be loaded: every problem of it
  *   NotDone             a command ends with exit code 1; with `UsageFailure` of `cli/`, with 2
  *   any other exception an internal error: of a request, a 500 and a log line (`Handler`)

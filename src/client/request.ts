@@ -19,7 +19,6 @@ export interface ClientConnection {
   detectReset(): void
   readonly isDraining: () => boolean
   readonly nextHead: { mayHaveLostBytes(req: SidecarRequest): boolean }
-  /** See `connection-end.ts`. */
   readonly end: { discardBody(req: SidecarRequest, isCloseDelimited: boolean, end: () => void): void }
   /** Ends the connection within a response, so that the client notices that the rest is missing. */
   abort(): void

@@ -7,7 +7,7 @@ import { headerText } from '../http/headers.ts'
 import { CAN_DECLINE_UPGRADES, omitChunks, sendHead, writeLastChunk } from '../http/node-http.ts'
 import type { SidecarRequest } from './request.ts'
 
-/** What the caller asks for. `closeDelimited`: only the end of the connection ends the body of the response. */
+/** What the sender asks for. `closeDelimited`: only the end of the connection ends the body of the response. */
 export type Persistence = 'keepAlive' | 'close' | 'closeDelimited'
 
 /** `close`: Node closes the connection after the last byte. `discard`: the sidecar first discards the rest of the request. */

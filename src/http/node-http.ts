@@ -12,6 +12,10 @@
  *   json-body.ts            one of three timers of one duration fires early
  *   download.ts             a text, but no buffer, is sent in one write; a value behind `Content-Length`; links of a 103
  *   upstream-connection.ts  a reset that looks like an end
+ *   tunnel.ts               a write that never ends, to a TLS socket that the client has reset
+ *   listener-tls.ts         a TLS socket without addresses, which the client has reset
+ *   admission.ts            HTTP/0.9 and 2.0 are accepted; `Proxy-Connection` is taken for `Connection`
+ *   admin.ts                the event that starts the check for late requests
  */
 import type { EventEmitter } from 'node:events'
 import { IncomingMessage, Server, type ServerResponse } from 'node:http'

@@ -19,7 +19,7 @@ import { type ReadyCondition, type Status, type StatusConfig, statusOf } from '.
 export interface AdminData {
   readonly conditions: () => readonly ReadyCondition[] | Promise<readonly ReadyCondition[]>
   /** A JWK Set (RFC 7517); undefined before a worker has responded. */
-  readonly jwks: () => unknown
+  readonly jwks: () => object | undefined | Promise<object | undefined>
   /** Undefined in a sidecar that only verifies. */
   readonly signingKid: () => string | undefined | Promise<string | undefined>
   readonly metrics: ReadMetrics

@@ -1,9 +1,9 @@
 /**
  * The Prometheus metrics: names, labels and values. Labels come from closed sets: no path, account or token.
  * Series whose labels are known beforehand exist at zero from the first scrape on. Counts outlive a worker, gauges do not.
- * What requests, upstreams and reloads do is counted here, by a method for each event. Every other value is a field of the part
- * that it is about, such as the hits of the token cache, and is read at each scrape.
- * A new metric: a row in `METRICS`, and a value in `#valuesFrom`, or in `#counts` by a method (`UpstreamEvents`, or `app.ts`).
+ * What requests, upstreams and reloads do is counted here, by a method for each event. Other values are fields of the parts that
+ * they are about, such as the hits of the token cache, and are read at each scrape. A new metric: a row in `METRICS`, and a value
+ * in `#valuesFrom`, in `#counts` by a method (`UpstreamEvents`, `app.ts`), or in `ProcessCounts` or `PrimaryValues`.
  */
 import { type Aggregator, collectDefaultMetrics, Registry } from 'prom-client'
 import type { AuthData } from '../auth/auth-data.ts'

@@ -47,7 +47,7 @@ export function createRequestRecorder(
   }
 }
 
-/** 499: the client closed the connection. 503: the upstream or the drain deadline aborted the response. */
+/** 499: the client has left, was idle, or sent a malformed body. 503: another failure, or the drain deadline. */
 const truncatedStatus = (reason: Failure | undefined): number =>
   reason === undefined || isClientFailure(reason) ? 499 : 503
 

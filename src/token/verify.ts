@@ -9,9 +9,9 @@ import { jwtVerify } from 'jose/jwt/verify'
 import type { TokenFailure } from '../base/errors.ts'
 import { parseJsonObject } from '../base/json.ts'
 import { failed, ok, type Result } from '../base/result.ts'
-import { type Identity, type IsRevoked, isCallerRevoked, type VerifiedToken } from './caller.ts'
+import { type IsRevoked, isCallerRevoked, type VerifiedToken } from './caller.ts'
 import type { TokenIssuer } from './issuers.ts'
-import { LINK_TYPE, type Link, readLink } from './links.ts'
+import { LINK_TYPE, readLink } from './links.ts'
 import { intersectScopes, parseStoredScope } from './scopes.ts'
 
 export const MAX_TOKEN_BYTES = 8192
@@ -52,7 +52,9 @@ export function createVerifier(options: VerifierOptions): Verify {
     const key = await issuer.findKey(kid, alg)
     if (!key.ok) return refused(key.error)
     const claims = await verifySignature(token, key.value, alg, issuer, options)
-    return claims.ok ? checkClaims(token, typ, claims.value, issuer, options) : claims
+    if (!claims.ok) return claims
+    const claimed = checkClaims(token, typ, claims.value, issuer, options)
+    return claimed.ok ? checkStatus(claimed.value, issuer, options) : claimed
   }
 }
 
@@ -92,9 +94,8 @@ function checkClaims(
   typ: string | undefined,
   claims: JWTPayload,
   issuer: TokenIssuer,
-  options: VerifierOptions,
-): Verdict {
-  const { clockToleranceSeconds, now } = options
+  { clockToleranceSeconds, now }: VerifierOptions,
+): Verdict<Pick<VerifiedToken, 'identity' | 'link'>> {
   if (token.startsWith(BYTE_ORDER_MARK, token.indexOf('.') + 1)) return refused('claims', 'payload')
   const maxLifetimeSeconds = issuer.maxSecondsByType.get(typ)
   if (maxLifetimeSeconds === undefined) return refused('claims', 'typ')
@@ -109,13 +110,12 @@ function checkClaims(
   if (link?.ok === false) return refused('claims', link.error)
   if (now() >= (exp + clockToleranceSeconds) * 1000) return refused('expired', 'exp')
   const identity = { ...claimed.value, issuedAtSeconds: iat, expiresAtSeconds: exp }
-  return checkStatus(identity, link?.value, issuer, options)
+  return ok({ identity, link: link?.value })
 }
 
 /** Checks what can change while a token lives: its credential and the revocations. */
 function checkStatus(
-  claimed: Identity,
-  link: Link | undefined,
+  { identity: claimed, link }: Pick<VerifiedToken, 'identity' | 'link'>,
   issuer: TokenIssuer,
   { issuers, clockToleranceSeconds, isRevoked }: VerifierOptions,
 ): Verdict {

@@ -10,7 +10,7 @@ import type { ReadyCondition } from '../ops/status.ts'
 /** What the primary shows of a worker on its admin listener. */
 export interface WorkerState {
   readonly conditions: readonly ReadyCondition[]
-  readonly jwks: unknown
+  readonly jwks: object | undefined
   readonly signingKid: string | undefined
   /** Those of the group that the primary has asked for. */
   readonly metrics: readonly MetricFamily[]
@@ -61,9 +61,9 @@ async function serve(app: ServingApp): Promise<void> {
 }
 
 async function report(data: AdminData, group: MetricGroup): Promise<void> {
-  const metrics = await data.metrics(group)
-  const [conditions, signingKid] = await Promise.all([data.conditions(), data.signingKid()])
-  await sendToPrimary({ type: 'state', group, state: { conditions, jwks: data.jwks(), signingKid, metrics } })
+  const [metrics, signingKid] = await Promise.all([data.metrics(group), data.signingKid()])
+  const [conditions, jwks] = await Promise.all([data.conditions(), data.jwks()])
+  await sendToPrimary({ type: 'state', group, state: { conditions, jwks, signingKid, metrics } })
 }
 
 const sendToPrimary = (message: FromWorker): Promise<void> =>
