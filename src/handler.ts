@@ -53,14 +53,14 @@ export class Handler {
     try {
       const admission = admit(req, config.limits)
       if (!admission.ok) {
-        context.recordRoute(undefined, requestIdOf(new HeaderLines(req.rawHeaders)))
+        context.recordHead(undefined, requestIdOf(new HeaderLines(req.rawHeaders)))
         const { error, cause } = admission.error
         responder.fail(res, 'admission', error, { cause })
         return
       }
       const admitted = admission.value
       const routed = gate.route(admitted, context.connection.peer.isTrusted)
-      context.recordRoute(routed, admitted.requestId)
+      context.recordHead(routed, admitted.requestId)
       const decision = gate.decide(routed)
       // A malformed chunk may have come with the head. Node parses all that it has read before a promise continues.
       const mustWait = decision instanceof Promise || admitted.isChunked

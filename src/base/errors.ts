@@ -1,8 +1,8 @@
 /**
  * The catalogue of public errors, and the reasons why requests fail: closed sets of words for the access log, metrics and
- * `Proxy-Status`, with the error that the client receives. The log and `Proxy-Status` (RFC 9209) hold the cause.
+ * `Proxy-Status` (RFC 9209), with the error that the client receives.
  *
- * Words of all files:
+ * Words that all files use in the same sense:
  *
  *   failure   why a request did not succeed: one word of this file. Its field is `reason`, in results, log lines and metrics
  *   cause     what lies behind a failure, for the access log: a network code or a fixed text

@@ -59,8 +59,7 @@ export const createLog = (level: string, destination: DestinationStream) =>
 function serializeError(error: unknown): unknown {
   if (!(error instanceof Error)) return { type: typeof error }
   const { name, message, stack } = error
-  const code = 'code' in error ? String(error.code) : undefined
-  return { type: name, code, message, stack }
+  return { type: name, code: 'code' in error ? String(error.code) : undefined, message, stack }
 }
 
 const MAX_LOGGED_ITEMS = 20

@@ -64,7 +64,7 @@ class Context {
   }
 
   /** `requestId`: a valid request id of the client. */
-  recordRoute(routed: RoutedRequest | undefined, requestId = this.id): void {
+  recordHead(routed: RoutedRequest | undefined, requestId = this.id): void {
     this.routed = routed
     this.id = requestId
   }

@@ -35,7 +35,6 @@ export class Responder {
     this.#allowedOrigins = new Set(allowedOrigins)
   }
 
-  /** The JSON text of `body` must be ASCII: its length becomes the `Content-Length`. */
   sendJson(res: SidecarResponse, status: number, body: object): void {
     this.#send(res, status, JSON.stringify(body), [], 'keepAlive')
   }
@@ -44,6 +43,7 @@ export class Responder {
     this.#send(res, status, '', headers, 'keepAlive')
   }
 
+  /** `text` must be ASCII: its length becomes the `Content-Length`. */
   #send(res: SidecarResponse, status: number, text: string, headers: HeaderList, persistence: Persistence) {
     if (res.hasBegun || res.destroyed) return
     const { context, method, headers: received } = res.req

@@ -102,7 +102,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     return !this.countsAsSent || this.req.socket.writableLength > 0
   }
 
-  /** When the response was over. A tunnel, or the discard of an unread body, may follow and does not count. */
+  /** When the closed response was over. A tunnel, or the discard of an unread body, may follow and does not count. */
   get endedMonotonicMs(): number {
     return this.#writtenMonotonicMs ?? performance.now()
   }

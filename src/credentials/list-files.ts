@@ -43,7 +43,7 @@ export async function loadRevocationsFile(
   const read = await eachRow(path, 'revocations', (row) => revocations.add(row))
   const mayBeMissing = !required && (active?.size ?? 0) === 0
   if (!read.ok && !(read.kind === 'missing' && mayBeMissing)) return read
-  return loaded(revocations)
+  return loaded(revocations) // without the warnings, which are about secrets
 }
 
 /** Problems begin with the path. Never rejects. */
@@ -87,8 +87,7 @@ async function* parseInThread<K extends Kind>(kind: K, bytes: Buffer): AsyncGene
 }
 
 function startThread(): Worker {
-  const resourceLimits = { maxOldGenerationSizeMb: MAX_HEAP_MB }
-  const thread = new Worker(THREAD_ENTRY, { resourceLimits })
+  const thread = new Worker(THREAD_ENTRY, { resourceLimits: { maxOldGenerationSizeMb: MAX_HEAP_MB } })
   thread.unref() // the timer of a job keeps the process alive
   thread.once('exit', () => {
     if (idleThread === thread) idleThread = undefined

@@ -36,8 +36,7 @@ function headError({ headers, headersDistinct }: SidecarRequest): PublicError | 
 
 function isJsonInUtf8(contentType: string): boolean {
   // One pattern with optional white space around optional parts would backtrack without end.
-  const parts = contentType.toLowerCase().split(';')
-  const [type, ...parameters] = parts.map((part) => part.trim())
+  const [type, ...parameters] = contentType.split(';').map((part) => part.trim().toLowerCase())
   const [charset = 'charset=utf-8', ...others] = parameters.filter((parameter) => parameter !== '')
   const isUtf8 = charset === 'charset=utf-8' || charset === 'charset="utf-8"'
   return type === 'application/json' && isUtf8 && others.length === 0

@@ -12,7 +12,7 @@ import { HeaderLines, namesFramingOrIdentity, requestIdOf } from '../http/header
 import { originForm, pathOf, type RequestedAccess } from '../http/request-target.ts'
 
 /** `cause`: the part of the head that is refused, for the access log. */
-type AdmissionFailure = Readonly<{ error: PublicError; cause: string }>
+type AdmissionRefusal = Readonly<{ error: PublicError; cause: string }>
 
 const notAdmitted = (cause: string, error: PublicError = ERRORS.malformedRequest) => failed({ error, cause })
 
@@ -37,7 +37,7 @@ type HeadPart = 'method' | 'url' | 'httpVersionMajor' | 'httpVersionMinor' | 'ra
 type RequestHead = Pick<IncomingMessage, HeadPart>
 type HeadLimits = Pick<Config['limits'], 'headerLines'>
 
-export function admit(head: RequestHead, limits: HeadLimits): Result<AdmittedRequest, AdmissionFailure> {
+export function admit(head: RequestHead, limits: HeadLimits): Result<AdmittedRequest, AdmissionRefusal> {
   const { method = '', url = '', httpVersionMajor, httpVersionMinor, rawHeaders } = head
   // TRACE would echo the identity headers to the client (RFC 9110, section 9.3.8). Node's parser also accepts
   // HTTP/0.9 and HTTP/2.0, and frames their responses differently.

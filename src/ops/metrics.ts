@@ -1,9 +1,11 @@
 /**
  * The Prometheus metrics: names, labels and values. Labels come from closed sets: no path, account or token.
  * Series whose labels are known beforehand exist at zero from the first scrape on. Counts outlive a worker, gauges do not.
- * What requests, upstreams and reloads do is counted here, by a method for each event. Other values are fields of the parts that
- * they are about, such as the hits of the token cache, and are read at each scrape. A new metric: a row in `METRICS`, and a value
- * in `#valuesFrom`, in `#counts` by a method (`UpstreamEvents`, `app.ts`), or in `ProcessCounts` or `PrimaryValues`.
+ * A new metric: a row in `METRICS`, and its value:
+ *
+ *   what requests, upstreams or reloads do  an entry of `#counts`, and a method for `recorders.ts`, `handler.ts` or `UpstreamEvents`
+ *   the state of a part, such as the cache  a line in `#valuesFrom`, which reads a field of the part at each scrape
+ *   of each process, or of the primary      `OfProcess` or `OfPrimary`, and its value in `cli/serve.ts` or `workers/primary.ts`
  */
 import { type Aggregator, collectDefaultMetrics, Registry } from 'prom-client'
 import type { AuthData } from '../auth/auth-data.ts'

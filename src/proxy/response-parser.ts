@@ -205,11 +205,11 @@ const LINES = /^(?:[\t\x20-\x7e\x80-\xff]*\r\n)*$/
 function parseHead(text: string, isHeadRequest: boolean, maxLines: number): UpstreamHead {
   const [statusLine = '', minorVersion, digits, statusText = ''] = STATUS_LINE.exec(text) ?? []
   if (digits === undefined) throw new BadResponse('bad status line')
-  const http10 = minorVersion === '0'
+  const isHttp10 = minorVersion === '0'
   const status = Number(digits)
   const lines = parseFieldLines(text, statusLine.length, maxLines)
   let contentLength: number | undefined
-  let chunked = false
+  let isChunked = false
   let keepAliveSeconds = KEEP_ALIVE_SECONDS
   for (let line = 0; line < lines.kinds.length; line++) {
     const value = lines.value(line)
@@ -219,29 +219,29 @@ function parseHead(text: string, isHeadRequest: boolean, maxLines: number): Upst
         contentLength = Number(value)
         break
       case 'transferEncoding':
-        if (chunked || http10 || value.toLowerCase() !== 'chunked')
+        if (isChunked || isHttp10 || value.toLowerCase() !== 'chunked')
           throw new BadResponse('bad transfer coding')
-        chunked = true
+        isChunked = true
         break
       case 'keepAlive':
         keepAliveSeconds = Number(KEEP_ALIVE_TIMEOUT.exec(value)?.[1] ?? KEEP_ALIVE_SECONDS)
         break
     }
   }
-  const framing = framingOf(status, isHeadRequest, chunked, contentLength)
+  const framing = framingOf(status, isHeadRequest, isChunked, contentLength)
   // A 204 has no body. If its head announces one, the body may still follow, so the connection is not reused.
-  const isFollowed = status === 204 && (chunked || (contentLength ?? 0) > 0)
-  const isLast = http10 || isFollowed || framing === 'close' || lines.connectionOptions?.has('close') === true
+  const isFollowed = status === 204 && (isChunked || (contentLength ?? 0) > 0)
+  const isLast = isHttp10 || isFollowed || framing === 'close' || lines.connectionOptions?.has('close')
   if (isLast) keepAliveSeconds = 0
   return { status, statusText, lines, framing, contentLength, keepAliveSeconds }
 }
 
-function framingOf(status: number, isHeadRequest: boolean, chunked: boolean, contentLength?: number) {
+function framingOf(status: number, isHeadRequest: boolean, isChunked: boolean, contentLength?: number) {
   if (status === 101) return 'close' // a tunnel follows, even if the head has a length or a coding
   // These responses have no body. Their length and coding describe the body that a GET would receive.
   if (isHeadRequest || status < 200 || status === 204 || status === 304) return 'none'
-  if (chunked && contentLength !== undefined) throw new BadResponse('a length beside chunks')
-  if (chunked) return 'chunked'
+  if (isChunked && contentLength !== undefined) throw new BadResponse('a length beside chunks')
+  if (isChunked) return 'chunked'
   return contentLength === undefined ? 'close' : 'length'
 }
 

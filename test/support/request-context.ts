@@ -11,6 +11,6 @@ export function requestContext(peer: Peer, id: string): RequestContext {
     isDraining: () => false,
     nextHead: { mayHaveLostBytes: () => false },
   })
-  req.context.recordRoute(undefined, id)
+  req.context.recordHead(undefined, id)
   return req.context
 }

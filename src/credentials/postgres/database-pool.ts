@@ -98,9 +98,9 @@ export class DatabasePool {
   async ask<T>(run: (pool: pg.Pool) => Promise<T>, mayRetry = this.#pool !== undefined): Promise<Loaded<T>> {
     try {
       return loaded(await run(await this.current()))
-    } catch (cause) {
+    } catch (error) {
       this.replace()
-      const { kind, message } = databaseFailure(cause)
+      const { kind, message } = databaseFailure(error)
       // A server that hangs is not asked twice.
       if (mayRetry && kind !== 'timeout') return this.ask(run, false)
       return notLoaded([message], kind === 'unusable' ? 'permanent' : undefined)

@@ -85,8 +85,8 @@ export class CredentialsDatabase implements CredentialSource {
     if (!(await this.refresh())) return false
     try {
       await (await this.#pool.current()).query(revokeSql(tokenId, endsAtSeconds))
-    } catch (cause) {
-      const { kind, message: reason } = databaseFailure(cause)
+    } catch (error) {
+      const { kind, message: reason } = databaseFailure(error)
       const fields = { database: this.#pool.label(), reason }
       if (kind !== 'timeout' && !this.#isDown)
         this.#options.log.warn(fields, 'a request failed in the database')

@@ -36,8 +36,8 @@ async function inDatabase<T>(
     await client.connect()
     await client.query(`SET lock_timeout = ${LOCK_MS}`)
     return loaded(await run(client), warnings)
-  } catch (cause) {
-    const { kind, message } = databaseFailure(cause)
+  } catch (error) {
+    const { kind, message } = databaseFailure(error)
     const problem = `${urlFile}: the database ${target.label}: ${message}`
     if (kind !== 'unusable') throw new NotDone(problem)
     return notLoaded([problem])
