@@ -171,8 +171,7 @@ function judgeClock({ headers }: Response): Finding {
 async function checkExposure(origin: string): Promise<Finding> {
   const requests = ['/metrics', '/status.json'].map((path) => sendRequest(new URL(path, origin)))
   const responses = await Promise.all(requests)
-  const isAdmin = ({ status, body }: Response) => status === 200 && /auth_sidecar_|"version"/.test(body)
-  return responses.some(isAdmin)
+  return responses.some(({ status, body }) => status === 200 && /auth_sidecar_|"version"/.test(body))
     ? failure('admin exposure', 'the admin listener can be reached through the data address')
     : ok('admin exposure', 'the admin listener cannot be reached through the data address')
 }

@@ -155,7 +155,7 @@ export class DataListener {
 
   async listen(): Promise<AddressInfo> {
     const { host, port } = this.#config.listen
-    await once(this.#server.listen(port, host), 'listening')
+    await once(this.#server.listen({ port, host }), 'listening') // as an argument, `127.1` would be taken for a backlog
     const timer = setInterval(() => {
       const now = performance.now()
       for (const connection of this.#open) connection.checkHead(now)

@@ -67,7 +67,8 @@ export function createAdminListener({ config, adminData, secureContext, log, now
   })
   return {
     async listen() {
-      server.listen(config.admin.port, config.admin.host, 4096) // a full backlog drops the SYN of a probe, for 1 s
+      const { host, port } = config.admin
+      server.listen({ host, port, backlog: 4096 }) // a full backlog drops the SYN of a probe, which comes again after 1 s
       await once(server, 'listening')
       server.on('error', onError)
       samples.start(onError)

@@ -9,7 +9,7 @@ import { eventually, succeeds } from '../support/eventually.ts'
 import { type RawClient, rawClient, rawTlsClient } from '../support/raw-client.ts'
 
 const CONFIG = {
-  admin: { host: '127.0.0.1', port: 0 },
+  admin: { host: '127.1', port: 0 }, // as a positional argument, Node would take this host for a backlog of 127
   upstreams: [],
   credentials: { file: undefined, postgres: undefined },
   cache: { maxTokens: 1, maxAgeSeconds: 1 },
