@@ -77,7 +77,7 @@ export class InvalidAuthData extends Error {
   }
 }
 
-/** @throws InvalidAuthData with the problems of polled sources */
+/** @throws InvalidAuthData with the problems of all sources */
 export async function openAuthData(options: SourceOptions): Promise<AuthData> {
   const { config, log, now } = options
   const sources = await openSources(options)

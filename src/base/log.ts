@@ -7,7 +7,7 @@ import pino, { type DestinationStream } from 'pino'
 
 export type { Logger } from 'pino'
 
-/** Writes log lines to standard output. `process.stdout` must be used before: this makes its pipe non-blocking. */
+/** Writes log lines to stdout. `process.stdout` must be used before: it makes the pipe non-blocking, so it blocks no thread. */
 export class LogDestination {
   /** The number of lines that were dropped because the reader was slow or a write failed. */
   dropped = 0

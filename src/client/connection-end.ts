@@ -28,7 +28,7 @@ export class ConnectionEnd {
     this.#socket = socket
   }
 
-  /** Discards the rest of the body, then ends the response, and with it the connection. `end`: only its first call has an effect. */
+  /** Discards the rest of the body, then ends response and connection. `end`: only its first call has an effect. */
   discardBody(req: SidecarRequest, isCloseDelimited: boolean, end: () => void): void {
     const socket = this.#socket
     // The client may wait for this end. Not before all is sent: an ended socket cannot reset the connection.

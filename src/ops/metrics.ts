@@ -3,7 +3,7 @@
  * Series whose labels are known beforehand exist at zero from the first scrape on. Counts outlive a worker, gauges do not.
  * A new metric: a row in `METRICS`, and its value:
  *
- *   what requests, upstreams or reloads do  an entry of `#counts`, and a method for `recorders.ts`, `handler.ts` or `UpstreamEvents`
+ *   what requests, upstreams, reloads do    an entry of `#counts`, and a method for `recorders.ts`, `handler.ts`, `UpstreamEvents`
  *   the state of a part, such as the cache  a line in `#valuesFrom`, which reads a field of the part at each scrape
  *   of each process, or of the primary      `OfProcess` or `OfPrimary`, and its value in `cli/serve.ts` or `workers/primary.ts`
  */
