@@ -101,7 +101,8 @@ export class Responder {
   #headers(status: number, text: string, requestId: string, headers: HeaderList, origin = ''): string[] {
     const list = text === '' ? [] : ['Content-Type', 'application/json']
     if (status !== 204) list.push('Content-Length', String(text.length))
-    if (!headers.some(isCacheControl)) list.push('Cache-Control', 'no-store')
+    const hasOwn = headers.some((name, at) => at % 2 === 0 && name === 'Cache-Control') // no value: an account may have this name
+    if (!hasOwn) list.push('Cache-Control', 'no-store')
     list.push(...headers, 'X-Request-Id', requestId, ...this.#corsHeaders(origin))
     return list
   }
@@ -119,9 +120,6 @@ export class Responder {
     ].flat()
   }
 }
-
-/** Names and values alternate in the list. Only names are compared: an account may have this name. */
-const isCacheControl = (text: string, at: number) => at % 2 === 0 && text === 'Cache-Control'
 
 const proxyStatus = (errorType: ProxyErrorType, details?: string): string =>
   `${PROXY_NAME}; error=${errorType}${details === undefined ? '' : `; details="${details}"`}`

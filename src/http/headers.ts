@@ -186,14 +186,15 @@ type ConnectionOptions = ReadonlySet<string>
 function parseConnection(value: string | undefined): ConnectionOptions | undefined {
   const lower = value?.toLowerCase()
   if (lower === undefined || lower === 'keep-alive') return undefined
-  return new Set(Array.from(lower.split(','), (option) => option.trim()).filter(Boolean))
+  const options = lower.split(',').map((option) => option.trim())
+  return new Set(options.filter(Boolean))
 }
 
 /** Whether removing the named fields would change framing or identity: those of which a look-alike is refused. */
 export const namesFramingOrIdentity = (options: ConnectionOptions): boolean =>
-  Array.from(options, headerKind).some(
-    (kind) => kind === 'identity' || kind === 'refused' || HEADER_RULES[kind].lookAlike === 'refused',
-  )
+  [...options]
+    .map(headerKind)
+    .some((kind) => kind === 'identity' || kind === 'refused' || HEADER_RULES[kind].lookAlike === 'refused')
 
 /** @param isRestricted - whether the gate allowed the request by its headers, without the trailers */
 export function forwardedTrailers(

@@ -22,15 +22,22 @@ export function randomReply(random: Random, name: string): Reply {
   const sized = `${head}Content-Length: ${content.length}\r\n\r\n${content}`
   const chunked = `${head}Transfer-Encoding: chunked\r\n\r\n${content.length.toString(16)};e\r\n${content}\r\n0\r\n\r\n`
   const bodiless = (status: string) => `HTTP/1.1 ${status}\r\nX-Fz: ${name}\r\n\r\n`
-  const fine = (bytes: string, ending: Reply['ending'] = 'keep'): Reply => ({
-    pieces: cut(random, bytes),
-    ending,
-    good: true,
-    content,
-    early: false,
-  })
+  const fine = (bytes: string, ending: Reply['ending'] = 'keep'): Reply => {
+    return { pieces: cut(random, bytes), ending, good: true, content, early: false }
+  }
   const bad = (bytes: string, ending: Reply['ending']): Reply => ({ ...fine(bytes, ending), good: false })
   const whole = (bytes: string): Reply => ({ ...bad(bytes, 'keep'), pieces: [bytes] })
+  const malformed = [
+    'SSH-2.0-x\r\n',
+    '\0\xff garbage',
+    `${head}Content-Length: 2\r\nContent-Length: 3\r\n\r\nok`,
+    `${head}Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n2\r\nok\r\n0\r\n\r\n`,
+    `${head}Content-Length: +2\r\n\r\nok`,
+    `${head}no colon\r\nContent-Length: 2\r\n\r\nok`,
+    `${head}X-Large: ${'z'.repeat(20_000)}\r\nContent-Length: 2\r\n\r\nok`,
+    'HTTP/1.1 1000 Much\r\nContent-Length: 2\r\n\r\nok',
+    'HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n',
+  ]
   return random.weighted<() => Reply>([
     [20, () => fine(sized)],
     [8, () => fine(chunked)],
@@ -53,24 +60,7 @@ export function randomReply(random: Random, name: string): Reply {
     [1, () => bad(`HTTP/1.1 204 No Content\r\nX-Fz: ${name}\r\nContent-Length: 6\r\n\r\npoison`, 'keep')],
     [2, () => bad(sized.slice(0, random.int(0, sized.length - 1)), random.pick(['close', 'reset']))],
     [1, () => bad(chunked.slice(0, random.int(0, chunked.length - 1)), random.pick(['close', 'reset']))],
-    [
-      2,
-      () =>
-        bad(
-          random.pick([
-            'SSH-2.0-x\r\n',
-            '\0\xff garbage',
-            `${head}Content-Length: 2\r\nContent-Length: 3\r\n\r\nok`,
-            `${head}Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n2\r\nok\r\n0\r\n\r\n`,
-            `${head}Content-Length: +2\r\n\r\nok`,
-            `${head}no colon\r\nContent-Length: 2\r\n\r\nok`,
-            `${head}X-Large: ${'z'.repeat(20_000)}\r\nContent-Length: 2\r\n\r\nok`,
-            'HTTP/1.1 1000 Much\r\nContent-Length: 2\r\n\r\nok',
-            'HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n',
-          ]),
-          random.pick(['close', 'reset']),
-        ),
-    ],
+    [2, () => bad(random.pick(malformed), random.pick(['close', 'reset']))],
   ])()
 }
 

@@ -273,7 +273,5 @@ t.test('migrate creates the tables once and prints the grants', { skip: NO_SERVE
     stderr: `warning: ${urlFile} can be read by every user of this machine\n`,
   })
   const fresh = await createDatabase('empty')
-  t.match(await run(['migrate', '--postgres-url-file', fresh.urlFile]), {
-    stdout: 'created the tables\n',
-  })
+  t.match(await run(['migrate', '--postgres-url-file', fresh.urlFile]), { stdout: 'created the tables\n' })
 })

@@ -8,6 +8,7 @@ import { networkFailureOf } from '../../src/base/errors.ts'
 import { createPeers } from '../../src/client/client-address.ts'
 import { clientConfig } from '../../src/credentials/postgres/database-pool.ts'
 import { createLoginThrottle } from '../../src/credentials/throttles.ts'
+import { afterReads } from '../../src/http/node-http.ts'
 import { fetchJwks } from '../../src/keys/jwk-set.ts'
 import { requestHeadText } from '../../src/proxy/request-headers.ts'
 import { TokenCache } from '../../src/token/cache.ts'
@@ -49,6 +50,22 @@ t.test('a host whose lookup hangs takes one thread', async (t) => {
   t.same(await fetchFrom('one'), late)
   t.equal(asked(), 'one', 'a new one once the first has ended')
   hanging.shift()?.fail()
+})
+
+t.test('callbacks after the reads keep their order, and one that throws holds up none', async (t) => {
+  const turns: (() => void)[] = []
+  t.teardown(() => mock.restoreAll())
+  mock.method(globalThis, 'setImmediate', (call: (due?: []) => void, due?: []) => turns.push(() => call(due)))
+  const called: string[] = []
+  afterReads(() => afterReads(() => called.push('nested')))
+  for (const name of ['a', 'b']) afterReads(() => called.push(name))
+  afterReads(() => JSON.parse('{'))
+  for (const name of ['c', 'd']) afterReads(() => called.push(name))
+  t.equal(turns.length, 1, 'one turn for all')
+  t.throws(() => turns.shift()?.(), SyntaxError)
+  t.equal(called.join(), 'a,b', 'none in the turn of its own call')
+  for (const turn of turns) turn()
+  t.equal(called.join(), 'a,b,nested,c,d')
 })
 
 setFlagsFromString('--expose-gc')

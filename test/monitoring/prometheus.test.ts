@@ -293,9 +293,7 @@ const OVERLOADED: Readonly<Record<string, Series>> = {
     [build]: '1x15',
   },
   'queues requests because limits.upstreamConnections are busy': { [QUEUE]: '3x15' },
-  'drops log lines because its output takes none': {
-    [of('auth_sidecar_log_lines_dropped_total')]: '0+1x15',
-  },
+  'drops log lines because its output takes none': { [of('auth_sidecar_log_lines_dropped_total')]: '0+1x15' },
 }
 
 type Case = readonly [string, number, Series, ...Labels[]]

@@ -1,7 +1,6 @@
 /** Waits for what another process, a socket or a timer brings about. */
 import { setTimeout as wait } from 'node:timers/promises'
 
-/** How long anything is waited for. */
 const PATIENCE_MS = 30_000
 
 /** For what is promised within a second: a busy machine must not fail a test. */

@@ -357,9 +357,7 @@ t.test('read grants suffice, and missing grants are reported', async (t) => {
   await database.sql('UPDATE storage_auth.credentials SET disabled = true')
   await eventually(() => !isActive(replica), 'the change')
   t.equal(replica.changes(), 1)
-  const forbidden = await tableEditors(await as('sidecar')).credentials.update(acme, {
-    disabled: false,
-  })
+  const forbidden = await tableEditors(await as('sidecar')).credentials.update(acme, { disabled: false })
   t.match(forbidden, { ok: false, problems: [/lacks a privilege/] })
 
   t.match(await (await startStore(t, await as('stranger'))).opened, {
