@@ -35,11 +35,7 @@ export const ERRORS = {
   authenticationFailed: error(403, 'Authentication failed', 'Authentication failed.'),
   accessDenied: error(403, 'AccessDenied', 'The token does not allow this request.'),
   internalError: error(500, 'InternalError', 'The server encountered an internal error. Retry the request.'),
-  serviceNotReady: error(
-    503,
-    'ServiceNotReady',
-    'The server is not ready to handle the request. Retry later.',
-  ),
+  notReady: error(503, 'ServiceNotReady', 'The server is not ready to handle the request. Retry later.'),
 } as const
 
 /** Why a token is refused, independently of the request. The setting `contract.refusedTokenStatus` replaces the status 400. */
@@ -51,7 +47,7 @@ export const TOKEN_ERRORS = {
   algorithm: ERRORS.invalidToken,
   claims: ERRORS.invalidToken,
   revoked: ERRORS.invalidToken,
-  unavailable: ERRORS.serviceNotReady, // the keys of the issuer have not been fetched yet
+  unavailable: ERRORS.notReady, // the keys of the issuer have not been fetched yet
 } satisfies Readonly<Record<string, PublicError>>
 export type TokenFailure = keyof typeof TOKEN_ERRORS
 
@@ -72,20 +68,20 @@ const FORWARDING_FAILURES = {
   client_aborted: [ERRORS.malformedRequest, 'close'], // is never sent: the client has left, or the drain deadline has passed
   client_idle: [ERRORS.requestTimeout, 'close'],
   client_malformed: [ERRORS.malformedRequest, 'close'], // the body of the request
-  connection_refused: [ERRORS.serviceNotReady, 'close'],
-  connection_timeout: [ERRORS.serviceNotReady, 'close'],
-  connection_terminated: [ERRORS.serviceNotReady, 'close'],
-  connection_read_timeout: [ERRORS.serviceNotReady],
-  connection_write_timeout: [ERRORS.serviceNotReady],
-  connection_limit_reached: [ERRORS.serviceNotReady],
-  destination_not_found: [ERRORS.serviceNotReady],
-  destination_ip_unroutable: [ERRORS.serviceNotReady, 'close'],
-  dns_error: [ERRORS.serviceNotReady, 'close'],
-  tls_certificate_error: [ERRORS.serviceNotReady],
-  tls_protocol_error: [ERRORS.serviceNotReady],
+  connection_refused: [ERRORS.notReady, 'close'],
+  connection_timeout: [ERRORS.notReady, 'close'],
+  connection_terminated: [ERRORS.notReady, 'close'],
+  connection_read_timeout: [ERRORS.notReady],
+  connection_write_timeout: [ERRORS.notReady],
+  connection_limit_reached: [ERRORS.notReady],
+  destination_not_found: [ERRORS.notReady],
+  destination_ip_unroutable: [ERRORS.notReady, 'close'],
+  dns_error: [ERRORS.notReady, 'close'],
+  tls_certificate_error: [ERRORS.notReady],
+  tls_protocol_error: [ERRORS.notReady],
   http_protocol_error: [ERRORS.internalError],
-  http_response_incomplete: [ERRORS.serviceNotReady, 'close'],
-  http_response_timeout: [ERRORS.serviceNotReady],
+  http_response_incomplete: [ERRORS.notReady, 'close'],
+  http_response_timeout: [ERRORS.notReady],
   proxy_internal_error: [ERRORS.internalError],
 } satisfies Readonly<Record<string, FailureResponse>>
 

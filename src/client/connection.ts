@@ -76,6 +76,7 @@ export class Connection implements ClientConnection {
     this.end = new ConnectionEnd(socket)
     socket.on('error', () => {}) // without a listener, an error would end the process; `close` follows
     nodeHttp.listenBeforeNode(socket, 'end', () => {
+      this.#current?.flushEnd()
       // Node would end the connection after the written bytes. It does not end a detached socket.
       if (this.#current?.state === 'begun' && !this.#current.req.context.isDetached) this.abort()
     })

@@ -4,7 +4,7 @@
  */
 import { ServerResponse, STATUS_CODES } from 'node:http'
 import { headerText } from '../http/headers.ts'
-import { CAN_DECLINE_UPGRADES, omitChunks, sendHead, writeLastChunk } from '../http/node-http.ts'
+import { afterReads, CAN_DECLINE_UPGRADES, omitChunks, sendHead, writeLastChunk } from '../http/node-http.ts'
 import type { SidecarRequest } from './request.ts'
 
 /** What the sender asks for. `closeDelimited`: only the end of the connection ends the body of the response. */
@@ -29,6 +29,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
   #after: AfterResponse = 'keepAlive'
   /** Only the end of the connection ends the body. */
   isCloseDelimited = false
+  #unwritten: string | undefined // the end of a short response, which waits for `flushEnd`
   /** When a short response, one before a discard, or a 101 was written. It counts as sent, although Node may still have bytes. */
   #writtenMonotonicMs: number | undefined
 
@@ -57,9 +58,21 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     this.writeEnd(text)
   }
 
+  /** Written one after the other, the short responses of a turn wake their readers less often. Saves 10 % (Node 26). */
+  writeEndAfterReads(text: string): void {
+    this.#unwritten = text
+    afterReads(() => this.flushEnd())
+  }
+
+  /** Called, too, before Node ends the socket, because the client has ended its half. After that, nothing can be sent. */
+  flushEnd(): void {
+    if (this.#unwritten === undefined || this.#state !== 'begun' || !this.req.socket.writable) return
+    this.writeEnd(this.#unwritten)
+  }
+
   /** Writes the rest of the response. Ends it once an unread request body is discarded. `text`: the last bytes, in Latin-1. */
   writeEnd(text = '', trailers: readonly [name: string, value: string][] = []): void {
-    if (this.#after !== 'discard' || this.req.readableEnded) {
+    if (this.#after !== 'discard' || this.req.readableEnded || this.req.socket.readableEnded) {
       this.#state = 'written'
       if (trailers.length > 0) this.addTrailers(trailers)
       this.end(text, 'latin1')

@@ -46,7 +46,7 @@ interface AccountApiOptions {
 /** Without a delay, 200 clients that ignored `Retry-After` sent 6,000 logins/s and starved token checks. */
 const RETRY_DELAY_MS = 250
 
-const NOT_READY = ERRORS.serviceNotReady
+const NOT_READY = ERRORS.notReady
 const failedLogin = (reason: LoginFailure, error: PublicError, options?: ErrorResponseOptions) =>
   failed({ reason, error, options })
 

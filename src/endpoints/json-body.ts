@@ -13,16 +13,13 @@ export const badArgument = (message: string): PublicError => ({ ...ERRORS.invali
 const MAX_BYTES = 16 * 1024
 const TOO_LARGE = badArgument(`The body is larger than ${MAX_BYTES / 1024} KiB.`)
 
-/** Checks the head before `100 Continue`. Never rejects. Stays pending if the connection closes. */
-export async function readJson(
-  res: SidecarResponse,
-  maxMs: number,
-): Promise<Result<JsonObject, PublicError>> {
+/** Checks the head before `100 Continue`. Never rejects. Stays pending if the connection closes. `ms`: for the whole body. */
+export async function readJson(res: SidecarResponse, ms: number): Promise<Result<JsonObject, PublicError>> {
   const { req } = res
   const error = headError(req)
   if (error !== undefined) return failed(error)
   res.continueIfExpected()
-  const body = await readBody(req, maxMs)
+  const body = await readBody(req, ms)
   return body.ok ? parseMembers(body.value) : body
 }
 

@@ -15,14 +15,14 @@ const callbacks: (() => void)[] = []
  * loop, Node first reads all sockets that have bytes (poll phase), then calls `setImmediate` callbacks (check phase).
  */
 export function afterReads(callback: () => void): void {
-  if (callbacks.push(callback) === 1) setImmediate(callBack) // one for each callback would take 5 % more per request (Node 26)
+  if (callbacks.push(callback) === 1) setImmediate(callAll) // one for each callback would take 5 % more per request (Node 26)
 }
 
-function callBack(due = callbacks.splice(0)): void {
+function callAll(due = callbacks.splice(0)): void {
   try {
     for (let callback = due.shift(); callback !== undefined; callback = due.shift()) callback()
   } finally {
-    if (due.length > 0) setImmediate(callBack, due) // a callback has thrown
+    if (due.length > 0) setImmediate(callAll, due) // a callback has thrown
   }
 }
 

@@ -89,9 +89,7 @@ type Series = number | Durations | undefined | Iterable<readonly [labelValue: st
 type SeriesOf<Labels> = Labels extends readonly [string, ...infer Others]
   ? Iterable<readonly [labelValue: string, SeriesOf<Others>]>
   : number | Durations | undefined
-type Values<Names extends MetricName> = {
-  readonly [Name in Names]: SeriesOf<(typeof METRICS)[Name]['labels']>
-}
+type Values<N extends MetricName> = { readonly [Name in N]: SeriesOf<(typeof METRICS)[Name]['labels']> }
 
 type OfProcess = 'log_lines_dropped_total' | 'uncaught_exceptions_total' // of each process, whatever it serves
 type OfPrimary = 'worker_restarts_total' | 'workers' // only the primary of several workers has these

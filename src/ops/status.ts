@@ -121,7 +121,8 @@ function upstreamIn({ at, tenMinutes, recently, steps, values }: Windows, upstre
   const failing = steps.findLast((step) => requestsTo(upstream, step, FAILED) > 0)
   const isDown = failing && failing.at > Math.max(okAt, at - FAILURE_SECONDS * 1000)
   const failures = failing?.by('upstream_requests_total', 'outcome', { upstream, outcome: FAILED }) ?? []
-  const [mostFrequent] = [...failures].sort(([, a], [, b]) => b - a)
+  const [[outcome] = []] = [...failures].sort(([, a], [, b]) => b - a)
+  const secondsAgo = Math.floor((at - (failing?.at ?? at)) / 1000)
   const responses = recently.by('upstream_responses_total', 'class', { upstream })
   const serverErrorRatio = ratioOf(responses.get('5xx') ?? 0, sum(responses))
   const isDegraded = failedNow > 0 || Boolean(serverErrorRatio)
@@ -132,10 +133,7 @@ function upstreamIn({ at, tenMinutes, recently, steps, values }: Windows, upstre
     failedNow,
     serverErrors: tenMinutes.total('upstream_responses_total', { upstream, class: '5xx' }),
     serverErrorRatio,
-    lastFault:
-      failing && mostFrequent
-        ? { outcome: mostFrequent[0], secondsAgo: Math.floor((at - failing.at) / 1000) }
-        : null,
+    lastFault: outcome === undefined ? null : { outcome, secondsAgo },
     firstByte: tenMinutes.percentiles('upstream_response_seconds', { upstream }),
     connections: values.total('upstream_connections', { upstream }),
     queued: values.total('upstream_queue', { upstream }),

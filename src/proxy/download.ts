@@ -14,7 +14,7 @@
  */
 import type { SidecarResponse } from '../client/response.ts'
 import { forwardedTrailers } from '../http/headers.ts'
-import { afterReads, sendHead } from '../http/node-http.ts'
+import { sendHead } from '../http/node-http.ts'
 import { MAX_COPIED } from './buffers.ts'
 import type { PartialResponse, UpstreamHead } from './response-parser.ts'
 
@@ -46,9 +46,7 @@ export function relayBody(res: SidecarResponse, head: UpstreamHead, response: Pa
   res.req.context.count('bytesOut', length)
   if (isDone && head.framing === 'length' && length <= MAX_COPIED) {
     // Node sends a string, but no buffer, in one write with the head. Saves 6 % of the CPU time of a request (Node 26).
-    const text = body.takeText()
-    // Written one after the other, the responses of a turn wake their readers less often. Saves 10 % (Node 26).
-    afterReads(() => res.state === 'begun' && res.writeEnd(text))
+    res.writeEndAfterReads(body.takeText())
     return true
   }
   if (length === 0 && !isDone) sendHead(res) // no effect once the head is sent

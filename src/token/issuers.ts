@@ -158,8 +158,7 @@ function withOtherSignature(token: string): string | undefined {
   return token.slice(0, start) + other.toString('base64url')
 }
 
-const isName = (value: unknown): value is string =>
-  typeof value === 'string' && nameProblem(value) === undefined
+const isName = (name: unknown): name is string => typeof name === 'string' && nameProblem(name) === undefined
 
 /** A token id has at most 256 UTF-16 units, because it becomes a header line of the forwarded request. */
 const isTokenId = (value: unknown): value is string => isName(value) && value.length <= 256

@@ -173,6 +173,22 @@ t.test('a TLS client that disconnects amid pipelined requests leaves none in fli
     await tlsClientsLeave(t, setup, setup.head('GET /a').repeat(8), depart)
 })
 
+t.test('a client that half-closes right after its response has arrived receives it', async (t) => {
+  const { upstream, connect, head } = await startSetup(t)
+  upstream.reply(() => {})
+  const clients = await Promise.all(Array.from({ length: 20 }, () => connect()))
+  const uploads = clients.slice(10)
+  for (const client of clients)
+    client.send(uploads.includes(client) ? `${head('PUT /', 'Content-Length: 9')}first` : head('GET /'))
+  await upstream.until(() => upstream.bytes.filter(({ length }) => length > 0).length === 20, 'the requests')
+  for (const socket of upstream.sockets) socket.write(OK)
+  for (const { socket } of clients) socket.end() // the sidecar reads both in one turn
+  for (const client of clients) {
+    t.equal((await client.response()).status, 200)
+    t.equal(await client.closed(), 'end')
+  }
+})
+
 t.test('a response that fails while its TLS client half-closes leaves nothing in flight', async (t) => {
   const setup = await startSecured(t)
   const broken = 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n'

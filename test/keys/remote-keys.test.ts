@@ -110,11 +110,7 @@ t.test('a key that cannot be used is ignored, and the rest of the set is used', 
   for (const [at, [, problem]] of ignored.entries()) t.match(lines[at], problem)
   t.notMatch(lines.join(), 'canary')
   issuer.publish({ ...first.publicJwk, use: 'enc' }, { ...first.publicJwk, kid: 'a+b/c=' })
-  t.match(
-    await load(issuer.url),
-    { names: ['ES256 a+b/c='], lines: [] },
-    'encryption keys are nothing to report',
-  )
+  t.match(await load(issuer.url), { names: ['ES256 a+b/c='], lines: [] }, 'encryption keys are no problem')
   issuer.publish({ ...first.publicJwk, alg: 'none' })
   t.match(await load(issuer.url), { names: [], lines: ['holds no key that can be used', /^keys\[0\]/] })
 })
