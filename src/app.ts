@@ -40,7 +40,7 @@ export type ServingApp = App & Readonly<{ adminData: AdminData; abort(): void }>
 
 /**
  * Opens the sources of auth data. The app listens and polls only after `start` is called.
- * @throws InvalidAuthData with every problem of keys, credentials and certificates
+ * @throws InvalidAuthData with every problem of keys, credentials, revocations and certificates
  */
 export async function createApp(options: AppOptions): Promise<ServingApp> {
   const { config, log, processCounts, now = Date.now, settingsFile, worker = false } = options

@@ -11,8 +11,8 @@
  *   a later head that begins with empty lines headersSeconds    `checkHead`           `refuseUnparsed` sends a 408
  *   more of a body; reads of a response       idleSeconds       the socket's timeout  `onIdle` (see `proxy/transfer.ts`)
  *   the whole body of a login or link         idleSeconds       `json-body.ts`        the Account API sends a 408
- *   bytes after the last response             `DISCARD_IDLE_MS` `connection-end.ts`    the connection is closed
- *   all of these bytes                        `DISCARD_MS`      `connection-end.ts`    the connection is closed
+ *   bytes after the last response             `DISCARD_IDLE_MS` `connection-end.ts`   the connection is closed
+ *   all of these bytes                        `DISCARD_MS`      `connection-end.ts`   the connection is closed
  *   the last reads of an ended tunnel         `CLOSE_MS`        `proxy/tunnel.ts`     the connection is closed
  */
 import { once } from 'node:events'

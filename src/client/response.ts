@@ -14,12 +14,12 @@ export type Persistence = 'keepAlive' | 'close' | 'closeDelimited'
 type AfterResponse = 'keepAlive' | 'close' | 'discard'
 
 /**
- *   open        > begun, tunnel         nothing is written but a `100 Continue`
- *   begun       > written, discarding   the head is written, and a part of the rest is missing
- *   written                             all of it is written. Node closes the connection or keeps it
- *   discarding                          all of it is written. Node has its end once the rest of the request is discarded
- *   tunnel                              a 101 is written
- *   truncated                           the connection is aborted. Node takes the canceled writes for finished
+ *   open        > begun, tunnel                    nothing is written but a `100 Continue`
+ *   begun       > written, discarding, truncated   the head is written. A part of the rest is missing, or waits for `flushEnd`
+ *   written     > truncated                        all of it is written. Node closes the connection or keeps it
+ *   discarding  > truncated                        all of it is written. Node has its end once the request is discarded
+ *   tunnel                                         a 101 is written
+ *   truncated                                      the connection is aborted. Node takes the canceled writes for finished
  */
 type State = 'open' | 'begun' | 'written' | 'discarding' | 'tunnel' | 'truncated'
 

@@ -189,7 +189,7 @@ export const settingsSchema = group({
     idleSeconds: setting(seconds(), 60, 'Seconds a body may make no progress; for a login or link, in all.'),
     keepAliveSeconds: setting(seconds(), 75, 'Seconds an idle client connection is kept open.'),
     upstreamConnectSeconds: setting(seconds(), 3, 'Seconds to connect to an upstream, TLS included.'),
-    upstreamResponseSeconds: setting(seconds(), 60, 'Seconds for a response, or for a free connection.'),
+    upstreamResponseSeconds: setting(seconds(), 60, 'Seconds for a response head, or for a free connection.'),
   }),
   shutdown: section('What happens on SIGTERM.', {
     lameDuckSeconds: setting(seconds(0), 5, 'Seconds that the sidecar still accepts while not ready.'),

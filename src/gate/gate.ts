@@ -149,8 +149,8 @@ export class Gate {
     // The setting is for refused tokens: a 403 (scope) and a 503 (no keys yet) stay.
     const status = documented.status === 400 ? this.#config.contract.refusedTokenStatus : documented.status
     // RFC 6750, section 3.1: without a token, or with another scheme, the challenge has no error code.
-    const isOtherScheme = authorization !== undefined && bearerToken(authorization) === undefined
-    const challenge = reason === 'missing' || isOtherScheme ? 'Bearer' : 'Bearer error="invalid_token"'
+    const lacksToken = authorization !== undefined && bearerToken(authorization) === undefined
+    const challenge = reason === 'missing' || lacksToken ? 'Bearer' : 'Bearer error="invalid_token"'
     const headers = status === 401 ? ['WWW-Authenticate', challenge] : []
     if (route.act === 'approve') headers.push(...VARY_BY_TOKEN)
     return { act: 'refuse', reason, caller, error: { ...documented, status }, headers }

@@ -48,7 +48,7 @@ export class Recheck {
     } catch (error) {
       this.reportInternalError(error)
     }
-    // A refusal that comes too late for a request is due again, at once, for its retry or tunnel.
+    // After a refusal, the next tick decides again: the request may have been sent meanwhile, and its retry or tunnel is refused.
     this.#dueAtMs = decision?.act === 'forward' ? (decision.caller?.recheckAtMs ?? NEVER) : 0
     onDecision(decision)
   }

@@ -1,6 +1,6 @@
 /**
  * The transfer of one request to the upstream (`upload.ts`) and of its response to the client (`download.ts`), both streamed.
- * In: an accepted request. Out: the response of the upstream, an error response, or a reset after a part of a response.
+ * In: an allowed request. Out: the response of the upstream, an error response, or a reset after a part of a response.
  *
  *   step                    Transfer      SidecarResponse    UpstreamConnection  ResponseParser
  *   wait for a connection   waiting       open               lookup, connecting
@@ -15,7 +15,7 @@
  *
  * What ends a wait for
  *
- *   a free connection              `UpstreamPool.#tick` after `upstreamResponseSeconds`; `recheck.ts` refuses it
+ *   a free connection              `UpstreamPool.#tick` after `upstreamResponseSeconds`, or a refusal by `recheck.ts`
  *   the upstream                   `UpstreamConnection.tick`; `upstream-waits.ts` has the limit and failure of each wait
  *   the client, in each direction  `onIdle`, after `idleSeconds` of its socket
  *
@@ -94,7 +94,7 @@ export class Transfer implements UpstreamRequest, RequestOwner {
   }
 
   #onDecision(decision: Decision | undefined): void {
-    if (decision?.act === 'forward') this.#decision = decision // if the request was sent meanwhile, for a retry
+    if (decision?.act === 'forward') this.#decision = decision // a retry needs it, even if the request was sent meanwhile
     if (this.#phase !== 'waiting') return
     if (decision !== undefined) this.#context.recordDecision(decision)
     if (decision?.act !== 'forward') this.#end(decision?.act === 'refuse' ? decision : 'proxy_internal_error')
