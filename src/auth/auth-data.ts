@@ -1,7 +1,7 @@
 /**
  * What is loaded again while the sidecar runs: keys, credentials, revocations and certificates.
  * `auth-sources.ts` opens their sources. `reload/` polls each, and activates good new versions. A bad one is reported, and
- * changes nothing: a token of a credential that it disables is still accepted. Of a database, only bad rows are left out.
+ * changes nothing: a token of a credential that only this version disables is accepted. Of a database, only bad rows are left out.
  *
  *   source                polled each                     subject        then (`Gate.onAuthDataChange`)
  *   key files             0.2 s, active at the 2nd poll   keys           the cache is emptied, tunnels are checked again

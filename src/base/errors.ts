@@ -60,7 +60,7 @@ export const ACCESS_FAILURES = Object.keys(ACCESS_ERRORS) as AccessFailure[]
 export const LOGIN_FAILURES = ['invalid', 'rejected', 'throttled', 'busy', 'unavailable', 'internal'] as const
 export type LoginFailure = (typeof LOGIN_FAILURES)[number]
 
-/** `close`: the request cannot be read on, or the upstream does not answer, because the pod of both may be ending. */
+/** `close`: the request cannot be read on, or no connection to the upstream holds, because the pod of both may be ending. */
 type FailureResponse = readonly [PublicError, close?: 'close']
 
 /** Why a forwarded request failed. Names without `client_` are error types of RFC 9209, section 2.3. */

@@ -1,4 +1,4 @@
-/** A request of a client, and its context: a property of Node's request object, so that http-proxy passes it on. */
+/** A request of a client, and its context, which is a property of Node's request object. */
 import { randomUUID } from 'node:crypto'
 import type { Socket } from 'node:net'
 import type { AccessFailure, Failure } from '../base/errors.ts'

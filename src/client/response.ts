@@ -58,7 +58,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     this.writeEnd(text)
   }
 
-  /** Written one after the other, the short responses of a turn wake their readers less often. Saves 10 % (Node 26). */
+  /** Written one after the other, the short responses of a turn wake readers less often: 10 % less CPU time (Node 26). */
   writeEndAfterReads(text: string): void {
     this.#unwritten = text
     afterReads(() => this.flushEnd())

@@ -19,7 +19,7 @@ export interface CredentialChecks {
   authenticate(login: Login, network?: string): Promise<LoginVerdict>
   /** For logs, which name only accounts that exist: any other name is text that the client chose. */
   hasAccount(accountId: string): boolean
-  /** Called for each token that is not cached. Reads the active version of the file or database. */
+  /** Called for each token that is not cached, and at each login. Reads the active version of the file or database. */
   credentialStatus(accountId: string, accessKey: string): CredentialStatus
 }
 

@@ -19,8 +19,8 @@
  *   the upstream                   `UpstreamConnection.tick`; `upstream-waits.ts` has the limit and failure of each wait
  *   the client, in each direction  `onIdle`, after `idleSeconds` of its socket
  *
- * While bytes pass, only the drain of the process limits a transfer. A failure before a head sends an error response, and discards
- * the rest of the upload. A failure after a head aborts the client's connection (`Connection.abort`).
+ * While bytes pass fast enough (`upstream-waits.ts`), only the drain limits a transfer. A failure before a head sends an error
+ * response, and discards the rest of the upload. A failure after a head aborts the client's connection (`Connection.abort`).
  */
 import type { ForwardingFailure, UpstreamOutcome } from '../base/errors.ts'
 import type { RequestContext, RequestOwner } from '../client/request.ts'

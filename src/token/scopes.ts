@@ -158,7 +158,7 @@ function mayReadSources(scope: Scope, headers: CheckedHeaders, host: string | un
   return true
 }
 
-/** Upstreams differ in reading empty and dot segments (`..;`, `..` before a decoded `?`), backslashes, controls, double encoding. */
+/** Upstreams disagree on empty and dot segments (`..;`, `..` before a decoded `?`), backslashes, controls, double encoding. */
 const AMBIGUOUS = /\/\/|\\|\p{Cc}|%(?:2e|2f|5c)|\/\.\.?(?:[/;?#]|$)/iu
 
 /** Undefined unless there is exactly one way to read the path. Each character of `raw` is one byte. */
