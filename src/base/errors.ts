@@ -74,7 +74,7 @@ const FORWARDING_FAILURES = {
   connection_read_timeout: [ERRORS.notReady],
   connection_write_timeout: [ERRORS.notReady],
   connection_limit_reached: [ERRORS.notReady],
-  destination_not_found: [ERRORS.notReady],
+  destination_not_found: [ERRORS.notReady], // no upstream serves the path, so none has this outcome
   destination_ip_unroutable: [ERRORS.notReady, 'close'],
   dns_error: [ERRORS.notReady, 'close'],
   tls_certificate_error: [ERRORS.notReady],

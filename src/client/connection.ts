@@ -114,7 +114,7 @@ export class Connection implements ClientConnection {
   #serve(res: SidecarResponse, firstBytes?: Buffer): void {
     this.#current = res
     if (firstBytes !== undefined) this.#input = 'detached'
-    res.req.begin(this, firstBytes)
+    res.req.createContext(this, firstBytes)
     res.on('close', this.#onResponseClosed)
     this.#callbacks.handle(res)
   }

@@ -115,7 +115,7 @@ export class SidecarRequest extends MergedChunksMessage {
   #context: Context | undefined
 
   /** Called when a connection begins to serve the request. `firstBytes`: see `Context`. */
-  begin(connection: ClientConnection, firstBytes?: Buffer): void {
+  createContext(connection: ClientConnection, firstBytes?: Buffer): void {
     this.#context = new Context(connection, firstBytes)
   }
 

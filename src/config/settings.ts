@@ -14,7 +14,7 @@ export type Setting = Readonly<ReturnType<typeof settingOf>>
 export const SETTINGS: readonly Setting[] = flatten(settingsSchema, [])
 
 const SHORT_NAMES: Readonly<Record<string, readonly string[]>> = {
-  upstreams: ['SIDECAR_UPSTREAM_URL', '--upstream-url'],
+  upstreams: ['SIDECAR_UPSTREAM_URL', '--upstream-url'], // one upstream, with the prefix `/`
   'listen.port': ['--port'],
 }
 
@@ -27,6 +27,7 @@ export const SETTING_OF_NAME = new Map(
 
 export const FLAGS: readonly string[] = [...SETTING_OF_NAME.keys()].filter((name) => name.startsWith('--'))
 
+/** Returns the members of the group of settings at the steps. Empty if there is none. */
 export function namesBelow(steps: readonly Step[]): readonly string[] {
   let schema: z.core.$ZodType | undefined = settingsSchema
   for (const step of steps) {

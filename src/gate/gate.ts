@@ -19,7 +19,7 @@ import type { Verdict } from '../token/verify.ts'
 import type { AdmittedRequest } from './admission.ts'
 import { originalRequest, VARY_BY_TOKEN } from './forward-auth.ts'
 import type { CallerRoute, OpenRoute, Route, RouteGroup, ServiceRoute } from './route.ts'
-import { createRouter, FORWARD, FORWARD_LINK } from './route.ts'
+import { createRouter, FORWARD_LINK } from './route.ts'
 
 export interface RoutedRequest {
   readonly admitted: AdmittedRequest
@@ -98,7 +98,7 @@ export class Gate {
     const requested = found.act === 'approve' ? originalRequest(admitted, isPeerTrusted) : admitted
     const takesLinks = this.#config.links.enabled && found.to === 'service'
     const link = takesLinks && requested !== undefined ? presentedLink(requested) : undefined
-    const route = found === FORWARD && link !== undefined ? FORWARD_LINK : found
+    const route = link !== undefined && found.label === 'proxy' ? FORWARD_LINK : found
     return { admitted, route, requested, link, changesBefore: this.#changes }
   }
 

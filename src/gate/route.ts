@@ -45,7 +45,7 @@ export type OpenRoute =
   | Readonly<{ to: 'openEndpoint'; act: 'logIn'; label: RouteLabel }>
   | Readonly<{ to: 'openEndpoint'; act: 'refuseMethod'; label: RouteLabel; allowed: string }>
 
-export const FORWARD: ServiceRoute = { to: 'service', act: 'forward', needsToken: true, label: 'proxy' }
+const FORWARD: ServiceRoute = { to: 'service', act: 'forward', needsToken: true, label: 'proxy' }
 export const FORWARD_LINK: ServiceRoute = { ...FORWARD, label: 'link' }
 const FORWARD_PUBLIC: ServiceRoute = { ...FORWARD, needsToken: false, label: 'public' }
 /** A proxy asks whether it may forward a request to its own upstream (forward auth). */

@@ -12,7 +12,7 @@ export type Algorithm = (typeof ALGORITHMS)[number]
 
 /** A key verifies only tokens whose header names its `kid` and its `alg`. */
 export interface Key {
-  readonly kid: string
+  readonly kid: string // '' for a key of another issuer that has none
   readonly alg: Algorithm
   /** A public key, or the secret key of HS256. */
   readonly verifyKey: CryptoKey
@@ -52,7 +52,7 @@ export function findInSet(
   alg: string,
 ): FoundKey {
   if (!algorithms.includes(alg)) return failed('algorithm')
-  if (kid === '') return failed('unknown_key')
+  if (kid === '') return failed('unknown_key') // else it would name the keys without one
   const named = kid === undefined ? keys : keys.filter((key) => key.kid === kid)
   const [found, ...others] = named.filter((key) => key.alg === alg)
   if (found !== undefined && others.length === 0) return ok(found.verifyKey)

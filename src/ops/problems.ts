@@ -36,7 +36,7 @@ export function statusProblems(windows: Windows, status: Status): StatusProblem[
     ...loginProblems(windows, isDatabaseDown),
     ...requestProblems(windows, status),
     ...trustProblems(windows, isDatabaseDown),
-  ].sort((a, b) => a.severity.localeCompare(b.severity)) // critical before warning
+  ].sort((a, b) => Number(b.severity === 'critical') - Number(a.severity === 'critical'))
 }
 
 function* upstreamProblems({ recently }: Windows, { upstreams }: Status): Problems {

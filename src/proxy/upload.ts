@@ -15,18 +15,16 @@ import type { UpstreamConnection } from './upstream-connection.ts'
 /** The request is paused while at least this many bytes wait for the next write. */
 const MAX_PENDING = 64 * 1024
 
-type BodyWriter = Pick<UpstreamConnection, 'writeBody'>
-
 export class Upload {
   readonly #req: SidecarRequest
   readonly #decision: ServiceDecision
   /** Undefined once the body is written, or the transfer has ended. */
-  #writer: BodyWriter | undefined
+  #writer: Pick<UpstreamConnection, 'writeBody'> | undefined
   #pending: Buffer[] = []
   #pendingBytes = 0
 
   /** The head of the request must have been written. */
-  constructor(req: SidecarRequest, decision: ServiceDecision, writer: BodyWriter) {
+  constructor(req: SidecarRequest, decision: ServiceDecision, writer: Pick<UpstreamConnection, 'writeBody'>) {
     this.#req = req
     this.#decision = decision
     this.#writer = writer

@@ -36,7 +36,7 @@ t.test('an unread body and the bytes behind it are discarded for 30 s in all', (
   const socket = new Socket()
   const connection = new Connection(socket, socket, peer, headMs, events)
   const req = new SidecarRequest(socket)
-  req.begin(connection)
+  req.createContext(connection)
   let [now, delays] = [0, [] as unknown[]]
   t.intercept(performance, 'now', { value: () => now })
   t.intercept(globalThis, 'setTimeout', { value: (_: unknown, ms: unknown) => delays.push(ms) })

@@ -5,7 +5,7 @@ import { type RequestContext, SidecarRequest } from '../../src/client/request.ts
 
 export function requestContext(peer: Peer, id: string): RequestContext {
   const req = new SidecarRequest(new Socket())
-  req.begin({
+  req.createContext({
     ...{ peer, socket: new Socket(), tcpSocket: new Socket(), detectReset() {}, abort() {} },
     end: { discardBody() {} },
     isDraining: () => false,
