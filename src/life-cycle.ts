@@ -1,7 +1,7 @@
 /**
  * The life cycle of a sidecar, and of each worker: start, run, drain, stop, each once, and reloads.
  * The listener accepts clients only after the auth data is loaded.
- * A drain begins with the lame duck: each response closes its connection, so that load balancers use other sidecars.
+ * In a drain, each response closes its connection, so that load balancers use other sidecars. First is the lame duck, if any.
  * Then the listener stops listening. Requests in flight may finish until the deadline, which aborts the rest.
  */
 import type { AddressInfo } from 'node:net'
@@ -26,7 +26,7 @@ export interface DrainReport {
 export type ListenAddresses = Readonly<{ data: AddressInfo; admin?: AddressInfo | undefined }>
 
 export interface App {
-  /** `/readyz` reports not ready until the promise resolves. If a port is in use, the promise rejects and nothing listens. */
+  /** `/readyz` reports not ready until clients are accepted. If a port is in use, the promise rejects and nothing listens. */
   start(): Promise<ListenAddresses>
   /** Loads all sources again, even if nothing has changed. Never rejects. */
   reload(): Promise<unknown>
@@ -63,7 +63,7 @@ interface LifeCycleParts {
   readonly admin: AdminListener | undefined
 }
 
-/** Other parts, which are created before those that it starts and stops, read its state. */
+/** The state of the life cycle, for parts that are created before those that it starts and stops (`appOf`). */
 export class LifeCycle {
   #phase: 'starting' | 'running' | 'draining' = 'starting'
   #isAborting = false

@@ -7,7 +7,7 @@
  *   key files             0.2 s, active at the 2nd poll   keys           the cache is emptied, tunnels are checked again
  *   credentials file      the same                        credentials    the same
  *   revocations file      the same                        revocations    tunnels are checked again, tokens with each request
- *   rows of the database  0.25 s, for logins and logouts  both of these  the same as for files
+ *   rows of the database  0.25 s, each login and logout   both of these  the same as for files
  *   key set of an issuer  60 s, and for an unknown kid    keys           the same as for key files
  *   certificate files     the same as for key files       certificates   nothing: they are for new connections
  *

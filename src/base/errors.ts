@@ -2,7 +2,7 @@
  * The catalogue of public errors, and the reasons why requests fail: closed sets of words for the access log, metrics and
  * `Proxy-Status` (RFC 9209), with the error that the client receives.
  *
- * Words that all files use in the same sense:
+ * The words for requests, in all files:
  *
  *   failure   why a request did not succeed: one word of this file. Its field is `reason`, in results, log lines and metrics
  *   cause     what lies behind a failure, for the access log: a network code or a fixed text
@@ -60,7 +60,7 @@ export const ACCESS_FAILURES = Object.keys(ACCESS_ERRORS) as AccessFailure[]
 export const LOGIN_FAILURES = ['invalid', 'rejected', 'throttled', 'busy', 'unavailable', 'internal'] as const
 export type LoginFailure = (typeof LOGIN_FAILURES)[number]
 
-/** `close`: the request cannot be read on, or no connection to the upstream holds, because the pod of both may be ending. */
+/** `close`: the rest of the request cannot be read, or the upstream is away: a new connection may lead to another pod. */
 type FailureResponse = readonly [PublicError, close?: 'close']
 
 /** Why a forwarded request failed. Names without `client_` are error types of RFC 9209, section 2.3. */

@@ -31,7 +31,7 @@ export function addSettingFlags(command: Command): Command {
     .option('--upstream-url <url>', 'short for one upstream at prefix /')
     .option('--port <port>', 'short for --listen-port')
   for (const option of settings) command.addOption(option)
-  // All but two ports are hidden, only while help is printed: commander suggests only visible flags for mistyped ones.
+  // Of these, help shows only --admin-port. Not hidden before: commander suggests only visible flags for mistyped ones.
   command.addHelpText('before', () => {
     for (const option of settings) option.hideHelp(option.long !== '--admin-port')
     return ''

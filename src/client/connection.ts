@@ -13,8 +13,8 @@
  *
  *   (1) the last response: the connection ends
  *   (2) unless a head has begun to arrive, which Node or `checkHead` refuses in time
- *   (3) or drops it, if its `#input` is not open
- *   (4) if the client could take a part of the response for all of it. Otherwise destroys it
+ *   (3) or drops it, if the connection's `#input` is not open
+ *   (4) if the client could take a part of the response for all of it (`abort`). Otherwise destroys it
  */
 import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../base/errors.ts'

@@ -33,8 +33,8 @@ export interface RequestOwner {
   onClosed?(): void
 }
 
-/** The owner until another component takes over. An idle client does not matter yet: the request waits for the sidecar. */
-const HANDLER: RequestOwner = {}
+/** Until a component takes over, the request waits for the sidecar itself: an idle client does not matter. */
+const NO_OWNER: RequestOwner = {}
 
 /** What logs, metrics and the connection need to know of a request. Only the methods write it. */
 export type RequestContext = Readonly<Context>
@@ -44,7 +44,7 @@ class Context {
   /** The bytes after the head of an `Upgrade` or CONNECT, for which Node has detached the socket. Undefined otherwise. */
   readonly firstBytes: Buffer | undefined
   readonly startedMonotonicMs = performance.now()
-  owner: RequestOwner = HANDLER
+  owner: RequestOwner = NO_OWNER
   id: string = randomUUID()
   /** Absent if the request is not admitted. */
   routed: RoutedRequest | undefined

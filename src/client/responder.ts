@@ -97,7 +97,7 @@ export class Responder {
     return `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${headerText(list)}\r\n${body}`
   }
 
-  /** Returns all headers of a response but `Connection`. `headers`: those that only this response has. */
+  /** Returns all headers of a response for `sendWhole`. `headers`: those that only this response has. */
   #headers(status: number, text: string, requestId: string, headers: HeaderList, origin = ''): string[] {
     const list = text === '' ? [] : ['Content-Type', 'application/json']
     if (status !== 204) list.push('Content-Length', String(text.length))

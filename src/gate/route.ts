@@ -1,5 +1,5 @@
 /**
- * Routes a request by its method and path, which are compared as raw bytes (`http/request-target.ts`).
+ * Routes a request by its method and path, as raw bytes (`http/request-target.ts`), and by what its headers ask for.
  * In: an admitted request. Out: its route. `gate/gate.ts` decides whether the request may take it.
  */
 import type { Config } from '../config/config.ts'

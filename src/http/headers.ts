@@ -67,7 +67,7 @@ const HEADER_RULES = {
   otherPath: rule('Destination X-Amz-Copy-Source X-Goog-Copy-Source X-Ms-Copy-Source X-Copy-From', {
     adds: 'path',
   }),
-  /** Also any `UNLISTED_SOURCE`, and look-alikes of the headers above. */
+  /** Also any `UNLISTED_SOURCE`, and look-alikes of these and of `condition` and `otherPath`. */
   uncheckable: rule(
     'X-HTTP-Method-Override X-HTTP-Method X-Method-Override ' +
       'X-Object-Manifest X-Symlink-Target X-Copy-From-Account Destination-Account',

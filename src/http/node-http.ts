@@ -1,8 +1,7 @@
 /**
  * The effects on Node's server and sockets that its documentation does not promise: a function for each, tested on 20 and 26.
  * Some functions rely on Node's own listeners, or on the order of events. None uses a private member.
- * Other effects, of a line or two, have a comment where they are used: most of them in `client/`, some in `endpoints/`, in
- * `download.ts`, `tunnel.ts`, `upstream-connection.ts`, `listener-tls.ts`, `admission.ts` and `admin.ts`.
+ * Other effects, of a line or two, have a comment where they are used, most of them in `client/`.
  */
 import type { EventEmitter } from 'node:events'
 import { IncomingMessage, Server, type ServerResponse } from 'node:http'
@@ -117,7 +116,7 @@ const NOTHING = Buffer.alloc(0)
 
 /** A message whose small body chunks become larger ones. */
 export class MergedChunksMessage extends IncomingMessage {
-  /** Small chunks, in its first `#collectedBytes`. They wait for the end of the read, or until the body is read on. */
+  /** Its first `#collectedBytes` are small chunks. They wait for the end of the read, or until the body is read on. */
   #collected = NOTHING
   #collectedBytes = 0
 

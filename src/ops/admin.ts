@@ -152,13 +152,13 @@ function sendPage(res: ServerResponse, { status, type, body }: Page): void {
   res.writeHead(status, { 'Content-Type': type, 'Content-Length': body.length, ...HEADERS }).end(body)
 }
 
-/** Node accepts one connection per turn of the event loop: a probe is read long before its connection is the oldest. */
+/** Node accepts one connection per turn of the event loop: a probe is read long before its connection is closed. */
 const MAX_CONNECTIONS = 1024
 /** Maximum time for a request to arrive, and for a connection to be silent. */
 const TIMEOUT_MS = 10_000
 
 /**
- * Above the limit, closes the oldest idle connection, or the oldest if all await responses. Clients that hold
+ * Above the limit, closes the least recently used connection, if possible one that awaits no response. Clients that hold
  * connections thus never block a probe. A TCP server passes its sockets to the http server, because an https
  * server has no socket to close before the TLS handshake.
  */

@@ -1,4 +1,4 @@
-/** The values that the sidecar counts itself. They are maps, so that `metrics.ts` can read them as series of a metric. */
+/** The values that the sidecar counts itself. Those by label are maps, so that `metrics.ts` can read them as series. */
 
 const LATENCY_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
 

@@ -1,5 +1,5 @@
 /**
- * The Prometheus metrics: names, labels and values. Labels come from closed sets: no path, account or token.
+ * The Prometheus metrics: names, labels and values. No label is a path of a request, an account or a token.
  * Series whose labels are known beforehand exist at zero from the first scrape on. Counts outlive a worker, gauges do not.
  * A new metric: a row in `METRICS`, and its value:
  *

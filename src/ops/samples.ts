@@ -1,4 +1,4 @@
-/** Samples of the metrics over ten minutes, for the status page. Closed label sets bound their memory. */
+/** Samples of the metrics over ten minutes, for the status page. The labels of `metrics.ts` bound their memory. */
 import type { LabelOf, MetricFamily, MetricName, PROCESS_METRICS, ReadMetrics } from './metrics.ts'
 import { METRIC_PREFIX } from './metrics.ts'
 

@@ -10,7 +10,7 @@ import { MessageChannel } from 'node:worker_threads'
 const READ_BYTES = 64 * 1024
 const MAX_SPARE_BUFFERS = 16
 const spareBuffers: Buffer[] = []
-/** A chunk up to this size is copied. A larger chunk keeps its read buffer until the chunk is written. */
+/** A single chunk of a read that is larger keeps its read buffer until it is written. Others are copied. */
 export const MAX_COPIED = 16 * 1024
 
 /**

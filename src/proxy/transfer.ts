@@ -11,7 +11,7 @@
  *   failure before a head   ended         written (1)        closed
  *   failure after a head    ended         truncated          closed
  *
- *   (1) or discarding, before the request is read
+ *   (1) or discarding, while the rest of the request is unread
  *
  * What ends a wait for
  *

@@ -3,7 +3,7 @@
  * In: the upstream's 101. Out: bytes in both directions until a side closes, the token is refused or the process stops.
  *
  * The way of a request that `offersUpgrade`, and of a CONNECT:
- *   listener.ts                  accepts only a WebSocket handshake (before Node 22.21, any offer): Node detaches the socket
+ *   listener.ts                  accepts only a WebSocket handshake (without `CAN_DECLINE_UPGRADES`, any): Node detaches the socket
  *   Connection.receiveUpgrade    serves it, with its `firstBytes`, if no request is served. Nothing follows it (`isDetached`)
  *   Handler                      refuses it unless it `isWebSocket`. An offer that is not accepted is served as a plain request
  *   ResponseParser               accepts a 101 only for it

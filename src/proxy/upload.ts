@@ -1,7 +1,7 @@
 /**
  * The upload half of a transfer: streams the body of the client's request to the upstream's connection.
  * In: a request with a body. Out: the bytes and the trailers of the body, in new chunks if the request is chunked.
- * Memory: `#pending` holds less than `MAX_PENDING` and one read. The upstream's socket holds about as much, which it frees once
+ * Memory: `#pending` holds less than `MAX_PENDING` plus one read. The upstream's socket holds about as much, which it frees once
  * it is sent. A paused request fills Node's own buffer (64 KiB, on Node 20 16 KiB); Node then stops.
  * If the upstream stops reading: `#write` pauses the request. Once no byte has moved for `idleSeconds`, `UpstreamConnection.tick`
  * reports a failure. `Transfer.#end` sends a 503, and `discardBody` discards the rest. After a response head, it aborts instead.

@@ -16,7 +16,7 @@ export class UpstreamPool implements ConnectionPool {
   readonly prefix: string
   readonly config: ConnectionPool['config']
   readonly #address: UpstreamAddress
-  readonly #open = new Set<UpstreamConnection>()
+  readonly #open = new Set<UpstreamConnection>() // changes only with a connection, unlike `#queue`
   readonly #released: UpstreamConnection[] = []
   /** The connection that was used last is at the end. */
   readonly #idle: UpstreamConnection[] = []
