@@ -75,8 +75,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const listener = new DataListener(config, certificateSets.get('listener'), {
     handle: (res) => handler.handle(res),
     onRequestEnd: recorder.onRequestEnd,
-    onParserError: (refusal, peer) =>
-      responder.parserErrorResponse(refusal, recorder.onParserError(refusal, peer)),
+    onUnparsed: (refusal, peer) => responder.unparsedResponse(refusal, recorder.onUnparsed(refusal, peer)),
     isDraining: lifeCycle.isDraining,
     opensWebSocket(req) {
       const admission = admit(req, config.limits)

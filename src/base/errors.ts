@@ -4,7 +4,7 @@
  *
  * The words for requests, in all files:
  *
- *   failure   why a request did not succeed: one word of this file. Its field is `reason`, in results, log lines and metrics
+ *   failure   why a request did not succeed: one word of this file. Its field is `reason` in results, log lines and most metrics
  *   cause     what lies behind a failure, for the access log: a network code or a fixed text
  *   outcome   how a forwarded request ended: `ok` or a failure. In an audit line: how the event ended
  *   refusal   the sidecar does not do what a client asks. The contract calls a refused login or token `rejected`

@@ -7,7 +7,7 @@
  *   other bytes: of requests that wait or do not parse,  `halfClose`: its end is sent at once. It is closed once the client
  *   or of any kind on a detached socket                  closes it, too
  *
- *   (1) after an end, the writes of Node clients would fail
+ *   (1) not half-closed before: a Node client that receives an end can write no more
  *
  * Bytes that the client still sends after its last response are discarded (as nginx does). Without this, the close would be a
  * reset: clients that write all before they read (Python, Java) would lose the response.

@@ -30,14 +30,14 @@ export interface ConnectionCallbacks {
   readonly handle: (res: SidecarResponse) => void
   readonly onRequestEnd: (res: SidecarResponse) => void
   /** Called for a refusal without a request. Returns the response as text. */
-  readonly onParserError: (refusal: ParserRefusal, peer: Peer) => string
+  readonly onUnparsed: (refusal: UnparsedRefusal, peer: Peer) => string
   readonly isDraining: () => boolean
   /** Returns the number of requests of all connections that are handled or wait. */
   readonly inFlight: () => number
 }
 
 /** A refusal without a request: of bytes that do not parse, a late head, an `Upgrade` or CONNECT behind other requests. */
-export interface ParserRefusal {
+export interface UnparsedRefusal {
   readonly error: PublicError
   /** The code of Node's parser. */
   readonly cause?: string | undefined
@@ -56,12 +56,12 @@ export class Connection implements ClientConnection {
   readonly tcpSocket: Socket
   readonly isDraining: () => boolean
   readonly #callbacks: ConnectionCallbacks
-  /** What the parser reads: requests, nothing behind a refusal or a detached request, or nothing after the last response. */
+  /** `open`: requests are received. Others, none: behind a refusal, a detached request, or after the last response. */
   #input: 'open' | 'refused' | 'detached' | 'ended' = 'open'
   #current: SidecarResponse | undefined
   readonly #waiting: SidecarResponse[] = []
   /** Follows the requests that wait. Nothing follows it. */
-  #refusal: ParserRefusal | undefined
+  #refusal: UnparsedRefusal | undefined
   readonly nextHead: NextHead
   readonly end: ConnectionEnd
   #isProbing = false
@@ -166,7 +166,7 @@ export class Connection implements ClientConnection {
     }
   }
 
-  refuseUnparsed(refusal: ParserRefusal): void {
+  refuseUnparsed(refusal: UnparsedRefusal): void {
     const socket = this.socket
     if (this.#input !== 'open' || (this.#isFull && refusal.cause === 'ERR_HTTP_REQUEST_TIMEOUT')) return
     const isEnded = !socket.writable && this.#current?.state !== 'discarding' // then only the sending half may have ended
@@ -175,7 +175,7 @@ export class Connection implements ClientConnection {
     else this.#refuseInTurn(refusal)
   }
 
-  #refuseInTurn(refusal: ParserRefusal): void {
+  #refuseInTurn(refusal: UnparsedRefusal): void {
     this.#refusal = refusal
     this.#input = 'refused'
     nodeHttp.discardInput(this.socket)
@@ -186,9 +186,9 @@ export class Connection implements ClientConnection {
     else newest.req.context.onMalformedBody()
   }
 
-  #sendRefusal(refusal: ParserRefusal): void {
+  #sendRefusal(refusal: UnparsedRefusal): void {
     this.#input = 'ended'
-    this.socket.write(this.#callbacks.onParserError(refusal, this.peer), 'latin1')
+    this.socket.write(this.#callbacks.onUnparsed(refusal, this.peer), 'latin1')
     this.end.halfClose()
   }
 

@@ -7,7 +7,7 @@ import type { AccessFailure, ClientFailure, Failure, ForwardingFailure, PublicEr
 import { ERRORS, isClientFailure, PROXY_NAME, responseTo } from '../base/errors.ts'
 import type { Config } from '../config/config.ts'
 import { type HeaderList, headerText } from '../http/headers.ts'
-import type { ParserRefusal } from './connection.ts'
+import type { UnparsedRefusal } from './connection.ts'
 import type { Persistence, SidecarResponse } from './response.ts'
 
 /** The error types in `Proxy-Status` (RFC 9209, section 2.3) of upstream failures and of the sidecar's own refusals. */
@@ -88,8 +88,8 @@ export class Responder {
     this.fail(res, 'method', ERRORS.methodNotAllowed, { headers: ['Allow', allowed] })
   }
 
-  /** Returns the response to bytes that are no request: Node has no response object for them. */
-  parserErrorResponse({ error: { status, code, message }, bytes }: ParserRefusal, requestId: string): string {
+  /** Returns the response to what is no request, for which Node has no response object. */
+  unparsedResponse({ error: { status, code, message }, bytes }: UnparsedRefusal, requestId: string): string {
     const body = JSON.stringify({ code, message })
     const origin = /^origin:[ \t]*(\S*)/im.exec(bytes?.toString('latin1') ?? '')?.[1]
     const headers = ['Proxy-Status', proxyStatus('http_request_error'), 'Date', new Date().toUTCString()]

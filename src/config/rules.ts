@@ -68,7 +68,7 @@ const RULES = [
         report(`upstreams.${index}.prefix`, 'serves the same paths as an upstream before it')
   }),
   rule(['token.issuer', 'trustedIssuers'], ({ token, trustedIssuers }, report) => {
-    const names = [token.issuer, ...trustedIssuers.map(({ issuer }) => issuer)]
+    const names = [token.issuer, ...trustedIssuers.map(({ issuer }) => issuer)] // one before its entry
     for (const [index, { issuer }] of trustedIssuers.entries())
       if (names.indexOf(issuer) <= index)
         report(`trustedIssuers.${index}.issuer`, 'is token.issuer, or that of an entry before it')

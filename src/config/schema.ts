@@ -1,5 +1,5 @@
 /**
- * Every setting: its name, kind of value, bounds, default and meaning. `setting-kinds.ts` has the members of lists.
+ * Every setting: its name, kind of value, bounds, default and meaning. `setting-kinds.ts` has the kinds, and the members of lists.
  * The loader, variables, flags and, by `npm run docs`, the JSON Schema, sample file and documentation derive from this schema.
  * A new setting: a line here, and its use. A wait also needs a row in `listener.ts`, or in `WAITS` and `UpstreamConnection.#wait`.
  * A setting that depends on others may need a rule (`rules.ts`) or a default (`config.ts`).

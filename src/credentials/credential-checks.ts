@@ -7,7 +7,7 @@ export type Login = CredentialName & { readonly secret: string }
 
 export interface CredentialSource {
   readonly list: () => CredentialList
-  /** Called before each login. Resolves with true if the list is as new as the call. */
+  /** Called before each login. False if the database cannot be asked whether the list is as new as the call. */
   readonly refresh: () => Promise<boolean>
 }
 

@@ -1,7 +1,7 @@
 /**
  * The Account API: issues tokens for credentials, reports the seconds that a token has left, and ends tokens; creates links to
  * requests that a token allows, and ends links.
- * In: a request that its route allows. Out: a documented response, byte for byte the same for every rejected login.
+ * In: a request that its route allows. Out: a documented response, with the same body for every rejected login.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ERRORS, type LoginFailure, type PublicError } from '../base/errors.ts'

@@ -1,5 +1,5 @@
 /**
- * The effects on Node's server and sockets that its documentation does not promise: a function for each, tested on 20 and 26.
+ * What the sidecar needs of Node's server and sockets beyond their documentation: a function for each effect, tested on 20 and 26.
  * Some functions rely on Node's own listeners, or on the order of events. None uses a private member.
  * Other effects, of a line or two, have a comment where they are used, most of them in `client/`.
  */
@@ -80,8 +80,9 @@ export function discardInput(socket: Socket): void {
 /** Whether a server can refuse an upgrade, and go on with HTTP: since 22.21 and 24.9. */
 export const CAN_DECLINE_UPGRADES = 'shouldUpgradeCallback' in new Server()
 
-/** Closes a TCP socket if its peer has reset it: an empty write then fails. While it is paused, Node reports no reset. */
-export const probeForReset = (tcp: Socket, onDone: (error?: Error | null) => void) => tcp.write('', onDone)
+/** Closes a socket if its peer has reset it: an empty write then fails. While it is paused, Node reports no reset. */
+export const probeForReset = (socket: Socket, onDone: (error?: Error | null) => void) =>
+  socket.write('', onDone)
 
 /** Assigns a detached socket to its last response, as Node's `parserOnIncoming` assigns the socket of a request. */
 export function assignDetachedSocket(res: ServerResponse, socket: Socket): void {

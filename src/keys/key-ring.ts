@@ -10,7 +10,7 @@ export const PUBLIC_ALGORITHMS = ['ES256', 'ES384', 'EdDSA', 'RS256', 'PS256'] a
 export const ALGORITHMS = [...PUBLIC_ALGORITHMS, 'HS256'] as const
 export type Algorithm = (typeof ALGORITHMS)[number]
 
-/** A key verifies only tokens whose header names its `kid` and its `alg`. */
+/** A key verifies only tokens whose header names its `alg` and, except in `findInSet`, its `kid`. */
 export interface Key {
   readonly kid: string // '' for a key of another issuer that has none
   readonly alg: Algorithm

@@ -8,7 +8,7 @@ import type { OnReload } from '../auth/auth-sources.ts'
 import { type Failure, isClientFailure } from '../base/errors.ts'
 import { type Logger, loggable } from '../base/log.ts'
 import type { Peer } from '../client/client-address.ts'
-import type { ParserRefusal } from '../client/connection.ts'
+import type { UnparsedRefusal } from '../client/connection.ts'
 import type { SidecarRequest } from '../client/request.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { Config } from '../config/config.ts'
@@ -37,7 +37,7 @@ export function createRequestRecorder(
         log.info(accessLine(req, status, reason), 'request')
     },
     /** Returns the request id of the response. */
-    onParserError({ error: { status }, cause }: ParserRefusal, { address }: Peer): string {
+    onUnparsed({ error: { status }, cause }: UnparsedRefusal, { address }: Peer): string {
       const requestId = randomUUID()
       metrics.onRequest('proxy', undefined, status, 0)
       if (access !== 'off')

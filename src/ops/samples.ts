@@ -10,7 +10,7 @@ type Label<N extends Name> = N extends MetricName ? LabelOf<N> : never
 type Where<N extends Name> = Readonly<Partial<Record<Label<N>, Wanted>>>
 type Wanted = string | readonly string[] | RegExp
 
-/** The counters at one moment (epoch milliseconds), a column for each series. A missing value is zero. */
+/** The metrics at one moment (epoch milliseconds), a column for each series. A missing value is zero. */
 type Sample = Readonly<{ at: number; row: readonly number[] }>
 
 type Columns = Map<string, Map<string, { readonly labels: Labels; readonly index: number }>>

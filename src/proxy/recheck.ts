@@ -31,7 +31,7 @@ export class Recheck {
 
   readonly reportInternalError = (error: unknown) => this.#source.reportInternalError(this.#context.id, error)
 
-  /** Calls back later if a decision is due: with undefined after an internal error. */
+  /** If a decision is due, makes it, and calls back with it, or with undefined after an internal error. */
   ifDue(onDecision: (decision: Decision | undefined) => void): void {
     const { gate, now } = this.#source
     if (gate.changes() !== this.#changesBefore || now() >= this.#dueAtMs) void this.#decide(onDecision)

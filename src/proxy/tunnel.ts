@@ -18,7 +18,7 @@ import { UPGRADE_LINES } from './request-headers.ts'
 import type { PartialResponse, UpstreamHead } from './response-parser.ts'
 import type { ResponseReceiver, UpstreamConnection } from './upstream-connection.ts'
 
-/** How long a client may take to read the last bytes. */
+/** How long a client may read nothing of the last bytes. */
 const CLOSE_MS = 5000
 
 /** Idle time before the first TCP keep-alive probe. libuv sets ten probes, one second apart, before the connection fails. */

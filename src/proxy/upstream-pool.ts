@@ -2,7 +2,7 @@
  * The connections to one upstream and a queue of requests, both bounded. A request takes the connection that was used last.
  *
  * An upstream must not send bytes before a request: they would be taken for its response. So a connection whose response has
- * ended is first `released`. It is `idle` once Node has read its socket again (`afterReads`), and has found no bytes.
+ * ended is first `released`. It is `ready` once Node has read its socket again (`afterReads`), and has found no bytes.
  */
 import { afterReads } from '../http/node-http.ts'
 import type { UpstreamAddress } from './upstream-address.ts'
@@ -19,7 +19,7 @@ export class UpstreamPool implements ConnectionPool {
   readonly #open = new Set<UpstreamConnection>() // changes only with a connection, unlike `#queue`
   readonly #released: UpstreamConnection[] = []
   /** The connection that was used last is at the end. */
-  readonly #idle: UpstreamConnection[] = []
+  readonly #ready: UpstreamConnection[] = []
   /** The oldest is first. A `Map`, whose former tables keep ended requests in memory, costs 13 % more per request (Node 26). */
   readonly #queue: UpstreamRequest[] = []
   #isDispatchScheduled = false
@@ -43,7 +43,7 @@ export class UpstreamPool implements ConnectionPool {
 
   /** The number of waiting requests, and of connections that serve a request or are being closed. */
   get #demand(): number {
-    return this.#queue.length + this.#open.size - this.#idle.length - this.#released.length
+    return this.#queue.length + this.#open.size - this.#ready.length - this.#released.length
   }
 
   /** Queues the request. A WebSocket handshake fails if it would have to wait for another request to end. */
@@ -58,10 +58,10 @@ export class UpstreamPool implements ConnectionPool {
     }
   }
 
-  /** Sends the request on `idle` or a new connection. A retry may exceed the limit by the connection that it replaces. */
-  send(request: UpstreamRequest, idle?: UpstreamConnection): void {
+  /** Sends the request on `ready` or a new connection. A retry may exceed the limit by the connection that it replaces. */
+  send(request: UpstreamRequest, ready?: UpstreamConnection): void {
     try {
-      if (idle !== undefined) idle.send(request)
+      if (ready !== undefined) ready.send(request)
       else this.#open.add(new UpstreamConnection(this.#address, this, request))
     } catch (error) {
       request.onInternalError(error)
@@ -79,7 +79,7 @@ export class UpstreamPool implements ConnectionPool {
   close(): void {
     this.#isClosed = true
     clearInterval(this.#timer)
-    for (const connection of this.#idle) connection.close()
+    for (const connection of this.#ready) connection.close()
   }
 
   onReusable(connection: UpstreamConnection): void {
@@ -89,8 +89,8 @@ export class UpstreamPool implements ConnectionPool {
 
   onClosed(connection: UpstreamConnection): void {
     this.#open.delete(connection)
-    const at = this.#idle.indexOf(connection)
-    if (at >= 0) this.#idle.splice(at, 1)
+    const at = this.#ready.indexOf(connection)
+    if (at >= 0) this.#ready.splice(at, 1)
     this.#scheduleDispatch()
   }
 
@@ -103,7 +103,7 @@ export class UpstreamPool implements ConnectionPool {
   readonly #dispatch = (): void => {
     this.#isDispatchScheduled = false
     for (let request = this.#queue[0]; request !== undefined; request = this.#queue[0]) {
-      const connection = this.#takeIdle()
+      const connection = this.#takeReady()
       const isFull = this.connections >= this.config.limits.upstreamConnections
       // A released connection serves the request sooner than a new one would.
       if (connection === undefined && (isFull || this.#queue.length <= this.#released.length)) break
@@ -111,16 +111,16 @@ export class UpstreamPool implements ConnectionPool {
       this.send(request, connection)
     }
     for (const connection of this.#released) {
-      if (!this.#isClosed && connection.isUsable) this.#idle.push(connection)
+      if (!this.#isClosed && connection.isUsable) this.#ready.push(connection)
       else connection.close()
     }
     if (this.#queue.length > 0 && this.#released.length > 0) this.#scheduleDispatch()
     this.#released.length = 0
   }
 
-  #takeIdle(): UpstreamConnection | undefined {
-    let connection = this.#idle.pop()
-    while (connection?.isUsable === false) connection = this.#idle.pop()
+  #takeReady(): UpstreamConnection | undefined {
+    let connection = this.#ready.pop()
+    while (connection?.isUsable === false) connection = this.#ready.pop()
     return connection
   }
 

@@ -51,7 +51,7 @@ export function countPoll(before: PollHistory, version: string): PollHistory {
 
 /**
  * Decides when a version that is not active is loaded. `try`: after a failure, the version is not rejected, but incomplete.
- * Both `try` and `load` count only if the files have not changed meanwhile. `loadAsIs` always counts.
+ * The success of `try` or `load` counts only if the files have not changed meanwhile. `loadAsIs` and the failure of `load` count.
  */
 export function loadStep({ polls, unsettledPolls }: PollHistory, isForced: boolean) {
   if (isForced || unsettledPolls >= UNSETTLED_POLLS) return 'loadAsIs'

@@ -6,7 +6,7 @@
  *   a new version that loads                     it, from now on          `pollMs`    yes
  *   a new version that may be incomplete         the last good one        `pollMs`
  *   a new version that is rejected               the last good one        `retryMs`   yes
- *   the version that is rejected                 the last good one        `retryMs`   if it loads after all (after `rejectedMs`)
+ *   the version that is rejected                 the last good one        `retryMs`   if it loads, tried again after `rejectedMs`
  *   no source                                    the last good one        `retryMs`   once for each problem
  *
  * When an operator asks for a reload, the source is loaded at once, even if it is unchanged or incomplete. Each load is reported.

@@ -12,7 +12,7 @@ import { listen } from '../support/listen.ts'
 const peer = new Peer('192.0.2.1', () => false, 'https', 443)
 const headMs = 11_000
 const events = {
-  ...{ handle() {}, onRequestEnd() {}, onParserError: () => '', isDraining: () => false, inFlight: () => 0 },
+  ...{ handle() {}, onRequestEnd() {}, onUnparsed: () => '', isDraining: () => false, inFlight: () => 0 },
 }
 
 t.test('a client that reads nothing has at most one empty write waiting', (t) => {
