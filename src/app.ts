@@ -6,7 +6,7 @@
  * Tests compare the layers with the imports, and names in comments with the code. `base/errors.ts` has a glossary.
  */
 import { openAuthData } from './auth/auth-data.ts'
-import type { Logger } from './base/log.ts'
+import type { Logger, ReportError } from './base/log.ts'
 import { DataListener } from './client/listener.ts'
 import { Responder } from './client/responder.ts'
 import type { Config } from './config/config.ts'
@@ -57,7 +57,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const signAssertions = assertionSigning(config, signer)
   const tokenCache = new TokenCache({ verify, isRevoked, signAssertions, maxTokens, maxAgeSeconds, now })
   const responder = new Responder(config.cors)
-  const reportInternalError = (requestId: string, error: unknown) =>
+  const reportError: ReportError = (requestId, error) =>
     log.error({ requestId, err: error }, 'request failed with an internal error')
 
   const gate = new Gate(config, revoke !== undefined, tokenCache)
@@ -65,11 +65,12 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     secureContextOf: (prefix) => activeContextOf(certificateSets.get(upstreamSetName(prefix))),
     responder,
     events: (prefix) => metrics.ofUpstream(prefix),
-    rechecks: { gate, now, reportInternalError },
+    recheckSource: { gate, now },
+    reportError,
   })
   const throttle = createLoginThrottle(config.limits.loginFailures)
   const api = new AccountApi({ config, responder, signer, credentials, throttle, revoke, recordEvent, now })
-  const handler = new Handler({ config, gate, forwarder, api, responder, metrics, now, reportInternalError })
+  const handler = new Handler({ config, gate, forwarder, api, responder, metrics, now, reportError })
 
   const recorder = createRequestRecorder(metrics, log, config.log, lifeCycle.isAborting)
   const listener = new DataListener(config, certificateSets.get('listener'), {

@@ -35,7 +35,7 @@ interface HandlerOptions {
   /** Called once for each request that needs a caller, or has two `Authorization` lines. */
   readonly metrics: { onTokenCheck(reason: 'ok' | AccessFailure): void }
   readonly now: () => number
-  readonly reportInternalError: (requestId: string, error: unknown) => void
+  readonly reportError: (requestId: string, error: unknown) => void
 }
 
 export class Handler {
@@ -110,9 +110,9 @@ export class Handler {
   }
 
   #onError(res: SidecarResponse, error: unknown): void {
-    const { responder, reportInternalError } = this.#options
+    const { responder, reportError } = this.#options
     const { context } = res.req
-    reportInternalError(context.id, error)
+    reportError(context.id, error)
     if (res.hasBegun) {
       context.recordFailure('internal')
       context.connection.abort()

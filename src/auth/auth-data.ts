@@ -13,7 +13,7 @@
  *
  * Then `checkStatus` of `token/verify.ts` refuses the token of a disabled credential (`revoked`). Waiting requests are checked
  * like tunnels. A change ends no transfer in progress. Without a database, a sidecar that fetches its keys learns of no disabled
- * credential. `FILE_POLL_MS`, `STABLE_POLLS`, `DB_POLL_MS` and `REFRESH_MS` set the times above.
+ * credential. `polled-files.ts`, `database.ts` and `remote-keys.ts` set the times above.
  */
 import { loaded } from '../base/result.ts'
 import { formatProblems, type Problem, problemsAt } from '../config/config.ts'

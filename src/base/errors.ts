@@ -71,7 +71,7 @@ const FORWARDING_FAILURES = {
   connection_refused: [ERRORS.notReady, 'close'],
   connection_timeout: [ERRORS.notReady, 'close'],
   connection_terminated: [ERRORS.notReady, 'close'],
-  connection_read_timeout: [ERRORS.notReady],
+  connection_read_timeout: [ERRORS.notReady], // is never sent: a response has begun
   connection_write_timeout: [ERRORS.notReady],
   connection_limit_reached: [ERRORS.notReady],
   destination_not_found: [ERRORS.notReady], // no upstream serves the path, so none has this outcome

@@ -6,8 +6,9 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import pino, { type DestinationStream } from 'pino'
 
 export type { Logger } from 'pino'
+export type ReportError = (requestId: string, error: unknown) => void // logs an internal error of a request
 
-/** Writes log lines to stdout. `process.stdout` must be used before: it makes the pipe non-blocking, so it blocks no thread. */
+/** Writes log lines to stdout. `process.stdout` must be used before: it makes a pipe non-blocking. */
 export class LogDestination {
   /** The number of lines that were dropped because the reader was slow or a write failed. */
   dropped = 0

@@ -123,14 +123,14 @@ async function checkSidecar({ url, echoPath }: CheckFlags, credential: object | 
   return [...findings, ...judgeCertificate(first)]
 }
 
-function judgeSilence({ error, code }: Response): Finding {
+function judgeSilence({ error, code }: ProbeResponse): Finding {
   if (error === 'tls_certificate_error')
     return failure('certificate', `the certificate is not accepted here (${code})`)
   const reason = error === 'tls_protocol_error' ? 'the port speaks no TLS, or no known version of it' : code
   return failure('reachable', `no HTTP response: ${reason}`)
 }
 
-function judgeEndpoint(response: Response, isEndpoint: boolean): Finding {
+function judgeEndpoint(response: ProbeResponse, isEndpoint: boolean): Finding {
   if (isEndpoint) return ok('endpoint', 'the token endpoint answers')
   if (isInvalidToken(response))
     return failure('endpoint', 'the sidecar answers, but its token endpoint is elsewhere')
@@ -161,7 +161,7 @@ function checkRefusals(probe: URL): Promise<Finding[]> {
   )
 }
 
-function judgeClock({ headers }: Response): Finding {
+function judgeClock({ headers }: ProbeResponse): Finding {
   const seconds = Math.round(Math.abs(Date.parse(headers.date ?? '') - Date.now()) / 1000)
   if (Number.isNaN(seconds)) return warning('clock', 'the response has no Date')
   if (seconds <= MAX_CLOCK_DIFFERENCE_SECONDS) return ok('clock', 'the clocks agree')
@@ -229,7 +229,7 @@ async function checkUpstream(url: string): Promise<Finding> {
   return ok('upstream', 'the service does not answer from here')
 }
 
-function judgeCertificate({ certificateEndsAtMs }: Response): Finding[] {
+function judgeCertificate({ certificateEndsAtMs }: ProbeResponse): Finding[] {
   if (Number.isNaN(certificateEndsAtMs)) return []
   const days = Math.floor((certificateEndsAtMs - Date.now()) / 86_400_000)
   if (days < MIN_CERTIFICATE_DAYS) return [warning('certificate', `the certificate ends in ${days} days`)]
@@ -242,7 +242,7 @@ const REQUEST_MS = 3000
 const MAX_BODY_BYTES = 262_144
 
 /** If there is no response, `status` is 0 and `code` says why. Without TLS, `certificateEndsAtMs` is NaN. */
-type Response = Awaited<ReturnType<typeof sendRequest>>
+type ProbeResponse = Awaited<ReturnType<typeof sendRequest>>
 
 /** Never rejects. A body that is too long is truncated. */
 async function sendRequest(
@@ -277,12 +277,12 @@ async function sendRequest(
   }
 }
 
-const fieldsOf = ({ body }: Response) => parseJsonObject(body) ?? {}
+const fieldsOf = ({ body }: ProbeResponse) => parseJsonObject(body) ?? {}
 
-const isOurs = ({ headers }: Response) =>
+const isOurs = ({ headers }: ProbeResponse) =>
   String(headers['proxy-status'] ?? '').split(';', 1)[0] === PROXY_NAME
 
-const isInvalidToken = (response: Response) =>
+const isInvalidToken = (response: ProbeResponse) =>
   isOurs(response) && [400, 401].includes(response.status) && fieldsOf(response)['code'] === 'InvalidToken'
 
-const outcomeOf = ({ status, code }: Response) => (status === 0 ? code : `status ${status}`)
+const outcomeOf = ({ status, code }: ProbeResponse) => (status === 0 ? code : `status ${status}`)

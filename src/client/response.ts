@@ -40,7 +40,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     this.writeContinue()
   }
 
-  /** Node sends the head with the first bytes of the body. `headers`: all but those that Node adds, and `Connection`. */
+  /** Node sends the head with the first bytes of the body. `headers`: all but `Connection` and those that Node adds. */
   begin(status: number, statusText: string, headers: string[], persistence: Persistence): void {
     this.isCloseDelimited = persistence === 'closeDelimited'
     const holdsBody = this.req.expectsContinue && !this.#hasContinued
@@ -131,7 +131,7 @@ function afterResponse(req: SidecarRequest, asked: Persistence, holdsBody: boole
     return 'close'
   if (admitted.lines.connectionOptions?.has('close')) return 'close'
   // Node's parser obeys these trailers, too, and then refuses the next request.
-  if (req.rawTrailers.some((name) => /^(?:proxy-)?connection$/i.test(name))) return 'close'
+  if (req.rawTrailers.some((text, at) => at % 2 === 0 && /^(proxy-)?connection$/i.test(text))) return 'close'
   if (!admitted.offersUpgrade || isDetached) return 'keepAlive'
   // Node discards the bytes that it has read behind a head that offers an upgrade. They may be a request.
   if (!CAN_DECLINE_UPGRADES || admitted.hasBody) return 'close'

@@ -14,7 +14,7 @@ export const configSchema = (needsUpstream: boolean) =>
       const { links, trustedIssuers } = rest
       // By default, tokens longer than `API_TOKEN_SECONDS` are accepted only if the sidecar issues such tokens.
       const { maxLifetimeSeconds = Math.max(API_TOKEN_SECONDS, token.lifetimeSeconds) } = token
-      // For how long a signature of the sidecar may be accepted. A token of another issuer, which may live longer, can make a link.
+      // The longest time a signature of the sidecar is accepted. A token of another issuer, which may live longer, can make a link.
       const ofTokens = [maxLifetimeSeconds, ...trustedIssuers.map((issuer) => issuer.maxLifetimeSeconds)]
       const ofLinks = links.enabled ? Math.min(links.maxLifetimeSeconds, Math.max(...ofTokens)) : 0
       const maxSignedSeconds = Math.max(maxLifetimeSeconds, ofLinks) + token.clockToleranceSeconds

@@ -47,7 +47,7 @@ export class CredentialList {
   }
 
   /**
-   * Chooses the parameters of the scrypt run for a login without a scrypt hash, such as `$scrypt$ln=14,r=8,p=5`.
+   * Chooses parameters, such as `$scrypt$ln=14,r=8,p=5`, for the scrypt run of a login without a scrypt hash.
    * A fixed choice, or one that differs between attempts or workers, would reveal some accounts by the time of a login.
    */
   scryptParametersFor(name: CredentialName): string | undefined {

@@ -1,6 +1,6 @@
 /**
  * Parses a YAML 1.2 document. Repeated keys, unknown tags and aliases that multiply are mistakes.
- * Messages never quote the text, because a wrong file may hold secrets.
+ * Messages quote no value, and only plain names, because a wrong file may hold secrets.
  */
 import { isUtf8 } from 'node:buffer'
 import type { Node } from 'yaml'

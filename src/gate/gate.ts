@@ -18,7 +18,7 @@ import { scopeAllows } from '../token/scopes.ts'
 import type { Verdict } from '../token/verify.ts'
 import type { AdmittedRequest } from './admission.ts'
 import { originalRequest, VARY_BY_TOKEN } from './forward-auth.ts'
-import type { CallerRoute, OpenRoute, Route, RouteGroup, ServiceRoute } from './route.ts'
+import type { CallerRoute, OpenRoute, Route, RouteSetting, ServiceRoute } from './route.ts'
 import { createRouter, FORWARD_LINK } from './route.ts'
 
 export interface RoutedRequest {
@@ -68,7 +68,7 @@ type CallerDecision = DecisionRecord & Readonly<{ act: CallerRoute['act']; path:
 /** An endpoint serves any client. */
 type OpenDecision = OpenRoute & DecisionRecord
 
-type GateConfig = Pick<Config, RouteGroup | 'enforcement' | 'identity'>
+type GateConfig = Pick<Config, RouteSetting | 'enforcement' | 'identity'>
 
 export class Gate {
   #changes = 0
@@ -124,7 +124,7 @@ export class Gate {
     if (!verdict.ok) return this.#refuseOrReport(routed, verdict.error.reason)
     const caller = verdict.value
     const failure = accessFailure(routed, caller)
-    // A token that lacks a scope proves the caller. The link of another request (`claims`) does not.
+    // A token whose scope is too narrow proves the caller. The link of another request (`claims`) does not.
     if (failure !== undefined)
       return this.#refuseOrReport(routed, failure, failure === 'scope' ? caller : undefined)
     if (route.to === 'service') return this.#pass(route, routed, caller)

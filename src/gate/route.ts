@@ -6,12 +6,12 @@ import type { Config } from '../config/config.ts'
 import { isWithin, LINKS_PATH, TOKEN_PATH } from '../http/request-target.ts'
 import type { AdmittedRequest } from './admission.ts'
 
-export type RouteGroup = 'contract' | 'corsPreflight' | 'forwardAuth' | 'links' | 'listen' | 'publicRoutes'
+export type RouteSetting = 'contract' | 'corsPreflight' | 'forwardAuth' | 'links' | 'listen' | 'publicRoutes'
 
 /** The label `route` of the metrics and the access log. */
 export const ROUTE_LABELS = [
   'token_issue',
-  /** GET or HEAD of the token endpoint, not the check of every token. */
+  /** Requests of the token endpoint but logins and logouts, not the check of every token. */
   'token_check',
   'logout',
   'link_issue',
@@ -65,7 +65,7 @@ function endpoint(label: RouteLabel, routes: Readonly<Record<string, Route>>): (
 }
 
 /** @param canEndLinks - whether there is a database for the revocations of links */
-export function createRouter(config: Pick<Config, RouteGroup>, canEndLinks: boolean) {
+export function createRouter(config: Pick<Config, RouteSetting>, canEndLinks: boolean) {
   const { links, forwardAuth, listen } = config
   const tokenPath = listen.basePath + TOKEN_PATH
   const tokenPathSlash = `${tokenPath}/`

@@ -190,7 +190,7 @@ function parseConnection(value: string | undefined): ConnectionOptions | undefin
   return new Set(options.filter(Boolean))
 }
 
-/** Whether removing the named fields would change framing or identity: those of which a look-alike is refused. */
+/** Whether `Connection` names a field of framing or identity: an identity header, or one whose look-alike is refused. */
 export const namesFramingOrIdentity = (options: ConnectionOptions): boolean =>
   [...options]
     .map(headerKind)

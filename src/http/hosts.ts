@@ -17,7 +17,7 @@ export function withoutPath(url: string): string {
 
 /**
  * libuv has two threads for all lookups of a process, and cannot abort a lookup. A silent DNS server blocks its thread for
- * up to a minute. With one lookup for each host at a time, one thread stays free for other hosts.
+ * up to a minute. With one lookup for each host at a time, one silent host leaves a thread free.
  */
 const running = new Map<string, Promise<LookupAddress[]>>()
 

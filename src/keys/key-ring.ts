@@ -67,7 +67,7 @@ export const publicJwks = (ring: KeyRing) => ({
 
 export const NEVER_SIGNED = 0
 
-/** How long a sidecar may sign with the former key after `active` has changed. Longer only while files keep changing. */
+/** How long a sidecar may sign with the former key after `active` has changed. Longer while its files change, or are rejected. */
 const RELOAD_SECONDS = 1
 
 /** When the last token of a key that does not sign expires, in epoch seconds. Undefined if unknown. */

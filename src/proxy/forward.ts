@@ -11,17 +11,14 @@ import type { SidecarResponse } from '../client/response.ts'
 import type { Config } from '../config/config.ts'
 import type { ServiceDecision } from '../gate/gate.ts'
 import { isWithin, withoutFinalSlash } from '../http/request-target.ts'
-import type { RecheckSource } from './recheck.ts'
 import { Transfer, type Upstream, type UpstreamEvents } from './transfer.ts'
 import { upstreamAddress } from './upstream-address.ts'
 import { UpstreamPool } from './upstream-pool.ts'
 
 type ForwarderConfig = Pick<Config, 'identity' | 'limits' | 'timeouts' | 'upstreams'>
 
-interface ForwarderOptions {
-  readonly rechecks: RecheckSource
+interface ForwarderOptions extends Pick<Upstream, 'responder' | 'recheckSource' | 'reportError'> {
   readonly secureContextOf: (prefix: string) => (() => SecureContext) | undefined
-  readonly responder: Responder
   readonly events: (prefix: string) => UpstreamEvents
 }
 
@@ -31,15 +28,15 @@ export class Forwarder {
   readonly #upstreams: readonly Upstream[]
 
   constructor(config: ForwarderConfig, options: ForwarderOptions) {
-    const { secureContextOf, events, responder, rechecks } = options
+    const { secureContextOf, events, responder, recheckSource, reportError } = options
+    const shared = { responder, recheckSource, reportError }
     this.#responder = responder
     this.#upstreams = config.upstreams
       .map(({ prefix, url, assertionAudience = config.identity.assertion.audience }) => {
         const pathPrefix = withoutFinalSlash(prefix)
         const address = upstreamAddress(url, secureContextOf(prefix))
         const pool = new UpstreamPool(prefix, address, config)
-        const { host } = address
-        return { pathPrefix, host, assertionAudience, pool, rechecks, responder, events: events(prefix) }
+        return { ...shared, pathPrefix, host: address.host, assertionAudience, pool, events: events(prefix) }
       })
       .toSorted((a, b) => b.pathPrefix.length - a.pathPrefix.length)
   }

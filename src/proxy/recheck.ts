@@ -9,7 +9,6 @@ export interface RecheckSource {
   readonly gate: Pick<Gate, 'decide' | 'changes'>
   /** Epoch milliseconds. */
   readonly now: () => number
-  readonly reportInternalError: (requestId: string, error: unknown) => void
 }
 
 const NEVER = Number.POSITIVE_INFINITY
@@ -19,7 +18,7 @@ export class Recheck {
   readonly #context: RequestContext
   /** `Gate.changes` before the last decision. */
   #changesBefore: number | undefined
-  /** Epoch milliseconds. `NEVER` if only a change can lead to another decision, and while one is made. */
+  /** Epoch milliseconds. `NEVER` if only a change can lead to another decision, and while a decision is being made. */
   #dueAtMs: number
 
   constructor(context: RequestContext, decision: ServiceDecision, source: RecheckSource) {
@@ -29,27 +28,20 @@ export class Recheck {
     this.#dueAtMs = decision.caller?.recheckAtMs ?? NEVER
   }
 
-  readonly reportInternalError = (error: unknown) => this.#source.reportInternalError(this.#context.id, error)
-
-  /** If a decision is due, makes it, and calls back with it, or with undefined after an internal error. */
-  ifDue(onDecision: (decision: Decision | undefined) => void): void {
+  /** Undefined unless a decision is due. The promise rejects on an internal error. */
+  ifDue(): Promise<Decision> | undefined {
     const { gate, now } = this.#source
-    if (gate.changes() !== this.#changesBefore || now() >= this.#dueAtMs) void this.#decide(onDecision)
+    return gate.changes() !== this.#changesBefore || now() >= this.#dueAtMs ? this.#decide() : undefined
   }
 
-  async #decide(onDecision: (decision: Decision | undefined) => void): Promise<void> {
-    const { gate } = this.#source
-    this.#changesBefore = gate.changes()
-    this.#dueAtMs = NEVER
+  async #decide(): Promise<Decision> {
     const { routed } = this.#context
-    let decision: Decision | undefined
-    try {
-      if (routed !== undefined) decision = await gate.decide(routed)
-    } catch (error) {
-      this.reportInternalError(error)
-    }
+    if (routed === undefined) throw new Error('only a routed request is forwarded')
+    this.#changesBefore = this.#source.gate.changes()
+    this.#dueAtMs = NEVER
+    const decision = await this.#source.gate.decide(routed)
     // After a refusal, the next tick decides again: the request may have been sent meanwhile, and its retry or tunnel is refused.
-    this.#dueAtMs = decision?.act === 'forward' ? (decision.caller?.recheckAtMs ?? NEVER) : 0
-    onDecision(decision)
+    this.#dueAtMs = decision.act === 'forward' ? (decision.caller?.recheckAtMs ?? NEVER) : 0
+    return decision
   }
 }

@@ -23,6 +23,7 @@
  * response, and discards the rest of the upload. A failure after a head aborts the client's connection (`Connection.abort`).
  */
 import type { ForwardingFailure, UpstreamOutcome } from '../base/errors.ts'
+import type { ReportError } from '../base/log.ts'
 import type { RequestContext, RequestOwner } from '../client/request.ts'
 import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
@@ -49,7 +50,8 @@ export interface Upstream {
   readonly host: string
   readonly assertionAudience: string
   readonly pool: UpstreamPool
-  readonly rechecks: RecheckSource
+  readonly recheckSource: RecheckSource
+  readonly reportError: ReportError
   readonly responder: Responder
   readonly events: UpstreamEvents
 }
@@ -77,7 +79,7 @@ export class Transfer implements UpstreamRequest, RequestOwner {
     this.#decision = decision
     this.#upstream = upstream
     this.#context = res.req.context
-    this.#recheck = new Recheck(this.#context, decision, upstream.rechecks)
+    this.#recheck = new Recheck(this.#context, decision, upstream.recheckSource)
     this.isHeadRequest = decision.admitted.method === 'HEAD'
     this.isWebSocket = this.#context.isDetached && decision.admitted.isWebSocket
     this.hasBody = decision.admitted.hasBody
@@ -90,14 +92,16 @@ export class Transfer implements UpstreamRequest, RequestOwner {
   // Called by the pool and the upstream connection.
   onTick(): void {
     this.#context.connection.detectReset()
-    if (this.#phase === 'waiting') this.#recheck.ifDue((decision) => this.#onDecision(decision))
+    if (this.#phase !== 'waiting') return
+    const recheck = this.#recheck.ifDue()?.then((decision) => this.#onDecision(decision))
+    recheck?.catch((error: unknown) => this.onInternalError(error))
   }
 
-  #onDecision(decision: Decision | undefined): void {
-    if (decision?.act === 'forward') this.#decision = decision // a retry needs it, even if the request was sent meanwhile
+  #onDecision(decision: Decision): void {
+    if (decision.act === 'forward') this.#decision = decision // a retry needs it, even if the request was sent meanwhile
     if (this.#phase !== 'waiting') return
-    if (decision !== undefined) this.#context.recordDecision(decision)
-    if (decision?.act !== 'forward') this.#end(decision?.act === 'refuse' ? decision : 'proxy_internal_error')
+    this.#context.recordDecision(decision)
+    if (decision.act !== 'forward') this.#end(decision.act === 'refuse' ? decision : 'proxy_internal_error')
   }
 
   takeHead(): string {
@@ -123,12 +127,12 @@ export class Transfer implements UpstreamRequest, RequestOwner {
     if (this.#phase === 'downloading') this.#onBody(head, response, upstreamConnection)
   }
 
-  #onHead(head: UpstreamHead, response: PartialResponse, upstreamConnection: UpstreamConnection): void {
+  #onHead(head: UpstreamHead, response: PartialResponse, connection: UpstreamConnection): void {
     const headMs = performance.now() - this.#context.startedMonotonicMs
     this.#upstream.events.onResponse(head.status, headMs / 1000)
     if (head.status === 101) {
       this.#end('ok')
-      new Tunnel(this.#res, upstreamConnection, this.#recheck).start(head, response)
+      new Tunnel(this.#res, connection, this.#recheck, this.#upstream.reportError).start(head, response)
     } else {
       this.#phase = 'downloading'
       writeResponseHead(this.#res, head)
@@ -153,7 +157,7 @@ export class Transfer implements UpstreamRequest, RequestOwner {
   }
 
   onInternalError(error: unknown): void {
-    this.#recheck.reportInternalError(error)
+    this.#upstream.reportError(this.#context.id, error)
     if (this.#phase === 'ended') this.#context.connection.abort()
     else this.#end('proxy_internal_error')
   }

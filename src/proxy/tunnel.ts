@@ -9,6 +9,7 @@
  *   ResponseParser               accepts a 101 only for it
  *   Transfer.#onHead             ends the transfer, and starts the tunnel. Another response is relayed, and ends the connection
  */
+import type { ReportError } from '../base/log.ts'
 import type { RequestOwner } from '../client/request.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import { headerText } from '../http/headers.ts'
@@ -28,11 +29,13 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
   readonly #res: SidecarResponse
   readonly #upstreamConnection: UpstreamConnection
   readonly #recheck: Recheck
+  readonly #reportError: ReportError
 
-  constructor(res: SidecarResponse, upstreamConnection: UpstreamConnection, recheck: Recheck) {
+  constructor(res: SidecarResponse, connection: UpstreamConnection, recheck: Recheck, report: ReportError) {
     this.#res = res
-    this.#upstreamConnection = upstreamConnection
+    this.#upstreamConnection = connection
     this.#recheck = recheck
+    this.#reportError = report
   }
 
   /** Takes over both connections from the transfer, and sends the 101. `response` may hold bytes that came with the 101. */
@@ -66,8 +69,10 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
   }
 
   onInternalError(error: unknown): void {
-    this.#recheck.reportInternalError(error)
-    this.#res.req.context.connection.abort()
+    const { context } = this.#res.req
+    this.#reportError(context.id, error)
+    context.recordFailure('internal')
+    context.connection.abort()
   }
 
   onClosed(): void {
@@ -78,10 +83,11 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
   onTick(): void {
     const { context, socket } = this.#res.req
     context.connection.detectReset()
-    this.#recheck.ifDue((decision) => {
-      if (decision?.act === 'forward') return
-      context.recordFailure(decision?.act === 'refuse' ? decision.reason : 'internal')
+    const recheck = this.#recheck.ifDue()?.then((decision) => {
+      if (decision.act === 'forward') return
+      context.recordFailure(decision.act === 'refuse' ? decision.reason : 'internal')
       socket.destroy()
     })
+    recheck?.catch((error: unknown) => this.onInternalError(error))
   }
 }

@@ -1,7 +1,7 @@
 /**
  * Keeps a value current: polls a source (files, database, key set of an issuer), and loads its new versions.
  *
- *   the last poll has found                      active value             next poll   reported (`onPolled`)
+ *   the last poll has found                      active value             next poll   reported (`mustReport`)
  *   the version that is active                   this version             `pollMs`
  *   a new version that loads                     it, from now on          `pollMs`    yes
  *   a new version that may be incomplete         the last good one        `pollMs`
@@ -38,7 +38,7 @@ interface ReloadableOptions<T> {
   readonly retryMs?: number
   /** How long a rejected version is not loaded again, unless it returns after another version. Default: 0. */
   readonly rejectedMs?: number
-  /** Called after each poll, unless the source may be incomplete. A new version is active by then. */
+  /** Called after each poll with a result. A new version is active by then. */
   readonly onPolled: (result: PollResult<T>) => void
   readonly onError: (error: unknown) => void
 }

@@ -91,7 +91,7 @@ export function linkFailure(
   // A link is refused as a bearer token, and an access token as a link.
   if (link === undefined || presented === undefined) return 'claims'
   const { method, target } = presented
-  if (target !== link.target) return 'claims' // those of the link name another request
+  if (target !== link.target) return 'claims' // the claims of the link name another request
   if (method !== link.method && !(method === 'HEAD' && link.method === 'GET')) return 'claims'
   return headersAddAccess || isWebSocket ? 'scope' : undefined
 }

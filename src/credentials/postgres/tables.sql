@@ -1,5 +1,5 @@
 -- The tables of credentials and revocations, for PostgreSQL 13 or newer. This script may be run again.
--- Names and scopes obey the rules of `nameProblem` and `parseScope` (but its rule for the path), for rows written by hand.
+-- Names and scopes obey the rules of `nameProblem` and `parseScope` (except its rule for paths), for rows written by hand.
 -- Triggers count changes in "revision". "stamp" is random: a restore from a backup may repeat a number, but not number and stamp.
 -- "other_change" is the stamp of the last change other than new revocations, which logouts add often.
 -- Each run changes both stamps, so that sidecars also read changes that no trigger recorded.
