@@ -49,7 +49,7 @@ async function serve(loaded: LoadedConfig, serving: ProcessContext): Promise<voi
   if (cut > 0) throw new NotDone(`requests aborted at the end of shutdown.deadlineSeconds: ${cut}`)
 }
 
-/** Loads modules on demand: the primary of several workers needs only a small part of the application. */
+/** Loads modules on demand: the primary of several workers needs neither the listener nor the proxy. */
 export async function createSidecar({ config, file }: LoadedConfig, serving: ProcessContext): Promise<App> {
   const { signals, destination } = serving
   const options = { ...setUpProcess(config, destination), settingsFile: file }

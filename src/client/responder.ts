@@ -101,7 +101,7 @@ export class Responder {
   #headers(status: number, text: string, requestId: string, headers: HeaderList, origin = ''): string[] {
     const list = text === '' ? [] : ['Content-Type', 'application/json']
     if (status !== 204) list.push('Content-Length', String(text.length))
-    const hasOwn = headers.some((name, at) => at % 2 === 0 && name === 'Cache-Control') // an account may have this name
+    const hasOwn = headers.some((name, at) => at % 2 === 0 && name === 'Cache-Control') // a value may be this text, too
     if (!hasOwn) list.push('Cache-Control', 'no-store')
     list.push(...headers, 'X-Request-Id', requestId, ...this.#corsHeaders(origin))
     return list

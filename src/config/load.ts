@@ -36,7 +36,7 @@ export function loadConfig(options: LoadOptions): Loaded<LoadedConfig, Problem> 
   const locationOf: LocationOf = (steps, key) =>
     named.values.findLast(({ setting }) => setting.steps.every((step, at) => step === steps[at]))?.name ??
     fromFile.locationOf(steps, key)
-  const result = configSchema(needsUpstream && fromFile.tree !== undefined).safeParse(tree)
+  const result = configSchema(needsUpstream && fromFile.tree !== undefined).safeParse(tree) // an unusable file may name upstreams
   const invalid = problemsOf(result.error?.issues ?? [], locationOf)
   const problems = [...fromFile.problems, ...named.problems, ...invalid]
   if (!result.success || problems.length > 0) return notLoaded(problems)

@@ -177,7 +177,7 @@ export const settingsSchema = group({
     enabled: setting(boolean, false, 'Whether WebSocket handshakes are forwarded like other requests.'),
   }),
   limits: section('Limits on what clients can use.', {
-    loginFailures: section('Throttle of failed logins, for each pair of account and client address.', {
+    loginFailures: section('Throttle of failed logins, for each pair of account and client network.', {
       count: workerLimit(1_000_000, 20, 'Failed logins after which more get 503.'),
       windowSeconds: setting(integer(1, 86400), 60, 'Length of the window in seconds.'),
     }),

@@ -11,7 +11,7 @@ export type RouteSetting = 'contract' | 'corsPreflight' | 'forwardAuth' | 'links
 /** The label `route` of the metrics and the access log. */
 export const ROUTE_LABELS = [
   'token_issue',
-  /** Requests of the token endpoint but logins and logouts, not the check of every token. */
+  /** Other requests to the token endpoint, not the token checks of forwarded requests. */
   'token_check',
   'logout',
   'link_issue',

@@ -28,7 +28,7 @@ function callAll(due = callbacks.splice(0)): void {
 /** Calls back after Node has read all sockets once more. */
 export const afterNextReads = (callback: () => void) => afterReads(() => afterReads(callback))
 
-/** Calls `listener` before Node's: `connectionListener` begins to read requests, `socketOnEnd` ends the socket. */
+/** Calls `listener` before Node's own, of which `connectionListener` begins to read requests, and those of `end` end the socket. */
 export function listenBeforeNode(emitter: EventEmitter, event: string, listener: (socket: Socket) => void) {
   emitter.prependListener(event, listener)
 }

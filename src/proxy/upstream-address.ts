@@ -12,7 +12,7 @@ export interface UpstreamAddress {
   readonly host: string
 }
 
-/** Parses `http://…`, `https://…` or `unix:/path`. Each connection calls `secureContext`. Default: the system's CAs. */
+/** Parses `http://…`, `https://…` or `unix:/path`. Each connection calls `secureContext`. Default: the CAs of Node. */
 export function upstreamAddress(upstreamUrl: string, secureContext?: () => SecureContext): UpstreamAddress {
   if (upstreamUrl.startsWith('unix:')) {
     const path = upstreamUrl.slice('unix:'.length)
@@ -24,9 +24,9 @@ export function upstreamAddress(upstreamUrl: string, secureContext?: () => Secur
   const tls = protocol === 'https:'
   const options = { host: name, port: Number(port || (tls ? 443 : 80)), lookup }
   if (!tls) return { tls, open: (onread) => connectTcp({ ...options, onread }), isNamed, host }
-  const systemCas = createSecureContext()
+  const defaultContext = createSecureContext()
   // The certificate must name the upstream's host, not a client's `Host`.
   const tlsOptions = { ...options, servername: isNamed ? name : '', ALPNProtocols: ['http/1.1'] }
-  const open = () => connectTls({ ...tlsOptions, secureContext: secureContext?.() ?? systemCas })
+  const open = () => connectTls({ ...tlsOptions, secureContext: secureContext?.() ?? defaultContext })
   return { tls, open, isNamed, host }
 }

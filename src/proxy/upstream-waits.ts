@@ -23,7 +23,7 @@ export class WaitClock {
   #sinceMonotonicMs: number | undefined = performance.now()
 
   /**
-   * Returns how long no byte has moved in the current wait. Must be called several times a second, with each wait and without one:
+   * Returns how long no byte has moved in the current wait. Must be called several times a second, whether it waits or not:
    * only these calls measure, so no event can forget to restart the clock. `read`: the bytes read that count.
    */
   measure(isWaiting: boolean, socket: Socket, read: number, monotonicNow: number): number {

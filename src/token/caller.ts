@@ -7,7 +7,7 @@ export interface Identity {
   readonly accountId: string
   readonly accessKey: string
   readonly tokenId: string
-  /** If `tokenId` is the documented digest of the token: that of the token with its other valid signature (`issuers.ts`). */
+  /** If `tokenId` is a digest of the token: the digest of the same token with its other valid signature (`issuers.ts`). */
   readonly otherTokenId?: string | undefined
   readonly issuedAtSeconds: number
   readonly expiresAtSeconds: number

@@ -24,8 +24,8 @@ export const SELECT_REVOCATIONS = `SELECT id, jti, account_id AS "accountId", ac
 type Revision = Readonly<{ version: string; otherChange: string; triggers: number }>
 
 /**
- * Every change replaces `version`. Every change except new revocations replaces `otherChange`. To disable a trigger, as
- * `pg_restore --disable-triggers` does, replaces both: it changes `xmin` of the trigger's row. @throws ChangesNotRecorded
+ * Every change replaces `version`. Every change except new revocations replaces `otherChange`. A disabled trigger, as
+ * by `pg_restore --disable-triggers`, replaces both, because it changes `xmin` of the trigger's row. @throws ChangesNotRecorded
  */
 export async function readRevision(database: Pool | ClientBase) {
   const results: unknown = await database.query(
