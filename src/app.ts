@@ -61,13 +61,9 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     log.error({ requestId, err: error }, 'request failed with an internal error')
 
   const gate = new Gate(config, revoke !== undefined, tokenCache)
-  const forwarder = new Forwarder(config, {
-    secureContextOf: (prefix) => activeContextOf(certificateSets.get(upstreamSetName(prefix))),
-    responder,
-    events: (prefix) => metrics.ofUpstream(prefix),
-    recheckSource: { gate, now },
-    reportError,
-  })
+  const secureContextOf = (prefix: string) => activeContextOf(certificateSets.get(upstreamSetName(prefix)))
+  const events = (prefix: string) => metrics.ofUpstream(prefix)
+  const forwarder = new Forwarder(config, { secureContextOf, responder, events, gate, now, reportError })
   const throttle = createLoginThrottle(config.limits.loginFailures)
   const api = new AccountApi({ config, responder, signer, credentials, throttle, revoke, recordEvent, now })
   const handler = new Handler({ config, gate, forwarder, api, responder, metrics, now, reportError })

@@ -17,6 +17,7 @@
  *   Connection.#onResponseClosed  calls the access log, then serves the next request
  */
 import { type AccessFailure, ERRORS } from './base/errors.ts'
+import type { ReportError } from './base/log.ts'
 import type { Responder } from './client/responder.ts'
 import type { SidecarResponse } from './client/response.ts'
 import type { Config } from './config/config.ts'
@@ -35,7 +36,7 @@ interface HandlerOptions {
   /** Called once for each request that needs a caller, or has two `Authorization` lines. */
   readonly metrics: { onTokenCheck(reason: 'ok' | AccessFailure): void }
   readonly now: () => number
-  readonly reportError: (requestId: string, error: unknown) => void
+  readonly reportError: ReportError
 }
 
 export class Handler {

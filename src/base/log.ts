@@ -6,7 +6,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import pino, { type DestinationStream } from 'pino'
 
 export type { Logger } from 'pino'
-export type ReportError = (requestId: string, error: unknown) => void // logs an internal error of a request
+/** Logs an internal error of a request. */
+export type ReportError = (requestId: string, error: unknown) => void
 
 /** Writes log lines to stdout. `process.stdout` must be used before: it makes a pipe non-blocking. */
 export class LogDestination {

@@ -11,13 +11,14 @@ import type { SidecarResponse } from '../client/response.ts'
 import type { Config } from '../config/config.ts'
 import type { ServiceDecision } from '../gate/gate.ts'
 import { isWithin, withoutFinalSlash } from '../http/request-target.ts'
+import type { RecheckSource } from './recheck.ts'
 import { Transfer, type Upstream, type UpstreamEvents } from './transfer.ts'
 import { upstreamAddress } from './upstream-address.ts'
 import { UpstreamPool } from './upstream-pool.ts'
 
 type ForwarderConfig = Pick<Config, 'identity' | 'limits' | 'timeouts' | 'upstreams'>
 
-interface ForwarderOptions extends Pick<Upstream, 'responder' | 'recheckSource' | 'reportError'> {
+interface ForwarderOptions extends RecheckSource, Pick<Upstream, 'responder'> {
   readonly secureContextOf: (prefix: string) => (() => SecureContext) | undefined
   readonly events: (prefix: string) => UpstreamEvents
 }
@@ -28,8 +29,8 @@ export class Forwarder {
   readonly #upstreams: readonly Upstream[]
 
   constructor(config: ForwarderConfig, options: ForwarderOptions) {
-    const { secureContextOf, events, responder, recheckSource, reportError } = options
-    const shared = { responder, recheckSource, reportError }
+    const { secureContextOf, events, responder, gate, now, reportError } = options
+    const shared = { responder, gate, now, reportError }
     this.#responder = responder
     this.#upstreams = config.upstreams
       .map(({ prefix, url, assertionAudience = config.identity.assertion.audience }) => {

@@ -2,6 +2,7 @@
  * Has the gate decide again on a request that waits for the upstream, and on an open tunnel: the token may have expired or been
  * revoked, or its scope may have changed. In: a call with each tick (`UpstreamPool`). Out: a new decision once one is due.
  */
+import type { ReportError } from '../base/log.ts'
 import type { RequestContext } from '../client/request.ts'
 import type { Decision, Gate, ServiceDecision } from '../gate/gate.ts'
 
@@ -9,6 +10,7 @@ export interface RecheckSource {
   readonly gate: Pick<Gate, 'decide' | 'changes'>
   /** Epoch milliseconds. */
   readonly now: () => number
+  readonly reportError: ReportError
 }
 
 const NEVER = Number.POSITIVE_INFINITY
@@ -28,20 +30,25 @@ export class Recheck {
     this.#dueAtMs = decision.caller?.recheckAtMs ?? NEVER
   }
 
-  /** Undefined unless a decision is due. The promise rejects on an internal error. */
-  ifDue(): Promise<Decision> | undefined {
+  /** If a decision is due, makes it, and calls back with it, or with undefined after an internal error. */
+  ifDue(onDecision: (decision: Decision | undefined) => void): void {
     const { gate, now } = this.#source
-    return gate.changes() !== this.#changesBefore || now() >= this.#dueAtMs ? this.#decide() : undefined
+    if (gate.changes() !== this.#changesBefore || now() >= this.#dueAtMs) void this.#decide(onDecision)
   }
 
-  async #decide(): Promise<Decision> {
-    const { routed } = this.#context
-    if (routed === undefined) throw new Error('only a routed request is forwarded')
-    this.#changesBefore = this.#source.gate.changes()
+  async #decide(onDecision: (decision: Decision | undefined) => void): Promise<void> {
+    const { gate, reportError } = this.#source
+    this.#changesBefore = gate.changes()
     this.#dueAtMs = NEVER
-    const decision = await this.#source.gate.decide(routed)
+    const { routed, id } = this.#context
+    let decision: Decision | undefined
+    try {
+      if (routed !== undefined) decision = await gate.decide(routed)
+    } catch (error) {
+      reportError(id, error)
+    }
     // After a refusal, the next tick decides again: the request may have been sent meanwhile, and its retry or tunnel is refused.
-    this.#dueAtMs = decision.act === 'forward' ? (decision.caller?.recheckAtMs ?? NEVER) : 0
-    return decision
+    this.#dueAtMs = decision?.act === 'forward' ? (decision.caller?.recheckAtMs ?? NEVER) : 0
+    onDecision(decision)
   }
 }

@@ -23,7 +23,6 @@
  * response, and discards the rest of the upload. A failure after a head aborts the client's connection (`Connection.abort`).
  */
 import type { ForwardingFailure, UpstreamOutcome } from '../base/errors.ts'
-import type { ReportError } from '../base/log.ts'
 import type { RequestContext, RequestOwner } from '../client/request.ts'
 import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
@@ -44,14 +43,12 @@ export interface UpstreamEvents {
   onResponse(status: number, seconds: number): void
 }
 
-export interface Upstream {
+export interface Upstream extends RecheckSource {
   /** Has no slash at the end. */
   readonly pathPrefix: string
   readonly host: string
   readonly assertionAudience: string
   readonly pool: UpstreamPool
-  readonly recheckSource: RecheckSource
-  readonly reportError: ReportError
   readonly responder: Responder
   readonly events: UpstreamEvents
 }
@@ -79,7 +76,7 @@ export class Transfer implements UpstreamRequest, RequestOwner {
     this.#decision = decision
     this.#upstream = upstream
     this.#context = res.req.context
-    this.#recheck = new Recheck(this.#context, decision, upstream.recheckSource)
+    this.#recheck = new Recheck(this.#context, decision, upstream)
     this.isHeadRequest = decision.admitted.method === 'HEAD'
     this.isWebSocket = this.#context.isDetached && decision.admitted.isWebSocket
     this.hasBody = decision.admitted.hasBody
@@ -92,16 +89,14 @@ export class Transfer implements UpstreamRequest, RequestOwner {
   // Called by the pool and the upstream connection.
   onTick(): void {
     this.#context.connection.detectReset()
-    if (this.#phase !== 'waiting') return
-    const recheck = this.#recheck.ifDue()?.then((decision) => this.#onDecision(decision))
-    recheck?.catch((error: unknown) => this.onInternalError(error))
+    if (this.#phase === 'waiting') this.#recheck.ifDue((decision) => this.#onDecision(decision))
   }
 
-  #onDecision(decision: Decision): void {
-    if (decision.act === 'forward') this.#decision = decision // a retry needs it, even if the request was sent meanwhile
+  #onDecision(decision: Decision | undefined): void {
+    if (decision?.act === 'forward') this.#decision = decision // a retry needs it, even if the request was sent meanwhile
     if (this.#phase !== 'waiting') return
-    this.#context.recordDecision(decision)
-    if (decision.act !== 'forward') this.#end(decision.act === 'refuse' ? decision : 'proxy_internal_error')
+    if (decision !== undefined) this.#context.recordDecision(decision)
+    if (decision?.act !== 'forward') this.#end(decision?.act === 'refuse' ? decision : 'proxy_internal_error')
   }
 
   takeHead(): string {

@@ -83,11 +83,10 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
   onTick(): void {
     const { context, socket } = this.#res.req
     context.connection.detectReset()
-    const recheck = this.#recheck.ifDue()?.then((decision) => {
-      if (decision.act === 'forward') return
-      context.recordFailure(decision.act === 'refuse' ? decision.reason : 'internal')
+    this.#recheck.ifDue((decision) => {
+      if (decision?.act === 'forward') return
+      context.recordFailure(decision?.act === 'refuse' ? decision.reason : 'internal')
       socket.destroy()
     })
-    recheck?.catch((error: unknown) => this.onInternalError(error))
   }
 }
