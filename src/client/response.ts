@@ -131,7 +131,8 @@ function afterResponse(req: SidecarRequest, asked: Persistence, holdsBody: boole
     return 'close'
   if (admitted.lines.connectionOptions?.has('close')) return 'close'
   // Node's parser obeys these trailers, too, and then refuses the next request.
-  if (req.rawTrailers.some((text, at) => at % 2 === 0 && /^(proxy-)?connection$/i.test(text))) return 'close'
+  if (admitted.isChunked && ('connection' in req.trailers || 'proxy-connection' in req.trailers))
+    return 'close'
   if (!admitted.offersUpgrade || isDetached) return 'keepAlive'
   // Node discards the bytes that it has read behind a head that offers an upgrade. They may be a request.
   if (!CAN_DECLINE_UPGRADES || admitted.hasBody) return 'close'

@@ -98,7 +98,7 @@ export class Gate {
     const requested = found.act === 'approve' ? originalRequest(admitted, isPeerTrusted) : admitted
     const takesLinks = this.#config.links.enabled && found.to === 'service'
     const link = takesLinks && requested !== undefined ? presentedLink(requested) : undefined
-    const route = link !== undefined && found.label === 'proxy' ? FORWARD_LINK : found
+    const route = link !== undefined && found.act === 'forward' && found.needsToken ? FORWARD_LINK : found
     return { admitted, route, requested, link, changesBefore: this.#changes }
   }
 
