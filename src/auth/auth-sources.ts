@@ -17,7 +17,7 @@ import { activeContextOf, certificateFiles, issuerSetName, openCertificateSet } 
 
 export type ReloadSubject = 'keys' | 'credentials' | 'revocations' | 'certificates'
 
-/** Called after the start for each new version of files or the database (`credentials`), and when the database goes down or is back. */
+/** Called after the start for each new version of files or the database (`credentials`), and when the latter goes down or is back. */
 export type OnReload = (subject: ReloadSubject, result: ReloadResult, certificate?: CertificateName) => void
 
 export interface SourceOptions {

@@ -88,7 +88,7 @@ export class Responder {
     this.fail(res, 'method', ERRORS.methodNotAllowed, { headers: ['Allow', allowed] })
   }
 
-  /** Returns the response to what is no request, for which Node has no response object. */
+  /** Returns the response of an `UnparsedRefusal`, for which Node has no response object. */
   unparsedResponse({ error: { status, code, message }, bytes }: UnparsedRefusal, requestId: string): string {
     const body = JSON.stringify({ code, message })
     const origin = /^origin:[ \t]*(\S*)/im.exec(bytes?.toString('latin1') ?? '')?.[1]

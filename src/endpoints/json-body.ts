@@ -56,7 +56,7 @@ function readBody(req: SidecarRequest, maxMs: number): Promise<Result<Buffer, Pu
       if (length > MAX_BYTES) end(failed(TOO_LARGE))
     }
     // The deadline limits the whole body: a client that sends a byte a minute must not hold a connection. The additional
-    // millisecond keeps it off the socket's timeout: of several timers of one duration, Node 26 may fire one too early.
+    // millisecond keeps it off the socket's timeout: of three timers of one duration, Node 26 may fire one too early.
     const deadline = setTimeout(() => end(failed(ERRORS.requestTimeout)), maxMs + 1)
     context.changeOwner({
       onMalformedBody: () => end(failed(ERRORS.malformedRequest)),

@@ -28,7 +28,7 @@ function callAll(due = callbacks.splice(0)): void {
 /** Calls back after Node has read all sockets once more. */
 export const afterNextReads = (callback: () => void) => afterReads(() => afterReads(callback))
 
-/** Calls `listener` before Node's own, of which `connectionListener` begins to read requests, and those of `end` end the socket. */
+/** Calls `listener` before Node's own: that of `connection` begins to read requests, that of `end` ends the socket. */
 export function listenBeforeNode(emitter: EventEmitter, event: string, listener: (socket: Socket) => void) {
   emitter.prependListener(event, listener)
 }
@@ -117,7 +117,7 @@ const NOTHING = Buffer.alloc(0)
 
 /** A message whose small body chunks become larger ones. */
 export class MergedChunksMessage extends IncomingMessage {
-  /** Its first `#collectedBytes` are small chunks. They wait for the end of the read, or until the body is read on. */
+  /** Its first `#collectedBytes` bytes are small chunks. They wait for the end of the read, or until the body is read on. */
   #collected = NOTHING
   #collectedBytes = 0
 

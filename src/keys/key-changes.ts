@@ -28,7 +28,7 @@ export async function addKey(
     const kid = change.kid ?? newKid(alg, createdAtSeconds)
     if (keys.files.has(kid)) throw new NotDone(`there is already a key ${kid}`)
     // Two private keys need an `active` file, which is written before the second key.
-    if (keys.signing) await replaceIn(directory, ACTIVE_FILE, keys.signing.key.kid)
+    if (keys.signing) await replaceFileIn(directory, ACTIVE_FILE, keys.signing.key.kid)
     const active = change.activate === true || privateFiles(keys.files).length === 0
     const generated = await generateKey(alg, kid, createdAtSeconds)
     await writeKey(directory, kid, active ? generated : { ...generated, signedUntil: NEVER_SIGNED })
@@ -110,13 +110,13 @@ async function switchSigningKey(change: KeyChange, keys: KeyDirectory, kid: stri
     const recorded = { signedUntil: Math.ceil(now() / 1000), tokenSeconds }
     await writeKey(directory, key.kid, { ...document, ...recorded })
   }
-  await replaceIn(directory, ACTIVE_FILE, kid)
+  await replaceFileIn(directory, ACTIVE_FILE, kid)
 }
 
 const writeKey = (directory: string, kid: string, document: object) =>
-  replaceIn(directory, `${kid}${KEY_FILE_SUFFIX}`, JSON.stringify(document, null, 2))
+  replaceFileIn(directory, `${kid}${KEY_FILE_SUFFIX}`, JSON.stringify(document, null, 2))
 
-const replaceIn = (directory: string, name: string, text: string) =>
+const replaceFileIn = (directory: string, name: string, text: string) =>
   replaceFile(join(directory, name), `${text}\n`)
 
 function whyKept({ kid, stoppedAtSeconds, signKey }: Key, endsAtSeconds: number | undefined): string {

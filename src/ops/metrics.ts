@@ -73,7 +73,7 @@ export const METRICS = {
   transferred_bytes_total: counter('Body bytes from (in) and to (out) clients.', ['direction']),
   uncaught_exceptions_total: counter('Exceptions that no request has caught. The process goes on.', []),
   upstream_connections: gauge('Connections to the upstream, also those being opened.', ['upstream']),
-  upstream_queue: gauge('Requests that wait for another request to end.', ['upstream']),
+  upstream_queue: gauge('Requests that wait while all connections are in use.', ['upstream']),
   upstream_requests_total: counter('Forwarded requests by upstream and outcome.', ['upstream', 'outcome']),
   upstream_response_seconds: histogram('Seconds from the request head to the response head.', ['upstream']),
   upstream_responses_total: counter('Responses by upstream and status class.', ['upstream', 'class']),

@@ -13,7 +13,7 @@ const KEY_WARNING_DAYS = 90
 const DAY_SECONDS = 86_400
 const KEYS_MINUTES = 5
 
-/** Reasons to refuse tokens that were good once, or that cannot be checked. Clients without a good token cause the others. */
+/** Reasons to refuse tokens that were good once, or that cannot be checked. Clients without a good token can cause the others. */
 const ONCE_GOOD: readonly AccessFailure[] = ['expired', 'revoked', 'claims', 'scope', 'unavailable']
 const QUEUE_FULL: UpstreamOutcome = 'connection_limit_reached'
 

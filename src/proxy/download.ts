@@ -7,8 +7,8 @@
  *   Transfer.#onHead             counts the status; a 101 begins a tunnel
  *   writeResponseHead            chooses the framing and, by the rules of `http/headers.ts`, the headers
  *   SidecarResponse.begin        adds `Connection: close` if no request can follow (`afterResponse`)
- *   relayBody                    writes the body. Node adds the coding, a missing `Date`, `Connection: keep-alive`, `Keep-Alive`, and sends
- *                                the head with the first bytes, or alone if none has come with it (`sendHead`)
+ *   relayBody                    writes the body. Node adds the coding, a missing `Date` and the headers of keep-alive, and
+ *                                sends the head with the first bytes, or alone if none has come with it (`sendHead`)
  *
  * Memory: one read buffer, because the upstream's socket is paused while the client does not read.
  */
