@@ -27,9 +27,13 @@ async function checkOnce(bench: Bench): Promise<boolean> {
   for (const [name, bound] of Object.entries(BOUNDS)) {
     // Within each round: from one to the next the speed of a machine may double.
     const ratio = median(costs(name).map((cost, round) => (own[round] ?? Number.NaN) / cost))
-    if (Number.isNaN(ratio)) continue
+    if (Number.isNaN(ratio)) {
+      continue
+    }
     console.log(`CPU per request, sidecar / ${name}: ${ratio.toFixed(2)} (at most ${bound})`)
-    if (ratio > bound) passed = false
+    if (ratio > bound) {
+      passed = false
+    }
   }
   return passed
 }

@@ -56,8 +56,12 @@ interface Started {
 }
 
 function takesPart({ peers, skip }: Bench, { name, missing }: Peer): boolean {
-  if (peers !== undefined && !peers.includes(name)) return false
-  if (missing !== undefined) skip(`${name}: ${missing}`)
+  if (peers !== undefined && !peers.includes(name)) {
+    return false
+  }
+  if (missing !== undefined) {
+    skip(`${name}: ${missing}`)
+  }
   return missing === undefined
 }
 
@@ -71,7 +75,9 @@ export async function compare(
   try {
     for (const entrant of entrants.filter(({ peer }) => takesPart(bench, peer))) {
       const one = await startOne(bench, entrant, upstreamPort)
-      if (one !== undefined) started.push(one)
+      if (one !== undefined) {
+        started.push(one)
+      }
     }
     for (let round = 0; round < bench.rounds; round++) {
       const first = round % Math.max(1, started.length)
@@ -100,7 +106,9 @@ async function startOne(bench: Bench, entrant: Entrant, upstreamPort: number): P
   } catch (cause) {
     await running?.stop()
     const message = `${name}: ${cause instanceof Error ? cause.message : cause}`
-    if (peer.name === 'sidecar') throw new Error(message, { cause })
+    if (peer.name === 'sidecar') {
+      throw new Error(message, { cause })
+    }
     bench.skip(message)
     return undefined
   }

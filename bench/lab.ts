@@ -58,7 +58,9 @@ export function openLab(): Lab {
   }
 
   process.once('exit', () => {
-    for (const child of children) child.kill('SIGKILL')
+    for (const child of children) {
+      child.kill('SIGKILL')
+    }
     rmSync(directory, { recursive: true, force: true })
   })
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
@@ -89,7 +91,9 @@ export function openLab(): Lab {
         output += text
       })
       const [code] = await once(child, 'close')
-      if (code !== 0) throw new Error(`${script} ended with exit code ${code}`)
+      if (code !== 0) {
+        throw new Error(`${script} ended with exit code ${code}`)
+      }
       return JSON.parse(output)
     },
   }
@@ -99,7 +103,9 @@ export function openLab(): Lab {
 export async function listening(port: number): Promise<void> {
   for (let tries = 0; tries < 500; tries++) {
     const answered = await ask(port, '/').catch(() => undefined)
-    if (answered !== undefined) return
+    if (answered !== undefined) {
+      return
+    }
     await sleep(20)
   }
   throw new Error(`no process answers on port ${port}`)

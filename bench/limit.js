@@ -24,13 +24,17 @@ function onData(upstream, text) {
   const headEnd = received.indexOf('\r\n\r\n')
   const [statusLine, ...lines] = headEnd < 0 ? [''] : received.slice(0, headEnd).split('\r\n')
   const headers = lines.flatMap((line) => {
-    if (CONNECTION.test(line)) return []
+    if (CONNECTION.test(line)) {
+      return []
+    }
     const colon = line.indexOf(':')
     return [line.slice(0, colon), line.slice(colon + 2)]
   })
   const length = Number(headers[headers.findIndex((text) => text.toLowerCase() === 'content-length') + 1])
   upstream.received = received
-  if (headEnd < 0 || received.length < headEnd + 4 + length) return
+  if (headEnd < 0 || received.length < headEnd + 4 + length) {
+    return
+  }
   upstream.received = ''
   upstream.res.writeHead(Number(statusLine.slice(9, 12)), statusLine.slice(13), headers)
   upstream.res.end(received.slice(headEnd + 4), 'latin1')
@@ -39,8 +43,11 @@ function onData(upstream, text) {
 
 const server = createServer((req, res) => {
   let head = `${req.method} ${req.url} HTTP/1.1\r\n`
-  for (let at = 0; at < req.rawHeaders.length; at += 2)
-    if (!CONNECTION.test(req.rawHeaders[at])) head += `${req.rawHeaders[at]}: ${req.rawHeaders[at + 1]}\r\n`
+  for (let at = 0; at < req.rawHeaders.length; at += 2) {
+    if (!CONNECTION.test(req.rawHeaders[at])) {
+      head += `${req.rawHeaders[at]}: ${req.rawHeaders[at + 1]}\r\n`
+    }
+  }
   const upstream = idle.pop() ?? open()
   upstream.res = res
   upstream.socket.write(`${head}\r\n`, 'latin1')

@@ -51,9 +51,13 @@ class Connection {
     socket.on('data', (chunk) => this.#read(chunk))
     socket.on('error', () => {})
     socket.on('close', () => {
-      if (this.#socket !== socket) return
+      if (this.#socket !== socket) {
+        return
+      }
       this.#socket = undefined
-      if (this.#busy) this.#finish(false)
+      if (this.#busy) {
+        this.#finish(false)
+      }
     })
     return socket
   }
@@ -63,7 +67,9 @@ class Connection {
       const data = this.#partOfHead === undefined ? chunk : Buffer.concat([this.#partOfHead, chunk])
       const end = data.indexOf('\r\n\r\n')
       this.#partOfHead = end < 0 ? data : undefined
-      if (end < 0) return
+      if (end < 0) {
+        return
+      }
       const head = data.toString('latin1', 0, end)
       this.#status = Number(head.slice(9, 12))
       this.#closes = /\r\nconnection: *close/i.test(head)
@@ -71,7 +77,9 @@ class Connection {
     } else {
       this.#left -= chunk.length
     }
-    if (this.#left === 0) this.#finish(true)
+    if (this.#left === 0) {
+      this.#finish(true)
+    }
   }
 
   #finish(answered: boolean): void {
@@ -82,29 +90,46 @@ class Connection {
       closing?.destroy()
     }
     const now = performance.now()
-    if (now >= ends) return
-    if (!answered) failed++
-    else if (this.#status >= 400) refused++
-    if (answered) latencies.push(now - this.#due)
+    if (now >= ends) {
+      return
+    }
+    if (!answered) {
+      failed++
+    } else if (this.#status >= 400) {
+      refused++
+    }
+    if (answered) {
+      latencies.push(now - this.#due)
+    }
     const due = rate === undefined ? now : waiting.shift()
-    if (due === undefined) idle.push(this)
-    else this.send(due)
+    if (due === undefined) {
+      idle.push(this)
+    } else {
+      this.send(due)
+    }
   }
 }
 
 const all = Array.from({ length: connections }, () => new Connection())
 if (rate === undefined) {
-  for (const connection of all) connection.send(performance.now())
+  for (const connection of all) {
+    connection.send(performance.now())
+  }
 } else {
   idle.push(...all)
   let released = 0
   const stepping = setInterval(() => {
     const now = performance.now()
-    if (now >= ends) clearInterval(stepping)
+    if (now >= ends) {
+      clearInterval(stepping)
+    }
     for (const due = ((now - began) * rate) / 1000; released < due; released++) {
       const connection = idle.shift()
-      if (connection === undefined) waiting.push(now)
-      else connection.send(now)
+      if (connection === undefined) {
+        waiting.push(now)
+      } else {
+        connection.send(now)
+      }
     }
   }, 1)
 }

@@ -84,8 +84,9 @@ export async function load(lab: Lab, options: LoadOptions): Promise<LoadReport> 
   const byWrk = options.rate === undefined && generator === 'wrk'
   const report = byWrk ? await runWrk(options) : ((await lab.ask('load-client.ts', options)) as LoadReport)
   const unexpected = options.requests.expect === 'success' ? report.refused : report.requests - report.refused
-  if (report.failed > 0 || unexpected > 0 || report.requests === 0)
+  if (report.failed > 0 || unexpected > 0 || report.requests === 0) {
     throw new Error(`not as expected (${options.requests.expect}): ${JSON.stringify(report)}`)
+  }
   return report
 }
 

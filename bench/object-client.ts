@@ -42,14 +42,18 @@ const socket = connect({
         expected = head.slice(9, 12) === '200' ? Number(/\r\ncontent-length: *(\d+)/i.exec(head)?.[1]) : 0
         received -= end
       }
-      if (received === expected) onAnswer()
+      if (received === expected) {
+        onAnswer()
+      }
       return true
     },
   },
 })
 socket.on('error', (error) => console.error(error.message))
 socket.on('close', () => {
-  if (!finished) process.exit(1)
+  if (!finished) {
+    process.exit(1)
+  }
 })
 
 async function moveOne(): Promise<void> {
@@ -63,14 +67,20 @@ async function moveOne(): Promise<void> {
   socket.write(`${line} HTTP/1.1\r\nHost: storage.example\r\nAuthorization: Bearer ${token}\r\n${length}\r\n`)
   for (let sent = 0; direction === 'up' && sent < size; sent += block.length) {
     const free = socket.write(size - sent < block.length ? block.subarray(0, size - sent) : block)
-    if (!free) await once(socket, 'drain')
+    if (!free) {
+      await once(socket, 'drain')
+    }
   }
   await answered
-  if (expected !== (direction === 'up' ? String(size).length : size)) throw new Error('wrong answer')
+  if (expected !== (direction === 'up' ? String(size).length : size)) {
+    throw new Error('wrong answer')
+  }
 }
 
 const began = performance.now()
-for (let moved = 0; moved < count; moved++) await moveOne()
+for (let moved = 0; moved < count; moved++) {
+  await moveOne()
+}
 finished = true
 const seconds = (performance.now() - began) / 1000
 console.log(JSON.stringify({ seconds, bytes: count * size } satisfies ObjectReport))

@@ -95,7 +95,9 @@ const nginxAuth: Peer = {
     )
     return {
       pids: [...proxy.pids, ...checker.pids],
-      stop: async () => void (await Promise.all([proxy.stop(), checker.stop()])),
+      stop: async () => {
+        await Promise.all([proxy.stop(), checker.stop()])
+      },
     }
   },
 }
@@ -226,7 +228,9 @@ export const PEERS: readonly Peer[] = [sidecar, assertion, limit, nginx, nginxAu
 
 /** Starts what answers everything with 1 KiB; resolves with its port. */
 export async function startSmallUpstream(lab: Lab): Promise<number> {
-  if (!hasNginx) return startObjectUpstream(lab)
+  if (!hasNginx) {
+    return startObjectUpstream(lab)
+  }
   const port = await freePort()
   runNginx(lab, 1, port, '', `return 200 "${OBJECT}";`)
   await listening(port)
@@ -244,11 +248,17 @@ export async function startObjectUpstream(lab: Lab): Promise<number> {
 /** Throws unless the peer forwards a good request and, if it checks tokens, refuses bad ones. */
 export async function checkPeer({ name, checksTokens }: Peer, trust: Trust, port: number): Promise<void> {
   const good = await ask(port, '/bucket/object', trust.mint())
-  if (good.status !== 200 || good.body !== OBJECT) throw new Error(`does not forward: ${good.status}`)
-  if (!checksTokens) return
+  if (good.status !== 200 || good.body !== OBJECT) {
+    throw new Error(`does not forward: ${good.status}`)
+  }
+  if (!checksTokens) {
+    return
+  }
   const bad = { forged: forged(trust), expired: expired(trust), missing: undefined }
   for (const [kind, token] of Object.entries(bad)) {
     const { status } = await ask(port, '/bucket/object', token)
-    if (status < 400 || status > 403) throw new Error(`${name} answers ${status} to a ${kind} token`)
+    if (status < 400 || status > 403) {
+      throw new Error(`${name} answers ${status} to a ${kind} token`)
+    }
   }
 }

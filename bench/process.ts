@@ -31,8 +31,12 @@ async function startOne(bench: Bench): Promise<[Running, number]> {
   const running = await peer.start({ ...bench, port, upstreamPort: bench.smallUpstream })
   for (;;) {
     const { status } = await ask(adminPort, '/readyz').catch(() => ({ status: 0 }))
-    if (status === 200) return [running, performance.now() - began]
-    if (performance.now() - began > 10_000) throw new Error('the sidecar does not become ready')
+    if (status === 200) {
+      return [running, performance.now() - began]
+    }
+    if (performance.now() - began > 10_000) {
+      throw new Error('the sidecar does not become ready')
+    }
     await sleep(2)
   }
 }

@@ -51,10 +51,14 @@ const bench: Bench = {
   skip: (reason) => skipped.add(reason),
 }
 const nodeVersion = spawnSync(bench.node, ['--version'], { encoding: 'utf8' }).stdout?.trim() ?? ''
-if (nodeVersion === '') fail(`--node: cannot run ${bench.node}`)
+if (nodeVersion === '') {
+  fail(`--node: cannot run ${bench.node}`)
+}
 
 const passed = await (options.check ? check(bench) : runAll())
-for (const reason of skipped) console.log(`skipped: ${reason}`)
+for (const reason of skipped) {
+  console.log(`skipped: ${reason}`)
+}
 process.exit(passed ? 0 : 1)
 
 async function runAll(): Promise<boolean> {
@@ -65,7 +69,9 @@ async function runAll(): Promise<boolean> {
   const results: Record<string, Section> = {}
   let failed = false
   for (const [name, run] of Object.entries(SCENARIOS)) {
-    if (!(options.only?.includes(name) ?? true)) continue
+    if (!(options.only?.includes(name) ?? true)) {
+      continue
+    }
     const began = performance.now()
     try {
       const section = await run(bench)
@@ -109,7 +115,9 @@ function readOptions() {
 
 function names(option: string, value: string | undefined, known: readonly string[]): string[] | undefined {
   const unknown = value?.split(',').filter((name) => !known.includes(name)) ?? []
-  if (unknown.length > 0) fail(`--${option}: unknown ${unknown.join(', ')}`)
+  if (unknown.length > 0) {
+    fail(`--${option}: unknown ${unknown.join(', ')}`)
+  }
   return value?.split(',')
 }
 

@@ -18,7 +18,9 @@ export async function objects(bench: Bench): Promise<Section> {
   const upstreamPort = await startObjectUpstream(lab)
   const rows: Row[] = []
   for (const [name, { size, count }] of Object.entries(SIZES)) {
-    if (quick && count === 1) continue
+    if (quick && count === 1) {
+      continue
+    }
     for (const direction of DIRECTIONS) {
       const move = { token: trust.mint(), direction, size, count: quick ? 20 : count }
       const entrants = [sidecar, nginx, haproxy, envoy].map((peer) => ({
@@ -54,7 +56,9 @@ export async function memory(bench: Bench): Promise<Section> {
     const port = await freePort()
     const running = await sidecar.start({ ...bench, port, upstreamPort })
     await listening(port)
-    for (const direction of DIRECTIONS) await move(port, direction, MIB, 20)
+    for (const direction of DIRECTIONS) {
+      await move(port, direction, MIB, 20)
+    }
     const before = residentMegabytes(running)
     let peak = before
     const sampling = setInterval(() => {
@@ -73,7 +77,9 @@ export async function memory(bench: Bench): Promise<Section> {
     const sockets = Array.from({ length: clients }, open)
     await sleep(seconds * 1000)
     const alive = sockets.filter((socket) => !socket.destroyed).length
-    for (const socket of sockets) socket.destroy()
+    for (const socket of sockets) {
+      socket.destroy()
+    }
     return alive
   }
 

@@ -33,7 +33,9 @@ export function createTrust(directory: string): Trust {
   const command = (...args: string[]): string => {
     const options = { cwd: directory, encoding: 'utf8' as const }
     const { status, stdout, stderr } = spawnSync(process.execPath, [MAIN, ...args], options)
-    if (status !== 0) throw new Error(`${args.slice(0, 2).join(' ')}: ${stderr}`)
+    if (status !== 0) {
+      throw new Error(`${args.slice(0, 2).join(' ')}: ${stderr}`)
+    }
     return stdout
   }
   const KID = 'bench'

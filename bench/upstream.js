@@ -10,7 +10,9 @@ const small = block.subarray(0, 1024)
 createServer({ highWaterMark: 1 << 20 }, (req, res) => {
   res.on('error', () => {})
   if (req.method === 'PUT') {
-    if (req.url === '/stall') return
+    if (req.url === '/stall') {
+      return
+    }
     let bytes = 0
     req.on('data', (chunk) => {
       bytes += chunk.length
@@ -28,7 +30,9 @@ createServer({ highWaterMark: 1 << 20 }, (req, res) => {
     while (left > 0) {
       const chunk = left < block.length ? block.subarray(0, left) : block
       left -= chunk.length
-      if (!res.write(chunk) && left > 0) return res.once('drain', send)
+      if (!res.write(chunk) && left > 0) {
+        return res.once('drain', send)
+      }
     }
     res.end()
   }

@@ -38,7 +38,9 @@ if (process.argv.includes('--rebuild') || stamp('dist') !== `${sources} ${digest
 
 /** Compares the lock file with npm's record of what it installed, which an interrupted install does not write. */
 function lockedPackagesInstalled() {
-  if (!existsSync('node_modules/.package-lock.json')) return false
+  if (!existsSync('node_modules/.package-lock.json')) {
+    return false
+  }
   const [locked, installed] = ['package-lock.json', 'node_modules/.package-lock.json'].map(
     (file) => JSON.parse(readFileSync(file, 'utf8')).packages,
   )
@@ -51,13 +53,17 @@ function lockedPackagesInstalled() {
 function run(what, command, args) {
   console.error(`${what} …`)
   const { status, signal, error } = spawnSync(command, args, { stdio: ['ignore', 2, 2] })
-  if (status === 0) return
+  if (status === 0) {
+    return
+  }
   console.error(`${what} failed: ${error?.message ?? signal ?? `exit code ${status}`}`)
   process.exit(1)
 }
 
 function filesBelow(directory) {
-  if (!existsSync(directory)) return []
+  if (!existsSync(directory)) {
+    return []
+  }
   const entries = readdirSync(directory, { recursive: true, withFileTypes: true })
   return entries.flatMap((entry) => (entry.isFile() ? [join(entry.parentPath, entry.name)] : [])).sort()
 }
@@ -65,8 +71,9 @@ function filesBelow(directory) {
 /** Covers names and contents; times say nothing after a `git checkout`. */
 function digest(files) {
   const hash = createHash('sha256')
-  for (const file of files)
+  for (const file of files) {
     hash.update(`${file}\n`).update(createHash('sha256').update(readFileSync(file)).digest())
+  }
   return hash.digest('hex')
 }
 

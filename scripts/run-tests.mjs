@@ -20,7 +20,9 @@ const command = [
   '--allow-incomplete-coverage',
   ...args,
 ]
-if (!isWhole) command.push('--allow-empty-coverage')
+if (!isWhole) {
+  command.push('--allow-empty-coverage')
+}
 let coveredLines
 const count = { passed: 0, failed: 0, skipped: 0 }
 
@@ -36,7 +38,9 @@ watch(report, [])
 report.on('extra', (text) => {
   process.stdout.write(text) // output of tests, and the coverage table
   const [, lines] = /^All files\s*(?:\|\s*[\d.]+\s*){3}\|\s*([\d.]+)/.exec(text) ?? []
-  if (lines !== undefined) coveredLines = Number(lines)
+  if (lines !== undefined) {
+    coveredLines = Number(lines)
+  }
 })
 report.on('bailout', (reason) => {
   count.failed++
@@ -49,8 +53,12 @@ const [code, signal] = await new Promise((resolve) => {
 })
 const isCovered = !isWhole || coveredLines >= MIN_COVERED_LINES
 const isGood = count.failed === 0 && count.passed > 0 && isCovered
-if (!isCovered) console.log(`\n${coveredLines} % of the lines are covered, not ${MIN_COVERED_LINES} %`)
-if (isGood && code !== 0) console.log(`\ntap ended with ${signal ?? `exit code ${code}`}`)
+if (!isCovered) {
+  console.log(`\n${coveredLines} % of the lines are covered, not ${MIN_COVERED_LINES} %`)
+}
+if (isGood && code !== 0) {
+  console.log(`\ntap ended with ${signal ?? `exit code ${code}`}`)
+}
 const skipped = count.skipped > 0 ? `, ${count.skipped} skipped` : ''
 console.log(`\n${count.passed} passed, ${count.failed} failed${skipped}`)
 process.exitCode = isGood && code === 0 ? 0 : 1
@@ -71,10 +79,14 @@ function watch(level, path) {
       console.log(`${result.ok ? '    ok' : 'not ok'}  ${result.name}  ${Math.round(result.time ?? 0)} ms`)
     }
     // A subtest's result repeats its assertions, unless it ended badly without a failed one (a crash, a timeout).
-    if (subtest !== undefined && subtest.count > 0 && (result.ok || count.failed > failedBefore)) return
-    if (result.skip || result.todo) count.skipped++
-    else if (result.ok) count.passed++
-    else {
+    if (subtest !== undefined && subtest.count > 0 && (result.ok || count.failed > failedBefore)) {
+      return
+    }
+    if (result.skip || result.todo) {
+      count.skipped++
+    } else if (result.ok) {
+      count.passed++
+    } else {
       count.failed++
       console.log(`\nnot ok  ${[...path, result.name].join(' > ')}\n${detail(result.diag ?? {})}`)
     }

@@ -9,7 +9,9 @@ import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
 const CACHE = new URL('../node_modules/.cache/storage-auth-sidecar/stripped/', import.meta.url)
 
 export async function load(url, context, nextLoad) {
-  if (!url.endsWith('.ts')) return nextLoad(url, context)
+  if (!url.endsWith('.ts')) {
+    return nextLoad(url, context)
+  }
   const { source } = await nextLoad(url, { ...context, format: 'module' })
   const stripped = await strip(String(source))
   return { format: 'module', shortCircuit: true, source: `${stripped}\n//# sourceURL=${url}` }

@@ -15,7 +15,9 @@ const PAGE = 'docs/configuration.md'
 export function withSettingsTable(page: string): string {
   const [before, rest] = page.split(BEGIN)
   const after = rest?.split(END)[1]
-  if (before === undefined || after === undefined) throw new Error('the page has no place for the settings')
+  if (before === undefined || after === undefined) {
+    throw new Error('the page has no place for the settings')
+  }
   const titles = ['| setting | environment variable | default | meaning |', '|---|---|---|---|']
   return `${before}${BEGIN}\n\n${[...titles, ...SETTINGS.map(row)].join('\n')}\n\n${END}${after}`
 }

@@ -94,7 +94,9 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   return {
     ...lifeCycle.appOf({ config, log, settingsFile, sources: authData, service, adminData, admin }),
     adminData,
-    abort: () => void listener.abort(),
+    abort: () => {
+      listener.abort()
+    },
   }
 }
 

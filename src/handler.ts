@@ -81,13 +81,21 @@ export class Handler {
     context.recordDecision(decision)
     const failure = decision.act === 'refuse' ? decision.reason : decision.wouldRefuse
     const check = failure ?? (decision.caller && 'ok')
-    if (check !== undefined) metrics.onTokenCheck(check)
-    if (res.destroyed) return // the client left while the token was verified
-    if (decision.act === 'refuse')
+    if (check !== undefined) {
+      metrics.onTokenCheck(check)
+    }
+    if (res.destroyed) {
+      return // the client left while the token was verified
+    }
+    if (decision.act === 'refuse') {
       return responder.refuseAccess(res, decision.reason, decision.error, decision.headers)
-    if (context.isBodyMalformed) return responder.fail(res, 'admission', ERRORS.malformedRequest)
-    if (context.isDetached && context.admitted?.isWebSocket !== true)
+    }
+    if (context.isBodyMalformed) {
+      return responder.fail(res, 'admission', ERRORS.malformedRequest)
+    }
+    if (context.isDetached && context.admitted?.isWebSocket !== true) {
       return responder.fail(res, 'upgrade', ERRORS.upgradeRefused)
+    }
     switch (decision.act) {
       case 'forward':
         return forwarder.forward(res, decision)

@@ -98,8 +98,12 @@ export class LifeCycle {
       const adminAddress = admin && (await listen('admin', admin))
       // The data listener is last: if the admin port is in use, no client is accepted and then dropped.
       const where = { data: await service.listen(), admin: adminAddress }
-      if (this.#phase === 'starting') this.#phase = 'running'
-      if (admin !== undefined) await logStart(parts, where)
+      if (this.#phase === 'starting') {
+        this.#phase = 'running'
+      }
+      if (admin !== undefined) {
+        await logStart(parts, where)
+      }
       return where
     } catch (error) {
       await end(parts)
@@ -113,7 +117,9 @@ export class LifeCycle {
     const onDeadline = () => (this.#isAborting = true)
     const report = await parts.service.drain({ lameDuck, pendingStart, onDeadline })
     await end(parts)
-    if (parts.admin !== undefined) parts.log.info(report, 'stopped')
+    if (parts.admin !== undefined) {
+      parts.log.info(report, 'stopped')
+    }
     return report
   }
 }
@@ -137,15 +143,21 @@ export function createDataService(
         warn()
         reminder = setInterval(warn, 3_600_000).unref() // each hour
       }
-      if (!(await authData.whenLoaded())) throw new Error('stopped before clients were accepted')
+      if (!(await authData.whenLoaded())) {
+        throw new Error('stopped before clients were accepted')
+      }
       return listen('listen', listener)
     },
     async drain({ lameDuck, pendingStart, onDeadline }) {
       clearInterval(reminder)
       log.info({ inFlight: listener.inFlight }, 'draining')
-      if (pendingStart) await authData.stop() // ends a start that waits for keys or the database
+      if (pendingStart) {
+        await authData.stop() // ends a start that waits for keys or the database
+      }
       await pendingStart
-      if (lameDuck) await sleep(config.shutdown.lameDuckSeconds * 1000)
+      if (lameDuck) {
+        await sleep(config.shutdown.lameDuckSeconds * 1000)
+      }
       const report = await drainListener(listener, config.shutdown.deadlineSeconds, onDeadline)
       forwarder.close()
       return report
@@ -175,11 +187,15 @@ async function drainListener(listener: DataListener, deadlineSeconds: number, on
   const closed = listener.close().then(() => (isClosed = true))
   while (!isClosed && performance.now() < deadline) {
     listener.closeIdle() // a response that began before the drain may have promised keep-alive
-    if (listener.inFlight === 0) tunnels += listener.closeTunnels() // a tunnel does not end by itself
+    if (listener.inFlight === 0) {
+      tunnels += listener.closeTunnels() // a tunnel does not end by itself
+    }
     await Promise.race([closed, sleep(DRAIN_STEP_MS)])
   }
   tunnels += listener.closeTunnels()
-  if (!isClosed) onDeadline()
+  if (!isClosed) {
+    onDeadline()
+  }
   const cut = isClosed ? 0 : listener.abort()
   await Promise.race([closed, sleep(ABORT_MS, undefined, { ref: false })])
   return { drained: Math.max(0, inFlight - cut), cut, tunnels }
@@ -206,11 +222,13 @@ async function logStart({ config, log, settingsFile, adminData }: LifeCycleParts
     },
     'started',
   )
-  if (listen.tls === undefined && !isLoopback(listen.host))
+  if (listen.tls === undefined && !isLoopback(listen.host)) {
     log.warn(
       { host: listen.host },
       'clients connect over plain HTTP: anyone between them and this listener reads tokens and secrets',
     )
-  for (const [listener, bound] of Object.entries(where))
+  }
+  for (const [listener, bound] of Object.entries(where)) {
     log.info({ listener, address: bound?.address, port: bound?.port }, 'listening')
+  }
 }

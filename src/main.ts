@@ -28,9 +28,15 @@ function listen(): Promise<StopSignal> {
 }
 
 const command = process.argv[2]
-if (command === 'serve' || command === 'demo') void listen()
+if (command === 'serve' || command === 'demo') {
+  listen()
+}
 // A worker ignores signals, because only the primary stops it. Ctrl-C signals the whole process group, workers included.
-if (command === 'worker') for (const name of ['SIGTERM', 'SIGINT', 'SIGHUP']) process.on(name, () => {})
+if (command === 'worker') {
+  for (const name of ['SIGTERM', 'SIGINT', 'SIGHUP']) {
+    process.on(name, () => {})
+  }
+}
 
 const { runProgram } = await import('./cli/program.ts')
-void runProgram(signals)
+runProgram(signals)

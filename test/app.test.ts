@@ -16,7 +16,9 @@ import { temporaryDirectory } from './support/temporary-directory.ts'
 t.test('an internal error is a 500, is logged and does not end the process', async (t) => {
   let broken = false
   const now = () => {
-    if (broken) throw new Error('the clock is broken')
+    if (broken) {
+      throw new Error('the clock is broken')
+    }
     return Date.now()
   }
   const sidecar = await startSidecar(t, { now, upstreamUrl: 'http://127.0.0.1:9' })
@@ -41,7 +43,9 @@ t.test('an internal error is a 500, is logged and does not end the process', asy
 
 function configOf(flags: Record<string, string>) {
   const loaded = loadConfig({ env: { SIDECAR_UPSTREAM_URL: 'http://127.0.0.1:9' }, flags })
-  if (!loaded.ok) throw new Error(JSON.stringify(loaded.problems))
+  if (!loaded.ok) {
+    throw new Error(JSON.stringify(loaded.problems))
+  }
   return loaded.value.config
 }
 
@@ -55,7 +59,11 @@ t.test('a sidecar has no effect before its start, and may be stopped instead', a
   const lines: string[] = []
   const app = await createApp({
     config: configOf({ '--keys-jwks-url': jwksUrl, '--enforcement': 'report' }),
-    log: createLog('info', { write: (line) => void lines.push(line) }),
+    log: createLog('info', {
+      write: (line) => {
+        lines.push(line)
+      },
+    }),
     processCounts: () => ({ log_lines_dropped_total: 0, uncaught_exceptions_total: 0 }),
   })
   t.strictSame(lines, [])
@@ -104,7 +112,9 @@ t.test('what decides on access and every user can write is a warning', async (t)
   }
   t.strictSame(await read(flags), { problems: [], warnings: [] })
   const writable = [directory, join(directory, `${kid}.jwk.json`), file, dirname(revocations)]
-  for (const path of writable) chmodSync(path, statSync(path).mode | 0o002)
+  for (const path of writable) {
+    chmodSync(path, statSync(path).mode | 0o002)
+  }
   t.strictSame(
     (await read(flags)).warnings,
     writable.map((path) => `${path} can be written by every user of this machine`),

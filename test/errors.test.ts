@@ -7,7 +7,9 @@ t.test('docs/clients.md has every code with its status and message', async (t) =
   const documented = rows.map(({ status, code, message }) => `${status} ${codeIn(code)[0]} ${message}`)
   const expected = Object.values(ERRORS).map(({ status, code, message }) => `${status} ${code} ${message}`)
   t.strictSame(documented.sort(), expected.sort())
-  for (const { when } of rows) t.match(when, /\w/)
+  for (const { when } of rows) {
+    t.match(when, /\w/)
+  }
 })
 
 t.test('docs/clients.md has every Proxy-Status error', async (t) => {

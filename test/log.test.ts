@@ -12,7 +12,11 @@ import { rawClient } from './support/raw-client.ts'
 
 t.test('only name, code, message and stack of an error are logged', async (t) => {
   const lines: string[] = []
-  const log = createLog('info', { write: (line) => void lines.push(line) })
+  const log = createLog('info', {
+    write: (line) => {
+      lines.push(line)
+    },
+  })
   // Node's error for a malformed request carries the raw bytes.
   const server = createServer()
   const client = await rawClient(t, await listen(t, server))
@@ -32,7 +36,11 @@ t.test('only name, code, message and stack of an error are logged', async (t) =>
 
 t.test('fields that may hold a token or a secret are redacted', async (t) => {
   const lines: string[] = []
-  const log = createLog('info', { write: (line) => void lines.push(line) })
+  const log = createLog('info', {
+    write: (line) => {
+      lines.push(line)
+    },
+  })
   log.info({ authorization: 'canary', token: 'canary', secret: 'canary', headers: ['canary'] }, 'words')
   t.notMatch(lines.join(''), /canary/)
 })
@@ -59,7 +67,10 @@ t.test('a log whose disk was full goes on when there is room, and counts what it
   const directory = mkdtempSync(join(tmpdir(), 'full-disk-'))
   const mount = (...options: string[]) =>
     spawnSync('mount', ['-t', 'tmpfs', ...options, 'tmpfs', directory]).status === 0
-  if (!mount('-o', 'size=64k')) return void t.pass('skipped', { skip: 'cannot mount a file system' })
+  if (!mount('-o', 'size=64k')) {
+    t.pass('skipped', { skip: 'cannot mount a file system' })
+    return
+  }
   const file = join(directory, 'log')
   const loader = import.meta.resolve('../scripts/strip-types.mjs')
   const { NODE_OPTIONS: _, ...env } = process.env

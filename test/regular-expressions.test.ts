@@ -46,8 +46,11 @@ function* inputs({ source }: RegExp): Generator<string> {
 
 function milliseconds(expression: RegExp, text: string): number {
   const before = process.cpuUsage()
-  if (expression.global) text.replace(expression, '')
-  else expression.test(text)
+  if (expression.global) {
+    text.replace(expression, '')
+  } else {
+    expression.test(text)
+  }
   const { user, system } = process.cpuUsage(before)
   return (user + system) / 1000
 }
@@ -57,16 +60,23 @@ function tooSlow(expression: RegExp): string | undefined {
   for (const text of inputs(expression)) {
     let least = milliseconds(expression, text)
     // Another thread may have collected garbage for a moment, once or twice.
-    for (let again = 0; least >= MAX_MS && least < 20 * MAX_MS && again < 3; again++)
+    for (let again = 0; least >= MAX_MS && least < 20 * MAX_MS && again < 3; again++) {
       least = Math.min(least, milliseconds(expression, text))
-    if (least >= MAX_MS) return `${least} ms for ${JSON.stringify(text.slice(0, 6))}…`
+    }
+    if (least >= MAX_MS) {
+      return `${least} ms for ${JSON.stringify(text.slice(0, 6))}…`
+    }
   }
   return undefined
 }
 
 t.test('no regular expression backtracks over a long input', async (t) => {
-  for (const quadratic of [/^-+|-+$/g, /\s*,/]) t.ok(tooSlow(quadratic), `${quadratic} would be found`)
+  for (const quadratic of [/^-+|-+$/g, /\s*,/]) {
+    t.ok(tooSlow(quadratic), `${quadratic} would be found`)
+  }
   const all = literals()
   t.ok(all.length > 80, `${all.length} regular expressions`)
-  for (const { where, expression } of all) t.equal(tooSlow(expression), undefined, where)
+  for (const { where, expression } of all) {
+    t.equal(tooSlow(expression), undefined, where)
+  }
 })

@@ -14,7 +14,9 @@ class KeysUnavailable extends Error {}
 /** The key of an assertion. Only an unknown kid is the caller's fault. */
 async function keys(header, token) {
   return jwks(header, token).catch((cause) => {
-    if (cause.code === 'ERR_JWKS_NO_MATCHING_KEY') throw cause
+    if (cause.code === 'ERR_JWKS_NO_MATCHING_KEY') {
+      throw cause
+    }
     throw new KeysUnavailable('cannot fetch the keys', { cause })
   })
 }
@@ -32,8 +34,9 @@ async function callerOf(request) {
 }
 
 function refusal(error) {
-  if (!(error instanceof KeysUnavailable))
+  if (!(error instanceof KeysUnavailable)) {
     return [403, { code: 'NotAuthenticated', message: 'This service wants a signed assertion.' }]
+  }
   console.error(error)
   return [503, { code: 'ServiceNotReady', message: 'The caller cannot be verified now. Retry later.' }]
 }

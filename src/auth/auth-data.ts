@@ -81,8 +81,12 @@ export class InvalidAuthData extends Error {
 export async function openAuthData(options: SourceOptions): Promise<AuthData> {
   const { config, log, now } = options
   const sources = await openSources(options)
-  if (sources.problems.length > 0) throw new InvalidAuthData(sources.problems)
-  for (const warning of sources.warnings) log.warn(warning)
+  if (sources.problems.length > 0) {
+    throw new InvalidAuthData(sources.problems)
+  }
+  for (const warning of sources.warnings) {
+    log.warn(warning)
+  }
   const { keyFiles, credentialsFile, revocationsFile, database, certificateSets, keySets } = sources
   // All sources but the database, which has two subjects.
   const bySubject = {
@@ -99,9 +103,15 @@ export async function openAuthData(options: SourceOptions): Promise<AuthData> {
   const credentials = logins && createCredentialChecks(logins, now, onError)
   const revocations = [revocationsFile?.current, database?.revocations].flatMap((list) => list ?? [])
   const subjects: ReloadSubject[] = ['revocations'] // a file of them is polled even while it is missing
-  if (keyFiles) subjects.push('keys')
-  if (credentials) subjects.push('credentials')
-  if (certificateSets.size > 0) subjects.push('certificates')
+  if (keyFiles) {
+    subjects.push('keys')
+  }
+  if (credentials) {
+    subjects.push('credentials')
+  }
+  if (certificateSets.size > 0) {
+    subjects.push('certificates')
+  }
   return {
     keys,
     keySets,
@@ -120,18 +130,25 @@ export async function openAuthData(options: SourceOptions): Promise<AuthData> {
       return credentials ? [ofKeys, ofCredentials] : [ofKeys]
     },
     subscribe(onChange) {
-      for (const subject of ['keys', 'credentials', 'revocations'] as const)
-        for (const source of bySubject[subject]) source?.subscribe(() => onChange(subject))
+      for (const subject of ['keys', 'credentials', 'revocations'] as const) {
+        for (const source of bySubject[subject]) {
+          source?.subscribe(() => onChange(subject))
+        }
+      }
       database?.subscribe(onChange)
     },
     start() {
-      for (const source of polled) source.start()
+      for (const source of polled) {
+        source.start()
+      }
     },
     async whenLoaded() {
       const awaited = { 'keys.jwksUrl': ownKeySet, [DATABASE_SETTING]: database }
       const pending = Object.entries(awaited).map(async ([setting, source]) => {
         const first = (await source?.whenLoaded) ?? loaded(true)
-        if (!first.ok) throw new InvalidAuthData(problemsAt(setting, first.problems))
+        if (!first.ok) {
+          throw new InvalidAuthData(problemsAt(setting, first.problems))
+        }
         return first.value
       })
       return (await Promise.all(pending)).every(Boolean)

@@ -89,7 +89,9 @@ async function openFiles<T>(
   load: (path: string, active: T | undefined) => Promise<Loaded<T>>,
   includes?: (name: string) => boolean,
 ) {
-  if (path === undefined) return undefined
+  if (path === undefined) {
+    return undefined
+  }
   const loadNamed = (active?: T) => withSetting(setting, load(path, active))
   const onReload = (result: ReloadResult) => opening.onReload?.(subject, result)
   const options = { subject, paths: [path], includes, load: loadNamed, onReload, log: opening.log }
@@ -100,7 +102,9 @@ export const DATABASE_SETTING = 'credentials.postgres.urlFile'
 
 async function openCredentialsDatabase(opening: Opening) {
   const { postgres } = opening.config.credentials
-  if (postgres === undefined) return undefined
+  if (postgres === undefined) {
+    return undefined
+  }
   // Imported on demand: the PostgreSQL client loads slowly, and most sidecars do not need it.
   const { openDatabase } = await import('../credentials/postgres/database.ts')
   const onReload = (result: ReloadResult) => opening.onReload?.('credentials', result)
@@ -114,7 +118,9 @@ async function openCertificateSets(opening: Opening): Promise<CertificateSets> {
   for (const files of certificateFiles(config)) {
     const onReload = (result: ReloadResult) => opening.onReload?.('certificates', result, files.name)
     const set = collect(opening, await openCertificateSet(files, log, now, onReload))
-    if (set !== undefined) sets.set(files.name, set)
+    if (set !== undefined) {
+      sets.set(files.name, set)
+    }
   }
   return sets
 }
@@ -124,7 +130,9 @@ async function openKeySets(opening: Opening, certificateSets: CertificateSets): 
   const keySets: RemoteKeys[] = []
   for (const { setting, ...keySet } of keySetsOf(config)) {
     const { bearerTokenFile: path } = keySet
-    if (path) collect(opening, await withSetting(`${setting}.bearerTokenFile`, readBearerToken(path)))
+    if (path) {
+      collect(opening, await withSetting(`${setting}.bearerTokenFile`, readBearerToken(path)))
+    }
     const secureContext = activeContextOf(certificateSets.get(issuerSetName(setting)))
     keySets.push(new RemoteKeys({ ...keySet, secureContext, log, now }))
   }

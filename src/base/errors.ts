@@ -134,10 +134,18 @@ export const codeOf = (error: unknown): string | undefined =>
 export function networkFailureOf(error: unknown): ForwardingFailure | undefined {
   const code = codeOf(error) ?? ''
   const known = FAILURES_BY_CODE[code]
-  if (known !== undefined) return known
-  if (code.startsWith('EAI_')) return 'dns_error'
-  if (code.startsWith('ERR_SSL_') || code.startsWith('ERR_TLS_HANDSHAKE')) return 'tls_protocol_error'
+  if (known !== undefined) {
+    return known
+  }
+  if (code.startsWith('EAI_')) {
+    return 'dns_error'
+  }
+  if (code.startsWith('ERR_SSL_') || code.startsWith('ERR_TLS_HANDSHAKE')) {
+    return 'tls_protocol_error'
+  }
   // OpenSSL's verification results, such as SELF_SIGNED_CERT_IN_CHAIN, and Node's check of the host name.
-  if (code.includes('CERT') || code.startsWith('UNABLE_TO_')) return 'tls_certificate_error'
+  if (code.includes('CERT') || code.startsWith('UNABLE_TO_')) {
+    return 'tls_certificate_error'
+  }
   return code === '' || code.startsWith('ERR_') ? undefined : 'connection_terminated'
 }

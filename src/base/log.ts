@@ -33,7 +33,9 @@ export class LogDestination {
 
   /** Never blocks. */
   write(line: string): void {
-    if (this.#isOpen) this.#stream.write(line)
+    if (this.#isOpen) {
+      this.#stream.write(line)
+    }
   }
 
   /** Accepts no more lines, and writes the queued lines for at most half a second. */
@@ -59,7 +61,9 @@ export const createLog = (level: string, destination: DestinationStream) =>
 
 /** Omits all other fields of an error: Node attaches the raw bytes of a malformed request, which may hold a token. */
 function serializeError(error: unknown): unknown {
-  if (!(error instanceof Error)) return { type: typeof error }
+  if (!(error instanceof Error)) {
+    return { type: typeof error }
+  }
   const { name, message, stack } = error
   return { type: name, code: 'code' in error ? String(error.code) : undefined, message, stack }
 }

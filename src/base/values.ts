@@ -11,9 +11,13 @@ const MAX_FIELD_CODE_POINTS = 1024
 export function secretProblem(text: string): string | undefined {
   // A code point is one or two UTF-16 units. The first bound is cheap: a very long text is not counted.
   const tooLong = text.length > 2 * MAX_FIELD_CODE_POINTS || [...text].length > MAX_FIELD_CODE_POINTS
-  if (text === '' || tooLong) return `must be 1 to ${MAX_FIELD_CODE_POINTS} characters long`
+  if (text === '' || tooLong) {
+    return `must be 1 to ${MAX_FIELD_CODE_POINTS} characters long`
+  }
   // A lone surrogate has no UTF-8 form: encoders replace it, and two different texts become one.
-  if (!text.isWellFormed()) return 'must be well-formed Unicode'
+  if (!text.isWellFormed()) {
+    return 'must be well-formed Unicode'
+  }
   return undefined
 }
 
@@ -28,7 +32,9 @@ export function claimsProblem(accountId: string, accessKey: string, scope = ''):
   const escaped = [accountId, accessKey, scope].map((name) => JSON.stringify(name).slice(1, -1))
   const bytes = Buffer.byteLength(escaped.join(''))
   const parts = scope === '' ? 'account and access key' : 'account, access key and scope'
-  if (bytes <= MAX_CLAIMS_BYTES) return undefined
+  if (bytes <= MAX_CLAIMS_BYTES) {
+    return undefined
+  }
   return `must be shorter: ${parts} together may have ${MAX_CLAIMS_BYTES} bytes in UTF-8`
 }
 
@@ -67,7 +73,9 @@ const string = z.string({
 export const checkedText = (problemOf: (value: string) => string | undefined) =>
   string.superRefine((value, context) => {
     const problem = problemOf(value)
-    if (problem !== undefined) context.addIssue(problem)
+    if (problem !== undefined) {
+      context.addIssue(problem)
+    }
   })
 
 export const nameSchema = checkedText(nameProblem)

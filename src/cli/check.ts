@@ -85,22 +85,30 @@ export function checkCommand(io: CommandIo): Command {
       ])
       const findings = found.flat()
       const failures = findings.filter(({ status }) => status === 'failure').length
-      if (flags.json) io.print(JSON.stringify({ ok: failures === 0, checks: findings }, null, 2))
-      else
+      if (flags.json) {
+        io.print(JSON.stringify({ ok: failures === 0, checks: findings }, null, 2))
+      } else {
         io.printTable(findings, {
           STATUS: ({ status }) => status,
           CHECK: ({ check }) => check,
           FINDING: ({ message }) => message,
           'WHAT TO DO': ({ remedy = '' }) => remedy,
         })
-      if (failures > 0) throw new NotDone(`checks failed: ${failures}`)
+      }
+      if (failures > 0) {
+        throw new NotDone(`checks failed: ${failures}`)
+      }
     })
 }
 
 async function readCredential({ account, accessKey, secretStdin }: CheckFlags, io: CommandIo) {
   const given = [account, accessKey, secretStdin].filter((option) => option !== undefined).length
-  if (given === 0) return undefined
-  if (given < 3) throw new UsageFailure('--account, --access-key and --secret-stdin go together')
+  if (given === 0) {
+    return undefined
+  }
+  if (given < 3) {
+    throw new UsageFailure('--account, --access-key and --secret-stdin go together')
+  }
   return { accountId: account, accessKey, secret: await io.readSecret(REQUEST_MS) }
 }
 
@@ -110,7 +118,9 @@ async function checkSidecar({ url, echoPath }: CheckFlags, credential: object | 
   const probe = new URL(`${origin}${echoPath ?? '/storage-auth-sidecar-check'}`)
   // OPTIONS is a safe method: it changes nothing, whichever server responds.
   const first = await sendRequest(endpoint, { method: 'OPTIONS' })
-  if (first.status === 0) return [judgeSilence(first)]
+  if (first.status === 0) {
+    return [judgeSilence(first)]
+  }
   const isEndpoint = first.status === 405 && isOurs(first)
   const [refusals, exposure, session] = await Promise.all([
     checkRefusals(probe),
@@ -118,22 +128,27 @@ async function checkSidecar({ url, echoPath }: CheckFlags, credential: object | 
     isEndpoint && credential !== undefined ? checkLogin(endpoint, probe, credential, echoPath) : [],
   ])
   const findings = [judgeEndpoint(first, isEndpoint), ...refusals, judgeClock(first), exposure, ...session]
-  if (echoPath !== undefined && credential === undefined)
+  if (echoPath !== undefined && credential === undefined) {
     findings.push(warning('identity', 'not checked: needs --account, --access-key and --secret-stdin'))
+  }
   return [...findings, ...judgeCertificate(first)]
 }
 
 function judgeSilence({ error, code }: ProbeResponse): Finding {
-  if (error === 'tls_certificate_error')
+  if (error === 'tls_certificate_error') {
     return failure('certificate', `the certificate is not accepted here (${code})`)
+  }
   const reason = error === 'tls_protocol_error' ? 'the port speaks no TLS, or no known version of it' : code
   return failure('reachable', `no HTTP response: ${reason}`)
 }
 
 function judgeEndpoint(response: ProbeResponse, isEndpoint: boolean): Finding {
-  if (isEndpoint) return ok('endpoint', 'the token endpoint answers')
-  if (isInvalidToken(response))
+  if (isEndpoint) {
+    return ok('endpoint', 'the token endpoint answers')
+  }
+  if (isInvalidToken(response)) {
     return failure('endpoint', 'the sidecar answers, but its token endpoint is elsewhere')
+  }
   return failure('endpoint', `another server responds instead of the sidecar (status ${response.status})`)
 }
 
@@ -163,8 +178,12 @@ function checkRefusals(probe: URL): Promise<Finding[]> {
 
 function judgeClock({ headers }: ProbeResponse): Finding {
   const seconds = Math.round(Math.abs(Date.parse(headers.date ?? '') - Date.now()) / 1000)
-  if (Number.isNaN(seconds)) return warning('clock', 'the response has no Date')
-  if (seconds <= MAX_CLOCK_DIFFERENCE_SECONDS) return ok('clock', 'the clocks agree')
+  if (Number.isNaN(seconds)) {
+    return warning('clock', 'the response has no Date')
+  }
+  if (seconds <= MAX_CLOCK_DIFFERENCE_SECONDS) {
+    return ok('clock', 'the clocks agree')
+  }
   return failure('clock', `the clocks differ by ${seconds} s`)
 }
 
@@ -182,7 +201,9 @@ async function checkLogin(endpoint: URL, probe: URL, credential: object, echoPat
   const { token } = fieldsOf(issued)
   // The pattern also keeps a hostile value out of the head of the next request.
   const isToken = typeof token === 'string' && token.length <= MAX_TOKEN_BYTES && /^[\w.-]+$/.test(token)
-  if (issued.status !== 200 || !isToken) return [failure('login', `the login fails (${outcomeOf(issued)})`)]
+  if (issued.status !== 200 || !isToken) {
+    return [failure('login', `the login fails (${outcomeOf(issued)})`)]
+  }
   const headers = { Authorization: `Bearer ${token}` }
   const [marker, requestId] = [randomUUID(), randomUUID()]
   const names = ['X-Authenticated-Account-Id', 'X_Authenticated_Account_Id', 'X.Authenticated.Account.Id']
@@ -201,38 +222,56 @@ async function checkLogin(endpoint: URL, probe: URL, credential: object, echoPat
       ? failure('token', `a valid token does not reach the service, or it fails (${outcomeOf(passed)})`)
       : ok('token', 'a valid token reaches the service'),
   ]
-  if (echoPath !== undefined) findings.push(judgeEcho(passed.body, marker, requestId))
+  if (echoPath !== undefined) {
+    findings.push(judgeEcho(passed.body, marker, requestId))
+  }
   return findings
 }
 
 function judgeEcho(body: string, marker: string, requestId: string): Finding {
-  if (body.includes(marker)) return failure('identity', "a client's own identity headers reach the service")
-  if (body.includes(requestId)) return ok('identity', "a client's own identity headers are removed")
+  if (body.includes(marker)) {
+    return failure('identity', "a client's own identity headers reach the service")
+  }
+  if (body.includes(requestId)) {
+    return ok('identity', "a client's own identity headers are removed")
+  }
   return warning('identity', 'the response of --echo-path does not show the request headers')
 }
 
 async function checkAdmin(url: string): Promise<Finding> {
   const response = await sendRequest(below(url, '/readyz'))
-  if (response.status === 200 && fieldsOf(response)['status'] === 'ready')
+  if (response.status === 200 && fieldsOf(response)['status'] === 'ready') {
     return ok('admin', 'the admin listener is ready')
+  }
   const outcome = outcomeOf(response)
-  if (response.error === 'tls_certificate_error')
+  if (response.error === 'tls_certificate_error') {
     return failure('certificate', `the certificate of the admin listener is not accepted here (${outcome})`)
+  }
   return failure('admin', `the admin listener is not ready, or this is another server (${outcome})`)
 }
 
 async function checkUpstream(url: string): Promise<Finding> {
   const { status, error, isConnected } = await sendRequest(new URL(url))
-  if (status > 0) return failure('upstream', 'the service answers from here without the sidecar')
-  if (isConnected) return warning('upstream', 'the service accepts connections from here, without an answer')
-  if (error === 'dns_error') return warning('upstream', 'the name in --upstream-url is unknown here')
+  if (status > 0) {
+    return failure('upstream', 'the service answers from here without the sidecar')
+  }
+  if (isConnected) {
+    return warning('upstream', 'the service accepts connections from here, without an answer')
+  }
+  if (error === 'dns_error') {
+    return warning('upstream', 'the name in --upstream-url is unknown here')
+  }
   return ok('upstream', 'the service does not answer from here')
 }
 
 function judgeCertificate({ certificateEndsAtMs }: ProbeResponse): Finding[] {
-  if (Number.isNaN(certificateEndsAtMs)) return []
+  if (Number.isNaN(certificateEndsAtMs)) {
+    return []
+  }
   const days = Math.floor((certificateEndsAtMs - Date.now()) / 86_400_000)
-  if (days < MIN_CERTIFICATE_DAYS) return [warning('certificate', `the certificate ends in ${days} days`)]
+  if (days < MIN_CERTIFICATE_DAYS) {
+    return [warning('certificate', `the certificate ends in ${days} days`)]
+  }
   return [ok('certificate', `the certificate is valid for ${days} days`)]
 }
 

@@ -55,8 +55,11 @@ export class CommandIo {
   }
 
   printList<T>(json: boolean | undefined, entries: readonly T[], columns: Columns<T>): void {
-    if (json) this.print(JSON.stringify(entries))
-    else this.printTable(entries, columns)
+    if (json) {
+      this.print(JSON.stringify(entries))
+    } else {
+      this.printTable(entries, columns)
+    }
   }
 
   printTable<T>(entries: readonly T[], columns: Columns<T>): void {
@@ -75,8 +78,12 @@ export class CommandIo {
 
   /** Prints the warnings. @throws UsageFailure with the problems */
   unwrap<T>(result: Loaded<T>): T {
-    if (!result.ok) throw new UsageFailure(result.problems.join('\n'))
-    for (const warning of result.warnings) this.warn(warning)
+    if (!result.ok) {
+      throw new UsageFailure(result.problems.join('\n'))
+    }
+    for (const warning of result.warnings) {
+      this.warn(warning)
+    }
     return result.value
   }
 
@@ -90,7 +97,9 @@ export class CommandIo {
     const isTerminal = 'isTTY' in stdin && stdin.isTTY === true
     const secret = isTerminal ? await this.#promptSecret() : await this.#readPipedSecret(timeoutMs)
     const problem = secretProblem(secret)
-    if (problem !== undefined) throw new UsageFailure(`the secret on stdin ${problem}`)
+    if (problem !== undefined) {
+      throw new UsageFailure(`the secret on stdin ${problem}`)
+    }
     return secret
   }
 
@@ -100,7 +109,9 @@ export class CommandIo {
     const terminal = createInterface({ input: stdin, terminal: true })
     stderr.write('Secret (not shown): ')
     try {
-      for await (const secret of terminal) return secret
+      for await (const secret of terminal) {
+        return secret
+      }
       throw new UsageFailure('no secret has been given') // Ctrl-C or Ctrl-D ended the input
     } finally {
       terminal.close()
@@ -109,12 +120,16 @@ export class CommandIo {
   }
 
   async #readPipedSecret(timeoutMs?: number): Promise<string> {
-    if (timeoutMs !== undefined) addAbortSignal(AbortSignal.timeout(timeoutMs), this.#streams.stdin)
+    if (timeoutMs !== undefined) {
+      addAbortSignal(AbortSignal.timeout(timeoutMs), this.#streams.stdin)
+    }
     const bytes = await this.readBytes().catch((error: Error) => {
       const isLate = error.name === 'AbortError'
       throw new UsageFailure(isLate ? 'no secret has arrived on stdin' : `stdin: ${fileErrorText(error)}`)
     })
-    if (!isUtf8(bytes)) throw new UsageFailure('the secret on stdin is not UTF-8 text')
+    if (!isUtf8(bytes)) {
+      throw new UsageFailure('the secret on stdin is not UTF-8 text')
+    }
     return bytes.toString().replace(/\n$/, '')
   }
 }
@@ -128,7 +143,9 @@ const withoutValue = (text: string): string =>
 
 export const parserWith = (problemOf: (text: string) => string | undefined) => (text: string) => {
   const problem = problemOf(text)
-  if (problem !== undefined) throw new InvalidArgumentError(`It ${problem}.`)
+  if (problem !== undefined) {
+    throw new InvalidArgumentError(`It ${problem}.`)
+  }
   return text
 }
 
@@ -137,7 +154,9 @@ export const parsePath = parserWith((text) => filePath.safeParse(text).error?.is
 
 export const integerIn = (min: number, max: number) => (text: string) => {
   const isValid = /^\d{1,10}$/.test(text) && Number(text) >= min && Number(text) <= max
-  if (!isValid) throw new InvalidArgumentError(`It must be an integer from ${min} to ${max}.`)
+  if (!isValid) {
+    throw new InvalidArgumentError(`It must be an integer from ${min} to ${max}.`)
+  }
   return Number(text)
 }
 

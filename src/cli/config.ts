@@ -30,10 +30,14 @@ export function addSettingFlags(command: Command): Command {
     .option('--config <file>', `settings file in YAML (environment: ${FILE_VARIABLE})`)
     .option('--upstream-url <url>', 'short for one upstream at prefix /')
     .option('--port <port>', 'short for --listen-port')
-  for (const option of settings) command.addOption(option)
+  for (const option of settings) {
+    command.addOption(option)
+  }
   // Of these, help shows only --admin-port. Not hidden before: commander suggests only visible flags for mistyped ones.
   command.addHelpText('before', () => {
-    for (const option of settings) option.hideHelp(option.long !== '--admin-port')
+    for (const option of settings) {
+      option.hideHelp(option.long !== '--admin-port')
+    }
     return ''
   })
   return command.addHelpText('after', SETTINGS_HELP)
@@ -50,7 +54,9 @@ function readSettings(flags: SettingFlags, { env }: Pick<CommandIo, 'env'>, opti
 
 export function configFromFlags(flags: SettingFlags, io: Pick<CommandIo, 'env'>, options?: Options) {
   const loaded = readSettings(flags, io, options)
-  if (!loaded.ok) throw new UsageFailure(formatProblems(loaded.problems))
+  if (!loaded.ok) {
+    throw new UsageFailure(formatProblems(loaded.problems))
+  }
   return loaded.value
 }
 
@@ -58,7 +64,9 @@ const withOrigins = (problems: readonly Problem[], { originOf }: LoadedConfig) =
   problems.map((problem) => ({ ...problem, origin: originOf(problem.path) }))
 
 export const rethrowAsUsage = (loaded: LoadedConfig) => (error: unknown) => {
-  if (!(error instanceof InvalidAuthData)) throw error
+  if (!(error instanceof InvalidAuthData)) {
+    throw error
+  }
   throw new UsageFailure(formatProblems(withOrigins(error.problems, loaded)))
 }
 
@@ -78,10 +86,18 @@ export function configCommand(io: CommandIo): Command {
     .option('--json', 'print the outcome as JSON')
   addSettingFlags(check).action(async (flags: CheckFlags) => {
     const { problems, warnings, notes } = await checkSettings(flags, io)
-    for (const warning of warnings) io.warn(warning)
-    if (flags.json) printJson({ ok: problems.length === 0, problems })
-    if (problems.length > 0) throw new UsageFailure(formatProblems(problems))
-    if (!flags.json) io.print(['the configuration is valid', ...notes].join('\n'))
+    for (const warning of warnings) {
+      io.warn(warning)
+    }
+    if (flags.json) {
+      printJson({ ok: problems.length === 0, problems })
+    }
+    if (problems.length > 0) {
+      throw new UsageFailure(formatProblems(problems))
+    }
+    if (!flags.json) {
+      io.print(['the configuration is valid', ...notes].join('\n'))
+    }
   })
 
   const show = describe(
@@ -92,8 +108,9 @@ export function configCommand(io: CommandIo): Command {
   ).option('--json', 'print one JSON object by setting')
   addSettingFlags(show).action((flags: CheckFlags) => {
     const effective = effectiveSettings(configFromFlags(flags, io))
-    if (flags.json)
+    if (flags.json) {
       return printJson(Object.fromEntries(effective.map(({ setting, ...rest }) => [setting, rest])))
+    }
     return io.printTable(effective, {
       SETTING: ({ setting }) => setting,
       VALUE: ({ value }) => JSON.stringify(value),
@@ -111,9 +128,13 @@ export function configCommand(io: CommandIo): Command {
 
 async function checkSettings(flags: CheckFlags, io: CommandIo) {
   const loaded = readSettings(flags, io)
-  if (!loaded.ok) return { problems: loaded.problems, warnings: [], notes: [] }
+  if (!loaded.ok) {
+    return { problems: loaded.problems, warnings: [], notes: [] }
+  }
   const { config } = loaded.value
-  if (!flags.files && !flags.fetch) return { problems: [], warnings: insecureKeySets(config), notes: [] }
+  if (!flags.files && !flags.fetch) {
+    return { problems: [], warnings: insecureKeySets(config), notes: [] }
+  }
   const { problems, warnings, certificateSets } = await checkFiles(config)
   const keySets = flags.fetch ? keySetsOf(config) : []
   const checks = await Promise.all(keySets.map((keySet) => checkKeySet(keySet, certificateSets)))
@@ -129,14 +150,20 @@ async function checkFiles(config: Config) {
   const log = createLog('silent', { write() {} })
   const opened = await openSources({ config, log, now: Date.now })
   const { postgres } = config.credentials
-  if (postgres === undefined || opened.database === undefined) return opened
+  if (postgres === undefined || opened.database === undefined) {
+    return opened
+  }
   const { checkDatabase } = await import('../credentials/postgres/tables.ts')
   try {
     const checked = await checkDatabase(postgres.urlFile)
-    if (checked.ok) return opened
+    if (checked.ok) {
+      return opened
+    }
     return { ...opened, problems: [...opened.problems, ...problemsAt(DATABASE_SETTING, checked.problems)] }
   } catch (error) {
-    if (!(error instanceof NotDone)) throw error
+    if (!(error instanceof NotDone)) {
+      throw error
+    }
     return { ...opened, warnings: [...opened.warnings, `not checked: ${error.message}`] }
   }
 }
@@ -149,11 +176,17 @@ async function checkKeySet({ setting, ...keySet }: KeySetSettings, certificateSe
     return { problems: problemsAt(path, messages), notes: [] }
   }
   const certificates = certificateSets.get(issuerSetName(setting))
-  if (keySet.caFile !== undefined && certificates === undefined) return { problems: [], notes: [] }
+  if (keySet.caFile !== undefined && certificates === undefined) {
+    return { problems: [], notes: [] }
+  }
   const fetched = await fetchJwks({ ...keySet, secureContext: activeContextOf(certificates) })
-  if (!fetched.ok) return unusable(fetched.problems)
+  if (!fetched.ok) {
+    return unusable(fetched.problems)
+  }
   const { keys, warnings } = await importKeys(fetched.value, keySet.algorithms)
-  if (keys.length === 0) return unusable(warnings)
+  if (keys.length === 0) {
+    return unusable(warnings)
+  }
   const notes = [`${keys.length} of its keys can be used`, ...warnings]
   return { problems: [], notes: notes.map((note) => `${path}: ${note}`) }
 }

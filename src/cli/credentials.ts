@@ -34,7 +34,9 @@ export async function openEditors({ file, postgresUrlFile }: Source) {
     const { tableEditors } = await import('../credentials/postgres/tables.ts') // slow to load
     return tableEditors(postgresUrlFile)
   }
-  if (file === undefined) throw new UsageFailure('--file or --postgres-url-file is required')
+  if (file === undefined) {
+    throw new UsageFailure('--file or --postgres-url-file is required')
+  }
   return fileEditors(file)
 }
 
@@ -42,7 +44,9 @@ export const parseName = parserWith(nameProblem)
 
 export function credentialNameOf({ account, accessKey, scope }: Flags<'account' | 'accessKey', 'scope'>) {
   const problem = claimsProblem(account, accessKey, scope)
-  if (problem !== undefined) throw new UsageFailure(`--access-key ${problem}`)
+  if (problem !== undefined) {
+    throw new UsageFailure(`--access-key ${problem}`)
+  }
   return { accountId: account, accessKey }
 }
 
@@ -87,14 +91,17 @@ export function credentialsCommand(io: CommandIo): Command {
     ['enable', 'enabled', 'let a disabled credential log in again', { disabled: false }],
     ['remove', 'removed', 'remove a credential, and end its tokens', { removed: true }],
   ] as const
-  for (const [name, done, description, update] of changes)
+  for (const [name, done, description, update] of changes) {
     named(name, description).action((flags: ChangeFlags) => change(flags, update, done))
+  }
   named('restrict', 'let a credential and its tokens do less or, again, more', "--scope 'storage.read:/a'")
     .addOption(new Option('--scope <scope>', SCOPE_HELP).argParser(parseScopeFlag).conflicts('unrestricted'))
     .option('--unrestricted', 'instead of --scope: lift the restriction')
     .action(({ unrestricted, ...flags }: ChangeFlags) => {
       const { scope = null } = flags
-      if (scope === null && !unrestricted) throw new UsageFailure('--scope or --unrestricted is required')
+      if (scope === null && !unrestricted) {
+        throw new UsageFailure('--scope or --unrestricted is required')
+      }
       return change(flags, { scope }, scope === null ? 'unrestricted' : 'restricted')
     })
 
@@ -123,10 +130,11 @@ async function addCredential({ expiresAt, secretStdin, ...flags }: AddFlags, io:
   const name = credentialNameOf({ accessKey: newKey, ...flags })
   const { credentials } = await openEditors(flags)
   const secret = secretStdin ? await io.readSecret() : generateSecret()
-  if (secretStdin && [...secret].length < MIN_CHOSEN_CHARACTERS)
+  if (secretStdin && [...secret].length < MIN_CHOSEN_CHARACTERS) {
     throw new UsageFailure(
       `a secret of fewer than ${MIN_CHOSEN_CHARACTERS} characters can be guessed: choose a longer one, or leave out --secret-stdin`,
     )
+  }
   const secretHash = await hashSecret(secret, secretStdin ? 'scrypt' : 'sha256')
   io.unwrap(await credentials.add({ ...name, secretHash, expiresAt, scope: flags.scope }))
   io.print(JSON.stringify({ ...name, secret }))
@@ -206,6 +214,8 @@ export function revocationsCommand(io: CommandIo): Command {
 function revocationNameOf({ jti, account, accessKey }: RevocationFlags): RevocationName {
   const names = Object.entries({ jti, accountId: account, accessKey })
   const given = names.filter(([, value]) => value !== undefined)
-  if (given.length !== 1) throw new UsageFailure('give exactly one of --jti, --account and --access-key')
+  if (given.length !== 1) {
+    throw new UsageFailure('give exactly one of --jti, --account and --access-key')
+  }
   return Object.fromEntries(given)
 }

@@ -16,7 +16,9 @@ export async function startStorageApi(directory: string, onError: (error: unknow
   // No time limit: the sidecar in front limits slow uploads.
   const server = http.createServer({ requestTimeout: 0 }, (req, res) => {
     respond(directory, req, res).catch((error: unknown) => {
-      if (req.destroyed && !req.complete) return // the client disconnected
+      if (req.destroyed && !req.complete) {
+        return // the client disconnected
+      }
       onError(error)
       res.destroy() // the sidecar then sends an error response
     })
@@ -31,8 +33,9 @@ const METHODS = ['GET', 'HEAD', 'PUT', 'DELETE']
 async function respond(directory: string, req: IncomingMessage, res: ServerResponse): Promise<void> {
   const { method = '', url = '', headersDistinct } = req
   const [account, ...more] = headersDistinct['x-authenticated-account-id'] ?? []
-  if (account === undefined || more.length > 0)
+  if (account === undefined || more.length > 0) {
     return send(res, 403, { code: 'NotAuthenticated', message: 'Requests must pass the sidecar.' })
+  }
   if (!METHODS.includes(method)) {
     res.setHeader('Allow', METHODS.join(', '))
     return send(res, 405, { code: 'MethodNotAllowed', message: 'The method is not allowed here.' })
@@ -45,11 +48,13 @@ async function respond(directory: string, req: IncomingMessage, res: ServerRespo
     return send(res, 201, { key })
   }
   const found = await stat(path).catch(() => undefined)
-  if (found === undefined)
+  if (found === undefined) {
     return send(res, 404, { code: 'NoSuchObject', message: 'There is no object of this key.' })
+  }
   if (method === 'DELETE') {
     await rm(path)
-    return void res.writeHead(204).end()
+    res.writeHead(204).end()
+    return
   }
   res.writeHead(200, { 'Content-Type': 'application/octet-stream', 'Content-Length': found.size })
   await pipeline(createReadStream(path), res) // Node sends no body after HEAD

@@ -31,7 +31,9 @@ export function demoCommand(io: CommandIo, serving: ProcessContext): Command {
 }
 
 async function runDemo(io: CommandIo, serving: ProcessContext, ports: Ports): Promise<void> {
-  if (ports.port !== 0 && ports.port === ports.adminPort) throw new UsageFailure('the ports must differ')
+  if (ports.port !== 0 && ports.port === ports.adminPort) {
+    throw new UsageFailure('the ports must differ')
+  }
   // Ports are checked before files are replaced, so that a demo that already runs in this directory keeps its key.
   await expectFree(ports.port, '--port')
   await expectFree(ports.adminPort, '--admin-port')
@@ -63,8 +65,9 @@ async function prepareWorkspace(io: CommandIo, directory: string, ports: Ports, 
   const pathOf = (name: string) => join(directory, name)
   const [keys, credentialsFile] = [pathOf('keys'), pathOf('credentials.yaml')]
   const [configFile, sampleFile] = [pathOf('sidecar.yaml'), pathOf('hello.txt')]
-  for (const path of [keys, credentialsFile, configFile, sampleFile])
+  for (const path of [keys, credentialsFile, configFile, sampleFile]) {
     await rm(path, { recursive: true, force: true })
+  }
   io.unwrap(await addKey({ directory: keys, alg: 'ES256', now: Date.now }))
   const login = { accountId: 'demo', accessKey: 'demo-key', secret: generateSecret() }
   const { secret, ...name } = login

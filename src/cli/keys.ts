@@ -51,8 +51,11 @@ export function keysCommand(io: CommandIo): Command {
     .argument('<kid>', 'the key', parseKid)
     .action(async (kid: string, flags: KeyFlags) => {
       const { previous } = io.unwrap(await activateKey({ ...(await withLifetime(flags, io)), kid }))
-      if (flags.json) io.print(JSON.stringify({ active: kid, previous: previous ?? null }))
-      else io.print(`${kid} signs${previous === undefined ? '' : ` in place of ${previous}`}`)
+      if (flags.json) {
+        io.print(JSON.stringify({ active: kid, previous: previous ?? null }))
+      } else {
+        io.print(`${kid} signs${previous === undefined ? '' : ` in place of ${previous}`}`)
+      }
     })
 
   subcommand('retire', 'remove a key, once no token signed by it can be alive', 'OLD_KID')

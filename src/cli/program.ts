@@ -19,9 +19,14 @@ export async function runProgram(signals: Signals): Promise<void> {
   const code = await runCommand({ signals, destination }).then(() => 0, exitCodeOf)
   await destination.close()
   // A pager may read slowly. The wait ends when the pager ends.
-  for (const stream of [process.stdout, process.stderr])
-    if (stream.writableLength > 0) await new Promise((resolve) => stream.write('', resolve))
-  if (stdoutError === undefined || code !== 0) process.exit(code)
+  for (const stream of [process.stdout, process.stderr]) {
+    if (stream.writableLength > 0) {
+      await new Promise((resolve) => stream.write('', resolve))
+    }
+  }
+  if (stdoutError === undefined || code !== 0) {
+    process.exit(code)
+  }
   process.stderr.write(`stdout cannot be written: ${stdoutError}\n`)
   process.exit(1)
 }
@@ -47,14 +52,18 @@ async function runCommand(serving: ProcessContext): Promise<void> {
   const name = process.argv[2] ?? ''
   for (const load of Object.hasOwn(commands, name) ? [commands[name]] : Object.values(commands)) {
     const command = await load?.()
-    if (command !== undefined) program.addCommand(command, { hidden: command.name() === 'worker' })
+    if (command !== undefined) {
+      program.addCommand(command, { hidden: command.name() === 'worker' })
+    }
   }
   await program.parseAsync()
 }
 
 function exitCodeOf(error: Error): number {
   // Commander has printed its own message. A request for help or the version is not an error.
-  if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2
+  if (error instanceof CommanderError) {
+    return error.exitCode === 0 ? 0 : 2
+  }
   process.stderr.write(`${error.message}\n`)
   return error instanceof UsageFailure ? 2 : 1
 }

@@ -44,9 +44,13 @@ async function serve(loaded: LoadedConfig, serving: ProcessContext): Promise<voi
   const app = await createSidecar(loaded, serving)
   // If a signal has arrived already, the listener never opens.
   const isStopping = await Promise.race([stop, undefined])
-  if (!isStopping) await Promise.race([app.start().catch(rethrowSystemError), stop])
+  if (!isStopping) {
+    await Promise.race([app.start().catch(rethrowSystemError), stop])
+  }
   const { cut } = await app.stop({ lameDuck: (await stop) === 'SIGTERM' })
-  if (cut > 0) throw new NotDone(`requests aborted at the end of shutdown.deadlineSeconds: ${cut}`)
+  if (cut > 0) {
+    throw new NotDone(`requests aborted at the end of shutdown.deadlineSeconds: ${cut}`)
+  }
 }
 
 /** Loads modules on demand: the primary of several workers needs neither the listener nor the proxy. */
@@ -64,8 +68,9 @@ export async function createSidecar({ config, file }: LoadedConfig, serving: Pro
 
 export const workerCommand = ({ signals, destination }: ProcessContext): Command =>
   new Command('worker').action(async () => {
-    if (process.send === undefined)
+    if (process.send === undefined) {
       throw new UsageFailure('workers are started by serve, with the setting workers')
+    }
     const { runWorker } = await import('../workers/worker.ts')
     await runWorker((config) => serveHere({ ...setUpProcess(config, destination), worker: true }, signals))
   })

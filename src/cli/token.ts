@@ -60,7 +60,9 @@ export function tokenCommand(io: CommandIo, waitMs = 5000): Command {
       const inspection = await inspectToken(token, verify, issuers[0], isRevoked, io.now)
       const text = flags.json ? JSON.stringify(inspection) : report(inspection)
       io.print(text.split('\n').map(printable).join('\n'))
-      if (inspection.reason !== null) throw new NotDone(`the token is refused: ${inspection.reason}`)
+      if (inspection.reason !== null) {
+        throw new NotDone(`the token is refused: ${inspection.reason}`)
+      }
     })
   return group
 }
@@ -69,15 +71,18 @@ async function issueToken(flags: IssueFlags, io: CommandIo): Promise<void> {
   const { config } = configFromFlags(flags, io, { needsUpstream: false })
   const { maxLifetimeSeconds } = config.token
   const { lifetimeSeconds = config.token.lifetimeSeconds } = flags
-  if (lifetimeSeconds > maxLifetimeSeconds)
+  if (lifetimeSeconds > maxLifetimeSeconds) {
     throw new UsageFailure(`--lifetime-seconds must be 1 to ${maxLifetimeSeconds} (token.maxLifetimeSeconds)`)
+  }
   const name = credentialNameOf(flags)
   const { directory } = config.keys
-  if (directory === undefined)
+  if (directory === undefined) {
     throw new UsageFailure('keys.directory is needed: with keys.jwksUrl no tokens are issued')
+  }
   const ring = io.unwrap(await loadKeyRing(directory))
-  if (ring.signing === undefined)
+  if (ring.signing === undefined) {
     throw new UsageFailure(`${directory}: holds no private key, so it can only verify`)
+  }
   const scope = parseStoredScope((await findCredential(name, config, io))?.scope)
   const signer = new TokenSigner(() => ring, config.token, io.now)
   const { token, identity } = await signer.issueToken({ ...name, scope }, lifetimeSeconds)
@@ -89,17 +94,21 @@ async function findCredential({ accountId, accessKey }: CredentialName, config: 
   const { file, postgres } = config.credentials
   const { credentials } = await openEditors({ file, postgresUrlFile: postgres?.urlFile })
   const listed = await credentials.list().catch((error: unknown) => {
-    if (error instanceof NotDone) return notLoaded([error.message])
+    if (error instanceof NotDone) {
+      return notLoaded([error.message])
+    }
     throw error
   })
   if (!listed.ok) {
-    for (const problem of listed.problems)
+    for (const problem of listed.problems) {
       io.warn(`no credential is known, so the token has no scope: ${problem}`)
+    }
     return undefined
   }
   const named = listed.value.find((one) => one.accountId === accountId && one.accessKey === accessKey)
-  if (named === undefined || !isActive(named, io.now()))
+  if (named === undefined || !isActive(named, io.now())) {
     io.warn('no active credential has this account and access key: the token is refused')
+  }
   return named
 }
 

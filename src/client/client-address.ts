@@ -34,12 +34,18 @@ export class Peer {
   /** Returns the address of the peer. Behind trusted proxies: the last address of `X-Forwarded-For` that is not trusted. */
   clientAddress(forwardedFor: string | readonly string[] | undefined): string {
     let nearest = this.address
-    if (!this.isTrusted || forwardedFor === undefined) return nearest
+    if (!this.isTrusted || forwardedFor === undefined) {
+      return nearest
+    }
     for (const text of String(forwardedFor).split(',').reverse()) {
       const address = normalize(withoutPort(text.trim()))
-      if (address === undefined) break
+      if (address === undefined) {
+        break
+      }
       nearest = address
-      if (!this.#trusts(address)) break
+      if (!this.#trusts(address)) {
+        break
+      }
     }
     return nearest
   }
@@ -60,10 +66,14 @@ export function createPeers(trust: readonly string[]) {
 
 /** Returns the network whose logins are counted together: one machine with IPv6 usually owns a /64 (RFC 7421). */
 export function clientNetwork(address: string): string {
-  if (!ipaddr.isValid(address)) return address
+  if (!ipaddr.isValid(address)) {
+    return address
+  }
   const parsed = ipaddr.process(address)
   // Behind NAT64 (RFC 6052), the last 32 bits are an IPv4 address: one /64 would be the whole internet.
-  if (parsed.kind() === 'ipv4' || parsed.range() === 'rfc6052') return parsed.toNormalizedString()
+  if (parsed.kind() === 'ipv4' || parsed.range() === 'rfc6052') {
+    return parsed.toNormalizedString()
+  }
   return `${new ipaddr.IPv6(parsed.toByteArray().fill(0, 8)).toNormalizedString()}/64`
 }
 
@@ -83,7 +93,9 @@ function withoutPort(entry: string): string {
 
 /** Returns the canonical form of an IP address without its zone index, or undefined. */
 function normalize(text: string): string | undefined {
-  if (isIP(text) === 4) return text
+  if (isIP(text) === 4) {
+    return text
+  }
   const bare = text.replace(/%.*$/, '')
   return isIP(text) === 6 && ipaddr.isValid(bare) ? ipaddr.process(bare).toString() : undefined
 }

@@ -32,7 +32,9 @@ export class ConnectionEnd {
   discardBody(req: SidecarRequest, isCloseDelimited: boolean, end: () => void): void {
     const socket = this.#socket
     // The client may wait for this end. Not before all is sent: an ended socket cannot reset the connection.
-    if (isCloseDelimited) socket.write('', () => socket.end())
+    if (isCloseDelimited) {
+      socket.write('', () => socket.end())
+    }
     req.context.changeOwner({ onIdle: end })
     req.once('end', end)
     socket.once('end', end) // the request emits no `end` if its body is malformed

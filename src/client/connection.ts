@@ -78,7 +78,9 @@ export class Connection implements ClientConnection {
     nodeHttp.listenBeforeNode(socket, 'end', () => {
       this.#current?.flushEnd()
       // Node would end the connection after the written bytes. It does not end a detached socket.
-      if (this.#current?.state === 'begun' && !this.#current.req.context.isDetached) this.abort()
+      if (this.#current?.state === 'begun' && !this.#current.req.context.isDetached) {
+        this.abort()
+      }
     })
   }
 
@@ -100,20 +102,30 @@ export class Connection implements ClientConnection {
 
   receive(res: SidecarResponse): void {
     // TLS still delivers decrypted requests of a destroyed socket, whose responses would never emit `close`.
-    if (this.socket.destroyed || this.#input !== 'open') return
-    if (this.#current === undefined) this.#serve(res)
-    else this.#queue(res)
+    if (this.socket.destroyed || this.#input !== 'open') {
+      return
+    }
+    if (this.#current === undefined) {
+      this.#serve(res)
+    } else {
+      this.#queue(res)
+    }
   }
 
   #queue(res: SidecarResponse): void {
     const count = this.#waiting.push(res)
-    if (count === MAX_WAITING) nodeHttp.pauseWhile(this.socket, () => this.#isFull)
-    else if (count % MAX_WAITING === 0 && this.#callbacks.inFlight() > MAX_IN_FLIGHT) this.abort()
+    if (count === MAX_WAITING) {
+      nodeHttp.pauseWhile(this.socket, () => this.#isFull)
+    } else if (count % MAX_WAITING === 0 && this.#callbacks.inFlight() > MAX_IN_FLIGHT) {
+      this.abort()
+    }
   }
 
   #serve(res: SidecarResponse, firstBytes?: Buffer): void {
     this.#current = res
-    if (firstBytes !== undefined) this.#input = 'detached'
+    if (firstBytes !== undefined) {
+      this.#input = 'detached'
+    }
     res.req.createContext(this, firstBytes)
     res.on('close', this.#onResponseClosed)
     this.#callbacks.handle(res)
@@ -121,14 +133,19 @@ export class Connection implements ClientConnection {
 
   readonly #onResponseClosed = (): void => {
     const res = this.#current
-    if (res === undefined) return
+    if (res === undefined) {
+      return
+    }
     this.#current = undefined
     const { isDetached, owner } = res.req.context
     owner.onClosed?.()
     this.#callbacks.onRequestEnd(res)
     this.nextHead.restart()
-    if (this.socket.writable && !isDetached) this.#serveNext()
-    else this.#endAfterLast()
+    if (this.socket.writable && !isDetached) {
+      this.#serveNext()
+    } else {
+      this.#endAfterLast()
+    }
   }
 
   #serveNext(): void {
@@ -136,25 +153,37 @@ export class Connection implements ClientConnection {
     if (next !== undefined) {
       this.nextHead.stop()
       this.#serve(next)
-      if (this.#waiting.length === MAX_WAITING - 1) this.socket.resume()
-    } else if (this.#refusal !== undefined) this.#sendRefusal(this.#refusal)
+      if (this.#waiting.length === MAX_WAITING - 1) {
+        this.socket.resume()
+      }
+    } else if (this.#refusal !== undefined) {
+      this.#sendRefusal(this.#refusal)
+    }
   }
 
   /** Node has ended or destroyed the socket, unless it was detached. Nothing that waits is served. */
   #endAfterLast(): void {
     const mayMoreArrive = this.#input !== 'open' || this.#waiting.length > 0
     this.#input = 'ended'
-    for (const { req } of this.#waiting.splice(0)) req.resume()
-    if (mayMoreArrive && !this.socket.destroyed) this.end.halfClose()
+    for (const { req } of this.#waiting.splice(0)) {
+      req.resume()
+    }
+    if (mayMoreArrive && !this.socket.destroyed) {
+      this.end.halfClose()
+    }
   }
 
   /** Receives a request whose socket Node has detached. No other request can follow. */
   receiveUpgrade(req: SidecarRequest, firstBytes: Buffer): void {
     const socket = this.socket
-    if (socket.destroyed) return
+    if (socket.destroyed) {
+      return
+    }
     // Node has removed its own listeners of these events.
     socket.on('drain', () => this.#current?.emit('drain')).on('timeout', () => this.onTimeout())
-    if (this.#input !== 'open') return
+    if (this.#input !== 'open') {
+      return
+    }
     if (this.#current === undefined) {
       const res = new SidecarResponse(req)
       nodeHttp.assignDetachedSocket(res, socket)
@@ -168,11 +197,17 @@ export class Connection implements ClientConnection {
 
   refuseUnparsed(refusal: UnparsedRefusal): void {
     const socket = this.socket
-    if (this.#input !== 'open' || (this.#isFull && refusal.cause === 'ERR_HTTP_REQUEST_TIMEOUT')) return
+    if (this.#input !== 'open' || (this.#isFull && refusal.cause === 'ERR_HTTP_REQUEST_TIMEOUT')) {
+      return
+    }
     const isEnded = !socket.writable && this.#current?.state !== 'discarding' // then only the sending half may have ended
-    if (isEnded || this.tcpSocket.destroyed) socket.destroy()
-    else if (this.#current === undefined) this.#sendRefusal(refusal)
-    else this.#refuseInTurn(refusal)
+    if (isEnded || this.tcpSocket.destroyed) {
+      socket.destroy()
+    } else if (this.#current === undefined) {
+      this.#sendRefusal(refusal)
+    } else {
+      this.#refuseInTurn(refusal)
+    }
   }
 
   #refuseInTurn(refusal: UnparsedRefusal): void {
@@ -180,10 +215,15 @@ export class Connection implements ClientConnection {
     this.#input = 'refused'
     nodeHttp.discardInput(this.socket)
     const newest = this.#waiting.at(-1) ?? this.#current
-    if (newest?.req.complete !== false) return
+    if (newest?.req.complete !== false) {
+      return
+    }
     // The error is in the body of the newest request. If this request waits, the refusal takes its place.
-    if (newest !== this.#current) this.#waiting.pop()?.req.resume()
-    else newest.req.context.onMalformedBody()
+    if (newest !== this.#current) {
+      this.#waiting.pop()?.req.resume()
+    } else {
+      newest.req.context.onMalformedBody()
+    }
   }
 
   #sendRefusal(refusal: UnparsedRefusal): void {
@@ -194,9 +234,11 @@ export class Connection implements ClientConnection {
 
   onTimeout(): void {
     const res = this.#current
-    if (this.isIdle) this.closeIfIdle()
-    else if (res === undefined || res.writableEnded) this.abort()
-    else {
+    if (this.isIdle) {
+      this.closeIfIdle()
+    } else if (res === undefined || res.writableEnded) {
+      this.abort()
+    } else {
       nodeHttp.restartTimeout(this.socket) // the owner may go on waiting, for example for an upstream connection
       res.req.context.owner.onIdle?.()
     }
@@ -204,25 +246,32 @@ export class Connection implements ClientConnection {
 
   /** Closes an idle connection, unless a head has begun to arrive. */
   closeIfIdle(): void {
-    if (this.isIdle && !this.nextHead.hasBegun) this.socket.destroy()
+    if (this.isIdle && !this.nextHead.hasBegun) {
+      this.socket.destroy()
+    }
   }
 
   /** Called twice a second. */
   checkHead(monotonicNow: number): void {
-    if (this.isIdle && this.nextHead.isLate(monotonicNow))
+    if (this.isIdle && this.nextHead.isLate(monotonicNow)) {
       this.refuseUnparsed({ error: ERRORS.requestTimeout })
+    }
   }
 
   closeTunnel(): boolean {
     const isTunnel = this.#current?.state === 'tunnel' && !this.socket.destroyed
-    if (isTunnel) this.socket.destroy()
+    if (isTunnel) {
+      this.socket.destroy()
+    }
     return isTunnel
   }
 
   detectReset(): void {
     const { complete, readableFlowing } = this.#current?.req ?? { complete: true }
     const isRead = !this.socket.isPaused() && (complete || readableFlowing)
-    if (isRead || this.#isProbing) return // while the client reads nothing, the previous probe has not ended
+    if (isRead || this.#isProbing) {
+      return // while the client reads nothing, the previous probe has not ended
+    }
     this.#isProbing = true
     nodeHttp.probeForReset(this.tcpSocket, () => {
       this.#isProbing = false
@@ -238,7 +287,10 @@ export class Connection implements ClientConnection {
     const res = this.#current
     const mustReset = res?.truncate() === true && (res.isCloseDelimited || res.req.complete)
     // `uv_tcp_close_reset` refuses an ended socket, and `close` would never be emitted.
-    if (mustReset && !this.socket.writableEnded) this.tcpSocket.resetAndDestroy()
-    else this.socket.destroy()
+    if (mustReset && !this.socket.writableEnded) {
+      this.tcpSocket.resetAndDestroy()
+    } else {
+      this.socket.destroy()
+    }
   }
 }

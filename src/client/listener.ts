@@ -87,8 +87,9 @@ export class DataListener {
       shouldUpgradeCallback: (req) =>
         upgrade.enabled && req.socket[CONNECTION]?.isIdle === true && callbacks.opensWebSocket(req),
     }
-    if (certificates === undefined) this.#server = createServer(httpOptions)
-    else {
+    if (certificates === undefined) {
+      this.#server = createServer(httpOptions)
+    } else {
       const tls = tlsOptions(certificates.current().options, timeouts.headersSeconds)
       const secure = createSecureServer({ ...httpOptions, ...tls })
       certificates.subscribe(({ options }) => secure.setSecureContext(options))
@@ -109,16 +110,25 @@ export class DataListener {
         // Not Node's `maxConnections`: before Node 22.12, full workers pass a connection to each other endlessly.
         this.droppedConnections++
         tcpSocket.destroy()
-      } else if (this.#isSecure) this.#tlsSockets.add(tcpSocket)
-      else this.#addConnection(tcpSocket, tcpSocket)
+      } else if (this.#isSecure) {
+        this.#tlsSockets.add(tcpSocket)
+      } else {
+        this.#addConnection(tcpSocket, tcpSocket)
+      }
     }
     // Under TLS, Node reads no requests from the TCP socket, so the order of the listeners does not matter.
-    if (this.#isSecure) server.on('connection', accept)
-    else listenBeforeNode(server, 'connection', accept)
+    if (this.#isSecure) {
+      server.on('connection', accept)
+    } else {
+      listenBeforeNode(server, 'connection', accept)
+    }
     listenBeforeNode(server, 'secureConnection', (socket) => {
       const tcpSocket = this.#tlsSockets.take(socket)
-      if (tcpSocket === undefined) socket.destroy()
-      else if (!socket.destroyed) this.#addConnection(socket, tcpSocket)
+      if (tcpSocket === undefined) {
+        socket.destroy()
+      } else if (!socket.destroyed) {
+        this.#addConnection(socket, tcpSocket)
+      }
     })
     server.on('tlsClientError', ({ code }: NodeJS.ErrnoException) => this.#callbacks.onTlsError(code))
   }
@@ -126,17 +136,24 @@ export class DataListener {
   #serveConnections(): void {
     const server = this.#server
     const onRequest = (req: SidecarRequest, res: SidecarResponse) => req.socket[CONNECTION]?.receive(res)
-    for (const event of ['request', 'checkContinue', 'checkExpectation']) server.on(event, onRequest)
+    for (const event of ['request', 'checkContinue', 'checkExpectation']) {
+      server.on(event, onRequest)
+    }
     const onUpgrade = (req: SidecarRequest, _socket: Duplex, firstBytes: Buffer) =>
       req.socket[CONNECTION]?.receiveUpgrade(req, firstBytes)
     server.on('connect', onUpgrade)
-    if (this.#config.upgrade.enabled) server.on('upgrade', onUpgrade)
+    if (this.#config.upgrade.enabled) {
+      server.on('upgrade', onUpgrade)
+    }
     server.on('timeout', (socket: Socket) => socket[CONNECTION]?.onTimeout())
     server.on('clientError', (error: ClientError, socket: Socket) => {
       const connection = socket[CONNECTION]
       // After a TLS error, no response can be sent.
-      if (connection === undefined || error.code?.startsWith('ERR_SSL_')) socket.destroy()
-      else connection.refuseUnparsed({ error: refusalOf(error), cause: error.code, bytes: error.rawPacket })
+      if (connection === undefined || error.code?.startsWith('ERR_SSL_')) {
+        socket.destroy()
+      } else {
+        connection.refuseUnparsed({ error: refusalOf(error), cause: error.code, bytes: error.rawPacket })
+      }
     })
   }
 
@@ -158,7 +175,9 @@ export class DataListener {
     await once(this.#server.listen({ port, host }), 'listening') // as an argument, `127.1` would be taken for a backlog
     const timer = setInterval(() => {
       const now = performance.now()
-      for (const connection of this.#open) connection.checkHead(now)
+      for (const connection of this.#open) {
+        connection.checkHead(now)
+      }
     }, CHECK_MS).unref()
     this.#server.once('close', () => clearInterval(timer))
     this.#server.on('error', this.#callbacks.onListenError)
@@ -171,7 +190,9 @@ export class DataListener {
   }
 
   closeIdle(): void {
-    for (const connection of this.#open) connection.closeIfIdle()
+    for (const connection of this.#open) {
+      connection.closeIfIdle()
+    }
     this.#tlsSockets.destroyPending()
   }
 
@@ -181,7 +202,9 @@ export class DataListener {
 
   abort(): number {
     const { inFlight } = this
-    for (const connection of this.#open) connection.abort()
+    for (const connection of this.#open) {
+      connection.abort()
+    }
     this.#tlsSockets.destroyPending()
     this.#server.closeAllConnections()
     return inFlight
@@ -201,6 +224,8 @@ export class DataListener {
 type ClientError = NodeJS.ErrnoException & { readonly rawPacket?: Buffer }
 
 function refusalOf({ code }: ClientError): PublicError {
-  if (code === 'HPE_HEADER_OVERFLOW') return ERRORS.headersTooLarge
+  if (code === 'HPE_HEADER_OVERFLOW') {
+    return ERRORS.headersTooLarge
+  }
   return code === 'ERR_HTTP_REQUEST_TIMEOUT' ? ERRORS.requestTimeout : ERRORS.malformedRequest
 }

@@ -36,7 +36,9 @@ export class NextHead {
 
   /** Called twice a second. Node's `headersTimeout` refuses most late heads earlier, but does not start with empty lines. */
   isLate(monotonicNow: number): boolean {
-    if (!this.hasBegun) return false
+    if (!this.hasBegun) {
+      return false
+    }
     this.#endsAtMonotonicMs ??= monotonicNow + this.#headMs
     return monotonicNow >= this.#endsAtMonotonicMs
   }

@@ -121,7 +121,9 @@ export class SidecarRequest extends MergedChunksMessage {
 
   /** @throws while the request waits for its turn */
   get context(): RequestContext {
-    if (this.#context === undefined) throw new Error('the request is not served yet')
+    if (this.#context === undefined) {
+      throw new Error('the request is not served yet')
+    }
     return this.#context
   }
 

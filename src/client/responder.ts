@@ -45,10 +45,14 @@ export class Responder {
 
   /** `text` must be ASCII: its length becomes the `Content-Length`. */
   #send(res: SidecarResponse, status: number, text: string, headers: HeaderList, persistence: Persistence) {
-    if (res.hasBegun || res.destroyed) return
+    if (res.hasBegun || res.destroyed) {
+      return
+    }
     const { context, method, headers: received } = res.req
     const list = this.#headers(status, text, context.id, headers, received.origin)
-    if (method !== 'HEAD') context.count('bytesOut', text.length)
+    if (method !== 'HEAD') {
+      context.count('bytesOut', text.length)
+    }
     res.sendWhole(status, list, text, persistence)
   }
 
@@ -59,7 +63,9 @@ export class Responder {
     const { errorType = defaultType, details, retryAfterSeconds = 1, headers = [] } = options
     res.req.context.recordFailure(reason, options.cause)
     const list = ['Proxy-Status', proxyStatus(errorType, details), ...headers]
-    if (status === 503) list.push('Retry-After', String(retryAfterSeconds))
+    if (status === 503) {
+      list.push('Retry-After', String(retryAfterSeconds))
+    }
     this.#send(res, status, JSON.stringify({ code, message }), list, options.persistence ?? 'keepAlive')
   }
 
@@ -100,9 +106,13 @@ export class Responder {
   /** Returns all headers of a response for `sendWhole`. `headers`: those that only this response has. */
   #headers(status: number, text: string, requestId: string, headers: HeaderList, origin = ''): string[] {
     const list = text === '' ? [] : ['Content-Type', 'application/json']
-    if (status !== 204) list.push('Content-Length', String(text.length))
+    if (status !== 204) {
+      list.push('Content-Length', String(text.length))
+    }
     const hasOwn = headers.some((name, at) => at % 2 === 0 && name === 'Cache-Control') // a value may be this text, too
-    if (!hasOwn) list.push('Cache-Control', 'no-store')
+    if (!hasOwn) {
+      list.push('Cache-Control', 'no-store')
+    }
     list.push(...headers, 'X-Request-Id', requestId, ...this.#corsHeaders(origin))
     return list
   }
@@ -112,7 +122,9 @@ export class Responder {
   }
 
   #corsHeaders(origin: string): string[] {
-    if (!this.#isAllowedOrigin(origin)) return []
+    if (!this.#isAllowedOrigin(origin)) {
+      return []
+    }
     return [
       ['Access-Control-Allow-Origin', this.#allowedOrigins.has('*') ? '*' : origin],
       ['Vary', 'Origin'],

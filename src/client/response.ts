@@ -35,7 +35,9 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
 
   /** Must be called before the body is read: the client may send the body only after a `100 Continue`. */
   continueIfExpected(): void {
-    if (this.#hasContinued || !this.req.expectsContinue) return
+    if (this.#hasContinued || !this.req.expectsContinue) {
+      return
+    }
     this.#hasContinued = true
     this.writeContinue()
   }
@@ -45,7 +47,9 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     this.isCloseDelimited = persistence === 'closeDelimited'
     const holdsBody = this.req.expectsContinue && !this.#hasContinued
     this.#after = afterResponse(this.req, persistence, holdsBody)
-    if (this.isCloseDelimited) omitChunks(this)
+    if (this.isCloseDelimited) {
+      omitChunks(this)
+    }
     const list = this.#after === 'keepAlive' ? headers : [...headers, 'Connection', 'close']
     this.writeHead(status, statusText, list)
     this.#state = 'begun'
@@ -66,7 +70,9 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
 
   /** Called, too, before Node ends the socket, because the client has ended its half. After that, nothing can be sent. */
   flushEnd(): void {
-    if (this.#unwritten === undefined || this.#state !== 'begun' || !this.req.socket.writable) return
+    if (this.#unwritten === undefined || this.#state !== 'begun' || !this.req.socket.writable) {
+      return
+    }
     this.writeEnd(this.#unwritten)
   }
 
@@ -74,13 +80,19 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
   writeEnd(text = '', trailers: readonly [name: string, value: string][] = []): void {
     if (this.#after !== 'discard' || this.req.readableEnded || this.req.socket.readableEnded) {
       this.#state = 'written'
-      if (trailers.length > 0) this.addTrailers(trailers)
+      if (trailers.length > 0) {
+        this.addTrailers(trailers)
+      }
       this.end(text, 'latin1')
       return
     }
     sendHead(this)
-    if (text !== '') this.write(text, 'latin1')
-    if (this.chunkedEncoding) writeLastChunk(this, headerText(trailers.flat()))
+    if (text !== '') {
+      this.write(text, 'latin1')
+    }
+    if (this.chunkedEncoding) {
+      writeLastChunk(this, headerText(trailers.flat()))
+    }
     this.#writtenMonotonicMs = performance.now()
     this.#state = 'discarding'
     this.req.context.connection.end.discardBody(this.req, this.isCloseDelimited, () => this.end())
@@ -110,7 +122,9 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
 
   /** Called when the connection is aborted. Returns whether the client may have a part of the response. */
   truncate(): boolean {
-    if (this.#state === 'open' || this.#state === 'tunnel' || this.writableFinished) return false
+    if (this.#state === 'open' || this.#state === 'tunnel' || this.writableFinished) {
+      return false
+    }
     this.#state = 'truncated'
     return !this.countsAsSent || this.req.socket.writableLength > 0
   }
@@ -125,16 +139,25 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
 function afterResponse(req: SidecarRequest, asked: Persistence, holdsBody: boolean): AfterResponse {
   const { admitted, isBodyMalformed, isDetached, connection } = req.context
   // No request can be read behind an unread body.
-  if (!req.complete && !req.socket.readableEnded && (admitted === undefined || admitted.hasBody))
+  if (!req.complete && !req.socket.readableEnded && (admitted === undefined || admitted.hasBody)) {
     return holdsBody || isDetached ? 'close' : 'discard' // no parser reads the body of an upgrade
-  if (asked !== 'keepAlive' || connection.isDraining() || admitted === undefined || isBodyMalformed)
+  }
+  if (asked !== 'keepAlive' || connection.isDraining() || admitted === undefined || isBodyMalformed) {
     return 'close'
-  if (admitted.lines.connectionOptions?.has('close')) return 'close'
+  }
+  if (admitted.lines.connectionOptions?.has('close')) {
+    return 'close'
+  }
   // Node's parser obeys these trailers, too, and then refuses the next request.
-  if (admitted.isChunked && ('connection' in req.trailers || 'proxy-connection' in req.trailers))
+  if (admitted.isChunked && ('connection' in req.trailers || 'proxy-connection' in req.trailers)) {
     return 'close'
-  if (!admitted.offersUpgrade || isDetached) return 'keepAlive'
+  }
+  if (!admitted.offersUpgrade || isDetached) {
+    return 'keepAlive'
+  }
   // Node discards the bytes that it has read behind a head that offers an upgrade. They may be a request.
-  if (!CAN_DECLINE_UPGRADES || admitted.hasBody) return 'close'
+  if (!CAN_DECLINE_UPGRADES || admitted.hasBody) {
+    return 'close'
+  }
   return connection.nextHead.mayHaveLostBytes(req) ? 'close' : 'keepAlive'
 }

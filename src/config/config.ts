@@ -36,7 +36,9 @@ export const configSchema = (needsUpstream: boolean) =>
 /** Returns the JWK Sets to fetch, one for each issuer. `setting`: the group of the set, such as `trustedIssuers[0]`. */
 export function keySetsOf({ token, keys, trustedIssuers }: Config) {
   const trusted = trustedIssuers.map((entry, index) => ({ ...entry, setting: `trustedIssuers[${index}]` }))
-  if (keys.jwksUrl === undefined) return trusted
+  if (keys.jwksUrl === undefined) {
+    return trusted
+  }
   const { jwksUrl, caFile } = keys
   const own = { setting: 'keys', issuer: token.issuer, jwksUrl, caFile, algorithms: PUBLIC_ALGORITHMS }
   return [{ ...own, bearerTokenFile: undefined }, ...trusted]

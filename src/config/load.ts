@@ -32,14 +32,18 @@ export function loadConfig(options: LoadOptions): Loaded<LoadedConfig, Problem> 
   const fromFile = file === undefined ? NO_FILE : readFile(file)
   const named = readNamed({ ...ownVariables(env), ...flags })
   let tree: unknown = fromFile.tree ?? {}
-  for (const { setting, value } of named.values) tree = withValue(tree, setting.steps, value)
+  for (const { setting, value } of named.values) {
+    tree = withValue(tree, setting.steps, value)
+  }
   const locationOf: LocationOf = (steps, key) =>
     named.values.findLast(({ setting }) => setting.steps.every((step, at) => step === steps[at]))?.name ??
     fromFile.locationOf(steps, key)
   const result = configSchema(needsUpstream && fromFile.tree !== undefined).safeParse(tree) // an unusable file may name upstreams
   const invalid = problemsOf(result.error?.issues ?? [], locationOf)
   const problems = [...fromFile.problems, ...named.problems, ...invalid]
-  if (!result.success || problems.length > 0) return notLoaded(problems)
+  if (!result.success || problems.length > 0) {
+    return notLoaded(problems)
+  }
   const originOf = (path: string) => {
     const steps = path.split(/\W+/)
     return valueAt(tree, steps) === undefined ? 'default' : locationOf(steps)
@@ -65,12 +69,15 @@ function readFile(file: string): FileValues {
     tree: undefined,
     problems: [{ path: '', message, origin }],
   })
-  if (!filePath.safeParse(file).success)
+  if (!filePath.safeParse(file).success) {
     return unusable('must be the path of a settings file', `--config or ${FILE_VARIABLE}`)
+  }
   let text: string
   try {
     const bytes = readBounded(file)
-    if (bytes.length > MAX_SETTINGS_BYTES) return unusable(`is larger than ${MAX_SETTINGS_BYTES} bytes`)
+    if (bytes.length > MAX_SETTINGS_BYTES) {
+      return unusable(`is larger than ${MAX_SETTINGS_BYTES} bytes`)
+    }
     text = new TextDecoder('utf-8', { fatal: true }).decode(bytes)
   } catch (error) {
     return unusable(`cannot read the configuration: ${fileErrorText(error)}`)
@@ -85,7 +92,9 @@ function readFile(file: string): FileValues {
   const { content, positionOf } = yaml.value
   const tree = withoutEmpty(content ?? {}, [])
   const locationOf: LocationOf = (steps, key) => {
-    if (steps.length > 0 && valueAt(tree, steps.slice(0, 1)) === undefined) return 'default'
+    if (steps.length > 0 && valueAt(tree, steps.slice(0, 1)) === undefined) {
+      return 'default'
+    }
     const { line, col } = positionOf(steps, key)
     return `${file}:${line}:${col}`
   }
@@ -100,7 +109,9 @@ function readBounded(file: string): Buffer {
   try {
     const bytes = Buffer.alloc(MAX_SETTINGS_BYTES + 1)
     let length = 0
-    for (let read = 1; read > 0; length += read) read = readSync(descriptor, bytes.subarray(length))
+    for (let read = 1; read > 0; length += read) {
+      read = readSync(descriptor, bytes.subarray(length))
+    }
     return bytes.subarray(0, length)
   } finally {
     closeSync(descriptor)
@@ -109,7 +120,9 @@ function readBounded(file: string): Buffer {
 
 /** Leaves out groups and lists without a value, such as `token:` with every line below it commented out. */
 function withoutEmpty(value: unknown, steps: readonly string[]): unknown {
-  if (!isJsonObject(value) || namesBelow(steps).length === 0) return value
+  if (!isJsonObject(value) || namesBelow(steps).length === 0) {
+    return value
+  }
   const members = Object.entries(value).flatMap(([name, inner]) => {
     const path = [...steps, name]
     const isList = SETTINGS.find((one) => one.path === path.join('.'))?.schema instanceof z.ZodArray
@@ -121,7 +134,9 @@ function withoutEmpty(value: unknown, steps: readonly string[]): unknown {
 
 /** Returns a copy with the value at the steps. A group that is not a map stays as it is. */
 function withValue(branch: unknown = {}, [step, ...below]: readonly string[], value: unknown): unknown {
-  if (step === undefined) return value
+  if (step === undefined) {
+    return value
+  }
   return isJsonObject(branch)
     ? { ...branch, [step]: withValue(valueAt(branch, [step]), below, value) }
     : branch
@@ -143,7 +158,9 @@ function readNamed(given: NamedValues) {
   const values: { readonly setting: Setting; readonly value: unknown; readonly name: string }[] = []
   const problems: Problem[] = []
   for (const [name, text] of Object.entries(given)) {
-    if (text === undefined) continue
+    if (text === undefined) {
+      continue
+    }
     const setting = SETTING_OF_NAME.get(name)
     const fullName = setting?.[name.startsWith('--') ? 'flag' : 'variable'] ?? ''
     if (setting === undefined) {
@@ -168,8 +185,9 @@ function decodeValue(text: string, schema: z.core.$ZodType): unknown {
     const isPlain = /^(?:true|false|-?(?:0|[1-9]\d*)(?:\.\d+)?)$/.test(text)
     return isPlain && !z.safeParse(schema, text).success ? JSON.parse(text) : text
   }
-  if (schema.element instanceof z.ZodString && !text.trimStart().startsWith('['))
+  if (schema.element instanceof z.ZodString && !text.trimStart().startsWith('[')) {
     return text.trim() === '' ? [] : text.split(',').map((item) => item.trim())
+  }
   const yaml = parseYaml(text)
   return yaml.ok ? yaml.value.content : text
 }
@@ -184,9 +202,15 @@ function problemsOf(issues: readonly z.core.$ZodIssue[], locationOf: LocationOf)
   for (const issue of issues) {
     const above = issue.path.map((step): Step => (typeof step === 'number' ? step : String(step)))
     const { listed, others } = listedNames(issue.code === 'unrecognized_keys' ? issue.keys : [])
-    if (issue.code !== 'unrecognized_keys') report(above, issue.message)
-    for (const key of listed) report([...above, key], `unknown setting; ${hint(above, key)}`, 'key')
-    if (others > 0) report(above, `${others} more unknown settings`)
+    if (issue.code !== 'unrecognized_keys') {
+      report(above, issue.message)
+    }
+    for (const key of listed) {
+      report([...above, key], `unknown setting; ${hint(above, key)}`, 'key')
+    }
+    if (others > 0) {
+      report(above, `${others} more unknown settings`)
+    }
   }
   return [...problems.values()]
 }
@@ -195,9 +219,13 @@ function hint(above: readonly Step[], key: string): string {
   const names = namesBelow(above)
   const here = onlyMatch(key, names)
   const isInList = above.some((step) => typeof step === 'number')
-  if (here !== undefined) return `did you mean ${isInList ? here : writePath([...above, here])}?`
+  if (here !== undefined) {
+    return `did you mean ${isInList ? here : writePath([...above, here])}?`
+  }
   const elsewhere = SETTINGS.filter(({ steps }) => steps.at(-1) === key).map(({ path }) => path)
-  if (elsewhere.length > 0 && !isInList) return `did you mean ${elsewhere.join(' or ')}?`
+  if (elsewhere.length > 0 && !isInList) {
+    return `did you mean ${elsewhere.join(' or ')}?`
+  }
   return `known here: ${names.join(', ')}`
 }
 

@@ -18,14 +18,18 @@ type Report = (path: SettingPath | `${SettingPath}.${number}.${string}`, message
 const rule =
   (paths: readonly SettingPath[], validate: (settings: Settings, report: Report) => void) =>
   (settings: Settings, isValid: (path: SettingPath) => boolean, report: Report): void => {
-    if (paths.every(isValid)) validate(settings, report)
+    if (paths.every(isValid)) {
+      validate(settings, report)
+    }
   }
 
 /** If both are set, `path` is refused. `why` ends the message. */
 const exclusive = (path: SettingPath, other: SettingPath, why = '') =>
   rule([path, other], (settings, report) => {
     const isSet = (path: SettingPath) => (valueAt(settings, path.split('.')) ?? false) !== false
-    if (isSet(path) && isSet(other)) report(path, `cannot be used with ${other}${why}`)
+    if (isSet(path) && isSet(other)) {
+      report(path, `cannot be used with ${other}${why}`)
+    }
   })
 
 const NOT_AN_ACCESS_TOKEN = 'must differ from token.audience: an assertion is not an access token'
@@ -38,16 +42,21 @@ const OWN_PATHS = rule(
     const link = listen.basePath + LINKS_PATH
     const isLink = (path: string) => links.enabled && isWithin(path, link)
     const isForwardAuth = (path: string) => forwardAuthPath !== '' && isWithin(path, forwardAuthPath)
-    if (isForwardAuth(token) || isWithin(forwardAuthPath, token))
+    if (isForwardAuth(token) || isWithin(forwardAuthPath, token)) {
       report('forwardAuth.path', `must not be the token endpoint ${token}, a path above it or one below it`)
-    else if (isLink(forwardAuthPath))
+    } else if (isLink(forwardAuthPath)) {
       report('forwardAuth.path', `must not be at or below the link endpoint ${link}`)
+    }
     for (const [index, { path }] of publicRoutes.entries()) {
       const reportPlace = (where: string) =>
         report(`publicRoutes.${index}.path`, `must not be ${where}, which is never forwarded`)
-      if (path === token || path === `${token}/`) reportPlace('the token endpoint')
-      else if (isLink(path)) reportPlace('at or below the link endpoint')
-      else if (isForwardAuth(path)) reportPlace('at or below forwardAuth.path')
+      if (path === token || path === `${token}/`) {
+        reportPlace('the token endpoint')
+      } else if (isLink(path)) {
+        reportPlace('at or below the link endpoint')
+      } else if (isForwardAuth(path)) {
+        reportPlace('at or below forwardAuth.path')
+      }
     }
   },
 )
@@ -58,61 +67,79 @@ const RULES = [
   exclusive('credentials.postgres', 'credentials.file'),
   exclusive('identity.assertion.enabled', 'keys.jwksUrl', ': an assertion needs a key that signs'),
   rule(['keys'], ({ keys: { caFile, jwksUrl } }, report) => {
-    if (caFile !== undefined && !isHttps(jwksUrl))
+    if (caFile !== undefined && !isHttps(jwksUrl)) {
       report('keys.caFile', 'needs a keys.jwksUrl that begins with https:')
+    }
   }),
   rule(['upstreams'], ({ upstreams }, report) => {
     const prefixes = upstreams.map(({ prefix }) => withoutFinalSlash(prefix))
-    for (const [index, prefix] of prefixes.entries())
-      if (prefixes.indexOf(prefix) < index)
+    for (const [index, prefix] of prefixes.entries()) {
+      if (prefixes.indexOf(prefix) < index) {
         report(`upstreams.${index}.prefix`, 'serves the same paths as an upstream before it')
+      }
+    }
   }),
   rule(['token.issuer', 'trustedIssuers'], ({ token, trustedIssuers }, report) => {
     const names = [token.issuer, ...trustedIssuers.map(({ issuer }) => issuer)] // one before its entry
-    for (const [index, { issuer }] of trustedIssuers.entries())
-      if (names.indexOf(issuer) <= index)
+    for (const [index, { issuer }] of trustedIssuers.entries()) {
+      if (names.indexOf(issuer) <= index) {
         report(`trustedIssuers.${index}.issuer`, 'is token.issuer, or that of an entry before it')
+      }
+    }
   }),
   rule(['trustedIssuers'], ({ trustedIssuers }, report) => {
     const prefixes = trustedIssuers.map(({ accountPrefix }) => accountPrefix)
-    for (const [index, longer] of prefixes.entries())
-      if (prefixes.some((prefix) => prefix !== undefined && prefix !== longer && longer?.startsWith(prefix)))
+    for (const [index, longer] of prefixes.entries()) {
+      if (
+        prefixes.some((prefix) => prefix !== undefined && prefix !== longer && longer?.startsWith(prefix))
+      ) {
         report(
           `trustedIssuers.${index}.accountPrefix`,
           'begins with that of another entry, which reaches its accounts',
         )
+      }
+    }
   }),
   rule(['token.lifetimeSeconds', 'token.maxLifetimeSeconds'], ({ token }, report) => {
     const { lifetimeSeconds: seconds, maxLifetimeSeconds = seconds } = token
     const message = `must be at least token.lifetimeSeconds (${seconds}): the sidecar's own tokens would be refused`
-    if (maxLifetimeSeconds < seconds) report('token.maxLifetimeSeconds', message)
+    if (maxLifetimeSeconds < seconds) {
+      report('token.maxLifetimeSeconds', message)
+    }
   }),
   rule(['contract.logout', 'credentials'], ({ contract, credentials }, report) => {
-    if (contract.logout && credentials.postgres === undefined)
+    if (contract.logout && credentials.postgres === undefined) {
       report('contract.logout', 'needs credentials.postgres: a logout must reach every sidecar')
+    }
   }),
   rule(['identity.assertion', 'token.audience'], ({ identity: { assertion }, token }, report) => {
-    if (assertion.enabled && assertion.audience === token.audience)
+    if (assertion.enabled && assertion.audience === token.audience) {
       report('identity.assertion.audience', NOT_AN_ACCESS_TOKEN)
+    }
   }),
   rule(['identity.assertion', 'token.audience', 'upstreams'], ({ identity, token, upstreams }, report) => {
-    for (const [index, { assertionAudience }] of upstreams.entries())
-      if (identity.assertion.enabled && assertionAudience === token.audience)
+    for (const [index, { assertionAudience }] of upstreams.entries()) {
+      if (identity.assertion.enabled && assertionAudience === token.audience) {
         report(`upstreams.${index}.assertionAudience`, NOT_AN_ACCESS_TOKEN)
+      }
+    }
   }),
   OWN_PATHS,
   rule(['listen.host', 'listen.port', 'admin'], ({ listen: { host, port }, admin }, report) => {
     const hosts = [host, admin.host]
     const isShared = hosts[0] === hosts[1] || hosts.some((host) => host === '::' || host === '0.0.0.0')
-    if (isShared && port === admin.port && port !== 0)
+    if (isShared && port === admin.port && port !== 0) {
       report('admin.port', 'must be another port than listen.port')
+    }
   }),
 ]
 
 const NEEDS_UPSTREAM = rule(['upstreams', 'forwardAuth.path'], ({ upstreams, forwardAuth }, report) => {
   const message =
     'at least one upstream is needed; set upstreams in a file (--config FILE), or SIDECAR_UPSTREAM_URL'
-  if (upstreams.length === 0 && forwardAuth.path === '') report('upstreams', message)
+  if (upstreams.length === 0 && forwardAuth.path === '') {
+    report('upstreams', message)
+  }
 })
 
 /** Adds all problems that can be known while other settings are invalid. */
@@ -127,6 +154,7 @@ export function checkRules(settings: Settings, context: z.RefinementCtx, needsUp
     const steps = path.split('.').map((step) => (/^\d+$/.test(step) ? Number(step) : step))
     context.addIssue({ code: 'custom', path: steps, message })
   }
-  for (const applyRule of needsUpstream ? [NEEDS_UPSTREAM, ...RULES] : RULES)
+  for (const applyRule of needsUpstream ? [NEEDS_UPSTREAM, ...RULES] : RULES) {
     applyRule(settings, isValid, report)
+  }
 }

@@ -75,7 +75,9 @@ const forwardedMethod = matching(
 
 /** A user name or password in a URL would be a secret in the settings. */
 export const httpUrl = satisfying((url) => {
-  if (!/^https?:\/\/[^\s\\#\p{Cc}]+$/iu.test(url) || !URL.canParse(url)) return false
+  if (!/^https?:\/\/[^\s\\#\p{Cc}]+$/iu.test(url) || !URL.canParse(url)) {
+    return false
+  }
   const { username, password } = new URL(url)
   return username === '' && password === ''
 }, 'must be an http: or https: URL without a user name, password or fragment')
@@ -84,15 +86,21 @@ export const httpUrl = satisfying((url) => {
 export const addressRange = satisfying((range) => {
   const [address = '', bits = '0', ...rest] = range.split('/')
   const maxBits = isIP(address) === 4 ? 32 : 128
-  if (isIP(address) === 0 || address.includes('%') || rest.length > 0) return false
+  if (isIP(address) === 0 || address.includes('%') || rest.length > 0) {
+    return false
+  }
   return /^(?:0|[1-9]\d{0,2})$/.test(bits) && Number(bits) <= maxBits
 }, 'must be an IP address or a CIDR range such as 10.0.0.0/8 or fd00::/8')
 
 /** Browsers send an origin in this form (RFC 6454, section 6.2). */
 export const webOrigin = satisfying((value) => {
-  if (value === '*') return true
+  if (value === '*') {
+    return true
+  }
   const shape = /^[a-z][a-z0-9+.-]*:\/\/(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[1-9]\d{0,4})?$/
-  if (!shape.test(value) || !URL.canParse(value)) return false
+  if (!shape.test(value) || !URL.canParse(value)) {
+    return false
+  }
   return !/^https?:/.test(value) || new URL(value).origin === value
 }, "must be '*' or an origin in lower case such as https://app.example:8443, without a path and without the scheme's default port")
 
@@ -105,8 +113,12 @@ export const RUN_ALWAYS = { when: () => true }
 /** The request target passes untouched, so the sidecar would ignore a path, query or fragment of the URL. */
 const upstreamUrl = satisfying((url) => {
   const socket = /^unix:(\/[^/\s\p{Cc}\\?#][^\s\p{Cc}\\?#]*)$/u.exec(url)?.[1]
-  if (socket !== undefined) return !socket.endsWith('/') && Buffer.byteLength(socket) <= MAX_SOCKET_PATH_BYTES
-  if (!/^https?:\/\/[^\s\p{Cc}\\/?#@]+(?<!:0*)\/?$/iu.test(url) || !URL.canParse(url)) return false
+  if (socket !== undefined) {
+    return !socket.endsWith('/') && Buffer.byteLength(socket) <= MAX_SOCKET_PATH_BYTES
+  }
+  if (!/^https?:\/\/[^\s\p{Cc}\\/?#@]+(?<!:0*)\/?$/iu.test(url) || !URL.canParse(url)) {
+    return false
+  }
   // The URL standard allows braces in a host: an unexpanded template would pass.
   return /^(?:[a-z0-9._-]+|\[.*\])$/.test(new URL(url).hostname)
 }, `must be http://host:port, https://host:port or unix:/absolute/path (at most ${MAX_SOCKET_PATH_BYTES} bytes), without a user name, path below the host, query, fragment and spaces`)
@@ -121,14 +133,22 @@ const upstream = strictMap(UPSTREAM, {
   keyFile: filePath.optional().describe('PEM file of the private key of certFile.'),
   assertionAudience: plainText.optional().describe('Claim aud of its assertions, if not that of all.'),
 }).superRefine((upstream, context) => {
-  if (!(upstream instanceof Object)) return
+  if (!(upstream instanceof Object)) {
+    return
+  }
   const { url, certFile, keyFile } = upstream
   const report = (key: string, message: string) => context.addIssue({ code: 'custom', path: [key], message })
-  for (const file of ['caFile', 'certFile', 'keyFile'] as const)
-    if (upstream[file] !== undefined && !isHttps(String(url)))
+  for (const file of ['caFile', 'certFile', 'keyFile'] as const) {
+    if (upstream[file] !== undefined && !isHttps(String(url))) {
       report(file, 'needs a url that begins with https:')
-  if (certFile !== undefined && keyFile === undefined) report('certFile', 'needs keyFile beside it')
-  if (keyFile !== undefined && certFile === undefined) report('keyFile', 'needs certFile beside it')
+    }
+  }
+  if (certFile !== undefined && keyFile === undefined) {
+    report('certFile', 'needs keyFile beside it')
+  }
+  if (keyFile !== undefined && certFile === undefined) {
+    report('keyFile', 'needs certFile beside it')
+  }
 }, RUN_ALWAYS)
 
 export const upstreams = z.array(upstream, `must be a list; each member ${UPSTREAM}`)
@@ -170,13 +190,17 @@ const trustedIssuer = strictMap(TRUSTED_ISSUER, {
     .describe('Claims with the value that each must equal or, in an array, contain.'),
   maxLifetimeSeconds: tokenSeconds.default(API_TOKEN_SECONDS).describe('Longest accepted exp - iat.'),
 }).superRefine((entry, context) => {
-  if (!(entry instanceof Object)) return
+  if (!(entry instanceof Object)) {
+    return
+  }
   const report = (key: string, message: string) => context.addIssue({ code: 'custom', path: [key], message })
   const { accounts, accountPrefix, caFile, jwksUrl } = entry
-  if ((accounts === undefined) === (accountPrefix === undefined))
+  if ((accounts === undefined) === (accountPrefix === undefined)) {
     report('accounts', 'must be set, or accountPrefix, and not both')
-  if (caFile !== undefined && !isHttps(String(jwksUrl)))
+  }
+  if (caFile !== undefined && !isHttps(String(jwksUrl))) {
     report('caFile', 'needs a jwksUrl that begins with https:')
+  }
 }, RUN_ALWAYS)
 
 export const trustedIssuers = z.array(trustedIssuer, `must be a list; each member ${TRUSTED_ISSUER}`)

@@ -31,18 +31,22 @@ export const FLAGS: readonly string[] = [...SETTING_OF_NAME.keys()].filter((name
 export function namesBelow(steps: readonly Step[]): readonly string[] {
   let schema: z.core.$ZodType | undefined = settingsSchema
   for (const step of steps) {
-    if (schema instanceof z.ZodArray) schema = withoutDefault(schema.element)
-    else if (schema instanceof z.ZodObject && Object.hasOwn(schema.shape, step))
+    if (schema instanceof z.ZodArray) {
+      schema = withoutDefault(schema.element)
+    } else if (schema instanceof z.ZodObject && Object.hasOwn(schema.shape, step)) {
       schema = withoutDefault(schema.shape[step])
-    else return []
+    } else {
+      return []
+    }
   }
   return schema instanceof z.ZodObject ? Object.keys(schema.shape) : []
 }
 
 export function valueAt(value: unknown, steps: readonly Step[]): unknown {
   let inner = value
-  for (const step of steps)
+  for (const step of steps) {
     inner = inner instanceof Object && Object.hasOwn(inner, step) ? Reflect.get(inner, step) : undefined
+  }
   return inner
 }
 

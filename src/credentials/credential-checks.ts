@@ -38,19 +38,27 @@ export function createCredentialChecks(
   }
 
   async function verifyLogin(login: Login, network: string): Promise<LoginVerdict> {
-    if (!(await refresh())) return 'unavailable'
+    if (!(await refresh())) {
+      return 'unavailable'
+    }
     const list = credentials()
     const storedHash = list.find(login)?.secretHash
     const isScrypt = storedHash !== undefined && scryptPrefixOf(storedHash) !== undefined
     const sha256Hash = storedHash === undefined || isScrypt ? dummySha256 : storedHash
     // Called before the secret is checked: a login with a disabled credential takes the same time with any secret.
     const isUsable = isCurrent(login, sha256Hash)
-    if ((await verifySecret(login.secret, sha256Hash)) && isUsable) return 'accepted'
+    if ((await verifySecret(login.secret, sha256Hash)) && isUsable) {
+      return 'accepted'
+    }
     const parameters = list.scryptParametersFor(login)
-    if (parameters === undefined) return 'rejected'
+    if (parameters === undefined) {
+      return 'rejected'
+    }
     const scryptHash = isScrypt ? storedHash : dummyHash(parameters)
     const matches = await verifyInQueue(network, login.secret, scryptHash)
-    if (matches === 'busy') return 'busy'
+    if (matches === 'busy') {
+      return 'busy'
+    }
     return matches && isCurrent(login, scryptHash) ? 'accepted' : 'rejected'
   }
 
@@ -66,8 +74,9 @@ export function createCredentialChecks(
     hasAccount: (accountId) => credentials().hasAccount(accountId),
     credentialStatus(accountId, accessKey) {
       const credential = credentials().find({ accountId, accessKey })
-      if (credential === undefined || !isActive(credential, now()))
+      if (credential === undefined || !isActive(credential, now())) {
         return { active: false, exists: credential !== undefined }
+      }
       return { active: true, endsAtMs: credential.expiresAtMs, scope: credential.scope }
     },
   }

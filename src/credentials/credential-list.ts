@@ -28,10 +28,14 @@ export class CredentialList {
     this.#accounts.add(accountId)
     this.#byName.set(keyOf(credential), credential)
     const prefix = scryptPrefixOf(secretHash)
-    if (prefix === undefined) return
+    if (prefix === undefined) {
+      return
+    }
     this.#scryptParameters.add(prefix)
     const smallest = this.#smallestScryptHash
-    if (smallest === undefined || secretHash < smallest) this.#smallestScryptHash = secretHash
+    if (smallest === undefined || secretHash < smallest) {
+      this.#smallestScryptHash = secretHash
+    }
   }
 
   get size(): number {
@@ -51,7 +55,9 @@ export class CredentialList {
    * A fixed choice, or one that differs between attempts or workers, would reveal some accounts by the time of a login.
    */
   scryptParametersFor(name: CredentialName): string | undefined {
-    if (this.#smallestScryptHash === undefined) return undefined
+    if (this.#smallestScryptHash === undefined) {
+      return undefined
+    }
     const digest = createHmac('sha256', this.#smallestScryptHash).update(keyOf(name)).digest().readUInt32BE()
     return [...this.#scryptParameters].sort()[digest % this.#scryptParameters.size]
   }
@@ -71,8 +77,12 @@ const listOf = <T extends z.ZodType>(item: T, member: string, repeated: string) 
       const seen = new Set<unknown>()
       for (const [index, map] of list.entries()) {
         const name: unknown = map instanceof Object ? Reflect.get(map, member) : undefined
-        if (typeof name !== 'string' || name === '') continue
-        if (seen.has(name)) context.addIssue({ code: 'custom', path: [index, member], message: repeated })
+        if (typeof name !== 'string' || name === '') {
+          continue
+        }
+        if (seen.has(name)) {
+          context.addIssue({ code: 'custom', path: [index, member], message: repeated })
+        }
         seen.add(name)
       }
     },
@@ -102,7 +112,9 @@ const accountSchema = z
     for (const [index, { accessKey, scope }] of credentials.entries()) {
       const message = claimsProblem(accountId, accessKey, scope)
       const path = ['credentials', index, 'accessKey']
-      if (message !== undefined) context.addIssue({ code: 'custom', path, message })
+      if (message !== undefined) {
+        context.addIssue({ code: 'custom', path, message })
+      }
     }
   })
 

@@ -67,24 +67,35 @@ export function fileEditors(file: string): Editors {
     add: ({ accountId, ...credential }) =>
       ofCredentials.change((document) => {
         const { account, path } = locate(document, { accountId, ...credential })
-        if (path !== undefined) return NAME_TAKEN
-        if (account !== undefined) return append(document, [...account, 'credentials'], credential)
+        if (path !== undefined) {
+          return NAME_TAKEN
+        }
+        if (account !== undefined) {
+          return append(document, [...account, 'credentials'], credential)
+        }
         return append(document, ['accounts'], { accountId, credentials: [credential] })
       }, NEW_CREDENTIALS),
     update: (name, update) =>
       ofCredentials.change((document) => {
         const { path } = locate(document, name)
-        if (path === undefined) return NO_SUCH_NAME
+        if (path === undefined) {
+          return NO_SUCH_NAME
+        }
         for (const [member, value] of Object.entries(update)) {
-          if (value) document.setIn([...path, member], value)
-          else document.deleteIn([...path, member])
+          if (value) {
+            document.setIn([...path, member], value)
+          } else {
+            document.deleteIn([...path, member])
+          }
         }
         return undefined
       }),
     remove: (name) =>
       ofCredentials.change((document) => {
         const { removed } = locate(document, name)
-        if (removed === undefined) return NO_SUCH_NAME
+        if (removed === undefined) {
+          return NO_SUCH_NAME
+        }
         document.deleteIn(removed)
         return undefined
       }),
@@ -101,7 +112,9 @@ export function fileEditors(file: string): Editors {
         const at = revocations.flatMap(({ issuedBefore: _, ...named }, index) =>
           isDeepStrictEqual(named, name) ? [index] : [],
         )
-        for (const index of at.reverse()) document.deleteIn(['revocations', index])
+        for (const index of at.reverse()) {
+          document.deleteIn(['revocations', index])
+        }
         return at.length === 0 ? NO_SUCH_REVOCATION : undefined
       }),
   }
@@ -112,11 +125,15 @@ export function fileEditors(file: string): Editors {
 function locate(document: Document, { accountId, accessKey }: CredentialName) {
   const { accounts }: { accounts: { accountId: string; credentials: CredentialName[] }[] } = document.toJS()
   const at = accounts.findIndex((account) => account.accountId === accountId)
-  if (at === -1) return {}
+  if (at === -1) {
+    return {}
+  }
   const account = ['accounts', at]
   const credentials = accounts[at]?.credentials ?? []
   const index = credentials.findIndex((credential) => credential.accessKey === accessKey)
-  if (index === -1) return { account }
+  if (index === -1) {
+    return { account }
+  }
   const path = [...account, 'credentials', index]
   return { account, path, removed: credentials.length === 1 ? account : path }
 }
@@ -128,7 +145,9 @@ function yamlRecords<T>(file: string, parse: Parse<T>) {
 
   async function list(): Promise<Loaded<readonly T[]>> {
     const read = await readRegularFile(file, MAX_FILE_BYTES)
-    if (!read.ok) return read
+    if (!read.ok) {
+      return read
+    }
     const parsed = parse(read.value.bytes)
     return parsed.ok ? parsed : invalidAt(file, parsed.problems)
   }
@@ -140,20 +159,36 @@ function yamlRecords<T>(file: string, parse: Parse<T>) {
       const target = await realTarget(file)
       return await withLock(`${target}.lock`, async () => {
         const found = await readRegularFile(target, MAX_FILE_BYTES)
-        if (!found.ok && (found.kind !== 'missing' || initialText === undefined)) return found
+        if (!found.ok && (found.kind !== 'missing' || initialText === undefined)) {
+          return found
+        }
         const before = found.ok ? found.value.bytes : Buffer.from(initialText ?? '')
         const valid = parse(before)
-        if (!valid.ok) return invalidAt(target, valid.problems)
+        if (!valid.ok) {
+          return invalidAt(target, valid.problems)
+        }
         const document = parseDocument(before.toString(), YAML_RULES)
         let shared = 0 // to edit a shared node would change every place that uses it, or none
         const isMerge = (node: Node) => isScalar(node) && typeof node.value === 'symbol'
-        visit(document, { Node: (_, node) => void ((isAlias(node) || isMerge(node)) && shared++) })
-        if (shared > 0) return unusable('uses YAML aliases or merges (`<<`), which commands cannot change')
+        visit(document, {
+          Node: (_, node) => {
+            ;(isAlias(node) || isMerge(node)) && shared++
+          },
+        })
+        if (shared > 0) {
+          return unusable('uses YAML aliases or merges (`<<`), which commands cannot change')
+        }
         const problem = edit(document)
-        if (problem !== undefined) throw new FileError(problem)
+        if (problem !== undefined) {
+          throw new FileError(problem)
+        }
         const after = Buffer.from(document.toString({ lineWidth: 0 }))
-        if (after.length > MAX_FILE_BYTES) return unusable(`would be larger than ${MAX_FILE_BYTES} bytes`)
-        if (!parse(after).ok) throw new FileError('the change would leave it invalid')
+        if (after.length > MAX_FILE_BYTES) {
+          return unusable(`would be larger than ${MAX_FILE_BYTES} bytes`)
+        }
+        if (!parse(after).ok) {
+          throw new FileError('the change would leave it invalid')
+        }
         await replaceFile(target, after)
         return loaded(undefined)
       })
@@ -173,6 +208,8 @@ async function realTarget(file: string): Promise<string> {
 function append(document: Document, list: readonly (string | number)[], item: object): undefined {
   const node = document.getIn(list, true)
   // An empty `[]` is a flow list, which would put all items on one line.
-  if (isCollection(node) && node.items.length === 0) node.flow = false
+  if (isCollection(node) && node.items.length === 0) {
+    node.flow = false
+  }
   document.addIn(list, document.createNode(item))
 }

@@ -27,8 +27,12 @@ let idleThread: Worker | undefined
 export async function loadCredentialsFile(path: string): Promise<Loaded<CredentialList>> {
   const credentials = new CredentialList()
   const read = await eachRow(path, 'credentials', (row) => credentials.add(row))
-  if (read.ok) return loaded(credentials, read.warnings)
-  if (read.kind !== 'missing') return read
+  if (read.ok) {
+    return loaded(credentials, read.warnings)
+  }
+  if (read.kind !== 'missing') {
+    return read
+  }
   const hint = `storage-auth-sidecar credentials add --file ${path} --account ACCOUNT creates it`
   return notLoaded(read.problems.map((problem) => `${problem}; ${hint}`))
 }
@@ -42,20 +46,28 @@ export async function loadRevocationsFile(
   const revocations = new RevocationList()
   const read = await eachRow(path, 'revocations', (row) => revocations.add(row))
   const mayBeMissing = !required && (active?.size ?? 0) === 0
-  if (!read.ok && !(read.kind === 'missing' && mayBeMissing)) return read
+  if (!read.ok && !(read.kind === 'missing' && mayBeMissing)) {
+    return read
+  }
   return loaded(revocations) // without the warnings, which are about secrets
 }
 
 /** Problems begin with the path. Never rejects. */
 async function eachRow<K extends Kind>(path: string, kind: K, add: (row: Row[K]) => void) {
   const read = await readRegularFile(path, MAX_FILE_BYTES)
-  if (!read.ok) return read
+  if (!read.ok) {
+    return read
+  }
   const { bytes } = read.value
   try {
     const batches = bytes.length <= MAX_INLINE_BYTES ? [PARSERS[kind](bytes)] : parseInThread(kind, bytes)
     for await (const batch of batches) {
-      if (!batch.ok) return notLoaded(batch.problems.map((problem) => `${path}:${problem}`))
-      for (const row of batch.value) add(row)
+      if (!batch.ok) {
+        return notLoaded(batch.problems.map((problem) => `${path}:${problem}`))
+      }
+      for (const row of batch.value) {
+        add(row)
+      }
     }
     return read
   } catch {
@@ -75,14 +87,19 @@ async function* parseInThread<K extends Kind>(kind: K, bytes: Buffer): AsyncGene
     for (let request: ParseJob | null = { kind, bytes }; !isDone; request = null) {
       thread.postMessage(request)
       const [batch]: Batch<K>[] = await once(thread, 'message', { signal: late.signal })
-      if (batch === undefined) return
+      if (batch === undefined) {
+        return
+      }
       isDone = !batch.ok || batch.value.length === 0
       yield batch
     }
   } finally {
     clearTimeout(timer)
-    if (isDone && bytes.length <= MAX_REUSED_THREAD_BYTES && idleThread === undefined) idleThread = thread
-    else await thread.terminate()
+    if (isDone && bytes.length <= MAX_REUSED_THREAD_BYTES && idleThread === undefined) {
+      idleThread = thread
+    } else {
+      await thread.terminate()
+    }
   }
 }
 
@@ -90,7 +107,9 @@ function startThread(): Worker {
   const thread = new Worker(THREAD_ENTRY, { resourceLimits: { maxOldGenerationSizeMb: MAX_HEAP_MB } })
   thread.unref() // the timer of a job keeps the process alive
   thread.once('exit', () => {
-    if (idleThread === thread) idleThread = undefined
+    if (idleThread === thread) {
+      idleThread = undefined
+    }
   })
   return thread.on('error', () => {}) // without a listener, an error ends the process
 }

@@ -33,4 +33,6 @@ function serveThread(port: MessagePort): void {
   })
 }
 
-if (parentPort !== null) serveThread(parentPort)
+if (parentPort !== null) {
+  serveThread(parentPort)
+}

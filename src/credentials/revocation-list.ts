@@ -28,10 +28,17 @@ export class RevocationList {
   add({ jti, accountId, accessKey, issuedBeforeMs }: Revocation): void {
     this.size++
     const bound = issuedBeforeMs ?? Number.POSITIVE_INFINITY
-    if (jti) this.#tokens.add(jti)
-    else this.ofNames++
-    if (accountId) this.#accounts.set(accountId, Math.max(bound, boundOf(this.#accounts, accountId)))
-    if (accessKey) this.#accessKeys.set(accessKey, Math.max(bound, boundOf(this.#accessKeys, accessKey)))
+    if (jti) {
+      this.#tokens.add(jti)
+    } else {
+      this.ofNames++
+    }
+    if (accountId) {
+      this.#accounts.set(accountId, Math.max(bound, boundOf(this.#accounts, accountId)))
+    }
+    if (accessKey) {
+      this.#accessKeys.set(accessKey, Math.max(bound, boundOf(this.#accessKeys, accessKey)))
+    }
   }
 
   /** Called for each hit of the token cache. */
@@ -60,9 +67,12 @@ const revocationSchema = z
   )
   .superRefine(({ jti, accountId, accessKey, issuedBefore }, context) => {
     const names = [jti, accountId, accessKey].filter((given) => given !== undefined)
-    if (names.length !== 1) context.addIssue('must have exactly one of jti, accountId and accessKey')
-    if (jti !== undefined && issuedBefore !== undefined)
+    if (names.length !== 1) {
+      context.addIssue('must have exactly one of jti, accountId and accessKey')
+    }
+    if (jti !== undefined && issuedBefore !== undefined) {
       context.addIssue({ code: 'custom', path: ['issuedBefore'], message: 'cannot be combined with jti' })
+    }
   })
 const fileSchema = z
   .strictObject(

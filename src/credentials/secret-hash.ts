@@ -28,7 +28,9 @@ export const generateSecret = (): string => randomBytes(32).toString('base64url'
 
 /** Neither trims, normalizes nor truncates. @param scheme - `sha256` only for {@link generateSecret} */
 export async function hashSecret(secret: string, scheme: 'sha256' | 'scrypt'): Promise<string> {
-  if (scheme === 'sha256') return `$sha256$${base64(hash('sha256', secret, 'buffer'))}`
+  if (scheme === 'sha256') {
+    return `$sha256$${base64(hash('sha256', secret, 'buffer'))}`
+  }
   const salt = randomBytes(SALT_BYTES)
   const { cost, blockSize, parallelization } = NEW_PARAMETERS
   const prefix = `$scrypt$ln=${Math.log2(cost)},r=${blockSize},p=${parallelization}`
@@ -44,26 +46,33 @@ type ScryptInput = Readonly<{ salt: Buffer; parameters: typeof NEW_PARAMETERS }>
 
 function parseSecretHash(text: string): Result<{ readonly digest: Buffer; readonly slow?: ScryptInput }> {
   const sha256Digest = unbase64(SHA256_HASH.exec(text)?.[1])
-  if (sha256Digest !== undefined) return ok({ digest: sha256Digest })
+  if (sha256Digest !== undefined) {
+    return ok({ digest: sha256Digest })
+  }
 
   const [, ln, r, p, saltText, digestText] = SCRYPT_HASH.exec(text) ?? []
   const salt = unbase64(saltText)
   const digest = unbase64(digestText)
-  if (salt === undefined || digest === undefined)
+  if (salt === undefined || digest === undefined) {
     return failed('must be a complete $sha256$ or $scrypt$ hash, as `credentials add` writes it')
+  }
   const parameters = { cost: 2 ** Number(ln), blockSize: Number(r), parallelization: Number(p) }
   const work = parameters.cost * parameters.blockSize * parameters.parallelization
-  if (parameters.cost < MIN_COST || work < MIN_WORK)
+  if (parameters.cost < MIN_COST || work < MIN_WORK) {
     return failed('has scrypt parameters that are too weak (at least ln=14,r=8,p=5 or its equal)')
-  if (128 * parameters.cost * parameters.blockSize > MAX_MEMORY_BYTES || work > MAX_WORK)
+  }
+  if (128 * parameters.cost * parameters.blockSize > MAX_MEMORY_BYTES || work > MAX_WORK) {
     return failed('has scrypt parameters that cost too much (at most 64 MiB, and ln=16,r=8,p=4)')
+  }
   return ok({ digest, slow: { salt, parameters } })
 }
 
 /** Rejects if the text is not a valid hash, or if memory is short. */
 export async function verifySecret(secret: string, text: string): Promise<boolean> {
   const stored = parseSecretHash(text)
-  if (!stored.ok) throw new Error('a stored hash cannot be parsed')
+  if (!stored.ok) {
+    throw new Error('a stored hash cannot be parsed')
+  }
   const { digest, slow } = stored.value
   const computed = slow ? await runScrypt(secret, slow) : hash('sha256', secret, 'buffer')
   return timingSafeEqual(computed, digest)
@@ -81,14 +90,19 @@ export function createScryptQueue() {
   const jobsOf = new Map<string, number>()
   return async (network: string, secret: string, hash: string): Promise<boolean | 'busy'> => {
     const own = jobsOf.get(network) ?? 0
-    if (own >= MAX_JOBS - limit.activeCount - limit.pendingCount) return 'busy'
+    if (own >= MAX_JOBS - limit.activeCount - limit.pendingCount) {
+      return 'busy'
+    }
     jobsOf.set(network, own + 1)
     try {
       return await limit(verifySecret, secret, hash)
     } finally {
       const left = (jobsOf.get(network) ?? 1) - 1
-      if (left > 0) jobsOf.set(network, left)
-      else jobsOf.delete(network)
+      if (left > 0) {
+        jobsOf.set(network, left)
+      } else {
+        jobsOf.delete(network)
+      }
     }
   }
 }
@@ -110,7 +124,9 @@ const base64 = (bytes: Buffer) => bytes.toString('base64').replaceAll('=', '')
 
 /** Accepts only the canonical spelling. Otherwise stray last bits would give one hash several texts. */
 function unbase64(text: string | undefined): Buffer | undefined {
-  if (text === undefined) return undefined
+  if (text === undefined) {
+    return undefined
+  }
   const bytes = Buffer.from(text, 'base64')
   return base64(bytes) === text ? bytes : undefined
 }

@@ -37,9 +37,13 @@ export function createLoginThrottle(
   function record(pair: string, key: number, verdict: LoginVerdict): void {
     const keys = failures.get(pair) ?? []
     const others = keys.filter((other) => other !== key)
-    if (verdict === 'rejected') failures.set(pair, [...keys, key])
-    else if (verdict === 'accepted' && others.length === 0) failures.delete(pair)
-    else if (verdict === 'accepted') failures.set(pair, others)
+    if (verdict === 'rejected') {
+      failures.set(pair, [...keys, key])
+    } else if (verdict === 'accepted' && others.length === 0) {
+      failures.delete(pair)
+    } else if (verdict === 'accepted') {
+      failures.set(pair, others)
+    }
   }
 
   return async ({ accountId, accessKey }, network, authenticate) => {
@@ -50,19 +54,24 @@ export function createLoginThrottle(
     // Each login in flight may fail, so 200 guesses at once get no more attempts than `count`.
     const attemptsLeft = () => Math.max(1, count - failureCount())
     const limit = limits.get(pair) ?? pLimit(attemptsLeft())
-    if (limit.pendingCount >= MAX_WAITING) return { verdict: 'busy' }
+    if (limit.pendingCount >= MAX_WAITING) {
+      return { verdict: 'busy' }
+    }
     limits.set(pair, limit)
     try {
       return await limit(async () => {
-        if (failureCount() >= count)
+        if (failureCount() >= count) {
           return { verdict: 'throttled', retryAfterSeconds: secondsLeft(failures, pair) }
+        }
         const verdict = await authenticate()
         record(pair, key, verdict)
         limit.concurrency = attemptsLeft()
         return { verdict }
       })
     } finally {
-      if (limit.activeCount === 0 && limit.pendingCount === 0) limits.delete(pair)
+      if (limit.activeCount === 0 && limit.pendingCount === 0) {
+        limits.delete(pair)
+      }
     }
   }
 }
@@ -89,11 +98,14 @@ export function limitRevocations(
   const counts = createFixedWindow<{ revoked: number }>(REVOKED_WINDOW_SECONDS)
   return async ({ accountId, tokenId, expiresAtSeconds }) => {
     const count = counts.get(accountId) ?? { revoked: 0 }
-    if (count.revoked >= MAX_REVOKED)
+    if (count.revoked >= MAX_REVOKED) {
       return failed({ reason: 'throttled', retryAfterSeconds: secondsLeft(counts, accountId) })
+    }
     count.revoked++
     counts.set(accountId, count)
-    if (await write(tokenId, expiresAtSeconds + clockToleranceSeconds)) return ok(undefined)
+    if (await write(tokenId, expiresAtSeconds + clockToleranceSeconds)) {
+      return ok(undefined)
+    }
     count.revoked--
     return failed({ reason: 'unavailable' })
   }

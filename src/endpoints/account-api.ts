@@ -72,32 +72,47 @@ export class AccountApi {
       return responder.sendJson(res, 200, { token, expirationSec })
     }
     const { reason, error, options } = issued.error
-    if (reason === 'busy' && res.destroyed) return // the client left while its login waited
+    if (reason === 'busy' && res.destroyed) {
+      return // the client left while its login waited
+    }
     recordFailure(reason)
-    if (reason === 'busy' || reason === 'throttled') await sleep(RETRY_DELAY_MS)
+    if (reason === 'busy' || reason === 'throttled') {
+      await sleep(RETRY_DELAY_MS)
+    }
     responder.fail(res, reason, error, options)
   }
 
   async #issueToken(res: SidecarResponse) {
     const { config, credentials, throttle, signer } = this.#options
     const { context, clientAddress } = res.req
-    if (credentials === undefined || !signer.canSign) return failedLogin('unavailable', NOT_READY)
+    if (credentials === undefined || !signer.canSign) {
+      return failedLogin('unavailable', NOT_READY)
+    }
     const body = await readJson(res, config.timeouts.idleSeconds * 1000)
     const fields = body.ok ? readLogin(body.value) : body
-    if (!fields.ok) return failedLogin('invalid', fields.error)
+    if (!fields.ok) {
+      return failedLogin('invalid', fields.error)
+    }
     const { login, requestedScope } = fields.value
     const { accountId, accessKey } = login
-    if (credentials.hasAccount(accountId)) context.recordIdentity({ accountId })
+    if (credentials.hasAccount(accountId)) {
+      context.recordIdentity({ accountId })
+    }
 
     const network = clientNetwork(clientAddress)
     const { verdict, retryAfterSeconds } = await throttle(login, network, async () =>
       res.destroyed ? 'busy' : credentials.authenticate(login, network),
     )
-    if (verdict === 'unavailable') return failedLogin(verdict, NOT_READY)
+    if (verdict === 'unavailable') {
+      return failedLogin(verdict, NOT_READY)
+    }
     const credential = credentials.credentialStatus(accountId, accessKey)
-    if (credential.active || credential.exists) context.recordIdentity({ accountId, accessKey })
-    if (verdict === 'busy' || verdict === 'throttled')
+    if (credential.active || credential.exists) {
+      context.recordIdentity({ accountId, accessKey })
+    }
+    if (verdict === 'busy' || verdict === 'throttled') {
       return failedLogin(verdict, NOT_READY, { retryAfterSeconds })
+    }
     // The credential may have been disabled since the check. The response is the same for every rejected login.
     if (verdict === 'rejected' || !credential.active) {
       const error = { ...ERRORS.authenticationFailed, code: config.contract.authenticationFailedCode }
@@ -105,7 +120,9 @@ export class AccountApi {
     }
 
     const granted = grantScope(requestedScope, login, credential)
-    if (!granted.ok) return failedLogin('invalid', granted.error)
+    if (!granted.ok) {
+      return failedLogin('invalid', granted.error)
+    }
     const issued = await signer.issueToken({ accountId, accessKey, scope: granted.value })
     context.recordIdentity(issued.identity)
     return ok(issued)
@@ -123,16 +140,22 @@ export class AccountApi {
   /** POST: creates a link. Rejects only on an internal error. */
   async createLink(res: SidecarResponse, caller: Caller): Promise<void> {
     const { config, responder, signer, recordEvent } = this.#options
-    if (!signer.canSign) return responder.fail(res, 'unavailable', NOT_READY)
+    if (!signer.canSign) {
+      return responder.fail(res, 'unavailable', NOT_READY)
+    }
     const body = await readJson(res, config.timeouts.idleSeconds * 1000)
     const fields = body.ok ? readLinkFields(body.value, config.links.maxLifetimeSeconds) : body
-    if (!fields.ok) return responder.fail(res, 'invalid', fields.error)
+    if (!fields.ok) {
+      return responder.fail(res, 'invalid', fields.error)
+    }
     const { method, target, lifetimeSeconds } = fields.value
-    if (!mayLink(caller.identity.scope, method, target))
+    if (!mayLink(caller.identity.scope, method, target)) {
       return responder.refuseAccess(res, 'scope', ERRORS.accessDenied)
+    }
     const issued = await signer.issueLink(caller, method, target, lifetimeSeconds)
-    if (issued === undefined)
+    if (issued === undefined) {
       return responder.fail(res, 'invalid', badArgument('target is too long for a link of this account.'))
+    }
     const { url, linkId, expiresAtSeconds } = issued
     recordEvent(res.req, { event: 'link_created', linkId })
     responder.sendJson(res, 200, { url, linkId, expirationSec: this.#expirationSec(expiresAtSeconds) })
@@ -142,8 +165,12 @@ export class AccountApi {
   async endLink(res: SidecarResponse, { accountId }: Identity, path: string): Promise<void> {
     const { config, responder, now } = this.#options
     const linkId = path.slice(config.listen.basePath.length + LINKS_PATH.length + 1)
-    if (!isLinkId(linkId)) return responder.fail(res, 'invalid', badArgument('The path has no id of a link.'))
-    if (!isLinkOf(linkId, accountId)) return responder.refuseAccess(res, 'scope', ERRORS.accessDenied)
+    if (!isLinkId(linkId)) {
+      return responder.fail(res, 'invalid', badArgument('The path has no id of a link.'))
+    }
+    if (!isLinkOf(linkId, accountId)) {
+      return responder.refuseAccess(res, 'scope', ERRORS.accessDenied)
+    }
     // The link id does not tell when the link ends, so the longest lifetime counts.
     const expiresAtSeconds = Math.ceil(now() / 1000) + config.links.maxLifetimeSeconds
     const ended = { accountId, tokenId: linkId, expiresAtSeconds }
@@ -177,7 +204,9 @@ function readLogin(members: JsonObject) {
     const value = members[field]
     const mistake = value === undefined ? 'is missing' : 'must be a string'
     const problem = typeof value === 'string' ? problemOf(value) : mistake
-    if (problem !== undefined) problems.push(`${field} ${problem}.`)
+    if (problem !== undefined) {
+      problems.push(`${field} ${problem}.`)
+    }
     return typeof value === 'string' ? value : ''
   }
   const login = {
@@ -187,8 +216,12 @@ function readLogin(members: JsonObject) {
   }
   // `grantScope` checks the text once the login is accepted: a requested scope must not change how a login fails.
   const scope = members['scope']
-  if (scope !== undefined && typeof scope !== 'string') problems.push('scope must be a string.')
-  if (problems.length > 0) return failed(badArgument(problems.join(' ')))
+  if (scope !== undefined && typeof scope !== 'string') {
+    problems.push('scope must be a string.')
+  }
+  if (problems.length > 0) {
+    return failed(badArgument(problems.join(' ')))
+  }
   return ok({ login, requestedScope: scope?.toString() })
 }
 
@@ -202,13 +235,19 @@ function grantScope(
   credential: Extract<CredentialStatus, { active: true }>,
 ): Result<Scope | undefined, PublicError> {
   const own = parseStoredScope(credential.scope)
-  if (requested === undefined) return ok(own)
-  if (requested.length > MAX_REQUESTED_SCOPE_CHARACTERS)
+  if (requested === undefined) {
+    return ok(own)
+  }
+  if (requested.length > MAX_REQUESTED_SCOPE_CHARACTERS) {
     return failed(badArgument(`scope must have at most ${MAX_REQUESTED_SCOPE_CHARACTERS} characters.`))
+  }
   const scope = parseScope(requested)
-  if (!scope.ok) return failed(badArgument(`scope ${scope.error}.`))
-  if (own !== undefined && !coversScope(own, scope.value))
+  if (!scope.ok) {
+    return failed(badArgument(`scope ${scope.error}.`))
+  }
+  if (own !== undefined && !coversScope(own, scope.value)) {
     return failed(badArgument('scope has an item that the credential does not cover.'))
+  }
   const isTooLong = claimsProblem(accountId, accessKey, requested) !== undefined
   return isTooLong ? failed(badArgument('scope is too long for a token with these names.')) : scope
 }
@@ -216,13 +255,21 @@ function grantScope(
 function readLinkFields(members: JsonObject, maxLifetimeSeconds: number) {
   const { method, target, expirationSec: lifetime = Math.min(3600, maxLifetimeSeconds) } = members
   const problems: string[] = []
-  if (!LINK_METHODS.has(method)) problems.push(`method must be one of ${[...LINK_METHODS].join(', ')}.`)
+  if (!LINK_METHODS.has(method)) {
+    problems.push(`method must be one of ${[...LINK_METHODS].join(', ')}.`)
+  }
   const targetProblem = linkTargetProblem(target)
-  if (targetProblem !== undefined) problems.push(`target ${targetProblem}.`)
+  if (targetProblem !== undefined) {
+    problems.push(`target ${targetProblem}.`)
+  }
   const isLifetime =
     Number.isInteger(lifetime) && Number(lifetime) >= 1 && Number(lifetime) <= maxLifetimeSeconds
-  if (!isLifetime) problems.push(`expirationSec must be an integer from 1 to ${maxLifetimeSeconds}.`)
-  if (problems.length > 0) return failed(badArgument(problems.join(' ')))
+  if (!isLifetime) {
+    problems.push(`expirationSec must be an integer from 1 to ${maxLifetimeSeconds}.`)
+  }
+  if (problems.length > 0) {
+    return failed(badArgument(problems.join(' ')))
+  }
   return ok({ method: String(method), target: String(target), lifetimeSeconds: Number(lifetime) })
 }
 

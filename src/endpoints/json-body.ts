@@ -17,7 +17,9 @@ const TOO_LARGE = badArgument(`The body is larger than ${MAX_BYTES / 1024} KiB.`
 export async function readJson(res: SidecarResponse, ms: number): Promise<Result<JsonObject, PublicError>> {
   const { req } = res
   const error = headError(req)
-  if (error !== undefined) return failed(error)
+  if (error !== undefined) {
+    return failed(error)
+  }
   res.continueIfExpected()
   const body = await readBody(req, ms)
   return body.ok ? parseMembers(body.value) : body
@@ -25,9 +27,12 @@ export async function readJson(res: SidecarResponse, ms: number): Promise<Result
 
 function headError({ headers, headersDistinct }: SidecarRequest): PublicError | undefined {
   const { 'content-encoding': encodings, 'content-type': types = [] } = headersDistinct
-  if (encodings !== undefined) return badArgument('Content-Encoding is not accepted here.')
-  if (types.length > 1 || !types.every(isJsonInUtf8))
+  if (encodings !== undefined) {
+    return badArgument('Content-Encoding is not accepted here.')
+  }
+  if (types.length > 1 || !types.every(isJsonInUtf8)) {
     return badArgument('Content-Type must be application/json, in UTF-8.')
+  }
   return Number(headers['content-length'] ?? 0) > MAX_BYTES ? TOO_LARGE : undefined
 }
 
@@ -53,7 +58,9 @@ function readBody(req: SidecarRequest, maxMs: number): Promise<Result<Buffer, Pu
       chunk.copy(body, length)
       length += chunk.length
       context.count('bytesIn', chunk.length)
-      if (length > MAX_BYTES) end(failed(TOO_LARGE))
+      if (length > MAX_BYTES) {
+        end(failed(TOO_LARGE))
+      }
     }
     // The deadline limits the whole body: a client that sends a byte a minute must not hold a connection. The additional
     // millisecond keeps it off the socket's timeout: of three timers of one duration, Node 26 may fire one too early.
@@ -73,7 +80,9 @@ const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 function refuseInexact(_key: string, value: unknown): unknown {
   const isIllFormed = typeof value === 'string' && !value.isWellFormed()
   const isTooLarge = typeof value === 'number' && !Number.isFinite(value)
-  if (isIllFormed || isTooLarge) throw new RangeError('a value that cannot be represented')
+  if (isIllFormed || isTooLarge) {
+    throw new RangeError('a value that cannot be represented')
+  }
   return value
 }
 

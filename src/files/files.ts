@@ -28,11 +28,17 @@ export async function readRegularFile(path: string, maxBytes: number): Promise<L
     const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK)
     try {
       const stats = await file.stat()
-      if (!stats.isFile()) return unreadable('is not a file')
-      if (stats.size > maxBytes) return unreadable(tooLarge)
+      if (!stats.isFile()) {
+        return unreadable('is not a file')
+      }
+      if (stats.size > maxBytes) {
+        return unreadable(tooLarge)
+      }
       // `end` is inclusive: one byte more is read, because the file may grow, or the kernel may report its size as 0.
       const bytes = await buffer(file.createReadStream({ end: maxBytes, autoClose: false }))
-      if (bytes.length > maxBytes) return unreadable(tooLarge)
+      if (bytes.length > maxBytes) {
+        return unreadable(tooLarge)
+      }
       const isPublic = (stats.mode & 0o004) !== 0
       const warnings = isPublic ? [`${path} can be read by every user of this machine`] : []
       return loaded({ bytes, modifiedAtMs: stats.mtimeMs }, warnings)
@@ -55,7 +61,9 @@ export async function readUpTo(stream: AsyncIterable<Buffer>, maxBytes: number):
   for await (const chunk of stream) {
     chunks.push(chunk)
     size += chunk.length
-    if (size > maxBytes) break
+    if (size > maxBytes) {
+      break
+    }
   }
   return Buffer.concat(chunks)
 }
@@ -101,30 +109,50 @@ export async function withLock<T>(lock: string, change: () => Promise<T>, retrie
   const removeStale = async () => (await isStale(lock, namespace)) && rm(lock, { force: true })
   for (let left = retries; ; left--) {
     const error: unknown = await writeFile(lock, holder, { flag: 'wx', mode: 0o600 }).catch((error) => error)
-    if (error === undefined) break
-    if (errorCode(error) !== 'EEXIST') throw error
+    if (error === undefined) {
+      break
+    }
+    if (errorCode(error) !== 'EEXIST') {
+      throw error
+    }
     // Under a second lock, it is checked again: another command may have replaced the stale lock by its own.
-    if (await isStale(lock, namespace)) await withLock(`${lock}.stale`, removeStale)
-    else if (left > 0) await sleep(LOCK_RETRY_MS)
-    else throw new FileError(`another command is changing it; if none runs, remove its lock ${lock}`)
+    if (await isStale(lock, namespace)) {
+      await withLock(`${lock}.stale`, removeStale)
+    } else if (left > 0) {
+      await sleep(LOCK_RETRY_MS)
+    } else {
+      throw new FileError(`another command is changing it; if none runs, remove its lock ${lock}`)
+    }
   }
   const [changed] = await Promise.allSettled([change()])
   const isHeld = (await readFile(lock, 'utf8').catch(() => '')) === holder
   const [removed] = await Promise.allSettled([isHeld && rm(lock)])
   // The error of the change tells more than an error of its lock.
-  if (changed.status === 'rejected') throw changed.reason
-  if (removed.status === 'rejected') throw removed.reason
-  if (!isHeld) throw new FileError('the lock was lost: another command may have changed it, too')
+  if (changed.status === 'rejected') {
+    throw changed.reason
+  }
+  if (removed.status === 'rejected') {
+    throw removed.reason
+  }
+  if (!isHeld) {
+    throw new FileError('the lock was lost: another command may have changed it, too')
+  }
   return changed.value
 }
 
 async function isStale(lock: string, namespace: string): Promise<boolean> {
   try {
     const stats = await stat(lock)
-    if (!stats.isFile()) return false
-    if (Date.now() - stats.mtimeMs > LOCK_STALE_MS) return true
+    if (!stats.isFile()) {
+      return false
+    }
+    if (Date.now() - stats.mtimeMs > LOCK_STALE_MS) {
+      return true
+    }
     const [, holderNamespace, pid] = /^(.*) (\d+)$/.exec(await readFile(lock, 'utf8')) ?? []
-    if (holderNamespace === namespace) process.kill(Number(pid), 0)
+    if (holderNamespace === namespace) {
+      process.kill(Number(pid), 0)
+    }
     return false
   } catch (error) {
     return errorCode(error) === 'ESRCH'
@@ -142,12 +170,15 @@ async function keepReaders(handle: FileHandle, path: string): Promise<void> {
   if (former === undefined) {
     // A directory for its owner and group alone, such as root:sidecar 0750, or a setgid one, as of a volume with fsGroup.
     const isShared = (mode & 0o057) === 0o050 || (mode & 0o2050) === 0o2050
-    if (hasGroup && isShared) await handle.chmod(0o640)
+    if (hasGroup && isShared) {
+      await handle.chmod(0o640)
+    }
     return
   }
   const [isForGroup, isForAll] = [(mode & 0o040) !== 0, (mode & 0o004) !== 0]
-  if (!isForAll && (isForGroup ? !hasGroup : now.uid !== uid))
+  if (!isForAll && (isForGroup ? !hasGroup : now.uid !== uid)) {
     throw new FileError('its owner and group cannot be kept: run the command as its owner or as root')
+  }
   await handle.chmod(mode & (hasGroup ? 0o777 : 0o755)) // another group must not write
 }
 
@@ -167,7 +198,9 @@ const ERROR_TEXTS: Readonly<Record<string, string>> = {
 }
 
 export function fileErrorText(error: unknown): string {
-  if (error instanceof FileError) return error.message
+  if (error instanceof FileError) {
+    return error.message
+  }
   const code = errorCode(error)
   return ERROR_TEXTS[code] ?? code
 }

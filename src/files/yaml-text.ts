@@ -14,8 +14,11 @@ export type Step = string | number
 export function writePath(steps: readonly Step[]): string {
   let path = ''
   for (const step of steps) {
-    if (typeof step === 'number') path += `[${step}]`
-    else path += (path === '' ? '' : '.') + (/^[\w-]+$/.test(step) ? step : JSON.stringify(step)).slice(0, 80)
+    if (typeof step === 'number') {
+      path += `[${step}]`
+    } else {
+      path += (path === '' ? '' : '.') + (/^[\w-]+$/.test(step) ? step : JSON.stringify(step)).slice(0, 80)
+    }
   }
   return path
 }
@@ -50,24 +53,35 @@ export function parseYaml(text: string): Loaded<YamlDocument, YamlProblem> {
   const lines = new LineCounter()
   lines.addNewLine(0)
   const problems: YamlProblem[] = []
-  const report = (message: string, at: number) => void problems.push({ message, ...lines.linePos(at) })
+  const report = (message: string, at: number) => {
+    problems.push({ message, ...lines.linePos(at) })
+  }
   const parser = new Parser(lines.addNewLine)
   function* tokens() {
     for (const lexeme of new Lexer().lex(text)) {
       yield* parser.next(lexeme)
-      if (parser.stack.length > MAX_DEPTH) return report('nested too deeply', parser.offset)
+      if (parser.stack.length > MAX_DEPTH) {
+        return report('nested too deeply', parser.offset)
+      }
     }
     yield* parser.end()
   }
   try {
     const composer = new Composer({ ...YAML_RULES, logLevel: 'error' }) // the default prints warnings that quote text
     const [document = new Document(), next] = composer.compose(tokens(), true, text.length)
-    if (next) report('more than one YAML document', next.range[0])
+    if (next) {
+      report('more than one YAML document', next.range[0])
+    }
     // The parser ends some messages with a colon and a piece of the text.
-    for (const { message, pos } of [...document.errors, ...document.warnings])
+    for (const { message, pos } of [...document.errors, ...document.warnings]) {
       report(message.replace(/(?<=\S): .*$/s, ''), pos[0])
-    if (problems.length === 0) reportNames(document, report)
-    if (problems.length > 0) return notLoaded(problems)
+    }
+    if (problems.length === 0) {
+      reportNames(document, report)
+    }
+    if (problems.length > 0) {
+      return notLoaded(problems)
+    }
     const content: unknown = document.toJS({ maxAliasCount: MAX_ALIASES })
     return loaded({ content, positionOf: (steps, key) => lines.linePos(offsetOf(document, steps, key)) })
   } catch {
@@ -82,16 +96,28 @@ function reportNames(document: Document, reportAt: (message: string, offset: num
   const anchors = new Set<string>()
   visit(document, {
     Node(_key, node) {
-      if (node.anchor !== undefined) anchors.add(node.anchor)
-      if (isAlias(node) && !anchors.has(node.source)) report('alias without an anchor before it', node)
-      if (!isMap(node)) return
+      if (node.anchor !== undefined) {
+        anchors.add(node.anchor)
+      }
+      if (isAlias(node) && !anchors.has(node.source)) {
+        report('alias without an anchor before it', node)
+      }
+      if (!isMap(node)) {
+        return
+      }
       const names = new Set<string>()
       for (const { key } of node.items) {
-        if (!isScalar(key)) continue
+        if (!isScalar(key)) {
+          continue
+        }
         const name = String(key.value)
-        if (names.has(name)) report(`Map keys must be unique${isPlainName(name) ? `: ${name}` : ''}`, key)
+        if (names.has(name)) {
+          report(`Map keys must be unique${isPlainName(name) ? `: ${name}` : ''}`, key)
+        }
         names.add(name)
-        if (key.value !== null && typeof key.value !== 'symbol') key.value = name
+        if (key.value !== null && typeof key.value !== 'symbol') {
+          key.value = name
+        }
       }
     },
   })
@@ -106,7 +132,9 @@ function offsetOf(document: Document, steps: readonly Step[], key?: 'key'): numb
     ? around.items.find((item) => isScalar(item.key) && item.key.value === steps.at(-1))
     : undefined
   const node = pair?.key ?? document.getIn(steps, true)
-  if (isNode(node) && node.range) return node.range[0]
+  if (isNode(node) && node.range) {
+    return node.range[0]
+  }
   return steps.length === 0 ? 0 : offsetOf(document, steps.slice(0, -1))
 }
 
@@ -115,18 +143,26 @@ export type Parse<T> = (bytes: Uint8Array) => Loaded<readonly T[]>
 
 /** Parses a file and checks it against a schema. Problems are those of {@link Parse}. */
 export function parseFile<T>(bytes: Uint8Array, schema: z.ZodType<T>): Loaded<T> {
-  if (!isUtf8(bytes)) return notLoaded(['1:1: is not UTF-8 text'])
+  if (!isUtf8(bytes)) {
+    return notLoaded(['1:1: is not UTF-8 text'])
+  }
   const yaml = parseYaml(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString())
   const lineOf = ({ line, col }: Position, message: string) => `${line}:${col}: ${message}`
-  if (!yaml.ok) return notLoaded(yaml.problems.map((at) => lineOf(at, `is not valid YAML: ${at.message}`)))
+  if (!yaml.ok) {
+    return notLoaded(yaml.problems.map((at) => lineOf(at, `is not valid YAML: ${at.message}`)))
+  }
   const { content, positionOf } = yaml.value
   const parsed = schema.safeParse(content)
-  if (parsed.success) return loaded(parsed.data)
+  if (parsed.success) {
+    return loaded(parsed.data)
+  }
   const problems = parsed.error.issues.flatMap((issue) => {
     const path = issue.path.map((step) => (typeof step === 'number' ? step : String(step)))
     const name = path.length === 0 ? '' : `${writePath(path)} `
     const ofMap = (message: string) => [{ ...positionOf(path), message: name + message }]
-    if (issue.code !== 'unrecognized_keys') return ofMap(issue.message)
+    if (issue.code !== 'unrecognized_keys') {
+      return ofMap(issue.message)
+    }
     const { listed, others } = listedNames(issue.keys)
     const unknown = listed.map((key) => ({
       ...positionOf([...path, key], 'key'),

@@ -41,9 +41,15 @@ export function admit(head: RequestHead, limits: HeadLimits): Result<AdmittedReq
   const { method = '', url = '', httpVersionMajor, httpVersionMinor, rawHeaders } = head
   // TRACE would echo the identity headers to the client (RFC 9110, section 9.3.8). Node's parser also accepts
   // HTTP/0.9 and HTTP/2.0, and frames their responses differently.
-  if (method === 'CONNECT' || method === 'TRACE') return notAdmitted('method')
-  if (httpVersionMajor !== 1) return notAdmitted('HTTP version')
-  if (rawHeaders.length > 2 * limits.headerLines) return notAdmitted('header lines', ERRORS.headersTooLarge)
+  if (method === 'CONNECT' || method === 'TRACE') {
+    return notAdmitted('method')
+  }
+  if (httpVersionMajor !== 1) {
+    return notAdmitted('HTTP version')
+  }
+  if (rawHeaders.length > 2 * limits.headerLines) {
+    return notAdmitted('header lines', ERRORS.headersTooLarge)
+  }
   const isHttp10 = httpVersionMinor === 0
   const lines = new HeaderLines(rawHeaders)
   let host: string | undefined
@@ -56,17 +62,22 @@ export function admit(head: RequestHead, limits: HeadLimits): Result<AdmittedReq
     const value = lines.value(line)
     switch (lines.kinds[line]) {
       case 'host':
-        if (host !== undefined || !isHost(value)) return notAdmitted('Host')
+        if (host !== undefined || !isHost(value)) {
+          return notAdmitted('Host')
+        }
         host = value
         break
       case 'contentLength':
-        if (contentLength !== undefined || !CONTENT_LENGTH.test(value)) return notAdmitted('Content-Length')
+        if (contentLength !== undefined || !CONTENT_LENGTH.test(value)) {
+          return notAdmitted('Content-Length')
+        }
         contentLength = value
         break
       case 'transferEncoding':
         // Parsers disagree on lists of codings. HTTP/1.0 has no chunks (RFC 9112, section 6.1).
-        if (isChunked || isHttp10 || value.toLowerCase() !== 'chunked')
+        if (isChunked || isHttp10 || value.toLowerCase() !== 'chunked') {
           return notAdmitted('Transfer-Encoding')
+        }
         isChunked = true
         break
       case 'authorization':
@@ -74,22 +85,35 @@ export function admit(head: RequestHead, limits: HeadLimits): Result<AdmittedReq
         authorization = value
         break
       case 'expect':
-        if (value.toLowerCase() !== '100-continue') return notAdmitted('Expect', ERRORS.expectationFailed)
+        if (value.toLowerCase() !== '100-continue') {
+          return notAdmitted('Expect', ERRORS.expectationFailed)
+        }
         break
       default: {
         const { request, adds } = lines.rule(line)
-        if (request === 'refuse') return notAdmitted('header name')
-        if (adds === 'path' || adds === 'uncheckable') headersAddAccess = true
+        if (request === 'refuse') {
+          return notAdmitted('header name')
+        }
+        if (adds === 'path' || adds === 'uncheckable') {
+          headersAddAccess = true
+        }
       }
     }
   }
-  if (isChunked && contentLength !== undefined) return notAdmitted('Content-Length')
+  if (isChunked && contentLength !== undefined) {
+    return notAdmitted('Content-Length')
+  }
   const { connectionOptions } = lines
-  if (connectionOptions !== undefined && namesFramingOrIdentity(connectionOptions))
+  if (connectionOptions !== undefined && namesFramingOrIdentity(connectionOptions)) {
     return notAdmitted('Connection')
-  if (host === undefined && !isHttp10) return notAdmitted('Host')
+  }
+  if (host === undefined && !isHttp10) {
+    return notAdmitted('Host')
+  }
   const target = originForm(url, host)
-  if (target === undefined) return notAdmitted('target')
+  if (target === undefined) {
+    return notAdmitted('target')
+  }
   const hasBody = isChunked || (contentLength !== undefined && contentLength !== '0')
   const upgrade = connectionOptions?.has('upgrade') ? lines.joined('upgrade') : undefined
   return ok({
@@ -124,7 +148,9 @@ const HOST = /^(?:[\w.~!$&'()*+;=%-]+|\[([0-9A-Fa-f:.]+)\])(?::([0-9]{0,5}))?$/
 /** Whether a `Host` value is one host and at most one port, without userinfo, lists or a zone index. */
 function isHost(value: string): boolean {
   const match = HOST.exec(value)
-  if (match === null) return false
+  if (match === null) {
+    return false
+  }
   const [, ipv6, port = 0] = match
   return (ipv6 === undefined || isIPv6(ipv6)) && Number(port) <= 65535
 }

@@ -21,15 +21,21 @@ const METHOD = /^[A-Z][A-Z-]*$/
  * Both pairs of headers must agree: a proxy that sets one pair may pass the other pair as the client sent it.
  */
 export function originalRequest(admitted: AdmittedRequest, isTrusted: boolean): RequestedAccess | undefined {
-  if (!isTrusted) return undefined
+  if (!isTrusted) {
+    return undefined
+  }
   const { lines } = admitted
   let named: { readonly method: string; readonly target: string } | undefined
   for (const pair of PAIRS) {
     const values = pair.map((name) => lines.values(name))
-    if (values.every(({ length }) => length === 0)) continue
+    if (values.every(({ length }) => length === 0)) {
+      continue
+    }
     const [method = '', target = ''] = values.map(([first]) => first)
     const isOther = named !== undefined && (named.method !== method || named.target !== target)
-    if (isOther || values.some(({ length }) => length !== 1)) return undefined
+    if (isOther || values.some(({ length }) => length !== 1)) {
+      return undefined
+    }
     named = { method, target }
   }
   // A comma may join two lines that a proxy received. Only some proxies forward a line that `Connection` names.
@@ -38,9 +44,13 @@ export function originalRequest(admitted: AdmittedRequest, isTrusted: boolean): 
       lines.rule(line).adds === 'path' &&
       (lines.value(line).includes(',') || lines.isNamedByConnection(line)),
   )
-  if (named === undefined || isUnclear || !METHOD.test(named.method)) return undefined
+  if (named === undefined || isUnclear || !METHOD.test(named.method)) {
+    return undefined
+  }
   const target = originForm(named.target, undefined)
-  if (target === undefined) return undefined
+  if (target === undefined) {
+    return undefined
+  }
   const [host = admitted.host, ...otherHosts] = lines.values('x-forwarded-host')
   const onlyHost = otherHosts.length === 0 ? host : undefined
   return { method: named.method, target, path: pathOf(target), host: onlyHost, lines }
@@ -55,7 +65,9 @@ export function approvalHeaders(
   config: Pick<Config, 'identity' | 'forwardAuth'>,
   nowMs: number,
 ): HeaderList {
-  if (caller === undefined) return VARY_BY_TOKEN
+  if (caller === undefined) {
+    return VARY_BY_TOKEN
+  }
   const { identity, assertions, validUntilMs, recheckAtMs } = caller
   // A client that reaches the forward-auth path itself must not collect assertions.
   const assertion = peer.isTrusted ? assertions?.get(config.identity.assertion.audience) : undefined

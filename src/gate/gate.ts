@@ -88,7 +88,9 @@ export class Gate {
   /** Must be called after each such change. Waiting requests and tunnels are then checked again. */
   onAuthDataChange(subject: 'keys' | 'credentials' | 'revocations'): void {
     // The cache checks revocations at each hit, but keys and credentials only when it verifies a token.
-    if (subject !== 'revocations') this.#tokenCache.clear()
+    if (subject !== 'revocations') {
+      this.#tokenCache.clear()
+    }
     this.#changes++
   }
 
@@ -106,9 +108,15 @@ export class Gate {
   decide(routed: RoutedRequest): Decision | Promise<Decision> {
     const { admitted, route, link } = routed
     // A service might read the other token, so public routes and report mode refuse the request, too.
-    if (admitted.hasTwoAuthorizations) return this.#refuse(routed, 'malformed')
-    if (route.to === 'openEndpoint') return route // it needs no caller, so the route is the decision
-    if (route.to === 'service' && !route.needsToken) return this.#pass(route, routed)
+    if (admitted.hasTwoAuthorizations) {
+      return this.#refuse(routed, 'malformed')
+    }
+    if (route.to === 'openEndpoint') {
+      return route // it needs no caller, so the route is the decision
+    }
+    if (route.to === 'service' && !route.needsToken) {
+      return this.#pass(route, routed)
+    }
     const token = presentedToken(routed)
     if (token === undefined) {
       const isMissing = admitted.authorization === undefined && link === undefined
@@ -121,21 +129,27 @@ export class Gate {
   }
 
   #decideFor(route: ServiceRoute | CallerRoute, routed: RoutedRequest, verdict: Verdict<Caller>): Decision {
-    if (!verdict.ok) return this.#refuseOrReport(routed, verdict.error.reason)
+    if (!verdict.ok) {
+      return this.#refuseOrReport(routed, verdict.error.reason)
+    }
     const caller = verdict.value
     const failure = accessFailure(routed, caller)
     // A token whose scope is too narrow proves the caller. The link of another request (`claims`) does not.
-    if (failure !== undefined)
+    if (failure !== undefined) {
       return this.#refuseOrReport(routed, failure, failure === 'scope' ? caller : undefined)
-    if (route.to === 'service') return this.#pass(route, routed, caller)
+    }
+    if (route.to === 'service') {
+      return this.#pass(route, routed, caller)
+    }
     return { act: route.act, path: routed.admitted.path, caller }
   }
 
   /** In report mode, a refused request passes if its route leads to a service. */
   #refuseOrReport(routed: RoutedRequest, reason: AccessFailure, caller?: Caller): Decision {
     const { route } = routed
-    if (this.#config.enforcement === 'enforce' || route.to !== 'service')
+    if (this.#config.enforcement === 'enforce' || route.to !== 'service') {
       return this.#refuse(routed, reason, caller)
+    }
     // Most services read an empty X-Authenticated-Scope like a missing one, which means unrestricted.
     const hasEmptyScope = caller?.identity.scope?.text === ''
     const isLink = caller?.link !== undefined // a link proves the caller of its own request only
@@ -152,7 +166,9 @@ export class Gate {
     const lacksToken = authorization !== undefined && bearerToken(authorization) === undefined
     const challenge = reason === 'missing' || lacksToken ? 'Bearer' : 'Bearer error="invalid_token"'
     const headers = status === 401 ? ['WWW-Authenticate', challenge] : []
-    if (route.act === 'approve') headers.push(...VARY_BY_TOKEN)
+    if (route.act === 'approve') {
+      headers.push(...VARY_BY_TOKEN)
+    }
     return { act: 'refuse', reason, caller, error: { ...documented, status }, headers }
   }
 
@@ -171,24 +187,36 @@ export class Gate {
 
 /** Returns the token of the link or of `Authorization`. With both, returns none: they may name two callers. */
 function presentedToken({ link, admitted: { authorization } }: RoutedRequest): string | undefined {
-  if (link === undefined) return bearerToken(authorization)
+  if (link === undefined) {
+    return bearerToken(authorization)
+  }
   return authorization === undefined ? link.token : undefined
 }
 
 /** Returns the token after `Bearer`, which may be in any case and be followed by several spaces (RFC 6750, section 2.1). */
 function bearerToken(authorization: string | undefined): string | undefined {
-  if (authorization === undefined || authorization.charCodeAt(6) !== 0x20) return undefined
+  if (authorization === undefined || authorization.charCodeAt(6) !== 0x20) {
+    return undefined
+  }
   const scheme = authorization.slice(0, 6)
-  if (scheme !== 'Bearer' && scheme.toLowerCase() !== 'bearer') return undefined
+  if (scheme !== 'Bearer' && scheme.toLowerCase() !== 'bearer') {
+    return undefined
+  }
   let start = 7
-  while (authorization.charCodeAt(start) === 0x20) start++
+  while (authorization.charCodeAt(start) === 0x20) {
+    start++
+  }
   return start < authorization.length ? authorization.slice(start) : undefined
 }
 
 function accessFailure({ admitted, route, requested, link }: RoutedRequest, caller: Caller) {
   const failure = linkFailure(caller.link, link, admitted)
-  if (failure !== undefined) return failure
+  if (failure !== undefined) {
+    return failure
+  }
   const { scope } = caller.identity
-  if (scope === undefined || route.to !== 'service') return undefined
+  if (scope === undefined || route.to !== 'service') {
+    return undefined
+  }
   return requested !== undefined && scopeAllows(scope, requested) ? undefined : 'scope'
 }

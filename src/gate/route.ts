@@ -80,12 +80,22 @@ export function createRouter(config: Pick<Config, RouteSetting>, canEndLinks: bo
   const toLink = endpoint('link_issue', canEndLinks ? { DELETE: END_LINK } : {})
 
   return ({ method, path, isPreflight, hasBody, headersAddAccess }: AdmittedRequest): Route => {
-    if (path === tokenPath || path === tokenPathSlash) return toTokens(method)
-    if (links.enabled && isWithin(path, linksPath)) return (path === linksPath ? toLinks : toLink)(method)
-    if (forwardAuth.path !== '' && isWithin(path, forwardAuth.path)) return APPROVE
+    if (path === tokenPath || path === tokenPathSlash) {
+      return toTokens(method)
+    }
+    if (links.enabled && isWithin(path, linksPath)) {
+      return (path === linksPath ? toLinks : toLink)(method)
+    }
+    if (forwardAuth.path !== '' && isWithin(path, forwardAuth.path)) {
+      return APPROVE
+    }
     // Never public: some services execute the method of `X-HTTP-Method-Override`, or act on the path of `Destination`.
-    if (headersAddAccess) return FORWARD
-    if (publicRoutes.size > 0 && publicRoutes.has(`${method} ${path}`)) return FORWARD_PUBLIC
+    if (headersAddAccess) {
+      return FORWARD
+    }
+    if (publicRoutes.size > 0 && publicRoutes.has(`${method} ${path}`)) {
+      return FORWARD_PUBLIC
+    }
     return passPreflight && isPreflight && !hasBody ? FORWARD_PUBLIC : FORWARD
   }
 }

@@ -104,24 +104,38 @@ const TOKEN = /^[!#$%&'*+.^_`|~\w-]+$/
 /** Takes time linear in the name, which may be as long as `limits.headerBytes`. */
 export function headerKind(name: string): HeaderKind {
   const listed = LISTED.get(name)
-  if (listed !== undefined) return listed
+  if (listed !== undefined) {
+    return listed
+  }
   const lower = name.toLowerCase()
-  if (PLAIN_NAME.test(lower)) return LISTED.get(lower) ?? unlistedKind(lower)
-  if (!TOKEN.test(name)) return 'invalid'
+  if (PLAIN_NAME.test(lower)) {
+    return LISTED.get(lower) ?? unlistedKind(lower)
+  }
+  if (!TOKEN.test(name)) {
+    return 'invalid'
+  }
   // `Authorization_` and `-Host` fold to a name with dashes at its ends, which is looked up without them.
   const folded = lower.replace(/[^a-z0-9]/g, '-')
   let start = 0
-  while (folded[start] === '-') start++
-  if (folded.startsWith(IDENTITY_PREFIX, start)) return 'identity'
+  while (folded[start] === '-') {
+    start++
+  }
+  if (folded.startsWith(IDENTITY_PREFIX, start)) {
+    return 'identity'
+  }
   let end = folded.length
-  while (end > start && folded[end - 1] === '-') end--
+  while (end > start && folded[end - 1] === '-') {
+    end--
+  }
   const trimmed = folded.slice(start, end)
   const resembled = LISTED.get(trimmed)
   return resembled === undefined ? unlistedKind(trimmed) : HEADER_RULES[resembled].lookAlike
 }
 
 function unlistedKind(folded: string): HeaderKind {
-  if (folded.startsWith(IDENTITY_PREFIX)) return 'identity'
+  if (folded.startsWith(IDENTITY_PREFIX)) {
+    return 'identity'
+  }
   return UNLISTED_SOURCE.test(folded) ? 'uncheckable' : 'other'
 }
 
@@ -136,7 +150,9 @@ export class HeaderLines {
 
   constructor(raw: HeaderList) {
     const kinds: HeaderKind[] = []
-    for (let at = 0; at < raw.length; at += 2) kinds.push(headerKind(raw[at] as string))
+    for (let at = 0; at < raw.length; at += 2) {
+      kinds.push(headerKind(raw[at] as string))
+    }
     this.raw = raw
     this.kinds = kinds
     this.connectionOptions = parseConnection(this.joined('connection'))
@@ -167,15 +183,18 @@ export class HeaderLines {
   /** Returns the values of all lines of a kind as one list (RFC 9110, section 5.3). */
   joined(kind: HeaderKind): string | undefined {
     let list: string | undefined
-    for (let line = this.kinds.indexOf(kind); line >= 0; line = this.kinds.indexOf(kind, line + 1))
+    for (let line = this.kinds.indexOf(kind); line >= 0; line = this.kinds.indexOf(kind, line + 1)) {
       list = list === undefined ? this.value(line) : `${list},${this.value(line)}`
+    }
     return list
   }
 }
 
 export function headerText(headers: HeaderList): string {
   let lines = ''
-  for (let at = 0; at < headers.length; at += 2) lines += `${headers[at]}: ${headers[at + 1]}\r\n`
+  for (let at = 0; at < headers.length; at += 2) {
+    lines += `${headers[at]}: ${headers[at + 1]}\r\n`
+  }
   return lines
 }
 
@@ -185,7 +204,9 @@ type ConnectionOptions = ReadonlySet<string>
 /** `value`: the values of all lines, joined by commas. `keep-alive` alone asks for what HTTP/1.1 does anyway. */
 function parseConnection(value: string | undefined): ConnectionOptions | undefined {
   const lower = value?.toLowerCase()
-  if (lower === undefined || lower === 'keep-alive') return undefined
+  if (lower === undefined || lower === 'keep-alive') {
+    return undefined
+  }
   const options = lower.split(',').map((option) => option.trim())
   return new Set(options.filter(Boolean))
 }
@@ -207,8 +228,9 @@ export function forwardedTrailers(
     const name = rawTrailers[at] as string
     const { trailer } = HEADER_RULES[headerKind(name)]
     const passes = trailer === 'forward' || (trailer === 'ifUnrestricted' && !isRestricted)
-    if (passes && !connectionOptions?.has(name.toLowerCase()))
+    if (passes && !connectionOptions?.has(name.toLowerCase())) {
       trailers.push([name, rawTrailers[at + 1] as string])
+    }
   }
   return trailers
 }

@@ -10,7 +10,9 @@ export const isHttps = (url = ''): boolean => /^https:/i.test(url)
 
 /** Returns what may be shown of a URL: its scheme, host and port, or the path of a unix socket. */
 export function withoutPath(url: string): string {
-  if (url.startsWith('unix:')) return url
+  if (url.startsWith('unix:')) {
+    return url
+  }
   const { protocol, host } = new URL(url)
   return `${protocol}//${host}`
 }
@@ -23,7 +25,9 @@ const running = new Map<string, Promise<LookupAddress[]>>()
 
 function resolve(host: string): Promise<LookupAddress[]> {
   const shared = running.get(host)
-  if (shared !== undefined) return shared
+  if (shared !== undefined) {
+    return shared
+  }
   // Node's own lookups for sockets have the same hint.
   const addresses = dns.lookup(host, { all: true, hints: ADDRCONFIG }).finally(() => running.delete(host))
   running.set(host, addresses)

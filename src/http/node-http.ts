@@ -14,14 +14,20 @@ const callbacks: (() => void)[] = []
  * loop, Node first reads all sockets that have bytes (poll phase), then calls `setImmediate` callbacks (check phase).
  */
 export function afterReads(callback: () => void): void {
-  if (callbacks.push(callback) === 1) setImmediate(callAll) // one for each callback would take 5 % more per request (Node 26)
+  if (callbacks.push(callback) === 1) {
+    setImmediate(callAll) // one for each callback would take 5 % more per request (Node 26)
+  }
 }
 
 function callAll(due = callbacks.splice(0)): void {
   try {
-    for (let callback = due.shift(); callback !== undefined; callback = due.shift()) callback()
+    for (let callback = due.shift(); callback !== undefined; callback = due.shift()) {
+      callback()
+    }
   } finally {
-    if (due.length > 0) setImmediate(callAll, due) // a callback has thrown
+    if (due.length > 0) {
+      setImmediate(callAll, due) // a callback has thrown
+    }
   }
 }
 
@@ -37,7 +43,9 @@ export function listenBeforeNode(emitter: EventEmitter, event: string, listener:
 export async function stopListening(server: NetServer, open: readonly unknown[]): Promise<void> {
   // `close` of the http server would destroy idle connections, too, and end the check for late heads.
   await new Promise<void>((resolve) => NetServer.prototype.close.call(server, () => resolve()))
-  while (open.length > 0) await new Promise(setImmediate)
+  while (open.length > 0) {
+    await new Promise(setImmediate)
+  }
 }
 
 /**
@@ -56,8 +64,11 @@ export function restartTimeout(socket: Socket): void {
 /** Keeps a socket paused until `isFull` returns false. Node's `parserOnMessageComplete` resumes it after each request. */
 export function pauseWhile(socket: Socket, isFull: () => boolean): void {
   const onResume = () => {
-    if (isFull()) socket.pause()
-    else socket.removeListener('resume', onResume)
+    if (isFull()) {
+      socket.pause()
+    } else {
+      socket.removeListener('resume', onResume)
+    }
   }
   socket.on('resume', onResume)
   socket.pause()
@@ -66,7 +77,9 @@ export function pauseWhile(socket: Socket, isFull: () => boolean): void {
 /** Drops the bytes that still arrive. Node's parser would keep each request, more than 1 KB, until the connection ends. */
 export function discardInput(socket: Socket): void {
   const onResume = () => {
-    if (socket.isPaused()) return // `pauseWhile` has paused it again
+    if (socket.isPaused()) {
+      return // `pauseWhile` has paused it again
+    }
     socket.removeListener('resume', onResume)
     // Node's parser takes the bytes from the system itself until `data` has a listener. Its own listener goes, too.
     socket.on('data', () => {}).removeAllListeners('data')
@@ -106,7 +119,9 @@ export function sendHead(res: ServerResponse): void {
 /** Writes the last chunk and the trailers. `end` would write them, too, but Node would then close the connection. */
 export function writeLastChunk(res: ServerResponse, trailerLines: string): void {
   // Node 26 holds written chunks until the next tick, and loses them if `chunkedEncoding` is off by then.
-  while (res.writableCorked > 0) res.uncork()
+  while (res.writableCorked > 0) {
+    res.uncork()
+  }
   res.chunkedEncoding = false
   res.write(`0\r\n${trailerLines}\r\n`, 'latin1')
 }
@@ -128,12 +143,17 @@ export class MergedChunksMessage extends IncomingMessage {
       return super.push(chunk)
     }
     const bytes = this.#collectedBytes + chunk.length
-    if (bytes > this.#collected.length)
+    if (bytes > this.#collected.length) {
       this.#collected = Buffer.concat([this.#collected.subarray(0, this.#collectedBytes)], 2 * bytes)
+    }
     chunk.copy(this.#collected, this.#collectedBytes)
-    if (this.#collectedBytes === 0 && this.readableFlowing) afterReads(() => this.#pushCollected())
+    if (this.#collectedBytes === 0 && this.readableFlowing) {
+      afterReads(() => this.#pushCollected())
+    }
     this.#collectedBytes = bytes
-    if (bytes >= MIN_CHUNK) this.#pushCollected()
+    if (bytes >= MIN_CHUNK) {
+      this.#pushCollected()
+    }
     return this.readableLength + this.#collectedBytes < this.readableHighWaterMark
   }
 
@@ -143,7 +163,9 @@ export class MergedChunksMessage extends IncomingMessage {
   }
 
   #pushCollected(): void {
-    if (this.#collectedBytes === 0) return
+    if (this.#collectedBytes === 0) {
+      return
+    }
     const collected = this.#collected.subarray(0, this.#collectedBytes)
     this.#collected = NOTHING
     this.#collectedBytes = 0

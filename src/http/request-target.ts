@@ -25,7 +25,9 @@ export function originForm(url: string, host: string | undefined): string | unde
   let target = url
   if (!url.startsWith('/')) {
     const [, authority, rest = ''] = /^https?:\/\/([^/?]*)(.*)$/is.exec(url) ?? []
-    if (authority === undefined || authority.toLowerCase() !== host?.toLowerCase()) return undefined
+    if (authority === undefined || authority.toLowerCase() !== host?.toLowerCase()) {
+      return undefined
+    }
     target = rest.startsWith('/') ? rest : `/${rest}`
   }
   return HAS_FORBIDDEN.test(target) ? undefined : target

@@ -39,7 +39,9 @@ export async function fetchJwks(
   const timeout = AbortSignal.timeout(timeoutMs)
   try {
     const bearer = bearerTokenFile === undefined ? undefined : await readBearerToken(bearerTokenFile)
-    if (bearer?.ok === false) return bearer
+    if (bearer?.ok === false) {
+      return bearer
+    }
     const fetched = await fetchText(new URL(jwksUrl), {
       signal: signal === undefined ? timeout : AbortSignal.any([timeout, signal]),
       headers: {
@@ -48,11 +50,15 @@ export async function fetchJwks(
       },
       ...(secureContext && { secureContext: secureContext() }),
     })
-    if (!fetched.ok) return notLoaded([fetched.error])
+    if (!fetched.ok) {
+      return notLoaded([fetched.error])
+    }
     const keys = keysIn(JSON.parse(fetched.value))
     return keys === undefined ? notLoaded([NO_SET]) : loaded(keys)
   } catch (error) {
-    if (timeout.aborted) return notLoaded([`did not arrive within ${timeoutMs / 1000} s`])
+    if (timeout.aborted) {
+      return notLoaded([`did not arrive within ${timeoutMs / 1000} s`])
+    }
     return notLoaded([error instanceof SyntaxError ? NO_SET : `cannot be fetched: ${errorCode(error)}`])
   }
 }
@@ -60,9 +66,13 @@ export async function fetchJwks(
 /** Never rejects. Problems begin with the path. */
 export async function readBearerToken(path: string): Promise<Loaded<string>> {
   const read = await readRegularFile(path, MAX_BEARER_BYTES)
-  if (!read.ok) return read
+  if (!read.ok) {
+    return read
+  }
   const value = read.value.bytes.toString('latin1').trim()
-  if (!/^[!-~]+$/.test(value)) return notLoaded([`${path}: holds no token`])
+  if (!/^[!-~]+$/.test(value)) {
+    return notLoaded([`${path}: holds no token`])
+  }
   return loaded(value)
 }
 
@@ -88,9 +98,13 @@ async function fetchText(url: URL, options: RequestOptions & { readonly signal: 
   // A 101 that was not requested ends the request without an event. Only the signal then ends the wait.
   const response: IncomingMessage = (await once(request, 'response', { signal: options.signal }))[0]
   try {
-    if (response.statusCode !== 200) return failed(`was answered with status ${response.statusCode}`)
+    if (response.statusCode !== 200) {
+      return failed(`was answered with status ${response.statusCode}`)
+    }
     const bytes = await readUpTo(response, MAX_BYTES)
-    if (bytes.length > MAX_BYTES) return failed(`is larger than ${MAX_BYTES} bytes`)
+    if (bytes.length > MAX_BYTES) {
+      return failed(`is larger than ${MAX_BYTES} bytes`)
+    }
     return ok(bytes.toString())
   } finally {
     request.destroy()
@@ -104,28 +118,42 @@ export async function importKeys(jwks: readonly UncheckedJwk[], algorithms: read
   const keys: Key[] = []
   const warnings: string[] = []
   for (const [index, jwk] of jwks.entries()) {
-    if (index % KEYS_PER_TURN === KEYS_PER_TURN - 1) await nextTurn()
-    if (jwk['use'] === 'enc') continue
+    if (index % KEYS_PER_TURN === KEYS_PER_TURN - 1) {
+      await nextTurn()
+    }
+    if (jwk['use'] === 'enc') {
+      continue
+    }
     const imported = await importForAlgorithms(jwk, algorithms)
-    if (imported.ok) keys.push(...imported.value)
-    else warnings.push(`keys[${index}] is ignored: ${imported.problems.join(', ')}`)
+    if (imported.ok) {
+      keys.push(...imported.value)
+    } else {
+      warnings.push(`keys[${index}] is ignored: ${imported.problems.join(', ')}`)
+    }
   }
-  if (keys.length === 0) warnings.unshift('holds no key that can be used')
+  if (keys.length === 0) {
+    warnings.unshift('holds no key that can be used')
+  }
   return { keys, warnings }
 }
 
 async function importForAlgorithms(jwk: UncheckedJwk, algorithms: readonly Algorithm[]) {
-  if (Object.keys(jwk).some((name) => PRIVATE_MEMBERS.has(name)))
+  if (Object.keys(jwk).some((name) => PRIVATE_MEMBERS.has(name))) {
     return notLoaded(['it is private or symmetric, so it has leaked and must be replaced'])
+  }
   const { kid = '' } = jwk
   // The settings may repeat an algorithm. `findInSet` would find neither of two equal keys.
   const fitting = [...new Set(algorithms)].filter((alg) => fitsType(alg, jwk) && (jwk['alg'] ?? alg) === alg)
-  if (fitting.length === 0) return notLoaded([`its kty, crv or alg fits none of ${algorithms.join(', ')}`])
+  if (fitting.length === 0) {
+    return notLoaded([`its kty, crv or alg fits none of ${algorithms.join(', ')}`])
+  }
   const keys: Key[] = []
   for (const alg of fitting) {
     // An `iat` in a wrong unit is no reason to ignore the key. Nothing shows when a key of a set was created.
     const imported = await importKey({ ...jwk, alg, kid, iat: undefined, signedUntil: undefined }, 0)
-    if (!imported.ok) return imported
+    if (!imported.ok) {
+      return imported
+    }
     // A key that serves several algorithms came without `alg`, and is published without `alg`.
     const { alg: _, ...publicJwk } = imported.value.publicJwk ?? {}
     keys.push(fitting.length > 1 ? { ...imported.value, publicJwk } : imported.value)

@@ -62,17 +62,21 @@ const jwkSchema = z.object({
 /** Never rejects. @param createdAtSeconds - the creation time of a key without `iat` */
 export async function importKey(jwk: object, createdAtSeconds: number): Promise<Loaded<Key>> {
   const parsed = jwkSchema.safeParse(jwk)
-  if (!parsed.success)
+  if (!parsed.success) {
     return notLoaded(parsed.error.issues.map(({ path, message }) => `${path.join('.')} ${message}`))
+  }
   const { kid, alg, use: _use, key_ops: _ops, iat, signedUntil, tokenSeconds, ...members } = parsed.data
-  if (!fitsType(alg, members)) return notLoaded([`kty and crv must be ${KEY_TYPES[alg]} for ${alg}`])
+  if (!fitsType(alg, members)) {
+    return notLoaded([`kty and crv must be ${KEY_TYPES[alg]} for ${alg}`])
+  }
   const { kty, k = '' } = members
   const times = { createdAtSeconds: iat ?? createdAtSeconds, stoppedAtSeconds: signedUntil, tokenSeconds }
   try {
     if (kty === 'oct') {
       const secret = Buffer.from(k, 'base64url')
-      if (secret.length < MIN_SECRET_BYTES)
+      if (secret.length < MIN_SECRET_BYTES) {
         return notLoaded([`the secret is shorter than ${MIN_SECRET_BYTES} bytes`])
+      }
       const hmac = { name: 'HMAC', hash: 'SHA-256' }
       const key = await webcrypto.subtle.importKey('raw', secret, hmac, false, ['sign', 'verify'])
       return loaded({ kid, alg, ...times, verifyKey: key, signKey: key })
@@ -80,9 +84,13 @@ export async function importKey(jwk: object, createdAtSeconds: number): Promise<
     const publicEntries = Object.entries(members).filter(([name]) => !PRIVATE_MEMBERS.has(name))
     const verifyKey = await importJWK({ ...Object.fromEntries(publicEntries), kty }, alg)
     const weakness = rsaWeakness(verifyKey)
-    if (weakness !== undefined) return notLoaded([weakness])
+    if (weakness !== undefined) {
+      return notLoaded([weakness])
+    }
     const signKey = members.d === undefined ? undefined : await importJWK({ ...members, kty }, alg)
-    if (signKey !== undefined) await assertPair(signKey, verifyKey, alg)
+    if (signKey !== undefined) {
+      await assertPair(signKey, verifyKey, alg)
+    }
     const publicJwk = { kid, alg, use: 'sig', ...(await exportJWK(verifyKey)) }
     return loaded({ kid, alg, ...times, verifyKey, signKey, publicJwk })
   } catch {
@@ -108,10 +116,12 @@ export function newKid(alg: Algorithm, createdAtSeconds: number): string {
 
 function rsaWeakness(key: CryptoKey): string | undefined {
   const { modulusLength, publicExponent } = KeyObject.from(key).asymmetricKeyDetails ?? {}
-  if (modulusLength !== undefined && modulusLength < MIN_MODULUS_BITS)
+  if (modulusLength !== undefined && modulusLength < MIN_MODULUS_BITS) {
     return `the RSA modulus is shorter than ${MIN_MODULUS_BITS} bits`
-  if (publicExponent !== undefined && publicExponent < MIN_EXPONENT)
+  }
+  if (publicExponent !== undefined && publicExponent < MIN_EXPONENT) {
     return `the RSA exponent is smaller than ${MIN_EXPONENT}`
+  }
   return undefined
 }
 

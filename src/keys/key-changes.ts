@@ -26,13 +26,19 @@ export async function addKey(
   return changeDirectory({ directory, createIfMissing: true }, async (keys) => {
     const createdAtSeconds = Math.floor(now() / 1000)
     const kid = change.kid ?? newKid(alg, createdAtSeconds)
-    if (keys.files.has(kid)) throw new NotDone(`there is already a key ${kid}`)
+    if (keys.files.has(kid)) {
+      throw new NotDone(`there is already a key ${kid}`)
+    }
     // Two private keys need an `active` file, which is written before the second key.
-    if (keys.signing) await replaceFileIn(directory, ACTIVE_FILE, keys.signing.key.kid)
+    if (keys.signing) {
+      await replaceFileIn(directory, ACTIVE_FILE, keys.signing.key.kid)
+    }
     const active = change.activate === true || privateFiles(keys.files).length === 0
     const generated = await generateKey(alg, kid, createdAtSeconds)
     await writeKey(directory, kid, active ? generated : { ...generated, signedUntil: NEVER_SIGNED })
-    if (active) await switchSigningKey(change, keys, kid)
+    if (active) {
+      await switchSigningKey(change, keys, kid)
+    }
     return loaded({ kid, alg, active, createdAtSeconds })
   })
 }
@@ -40,11 +46,15 @@ export async function addKey(
 /** Node's recursive `mkdir` never ends where the system refuses a name with ENOENT, as in /proc. */
 async function createDirectory(path: string): Promise<void> {
   const parent = dirname(path)
-  if (parent !== path) await access(parent).catch(() => createDirectory(parent))
+  if (parent !== path) {
+    await access(parent).catch(() => createDirectory(parent))
+  }
   try {
     await mkdir(path, { mode: 0o700 })
   } catch (error) {
-    if (errorCode(error) !== 'EEXIST' || !(await stat(path)).isDirectory()) throw error
+    if (errorCode(error) !== 'EEXIST' || !(await stat(path)).isDirectory()) {
+      throw error
+    }
   }
 }
 
@@ -53,8 +63,12 @@ export async function activateKey(change: KeyChange & { readonly kid: string }) 
   const { directory, kid } = change
   return changeDirectory({ directory }, async (keys) => {
     const incoming = keys.files.get(kid)
-    if (incoming === undefined) throw new NotDone(`there is no key ${kid}`)
-    if (incoming.key.signKey === undefined) throw new NotDone(`of ${kid} only the public half is here`)
+    if (incoming === undefined) {
+      throw new NotDone(`there is no key ${kid}`)
+    }
+    if (incoming.key.signKey === undefined) {
+      throw new NotDone(`of ${kid} only the public half is here`)
+    }
     const previous = keys.signing?.key.kid
     await writeKey(directory, kid, { ...incoming.document, signedUntil: undefined, tokenSeconds: undefined })
     await switchSigningKey(change, keys, kid)
@@ -67,12 +81,19 @@ export async function retireKey(change: KeyChange & { readonly kid: string; read
   const { directory, kid, now } = change
   return changeDirectory({ directory }, async (keys) => {
     const file = keys.files.get(kid)
-    if (file === undefined) throw new NotDone(`there is no key ${kid}`)
-    if (keys.signingProblem !== undefined) throw new NotDone(`${keys.signingProblem}; activate one first`)
-    if (keys.signing === file) throw new NotDone(`${kid} signs new tokens; activate another key first`)
+    if (file === undefined) {
+      throw new NotDone(`there is no key ${kid}`)
+    }
+    if (keys.signingProblem !== undefined) {
+      throw new NotDone(`${keys.signingProblem}; activate one first`)
+    }
+    if (keys.signing === file) {
+      throw new NotDone(`${kid} signs new tokens; activate another key first`)
+    }
     const endsAtSeconds = tokensEndAtSeconds(file.key, change.tokenSeconds)
-    if (change.force !== true && (endsAtSeconds === undefined || now() < endsAtSeconds * 1000))
+    if (change.force !== true && (endsAtSeconds === undefined || now() < endsAtSeconds * 1000)) {
       throw new NotDone(`${whyKept(file.key, endsAtSeconds)}; --force removes it all the same`)
+    }
     await rm(join(directory, `${kid}${KEY_FILE_SUFFIX}`))
     return loaded(undefined)
   })
@@ -86,17 +107,23 @@ async function changeDirectory<T>(
   change: (keys: KeyDirectory) => Promise<Loaded<T>>,
 ): Promise<Loaded<T>> {
   try {
-    if (createIfMissing) await createDirectory(directory)
+    if (createIfMissing) {
+      await createDirectory(directory)
+    }
     return await withLock(join(directory, '.lock'), async () => {
       const keys = await readKeyDirectory(directory)
       return keys.ok ? await change(keys.value) : keys
     })
   } catch (error) {
-    if (error instanceof NotDone) throw error
+    if (error instanceof NotDone) {
+      throw error
+    }
     const code = errorCode(error)
     // `mkdir` fails with EEXIST if the path is a file.
     const problem = `${directory}: ${code === 'EEXIST' ? 'it is not a directory' : fileErrorText(error)}`
-    if (!WRONG_PATH.includes(code)) throw new NotDone(problem)
+    if (!WRONG_PATH.includes(code)) {
+      throw new NotDone(problem)
+    }
     return notLoaded([problem])
   }
 }
@@ -106,7 +133,9 @@ async function switchSigningKey(change: KeyChange, keys: KeyDirectory, kid: stri
   const { directory, tokenSeconds, now } = change
   for (const { key, document } of privateFiles(keys.files)) {
     const maySign = keys.signing === undefined || keys.signing.key === key
-    if (key.kid === kid || (key.stoppedAtSeconds !== undefined && !maySign)) continue
+    if (key.kid === kid || (key.stoppedAtSeconds !== undefined && !maySign)) {
+      continue
+    }
     const recorded = { signedUntil: Math.ceil(now() / 1000), tokenSeconds }
     await writeKey(directory, key.kid, { ...document, ...recorded })
   }
@@ -120,10 +149,14 @@ const replaceFileIn = (directory: string, name: string, text: string) =>
   replaceFile(join(directory, name), `${text}\n`)
 
 function whyKept({ kid, stoppedAtSeconds, signKey }: Key, endsAtSeconds: number | undefined): string {
-  if (endsAtSeconds !== undefined)
+  if (endsAtSeconds !== undefined) {
     return `tokens signed by ${kid} can be alive until ${new Date(endsAtSeconds * 1000).toISOString()}`
-  if (stoppedAtSeconds !== undefined)
+  }
+  if (stoppedAtSeconds !== undefined) {
     return `tokens signed by ${kid} can be alive until an unknown time: give --config or --max-lifetime-seconds`
-  if (signKey === undefined) return `of ${kid} only the public half is here, so it may still sign elsewhere`
+  }
+  if (signKey === undefined) {
+    return `of ${kid} only the public half is here, so it may still sign elsewhere`
+  }
   return `the file of ${kid} does not record when it stopped signing; run 'keys activate' with the active key to add it`
 }

@@ -45,12 +45,17 @@ export async function loadKeyRing(
   { signsAssertions = false, mayBeEmpty = false }: { signsAssertions?: boolean; mayBeEmpty?: boolean } = {},
 ): Promise<Loaded<KeyRing>> {
   const read = await readKeyDirectory(directory)
-  if (!read.ok) return read
+  if (!read.ok) {
+    return read
+  }
   const { files, signing, signingProblem } = read.value
   const isEmpty = mayBeEmpty && files.size === 0
-  if (signingProblem !== undefined && !isEmpty) return notLoaded([`${directory}: ${signingProblem}`])
-  if (signsAssertions && (signing?.key.alg ?? 'HS256') === 'HS256')
+  if (signingProblem !== undefined && !isEmpty) {
+    return notLoaded([`${directory}: ${signingProblem}`])
+  }
+  if (signsAssertions && (signing?.key.alg ?? 'HS256') === 'HS256') {
     return notLoaded([`${directory}: ${NO_ASSERTION_KEY}`])
+  }
   const keys = new Map([...files].map(([kid, { key }]) => [kid, key]))
   const emptyWarnings = [`${directory}: ${signingProblem}: only tokens of trusted issuers are accepted`]
   return loaded({ keys, signing: signing?.key }, isEmpty ? emptyWarnings : read.warnings)
@@ -75,20 +80,29 @@ export async function readKeyDirectory(directory: string): Promise<Loaded<KeyDir
       continue
     }
     const read = await readRegularFile(path, MAX_KEY_FILE_BYTES)
-    if (!read.ok) problems.push(...read.problems)
-    else if (name === ACTIVE_FILE) {
+    if (!read.ok) {
+      problems.push(...read.problems)
+    } else if (name === ACTIVE_FILE) {
       active = read.value.bytes.toString().trim()
-      if (!isKid(active)) problems.push(`${path}: does not hold a kid`)
+      if (!isKid(active)) {
+        problems.push(`${path}: does not hold a kid`)
+      }
     } else {
       const imported = await importKeyFile(read.value, name)
       if (imported.ok) {
         const { key } = imported.value
         files.set(key.kid, imported.value)
-        if (key.signKey !== undefined) warnings.push(...read.warnings)
-      } else problems.push(...imported.problems.map((problem) => `${path}: ${problem}`))
+        if (key.signKey !== undefined) {
+          warnings.push(...read.warnings)
+        }
+      } else {
+        problems.push(...imported.problems.map((problem) => `${path}: ${problem}`))
+      }
     }
   }
-  if (problems.length > 0) return notLoaded(problems)
+  if (problems.length > 0) {
+    return notLoaded(problems)
+  }
   return loaded({ files, ...findSigning(files, active, directory) }, warnings)
 }
 
@@ -128,28 +142,41 @@ async function importKeyFile({ bytes, modifiedAtMs }: FileContent, name: string)
     const isPem = bytes.includes('-----BEGIN ')
     return notLoaded([isPem ? 'holds PEM; a JWK (RFC 7517) is needed' : 'is not a JSON text'])
   }
-  if (!isJsonObject(document)) return notLoaded(['is not a JSON object'])
+  if (!isJsonObject(document)) {
+    return notLoaded(['is not a JSON object'])
+  }
   const imported = await importKey(document, Math.floor(modifiedAtMs / 1000))
-  if (!imported.ok) return imported
+  if (!imported.ok) {
+    return imported
+  }
   const key = imported.value
-  if (!isKid(key.kid)) return notLoaded([`kid ${KID_RULE}`])
+  if (!isKid(key.kid)) {
+    return notLoaded([`kid ${KID_RULE}`])
+  }
   const properName = `${key.kid}${KEY_FILE_SUFFIX}`
-  if (name !== properName) return notLoaded([`its kid is ${key.kid}; rename the file to ${properName}`])
+  if (name !== properName) {
+    return notLoaded([`its kid is ${key.kid}; rename the file to ${properName}`])
+  }
   return loaded({ key, document })
 }
 
 function findSigning(files: KeyDirectory['files'], activeKid: string | undefined, directory: string) {
-  if (files.size === 0)
+  if (files.size === 0) {
     return { signingProblem: `holds no key (a file named <kid>${KEY_FILE_SUFFIX}); ${addKeyHint(directory)}` }
+  }
   const choose = `storage-auth-sidecar keys activate KID --directory ${directory} chooses one`
   if (activeKid === undefined) {
     const [only, ...others] = privateFiles(files)
-    if (others.length === 0) return { signing: only }
+    if (others.length === 0) {
+      return { signing: only }
+    }
     const signingProblem = `several private keys, and no file ${ACTIVE_FILE} to say which signs; ${choose}`
     return { signingProblem }
   }
   const signing = files.get(activeKid)
-  if (signing?.key.signKey !== undefined) return { signing }
+  if (signing?.key.signKey !== undefined) {
+    return { signing }
+  }
   const name = `${activeKid}${KEY_FILE_SUFFIX}`
   const why = signing === undefined ? `there is no ${name}` : `${name} lacks the private half`
   return { signingProblem: `${ACTIVE_FILE} names ${activeKid}, but ${why}; ${choose}` }

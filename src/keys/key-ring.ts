@@ -40,7 +40,9 @@ export type FoundKey = Result<CryptoKey, 'unknown_key' | 'algorithm' | 'unavaila
 
 export function findInRing({ keys }: KeyRing, kid: string | undefined, alg: string): FoundKey {
   const key = kid === undefined ? undefined : keys.get(kid)
-  if (key === undefined) return failed('unknown_key')
+  if (key === undefined) {
+    return failed('unknown_key')
+  }
   return key.alg === alg ? ok(key.verifyKey) : failed('algorithm')
 }
 
@@ -51,11 +53,17 @@ export function findInSet(
   kid: string | undefined,
   alg: string,
 ): FoundKey {
-  if (!algorithms.includes(alg)) return failed('algorithm')
-  if (kid === '') return failed('unknown_key') // else it would name the keys without one
+  if (!algorithms.includes(alg)) {
+    return failed('algorithm')
+  }
+  if (kid === '') {
+    return failed('unknown_key') // else it would name the keys without one
+  }
   const named = kid === undefined ? keys : keys.filter((key) => key.kid === kid)
   const [found, ...others] = named.filter((key) => key.alg === alg)
-  if (found !== undefined && others.length === 0) return ok(found.verifyKey)
+  if (found !== undefined && others.length === 0) {
+    return ok(found.verifyKey)
+  }
   const isOtherAlgorithm = found === undefined && kid !== undefined && named.length > 0
   return failed(isOtherAlgorithm ? 'algorithm' : 'unknown_key')
 }
@@ -73,7 +81,9 @@ const RELOAD_SECONDS = 1
 /** When the last token of a key that does not sign expires, in epoch seconds. Undefined if unknown. */
 export function tokensEndAtSeconds(key: Key, tokenSeconds = key.tokenSeconds): number | undefined {
   const { stoppedAtSeconds } = key
-  if (stoppedAtSeconds === undefined || stoppedAtSeconds === NEVER_SIGNED) return stoppedAtSeconds
+  if (stoppedAtSeconds === undefined || stoppedAtSeconds === NEVER_SIGNED) {
+    return stoppedAtSeconds
+  }
   return tokenSeconds === undefined ? undefined : stoppedAtSeconds + RELOAD_SECONDS + tokenSeconds
 }
 

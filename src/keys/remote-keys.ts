@@ -54,7 +54,9 @@ export class RemoteKeys {
     this.#keySet = new Reloadable<readonly Key[] | undefined>({
       poll: async () => {
         const fetched = await fetchJwks(options, this.#stopping.signal)
-        if (!fetched.ok) return fetched
+        if (!fetched.ok) {
+          return fetched
+        }
         // The version ignores the order of the keys, because a new version empties the token cache.
         const sorted = fetched.value.map((jwk) => JSON.stringify(jwk)).sort()
         const load = async (active: readonly Key[] | undefined) => {
@@ -77,7 +79,9 @@ export class RemoteKeys {
   /** Finds a key in the active set. An unknown kid may belong to a new key, so it causes a fetch if one is due. */
   readonly findKey: FindKey = (kid, alg) => {
     const found = this.#findNow(kid, alg)
-    if (found.ok || found.error === 'algorithm') return found
+    if (found.ok || found.error === 'algorithm') {
+      return found
+    }
     return found.error === 'unavailable' || kid !== undefined ? this.#findNewer(kid, alg) : found
   }
 
@@ -120,19 +124,26 @@ export class RemoteKeys {
     const wasFailing = this.#lastFetch === 'failed'
     this.#lastFetch = polled.ok ? 'ok' : 'failed'
     this.#fetches[this.#lastFetch]++
-    if (polled.ok) this.#goodAtMs = now()
-    else this.#failedAtMs = now()
+    if (polled.ok) {
+      this.#goodAtMs = now()
+    } else {
+      this.#failedAtMs = now()
+    }
     const problems = loggedItems(polled.ok ? polled.warnings : polled.problems)
     if (polled.ok && polled.mustReport) {
       const keys = polled.value
       const kids = keys && loggedItems(keys).map(({ kid }) => kid)
       log.info({ ...logFields, keys: keys?.length, kids }, 'a new JWK Set is active')
-      if (problems.length > 0) log.warn({ ...logFields, problems }, 'a part of the JWK Set cannot be used')
+      if (problems.length > 0) {
+        log.warn({ ...logFields, problems }, 'a part of the JWK Set cannot be used')
+      }
     } else if (polled.mustReport) {
       const active = this.#keySet.current() ? 'the last good one stays active' : 'there is none yet'
       log.error({ ...logFields, problems }, `the JWK Set cannot be used, ${active}`)
     }
-    if (polled.ok && wasFailing) log.info(logFields, 'the JWK Set can be used again')
+    if (polled.ok && wasFailing) {
+      log.info(logFields, 'the JWK Set can be used again')
+    }
   }
 
   #findNow(kid: string | undefined, alg: string): FoundKey {

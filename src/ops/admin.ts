@@ -61,9 +61,10 @@ export function createAdminListener({ config, adminData, secureContext, log, now
       return sendPage(res, json(405, { code: 'InvalidArgument', message: 'Use GET or HEAD.' }))
     }
     const render = renders.get(url.split('?', 1)[0] ?? '')
-    if (render === undefined)
+    if (render === undefined) {
       return sendPage(res, json(404, { code: 'NotFound', message: 'There is no such page.' }))
-    void render().then((page) => sendPage(res, page))
+    }
+    render().then((page) => sendPage(res, page))
   })
   return {
     async listen() {
@@ -78,7 +79,9 @@ export function createAdminListener({ config, adminData, secureContext, log, now
       new Promise<void>((resolve) => {
         samples.stop()
         server.close(() => resolve())
-        for (const socket of connections.keys()) socket.destroy()
+        for (const socket of connections.keys()) {
+          socket.destroy()
+        }
       }),
   }
 }
@@ -104,7 +107,9 @@ function pagesOf(config: StatusConfig, data: AdminData, samples: Samples) {
     },
     async '/.well-known/jwks.json'() {
       const keys = await data.jwks()
-      if (keys === undefined) return json(503, { code: 'ServiceNotReady', message: 'There are no keys yet.' })
+      if (keys === undefined) {
+        return json(503, { code: 'ServiceNotReady', message: 'There are no keys yet.' })
+      }
       return json(200, keys, 'application/jwk-set+json')
     },
     async '/status.json'() {
@@ -185,7 +190,9 @@ function createBoundedServer(secureContext: (() => SecureContext) | undefined, h
     if (connections.size === MAX_CONNECTIONS) {
       const all = [...connections]
       const [oldest] = all.find(([, { awaitedResponses }]) => awaitedResponses === 0) ?? all[0] ?? []
-      if (oldest) connections.delete(oldest)
+      if (oldest) {
+        connections.delete(oldest)
+      }
       oldest?.destroy()
     }
     connections.set(socket, { awaitedResponses: 0 })

@@ -9,12 +9,16 @@ export class ByLabel<Key extends string, Entry> extends Map<Key, Entry> {
   constructor(create: (value: Key) => Entry, known: readonly Key[] = []) {
     super()
     this.#create = create
-    for (const value of known) this.of(value)
+    for (const value of known) {
+      this.of(value)
+    }
   }
 
   of(value: Key): Entry {
     const known = this.get(value)
-    if (known !== undefined) return known
+    if (known !== undefined) {
+      return known
+    }
     const created = this.#create(value)
     this.set(value, created)
     return created
@@ -40,7 +44,11 @@ export class Durations {
   #sum = 0
 
   observe(seconds: number): void {
-    for (const bucket of this.#buckets) if (seconds <= bucket.le) bucket.value++
+    for (const bucket of this.#buckets) {
+      if (seconds <= bucket.le) {
+        bucket.value++
+      }
+    }
     this.#count++
     this.#sum += seconds
   }

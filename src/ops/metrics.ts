@@ -141,8 +141,9 @@ export class Metrics {
     this.#now = now
     collectDefaultMetrics({ register: this.#registry })
     // These gauges have names of counters. They only add up the types of `nodejs_active_handles` and the like.
-    for (const what of ['handles', 'requests', 'resources'])
+    for (const what of ['handles', 'requests', 'resources']) {
       this.#registry.removeSingleMetric(`nodejs_active_${what}_total`)
+    }
   }
 
   /** Counts refusals of malformed requests, too. `seconds`: from the head to the end of the response. */
@@ -161,10 +162,15 @@ export class Metrics {
   }
 
   onEvent(what: ApiEvent): void {
-    if (what.event === 'login') this.#counts.tokens_issued_total++
-    else if (what.event === 'link_created') this.#counts.links_issued_total++
-    else if (what.event === 'login_failed') this.#counts.token_issue_failures_total.add(what.reason)
-    else what.event satisfies 'logout' | 'link_ended' // have no count
+    if (what.event === 'login') {
+      this.#counts.tokens_issued_total++
+    } else if (what.event === 'link_created') {
+      this.#counts.links_issued_total++
+    } else if (what.event === 'login_failed') {
+      this.#counts.token_issue_failures_total.add(what.reason)
+    } else {
+      what.event satisfies 'logout' | 'link_ended' // have no count
+    }
   }
 
   ofUpstream(prefix: string): UpstreamEvents {
@@ -175,7 +181,9 @@ export class Metrics {
       onOutcome: (outcome) => requests.add(outcome),
       onResponse: (status, seconds) => {
         const statusClass = STATUS_CLASSES[Math.floor(status / 100) - 2]
-        if (statusClass !== undefined) responses.add(statusClass)
+        if (statusClass !== undefined) {
+          responses.add(statusClass)
+        }
         durations.observe(seconds)
       },
     }
@@ -186,7 +194,9 @@ export class Metrics {
     if (result === 'ok') {
       this.#lastGoodSeconds.set(subject, this.#now() / 1000)
       this.#failingReloads.of(subject).delete(certificate)
-    } else this.#failingReloads.of(subject).add(certificate)
+    } else {
+      this.#failingReloads.of(subject).add(certificate)
+    }
   }
 
   /** Returns the function that reads the metrics of this process. */
@@ -198,7 +208,9 @@ export class Metrics {
     }
     return async (group) => {
       const own = familiesOf(this.#valuesFrom(sources))
-      if (group === 'all') return [...own, ...(await this.#registry.getMetricsAsJSON())]
+      if (group === 'all') {
+        return [...own, ...(await this.#registry.getMetricsAsJSON())]
+      }
       await this.#registry.getSingleMetric('process_cpu_user_seconds_total')?.get() // also updates the sum
       const ofProcess = PROCESS_METRICS.flatMap((name) => this.#registry.getSingleMetric(name)?.get() ?? [])
       return [...own, ...(await Promise.all(ofProcess))]
@@ -255,9 +267,15 @@ function valuesOf(
   series: Series,
   above: Readonly<Record<string, string>> = {},
 ): MetricFamily['values'] {
-  if (series === undefined) return []
-  if (typeof series === 'number') return [{ labels: above, value: series }]
-  if (series instanceof Durations) return series.values(name, above)
+  if (series === undefined) {
+    return []
+  }
+  if (typeof series === 'number') {
+    return [{ labels: above, value: series }]
+  }
+  if (series instanceof Durations) {
+    return series.values(name, above)
+  }
   return Array.from(series, ([value, below]) =>
     valuesOf(name, others, below, { ...above, [label]: value }),
   ).flat()

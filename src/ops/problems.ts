@@ -44,18 +44,21 @@ function* upstreamProblems({ recently }: Windows, { upstreams }: Status): Proble
   for (const { prefix: upstream, state, failedNow, lastFault, serverErrorRatio } of upstreams) {
     const refused = recently.total('upstream_requests_total', { upstream, outcome: QUEUE_FULL })
     const { outcome = '', secondsAgo } = lastFault ?? {}
-    if (refused > 0)
+    if (refused > 0) {
       yield critical(
         `Upstream ${upstream} is overloaded: ${refused} requests refused ${now}, its queue is full or too slow`,
       )
-    else if (state === 'failing')
+    } else if (state === 'failing') {
       yield critical(`Upstream ${upstream} fails: ${outcome}, last ${secondsAgo} s ago`)
-    else if (failedNow > 0) yield warning(`Upstream ${upstream} fails at times: ${outcome}`)
-    if (serverErrorRatio)
+    } else if (failedNow > 0) {
+      yield warning(`Upstream ${upstream} fails at times: ${outcome}`)
+    }
+    if (serverErrorRatio) {
       yield rated(
         serverErrorRatio,
         `Upstream ${upstream} responds with 5xx to ${percentOf(serverErrorRatio)} % of requests ${now}`,
       )
+    }
   }
 }
 
@@ -63,12 +66,15 @@ function* loginProblems({ recently }: Windows, isDatabaseDown: boolean): Problem
   const now = inSeconds(recently)
   const failedLogins = (reason: LoginFailure) => recently.total('token_issue_failures_total', { reason })
   const ownFailures = failedLogins('unavailable') + failedLogins('internal')
-  if (isDatabaseDown)
+  if (isDatabaseDown) {
     yield critical('The credentials database is down: no logins; token checks use its last state')
-  else if (ownFailures > 0) yield critical(`Logins fail: ${ownFailures} ${now}, by a fault of this side`)
+  } else if (ownFailures > 0) {
+    yield critical(`Logins fail: ${ownFailures} ${now}, by a fault of this side`)
+  }
   const rejected = failedLogins('rejected')
-  if (recently.total('tokens_issued_total') === 0 && rejected >= MANY_LOGINS)
+  if (recently.total('tokens_issued_total') === 0 && rejected >= MANY_LOGINS) {
     yield warning(`Every login fails: ${rejected} rejected and none accepted ${now}`)
+  }
 }
 
 function* requestProblems({ tenMinutes, recently }: Windows, { checks, requests }: Status): Problems {
@@ -79,18 +85,26 @@ function* requestProblems({ tenMinutes, recently }: Windows, { checks, requests 
     yield critical(`Every token is refused: ${reasons.join(', ')} ${now}`)
   }
   const droppedConnections = recently.total('client_connections_dropped_total')
-  if (droppedConnections > 0)
+  if (droppedConnections > 0) {
     yield critical(`${droppedConnections} connections closed ${now}: limits.connections are open`)
+  }
   const minutes = Math.ceil(tenMinutes.seconds / 60)
   const droppedLines = tenMinutes.total('log_lines_dropped_total')
-  if (droppedLines > 0) yield warning(`${droppedLines} log lines lost in ${minutes} min`)
+  if (droppedLines > 0) {
+    yield warning(`${droppedLines} log lines lost in ${minutes} min`)
+  }
   const uncaught = tenMinutes.total('uncaught_exceptions_total')
-  if (uncaught > 0) yield critical(`${uncaught} uncaught exceptions in ${minutes} min: the log has them`)
+  if (uncaught > 0) {
+    yield critical(`${uncaught} uncaught exceptions in ${minutes} min: the log has them`)
+  }
   const unready = checks.filter(({ ok, state }) => !ok && state !== 'draining').map(({ name }) => name)
-  if (unready.length > 0) yield critical(`Not ready: ${unready.join(', ')}`)
+  if (unready.length > 0) {
+    yield critical(`Not ready: ${unready.join(', ')}`)
+  }
   const { failingRatio } = requests
-  if (failingRatio)
+  if (failingRatio) {
     yield rated(failingRatio, `${percentOf(failingRatio)} % of forwarded requests fail (5xx) ${now}`)
+  }
 }
 
 function* trustProblems({ at, values }: Windows, isDatabaseDown: boolean): Problems {
@@ -98,24 +112,34 @@ function* trustProblems({ at, values }: Windows, isDatabaseDown: boolean): Probl
   for (const [certificate, endsAtSeconds] of certificateEnds) {
     const secondsLeft = endsAtSeconds - at / 1000
     const days = Math.floor(secondsLeft / DAY_SECONDS)
-    if (days >= CERTIFICATE_WARNING_DAYS) continue
+    if (days >= CERTIFICATE_WARNING_DAYS) {
+      continue
+    }
     const isCritical = days < CERTIFICATE_CRITICAL_DAYS
     const left = isCritical ? `${Math.floor(secondsLeft / 3600)} h` : `${days} d`
     const end = secondsLeft < 0 ? 'has expired' : `expires in ${left}`
     yield (isCritical ? critical : warning)(`Certificate ${certificate} ${end}`)
   }
-  for (const [subject, failing] of values.by('reload_failing', 'subject'))
-    if (failing > 0 && !(isDatabaseDown && subject === 'credentials'))
+  for (const [subject, failing] of values.by('reload_failing', 'subject')) {
+    if (failing > 0 && !(isDatabaseDown && subject === 'credentials')) {
       yield warning(`The newest ${subject} cannot be used, or not in full: see the log`)
+    }
+  }
   const keySetAges = values.by('jwks_age_seconds', 'issuer')
   for (const [issuer, failed] of values.by('jwks_fetches_total', 'issuer', { result: 'failed' })) {
     const age = keySetAges.get(issuer)
-    if (age === undefined && failed > 0) yield warning(`No keys from ${issuer} yet: its tokens are refused`)
-    else if (age !== undefined && age > KEYS_MINUTES * 60)
+    if (age === undefined && failed > 0) {
+      yield warning(`No keys from ${issuer} yet: its tokens are refused`)
+    } else if (age !== undefined && age > KEYS_MINUTES * 60) {
       yield warning(`No good keys from ${issuer} for more than ${KEYS_MINUTES} min; the last ones are active`)
+    }
   }
-  for (const [kid, age] of values.by('signing_key_age_seconds', 'kid'))
-    if (age > KEY_WARNING_DAYS * DAY_SECONDS)
+  for (const [kid, age] of values.by('signing_key_age_seconds', 'kid')) {
+    if (age > KEY_WARNING_DAYS * DAY_SECONDS) {
       yield warning(`Signing key ${kid} is older than ${KEY_WARNING_DAYS} d`)
-  if (values.total('enforcing') === 0) yield warning('Report mode: refused tokens are forwarded')
+    }
+  }
+  if (values.total('enforcing') === 0) {
+    yield warning('Report mode: refused tokens are forwarded')
+  }
 }

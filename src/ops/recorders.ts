@@ -29,19 +29,25 @@ export function createRequestRecorder(
       const reason = !countsAsSent && isAborting() ? 'drain_deadline' : context.failure?.reason
       const status = countsAsSent ? res.statusCode : truncatedStatus(reason)
       metrics.onRequest(context.routeLabel, method, status, responseMs / 1000)
-      if (context.bytesIn > 0) metrics.onBytes('in', context.bytesIn)
-      if (context.bytesOut > 0) metrics.onBytes('out', context.bytesOut)
+      if (context.bytesIn > 0) {
+        metrics.onBytes('in', context.bytesIn)
+      }
+      if (context.bytesOut > 0) {
+        metrics.onBytes('out', context.bytesOut)
+      }
       // A 404 of an upstream is no error: it is routine in storage.
       const isError = status >= 500 || reason !== undefined || context.wouldRefuse !== undefined
-      if (access === 'all' || (access === 'errors' && isError))
+      if (access === 'all' || (access === 'errors' && isError)) {
         log.info(accessLine(req, status, reason), 'request')
+      }
     },
     /** Returns the request id of the response. */
     onUnparsed({ error: { status }, cause }: UnparsedRefusal, { address }: Peer): string {
       const requestId = randomUUID()
       metrics.onRequest('proxy', undefined, status, 0)
-      if (access !== 'off')
+      if (access !== 'off') {
         log.info({ requestId, status, reason: 'parser' satisfies Failure, cause, client: address }, 'request')
+      }
       return requestId
     },
   }
@@ -79,7 +85,9 @@ function accessLine(req: SidecarRequest, status: number, reason: Failure | undef
 
 export function createAuditor(metrics: Pick<Metrics, 'onEvent' | 'onReload'>, log: Logger, isOn: boolean) {
   type Line = Partial<Record<AuditField, string | undefined>>
-  const write = (line: Line) => void (isOn && log.info(line, 'audit'))
+  const write = (line: Line) => {
+    isOn && log.info(line, 'audit')
+  }
   const recordReload: OnReload = (subject, result, certificate) => {
     metrics.onReload(subject, result, certificate)
     write({ event: 'reload', subject, outcome: result })

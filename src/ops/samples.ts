@@ -35,7 +35,9 @@ export class Samples {
   }
 
   start(onError: (error: unknown) => void): void {
-    const trySample = () => void this.sample().catch(onError)
+    const trySample = () => {
+      this.sample().catch(onError)
+    }
     trySample()
     this.#timer = setInterval(trySample, SAMPLE_EVERY_MS).unref()
   }
@@ -46,7 +48,9 @@ export class Samples {
 
   async sample(): Promise<void> {
     this.#samples.push(await this.#current())
-    if (this.#samples.length > MAX_SAMPLES) this.#samples.shift()
+    if (this.#samples.length > MAX_SAMPLES) {
+      this.#samples.shift()
+    }
   }
 
   async windows() {
@@ -69,7 +73,9 @@ export class Samples {
       const ofMetric = this.#columns.get(metric) ?? new Map()
       this.#columns.set(metric, ofMetric)
       for (const { labels, value } of values) {
-        if (type === 'histogram' && !('le' in labels)) continue // the sum and the count of a histogram
+        if (type === 'histogram' && !('le' in labels)) {
+          continue // the sum and the count of a histogram
+        }
         const key = JSON.stringify(labels)
         const column = ofMetric.get(key) ?? { labels, index: this.#columnCount++ }
         ofMetric.set(key, column)
@@ -81,7 +87,9 @@ export class Samples {
 }
 
 function matches(value: string, wanted: Wanted | undefined): boolean {
-  if (typeof wanted === 'string') return value === wanted
+  if (typeof wanted === 'string') {
+    return value === wanted
+  }
   return wanted instanceof RegExp ? wanted.test(value) : wanted?.includes(value) !== false
 }
 
@@ -106,7 +114,9 @@ export class Growth {
     for (const { labels, index } of this.#columns.get(metric)?.values() ?? []) {
       const grown = this.#growth[index]
       const isWanted = wanted.every(([name, value]) => matches(String(labels[name]), value))
-      if (grown === undefined || !isWanted) continue
+      if (grown === undefined || !isWanted) {
+        continue
+      }
       const value = String(labels[label] ?? '')
       growth.set(value, (growth.get(value) ?? 0) + grown)
     }
@@ -131,9 +141,13 @@ export class Growth {
       const rank = q * (ascending.at(-1)?.count ?? 0)
       const index = ascending.findIndex(({ count }) => count >= rank)
       const bucket = ascending[index]
-      if (rank === 0 || bucket === undefined) return null
+      if (rank === 0 || bucket === undefined) {
+        return null
+      }
       const below = ascending[index - 1] ?? { bound: 0, count: 0 }
-      if (bucket.bound === Infinity) return below.bound
+      if (bucket.bound === Infinity) {
+        return below.bound
+      }
       const share = (rank - below.count) / (bucket.count - below.count)
       return rounded(below.bound + (bucket.bound - below.bound) * share)
     }

@@ -25,7 +25,9 @@ const LINK = /^<[^>\p{Cc}]*>(?:\s*;\s*[^;"\s=]+(?:=(?:"[^;"\s]*"|[^;"\s]*))?)*$/
 export function writeEarlyHints(res: SidecarResponse, response: PartialResponse): void {
   for (const hints of response.takeEarlyHints()) {
     const link = hints.lines.values('link').filter((value) => LINK.test(value))
-    if (res.req.httpVersionMinor > 0 && link.length > 0) res.writeEarlyHints({ link })
+    if (res.req.httpVersionMinor > 0 && link.length > 0) {
+      res.writeEarlyHints({ link })
+    }
   }
 }
 
@@ -49,9 +51,13 @@ export function relayBody(res: SidecarResponse, head: UpstreamHead, response: Pa
     res.writeEndAfterReads(body.takeText())
     return true
   }
-  if (length === 0 && !isDone) sendHead(res) // no effect once the head is sent
+  if (length === 0 && !isDone) {
+    sendHead(res) // no effect once the head is sent
+  }
   const isWritable = body.writeTo(res)
-  if (isDone) res.writeEnd('', forwardedTrailers(response.rawTrailers, head.lines))
+  if (isDone) {
+    res.writeEnd('', forwardedTrailers(response.rawTrailers, head.lines))
+  }
   return isWritable
 }
 
@@ -61,14 +67,20 @@ export function responseHeaders(head: UpstreamHead, requestId: string, { hasTrai
   const headers: string[] = []
   let lengthAt = -1
   for (let line = 0; line < lines.kinds.length; line++) {
-    if (!isForwarded(line, head, hasTrailers)) continue
+    if (!isForwarded(line, head, hasTrailers)) {
+      continue
+    }
     const kind = lines.kinds[line]
-    if (kind === 'contentLength') lengthAt = headers.length
+    if (kind === 'contentLength') {
+      lengthAt = headers.length
+    }
     if (kind === 'contentDisposition' && lengthAt >= 0) {
       // Node writes a value after Content-Length as UTF-8, or throws (nodejs/node#46528).
       headers.splice(lengthAt, 0, lines.name(line), lines.value(line))
       lengthAt += 2
-    } else headers.push(lines.name(line), lines.value(line))
+    } else {
+      headers.push(lines.name(line), lines.value(line))
+    }
   }
   headers.push('X-Request-Id', requestId)
   return headers

@@ -44,7 +44,9 @@ export class Forwarder {
 
   forward(res: SidecarResponse, decision: ServiceDecision) {
     const upstream = this.#upstreams.find(({ pathPrefix }) => isWithin(decision.admitted.path, pathPrefix))
-    if (upstream === undefined) return this.#responder.failForwarded(res, 'destination_not_found')
+    if (upstream === undefined) {
+      return this.#responder.failForwarded(res, 'destination_not_found')
+    }
     res.req.context.changeOwner(new Transfer(res, decision, upstream))
     proxy.web(res.req, res) // with options, it would call a deprecated function of Node for each request
   }
@@ -54,7 +56,9 @@ export class Forwarder {
   }
 
   close(): void {
-    for (const { pool } of this.#upstreams) pool.close()
+    for (const { pool } of this.#upstreams) {
+      pool.close()
+    }
   }
 }
 
@@ -67,7 +71,9 @@ const proxy = new PassProxy({ target: {} }) // it runs no pass without a target,
 // `deleteLength` is the first pass of the package. A truthy result of a pass ends the chain.
 proxy.before('web', 'deleteLength', (_req, res) => {
   const { owner } = res.req.context
-  if (!(owner instanceof Transfer)) throw new Error('only a transfer is forwarded')
+  if (!(owner instanceof Transfer)) {
+    throw new Error('only a transfer is forwarded')
+  }
   owner.start()
   return true
 })

@@ -33,7 +33,9 @@ export class Recheck {
   /** If a decision is due, makes it, and calls back with it, or with undefined after an internal error. */
   ifDue(onDecision: (decision: Decision | undefined) => void): void {
     const { gate, now } = this.#source
-    if (gate.changes() !== this.#changesBefore || now() >= this.#dueAtMs) void this.#decide(onDecision)
+    if (gate.changes() !== this.#changesBefore || now() >= this.#dueAtMs) {
+      this.#decide(onDecision)
+    }
   }
 
   async #decide(onDecision: (decision: Decision | undefined) => void): Promise<void> {
@@ -43,7 +45,9 @@ export class Recheck {
     const { routed, id } = this.#context
     let decision: Decision | undefined
     try {
-      if (routed !== undefined) decision = await gate.decide(routed)
+      if (routed !== undefined) {
+        decision = await gate.decide(routed)
+      }
     } catch (error) {
       reportError(id, error)
     }

@@ -27,16 +27,24 @@ export function requestHeadText(
     const { request } = lines.rule(line)
     switch (request) {
       case 'forward':
-        if (lines.isNamedByConnection(line)) continue
+        if (lines.isNamedByConnection(line)) {
+          continue
+        }
         break
       case 'ifAllowed':
-        if (!forwardsAuthorization) continue
+        if (!forwardsAuthorization) {
+          continue
+        }
         break
       case 'ifValid':
-        if (requestId === undefined) continue
+        if (requestId === undefined) {
+          continue
+        }
         break
       case 'ifTrusted':
-        if (!peer.isTrusted || lines.isNamedByConnection(line)) continue
+        if (!peer.isTrusted || lines.isNamedByConnection(line)) {
+          continue
+        }
         isForwardedKept = true
         break
       case 'remove':
@@ -47,13 +55,25 @@ export function requestHeadText(
     }
     head += `${lines.name(line)}: ${lines.value(line)}\r\n`
   }
-  if (host === undefined) head += `Host: ${upstream.host}\r\n`
-  if (requestId === undefined) head += `X-Request-Id: ${context.id}\r\n`
-  if (!isForwardedKept) head += peer.forwardedLines(host)
+  if (host === undefined) {
+    head += `Host: ${upstream.host}\r\n`
+  }
+  if (requestId === undefined) {
+    head += `X-Request-Id: ${context.id}\r\n`
+  }
+  if (!isForwardedKept) {
+    head += peer.forwardedLines(host)
+  }
   const assertion = caller?.assertions?.get(upstream.assertionAudience)
-  if (assertion !== undefined) head += `X-Authenticated-Assertion: ${assertion}\r\n`
-  if (caller !== undefined) head += caller.identityLines
-  if (context.isDetached) head += UPGRADE_LINES
+  if (assertion !== undefined) {
+    head += `X-Authenticated-Assertion: ${assertion}\r\n`
+  }
+  if (caller !== undefined) {
+    head += caller.identityLines
+  }
+  if (context.isDetached) {
+    head += UPGRADE_LINES
+  }
   return `${head}\r\n`
 }
 

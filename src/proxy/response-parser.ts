@@ -99,7 +99,9 @@ export class ResponseParser implements PartialResponse {
       }
       return at === data.length
     } catch (error) {
-      if (!(error instanceof BadResponse)) throw error
+      if (!(error instanceof BadResponse)) {
+        throw error
+      }
       this.syntaxError = error.message
       return false
     }
@@ -107,7 +109,9 @@ export class ResponseParser implements PartialResponse {
 
   /** Must be called at a clean end of the connection, which completes a close-delimited body. */
   close(): void {
-    if (this.head?.framing === 'close') this.#state = 'done'
+    if (this.head?.framing === 'close') {
+      this.#state = 'done'
+    }
   }
 
   /** Returns the offset of the next element, or -1 if bytes are missing. */
@@ -118,9 +122,12 @@ export class ResponseParser implements PartialResponse {
       case 'chunkSize':
         return this.#readChunkSize(data, at)
       case 'chunkEnd':
-        if (data[at] !== 0x0d || (at + 1 < data.length && data[at + 1] !== 0x0a))
+        if (data[at] !== 0x0d || (at + 1 < data.length && data[at + 1] !== 0x0a)) {
           throw new BadResponse('chunk longer than its size')
-        if (at + 1 === data.length) return -1
+        }
+        if (at + 1 === data.length) {
+          return -1
+        }
         this.#state = 'chunkSize'
         return at + 2
       case 'trailers':
@@ -135,32 +142,42 @@ export class ResponseParser implements PartialResponse {
     if (end < 0) {
       // Fails on the first bytes that cannot be HTTP: an SSH server, for example, sends its banner and waits.
       const text = data.toString('latin1', at)
-      if (!text.startsWith('HTTP/'.slice(0, text.length)) || /[^\r]\n/.test(text))
+      if (!text.startsWith('HTTP/'.slice(0, text.length)) || /[^\r]\n/.test(text)) {
         throw new BadResponse('no HTTP response')
+      }
       return -1
     }
     const text = data.toString('latin1', at, end + 2)
     const head = parseHead(text, this.#isHeadRequest, this.#limits.headerLines)
     const { status, framing, contentLength } = head
     if (status < 200 && status !== 101) {
-      if (++this.#informational > MAX_INFORMATIONAL) throw new BadResponse('too many informational responses')
-      if (status === 103) this.#earlyHints.push(head)
+      if (++this.#informational > MAX_INFORMATIONAL) {
+        throw new BadResponse('too many informational responses')
+      }
+      if (status === 103) {
+        this.#earlyHints.push(head)
+      }
       return end + 4
     }
-    if (status === 101 && !(this.#isWebSocket && switchesToWebSocket(head)))
+    if (status === 101 && !(this.#isWebSocket && switchesToWebSocket(head))) {
       throw new BadResponse('101 without an upgrade')
+    }
     this.head = head
     this.#left = framing === 'close' ? Number.POSITIVE_INFINITY : (contentLength ?? 0)
-    if (framing === 'chunked') this.#state = 'chunkSize'
-    else this.#state = framing === 'none' || this.#left === 0 ? 'done' : 'body'
+    if (framing === 'chunked') {
+      this.#state = 'chunkSize'
+    } else {
+      this.#state = framing === 'none' || this.#left === 0 ? 'done' : 'body'
+    }
     return end + 4
   }
 
   /** Returns the offset of the CRLF CRLF that ends a head or trailers, or -1 if it has not arrived. */
   #endOfLines(data: Buffer, at: number): number {
     const end = data.indexOf('\r\n\r\n', at, 'latin1')
-    if ((end < 0 ? data.length - 3 : end) - at > this.#limits.headerBytes)
+    if ((end < 0 ? data.length - 3 : end) - at > this.#limits.headerBytes) {
       throw new BadResponse('head or trailers too large')
+    }
     return end
   }
 
@@ -168,17 +185,25 @@ export class ResponseParser implements PartialResponse {
     const end = Math.min(data.length, at + this.#left)
     this.#left -= end - at
     this.body.add(data.subarray(at, end))
-    if (this.#left === 0) this.#state = this.#state === 'body' ? 'done' : 'chunkEnd'
+    if (this.#left === 0) {
+      this.#state = this.#state === 'body' ? 'done' : 'chunkEnd'
+    }
     return end
   }
 
   #readChunkSize(data: Buffer, at: number): number {
     const end = data.indexOf('\r\n', at, 'latin1')
-    if ((end < 0 ? data.length - 1 : end) - at > MAX_CHUNK_LINE) throw new BadResponse('chunk line too long')
+    if ((end < 0 ? data.length - 1 : end) - at > MAX_CHUNK_LINE) {
+      throw new BadResponse('chunk line too long')
+    }
     const line = data.toString('latin1', at, end < 0 ? data.length : end)
     const [, digits, carriageReturn] = CHUNK_LINE.exec(line) ?? []
-    if (digits === undefined || (end >= 0 && carriageReturn !== '')) throw new BadResponse('bad chunk size')
-    if (end < 0) return -1
+    if (digits === undefined || (end >= 0 && carriageReturn !== '')) {
+      throw new BadResponse('bad chunk size')
+    }
+    if (end < 0) {
+      return -1
+    }
     this.#left = Number.parseInt(digits, 16)
     this.#state = this.#left === 0 ? 'trailers' : 'chunkData'
     return this.#left === 0 ? end : end + 2
@@ -187,7 +212,9 @@ export class ResponseParser implements PartialResponse {
   /** `at`: the CRLF of the last chunk-size line. Without trailers, this CRLF and the empty line are the CRLF CRLF. */
   #readTrailers(data: Buffer, at: number): number {
     const end = this.#endOfLines(data, at)
-    if (end < 0) return -1
+    if (end < 0) {
+      return -1
+    }
     const text = data.toString('latin1', at + 2, end + 2)
     this.rawTrailers = parseFieldLines(text, 0, this.#limits.headerLines).raw
     this.#state = 'done'
@@ -204,7 +231,9 @@ const LINES = /^(?:[\t\x20-\x7e\x80-\xff]*\r\n)*$/
 
 function parseHead(text: string, isHeadRequest: boolean, maxLines: number): UpstreamHead {
   const [statusLine = '', minorVersion, digits, statusText = ''] = STATUS_LINE.exec(text) ?? []
-  if (digits === undefined) throw new BadResponse('bad status line')
+  if (digits === undefined) {
+    throw new BadResponse('bad status line')
+  }
   const isHttp10 = minorVersion === '0'
   const status = Number(digits)
   const lines = parseFieldLines(text, statusLine.length, maxLines)
@@ -215,12 +244,15 @@ function parseHead(text: string, isHeadRequest: boolean, maxLines: number): Upst
     const value = lines.value(line)
     switch (lines.kinds[line]) {
       case 'contentLength':
-        if (contentLength !== undefined || !/^[0-9]{1,15}$/.test(value)) throw new BadResponse('bad length')
+        if (contentLength !== undefined || !/^[0-9]{1,15}$/.test(value)) {
+          throw new BadResponse('bad length')
+        }
         contentLength = Number(value)
         break
       case 'transferEncoding':
-        if (isChunked || isHttp10 || value.toLowerCase() !== 'chunked')
+        if (isChunked || isHttp10 || value.toLowerCase() !== 'chunked') {
           throw new BadResponse('bad transfer coding')
+        }
         isChunked = true
         break
       case 'keepAlive':
@@ -232,38 +264,60 @@ function parseHead(text: string, isHeadRequest: boolean, maxLines: number): Upst
   // A 204 has no body. If its head announces one, the body may still follow, so the connection is not reused.
   const isFollowed = status === 204 && (isChunked || (contentLength ?? 0) > 0)
   const isLast = isHttp10 || isFollowed || framing === 'close' || lines.connectionOptions?.has('close')
-  if (isLast) keepAliveSeconds = 0
+  if (isLast) {
+    keepAliveSeconds = 0
+  }
   return { status, statusText, lines, framing, contentLength, keepAliveSeconds }
 }
 
 function framingOf(status: number, isHeadRequest: boolean, isChunked: boolean, contentLength?: number) {
-  if (status === 101) return 'close' // a tunnel follows, even if the head has a length or a coding
+  if (status === 101) {
+    return 'close' // a tunnel follows, even if the head has a length or a coding
+  }
   // These responses have no body. Their length and coding describe the body that a GET would receive.
-  if (isHeadRequest || status < 200 || status === 204 || status === 304) return 'none'
-  if (isChunked && contentLength !== undefined) throw new BadResponse('a length beside chunks')
-  if (isChunked) return 'chunked'
+  if (isHeadRequest || status < 200 || status === 204 || status === 304) {
+    return 'none'
+  }
+  if (isChunked && contentLength !== undefined) {
+    throw new BadResponse('a length beside chunks')
+  }
+  if (isChunked) {
+    return 'chunked'
+  }
   return contentLength === undefined ? 'close' : 'length'
 }
 
 /** Parses the field lines from `start` on. `text`: a head or trailers, without the empty line. */
 function parseFieldLines(text: string, start: number, maxLines: number): HeaderLines {
-  if (!LINES.test(text)) throw new BadResponse('control character in the head or the trailers')
+  if (!LINES.test(text)) {
+    throw new BadResponse('control character in the head or the trailers')
+  }
   const raw: string[] = []
   for (let at = start; at < text.length; ) {
     const end = text.indexOf('\r\n', at)
     const colon = text.indexOf(':', at)
-    if (colon <= at || colon >= end) throw new BadResponse('field line without a name')
-    if (raw.length === 2 * maxLines) throw new BadResponse('too many field lines')
+    if (colon <= at || colon >= end) {
+      throw new BadResponse('field line without a name')
+    }
+    if (raw.length === 2 * maxLines) {
+      throw new BadResponse('too many field lines')
+    }
     let from = colon + 1
     let to = end
-    while (from < to && isBlank(text.charCodeAt(from))) from++
-    while (to > from && isBlank(text.charCodeAt(to - 1))) to--
+    while (from < to && isBlank(text.charCodeAt(from))) {
+      from++
+    }
+    while (to > from && isBlank(text.charCodeAt(to - 1))) {
+      to--
+    }
     raw.push(text.slice(at, colon), text.slice(from, to))
     at = end + 2
   }
   const lines = new HeaderLines(raw)
   // A line that begins with white space has no valid name either: it would continue the line before it.
-  if (lines.kinds.includes('invalid')) throw new BadResponse('bad field name')
+  if (lines.kinds.includes('invalid')) {
+    throw new BadResponse('bad field name')
+  }
   return lines
 }
 

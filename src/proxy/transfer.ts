@@ -89,14 +89,24 @@ export class Transfer implements UpstreamRequest, RequestOwner {
   // Called by the pool and the upstream connection.
   onTick(): void {
     this.#context.connection.detectReset()
-    if (this.#phase === 'waiting') this.#recheck.ifDue((decision) => this.#onDecision(decision))
+    if (this.#phase === 'waiting') {
+      this.#recheck.ifDue((decision) => this.#onDecision(decision))
+    }
   }
 
   #onDecision(decision: Decision | undefined): void {
-    if (decision?.act === 'forward') this.#decision = decision // a retry needs it, even if the request was sent meanwhile
-    if (this.#phase !== 'waiting') return
-    if (decision !== undefined) this.#context.recordDecision(decision)
-    if (decision?.act !== 'forward') this.#end(decision?.act === 'refuse' ? decision : 'proxy_internal_error')
+    if (decision?.act === 'forward') {
+      this.#decision = decision // a retry needs it, even if the request was sent meanwhile
+    }
+    if (this.#phase !== 'waiting') {
+      return
+    }
+    if (decision !== undefined) {
+      this.#context.recordDecision(decision)
+    }
+    if (decision?.act !== 'forward') {
+      this.#end(decision?.act === 'refuse' ? decision : 'proxy_internal_error')
+    }
   }
 
   takeHead(): string {
@@ -116,10 +126,18 @@ export class Transfer implements UpstreamRequest, RequestOwner {
 
   onRead(response: PartialResponse, upstreamConnection: UpstreamConnection): void {
     const { head } = response
-    if (this.#phase === 'awaitingHead') writeEarlyHints(this.#res, response)
-    if (head === undefined) return
-    if (this.#phase === 'awaitingHead') this.#onHead(head, response, upstreamConnection)
-    if (this.#phase === 'downloading') this.#onBody(head, response, upstreamConnection)
+    if (this.#phase === 'awaitingHead') {
+      writeEarlyHints(this.#res, response)
+    }
+    if (head === undefined) {
+      return
+    }
+    if (this.#phase === 'awaitingHead') {
+      this.#onHead(head, response, upstreamConnection)
+    }
+    if (this.#phase === 'downloading') {
+      this.#onBody(head, response, upstreamConnection)
+    }
   }
 
   #onHead(head: UpstreamHead, response: PartialResponse, connection: UpstreamConnection): void {
@@ -138,9 +156,13 @@ export class Transfer implements UpstreamRequest, RequestOwner {
   #onBody(head: UpstreamHead, response: PartialResponse, upstreamConnection: UpstreamConnection): void {
     const isWritable = relayBody(this.#res, head, response)
     if (response.isDone) {
-      if (head.status >= 400 && this.#context.bytesIn > MAX_REFUSED_BODY) upstreamConnection.close()
+      if (head.status >= 400 && this.#context.bytesIn > MAX_REFUSED_BODY) {
+        upstreamConnection.close()
+      }
       this.#end('ok')
-    } else if (!isWritable) upstreamConnection.pauseUntilDrain(this.#res)
+    } else if (!isWritable) {
+      upstreamConnection.pauseUntilDrain(this.#res)
+    }
   }
 
   onFailure(failure: ForwardingFailure, cause?: string, isStale = false): void {
@@ -148,13 +170,18 @@ export class Transfer implements UpstreamRequest, RequestOwner {
     if (isStale && !this.hasBody && (method === 'GET' || method === 'HEAD')) {
       this.#phase = 'waiting'
       this.#upstream.pool.send(this) // the only retry: a new connection is never stale
-    } else this.#end(failure, cause)
+    } else {
+      this.#end(failure, cause)
+    }
   }
 
   onInternalError(error: unknown): void {
     this.#upstream.reportError(this.#context.id, error)
-    if (this.#phase === 'ended') this.#context.connection.abort()
-    else this.#end('proxy_internal_error')
+    if (this.#phase === 'ended') {
+      this.#context.connection.abort()
+    } else {
+      this.#end('proxy_internal_error')
+    }
   }
 
   // Called by the client's connection.
@@ -168,24 +195,35 @@ export class Transfer implements UpstreamRequest, RequestOwner {
 
   onIdle(): void {
     // If the transfer waits for the upstream, the deadline of the upstream's connection ends the transfer.
-    if (this.#upload?.waitsForClient || this.#res.socket?.writableNeedDrain) this.#end('client_idle')
+    if (this.#upload?.waitsForClient || this.#res.socket?.writableNeedDrain) {
+      this.#end('client_idle')
+    }
   }
 
   /** Every transfer ends here, once: `ok` (the response is complete, or a 101), a failure, or a refusal, which is no outcome. */
   #end(outcome: UpstreamOutcome | RefusalDecision, cause?: string): void {
-    if (this.#phase === 'ended') return
+    if (this.#phase === 'ended') {
+      return
+    }
     this.#phase = 'ended'
     try {
       this.#upload?.discardRest()
-      if (typeof outcome === 'string') this.#upstream.events.onOutcome(outcome)
-      if (outcome === 'ok') return
+      if (typeof outcome === 'string') {
+        this.#upstream.events.onOutcome(outcome)
+      }
+      if (outcome === 'ok') {
+        return
+      }
       this.#upstream.pool.cancel(this)
       const { responder } = this.#upstream
       if (this.#res.hasBegun) {
         this.#context.recordFailure(typeof outcome === 'string' ? outcome : outcome.reason, cause)
         afterReads(() => this.#context.connection.abort()) // the written bytes are sent first
-      } else if (typeof outcome === 'string') responder.failForwarded(this.#res, outcome, cause)
-      else responder.refuseAccess(this.#res, outcome.reason, outcome.error, outcome.headers)
+      } else if (typeof outcome === 'string') {
+        responder.failForwarded(this.#res, outcome, cause)
+      } else {
+        responder.refuseAccess(this.#res, outcome.reason, outcome.error, outcome.headers)
+      }
     } catch (error) {
       this.onInternalError(error) // aborts the client's connection, because the phase is `ended`
     }

@@ -64,8 +64,11 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
     const { context, socket } = this.#res.req
     context.count('bytesOut', body.length)
     const isWritable = body.writeTo(socket)
-    if (isDone) socket.end()
-    else if (!isWritable) this.#upstreamConnection.pauseUntilDrain(socket)
+    if (isDone) {
+      socket.end()
+    } else if (!isWritable) {
+      this.#upstreamConnection.pauseUntilDrain(socket)
+    }
   }
 
   onInternalError(error: unknown): void {
@@ -84,7 +87,9 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
     const { context, socket } = this.#res.req
     context.connection.detectReset()
     this.#recheck.ifDue((decision) => {
-      if (decision?.act === 'forward') return
+      if (decision?.act === 'forward') {
+        return
+      }
       context.recordFailure(decision?.act === 'refuse' ? decision.reason : 'internal')
       socket.destroy()
     })

@@ -34,7 +34,9 @@ export class Upload {
     restartTimeout(this.#req.socket) // as in `resume`: Node may have read nothing while the request was queued
     this.#req.on('data', (chunk: Buffer) => this.#onData(chunk))
     this.#req.once('end', () => {
-      if (this.#pending.length === 0) this.#write()
+      if (this.#pending.length === 0) {
+        this.#write()
+      }
     })
     this.#write() // nothing is pending: begins to read the body if the upstream accepts bytes
   }
@@ -49,19 +51,27 @@ export class Upload {
   }
 
   resume(): void {
-    if (this.#req.readableEnded || !this.#req.isPaused()) return
+    if (this.#req.readableEnded || !this.#req.isPaused()) {
+      return
+    }
     restartTimeout(this.#req.socket) // it has run during the pause, and may be due before the next read
     this.#req.resume()
   }
 
   #onData(chunk: Buffer): void {
-    if (this.#writer === undefined) return
+    if (this.#writer === undefined) {
+      return
+    }
     this.#req.context.count('bytesIn', chunk.length)
     // An upstream may refuse an upload and close. A write to the closed connection would fail and discard the response. The
     // wait lets Node read the response first: without the wait, nearly half of these responses are lost.
-    if (this.#pending.push(chunk) === 1) afterNextReads(() => this.#write())
+    if (this.#pending.push(chunk) === 1) {
+      afterNextReads(() => this.#write())
+    }
     this.#pendingBytes += chunk.length
-    if (this.#pendingBytes >= MAX_PENDING) this.#req.pause()
+    if (this.#pendingBytes >= MAX_PENDING) {
+      this.#req.pause()
+    }
   }
 
   #write(): void {
@@ -71,13 +81,22 @@ export class Upload {
     const bytes = this.#pendingBytes
     this.#pending = []
     this.#pendingBytes = 0
-    if (writer === undefined) return
+    if (writer === undefined) {
+      return
+    }
     const isLast = this.#req.readableEnded
     const isChunk = isChunked && bytes > 0
     const pieces: (string | Buffer)[] = isChunk ? [`${bytes.toString(16)}\r\n`, ...pending, '\r\n'] : pending
-    if (isChunked && isLast) pieces.push(`0\r\n${requestTrailerLines(this.#req, this.#decision)}\r\n`)
-    if (isLast) this.#writer = undefined
-    if (writer.writeBody(pieces, isLast)) this.resume()
-    else this.#req.pause()
+    if (isChunked && isLast) {
+      pieces.push(`0\r\n${requestTrailerLines(this.#req, this.#decision)}\r\n`)
+    }
+    if (isLast) {
+      this.#writer = undefined
+    }
+    if (writer.writeBody(pieces, isLast)) {
+      this.resume()
+    } else {
+      this.#req.pause()
+    }
   }
 }

@@ -23,7 +23,9 @@ export function upstreamAddress(upstreamUrl: string, secureContext?: () => Secur
   const isNamed = isIP(name) === 0
   const tls = protocol === 'https:'
   const options = { host: name, port: Number(port || (tls ? 443 : 80)), lookup }
-  if (!tls) return { tls, open: (onread) => connectTcp({ ...options, onread }), isNamed, host }
+  if (!tls) {
+    return { tls, open: (onread) => connectTcp({ ...options, onread }), isNamed, host }
+  }
   const defaultContext = createSecureContext()
   // The certificate must name the upstream's host, not a client's `Host`.
   const tlsOptions = { ...options, servername: isNamed ? name : '', ALPNProtocols: ['http/1.1'] }

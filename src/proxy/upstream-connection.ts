@@ -95,13 +95,19 @@ export class UpstreamConnection {
     this.#socket = address.open(this.#body.readInto((chunk) => this.#onRead(chunk)))
     this.#socket.setNoDelay(true)
     this.#socket.once('lookup', () => {
-      if (this.#phase === 'lookup') this.#enter('connecting', request)
+      if (this.#phase === 'lookup') {
+        this.#enter('connecting', request)
+      }
     })
     const connected = address.tls ? 'secureConnect' : 'connect'
     this.#socket.once(connected, () => {
-      if (this.isServing(request)) this.#write('established', request)
+      if (this.isServing(request)) {
+        this.#write('established', request)
+      }
     })
-    if (address.tls) this.#socket.on('data', (chunk: Buffer) => this.#onRead(chunk))
+    if (address.tls) {
+      this.#socket.on('data', (chunk: Buffer) => this.#onRead(chunk))
+    }
     this.#socket.on('drain', () => this.#receiver?.onWritable?.())
     listenBeforeNode(this.#socket, 'end', () => this.#onEnd())
     this.#socket.on('error', (error) => this.#onError(error))
@@ -118,7 +124,9 @@ export class UpstreamConnection {
 
   /** Sends the next request. The connection must be idle. */
   send(request: UpstreamRequest): void {
-    if (this.#phase !== 'idle') throw new Error('the connection is in use')
+    if (this.#phase !== 'idle') {
+      throw new Error('the connection is in use')
+    }
     this.#write('reused', request)
   }
 
@@ -126,9 +134,13 @@ export class UpstreamConnection {
   writeBody(pieces: readonly (string | Buffer)[], isLast: boolean): boolean {
     const socket = this.#socket
     socket.cork()
-    for (const piece of pieces)
-      if (typeof piece === 'string') socket.write(piece, 'latin1')
-      else socket.write(piece, freeWhenWritten(piece))
+    for (const piece of pieces) {
+      if (typeof piece === 'string') {
+        socket.write(piece, 'latin1')
+      } else {
+        socket.write(piece, freeWhenWritten(piece))
+      }
+    }
     socket.uncork()
     this.#isRequestWritten = isLast
     return !socket.writableNeedDrain
@@ -141,7 +153,9 @@ export class UpstreamConnection {
 
   /** Stops reading until `client` emits `drain`. */
   pauseUntilDrain(client: Writable): void {
-    if (this.#socket.isPaused()) return
+    if (this.#socket.isPaused()) {
+      return
+    }
     this.#socket.pause()
     client.once('drain', () => this.#socket.resume())
   }
@@ -161,13 +175,16 @@ export class UpstreamConnection {
   /** Called several times a second. */
   tick(monotonicNow: number): void {
     this.#receiver?.onTick?.()
-    if (this.#phase === 'idle' && monotonicNow >= this.#idleUntilMonotonicMs) this.close()
+    if (this.#phase === 'idle' && monotonicNow >= this.#idleUntilMonotonicMs) {
+      this.close()
+    }
     const wait = this.#wait
     // Informational responses and parts of a head do not count.
     const bytesRead = this.#parser.head === undefined ? 0 : this.#socket.bytesRead
     const waitedMs = this.#waitClock.measure(wait !== undefined, this.#socket, bytesRead, monotonicNow)
-    if (wait !== undefined && waitedMs >= this.#pool.config.timeouts[wait.limit] * 1000)
+    if (wait !== undefined && waitedMs >= this.#pool.config.timeouts[wait.limit] * 1000) {
       this.#fail(wait.failure)
+    }
   }
 
   get #isConnecting(): boolean {
@@ -181,11 +198,21 @@ export class UpstreamConnection {
 
   /** Undefined while it waits for the client or a request. The order decides: a paused or full socket hides other waits. */
   get #wait() {
-    if (this.#phase === 'lookup') return WAITS.address
-    if (this.#phase === 'connecting') return WAITS.connection
-    if (this.#phase === 'tunnel' || this.#receiver === undefined || this.#socket.isPaused()) return undefined
-    if (this.#socket.writableNeedDrain) return WAITS.upstreamToRead
-    if (!this.#isRequestWritten) return undefined
+    if (this.#phase === 'lookup') {
+      return WAITS.address
+    }
+    if (this.#phase === 'connecting') {
+      return WAITS.connection
+    }
+    if (this.#phase === 'tunnel' || this.#receiver === undefined || this.#socket.isPaused()) {
+      return undefined
+    }
+    if (this.#socket.writableNeedDrain) {
+      return WAITS.upstreamToRead
+    }
+    if (!this.#isRequestWritten) {
+      return undefined
+    }
     return this.#parser.head === undefined ? WAITS.responseHead : WAITS.responseBody
   }
 
@@ -195,7 +222,9 @@ export class UpstreamConnection {
     this.#parser.start(request.isHeadRequest, request.isWebSocket)
     try {
       this.#socket.write(request.takeHead(), 'latin1')
-      if (request.hasBody) request.onReadyForBody(this)
+      if (request.hasBody) {
+        request.onReadyForBody(this)
+      }
     } catch (error) {
       this.close()
       request.onInternalError(error)
@@ -208,39 +237,60 @@ export class UpstreamConnection {
    */
   #onEnd(): void {
     const mayBeReset = this.#parser.head?.framing === 'close' && this.#socket.writableLength === 0
-    if (!mayBeReset) this.#onRead(undefined)
-    else
+    if (!mayBeReset) {
+      this.#onRead(undefined)
+    } else {
       probeForReset(this.#socket, (error) => {
-        if (!error || codeOf(error) === 'EPIPE') this.#onRead(undefined)
+        if (!error || codeOf(error) === 'EPIPE') {
+          this.#onRead(undefined)
+        }
       })
+    }
   }
 
   /** `chunk`: undefined at the end of the connection. Bytes that belong to no request close an idle connection. */
   #onRead(chunk: Buffer | undefined): void {
     const receiver = this.#receiver
-    if (receiver === undefined) this.close()
-    else if (this.#isConnecting) this.#failAsClosed()
-    else this.#deliver(chunk, receiver)
+    if (receiver === undefined) {
+      this.close()
+    } else if (this.#isConnecting) {
+      this.#failAsClosed()
+    } else {
+      this.#deliver(chunk, receiver)
+    }
   }
 
   #deliver(chunk: Buffer | undefined, receiver: ResponseReceiver): void {
     const parser = this.#parser
     let isClean = false
     try {
-      if (chunk === undefined) parser.close()
-      else isClean = parser.push(chunk)
-      if (chunk !== undefined && this.#phase !== 'tunnel') this.#enter('receiving', receiver)
+      if (chunk === undefined) {
+        parser.close()
+      } else {
+        isClean = parser.push(chunk)
+      }
+      if (chunk !== undefined && this.#phase !== 'tunnel') {
+        this.#enter('receiving', receiver)
+      }
       receiver.onRead(parser, this)
       const isOpen = this.#receiver !== undefined
-      if (isOpen && this.#body.length > 0) throw new Error('a part of the body was not taken')
+      if (isOpen && this.#body.length > 0) {
+        throw new Error('a part of the body was not taken')
+      }
     } catch (error) {
       this.close()
       receiver.onInternalError(error)
     }
-    if (this.#phase === 'closed') return
-    if (parser.syntaxError !== undefined) this.#fail('http_protocol_error', parser.syntaxError)
-    else if (parser.isDone) this.#reuseOrClose(isClean)
-    else if (chunk === undefined) this.#failAsClosed()
+    if (this.#phase === 'closed') {
+      return
+    }
+    if (parser.syntaxError !== undefined) {
+      this.#fail('http_protocol_error', parser.syntaxError)
+    } else if (parser.isDone) {
+      this.#reuseOrClose(isClean)
+    } else if (chunk === undefined) {
+      this.#failAsClosed()
+    }
   }
 
   /** `isClean`: no byte follows the response. A byte that follows could be taken for the next response (CVE-2026-48931). */
@@ -252,14 +302,19 @@ export class UpstreamConnection {
       this.#enter('idle', undefined)
       this.#idleUntilMonotonicMs = performance.now() + idleMs
       this.#pool.onReusable(this)
-    } else this.close()
+    } else {
+      this.close()
+    }
   }
 
   #onError(error: Error): void {
     const failure = networkFailureOf(error) ?? 'proxy_internal_error'
     const cause = codeOf(error)
-    if (this.#isConnecting || failure.startsWith('tls_')) this.#fail(failure, cause)
-    else this.#failAsClosed(cause)
+    if (this.#isConnecting || failure.startsWith('tls_')) {
+      this.#fail(failure, cause)
+    } else {
+      this.#failAsClosed(cause)
+    }
   }
 
   /** The upstream has closed the connection. */

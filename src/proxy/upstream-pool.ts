@@ -60,8 +60,11 @@ export class UpstreamPool implements ConnectionPool {
   /** Sends the request on `ready` or a new connection. A retry may exceed the limit by the connection that it replaces. */
   send(request: UpstreamRequest, ready?: UpstreamConnection): void {
     try {
-      if (ready !== undefined) ready.send(request)
-      else this.#open.add(new UpstreamConnection(this.#address, this, request))
+      if (ready !== undefined) {
+        ready.send(request)
+      } else {
+        this.#open.add(new UpstreamConnection(this.#address, this, request))
+      }
     } catch (error) {
       request.onInternalError(error)
     }
@@ -70,15 +73,24 @@ export class UpstreamPool implements ConnectionPool {
   /** Removes the request from the queue, or closes the connection that serves the request. */
   cancel(request: UpstreamRequest): void {
     const at = this.#queue.indexOf(request)
-    if (at >= 0) this.#queue.splice(at, 1)
-    else for (const connection of this.#open) if (connection.isServing(request)) connection.close()
+    if (at >= 0) {
+      this.#queue.splice(at, 1)
+    } else {
+      for (const connection of this.#open) {
+        if (connection.isServing(request)) {
+          connection.close()
+        }
+      }
+    }
   }
 
   /** Closes each connection as soon as it is idle. */
   close(): void {
     this.#isClosed = true
     clearInterval(this.#timer)
-    for (const connection of this.#ready) connection.close()
+    for (const connection of this.#ready) {
+      connection.close()
+    }
   }
 
   onReusable(connection: UpstreamConnection): void {
@@ -89,12 +101,16 @@ export class UpstreamPool implements ConnectionPool {
   onClosed(connection: UpstreamConnection): void {
     this.#open.delete(connection)
     const at = this.#ready.indexOf(connection)
-    if (at >= 0) this.#ready.splice(at, 1)
+    if (at >= 0) {
+      this.#ready.splice(at, 1)
+    }
     this.#scheduleDispatch()
   }
 
   #scheduleDispatch(): void {
-    if (this.#isDispatchScheduled) return
+    if (this.#isDispatchScheduled) {
+      return
+    }
     this.#isDispatchScheduled = true
     afterReads(this.#dispatch)
   }
@@ -105,30 +121,44 @@ export class UpstreamPool implements ConnectionPool {
       const connection = this.#takeReady()
       const isFull = this.connections >= this.config.limits.upstreamConnections
       // A released connection serves the request sooner than a new one would.
-      if (connection === undefined && (isFull || this.#queue.length <= this.#released.length)) break
+      if (connection === undefined && (isFull || this.#queue.length <= this.#released.length)) {
+        break
+      }
       this.#queue.shift()
       this.send(request, connection)
     }
     for (const connection of this.#released) {
-      if (!this.#isClosed && connection.isUsable) this.#ready.push(connection)
-      else connection.close()
+      if (!this.#isClosed && connection.isUsable) {
+        this.#ready.push(connection)
+      } else {
+        connection.close()
+      }
     }
-    if (this.#queue.length > 0 && this.#released.length > 0) this.#scheduleDispatch()
+    if (this.#queue.length > 0 && this.#released.length > 0) {
+      this.#scheduleDispatch()
+    }
     this.#released.length = 0
   }
 
   #takeReady(): UpstreamConnection | undefined {
     let connection = this.#ready.pop()
-    while (connection?.isUsable === false) connection = this.#ready.pop()
+    while (connection?.isUsable === false) {
+      connection = this.#ready.pop()
+    }
     return connection
   }
 
   #tick(): void {
     const now = performance.now()
-    for (const connection of this.#open) connection.tick(now)
+    for (const connection of this.#open) {
+      connection.tick(now)
+    }
     const queuedBefore = now - this.config.timeouts.upstreamResponseSeconds * 1000
-    while ((this.#queue[0]?.queuedMonotonicMs ?? now) <= queuedBefore)
+    while ((this.#queue[0]?.queuedMonotonicMs ?? now) <= queuedBefore) {
       this.#queue.shift()?.onFailure('connection_limit_reached')
-    for (const request of this.#queue) request.onTick()
+    }
+    for (const request of this.#queue) {
+      request.onTick()
+    }
   }
 }

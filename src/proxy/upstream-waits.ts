@@ -31,9 +31,13 @@ export class WaitClock {
     const hasMoved = written !== this.#written || read !== this.#read
     this.#written = written
     this.#read = read
-    if (!isWaiting) this.#sinceMonotonicMs = undefined
-    else if (hasMoved) this.#sinceMonotonicMs = monotonicNow
-    else this.#sinceMonotonicMs ??= monotonicNow
+    if (!isWaiting) {
+      this.#sinceMonotonicMs = undefined
+    } else if (hasMoved) {
+      this.#sinceMonotonicMs = monotonicNow
+    } else {
+      this.#sinceMonotonicMs ??= monotonicNow
+    }
     return monotonicNow - (this.#sinceMonotonicMs ?? monotonicNow)
   }
 }

@@ -54,8 +54,12 @@ export function countPoll(before: PollHistory, version: string): PollHistory {
  * The success of `try` or `load` counts only if the files have not changed meanwhile. `loadAsIs` and the failure of `load` count.
  */
 export function loadStep({ polls, unsettledPolls }: PollHistory, isForced: boolean) {
-  if (isForced || unsettledPolls >= UNSETTLED_POLLS) return 'loadAsIs'
-  if (polls >= SETTLED_POLLS) return 'load'
+  if (isForced || unsettledPolls >= UNSETTLED_POLLS) {
+    return 'loadAsIs'
+  }
+  if (polls >= SETTLED_POLLS) {
+    return 'load'
+  }
   return polls === STABLE_POLLS ? 'try' : 'wait'
 }
 
@@ -66,7 +70,9 @@ export async function openPolledFiles<T>(
   const { subject, paths, includes = () => true, onReload, log } = options
   async function loadFiles(active?: T): Promise<Loaded<T, FileProblem>> {
     const next = await options.load(active)
-    if (!next.ok) return next
+    if (!next.ok) {
+      return next
+    }
     const warnings = await writeWarnings(paths, includes).catch(() => [])
     return loaded(next.value, [...next.warnings, ...warnings])
   }
@@ -74,7 +80,9 @@ export async function openPolledFiles<T>(
   // The version is read before the files, so that the next poll finds a change made during the load.
   const version = await versionOf(paths, includes)
   const first = await loadFiles()
-  if (!first.ok) return first
+  if (!first.ok) {
+    return first
+  }
   let history: PollHistory = { version, polls: 0, unsettledPolls: 0 }
 
   async function poll(): Promise<Loaded<Found<T>>> {
@@ -85,13 +93,16 @@ export async function openPolledFiles<T>(
   async function load(active: T, isForced: boolean): Promise<Loaded<T> | 'incomplete'> {
     const before = history
     const step = loadStep(before, isForced)
-    if (step === 'wait') return 'incomplete'
+    if (step === 'wait') {
+      return 'incomplete'
+    }
     history = { ...before, unsettledPolls: 0 } // also if the load throws
     const next = await loadFiles(active)
     const isUnchanged = async () => (await versionOf(paths, includes)) === before.version
     const isComplete = step === 'loadAsIs' || (next.ok ? await isUnchanged() : step === 'load')
-    if (isComplete)
+    if (isComplete) {
       return next.ok ? next : notLoaded(next.problems.map(({ path, message }) => `${path}: ${message}`))
+    }
     history = before
     return 'incomplete'
   }
@@ -103,9 +114,13 @@ export async function openPolledFiles<T>(
     pollMs: FILE_POLL_MS,
     rejectedMs: REJECTED_MS,
     onPolled(polled) {
-      if (!polled.mustReport) return
+      if (!polled.mustReport) {
+        return
+      }
       if (polled.ok) {
-        for (const warning of polled.warnings) log.warn({ subject }, warning)
+        for (const warning of polled.warnings) {
+          log.warn({ subject }, warning)
+        }
         log.info({ subject }, 'new version active')
       } else {
         const problems = { problems: loggedItems(polled.problems), problemCount: polled.problems.length }
@@ -139,17 +154,25 @@ async function versionOf(paths: readonly string[], includes: Includes): Promise<
 async function writeWarnings(paths: readonly string[], includes: Includes): Promise<string[]> {
   const writable = new Set<string>()
   const noteIfWritable = async (path: string, protectingBits = 0) => {
-    if (((await stat(path)).mode & (0o002 | protectingBits)) !== 0o002) return
+    if (((await stat(path)).mode & (0o002 | protectingBits)) !== 0o002) {
+      return
+    }
     // Volumes of Kubernetes have such modes, but are mounted read-only.
     const failure: unknown = await access(path, constants.W_OK).catch((error) => error)
-    if (failure === undefined) writable.add(path)
+    if (failure === undefined) {
+      writable.add(path)
+    }
   }
   for (const path of paths) {
     await noteIfWritable(path)
     // The sticky bit of a directory keeps other users from replacing its files.
-    if (!(await stat(path)).isDirectory()) await noteIfWritable(dirname(path), 0o1000)
-    else
-      for (const name of (await visibleNames(path)).filter(includes)) await noteIfWritable(join(path, name))
+    if (!(await stat(path)).isDirectory()) {
+      await noteIfWritable(dirname(path), 0o1000)
+    } else {
+      for (const name of (await visibleNames(path)).filter(includes)) {
+        await noteIfWritable(join(path, name))
+      }
+    }
   }
   return [...writable].map((path) => `${path} can be written by every user of this machine`)
 }

@@ -86,8 +86,11 @@ export class Reloadable<T> {
   /** Begins to poll: at once if no version is active, and then keeps the process alive until one is. */
   start(): void {
     this.#isStarted = true
-    if (this.#activeVersion === undefined) void this.refresh()
-    else this.#schedule()
+    if (this.#activeVersion === undefined) {
+      this.refresh()
+    } else {
+      this.#schedule()
+    }
   }
 
   /** Polls now. Resolves with whether the value is as new as this call. Concurrent calls share a poll. Never rejects. */
@@ -118,12 +121,15 @@ export class Reloadable<T> {
       let result: PollResult<T> | undefined
       try {
         result = this.#isStopped ? undefined : await this.#poll(kind === 'reload')
-        if (result !== undefined) onPolled(result)
+        if (result !== undefined) {
+          onPolled(result)
+        }
       } catch (error) {
         onError(error)
       }
-      if (result?.ok) this.#resolveLoaded(loaded(true))
-      else if (result?.kind === 'permanent' && this.#activeVersion === undefined) {
+      if (result?.ok) {
+        this.#resolveLoaded(loaded(true))
+      } else if (result?.kind === 'permanent' && this.#activeVersion === undefined) {
         this.#resolveLoaded(result)
         this.stop()
       }
@@ -138,22 +144,37 @@ export class Reloadable<T> {
   /** Resolves with undefined if the source may be incomplete, if a rejected version must wait, or if stopped meanwhile. */
   async #poll(isForced: boolean): Promise<PollResult<T> | undefined> {
     const found = await this.#guard(this.#options.poll())
-    if (this.#isStopped) return undefined
+    if (this.#isStopped) {
+      return undefined
+    }
     const unavailable = found.ok ? undefined : found.problems.join('\n')
     const isKnown = unavailable === this.#unavailable
     this.#unavailable = unavailable
-    if (!found.ok) return { ...found, mustReport: !isKnown }
+    if (!found.ok) {
+      return { ...found, mustReport: !isKnown }
+    }
     const { version, load } = found.value
     const isActive = version === this.#activeVersion && this.#rejectedVersion === undefined
-    if (isActive && !isForced) return { ...loaded(this.#value), mustReport: false }
+    if (isActive && !isForced) {
+      return { ...loaded(this.#value), mustReport: false }
+    }
     const isRejected = version === this.#rejectedVersion
-    if (!isRejected) this.#retryAtMonotonicMs = 0
-    if (!isForced && performance.now() < this.#retryAtMonotonicMs) return undefined
+    if (!isRejected) {
+      this.#retryAtMonotonicMs = 0
+    }
+    if (!isForced && performance.now() < this.#retryAtMonotonicMs) {
+      return undefined
+    }
     const next = await this.#guard(load(this.#value, isForced))
-    if (this.#isStopped || next === 'incomplete') return undefined
+    if (this.#isStopped || next === 'incomplete') {
+      return undefined
+    }
     this.#retryAtMonotonicMs = performance.now() + (this.#options.rejectedMs ?? 0)
-    if (next.ok) this.#activate(next.value, version)
-    else this.#rejectedVersion = version
+    if (next.ok) {
+      this.#activate(next.value, version)
+    } else {
+      this.#rejectedVersion = version
+    }
     return { ...next, mustReport: next.ok || isForced || !isRejected }
   }
 
@@ -163,13 +184,16 @@ export class Reloadable<T> {
     this.#activeVersion = version
     this.#rejectedVersion = undefined
     const errors: unknown[] = []
-    for (const subscriber of this.#subscribers)
+    for (const subscriber of this.#subscribers) {
       try {
         subscriber(fresh, former)
       } catch (error) {
         errors.push(error)
       }
-    if (errors.length > 0) throw errors[0]
+    }
+    if (errors.length > 0) {
+      throw errors[0]
+    }
   }
 
   #guard<R>(loading: Promise<R>): Promise<R | typeof INTERNAL_ERROR> {
@@ -181,10 +205,14 @@ export class Reloadable<T> {
 
   #schedule(): void {
     clearTimeout(this.#timer)
-    if (!this.#isStarted || this.#isStopped) return
+    if (!this.#isStarted || this.#isStopped) {
+      return
+    }
     const { pollMs, retryMs = pollMs } = this.#options
     const isFailing = this.#rejectedVersion !== undefined || this.#unavailable !== undefined
     this.#timer = setTimeout(() => this.refresh(), isFailing ? retryMs : pollMs)
-    if (this.#activeVersion !== undefined) this.#timer.unref()
+    if (this.#activeVersion !== undefined) {
+      this.#timer.unref()
+    }
   }
 }

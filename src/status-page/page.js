@@ -16,7 +16,9 @@ const NAME = 'Storage auth sidecar'
  */
 function h(name, attributes, ...children) {
   const element = document.createElement(name)
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value)
+  for (const [key, value] of Object.entries(attributes)) {
+    element.setAttribute(key, value)
+  }
   element.append(...children.flatMap((child) => child ?? []))
   return element
 }
@@ -58,9 +60,15 @@ function age(/** @type {number} */ seconds) {
   const minutes = Math.floor(seconds / 60)
   const hours = Math.floor(minutes / 60)
   const days = Math.floor(hours / 24)
-  if (minutes < 1) return `${Math.floor(seconds)} s`
-  if (hours < 1) return `${minutes} min`
-  if (days < 1) return minutes % 60 === 0 ? `${hours} h` : `${hours} h ${minutes % 60} min`
+  if (minutes < 1) {
+    return `${Math.floor(seconds)} s`
+  }
+  if (hours < 1) {
+    return `${minutes} min`
+  }
+  if (days < 1) {
+    return minutes % 60 === 0 ? `${hours} h` : `${hours} h ${minutes % 60} min`
+  }
   return hours % 24 === 0 || days > 99 ? `${days} d` : `${days} d ${hours % 24} h`
 }
 
@@ -262,7 +270,9 @@ const color = (/** @type {string} */ name) =>
  * @type {(id: string, times: number[], lines: Record<string, (number | null)[]>, show: typeof amount) => void}
  */
 function draw(id, times, lines, show) {
-  if (times.length === 0) return fill(id, quiet('Collecting: the first rates come 5 s after the start.'))
+  if (times.length === 0) {
+    return fill(id, quiet('Collecting: the first rates come 5 s after the start.'))
+  }
   const place = byId(id)
   const names = Object.keys(lines)
   const latest = names.map((name) => `${name} ${show(lines[name].at(-1) ?? null)}`)
@@ -272,8 +282,9 @@ function draw(id, times, lines, show) {
   /** @type {uPlot.AlignedData} */
   const data = [times, ...Object.values(lines)]
   const known = charts.get(id)
-  if (known?.look === look) known.chart.setData(data)
-  else {
+  if (known?.look === look) {
+    known.chart.setData(data)
+  } else {
     known?.chart.destroy()
     place.replaceChildren()
     charts.set(id, { look, chart: createChart(place, data, names, show) })
@@ -372,16 +383,22 @@ function showUnreachable() {
 /** @returns {Promise<StatusDocument>} */
 async function load() {
   const response = await fetch('status.json', { cache: 'no-store', signal: AbortSignal.timeout(TIMEOUT_MS) })
-  if (!response.ok) throw new Error(`status ${response.status}`)
+  if (!response.ok) {
+    throw new Error(`status ${response.status}`)
+  }
   return response.json()
 }
 
 async function refresh() {
   const status = await load().catch(() => undefined)
   setTimeout(refresh, REFRESH_MS)
-  if (status === undefined) return showUnreachable()
+  if (status === undefined) {
+    return showUnreachable()
+  }
   // Another version has another page.
-  if (current !== undefined && current.version !== status.version) return location.reload()
+  if (current !== undefined && current.version !== status.version) {
+    return location.reload()
+  }
   current = status
   lostAt = undefined
   fill('trouble')

@@ -78,25 +78,36 @@ export async function loadCertificateSet(
   nowMs: number,
 ): Promise<Loaded<CertificateSet, Problem>> {
   const problems: Problem[] = []
-  const report = (name: FileSetting, message: string) =>
-    void problems.push({ path: `${files.setting}.${name}`, message: `${files[name]}: ${message}` })
+  const report = (name: FileSetting, message: string) => {
+    problems.push({ path: `${files.setting}.${name}`, message: `${files[name]}: ${message}` })
+  }
 
   async function read<T>(name: FileSetting, parse: (pem: string) => Result<T>) {
     const path = files[name]
-    if (path === undefined) return undefined
+    if (path === undefined) {
+      return undefined
+    }
     const found = await readRegularFile(path, MAX_BYTES)
-    if (!found.ok) return void problems.push(...problemsAt(`${files.setting}.${name}`, found.problems))
+    if (!found.ok) {
+      problems.push(...problemsAt(`${files.setting}.${name}`, found.problems))
+      return
+    }
     const parsed = parse(found.value.bytes.toString('latin1'))
-    if (!parsed.ok) return report(name, parsed.error)
+    if (!parsed.ok) {
+      return report(name, parsed.error)
+    }
     return { name, bytes: found.value.bytes, warnings: found.warnings, parsed: parsed.value }
   }
   const cert = await read('certFile', parseChain)
   const key = await read('keyFile', parsePrivateKey)
   const ca = (await read('caFile', parseChain)) ?? (await read('clientCaFile', parseChain))
   const [first] = cert?.parsed ?? []
-  if (cert && key && first?.checkPrivateKey(key.parsed) === false)
+  if (cert && key && first?.checkPrivateKey(key.parsed) === false) {
     report('keyFile', `must hold the private key of the first certificate in ${files.certFile}`)
-  if (problems.length > 0) return notLoaded(problems)
+  }
+  if (problems.length > 0) {
+    return notLoaded(problems)
+  }
 
   const options: SecureContextOptions = {
     ...((files.name === 'listener' || files.name === 'admin') && LISTENER_OPTIONS),
@@ -112,7 +123,9 @@ export async function loadCertificateSet(
     return loaded(value, [...warnings, ...(key?.warnings ?? [])])
   } catch (error) {
     const file = cert ?? key ?? ca
-    if (file) report(file.name, `cannot be used for TLS: ${errorCode(error)}`)
+    if (file) {
+      report(file.name, `cannot be used for TLS: ${errorCode(error)}`)
+    }
     return notLoaded(problems)
   }
 }
@@ -122,10 +135,14 @@ const BEGIN_CERTIFICATE = '-----BEGIN CERTIFICATE-----'
 /** `X509Certificate` parses only the first certificate of a text. Messages of OpenSSL may quote the text. */
 function parseChain(pem: string): Result<readonly X509Certificate[]> {
   const [, ...blocks] = pem.split(BEGIN_CERTIFICATE)
-  if (blocks.length === 0) return failed(`holds no certificate in PEM (${BEGIN_CERTIFICATE})`)
+  if (blocks.length === 0) {
+    return failed(`holds no certificate in PEM (${BEGIN_CERTIFICATE})`)
+  }
   const chain: X509Certificate[] = []
   try {
-    for (const block of blocks) chain.push(new X509Certificate(BEGIN_CERTIFICATE + block))
+    for (const block of blocks) {
+      chain.push(new X509Certificate(BEGIN_CERTIFICATE + block))
+    }
     return ok(chain)
   } catch {
     return failed(`certificate ${chain.length + 1} of ${blocks.length} cannot be read`)
@@ -136,7 +153,9 @@ function parsePrivateKey(pem: string): Result<KeyObject> {
   try {
     return ok(createPrivateKey(pem))
   } catch {
-    if (pem.includes('ENCRYPTED')) return failed('is encrypted; must be a private key without a passphrase')
+    if (pem.includes('ENCRYPTED')) {
+      return failed('is encrypted; must be a private key without a passphrase')
+    }
     return failed('holds no private key in PEM (-----BEGIN PRIVATE KEY-----) that can be read')
   }
 }
@@ -147,9 +166,11 @@ const MIN_RSA_BITS = 2048
 function certificateWarnings({ validTo, publicKey }: X509Certificate, nowMs: number): string[] {
   const warnings: string[] = []
   const { modulusLength = MIN_RSA_BITS } = publicKey.asymmetricKeyDetails ?? {}
-  if (modulusLength < MIN_RSA_BITS)
+  if (modulusLength < MIN_RSA_BITS) {
     warnings.push(`the certificate has an RSA key of ${modulusLength} bits, which clients refuse`)
-  if (Date.parse(validTo) <= nowMs)
+  }
+  if (Date.parse(validTo) <= nowMs) {
     warnings.push(`the certificate expired at ${new Date(validTo).toISOString()}`)
+  }
   return warnings
 }

@@ -35,7 +35,9 @@ export class TlsSockets {
     this.#pending.set(key, tcpSocket)
     tcpSocket.on('error', () => {}) // `detectReset` may cause an error. Without a listener, it would end the process.
     tcpSocket.once('close', () => {
-      if (this.#pending.get(key) === tcpSocket) this.#pending.delete(key)
+      if (this.#pending.get(key) === tcpSocket) {
+        this.#pending.delete(key)
+      }
     })
   }
 
@@ -48,7 +50,9 @@ export class TlsSockets {
   }
 
   destroyPending(): void {
-    for (const tcpSocket of this.#pending.values()) tcpSocket.destroy()
+    for (const tcpSocket of this.#pending.values()) {
+      tcpSocket.destroy()
+    }
   }
 }
 

@@ -28,7 +28,9 @@ export class TokenCache {
     this.#accepted = new LRUCache({
       max: options.maxTokens,
       dispose: (_accepted, _token, why) => {
-        if (why === 'evict') this.#counts.evictions++
+        if (why === 'evict') {
+          this.#counts.evictions++
+        }
       },
     })
   }
@@ -52,7 +54,9 @@ export class TokenCache {
     }
     this.#counts.misses++
     const inFlight = this.#inFlight.get(token)
-    if (inFlight !== undefined) return inFlight
+    if (inFlight !== undefined) {
+      return inFlight
+    }
     const pending = this.#verifyAndCache(token)
     this.#inFlight.set(token, pending)
     return pending
@@ -70,10 +74,14 @@ export class TokenCache {
       for (;;) {
         const clearsBefore = this.#clears
         const verdict = await verify(token)
-        if (!verdict.ok) return verdict
+        if (!verdict.ok) {
+          return verdict
+        }
         const accepted = ok(await callerOf(verdict.value, this.#options))
         // Verifies again if, meanwhile, keys or credentials have changed or the token has been revoked.
-        if (clearsBefore !== this.#clears || isCallerRevoked(accepted.value, isRevoked)) continue
+        if (clearsBefore !== this.#clears || isCallerRevoked(accepted.value, isRevoked)) {
+          continue
+        }
         this.#accepted.set(flatCopy(token), accepted)
         return accepted
       }

@@ -71,9 +71,15 @@ export function isCallerRevoked(
   isRevoked: IsRevoked,
 ): boolean {
   const { otherTokenId } = identity
-  if (isRevoked(identity)) return true
-  if (otherTokenId !== undefined && isRevoked({ ...identity, tokenId: otherTokenId })) return true
-  if (link === undefined) return false
+  if (isRevoked(identity)) {
+    return true
+  }
+  if (otherTokenId !== undefined && isRevoked({ ...identity, tokenId: otherTokenId })) {
+    return true
+  }
+  if (link === undefined) {
+    return false
+  }
   const issuedAtSeconds = link.parentIssuedAtSeconds
   return link.parentIds.some((tokenId) => isRevoked({ ...identity, tokenId, issuedAtSeconds }))
 }
@@ -85,8 +91,12 @@ export function identityHeaders(identity: Identity, assertion?: string): string[
     ['X-Authenticated-Token-Id', encodeIdentityValue(identity.tokenId)],
     ['X-Authenticated-Token-Expires', String(identity.expiresAtSeconds)],
   ]
-  if (identity.scope !== undefined) headers.push(['X-Authenticated-Scope', identity.scope.text])
-  if (assertion !== undefined) headers.push(['X-Authenticated-Assertion', assertion])
+  if (identity.scope !== undefined) {
+    headers.push(['X-Authenticated-Scope', identity.scope.text])
+  }
+  if (assertion !== undefined) {
+    headers.push(['X-Authenticated-Assertion', assertion])
+  }
   return headers.flat()
 }
 

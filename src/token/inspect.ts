@@ -76,10 +76,14 @@ const acceptance = ({ link }: VerifiedToken) =>
     : `It is a link: it is accepted as link_token of its ${link.method} request, and refused as a bearer token.`
 
 function explain({ reason, invalidPart }: InspectedFailure, credentialActive: boolean | null): string {
-  if (reason === 'malformed' && invalidPart !== undefined) return `Its header has no valid ${invalidPart}.`
-  if (reason === 'claims')
+  if (reason === 'malformed' && invalidPart !== undefined) {
+    return `Its header has no valid ${invalidPart}.`
+  }
+  if (reason === 'claims') {
     return `The ${invalidPart} is missing, maps to no account, or is not that of an access token for this service.`
-  if (reason === 'revoked' && credentialActive === false)
+  }
+  if (reason === 'revoked' && credentialActive === false) {
     return 'The credential that the token was issued for is disabled, removed or expired.'
+  }
   return EXPLANATIONS[reason]
 }

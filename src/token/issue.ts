@@ -35,7 +35,9 @@ export class TokenSigner {
     const times = { issuedAtSeconds, expiresAtSeconds: issuedAtSeconds + lifetimeSeconds }
     const identity: Identity = { accountId, accessKey, tokenId: randomUUID(), ...times, scope }
     const token = await this.#sign(identity, 'at+jwt')
-    if (token.length > MAX_TOKEN_BYTES) throw new Error('the names and the scope are too long for one token')
+    if (token.length > MAX_TOKEN_BYTES) {
+      throw new Error('the names and the scope are too long for one token')
+    }
     return { token, identity }
   }
 
@@ -50,7 +52,9 @@ export class TokenSigner {
     const linked = { ...identity, tokenId: linkId, issuedAtSeconds, expiresAtSeconds }
     const claims = { method, target, parent_jti, parent_other_jti, parent_iat, parent_iss: issuer }
     const token = await this.#sign(linked, LINK_TYPE, claims)
-    if (token.length > MAX_TOKEN_BYTES) return undefined
+    if (token.length > MAX_TOKEN_BYTES) {
+      return undefined
+    }
     return { url: withLinkParameter(target, token), linkId, expiresAtSeconds }
   }
 
@@ -60,7 +64,9 @@ export class TokenSigner {
     const issuedAtSeconds = Math.floor(now / 1000)
     const expiresAtSeconds = Math.min(issuedAtSeconds + lifetimeSeconds, identity.expiresAtSeconds)
     const endsAtMs = expiresAtSeconds * 1000
-    if (!this.canSign || endsAtMs <= now) return undefined
+    if (!this.canSign || endsAtMs <= now) {
+      return undefined
+    }
     const asserted = { ...identity, issuedAtSeconds, expiresAtSeconds }
     const signFor = async (aud: string) =>
       [aud, await this.#sign(asserted, 'upstream-assertion+jwt', { aud })] as const
@@ -77,7 +83,9 @@ export class TokenSigner {
     claims: Readonly<Record<string, string | number | undefined>> = {},
   ): Promise<string> {
     const { signing } = this.#ring()
-    if (signing?.signKey === undefined) throw new Error('no signing key')
+    if (signing?.signKey === undefined) {
+      throw new Error('no signing key')
+    }
     const { alg, kid, signKey } = signing
     const { issuer, audience } = this.#settings
     return new SignJWT({

@@ -51,7 +51,9 @@ export function createIssuers(
   const isOwnAccount = (accountId: string) => credentials?.hasAccount(accountId) === true
   const trusted = trustedIssuers.map((entry) => {
     const keySet = keySets.find(({ issuer }) => issuer === entry.issuer)
-    if (keySet === undefined) throw new Error(`there is no key set of ${entry.issuer}`)
+    if (keySet === undefined) {
+      throw new Error(`there is no key set of ${entry.issuer}`)
+    }
     return trustedIssuer(entry, keySet.findKey, isOwnAccount)
   })
   return [ownIssuer(token, links, findOwnKey, credentials?.credentialStatus), ...trusted]
@@ -64,7 +66,9 @@ function ownIssuer(
   credentialStatus: TokenIssuer['credentialStatus'],
 ): TokenIssuer {
   const maxSecondsByType = new Map([['at+jwt', maxLifetimeSeconds]])
-  if (links.enabled) maxSecondsByType.set(LINK_TYPE, links.maxLifetimeSeconds)
+  if (links.enabled) {
+    maxSecondsByType.set(LINK_TYPE, links.maxLifetimeSeconds)
+  }
   return {
     name: issuer,
     audience,
@@ -73,11 +77,19 @@ function ownIssuer(
     maxSecondsByType,
     credentialStatus,
     readIdentity({ sub, client_id, jti, scope }) {
-      if (!isName(sub)) return failed('sub')
-      if (!isName(client_id) || claimsProblem(sub, client_id) !== undefined) return failed('client_id')
-      if (!isTokenId(jti)) return failed('jti')
+      if (!isName(sub)) {
+        return failed('sub')
+      }
+      if (!isName(client_id) || claimsProblem(sub, client_id) !== undefined) {
+        return failed('client_id')
+      }
+      if (!isTokenId(jti)) {
+        return failed('jti')
+      }
       const identity = { accountId: sub, accessKey: client_id, tokenId: jti }
-      if (scope === undefined) return ok(identity)
+      if (scope === undefined) {
+        return ok(identity)
+      }
       const parsed = parseScope(typeof scope === 'string' ? scope : '')
       return parsed.ok ? ok({ ...identity, scope: parsed.value }) : failed('scope')
     },
@@ -101,7 +113,9 @@ function trustedIssuer(
 ): TokenIssuer {
   const { issuer, audience, accessKeyClaim, accounts, accountPrefix, maxLifetimeSeconds } = entry
   const accountOf = (value: string): unknown => {
-    if (accounts !== undefined) return Object.hasOwn(accounts, value) ? accounts[value] : undefined
+    if (accounts !== undefined) {
+      return Object.hasOwn(accounts, value) ? accounts[value] : undefined
+    }
     const accountId = `${accountPrefix}${value}`
     return isOwnAccount(accountId) ? undefined : accountId
   }
@@ -118,16 +132,22 @@ function trustedIssuer(
     readIdentity(claims, token) {
       for (const [name, value] of Object.entries(entry.requiredClaims)) {
         const claim = claims[name]
-        if (Array.isArray(claim) ? !claim.includes(value) : claim !== value) return failed(name)
+        if (Array.isArray(claim) ? !claim.includes(value) : claim !== value) {
+          return failed(name)
+        }
       }
       const accessKey = claims[accessKeyClaim]
-      if (!isName(accessKey)) return failed(accessKeyClaim)
-      const accountId = accountOf(accessKey)
-      if (!isName(accountId) || claimsProblem(accountId, accessKey) !== undefined)
+      if (!isName(accessKey)) {
         return failed(accessKeyClaim)
+      }
+      const accountId = accountOf(accessKey)
+      if (!isName(accountId) || claimsProblem(accountId, accessKey) !== undefined) {
+        return failed(accessKeyClaim)
+      }
       const claimedId = claims.jti ?? claims['uti']
-      if (claimedId != null)
+      if (claimedId != null) {
         return isTokenId(claimedId) ? ok({ accountId, accessKey, tokenId: claimedId }) : failed('jti')
+      }
       const otherToken = withOtherSignature(token)
       const otherTokenId = otherToken && digest(otherToken)
       return ok({ accountId, accessKey, tokenId: digest(token), otherTokenId })
@@ -151,7 +171,9 @@ function withOtherSignature(token: string): string | undefined {
   const start = token.lastIndexOf('.') + 1
   const signature = Buffer.from(token.slice(start), 'base64url')
   const order = CURVE_ORDERS.get(signature.length)
-  if (order === undefined) return undefined
+  if (order === undefined) {
+    return undefined
+  }
   const half = signature.length / 2
   const s = (order - BigInt(`0x${signature.toString('hex', half)}`)).toString(16).padStart(2 * half, '0')
   const other = Buffer.concat([signature.subarray(0, half), Buffer.from(s, 'hex')])

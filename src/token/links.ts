@@ -35,12 +35,16 @@ export interface PresentedLink {
 
 /** Separates `link_token` from the rest of the target. Undefined if the target has no such parameter. */
 export function presentedLink({ method, target }: RequestedAccess): PresentedLink | undefined {
-  if (!target.includes(PARAMETER)) return undefined
+  if (!target.includes(PARAMETER)) {
+    return undefined
+  }
   const path = pathOf(target)
   const query = target.slice(path.length + 1).split('&')
   const isLink = (part: string) => part === PARAMETER || part.startsWith(`${PARAMETER}=`)
   const [link, other] = query.filter(isLink)
-  if (link === undefined) return undefined
+  if (link === undefined) {
+    return undefined
+  }
   const rest = query.filter((part) => !isLink(part)).join('&')
   return {
     method,
@@ -54,10 +58,15 @@ export const withLinkParameter = (target: string, token: string): string =>
 
 /** With `&&`, or a separator at the end of the target, the removal of the parameter would be ambiguous. */
 export function linkTargetProblem(target: unknown): string | undefined {
-  if (typeof target !== 'string' || !/^\/[!"$-~]*$/.test(target))
+  if (typeof target !== 'string' || !/^\/[!"$-~]*$/.test(target)) {
     return "must be a path that begins with '/', percent-encoded, with an optional query"
-  if (target.length > MAX_LINK_TARGET) return `must have at most ${MAX_LINK_TARGET} characters`
-  if (target.includes(PARAMETER)) return `must not contain ${PARAMETER}`
+  }
+  if (target.length > MAX_LINK_TARGET) {
+    return `must have at most ${MAX_LINK_TARGET} characters`
+  }
+  if (target.includes(PARAMETER)) {
+    return `must not contain ${PARAMETER}`
+  }
   return target.includes('&&') || /[?&]$/.test(target)
     ? "must not contain '&&' or end with '?' or '&'"
     : undefined
@@ -68,11 +77,21 @@ export function readLink(claims: Readonly<Record<string, unknown>>): Result<Link
   const { method, target } = claims
   const { parent_jti: parentId, parent_other_jti: otherId = parentId } = claims
   const { parent_iat: parentIssuedAtSeconds, parent_iss: parentIssuer } = claims
-  if (typeof method !== 'string' || !LINK_METHODS.has(method)) return failed('method')
-  if (typeof target !== 'string' || linkTargetProblem(target) !== undefined) return failed('target')
-  if (typeof parentId !== 'string' || typeof otherId !== 'string') return failed('parent_jti')
-  if (typeof parentIssuedAtSeconds !== 'number') return failed('parent_iat')
-  if (typeof parentIssuer !== 'string') return failed('parent_iss')
+  if (typeof method !== 'string' || !LINK_METHODS.has(method)) {
+    return failed('method')
+  }
+  if (typeof target !== 'string' || linkTargetProblem(target) !== undefined) {
+    return failed('target')
+  }
+  if (typeof parentId !== 'string' || typeof otherId !== 'string') {
+    return failed('parent_jti')
+  }
+  if (typeof parentIssuedAtSeconds !== 'number') {
+    return failed('parent_iat')
+  }
+  if (typeof parentIssuer !== 'string') {
+    return failed('parent_iss')
+  }
   const parentIds = [...new Set([parentId, otherId])]
   return ok({ method, target, parentIds, parentIssuedAtSeconds, parentIssuer })
 }
@@ -87,12 +106,20 @@ export function linkFailure(
   presented: PresentedLink | undefined,
   { headersAddAccess, isWebSocket }: Readonly<Record<'headersAddAccess' | 'isWebSocket', boolean>>,
 ) {
-  if (link === undefined && presented === undefined) return undefined
+  if (link === undefined && presented === undefined) {
+    return undefined
+  }
   // A link is refused as a bearer token, and an access token as a link.
-  if (link === undefined || presented === undefined) return 'claims'
+  if (link === undefined || presented === undefined) {
+    return 'claims'
+  }
   const { method, target } = presented
-  if (target !== link.target) return 'claims' // the claims of the link name another request
-  if (method !== link.method && !(method === 'HEAD' && link.method === 'GET')) return 'claims'
+  if (target !== link.target) {
+    return 'claims' // the claims of the link name another request
+  }
+  if (method !== link.method && !(method === 'HEAD' && link.method === 'GET')) {
+    return 'claims'
+  }
   return headersAddAccess || isWebSocket ? 'scope' : undefined
 }
 

@@ -32,12 +32,18 @@ const MAX_SCOPE_LENGTH = 4096
 
 /** `error`: a phrase that follows the name of the field, and quotes nothing of `text`. */
 export function parseScope(text: string): Result<Scope> {
-  if (text === '') return failed('must not be empty')
-  if (text.length > MAX_SCOPE_LENGTH) return failed(`must have at most ${MAX_SCOPE_LENGTH} characters`)
+  if (text === '') {
+    return failed('must not be empty')
+  }
+  if (text.length > MAX_SCOPE_LENGTH) {
+    return failed(`must have at most ${MAX_SCOPE_LENGTH} characters`)
+  }
   const items: Item[] = []
   for (const [index, part] of text.split(' ').entries()) {
     const item = parseItem(part)
-    if (!item.ok) return failed(`has an invalid item ${index + 1}: ${item.error}`)
+    if (!item.ok) {
+      return failed(`has an invalid item ${index + 1}: ${item.error}`)
+    }
     items.push(item.value)
   }
   return ok({ text, items })
@@ -47,21 +53,31 @@ export const scopeProblem = (text: string) => errorIn(parseScope(text))
 
 /** Parses the scope of a credential, which was checked when it was loaded. @throws Error for another text */
 export function parseStoredScope(text: string | null | undefined): Scope | undefined {
-  if (text == null) return undefined
+  if (text == null) {
+    return undefined
+  }
   const scope = parseScope(text)
-  if (!scope.ok) throw new Error(`a scope ${scope.error}`)
+  if (!scope.ok) {
+    throw new Error(`a scope ${scope.error}`)
+  }
   return scope.value
 }
 
 /** `undefined` is unrestricted. If one scope covers the other, the narrower scope is returned unchanged. */
 export function intersectScopes(a: Scope | undefined, b: Scope | undefined): Scope | undefined {
-  if (a === undefined || (b !== undefined && coversScope(a, b))) return b
-  if (b === undefined || coversScope(b, a)) return a
+  if (a === undefined || (b !== undefined && coversScope(a, b))) {
+    return b
+  }
+  if (b === undefined || coversScope(b, a)) {
+    return a
+  }
   const items: Item[] = []
   for (const left of a.items) {
     for (const right of b.items) {
       const item = intersectItems(left, right)
-      if (item !== undefined && !items.some((earlier) => coversItem(earlier, item))) items.push(item)
+      if (item !== undefined && !items.some((earlier) => coversItem(earlier, item))) {
+        items.push(item)
+      }
     }
   }
   return { text: items.map(({ text }) => text).join(' '), items }
@@ -74,7 +90,9 @@ export function scopeAllows(scope: Scope, request: RequestedAccess): boolean {
   const { method, host } = request
   const path = readPath(request.path)
   const headers = checkedHeaders(request.lines)
-  if (path === undefined || headers === undefined || !mayReadSources(scope, headers, host)) return false
+  if (path === undefined || headers === undefined || !mayReadSources(scope, headers, host)) {
+    return false
+  }
   switch (method) {
     case 'HEAD':
       return grants(scope, 'any', path)
@@ -105,13 +123,17 @@ export function scopeAllows(scope: Scope, request: RequestedAccess): boolean {
 const ITEM = /^storage\.(read|create|modify):(\/[!-~]*)$/
 
 function parseItem(text: string): Result<Item> {
-  if (text === '') return failed('one space separates items')
+  if (text === '') {
+    return failed('one space separates items')
+  }
   const [, action, rawPath = ''] = ITEM.exec(text) ?? []
-  if (action !== 'read' && action !== 'create' && action !== 'modify')
+  if (action !== 'read' && action !== 'create' && action !== 'modify') {
     return failed('it must be storage.read:, storage.create: or storage.modify: and an ASCII path')
+  }
   const path = /[?#]/.test(rawPath) ? undefined : readPath(rawPath)
-  if (path === undefined)
+  if (path === undefined) {
     return failed('its path must have one meaning, without query, dot segments and `//`')
+  }
   const [separated, literal] = [withoutFinalSlash(path.separated), withoutFinalSlash(path.literal)]
   return ok({ text, action, path: { separated, literal } })
 }
@@ -120,7 +142,9 @@ function parseItem(text: string): Result<Item> {
 function intersectItems(a: Item, b: Item): Item | undefined {
   const [outer, inner] = coversPath(a.path, b.path) ? [a, b] : [b, a]
   const [more, less] = includes(a.action, b.action) ? [a.action, b.action] : [b.action, a.action]
-  if (!coversPath(outer.path, inner.path) || !includes(more, less)) return undefined
+  if (!coversPath(outer.path, inner.path) || !includes(more, less)) {
+    return undefined
+  }
   const rawPath = inner.text.slice(inner.text.indexOf('/'))
   return { text: `storage.${less}:${rawPath}`, action: less, path: inner.path }
 }
@@ -138,7 +162,9 @@ const ROOT: Path = { separated: '/', literal: '/' }
 
 /** An undefined path is ambiguous, so no scope grants it. */
 function grants({ items }: Scope, needed: Action | 'any', path: Path | undefined): boolean {
-  if (path === undefined) return false
+  if (path === undefined) {
+    return false
+  }
   const able = items.filter(({ action }) => includes(action, needed))
   const asSeparator = able.some((item) => isWithin(path.separated, item.path.separated))
   return asSeparator && able.some((item) => isWithin(path.literal, item.path.literal))
@@ -146,15 +172,20 @@ function grants({ items }: Scope, needed: Action | 'any', path: Path | undefined
 
 /** `condition`: the lines of the header that makes the write conditional. With the value `keeps`, it replaces no object. */
 function mayWrite(scope: Scope, path: Path | undefined, condition: readonly string[], keeps: string) {
-  if (condition.length > 0 && onlyLine(condition) === undefined) return false
+  if (condition.length > 0 && onlyLine(condition) === undefined) {
+    return false
+  }
   // An upstream that joins repeated lines would read `*, *`, which is not `*`.
   const replacesNothing = condition.length === 1 && condition[0]?.toUpperCase() === keeps
   return grants(scope, replacesNothing ? 'create' : 'modify', path)
 }
 
 function mayReadSources(scope: Scope, headers: CheckedHeaders, host: string | undefined): boolean {
-  for (const [name, lines] of headers.path)
-    if (name !== 'destination' && !grants(scope, 'read', readCopySource(onlyLine(lines), host))) return false
+  for (const [name, lines] of headers.path) {
+    if (name !== 'destination' && !grants(scope, 'read', readCopySource(onlyLine(lines), host))) {
+      return false
+    }
+  }
   return true
 }
 
@@ -163,10 +194,14 @@ const AMBIGUOUS = /\/\/|\\|\p{Cc}|%(?:2e|2f|5c)|\/\.\.?(?:[/;?#]|$)/iu
 
 /** Undefined unless there is exactly one way to read the path. Each character of `raw` is one byte. */
 function readPath(raw: string): Path | undefined {
-  if (!raw.startsWith('/')) return undefined
+  if (!raw.startsWith('/')) {
+    return undefined
+  }
   try {
     const separated = decodePath(raw)
-    if (AMBIGUOUS.test(separated)) return undefined
+    if (AMBIGUOUS.test(separated)) {
+      return undefined
+    }
     // The byte 0 stands for an encoded slash. No accepted path has a byte 0 of its own.
     return { separated, literal: /%2f/i.test(raw) ? decodePath(raw.replace(/%2f/gi, '%00')) : separated }
   } catch {
@@ -175,7 +210,9 @@ function readPath(raw: string): Path | undefined {
 }
 
 function decodePath(raw: string): string {
-  if (!/[%\x80-\xff]/.test(raw)) return raw
+  if (!/[%\x80-\xff]/.test(raw)) {
+    return raw
+  }
   return decodeURIComponent(raw.replace(/[\x80-\xff]/g, (byte) => `%${byte.charCodeAt(0).toString(16)}`))
 }
 
@@ -187,7 +224,9 @@ function readDestination(value: string | undefined, host: string | undefined): P
 /** S3 SDKs send `bucket/key`, without a slash at the start. An ARN cannot be read as a path. */
 function readCopySource(value = '', host: string | undefined): Path | undefined {
   const target = originForm(/^[^/:]+(?:\/|$)/.test(value) ? `/${value}` : value, host)
-  if (target === undefined) return undefined
+  if (target === undefined) {
+    return undefined
+  }
   const path = pathOf(target)
   // An upstream without versions reads the parameter as a part of the path, so this reading must be clear, too.
   const isVersion = target.startsWith('?versionId=', path.length) && readPath(target) !== undefined
@@ -202,8 +241,12 @@ function checkedHeaders(lines: HeaderLines): CheckedHeaders | undefined {
   const headers = { condition: new Map<string, string[]>(), path: new Map<string, string[]>() }
   for (const line of lines.kinds.keys()) {
     const { adds } = lines.rule(line)
-    if (adds === 'uncheckable') return undefined
-    if (adds === 'nothing' || lines.isNamedByConnection(line)) continue
+    if (adds === 'uncheckable') {
+      return undefined
+    }
+    if (adds === 'nothing' || lines.isNamedByConnection(line)) {
+      continue
+    }
     const name = lines.name(line).toLowerCase()
     headers[adds].set(name, [...(headers[adds].get(name) ?? []), lines.value(line)])
   }

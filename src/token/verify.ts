@@ -43,16 +43,24 @@ export function createVerifier(options: VerifierOptions): Verify {
   const byName = new Map<unknown, TokenIssuer>(options.issuers.map((issuer) => [issuer.name, issuer]))
   return async (token) => {
     // jose accepts many spellings of one token, and each would take an entry of the cache.
-    if (token.length > MAX_TOKEN_BYTES || !CANONICAL.test(token)) return refused('malformed')
+    if (token.length > MAX_TOKEN_BYTES || !CANONICAL.test(token)) {
+      return refused('malformed')
+    }
     const header = readHeader(token)
-    if (!header.ok) return refused('malformed', header.error)
+    if (!header.ok) {
+      return refused('malformed', header.error)
+    }
     const { kid, alg, typ } = header.value
     // A token of an unknown issuer goes to the sidecar's own issuer, which refuses its `kid` or its `iss`.
     const issuer = byName.get(jsonObjectIn(token.split('.')[1])?.['iss']) ?? own
     const key = await issuer.findKey(kid, alg)
-    if (!key.ok) return refused(key.error)
+    if (!key.ok) {
+      return refused(key.error)
+    }
     const claims = await verifySignature(token, key.value, alg, issuer, options)
-    if (!claims.ok) return claims
+    if (!claims.ok) {
+      return claims
+    }
     const claimed = checkClaims(token, typ, claims.value, issuer, options)
     return claimed.ok ? checkStatus(claimed.value, issuer, options) : claimed
   }
@@ -80,10 +88,18 @@ async function verifySignature(
     return ok(payload)
   } catch (error) {
     // jose checks the expiry last, so all else is valid. `checkClaims` checks its own rules, and then the expiry.
-    if (error instanceof errors.JWTExpired) return ok(error.payload)
-    if (error instanceof errors.JWTClaimValidationFailed) return refused('claims', error.claim)
-    if (error instanceof errors.JWTInvalid) return refused('claims', 'payload')
-    if (error instanceof errors.JOSEError) return refused('signature')
+    if (error instanceof errors.JWTExpired) {
+      return ok(error.payload)
+    }
+    if (error instanceof errors.JWTClaimValidationFailed) {
+      return refused('claims', error.claim)
+    }
+    if (error instanceof errors.JWTInvalid) {
+      return refused('claims', 'payload')
+    }
+    if (error instanceof errors.JOSEError) {
+      return refused('signature')
+    }
     throw error
   }
 }
@@ -96,19 +112,31 @@ function checkClaims(
   issuer: TokenIssuer,
   { clockToleranceSeconds, now }: VerifierOptions,
 ): Verdict<Pick<VerifiedToken, 'identity' | 'link'>> {
-  if (token.startsWith(BYTE_ORDER_MARK, token.indexOf('.') + 1)) return refused('claims', 'payload')
+  if (token.startsWith(BYTE_ORDER_MARK, token.indexOf('.') + 1)) {
+    return refused('claims', 'payload')
+  }
   const maxLifetimeSeconds = issuer.maxSecondsByType.get(typ)
-  if (maxLifetimeSeconds === undefined) return refused('claims', 'typ')
+  if (maxLifetimeSeconds === undefined) {
+    return refused('claims', 'typ')
+  }
   const { iat = Number.NaN, exp = Number.NaN } = claims
-  if (!Number.isSafeInteger(iat) || iat > now() / 1000 + clockToleranceSeconds)
+  if (!Number.isSafeInteger(iat) || iat > now() / 1000 + clockToleranceSeconds) {
     return refused('claims', 'iat')
-  if (!Number.isSafeInteger(exp) || exp <= iat || exp - iat > maxLifetimeSeconds)
+  }
+  if (!Number.isSafeInteger(exp) || exp <= iat || exp - iat > maxLifetimeSeconds) {
     return refused('claims', 'exp')
+  }
   const claimed = issuer.readIdentity(claims, token)
-  if (!claimed.ok) return refused('claims', claimed.error)
+  if (!claimed.ok) {
+    return refused('claims', claimed.error)
+  }
   const link = typ === LINK_TYPE ? readLink(claims) : undefined
-  if (link?.ok === false) return refused('claims', link.error)
-  if (now() >= (exp + clockToleranceSeconds) * 1000) return refused('expired', 'exp')
+  if (link?.ok === false) {
+    return refused('claims', link.error)
+  }
+  if (now() >= (exp + clockToleranceSeconds) * 1000) {
+    return refused('expired', 'exp')
+  }
   const identity = { ...claimed.value, issuedAtSeconds: iat, expiresAtSeconds: exp }
   return ok({ identity, link: link?.value })
 }
@@ -121,11 +149,17 @@ function checkStatus(
 ): Verdict {
   // A link ends with the credential of the token that made it. Another issuer may have signed that token.
   const credentialIssuer = link ? issuers.find(({ name }) => name === link.parentIssuer) : issuer
-  if (credentialIssuer === undefined) return refused('claims', 'parent_iss')
+  if (credentialIssuer === undefined) {
+    return refused('claims', 'parent_iss')
+  }
   const credential = credentialIssuer.credentialStatus?.(claimed.accountId, claimed.accessKey)
-  if (credential?.active === false) return refused('revoked')
+  if (credential?.active === false) {
+    return refused('revoked')
+  }
   const identity = { ...claimed, scope: intersectScopes(claimed.scope, parseStoredScope(credential?.scope)) }
-  if (isCallerRevoked({ identity, link }, isRevoked)) return refused('revoked')
+  if (isCallerRevoked({ identity, link }, isRevoked)) {
+    return refused('revoked')
+  }
   const tokenEndsAtMs = (identity.expiresAtSeconds + clockToleranceSeconds) * 1000
   const validUntilMs = Math.min(tokenEndsAtMs, credential?.endsAtMs ?? tokenEndsAtMs)
   return ok({ identity, issuer: issuer.name, link, validUntilMs })
@@ -138,13 +172,21 @@ const CANONICAL = new RegExp(`^${SEGMENT}\\.${SEGMENT}\\.${SEGMENT}$`)
 /** Reads the unverified header. `typ` is in lower case without `application/`, or '' if it is no string. */
 function readHeader(token: string) {
   const header = jsonObjectIn(token.split('.')[0])
-  if (header === undefined) return failed('JSON')
+  if (header === undefined) {
+    return failed('JSON')
+  }
   const { alg, kid, typ }: { alg?: unknown; kid?: unknown; typ?: unknown } = header
   // Parameters that change the meaning of a token.
   const forbidden = ['crit', 'b64', 'zip', 'cty'].find((name) => name in header)
-  if (forbidden !== undefined) return failed(forbidden)
-  if (typeof alg !== 'string') return failed('alg')
-  if (kid !== undefined && typeof kid !== 'string') return failed('kid')
+  if (forbidden !== undefined) {
+    return failed(forbidden)
+  }
+  if (typeof alg !== 'string') {
+    return failed('alg')
+  }
+  if (kid !== undefined && typeof kid !== 'string') {
+    return failed('kid')
+  }
   const type = typeof typ === 'string' ? typ.toLowerCase().replace(/^application\//, '') : ''
   return ok({ alg, kid, typ: typ === undefined ? undefined : type })
 }

@@ -45,7 +45,9 @@ export class WorkerPool implements DataService {
       const [address] = await Promise.all([this.#fork(), ...others])
       return address
     } catch (error) {
-      if (!this.#isStopping) await this.#stop({})
+      if (!this.#isStopping) {
+        await this.#stop({})
+      }
       throw error
     }
   }
@@ -65,7 +67,11 @@ export class WorkerPool implements DataService {
   }
 
   reload(): void {
-    for (const worker of this.#workers) if (worker.isListening) worker.send({ type: 'reload' })
+    for (const worker of this.#workers) {
+      if (worker.isListening) {
+        worker.send({ type: 'reload' })
+      }
+    }
   }
 
   drain({ lameDuck }: { readonly lameDuck: boolean }): Promise<DrainReport> {
@@ -89,24 +95,30 @@ export class WorkerPool implements DataService {
   }
 
   #onExit(worker: WorkerProcess): void {
-    if (this.#isStopping) return
+    if (this.#isStopping) {
+      return
+    }
     this.#workers.delete(worker)
-    if (worker.listeningMonotonicMs === undefined) return // `#fork` rejects
+    if (worker.listeningMonotonicMs === undefined) {
+      return // `#fork` rejects
+    }
     const counts = [...worker.metrics.values()].filter(({ type }) => type !== 'gauge')
     this.#endedCounts = this.#endedCounts.then((sum) =>
       AggregatorRegistry.aggregate([sum, counts]).getMetricsAsJSON(),
     )
     const servedMs = performance.now() - worker.listeningMonotonicMs
-    void this.#replace(Math.max(0, MIN_SERVED_MS - servedMs))
+    this.#replace(Math.max(0, MIN_SERVED_MS - servedMs))
   }
 
   async #replace(delayMs: number): Promise<void> {
     await sleep(delayMs)
-    if (this.#isStopping) return
+    if (this.#isStopping) {
+      return
+    }
     const replaced = this.#fork().then(() => this.restarts++)
     await replaced.catch((error: unknown) => {
       this.#options.log.error({ err: error }, 'worker not started')
-      void this.#replace(START_RETRY_MS)
+      this.#replace(START_RETRY_MS)
     })
   }
 
@@ -115,11 +127,17 @@ export class WorkerPool implements DataService {
     this.#isStopping = true
     const all = [...this.#workers]
     const draining = all.filter(({ isListening }) => isListening)
-    for (const worker of all)
-      if (worker.isListening) worker.send({ type: 'stop', lameDuck })
-      else worker.kill()
+    for (const worker of all) {
+      if (worker.isListening) {
+        worker.send({ type: 'stop', lameDuck })
+      } else {
+        worker.kill()
+      }
+    }
     const killing = setTimeout(() => {
-      for (const worker of all) worker.kill()
+      for (const worker of all) {
+        worker.kill()
+      }
     }, killAfterMs)
     await Promise.all(all.map(({ closed }) => closed))
     clearTimeout(killing)
@@ -155,7 +173,9 @@ class WorkerProcess {
     stdout?.setEncoding('utf8').on('data', (text: string) => {
       const lines = (partial + text).split('\n') // readline would split at U+2028, too
       partial = lines.pop() ?? ''
-      for (const line of lines) destination.write(`${line}\n`)
+      for (const line of lines) {
+        destination.write(`${line}\n`)
+      }
     })
     stderr?.on('data', (text) => process.stderr.write(text))
     worker.on('error', (error) => log.error({ err: error, pid }, 'worker channel error'))
@@ -168,12 +188,17 @@ class WorkerProcess {
       })
       worker.once('exit', () => reject(new Error(`worker ${pid} ended`)))
       worker.on('message', (message: FromWorker) => {
-        if (message.type === 'awaitsConfig') this.send({ type: 'config', config })
-        else if (message.type === 'startFailed') reject(deserializeError(message.error))
-        else if (message.type === 'stopped') this.drainReport = message.report
-        else {
+        if (message.type === 'awaitsConfig') {
+          this.send({ type: 'config', config })
+        } else if (message.type === 'startFailed') {
+          reject(deserializeError(message.error))
+        } else if (message.type === 'stopped') {
+          this.drainReport = message.report
+        } else {
           this.state = message.state
-          for (const family of message.state.metrics) this.metrics.set(family.name, family)
+          for (const family of message.state.metrics) {
+            this.metrics.set(family.name, family)
+          }
           this.#states.emit(message.group)
         }
       })

@@ -25,7 +25,9 @@ export async function createPrimary(
   const adminData = createAdminData(pool, lifeCycle, processCounts)
   const files = certificateFiles(config).find(({ name }) => name === 'admin')
   const opened = files && (await openCertificateSet(files, log, Date.now, () => {})) // the workers count reloads
-  if (opened?.ok === false) throw new InvalidAuthData(opened.problems)
+  if (opened?.ok === false) {
+    throw new InvalidAuthData(opened.problems)
+  }
   const cache = { ...config.cache, maxTokens: config.cache.maxTokens * count } // each worker has its own cache
   const secureContext = activeContextOf(opened?.value)
   const forAdmin = { config: { ...config, cache }, adminData, secureContext, log, now: Date.now }
@@ -72,7 +74,9 @@ const FILES_BESIDE_CONNECTIONS = 40
  */
 function configOfWorker(config: Config, count: number, log: Logger): Config {
   const limits = { ...config.limits }
-  for (const name of SHARED_LIMITS) limits[name] = Math.max(1, Math.floor(limits[name] / count))
+  for (const name of SHARED_LIMITS) {
+    limits[name] = Math.max(1, Math.floor(limits[name] / count))
+  }
   const report: { userLimits?: { open_files?: { soft?: unknown } } } = process.report.getReport()
   const maxFiles = Number(report.userLimits?.open_files?.soft) // `ulimit -n`; NaN if unlimited or not known
   const maxConnections = Math.max(1, Math.floor((maxFiles - FILES_BESIDE_CONNECTIONS) / 2))

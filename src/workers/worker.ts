@@ -40,7 +40,9 @@ export async function runWorker(createApp: (config: Config) => Promise<ServingAp
     await sendToPrimary({ type: 'awaitsConfig' })
     await serve(await createApp(await config))
   } catch (error) {
-    if (!(error instanceof Error)) throw error
+    if (!(error instanceof Error)) {
+      throw error
+    }
     const { name, message } = error
     await sendToPrimary({ type: 'startFailed', error: { ...error, name, message } })
   }
@@ -51,9 +53,13 @@ async function serve(app: ServingApp): Promise<void> {
   process.on('exit', app.abort)
   const stopRequested = new Promise<{ readonly lameDuck: boolean }>((resolve) => {
     process.on('message', async (message: ToWorker) => {
-      if (message.type === 'stop') resolve(message)
-      else if (message.type === 'reload') await app.reload()
-      else if (message.type === 'report') await report(app.adminData, message.group)
+      if (message.type === 'stop') {
+        resolve(message)
+      } else if (message.type === 'reload') {
+        await app.reload()
+      } else if (message.type === 'report') {
+        await report(app.adminData, message.group)
+      }
     })
   })
   await app.start()

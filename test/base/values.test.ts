@@ -62,8 +62,9 @@ const table = [
 
 for (const { flag, takes, refuses } of table) {
   t.test(`${flag} accepts valid values and refuses others`, async (t) => {
-    for (const value of takes)
+    for (const value of takes) {
       t.strictSame(refused({ flags: { [flag]: value } }), [], JSON.stringify(value).slice(0, 60))
+    }
     for (const value of refuses) {
       const problems = refused({ flags: { [flag]: value } })
       t.match(problems, [/: must be .* \(--[a-z-]+\)$/], JSON.stringify(value).slice(0, 60))
@@ -89,7 +90,8 @@ t.test('a public route has an exact path and a method that can be forwarded', as
       method,
     )
   }
-  for (const path of ['', 'x', '/*', '/a/*', '/a?b', '/a#b', '/a b', '/é', 'http://h/'])
+  for (const path of ['', 'x', '/*', '/a/*', '/a?b', '/a#b', '/a b', '/é', 'http://h/']) {
     t.match(problems('GET', path), [/^publicRoutes\[0\].path: must be an exact path/], path)
+  }
   t.strictSame(problems('TRACEX', '/x'), [], 'only the exact word is refused')
 })

@@ -52,43 +52,64 @@ export async function startCampaign(trust: CampaignTrust) {
   /** A violation of a request that arrived at the upstream, from its head alone. */
   function headProblem(arrival: Arrival): string | undefined {
     const { method, target, head, sent } = arrival
-    if (sent === undefined) return 'a request that no client sent'
+    if (sent === undefined) {
+      return 'a request that no client sent'
+    }
     const { request, script, loose, damaged } = sent
     const { fields } = head
-    if (request.fate === 'refused') return 'a request that had to be refused'
+    if (request.fate === 'refused') {
+      return 'a request that had to be refused'
+    }
     const repeatable =
       ['GET', 'HEAD'].includes(method) && readBody(Buffer.alloc(0), { ...head, end: 0 }) !== undefined
-    if (sent.arrivals > 1 && (sent.answered || !repeatable)) return 'a request arrived twice'
+    if (sent.arrivals > 1 && (sent.answered || !repeatable)) {
+      return 'a request arrived twice'
+    }
     const identities = damaged
       ? [...trust.good]
           .filter(([token]) => script.bytes.includes(token))
           .map(([, identity]) => identity)
           .concat(script.requests.flatMap(({ identity }) => identity ?? []))
       : [request.identity]
-    if (!identities.some((identity) => identity !== undefined && hasIdentity(fields, identity)))
+    if (!identities.some((identity) => identity !== undefined && hasIdentity(fields, identity))) {
       return 'without the identity of its token'
+    }
     for (const { name, value } of fields) {
-      if (folded(name) === 'authorization') return 'the token was forwarded'
+      if (folded(name) === 'authorization') {
+        return 'the token was forwarded'
+      }
       if (
         /^(?:x-authenticated-|x-forwarded-(?:for|host|proto|port)$|forwarded$)/.test(folded(name)) &&
         FORGED.test(value)
-      )
+      ) {
         return `${name} from the client`
+      }
     }
-    for (const name of ['host', 'x-request-id'])
-      if (valuesOf(fields, name).length !== 1) return `not exactly one ${name}`
+    for (const name of ['host', 'x-request-id']) {
+      if (valuesOf(fields, name).length !== 1) {
+        return `not exactly one ${name}`
+      }
+    }
     const caller = [...trust.good.values(), ...identities].find(
       (identity) =>
         identity !== undefined &&
         valuesOf(fields, `${IDENTITY_PREFIX}token-id`).includes(encoded(identity.tokenId)),
     )
-    if (caller?.bound !== undefined && !isBound(caller.bound, arrival))
+    if (caller?.bound !== undefined && !isBound(caller.bound, arrival)) {
       return 'a request that its link does not allow'
-    if (caller?.scope !== undefined && !isWithin(caller.scope, arrival))
+    }
+    if (caller?.scope !== undefined && !isWithin(caller.scope, arrival)) {
       return 'a request outside the scope of its token'
-    if (loose) return undefined
-    if (method !== request.method) return 'another method'
-    if (target !== request.target.replace(/^https?:\/\/[^/]*/i, '')) return 'another target'
+    }
+    if (loose) {
+      return undefined
+    }
+    if (method !== request.method) {
+      return 'another method'
+    }
+    if (target !== request.target.replace(/^https?:\/\/[^/]*/i, '')) {
+      return 'another target'
+    }
     const kept = (line: string) =>
       /^(?:accept|range|user-agent|x-amz|x-meta|x_plain|x-empty|x-eight)/i.test(line)
     const arrived = fields.map(({ name, value }) => `${name}: ${value}`.trim()).filter(kept)
@@ -105,15 +126,20 @@ export async function startCampaign(trust: CampaignTrust) {
     }
     const arrival = { method, target, head, sent }
     const problem = /^\S+ \S+ HTTP\/1\.1$/.test(head.start) ? headProblem(arrival) : 'a malformed start line'
-    if (problem !== undefined) violation(`at the upstream: ${problem}`, lines(head))
+    if (problem !== undefined) {
+      violation(`at the upstream: ${problem}`, lines(head))
+    }
     return arrival
   }
 
   function onWhole({ sent, head }: Arrival, body: Buffer): void {
     count('complete at the upstream')
-    if (sent?.request.fate === 'broken') violation('at the upstream: a broken body is complete', lines(head))
-    if (sent !== undefined && !sent.loose && body.toString('latin1') !== sent.request.content)
+    if (sent?.request.fate === 'broken') {
+      violation('at the upstream: a broken body is complete', lines(head))
+    }
+    if (sent !== undefined && !sent.loose && body.toString('latin1') !== sent.request.content) {
       violation(`at the upstream: another body (${body.length} bytes)`, lines(head))
+    }
   }
 
   const server = createServer({ noDelay: true }, (socket) => {
@@ -130,32 +156,53 @@ export async function startCampaign(trust: CampaignTrust) {
           const head = readHead(bytes, 0)
           if (head === 'bad' || (head === undefined && bytes.length > 100_000)) {
             violation('at the upstream: a malformed request', bytes.toString('latin1'))
-            return void socket.destroy()
+            socket.destroy()
+            return
           }
-          if (head === undefined) return
+          if (head === undefined) {
+            return
+          }
           arrival = onArrival(head)
-          if (arrival.sent?.request.reply.early === true) answer(arrival)
+          if (arrival.sent?.request.reply.early === true) {
+            answer(arrival)
+          }
         }
         const body = ended ? undefined : readBody(bytes, arrival.head)
         if (body === 'bad') {
           violation('at the upstream: malformed framing', bytes.toString('latin1'))
-          return void socket.destroy()
+          socket.destroy()
+          return
         }
-        if (body === undefined) return
+        if (body === undefined) {
+          return
+        }
         onWhole(arrival, body.content)
         bytes = bytes.subarray(body.end)
-        if (arrival.sent?.request.reply.early !== true) answer(arrival)
+        if (arrival.sent?.request.reply.early !== true) {
+          answer(arrival)
+        }
         arrival = undefined
       }
     })
     function answer({ method, sent }: Arrival): void {
-      if (sent === undefined) return void socket.destroy()
+      if (sent === undefined) {
+        socket.destroy()
+        return
+      }
       const { pieces, ending } = forMethod(sent.request.reply, method)
-      if (pieces.join('') !== '') sent.answered = true
+      if (pieces.join('') !== '') {
+        sent.answered = true
+      }
       ended ||= ending !== 'keep'
-      for (const piece of pieces) socket.write(piece, 'latin1')
-      if (ending === 'close') socket.end()
-      if (ending === 'reset') setTimeout(() => socket.resetAndDestroy(), 5)
+      for (const piece of pieces) {
+        socket.write(piece, 'latin1')
+      }
+      if (ending === 'close') {
+        socket.end()
+      }
+      if (ending === 'reset') {
+        setTimeout(() => socket.resetAndDestroy(), 5)
+      }
     }
   })
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
@@ -168,40 +215,56 @@ export async function startCampaign(trust: CampaignTrust) {
       const [name = ''] = valuesOf(fields, NAME_HEADER)
       return name === '' ? !rest.startsWith('{') : tracked.get(name)?.seenMethod === 'HEAD'
     })
-    if (responses === 'bad') return void violation(`${names[0]}: a client received malformed bytes`, received)
+    if (responses === 'bad') {
+      violation(`${names[0]}: a client received malformed bytes`, received)
+      return
+    }
     const complain = (problem: string | undefined) => {
-      if (problem !== undefined) violation(`${names[0]}: a client received a response ${problem}`, received)
+      if (problem !== undefined) {
+        violation(`${names[0]}: a client received a response ${problem}`, received)
+      }
     }
     let last = -1
     let isOver = false
     for (const response of responses) {
       const [name] = valuesOf(response.fields, NAME_HEADER)
-      if (isOver) complain('after the complete one to a request whose body is broken')
+      if (isOver) {
+        complain('after the complete one to a request whose body is broken')
+      }
       isOver = tracked.get(name ?? '')?.request.fate === 'broken'
       count(name === undefined ? `own ${response.status}` : 'from the upstream')
       const at = name === undefined ? last : names.indexOf(name)
-      if (name === undefined) complain(ownProblem(response))
-      else if (at <= last) complain('out of order, or of another client')
+      if (name === undefined) {
+        complain(ownProblem(response))
+      } else if (at <= last) {
+        complain('out of order, or of another client')
+      }
       last = at
       const sent = tracked.get(name ?? '')
       const { good, content } = forMethod(sent?.request.reply ?? NO_REPLY, sent?.seenMethod ?? '')
       const body = response.content.toString('latin1')
-      if (response.complete && good && body !== content) complain('with another body')
+      if (response.complete && good && body !== content) {
+        complain('with another body')
+      }
       if (
         SEES_RESETS &&
         !response.complete &&
         !response.framed &&
         how === 'closed' &&
         sent?.request.reply.ending === 'reset'
-      )
+      ) {
         complain('complete that was reset')
-      if (/poison/.test(name ?? body)) complain('that no client asked for')
+      }
+      if (/poison/.test(name ?? body)) {
+        complain('that no client asked for')
+      }
     }
     const plain = script.requests.every(({ fate, reply }) => fate === 'plain' && reply.good)
     const announced = responses.some(({ fields }) => valuesOf(fields, 'connection').includes('close'))
     const missing = names.length - responses.length
-    if (plain && script.leave === 'wait' && how === 'closed' && missing > 0 && !announced)
+    if (plain && script.leave === 'wait' && how === 'closed' && missing > 0 && !announced) {
       violation(`${names[0]}: ${names.length} plain requests got ${responses.length} responses`, received)
+    }
   }
 
   return {
@@ -220,17 +283,25 @@ export async function startCampaign(trust: CampaignTrust) {
       const { received, how } = await send(script, port)
       // Node 20 to 26 does not parse what a client pipelines behind an offer to upgrade that is declined.
       const isLost = script.requests.some(({ bytes }) => /^connection: *upgrade/im.test(bytes))
-      if (how === 'hung' && isLost) count('without a response behind an offer to upgrade')
-      else if (how === 'hung') violation(`${script.requests[0]?.name}: the connection hangs`, received)
-      else judgeClient(script, received, how)
+      if (how === 'hung' && isLost) {
+        count('without a response behind an offer to upgrade')
+      } else if (how === 'hung') {
+        violation(`${script.requests[0]?.name}: the connection hangs`, received)
+      } else {
+        judgeClient(script, received, how)
+      }
       // Requests of this connection may still arrive, and must be recognized.
       setTimeout(() => {
-        for (const { name } of script.requests) tracked.delete(name)
+        for (const { name } of script.requests) {
+          tracked.delete(name)
+        }
       }, 10_000).unref()
     },
     close() {
       server.close()
-      for (const socket of sockets) socket.destroy()
+      for (const socket of sockets) {
+        socket.destroy()
+      }
     },
   }
 }
@@ -239,7 +310,9 @@ const NO_REPLY: Reply = { pieces: [], ending: 'close', good: false, content: '',
 
 /** A good reply to HEAD ends with its final response's head. */
 function forMethod(reply: Reply, method: string): Reply {
-  if (method !== 'HEAD' || !reply.good) return reply
+  if (method !== 'HEAD' || !reply.good) {
+    return reply
+  }
   const bytes = reply.pieces.join('')
   const interim = bytes.startsWith('HTTP/1.1 103') ? bytes.indexOf('\r\n\r\n') + 4 : 0
   return { ...reply, pieces: [bytes.slice(0, bytes.indexOf('\r\n\r\n', interim) + 4)], content: '' }
@@ -308,11 +381,16 @@ function readResponses(bytes: Buffer, isHead: Parameters<typeof readResponse>[2]
   const responses: Response[] = []
   for (let at = 0; at < bytes.length; ) {
     const response = readResponse(bytes, at, isHead)
-    if (response === 'bad') return 'bad'
-    if (response === undefined)
+    if (response === 'bad') {
+      return 'bad'
+    }
+    if (response === undefined) {
       return /^HTTP\/1\.1 |^H?T?T?P?\/?1?\.?1?$/.test(bytes.toString('latin1', at)) ? responses : 'bad'
+    }
     at = response.end
-    if (response.status >= 200) responses.push(response)
+    if (response.status >= 200) {
+      responses.push(response)
+    }
   }
   return responses
 }
@@ -320,17 +398,29 @@ function readResponses(bytes: Buffer, isHead: Parameters<typeof readResponse>[2]
 /** The problem of a response by the sidecar: it must be JSON with a length, a code and a message. */
 function ownProblem({ status, fields, content, complete }: Response): string | undefined {
   const value = (name: string) => valuesOf(fields, name).join()
-  if (value('content-type') !== 'application/json') return `of its own without JSON (${status})`
-  if (value('content-length') === '') return `of its own without a length (${status})`
-  if (value('cache-control') !== 'no-store') return `of its own that may be stored (${status})`
-  if (status === 503 && value('retry-after') === '') return 'of its own without Retry-After'
-  if (!complete || content.length === 0) return undefined
+  if (value('content-type') !== 'application/json') {
+    return `of its own without JSON (${status})`
+  }
+  if (value('content-length') === '') {
+    return `of its own without a length (${status})`
+  }
+  if (value('cache-control') !== 'no-store') {
+    return `of its own that may be stored (${status})`
+  }
+  if (status === 503 && value('retry-after') === '') {
+    return 'of its own without Retry-After'
+  }
+  if (!complete || content.length === 0) {
+    return undefined
+  }
   try {
     const { code, message, expirationSec } = JSON.parse(content.toString('latin1'))
-    if (status === 200)
+    if (status === 200) {
       return Number.isInteger(expirationSec) ? undefined : 'of its own without expirationSec'
-    if (typeof code === 'string' && typeof message === 'string' && !/eyJ|127\.0\.0\.1|\n/.test(message))
+    }
+    if (typeof code === 'string' && typeof message === 'string' && !/eyJ|127\.0\.0\.1|\n/.test(message)) {
       return undefined
+    }
   } catch {}
   return `of its own with another body (${status})`
 }
@@ -346,8 +436,11 @@ function send(script: Script, port: number): Promise<{ received: string; how: En
     socket.setEncoding('latin1')
     const settle = (how: Ending) => {
       clearTimeout(patience)
-      if (how === 'aborted') socket.resetAndDestroy()
-      else socket.destroy()
+      if (how === 'aborted') {
+        socket.resetAndDestroy()
+      } else {
+        socket.destroy()
+      }
       resolve({ received, how })
     }
     const patience = setTimeout(settle, PATIENCE_MS, 'hung')
@@ -355,14 +448,20 @@ function send(script: Script, port: number): Promise<{ received: string; how: En
       const to = script.cuts[next++] ?? script.bytes.length
       socket.write(script.bytes.slice(sent, to), 'latin1')
       sent = to
-      if (sent < script.bytes.length) setTimeout(write, script.pauseMs)
-      else if (script.leave === 'abort') setTimeout(settle, script.bytes.length % 5, 'aborted')
-      else if (script.leave !== 'wait' && script.leave !== 'reset') socket.end()
+      if (sent < script.bytes.length) {
+        setTimeout(write, script.pauseMs)
+      } else if (script.leave === 'abort') {
+        setTimeout(settle, script.bytes.length % 5, 'aborted')
+      } else if (script.leave !== 'wait' && script.leave !== 'reset') {
+        socket.end()
+      }
     }
     socket.on('connect', write)
     socket.on('data', (text: string) => {
       received += text
-      if (script.leave === 'reset') settle('aborted')
+      if (script.leave === 'reset') {
+        settle('aborted')
+      }
     })
     socket.on('end', () => settle('closed'))
     socket.on('error', () => settle('reset'))

@@ -18,8 +18,9 @@ const CONCURRENT = 100
 const text = { type: 'string' } as const
 const { values, positionals } = parseArgs({ options: { seed: text, only: text }, allowPositionals: true })
 const [seconds, seed] = [Number(positionals[0] ?? 60), Number(values.seed ?? randomInt(2 ** 32))]
-if (!(seconds > 0) || !Number.isInteger(seed))
+if (!(seconds > 0) || !Number.isInteger(seed)) {
   throw new Error('usage: npm run fuzz -- [SECONDS] [--seed N [--only N]]')
+}
 console.log(`seed ${seed}`)
 
 const trust = await createCampaignTrust('/b')
@@ -52,13 +53,21 @@ await sleep(4000)
 const found = violations()
 if (sidecar.ended === undefined) {
   const inFlight = (await sidecar.metrics()).get('auth_sidecar_requests_in_flight')
-  if (inFlight !== 0) found.push(`${inFlight} requests are left in flight`)
+  if (inFlight !== 0) {
+    found.push(`${inFlight} requests are left in flight`)
+  }
 }
 await sidecar.stop()
 campaign.close()
 trust.remove()
-for (const [what, count] of [...campaign.counts].sort()) console.log(`${what}: ${count}`)
-for (const what of found) console.log(`violation: ${what}`)
-if (found.length > 0) console.log(`again: npm run fuzz -- ${seconds} --seed ${seed} [--only CONNECTION]`)
+for (const [what, count] of [...campaign.counts].sort()) {
+  console.log(`${what}: ${count}`)
+}
+for (const what of found) {
+  console.log(`violation: ${what}`)
+}
+if (found.length > 0) {
+  console.log(`again: npm run fuzz -- ${seconds} --seed ${seed} [--only CONNECTION]`)
+}
 console.log(`${found.length} violations`)
 process.exit(found.length === 0 ? 0 : 1)

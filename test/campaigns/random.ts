@@ -23,7 +23,9 @@ export function createRandom(seed: number, stream: number) {
       let left = next() * items.reduce((sum, [weight]) => sum + weight, 0)
       for (const [weight, item] of items) {
         left -= weight
-        if (left < 0) return item
+        if (left < 0) {
+          return item
+        }
       }
       return (items[items.length - 1] as (typeof items)[number])[1]
     },

@@ -71,7 +71,9 @@ export function longName(random: Random): string {
 }
 
 function cut(random: Random, bytes: string): string[] {
-  if (bytes.length < 2 || random.chance(0.7)) return [bytes]
+  if (bytes.length < 2 || random.chance(0.7)) {
+    return [bytes]
+  }
   const at = random.int(1, bytes.length - 1)
   return [bytes.slice(0, at), bytes.slice(at)]
 }

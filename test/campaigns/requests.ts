@@ -80,10 +80,15 @@ export function makeScript(seed: number, connection: number, trust: CampaignTrus
   )
   let bytes = requests.map((request) => request.bytes).join('')
   const leave = random.chance(0.65) ? 'wait' : random.pick(['half-close', 'abort', 'reset', 'cut'] as const)
-  if (leave === 'cut') bytes = bytes.slice(0, random.int(1, bytes.length - 1))
+  if (leave === 'cut') {
+    bytes = bytes.slice(0, random.int(1, bytes.length - 1))
+  }
   const cuts = new Set<number>()
-  if (random.chance(0.4))
-    for (let left = random.int(1, 6); left > 0; left--) cuts.add(random.int(1, bytes.length))
+  if (random.chance(0.4)) {
+    for (let left = random.int(1, 6); left > 0; left--) {
+      cuts.add(random.int(1, bytes.length))
+    }
+  }
   const pauseMs = random.pick([0, 1, 1, 20])
   return { requests, bytes, cuts: [...cuts].sort((a, b) => a - b), pauseMs, leave }
 }
@@ -101,21 +106,30 @@ function makeRequest(
     lines: ['Host: s'],
     ...{ body: '', content: '', fate: 'plain', shifts: false, twisted: new Set() },
   }
-  if (oddity !== 'last' && random.chance(0.06)) makeLogin(draft, random, name, trust)
-  else addBody(draft, random)
+  if (oddity !== 'last' && random.chance(0.06)) {
+    makeLogin(draft, random, name, trust)
+  } else {
+    addBody(draft, random)
+  }
   const token = random.pick(oddity === 'last' || random.chance(0.85) ? [...trust.good.keys()] : trust.bad)
   const link = oddity !== 'last' && random.chance(0.2) ? makeLink(draft, random, name, trust) : undefined
   const identity = link === undefined ? trust.good.get(token) : link.identity
-  if (identity === undefined || link?.authorized) worsen(draft, 'refused')
+  if (identity === undefined || link?.authorized) {
+    worsen(draft, 'refused')
+  }
   const authorization = random.pick(['Authorization: Bearer', 'authorization: bEARER  '])
-  if (link === undefined || link.authorized)
+  if (link === undefined || link.authorized) {
     draft.lines.splice(random.int(0, 1), 0, `${authorization} ${token}`)
-  for (let left = random.int(0, 3); left > 0; left--)
+  }
+  for (let left = random.int(0, 3); left > 0; left--) {
     draft.lines.push(`${random.pick(PLAIN_NAMES)}: ${random.text(5)}`)
-  if (oddity === 'last') draft.lines.push('Connection: close')
-  else if (random.chance(oddity)) {
-    do twist(draft, random)
-    while (random.chance(0.3))
+  }
+  if (oddity === 'last') {
+    draft.lines.push('Connection: close')
+  } else if (random.chance(oddity)) {
+    do {
+      twist(draft, random)
+    } while (random.chance(0.3))
   }
   const { method, target, version, lines, content } = draft
   const sent = link === undefined ? target : link.target
@@ -145,7 +159,9 @@ const LINK_FAULTS = [
 
 /** The target of a request with a link in its query, and whose it is: of none if the link is at fault. */
 function makeLink(draft: Draft, random: Random, name: string, trust: CampaignTrust) {
-  for (const part of ['method', 'target'] as const) draft.twisted.add(part)
+  for (const part of ['method', 'target'] as const) {
+    draft.twisted.add(part)
+  }
   const fault = random.pick([...LINK_FAULTS, ...LINK_FAULTS.map(() => 'none')])
   const { method, target } = draft
   const [token, maker] = random.pick([...trust.good])
@@ -177,12 +193,16 @@ function makeLink(draft: Draft, random: Random, name: string, trust: CampaignTru
 
 function worsen(draft: Draft, fate: Fate): void {
   draft.shifts ||= fate === 'loose'
-  if (SEVERITY.indexOf(fate) > SEVERITY.indexOf(draft.fate)) draft.fate = fate
+  if (SEVERITY.indexOf(fate) > SEVERITY.indexOf(draft.fate)) {
+    draft.fate = fate
+  }
 }
 
 /** Gives most requests with a method for it a body, of a length or chunked. */
 function addBody(draft: Draft, random: Random): void {
-  if (['GET', 'HEAD'].includes(draft.method) ? random.chance(0.9) : random.chance(0.3)) return
+  if (['GET', 'HEAD'].includes(draft.method) ? random.chance(0.9) : random.chance(0.3)) {
+    return
+  }
   const content = random.pick([
     random.text(random.int(0, 200)),
     trap(random),
@@ -229,7 +249,9 @@ function makeLogin(draft: Draft, random: Random, name: string, trust: CampaignTr
   draft.lines.push(`Content-Type: ${random.pick(['application/json', 'application/json', 'text/plain'])}`)
   setContent(draft, random, content, random.chance(0.3))
   worsen(draft, 'refused')
-  for (const part of ['method', 'target', 'body'] as const) draft.twisted.add(part)
+  for (const part of ['method', 'target', 'body'] as const) {
+    draft.twisted.add(part)
+  }
 }
 
 /** Bytes flipped, lost, doubled or moved. */
@@ -286,7 +308,9 @@ const host =
   (choices?: string): Twist =>
   (draft, random) => {
     draft.lines = draft.lines.filter((text) => !/^host:/i.test(text))
-    if (choices !== undefined) draft.lines.push(`Host: ${random.pick(choices.split('~'))}`)
+    if (choices !== undefined) {
+      draft.lines.push(`Host: ${random.pick(choices.split('~'))}`)
+    }
     worsen(draft, 'refused')
   }
 
@@ -408,5 +432,7 @@ function twist(draft: Draft, random: Random): void {
     usable.map(([weight, apply, part]) => [weight, [apply, part] as const] as const),
   )
   apply(draft, random)
-  if (part !== undefined) draft.twisted.add(part)
+  if (part !== undefined) {
+    draft.twisted.add(part)
+  }
 }

@@ -119,8 +119,9 @@ export async function startSidecar(
     if (
       /[?]link_token=|eyJ[\w-]+\.[\w-]+\.[\w-]{80}/.test(line) ||
       secrets.some((secret) => line.includes(secret))
-    )
+    ) {
       complaints.push(`a secret in the log: ${line}`)
+    }
   }
   createInterface({ input: child.stderr }).on('line', (line) => {
     look(line)
@@ -130,12 +131,20 @@ export async function startSidecar(
     createInterface({ input: child.stdout }).on('line', (line) => {
       look(line)
       const { level, msg, listener, port, status, reason } = JSON.parse(line)
-      if (status >= 500 && REFUSALS.has(reason)) complaints.push(`a refusal is counted as a fault: ${line}`)
-      if (level === 'error' || level === 'fatal' || level >= 50) complaints.push(line)
-      if (msg === 'listening') ports.set(listener, port)
-      if (ports.size === 2) resolve()
+      if (status >= 500 && REFUSALS.has(reason)) {
+        complaints.push(`a refusal is counted as a fault: ${line}`)
+      }
+      if (level === 'error' || level === 'fatal' || level >= 50) {
+        complaints.push(line)
+      }
+      if (msg === 'listening') {
+        ports.set(listener, port)
+      }
+      if (ports.size === 2) {
+        resolve()
+      }
     })
-    void exited.then(() => reject(new Error(`the sidecar did not start: ${ended} ${complaints.join('\n')}`)))
+    exited.then(() => reject(new Error(`the sidecar did not start: ${ended} ${complaints.join('\n')}`)))
   })
   const pid = child.pid ?? 0
   const sidecar = {
@@ -168,7 +177,9 @@ export async function startSidecar(
     },
   }
   const isFetched = `auth_sidecar_jwks_fetches_total{issuer="${ISSUER}",result="ok"}`
-  while ((await sidecar.metrics()).get(isFetched) !== 1) await sleep(50)
+  while ((await sidecar.metrics()).get(isFetched) !== 1) {
+    await sleep(50)
+  }
   return sidecar
 }
 

@@ -26,7 +26,9 @@ const MEGABYTE = 2 ** 20
 const MODES = ['garbage', 'truncated', 'reset', 'silent', 'unread', 'restart'] as const
 
 const [seconds = 60, seed = randomInt(2 ** 32)] = process.argv.slice(2).map(Number)
-if (!(seconds > 0) || !Number.isInteger(seed)) throw new Error('usage: npm run soak -- [SECONDS] [SEED]')
+if (!(seconds > 0) || !Number.isInteger(seed)) {
+  throw new Error('usage: npm run soak -- [SECONDS] [SEED]')
+}
 console.log(`seed ${seed}`)
 
 /** Objects are prefixes of this, repeated; no buffer size divides its length. */
@@ -36,7 +38,9 @@ function isObject(chunk: Buffer, offset: number): boolean {
   for (let at = 0; at < chunk.length; ) {
     const start = (offset + at) % BLOCK.length
     const length = Math.min(chunk.length - at, BLOCK.length - start)
-    if (BLOCK.compare(chunk, at, at + length, start, start + length) !== 0) return false
+    if (BLOCK.compare(chunk, at, at + length, start, start + length) !== 0) {
+      return false
+    }
     at += length
   }
   return true
@@ -47,15 +51,23 @@ let turn = 0
 const sockets = new Set<Socket>()
 const upstream = createServer({ keepAliveTimeout: 3000, requestTimeout: 0 }, (req, res) => {
   const { socket } = req
-  for (const emitter of [req, res]) emitter.on('error', () => {})
-  if (mode === 'healthy' || turn++ % 2 === 0) serve(req, res)
-  else if (mode === 'garbage') socket.end('SSH-2.0-x\r\n\0\xff\r\n\r\n', 'latin1')
-  else if (mode === 'truncated')
+  for (const emitter of [req, res]) {
+    emitter.on('error', () => {})
+  }
+  if (mode === 'healthy' || turn++ % 2 === 0) {
+    serve(req, res)
+  } else if (mode === 'garbage') {
+    socket.end('SSH-2.0-x\r\n\0\xff\r\n\r\n', 'latin1')
+  } else if (mode === 'truncated') {
     socket.end('HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nnot all'.slice(0, (turn * 7) % 60))
-  else if (mode === 'silent') req.resume()
-  else if (mode === 'unread') setTimeout(() => res.destroyed || serve(req, res), 1500)
-  else {
-    if (turn % 4 < 2) socket.write('HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nnot all')
+  } else if (mode === 'silent') {
+    req.resume()
+  } else if (mode === 'unread') {
+    setTimeout(() => res.destroyed || serve(req, res), 1500)
+  } else {
+    if (turn % 4 < 2) {
+      socket.write('HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nnot all')
+    }
     setTimeout(() => socket.resetAndDestroy(), 5)
   }
 })
@@ -69,8 +81,10 @@ const upstreamPort = (upstream.address() as AddressInfo).port
 
 /** Answers GET with an object of the size in the path, and PUT with the number of correct bytes. */
 function serve(req: IncomingMessage, res: ServerResponse): void {
-  if (req.headers['x-sent-by'] !== req.headers['x-authenticated-token-id'])
-    return void res.writeHead(418).end()
+  if (req.headers['x-sent-by'] !== req.headers['x-authenticated-token-id']) {
+    res.writeHead(418).end()
+    return
+  }
   if (req.method === 'PUT') {
     let bytes = 0
     req.on('data', (chunk: Buffer) => {
@@ -86,14 +100,18 @@ function serve(req: IncomingMessage, res: ServerResponse): void {
 }
 
 function* blocks(size: number): Generator<Buffer> {
-  for (let left = size; left > 0; left -= BLOCK.length) yield BLOCK.subarray(0, left)
+  for (let left = size; left > 0; left -= BLOCK.length) {
+    yield BLOCK.subarray(0, left)
+  }
 }
 
 async function mistreat(random: Random): Promise<void> {
   mode = random.pick(MODES)
   if (mode === 'restart') {
     upstream.close()
-    for (const socket of sockets) socket.resetAndDestroy()
+    for (const socket of sockets) {
+      socket.resetAndDestroy()
+    }
     await sleep(random.int(0, 1500))
     await listen(upstreamPort)
   } else {
@@ -152,7 +170,9 @@ function ask(agent: Agent, options: RequestOptions): Promise<string> {
       clearTimeout(patience)
       clearTimeout(abort)
       resolve(what)
-      if (!/^\d+$/.test(what) || !req.writableFinished) req.destroy()
+      if (!/^\d+$/.test(what) || !req.writableFinished) {
+        req.destroy()
+      }
     }
     const patience = setTimeout(settle, PATIENCE_MS, 'violation: no response and no end')
     const abort = abortMs === undefined ? undefined : setTimeout(settle, abortMs, 'left')
@@ -165,9 +185,13 @@ function ask(agent: Agent, options: RequestOptions): Promise<string> {
       const got = res.statusCode ?? 0
       let [bytes, text, correct] = [0, '', true]
       res.on('data', (chunk: Buffer) => {
-        if (got === 200 && method === 'GET' && forwarded) correct &&= isObject(chunk, bytes)
+        if (got === 200 && method === 'GET' && forwarded) {
+          correct &&= isObject(chunk, bytes)
+        }
         bytes += chunk.length
-        if (bytes < 4096) text += chunk
+        if (bytes < 4096) {
+          text += chunk
+        }
         if (pauseMs > 0) {
           res.pause()
           setTimeout(() => res.resume(), pauseMs)
@@ -175,28 +199,42 @@ function ask(agent: Agent, options: RequestOptions): Promise<string> {
       })
       res.on('error', () => {})
       res.on('close', () => {
-        if (!res.complete) return settle(forwarded ? 'cut' : 'violation: an own response was truncated')
+        if (!res.complete) {
+          return settle(forwarded ? 'cut' : 'violation: an own response was truncated')
+        }
         const fault = forwarded && (got === 500 || got === 503)
-        if (got !== status && !fault) return settle(`violation: ${got} instead of ${status}`)
+        if (got !== status && !fault) {
+          return settle(`violation: ${got} instead of ${status}`)
+        }
         const own = !forwarded || fault
         const whole = method === 'PUT' ? text === String(size) : bytes === size && correct
-        if (own ? !/^\{"(?:code|token|expirationSec|url)"/.test(text) : !whole)
+        if (own ? !/^\{"(?:code|token|expirationSec|url)"/.test(text) : !whole) {
           return settle(`violation: ${got} with a wrong body`)
+        }
         read?.(text)
         settle(String(got))
       })
     })
     const send = (at: number): void => {
-      if (responded || req.destroyed) return
-      if (at >= upload) return void req.end(body)
+      if (responded || req.destroyed) {
+        return
+      }
+      if (at >= upload) {
+        req.end(body)
+        return
+      }
       const start = at % BLOCK.length
       const most = pauseMs > 0 ? 1000 : BLOCK.length
       const piece = BLOCK.subarray(start, start + Math.min(upload - at, most))
       const room = req.write(piece)
       const next = () => send(at + piece.length)
-      if (pauseMs > 0) setTimeout(next, pauseMs)
-      else if (room) next()
-      else req.once('drain', next)
+      if (pauseMs > 0) {
+        setTimeout(next, pauseMs)
+      } else if (room) {
+        next()
+      } else {
+        req.once('drain', next)
+      }
     }
     send(0)
   })
@@ -227,7 +265,9 @@ const link: Kind = async (agent, random, [token, identity]) => {
       made = text
     },
   })
-  if (outcome !== '200') return outcome
+  if (outcome !== '200') {
+    return outcome
+  }
   const { url, linkId } = JSON.parse(made)
   return ask(agent, { method: 'GET', path: url, size, tokenId: linkId, status: 200 })
 }
@@ -269,7 +309,9 @@ async function traffic(seconds: number, stream: number): Promise<void> {
         const { name, kind } = random.weighted(kinds)
         const outcome = await kind(agent, random, random.pick(callers))
         add(tally, `${name}: ${outcome}`)
-        if (outcome.startsWith('violation')) add(problems, `${name}: ${outcome}`)
+        if (outcome.startsWith('violation')) {
+          add(problems, `${name}: ${outcome}`)
+        }
       }
     }),
   )
@@ -289,7 +331,9 @@ async function atRest(): Promise<Readonly<Record<string, number>>> {
     )
     const heap = metrics.get('nodejs_heap_size_used_bytes') ?? Number.NaN
     const all = { ...Object.fromEntries(gauges), descriptors: sidecar.descriptors(), heap }
-    for (const [name, value] of Object.entries(all)) least[name] = Math.min(least[name] ?? value, value)
+    for (const [name, value] of Object.entries(all)) {
+      least[name] = Math.min(least[name] ?? value, value)
+    }
   }
   return least
 }
@@ -299,7 +343,9 @@ const before = await atRest()
 const faults = createRandom(seed, 0)
 let over = false
 const mistreating = (async () => {
-  while (!over) await mistreat(faults)
+  while (!over) {
+    await mistreat(faults)
+  }
 })()
 await traffic(seconds, 1000)
 over = true
@@ -307,20 +353,30 @@ await mistreating
 const agent = new Agent()
 const [caller] = trust.good
 const last = sidecar.ended ?? (caller && (await object('GET', 1000)(agent, faults, caller)))
-if (last !== '200') add(problems, `the sidecar does not serve after the last fault: ${last}`)
+if (last !== '200') {
+  add(problems, `the sidecar does not serve after the last fault: ${last}`)
+}
 if (sidecar.ended === undefined) {
   const after = await atRest()
   for (const [name, value] of Object.entries(after)) {
     const growth = { heap: MAX_HEAP_GROWTH, descriptors: 0 }[name]
     const bound = growth === undefined ? 0 : (before[name] ?? 0) + growth
     console.log(`${name}: ${before[name]} before, ${value} after`)
-    if (!(value <= bound)) add(problems, `${name} is ${value}, with ${bound} allowed`)
+    if (!(value <= bound)) {
+      add(problems, `${name} is ${value}, with ${bound} allowed`)
+    }
   }
 }
-for (const line of sidecar.complaints) add(problems, `logged: ${line}`)
+for (const line of sidecar.complaints) {
+  add(problems, `logged: ${line}`)
+}
 await sidecar.stop()
 trust.remove()
-for (const [what, count] of [...tally].sort()) console.log(`${what}: ${count}`)
-for (const [what, count] of problems) console.log(`violation, ${count} times: ${what}`)
+for (const [what, count] of [...tally].sort()) {
+  console.log(`${what}: ${count}`)
+}
+for (const [what, count] of problems) {
+  console.log(`violation, ${count} times: ${what}`)
+}
 console.log(`${problems.size} violations`)
 process.exit(problems.size === 0 ? 0 : 1)

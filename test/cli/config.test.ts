@@ -129,18 +129,26 @@ function deployment(
   unless: (...args: Parameters<RequestListener>) => boolean | undefined = () => false,
 ): RequestListener {
   return (req, res) => {
-    if (unless(req, res)) return
+    if (unless(req, res)) {
+      return
+    }
     const refuse = (status: number, code: string) => {
       res.writeHead(status, { 'Proxy-Status': 'storage-auth-sidecar; error=http_request_denied' })
       res.end(JSON.stringify({ code, message: 'no' }))
     }
     const isEndpoint = req.url === '/v2/auth/token'
     const isAuthenticated = req.headers.authorization === `Bearer ${TOKEN}`
-    if (isEndpoint && req.method === 'POST') res.end(JSON.stringify({ token: TOKEN, expirationSec: 60 }))
-    else if (isEndpoint && req.method === 'OPTIONS') refuse(405, 'InvalidArgument')
-    else if (!isAuthenticated) refuse(400, 'InvalidToken')
-    else if (isEndpoint) res.end('{"expirationSec":60}')
-    else res.end(JSON.stringify({ 'x-request-id': req.headers['x-request-id'] }))
+    if (isEndpoint && req.method === 'POST') {
+      res.end(JSON.stringify({ token: TOKEN, expirationSec: 60 }))
+    } else if (isEndpoint && req.method === 'OPTIONS') {
+      refuse(405, 'InvalidArgument')
+    } else if (!isAuthenticated) {
+      refuse(400, 'InvalidToken')
+    } else if (isEndpoint) {
+      res.end('{"expirationSec":60}')
+    } else {
+      res.end(JSON.stringify({ 'x-request-id': req.headers['x-request-id'] }))
+    }
   }
 }
 
@@ -191,7 +199,9 @@ const cases: Record<string, { unless: Parameters<typeof deployment>[0]; bad: str
   },
   'a base path that differs': {
     unless: (req, res) => {
-      if (req.method !== 'OPTIONS') return false
+      if (req.method !== 'OPTIONS') {
+        return false
+      }
       res.writeHead(400, { 'Proxy-Status': 'storage-auth-sidecar; error=http_request_denied' })
       return !!res.end('{"code":"InvalidToken","message":""}')
     },
@@ -199,7 +209,9 @@ const cases: Record<string, { unless: Parameters<typeof deployment>[0]; bad: str
   },
   'a token that does not reach the service': {
     unless: (req, res) => {
-      if (req.headers.authorization !== `Bearer ${TOKEN}` || req.url !== '/echo') return false
+      if (req.headers.authorization !== `Bearer ${TOKEN}` || req.url !== '/echo') {
+        return false
+      }
       res.writeHead(503, { 'Proxy-Status': 'storage-auth-sidecar; error=connection_refused' })
       return !!res.end('{}')
     },
@@ -221,7 +233,9 @@ const cases: Record<string, { unless: Parameters<typeof deployment>[0]; bad: str
     bad: ['failure login'],
   },
   'clocks that differ': {
-    unless: (_req, res) => void res.setHeader('Date', new Date(0).toUTCString()),
+    unless: (_req, res) => {
+      res.setHeader('Date', new Date(0).toUTCString())
+    },
     bad: ['failure clock'],
   },
 }
@@ -282,7 +296,9 @@ t.test('an admin listener that is not ready is detected', async (t) => {
 t.test('an untrusted certificate is detected, and no secret is sent', async (t) => {
   let requests = 0
   const { cert, key } = makeCertificate({ commonName: 'a', names: ['127.0.0.1'] })
-  const server = createHttps({ cert, key }, () => void requests++)
+  const server = createHttps({ cert, key }, () => {
+    requests++
+  })
   const url = `https://127.0.0.1:${await listen(t, server)}`
   const { bad, checks } = await check(['--url', url, '--admin-url', url, ...LOGIN])
   t.strictSame(bad, ['failure certificate', 'failure certificate'], 'once for each address')
@@ -319,7 +335,7 @@ t.test('servers that hang, drip or never end delay it by at most 15 s', { timeou
   const silent = createTcp(() => {})
   const endless = createServer((_req, res) => {
     const more = () => {
-      while (!res.destroyed && res.write('x'.repeat(65_536)));
+      while (!res.destroyed && res.write('x'.repeat(65_536))) {}
     }
     res.on('drain', more).on('error', () => {})
     more()

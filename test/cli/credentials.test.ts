@@ -24,13 +24,17 @@ const run = (args: readonly string[], stdin: string | Buffer = '') =>
 /** Runs a command that must succeed, and reads the JSON it prints. */
 async function json(args: readonly string[], stdin?: string | Buffer) {
   const { stdout, failure } = await run(args, stdin)
-  if (failure !== undefined) throw new Error(failure.message)
+  if (failure !== undefined) {
+    throw new Error(failure.message)
+  }
   return JSON.parse(stdout)
 }
 
 async function verdict(file: string, login: { accountId: string; accessKey: string; secret: string }) {
   const loaded = await loadCredentialsFile(file)
-  if (!loaded.ok) return loaded.problems
+  if (!loaded.ok) {
+    return loaded.problems
+  }
   const { value } = loaded
   return createCredentialChecks({ list: () => value, refresh: async () => true }, () => NOW).authenticate(
     login,
@@ -68,7 +72,9 @@ t.test('a secret from stdin is read byte for byte, without one final newline', a
     const args = ['--file', file, '--account', 'acme', '--access-key', name.accessKey, '--secret-stdin']
     t.same(await json(['add', ...args], stdin), { ...name, secret })
     // scrypt takes 0.2 s: the rest shows in what is printed.
-    if (/[\r\ufeff]/.test(secret)) t.equal(await verdict(file, { ...name, secret }), 'accepted')
+    if (/[\r\ufeff]/.test(secret)) {
+      t.equal(await verdict(file, { ...name, secret }), 'accepted')
+    }
   }
   t.notMatch(await readFile(file, 'utf8'), /sha256|hush/)
 })
@@ -86,8 +92,9 @@ t.test(
       program.child.stdin?.write(keys)
       return { code: (await program.ended).code, shown: program.stdout() }
     }
-    for (const key of ['half a sec\x03', '\x04'])
+    for (const key of ['half a sec\x03', '\x04']) {
       t.match(await type(key), { code: 2, shown: /^Secret \(not shown\): \r\nno secret has been given\r\n$/ })
+    }
     const { code, shown } = await type('a chosen secreX\x7ft\r')
     t.match(
       shown,
@@ -230,8 +237,9 @@ acme     old         expired   generated  2027-01-01T00:00:00.000Z
 other    k           active    chosen     never
 `,
   })
-  for (const time of ['9999-12-31T23:59:59-12:00', '0000-01-01T00:00:00+00:01', '2027-02-29T00:00:00Z'])
+  for (const time of ['9999-12-31T23:59:59-12:00', '0000-01-01T00:00:00+00:01', '2027-02-29T00:00:00Z']) {
     t.match(await both(['add', '--account', 'late', '--expires-at', time]), { exitCode: 2, stdout: '' }, time)
+  }
   for (const time of ['9999-12-31T23:59:59.9999Z', '0000-01-01T00:00:00Z']) {
     const late = ['--account', 'late', '--access-key', time]
     t.match(await both(['add', ...late, '--expires-at', time]), { exitCode: undefined }, time)

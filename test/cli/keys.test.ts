@@ -61,7 +61,9 @@ t.test('without a lifetime, retire does not guess', async (t) => {
   })
   const at = ['--directory', `${directory}/keys`]
   const week = ['--config', `${directory}/week.yaml`]
-  for (const kid of ['a', 'b', 'c']) await keys(['add', ...at, '--kid', kid])
+  for (const kid of ['a', 'b', 'c']) {
+    await keys(['add', ...at, '--kid', kid])
+  }
   await keys(['activate', 'b', ...at])
   const later = NOW + 604_806_000
   t.match((await keys(['retire', 'a', ...at], later)).failure, {
@@ -88,7 +90,9 @@ t.test('without a lifetime, retire does not guess', async (t) => {
 
 t.test('activate prints the previously active key, also as JSON', async (t) => {
   const directory = t.testdir({})
-  for (const kid of ['a', 'b']) await keys(['add', '--directory', directory, '--kid', kid])
+  for (const kid of ['a', 'b']) {
+    await keys(['add', '--directory', directory, '--kid', kid])
+  }
   const activate = async (kid: string, ...more: string[]) =>
     (await keys(['activate', kid, '--directory', directory, ...more])).stdout
   t.same(JSON.parse(await activate('b', '--json')), { active: 'b', previous: 'a' })
@@ -98,7 +102,9 @@ t.test('activate prints the previously active key, also as JSON', async (t) => {
 
 t.test('list shows the oldest key first, the state of each, and warnings on stderr', async (t) => {
   const directory = t.testdir({ README: 'text' })
-  for (const kid of ['a', 'b', 'spare']) await keys(['add', '--directory', directory, '--kid', kid])
+  for (const kid of ['a', 'b', 'spare']) {
+    await keys(['add', '--directory', directory, '--kid', kid])
+  }
   await keys(['activate', 'b', '--directory', directory])
   writeKey(directory, { ...(await makeKey('EdDSA', 'half')).publicJwk, ...{ iat: NOW / 1000 - 5 } })
   const list = (...more: string[]) => keys(['list', '--directory', directory, ...more])
@@ -176,8 +182,9 @@ t.test('unusable keys exit with 2 and one line per problem', async (t) => {
   const missing = [['list'], ['activate', kid], ['retire', kid]].map((args) =>
     keys([...args, '--directory', `${directory}/none`]),
   )
-  for (const { failure } of await Promise.all(missing))
+  for (const { failure } of await Promise.all(missing)) {
     t.match(failure, { exitCode: 2, message: /none: .*there is no such file or directory(?:; |$)/ })
+  }
   t.same(readdirSync(directory).sort(), [`${kid}.jwk.json`, 'x.jwk.json', 'y.jwk.json'], 'nothing is changed')
 })
 

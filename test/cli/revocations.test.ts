@@ -16,7 +16,9 @@ const run = (...args: string[]) => runCommand(revocationsCommand, args, { now: N
 
 async function json(...args: string[]) {
   const { stdout, failure } = await run(...args)
-  if (failure !== undefined) throw new Error(failure.message)
+  if (failure !== undefined) {
+    throw new Error(failure.message)
+  }
   return JSON.parse(stdout)
 }
 

@@ -54,10 +54,12 @@ t.test('a peer is trusted if its address or network is listed', async (t) => {
     ['fe80::1%eth0', ['fe80::/10'], true],
     [undefined, ['0.0.0.0/0', '::/0'], false],
   ]
-  for (const [remoteAddress, trust, trusted] of table)
+  for (const [remoteAddress, trust, trusted] of table) {
     t.equal(peer(remoteAddress, trust).isTrusted, trusted, `${remoteAddress} in ${trust.join(' ')}`)
-  for (const entry of ['', 'localhost', '10.0.0.0/33', 'fd00::/129', '10.0.0.256'])
+  }
+  for (const entry of ['', 'localhost', '10.0.0.0/33', 'fd00::/129', '10.0.0.256']) {
     t.throws(() => createPeers([entry]), entry)
+  }
 })
 
 t.test('the client is the nearest address that is not a trusted proxy', async (t) => {
@@ -77,8 +79,9 @@ t.test('the client is the nearest address that is not a trusted proxy', async (t
     ['10.0.0.1', '10.0.0.3, 10.0.0.2', '10.0.0.3'], // all are trusted
     ['10.0.0.1', '203.0.113.9, 198.51.100.1:4711, 10.0.0.2:80', '198.51.100.1'],
     ['10.0.0.1', '203.0.113.9, [2001:db8::1]:4711, [fd00::2]:80', '2001:db8::1'],
-  ] as const)
+  ] as const) {
     t.equal(from(remoteAddress, list), client, `${remoteAddress}: ${list}`)
+  }
   for (const word of [
     ...[
       'unknown',

@@ -19,12 +19,16 @@ t.test('a client that reads nothing has at most one empty write waiting', (t) =>
   const waiting: (() => void)[] = []
   class BlockedSocket extends Socket {
     override write(_bytes: unknown, written?: unknown): boolean {
-      if (typeof written === 'function') waiting.push(() => written())
+      if (typeof written === 'function') {
+        waiting.push(() => written())
+      }
       return false
     }
   }
   const connection = new Connection(new Socket().pause(), new BlockedSocket(), peer, headMs, events)
-  for (let i = 0; i < 3; i++) connection.detectReset()
+  for (let i = 0; i < 3; i++) {
+    connection.detectReset()
+  }
   t.equal(waiting.length, 1)
   waiting.pop()?.()
   connection.detectReset()

@@ -20,7 +20,11 @@ t.test('small chunks of a body are copied together, also while it is not read', 
     const chunks = Array.from({ length: count }, (_, at) => `1\r\n${at % 10}\r\n`).join('')
     client.write(`PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n${chunks}`)
     const [req] = (await once(server, 'request')) as [SidecarRequest]
-    if (waits) while (req.readableLength === 0 && count > 1) await new Promise(setImmediate)
+    if (waits) {
+      while (req.readableLength === 0 && count > 1) {
+        await new Promise(setImmediate)
+      }
+    }
     const received: string[] = []
     req.on('data', (chunk: Buffer) => received.push(chunk.toString()))
     client.write('5000\r\n')

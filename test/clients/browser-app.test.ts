@@ -16,7 +16,9 @@ t.test('only a page of an allowed origin can use the API', { skip: NO_BROWSER },
   const preflight = `${cors}Access-Control-Allow-Methods: GET, PUT\r\nAccess-Control-Allow-Headers: authorization\r\n`
   let stored = ''
   upstream.reply((socket, { method, body }) => {
-    if (method === 'PUT') stored = body.toString()
+    if (method === 'PUT') {
+      stored = body.toString()
+    }
     const answer = method === 'GET' ? stored : ''
     const head = method === 'OPTIONS' ? preflight : cors
     socket.write(`HTTP/1.1 200 OK\r\n${head}Content-Length: ${answer.length}\r\n\r\n${answer}`)

@@ -75,8 +75,12 @@ for (const [how, command] of CLIENTS) {
     const { upstream, url } = await setUp(t, how === 'uploads' ? 'PUT' : 'GET', target)
     const cwd = t.testdir({})
     const file = join(cwd, 'file')
-    if (how === 'uploads') writeFileSync(file, WAV)
-    if (how === 'resumes') writeFileSync(file, WAV.subarray(0, WAV.length / 2))
+    if (how === 'uploads') {
+      writeFileSync(file, WAV)
+    }
+    if (how === 'resumes') {
+      writeFileSync(file, WAV.subarray(0, WAV.length / 2))
+    }
     const env = { ...process.env, NODE_OPTIONS: '', URL: url }
     const child = spawn('sh', ['-c', command], { cwd, env, stdio: ['ignore', 'ignore', 'inherit'] })
     t.same(await once(child, 'exit'), [0, null])
@@ -108,7 +112,9 @@ t.test('a video element seeks', { skip: NO_BROWSER }, async (t) => {
 
 const server = await startPostgres(t)
 t.test('a download outlives its link', { skip: !server && NO_SERVER }, async (t) => {
-  if (server === undefined) return
+  if (server === undefined) {
+    return
+  }
   const name = { accountId: 'a', accessKey: 'k' }
   const { key, ...setup } = await databaseSetup(t, server.createDatabase, [name], 'a secret')
   const { url: upstreamUrl } = await storage(t, Buffer.alloc(100 * MB, 'x'))

@@ -37,7 +37,9 @@ t.test(
     const [source, served] = ['source', 'served'].map((name) => join(directory, name)) as [string, string]
     mkdirSync(source)
     mkdirSync(served)
-    for (let file = 0; file < FILES; file++) writeFileSync(join(source, `${file}.txt`), `file ${file}`)
+    for (let file = 0; file < FILES; file++) {
+      writeFileSync(join(source, `${file}.txt`), `file ${file}`)
+    }
 
     const port = await freePort()
     const upstreamUrl = `http://127.0.0.1:${port}`
@@ -117,7 +119,9 @@ for (const [name, { program, args, refusedStatus, config }] of Object.entries(SE
     for (const advice of ['', snippet(name)]) {
       const directory = await temporaryDirectory(t)
       mkdirSync(join(directory, 'files'))
-      for (const path of [directory, join(directory, 'files')]) chmodSync(path, 0o777) // the servers' workers are other users
+      for (const path of [directory, join(directory, 'files')]) {
+        chmodSync(path, 0o777) // the servers' workers are other users
+      }
       const ports = [await freePort(), await freePort()]
       const file = join(directory, 'config')
       writeFileSync(
@@ -149,7 +153,9 @@ for (const [name, { program, args, refusedStatus, config }] of Object.entries(SE
       t.ok(moved < 300)
       t.equal((await ask('GET', '/c%25d'))[0], 404)
       t.strictSame(await ask('GET', '/%C3%BC'), [200, 'content'])
-      if (name === 'nginx') t.equal((await ask('COPY', '/a%20b', 'https://other.example/x'))[0], 400)
+      if (name === 'nginx') {
+        t.equal((await ask('COPY', '/a%20b', 'https://other.example/x'))[0], 400)
+      }
     }
   })
 }
@@ -198,7 +204,8 @@ t.test(
       [sidecar.token, { sub: 'acme', aud: 'storage-api' }],
       [link, { sub: 'acme', parent_jti: 'j', target: '/o' }],
       [headers?.['x-authenticated-assertion'], { sub: 'acme', client_id: 'runner', jti: 'j' }],
-    ] as const)
+    ] as const) {
       t.match(await ask({ keys, token: signed }), claims)
+    }
   },
 )

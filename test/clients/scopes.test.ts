@@ -119,9 +119,14 @@ t.test('each recipe allows what it says', { skip: without(APACHE) }, async (t) =
     const ask = async (text: string) => {
       const [, method = '', path = '', to, isNew] = /^(\w+) (\S+)(?: to (\S+))?( new)?$/.exec(text) ?? []
       const headers: Record<string, string> = { Authorization: `Bearer ${token}` }
-      if (method === 'PROPFIND') headers['Depth'] = '1'
-      if (to !== undefined) Object.assign(headers, { Destination: url + to, Overwrite: isNew ? 'F' : 'T' })
-      else if (isNew) headers['If-None-Match'] = '*'
+      if (method === 'PROPFIND') {
+        headers['Depth'] = '1'
+      }
+      if (to !== undefined) {
+        Object.assign(headers, { Destination: url + to, Overwrite: isNew ? 'F' : 'T' })
+      } else if (isNew) {
+        headers['If-None-Match'] = '*'
+      }
       const response = await fetch(url + path, { method, headers, body: method === 'PUT' ? 'content' : null })
       await response.arrayBuffer()
       return [response.status, response.headers.get('proxy-status')?.includes('scope') ?? false]
@@ -130,7 +135,9 @@ t.test('each recipe allows what it says', { skip: without(APACHE) }, async (t) =
       const [status] = await ask(text)
       t.ok(Number(status) < 300, `${scope}: ${text} is ${status}`)
     }
-    for (const text of refused) t.same(await ask(text), [403, true], `${scope}: not ${text}`)
+    for (const text of refused) {
+      t.same(await ask(text), [403, true], `${scope}: not ${text}`)
+    }
   }
 })
 

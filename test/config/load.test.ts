@@ -99,8 +99,9 @@ t.test('an unreadable file is one problem and hides none of other sources', asyn
     const file = join(dir, name)
     t.strictSame(about(file), [`: cannot read the configuration: ${reason} (${file})`, other], name)
   }
-  for (const file of ['', 'postgres://u:p@h/d'])
+  for (const file of ['', 'postgres://u:p@h/d']) {
     t.strictSame(refused({ file }), [': must be the path of a settings file (--config or SIDECAR_CONFIG)'])
+  }
 })
 
 t.test('a file of 130,000 mistakes is refused with all of them', async (t) => {
@@ -129,7 +130,9 @@ t.test('every effective value is listed with its origin, without the query of a 
 
 t.test('the default of every setting can be set by variable and by flag', async (t) => {
   for (const { path, variable, flag, default: value } of SETTINGS) {
-    if (value === undefined || path === 'upstreams' || path === 'credentials.postgres.poolSize') continue
+    if (value === undefined || path === 'upstreams' || path === 'credentials.postgres.poolSize') {
+      continue
+    }
     const text = typeof value === 'string' ? value : JSON.stringify(value)
     const upstream = { SIDECAR_UPSTREAM_URL: 'http://u' }
     t.equal(accepted({ env: { ...upstream, [variable]: text } }).originOf(path), variable)
@@ -146,8 +149,9 @@ t.test('texts become numbers and booleans, and strings stay strings', async (t) 
 
 t.test('lists of maps are YAML or JSON', async (t) => {
   const upstreams = [{ prefix: '/', url: 'http://127.0.0.1:1' }]
-  for (const text of ['[{ prefix: /, url: http://127.0.0.1:1 }]', JSON.stringify(upstreams)])
+  for (const text of ['[{ prefix: /, url: http://127.0.0.1:1 }]', JSON.stringify(upstreams)]) {
     t.strictSame(accepted({ env: { SIDECAR_UPSTREAMS: text } }).config.upstreams, upstreams)
+  }
   for (const text of ['', '[', 'http://u', '[{}', '{}', '{"a":1,"a":2}']) {
     t.match(
       refused({ env: { SIDECAR_UPSTREAMS: text } }),
@@ -287,7 +291,9 @@ t.test('unknown names are refused at each depth, with a suggestion', async (t) =
       '404: unknown setting; known here: listen, admin, upstreams, token, keys, credentials, revocations, trustedIssuers, cache, identity, enforcement, forwarded, publicRoutes, forwardAuth, corsPreflight, links, upgrade, limits, timeouts, shutdown, log, workers, contract, cors (sidecar.yaml:2:1)',
     ],
   ]
-  for (const [yaml, problem] of table) t.strictSame(refused({ yaml }), [problem], yaml)
+  for (const [yaml, problem] of table) {
+    t.strictSame(refused({ yaml }), [problem], yaml)
+  }
   t.match(String(refused({ yaml: 'trustedIssuers: [{ accounts: { ~: a } }]' })), 'accounts."": must be a map')
 })
 
@@ -367,6 +373,7 @@ t.test('a file that is nested too deeply is refused', async (t) => {
 
 t.test('of a map of too many members the first are refused, and the others counted', async (t) => {
   const names = Array.from({ length: 30_000 }, (_, n) => `x${n}: 1`)
-  for (const yaml of [names.join('\n'), `log: {${names.join()}}`])
+  for (const yaml of [names.join('\n'), `log: {${names.join()}}`]) {
     t.match(refused({ yaml }), { length: 101, 100: /: 29900 more unknown settings \(sidecar.yaml:1:/ })
+  }
 })

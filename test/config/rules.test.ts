@@ -79,8 +79,9 @@ t.test('each trusted issuer is complete, named once, and maps values to accounts
   for (const [first, second, index] of [
     ['idp:', 'idp:eu:', 1],
     ['idp:eu:', 'idp:', 0],
-  ] as const)
+  ] as const) {
     t.match(refused({ yaml: prefixed(first, second) }), [`trustedIssuers[${index}].accountPrefix: ${nested}`])
+  }
   accepted({ yaml: prefixed('idp:', 'idp:') })
   t.match(refused({ yaml: 'keys: { jwksUrl: http://a, caFile: f }' }), [/^keys.caFile: needs a keys.jwksUrl/])
 })
@@ -123,8 +124,9 @@ t.test('with links, their paths are no public route and not that of forward auth
     refused({
       yaml: `links: { enabled: ${enabled} }\nforwardAuth: { path: ${path} }\npublicRoutes: [{ method: GET, path: ${path} }]`,
     }).map((problem) => problem.slice(0, problem.indexOf(':')))
-  for (const path of ['/v2/auth/links', '/v2/auth/links/x'])
+  for (const path of ['/v2/auth/links', '/v2/auth/links/x']) {
     t.strictSame(at(path), ['forwardAuth.path', 'publicRoutes[0].path'], path)
+  }
   t.strictSame(at('/v2/auth/links', false), ['publicRoutes[0].path'], 'that of forward auth')
 })
 
@@ -134,10 +136,13 @@ t.test('the forward-auth path is neither the token endpoint nor above or below i
   const problem = (endpoint: string) => [
     `forwardAuth.path: must not be the token endpoint ${endpoint}, a path above it or one below it (sidecar.yaml:2:22)`,
   ]
-  for (const collision of ['/v2/auth/token', '/v2/auth/token/x', '/v2/auth', '/v2'])
+  for (const collision of ['/v2/auth/token', '/v2/auth/token/x', '/v2/auth', '/v2']) {
     t.strictSame(path(collision), problem('/v2/auth/token'), collision)
+  }
   t.strictSame(path('/api', '/api'), problem('/api/v2/auth/token'))
-  for (const fine of ['/_auth', '/v2/auth/tokens', '/v2/auth/check']) t.strictSame(path(fine), [], fine)
+  for (const fine of ['/_auth', '/v2/auth/tokens', '/v2/auth/check']) {
+    t.strictSame(path(fine), [], fine)
+  }
   t.strictSame(path('/v2', '/api'), [])
   t.strictSame(
     refused({ yaml: 'forwardAuth: { path: /_auth }\npublicRoutes:\n- { method: GET, path: /_auth/x }' }),
@@ -161,7 +166,9 @@ t.test('the two listeners do not share a port', async (t) => {
   const both = (one: string, other: string, port = 8080) =>
     refused({ yaml: `listen: { host: "${one}", port: ${port} }\nadmin: { host: "${other}", port: ${port} }` })
       .length
-  for (const host of ['0.0.0.0', '127.0.0.1', '::']) t.equal(both(host, '127.0.0.1'), 1, host)
+  for (const host of ['0.0.0.0', '127.0.0.1', '::']) {
+    t.equal(both(host, '127.0.0.1'), 1, host)
+  }
   t.equal(both('127.0.0.1', '127.0.0.2'), 0)
   t.equal(both('127.0.0.1', '::1'), 0)
   t.equal(both('0.0.0.0', '0.0.0.0', 0), 0, 'the system chooses two ports')
@@ -272,7 +279,9 @@ t.test('config/sidecar.yaml is generated, loads and sets every setting to its de
   // With the commented settings uncommented, no setting is missing.
   const all = parseDocument(yaml.replace(/^ *(?:# *)+(?=\w+:(?: |$))/gm, (mark) => mark.replaceAll('# ', '')))
   t.strictSame(all.errors, [])
-  for (const { path, steps } of SETTINGS) t.not(valueAt(all.toJS(), steps), undefined, path)
+  for (const { path, steps } of SETTINGS) {
+    t.not(valueAt(all.toJS(), steps), undefined, path)
+  }
 })
 
 t.test('the examples of credentials and revocations have the documented shape', async (t) => {

@@ -20,7 +20,9 @@ const upstream = { SIDECAR_UPSTREAM_URL: 'http://127.0.0.1:9000' }
 
 /** Loads what the sources say. */
 export function load({ yaml, env = upstream, flags = {}, ...rest }: Sources) {
-  if (yaml === undefined) return loadConfig({ env, flags, ...rest })
+  if (yaml === undefined) {
+    return loadConfig({ env, flags, ...rest })
+  }
   writeFileSync('sidecar.yaml', yaml)
   return loadConfig({ env, flags, file: 'sidecar.yaml', ...rest })
 }
@@ -28,7 +30,9 @@ export function load({ yaml, env = upstream, flags = {}, ...rest }: Sources) {
 /** The configuration; throws when there are problems. */
 export function accepted(sources: Sources) {
   const loaded = load(sources)
-  if (!loaded.ok) throw new Error(JSON.stringify(loaded.problems))
+  if (!loaded.ok) {
+    throw new Error(JSON.stringify(loaded.problems))
+  }
   return loaded.value
 }
 

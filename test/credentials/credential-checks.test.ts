@@ -23,7 +23,9 @@ const slowAgain = dummyHash('$scrypt$ln=14,r=8,p=5')
 let scryptRuns = 0
 createHook({
   init(_id, type) {
-    if (type === 'SCRYPTREQUEST') scryptRuns++
+    if (type === 'SCRYPTREQUEST') {
+      scryptRuns++
+    }
   },
 }).enable()
 
@@ -34,7 +36,9 @@ function credential(accessKey: string, secretHash: string, more: Partial<Credent
 
 function indexOf(list: readonly Credential[]): CredentialList {
   const index = new CredentialList()
-  for (const one of list) index.add(one)
+  for (const one of list) {
+    index.add(one)
+  }
   return index
 }
 
@@ -101,7 +105,9 @@ t.test('a name has the same scrypt parameters in every process, and keeps them a
     )
   }
   t.same(new Set(drawn(list)).size, 2)
-  for (const other of others) t.same(drawn(other), drawn(list))
+  for (const other of others) {
+    t.same(drawn(other), drawn(list))
+  }
   t.notSame(drawn([list[1], credential('a', slowAgain)]), drawn(list), 'and clients cannot compute them')
   t.end()
 })
@@ -142,8 +148,9 @@ t.test('the status says until when tokens of a credential are valid', async (t) 
   ])
   t.same(store.credentialStatus('acme', 'fast'), { active: true, endsAtMs: Number.POSITIVE_INFINITY })
   t.same(store.credentialStatus('acme', 'ends'), { active: true, endsAtMs: NOW + 1500 })
-  for (const key of ['disabled', 'expired', 'unknown', '__proto__'])
+  for (const key of ['disabled', 'expired', 'unknown', '__proto__']) {
     t.same(store.credentialStatus('acme', key), { active: false, exists: /ed$/.test(key) }, key)
+  }
   t.same(store.credentialStatus('unknown', 'fast'), { active: false, exists: false })
   state.now += 1500
   t.same(store.credentialStatus('acme', 'ends'), { active: false, exists: true }, 'not when it expires')
@@ -155,7 +162,9 @@ const DIGEST = 'AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA'
 t.test('a generated secret is 256 random bits in base64url', async (t) => {
   const secrets = new Set(Array.from({ length: 100 }, generateSecret))
   t.equal(secrets.size, 100)
-  for (const secret of secrets) t.match(secret, /^[\w-]{43}$/)
+  for (const secret of secrets) {
+    t.match(secret, /^[\w-]{43}$/)
+  }
 })
 
 t.test('stored hashes have the documented form', async (t) => {
@@ -184,11 +193,15 @@ t.test('only the exact bytes of the secret match', async (t) => {
   ]
   const sha256 = await hashSecret(secret, 'sha256')
   t.equal(await verifySecret(secret, sha256), true)
-  for (const other of others) t.equal(await verifySecret(other, sha256), false)
+  for (const other of others) {
+    t.equal(await verifySecret(other, sha256), false)
+  }
 
   const scrypt = await hashSecret(secret, 'scrypt')
   t.equal(await verifySecret(secret, scrypt), true)
-  for (const other of others.slice(1, 3)) t.equal(await verifySecret(other, scrypt), false)
+  for (const other of others.slice(1, 3)) {
+    t.equal(await verifySecret(other, scrypt), false)
+  }
 })
 
 t.test('a dummy hash has the parameters asked for and matches nothing', async (t) => {
@@ -278,7 +291,9 @@ t.test('after the allowed failures a pair is refused until the window has passed
 t.test('an unchecked login is not a failure', async (t) => {
   const { login } = throttled()
   for (const verdict of ['busy', 'unavailable'] as const) {
-    for (let times = 0; times < 10; times++) t.equal(await login(verdict), undefined)
+    for (let times = 0; times < 10; times++) {
+      t.equal(await login(verdict), undefined)
+    }
   }
 })
 
@@ -290,7 +305,9 @@ t.test('200 concurrent guesses get no more checks than the allowed failures', as
   }
   const outcomes = await Promise.all(attempts)
   t.equal(outcomes.filter(({ verdict }) => verdict === 'rejected').length, 3)
-  for (const outcome of outcomes.slice(3)) t.same(outcome, { verdict: 'throttled', retryAfterSeconds: 60 })
+  for (const outcome of outcomes.slice(3)) {
+    t.same(outcome, { verdict: 'throttled', retryAfterSeconds: 60 })
+  }
   t.equal(started(), 3)
 })
 
@@ -304,7 +321,9 @@ t.test('logins beyond the count wait, and none is refused before a failure', asy
   t.equal(started(), 5)
   await end(3, 'accepted')
   t.equal(started(), 7, 'a success clears the failure')
-  for (const at of [4, 5, 6, 7]) await end(at, 'accepted')
+  for (const at of [4, 5, 6, 7]) {
+    await end(at, 'accepted')
+  }
   const verdicts = (await Promise.all(attempts)).map(({ verdict }) => verdict)
   const accepted = 'accepted'
   t.same(verdicts, [accepted, 'rejected', 'busy', accepted, accepted, accepted, accepted, accepted])
@@ -317,18 +336,26 @@ t.test('at most 1,000 logins of a pair wait, and other pairs are not affected', 
   const others = Array.from({ length: 5 }, () =>
     setup.throttle({ ...NAME, accountId: 'other' }, '192.0.2.1', async () => 'accepted'),
   )
-  for (const { verdict } of await Promise.all(others)) t.equal(verdict, 'accepted')
-  for (let at = 0; at < 1003; at++) await end(at, 'accepted')
+  for (const { verdict } of await Promise.all(others)) {
+    t.equal(verdict, 'accepted')
+  }
+  for (let at = 0; at < 1003; at++) {
+    await end(at, 'accepted')
+  }
   t.equal(started(), 1003)
 })
 
 t.test('the table is bounded: beyond 50,000 pairs the least recently used is dropped', async (t) => {
   const { login, fail } = throttled()
   await fail(3)
-  for (let times = 0; times < 3; times++) await login('rejected', 'unused')
+  for (let times = 0; times < 3; times++) {
+    await login('rejected', 'unused')
+  }
   for (let at = 0; at < 50_000; at++) {
     await login('rejected', `account ${at}`, '198.51.100.1')
-    if (at === 25_000) t.equal(await login('accepted'), 60)
+    if (at === 25_000) {
+      t.equal(await login('accepted'), 60)
+    }
   }
   t.equal(await login('accepted'), 60, 'a pair that is still used stays')
   t.equal(await login('rejected', 'unused'), undefined)

@@ -20,7 +20,9 @@ async function manyCredentials(t: Pick<Test, 'teardown'>, count: number): Promis
   const file = join(await temporaryDirectory(t), 'credentials.yaml')
   const lines = ['accounts:']
   for (let at = 0; at < count; at++) {
-    if (at % 10 === 0) lines.push(`  - accountId: account-${at / 10}`, '    credentials:')
+    if (at % 10 === 0) {
+      lines.push(`  - accountId: account-${at / 10}`, '    credentials:')
+    }
     lines.push(`      - accessKey: AK${at}`, `        secretHash: ${HASH}`)
   }
   await writeFile(file, `${lines.join('\n')}\n`, { mode: 0o600 })
@@ -137,7 +139,9 @@ t.test('a document of another shape is a problem', async (t) => {
     ['accounts: [5]', '1:12: accounts[0] must be a map with accountId and credentials'],
     ['accounts: []\n__proto__: {}', '2:1: has a member that is not known here: __proto__'],
   ]
-  for (const [text, problem] of shapes) t.same(problemsOf(text), [problem], text)
+  for (const [text, problem] of shapes) {
+    t.same(problemsOf(text), [problem], text)
+  }
 })
 
 t.test('of a map of too many unknown names the first are reported, and the others counted', async (t) => {
@@ -224,7 +228,9 @@ t.test('5,000 credentials are loaded while the event loop keeps turning', async 
     const loaded = await loadCredentialsFile(file)
     delay.disable()
     stalls.push(delay.max / 1e6)
-    if (!loaded.ok) throw new Error(loaded.problems.join())
+    if (!loaded.ok) {
+      throw new Error(loaded.problems.join())
+    }
     t.equal(loaded.value.size, 5000)
     t.ok(loaded.value.find({ accountId: 'account-499', accessKey: 'AK4999' }))
   }
@@ -271,13 +277,17 @@ const path = join(await temporaryDirectory(t), 'edited.yaml')
 async function edited(text: string, edit: (records: CredentialEditor) => Promise<Loaded>): Promise<string> {
   await writeFile(path, text)
   const changed = await edit(fileEditors(path).credentials)
-  if (changed.ok) return readFile(path, 'utf8')
+  if (changed.ok) {
+    return readFile(path, 'utf8')
+  }
   return changed.problems.join('\n').slice(path.length + 2)
 }
 
 function credentialsIn(text: string): readonly Credential[] {
   const parsed = parseCredentials(Buffer.from(text))
-  if (!parsed.ok) throw new Error(parsed.problems.join())
+  if (!parsed.ok) {
+    throw new Error(parsed.problems.join())
+  }
   return parsed.value
 }
 
@@ -317,8 +327,9 @@ t.test('the first account of an empty list is written as a block', async (t) => 
       - accessKey: new
         secretHash: ${HASH}
 `
-  for (const text of ['accounts: []\n', 'accounts:\n  - accountId: acme\n    credentials: []\n'])
+  for (const text of ['accounts: []\n', 'accounts:\n  - accountId: acme\n    credentials: []\n']) {
     t.equal(await edited(text, (records) => records.add(NEW)), expected)
+  }
 })
 
 t.test('a credential is disabled and enabled in place', async (t) => {
@@ -388,7 +399,9 @@ t.test('a file locked by another command is not changed, by none of its names', 
   const add = (path: string) => fileEditors(path).credentials.add(NEW)
   const problem = (path: string) =>
     `${path}: another command is changing it; if none runs, remove its lock ${file}.lock`
-  for (const path of [file, link]) await t.rejects(add(path), new NotDone(problem(path)))
+  for (const path of [file, link]) {
+    await t.rejects(add(path), new NotDone(problem(path)))
+  }
   t.equal(await readFile(file, 'utf8'), before)
   await rm(`${file}.lock`)
   t.same(await add(link), loaded(undefined))

@@ -10,7 +10,9 @@ const parse = (text: string) => parseRevocations(Buffer.from(text))
 const token: RevocableToken = { tokenId: 'j', accountId: 'acme', accessKey: 'AK', issuedAtSeconds: 1000 }
 function indexOf(list: readonly Revocation[]): RevocationList {
   const index = new RevocationList()
-  for (const one of list) index.add(one)
+  for (const one of list) {
+    index.add(one)
+  }
   return index
 }
 const revoked = (list: readonly Revocation[], changed: Partial<RevocableToken> = {}) =>
@@ -125,7 +127,9 @@ t.test('a file that is not required may be missing until it has had revocations'
   t.match(await loadRevocationsFile(file, false, new RevocationList()), { ok: true })
   writeFileSync(file, 'revocations: [jti: j]')
   const loaded = await loadRevocationsFile(file, false)
-  if (!loaded.ok) throw new Error(loaded.problems.join())
+  if (!loaded.ok) {
+    throw new Error(loaded.problems.join())
+  }
   t.equal(loaded.value.isRevoked(token), true)
   rmSync(file)
   t.match(await loadRevocationsFile(file, false, loaded.value), missing)

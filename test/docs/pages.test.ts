@@ -34,7 +34,9 @@ t.test('settings in pages are valid', async (t) => {
     for (const [, block = ''] of readFileSync(page, 'utf8').matchAll(/^```yaml\n([\s\S]*?)^```/gm)) {
       const settings = Object(parse(block))
       const isList = Array.isArray(settings.revocations) || Array.isArray(settings.accounts)
-      if (isList || !Object.keys(settings).every((key) => GROUPS.has(key))) continue
+      if (isList || !Object.keys(settings).every((key) => GROUPS.has(key))) {
+        continue
+      }
       const verifies = settings.keys?.jwksUrl !== undefined && { credentials: undefined }
       const file = join(t.testdir(), 'sidecar.yaml')
       writeFileSync(file, JSON.stringify({ ...REQUIRED, ...verifies, ...settings }))
@@ -54,12 +56,16 @@ async function scrape({ adminPort }: TestSidecar): Promise<Map<string, Map<strin
   const text = await (await fetch(`http://127.0.0.1:${adminPort}/metrics`)).text()
   const found = new Map<string, Map<string, Set<string>>>()
   for (const { name: series, labels } of parseMetrics(text)) {
-    if (!series.startsWith('auth_sidecar_')) continue
+    if (!series.startsWith('auth_sidecar_')) {
+      continue
+    }
     const name = series.replace(/(?<=_seconds)_(?:bucket|sum|count)$/, '')
     const values = found.get(name) ?? new Map<string, Set<string>>()
     found.set(name, values)
     for (const [label, value] of Object.entries(labels)) {
-      if (label !== 'le') values.set(label, (values.get(label) ?? new Set()).add(value))
+      if (label !== 'le') {
+        values.set(label, (values.get(label) ?? new Set()).add(value))
+      }
     }
   }
   return found
@@ -86,7 +92,9 @@ t.test('the page has every metric, label and label value, and every access log f
   t.strictSame([...new Set(found)].sort(), declared, 'every metric is created')
   for (const [name, labels] of rows) {
     const actual = metrics.get(name)
-    if (actual?.size) t.strictSame([...labels].sort(), [...actual.keys()].sort(), name)
+    if (actual?.size) {
+      t.strictSame([...labels].sort(), [...actual.keys()].sort(), name)
+    }
   }
 
   const text = readFileSync(PAGE, 'utf8')
@@ -102,7 +110,9 @@ t.test('the page has every metric, label and label value, and every access log f
   }
 
   const fields = new Set(lines().flatMap((line) => Object.keys(line)))
-  for (const field of ['level', 'time', 'msg']) fields.delete(field)
+  for (const field of ['level', 'time', 'msg']) {
+    fields.delete(field)
+  }
   const table = tableUnder(PAGE, '## Logs').flatMap(({ field }) => codeIn(field))
   t.strictSame(table.sort(), [...fields].sort())
 })
@@ -129,7 +139,9 @@ function anchors(path: string): Set<string> {
     seen.set(slug, times + 1)
     found.add(times === 0 ? slug : `${slug}-${times}`)
   }
-  for (const [, id = ''] of prose(path).matchAll(/<a (?:id|name)="([^"]+)"/g)) found.add(id)
+  for (const [, id = ''] of prose(path).matchAll(/<a (?:id|name)="([^"]+)"/g)) {
+    found.add(id)
+  }
   return found
 }
 
@@ -152,9 +164,11 @@ t.test('every relative link has an existing file and heading', { skip: noGit() }
       links++
       const [path = '', anchor] = decodeURIComponent(target).split('#')
       const file = path === '' ? page : join(dirname(page), path)
-      if (!existsSync(file)) t.fail(`${page}: ${target} is missing`)
-      else if (anchor !== undefined && file.endsWith('.md'))
+      if (!existsSync(file)) {
+        t.fail(`${page}: ${target} is missing`)
+      } else if (anchor !== undefined && file.endsWith('.md')) {
         t.ok(anchors(file).has(anchor), `${page}: ${target}`)
+      }
     }
   }
   t.ok(PAGES.length >= 10 && links > 100, `${links} links in ${PAGES.length} pages`)
@@ -173,7 +187,9 @@ t.test('every file named by a page exists', async (t) => {
 t.test('every guide is listed in the index, which the README links', async (t) => {
   const listed = new Set(targets('docs/README.md'))
   for (const name of readdirSync('docs')) {
-    if (/\.(?:md|yaml)$/.test(name) && name !== 'README.md') t.ok(listed.has(name), name)
+    if (/\.(?:md|yaml)$/.test(name) && name !== 'README.md') {
+      t.ok(listed.has(name), name)
+    }
   }
   t.ok(targets('README.md').includes('docs/README.md'))
 })
@@ -204,7 +220,9 @@ t.test('a file of src imports only from its own row of the table and the rows be
     for (const [, path = ''] of imports) {
       const imported = normalize(join(dirname(file), path))
       const isBelow = Number(rowOf.get(unitOf(imported))) >= Number(rowOf.get(unitOf(file)))
-      if (!isBelow) t.fail(`${file} imports ${imported}`)
+      if (!isBelow) {
+        t.fail(`${file} imports ${imported}`)
+      }
     }
   }
   t.ok(files.length > 50)
@@ -258,7 +276,9 @@ async function ask(setup: Setup, method: string, path: string, lines = '', body?
   const what = `${method} ${path} ${response.status}`
   const name = paths[path]?.[method]?.responses[response.status]?.$ref.split('/').at(-1) ?? ''
   const documented = components.responses[name]
-  if (documented === undefined) throw new Error(`${what} is not documented`)
+  if (documented === undefined) {
+    throw new Error(`${what} is not documented`)
+  }
   seen.add(what)
   const wrong = Object.entries(documented.headers).flatMap(([header, { $ref }]) => {
     const value = response.headers[header.toLowerCase()]
@@ -268,8 +288,9 @@ async function ask(setup: Setup, method: string, path: string, lines = '', body?
   const known = new Set([...COMMON, ...Object.keys(documented.headers).map((header) => header.toLowerCase())])
   wrong.push(...Object.keys(response.headers).filter((header) => !known.has(header)))
   const json = response.body.length === 0 ? undefined : JSON.parse(response.body.toString())
-  if (method !== 'head' && documented.content !== undefined)
+  if (method !== 'head' && documented.content !== undefined) {
     wrong.push(...faults(`#/components/responses/${name}/content/application~1json/schema`, json))
+  }
   t.strictSame(wrong, [], what)
   return json
 }
@@ -326,8 +347,9 @@ t.test('every documented response occurs as documented, and no other one', async
       [narrow, '{"method":"GET","target":"/b"}'],
       [unproven, '{}'],
       ['', '{}'],
-    ] as const)
+    ] as const) {
       await ask(one, 'post', links, lines, body)
+    }
   }
   const failing = t.capture(crypto.subtle, 'sign', () => Promise.reject(new Error('signing fails')))
   await ask(setup, 'post', links, setup.authorization, '{"method":"GET","target":"/b"}')
@@ -335,23 +357,30 @@ t.test('every documented response occurs as documented, and no other one', async
   await ask(setup, 'post', links, `${setup.authorization}Content-Length: 9\r\n`)
   for (const [path, item] of Object.entries(paths)) {
     for (const method of METHODS.filter((name) => item[name] !== undefined)) {
-      for (const lines of ['a: b'.repeat(9999), 'Expect: 200-ok', 'Host: h2'])
+      for (const lines of ['a: b'.repeat(9999), 'Expect: 200-ok', 'Host: h2']) {
         await ask(setup, method, path, `${lines}\r\n`)
-      if (method === 'post') continue
+      }
+      if (method === 'post') {
+        continue
+      }
       await ask(setup, method, path, 'half')
       for (const one of [setup, other]) {
         const expired = `Authorization: Bearer ${await one.sidecar.mint(past)}\r\n`
         const narrow = `Authorization: Bearer ${await one.sidecar.mint({ claims: { scope: 'storage.read:/' } })}\r\n`
-        for (const lines of [one.authorization, expired, narrow, unproven, ''])
+        for (const lines of [one.authorization, expired, narrow, unproven, '']) {
           await ask(one, method, path, lines)
+        }
       }
       broken = true
       await ask(setup, method, path, setup.authorization)
       broken = false
     }
   }
-  for (const [path, item] of Object.entries(paths))
-    for (const method of METHODS)
-      for (const status of Object.keys(item[method]?.responses ?? {}))
+  for (const [path, item] of Object.entries(paths)) {
+    for (const method of METHODS) {
+      for (const status of Object.keys(item[method]?.responses ?? {})) {
         t.ok(seen.has(`${method} ${path} ${status}`), `${method} ${path} ${status}`)
+      }
+    }
+  }
 })

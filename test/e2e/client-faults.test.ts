@@ -9,9 +9,15 @@ import { type Setup, startSetup } from '../support/setup.ts'
 
 /** The ways in which a client goes away. */
 const DEPARTURES: Readonly<Record<string, (client: RawClient) => void>> = {
-  reset: ({ socket }) => void socket.resetAndDestroy(),
-  'close of both ways': ({ socket }) => void socket.destroy(),
-  'half-close': ({ socket }) => void socket.end(),
+  reset: ({ socket }) => {
+    socket.resetAndDestroy()
+  },
+  'close of both ways': ({ socket }) => {
+    socket.destroy()
+  },
+  'half-close': ({ socket }) => {
+    socket.end()
+  },
 }
 
 /** Waits until nothing of the requests before is left, neither here nor at the upstream. */
@@ -58,14 +64,19 @@ t.test('a client that disconnects aborts its request at the upstream', async (t)
   }
   for (const [stage, reach] of Object.entries(stages)) {
     for (const [departure, depart] of Object.entries(DEPARTURES)) {
-      if (stage === 'with more requests than are read' && departure !== 'reset') continue // is not seen
-      for (const socket of setup.upstream.sockets) socket.destroy()
+      if (stage === 'with more requests than are read' && departure !== 'reset') {
+        continue // is not seen
+      }
+      for (const socket of setup.upstream.sockets) {
+        socket.destroy()
+      }
       const client = await setup.connect()
       await reach(client)
       depart(client)
       await nothingIsLeft(setup, `${stage}, ${departure}`)
-      if (departure === 'half-close' && stage.startsWith('in the middle of a response'))
+      if (departure === 'half-close' && stage.startsWith('in the middle of a response')) {
         t.equal(await client.closed(), 'reset', `${stage}: what is missing shows in every client`)
+      }
       client.socket.destroy()
     }
   }
@@ -84,13 +95,18 @@ t.test('a reset in the middle of an upload that the upstream does not read ends 
     const { sidecar, head } = await start(t, { hooks: { read: false } })
     const tcp = connect(sidecar.port, '127.0.0.1')
     const client = start === startSetup ? tcp : connectTls({ socket: tcp, rejectUnauthorized: false })
-    for (const socket of [tcp, client]) socket.on('error', () => {})
+    for (const socket of [tcp, client]) {
+      socket.on('error', () => {})
+    }
     client.write(head('PUT /up', 'Content-Length: 100000000'))
-    for (let sent = 0; sent < 100_000_000; sent += 100_000) client.write(Buffer.alloc(100_000))
+    for (let sent = 0; sent < 100_000_000; sent += 100_000) {
+      client.write(Buffer.alloc(100_000))
+    }
     await standsStill(() => client.writableLength)
     tcp.resetAndDestroy()
-    for (const metric of ['requests_in_flight', 'upstream_connections{upstream="/"}'])
+    for (const metric of ['requests_in_flight', 'upstream_connections{upstream="/"}']) {
       await eventually(async () => (await sidecar.metric(`auth_sidecar_${metric}`)) === 0, metric, SOON_MS)
+    }
     const aborted = 'auth_sidecar_requests_total{route="proxy",method="PUT",status="499"}'
     t.equal(await sidecar.metric(aborted), 1, 'counted as aborted')
   }
@@ -128,11 +144,14 @@ t.test('a client that disconnects before its request or during a login leaks not
   ] as const) {
     for (const [departure, depart] of Object.entries(DEPARTURES)) {
       const client = await setup.connect()
-      if (bytes.length > 0) await new Promise<void>((resolve) => client.socket.write(bytes, () => resolve()))
+      if (bytes.length > 0) {
+        await new Promise<void>((resolve) => client.socket.write(bytes, () => resolve()))
+      }
       depart(client)
       await nothingIsLeft(setup, `${stage}, ${departure}`)
-      if (departure === 'half-close' && stage.startsWith('in the middle of a response'))
+      if (departure === 'half-close' && stage.startsWith('in the middle of a response')) {
         t.equal(await client.closed(), 'reset', `${stage}: what is missing shows in every client`)
+      }
       client.socket.destroy()
     }
   }
@@ -150,7 +169,9 @@ async function tlsClientsLeave(t: Test, setup: Setup, requests: string, depart: 
   const clients = Array.from({ length: 40 }, async (_, at) => {
     const tcp = connect(setup.sidecar.port, '127.0.0.1')
     const tls = connectTls({ socket: tcp, rejectUnauthorized: false })
-    for (const socket of [tcp, tls]) socket.on('error', () => {})
+    for (const socket of [tcp, tls]) {
+      socket.on('error', () => {})
+    }
     t.teardown(() => tcp.destroy())
     await new Promise((resolve) => tls.once('secureConnect', resolve))
     tls.resume().write(requests)
@@ -163,14 +184,17 @@ async function tlsClientsLeave(t: Test, setup: Setup, requests: string, depart: 
 
 t.test('a TLS client that disconnects amid pipelined requests leaves none in flight', async (t) => {
   const setup = await startSecured(t)
-  setup.upstream.reply((socket) => void setTimeout(() => socket.write(OK), 3))
+  setup.upstream.reply((socket) => {
+    setTimeout(() => socket.write(OK), 3)
+  })
   for (const depart of [
     (tcp: Socket) => tcp.resetAndDestroy(),
     (tcp: Socket) => tcp.destroy(),
     (_: Socket, tls: Socket) => tls.destroy(),
     (_: Socket, tls: Socket) => tls.end(),
-  ])
+  ]) {
     await tlsClientsLeave(t, setup, setup.head('GET /a').repeat(8), depart)
+  }
 })
 
 t.test('a client that half-closes right after its response has arrived receives it', async (t) => {
@@ -178,11 +202,16 @@ t.test('a client that half-closes right after its response has arrived receives 
   upstream.reply(() => {})
   const clients = await Promise.all(Array.from({ length: 20 }, () => connect()))
   const uploads = clients.slice(10)
-  for (const client of clients)
+  for (const client of clients) {
     client.send(uploads.includes(client) ? `${head('PUT /', 'Content-Length: 9')}first` : head('GET /'))
+  }
   await upstream.until(() => upstream.bytes.filter(({ length }) => length > 0).length === 20, 'the requests')
-  for (const socket of upstream.sockets) socket.write(OK)
-  for (const { socket } of clients) socket.end() // the sidecar reads both in one turn
+  for (const socket of upstream.sockets) {
+    socket.write(OK)
+  }
+  for (const { socket } of clients) {
+    socket.end() // the sidecar reads both in one turn
+  }
   for (const client of clients) {
     t.equal((await client.response()).status, 200)
     t.equal(await client.closed(), 'end')
@@ -194,7 +223,9 @@ t.test('a response that fails while its TLS client half-closes leaves nothing in
   const broken = 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n'
   for (let round = 0; round < 8; round++) {
     // Both happen within the same millisecond for some of the clients.
-    setup.upstream.reply((socket) => void setTimeout(() => socket.write(broken), 18 + round / 4))
+    setup.upstream.reply((socket) => {
+      setTimeout(() => socket.write(broken), 18 + round / 4)
+    })
     await tlsClientsLeave(t, setup, setup.head('GET /a'), (_, tls) => tls.end())
   }
   t.equal(await setup.sidecar.metric('auth_sidecar_client_connections'), 0)

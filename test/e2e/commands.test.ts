@@ -76,7 +76,9 @@ t.test('each setting is in one report if all are wrong', async (t) => {
   const env = Object.fromEntries(SETTINGS.map(({ variable }) => [variable, '\u0007']))
   const { code, stderr } = await runProgram(t, ['config', 'check'], { env })
   t.equal(code, 2)
-  for (const { variable } of SETTINGS) t.match(stderr, ` (${variable})\n`)
+  for (const { variable } of SETTINGS) {
+    t.match(stderr, ` (${variable})\n`)
+  }
 })
 
 t.test('all problems of the settings, then of the files, are in one report without a secret', async (t) => {
@@ -123,9 +125,13 @@ credentials: { file: /none/credentials.yaml }
     t.notMatch(stderr, new RegExp(`canary|${k}|^ +at `, 'm'))
   }
   const commands = [['serve'], ['config', 'check', '--files']]
-  for (const command of commands) await report(command, env, inSettings)
+  for (const command of commands) {
+    await report(command, env, inSettings)
+  }
   writeFileSync(config, readFileSync(config, 'utf8').replace('canary', '0').replace('listen_port: 1', ''))
-  for (const command of commands) await report(command, {}, inFiles)
+  for (const command of commands) {
+    await report(command, {}, inFiles)
+  }
 })
 
 t.test('settings are read from a pipe, and at most 1 MiB of them', async (t) => {

@@ -60,7 +60,9 @@ t.test('a fleet refuses what is revoked or disabled within a second, and nothing
       const took = performance.now() - changed
       const isBusy = delay.max / 1e6 > BUSY_MS
       t.same(await everywhere(good), allSay('ok'))
-      if (took >= WITHIN_MS && isBusy && round < MAX_ROUNDS) continue
+      if (took >= WITHIN_MS && isBusy && round < MAX_ROUNDS) {
+        continue
+      }
       t.ok(took < WITHIN_MS, `${what}, after ${took.toFixed()} ms`)
       break
     }
@@ -71,7 +73,9 @@ t.test('a fleet refuses what is revoked or disabled within a second, and nothing
   t.equal(await logOut(refused, last), 204)
   await refusedEverywhere(refused)
   await server.kill()
-  for (const at of sidecars.keys()) t.equal(await logOut(later, at), 503)
+  for (const at of sidecars.keys()) {
+    t.equal(await logOut(later, at), 503)
+  }
   for (const [token, says] of [
     [good, 'ok'],
     [later, 'ok'],

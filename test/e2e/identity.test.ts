@@ -71,7 +71,9 @@ t.test('a refused token gets its documented error, with status 401 if configured
 t.test('a path that only resembles the forward-auth path is forwarded', async (t) => {
   const { ask, head, upstream } = await startSetup(t, { settings: PATH })
   const targets = '/_authx /_Auth //_auth /%5fauth /_auth%2f /_auth;x /b/_auth /b?/_auth'.split(' ')
-  for (const target of targets) t.equal((await ask(head(`GET ${target}`))).body.toString(), 'ok', target)
+  for (const target of targets) {
+    t.equal((await ask(head(`GET ${target}`))).body.toString(), 'ok', target)
+  }
   t.same(
     upstream.requests.map(({ target }) => target),
     targets,
@@ -100,11 +102,12 @@ t.test("a decision may be cached for maxAgeSeconds, but not beyond the token's e
     const { headers, rawHeaders } = await ask(asked)
     const seconds = /^private, max-age=(.+)$/.exec(headers['cache-control'] ?? '')?.[1]
     t.equal(headers['x-accel-expires'], seconds)
-    if (seconds !== undefined)
+    if (seconds !== undefined) {
       t.ok(
         rawHeaders.indexOf('X-Accel-Expires') < rawHeaders.indexOf('Cache-Control'),
         'nginx obeys the first',
       )
+    }
     return headers['cache-control']
   }
   t.equal(await age(sidecar.token), 'private, max-age=60')
@@ -275,7 +278,9 @@ t.test('each upstream gets an assertion with its own audience', async (t) => {
       sidecar.port,
       `GET ${path} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`,
     )
-  for (const path of ['/o', '/archive/o', '/o']) t.equal((await get(path)).status, 200)
+  for (const path of ['/o', '/archive/o', '/o']) {
+    t.equal((await get(path)).status, 200)
+  }
   const asserted = (headers: Readonly<Record<string, string>> | undefined) => headers?.[NAME] ?? ''
   const [first, second] = upstream.requests.map(({ headers }) => asserted(headers))
   t.equal(decodeJwt(first ?? '').aud, 'storage-upstream')

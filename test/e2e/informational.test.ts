@@ -22,7 +22,9 @@ t.test('informational responses are not taken for the final response', async (t)
       for (const together of [true, false]) {
         upstream.reply((socket) => {
           socket.write(together ? before + OK : before)
-          if (!together) setTimeout(() => socket.write(OK), 20)
+          if (!together) {
+            setTimeout(() => socket.write(OK), 20)
+          }
         })
         client.send(head('GET /'))
         const response = await client.response()
@@ -43,7 +45,9 @@ t.test('early hints are forwarded with their links at once', async (t) => {
     socket.write(
       'HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\nX-Other: no\r\nlink: </b.js>; rel=preload\r\n\r\n',
     )
-    go = () => void socket.write(OK)
+    go = () => {
+      socket.write(OK)
+    }
   })
   const client = await request('GET /')
   const hints = await client.response()

@@ -31,7 +31,11 @@ function bring(from: string, to: string): void {
     copyFileSync(join(from, name), join(to, `.${name}`))
     renameSync(join(to, `.${name}`), join(to, name))
   }
-  for (const name of readdirSync(to)) if (!names.includes(name)) rmSync(join(to, name))
+  for (const name of readdirSync(to)) {
+    if (!names.includes(name)) {
+      rmSync(join(to, name))
+    }
+  }
 }
 
 /** A directory of keys, and two sidecars each of which has its own copy of it. */
@@ -42,7 +46,9 @@ async function twoSidecars(t: Test) {
   t.match(await keys('add', '--kid', 'old'), DONE)
   const { file, logins } = await makeCredentialsFile(t)
   const [login] = logins
-  if (login === undefined) throw new Error('there is a login')
+  if (login === undefined) {
+    throw new Error('there is a login')
+  }
   const sidecar = async () => {
     const copy = await temporaryDirectory(t)
     bring(directory, copy)
@@ -71,14 +77,20 @@ function traffic(clients: readonly SidecarClient[], login: Parameters<SidecarCli
         const { exp = 0 } = decodeJwt(token)
         count.kids.add(kidOf(token))
         alive.push({ token, until: exp * 1000 })
-        while ((alive[0]?.until ?? Number.POSITIVE_INFINITY) <= Date.now()) alive.shift()
+        while ((alive[0]?.until ?? Number.POSITIVE_INFINITY) <= Date.now()) {
+          alive.shift()
+        }
         const elsewhere = clients[(at + 1) % clients.length] ?? client
         for (const { token, until } of alive.slice(-10)) {
           const status = await elsewhere.forward(token)
           // Still valid when the response arrived: it must have been accepted.
-          if (Date.now() >= until) continue
+          if (Date.now() >= until) {
+            continue
+          }
           count.uses++
-          if (status !== 200) count.refusals++
+          if (status !== 200) {
+            count.refusals++
+          }
         }
         await sleep(150) // the commands need the machine, too
       }
@@ -148,7 +160,9 @@ async function pair(t: Test) {
   const jwksUrl = `http://127.0.0.1:${issuer.adminPort}/.well-known/jwks.json`
   const verifier = await startSidecar(t, { upstreamUrl: upstream.url, jwksUrl })
   const [login] = issuer.logins
-  if (login === undefined) throw new Error('there is a login')
+  if (login === undefined) {
+    throw new Error('there is a login')
+  }
   return {
     upstream,
     issuer,
@@ -200,7 +214,9 @@ t.test('a new key is fetched with its first token; unknown kids cause no further
   t.equal(await verifier.metric(fetches), before + 1)
 
   const madeUp = await mintToken({ key: await makeKey('ES256', 'made-up') })
-  for (let times = 0; times < 5; times++) t.equal(await client.check(madeUp), 'InvalidToken')
+  for (let times = 0; times < 5; times++) {
+    t.equal(await client.check(madeUp), 'InvalidToken')
+  }
   t.equal(await verifier.metric(fetches), before + 1, 'asking for it costs the issuer nothing')
 })
 
@@ -214,7 +230,9 @@ t.test('a directory with public keys only verifies, and issues nothing', async (
   })
   const client = sidecarClient(sidecar)
   t.equal(await client.check(await sidecar.mint({ key })), 'ok')
-  for (const login of sidecar.logins) t.equal(await client.login(login), '503 ServiceNotReady')
+  for (const login of sidecar.logins) {
+    t.equal(await client.login(login), '503 ServiceNotReady')
+  }
   t.equal((await client.ready()).status, 200)
 })
 

@@ -110,10 +110,15 @@ t.test('a drain completes a response that waits in a buffer, and answers a late 
   client.socket.resume()
   t.equal(await client.closed(), 'end')
   const { length } = upstream.requests
-  for (let count = 0; count < length; count++)
-    if ((await client.response()).body.length !== body.length) t.fail('a response is truncated')
+  for (let count = 0; count < length; count++) {
+    if ((await client.response()).body.length !== body.length) {
+      t.fail('a response is truncated')
+    }
+  }
   t.equal(client.rest().length, 0, 'each request that reached the upstream got its response')
-  for (const { socket } of [client, late]) socket.destroy()
+  for (const { socket } of [client, late]) {
+    socket.destroy()
+  }
   t.match(await sidecar.ended, { code: 0 })
   t.match(sidecar.log().at(-1), { msg: 'stopped', cut: 0 })
 })
@@ -138,10 +143,13 @@ t.test('an incomplete response framed by its close never ends cleanly', async (t
     for (const signal of signals) {
       sidecar.child.kill(signal)
       const isNoticed = async () => sidecar.child.exitCode !== null || (await ready()).status === 503
-      if (signals.length > 1)
+      if (signals.length > 1) {
         await eventually(() => isNoticed().catch(() => true), 'the signal to take effect')
+      }
     }
-    for (const client of clients) t.equal(await client.closed(), 'reset', how)
+    for (const client of clients) {
+      t.equal(await client.closed(), 'reset', how)
+    }
     t.match(await sidecar.ended, { code: 1, signal: null }, how)
   }
 })
@@ -203,8 +211,12 @@ t.test('an unread or closed log blocks neither traffic nor shutdown', async (t) 
       Array.from({ length: 4 }, async () => {
         const client = await rawClient(t, port)
         for (let answered = 0; answered < count / 4; answered++) {
-          if (answered % 10 === 0) client.send(request.repeat(10))
-          if ((await client.response()).status !== 400) throw new Error('not refused')
+          if (answered % 10 === 0) {
+            client.send(request.repeat(10))
+          }
+          if ((await client.response()).status !== 400) {
+            throw new Error('not refused')
+          }
         }
         client.socket.destroy()
       }),
@@ -236,11 +248,15 @@ t.test(
     t.equal((await kept.response()).status, 200)
     const many = Array.from({ length: 200 }, () => connect(sidecar.port, '127.0.0.1'))
     const refused = () => many.filter(({ destroyed }) => destroyed).length
-    for (const socket of many) socket.on('error', () => {})
+    for (const socket of many) {
+      socket.on('error', () => {})
+    }
     await eventually(() => refused() > 50, 'connections to be closed for want of descriptors')
     kept.send(get)
     t.equal((await kept.response()).status, 200, 'who is there is served')
-    for (const socket of many) socket.destroy()
+    for (const socket of many) {
+      socket.destroy()
+    }
     const isServed = () =>
       rawRequest(t, sidecar.port, get).then(
         ({ status }) => status === 200,
@@ -291,6 +307,8 @@ t.test('a start line names settings, key and trust; plain HTTP beyond loopback w
       },
     ])
     t.equal(sidecar.log().filter(({ msg }) => /plain HTTP/.test(String(msg))).length, 1)
-    if (workers === '1') t.equal((await serve(t, flags)).log().filter(({ level }) => level === 40).length, 0)
+    if (workers === '1') {
+      t.equal((await serve(t, flags)).log().filter(({ level }) => level === 40).length, 0)
+    }
   }
 })

@@ -61,7 +61,9 @@ t.test('a link reaches its object without a token, with the identity of its make
   t.match(url, `${target}&link_token=`)
   const { method, target: bound, parent_jti, jti } = decodeJwt(linkTokenOf(url))
   t.same([method, bound, parent_jti, jti], ['GET', target, decodeJwt(sidecar.token).jti, linkId])
-  for (let time = 0; time < 2; time++) t.equal((await use(url)).body.toString(), 'ok')
+  for (let time = 0; time < 2; time++) {
+    t.equal((await use(url)).body.toString(), 'ok')
+  }
   t.equal(
     (await use(url.replace(/\?(.*)&(link_token=.*)/, '?$2&$1'))).status,
     200,
@@ -117,13 +119,14 @@ t.test('a link allows its method and target and nothing else', async (t) => {
     ['GET /a/b?x=1', 'claims', `Authorization: Bearer ${token}`],
     ['GET /v2/auth/token', 'claims', `Authorization: Bearer ${token}`],
   ]
-  for (const [request, details, ...lines] of refused)
+  for (const [request, details, ...lines] of refused) {
     isOwnResponse(
       t,
       await ask(bare(request, ...lines)),
       invalid(details),
       `${request.slice(0, 60)} ${lines.join().slice(0, 20)}`,
     )
+  }
   for (const line of [
     'Destination: /x',
     'X-Amz-Copy-Source: /x/y',
@@ -133,8 +136,9 @@ t.test('a link allows its method and target and nothing else', async (t) => {
     'X-MS-Rename-Source: /x',
     'X-Symlink-Target: x/y',
     HANDSHAKE.join('\r\n'),
-  ])
+  ]) {
     isOwnResponse(t, await ask(bare(`GET ${url}`, line)), DENIED, line)
+  }
   isOwnResponse(
     t,
     await ask(`${head('POST /v2/auth/links', 'Content-Length: 2').replace(sidecar.token, token)}{}`),
@@ -192,12 +196,13 @@ t.test('a request for a link must be complete, and ends with its token', async (
     t.match(JSON.parse(response.body.toString()).message, message)
   }
   isOwnResponse(t, await post('{}', `${sidecar.token}x`), { status: 400, code: 'InvalidToken' })
-  for (const request of ['GET /v2/auth/links', 'PUT /v2/auth/links/x', 'POST /v2/auth/links/x'])
+  for (const request of ['GET /v2/auth/links', 'PUT /v2/auth/links/x', 'POST /v2/auth/links/x']) {
     t.match(
       await ask(head(request)),
       { status: 405, headers: { allow: request.includes('/x') ? '' : 'POST' } },
       request,
     )
+  }
 })
 
 t.test('where links are off, their paths and parameter are like any other', async (t) => {
@@ -240,8 +245,9 @@ t.test('a token in the clock tolerance makes a link that works in it', async (t)
 t.test('report mode forwards a refused link as it came', async (t) => {
   const { make, use, ask, bare, upstream } = await setupLinks(t, { settings: { enforcement: 'report' } })
   const { url } = await make({ method: 'GET', target: '/a' })
-  for (const target of [url, url.replace('/a', '/b'), '/c?link_token=x&y'])
+  for (const target of [url, url.replace('/a', '/b'), '/c?link_token=x&y']) {
     t.equal((await use(target)).status, 200)
+  }
   t.equal((await ask(bare(`GET ${url}`, 'X-HTTP-Method-Override: DELETE'))).status, 200)
   t.same(
     upstream.requests.map(({ target, headers }) => [target, headers['x-authenticated-account-id']]),
@@ -258,8 +264,9 @@ t.test('a public route takes no link, and its service learns none', async (t) =>
   const publicRoutes = '[{ method: GET, path: /healthz }]'
   const { make, use, upstream } = await setupLinks(t, { settings: { 'public-routes': publicRoutes } })
   const { url } = await make({ method: 'GET', target: '/healthz?deep=1' })
-  for (const target of [url, url.replace('?deep=1&', '?'), '/healthz?link_token=x&link_token=y&a'])
+  for (const target of [url, url.replace('?deep=1&', '?'), '/healthz?link_token=x&link_token=y&a']) {
     t.equal((await use(target)).status, 200)
+  }
   const targets = upstream.requests.map(({ target }) => target)
   t.same(targets, ['/healthz?deep=1', '/healthz', '/healthz?a'])
   t.notOk(upstream.requests.some(({ headers }) => 'x-authenticated-account-id' in headers))
@@ -327,12 +334,14 @@ t.test('a link does no more than the credential of its maker may do', async (t) 
     ['PUT', '/in/../out/a'],
     ['PUT', '/in/%252e%252e/out'],
     ['GET', '/outer'],
-  ])
+  ]) {
     isOwnResponse(t, await post(JSON.stringify({ method, target })), DENIED, `${method} ${target}`)
+  }
   const { url } = await make({ method: 'PUT', target: '/in/a?x=1' })
   const put = (...lines: readonly string[]) => ask(`${bare(`PUT ${url}`, 'Content-Length: 1', ...lines)}x`)
-  for (const lines of [[], ['If-None-Match: "e"'], ['If-None-Match: *', 'Connection: if-none-match']])
+  for (const lines of [[], ['If-None-Match: "e"'], ['If-None-Match: *', 'Connection: if-none-match']]) {
     isOwnResponse(t, await put(...lines), DENIED, lines.join())
+  }
   t.equal((await put('If-None-Match: *')).status, 200)
   t.match(upstream.requests, [
     { target: '/in/a?x=1', headers: { 'x-authenticated-scope': 'storage.create:/in storage.read:/out' } },
@@ -345,7 +354,9 @@ t.test('a link ends with a revocation of the tokens before the one that made it'
   const old = await sidecar.mint({ now: Date.now() - 600_000 })
   const asked = { method: 'GET', target: '/a' }
   const [stolen, good] = [await make(asked, old), await make(asked)]
-  for (const { url } of [stolen, good]) t.equal((await use(url)).status, 200)
+  for (const { url } of [stolen, good]) {
+    t.equal((await use(url)).status, 200)
+  }
   const issuedBefore = new Date(Date.now() - 300_000).toISOString()
   writeFileSync(revocations, `revocations: [{ accountId: acme, issuedBefore: "${issuedBefore}" }]`)
   await sidecar.app.reload()
@@ -363,7 +374,9 @@ t.test('no link is in any log line, metric or error', async (t) => {
     const origin = 'Origin: https://app.example'
     const refused = await ask(bare(`GET ${url}&x`, origin))
     const isReported = enforcement === 'report'
-    if (!isReported) t.equal(refused.headers['access-control-allow-origin'], 'https://app.example')
+    if (!isReported) {
+      t.equal(refused.headers['access-control-allow-origin'], 'https://app.example')
+    }
     const answers = [refused]
     for (const request of [
       bare(`GET ${url} x`),
@@ -374,8 +387,9 @@ t.test('no link is in any log line, metric or error', async (t) => {
       bare(`TRACE ${url}`),
       bare('POST /v2/auth/links', 'Content-Length: 900') + url.padEnd(900),
       bare('POST /v2/auth/token', 'Content-Length: 900') + url.padEnd(900),
-    ])
+    ]) {
       answers.push(await ask(request))
+    }
     for (const reply of ['garbage\r\n\r\n', 'HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n']) {
       upstream.reply(reply)
       answers.push(await ask(bare(`GET ${url}`)))

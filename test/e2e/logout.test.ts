@@ -54,7 +54,9 @@ t.test('a logout ends its token at once, and no other token', async (t) => {
   const { key, flags, upstream } = await prepare(t)
   const here = await startSidecar(t, { settings: flags })
   const [token, other] = [await mint(key, 'a0', 3600, 'ends'), await mint(key)]
-  for (const each of [token, other]) t.equal(await get(here, each), 200)
+  for (const each of [token, other]) {
+    t.equal(await get(here, each), 200)
+  }
   const headers = { 'content-length': undefined, 'cache-control': 'no-store' }
   t.match(await logOut(here, token), { status: 204, body: '', headers })
   t.equal(await get(here, token), 400, 'refused at once')
@@ -130,8 +132,9 @@ t.test('while the database is away, logouts are 503 and do not count, and tokens
   const token = await mint(key)
   await kill()
   t.teardown(start)
-  for (let times = 0; times < 61; times++)
+  for (let times = 0; times < 61; times++) {
     t.match(await logOut(sidecar, token), { status: 503, headers: { 'retry-after': '1' } })
+  }
   t.equal(await get(sidecar, token), 200)
   await start()
   await eventually(async () => (await logOut(sidecar, token)).status === 204, 'the database')
@@ -219,11 +222,14 @@ t.test('a link ends by its id, with its token and with its account, on every sid
     const links = [one, two, children, others]
     return Promise.all(links.map(async ({ url }) => (await ask(sidecar, 'GET', url)).status))
   }
-  for (const sidecar of [here, there]) t.same(await statuses(sidecar), [200, 200, 200, 200])
+  for (const sidecar of [here, there]) {
+    t.same(await statuses(sidecar), [200, 200, 200, 200])
+  }
   const end = (id: string, token: string) => ask(here, 'DELETE', `/v2/auth/links/${id}`, token)
   t.match(await end(one.linkId, other), { status: 403, body: /"AccessDenied"/ }, 'of another account')
-  for (const id of ['', 'x', `x/${one.linkId}`, `v2/auth/links/${one.linkId}`, `${one.linkId}x`])
+  for (const id of ['', 'x', `x/${one.linkId}`, `v2/auth/links/${one.linkId}`, `${one.linkId}x`]) {
     t.match(await end(id, maker), { status: 400, body: /"InvalidArgument"/ }, JSON.stringify(id))
+  }
   t.match(await end(one.linkId, `${maker}x`), { status: 400, body: /"InvalidToken"/ })
   t.match(await end(one.linkId, maker), { status: 204, body: '' })
   t.same(await statuses(here), [400, 200, 200, 200], 'refused at once')
@@ -233,17 +239,19 @@ t.test('a link ends by its id, with its token and with its account, on every sid
     headers: { allow: 'DELETE' },
   })
   await database.sql("INSERT INTO storage_auth.revocations (jti) VALUES ('parent')")
-  for (const sidecar of [here, there])
+  for (const sidecar of [here, there]) {
     await eventually(
       async () => (await statuses(sidecar)).join() === '400,200,400,200',
       'the two to be refused',
     )
+  }
   await database.sql("UPDATE storage_auth.credentials SET disabled = true WHERE account_id = 'a0'")
-  for (const sidecar of [here, there])
+  for (const sidecar of [here, there]) {
     await eventually(
       async () => (await statuses(sidecar)).join() === '400,400,400,200',
       'all of a0 to be refused',
     )
+  }
   const { linkId } = others
   t.match(here.log.filter(({ event }) => /^link_/.test(String(event))).at(-1), {
     event: 'link_ended',

@@ -231,9 +231,13 @@ t.test('no secret appears in log, metrics or responses, for any invalid request'
       const response = await client.response().catch(() => undefined)
       client.socket.destroy()
       const ours = response?.headers['content-type'] === 'application/json'
-      if (response === undefined || !ours) continue // a response of the upstream
+      if (response === undefined || !ours) {
+        continue // a response of the upstream
+      }
       const body = response.body.toString()
-      if (response.status !== 200) answers.push(`${response.rawHeaders.join('\n')}\n${body}`)
+      if (response.status !== 200) {
+        answers.push(`${response.rawHeaders.join('\n')}\n${body}`)
+      }
     }
   }
   for (const page of ['/metrics', '/readyz', '/livez', '/.well-known/jwks.json', '/canary?']) {
@@ -243,7 +247,10 @@ t.test('no secret appears in log, metrics or responses, for any invalid request'
   t.ok(answers.length > 80)
   t.ok(sidecar.log.length > 80, 'and logged')
   const everything = answers.join('\n') + JSON.stringify(sidecar.log)
-  for (const canary of canaries) t.notOk(everything.includes(canary), 'a secret stays a secret')
-  for (const text of answers)
+  for (const canary of canaries) {
+    t.notOk(everything.includes(canary), 'a secret stays a secret')
+  }
+  for (const text of answers) {
     t.notMatch(text, /^ +at |\.ts:\d|^(?:server|via|x-powered-by)$|127\.0\.0\.1|node_modules/im)
+  }
 })

@@ -67,22 +67,27 @@ for (const text of [
   `GET /dead/canary HTTP/1.1\r\nHost: a\r\n${token}\r\n`,
   'GET /public HTTP/1.1\r\nHost: a\r\n\r\n',
   'canary\r\n\r\n',
-])
+]) {
   await rawRequest(t, sidecar.port, text)
+}
 
 t.test('the text is valid for Prometheus, with closed label sets and no client input', async (t) => {
   const { status, body } = await rawRequest(t, sidecar.adminPort, 'GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n')
   t.equal(status, 200)
   const text = body.toString()
   for (const { name, labels } of parseMetrics(text)) {
-    if (!name.startsWith('auth_sidecar_')) continue
+    if (!name.startsWith('auth_sidecar_')) {
+      continue
+    }
     for (const [label, value] of Object.entries(labels)) {
       const allowed = LABELS[`${name} ${label}`] ?? LABELS[label] ?? []
       t.ok(allowed instanceof RegExp ? allowed.test(value) : allowed.includes(value), `${name} ${label}`)
     }
   }
   t.notMatch(text, /canary/)
-  for (const part of sidecar.token.split('.')) t.notOk(text.includes(part))
+  for (const part of sidecar.token.split('.')) {
+    t.notOk(text.includes(part))
+  }
 })
 
 t.test('each request is counted once, under its outcome', async (t) => {
@@ -131,10 +136,18 @@ t.test('each request is counted once, under its outcome', async (t) => {
 })
 
 const ENDINGS: Readonly<Record<string, (tcp: Socket, socket: Socket) => void>> = {
-  'a reset': (tcp) => void tcp.resetAndDestroy(),
-  'a close': (_, socket) => void socket.destroy(),
-  'a half-close': (_, socket) => void socket.end(),
-  'further bytes and a reset': (tcp, socket) => void socket.write('more', () => tcp.resetAndDestroy()),
+  'a reset': (tcp) => {
+    tcp.resetAndDestroy()
+  },
+  'a close': (_, socket) => {
+    socket.destroy()
+  },
+  'a half-close': (_, socket) => {
+    socket.end()
+  },
+  'further bytes and a reset': (tcp, socket) => {
+    socket.write('more', () => tcp.resetAndDestroy())
+  },
 }
 
 /** Requests whose response is complete while a body is missing, and others. */
@@ -158,8 +171,9 @@ async function counts(sidecar: TestSidecar): Promise<Record<string, number>> {
   const byStatus: Record<string, number> = {}
   for (const [, status = '', count] of text.matchAll(
     /^auth_sidecar_requests_total\{.*status="(\d+)"\} (\d+)$/gm,
-  ))
+  )) {
     byStatus[status] = (byStatus[status] ?? 0) + Number(count)
+  }
   return byStatus
 }
 
@@ -172,13 +186,15 @@ async function countsOnce(t: Test, isTls: boolean): Promise<void> {
       const before = await counts(sidecar)
       const tcp = connect(sidecar.port, '127.0.0.1')
       const socket = isTls ? connectTls({ socket: tcp, rejectUnauthorized: false }) : tcp
-      for (const each of [tcp, socket]) each.on('error', () => {})
+      for (const each of [tcp, socket]) {
+        each.on('error', () => {})
+      }
       let received = ''
       socket.on('data', (chunk) => {
         received += chunk.toString('latin1')
       })
       socket.write(text.replace('AUTH', authorization))
-      if (what.startsWith('an early'))
+      if (what.startsWith('an early')) {
         await eventually(() => {
           const last = upstream.bytes.at(-1)
           if (last?.includes('/early') === true && !last.includes('answered')) {
@@ -187,6 +203,7 @@ async function countsOnce(t: Test, isTls: boolean): Promise<void> {
           }
           return received !== ''
         }, 'the early response')
+      }
       await eventually(() => /\r\n\r\n(?:.*[}o])$/s.test(received), `the response: ${what}`)
       end(tcp, socket)
       const added = async () => {

@@ -10,10 +10,14 @@ import { startSetup } from '../support/setup.ts'
 const answerTo = ({ target }: RecordedRequest) =>
   `HTTP/1.1 200 OK\r\nContent-Length: ${target.length}\r\n\r\n${target}`
 
-const echo = (socket: Socket, request: RecordedRequest) => void socket.write(answerTo(request))
+const echo = (socket: Socket, request: RecordedRequest) => {
+  socket.write(answerTo(request))
+}
 
 /** Responds later, after the following requests have arrived. */
-const echoLater = (socket: Socket, request: RecordedRequest) => void setTimeout(echo, 20, socket, request)
+const echoLater = (socket: Socket, request: RecordedRequest) => {
+  setTimeout(echo, 20, socket, request)
+}
 
 const BAD_REQUEST = { status: 400, code: 'InvalidArgument' }
 const NO_TOKEN = { status: 400, code: 'InvalidToken', details: 'missing' }
@@ -33,15 +37,18 @@ t.test('pipelined requests are served in order, and nothing more is read while 1
     const client = await connect()
     const count = 1000
     const body = 'x'.repeat(16_000)
-    for (let at = 0; at < count; at++)
+    for (let at = 0; at < count; at++) {
       client.send(at % 2 === 0 ? head(`GET /${at}`) : head(`PUT /${at}`, 'Content-Length: 16000') + body)
+    }
     await standsStill(() => client.socket.writableLength)
     t.ok(client.socket.writableLength > 1_000_000, 'most of it is not read')
     const waiting = await sidecar.metric('auth_sidecar_requests_in_flight')
     t.ok(waiting >= 17 && waiting < 500, `${waiting} requests have been read`)
     answer()
     for (let at = 0; at < count; at++) {
-      if ((await client.response()).body.toString() !== `/${at}`) t.fail(`the response to ${at}`)
+      if ((await client.response()).body.toString() !== `/${at}`) {
+        t.fail(`the response to ${at}`)
+      }
     }
     t.equal(peak, 1)
   }
@@ -61,7 +68,9 @@ t.test('the time in which nothing is read does not count for a head', async (t) 
   client.send(Array.from({ length: 18 }, (_, at) => head(`GET /${at}`)).join('') + last.slice(0, 20))
   await new Promise((resolve) => setTimeout(resolve, 2000)) // Node has looked for late heads
   answer()
-  for (let at = 0; at < 18; at++) t.equal((await client.response()).body.toString(), `/${at}`)
+  for (let at = 0; at < 18; at++) {
+    t.equal((await client.response()).body.toString(), `/${at}`)
+  }
   client.send(last.slice(20))
   t.equal((await client.response()).body.toString(), '/18')
 })
@@ -72,8 +81,12 @@ t.test('bodies and heads of pipelined requests do not mix in any packet split', 
   const client = await connect()
   const bodies = ['', 'with a length', 'in chunks']
   const requests = Array.from({ length: 15 }, (_, at) => {
-    if (at % 3 === 0) return head(`GET /${at}`)
-    if (at % 3 === 1) return `${head(`PUT /${at}`, 'Content-Length: 13')}with a length`
+    if (at % 3 === 0) {
+      return head(`GET /${at}`)
+    }
+    if (at % 3 === 1) {
+      return `${head(`PUT /${at}`, 'Content-Length: 13')}with a length`
+    }
     return `${head(`PUT /${at}`, 'Transfer-Encoding: chunked')}3\r\nin \r\n6\r\nchunks\r\n0\r\n\r\n`
   })
   const bytes = requests.join('')
@@ -81,7 +94,9 @@ t.test('bodies and heads of pipelined requests do not mix in any packet split', 
     client.send(bytes.slice(at, at + 97))
     await new Promise((resolve) => setImmediate(resolve))
   }
-  for (const at of requests.keys()) t.equal((await client.response()).body.toString(), `/${at}`)
+  for (const at of requests.keys()) {
+    t.equal((await client.response()).body.toString(), `/${at}`)
+  }
   t.same(
     upstream.requests.map(({ target, body }) => [target, body.toString()]),
     requests.map((_, at) => [`/${at}`, bodies[at % 3]]),
@@ -151,7 +166,9 @@ t.test('a refused token in a pipeline keeps the connection open', async (t) => {
 
 t.test('a pipelined upload is read in its turn', async (t) => {
   const { upstream, authorization, head, upstreamSaw, send } = await startSetup(t)
-  upstream.reply((socket, request) => void setTimeout(echo, 50, socket, request))
+  upstream.reply((socket, request) => {
+    setTimeout(echo, 50, socket, request)
+  })
   const put = head('PUT /up', 'Transfer-Encoding: chunked')
 
   const good = await send(`${head('GET /slow')}${put}3\r\nabc\r\n`)
@@ -205,7 +222,9 @@ t.test('a last response says Connection: close, and no later request is forwarde
 t.test('a last response arrives completely, and what is behind it costs no memory', async (t) => {
   const { upstream, sidecar, request, head, recovers } = await startSetup(t)
   const large = Buffer.alloc(500_000, 'x')
-  upstream.reply((socket) => void socket.end(`HTTP/1.1 200 OK\r\n\r\n${large}`))
+  upstream.reply((socket) => {
+    socket.end(`HTTP/1.1 200 OK\r\n\r\n${large}`)
+  })
   const sent = 'auth_sidecar_requests_total{route="proxy",method="GET",status="200"}'
   const upload = head('PUT /2', `Content-Length: ${large.length}`) + large
   for (const [before, behind] of [upload, 'no request'].entries()) {
@@ -238,17 +257,23 @@ t.test('unread responses cost no memory: later requests wait', async (t) => {
   await eventually(async () => (await inFlight()) === 20 * 16, 'all requests')
   await upstream.received(20)
   t.equal(upstream.requests.length, 20, 'one of each connection')
-  for (const { socket } of clients) socket.destroy()
+  for (const { socket } of clients) {
+    socket.destroy()
+  }
   await eventually(async () => (await inFlight()) === 0, 'nothing in flight')
 })
 
 t.test('of many clients that pipeline thousands of requests, some are closed', async (t) => {
   const { sidecar, upstream, head, connect, recovers } = await startSetup(t)
   const waiting: Socket[] = []
-  upstream.reply((socket) => void waiting.push(socket))
+  upstream.reply((socket) => {
+    waiting.push(socket)
+  })
   const clients = await Promise.all(Array.from({ length: 16 }, () => connect()))
   const closed = Promise.race(clients.map((client) => client.closed()))
-  for (const client of clients) client.send(head('GET /') + 'GET / HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(2300))
+  for (const client of clients) {
+    client.send(head('GET /') + 'GET / HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(2300))
+  }
   await closed
   const inFlight = () => sidecar.metric('auth_sidecar_requests_in_flight')
   t.ok((await inFlight()) < 20_000, 'of 36,800')
@@ -257,7 +282,9 @@ t.test('of many clients that pipeline thousands of requests, some are closed', a
     'the first ones go on',
   )
   upstream.reply(OK)
-  for (const socket of waiting) socket.write(OK)
+  for (const socket of waiting) {
+    socket.write(OK)
+  }
   await eventually(async () => (await inFlight()) === 0, 'nothing in flight')
   await recovers()
 })
@@ -266,8 +293,13 @@ t.test('100 Continue for a request after a slow one is sent in its turn', async 
   const { upstream, request, head } = await startSetup(t)
   let answerSlow = () => {}
   upstream.reply((socket, { target }) => {
-    if (target === '/slow') answerSlow = () => void socket.write(OK)
-    else socket.write(OK)
+    if (target === '/slow') {
+      answerSlow = () => {
+        socket.write(OK)
+      }
+    } else {
+      socket.write(OK)
+    }
   })
   const put = head('PUT /waits', 'Expect: 100-continue', 'Content-Length: 4')
   const client = await request('GET /slow', [], put)
@@ -287,7 +319,9 @@ t.test('a drain ends a pipeline with Connection: close', async (t) => {
   })
   let answer = () => {}
   upstream.reply((socket) => {
-    answer = () => void socket.write(OK)
+    answer = () => {
+      socket.write(OK)
+    }
   })
   const client = await request(
     'PUT /a',

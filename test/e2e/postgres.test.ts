@@ -30,14 +30,18 @@ function revoke({ sql }: TestDatabase, token: string): Promise<unknown> {
 }
 
 function noSecretIn(t: Test, ...programs: readonly Program[]): void {
-  for (const { stdout, stderr } of programs) t.notMatch(stdout() + stderr(), /hush-hush|a secret that/)
+  for (const { stdout, stderr } of programs) {
+    t.notMatch(stdout() + stderr(), /hush-hush|a secret that/)
+  }
 }
 
 t.test('a credential disabled by a command ends its logins and its tokens on every replica', async (t) => {
   const { database, flags } = await prepare(t)
   const replicas = await Promise.all([serve(t, flags), serve(t, flags)])
   const [one, other] = replicas.map(sidecarClient)
-  if (one === undefined || other === undefined) throw new Error('two were started')
+  if (one === undefined || other === undefined) {
+    throw new Error('two were started')
+  }
   const token = await one.login(acme)
   t.same([await one.forward(token), await other.forward(token)], [200, 200], 'cached by both from now on')
 
@@ -48,7 +52,9 @@ t.test('a credential disabled by a command ends its logins and its tokens on eve
     stdout: '{"accountId":"acme","accessKey":"AK1","disabled":true}\n',
     stderr: '',
   })
-  for (const { login } of [one, other]) t.equal(await login(acme), '403 Authentication failed')
+  for (const { login } of [one, other]) {
+    t.equal(await login(acme), '403 Authentication failed')
+  }
   const isRefused = async () => (await one.forward(token)) === 400 && (await other.forward(token)) === 400
   await eventually(isRefused, 'the refusal', SOON_MS)
 
@@ -81,9 +87,13 @@ t.test('while the database is down only logins are refused, and no restart is ne
       await sleep(25) // other processes want the cores, too
       checks.add(await forward(token))
       const answer = await login(acme)
-      if (answer === '503 ServiceNotReady') logins.refused++
-      else if (answer.split('.').length === 3) logins.accepted++
-      else t.fail(answer)
+      if (answer === '503 ServiceNotReady') {
+        logins.refused++
+      } else if (answer.split('.').length === 3) {
+        logins.accepted++
+      } else {
+        t.fail(answer)
+      }
     }
   })
   await eventually(() => logins.accepted > 20, 'logins')
@@ -95,8 +105,9 @@ t.test('while the database is down only logins are refused, and no restart is ne
   t.match(await ready(), { status: 200, checks: checksAre })
   await start()
   await revoke(database, second)
-  for (const revoked of [first, second])
+  for (const revoked of [first, second]) {
     await eventually(async () => (await forward(revoked)) === 400, 'the changes right before and after')
+  }
   const before = logins.accepted
   await eventually(() => logins.accepted > before + 20, 'logins')
   going = false

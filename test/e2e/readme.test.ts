@@ -42,14 +42,18 @@ t.test('the README commands in a fresh clone', { skip: missing() }, async (t) =>
       const { output, code } = await shell.run(command)
       t.equal(code, 0, what)
       await t.test(what, async (t) => {
-        if (check === undefined) t.fail('not expected')
-        else check(t, output)
+        if (check === undefined) {
+          t.fail('not expected')
+        } else {
+          check(t, output)
+        }
       })
     }
 
     const refused = await shell.run(demo.onItsPorts(block('Try it', 'sh', 1)))
-    for (const line of block('Try it', '', 0).split('\n'))
+    for (const line of block('Try it', '', 0).split('\n')) {
       t.ok(refused.output.split(/\r?\n/).includes(line), line)
+    }
     const accepted = await shell.run(demo.onItsPorts(block('Try it', 'sh', 2)))
     t.equal(accepted.output.trimEnd(), block('Try it', '', 1))
 
@@ -104,7 +108,9 @@ function block(section: string, language: string, nth: number): string {
   const text = README.split(/^## /m).find((part) => part.startsWith(`${section}\n`)) ?? ''
   const blocks = [...text.matchAll(/^```(\w*)\n([\s\S]*?)\n```$/gm)].filter(([, lang]) => lang === language)
   const found = blocks[nth]?.[2]
-  if (found === undefined) throw new Error(`README: no block ${nth} of '${language}' in '${section}'`)
+  if (found === undefined) {
+    throw new Error(`README: no block ${nth} of '${language}' in '${section}'`)
+  }
   return found
 }
 
@@ -115,8 +121,9 @@ function missing(): string | false {
     ['curl', ['--version']],
     ['sh', ['-c', 'exit 0']],
   ] as const) {
-    if (spawnSync(tool, args).status !== 0)
+    if (spawnSync(tool, args).status !== 0) {
       return `needs ${tool}${tool === 'git' ? ', and a git checkout' : ''}`
+    }
   }
   return false
 }
@@ -127,7 +134,9 @@ function bareClone(t: Test): string {
   t.teardown(() => rmSync(directory, { recursive: true, force: true }))
   const clone = join(directory, 'clone')
   const { status, stderr } = spawnSync('git', ['clone', '--quiet', resolve('.'), clone], { encoding: 'utf8' })
-  if (status !== 0) throw new Error(stderr)
+  if (status !== 0) {
+    throw new Error(stderr)
+  }
   symlinkSync(resolve('node_modules'), join(clone, 'node_modules'))
   return clone
 }
@@ -162,19 +171,22 @@ function inGroup(t: Test, command: string, cwd: string, env: Readonly<Record<str
   })
   const { ended, stdout, stderr } = watchProcess(t, child)
   const signalGroup = (signal: NodeJS.Signals) => {
-    if (child.pid !== undefined && child.exitCode === null && child.signalCode === null)
+    if (child.pid !== undefined && child.exitCode === null && child.signalCode === null) {
       process.kill(-child.pid, signal)
+    }
   }
   t.teardown(() => signalGroup('SIGKILL'))
   return {
     /** Resolves with everything on stdout once it satisfies; rejects if the process ends before. */
     async until(satisfies: (stdout: string) => boolean) {
       let isOver = false
-      void ended.then(() => {
+      ended.then(() => {
         isOver = true
       })
       await eventually(() => satisfies(stdout()) || isOver, `the output of ${command}`, 120_000)
-      if (!satisfies(stdout())) throw new Error(`${command} ended: ${stderr()}`)
+      if (!satisfies(stdout())) {
+        throw new Error(`${command} ended: ${stderr()}`)
+      }
       return stdout()
     },
     /** Signals the process group, as a terminal does; resolves with the exit code. */
@@ -190,7 +202,9 @@ async function startDemo(t: Test, clone: string, command: string) {
   const complete = (stdout: string) => /^# 9\. .*\n.*\n/m.test(stdout)
   let demo = inGroup(t, command, clone)
   const printed = await demo.until(complete).catch((fault: Error) => {
-    if (!fault.message.includes('is in use; choose another with')) throw fault
+    if (!fault.message.includes('is in use; choose another with')) {
+      throw fault
+    }
     demo = inGroup(t, `${command} -- --port 0 --admin-port 0`, clone)
     return demo.until(complete)
   })
@@ -211,7 +225,9 @@ function openShell(t: Test, cwd: string) {
     shell.stdin.write(`{ ${command}\n} </dev/null 2>/dev/null\nprintf '<ended %s>' "$?"\n`)
     for (;;) {
       const [, text = '', code] = /^([\s\S]*)<ended (\d+)>$/.exec(output) ?? []
-      if (code !== undefined) return { output: text, code: Number(code) }
+      if (code !== undefined) {
+        return { output: text, code: Number(code) }
+      }
       await once(shell.stdout, 'data')
     }
   }

@@ -30,7 +30,9 @@ async function setup(t: Test, options: TestSidecarOptions = {}) {
   const cacheTokens = async (...tokens: string[]) => {
     const before = await sidecar.metric('auth_sidecar_token_cache_hits_total')
     for (const token of [...tokens, ...tokens]) {
-      if ((await client.check(token)) !== 'ok') throw new Error('a good token was refused')
+      if ((await client.check(token)) !== 'ok') {
+        throw new Error('a good token was refused')
+      }
     }
     const hits = (await sidecar.metric('auth_sidecar_token_cache_hits_total')) - before
     t.ok(hits >= tokens.length, 'the tokens are cached')
@@ -52,7 +54,9 @@ t.test('a credential that is disabled, removed or expired ends its cached tokens
   })
   const { credentialsFile, logins } = sidecar
   const [disabled, removed, expired, untouched] = await Promise.all(logins.map(client.login))
-  if (!disabled || !removed || !expired || !untouched) throw new Error('four logins were made')
+  if (!disabled || !removed || !expired || !untouched) {
+    throw new Error('four logins were made')
+  }
   await cacheTokens(disabled, removed, expired, untouched)
   const command = (verb: string, accessKey: string) =>
     runCommand(credentialsCommand, [
@@ -192,7 +196,9 @@ t.test('a credentials file is reloaded every time, in whatever way it is written
     const settings = { 'credentials-file': join(directory, 'credentials.yaml') }
     const client = sidecarClient(await startSidecar(t, { upstreamUrl: 'http://127.0.0.1:9', settings }))
     const [login] = logins
-    if (login === undefined) throw new Error('there is a login')
+    if (login === undefined) {
+      throw new Error('there is a login')
+    }
     const token = await client.login(login)
     for (const [text, answer] of [
       [disabled, 'InvalidToken'],

@@ -68,7 +68,9 @@ t.test('a base path moves the token endpoint; forwarded targets keep it', async 
     ...['/v2/auth/token', '/storage/v2/auth/token', '/Storage/api/v2/auth/token'],
     ...['/storage/api//v2/auth/token', '/storage/api/b/k'],
   ]
-  for (const target of others) t.equal((await get(target)).body.toString(), 'ok', target)
+  for (const target of others) {
+    t.equal((await get(target)).body.toString(), 'ok', target)
+  }
   t.same(
     setup.upstream.requests.map(({ target }) => target),
     others,
@@ -150,8 +152,11 @@ t.test('a non-ASCII byte in a target is forwarded unchanged or refused', async (
   for (const bytes of ['\xc3\xa9', '\xe9', '\xff', '\x80']) {
     const response = await setup.ask(setup.head(`GET /b/${bytes}`))
     const forwarded = response.status === 200
-    if (forwarded) t.equal(setup.upstream.requests[0]?.target, `/b/${bytes}`)
-    else isOwnResponse(t, response, { status: 400, code: 'InvalidArgument' }, JSON.stringify(bytes))
+    if (forwarded) {
+      t.equal(setup.upstream.requests[0]?.target, `/b/${bytes}`)
+    } else {
+      isOwnResponse(t, response, { status: 400, code: 'InvalidArgument' }, JSON.stringify(bytes))
+    }
     await setup.upstreamSaw(t, forwarded ? 1 : 0)
   }
 })

@@ -69,8 +69,9 @@ t.test(
 
 t.test('an unrestricted caller has no scope header, and uses what restricted ones may not', async (t) => {
   const { ask, head, upstream } = await startSetup(t)
-  for (const line of ['GET /a/../b', 'GET /%zz', 'COPY /a', 'GET /a//b'])
+  for (const line of ['GET /a/../b', 'GET /%zz', 'COPY /a', 'GET /a//b']) {
     t.equal((await ask(head(line, 'X-HTTP-Method-Override: DELETE', 'X_Copy_From: /b'))).status, 200, line)
+  }
   t.notMatch(upstream.requests.at(-1)?.rawHeaders.join(), /scope/i)
   t.match(upstream.requests.at(-1)?.headers, { 'x-http-method-override': 'DELETE', x_copy_from: '/b' })
 })
@@ -79,8 +80,9 @@ t.test('a login asks for what its credential covers, and its token carries it', 
   const setup = await startSetup(t, RESTRICTED)
   const claim = ({ token }: Record<string, unknown>) => decodeJwt(String(token))['scope']
   t.equal(claim(await logIn(setup, {})), SCOPE, 'without a wish: that of the credential')
-  for (const scope of ['storage.read:/a/b', 'storage.read:/a storage.read:/a', SCOPE])
+  for (const scope of ['storage.read:/a/b', 'storage.read:/a storage.read:/a', SCOPE]) {
     t.equal(claim(await logIn(setup, { scope })), scope)
+  }
   for (const scope of [
     ...['storage.read:/', 'storage.modify:/a/in', 'storage.read:/a/b storage.read:/ab', '', 'read:/a'],
     ...[`storage.read:/a/${'x'.repeat(1024)}`, 'storage.read:/a/%2e%2e/b', null, 5, []],
@@ -88,12 +90,13 @@ t.test('a login asks for what its credential covers, and its token carries it', 
     const name = JSON.stringify(scope).slice(0, 40)
     const answer = await logIn(setup, { scope })
     t.match(answer, { status: 400, code: 'InvalidArgument', message: /^scope / }, name)
-    if (typeof scope === 'string')
+    if (typeof scope === 'string') {
       t.match(
         await logIn(setup, { scope, secret: 'x' }),
         { status: 403, message: 'Authentication failed.' },
         name,
       )
+    }
   }
   const long = await startSetup(t, {
     credentials: [{ accountId: '密'.repeat(1024), accessKey: '密'.repeat(680) }],
@@ -126,7 +129,9 @@ function load({ sidecar, ask, head }: Setup, token: string, targets: readonly st
   })
   /** Waits until each client has sent another request and received its response. */
   const goOn = async () => {
-    for (const latest of seen.values()) latest.rounds = 0
+    for (const latest of seen.values()) {
+      latest.rounds = 0
+    }
     await eventually(() => [...seen.values()].every(({ rounds }) => rounds > 1), 'requests')
   }
   const latest = () => [...seen.values()].map(({ status }) => status).join()
@@ -249,8 +254,11 @@ t.test('forward auth judges the request that a trusted proxy names, once and in 
     [false],
   ] as const) {
     const response = await ask(head('GET /_auth/a', ...lines))
-    if (!allowed) isOwnResponse(t, response, DENIED, lines.join())
-    else t.match(response, { status: 200, headers: { 'x-authenticated-scope': SCOPE } }, lines.join())
+    if (!allowed) {
+      isOwnResponse(t, response, DENIED, lines.join())
+    } else {
+      t.match(response, { status: 200, headers: { 'x-authenticated-scope': SCOPE } }, lines.join())
+    }
     t.match(response.headers, { 'cache-control': 'no-store', 'x-accel-expires': undefined })
   }
   const credentials = [{ accountId: 'acme', scope: 'storage.modify:/a' }]
@@ -258,8 +266,9 @@ t.test('forward auth judges the request that a trusted proxy names, once and in 
     credentials,
     settings: { ...settings, 'forwarded-trust': '127.0.0.1' },
   })
-  for (const method of ['', 'get', 'GET, GET'])
+  for (const method of ['', 'get', 'GET, GET']) {
     isOwnResponse(t, await writer.ask(writer.head('GET /_auth', ...forwarded(method, '/a'))), DENIED, method)
+  }
   const untrusted = await startSetup(t, { ...RESTRICTED, settings })
   isOwnResponse(t, await untrusted.ask(untrusted.head('GET /_auth', ...forwarded('GET', '/a'))), DENIED)
 })

@@ -85,17 +85,21 @@ t.test('no spelling of Transfer-Encoding with a Content-Length splits a request'
   const statuses: number[] = []
   const tryOne = async (at: number) => {
     const head = heads[at]
-    if (head === undefined) return
+    if (head === undefined) {
+      return
+    }
     const body = `0\r\n\r\n${inner(`/smuggled/${at}`)}`
     const response = await setup.ask(
       `POST /outer/${at} HTTP/1.1\r\nHost: h\r\n${setup.authorization}${head(body.length)}\r\n${body}`,
     )
     statuses[at] = response.status
-    if (response.status === 400)
+    if (response.status === 400) {
       isOwnResponse(t, response, { status: 400, code: 'InvalidArgument' }, `case ${at}`)
+    }
   }
-  for (let at = 0; at < heads.length; at += 8)
+  for (let at = 0; at < heads.length; at += 8) {
     await Promise.all([0, 1, 2, 3, 4, 5, 6, 7].map((offset) => tryOne(at + offset)))
+  }
   const seen = new Map<string, number>()
   for (const { target, headers, rawHeaders } of setup.upstream.requests) {
     seen.set(target, (seen.get(target) ?? 0) + 1)
@@ -236,7 +240,9 @@ t.test('a malformed chunk aborts the upload, and no complete request reaches the
     t.equal(client.rest().length, 0)
     await setup.upstream.until(() => setup.upstream.open() === 0, 'the malformed upload to be aborted')
     await setup.upstreamSaw(t, 0)
-    for (const socket of setup.upstream.sockets) socket.destroy()
+    for (const socket of setup.upstream.sockets) {
+      socket.destroy()
+    }
   }
   const { upstream, authorization, sidecar } = setup
   const labels = 'upstream="/",outcome="client_malformed"'
@@ -389,7 +395,9 @@ t.test('an Upgrade header is ignored while upgrades are disabled', async (t) => 
         client.send(setup.head('GET /behind'))
         t.equal((await client.response()).status, 200, 'the connection goes on')
         client.socket.destroy()
-      } else t.equal(await client.closed(), 'end')
+      } else {
+        t.equal(await client.closed(), 'end')
+      }
       for (const { headers } of setup.upstream.requests.splice(0)) {
         t.same(
           [headers['upgrade'], headers['connection'], headers['http2-settings']],
@@ -451,7 +459,9 @@ t.test('a request head that takes too long is a 408, even if it drips', async (t
   second.send('GET /b/k HTTP/1.1\r\n')
   for (const [name, client] of Object.entries({ silent, half, dripping, second })) {
     isOwnResponse(t, await client.response(), late, name)
-    if (name === 'dripping') clearInterval(drip)
+    if (name === 'dripping') {
+      clearInterval(drip)
+    }
     client.socket.end()
     t.equal(await client.closed(), 'end', name)
     t.equal(client.rest().length, 0)
@@ -490,7 +500,9 @@ t.test('connections above the limit are closed at once', async (t) => {
   }
   for (let at = 0; at < 10; at++) {
     const third = await setup.connect().catch(() => undefined)
-    if (third === undefined) continue
+    if (third === undefined) {
+      continue
+    }
     third.send(get)
     await third.closed()
     t.equal(third.received().length, 0)

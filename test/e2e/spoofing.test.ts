@@ -48,8 +48,12 @@ t.test('identity headers of a client are replaced by one of each of the sidecar'
   for (const { rawHeaders, headers } of setup.upstream.requests) {
     const seen = folded(rawHeaders).filter((name) => name.startsWith('x-authenticated'))
     counts.add(seen.join(' '))
-    if (headers['x-authenticated-account-id'] !== 'acme') t.fail('an identity that the sidecar did not send')
-    if (rawHeaders.some((value) => value.includes('victim'))) t.fail('a claim that passed')
+    if (headers['x-authenticated-account-id'] !== 'acme') {
+      t.fail('an identity that the sidecar did not send')
+    }
+    if (rawHeaders.some((value) => value.includes('victim'))) {
+      t.fail('a claim that passed')
+    }
   }
   t.same([...counts], [OURS.join(' ')])
 })
@@ -201,13 +205,18 @@ t.test('a valid request id is kept, any other is replaced', async (t) => {
     ]) {
       const { headers } = await setup.ask(`${request}${lines}\r\n\r\n`)
       const id = headers['x-request-id'] ?? ''
-      if (kept === undefined) t.match(id, uuid, lines.slice(0, 40))
-      else t.equal(id, kept)
+      if (kept === undefined) {
+        t.match(id, uuid, lines.slice(0, 40))
+      } else {
+        t.equal(id, kept)
+      }
     }
     const [request] = setup.upstream.requests
     const ids = folded(request?.rawHeaders ?? []).filter((name) => name === 'x-request-id')
     t.equal(ids.length, 1, 'one of them goes upstream')
-    if (kept !== undefined) t.equal(request?.headers['x-request-id'], kept)
+    if (kept !== undefined) {
+      t.equal(request?.headers['x-request-id'], kept)
+    }
     await setup.upstreamSaw(t, 1)
   }
   t.ok(

@@ -37,7 +37,9 @@ async function traffic({ port, token, mint }: TestSidecar, good: number) {
   const get = async (headers: Record<string, string>) =>
     (await fetch(`http://127.0.0.1:${port}/object`, { headers })).arrayBuffer()
   const bearer = (value: string) => ({ authorization: `Bearer ${value}` })
-  for (let i = 0; i < good; i++) await get(bearer(token))
+  for (let i = 0; i < good; i++) {
+    await get(bearer(token))
+  }
   await get({})
   await get({})
   await get(bearer('a.b'))
@@ -85,8 +87,11 @@ t.test('the page in a browser', async (t) => {
       keys: [{ kid: sidecar.key.kid, ageSeconds: Number }],
       upstreams: [{ prefix: '/', state: 'ok', count: 30, failed: 0 }],
     })
-    for (const [reason, count] of Object.entries(status.rejections.byReason))
-      if (count > 0) t.equal((await cells(page, 'rejections', reason)).at(-1), String(count), reason)
+    for (const [reason, count] of Object.entries(status.rejections.byReason)) {
+      if (count > 0) {
+        t.equal((await cells(page, 'rejections', reason)).at(-1), String(count), reason)
+      }
+    }
     t.match(await cells(page, 'upstreams', '/'), [/ok$/, '30', /^0/])
     t.match(await cells(page, 'keys', sidecar.key.kid), [/signs$/])
     t.match(await visibleText(page), `Updated ${status.time.slice(11, 19)} UTC`)
@@ -172,8 +177,9 @@ t.test('the page after ten busy minutes', async (t) => {
       t.ok(wide <= look.viewport.width, `${wide} pixels wide`)
       t.strictSame(await overlong(page), [], 'no text leaves its cell')
       const text = await visibleText(page)
-      for (const words of ['The newest revocations', 'Latency', 'unknown_key', 'rotation-2026-11'])
+      for (const words of ['The newest revocations', 'Latency', 'unknown_key', 'rotation-2026-11']) {
         t.match(text, words)
+      }
       t.strictSame(await obstacles(page), [])
       t.strictSame(complaints, [])
       if (SCREENSHOTS !== undefined && name !== 'small') {

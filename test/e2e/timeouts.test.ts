@@ -17,7 +17,9 @@ t.test('an upstream without a response head in time is a 503, and its connection
     '/informational': 'HTTP/1.1 102 Processing\r\n\r\n',
     '/part-of-a-head': 'HTTP/1.1 200 OK\r\nContent-',
   }
-  upstream.reply((socket, { target }) => void socket.write(replies[target] ?? ''))
+  upstream.reply((socket, { target }) => {
+    socket.write(replies[target] ?? '')
+  })
   const answers = Object.keys(replies).flatMap((target) => [
     request(`GET ${target}`),
     request(`PUT ${target}`, ['Content-Length: 5'], 'hello'),
@@ -67,7 +69,9 @@ t.test('an idle download is aborted on both sides', async (t) => {
     '/chunks': 'Transfer-Encoding: chunked\r\n\r\n4\r\npart\r\n',
     '/close': '\r\npart',
   }
-  upstream.reply((socket, { target }) => void socket.write(`HTTP/1.1 200 OK\r\n${framings[target]}`))
+  upstream.reply((socket, { target }) => {
+    socket.write(`HTTP/1.1 200 OK\r\n${framings[target]}`)
+  })
   const ends = Object.keys(framings).flatMap((target) =>
     ['1.1', '1.0'].map(async (version) => {
       const client = await send(
@@ -78,7 +82,9 @@ t.test('an idle download is aborted on both sides', async (t) => {
       const closed = await client.closed()
       clearInterval(bytes)
       const received = client.received().toString()
-      if (!/content-length|transfer-encoding/i.test(received)) t.equal(closed, 'reset', 'no clean end')
+      if (!/content-length|transfer-encoding/i.test(received)) {
+        t.equal(closed, 'reset', 'no clean end')
+      }
       t.notMatch(received, /\r\n0\r\n/, 'no last chunk')
     }),
   )
@@ -117,8 +123,9 @@ t.test('an idle upload whose response has begun is aborted', async (t) => {
     settings: IDLE,
     hooks: {
       onConnection: (socket) => {
-        if (upstream.sockets.length === 1)
+        if (upstream.sockets.length === 1) {
           socket.once('data', () => socket.write('HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\npart'))
+        }
       },
     },
   })
@@ -136,7 +143,11 @@ t.test('an upload that stalls in the queue is a 408 after it gets a connection',
   })
   let answer = () => {}
   upstream.reply((socket, { target }) => {
-    if (target === '/busy') answer = () => void socket.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok')
+    if (target === '/busy') {
+      answer = () => {
+        socket.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok')
+      }
+    }
   })
   const busy = await request('GET /busy')
   await upstream.until(() => upstream.requests.length === 1, 'the first request')
@@ -153,16 +164,22 @@ t.test('an upload that stalls in the queue is a 408 after it gets a connection',
 t.test('an upstream that does not read an upload is a 503, unless its response continues', async (t) => {
   const onHead = async (socket: Socket, head: Buffer) => {
     socket.pause()
-    if (!head.includes('PUT /refused')) return
+    if (!head.includes('PUT /refused')) {
+      return
+    }
     socket.write('HTTP/1.1 413 Content Too Large\r\nContent-Length: 6\r\n\r\n')
     // More than an idle time in all. Far less from byte to byte, even if other processes want the cores, too.
-    for (const byte of 'slowly') await sleep(250).then(() => socket.write(byte))
+    for (const byte of 'slowly') {
+      await sleep(250).then(() => socket.write(byte))
+    }
   }
   const { upstream, sidecar, head, outcome, send } = await startSetup(t, {
     settings: { 'timeouts-idle-seconds': '1' },
     hooks: {
       read: false,
-      onConnection: (socket) => void socket.once('data', (bytes) => onHead(socket, bytes)),
+      onConnection: (socket) => {
+        socket.once('data', (bytes) => onHead(socket, bytes))
+      },
     },
   })
   const upload = async (target: string) => {
@@ -179,7 +196,9 @@ t.test('an upstream that does not read an upload is a 503, unless its response c
     async () => (await sidecar.metric('auth_sidecar_upstream_connections{upstream="/"}')) === 0,
     'the connections to be given up',
   )
-  for (const socket of upstream.sockets) socket.destroy()
+  for (const socket of upstream.sockets) {
+    socket.destroy()
+  }
 })
 
 t.test('a client that does not read a download is disconnected, and so is the upstream', async (t) => {
@@ -257,7 +276,11 @@ t.test('a slow transfer that makes progress is never aborted', async (t) => {
   await t.test('an upstream that reads rarely', async (t) => {
     const { upstream, head, recovers, send } = await startSetup(t, {
       settings,
-      hooks: { onConnection: (socket) => void (upstream.sockets.length === 1 && socket.pause()) },
+      hooks: {
+        onConnection: (socket) => {
+          upstream.sockets.length === 1 && socket.pause()
+        },
+      },
     })
     const client = await send(head('PUT /', `Content-Length: ${body.length}`))
     client.send(body)
@@ -279,7 +302,9 @@ t.test('a slow transfer that makes progress is never aborted', async (t) => {
 
 t.test('the idle timeout is off while the response head is awaited', async (t) => {
   const { upstream, request, recovers } = await startSetup(t, { settings: IDLE })
-  const answerLate = (socket: Socket) => void setTimeout(() => socket.write(OK), 900)
+  const answerLate = (socket: Socket) => {
+    setTimeout(() => socket.write(OK), 900)
+  }
   upstream.reply(answerLate)
   const clients = await Promise.all([
     request('GET /'),
@@ -287,9 +312,13 @@ t.test('the idle timeout is off while the response head is awaited', async (t) =
     // Too large for one write: the upstream reads its end after it has been sent.
     request(`GET /${'x'.repeat(7000)}`, [`X-Large: ${'y'.repeat(7000)}`]),
   ])
-  for (const client of clients) t.equal((await client.response()).status, 200)
+  for (const client of clients) {
+    t.equal((await client.response()).status, 200)
+  }
   t.equal(upstream.requests.length, 3)
-  for (const socket of upstream.sockets.slice(1)) socket.destroy()
+  for (const socket of upstream.sockets.slice(1)) {
+    socket.destroy()
+  }
   await recovers()
 })
 

@@ -107,8 +107,9 @@ t.test('with client authorities, only clients with one of their certificates are
   }
   for (const maxVersion of ['TLSv1.2', 'TLSv1.3'] as const) {
     t.equal(await handshake(secured, { ...good, maxVersion }), 'ok', maxVersion)
-    for (const [what, certificate] of Object.entries(strangers))
+    for (const [what, certificate] of Object.entries(strangers)) {
       t.not(await handshake(secured, { ...certificate, maxVersion }), 'ok', `${maxVersion}, ${what}`)
+    }
   }
   t.equal(await secured.get(good), 200)
   t.equal(secured.upstream.requests.length, 1)
@@ -166,7 +167,9 @@ t.test('a truncated object over TLS never looks complete', async (t) => {
     'in chunks': 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n',
   }
   for (const [framed, text] of Object.entries(heads)) {
-    upstream.reply((socket) => void socket.write(text, () => setTimeout(() => socket.destroy(), 20)))
+    upstream.reply((socket) => {
+      socket.write(text, () => setTimeout(() => socket.destroy(), 20))
+    })
     const client = await request('GET /a')
     await client.until('part')
     await client.closed()
@@ -239,7 +242,9 @@ t.test('a drain waits for requests, not for handshakes or unused connections', a
   await asked.response()
   let finish = () => {}
   upstream.reply((socket) => {
-    finish = () => void socket.write(OK)
+    finish = () => {
+      socket.write(OK)
+    }
   })
   const client = await request('GET /a')
   await upstream.received(2)
@@ -302,7 +307,9 @@ t.test('new connections use new certificates, and open ones continue', async (t)
       try {
         connection.send(head('GET /object', ...(keeps ? [] : ['Connection: close'])))
         statuses.push((await connection.response()).status)
-        if (!keeps) connection = await secured.connect()
+        if (!keeps) {
+          connection = await secured.connect()
+        }
       } catch (error) {
         failures.push(error)
         connection = await secured.connect()

@@ -64,7 +64,9 @@ t.test('a request without exactly one valid bearer token is refused', async (t) 
   ]
   for (const [name, respelled] of respellings(token)) {
     // White space before a token is a separator, after it no part of the value; a line end ends the line.
-    if (/^a space (before|after) it$|line end/.test(name)) continue
+    if (/^a space (before|after) it$|line end/.test(name)) {
+      continue
+    }
     cases.push([name, `Authorization: Bearer ${respelled}\r\n`, 'malformed'])
   }
   for (const [name, lines, details] of cases) {
@@ -302,13 +304,14 @@ t.test('an RSA public key is not accepted as an HMAC secret', async (t) => {
     ['nothing', ''],
   ] as const) {
     const token = await mintToken({ key: rsa, claims, header: { alg: 'HS256' }, hmacSecret })
-    for (const target of ['/b/k', '/v2/auth/token'])
+    for (const target of ['/b/k', '/v2/auth/token']) {
       isOwnResponse(
         t,
         await ask(token, target),
         { status: 400, code: 'InvalidToken', details: 'algorithm' },
         `${name} at ${target}`,
       )
+    }
   }
   t.equal((await ask(good)).status, 200, 'the good one still is')
   t.equal(setup.upstream.requests.length, 1)
@@ -332,8 +335,11 @@ t.test('a flood of forged tokens evicts no cached token', async (t) => {
         )
         .join(''),
     )
-    for (const _ of forged)
-      if ((await client.response()).status !== 400) t.fail('a forged token was taken for a good one')
+    for (const _ of forged) {
+      if ((await client.response()).status !== 400) {
+        t.fail('a forged token was taken for a good one')
+      }
+    }
   }
   const grown = (process.memoryUsage().heapUsed - before) / 2 ** 20
   t.ok(grown < 64, `${Math.round(grown)} MiB, this test's own among them`)
@@ -366,17 +372,22 @@ t.test('concurrent requests are forwarded with the identity of their own token',
       for (let round = 0; round < 20; round++) {
         const chosen = [0, 1, 2, 3].map((step) => requests[(lane * 7 + round * 3 + step * 5) % 20] ?? '')
         client.send(chosen.join(''))
-        for (const _ of chosen) await client.response()
+        for (const _ of chosen) {
+          await client.response()
+        }
       }
     }),
   )
   const { requests: seen } = setup.upstream
   t.equal(seen.length, 800)
-  for (const { target, headers } of seen)
-    if (headers['x-authenticated-account-id'] !== `account-${target.slice(4)}`)
+  for (const { target, headers } of seen) {
+    if (headers['x-authenticated-account-id'] !== `account-${target.slice(4)}`) {
       t.fail(`a mix-up at ${target}`)
-  for (const count of ['hits', 'evictions'])
+    }
+  }
+  for (const count of ['hits', 'evictions']) {
     t.ok((await setup.sidecar.metric(`auth_sidecar_token_cache_${count}_total`)) > 0, count)
+  }
 })
 
 t.test('no token is logged, accepted or refused', async (t) => {
@@ -386,7 +397,9 @@ t.test('no token is logged, accepted or refused', async (t) => {
   await setup.ask(`GET /b/k?token=${bad} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${bad}\r\n\r\n`)
   await setup.ask(`GET * HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${bad}\r\n\r\n`)
   const text = JSON.stringify(setup.sidecar.log)
-  for (const secret of [...setup.sidecar.token.split('.'), ...bad.split('.')]) t.notMatch(text, secret)
+  for (const secret of [...setup.sidecar.token.split('.'), ...bad.split('.')]) {
+    t.notMatch(text, secret)
+  }
   const reasons = setup.sidecar.log.filter(({ msg }) => msg === 'request').map(({ reason }) => reason)
   t.same(reasons, [undefined, 'claims', 'admission'])
 })

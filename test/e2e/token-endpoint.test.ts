@@ -147,9 +147,14 @@ t.test('an invalid login body is refused with the field name and without its con
   for (const [name, body, message] of cases) {
     const answer = await setup.ask(post(body))
     isOwnResponse(t, answer, { status: 400, code: 'InvalidArgument' }, name)
-    if (typeof message === 'string') t.equal(messageOf(answer), message, name)
-    else t.match(messageOf(answer), message, name)
-    if (answer.body.includes(marker)) t.fail(`${name}: what was sent came back`)
+    if (typeof message === 'string') {
+      t.equal(messageOf(answer), message, name)
+    } else {
+      t.match(messageOf(answer), message, name)
+    }
+    if (answer.body.includes(marker)) {
+      t.fail(`${name}: what was sent came back`)
+    }
   }
   t.notMatch(JSON.stringify(setup.sidecar.log), marker, 'nor does it stand in the log')
   t.equal(
@@ -181,7 +186,9 @@ t.test('a field is any text of 1 to 1024 code points, compared byte by byte', as
       `${secret} `,
     ]
     for (const other of near.filter((text) => text !== secret && text !== '')) {
-      if ([...other].length > 1024) continue
+      if ([...other].length > 1024) {
+        continue
+      }
       client.send(post(JSON.stringify({ ...login, secret: other })))
       t.equal((await client.response()).status, 403, `almost secret ${at}`)
     }
@@ -380,8 +387,9 @@ t.test('failures count for the client behind a trusted proxy, not for the proxy'
     [403, 503, 403],
   )
   // Azure's gateway adds the client's port, another one with each connection.
-  for (const address of ['198.51.100.1', '[2001:db8:0:2::1]'])
+  for (const address of ['198.51.100.1', '[2001:db8:0:2::1]']) {
     t.same([await from(`${address}:4711`), await from(`${address}:4712`)], [403, 503], address)
+  }
 })
 
 t.test('a flood of unknown accounts from one address does not block logins from another', async (t) => {
@@ -395,7 +403,9 @@ t.test('a flood of unknown accounts from one address does not block logins from 
   const flood = Array.from({ length: 12 }, async (_, at) => {
     const invented = { accountId: `invented ${at}`, accessKey: 'k', secret: 'guess' }
     const { status } = await from('192.0.2.66', invented)
-    if (status === 403) rejections++
+    if (status === 403) {
+      rejections++
+    }
     return status
   })
   await eventually(() => rejections > 0, 'the flood to be checked')

@@ -69,13 +69,16 @@ t.test('a body of any size arrives unchanged', async (t) => {
     await t.test(`${size} bytes down, with a length, in chunks and until the close`, async (t) => {
       for (const how of ['with a length', 'in chunks', 'until the close']) {
         const inChunks = 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n'
-        if (how === 'with a length') upstream.reply(bodyReply(body))
-        else if (how === 'in chunks') upstream.reply(Buffer.concat([Buffer.from(inChunks), chunked(body)]))
-        else
+        if (how === 'with a length') {
+          upstream.reply(bodyReply(body))
+        } else if (how === 'in chunks') {
+          upstream.reply(Buffer.concat([Buffer.from(inChunks), chunked(body)]))
+        } else {
           upstream.reply((socket) => {
             socket.write('HTTP/1.1 200 OK\r\n\r\n')
             socket.end(body)
           })
+        }
         const response = await ask(head('GET /down'))
         t.equal(response.headers['content-length'], how === 'with a length' ? String(size) : undefined, how)
         t.equal(response.body.length, size, how)
@@ -194,7 +197,9 @@ t.test('a response without a body leaves the connection reusable', async (t) => 
       t.equal(response.status, status)
       t.equal(response.headers['transfer-encoding'], undefined)
       t.match(response.headers, headers)
-      for (const [name, value] of Object.entries(headers)) t.equal(response.headers[name], value)
+      for (const [name, value] of Object.entries(headers)) {
+        t.equal(response.headers[name], value)
+      }
       upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnext')
       client.send(head('GET /next'))
       t.equal((await client.response()).body.toString(), 'next')
@@ -251,7 +256,9 @@ t.test('ranges, encodings, validators and repeated headers pass unchanged', asyn
   ] as const) {
     const lines = [...headers, 'Content-Length', String(body.length), 'Date', 'Mon, 01 Jan 2024 00:00:00 GMT']
     let text = `HTTP/1.1 ${status}\r\n`
-    for (let at = 0; at < lines.length; at += 2) text += `${lines[at]}: ${lines[at + 1]}\r\n`
+    for (let at = 0; at < lines.length; at += 2) {
+      text += `${lines[at]}: ${lines[at + 1]}\r\n`
+    }
     upstream.reply(Buffer.concat([Buffer.from(`${text}\r\n`), body]))
     client.send(
       head(
@@ -284,7 +291,9 @@ function pour(socket: Socket, total: number): { sent: number } {
     while (poured.sent < total) {
       const size = Math.min(chunk.length, total - poured.sent)
       poured.sent += size
-      if (!socket.write(chunk.subarray(0, size))) break
+      if (!socket.write(chunk.subarray(0, size))) {
+        break
+      }
     }
   }
   socket.on('drain', more)
@@ -315,7 +324,9 @@ t.test('clients that do not read pause the upstream and cost no memory', async (
   t.ok(sent < 16 * KERNEL_BYTES, `the upstream was made to wait after ${Math.round(sent / MIB)} MiB`)
   const grown = (process.memoryUsage().rss - before) / MIB
   t.ok(grown < 64, `${Math.round(grown)} MiB for 16 objects of 1 GiB`)
-  for (const client of clients) client.socket.destroy()
+  for (const client of clients) {
+    client.socket.destroy()
+  }
   await upstream.until(() => upstream.open() === 0, 'the connections to be closed')
   await recovers()
 })
@@ -323,7 +334,12 @@ t.test('clients that do not read pause the upstream and cost no memory', async (
 t.test('upstreams that do not read pause their clients and cost no memory', async (t) => {
   const hold: Socket[] = []
   const { upstream, head, send } = await startSetup(t, {
-    hooks: { read: false, onConnection: (socket) => void hold.push(socket.pause()) },
+    hooks: {
+      read: false,
+      onConnection: (socket) => {
+        hold.push(socket.pause())
+      },
+    },
   })
   const before = process.memoryUsage().rss
   const poured: { sent: number }[] = []
@@ -338,8 +354,12 @@ t.test('upstreams that do not read pause their clients and cost no memory', asyn
   t.ok(sent < 16 * KERNEL_BYTES, `the clients were made to wait after ${Math.round(sent / MIB)} MiB`)
   const grown = (process.memoryUsage().rss - before) / MIB
   t.ok(grown < 64, `${Math.round(grown)} MiB for 16 objects of 1 GiB`)
-  for (const client of clients) client.socket.destroy()
-  for (const socket of hold) socket.resume()
+  for (const client of clients) {
+    client.socket.destroy()
+  }
+  for (const socket of hold) {
+    socket.resume()
+  }
   await upstream.until(() => upstream.open() === 0, 'the connections to be closed')
 })
 

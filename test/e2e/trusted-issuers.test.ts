@@ -23,7 +23,9 @@ async function startIssuer(t: Test, ...keys: readonly object[]) {
   const issuer = {
     keys,
     requests: 0,
-    respond: (res: ServerResponse): void => void res.end(JSON.stringify({ keys: issuer.keys })),
+    respond: (res: ServerResponse): void => {
+      res.end(JSON.stringify({ keys: issuer.keys }))
+    },
     url: '',
   }
   const server = createServer((_req, res) => {
@@ -144,8 +146,9 @@ t.test('issuers are never confused', async (t) => {
     'a link by the type': mint(rsa, { header: { typ: 'link+jwt' } }),
     'a crit header': mint(rsa, { header: { crit: ['b64'], b64: false } }),
   }
-  for (const [name, token] of Object.entries(refused))
+  for (const [name, token] of Object.entries(refused)) {
     t.equal(await client.check(await token), 'InvalidToken', name)
+  }
   for (const [iss, account] of [
     [ISSUER, 'acme'],
     [OTHER, 'other'],
@@ -242,8 +245,9 @@ t.test('the scope of the entry restricts every token, and a revocation refuses i
   const order = 0xffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551n
   const s = (order - BigInt(`0x${signature.slice(64)}`)).toString(16).padStart(64, '0')
   const malleated = Buffer.from(signature.slice(0, 64) + s, 'hex').toString('base64url')
-  for (const token of [byDigest, byDigest.replace(/[^.]*$/, malleated)])
+  for (const token of [byDigest, byDigest.replace(/[^.]*$/, malleated)]) {
     t.equal(await client.check(token), 'InvalidToken')
+  }
   t.equal(await client.check(await mint(rsa, { claims: { sub: 'o' } })), 'InvalidToken')
 })
 
@@ -272,7 +276,9 @@ t.test('until the first key set is there, its tokens get 503, and no other token
   const OTHER = 'https://other.example'
   const normal = issuer.respond
   const held: ServerResponse[] = []
-  const hang = (res: ServerResponse) => void held.push(res)
+  const hang = (res: ServerResponse) => {
+    held.push(res)
+  }
   issuer.respond = hang
   const entries = [entryOf(issuer.url), entryOf(healthy.url, { issuer: OTHER })]
   const { client, sidecar, fetched } = await setUp(t, entries)
@@ -299,14 +305,18 @@ t.test('until the first key set is there, its tokens get 503, and no other token
   t.match(response.headers.get('proxy-status'), 'error=http_request_denied; details="unavailable"')
   t.ok(await sidecar.metric('auth_sidecar_token_checks_total{result="rejected",reason="unavailable"}'))
   issuer.respond = normal
-  for (const res of held) res.destroy()
+  for (const res of held) {
+    res.destroy()
+  }
   await eventually(fetched, 'the next fetch')
   t.equal(await client.check(token), 'ok')
   issuer.respond = hang
   const unknown = client.check(await mint({ ...rsa, kid: 'unknown' }))
   await othersGoOn()
   t.equal(await unknown, 'InvalidToken')
-  for (const res of held) res.destroy()
+  for (const res of held) {
+    res.destroy()
+  }
   t.equal(await client.check(await mint(rsa)), 'ok', 'the last good set stays')
 })
 
@@ -342,7 +352,9 @@ t.test('a key set is fetched over TLS with a CA file, which reloads, and a beare
   const certificate = makeCertificate({ commonName: 'idp', names: ['127.0.0.1'], issuer })
   const directory = t.testdir({ 'ca.crt': other.cert, token: 'secret-of-the-pod' })
   const server = createTlsServer(certificate, (req, res) => {
-    if (req.headers.authorization !== 'Bearer secret-of-the-pod') res.writeHead(401)
+    if (req.headers.authorization !== 'Bearer secret-of-the-pod') {
+      res.writeHead(401)
+    }
     res.end(JSON.stringify({ keys: [rsa.publicJwk] }))
   })
   const url = `https://127.0.0.1:${await listen(t, server)}/keys?canary`

@@ -22,8 +22,9 @@ async function answeringEarly(t: Test, bytes: number, answer: (socket: Socket) =
         const isFirst = setup.upstream.sockets.length === 1
         const onData = (chunk: Buffer) => {
           received += chunk.length
-          if (!isFirst) socket.end(OK)
-          else if (received >= bytes) {
+          if (!isFirst) {
+            socket.end(OK)
+          } else if (received >= bytes) {
             socket.removeListener('data', onData)
             answer(socket)
           }
@@ -47,9 +48,15 @@ async function writeFirst(connect: Setup['connect'], head: string, size = SIZE):
 
 /** What an upstream does with the rest of an upload after its response. */
 const AFTERWARDS: Readonly<Record<string, (socket: Socket) => void>> = {
-  'goes on reading': (socket) => void socket.resume(),
-  'stops reading': (socket) => void socket.pause(),
-  'closes its side': (socket) => void socket.resume().end(),
+  'goes on reading': (socket) => {
+    socket.resume()
+  },
+  'stops reading': (socket) => {
+    socket.pause()
+  },
+  'closes its side': (socket) => {
+    socket.resume().end()
+  },
   closes: (socket) => {
     socket.pause()
     setTimeout(() => socket.destroy(), 50)
@@ -102,23 +109,27 @@ t.test('an early response goes out at once, closes, and is the only one', async 
   for (const [name, [reply, line = 'PUT /large']] of Object.entries(EARLY)) {
     for (const [framing, rest] of name === 'chunks' ? UPLOADS : UPLOADS.slice(0, 1)) {
       await t.test(`${name}, ${framing} ${JSON.stringify(rest)}`, async (t) => {
-        const setup = await answeringEarly(
-          t,
-          1,
-          (socket) => void socket.resume().write(Buffer.from(`HTTP/1.1 ${reply}`, 'latin1')),
-        )
+        const setup = await answeringEarly(t, 1, (socket) => {
+          socket.resume().write(Buffer.from(`HTTP/1.1 ${reply}`, 'latin1'))
+        })
         const client = await setup.send(setup.head(line, framing))
         const response = await client.response({ head: line.startsWith('HEAD') })
         t.equal(response.status, Number(reply.slice(0, 3)))
         t.equal(response.headers['connection'], 'close')
-        if (name === 'a body') t.equal(response.headers['x-name'], 'caf\xe9')
+        if (name === 'a body') {
+          t.equal(response.headers['x-name'], 'caf\xe9')
+        }
         if (name === 'chunks') {
           t.equal(response.body.toString(), 'no')
           t.strictSame([...response.rawTrailers], ['X-Sum', '1'])
         }
         t.notOk(client.socket.readableEnded, 'the upload is still read')
-        if (rest !== '') client.send(`${rest}${setup.head('GET /second')}`)
-        if (!rest.endsWith('x')) client.socket.end() // a malformed body has no end
+        if (rest !== '') {
+          client.send(`${rest}${setup.head('GET /second')}`)
+        }
+        if (!rest.endsWith('x')) {
+          client.socket.end() // a malformed body has no end
+        }
         t.equal(await client.closed(), 'end')
         t.equal(client.rest().toString(), '', 'there is no second response')
         t.equal(await setup.outcome('ok'), 1)
@@ -132,11 +143,9 @@ t.test('an early response goes out at once, closes, and is the only one', async 
 t.test('an HTTP/1.0 client gets an early response without a reset', async (t) => {
   for (const name of ['a body', 'no body', 'chunks']) {
     const [reply] = EARLY[name] ?? ['']
-    const setup = await answeringEarly(
-      t,
-      1,
-      (socket) => void socket.resume().write(Buffer.from(`HTTP/1.1 ${reply}`, 'latin1')),
-    )
+    const setup = await answeringEarly(t, 1, (socket) => {
+      socket.resume().write(Buffer.from(`HTTP/1.1 ${reply}`, 'latin1'))
+    })
     const head = setup.head('PUT /large', `Content-Length: ${8 * MIB}`).replace('HTTP/1.1', 'HTTP/1.0')
     const client = await writeFirst(setup.connect, head, 8 * MIB)
     t.equal(await client.closed(), 'end', name)
@@ -153,7 +162,9 @@ t.test('a client that half-closes its upload after a whole early response gets a
   for (const [framing, reply] of Object.entries(whole)) {
     for (const version of ['1.0', '1.1']) {
       await t.test(`${framing}, HTTP/${version}`, async (t) => {
-        const answer = (socket: Socket) => void socket.resume().end(reply)
+        const answer = (socket: Socket) => {
+          socket.resume().end(reply)
+        }
         const { connect, head, recovers, outcome } = await answeringEarly(t, 1, answer)
         const client = await connect()
         client.send(head('PUT /large', `Content-Length: ${SIZE}`).replace('HTTP/1.1', `HTTP/${version}`))
@@ -169,7 +180,9 @@ t.test('a client that half-closes its upload after a whole early response gets a
 })
 
 t.test('an early response that the close of the upstream ends has its end at once', async (t) => {
-  const answer = (socket: Socket) => void socket.resume().end('HTTP/1.1 403 Forbidden\r\n\r\n')
+  const answer = (socket: Socket) => {
+    socket.resume().end('HTTP/1.1 403 Forbidden\r\n\r\n')
+  }
   const { connect, head } = await answeringEarly(t, 1, answer)
   const client = await connect()
   const startedMs = performance.now()
@@ -249,8 +262,12 @@ t.test('an early response without a body keeps the bytes of its head', async (t)
 
 t.test('an unread body is dropped for 5 s without a byte, and for 30 s in all', async (t) => {
   const { authorization, send, sidecar } = await startSetup(t)
-  const early = await answeringEarly(t, 1, (socket) => void socket.resume().write(FORBIDDEN))
-  const earlyInChunks = await answeringEarly(t, 1, (socket) => void socket.resume().write(FORBIDDEN_CHUNKED))
+  const early = await answeringEarly(t, 1, (socket) => {
+    socket.resume().write(FORBIDDEN)
+  })
+  const earlyInChunks = await answeringEarly(t, 1, (socket) => {
+    socket.resume().write(FORBIDDEN_CHUNKED)
+  })
   const upload = `PUT /b/k HTTP/1.1\r\nHost: h\r\nContent-Length: ${10 * 1024 * MIB}\r\n\r\n`
   const start = async (send: Setup['send'], head: string) => {
     const client = await send(head)
@@ -279,7 +296,11 @@ t.test('an unread body is dropped for 5 s without a byte, and for 30 s in all', 
   earlyInChunks.upstream.sockets.length = 0
   const steady = await clients()
   const more = setInterval(() => {
-    for (const { socket } of Object.values(steady)) if (socket.writable) socket.write('x')
+    for (const { socket } of Object.values(steady)) {
+      if (socket.writable) {
+        socket.write('x')
+      }
+    }
   }, 500)
   t.teardown(() => clearInterval(more))
   const lasted = async (client: RawClient) => {
@@ -307,9 +328,13 @@ t.test('bytes after a refused request are dropped without a reset', async (t) =>
   ] as const) {
     for (const before of ['', head('GET /a')]) {
       const client = await send(before + refused)
-      if (before !== '') t.equal((await client.response()).status, 200)
+      if (before !== '') {
+        t.equal((await client.response()).status, 200)
+      }
       t.equal((await client.response()).status, 400, name)
-      for (const piece of ['more', '\r\n\r\n', head('PUT /c', 'Content-Length: 9')]) client.send(piece)
+      for (const piece of ['more', '\r\n\r\n', head('PUT /c', 'Content-Length: 9')]) {
+        client.send(piece)
+      }
       t.equal(await client.closed(), 'end')
     }
   }
@@ -322,7 +347,9 @@ t.test('a response may be sent while its request is received', async (t) => {
     socket.on('data', (chunk) => {
       const text = chunk.toString()
       socket.write(`${text.length.toString(16)}\r\n${text}\r\n`)
-      if (text.endsWith('.')) socket.end('0\r\n\r\n')
+      if (text.endsWith('.')) {
+        socket.end('0\r\n\r\n')
+      }
     })
   })
   const client = await request('POST /echo', ['Content-Length: 10'])

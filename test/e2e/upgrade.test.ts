@@ -57,7 +57,9 @@ t.test('an upgrade to another protocol is ignored, or a 400 on older versions of
 
 t.test('a handshake after a pending request does not lose that response', async (t) => {
   const { upstream, head, sidecar, send } = await startSetup(t, { settings: ON })
-  upstream.reply((socket) => void setTimeout(() => socket.write(OK), 50))
+  upstream.reply((socket) => {
+    setTimeout(() => socket.write(OK), 50)
+  })
   const client = await send(head('GET /before') + handshake(sidecar.token))
   t.equal((await client.response()).body.toString(), 'ok')
   t.equal((await client.response()).status, DECLINES_UPGRADES ? 200 : 400, 'it is no handshake')
@@ -115,7 +117,9 @@ async function conversation(port: number, token: string): Promise<unknown[]> {
   const whole = next('message')
   for (let part = 0; part < 20; part++) {
     client.send(`part ${part}`, { fin: part === 19 })
-    if (part === 10) client.ping('in between') // control frames may stand between the parts of a message
+    if (part === 10) {
+      client.ping('in between') // control frames may stand between the parts of a message
+    }
   }
   await whole
   const last = next('pong')
@@ -146,8 +150,20 @@ t.test('a refused handshake framed by its close ends cleanly only if it is compl
   })
   const refusal = 'HTTP/1.1 403 Forbidden\r\n\r\nno'
   for (const [name, reply, end] of [
-    ['whole', (socket: Socket) => void socket.end(refusal), 'end'],
-    ['stalled', (socket: Socket) => void socket.write(refusal), 'reset'],
+    [
+      'whole',
+      (socket: Socket) => {
+        socket.end(refusal)
+      },
+      'end',
+    ],
+    [
+      'stalled',
+      (socket: Socket) => {
+        socket.write(refusal)
+      },
+      'reset',
+    ],
     [
       'broken',
       (socket: Socket) => socket.write(refusal, () => setTimeout(() => socket.resetAndDestroy(), 50)),
@@ -171,7 +187,9 @@ t.test(
     const { upstream, sidecar, send, ask, head } = await startSetup(t, { settings: ON })
     let finish = () => {}
     upstream.reply((socket) => {
-      finish = () => void socket.write('ne')
+      finish = () => {
+        socket.write('ne')
+      }
       socket.write('HTTP/1.1 403 Forbidden\r\nContent-Length: 4\r\n\r\nno')
     })
     const client = await send(handshake(sidecar.token))
@@ -295,7 +313,9 @@ t.test('a tunnel ends within a second when its token would be refused', async (t
   const kept = await open('kept')
   const { credentials } = fileEditors(sidecar.credentialsFile)
   const name = { accountId: 'acme', accessKey: 'disabled' }
-  const disable = () => void credentials.update(name, { disabled: true })
+  const disable = () => {
+    credentials.update(name, { disabled: true })
+  }
   await endsWithin('its credential is disabled', 1, disable, await open('disabled'))
   t.notOk(kept.socket.readableEnded, 'another tunnel stays open')
   const { directory, kid } = sidecar.key
@@ -401,7 +421,9 @@ t.test('early WebSocket bytes wait for the 101 of the upstream and are all deliv
   const { upstream, sidecar, send } = await startSetup(t, { settings: ON })
   let agree = () => {}
   upstream.reply((socket) => {
-    agree = () => void socket.write(SWITCHED)
+    agree = () => {
+      socket.write(SWITCHED)
+    }
   })
   const client = await send(handshake(sidecar.token))
   await upstream.received(1)

@@ -21,16 +21,28 @@ t.test('upstream connections are reused, most recently used first', async (t) =>
     t.equal((await client.response()).status, 200)
   }
   client.send(head('GET /').repeat(5)) // each begins when the response before it ends
-  for (let count = 0; count < 5; count++) await client.response()
+  for (let count = 0; count < 5; count++) {
+    await client.response()
+  }
   t.equal(upstream.sockets.length, 1)
   // Two at a time need a second connection.
   const hold: (() => void)[] = []
-  upstream.reply((socket) => void hold.push(() => void socket.write(OK)))
+  upstream.reply((socket) => {
+    hold.push(() => {
+      socket.write(OK)
+    })
+  })
   const second = await rawClient(t, sidecar.port)
-  for (const each of [client, second]) each.send(head('GET /'))
+  for (const each of [client, second]) {
+    each.send(head('GET /'))
+  }
   await upstream.received(12)
-  for (const answer of hold) answer()
-  for (const each of [client, second]) await each.response()
+  for (const answer of hold) {
+    answer()
+  }
+  for (const each of [client, second]) {
+    await each.response()
+  }
   upstream.reply(OK)
   for (let count = 0; count < 3; count++) {
     client.send(head('GET /'))
@@ -128,8 +140,9 @@ t.test('more requests than one read of all sockets returns are each sent once', 
   const sidecar = await serve(t, { ...files, 'upstream-url': upstream.url })
   const clients = await Promise.all(Array.from({ length: 1100 }, () => rawClient(t, sidecar.port)))
   const all = async (method: string) => {
-    for (const client of clients)
+    for (const client of clients) {
       client.send(`${method} /a HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n\r\n`)
+    }
     return new Set(await Promise.all(clients.map(async (client) => (await client.response()).status)))
   }
   t.same(await all('GET'), new Set([200]))
@@ -153,8 +166,11 @@ t.test('a request on a stale connection', async (t) => {
     await client.response()
     const used = upstream.sockets[upstream.requests.at(-1)?.connection ?? 0]
     upstream.reply((socket) => {
-      if (socket === used) act(socket)
-      else socket.write(OK)
+      if (socket === used) {
+        act(socket)
+      } else {
+        socket.write(OK)
+      }
     })
     return client
   }
@@ -227,7 +243,9 @@ t.test('a request on a stale connection', async (t) => {
     const get = `GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`
     client.send(get)
     t.equal((await client.response()).status, 200)
-    upstream.reply((socket) => void upstream.close().then(() => socket.destroy()))
+    upstream.reply((socket) => {
+      upstream.close().then(() => socket.destroy())
+    })
     client.send(get)
     isOwnResponse(t, await client.response(), { ...TERMINATED, error: 'connection_refused' })
   })
@@ -255,7 +273,9 @@ t.test('a full pool', async (t) => {
 
   await t.test('queues requests in order and responds 503 when the queue is full', async (t) => {
     const hold: Socket[] = []
-    upstream.reply((socket) => void hold.push(socket))
+    upstream.reply((socket) => {
+      hold.push(socket)
+    })
     const clients = await fill(['/0', '/1', '/2', '/3'])
     t.equal(await queued(), 3)
     const late = await send(head('GET /late'))
@@ -281,7 +301,13 @@ t.test('a full pool', async (t) => {
 
   await t.test('gives the slot of a closed connection to the next queued request', async (t) => {
     const requests = upstream.requests.length
-    upstream.reply((socket, { target }) => (target === '/dies' ? socket.destroy() : void socket.write(OK)))
+    upstream.reply((socket, { target }) => {
+      if (target === '/dies') {
+        socket.destroy()
+      } else {
+        socket.write(OK)
+      }
+    })
     const clients = await Promise.all(['PUT /dies', 'GET /a', 'GET /b'].map((line) => send(head(line))))
     const statuses = await Promise.all(clients.map(async (client) => (await client.response()).status))
     t.same(statuses.sort(), [200, 200, 503])
@@ -291,7 +317,9 @@ t.test('a full pool', async (t) => {
   await t.test('drops a queued request whose client disconnects', async (t) => {
     const requests = upstream.requests.length
     const hold: Socket[] = []
-    upstream.reply((socket) => void hold.push(socket))
+    upstream.reply((socket) => {
+      hold.push(socket)
+    })
     const [first, leaves, last] = await fill(['/first', '/leaves', '/last'])
     leaves?.socket.destroy()
     await eventually(async () => (await queued()) === 1, 'the queue to forget it')
@@ -308,7 +336,9 @@ t.test('a full pool', async (t) => {
 
   await t.test('reads no body of a queued request', async (t) => {
     const hold: Socket[] = []
-    upstream.reply((socket) => void hold.push(socket))
+    upstream.reply((socket) => {
+      hold.push(socket)
+    })
     await fill(['/holds'])
     const client = await send(head('PUT /waits', 'Content-Length: 5', 'Expect: 100-continue'))
     await eventually(async () => (await queued()) === 1, 'it to wait')
@@ -323,7 +353,9 @@ t.test('a full pool', async (t) => {
 
   await t.test('decides again on queued requests whose scope changes or whose token expires', async (t) => {
     const hold: Socket[] = []
-    upstream.reply((socket) => void hold.push(socket))
+    upstream.reply((socket) => {
+      hold.push(socket)
+    })
     await fill(['/holds'])
     const expiring = head('GET /').replace(sidecar.token, await sidecar.mint({ lifetimeSeconds: 3 }))
     const [denied, expired] = await Promise.all([head('DELETE /'), expiring, head('GET /')].map(send))

@@ -81,7 +81,9 @@ t.test('a unix socket works as an upstream', async (t) => {
   t.equal(upstream.requests[0]?.headers['host'], 'from.the.client')
   upstream.reply((socket) => socket.end('HTTP/1.1 200 OK\r\n\r\nuntil the end'))
   t.equal((await get(t, sidecar)).body.toString(), 'until the end')
-  upstream.reply((socket) => void socket.end('HTTP/1.1 200 OK\r\n\r\nclosed', () => socket.destroy()))
+  upstream.reply((socket) => {
+    socket.end('HTTP/1.1 200 OK\r\n\r\nclosed', () => socket.destroy())
+  })
   const client = await rawClient(t, sidecar.port)
   client.send(`GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
   t.equal(await client.closed(), 'end', 'a write to a closed unix socket fails, but nothing is missing')
@@ -167,7 +169,9 @@ t.test('TLS to the upstream', async (t) => {
 
   await t.test('is a TLS error if the upstream speaks plain HTTP', async (t) => {
     const upstream = await recordingUpstream(t, {
-      onConnection: (socket) => void socket.write('HTTP/1.1 400 Bad\r\n\r\n'),
+      onConnection: (socket) => {
+        socket.write('HTTP/1.1 400 Bad\r\n\r\n')
+      },
     })
     const sidecar = await sidecarFor(t, `https://localhost:${upstream.port}`, { caFile })
     isOwnResponse(t, await get(t, sidecar), unavailable('tls_protocol_error'))
@@ -175,7 +179,11 @@ t.test('TLS to the upstream', async (t) => {
   })
 
   await t.test('is a closed connection if the upstream closes during the handshake', async (t) => {
-    const upstream = await recordingUpstream(t, { onConnection: (socket) => void socket.end() })
+    const upstream = await recordingUpstream(t, {
+      onConnection: (socket) => {
+        socket.end()
+      },
+    })
     const sidecar = await sidecarFor(t, `https://localhost:${upstream.port}`, { caFile })
     isOwnResponse(t, await get(t, sidecar), unavailable('connection_terminated'))
   })
@@ -193,7 +201,9 @@ t.test('TLS to the upstream', async (t) => {
     t.teardown(() => upstream.terminate())
     const [port] = await once(upstream, 'message')
     const sidecar = await sidecarFor(t, `https://localhost:${port}`, { caFile })
-    for (let request = 0; request < 100; request++) t.equal((await get(t, sidecar)).status, 200)
+    for (let request = 0; request < 100; request++) {
+      t.equal((await get(t, sidecar)).status, 200)
+    }
     t.equal(Atomics.load(connections, 0), 1)
   })
 
@@ -246,7 +256,9 @@ t.test('an upstream that does not accept a connection in time is a 503', async (
         .on('error', () => {}),
     )
     t.teardown(() => {
-      for (const socket of fillers) socket.destroy()
+      for (const socket of fillers) {
+        socket.destroy()
+      }
     })
     await eventually(() => connected >= 2, 'the queue to be full')
     const sidecar = await startSidecar(t, { upstreamUrl: `http://127.0.0.1:${number}`, settings })
@@ -268,7 +280,9 @@ t.test('an upstream that does not accept a connection in time is a 503', async (
     let fail = () => {}
     mock.method(dns, 'lookup', async (name: string) => {
       names.push(name)
-      if (name === 'localhost') return [{ address: '127.0.0.1', family: 4 }]
+      if (name === 'localhost') {
+        return [{ address: '127.0.0.1', family: 4 }]
+      }
       return new Promise((_, reject) => {
         fail = () => reject(new Error())
       })
@@ -284,8 +298,9 @@ t.test('an upstream that does not accept a connection in time is a 503', async (
       { prefix: '/', url: `http://localhost:${upstream.port}` },
     ]
     const sidecar = await startSidecar(t, { settings: { ...settings, upstreams: JSON.stringify(upstreams) } })
-    for (const target of ['/plain', '/tls', '/plain'])
+    for (const target of ['/plain', '/tls', '/plain']) {
       isOwnResponse(t, await get(t, sidecar, target), unavailable('dns_error'))
+    }
     t.equal((await get(t, sidecar)).status, 200)
     t.same(names, ['silent.example', 'localhost'], 'one lookup for all connections')
     t.equal(await outcomes(sidecar, 'dns_error', '/plain'), 2)
@@ -323,9 +338,13 @@ t.test('a recovered upstream is used at once', async (t) => {
   const get = `GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`
   const ask = async () => (await rawRequest(t, sidecar.port, get)).status
   t.equal(await ask(), 503)
-  const server = createServer((socket: Socket) => void socket.once('data', () => socket.end(OK)))
+  const server = createServer((socket: Socket) => {
+    socket.once('data', () => socket.end(OK))
+  })
   await new Promise<void>((resolve) => server.listen(port, '127.0.0.1', resolve))
-  t.teardown(() => void server.close())
+  t.teardown(() => {
+    server.close()
+  })
   t.equal(await ask(), 200)
 })
 
@@ -388,14 +407,20 @@ t.test('an upstream that sends no response head', async (t) => {
       t.equal((await outcome(reason)) - before, 4)
       await recovers()
       await upstream.until(() => upstream.open() <= 1, 'one connection')
-      for (const socket of upstream.sockets) socket.destroy()
+      for (const socket of upstream.sockets) {
+        socket.destroy()
+      }
     })
   }
 })
 
 t.test('a connection that the upstream accepts and closes before the request is a 503', async (t) => {
   const { ask, head, outcome } = await startSetup(t, {
-    hooks: { onConnection: (socket) => void socket.destroy() },
+    hooks: {
+      onConnection: (socket) => {
+        socket.destroy()
+      },
+    },
   })
   isOwnResponse(t, await ask(head('GET /')), unavailable('connection_terminated'))
   t.equal(await outcome('connection_terminated'), 1)
@@ -455,7 +480,9 @@ t.test('a truncated body never looks complete', async (t) => {
   }
   for (const [framing, text] of Object.entries(framings)) {
     for (const [end, act] of Object.entries(ends)) {
-      if (framing === 'until the close' && end === 'a close') continue // that is the end of the body
+      if (framing === 'until the close' && end === 'a close') {
+        continue // that is the end of the body
+      }
       for (const version of ['1.1', '1.0']) {
         for (const together of [true, false]) {
           const how = together ? 'together with the last bytes' : 'later'
@@ -471,12 +498,17 @@ t.test('a truncated body never looks complete', async (t) => {
                 socket.write(last)
                 act(socket)
               }
-              if (together) cut()
-              else void client.until('part of it').then(cut)
+              if (together) {
+                cut()
+              } else {
+                client.until('part of it').then(cut)
+              }
             })
             client.send(`GET / HTTP/${version}\r\nHost: a\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
             const closed = await client.closed()
-            if (!together) t.equal(closed, 'reset', 'for clients that do not count')
+            if (!together) {
+              t.equal(closed, 'reset', 'for clients that do not count')
+            }
             const received = client.received().toString('latin1')
             if (received === '' || received.startsWith('HTTP/1.1 5')) {
               t.ok(together, 'nothing or an error, only where nothing had been sent')
@@ -525,7 +557,9 @@ t.test('a body that becomes malformed after the response has begun aborts the re
     hooks: {
       onConnection: (socket) => {
         socket.once('data', () => {
-          if (upstream.sockets.length === 1) socket.write('HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\npart')
+          if (upstream.sockets.length === 1) {
+            socket.write('HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\npart')
+          }
         })
       },
     },

@@ -134,8 +134,14 @@ t.test('workers act as one sidecar', async (t) => {
     const clients = await halfServed()
     sidecar.child.kill('SIGTERM')
     await eventually(async () => !(await succeeds(connect())), 'the listener to be closed')
-    for (const socket of upstream.sockets) if (!socket.destroyed) socket.write('whole')
-    for (const client of clients) await client.until('half-whole')
+    for (const socket of upstream.sockets) {
+      if (!socket.destroyed) {
+        socket.write('whole')
+      }
+    }
+    for (const client of clients) {
+      await client.until('half-whole')
+    }
     t.match(await sidecar.ended, { code: 0, signal: null })
     t.match(sidecar.log().at(-1), { msg: 'stopped', drained: 4, cut: 0 })
   })
@@ -155,10 +161,14 @@ t.test('connection limits are divided among the workers', async (t) => {
     const dropped = () => metric('auth_sidecar_client_connections_dropped_total')
     await eventually(async () => (await dropped()) >= 4, 'those above it to be closed')
     let ended = 0
-    for (const client of more) void client.closed().then(() => ended++)
+    for (const client of more) {
+      client.closed().then(() => ended++)
+    }
     await eventually(async () => ended === (await dropped()), 'their clients to see it')
     t.equal(await metric('auth_sidecar_client_connections'), 14 - ended)
-    for (const { socket } of more) socket.destroy()
+    for (const { socket } of more) {
+      socket.destroy()
+    }
   })
 
   await t.test('requests at the deadline are aborted in every worker, with exit code 1', async (t) => {
@@ -190,7 +200,9 @@ t.test('a sidecar whose log is not read replaces workers and ends at SIGTERM', a
   const { sidecar, connect, get, admin, metric, pids } = await setup(t, { 'log-access': 'all' })
   sidecar.child.stdout?.pause()
   const long = get.replace('/object', `/${'x'.repeat(2000)}`)
-  for (let times = 0; times < 6; times++) await ask(connect, long, 100)
+  for (let times = 0; times < 6; times++) {
+    await ask(connect, long, 100)
+  }
   process.kill(pids()[0] ?? 0, 'SIGKILL')
   await eventually(async () => (await metric('auth_sidecar_worker_restarts_total')) === 1, 'another worker')
   await eventually(async () => (await admin('/readyz')).status === 200, 'ready again')
@@ -211,9 +223,13 @@ t.test('an unresponsive worker makes the sidecar not ready, and all end with the
   t.equal(await metric('auth_sidecar_requests_total'), 8, 'its counters stay')
   t.equal(await metric('auth_sidecar_workers'), 1)
   t.equal(await metric('auth_sidecar_ready'), 0)
-  for (const pid of pids()) process.kill(pid, 'SIGSTOP')
+  for (const pid of pids()) {
+    process.kill(pid, 'SIGSTOP')
+  }
   t.equal(await jwks(), keys, 'the last known keys')
-  for (const pid of pids()) process.kill(pid, 'SIGCONT')
+  for (const pid of pids()) {
+    process.kill(pid, 'SIGCONT')
+  }
   await eventually(async () => (await admin('/readyz')).status === 200, 'ready again')
   sidecar.child.kill('SIGKILL')
   await sidecar.ended
@@ -254,7 +270,9 @@ t.test('few open files', { skip: without('prlimit') }, async (t) => {
   await t.test('fewer than connections delay new ones', async (t) => {
     t.match(sidecar.log(), [{ msg: /^the limit of open files/, connections: 55 }])
     const clients = await Promise.all(Array.from({ length: 400 }, connect))
-    for (const { socket } of clients) socket.destroy()
+    for (const { socket } of clients) {
+      socket.destroy()
+    }
     await eventually(() => succeeds(ask(connect, get, 4)), 'every worker to accept connections again')
   })
 

@@ -155,8 +155,11 @@ for (const proxy of PROXIES) {
         const response = await ask('GET /spoofed', [bearer(sidecar.token), ...lines])
         const request = upstream.requests[before]
         t.equal(request?.rawHeaders.includes('forged') ?? false, false)
-        if (response.status === 200) t.strictSame(namesLike(request), SENT)
-        else t.equal(request, undefined)
+        if (response.status === 200) {
+          t.strictSame(namesLike(request), SENT)
+        } else {
+          t.equal(request, undefined)
+        }
       }
       t.match(await ask('GET /spoofed', [bearer(sidecar.token), ...spoofed]), { status: 200 })
     })
@@ -242,7 +245,9 @@ for (const proxy of PROXIES) {
       const [login] = sidecar.logins
       const wrong = { ...login, secret: 'wrong' }
       const statuses: number[] = []
-      for (let count = 0; count < LOGIN_FAILURES; count++) statuses.push(await logIn(wrong, '127.0.0.2'))
+      for (let count = 0; count < LOGIN_FAILURES; count++) {
+        statuses.push(await logIn(wrong, '127.0.0.2'))
+      }
       t.strictSame(statuses, Array(LOGIN_FAILURES).fill(403))
       t.equal(await logIn({ ...login }, '127.0.0.2'), 503)
       t.equal(await logIn({ ...login }, '127.0.0.2', ['X-Forwarded-For: 192.0.2.1']), 503, 'it is ignored')
@@ -252,7 +257,9 @@ for (const proxy of PROXIES) {
     await t.test('a cached decision is not requested again', { skip: !proxy.caches }, async (t) => {
       const token = await sidecar.mint({ lifetimeSeconds: 3600 })
       const before = decisions().length
-      for (let count = 0; count < 10; count++) await ask('GET /a', [bearer(token)])
+      for (let count = 0; count < 10; count++) {
+        await ask('GET /a', [bearer(token)])
+      }
       t.ok(decisions().length - before < 5)
       t.match(upstream.requests.at(-1), { headers: { 'x-authenticated-account-id': 'acme' } })
       const short = await sidecar.mint({ lifetimeSeconds: 1 })
@@ -268,8 +275,11 @@ for (const proxy of PROXIES) {
         fetch(`http://127.0.0.1:${sidecar.port}/_auth`, { headers: { authorization: `Bearer ${token}` } })
       await eventually(async () => (await direct()).status !== 200, 'the revocation')
       const refused = async () => (await ask('GET /a', [bearer(token)])).status === proxy.refusedStatus
-      if (!proxy.caches) t.ok(await refused(), 'at once')
-      else await eventually(refused, 'the cached decision to end', MAX_AGE_SECONDS * 1000 + SOON_MS)
+      if (!proxy.caches) {
+        t.ok(await refused(), 'at once')
+      } else {
+        await eventually(refused, 'the cached decision to end', MAX_AGE_SECONDS * 1000 + SOON_MS)
+      }
     })
 
     await t.test(
@@ -291,7 +301,9 @@ for (const proxy of PROXIES) {
       for (const head of ['GET /a', 'GET /v2/auth/token', 'GET /v2/auth/token/']) {
         const { status, headers, body } = await ask(head, [bearer(token)])
         t.ok(status >= 500)
-        if (proxy.failsPlainly) continue
+        if (proxy.failsPlainly) {
+          continue
+        }
         t.match(
           { status, headers, body: JSON.parse(body.toString()) },
           {
@@ -342,7 +354,9 @@ async function startProxy(
   const withPorts = (text: string) =>
     text.replaceAll(/\b(?:8080|9000|8000)\b/g, (name) => String(ports[name]))
   const example = readFileSync(`examples/forward-auth/${proxy.example}`, 'utf8')
-  if (!example.includes(omitted)) throw new Error(`${proxy.example} has no ${omitted}`)
+  if (!example.includes(omitted)) {
+    throw new Error(`${proxy.example} has no ${omitted}`)
+  }
   const text = withPorts(example.replace(omitted, ''))
   writeFileSync(file, proxy.complete?.(text) ?? text)
   const child = spawn(proxy.command, proxy.args(file, directory).map(withPorts), {

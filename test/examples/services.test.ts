@@ -152,7 +152,9 @@ async function verifiesAssertions(t: Test, command: string, args: readonly strin
   })
   const ask = async (assertion: string | undefined, { port } = service) => {
     const headers: Record<string, string> = { 'X-Authenticated-Account-Id': 'root' }
-    if (assertion !== undefined) headers['X-Authenticated-Assertion'] = assertion
+    if (assertion !== undefined) {
+      headers['X-Authenticated-Assertion'] = assertion
+    }
     const response = await fetch(`http://127.0.0.1:${port}/`, { headers })
     return { status: response.status, body: JSON.parse(await response.text()) }
   }
@@ -191,8 +193,9 @@ async function verifiesAssertions(t: Test, command: string, args: readonly strin
   ] as const) {
     t.match(await ask(assertion), { status: 403, body: { code: 'NotAuthenticated' } }, name)
   }
-  for (let at = 0; at < 20; at++)
+  for (let at = 0; at < 20; at++) {
     t.equal((await ask(await mint({ header: { kid: `invented-${at}` } }))).status, 403)
+  }
   t.ok(fetches <= 2, `the keys are cached, and an invented kid costs no fetch (${fetches})`)
 
   const unreachable = `http://127.0.0.1:${await freePort()}/.well-known/jwks.json`
@@ -208,11 +211,16 @@ t.test('Compose: clients reach the sidecar alone, whose settings are valid', asy
   const { sidecar, storage, prometheus, postgres, ...commands } = compose.services
   const loaded = loadConfig({ file: 'examples/compose/sidecar.yaml', env: {}, flags: {} })
   t.match(loaded, { ok: true, value: { config: { upstreams: [{ url: 'http://storage:9000' }] } } })
-  for (const one of [sidecar, ...Object.values<object>(commands)])
+  for (const one of [sidecar, ...Object.values<object>(commands)]) {
     t.match(one, { image: `storage-auth-sidecar:${VERSION}`, read_only: true, cap_drop: ['ALL'] })
+  }
   t.strictSame(storage.networks, ['storage'])
-  for (const name of ['storage', 'database']) t.match(compose.networks[name], { internal: true })
-  for (const one of [storage, postgres]) t.notOk(one.ports)
+  for (const name of ['storage', 'database']) {
+    t.match(compose.networks[name], { internal: true })
+  }
+  for (const one of [storage, postgres]) {
+    t.notOk(one.ports)
+  }
   t.match(sidecar.ports, ['8080:8080', /^127\.0\.0\.1:/])
   t.match(prometheus.ports, [/^127\.0\.0\.1:/])
 })

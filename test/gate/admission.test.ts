@@ -23,7 +23,9 @@ t.test('a WebSocket handshake is a GET with one Upgrade header that Connection l
     ['a list', { more: [...lines('Connection', 'upgrade'), ...lines('Upgrade', 'websocket, h2c')] }],
     ['another protocol', { more: [...lines('Connection', 'upgrade'), ...lines('Upgrade', 'h2c')] }],
   ]
-  for (const [what, parts] of others) t.equal(admitted(parts).isWebSocket, false, what)
+  for (const [what, parts] of others) {
+    t.equal(admitted(parts).isWebSocket, false, what)
+  }
 })
 
 t.test('many options of many Connection lines are read in linear time', async (t) => {

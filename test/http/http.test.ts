@@ -19,7 +19,9 @@ import { makeCaller } from '../support/tokens.ts'
 t.test('a host whose lookup hangs takes one thread', async (t) => {
   const hanging: { readonly host: string; readonly fail: () => void }[] = []
   mock.method(dns, 'lookup', async (host: string) => {
-    if (host === 'localhost') return [{ address: '127.0.0.1', family: 4 }]
+    if (host === 'localhost') {
+      return [{ address: '127.0.0.1', family: 4 }]
+    }
     const error = Object.assign(new Error(), { code: 'EAI_AGAIN' })
     return new Promise((_, reject) => hanging.push({ host, fail: () => reject(error) }))
   })
@@ -39,13 +41,17 @@ t.test('a host whose lookup hangs takes one thread', async (t) => {
   }
   const asked = () => hanging.map(({ host }) => host).join()
   const late = ['did not arrive within 0.05 s']
-  for (const host of ['one', 'two', 'one', 'two']) t.same(await fetchFrom(host), late)
+  for (const host of ['one', 'two', 'one', 'two']) {
+    t.same(await fetchFrom(host), late)
+  }
   t.equal(asked(), 'one,two', 'one lookup for each')
   await t.rejects(connectTo('one'), /timeout/)
   t.equal(asked(), 'one,two', 'that of the database, too')
   t.same(await fetchFrom('localhost'), ['cannot be fetched: ECONNREFUSED'], 'another one at once')
   const waiting = fetchFrom('one')
-  for (const { fail } of hanging.splice(0)) fail()
+  for (const { fail } of hanging.splice(0)) {
+    fail()
+  }
   t.same(await waiting, ['cannot be fetched: EAI_AGAIN'])
   t.same(await fetchFrom('one'), late)
   t.equal(asked(), 'one', 'a new one once the first has ended')
@@ -58,13 +64,19 @@ t.test('callbacks after the reads keep their order, and one that throws holds up
   mock.method(globalThis, 'setImmediate', (call: (due?: []) => void, due?: []) => turns.push(() => call(due)))
   const called: string[] = []
   afterReads(() => afterReads(() => called.push('nested')))
-  for (const name of ['a', 'b']) afterReads(() => called.push(name))
+  for (const name of ['a', 'b']) {
+    afterReads(() => called.push(name))
+  }
   afterReads(() => JSON.parse('{'))
-  for (const name of ['c', 'd']) afterReads(() => called.push(name))
+  for (const name of ['c', 'd']) {
+    afterReads(() => called.push(name))
+  }
   t.equal(turns.length, 1, 'one turn for all')
   t.throws(() => turns.shift()?.(), SyntaxError)
   t.equal(called.join(), 'a,b', 'none in the turn of its own call')
-  for (const turn of turns) turn()
+  for (const turn of turns) {
+    turn()
+  }
   t.equal(called.join(), 'a,b,nested,c,d')
 })
 
@@ -82,10 +94,14 @@ function cut(text: string): string {
 
 /** Megabytes that stay on the heap after COUNT calls. */
 async function growth(fill: (at: number) => unknown): Promise<number> {
-  for (let at = 0; at < 10; at++) await fill(-at)
+  for (let at = 0; at < 10; at++) {
+    await fill(-at)
+  }
   collectGarbage()
   const before = process.memoryUsage().heapUsed
-  for (let at = 0; at < COUNT; at++) await fill(at)
+  for (let at = 0; at < COUNT; at++) {
+    await fill(at)
+  }
   collectGarbage()
   return (process.memoryUsage().heapUsed - before) / 2 ** 20
 }
@@ -103,7 +119,9 @@ t.test('no cache keeps the line from which its keys and values were cut', async 
   const caches: Record<string, (at: number) => unknown> = {
     'tokens and their identity lines': async (at) => {
       const verdict = await cache.check(cut(`AAAAAAAAAAAAAAAA.${at}.AAAAAAAAAAAAAAAA`))
-      if (!verdict.ok) throw new Error(verdict.error.reason)
+      if (!verdict.ok) {
+        throw new Error(verdict.error.reason)
+      }
       const decision = {
         act: 'forward',
         admitted: admitted({}),
@@ -141,9 +159,12 @@ t.test('a socket error has a name of RFC 9209', async (t) => {
     ],
     undefined: ['ERR_INVALID_ARG_TYPE', 'ERR_HTTP_HEADERS_SENT', ''],
   }
-  for (const [failure, codes] of Object.entries(table))
-    for (const code of codes)
+  for (const [failure, codes] of Object.entries(table)) {
+    for (const code of codes) {
       t.equal(String(networkFailureOf(Object.assign(new Error('any text'), { code }))), failure, code)
-  for (const thrown of [new TypeError('x'), Object.assign(new Error(), { code: 5 }), 'ECONNREFUSED', null])
+    }
+  }
+  for (const thrown of [new TypeError('x'), Object.assign(new Error(), { code: 5 }), 'ECONNREFUSED', null]) {
     t.equal(networkFailureOf(thrown), undefined)
+  }
 })

@@ -43,6 +43,7 @@ t.test('the build context is an allowlist that includes everything the Dockerfil
     const isAllowed = allowed.some((line) => line.slice(1).startsWith(path))
     t.ok(isAllowed, path)
   }
-  for (const line of allowed)
+  for (const line of allowed) {
     t.match(line, /^!(?:package(?:-lock)?\.json|tsconfig\.json|LICENSE|src|scripts\/[\w-]+\.mjs)$/)
+  }
 })

@@ -128,24 +128,32 @@ const all: Readonly<Record<string, readonly Resource[]>> = {
 t.test('every resource is valid and refers to existing objects', async (t) => {
   for (const [name, resources] of Object.entries(all)) {
     for (const resource of resources) {
-      if (resource.kind !== 'Rollout')
+      if (resource.kind !== 'Rollout') {
         t.strictSame(await problemsOf(resource), [], `${name}: ${resource.kind}`)
+      }
     }
     const has = (kind: string, name: string) =>
       resources.some((one) => one.kind === kind && one.metadata.name === name)
     for (const { spec } of podsOf(resources)) {
       for (const { configMap, secret } of spec.volumes ?? []) {
-        if (configMap) t.ok(has('ConfigMap', configMap.name), `${name}: ${configMap.name}`)
-        if (secret && name !== 'plain' && !name.endsWith('.yaml'))
+        if (configMap) {
+          t.ok(has('ConfigMap', configMap.name), `${name}: ${configMap.name}`)
+        }
+        if (secret && name !== 'plain' && !name.endsWith('.yaml')) {
           t.ok(has('Secret', secret.secretName), secret.secretName)
+        }
       }
       for (const { name, image } of [...(spec.initContainers ?? []), ...spec.containers]) {
-        if (name === 'storage-auth-sidecar') t.equal(image.split(':')[1], VERSION)
+        if (name === 'storage-auth-sidecar') {
+          t.equal(image.split(':')[1], VERSION)
+        }
       }
     }
     for (const { data = {} } of resources.filter(({ kind }) => kind === 'ConfigMap')) {
       const text = data['sidecar.yaml']
-      if (text === undefined) continue
+      if (text === undefined) {
+        continue
+      }
       const loaded = loadConfig({
         file: join(t.testdir({ 'sidecar.yaml': text }), 'sidecar.yaml'),
         env: {},
@@ -215,7 +223,9 @@ t.test('the examples without the component have the same container', async (t) =
   const [component, ...copies] = [oneService, plain, rollout].map(
     (resources) => podsOf(resources)[0]?.spec.initContainers?.[0],
   )
-  for (const copy of copies) t.strictSame({ ...copy, image: '' }, { ...component, image: '' })
+  for (const copy of copies) {
+    t.strictSame({ ...copy, image: '' }, { ...component, image: '' })
+  }
 })
 
 const ADMIN_CLIENTS = [
@@ -224,13 +234,16 @@ const ADMIN_CLIENTS = [
 ]
 
 t.test('the admin port is open to Prometheus and sidecars alone, in every policy', (t) => {
-  for (const [name, resources] of Object.entries(all))
+  for (const [name, resources] of Object.entries(all)) {
     for (const { kind, spec } of resources) {
       const { ingress } = Object(kind === 'NetworkPolicy' && spec)
-      if (ingress?.length !== 2) continue
+      if (ingress?.length !== 2) {
+        continue
+      }
       t.match(ingress[1].from, ADMIN_CLIENTS, name)
       t.equal(ingress[1].from.length, 2)
     }
+  }
   t.end()
 })
 
@@ -263,8 +276,9 @@ t.test('the monitoring component scrapes the admin port and completes the runboo
   })
   const { groups } = Object(both.find(({ kind }) => kind === 'PrometheusRule')?.spec)
   const [, { rules }] = groups
-  for (const { alert, annotations } of rules)
+  for (const { alert, annotations } of rules) {
     t.equal(annotations.runbook_url, `https://wiki.example.com/ops#${alert.toLowerCase()}`)
+  }
   const dashboard =
     both.find(({ metadata }) => metadata.name === 'storage-auth-sidecar-dashboard')?.data ?? {}
   const { templating } = JSON.parse(dashboard['storage-auth-sidecar.dashboard.json'] ?? '')
@@ -279,8 +293,9 @@ t.test(
     const [policy = '', kustomization = '', monitor = ''] = [
       ...page.matchAll(/^```yaml\n([\s\S]*?)^```/gm),
     ].map(([, text]) => text)
-    for (const resource of [policy, monitor].flatMap(resourcesIn))
+    for (const resource of [policy, monitor].flatMap(resourcesIn)) {
       t.strictSame(await problemsOf(resource), [], resource.kind)
+    }
     write(root, { 'monitoring/kustomization.yaml': kustomization.replace('../storage-auth-sidecar/', '../') })
     const selected = render(join(root, 'monitoring')).filter(({ metadata }) => metadata.labels?.['release'])
     t.strictSame(selected.map(({ kind }) => kind).sort(), ['PodMonitor', 'PrometheusRule'])
@@ -295,7 +310,9 @@ t.test('the example runs: log in with the printed credential, and reach the cont
     text.replaceAll('/etc/storage-auth-sidecar', mounted).replaceAll('http://127.0.0.1:9000', upstream.url)
   for (const { kind, metadata, data = {} } of oneService) {
     const directory = kind === 'ConfigMap' ? 'config' : (metadata.name.split('-').at(-1) ?? '')
-    if (kind !== 'ConfigMap' && kind !== 'Secret') continue
+    if (kind !== 'ConfigMap' && kind !== 'Secret') {
+      continue
+    }
     mkdirSync(join(mounted, directory))
     for (const [name, content] of Object.entries(data)) {
       const text = kind === 'Secret' ? Buffer.from(content, 'base64') : local(content)
@@ -432,8 +449,9 @@ t.test('helm', { skip: without('helm') || without('kubectl') }, async (t) => {
       ),
     )
     const verifier = sidecar(...values('storage-auth-sidecar.', 'verifyOnly=true', 'ports={"admin":18081}'))
-    for (const resource of [...gateway(), ...sidecar(), ...changed, ...verifier])
+    for (const resource of [...gateway(), ...sidecar(), ...changed, ...verifier]) {
       t.strictSame(await problemsOf(resource), [], resource.kind)
+    }
     const [pod] = podsOf(changed)
     t.match(pod?.spec, {
       nodeSelector: { disk: 'ssd' },

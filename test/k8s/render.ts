@@ -60,14 +60,18 @@ export function run(command: string, args: readonly string[], env: Labels = {}):
     encoding: 'utf8',
     env: { ...process.env, ...env },
   })
-  if (status !== 0) throw new Error(`${command} ${args.join(' ')}: ${error?.message ?? stderr}`)
+  if (status !== 0) {
+    throw new Error(`${command} ${args.join(' ')}: ${error?.message ?? stderr}`)
+  }
   return stdout
 }
 
 export function resourcesIn(text: string): Resource[] {
   return parseAllDocuments(text).map((document) => {
     const resource: Resource = document.toJS()
-    if (resource.kind !== 'Secret') return resource
+    if (resource.kind !== 'Secret') {
+      return resource
+    }
     // kustomize wraps long lines of base64; the validator accepts none.
     const data = Object.entries(resource.data ?? {}).map(([name, base64]) => [
       name,
@@ -105,7 +109,9 @@ export async function problemsOf(resource: Resource): Promise<string[]> {
     (module) => module[kind],
     () => undefined,
   )
-  if (model === undefined) return [`no schema of ${apiVersion} ${kind}`]
+  if (model === undefined) {
+    return [`no schema of ${apiVersion} ${kind}`]
+  }
   const unread: (() => string[])[] = []
   try {
     model.prototype.validate.call(watched(resource, '', unread))
@@ -117,16 +123,22 @@ export async function problemsOf(resource: Resource): Promise<string[]> {
 
 /** Wraps a value in a proxy that records which of its fields are read. */
 function watched(value: unknown, path: string, unread: (() => string[])[]): unknown {
-  if (typeof value !== 'object' || value === null) return value
+  if (typeof value !== 'object' || value === null) {
+    return value
+  }
   const left = new Set(Array.isArray(value) ? [] : Object.keys(value))
   const views = new Map<string, unknown>()
   unread.push(() => [...left].map((field) => `${path}/${field}`))
   return new Proxy(value, {
     get(target, field) {
       const member: unknown = Reflect.get(target, field)
-      if (typeof field === 'symbol') return member
+      if (typeof field === 'symbol') {
+        return member
+      }
       left.delete(field)
-      if (!views.has(field)) views.set(field, watched(member, `${path}/${field}`, unread))
+      if (!views.has(field)) {
+        views.set(field, watched(member, `${path}/${field}`, unread))
+      }
       return views.get(field)
     },
     ownKeys(target) {

@@ -26,7 +26,9 @@ const hs256 = await makeKey('HS256', kid)
 
 async function imported(jwk: object) {
   const result = await importKey(jwk, 1234)
-  if (!result.ok) throw new Error(result.problems.join())
+  if (!result.ok) {
+    throw new Error(result.problems.join())
+  }
   return result.value
 }
 
@@ -42,7 +44,9 @@ t.test('a private key of each algorithm signs and verifies, a public one only ve
     t.same(key.verifyKey.usages, alg === 'HS256' ? ['sign', 'verify'] : ['verify'], alg)
     t.equal(key.signKey?.extractable, false, alg)
     t.ok(key.signKey?.usages.includes('sign'), alg)
-    if (alg !== 'HS256') t.notOk((await imported((await makeKey(alg, kid)).publicJwk)).signKey, alg)
+    if (alg !== 'HS256') {
+      t.notOk((await imported((await makeKey(alg, kid)).publicJwk)).signKey, alg)
+    }
   }
 })
 
@@ -94,7 +98,9 @@ t.test('refuses a key that does not match its alg or use', async (t) => {
     ['d null', { ...jwk, d: null }, 'd must be base64url'],
     ['a secret as text', { ...hs256.privateJwk, k: 'correct horse battery staple' }, 'k must be base64url'],
   ]
-  for (const [name, changed, problem] of table) t.same(await keyProblems(changed), [problem], name)
+  for (const [name, changed, problem] of table) {
+    t.same(await keyProblems(changed), [problem], name)
+  }
 })
 
 t.test('refuses unusable keys and mismatched halves', async (t) => {
@@ -139,15 +145,18 @@ t.test('refuses weak keys by their length and exponent', async (t) => {
     ['exponent 3', rsa(2048, 3), ['the RSA exponent is smaller than 65537']],
     ['exponent 1', { ...rs256.publicJwk, e: 'AQ' }, ['the RSA exponent is smaller than 65537']],
   ]
-  for (const [name, jwk, problems] of table) t.same(await keyProblems(jwk), problems, name)
+  for (const [name, jwk, problems] of table) {
+    t.same(await keyProblems(jwk), problems, name)
+  }
 })
 
 t.test('reports all problems at once without parts of the key', async (t) => {
   const wrong = { kid: 7, use: 'enc', iat: 0.5, key_ops: 7, e: 'A=' }
   const problems = await keyProblems({ ...rs256.privateJwk, ...wrong })
   t.equal(problems.length, 5)
-  for (const member of ['n', 'd', 'p', 'q'] as const)
+  for (const member of ['n', 'd', 'p', 'q'] as const) {
     t.notOk(problems.join().includes(String(rs256.privateJwk[member]).slice(0, 12)))
+  }
 })
 
 t.test('a generated key of each algorithm can be imported, and no two are alike', async (t) => {
@@ -175,7 +184,9 @@ t.test('the only private key signs, even if it is not activated, and every key v
   const { directory } = await makeKeyDirectory(t, { kid: 'first' })
   writeKey(directory, second.publicJwk)
   for (const active of [undefined, 'first', 'first\n', ' first \r\n']) {
-    if (active !== undefined) writeFileSync(`${directory}/active`, active)
+    if (active !== undefined) {
+      writeFileSync(`${directory}/active`, active)
+    }
     const ring = await ringOf(directory)
     t.match(ring.signing, { kid: 'first', alg: 'ES256' })
     t.same([...ring.keys.keys()], ['first', 'second'])
@@ -241,7 +252,9 @@ t.test('a Kubernetes volume is read through its links, without its dot files', a
   writeKey(`${directory}/..2026`, first.privateJwk)
   writeFileSync(`${directory}/..2026/active`, 'first')
   symlinkSync('..2026', `${directory}/..data`)
-  for (const name of ['first.jwk.json', 'active']) symlinkSync(`..data/${name}`, `${directory}/${name}`)
+  for (const name of ['first.jwk.json', 'active']) {
+    symlinkSync(`..data/${name}`, `${directory}/${name}`)
+  }
   mkdirSync(`${directory}/.lock`)
   writeFileSync(`${directory}/.hidden.jwk.json`, 'broken')
   const loaded = await loadKeyRing(directory)
@@ -252,14 +265,18 @@ t.test('a world-readable private key gets a warning, a public one does not', asy
   const directory = t.testdir({})
   writeKey(directory, first.privateJwk)
   writeKey(directory, second.publicJwk)
-  for (const kid of ['first', 'second']) chmodSync(`${directory}/${kid}.jwk.json`, 0o644)
+  for (const kid of ['first', 'second']) {
+    chmodSync(`${directory}/${kid}.jwk.json`, 0o644)
+  }
   const warnings = [`${directory}/first.jwk.json can be read by every user of this machine`]
   t.match(await loadKeyRing(directory), { warnings })
 })
 
 t.test('publishes the public half of every key and no private part', async (t) => {
   const directory = t.testdir({ active: 'es256-key' })
-  for (const alg of ALGORITHMS) writeKey(directory, (await makeKey(alg)).privateJwk)
+  for (const alg of ALGORITHMS) {
+    writeKey(directory, (await makeKey(alg)).privateJwk)
+  }
   const { keys } = publicJwks(await ringOf(directory))
   t.same(keys.map(({ alg }) => alg).sort(), ['ES256', 'ES384', 'EdDSA', 'PS256', 'RS256'])
   const published = new Set(keys.flatMap((key) => Object.keys(key)))
@@ -285,9 +302,12 @@ t.test('tokens of a key may be valid as long as the key signs, here or elsewhere
 })
 
 t.test('a kid is a safe file name', async (t) => {
-  for (const good of ['a', 'A-1_b.c', '-x', '_', 'k'.repeat(128)]) t.equal(isKid(good), true, good)
-  for (const bad of ['', '.a', '..', '../a', 'a/b', 'a b', 'ä', 'a\n', 'a\0', 'k'.repeat(129)])
+  for (const good of ['a', 'A-1_b.c', '-x', '_', 'k'.repeat(128)]) {
+    t.equal(isKid(good), true, good)
+  }
+  for (const bad of ['', '.a', '..', '../a', 'a/b', 'a b', 'ä', 'a\n', 'a\0', 'k'.repeat(129)]) {
     t.equal(isKid(bad), false, JSON.stringify(bad))
+  }
 })
 
 const NOW = Date.UTC(2026, 10, 20, 12)
@@ -296,7 +316,9 @@ const seconds = NOW / 1000
 
 async function add(directory: string, options: { kid?: string; activate?: boolean } = {}) {
   const added = await addKey({ directory, alg: 'ES256', now, ...options })
-  if (!added.ok) throw new Error(JSON.stringify(added))
+  if (!added.ok) {
+    throw new Error(JSON.stringify(added))
+  }
   return added.value
 }
 
@@ -310,8 +332,9 @@ t.test('the first key creates the directory and signs', async (t) => {
   t.match(added, { alg: 'ES256', active: true, createdAtSeconds: seconds })
   t.equal(await signerOf(directory), added.kid)
   t.equal(statSync(directory).mode & 0o777, 0o700)
-  for (const name of readdirSync(directory))
+  for (const name of readdirSync(directory)) {
     t.equal(statSync(`${directory}/${name}`).mode & 0o777, 0o600, name)
+  }
 })
 
 t.test('the first private key beside public ones signs, despite an old active file', async (t) => {
@@ -358,7 +381,9 @@ t.test('only an existing private key can be activated', async (t) => {
 
 t.test('activating repairs an ambiguous directory; each key counts as having signed', async (t) => {
   const directory = t.testdir({})
-  for (const kid of ['a', 'b', 'c']) writeKey(directory, (await makeKey('ES256', kid)).privateJwk)
+  for (const kid of ['a', 'b', 'c']) {
+    writeKey(directory, (await makeKey('ES256', kid)).privateJwk)
+  }
   const retired = retireKey({ directory, kid: 'a', now, tokenSeconds: 60 })
   await t.rejects(retired, /several private keys/)
   t.same(await activateKey({ directory, kid: 'b', now }), loaded({ previous: undefined }))
@@ -371,7 +396,9 @@ t.test('activating repairs an ambiguous directory; each key counts as having sig
 
 t.test('a key without a recorded end of signing is kept', async (t) => {
   const directory = t.testdir({ active: 'new' })
-  for (const kid of ['old', 'new']) writeKey(directory, (await makeKey('ES256', kid)).privateJwk)
+  for (const kid of ['old', 'new']) {
+    writeKey(directory, (await makeKey('ES256', kid)).privateJwk)
+  }
   const options = { directory, kid: 'old', tokenSeconds: 60 }
   await t.rejects(retireKey({ ...options, now }), /does not record when/)
   t.match(await activateKey({ directory, kid: 'new', now }), { ok: true })
@@ -386,8 +413,9 @@ t.test('force removes a key whose tokens may still be valid', async (t) => {
   writeKey(directory, (await makeKey('EdDSA', 'half')).publicJwk)
   const options = { directory, now, tokenSeconds: 60 }
   await t.rejects(retireKey({ ...options, kid: 'half' }), /sign elsewhere/)
-  for (const kid of ['half', 'old'])
+  for (const kid of ['half', 'old']) {
     t.same(await retireKey({ ...options, kid, force: true }), loaded(undefined))
+  }
   t.equal((await ringOf(directory)).keys.size, 1)
 })
 
@@ -405,7 +433,9 @@ t.test('concurrent loads never see an invalid directory', async (t) => {
   const watch = (async () => {
     while (changing) {
       const loaded = await loadKeyRing(directory)
-      if (!loaded.ok) return loaded.problems
+      if (!loaded.ok) {
+        return loaded.problems
+      }
       loads++
     }
     return []

@@ -23,10 +23,14 @@ async function startIssuer(t: Test, ...keys: unknown[]) {
     respond: (_res: ServerResponse): void => {},
     publish: (...keys: unknown[]) => issuer.send(JSON.stringify({ keys })),
     send: (body: string | Buffer, headers = {}) => {
-      issuer.respond = (res) => void res.writeHead(200, headers).end(body)
+      issuer.respond = (res) => {
+        res.writeHead(200, headers).end(body)
+      }
     },
     fail: (status: number, headers = {}) => {
-      issuer.respond = (res) => void res.writeHead(status, headers).end()
+      issuer.respond = (res) => {
+        res.writeHead(status, headers).end()
+      }
     },
     url: '',
   }
@@ -43,8 +47,9 @@ async function startIssuer(t: Test, ...keys: unknown[]) {
 async function watch(t: Test, { url }: { url: string }) {
   const clock = { ms: 1_000_000 }
   const lines: { level: string; message: string; fields: object }[] = []
-  const to = (level: string) => (fields: object, message: string) =>
-    void lines.push({ level, message, fields })
+  const to = (level: string) => (fields: object, message: string) => {
+    lines.push({ level, message, fields })
+  }
   let changes = 0
   const keys = new RemoteKeys({
     issuer: 'https://issuer.example',
@@ -53,7 +58,9 @@ async function watch(t: Test, { url }: { url: string }) {
     log: { info: to('info'), warn: to('warn'), error: to('error') } as RemoteKeysOptions['log'],
     now: () => clock.ms,
   })
-  keys.subscribe(() => void changes++)
+  keys.subscribe(() => {
+    changes++
+  })
   keys.start()
   t.teardown(() => keys.stop())
   const finds = async (kid: string, alg = 'EdDSA') => (await keys.findKey(kid, alg)).ok
@@ -64,7 +71,9 @@ async function watch(t: Test, { url }: { url: string }) {
 /** The names of the usable keys of a set, and the lines about the others; or its problems. */
 async function load(jwksUrl: string, algorithms: readonly Algorithm[] = PUBLIC_ALGORITHMS, timeoutMs = 5000) {
   const fetched = await fetchJwks({ jwksUrl, algorithms }, undefined, timeoutMs)
-  if (!fetched.ok) return { names: [], lines: fetched.problems }
+  if (!fetched.ok) {
+    return { names: [], lines: fetched.problems }
+  }
   const { keys, warnings } = await importKeys(fetched.value, algorithms)
   return { names: keys.map(({ kid, alg }) => `${alg} ${kid}`), lines: warnings, keys }
 }
@@ -107,7 +116,9 @@ t.test('a key that cannot be used is ignored, and the rest of the set is used', 
   issuer.publish(...ignored.map(([jwk]) => jwk), first.publicJwk)
   const { names, lines } = await load(issuer.url, ['RS256', 'ES256'])
   t.same(names, ['ES256 first'])
-  for (const [at, [, problem]] of ignored.entries()) t.match(lines[at], problem)
+  for (const [at, [, problem]] of ignored.entries()) {
+    t.match(lines[at], problem)
+  }
   t.notMatch(lines.join(), 'canary')
   issuer.publish({ ...first.publicJwk, use: 'enc' }, { ...first.publicJwk, kid: 'a+b/c=' })
   t.match(await load(issuer.url), { names: ['ES256 a+b/c='], lines: [] }, 'encryption keys are no problem')
@@ -141,8 +152,9 @@ t.test('a key is found by the kid and an algorithm that fits it', async (t) => {
     const found = findInSet(keys, PUBLIC_ALGORITHMS, kid, alg)
     t.equal(found.ok ? 'a key' : found.error, expected, `${kid} ${alg}`)
   }
-  for (const { publicJwk } of keys.filter(({ kid }) => kid === 'rsa'))
+  for (const { publicJwk } of keys.filter(({ kid }) => kid === 'rsa')) {
     t.notOk(publicJwk !== undefined && 'alg' in publicJwk, 'it is published without an algorithm, as it came')
+  }
 })
 
 t.test('a set of 1 MiB and 10,000 keys is used, and does not stop the event loop', async (t) => {
@@ -159,7 +171,9 @@ t.test('a set of 1 MiB and 10,000 keys is used, and does not stop the event loop
   }
   let ms = await longestStopMs()
   // Another process may have had the cores.
-  for (let repeated = 0; ms >= 500 && repeated < 2; repeated++) ms = await longestStopMs()
+  for (let repeated = 0; ms >= 500 && repeated < 2; repeated++) {
+    ms = await longestStopMs()
+  }
   t.ok(ms < 500, `${ms} ms`)
 })
 
@@ -178,14 +192,19 @@ t.test('a response that is no JWK Set is refused with the kind of fault only', a
     t.same(await linesOf(), [`was answered with status ${status}`])
   }
   t.notOk(issuer.requests.includes('/other'), 'a redirect is not followed')
-  issuer.respond = (res) => void res.socket?.destroy()
+  issuer.respond = (res) => {
+    res.socket?.destroy()
+  }
   t.same(await linesOf(), ['cannot be fetched: ECONNRESET'])
-  issuer.respond = (res) => void res.writeHead(200, { 'content-length': 9 }).write('{', () => res.destroy())
+  issuer.respond = (res) => {
+    res.writeHead(200, { 'content-length': 9 }).write('{', () => res.destroy())
+  }
   t.same(await linesOf(), ['cannot be fetched: ECONNRESET'])
   issuer.respond = () => {}
   t.same(await linesOf(50), ['did not arrive within 0.05 s'])
-  issuer.respond = (res) =>
-    void res.socket?.write('HTTP/1.1 101 x\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n')
+  issuer.respond = (res) => {
+    res.socket?.write('HTTP/1.1 101 x\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n')
+  }
   t.same(await linesOf(50), ['did not arrive within 0.05 s'], 'an unasked 101')
   issuer.respond = (res) => {
     const drip = setInterval(() => res.write(' '), 5)
@@ -241,7 +260,9 @@ t.test('the last valid set stays active while the issuer is down or publishes an
   for (const breakIt of [() => issuer.fail(500), () => issuer.send('<html>')]) {
     breakIt()
     clock.ms += 1000
-    for (let times = 0; times < 2; times++) await keys.reload()
+    for (let times = 0; times < 2; times++) {
+      await keys.reload()
+    }
     t.same(kids(), ['first'])
   }
   t.same([changes(), keys.state()], [1, { loaded: true, ageSeconds: 2, lastFetch: 'failed' }])
@@ -277,7 +298,9 @@ t.test('forged kids cause at most one fetch in five seconds, whether the issuer 
   t.equal(issuer.requests.length, 3, 'one fetch for all requests')
   issuer.fail(500)
   clock.ms += 5000
-  for (let times = 0; times < 3; times++) await flood()
+  for (let times = 0; times < 3; times++) {
+    await flood()
+  }
   t.equal(issuer.requests.length, 4)
   clock.ms += 4999
   await flood()
@@ -298,7 +321,9 @@ t.test('the set is fetched every minute; a failed fetch is repeated after five s
   const { keys } = await watch(t, issuer)
   const turn = () => new Promise(setImmediate)
   const ends = async (count: number) => {
-    while (keys.fetches.ok + keys.fetches.failed < count) await turn()
+    while (keys.fetches.ok + keys.fetches.failed < count) {
+      await turn()
+    }
     await turn()
   }
   const waits = async (ms: number) => {

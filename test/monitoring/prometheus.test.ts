@@ -71,14 +71,18 @@ t.test('queries and rules refer to existing series', { skip: without('prometheus
   const query = async (query: string): Promise<readonly unknown[]> => {
     const init = { method: 'POST', body: new URLSearchParams({ query }) }
     const { data, error } = Object(await json(`${at}/api/v1/query`, init))
-    if (data === undefined) throw new Error(`${query}: ${error}`)
+    if (data === undefined) {
+      throw new Error(`${query}: ${error}`)
+    }
     return data.result
   }
   const [login = {}] = sidecar.logins
   const traffic = async () => {
     const data = `http://127.0.0.1:${sidecar.port}`
     const headers = { Authorization: `Bearer ${sidecar.token}` }
-    for (const path of ['/a', '/gone']) await fetch(data + path, { headers })
+    for (const path of ['/a', '/gone']) {
+      await fetch(data + path, { headers })
+    }
     await fetch(`${data}/a`)
     for (const secret of [{}, { secret: 'wrong' }]) {
       await fetch(`${data}/v2/auth/token`, { method: 'POST', body: JSON.stringify({ ...login, ...secret }) })
@@ -92,7 +96,9 @@ t.test('queries and rules refer to existing series', { skip: without('prometheus
 
   for (const { title, targets = [] } of PANELS) {
     for (const { expr } of targets) {
-      if (CONDITIONAL.test(expr)) continue
+      if (CONDITIONAL.test(expr)) {
+        continue
+      }
       const written = expr.replaceAll('$__rate_interval', '10s').replace(/=~"\$\w+"/g, '=~".*"')
       t.ok((await query(written)).length > 0, `${title}: ${written}`)
     }
@@ -101,13 +107,17 @@ t.test('queries and rules refer to existing series', { skip: without('prometheus
     t.ok(await query(expr), alert ?? record ?? '')
     // Every metric and label that the alert names exists, except for what another deployment has.
     for (const [name = ''] of expr.matchAll(/(?<![:\w])(?:auth_sidecar|process|nodejs)_\w+/g)) {
-      if (CONDITIONAL.test(name)) continue
+      if (CONDITIONAL.test(name)) {
+        continue
+      }
       t.ok((await query(name)).length > 0, `${alert ?? record}: ${name}`)
     }
   }
   const { data } = Object(await json(`${at}/api/v1/rules`))
   for (const { rules } of data.groups) {
-    for (const { name, health, lastError } of rules) t.equal(health, 'ok', `${name}: ${lastError}`)
+    for (const { name, health, lastError } of rules) {
+      t.equal(health, 'ok', `${name}: ${lastError}`)
+    }
   }
   const alert = ALERTS.find((one) => one.alert === 'AuthSidecarUpstreamUnreachable')
   let found: unknown
@@ -525,7 +535,8 @@ t.test('each alert has a row and a section in the runbook, and labels for its te
     const certificate = alert.endsWith('CertificateExpiring') && { ...JOB, certificate: '' }
     const labels = { ...fired, ...certificate, ...(alert.endsWith('ReloadFailing') && ISSUER) }
     const text = `${annotations['summary']} ${annotations['description']}`
-    for (const [, label = ''] of text.matchAll(/\$labels\.(\w+)/g))
+    for (const [, label = ''] of text.matchAll(/\$labels\.(\w+)/g)) {
       t.ok(label in labels, `${alert}: ${label}`)
+    }
   }
 })

@@ -27,7 +27,11 @@ const TLS = makeCertificate({ commonName: '127.0.0.1', names: ['127.0.0.1'] })
 /** An admin listener on a free port. */
 async function adminListener(t: Test, data: Partial<AdminData> = {}, secureContext?: () => SecureContext) {
   const faults: unknown[] = []
-  const log = { error: ({ err }: { err: unknown }) => void faults.push(err) }
+  const log = {
+    error: ({ err }: { err: unknown }) => {
+      faults.push(err)
+    },
+  }
   const adminData = { ...DATA, ...data }
   const admin = createAdminListener({ config: CONFIG, adminData, secureContext, log, now: Date.now })
   const { port } = await admin.listen()
@@ -114,8 +118,9 @@ t.test('other paths are 404, other methods 405, with JSON', async (t) => {
 
 t.test('a malformed request is refused and the next one is served', async (t) => {
   const { ask, get, port, faults } = await adminListener(t)
-  for (const request of ['rubbish\r\n\r\n', 'GET /livez HTTP/1.1\r\n\r\n'])
+  for (const request of ['rubbish\r\n\r\n', 'GET /livez HTTP/1.1\r\n\r\n']) {
     t.equal((await ask(request)).status, 400, request)
+  }
   t.equal((await ask(`GET /livez HTTP/1.1\r\nHost: a\r\nX: ${'x'.repeat(20_000)}\r\n\r\n`)).status, 431)
   const upgrade = 'GET /livez HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n'
   t.equal((await ask(upgrade)).status, 200)
@@ -157,27 +162,34 @@ t.test('probes are answered within a second beside as many connections as client
       return socket.on('error', () => {})
     })
     let turns = 0
-    for (; sockets.some(({ connecting }) => connecting); turns++) await nextTurn()
+    for (; sockets.some(({ connecting }) => connecting); turns++) {
+      await nextTurn()
+    }
     t.ok(turns < many, `${kind}: no SYN is dropped, after ${turns} turns`)
     await get('/livez') // accepted after the burst, whose cost is that of this process too
     for (let probe = 0; probe < 5; probe++) {
       const from = process.cpuUsage()
       let status = 0
-      void get('/livez').then((response) => (status = response.status))
-      for (turns = 0; status === 0; turns++) await nextTurn()
+      get('/livez').then((response) => (status = response.status))
+      for (turns = 0; status === 0; turns++) {
+        await nextTurn()
+      }
       const { user, system } = process.cpuUsage(from)
       t.equal(status, 200, kind)
       t.ok(turns < many && user + system < 1e6, `${kind}: ${turns} turns, ${user + system} µs`)
     }
-    for (const socket of sockets) socket.destroy()
+    for (const socket of sockets) {
+      socket.destroy()
+    }
   }
 })
 
 /** The connections that are closed from now on, by index. */
 function closedOf(clients: readonly RawClient[]): number[] {
   const closed: number[] = []
-  for (const [at, client] of clients.entries())
-    void succeeds(client.closed()).then((isClosed) => isClosed && closed.push(at))
+  for (const [at, client] of clients.entries()) {
+    succeeds(client.closed()).then((isClosed) => isClosed && closed.push(at))
+  }
   return closed
 }
 

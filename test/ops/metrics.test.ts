@@ -41,7 +41,9 @@ interface Changes {
 /** Metrics, and the result of a scrape. */
 function metricsOf({ authData, isReady = true, now = () => 61_500_000 }: Changes = {}) {
   const metrics = new Metrics(now)
-  for (const prefix of ['/', '/b']) metrics.ofUpstream(prefix)
+  for (const prefix of ['/', '/b']) {
+    metrics.ofUpstream(prefix)
+  }
   const pools = [
     { prefix: '/', connections: 5, queued: 9 },
     { prefix: '/b', connections: 0, queued: 0 },
@@ -78,9 +80,11 @@ t.test('every series with closed label sets starts at zero', async (t) => {
     ['upstream_response_seconds_count', [{ upstream: '/' }, { upstream: '/b' }]],
     ['request_duration_seconds_count', ROUTES.map((route) => ({ route }))],
     ['transferred_bytes_total', [{ direction: 'in' }, { direction: 'out' }]],
-  ] as const)
-    for (const series of labels)
+  ] as const) {
+    for (const series of labels) {
       t.equal(sampleValue(samples, `auth_sidecar_${name}`, series), 0, `${name} ${JSON.stringify(series)}`)
+    }
+  }
 })
 
 t.test('reloads are counted, and a subject is failing while any of its parts fails', async (t) => {
@@ -173,8 +177,12 @@ t.test('rates cover the last 30 seconds, counts the last ten minutes', async (t)
   await setup.samples.sample()
   for (let step = 0; step < 200; step++) {
     const busy = step < 190
-    for (let i = 0; i < (busy ? 10 : 1); i++) forward(setup, busy ? 503 : 200)
-    if (busy) setup.metrics.onTokenCheck('expired')
+    for (let i = 0; i < (busy ? 10 : 1); i++) {
+      forward(setup, busy ? 503 : 200)
+    }
+    if (busy) {
+      setup.metrics.onTokenCheck('expired')
+    }
     await setup.step()
   }
   const { requests, rejections, window, series } = await setup.report()
@@ -193,7 +201,7 @@ t.test('the CPU time is measured for the status page, even if nothing scrapes th
   const setup = statusSetup()
   await setup.step()
   const end = process.cpuUsage().user + 50_000
-  while (process.cpuUsage().user < end);
+  while (process.cpuUsage().user < end) {}
   setup.clock.ms += 5000
   t.ok(Number((await setup.report()).process.cpuRatio) > 0.001)
 })
@@ -201,8 +209,12 @@ t.test('the CPU time is measured for the status page, even if nothing scrapes th
 t.test('only 5xx of forwarded requests count as failures, on public routes too', async (t) => {
   const setup = statusSetup()
   await setup.samples.sample()
-  for (let i = 0; i < 10; i++) setup.metrics.onRequest('token_issue', 'POST', 503, 0.01)
-  for (let i = 0; i < 9; i++) forward(setup, 200)
+  for (let i = 0; i < 10; i++) {
+    setup.metrics.onRequest('token_issue', 'POST', 503, 0.01)
+  }
+  for (let i = 0; i < 9; i++) {
+    forward(setup, 200)
+  }
   await setup.step()
   t.match(await setup.report(), { requests: { failing: 0, failingRatio: 0 } })
   t.strictSame(await problems(setup), [])
@@ -215,16 +227,26 @@ t.test('only 5xx of forwarded requests count as failures, on public routes too',
 t.test('refused requests do not hide that all others fail; refused tokens are a problem', async (t) => {
   const setup = statusSetup()
   await setup.samples.sample()
-  for (let i = 0; i < 25; i++) setup.metrics.onRequest('proxy', 'GET', 400, 0.01)
-  for (let i = 0; i < 25; i++) setup.metrics.onTokenCheck('revoked')
-  for (let i = 0; i < 5; i++) forward(setup, 500)
+  for (let i = 0; i < 25; i++) {
+    setup.metrics.onRequest('proxy', 'GET', 400, 0.01)
+  }
+  for (let i = 0; i < 25; i++) {
+    setup.metrics.onTokenCheck('revoked')
+  }
+  for (let i = 0; i < 5; i++) {
+    forward(setup, 500)
+  }
   await setup.step()
   t.strictSame(await problems(setup), [
     'critical: Every token is refused: 25 revoked in 5 s',
     'critical: 100 % of forwarded requests fail (5xx) in 5 s',
   ])
-  for (let i = 0; i < 95; i++) forward(setup, 200)
-  for (let i = 0; i < 1000; i++) setup.metrics.onTokenCheck('missing')
+  for (let i = 0; i < 95; i++) {
+    forward(setup, 200)
+  }
+  for (let i = 0; i < 1000; i++) {
+    setup.metrics.onTokenCheck('missing')
+  }
   setup.metrics.onTokenCheck('ok')
   await setup.step()
   t.strictSame(await problems(setup), ['critical: 5 % of forwarded requests fail (5xx) in 10 s'])
@@ -259,7 +281,9 @@ t.test('the headline shows the most severe current problem', async (t) => {
   ])
   metrics.onReload('credentials', 'failed')
   checks.push({ name: 'accepting', ok: false, state: 'draining' })
-  for (let i = 0; i < 97; i++) forward(setup, 200)
+  for (let i = 0; i < 97; i++) {
+    forward(setup, 200)
+  }
   metrics.onRequest('proxy', 'GET', 503, 0.1)
   metrics.ofUpstream('/').onOutcome('http_response_timeout')
   metrics.ofUpstream('/b').onOutcome('client_aborted')
@@ -284,7 +308,9 @@ t.test('an upstream is failing until it responds again or the traffic stops', as
   const setup = statusSetup()
   const state = async () => (await setup.report()).upstreams[0]
   const steps = async (count: number) => {
-    for (let step = 0; step < count; step++) await setup.step()
+    for (let step = 0; step < count; step++) {
+      await setup.step()
+    }
   }
   await setup.samples.sample()
   t.match(await state(), { state: 'idle', lastFault: null })
@@ -325,13 +351,17 @@ t.test('each shortage and outage has a headline of its own', async (t) => {
   const { metrics } = setup
   /** The problems after a cause, once the previous one is over. */
   const after = async (cause: () => void) => {
-    for (let step = 0; step < 121; step++) await setup.step()
+    for (let step = 0; step < 121; step++) {
+      await setup.step()
+    }
     cause()
     await setup.step()
     return problems(setup)
   }
   const rejected = (count: number) => {
-    for (let i = 0; i < count; i++) metrics.onEvent({ event: 'login_failed', reason: 'rejected' })
+    for (let i = 0; i < count; i++) {
+      metrics.onEvent({ event: 'login_failed', reason: 'rejected' })
+    }
   }
   const respond = (prefix: string, status: number, count: number) => {
     for (let i = 0; i < count; i++) {
@@ -376,15 +406,23 @@ t.test('each shortage and outage has a headline of its own', async (t) => {
       ['critical: The credentials database is down: no logins; token checks use its last state'],
     ],
   ]
-  for (const [cause, expected] of cases) t.strictSame(await after(cause), expected)
+  for (const [cause, expected] of cases) {
+    t.strictSame(await after(cause), expected)
+  }
 })
 
 t.test('percentiles are interpolated within their bucket', async (t) => {
   const setup = statusSetup()
   await setup.samples.sample()
-  for (let i = 0; i < 50; i++) setup.metrics.onRequest('proxy', 'GET', 200, 0.02)
-  for (let i = 0; i < 50; i++) setup.metrics.onRequest('token_check', 'GET', 200, 0.2)
-  for (let i = 0; i < 10; i++) setup.metrics.onRequest('public', 'GET', 200, 1000)
+  for (let i = 0; i < 50; i++) {
+    setup.metrics.onRequest('proxy', 'GET', 200, 0.02)
+  }
+  for (let i = 0; i < 50; i++) {
+    setup.metrics.onRequest('token_check', 'GET', 200, 0.2)
+  }
+  for (let i = 0; i < 10; i++) {
+    setup.metrics.onRequest('public', 'GET', 200, 1000)
+  }
   await setup.step()
   t.strictSame((await setup.report()).latency, { p50Seconds: 0.115, p99Seconds: 60 })
 })

@@ -117,8 +117,9 @@ t.test('a trace id is that of one valid traceparent', (t) => {
     [TRACEPARENT.toUpperCase(), undefined],
     [`00-${'0'.repeat(32)}-00f067aa0ba902b7-01`, undefined],
     [`00-${TRACE}-${'0'.repeat(16)}-01`, undefined],
-  ] as const)
+  ] as const) {
     t.equal(traceIdOf(traceparent), expected, traceparent ?? 'none')
+  }
   t.end()
 })
 

@@ -53,7 +53,9 @@ t.test('no client header becomes a line that looks like one of the sidecar', asy
   const property = fc.property(lines, fc.array(spelled, { maxLength: 2 }), (list, nominated) => {
     const more: Line[] = [...list, ['Connection', nominated.join()], ['Authorization', 'Bearer a']]
     const result = admission({ more })
-    if (!result.ok) return true
+    if (!result.ok) {
+      return true
+    }
     forwarded++
     const requestId = result.value.requestId ?? 'created-here'
     const received = head({ more }, requestId).slice(0, -4).split('\r\n').slice(1)
@@ -83,8 +85,9 @@ t.test('identity values are percent-encoded outside visible ASCII', async (t) =>
     ['caf\xe9', 'caf%C3%A9'],
     ['e\u0301', 'e%CC%81'],
     ['\u6771\u{1f600}', '%E6%9D%B1%F0%9F%98%80'],
-  ] as const)
+  ] as const) {
     t.equal(encodeIdentityValue(value), encoded)
+  }
   const reversible = fc.property(fc.string({ unit: 'binary', maxLength: 50 }), (value) => {
     const encoded = encodeIdentityValue(value)
     return /^[!-~]*$/.test(encoded) && decodeURIComponent(encoded) === value

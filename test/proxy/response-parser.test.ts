@@ -14,8 +14,9 @@ function always<T>(bytes: string, how: How, of: (reading: Reading) => T): T {
     of(read(bytes, { ...how, cuts })),
   )
   const first = outcomes[0] as T
-  if (new Set(outcomes.map((outcome) => JSON.stringify(outcome))).size > 1)
+  if (new Set(outcomes.map((outcome) => JSON.stringify(outcome))).size > 1) {
     throw new Error(`depends on how the bytes are split: ${JSON.stringify(bytes)}`)
+  }
   return first
 }
 
@@ -24,8 +25,9 @@ const fails = (bytes: string, how: How = {}) => always(bytes, how, ({ error }) =
 /** The reading of a complete response. */
 function complete(bytes: string, how: How = {}) {
   const reading = always(bytes, how, (reading) => reading)
-  if (reading.error !== undefined || reading.trailers === undefined)
+  if (reading.error !== undefined || reading.trailers === undefined) {
     throw new Error(`incomplete (${reading.error}): ${JSON.stringify(bytes)}`)
+  }
   return reading
 }
 
@@ -54,8 +56,9 @@ t.test('a status line has one form', async (t) => {
     ['HTTP/1.0 200 OK', 200, 'OK'],
     ['HTTP/1.1 999 x', 999, 'x'],
     ['HTTP/1.1 404 \t a\tb:caf\xe9', 404, '\t a\tb:caf\xe9'],
-  ] as const)
+  ] as const) {
     t.match(complete(`${line}\r\nContent-Length: 0\r\n\r\n`).head, { status, statusText: reason }, line)
+  }
   for (const line of [
     ...['HTTP/1.1 200', 'HTTP/1.1 20 OK', 'HTTP/1.1 099 x', 'HTTP/1.1 000 x', 'HTTP/1.1 1000 x'],
     ...['HTTP/1.1 +20 x', 'HTTP/1.1 2e2 x', 'HTTP/1.1 0x9 x', 'HTTP/1.1  200 OK', 'HTTP/1.1\t200 OK'],
@@ -64,8 +67,9 @@ t.test('a status line has one form', async (t) => {
     ...['http/1.1 200 OK', 'HTTPS/1.1 200 OK', 'ICY 200 OK', ' HTTP/1.1 200 OK', '\r\nHTTP/1.1 200 OK'],
     ...['GET / HTTP/1.1', 'HTTP/1.1 200 a\0b', 'HTTP/1.1 200 a\rb', 'HTTP/1.1 200 a\nb'],
     ...['HTTP/1.1 200 a\x7f', 'HTTP/1.1 200 a\x1b[2J'],
-  ])
+  ]) {
     t.equal(fails(`${line}\r\nContent-Length: 0\r\n\r\n`), true, JSON.stringify(line))
+  }
 })
 
 t.test('bytes that cannot start a response are refused before the end of a head', async (t) => {
@@ -74,14 +78,16 @@ t.test('bytes that cannot start a response are refused before the end of a head'
     ...['\r\n', '\n', 'h', 'HTTQ', 'PRI * HTTP/2.0\r\n', 'HTTP/1.1 200 OK\n'],
     ...['HTTP/1.1 200 OK\nContent-Length: 2\n\nok', 'HTTP/1.1 200 OK\r\nX: y\n'],
     ...['HTTP/1.1 200 OK\r\nX: y\r\n\n'],
-  ])
+  ]) {
     t.equal(fails(bytes), true, JSON.stringify(bytes))
-  for (const bytes of ['', 'H', 'HTTP/', 'HTTP/1.1 200 OK', 'HTTP/1.1 200 OK\r', 'HTTP/1.1 200 OK\r\n\r'])
+  }
+  for (const bytes of ['', 'H', 'HTTP/', 'HTTP/1.1 200 OK', 'HTTP/1.1 200 OK\r', 'HTTP/1.1 200 OK\r\n\r']) {
     t.strictSame(
       always(bytes, { closes: true }, (reading) => reading),
       read(''),
       JSON.stringify(bytes),
     )
+  }
 })
 
 t.test('an ambiguous field line is refused', async (t) => {
@@ -95,8 +101,9 @@ t.test('an ambiguous field line is refused', async (t) => {
     t.equal(fails(`${OK}Content-Length: 0\r\n${line}\r\n\r\n`), true, `${JSON.stringify(line)} at the end`)
     t.equal(fails(`${CHUNKED}0\r\nY: z\r\n${line}\r\n\r\n`), true, `${JSON.stringify(line)} as a trailer`)
   }
-  for (const name of ["!#$%&'*+-.^_`|~09azAZ", 'x', '_'])
+  for (const name of ["!#$%&'*+-.^_`|~09azAZ", 'x', '_']) {
     t.equal(fails(`${OK}${name}: y\r\n\r\n`), false, name)
+  }
 })
 
 t.test('a body has one length', async (t) => {
@@ -104,13 +111,15 @@ t.test('a body has one length', async (t) => {
     ['0', 0],
     ['05', 5],
     ['999999999999999', 999_999_999_999_999],
-  ] as const)
+  ] as const) {
     t.match(read(`${OK}Content-Length: ${value}\r\n\r\n`).head, { framing: 'length', contentLength }, value)
+  }
   for (const value of [
     ...['', '+5', '-0', '-5', '0x5', '5,5', '5, 5', '5 5', '5.0', '5e1', '"5"', 'five', '\xb2'],
     ...['1000000000000000', '18446744073709551616'],
-  ])
+  ]) {
     t.equal(fails(`${OK}Content-Length: ${value}\r\n\r\n`), true, JSON.stringify(value))
+  }
   for (const [first, second] of [
     ['Content-Length: 5', 'Content-Length: 5'],
     ['Content-Length: 5', 'content-length: 6'],
@@ -124,8 +133,9 @@ t.test('a body has one length', async (t) => {
 })
 
 t.test('the only transfer coding is chunked, in HTTP/1.1', async (t) => {
-  for (const value of ['chunked', 'Chunked', 'CHUNKED', ' chunked\t'])
+  for (const value of ['chunked', 'Chunked', 'CHUNKED', ' chunked\t']) {
     t.equal(read(`${OK}Transfer-Encoding: ${value}\r\n\r\n`).head?.framing, 'chunked', value)
+  }
   for (const value of [
     ...['', 'identity', 'gzip', 'gzip, chunked', 'chunked, gzip', 'chunked, chunked', 'chunked,', ',chunked'],
     ...['chunked;q=1', 'xchunked', 'chunkedx', '"chunked"', 'chunked\x0b'],
@@ -157,7 +167,9 @@ t.test('request, status and framing determine where a response ends', async (t) 
   for (const [bytes, framing, body, how] of table) {
     const reading = complete(bytes, how)
     t.match(reading, { head: { framing }, body, hasMore: false }, JSON.stringify(bytes))
-    if (framing === 'close') continue
+    if (framing === 'close') {
+      continue
+    }
     // A second response after it is never read (CVE-2026-48931); the connection cannot be reused.
     const more = complete(`${bytes}HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nall`, how)
     t.strictSame(more, { ...reading, hasMore: true })
@@ -186,19 +198,21 @@ t.test('a chunk size is hexadecimal digits and an optional extension', async (t)
     ['5;ext=1; more="a;b" \t', 5],
     ['5;caf\xe9', 5],
     [`1;${'x'.repeat(254)}`, 1],
-  ] as const)
+  ] as const) {
     t.equal(
       complete(`${CHUNKED}${line}\r\n${'x'.repeat(size)}\r\n0\r\n\r\n`).body.length,
       size,
       line.slice(0, 30),
     )
+  }
   for (const line of [
     ...['', ' 5', '5 ', '5\t', '5 ;ext', '5\t;ext', '+5', '-5', '-0', '0x5', '5h', 'g', '5,5', '5.0'],
     ...['"5"', ';ext', '0000000000005', 'fffffffffffffffff', '\xb2', '5;a\0b', '5;a\x7fb', '5;a\rb'],
     ...['5;a\nb', '5\r', '5\n'],
     `1;${'x'.repeat(255)}`,
-  ])
+  ]) {
     t.equal(fails(`${CHUNKED}${line}\r\nhello\r\n0\r\n\r\n`), true, JSON.stringify(line.slice(0, 30)))
+  }
   t.equal(fails(`${CHUNKED}1;${'x'.repeat(256)}`), true, 'a line without an end')
   t.equal(fails(`${CHUNKED}${'0'.repeat(300)}`), true)
 })
@@ -208,8 +222,9 @@ t.test('a chunk is as long as its size, and its lines end in CR LF', async (t) =
     ...['5\r\nhello!\r\n', '5\r\nhello0\r\n\r\n', '4\r\nhello\r\n', '6\r\nhello\r\n0\r\n\r\n'],
     ...['5\r\nhello\n', '5\r\nhello\r0', '5\r\nhello\r\r\n', '5\nhello\n0\n\n', '5;ext\n', '0\n'],
     ...['5\r\nhello\r\n0\n\n'],
-  ])
+  ]) {
     t.equal(fails(CHUNKED + rest), true, JSON.stringify(rest))
+  }
 })
 
 t.test('trailers are parsed byte for byte', async (t) => {
@@ -250,14 +265,16 @@ t.test(
     t.type(read(some(101)).error, 'string')
     const upgrade = 'HTTP/1.1 101 \r\nConnection: upgrade\r\nUpgrade: WebSocket\r\n'
     const switched = `${upgrade}\r\nbytes`
-    for (const bytes of [`HTTP/1.1 100 \r\n\r\n${switched}`, `${upgrade}Content-Length: 0\r\n\r\nbytes`])
+    for (const bytes of [`HTTP/1.1 100 \r\n\r\n${switched}`, `${upgrade}Content-Length: 0\r\n\r\nbytes`]) {
       t.match(read(bytes, { closes: true, isWebSocket: true }), {
         head: { status: 101, framing: 'close', keepAliveSeconds: 0 },
         body: 'bytes',
       })
+    }
     t.type(read(switched).error, 'string', 'not asked for')
-    for (const lines of ['Upgrade: websocket\r\n', 'Connection: upgrade\r\nUpgrade: h2c\r\n'])
+    for (const lines of ['Upgrade: websocket\r\n', 'Connection: upgrade\r\nUpgrade: h2c\r\n']) {
       t.type(read(`HTTP/1.1 101 \r\n${lines}\r\n`, { isWebSocket: true }).error, 'string', lines)
+    }
   },
 )
 
@@ -276,8 +293,9 @@ t.test('a head determines whether its connection can be reused', async (t) => {
     [`${OK}Content-Length: 0\r\nConnection: x-close, closed\r\n\r\n`, true],
     [`${OK}Connection: close\r\n\r\n`, false, { isHead: true }],
   ]
-  for (const [bytes, keepAlive, how] of table)
+  for (const [bytes, keepAlive, how] of table) {
     t.equal(read(bytes, how).head?.keepAliveSeconds !== 0, keepAlive, JSON.stringify(bytes))
+  }
   for (const [value, seconds] of [
     ['timeout=4', 4],
     ['max=100, Timeout=15', 15],
@@ -285,12 +303,13 @@ t.test('a head determines whether its connection can be reused', async (t) => {
     ['timeout=-1', 5],
     ['timeout=5s', 5],
     ['timeout=1000000', 5],
-  ] as const)
+  ] as const) {
     t.equal(
       read(`${OK}Content-Length: 0\r\nKeep-Alive: ${value}\r\n\r\n`).head?.keepAliveSeconds,
       seconds,
       value,
     )
+  }
 })
 
 const latin1 = fc.integer({ min: 0, max: 255 }).map((code) => String.fromCharCode(code))
@@ -328,10 +347,16 @@ const samples = fc
     let bytes = shape.informational.map((code) => `HTTP/1.1 ${code} \r\nX: y\r\n\r\n`).join('')
     bytes += `HTTP/1.1 ${status} \r\n${onWire(shape.lines)}`
     let content = ''
-    if (framing === 'length') bytes += `content-LENGTH: ${shape.body.length}\r\n`
-    if (framing === 'chunked') bytes += 'Transfer-Encoding: Chunked\r\n'
+    if (framing === 'length') {
+      bytes += `content-LENGTH: ${shape.body.length}\r\n`
+    }
+    if (framing === 'chunked') {
+      bytes += 'Transfer-Encoding: Chunked\r\n'
+    }
     bytes += '\r\n'
-    if (framing === 'length' || framing === 'close') content = shape.body
+    if (framing === 'length' || framing === 'close') {
+      content = shape.body
+    }
     bytes += content
     if (framing === 'chunked') {
       for (const [data, extension] of shape.chunks.filter(([data]) => data !== '')) {

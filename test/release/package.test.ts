@@ -28,8 +28,12 @@ t.test('the package holds program, documents and examples, and nothing else', { 
   const args = ['ls-files', 'config', 'docs', 'examples']
   const tracked = spawnSync('git', args, { encoding: 'utf8' }).stdout.split('\n').filter(Boolean)
   t.ok(tracked.length > 10)
-  for (const path of tracked.filter((path) => !path.endsWith('.png'))) t.ok(paths.includes(path), path)
-  for (const path of ['README.md', 'LICENSE']) t.ok(paths.includes(path), path)
+  for (const path of tracked.filter((path) => !path.endsWith('.png'))) {
+    t.ok(paths.includes(path), path)
+  }
+  for (const path of ['README.md', 'LICENSE']) {
+    t.ok(paths.includes(path), path)
+  }
 })
 
 const notBuilt = existsSync('dist/main.js') ? false : 'npm run build has not been run'
@@ -38,7 +42,9 @@ t.test('the package contains every compiled file', { skip: notBuilt }, async (t)
   const compiled = readdirSync('dist', { recursive: true, withFileTypes: true }).filter((entry) =>
     entry.isFile(),
   )
-  for (const entry of compiled) t.ok(paths.includes(join(entry.parentPath, entry.name)), entry.name)
+  for (const entry of compiled) {
+    t.ok(paths.includes(join(entry.parentPath, entry.name)), entry.name)
+  }
 })
 
 t.test('it brings its locked packages, and runs where it is unpacked', { skip: notBuilt }, async (t) => {
@@ -55,6 +61,7 @@ t.test('it brings its locked packages, and runs where it is unpacked', { skip: n
 })
 
 t.test('dependencies are pinned', async (t) => {
-  for (const [name, version] of Object.entries({ ...PACKAGE.dependencies, ...PACKAGE.devDependencies }))
+  for (const [name, version] of Object.entries({ ...PACKAGE.dependencies, ...PACKAGE.devDependencies })) {
     t.match(version, /^\d+\.\d+\.\d+(?:-[\w.]+)?$/, name)
+  }
 })

@@ -137,7 +137,9 @@ t.test('what follows from the polls of files', async (t) => {
     const decisions = polls.map((version) => {
       history = files.countPoll(history, version)
       const step = files.loadStep(history, false)
-      if (step.startsWith('load')) history = { ...history, unsettledPolls: 0 }
+      if (step.startsWith('load')) {
+        history = { ...history, unsettledPolls: 0 }
+      }
       return step
     })
     t.equal(runs(decisions), expected, name)
@@ -164,13 +166,17 @@ async function play(t: Test, polls: readonly string[], info = () => {}): Promise
     paths: [link],
     async load() {
       events.push('try')
-      if (result === 'moved') writeFileSync(link, 'moved')
+      if (result === 'moved') {
+        writeFileSync(link, 'moved')
+      }
       return result === 'bad' ? notLoaded([{ path: 'list', message: 'bad' }]) : loaded(version)
     },
     onReload: (reported) => reported === 'failed' && events.push('reject'),
     log: { info, warn() {}, error() {} },
   })
-  if (!opened.ok) throw new Error('not opened')
+  if (!opened.ok) {
+    throw new Error('not opened')
+  }
   opened.value.subscribe(() => events.push('activate'))
   const outcomes: string[] = []
   let monotonicMs = 0
@@ -206,7 +212,9 @@ const CASES: readonly (readonly [string, readonly string[], string])[] = [
 ]
 
 t.test('each sequence of polls of a file has its outcomes', async (t) => {
-  for (const [name, polls, expected] of CASES) t.equal(await play(t, polls), expected, name)
+  for (const [name, polls, expected] of CASES) {
+    t.equal(await play(t, polls), expected, name)
+  }
 })
 
 t.test('subscribers act on a new version of files though its log line cannot be written', async (t) => {

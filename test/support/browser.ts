@@ -42,19 +42,26 @@ export async function openPage(
   /** Errors and warnings on the console, exceptions, violations of the policy, requests that leave the origin. */
   const complaints: string[] = []
   page.on('console', (message) => {
-    if (message.type() !== 'log') complaints.push(`${message.type()}: ${message.text()}`)
+    if (message.type() !== 'log') {
+      complaints.push(`${message.type()}: ${message.text()}`)
+    }
   })
-  page.on('pageerror', (error) => void complaints.push(`exception: ${error.message}`))
+  page.on('pageerror', (error) => {
+    complaints.push(`exception: ${error.message}`)
+  })
   page.on('request', (request) => {
     const asked = request.url()
-    if (!asked.startsWith('data:') && new URL(asked).origin !== new URL(url).origin)
+    if (!asked.startsWith('data:') && new URL(asked).origin !== new URL(url).origin) {
       complaints.push(`request: ${asked}`)
+    }
   })
   // As text: what runs in the page is not of this program, nor are its types.
   await page.addInitScript(
     "addEventListener('securitypolicyviolation', (event) => console.error('policy: ' + event.violatedDirective))",
   )
-  if (answerStatus !== undefined) await page.route('**/status.json', answerStatus)
+  if (answerStatus !== undefined) {
+    await page.route('**/status.json', answerStatus)
+  }
   await page.goto(url)
   await page.waitForLoadState('networkidle')
   return { page, complaints }

@@ -93,7 +93,9 @@ function objectId(first: number, second: number, ...rest: readonly number[]): Bu
   const bytes = [40 * first + second]
   for (const number of rest) {
     const groups = [number & 0x7f]
-    for (let left = number >> 7; left > 0; left >>= 7) groups.unshift((left & 0x7f) | 0x80)
+    for (let left = number >> 7; left > 0; left >>= 7) {
+      groups.unshift((left & 0x7f) | 0x80)
+    }
     bytes.push(...groups)
   }
   return der(0x06, Buffer.from(bytes))

@@ -20,8 +20,9 @@ export async function eventually(
   const started = performance.now()
   while (!(await holds())) {
     const waitedMs = performance.now() - started
-    if (waitedMs > patienceMs)
+    if (waitedMs > patienceMs) {
       throw new Error(`waited in vain for ${typeof what === 'string' ? what : what()}`)
+    }
     await wait(5 + waitedMs / 10)
   }
 }
@@ -53,7 +54,9 @@ export class Waiters {
   readonly #looks = new Set<() => void>()
 
   wake(): void {
-    for (const look of [...this.#looks]) look()
+    for (const look of [...this.#looks]) {
+      look()
+    }
   }
 
   /** Resolves with what `look` finds; rejects when it throws, or finds nothing in time. */
@@ -71,7 +74,9 @@ export class Waiters {
       const lookAgain = () => {
         try {
           const found = look()
-          if (found === undefined) return
+          if (found === undefined) {
+            return
+          }
           end()
           resolve(found)
         } catch (error) {

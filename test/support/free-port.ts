@@ -16,7 +16,9 @@ export async function freePort(): Promise<number> {
       const server = createServer().once('error', () => resolve(false))
       server.listen(port, '127.0.0.1', () => server.close(() => resolve(true)))
     })
-    if (isFree) return port
+    if (isFree) {
+      return port
+    }
   }
 }
 

@@ -32,7 +32,9 @@ const NO_BYTES = Buffer.alloc(0)
 /** Reads a start line and the field lines. */
 export function readHead(bytes: Buffer, at: number): Read<Head> {
   const lineEnd = bytes.indexOf('\r\n', at)
-  if (lineEnd < 0) return undefined
+  if (lineEnd < 0) {
+    return undefined
+  }
   const fields = readFields(bytes, lineEnd + 2)
   return typeof fields === 'object' ? { start: bytes.toString('latin1', at, lineEnd), ...fields } : fields
 }
@@ -41,13 +43,19 @@ function readFields(bytes: Buffer, at: number): Read<Omit<Head, 'start'>> {
   const fields: Field[] = []
   for (let start = at; ; ) {
     const lineEnd = bytes.indexOf('\r\n', start)
-    if (lineEnd < 0) return undefined
+    if (lineEnd < 0) {
+      return undefined
+    }
     const line = bytes.toString('latin1', start, lineEnd)
     start = lineEnd + 2
-    if (line === '') return { fields, end: start }
+    if (line === '') {
+      return { fields, end: start }
+    }
     const [, name = '', value = ''] =
       /^([!#$%&'*+\-.^_`|~0-9A-Za-z]+):([\t\x20-\x7e\x80-\xff]*)$/.exec(line) ?? []
-    if (name === '') return 'bad'
+    if (name === '') {
+      return 'bad'
+    }
     fields.push({ name, value: value.replace(/^[ \t]+|[ \t]+$/g, '') })
   }
 }
@@ -56,12 +64,22 @@ function readFields(bytes: Buffer, at: number): Read<Omit<Head, 'start'>> {
 export function readBody(bytes: Buffer, { fields, end }: Head): Read<Body> {
   const lengths = valuesOf(fields, 'content-length')
   const codings = valuesOf(fields, 'transfer-encoding')
-  if (lengths.length + codings.length === 0) return { content: NO_BYTES, trailers: [], end }
-  if (lengths.length + codings.length > 1) return 'bad'
-  if (codings.length > 0) return codings[0]?.toLowerCase() === 'chunked' ? readChunks(bytes, end) : 'bad'
-  if (!/^\d+$/.test(lengths[0] ?? '')) return 'bad'
+  if (lengths.length + codings.length === 0) {
+    return { content: NO_BYTES, trailers: [], end }
+  }
+  if (lengths.length + codings.length > 1) {
+    return 'bad'
+  }
+  if (codings.length > 0) {
+    return codings[0]?.toLowerCase() === 'chunked' ? readChunks(bytes, end) : 'bad'
+  }
+  if (!/^\d+$/.test(lengths[0] ?? '')) {
+    return 'bad'
+  }
   const bodyEnd = end + Number(lengths[0])
-  if (bytes.length < bodyEnd) return undefined
+  if (bytes.length < bodyEnd) {
+    return undefined
+  }
   return { content: bytes.subarray(end, bodyEnd), trailers: [], end: bodyEnd }
 }
 
@@ -69,19 +87,29 @@ function readChunks(bytes: Buffer, at: number): Read<Body> {
   const parts: Buffer[] = []
   for (let start = at; ; ) {
     const lineEnd = bytes.indexOf('\r\n', start)
-    if (lineEnd < 0) return undefined
+    if (lineEnd < 0) {
+      return undefined
+    }
     const line = bytes.toString('latin1', start, lineEnd)
     const digits = /^([0-9A-Fa-f]{1,16})(?:;[\t\x20-\x7e\x80-\xff]*)?$/.exec(line)?.[1]
-    if (digits === undefined) return 'bad'
+    if (digits === undefined) {
+      return 'bad'
+    }
     const size = Number.parseInt(digits, 16)
     if (size === 0) {
       const last = readFields(bytes, lineEnd + 2)
-      if (typeof last !== 'object') return last
+      if (typeof last !== 'object') {
+        return last
+      }
       return { content: Buffer.concat(parts), trailers: last.fields, end: last.end }
     }
     const dataEnd = lineEnd + 2 + size
-    if (bytes.length < dataEnd + 2) return undefined
-    if (bytes.toString('latin1', dataEnd, dataEnd + 2) !== '\r\n') return 'bad'
+    if (bytes.length < dataEnd + 2) {
+      return undefined
+    }
+    if (bytes.toString('latin1', dataEnd, dataEnd + 2) !== '\r\n') {
+      return 'bad'
+    }
     parts.push(bytes.subarray(lineEnd + 2, dataEnd))
     start = dataEnd + 2
   }
@@ -109,21 +137,30 @@ export function readResponse(
   isHead: (fields: readonly Field[], rest: string) => boolean,
 ): Read<Response> {
   const head = readHead(bytes, at)
-  if (typeof head !== 'object') return head
+  if (typeof head !== 'object') {
+    return head
+  }
   const { fields, end } = head
   const [, digits, reason = ''] = /^HTTP\/1\.1 (\d{3}) ([\t\x20-\x7e\x80-\xff]*)$/.exec(head.start) ?? []
-  if (digits === undefined) return 'bad'
+  if (digits === undefined) {
+    return 'bad'
+  }
   const status = Number(digits)
   const common = { status, reason, fields, framed: true, complete: true }
   const bodiless = status < 200 || status === 204 || status === 304
-  if (bodiless || isHead(fields, bytes.toString('latin1', end, end + 1)))
+  if (bodiless || isHead(fields, bytes.toString('latin1', end, end + 1))) {
     return { ...common, content: NO_BYTES, trailers: [], end }
+  }
   const rest = { content: bytes.subarray(end), trailers: [], end: bytes.length }
   const names = ['content-length', 'transfer-encoding']
   const framed = names.some((name) => valuesOf(fields, name).length > 0)
-  if (!framed) return { ...common, ...rest, framed, complete: false }
+  if (!framed) {
+    return { ...common, ...rest, framed, complete: false }
+  }
   const body = readBody(bytes, head)
-  if (body === 'bad') return 'bad'
+  if (body === 'bad') {
+    return 'bad'
+  }
   return { ...common, ...(body ?? rest), complete: body !== undefined }
 }
 
@@ -140,7 +177,8 @@ export interface Message {
 export function messageOf(fields: readonly Field[], { content, trailers }: Body): Message {
   const alternating = (all: readonly Field[]) => all.flatMap(({ name, value }) => [name, value])
   const headers: Record<string, string> = {}
-  for (const { name } of fields)
+  for (const { name } of fields) {
     headers[name.toLowerCase()] ??= valuesOf(fields, name.toLowerCase()).join(', ')
+  }
   return { rawHeaders: alternating(fields), headers, body: content, rawTrailers: alternating(trailers) }
 }

@@ -33,8 +33,9 @@ export async function makeKey(alg: Algorithm = 'ES256', kid = `${alg.toLowerCase
 }
 
 async function generate(alg: Algorithm): Promise<JWK> {
-  if (alg === 'HS256')
+  if (alg === 'HS256') {
     return { kty: 'oct', k: crypto.getRandomValues(Buffer.alloc(32)).toString('base64url') }
+  }
   return exportJWK((await generateKeyPair(alg, { extractable: true })).privateKey)
 }
 
@@ -63,6 +64,8 @@ export function writeKey(directory: string, jwk: JWK, kid = String(jwk.kid)): vo
 /** Loads a directory that is known to be good. */
 export async function ringOf(directory: string): Promise<KeyRing> {
   const loaded = await loadKeyRing(directory)
-  if (!loaded.ok) throw new Error(loaded.problems.join('\n'))
+  if (!loaded.ok) {
+    throw new Error(loaded.problems.join('\n'))
+  }
   return loaded.value
 }

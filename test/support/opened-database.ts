@@ -13,7 +13,9 @@ export async function startStore(
   /** Fields and message of each line. */
   const log: Record<string, unknown>[] = []
   const reloads: string[] = []
-  const write = (fields: object, message: string) => void log.push({ ...fields, message })
+  const write = (fields: object, message: string) => {
+    log.push({ ...fields, message })
+  }
   /** Of each change: whether only revocations were added. */
   const onlyAdded: boolean[] = []
   const read = await openDatabase({
@@ -23,10 +25,14 @@ export async function startStore(
     onReload: (result) => reloads.push(result),
     ...options,
   })
-  if (!read.ok) throw new Error(read.problems.join('\n'))
+  if (!read.ok) {
+    throw new Error(read.problems.join('\n'))
+  }
   const { value: database } = read
   const store = createCredentialChecks(database, Date.now)
-  database.subscribe((subject) => void onlyAdded.push(subject === 'revocations'))
+  database.subscribe((subject) => {
+    onlyAdded.push(subject === 'revocations')
+  })
   database.start()
   const stop = () => database.stop()
   t.teardown(stop)
@@ -45,7 +51,9 @@ export async function startStore(
 export async function openStore(...parameters: Parameters<typeof startStore>) {
   const store = await startStore(...parameters)
   const opened = await store.opened
-  if (!opened.ok) throw new Error(opened.problems.join('\n'))
+  if (!opened.ok) {
+    throw new Error(opened.problems.join('\n'))
+  }
   return store
 }
 

@@ -33,7 +33,9 @@ const TEMPLATE = 'credentials_template'
 /** Starts a server, or ends the test file where none can be had. */
 export async function requirePostgres(t: Test, options?: Parameters<typeof startPostgres>[1]) {
   const server = await startPostgres(t, options)
-  if (server !== undefined) return server
+  if (server !== undefined) {
+    return server
+  }
   t.plan(0, NO_SERVER)
   process.exit()
 }
@@ -48,9 +50,13 @@ export async function startPostgres(
   { certificate }: { readonly certificate?: TestCertificate } = {},
 ) {
   const packaged = programs()
-  if (packaged === undefined) return undefined
+  if (packaged === undefined) {
+    return undefined
+  }
   const directory = await mkdtemp(join(tmpdir(), 'postgres-'))
-  if (isRoot) chownSync(directory, NOBODY, NOBODY)
+  if (isRoot) {
+    chownSync(directory, NOBODY, NOBODY)
+  }
   const bin = await reachable(packaged, directory)
   const data = join(directory, 'data')
   const environment = { PATH: process.env['PATH'], LC_ALL: 'C', TZ: 'UTC' }
@@ -60,7 +66,9 @@ export async function startPostgres(
   let count = 0
 
   // A crashing test must not leave it running.
-  const killNow = () => void child?.kill('SIGKILL')
+  const killNow = () => {
+    child?.kill('SIGKILL')
+  }
   process.once('exit', killNow)
   t.teardown(async () => {
     process.off('exit', killNow)
@@ -73,7 +81,9 @@ export async function startPostgres(
   if (certificate !== undefined) {
     await writeFile(join(data, 'server.crt'), certificate.cert)
     await writeFile(join(data, 'server.key'), certificate.key, { mode: 0o600 })
-    if (isRoot) chownSync(join(data, 'server.key'), NOBODY, NOBODY)
+    if (isRoot) {
+      chownSync(join(data, 'server.key'), NOBODY, NOBODY)
+    }
   }
   await writeFile(
     join(data, 'postgresql.auto.conf'),
@@ -113,7 +123,9 @@ ssl = ${certificate === undefined ? 'off' : 'on'}
 
   /** Starts it, unless it runs: again on the same port and with the same data. */
   async function start(): Promise<void> {
-    if (child !== undefined) return
+    if (child !== undefined) {
+      return
+    }
     await eventually(async () => {
       // Processes of a server that was killed may hold its memory for a moment: then it has to be tried again.
       const started = spawn(join(bin, 'postgres'), ['-D', data], {
@@ -127,7 +139,9 @@ ssl = ${certificate === undefined ? 'off' : 'on'}
         ended = true
       })
       while (!ended) {
-        if (await connected('postgres', 'SELECT').catch(() => undefined)) return true
+        if (await connected('postgres', 'SELECT').catch(() => undefined)) {
+          return true
+        }
         await new Promise((resolve) => setTimeout(resolve, 10))
       }
       return false
@@ -138,7 +152,9 @@ ssl = ${certificate === undefined ? 'off' : 'on'}
   async function kill(): Promise<void> {
     const killed = child
     child = undefined
-    if (killed === undefined || killed.exitCode !== null || killed.signalCode !== null) return
+    if (killed === undefined || killed.exitCode !== null || killed.signalCode !== null) {
+      return
+    }
     const gone = new Promise((resolve) => killed.once('exit', resolve))
     killed.kill('SIGKILL')
     thaw() // its other processes end by themselves when they see that it is gone
@@ -153,7 +169,9 @@ ssl = ${certificate === undefined ? 'off' : 'on'}
       'SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()',
     )
     frozen = [child?.pid ?? 0, ...rows.map(({ pid }) => Number(pid))]
-    for (const pid of frozen) process.kill(pid, 'SIGSTOP')
+    for (const pid of frozen) {
+      process.kill(pid, 'SIGSTOP')
+    }
   }
 
   function thaw(): void {
@@ -237,7 +255,9 @@ function programs(): string | undefined {
 
 /** The programs where the user who is to run them can reach them. */
 async function reachable(bin: string, directory: string): Promise<string> {
-  if (!isRoot || everybodyMayEnter(bin)) return bin
+  if (!isRoot || everybodyMayEnter(bin)) {
+    return bin
+  }
   const copy = join(directory, 'native')
   await mkdir(copy)
   await cp(dirname(bin), copy, { recursive: true, verbatimSymlinks: true })

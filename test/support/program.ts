@@ -65,7 +65,9 @@ export async function runProgram(
     ...options,
     ...(stdin === undefined ? {} : { stdio: ['pipe', 'pipe', 'pipe'] }),
   })
-  if (stdin !== undefined) program.child.stdin?.end(stdin)
+  if (stdin !== undefined) {
+    program.child.stdin?.end(stdin)
+  }
   const { code } = await program.ended
   return { code, stdout: program.stdout(), stderr: program.stderr() }
 }
@@ -109,6 +111,8 @@ export async function prepareFiles(t: Pick<Test, 'teardown' | 'testdir'>) {
 
 function parseLine(line: string): Record<string, unknown> {
   const parsed: unknown = JSON.parse(line)
-  if (typeof parsed !== 'object' || parsed === null) throw new Error(`no JSON object: ${line}`)
+  if (typeof parsed !== 'object' || parsed === null) {
+    throw new Error(`no JSON object: ${line}`)
+  }
   return { ...parsed }
 }

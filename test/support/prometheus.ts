@@ -18,7 +18,9 @@ export function parseMetrics(text: string): readonly Sample[] {
     const [, name = '', inner = '', value = ''] = LINE.exec(line) ?? []
     const labels = Object.fromEntries([...inner.matchAll(LABEL)].map(([, label, value]) => [label, value]))
     const key = `${name} ${JSON.stringify(Object.entries(labels).sort())}`
-    if (name === '' || series.has(key)) throw new Error(`no sample, or not the first of its series: ${line}`)
+    if (name === '' || series.has(key)) {
+      throw new Error(`no sample, or not the first of its series: ${line}`)
+    }
     series.add(key)
     return { name, labels, value: Number(value) }
   })

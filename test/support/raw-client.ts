@@ -82,8 +82,9 @@ async function clientOn(t: Pick<Test, 'teardown'>, socket: Socket, readyEvent: '
     waiters.wait(
       () => {
         const found = look()
-        if (found === undefined && ended !== undefined)
+        if (found === undefined && ended !== undefined) {
           throw new Error(`${ended} instead of ${what}; ${seen()}`)
+        }
         return found
       },
       () => `${what}; ${seen()}`,
@@ -98,14 +99,19 @@ async function clientOn(t: Pick<Test, 'teardown'>, socket: Socket, readyEvent: '
     /** Everything received so far. */
     received: () => received,
     /** Sends text (Latin-1) or bytes. */
-    send: (data: string | Uint8Array) =>
-      void socket.write(typeof data === 'string' ? Buffer.from(data, 'latin1') : data),
+    send: (data: string | Uint8Array) => {
+      socket.write(typeof data === 'string' ? Buffer.from(data, 'latin1') : data)
+    },
     /** Takes the next response, 1xx too, from the received bytes. `head`: it responds to a HEAD. */
     response: ({ head = false }: { readonly head?: boolean } = {}) =>
       wait('a response', (): RawResponse | undefined => {
         const read = readResponse(received.subarray(taken), 0, () => head)
-        if (read === 'bad') throw new Error(`a malformed response; ${seen()}`)
-        if (read === undefined || !(read.complete || (ended !== undefined && !read.framed))) return undefined
+        if (read === 'bad') {
+          throw new Error(`a malformed response; ${seen()}`)
+        }
+        if (read === undefined || !(read.complete || (ended !== undefined && !read.framed))) {
+          return undefined
+        }
         taken += read.end
         return { status: read.status, reason: read.reason, ...messageOf(read.fields, read) }
       }),

@@ -64,18 +64,25 @@ export async function recordingUpstream(
     socket.on('close', () => waiters.wake())
     onConnection?.(socket)
     waiters.wake()
-    if (!read) return
+    if (!read) {
+      return
+    }
     socket.on('data', (chunk) => {
       all.add(chunk)
       bytes[connection] = all.bytes
       for (;;) {
         const next = parseRequest(all.bytes.subarray(parsed))
-        if (next === undefined) break
+        if (next === undefined) {
+          break
+        }
         parsed += next.length
         const request = { ...next.request, connection }
         requests.push(request)
-        if (typeof reply === 'function') reply(socket, request)
-        else socket.write(typeof reply === 'string' ? Buffer.from(reply, 'latin1') : reply)
+        if (typeof reply === 'function') {
+          reply(socket, request)
+        } else {
+          socket.write(typeof reply === 'string' ? Buffer.from(reply, 'latin1') : reply)
+        }
       }
       waiters.wake()
     })
@@ -89,12 +96,17 @@ export async function recordingUpstream(
   }
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject)
-    if (typeof listenOn === 'string') server.listen(listenOn, resolve)
-    else server.listen(listenOn, '127.0.0.1', resolve)
+    if (typeof listenOn === 'string') {
+      server.listen(listenOn, resolve)
+    } else {
+      server.listen(listenOn, '127.0.0.1', resolve)
+    }
   })
   const close = () =>
     new Promise<void>((resolve) => {
-      for (const socket of sockets) socket.destroy()
+      for (const socket of sockets) {
+        socket.destroy()
+      }
       server.close(() => resolve())
     })
   t.teardown(close)
@@ -135,9 +147,13 @@ function parseRequest(
   bytes: Buffer,
 ): { readonly request: Omit<RecordedRequest, 'connection'>; readonly length: number } | undefined {
   const head = readHead(bytes, 0)
-  if (typeof head !== 'object') return undefined
+  if (typeof head !== 'object') {
+    return undefined
+  }
   const body = readBody(bytes, head)
-  if (typeof body !== 'object') return undefined
+  if (typeof body !== 'object') {
+    return undefined
+  }
   const [method = '', target = ''] = head.start.split(' ')
   return { request: { method, target, ...messageOf(head.fields, body) }, length: body.end }
 }

@@ -23,6 +23,8 @@ export function admission({ method = 'GET', version = '1.1', more = [] }: HeadPa
 /** The facts of a head that has to be admitted. */
 export function admitted(parts: HeadParts): AdmittedRequest {
   const result = admission(parts)
-  if (!result.ok) throw new Error(`refused: ${JSON.stringify(parts)}`)
+  if (!result.ok) {
+    throw new Error(`refused: ${JSON.stringify(parts)}`)
+  }
   return result.value
 }

@@ -38,17 +38,27 @@ export function read(
   const places = [0, ...cuts.toSorted((a, b) => a - b), bytes.length]
   for (let n = 1; n < places.length && !parser.isDone && parser.syntaxError === undefined; n++) {
     const all = parser.push(Buffer.from(bytes.slice(places[n - 1], places[n]), 'latin1'))
-    if (parser.isDone) reading.hasMore = !all || (places[n] ?? 0) < bytes.length
+    if (parser.isDone) {
+      reading.hasMore = !all || (places[n] ?? 0) < bytes.length
+    }
   }
   if (closes && !parser.isDone && parser.syntaxError === undefined) {
     parser.close()
-    if (parser.isDone) reading.hasMore = false
+    if (parser.isDone) {
+      reading.hasMore = false
+    }
   }
   const { head, syntaxError } = parser
-  if (head !== undefined) reading.head = head
-  if (syntaxError !== undefined) reading.error = syntaxError
+  if (head !== undefined) {
+    reading.head = head
+  }
+  if (syntaxError !== undefined) {
+    reading.error = syntaxError
+  }
   reading.earlyHints.push(...parser.takeEarlyHints())
   reading.body = parser.body.takeText()
-  if (parser.isDone) reading.trailers = parser.rawTrailers
+  if (parser.isDone) {
+    reading.trailers = parser.rawTrailers
+  }
   return reading
 }

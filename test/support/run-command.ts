@@ -46,10 +46,15 @@ export async function runCommand(
   try {
     await make(io).parseAsync([...args], { from: 'user' })
   } catch (error) {
-    if (error instanceof NotDone) failure = { exitCode: 1, message: error.message }
-    else if (error instanceof UsageFailure) failure = { exitCode: 2, message: error.message }
-    else if (!(error instanceof CommanderError)) throw error
-    else if (error.exitCode !== 0) failure = { exitCode: 2, message: written.stderr }
+    if (error instanceof NotDone) {
+      failure = { exitCode: 1, message: error.message }
+    } else if (error instanceof UsageFailure) {
+      failure = { exitCode: 2, message: error.message }
+    } else if (!(error instanceof CommanderError)) {
+      throw error
+    } else if (error.exitCode !== 0) {
+      failure = { exitCode: 2, message: written.stderr }
+    }
   }
   return { ...written, failure }
 }

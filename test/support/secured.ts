@@ -65,7 +65,9 @@ export async function tlsUpstream(t: Test, options: TlsOptions, reply = OK) {
   })
   server.on('tlsClientError', () => {})
   t.teardown(() => {
-    for (const socket of sockets) socket.destroy()
+    for (const socket of sockets) {
+      socket.destroy()
+    }
   })
   return { port: await listen(t, server), sockets, clients }
 }

@@ -52,6 +52,8 @@ export function sidecarClient(ports: { readonly port: number; readonly adminPort
 
 async function objectOf(response: Response): Promise<Record<string, unknown>> {
   const body: unknown = await response.json()
-  if (typeof body !== 'object' || body === null) throw new Error('no JSON object')
+  if (typeof body !== 'object' || body === null) {
+    throw new Error('no JSON object')
+  }
   return { ...body }
 }

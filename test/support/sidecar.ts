@@ -43,9 +43,15 @@ export async function startSidecar(t: Pick<Test, 'teardown' | 'testdir'>, option
     env: {},
     flags: Object.fromEntries(Object.entries(flags).map(([name, value]) => [`--${name}`, value])),
   })
-  if (!loaded.ok) throw new Error(JSON.stringify(loaded.problems))
+  if (!loaded.ok) {
+    throw new Error(JSON.stringify(loaded.problems))
+  }
   const log: Record<string, unknown>[] = []
-  const destination = { write: (line: string) => void log.push(JSON.parse(line)) }
+  const destination = {
+    write: (line: string) => {
+      log.push(JSON.parse(line))
+    },
+  }
   const app = await createApp({
     config: loaded.value.config,
     log: createLog('info', destination),
@@ -53,7 +59,9 @@ export async function startSidecar(t: Pick<Test, 'teardown' | 'testdir'>, option
     ...(options.now === undefined ? {} : { now: options.now }),
   })
   const { data, admin } = await app.start()
-  if (admin === undefined) throw new Error('a sidecar for a test has an admin listener')
+  if (admin === undefined) {
+    throw new Error('a sidecar for a test has an admin listener')
+  }
   let stopped: Promise<unknown> | undefined
   const stop = async () => {
     stopped ??= app.stop()
@@ -61,7 +69,9 @@ export async function startSidecar(t: Pick<Test, 'teardown' | 'testdir'>, option
   }
   t.teardown(stop)
   const [login] = logins
-  if (login === undefined) throw new Error('a sidecar for a test needs a credential')
+  if (login === undefined) {
+    throw new Error('a sidecar for a test needs a credential')
+  }
   const mint = (token: Partial<MintOptions> = {}) =>
     mintToken({
       key,

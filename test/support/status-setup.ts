@@ -35,7 +35,9 @@ export function statusSetup(options: SetupOptions = {}) {
     ...options.authData,
   }
   const metrics = new Metrics(now)
-  for (const { prefix } of upstreams) metrics.ofUpstream(prefix)
+  for (const { prefix } of upstreams) {
+    metrics.ofUpstream(prefix)
+  }
   const pools = upstreams.map(({ prefix }) => ({ prefix, connections: 4, queued: 1 }))
   const read = metrics.readFrom({
     config: { enforcement },
@@ -119,7 +121,9 @@ export async function tenBusyMinutes() {
   })
   const { metrics, samples, tokenCache } = setup
   const times = (count: number, act: (at: number) => void) => {
-    for (let at = 0; at < count; at++) act(at)
+    for (let at = 0; at < count; at++) {
+      act(at)
+    }
   }
   await samples.sample()
   for (let step = 0; step < 120; step++) {
@@ -134,7 +138,9 @@ export async function tenBusyMinutes() {
     times(12, () => {
       metrics.onRequest('proxy', 'PUT', isDown ? 503 : 200, 0.03)
       metrics.ofUpstream('/archive').onOutcome(isDown ? 'connection_refused' : 'ok')
-      if (!isDown) metrics.ofUpstream('/archive').onResponse(200, 0.02)
+      if (!isDown) {
+        metrics.ofUpstream('/archive').onResponse(200, 0.02)
+      }
       metrics.onTokenCheck('ok')
     })
     times(3, () => {
@@ -147,15 +153,22 @@ export async function tenBusyMinutes() {
       [step > 30 && step < 44 ? 16 : 3, 'expired'],
       [1, 'missing'],
       [step > 95 ? 7 : 0, 'unknown_key'],
-    ] as const)
+    ] as const) {
       times(count, () => {
         metrics.onRequest('proxy', 'GET', 400, 0.0005)
         metrics.onTokenCheck(reason)
       })
-    if (step > 95) metrics.onEvent({ event: 'login_failed', reason: 'rejected' })
+    }
+    if (step > 95) {
+      metrics.onEvent({ event: 'login_failed', reason: 'rejected' })
+    }
     await setup.step()
-    if (step === 40) metrics.onReload('keys', 'ok')
-    if (step === 100) metrics.onReload('revocations', 'failed')
+    if (step === 40) {
+      metrics.onReload('keys', 'ok')
+    }
+    if (step === 100) {
+      metrics.onReload('revocations', 'failed')
+    }
   }
   return setup
 }

@@ -65,9 +65,12 @@ export async function mintToken(options: MintOptions): Promise<string> {
   const first = segment(headerText ?? JSON.stringify(parameters))
   const second = segment(claimsText ?? JSON.stringify({ ...goodClaims(options), ...claims }))
   const input = `${first}.${second}`
-  if (options.signature !== undefined) return `${input}.${options.signature}`
-  if (hmacSecret !== undefined)
+  if (options.signature !== undefined) {
+    return `${input}.${options.signature}`
+  }
+  if (hmacSecret !== undefined) {
     return `${input}.${createHmac('sha256', hmacSecret).update(input).digest('base64url')}`
+  }
   return `${input}.${await sign(key.alg, key.privateJwk, input)}`
 }
 
@@ -97,7 +100,9 @@ export function respellings(token: string): readonly (readonly [name: string, to
 /** Sets bits that carry nothing in the last character, or adds a character that does not fill a byte. */
 function withTrailingBits(text: string): string {
   const alphabet = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_'
-  if (text.length % 4 === 0) return `${text}A`
+  if (text.length % 4 === 0) {
+    return `${text}A`
+  }
   return text.slice(0, -1) + alphabet[alphabet.indexOf(text.slice(-1)) + 1]
 }
 

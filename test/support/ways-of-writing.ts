@@ -22,18 +22,25 @@ export function swapVolume(directory: string, files: Readonly<Record<string, str
   const data = join(directory, '..data')
   const before = existsSync(data) ? realpathSync(data) : undefined
   mkdirSync(join(directory, version), { recursive: true })
-  for (const [name, text] of Object.entries(files))
+  for (const [name, text] of Object.entries(files)) {
     writeFileSync(join(directory, version, name), text, { mode: 0o600 })
+  }
   symlinkSync(version, `${data}_tmp`)
   renameSync(`${data}_tmp`, data)
   // The links of the files themselves stay as long as the files.
   for (const name of Object.keys(files)) {
-    if (!existsSync(join(directory, name))) symlinkSync(join('..data', name), join(directory, name))
+    if (!existsSync(join(directory, name))) {
+      symlinkSync(join('..data', name), join(directory, name))
+    }
   }
   for (const name of readdirSync(directory)) {
-    if (!name.startsWith('..') && !(name in files)) rmSync(join(directory, name))
+    if (!name.startsWith('..') && !(name in files)) {
+      rmSync(join(directory, name))
+    }
   }
-  if (before !== undefined) rmSync(before, { recursive: true })
+  if (before !== undefined) {
+    rmSync(before, { recursive: true })
+  }
 }
 
 /** By what is done, as it reads in a test's name. */

@@ -51,10 +51,13 @@ t.test('a chain with its key and authorities is loaded unchanged', async (t) => 
   }
   const { set } = await setOf(t, contents)
   const loaded = await loadCertificateSet(set, Date.now())
-  if (!loaded.ok) throw new Error(JSON.stringify(loaded.problems))
+  if (!loaded.ok) {
+    throw new Error(JSON.stringify(loaded.problems))
+  }
   t.strictSame(loaded.warnings, [])
-  for (const member of ['cert', 'key', 'ca'] as const)
+  for (const member of ['cert', 'key', 'ca'] as const) {
     t.equal(String(loaded.value.options[member]), contents[member])
+  }
   t.equal(loaded.value.endsAtSeconds, notAfter / 1000)
   const sec1 = createPrivateKey(key).export({ type: 'sec1', format: 'pem' }).toString()
   t.strictSame(await complaints(t, { cert: leaf.cert, key: sec1 }), [])
@@ -100,7 +103,9 @@ t.test('all problems of all files are reported without content', async (t) => {
       ['the.certFile: cert.pem: cannot be used for TLS: ERR_SSL_EE_KEY_TOO_SMALL'],
     ],
   ]
-  for (const [contents, problems] of cases) t.strictSame(await complaints(t, contents), problems)
+  for (const [contents, problems] of cases) {
+    t.strictSame(await complaints(t, contents), problems)
+  }
 })
 
 t.test('expired certificates, short RSA keys and world-readable keys work with a warning', async (t) => {

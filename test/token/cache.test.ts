@@ -54,7 +54,9 @@ t.test('a token is verified once; later lookups return the same value without a 
   const { asked, cache, check, accept } = setUp()
   const first = await accept('AA.AA.AA')
   t.match(first, { identity: { accountId: 'acme' } })
-  for (let again = 0; again < 3; again++) t.equal(check('AA.AA.AA'), first)
+  for (let again = 0; again < 3; again++) {
+    t.equal(check('AA.AA.AA'), first)
+  }
   t.equal(asked.length, 1)
   t.match(cache.counts, { hits: 3, misses: 1, evictions: 0, size: 1 })
 })
@@ -62,11 +64,16 @@ t.test('a token is verified once; later lookups return the same value without a 
 t.test('revoked tokens leave alone', async (t) => {
   const { cache, check, accept, revokedIds } = setUp({ maxTokens: 1000 })
   const identified = (tokenId: string) => good('acme', undefined, tokenId)
-  for (let at = 0; at < 100; at++) await accept(`AA.AA.${at}`, identified(`j${at % 50}`))
-  for (const tokenId of ['j7', 'j0', 'j49', 'none']) revokedIds.add(tokenId)
+  for (let at = 0; at < 100; at++) {
+    await accept(`AA.AA.${at}`, identified(`j${at % 50}`))
+  }
+  for (const tokenId of ['j7', 'j0', 'j49', 'none']) {
+    revokedIds.add(tokenId)
+  }
   t.equal(cache.counts.size, 100, 'entries are not searched')
-  for (let at = 0; at < 100; at++)
+  for (let at = 0; at < 100; at++) {
     t.equal(isValue(check(`AA.AA.${at}`)), ![7, 0, 49].includes(at % 50), `${at}`)
+  }
   t.match(cache.counts, { size: 94, evictions: 0 })
 })
 
@@ -125,7 +132,9 @@ t.test('concurrent first uses of one token share one verification', async (t) =>
   const { asked, cache, check } = setUp()
   const pending = [check('AA.AA.AA'), check('AA.AA.AA'), check('AA.AA.AQ')]
   t.equal(asked.length, 2)
-  for (const { accept } of asked) accept(good())
+  for (const { accept } of asked) {
+    accept(good())
+  }
   t.match(await Promise.all(pending), [{ issuer: 'us' }, { issuer: 'us' }, { issuer: 'us' }])
   t.match(cache.counts, { misses: 3, size: 2 })
 })
@@ -135,7 +144,9 @@ t.test('an exception rejects all waiting checks, and the next check verifies aga
   const pending = [check('AA.AA.AA'), check('AA.AA.AA')]
   const fault = new Error('no')
   asked[0]?.fail(fault)
-  for (const each of pending) await t.rejects(Promise.resolve(each), fault)
+  for (const each of pending) {
+    await t.rejects(Promise.resolve(each), fault)
+  }
   t.match(await accept('AA.AA.AA'), { issuer: 'us' })
 })
 
@@ -143,8 +154,11 @@ t.test('a verification that began before a change, or a revocation, is repeated'
   for (const isRevocation of [false, true]) {
     const { asked, cache, check, revokedIds } = setUp()
     const before = check('AA.AA.AA')
-    if (isRevocation) revokedIds.add('j')
-    else cache.clear()
+    if (isRevocation) {
+      revokedIds.add('j')
+    } else {
+      cache.clear()
+    }
     const after = check('AA.AA.AA')
     asked[0]?.accept(good('as it was'))
     await new Promise(setImmediate)

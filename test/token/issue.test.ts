@@ -95,7 +95,9 @@ async function setUp(
     isRevoked: () => false,
     signAssertions: async (identity) => {
       signatures++
-      if (state.failing) throw new Error('no entropy')
+      if (state.failing) {
+        throw new Error('no entropy')
+      }
       return signer.signAssertions(identity, [ASSERTION_AUDIENCE, 'archive'], lifetimeSeconds)
     },
     maxTokens: 10,
@@ -121,7 +123,9 @@ async function setUp(
     /** The same, of a request that does not wait. */
     atOnce() {
       const verdict = check()
-      if (verdict instanceof Promise) throw new Error('the request waits')
+      if (verdict instanceof Promise) {
+        throw new Error('the request waits')
+      }
       return assertionOf(verdict)
     },
     signatures: () => signatures,

@@ -13,7 +13,9 @@ import {
 
 function scope(text: string): Scope {
   const read = parseScope(text)
-  if (!read.ok) throw new Error(read.error)
+  if (!read.ok) {
+    throw new Error(read.error)
+  }
   return read.value
 }
 
@@ -224,24 +226,36 @@ const SLASH = -1
 function readingsOf(raw: string): readonly (readonly string[])[] | undefined {
   const bytes: number[] = []
   for (let at = 0; at < raw.length; at++) {
-    if (raw[at] !== '%') bytes.push(raw.charCodeAt(at))
-    else {
+    if (raw[at] !== '%') {
+      bytes.push(raw.charCodeAt(at))
+    } else {
       const hex = raw.slice(at + 1, at + 3)
-      if (!/^[0-9a-fA-F]{2}$/.test(hex)) return undefined
+      if (!/^[0-9a-fA-F]{2}$/.test(hex)) {
+        return undefined
+      }
       bytes.push(hex.toLowerCase() === '2f' ? SLASH : Number.parseInt(hex, 16))
       at += 2
     }
   }
   const texts = [0x2f, 0x01].map((slash) => Buffer.from(bytes.map((byte) => (byte === SLASH ? slash : byte))))
-  if (bytes.includes(0x01) || texts.some((text) => !Buffer.from(text.toString()).equals(text)))
+  if (bytes.includes(0x01) || texts.some((text) => !Buffer.from(text.toString()).equals(text))) {
     return undefined
+  }
   const [separated = '', literal = ''] = texts.map(String)
-  if (/[\u0000-\u001f\u007f-\u009f\\]/.test(separated) || !separated.startsWith('/')) return undefined
-  if (['%2e', '%2f', '%5c'].some((encoded) => separated.toLowerCase().includes(encoded))) return undefined
+  if (/[\u0000-\u001f\u007f-\u009f\\]/.test(separated) || !separated.startsWith('/')) {
+    return undefined
+  }
+  if (['%2e', '%2f', '%5c'].some((encoded) => separated.toLowerCase().includes(encoded))) {
+    return undefined
+  }
   const segments = separated.slice(1).split('/')
-  if (segments.at(-1) === '') segments.pop()
+  if (segments.at(-1) === '') {
+    segments.pop()
+  }
   const isBad = (segment: string) => segment === '' || ['.', '..'].includes(segment.split(';')[0] ?? '')
-  if (segments.some(isBad)) return undefined
+  if (segments.some(isBad)) {
+    return undefined
+  }
   const literals = literal.slice(1).split('/')
   return [segments, literals.at(-1) === '' ? literals.slice(0, -1) : literals]
 }

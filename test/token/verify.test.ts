@@ -54,7 +54,9 @@ t.test('a token of each algorithm is verified with the private and the public ke
 async function faultOf(changes: object | string, options: Options = {}) {
   const token = await mint(typeof changes === 'string' ? { claimsText: changes } : { claims: { ...changes } })
   const verified = await verifierFor(ring, options)(token)
-  if (verified.ok) return 'ok'
+  if (verified.ok) {
+    return 'ok'
+  }
   const { reason, invalidPart } = verified.error
   return reason === 'claims' ? invalidPart : reason
 }
@@ -84,7 +86,9 @@ t.test('each claim must have its form', async (t) => {
     nbf: [null, '0', true, [], iat + 1],
   }
   for (const [claim, values] of Object.entries(refused)) {
-    for (const value of values) t.equal(await faultOf({ [claim]: value }), claim, `${claim} ${label(value)}`)
+    for (const value of values) {
+      t.equal(await faultOf({ [claim]: value }), claim, `${claim} ${label(value)}`)
+    }
   }
   const accepted: Record<string, readonly unknown[]> = {
     aud: [AUDIENCE, [AUDIENCE], ['other', AUDIENCE], [1, AUDIENCE]],
@@ -95,7 +99,9 @@ t.test('each claim must have its form', async (t) => {
     nbf: [iat, iat - 0.5],
   }
   for (const [claim, values] of Object.entries(accepted)) {
-    for (const value of values) t.equal(await faultOf({ [claim]: value }), 'ok', `${claim} ${label(value)}`)
+    for (const value of values) {
+      t.equal(await faultOf({ [claim]: value }), 'ok', `${claim} ${label(value)}`)
+    }
   }
 })
 
@@ -127,8 +133,9 @@ t.test('iat and nbf may be in the future by the tolerance', async (t) => {
 t.test('an expired token with another defect is not reported as expired', async (t) => {
   const old = { iat: 1000, exp: 2000 }
   t.equal(await faultOf(old), 'expired')
-  for (const claim of ['iss', 'aud', 'sub', 'client_id', 'jti', 'nbf'])
+  for (const claim of ['iss', 'aud', 'sub', 'client_id', 'jti', 'nbf']) {
     t.equal(await faultOf({ ...old, [claim]: '' }), claim)
+  }
   t.equal(await faultOf({ ...old, exp: 1000 + 86_401 }), 'exp')
 })
 
@@ -141,8 +148,9 @@ t.test('the issuer is asked for the key that the header names', async (t) => {
     }
     return reasonOf(await verifierFor(ring, { findKey })(await mint({ header })))
   }
-  for (const reason of ['unknown_key', 'algorithm', 'unavailable'] as const)
+  for (const reason of ['unknown_key', 'algorithm', 'unavailable'] as const) {
     t.equal(await reasonWith(failed(reason)), reason)
+  }
   t.equal(await reasonWith(failed('algorithm'), { kid: undefined }), 'unknown_key', 'own tokens have a kid')
   t.same(asked, Array(3).fill(['k', 'ES256']))
   for (const kid of [

@@ -21,22 +21,28 @@ const PERCENT = 'special characters of the password must be percent-encoded'
 
 export async function readUrlFile(file: string): Promise<Loaded<DatabaseTarget>> {
   const read = await readRegularFile(file, MAX_URL_BYTES)
-  if (!read.ok) return read
+  if (!read.ok) {
+    return read
+  }
   const target = parseDatabaseUrl(read.value.bytes.toString().trim())
-  if (!target.ok) return notLoaded([`${file}: ${target.error}`])
+  if (!target.ok) {
+    return notLoaded([`${file}: ${target.error}`])
+  }
   return loaded(target.value, read.warnings)
 }
 
 /** Checks the URL here, because pg accepts any text as a URL. */
 function parseDatabaseUrl(text: string): Result<DatabaseTarget> {
-  if (!/^postgres(ql)?:\/\/\S+$/.test(text))
+  if (!/^postgres(ql)?:\/\/\S+$/.test(text)) {
     return failed('must hold one URL such as postgres://user:password@host:5432/database')
+  }
   // An empty host means a Unix socket named by the parameter `host`, as in libpq.
   const parseable = text.replace('@/', '@socket/')
   const url = URL.canParse(parseable) ? new URL(parseable) : undefined
   // An unencoded `#`, `/` or `?` ends the password. The rest of the password would become part of the database name.
-  if (url === undefined || url.hash !== '' || `${url.pathname}${url.search}`.includes('@'))
+  if (url === undefined || url.hash !== '' || `${url.pathname}${url.search}`.includes('@')) {
     return failed(`holds no valid URL (${PERCENT})`)
+  }
   // pg treats these three modes as `verify-full`, and warns on stderr that this will change.
   const connectionString = text.replace(/([?&]sslmode=)(?:prefer|require|verify-ca)(?=&|$)/g, '$1verify-full')
   try {
@@ -44,7 +50,9 @@ function parseDatabaseUrl(text: string): Result<DatabaseTarget> {
     const isRemote = !host.startsWith('/') && !isLoopback(host)
     // Passwords and hashes would cross the network in plain text, without a warning by pg.
     const mode = url.searchParams.getAll('sslmode').at(-1)
-    if (isRemote && mode !== 'verify-full' && mode !== 'disable') return failed(NEEDS_TLS)
+    if (isRemote && mode !== 'verify-full' && mode !== 'disable') {
+      return failed(NEEDS_TLS)
+    }
     return ok({ url: connectionString, label: `${host}:${port}/${database}` })
   } catch {
     return failed(`holds a URL that cannot be used (${PERCENT}; the files that it names must be readable)`)
@@ -54,7 +62,9 @@ function parseDatabaseUrl(text: string): Result<DatabaseTarget> {
 class DatabaseSocket extends Socket {
   /** pg passes a port and a host, or a path. */
   override connect(...[port, host]: unknown[]): this {
-    if (typeof host !== 'string') return super.connect(String(port))
+    if (typeof host !== 'string') {
+      return super.connect(String(port))
+    }
     return super.connect({ port: Number(port), host, lookup })
   }
 }
@@ -102,19 +112,25 @@ export class DatabasePool {
       this.replace()
       const { kind, message } = databaseFailure(error)
       // A server that hangs is not asked twice.
-      if (mayRetry && kind !== 'timeout') return this.ask(run, false)
+      if (mayRetry && kind !== 'timeout') {
+        return this.ask(run, false)
+      }
       return notLoaded([message], kind === 'unusable' ? 'permanent' : undefined)
     }
   }
 
   async #connect(): Promise<pg.Pool> {
     const named = await readUrlFile(this.#urlFile)
-    if (named.ok) this.#target = named.value
+    if (named.ok) {
+      this.#target = named.value
+    }
     // Without a listener, an `error` event would end the process. The next query rejects anyway.
     const ignore = () => {}
     return new pg.Pool({ ...clientConfig(this.#target, QUERY_MS), max: this.#size })
       .on('error', ignore)
-      .on('connect', (client) => void client.on('error', ignore))
+      .on('connect', (client) => {
+        client.on('error', ignore)
+      })
   }
 }
 
@@ -139,22 +155,30 @@ const UNUSABLE_STATES: Readonly<Record<string, string>> = {
 
 /** Callers write the message after the name of the database. The detail of server errors is left out: it quotes rows. */
 export function databaseFailure(error: unknown): Readonly<{ kind: DatabaseFailureKind; message: string }> {
-  if (!(error instanceof Error)) return { kind: 'down', message: 'it failed for an unknown reason' }
-  if (error instanceof ChangesNotRecorded)
+  if (!(error instanceof Error)) {
+    return { kind: 'down', message: 'it failed for an unknown reason' }
+  }
+  if (error instanceof ChangesNotRecorded) {
     return { kind: 'unusable', message: `${error.message}: ${RUN_MIGRATE}` }
+  }
   const code = 'code' in error ? String(error.code) : ''
   if (error instanceof pg.DatabaseError) {
     // P0001, raise_exception: a check in `TABLES_SQL` has failed.
     const unusable = code === 'P0001' ? error.message : UNUSABLE_STATES[code]
-    if (unusable !== undefined) return { kind: 'unusable', message: unusable }
+    if (unusable !== undefined) {
+      return { kind: 'unusable', message: unusable }
+    }
     const isLate = code === '57014' || code === '55P03' // query_canceled: a statement_timeout; lock_not_available
     return { kind: isLate ? 'timeout' : 'down', message: `it reports: ${error.message} (${code})` }
   }
-  if (code === 'ETIMEDOUT' || /timeout/i.test(error.message))
+  if (code === 'ETIMEDOUT' || /timeout/i.test(error.message)) {
     return { kind: 'timeout', message: 'it does not answer in time' }
-  if (error.message === 'The server does not support SSL connections')
+  }
+  if (error.message === 'The server does not support SSL connections') {
     return { kind: 'unusable', message: 'it does not offer TLS' }
-  if (/^ERR_(?:SSL|TLS)_|CERT|^UNABLE_TO_/.test(code))
+  }
+  if (/^ERR_(?:SSL|TLS)_|CERT|^UNABLE_TO_/.test(code)) {
     return { kind: 'unusable', message: `its TLS certificate or protocol is not accepted (${code})` }
+  }
   return { kind: 'down', message: `the connection failed (${code || error.message})` }
 }

@@ -64,7 +64,9 @@ export class CredentialsDatabase implements CredentialSource {
       onError: (err) => log.warn({ err }, 'error while polling the credentials database'),
     })
     this.#snapshots.subscribe(({ revocations, newRows }) => {
-      for (const row of newRows) revocations.add(row)
+      for (const row of newRows) {
+        revocations.add(row)
+      }
     })
     const named = (reason: string) => `${urlFile}: the database ${pool.label()}: ${reason}`
     this.whenLoaded = this.#snapshots.whenLoaded.then((first) =>
@@ -82,14 +84,17 @@ export class CredentialsDatabase implements CredentialSource {
 
   /** Resolves with whether the token is refused now. @param endsAtSeconds - after this time, the row may be removed */
   readonly revoke = async (tokenId: string, endsAtSeconds: number): Promise<boolean> => {
-    if (!(await this.refresh())) return false
+    if (!(await this.refresh())) {
+      return false
+    }
     try {
       await (await this.#pool.current()).query(revokeSql(tokenId, endsAtSeconds))
     } catch (error) {
       const { kind, message: reason } = databaseFailure(error)
       const fields = { database: this.#pool.label(), reason }
-      if (kind !== 'timeout' && !this.#isDown)
+      if (kind !== 'timeout' && !this.#isDown) {
         this.#options.log.warn(fields, 'a request failed in the database')
+      }
       return false
     }
     return this.#snapshots.refresh()
@@ -104,7 +109,9 @@ export class CredentialsDatabase implements CredentialSource {
   subscribe(onChange: (subject: 'credentials' | 'revocations') => void): void {
     this.#snapshots.subscribe(({ credentials }, former) => {
       const isSame = credentials === former.credentials
-      if (former !== NO_SNAPSHOT) onChange(isSame ? 'revocations' : 'credentials')
+      if (former !== NO_SNAPSHOT) {
+        onChange(isSame ? 'revocations' : 'credentials')
+      }
     })
   }
 
@@ -114,7 +121,9 @@ export class CredentialsDatabase implements CredentialSource {
 
   /** Reconnects, and reads all rows. */
   async reload(): Promise<void> {
-    if (!this.#isRead) return
+    if (!this.#isRead) {
+      return
+    }
     this.#pool.replace()
     await this.#snapshots.reload()
   }
@@ -139,15 +148,24 @@ export class CredentialsDatabase implements CredentialSource {
       const { credentials, revocations, problems, changesOnlyIds } = polled.value
       // Each logout revokes one id. A log line for each logout in each sidecar would be noise.
       const isReported = polled.mustReport && !changesOnlyIds
-      if (isReported || wasDown) onReload(problems.length === 0 ? 'ok' : 'failed')
+      if (isReported || wasDown) {
+        onReload(problems.length === 0 ? 'ok' : 'failed')
+      }
       if (isReported) {
-        for (const problem of loggedItems(problems)) log.warn({ database, problem }, 'invalid row skipped')
+        for (const problem of loggedItems(problems)) {
+          log.warn({ database, problem }, 'invalid row skipped')
+        }
         log.info({ credentials: credentials.size, revocations: revocations.size }, 'new credentials active')
       }
-      if (wasDown) log.info({ database }, 'the credentials database is back')
+      if (wasDown) {
+        log.info({ database }, 'the credentials database is back')
+      }
     } else if (!wasDown) {
       const fields = { database, reason: polled.problems[0] }
-      if (!this.#isRead) return void log.warn(fields, 'waiting for the credentials database')
+      if (!this.#isRead) {
+        log.warn(fields, 'waiting for the credentials database')
+        return
+      }
       onReload('failed')
       log.warn(fields, 'the credentials database is down: no logins; the last snapshot serves token checks')
     }

@@ -36,8 +36,12 @@ export async function readRevision(database: Pool | ClientBase) {
   )
   const [, { rows }] = results as [unknown, QueryResult<Revision>] // one for each statement
   const [row] = rows
-  if (row === undefined) throw new ChangesNotRecorded('its table storage_auth.revision has no row')
-  if (row.triggers !== 2) throw new ChangesNotRecorded('triggers of its tables are missing or disabled')
+  if (row === undefined) {
+    throw new ChangesNotRecorded('its table storage_auth.revision has no row')
+  }
+  if (row.triggers !== 2) {
+    throw new ChangesNotRecorded('triggers of its tables are missing or disabled')
+  }
   return row
 }
 
@@ -107,8 +111,11 @@ async function readCredentials(client: ClientBase) {
   const problems: string[] = []
   await readPages<CredentialRow>(client, SELECT_CREDENTIALS, (row) => {
     const problem = rowProblem(row)
-    if (problem === undefined) credentials.add(row)
-    else problems.push(problem)
+    if (problem === undefined) {
+      credentials.add(row)
+    } else {
+      problems.push(problem)
+    }
   })
   return { credentials, problems }
 }
@@ -122,12 +129,16 @@ async function readRevocations(client: ClientBase, former: Snapshot | undefined)
 
 /** Undefined if all rows must be read. */
 async function readNewRevocations(client: ClientBase, { revocations, newestRow, addedRows }: Snapshot) {
-  if (newestRow === undefined || addedRows >= MAX_ADDED) return undefined
+  if (newestRow === undefined || addedRows >= MAX_ADDED) {
+    return undefined
+  }
   const found: RevocationRow[] = []
   await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => found.push(row), BigInt(newestRow.id))
   const [known, ...newRows] = found
   // The newest row is gone if its token has ended. After a restore, another row may have the same id.
-  if (!isDeepStrictEqual(known, newestRow)) return undefined
+  if (!isDeepStrictEqual(known, newestRow)) {
+    return undefined
+  }
   const changesOnlyIds = newRows.every(({ jti }) => jti)
   const counts = { newestRow: found.at(-1), newRows, addedRows: addedRows + newRows.length }
   return { revocations, changesOnlyIds, ...counts }
@@ -145,6 +156,8 @@ async function readPages<T extends { readonly id: string }>(
     const { rows } = await client.query<T>(`${select} WHERE id >= $1 ORDER BY id LIMIT ${PAGE_ROWS}`, [from])
     rows.forEach(add)
     last = rows.at(-1) ?? last
-    if (last === undefined || rows.length < PAGE_ROWS) return last
+    if (last === undefined || rows.length < PAGE_ROWS) {
+      return last
+    }
   }
 }

@@ -28,7 +28,9 @@ async function inDatabase<T>(
   run: (client: pg.Client) => Promise<T>,
 ): Promise<Loaded<T>> {
   const named = await readUrlFile(urlFile)
-  if (!named.ok) return named
+  if (!named.ok) {
+    return named
+  }
   const { value: target, warnings } = named
   const client = new pg.Client(clientConfig(target, statementMs))
   client.on('error', () => {}) // without a listener, the event would end the process; the next query rejects anyway
@@ -39,18 +41,24 @@ async function inDatabase<T>(
   } catch (error) {
     const { kind, message } = databaseFailure(error)
     const problem = `${urlFile}: the database ${target.label}: ${message}`
-    if (kind !== 'unusable') throw new NotDone(problem)
+    if (kind !== 'unusable') {
+      throw new NotDone(problem)
+    }
     return notLoaded([problem])
   } finally {
-    void client.end() // not awaited: a server may hang
+    client.end() // not awaited: a server may hang
   }
 }
 
 export function tableEditors(urlFile: string): Editors {
   async function change(text: string, values: unknown[], ifNone = ''): Promise<Loaded> {
     const changed = await inDatabase(urlFile, STATEMENT_MS, (client) => client.query(text, values))
-    if (!changed.ok) return changed
-    if (changed.value.rowCount === 0) throw new NotDone(`${urlFile}: ${ifNone}`)
+    if (!changed.ok) {
+      return changed
+    }
+    if (changed.value.rowCount === 0) {
+      throw new NotDone(`${urlFile}: ${ifNone}`)
+    }
     return loaded(undefined)
   }
   const list = <T extends object>(text: string) =>
@@ -59,7 +67,9 @@ export function tableEditors(urlFile: string): Editors {
     async list() {
       const order = 'ORDER BY min(id) OVER (PARTITION BY account_id), id'
       const listed = await list<CredentialRow>(`${SELECT_CREDENTIALS} ${order}`)
-      if (!listed.ok) return listed
+      if (!listed.ok) {
+        return listed
+      }
       const problems = listed.value.flatMap((row) => rowProblem(row) ?? [])
       const rows = listed.value.filter((row) => rowProblem(row) === undefined)
       return loaded(rows, [...listed.warnings, ...problems.map((problem) => `${problem}: it is left out`)])

@@ -23,8 +23,9 @@ t.test('a label has only host, port and database', async (t) => {
     'postgres://me:hush@/accounts?host=/run/postgresql': '/run/postgresql:5432/accounts',
     'postgres:///accounts?host=/run/postgresql': '/run/postgresql:5432/accounts',
   }
-  for (const [url, label] of Object.entries(labels))
+  for (const [url, label] of Object.entries(labels)) {
     t.same(await read(`${url}\n`), { ok: true, value: { url, label }, warnings: [] }, label)
+  }
 })
 
 t.test('an invalid URL is a problem that does not echo the URL', async (t) => {
@@ -58,8 +59,9 @@ t.test('an invalid URL is a problem that does not echo the URL', async (t) => {
     }
   }
   contents.push(['postgres://me:hush@localhost/accounts?host=db', remote])
-  for (const [content, problem] of contents)
+  for (const [content, problem] of contents) {
     t.same(await read(content), { ok: false, problems: [`${file}: ${problem}`] }, problem)
+  }
 })
 
 t.test('a world-readable file gets a warning', async (t) => {
@@ -79,7 +81,9 @@ t.test('TLS is always verified unless the URL disables it', async (t) => {
     ['sslmode=disable', 'sslmode=disable'],
   ]
   const warned: string[] = []
-  const onWarning = ({ message }: Error) => void warned.push(message)
+  const onWarning = ({ message }: Error) => {
+    warned.push(message)
+  }
   process.on('warning', onWarning)
   for (const [given, exact] of modes) {
     const base = 'postgres://me:hush@localhost/accounts?'

@@ -184,23 +184,23 @@ t.test('new revocations are read alone', async (t) => {
   // No change of credentials is recorded for it: it is not read while only revocations are new.
   await sql(`BEGIN; SET LOCAL session_replication_role = replica;
     UPDATE storage_auth.credentials SET disabled = true; COMMIT`)
-  void revoke(`('a', NULL, NULL)`)
+  revoke(`('a', NULL, NULL)`)
   await next(true, 'the first')
-  void revoke(`('b', NULL, ${now} + interval '1 day'), ('c', NULL, ${ended})`)
+  revoke(`('b', NULL, ${now} + interval '1 day'), ('c', NULL, ${ended})`)
   await next(true, 'two')
-  void revoke(`('d', NULL, ${ended})`)
+  revoke(`('d', NULL, ${ended})`)
   await next(true, 'the newest one has gone')
   t.same(await sql('SELECT jti FROM storage_auth.revocations ORDER BY id'), [
     { jti: 'a' },
     { jti: 'b' },
     { jti: 'd' },
   ])
-  void revoke(`(NULL, 'acme', NULL)`)
+  revoke(`(NULL, 'acme', NULL)`)
   await next(true, 'an account')
   t.same(['a', 'b', 'c', 'd', 'e'].map(isRevoked), [true, true, false, false, false])
   t.equal(isActive(replica), true)
   t.same(replica.reloads, ['ok', 'ok'], 'at the start and for the account; none for each logout')
-  void sql(`DELETE FROM storage_auth.revocations WHERE jti = 'b'`)
+  sql(`DELETE FROM storage_auth.revocations WHERE jti = 'b'`)
   await next(false, 'a revocation taken back')
   t.equal(isRevoked('b'), false)
   t.equal(isActive(replica), false, 'everything was read')
@@ -233,7 +233,9 @@ t.test('a revocation that was read in vain is read again', async (t) => {
     async value(this: pg.Client, ...given: unknown[]) {
       if (given[0] === 'COMMIT') {
         t.equal(replica.revocations().size, 1)
-        if (++commits <= 2) throw new Error('the connection is lost')
+        if (++commits <= 2) {
+          throw new Error('the connection is lost')
+        }
       }
       return Reflect.apply(query, this, given)
     },
@@ -298,8 +300,9 @@ t.test('revocations that commit in another order than they began are all found',
   const ids = await Promise.all(
     writers.map(async (writer, at) => {
       const own = Array.from({ length: 20 }, (_, count) => `${at}-${count}`)
-      for (const jti of own)
+      for (const jti of own) {
         await writer.query('INSERT INTO storage_auth.revocations (jti) VALUES ($1)', [jti])
+      }
       await writer.end()
       return own
     }),
@@ -389,8 +392,9 @@ t.test('the store reports problems that need an operator', async (t) => {
     [old.urlFile, /: its tables are not up to date: run `storage-auth-sidecar credentials migrate/],
     [noDatabase, /: there is no database of that name$/],
   ]
-  for (const [urlFile, problem] of problems)
+  for (const [urlFile, problem] of problems) {
     t.match(await (await startStore(t, urlFile)).opened, { ok: false, problems: [problem] }, String(problem))
+  }
 })
 
 t.test('tables without a revision are unusable, not current, until they are migrated', async (t) => {
@@ -426,8 +430,9 @@ t.test('TLS follows the URL, and an unverified server is not used', async (t) =>
     await stop()
     return { opened: outcome, encrypted }
   }
-  for (const parameters of [`sslmode=verify-full&sslrootcert=${caFile}`, 'sslmode=no-verify'])
+  for (const parameters of [`sslmode=verify-full&sslrootcert=${caFile}`, 'sslmode=no-verify']) {
     t.match(await open(parameters), { opened: { ok: true }, encrypted: [{ ssl: true }] }, parameters)
+  }
   t.match(await open('sslmode=disable'), { opened: { ok: true }, encrypted: [{ ssl: false }] })
   for (const parameters of ['sslmode=require', 'sslmode=verify-full']) {
     const problems = [/: its TLS certificate or protocol is not accepted \([A-Z_]+\)$/]

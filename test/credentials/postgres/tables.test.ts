@@ -16,7 +16,9 @@ t.test('migrate adds the scope to tables of an earlier version, with its constra
   const { urlFile, sql } = await createDatabase('tables')
   await tableEditors(urlFile).credentials.add({ accountId: 'acme', accessKey: 'AK1', secretHash })
   await sql('ALTER TABLE storage_auth.credentials DROP COLUMN scope')
-  for (let run = 1; run <= 2; run++) t.match(await migrate(urlFile), { ok: true })
+  for (let run = 1; run <= 2; run++) {
+    t.match(await migrate(urlFile), { ok: true })
+  }
   const set = (scope: string) => sql(`UPDATE storage_auth.credentials SET scope = '${scope}'`)
   for (const bad of [
     '',
@@ -25,8 +27,9 @@ t.test('migrate adds the scope to tables of an earlier version, with its constra
     'storage.write:/',
     'storage.read:/a  storage.read:/b',
     'storage.read:/é',
-  ])
+  ]) {
     await t.rejects(set(bad), { code: '23514' }, bad)
+  }
   await set('storage.read:/a storage.modify:/b%20c')
   t.match(await tableEditors(urlFile).credentials.list(), {
     value: [{ scope: 'storage.read:/a storage.modify:/b%20c' }],
