@@ -9,7 +9,7 @@
  *   admission.ts: admit           accepts its head, which has one `Authorization`
  *   Gate.route, decide            finds its route, which needs a token, and takes the token out of `Authorization`
  *   TokenCache.check              has no such token, and asks for its verification
- *   verify.ts: createVerifier     checks its form, finds its issuer and key; `verifySignature` refuses it: `signature`
+ *   verify.ts: createVerifier     checks its form, finds its issuer and key; `verifyJwt` refuses it: `signature`
  *   Gate.#decideFor, #refuse      decides on the error and the challenge. In report mode, `#refuseOrReport` forwards
  *   Handler.#carryOut             counts the check
  *   Responder.refuseAccess        chooses the body and headers of the 400

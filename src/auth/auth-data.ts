@@ -118,7 +118,7 @@ export async function openAuthData(options: SourceOptions): Promise<AuthData> {
     issuers: createIssuers(config, keys.findKey, keySets, credentials),
     credentials,
     revocations: {
-      isRevoked: (token) => revocations.some((list) => list().isRevoked(token)),
+      isRevoked: (token, issuer) => revocations.some((list) => list().isRevoked(token, issuer)),
       count: () => revocations.reduce((sum, list) => sum + list().size, 0),
       revoke: database && limitRevocations(database.revoke, config.token.clockToleranceSeconds),
     },

@@ -17,6 +17,7 @@ export const configSchema = (needsUpstream: boolean) =>
       // The longest time a signature of the sidecar is accepted. A token of another issuer, which may live longer, can make a link.
       const ofTokens = [maxLifetimeSeconds, ...trustedIssuers.map((issuer) => issuer.maxLifetimeSeconds)]
       const ofLinks = links.enabled ? Math.min(links.maxLifetimeSeconds, Math.max(...ofTokens)) : 0
+      // The clock of the replica that signs may be ahead of the one that retires the key.
       const maxSignedSeconds = Math.max(maxLifetimeSeconds, ofLinks) + token.clockToleranceSeconds
       const hasKeyFiles = keys.jwksUrl === undefined
       const { directory = hasKeyFiles ? KEYS_DIRECTORY : undefined } = keys

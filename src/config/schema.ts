@@ -110,7 +110,11 @@ export const settingsSchema = group({
     issuer: setting(plainText, 'storage-account-api', 'Claim iss of every token.'),
     audience: setting(plainText, 'storage-api', 'Claim aud of every token.'),
     lifetimeSeconds: setting(tokenSeconds, API_TOKEN_SECONDS, 'Seconds a new token is good for.'),
-    clockToleranceSeconds: setting(integer(0, 3600), 0, "Seconds another issuer's clock may differ by."),
+    clockToleranceSeconds: setting(
+      integer(0, 3600),
+      5,
+      'Seconds that `iat` and `nbf` may lie ahead of this clock.',
+    ),
     maxLifetimeSeconds: withExample(
       tokenSeconds.optional(),
       `Longest accepted exp - iat in seconds; default: the larger of ${API_TOKEN_SECONDS} and token.lifetimeSeconds.`,

@@ -6,6 +6,8 @@ import type { RevocableToken } from '../token/caller.ts'
 
 export interface Revocation {
   readonly jti?: string | null | undefined
+  /** The issuer of the token that `jti` names. Without it, the tokens of all issuers are revoked. */
+  readonly issuer?: string | null | undefined
   readonly accountId?: string | null | undefined
   readonly accessKey?: string | null | undefined
   /** Only tokens issued before this time (epoch) are revoked. Without a time, every token is. */
@@ -21,15 +23,16 @@ export class RevocationList {
   size = 0
   /** The number of revocations of an account or an access key. */
   ofNames = 0
-  readonly #tokens = new Set<string>()
+  /** Token ids by issuer, and those for all issuers under undefined. */
+  readonly #tokens = new Map<string | undefined, Set<string>>()
   readonly #accounts: Bounds = new Map()
   readonly #accessKeys: Bounds = new Map()
 
-  add({ jti, accountId, accessKey, issuedBeforeMs }: Revocation): void {
+  add({ jti, issuer, accountId, accessKey, issuedBeforeMs }: Revocation): void {
     this.size++
     const bound = issuedBeforeMs ?? Number.POSITIVE_INFINITY
     if (jti) {
-      this.#tokens.add(jti)
+      this.#addToken(jti, issuer ?? undefined)
     } else {
       this.ofNames++
     }
@@ -42,13 +45,23 @@ export class RevocationList {
   }
 
   /** Called for each hit of the token cache. */
-  isRevoked({ tokenId, accountId, accessKey, issuedAtSeconds }: RevocableToken): boolean {
+  isRevoked({ tokenId, accountId, accessKey, issuedAtSeconds }: RevocableToken, issuer: string): boolean {
     const issuedAtMs = issuedAtSeconds * 1000
     return (
-      this.#tokens.has(tokenId) ||
+      this.#tokens.get(undefined)?.has(tokenId) === true ||
+      this.#tokens.get(issuer)?.has(tokenId) === true ||
       issuedAtMs < boundOf(this.#accounts, accountId) ||
       issuedAtMs < boundOf(this.#accessKeys, accessKey)
     )
+  }
+
+  #addToken(tokenId: string, issuer: string | undefined): void {
+    const ofIssuer = this.#tokens.get(issuer)
+    if (ofIssuer === undefined) {
+      this.#tokens.set(issuer, new Set([tokenId]))
+    } else {
+      ofIssuer.add(tokenId)
+    }
   }
 }
 
@@ -59,19 +72,23 @@ const revocationSchema = z
   .strictObject(
     {
       jti: nameSchema.optional(),
+      issuer: nameSchema.optional(),
       accountId: nameSchema.optional(),
       accessKey: nameSchema.optional(),
       issuedBefore: timeSchema.optional(),
     },
     'must be a map with one of jti, accountId and accessKey',
   )
-  .superRefine(({ jti, accountId, accessKey, issuedBefore }, context) => {
+  .superRefine(({ jti, issuer, accountId, accessKey, issuedBefore }, context) => {
     const names = [jti, accountId, accessKey].filter((given) => given !== undefined)
     if (names.length !== 1) {
       context.addIssue('must have exactly one of jti, accountId and accessKey')
     }
     if (jti !== undefined && issuedBefore !== undefined) {
       context.addIssue({ code: 'custom', path: ['issuedBefore'], message: 'cannot be combined with jti' })
+    }
+    if (issuer !== undefined && jti === undefined) {
+      context.addIssue({ code: 'custom', path: ['issuer'], message: 'needs jti' })
     }
   })
 const fileSchema = z

@@ -66,9 +66,9 @@ export class AccountApi {
       throw error
     })
     if (issued.ok) {
-      const { token, identity } = issued.value
+      const { token, lifetimeSeconds } = issued.value
       recordEvent(res.req, { event: 'login' })
-      const expirationSec = this.#expirationSec(identity.expiresAtSeconds)
+      const expirationSec = this.#expirationSec(lifetimeSeconds)
       return responder.sendJson(res, 200, { token, expirationSec })
     }
     const { reason, error, options } = issued.error
@@ -129,7 +129,9 @@ export class AccountApi {
   }
 
   sendTimeLeft(res: SidecarResponse, { expiresAtSeconds }: Identity): void {
-    this.#options.responder.sendJson(res, 200, { expirationSec: this.#expirationSec(expiresAtSeconds) })
+    const { responder, now } = this.#options
+    const secondsLeft = Math.max(0, Math.floor(expiresAtSeconds - now() / 1000))
+    responder.sendJson(res, 200, { expirationSec: this.#expirationSec(secondsLeft) })
   }
 
   /** DELETE: revokes the token of the request. Rejects only on an internal error. */
@@ -156,9 +158,9 @@ export class AccountApi {
     if (issued === undefined) {
       return responder.fail(res, 'invalid', badArgument('target is too long for a link of this account.'))
     }
-    const { url, linkId, expiresAtSeconds } = issued
+    const { url, linkId } = issued
     recordEvent(res.req, { event: 'link_created', linkId })
-    responder.sendJson(res, 200, { url, linkId, expirationSec: this.#expirationSec(expiresAtSeconds) })
+    responder.sendJson(res, 200, { url, linkId, expirationSec: this.#expirationSec(issued.lifetimeSeconds) })
   }
 
   /** DELETE: ends a link of the account. The sidecar does not record which links exist. Rejects only on an internal error. */
@@ -177,11 +179,9 @@ export class AccountApi {
     await this.#revoke(res, ended, { event: 'link_ended', linkId })
   }
 
-  /** Returns the whole seconds until a token or link ends. 0 after its end, even while the clock tolerance accepts it. */
-  #expirationSec(expiresAtSeconds: number): number | string {
-    const { config, now } = this.#options
-    const left = Math.max(0, Math.floor(expiresAtSeconds - now() / 1000))
-    return config.contract.expirationSec === 'string' ? String(left) : left
+  #expirationSec(seconds: number): number | string {
+    const { contract } = this.#options.config
+    return contract.expirationSec === 'string' ? String(seconds) : seconds
   }
 
   /** Revokes a token or a link, and records `event`. Rejects only on an internal error. */

@@ -7,9 +7,9 @@ export interface Identity {
   readonly accountId: string
   readonly accessKey: string
   readonly tokenId: string
-  /** If `tokenId` is a digest of the token: the digest of the same token with its other valid signature (`issuers.ts`). */
-  readonly otherTokenId?: string | undefined
+  /** Of a trusted issuer, it may have a fraction. */
   readonly issuedAtSeconds: number
+  /** The whole second in which the token ends. */
   readonly expiresAtSeconds: number
   /** What the token and its credential both allow. */
   readonly scope?: Scope | undefined
@@ -18,14 +18,15 @@ export interface Identity {
 /** What a revocation can name, and the time that it compares with `issuedBefore`. */
 export type RevocableToken = Pick<Identity, 'accountId' | 'accessKey' | 'tokenId' | 'issuedAtSeconds'>
 
-export type IsRevoked = (token: RevocableToken) => boolean
+/** @param issuer - that of the token. A revocation of one token may count for its issuer only */
+export type IsRevoked = (token: RevocableToken, issuer: string) => boolean
 
 export interface VerifiedToken {
   readonly identity: Identity
   /** The issuer that signed the token. Only the sidecar signs links. */
   readonly issuer: string
   readonly link: Link | undefined
-  /** Epoch milliseconds: the end of the token plus clock tolerance, or the end of its credential if that is earlier. */
+  /** Epoch milliseconds: the end of the token, or the end of its credential if that is earlier. */
   readonly validUntilMs: number
 }
 
@@ -67,21 +68,17 @@ export async function callerOf(
 
 /** Whether a revocation names the token. A link is also revoked with the token that made it. */
 export function isCallerRevoked(
-  { identity, link }: Pick<VerifiedToken, 'identity' | 'link'>,
+  { identity, issuer, link }: Pick<VerifiedToken, 'identity' | 'issuer' | 'link'>,
   isRevoked: IsRevoked,
 ): boolean {
-  const { otherTokenId } = identity
-  if (isRevoked(identity)) {
-    return true
-  }
-  if (otherTokenId !== undefined && isRevoked({ ...identity, tokenId: otherTokenId })) {
+  if (isRevoked(identity, issuer)) {
     return true
   }
   if (link === undefined) {
     return false
   }
-  const issuedAtSeconds = link.parentIssuedAtSeconds
-  return link.parentIds.some((tokenId) => isRevoked({ ...identity, tokenId, issuedAtSeconds }))
+  const parent = { ...identity, tokenId: link.parentId, issuedAtSeconds: link.parentIssuedAtSeconds }
+  return isRevoked(parent, link.parentIssuer)
 }
 
 export function identityHeaders(identity: Identity, assertion?: string): string[] {

@@ -33,7 +33,7 @@ export async function inspectToken(
   const credentialActive = (hasOwnNames ? own.credentialStatus?.(sub, clientId).active : undefined) ?? null
   const isListed =
     hasOwnNames && typeof jti === 'string' && typeof iat === 'number'
-      ? isRevoked({ tokenId: jti, accountId: sub, accessKey: clientId, issuedAtSeconds: iat })
+      ? isRevoked({ tokenId: jti, accountId: sub, accessKey: clientId, issuedAtSeconds: iat }, own.name)
       : null
   return {
     verdict: refusal ? 'refused' : 'valid',
@@ -44,7 +44,7 @@ export async function inspectToken(
     /** The names that upstreams receive, or received before the token ended. */
     account: identity?.accountId ?? (hasOwnNames && hasEnded ? sub : null),
     accessKey: identity?.accessKey ?? (hasOwnNames && hasEnded ? clientId : null),
-    timeLeftSeconds: Number.isSafeInteger(exp) ? Math.max(0, Math.ceil(Number(exp) - now() / 1000)) : null,
+    timeLeftSeconds: typeof exp === 'number' ? Math.max(0, Math.ceil(Number(exp) - now() / 1000)) : null,
     /** Empty when the token may do nothing. */
     scope: identity?.scope?.text ?? null,
     revoked: refusal ? refusal.reason === 'revoked' || credentialActive === false || isListed : false,

@@ -9,6 +9,9 @@ import type { Assertions, Caller, Identity } from './caller.ts'
 import { createLinkId, LINK_TYPE, withLinkParameter } from './links.ts'
 import { MAX_TOKEN_BYTES } from './verify.ts'
 
+/** Returns the first whole second at which the lifetime has passed, so that a client may be told the whole lifetime. */
+const endOfLifetime = (nowSeconds: number, lifetimeSeconds: number) => Math.ceil(nowSeconds + lifetimeSeconds)
+
 type IssueSettings = Readonly<{ issuer: string; audience: string; lifetimeSeconds: number }>
 
 export class TokenSigner {
@@ -31,31 +34,37 @@ export class TokenSigner {
     { accountId, accessKey, scope }: Pick<Identity, 'accountId' | 'accessKey' | 'scope'>,
     lifetimeSeconds = this.#settings.lifetimeSeconds,
   ) {
-    const issuedAtSeconds = Math.floor(this.#now() / 1000)
-    const times = { issuedAtSeconds, expiresAtSeconds: issuedAtSeconds + lifetimeSeconds }
-    const identity: Identity = { accountId, accessKey, tokenId: randomUUID(), ...times, scope }
+    const nowSeconds = this.#now() / 1000
+    const issuedAtSeconds = Math.floor(nowSeconds)
+    const expiresAtSeconds = endOfLifetime(nowSeconds, lifetimeSeconds)
+    const tokenId = randomUUID()
+    const identity: Identity = { accountId, accessKey, tokenId, issuedAtSeconds, expiresAtSeconds, scope }
     const token = await this.#sign(identity, 'at+jwt')
     if (token.length > MAX_TOKEN_BYTES) {
       throw new Error('the names and the scope are too long for one token')
     }
-    return { token, identity }
+    return { token, identity, lifetimeSeconds }
   }
 
-  /** Undefined if names and target are too long for one link. @throws Error without a signing key */
+  /**
+   * Undefined if names and target are too long for one link. A link ends with the token of its caller, or earlier.
+   * @throws Error without a signing key
+   */
   async issueLink({ identity, issuer }: Caller, method: string, target: string, lifetimeSeconds: number) {
-    const { tokenId: parent_jti, otherTokenId: parent_other_jti, issuedAtSeconds: parent_iat } = identity
-    const nowSeconds = Math.floor(this.#now() / 1000)
-    const expiresAtSeconds = Math.min(nowSeconds + lifetimeSeconds, identity.expiresAtSeconds)
-    // Within the clock tolerance, the token of the caller may have ended before now.
-    const issuedAtSeconds = Math.min(nowSeconds, expiresAtSeconds - 1)
+    const { tokenId: parent_jti, issuedAtSeconds: parent_iat } = identity
+    const nowSeconds = this.#now() / 1000
+    const expiresAtSeconds = Math.min(endOfLifetime(nowSeconds, lifetimeSeconds), identity.expiresAtSeconds)
+    // The token of the caller may end within this second.
+    const issuedAtSeconds = Math.min(Math.floor(nowSeconds), expiresAtSeconds - 1)
+    const secondsLeft = Math.max(0, Math.floor(expiresAtSeconds - nowSeconds))
     const linkId = createLinkId(identity.accountId)
     const linked = { ...identity, tokenId: linkId, issuedAtSeconds, expiresAtSeconds }
-    const claims = { method, target, parent_jti, parent_other_jti, parent_iat, parent_iss: issuer }
+    const claims = { method, target, parent_jti, parent_iat, parent_iss: issuer }
     const token = await this.#sign(linked, LINK_TYPE, claims)
     if (token.length > MAX_TOKEN_BYTES) {
       return undefined
     }
-    return { url: withLinkParameter(target, token), linkId, expiresAtSeconds }
+    return { url: withLinkParameter(target, token), linkId, lifetimeSeconds: secondsLeft }
   }
 
   /** Undefined without a signing key, or once the token has ended: no assertion outlives its token. */

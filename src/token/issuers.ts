@@ -20,6 +20,8 @@ export interface TokenIssuer {
   readonly findKey: FindKey
   /** The accepted values of `typ` in lower case (undefined: no `typ`), each with the maximum of `exp - iat` in seconds. */
   readonly maxSecondsByType: ReadonlyMap<string | undefined, number>
+  /** Whether `iat` and `exp` may have fractions of seconds. The sidecar issues whole seconds. */
+  readonly allowsFractions: boolean
   /** Reads the caller from the claims of a verified token. `error`: the name of the invalid claim. */
   readonly readIdentity: (claims: JWTPayload, token: string) => Result<ClaimedIdentity>
   /** Returns the status of the credential behind a token of the issuer, or behind a link that such a token made. */
@@ -59,15 +61,18 @@ export function createIssuers(
   return [ownIssuer(token, links, findOwnKey, credentials?.credentialStatus), ...trusted]
 }
 
+/** `TokenSigner` rounds `iat` down and `exp` up, so that a client has the whole lifetime. */
+const ROUNDING_SECONDS = 1
+
 function ownIssuer(
   { issuer, audience, maxLifetimeSeconds }: Rules,
   links: IssuerSettings['links'],
   findKey: FindKey,
   credentialStatus: TokenIssuer['credentialStatus'],
 ): TokenIssuer {
-  const maxSecondsByType = new Map([['at+jwt', maxLifetimeSeconds]])
+  const maxSecondsByType = new Map([['at+jwt', maxLifetimeSeconds + ROUNDING_SECONDS]])
   if (links.enabled) {
-    maxSecondsByType.set(LINK_TYPE, links.maxLifetimeSeconds)
+    maxSecondsByType.set(LINK_TYPE, links.maxLifetimeSeconds + ROUNDING_SECONDS)
   }
   return {
     name: issuer,
@@ -75,6 +80,7 @@ function ownIssuer(
     // The sidecar's own tokens have a `kid`. A key set would find a key for a token without `kid`, too.
     findKey: (kid, alg) => (kid === undefined ? failed('unknown_key') : findKey(kid, alg)),
     maxSecondsByType,
+    allowsFractions: false,
     credentialStatus,
     readIdentity({ sub, client_id, jti, scope }) {
       if (!isName(sub)) {
@@ -124,6 +130,7 @@ function trustedIssuer(
     audience,
     findKey,
     maxSecondsByType: new Map([undefined, 'jwt', 'at+jwt'].map((typ) => [typ, maxLifetimeSeconds])),
+    allowsFractions: true,
     // A link may be older than the present settings. It may do no more than a token of this issuer may do now.
     credentialStatus: (accountId, accessKey) =>
       accountOf(accessKey) === accountId
@@ -148,36 +155,9 @@ function trustedIssuer(
       if (claimedId != null) {
         return isTokenId(claimedId) ? ok({ accountId, accessKey, tokenId: claimedId }) : failed('jti')
       }
-      const otherToken = withOtherSignature(token)
-      const otherTokenId = otherToken && digest(otherToken)
-      return ok({ accountId, accessKey, tokenId: digest(token), otherTokenId })
+      return ok({ accountId, accessKey, tokenId: hash('sha256', token, 'base64url') })
     },
   }
-}
-
-const digest = (token: string) => hash('sha256', token, 'base64url')
-
-/** The orders of the curves P-256 and P-384 (NIST SP 800-186), by the length of a signature in bytes. */
-const CURVE_ORDERS: ReadonlyMap<number, bigint> = new Map([
-  [64, 0xffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551n],
-  [96, 0xffffffffffffffffffffffffffffffffffffffffffffffffc7634d81f4372ddf581a0db248b0a77aecec196accc52973n],
-])
-
-/**
- * Returns the token with its other valid signature: anyone can replace the part `s` of an ECDSA signature by `order - s`, which
- * changes the token's digest. Undefined for other lengths. Ed25519 has no other signature: the result is no valid token.
- */
-function withOtherSignature(token: string): string | undefined {
-  const start = token.lastIndexOf('.') + 1
-  const signature = Buffer.from(token.slice(start), 'base64url')
-  const order = CURVE_ORDERS.get(signature.length)
-  if (order === undefined) {
-    return undefined
-  }
-  const half = signature.length / 2
-  const s = (order - BigInt(`0x${signature.toString('hex', half)}`)).toString(16).padStart(2 * half, '0')
-  const other = Buffer.concat([signature.subarray(0, half), Buffer.from(s, 'hex')])
-  return token.slice(0, start) + other.toString('base64url')
 }
 
 const isName = (name: unknown): name is string => typeof name === 'string' && nameProblem(name) === undefined

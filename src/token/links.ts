@@ -14,8 +14,8 @@ export interface Link {
   readonly method: string
   /** In origin form, without `link_token`. */
   readonly target: string
-  /** The parent is the token that made the link. It has two ids if it has an `otherTokenId`. */
-  readonly parentIds: readonly string[]
+  /** The parent is the token that made the link. */
+  readonly parentId: string
   readonly parentIssuedAtSeconds: number
   readonly parentIssuer: string
 }
@@ -74,8 +74,7 @@ export function linkTargetProblem(target: unknown): string | undefined {
 
 /** Reads the request and the token that a link is bound to. `error`: the invalid claim. */
 export function readLink(claims: Readonly<Record<string, unknown>>): Result<Link> {
-  const { method, target } = claims
-  const { parent_jti: parentId, parent_other_jti: otherId = parentId } = claims
+  const { method, target, parent_jti: parentId } = claims
   const { parent_iat: parentIssuedAtSeconds, parent_iss: parentIssuer } = claims
   if (typeof method !== 'string' || !LINK_METHODS.has(method)) {
     return failed('method')
@@ -83,7 +82,7 @@ export function readLink(claims: Readonly<Record<string, unknown>>): Result<Link
   if (typeof target !== 'string' || linkTargetProblem(target) !== undefined) {
     return failed('target')
   }
-  if (typeof parentId !== 'string' || typeof otherId !== 'string') {
+  if (typeof parentId !== 'string') {
     return failed('parent_jti')
   }
   if (typeof parentIssuedAtSeconds !== 'number') {
@@ -92,8 +91,7 @@ export function readLink(claims: Readonly<Record<string, unknown>>): Result<Link
   if (typeof parentIssuer !== 'string') {
     return failed('parent_iss')
   }
-  const parentIds = [...new Set([parentId, otherId])]
-  return ok({ method, target, parentIds, parentIssuedAtSeconds, parentIssuer })
+  return ok({ method, target, parentId, parentIssuedAtSeconds, parentIssuer })
 }
 
 /**

@@ -34,6 +34,7 @@ export interface VerifierOptions {
   /** The sidecar's own issuer is the first. */
   readonly issuers: readonly [TokenIssuer, ...TokenIssuer[]]
   readonly isRevoked: IsRevoked
+  /** How far `iat` and `nbf` may lie ahead. The expiry is never stretched. */
   readonly clockToleranceSeconds: number
   readonly now: () => number
 }
@@ -57,19 +58,22 @@ export function createVerifier(options: VerifierOptions): Verify {
     if (!key.ok) {
       return refused(key.error)
     }
-    const claims = await verifySignature(token, key.value, alg, issuer, options)
+    const claims = await verifyJwt(token, key.value, alg, issuer, options)
     if (!claims.ok) {
       return claims
     }
-    const claimed = checkClaims(token, typ, claims.value, issuer, options)
+    const claimed = applyIssuerRules(token, typ, claims.value, issuer, options)
     return claimed.ok ? checkStatus(claimed.value, issuer, options) : claimed
   }
 }
 
+/** What the claims say, before the status of the credential and the revocations are known. */
+type ClaimedToken = Pick<VerifiedToken, 'identity' | 'link'> & { readonly expiresAtMs: number }
+
 const refused = (reason: TokenFailure, invalidPart?: string) => failed<RefusedToken>({ reason, invalidPart })
 
-/** Checks the signature, `iss`, `aud` and `nbf`, and that `iat` and `exp` are present. Returns the claims. */
-async function verifySignature(
+/** Lets jose check the signature, `iss`, `aud` and `nbf`, and that `iat` and `exp` are present. Returns the claims. */
+async function verifyJwt(
   token: string,
   key: CryptoKey,
   alg: string,
@@ -87,7 +91,7 @@ async function verifySignature(
     })
     return ok(payload)
   } catch (error) {
-    // jose checks the expiry last, so all else is valid. `checkClaims` checks its own rules, and then the expiry.
+    // jose checks the expiry last, so all else is valid. `applyIssuerRules` checks the expiry without the tolerance.
     if (error instanceof errors.JWTExpired) {
       return ok(error.payload)
     }
@@ -105,13 +109,13 @@ async function verifySignature(
 }
 
 /** Applies the rules of the issuer. The expiry is last: a token with another defect is not called expired. */
-function checkClaims(
+function applyIssuerRules(
   token: string,
   typ: string | undefined,
   claims: JWTPayload,
   issuer: TokenIssuer,
   { clockToleranceSeconds, now }: VerifierOptions,
-): Verdict<Pick<VerifiedToken, 'identity' | 'link'>> {
+): Verdict<ClaimedToken> {
   if (token.startsWith(BYTE_ORDER_MARK, token.indexOf('.') + 1)) {
     return refused('claims', 'payload')
   }
@@ -120,10 +124,10 @@ function checkClaims(
     return refused('claims', 'typ')
   }
   const { iat = Number.NaN, exp = Number.NaN } = claims
-  if (!Number.isSafeInteger(iat) || iat > now() / 1000 + clockToleranceSeconds) {
+  if (!isTime(iat, issuer) || iat > now() / 1000 + clockToleranceSeconds) {
     return refused('claims', 'iat')
   }
-  if (!Number.isSafeInteger(exp) || exp <= iat || exp - iat > maxLifetimeSeconds) {
+  if (!isTime(exp, issuer) || exp <= iat || exp - iat > maxLifetimeSeconds) {
     return refused('claims', 'exp')
   }
   const claimed = issuer.readIdentity(claims, token)
@@ -134,18 +138,23 @@ function checkClaims(
   if (link?.ok === false) {
     return refused('claims', link.error)
   }
-  if (now() >= (exp + clockToleranceSeconds) * 1000) {
+  const expiresAtMs = exp * 1000
+  if (now() >= expiresAtMs) {
     return refused('expired', 'exp')
   }
-  const identity = { ...claimed.value, issuedAtSeconds: iat, expiresAtSeconds: exp }
-  return ok({ identity, link: link?.value })
+  const identity = { ...claimed.value, issuedAtSeconds: iat, expiresAtSeconds: Math.floor(exp) }
+  return ok({ identity, link: link?.value, expiresAtMs })
 }
+
+/** RFC 7519, section 2: a NumericDate may have a fraction. */
+const isTime = (seconds: number, { allowsFractions }: TokenIssuer) =>
+  allowsFractions ? Math.abs(seconds) <= Number.MAX_SAFE_INTEGER : Number.isSafeInteger(seconds)
 
 /** Checks what can change while a token lives: its credential and the revocations. */
 function checkStatus(
-  { identity: claimed, link }: Pick<VerifiedToken, 'identity' | 'link'>,
+  { identity: claimed, link, expiresAtMs }: ClaimedToken,
   issuer: TokenIssuer,
-  { issuers, clockToleranceSeconds, isRevoked }: VerifierOptions,
+  { issuers, isRevoked }: VerifierOptions,
 ): Verdict {
   // A link ends with the credential of the token that made it. Another issuer may have signed that token.
   const credentialIssuer = link ? issuers.find(({ name }) => name === link.parentIssuer) : issuer
@@ -157,11 +166,10 @@ function checkStatus(
     return refused('revoked')
   }
   const identity = { ...claimed, scope: intersectScopes(claimed.scope, parseStoredScope(credential?.scope)) }
-  if (isCallerRevoked({ identity, link }, isRevoked)) {
+  if (isCallerRevoked({ identity, issuer: issuer.name, link }, isRevoked)) {
     return refused('revoked')
   }
-  const tokenEndsAtMs = (identity.expiresAtSeconds + clockToleranceSeconds) * 1000
-  const validUntilMs = Math.min(tokenEndsAtMs, credential?.endsAtMs ?? tokenEndsAtMs)
+  const validUntilMs = Math.min(expiresAtMs, credential?.endsAtMs ?? expiresAtMs)
   return ok({ identity, issuer: issuer.name, link, validUntilMs })
 }
 

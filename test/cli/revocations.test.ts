@@ -7,6 +7,7 @@ import { NO_SERVER, openStore } from '../support/opened-database.ts'
 import { startPostgres } from '../support/postgres.ts'
 import { runCommand } from '../support/run-command.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
+import { ISSUER } from '../support/tokens.ts'
 
 const NOW = Date.parse('2027-01-01T00:00:00.250Z')
 const server = await startPostgres(t)
@@ -59,7 +60,7 @@ t.test('a file is created, and its entries are added, listed and removed', async
   const file = join(await temporaryDirectory(t), 'revocations.yaml')
   await revokesListsAndRemoves(t, ['--file', file], async () => {
     const loaded = await loadRevocationsFile(file, true)
-    return loaded.ok && loaded.value.isRevoked(token)
+    return loaded.ok && loaded.value.isRevoked(token, ISSUER)
   })
   t.equal((await stat(file)).mode & 0o777, 0o600)
 })

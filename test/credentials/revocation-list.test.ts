@@ -4,6 +4,7 @@ import t from 'tap'
 import { loadRevocationsFile } from '../../src/credentials/list-files.ts'
 import { parseRevocations, type Revocation, RevocationList } from '../../src/credentials/revocation-list.ts'
 import type { RevocableToken } from '../../src/token/caller.ts'
+import { ISSUER } from '../support/tokens.ts'
 
 const TIME = '2026-01-01T00:00:00Z'
 const parse = (text: string) => parseRevocations(Buffer.from(text))
@@ -15,8 +16,8 @@ function indexOf(list: readonly Revocation[]): RevocationList {
   }
   return index
 }
-const revoked = (list: readonly Revocation[], changed: Partial<RevocableToken> = {}) =>
-  indexOf(list).isRevoked({ ...token, ...changed })
+const revoked = (list: readonly Revocation[], changed: Partial<RevocableToken> = {}, issuer = ISSUER) =>
+  indexOf(list).isRevoked({ ...token, ...changed }, issuer)
 
 t.test('a token is revoked by its id, account or access key, and by nothing else', async (t) => {
   t.equal(revoked([]), false)
@@ -27,6 +28,14 @@ t.test('a token is revoked by its id, account or access key, and by nothing else
   t.equal(revoked([{ jti: 'J' }, { accountId: 'acme ' }, { accessKey: 'ak' }]), false)
   t.equal(revoked([{ jti: '__proto__' }, { accountId: 'constructor' }]), false)
   t.equal(revoked([{ accountId: '__proto__' }], { accountId: '__proto__' }), true)
+})
+
+t.test('a token id revokes the token of its issuer, or without an issuer those of all', async (t) => {
+  t.equal(revoked([{ jti: 'j', issuer: ISSUER }]), true)
+  t.equal(revoked([{ jti: 'j', issuer: 'https://other' }]), false)
+  t.equal(revoked([{ jti: 'j', issuer: 'https://other' }], {}, 'https://other'), true)
+  t.equal(revoked([{ jti: 'j' }], {}, 'https://other'), true)
+  t.equal(revoked([{ jti: 'j', issuer: '__proto__' }]), false)
 })
 
 t.test('issuedBefore spares tokens issued at that time or later', async (t) => {
@@ -130,7 +139,7 @@ t.test('a file that is not required may be missing until it has had revocations'
   if (!loaded.ok) {
     throw new Error(loaded.problems.join())
   }
-  t.equal(loaded.value.isRevoked(token), true)
+  t.equal(loaded.value.isRevoked(token, ISSUER), true)
   rmSync(file)
   t.match(await loadRevocationsFile(file, false, loaded.value), missing)
 })

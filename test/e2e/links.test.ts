@@ -21,7 +21,6 @@ const invalid = (details: string) => ({
 })
 
 async function setupLinks(t: Test, { settings, ...options }: SetupOptions = {}) {
-  // At a whole second: `expirationSec` is rounded down.
   const time = Math.floor(Date.now() / 1000) * 1000
   const enabled = { 'links-enabled': 'true', ...settings }
   const setup = await startSetup(t, { now: () => time, ...options, settings: enabled })
@@ -227,18 +226,32 @@ t.test('a link ends at its time, with its key and with the credential of its mak
   t.equal((await post('{"method":"GET","target":"/a"}')).status, 200)
 })
 
-t.test('a token in the clock tolerance makes a link that works in it', async (t) => {
+t.test('a link made within the last second of its token ends with it', async (t) => {
   let time = Math.floor(Date.now() / 1000) * 1000
   const { make, use, sidecar } = await setupLinks(t, {
     now: () => time,
     settings: { 'token-clock-tolerance-seconds': '10' },
   })
   const token = await sidecar.mint({ lifetimeSeconds: 60 })
-  time += 62_000
+  time += 59_800
   const { url, expirationSec } = await make({ method: 'GET', target: '/a' }, token)
   t.equal(expirationSec, 0)
   t.equal((await use(url)).status, 200)
-  time += 10_000
+  time += 200
+  isOwnResponse(t, await use(url), { ...invalid('expired'), code: 'ExpiredToken' })
+})
+
+t.test('a link has the whole lifetime that was asked for, at any fraction of a second', async (t) => {
+  let time = Date.UTC(2027, 0, 1) + 999
+  const { make, use } = await setupLinks(t, {
+    now: () => time,
+    settings: { 'links-max-lifetime-seconds': '60' },
+  })
+  const { url, expirationSec } = await make({ method: 'GET', target: '/a', expirationSec: 60 })
+  t.equal(expirationSec, 60)
+  time += 60_000
+  t.equal((await use(url)).status, 200, 'rounded up to a whole second')
+  time += 1
   isOwnResponse(t, await use(url), { ...invalid('expired'), code: 'ExpiredToken' })
 })
 

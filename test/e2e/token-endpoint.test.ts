@@ -27,7 +27,7 @@ t.test('a login returns a token for the storage, with and without a trailing sla
     isOwnResponse(t, answer, { status: 200 }, path)
     const body = JSON.parse(answer.body.toString())
     t.same(Object.keys(body), ['token', 'expirationSec'])
-    t.ok([86400, 86399].includes(body.expirationSec)) // a second may begin meanwhile
+    t.equal(body.expirationSec, 86400)
     tokens.add(body.token)
     const authorization = `Authorization: Bearer ${body.token}\r\n`
     const left = await setup.ask(`GET ${path} HTTP/1.1\r\nHost: h\r\n${authorization}\r\n`)
@@ -39,6 +39,26 @@ t.test('a login returns a token for the storage, with and without a trailing sla
     await setup.upstreamSaw(t, 1)
   }
   t.equal(tokens.size, 3, 'a new one each time')
+})
+
+t.test('a login has exactly its lifetime, at any fraction of a second', async (t) => {
+  const clock = { ms: 0 }
+  const settings = { 'token-lifetime-seconds': '60', 'token-max-lifetime-seconds': '60' }
+  const setup = await startSetup(t, { now: () => clock.ms, settings })
+  for (const fractionMs of [0, 1, 500, 999]) {
+    clock.ms = Date.UTC(2030, 0, 1) + fractionMs
+    const answer = await setup.ask(post(JSON.stringify(setup.sidecar.logins[0])))
+    const { token, expirationSec } = JSON.parse(answer.body.toString())
+    t.equal(expirationSec, 60)
+    const check = `GET /v2/auth/token HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${token}\r\n\r\n`
+    const left = async () => (await setup.ask(check)).body.toString()
+    t.equal(await left(), '{"expirationSec":60}')
+    const endsAtMs = Math.ceil((clock.ms + 60_000) / 1000) * 1000
+    clock.ms = endsAtMs - 1
+    t.equal(await left(), '{"expirationSec":0}')
+    clock.ms = endsAtMs
+    t.match(await left(), /"ExpiredToken"/)
+  }
 })
 
 t.test('GET returns the time left; HEAD gets the same head and no body', async (t) => {

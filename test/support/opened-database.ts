@@ -3,6 +3,7 @@ import type { Test } from 'tap'
 import { createCredentialChecks } from '../../src/credentials/credential-checks.ts'
 import { type DatabaseOptions, openDatabase } from '../../src/credentials/postgres/database.ts'
 import type { RevocableToken } from '../../src/token/caller.ts'
+import { ISSUER } from './tokens.ts'
 
 /** Starts a store; it is stopped at the end of the test. */
 export async function startStore(
@@ -39,7 +40,7 @@ export async function startStore(
   const { revoke, whenLoaded: opened } = database
   const revocations = () => ({
     size: database.revocations().size,
-    isRevoked: (token: RevocableToken) => database.revocations().isRevoked(token),
+    isRevoked: (token: RevocableToken, issuer = ISSUER) => database.revocations().isRevoked(token, issuer),
   })
   const state = () => database.condition().state
   const reload = () => database.reload()

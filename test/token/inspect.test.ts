@@ -59,7 +59,7 @@ t.test('explains every reject reason and names the invalid claim', async (t) => 
 })
 
 t.test('a link is no bearer token, and has the credential of its maker', async (t) => {
-  const parent = { parentIds: ['p'], parentIssuedAtSeconds: 1, parentIssuer: ISSUER }
+  const parent = { parentId: 'p', parentIssuedAtSeconds: 1, parentIssuer: ISSUER }
   const link = { method: 'GET', target: '/a', ...parent }
   const made = await mintToken({ key, claims: { ...claims, parent_iss: 'https://idp.example' } })
   const { explanation, credentialActive } = await inspect(made, { ok: true, value: { ...caller, link } })
