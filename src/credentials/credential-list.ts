@@ -2,7 +2,7 @@
 import { createHmac } from 'node:crypto'
 import { z } from 'zod'
 import { boolean, checkedText, claimsProblem, must, nameSchema, timeSchema } from '../base/values.ts'
-import { type Parse, parseFile } from '../files/yaml-text.ts'
+import { type ListFormat, type Parse, parseList } from '../files/yaml-list.ts'
 import { scopeProblem } from '../token/scopes.ts'
 import { scryptPrefixOf, secretHashProblem } from './secret-hash.ts'
 
@@ -68,19 +68,19 @@ const keyOf = ({ accountId, accessKey }: CredentialName) => `${accountId}\u0001$
 
 export const isActive = ({ disabled, expiresAtMs }: Credential, now: number) => !disabled && now < expiresAtMs
 
-export const parseCredentials: Parse<Credential> = (bytes) => parseFile(bytes, fileSchema)
+const NONE: ReadonlySet<string> = new Set()
 
 /** A list of maps with distinct values of `member`. Repeated values are reported with all other problems. */
-const listOf = <T extends z.ZodType>(item: T, member: string, repeated: string) =>
+const listOf = <T extends z.ZodType>(item: T, member: string, repeated: string, before = NONE) =>
   z.array(item, must('must be a list')).superRefine(
     (list, context) => {
-      const seen = new Set<unknown>()
+      const seen = new Set<string>()
       for (const [index, map] of list.entries()) {
         const name: unknown = map instanceof Object ? Reflect.get(map, member) : undefined
         if (typeof name !== 'string' || name === '') {
           continue
         }
-        if (seen.has(name)) {
+        if (seen.has(name) || before.has(name)) {
           context.addIssue({ code: 'custom', path: [index, member], message: repeated })
         }
         seen.add(name)
@@ -119,13 +119,31 @@ const accountSchema = z
   })
 
 const EMPTY = 'is empty; without accounts, write `accounts: []`'
-const fileSchema = z
-  .strictObject(
-    { accounts: listOf(accountSchema, 'accountId', 'repeats an account') },
-    { error: ({ input }) => (input === null ? EMPTY : 'must be a map with the one member accounts') },
-  )
-  .transform(({ accounts }) =>
-    accounts.flatMap(({ accountId, credentials }) =>
-      credentials.map(({ expiresAt, ...rest }) => ({ accountId, ...rest, expiresAtMs: expiresAt })),
-    ),
-  )
+const NOT_ACCOUNTS = 'must be a map with the one member accounts'
+
+/** The schema of a file, or of its parts in turn. Remembers the accounts of the parts before. */
+function createFileSchema() {
+  const accountsBefore = new Set<string>()
+  return z
+    .strictObject(
+      { accounts: listOf(accountSchema, 'accountId', 'repeats an account', accountsBefore) },
+      { error: ({ input }) => (input === null ? EMPTY : NOT_ACCOUNTS) },
+    )
+    .transform(({ accounts }) => {
+      const rows: Credential[] = []
+      for (const { accountId, credentials } of accounts) {
+        accountsBefore.add(accountId)
+        for (const { expiresAt, ...rest } of credentials) {
+          rows.push({ accountId, ...rest, expiresAtMs: expiresAt })
+        }
+      }
+      return rows
+    })
+}
+
+export const CREDENTIALS_FORMAT: ListFormat<Credential> = {
+  member: 'accounts',
+  createSchema: createFileSchema,
+}
+
+export const parseCredentials: Parse<Credential> = (bytes) => parseList(bytes, CREDENTIALS_FORMAT)

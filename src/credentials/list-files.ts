@@ -3,23 +3,24 @@
  * A file that needs too much time or memory ends its thread, and is unusable.
  */
 import { once } from 'node:events'
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { Worker } from 'node:worker_threads'
 import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 import { readRegularFile } from '../files/files.ts'
 import { CredentialList } from './credential-list.ts'
-import { type Batch, type Kind, PARSERS, type ParseJob, type Row, THREAD_ENTRY } from './list-parser.ts'
+import { type Batch, type Kind, type ParseJob, parseInParts, type Row, THREAD_ENTRY } from './list-parser.ts'
 import { RevocationList } from './revocation-list.ts'
 
 /** Such a file has about 50,000 credentials, or 130,000 revocations. */
 export const MAX_FILE_BYTES = 8_388_608
-/** A larger file is parsed in a thread: requests would wait 1 ms for each KiB. */
+/** A larger file is parsed in a thread. A thread takes a second to start, and some memory. */
 const MAX_INLINE_BYTES = 65_536
 /** A larger file leaves hundreds of megabytes in its thread, so that thread ends. */
 const MAX_REUSED_THREAD_BYTES = 1_048_576
-/** Only a hostile file needs more time or memory. */
+/** Block lists of any length need less. Other layouts, such as JSON, need this for about 1 MB of text. */
 const MAX_SECONDS = 30
-const MAX_HEAP_MB = 640
-const UNPARSED = `cannot be parsed, or not within ${MAX_SECONDS} s and ${MAX_HEAP_MB} MB of memory`
+const MAX_HEAP_MB = 160
+const UNPARSED = `cannot be parsed within ${MAX_SECONDS} s and ${MAX_HEAP_MB} MB of memory; write it as the commands do: a line for each member`
 
 /** A used thread has compiled its code: it parses 280 kB in 0.14 s. A new thread needs 1.2 s. */
 let idleThread: Worker | undefined
@@ -60,7 +61,7 @@ async function eachRow<K extends Kind>(path: string, kind: K, add: (row: Row[K])
   }
   const { bytes } = read.value
   try {
-    const batches = bytes.length <= MAX_INLINE_BYTES ? [PARSERS[kind](bytes)] : parseInThread(kind, bytes)
+    const batches = bytes.length <= MAX_INLINE_BYTES ? parseInTurns(kind, bytes) : parseInThread(kind, bytes)
     for await (const batch of batches) {
       if (!batch.ok) {
         return notLoaded(batch.problems.map((problem) => `${path}:${problem}`))
@@ -76,6 +77,14 @@ async function eachRow<K extends Kind>(path: string, kind: K, add: (row: Row[K])
   }
 }
 
+/** Requests are served between the parts. */
+async function* parseInTurns<K extends Kind>(kind: K, bytes: Buffer): AsyncGenerator<Batch<K>> {
+  for (const part of parseInParts(kind, bytes)) {
+    yield part
+    await nextTurn()
+  }
+}
+
 async function* parseInThread<K extends Kind>(kind: K, bytes: Buffer): AsyncGenerator<Batch<K>> {
   const thread = idleThread ?? startThread()
   idleThread = undefined
@@ -83,15 +92,16 @@ async function* parseInThread<K extends Kind>(kind: K, bytes: Buffer): AsyncGene
   const timer = setTimeout(() => late.abort(), MAX_SECONDS * 1000)
   let isDone = false
   try {
-    // The thread sends one batch per request, because Node deserializes all messages that arrive together in one turn.
-    for (let request: ParseJob | null = { kind, bytes }; !isDone; request = null) {
-      thread.postMessage(request)
-      const [batch]: Batch<K>[] = await once(thread, 'message', { signal: late.signal })
-      if (batch === undefined) {
+    thread.postMessage({ kind, bytes } satisfies ParseJob)
+    while (true) {
+      const [batch]: (Batch<K> | null)[] = await once(thread, 'message', { signal: late.signal })
+      if (batch == null) {
+        isDone = true
         return
       }
-      isDone = !batch.ok || batch.value.length === 0
       yield batch
+      // The thread sends one batch for each request: Node deserializes all messages that arrive together in one turn.
+      thread.postMessage(null)
     }
   } finally {
     clearTimeout(timer)
@@ -104,7 +114,9 @@ async function* parseInThread<K extends Kind>(kind: K, bytes: Buffer): AsyncGene
 }
 
 function startThread(): Worker {
-  const thread = new Worker(THREAD_ENTRY, { resourceLimits: { maxOldGenerationSizeMb: MAX_HEAP_MB } })
+  const thread = new Worker(THREAD_ENTRY, {
+    resourceLimits: { maxOldGenerationSizeMb: MAX_HEAP_MB, maxYoungGenerationSizeMb: 4 },
+  })
   thread.unref() // the timer of a job keeps the process alive
   thread.once('exit', () => {
     if (idleThread === thread) {

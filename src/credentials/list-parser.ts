@@ -1,35 +1,56 @@
-/** The parsers of the files of credentials and revocations. As the entry of a worker thread, this module serves parse jobs. */
+/**
+ * The parsers of the files of credentials and revocations. As the entry of a worker thread, this module serves parse jobs:
+ * a job, and each null that follows, is answered by a batch of rows, by the problems of the file, or by null at its end.
+ */
 import { type MessagePort, parentPort } from 'node:worker_threads'
-import type { Loaded } from '../base/result.ts'
-import type { Parse } from '../files/yaml-text.ts'
-import { type Credential, parseCredentials } from './credential-list.ts'
-import { parseRevocations, type Revocation } from './revocation-list.ts'
+import { type Loaded, loaded } from '../base/result.ts'
+import { type ListFormat, parseListInParts } from '../files/yaml-list.ts'
+import { CREDENTIALS_FORMAT, type Credential } from './credential-list.ts'
+import { REVOCATIONS_FORMAT, type Revocation } from './revocation-list.ts'
 
 export type Row = Readonly<{ credentials: Credential; revocations: Revocation }>
 export type Kind = keyof Row
-type Parsers = { readonly [K in Kind]: Parse<Row[K]> }
+type Formats = { readonly [K in Kind]: ListFormat<Row[K]> }
 export type Batch<K extends Kind> = Loaded<readonly Row[K][]>
 
-export const PARSERS: Parsers = { credentials: parseCredentials, revocations: parseRevocations }
+const FORMATS: Formats = { credentials: CREDENTIALS_FORMAT, revocations: REVOCATIONS_FORMAT }
 
 export const THREAD_ENTRY = new URL(import.meta.url)
 
-/** The event loop of the sidecar serves requests between batches. */
-const BATCH_ROWS = 500
-
 export type ParseJob = { readonly kind: Kind; readonly bytes: Uint8Array }
 
-/** Runs in the thread. Responds to each message with a batch of rows (the last is empty) or the problems. */
+/** Yields the rows of each part of a file, or the problems of the file. */
+export function parseInParts<K extends Kind>(kind: K, bytes: Uint8Array): Generator<Batch<K>> {
+  return parseListInParts<Row[K]>(bytes, FORMATS[kind])
+}
+
+/** A message costs as much as some hundred rows. The event loop of the sidecar serves requests between messages. */
+const BATCH_ROWS = 500
+
+/** Joins small parts to batches of `BATCH_ROWS` rows, and divides large ones. */
+function* parseInBatches<K extends Kind>({ kind, bytes }: ParseJob & { kind: K }): Generator<Batch<K>> {
+  let rows: Row[K][] = []
+  for (const part of parseInParts(kind, bytes)) {
+    if (!part.ok) {
+      yield part
+      return
+    }
+    rows.push(...part.value)
+    while (rows.length >= BATCH_ROWS) {
+      yield loaded(rows.slice(0, BATCH_ROWS))
+      rows = rows.slice(BATCH_ROWS)
+    }
+  }
+  yield loaded(rows)
+}
+
 function serveThread(port: MessagePort): void {
-  let parsed: Loaded<readonly unknown[]>
-  let sent = 0
+  let batches: Iterator<Batch<Kind>, void> | undefined
   port.on('message', (job: ParseJob | null) => {
     if (job !== null) {
-      parsed = PARSERS[job.kind](job.bytes)
-      sent = 0
+      batches = parseInBatches(job)
     }
-    port.postMessage(parsed.ok ? { ...parsed, value: parsed.value.slice(sent, sent + BATCH_ROWS) } : parsed)
-    sent += BATCH_ROWS
+    port.postMessage(batches?.next().value ?? null)
   })
 }
 

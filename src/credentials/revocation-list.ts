@@ -1,7 +1,7 @@
 /** The list of revocations, and the parser of the YAML file. */
 import { z } from 'zod'
 import { nameSchema, timeSchema } from '../base/values.ts'
-import { type Parse, parseFile } from '../files/yaml-text.ts'
+import { type ListFormat, type Parse, parseList } from '../files/yaml-list.ts'
 import type { RevocableToken } from '../token/caller.ts'
 
 export interface Revocation {
@@ -65,8 +65,6 @@ export class RevocationList {
   }
 }
 
-export const parseRevocations: Parse<Revocation> = (bytes) => parseFile(bytes, fileSchema)
-
 const NO_ENTRIES = 'without entries, write `revocations: []`'
 const revocationSchema = z
   .strictObject(
@@ -99,3 +97,10 @@ const fileSchema = z
   .transform(({ revocations }) =>
     revocations.map(({ issuedBefore: issuedBeforeMs, ...name }) => ({ ...name, issuedBeforeMs })),
   )
+
+export const REVOCATIONS_FORMAT: ListFormat<Revocation> = {
+  member: 'revocations',
+  createSchema: () => fileSchema,
+}
+
+export const parseRevocations: Parse<Revocation> = (bytes) => parseList(bytes, REVOCATIONS_FORMAT)

@@ -2,10 +2,8 @@
  * Parses a YAML 1.2 document. Repeated keys, unknown tags and aliases that multiply are mistakes.
  * Messages quote no value, and only plain names, because a wrong file may hold secrets.
  */
-import { isUtf8 } from 'node:buffer'
 import type { Node } from 'yaml'
 import { Composer, Document, isAlias, isMap, isNode, isScalar, Lexer, LineCounter, Parser, visit } from 'yaml'
-import type { z } from 'zod'
 import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 
 export type Step = string | number
@@ -23,7 +21,7 @@ export function writePath(steps: readonly Step[]): string {
   return path
 }
 
-type Position = ReturnType<LineCounter['linePos']>
+export type Position = ReturnType<LineCounter['linePos']>
 
 interface YamlDocument {
   /** Maps as plain objects; null for an empty document. */
@@ -124,7 +122,7 @@ function reportNames(document: Document, reportAt: (message: string, offset: num
 }
 
 /** Messages quote only names in this form, because a hash or a token may stand where a name belongs. */
-const isPlainName = (name: string) => /^[A-Za-z_-]{1,32}$/.test(name)
+export const isPlainName = (name: string) => /^[A-Za-z_-]{1,32}$/.test(name)
 
 function offsetOf(document: Document, steps: readonly Step[], key?: 'key'): number {
   const around = key && document.getIn(steps.slice(0, -1), true)
@@ -136,41 +134,4 @@ function offsetOf(document: Document, steps: readonly Step[], key?: 'key'): numb
     return node.range[0]
   }
   return steps.length === 0 ? 0 : offsetOf(document, steps.slice(0, -1))
-}
-
-/** Problems are sorted lines, `line:column: path message`. */
-export type Parse<T> = (bytes: Uint8Array) => Loaded<readonly T[]>
-
-/** Parses a file and checks it against a schema. Problems are those of {@link Parse}. */
-export function parseFile<T>(bytes: Uint8Array, schema: z.ZodType<T>): Loaded<T> {
-  if (!isUtf8(bytes)) {
-    return notLoaded(['1:1: is not UTF-8 text'])
-  }
-  const yaml = parseYaml(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString())
-  const lineOf = ({ line, col }: Position, message: string) => `${line}:${col}: ${message}`
-  if (!yaml.ok) {
-    return notLoaded(yaml.problems.map((at) => lineOf(at, `is not valid YAML: ${at.message}`)))
-  }
-  const { content, positionOf } = yaml.value
-  const parsed = schema.safeParse(content)
-  if (parsed.success) {
-    return loaded(parsed.data)
-  }
-  const problems = parsed.error.issues.flatMap((issue) => {
-    const path = issue.path.map((step) => (typeof step === 'number' ? step : String(step)))
-    const name = path.length === 0 ? '' : `${writePath(path)} `
-    const ofMap = (message: string) => [{ ...positionOf(path), message: name + message }]
-    if (issue.code !== 'unrecognized_keys') {
-      return ofMap(issue.message)
-    }
-    const { listed, others } = listedNames(issue.keys)
-    const unknown = listed.map((key) => ({
-      ...positionOf([...path, key], 'key'),
-      message: `${name}has a member that is not known here${isPlainName(key) ? `: ${key}` : ''}`,
-    }))
-    const more = others > 0 ? ofMap(`has ${others} members that are not known and not listed`) : []
-    return [...unknown, ...more]
-  })
-  problems.sort((a, b) => a.line - b.line || a.col - b.col)
-  return notLoaded(problems.map((at) => lineOf(at, at.message)))
 }
