@@ -57,10 +57,17 @@ export function goalsTable(results: Readonly<Record<string, Section>>, nodeMajor
 export function sectionTable({ rows }: Section): string {
   const columns = [...new Set(rows.flatMap(({ figures }) => Object.keys(figures)))]
   const line = (cells: readonly string[]) => `| ${cells.join(' | ')} |`
-  const text = (value = Number.NaN) => value.toFixed(value < 10 ? 2 : value < 1000 ? 1 : 0)
   return [
     line(['', ...columns]),
     line(['---', ...columns.map(() => '---:')]),
-    ...rows.map(({ name, figures }) => line([name, ...columns.map((column) => text(figures[column]))])),
+    ...rows.map(({ name, figures }) => line([name, ...columns.map((column) => figureText(figures[column]))])),
   ].join('\n')
+}
+
+/** Three significant digits or more. */
+function figureText(value = Number.NaN): string {
+  if (value < 10) {
+    return value.toFixed(2)
+  }
+  return value.toFixed(value < 1000 ? 1 : 0)
 }

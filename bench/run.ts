@@ -104,13 +104,22 @@ function readOptions() {
   return {
     quick,
     check,
-    rounds: check ? 11 : quick ? 1 : 5,
-    seconds: quick || check ? 1 : 2,
-    warmUpSeconds: quick ? 1 : check ? 8 : 10,
+    ...durationsOf(quick, check),
     node: values.node === undefined ? process.execPath : resolve(values.node),
     ...(only && { only }),
     ...(peers && { peers }),
   }
+}
+
+/** How often and how long each row is measured. */
+function durationsOf(quick: boolean, check: boolean) {
+  if (check) {
+    return { rounds: 11, seconds: 1, warmUpSeconds: 8 }
+  }
+  if (quick) {
+    return { rounds: 1, seconds: 1, warmUpSeconds: 1 }
+  }
+  return { rounds: 5, seconds: 2, warmUpSeconds: 10 }
 }
 
 function names(option: string, value: string | undefined, known: readonly string[]): string[] | undefined {

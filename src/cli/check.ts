@@ -41,9 +41,24 @@ export interface Finding {
   readonly remedy: string | undefined
 }
 
-const finding = (status: Finding['status']) => (check: Finding['check'], message: string) =>
-  ({ check, status, message, remedy: status === 'ok' ? undefined : REMEDIES[check] }) satisfies Finding
-const [ok, warning, failure] = [finding('ok'), finding('warning'), finding('failure')]
+const ok = (check: Finding['check'], message: string): Finding => ({
+  check,
+  status: 'ok',
+  message,
+  remedy: undefined,
+})
+const warning = (check: Finding['check'], message: string): Finding => ({
+  check,
+  status: 'warning',
+  message,
+  remedy: REMEDIES[check],
+})
+const failure = (check: Finding['check'], message: string): Finding => ({
+  check,
+  status: 'failure',
+  message,
+  remedy: REMEDIES[check],
+})
 
 type OptionalFlag = 'adminUrl' | 'upstreamUrl' | 'echoPath' | 'account' | 'accessKey'
 type CheckFlags = Flags<'url', OptionalFlag, 'secretStdin' | 'json'>
@@ -122,12 +137,16 @@ async function checkSidecar({ url, echoPath }: CheckFlags, credential: object | 
     return [judgeSilence(first)]
   }
   const isEndpoint = first.status === 405 && isOurs(first)
+  if (!isEndpoint && !isInvalidToken(first)) {
+    // What another server does with the other requests says nothing about the sidecar.
+    return [judgeOtherServer(first)]
+  }
   const [refusals, exposure, session] = await Promise.all([
     checkRefusals(probe),
     checkExposure(origin),
     isEndpoint && credential !== undefined ? checkLogin(endpoint, probe, credential, echoPath) : [],
   ])
-  const findings = [judgeEndpoint(first, isEndpoint), ...refusals, judgeClock(first), exposure, ...session]
+  const findings = [judgeEndpoint(isEndpoint), ...refusals, judgeClock(first), exposure, ...session]
   if (echoPath !== undefined && credential === undefined) {
     findings.push(warning('identity', 'not checked: needs --account, --access-key and --secret-stdin'))
   }
@@ -142,14 +161,14 @@ function judgeSilence({ error, code }: ProbeResponse): Finding {
   return failure('reachable', `no HTTP response: ${reason}`)
 }
 
-function judgeEndpoint(response: ProbeResponse, isEndpoint: boolean): Finding {
-  if (isEndpoint) {
-    return ok('endpoint', 'the token endpoint answers')
-  }
-  if (isInvalidToken(response)) {
-    return failure('endpoint', 'the sidecar answers, but its token endpoint is elsewhere')
-  }
-  return failure('endpoint', `another server responds instead of the sidecar (status ${response.status})`)
+function judgeEndpoint(isEndpoint: boolean): Finding {
+  return isEndpoint
+    ? ok('endpoint', 'the token endpoint answers')
+    : failure('endpoint', 'the sidecar answers, but its token endpoint is elsewhere')
+}
+
+function judgeOtherServer({ status }: ProbeResponse): Finding {
+  return failure('endpoint', `another server responds instead of the sidecar (status ${status})`)
 }
 
 function checkRefusals(probe: URL): Promise<Finding[]> {
@@ -205,7 +224,8 @@ async function checkLogin(endpoint: URL, probe: URL, credential: object, echoPat
     return [failure('login', `the login fails (${outcomeOf(issued)})`)]
   }
   const headers = { Authorization: `Bearer ${token}` }
-  const [marker, requestId] = [randomUUID(), randomUUID()]
+  const marker = randomUUID()
+  const requestId = randomUUID()
   const names = ['X-Authenticated-Account-Id', 'X_Authenticated_Account_Id', 'X.Authenticated.Account.Id']
   const forged = Object.fromEntries(names.map((name) => [name, marker]))
   const [left, passed] = await Promise.all([

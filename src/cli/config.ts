@@ -16,7 +16,7 @@ import { type CommandIo, describe, type Flags, UsageFailure } from './command-io
 /** Flags of settings, which commander names in camel case. */
 export type SettingFlags = Readonly<Record<string, unknown>>
 type Options = Pick<LoadOptions, 'needsUpstream'>
-type CheckFlags = SettingFlags & Flags<never, never, 'files' | 'fetch' | 'json'>
+type CheckFlags = SettingFlags & Flags<never, never, 'files' | 'fetch' | 'strict' | 'json'>
 
 const SETTINGS_HELP = `
 Every setting is also a flag and an environment variable: token.lifetimeSeconds is
@@ -43,7 +43,7 @@ export function addSettingFlags(command: Command): Command {
   return command.addHelpText('after', SETTINGS_HELP)
 }
 
-function readSettings(flags: SettingFlags, { env }: Pick<CommandIo, 'env'>, options?: Options) {
+export function readSettings(flags: SettingFlags, { env }: Pick<CommandIo, 'env'>, options?: Options) {
   const text = (name: string) => {
     const value = flags[name]
     return typeof value === 'string' ? value : undefined
@@ -78,22 +78,27 @@ export function configCommand(io: CommandIo): Command {
   const check = describe(
     group.command('check'),
     'validate the settings; every problem is reported at once',
-    'storage-auth-sidecar config check --config sidecar.yaml --files',
+    'storage-auth-sidecar config check --config sidecar.yaml --files --strict',
     'SIDECAR_UPSTREAM_URL=http://127.0.0.1:9000 storage-auth-sidecar config check --json',
   )
     .option('--files', 'validate keys, credentials, revocations and certificates, too')
     .option('--fetch', 'also fetch each key set once, and say whether it is good')
+    .option('--strict', 'fail on warnings, too')
     .option('--json', 'print the outcome as JSON')
   addSettingFlags(check).action(async (flags: CheckFlags) => {
     const { problems, warnings, notes } = await checkSettings(flags, io)
+    const hasFailed = problems.length > 0 || (flags.strict === true && warnings.length > 0)
     for (const warning of warnings) {
       io.warn(warning)
     }
     if (flags.json) {
-      printJson({ ok: problems.length === 0, problems })
+      printJson({ ok: !hasFailed, problems, warnings })
     }
     if (problems.length > 0) {
       throw new UsageFailure(formatProblems(problems))
+    }
+    if (hasFailed) {
+      throw new UsageFailure(`warnings, which fail with --strict: ${warnings.length}`)
     }
     if (!flags.json) {
       io.print(['the configuration is valid', ...notes].join('\n'))

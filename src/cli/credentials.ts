@@ -146,11 +146,18 @@ async function listCredentials(flags: SourceFlags, io: CommandIo): Promise<void>
   io.printList(flags.json, listed, {
     ACCOUNT: ({ accountId }) => accountId,
     'ACCESS KEY': ({ accessKey }) => accessKey,
-    STATE: ({ disabled, active }) => (disabled ? 'disabled' : active ? 'active' : 'expired'),
+    STATE: stateOf,
     SECRET: ({ secretKind }) => secretKind,
     EXPIRES: ({ expiresAt }) => expiresAt ?? 'never',
     ...(listed.some(({ scope }) => scope) && { SCOPE: ({ scope = '' }) => scope }),
   })
+}
+
+function stateOf({ disabled, active }: { readonly disabled: boolean; readonly active: boolean }): string {
+  if (disabled) {
+    return 'disabled'
+  }
+  return active ? 'active' : 'expired'
 }
 
 function listEntry(credential: Credential, now: number) {

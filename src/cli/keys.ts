@@ -75,12 +75,19 @@ async function printKeys(flags: KeyFlags, io: CommandIo): Promise<void> {
   io.printList(flags.json, listKeys(keys, tokenSeconds), {
     KID: ({ kid }) => kid,
     ALG: ({ alg }) => alg,
-    STATE: ({ active, private: isPrivate }) => (active ? 'active' : isPrivate ? 'verifies' : 'public only'),
+    STATE: stateOf,
     CREATED: ({ created }) => created,
     'STOPPED SIGNING': ({ signedUntil }) => signedUntil ?? '-',
     'RETIRABLE FROM': ({ retirableFrom }) =>
       retirableFrom !== null && isPast(retirableFrom) ? 'now' : (retirableFrom ?? '-'),
   })
+}
+
+function stateOf({ active, private: isPrivate }: { readonly active: boolean; readonly private: boolean }) {
+  if (active) {
+    return 'active'
+  }
+  return isPrivate ? 'verifies' : 'public only'
 }
 
 /** Does not guess an unknown lifetime: after a wrong guess, sidecars would refuse tokens that are alive. */

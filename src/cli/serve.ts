@@ -2,16 +2,23 @@
  * `serve`: runs the sidecar until a signal stops it, in this process or in several `worker` processes.
  * SIGTERM drains with a lame duck, SIGINT without one, a second signal stops at once. Exit code 1: the drain aborted a request.
  */
+import { statSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { Command } from 'commander'
 import type { AppOptions, ServingApp } from '../app.ts'
-import { createLog, type LogDestination } from '../base/log.ts'
-import { NotDone } from '../base/result.ts'
-import type { Config } from '../config/config.ts'
-import type { LoadedConfig } from '../config/load.ts'
+import { createLog, type LogDestination, type Logger } from '../base/log.ts'
+import { type Loaded, NotDone } from '../base/result.ts'
+import type { Config, Problem } from '../config/config.ts'
+import { changedSettings, type LoadedConfig } from '../config/load.ts'
 import type { App } from '../life-cycle.ts'
 import { type CommandIo, UsageFailure } from './command-io.ts'
-import { addSettingFlags, configFromFlags, rethrowAsUsage, type SettingFlags } from './config.ts'
+import {
+  addSettingFlags,
+  configFromFlags,
+  readSettings,
+  rethrowAsUsage,
+  type SettingFlags,
+} from './config.ts'
 
 export type StopSignal = 'SIGTERM' | 'SIGINT'
 
@@ -35,13 +42,16 @@ export function serveCommand(io: CommandIo, serving: ProcessContext): Command {
   )
   return addSettingFlags(command).action((flags: SettingFlags) => {
     const loaded = configFromFlags(flags, io)
-    return serve(loaded, serving).catch(rethrowAsUsage(loaded))
+    const readAgain = () => readSettings(flags, io)
+    return serve(loaded, serving, readAgain).catch(rethrowAsUsage(loaded))
   })
 }
 
-async function serve(loaded: LoadedConfig, serving: ProcessContext): Promise<void> {
+type ReadSettings = () => Loaded<LoadedConfig, Problem>
+
+async function serve(loaded: LoadedConfig, serving: ProcessContext, readAgain: ReadSettings): Promise<void> {
   const stop = serving.signals.listen()
-  const app = await createSidecar(loaded, serving)
+  const app = await createSidecar(loaded, serving, readAgain)
   // If a signal has arrived already, the listener never opens.
   const isStopping = await Promise.race([stop, undefined])
   if (!isStopping) {
@@ -53,8 +63,16 @@ async function serve(loaded: LoadedConfig, serving: ProcessContext): Promise<voi
   }
 }
 
-/** Loads modules on demand: the primary of several workers needs neither the listener nor the proxy. */
-export async function createSidecar({ config, file }: LoadedConfig, serving: ProcessContext): Promise<App> {
+/**
+ * Loads modules on demand: the primary of several workers needs neither the listener nor the proxy.
+ * @param readAgain - reads the settings at each SIGHUP, to report those that differ
+ */
+export async function createSidecar(
+  loaded: LoadedConfig,
+  serving: ProcessContext,
+  readAgain?: ReadSettings,
+): Promise<App> {
+  const { config, file } = loaded
   const { signals, destination } = serving
   const options = { ...setUpProcess(config, destination), settingsFile: file }
   const workers = config.workers === 'auto' ? availableParallelism() : config.workers
@@ -62,8 +80,31 @@ export async function createSidecar({ config, file }: LoadedConfig, serving: Pro
     (await import('../workers/primary.ts')).createPrimary(options, workers, destination)
   const created: Promise<App> = workers === 1 ? serveHere(options, signals) : primary()
   // The app is reloaded once it is created, because it may have read some files before the signal.
-  signals.onHangUp = async () => (await created.catch(() => undefined))?.reload()
+  signals.onHangUp = async () => {
+    if (readAgain !== undefined) {
+      warnOfChangedSettings(loaded, readAgain, options.log)
+    }
+    const app = await created.catch(() => undefined)
+    await app?.reload()
+  }
   return created
+}
+
+/** A reload does not apply settings. A pipe cannot be read again: opening it would wait for a writer. */
+function warnOfChangedSettings({ config, file }: LoadedConfig, readAgain: ReadSettings, log: Logger): void {
+  if (file === undefined || !statSync(file, { throwIfNoEntry: false })?.isFile()) {
+    return
+  }
+  const read = readAgain()
+  if (!read.ok) {
+    const problems = read.problems.map(({ path, message }) => (path === '' ? message : `${path}: ${message}`))
+    log.warn({ from: file, problems }, 'the configuration file is not valid: a restart would fail')
+    return
+  }
+  const settings = changedSettings(config, read.value.config)
+  if (settings.length > 0) {
+    log.warn({ from: file, settings }, 'settings of the configuration file have changed: they need a restart')
+  }
 }
 
 export const workerCommand = ({ signals, destination }: ProcessContext): Command =>

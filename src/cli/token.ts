@@ -57,7 +57,8 @@ export function tokenCommand(io: CommandIo, waitMs = 5000): Command {
       const { clockToleranceSeconds } = loaded.config.token
       const verify = createVerifier({ issuers, isRevoked, clockToleranceSeconds, now: io.now })
       const token = (argument ?? (await io.readBytes()).toString()).trim()
-      const inspection = await inspectToken(token, verify, issuers[0], isRevoked, io.now)
+      const context = { verify, own: issuers[0], isRevoked, rules: loaded.config, now: io.now }
+      const inspection = await inspectToken(token, context)
       const text = flags.json ? JSON.stringify(inspection) : report(inspection)
       io.print(text.split('\n').map(printable).join('\n'))
       if (inspection.reason !== null) {
@@ -138,6 +139,13 @@ async function loadAuthData(loaded: LoadedConfig, io: CommandIo, waitMs: number)
   }
 }
 
+function wordFor(value: boolean | null, whenTrue: string, whenFalse: string): string {
+  if (value === null) {
+    return 'unknown'
+  }
+  return value ? whenTrue : whenFalse
+}
+
 function report(inspection: Inspection): string {
   const { reason, explanation, kid, alg, timeLeftSeconds, scope, revoked, credentialActive } = inspection
   const lines = [
@@ -149,8 +157,8 @@ function report(inspection: Inspection): string {
     ['access key', JSON.stringify(inspection.accessKey)],
     ['time left', timeLeftSeconds === null ? 'unknown' : `${timeLeftSeconds} s`],
     ...(scope === null ? [] : [['scope', scope === '' ? 'nothing' : scope]]),
-    ['revoked', revoked === null ? 'unknown' : revoked ? 'yes' : 'no'],
-    ['credential', credentialActive === null ? 'unknown' : credentialActive ? 'active' : 'not active'],
+    ['revoked', wordFor(revoked, 'yes', 'no')],
+    ['credential', wordFor(credentialActive, 'active', 'not active')],
     ['header', JSON.stringify(inspection.header, null, 2)],
     ['claims', JSON.stringify(inspection.claims, null, 2)],
   ]

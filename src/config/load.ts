@@ -109,10 +109,13 @@ function readBounded(file: string): Buffer {
   try {
     const bytes = Buffer.alloc(MAX_SETTINGS_BYTES + 1)
     let length = 0
-    for (let read = 1; read > 0; length += read) {
-      read = readSync(descriptor, bytes.subarray(length))
+    while (true) {
+      const read = readSync(descriptor, bytes.subarray(length))
+      if (read === 0) {
+        return bytes.subarray(0, length)
+      }
+      length += read
     }
-    return bytes.subarray(0, length)
   } finally {
     closeSync(descriptor)
   }
@@ -133,13 +136,16 @@ function withoutEmpty(value: unknown, steps: readonly string[]): unknown {
 }
 
 /** Returns a copy with the value at the steps. A group that is not a map stays as it is. */
-function withValue(branch: unknown = {}, [step, ...below]: readonly string[], value: unknown): unknown {
+function withValue(branch: unknown, steps: readonly string[], value: unknown): unknown {
+  const [step, ...below] = steps
   if (step === undefined) {
     return value
   }
-  return isJsonObject(branch)
-    ? { ...branch, [step]: withValue(valueAt(branch, [step]), below, value) }
-    : branch
+  const group = branch ?? {}
+  if (!isJsonObject(group)) {
+    return group
+  }
+  return { ...group, [step]: withValue(valueAt(group, [step]), below, value) }
 }
 
 function ownVariables(environment: NamedValues): NamedValues {
@@ -153,29 +159,40 @@ const isServiceLink = (name: string, value: string) =>
   /_SERVICE_(?:HOST|PORT(?:_[A-Z0-9_]+)?)$|_PORT_\d+_(?:TCP|UDP|SCTP)(?:_[A-Z]+)?$/.test(name) ||
   (name.endsWith('_PORT') && /^(?:tcp|udp|sctp):\/\//.test(value))
 
-/** Returns the values of variables and flags, unchecked. Reports an unknown variable, which is most likely a typing mistake. */
-function readNamed(given: NamedValues) {
-  const values: { readonly setting: Setting; readonly value: unknown; readonly name: string }[] = []
-  const problems: Problem[] = []
+interface NamedSettings {
+  readonly values: { readonly setting: Setting; readonly value: unknown; readonly name: string }[]
+  readonly problems: Problem[]
+}
+
+/** Returns the values of variables and flags, unchecked. */
+function readNamed(given: NamedValues): NamedSettings {
+  const named: NamedSettings = { values: [], problems: [] }
   for (const [name, text] of Object.entries(given)) {
-    if (text === undefined) {
-      continue
-    }
-    const setting = SETTING_OF_NAME.get(name)
-    const fullName = setting?.[name.startsWith('--') ? 'flag' : 'variable'] ?? ''
-    if (setting === undefined) {
-      const meant = onlyMatch(name, [...SETTING_OF_NAME.keys(), FILE_VARIABLE])
-      const hint = meant === undefined ? '' : `; did you mean ${meant}?`
-      problems.push({ path: '', message: `${name} is not a setting${hint}`, origin: name })
-    } else if (name !== fullName && given[fullName] !== undefined) {
-      problems.push({ path: setting.path, message: `cannot be used with ${fullName}`, origin: name })
-    } else {
-      const isUpstreamUrl = name !== fullName && setting.path === 'upstreams'
-      const value = isUpstreamUrl ? [{ prefix: '/', url: text }] : decodeValue(text, setting.schema)
-      values.push({ setting, value, name })
+    if (text !== undefined) {
+      addNamed(named, name, text, given)
     }
   }
-  return { values, problems }
+  return named
+}
+
+/** Reports an unknown name, which is most likely a typing mistake. */
+function addNamed({ values, problems }: NamedSettings, name: string, text: string, given: NamedValues): void {
+  const setting = SETTING_OF_NAME.get(name)
+  if (setting === undefined) {
+    const meant = onlyMatch(name, [...SETTING_OF_NAME.keys(), FILE_VARIABLE])
+    const hint = meant === undefined ? '' : `; did you mean ${meant}?`
+    problems.push({ path: '', message: `${name} is not a setting${hint}`, origin: name })
+    return
+  }
+  const fullName = name.startsWith('--') ? setting.flag : setting.variable
+  const isShort = name !== fullName
+  if (isShort && given[fullName] !== undefined) {
+    problems.push({ path: setting.path, message: `cannot be used with ${fullName}`, origin: name })
+    return
+  }
+  const isUpstreamUrl = isShort && setting.path === 'upstreams'
+  const value = isUpstreamUrl ? [{ prefix: '/', url: text }] : decodeValue(text, setting.schema)
+  values.push({ setting, value, name })
 }
 
 /** Text that cannot be decoded stays text. The schema then reports the requirement. */
@@ -241,4 +258,11 @@ export function effectiveSettings({ config, originOf }: LoadedConfig) {
     )
     return value === undefined ? [] : [{ setting: path, value: shown, origin }]
   })
+}
+
+/** Returns the paths of the settings whose effective values differ. */
+export function changedSettings(before: Config, after: Config): readonly string[] {
+  const textAt = (config: Config, { steps }: Setting) => JSON.stringify(valueAt(config, steps))
+  const changed = SETTINGS.filter((setting) => textAt(before, setting) !== textAt(after, setting))
+  return changed.map(({ path }) => path)
 }

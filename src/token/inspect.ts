@@ -4,6 +4,12 @@
  */
 import { errorIn, failed, type Result } from '../base/result.ts'
 import type { IsRevoked, VerifiedToken } from './caller.ts'
+import {
+  type AcceptedTokens,
+  explainClaim,
+  explainUnknownKey,
+  type UnverifiedToken,
+} from './claim-explanations.ts'
 import type { TokenIssuer } from './issuers.ts'
 import { jsonObjectIn, MAX_TOKEN_BYTES, type RefusedToken, type Verify } from './verify.ts'
 
@@ -11,14 +17,18 @@ export type Inspection = Awaited<ReturnType<typeof inspectToken>>
 
 type InspectedFailure = RefusedToken | { readonly reason: 'missing'; readonly invalidPart?: undefined }
 
+interface InspectionContext {
+  readonly verify: Verify
+  readonly own: Pick<TokenIssuer, 'name' | 'credentialStatus'>
+  readonly isRevoked: IsRevoked
+  /** The settings, with which the explanation compares the token. */
+  readonly rules: AcceptedTokens
+  readonly now: () => number
+}
+
 /** A member that is not known is null, as `credentialActive` is for a trusted issuer. Rejects only on an internal error. */
-export async function inspectToken(
-  token: string,
-  verify: Verify,
-  own: Pick<TokenIssuer, 'name' | 'credentialStatus'>,
-  isRevoked: IsRevoked,
-  now: () => number,
-) {
+export async function inspectToken(token: string, context: InspectionContext) {
+  const { verify, own, isRevoked, rules, now } = context
   const verdict: Result<VerifiedToken, InspectedFailure> =
     token === '' ? failed({ reason: 'missing' }) : await verify(token)
   const refusal = errorIn(verdict)
@@ -26,6 +36,7 @@ export async function inspectToken(
   const parts = token.replace(/^bearer\s+/i, '').split('.', 2)
   // A larger part may nest so deeply that it cannot be written as JSON.
   const [header, claims] = parts.map((part) => jsonObjectIn(part.length > MAX_TOKEN_BYTES ? '' : part))
+  const unverified = { header: header ?? {}, claims: claims ?? {}, rules, nowMs: now() }
   const { iss, parent_iss: parentIss = iss, sub, client_id: clientId, jti, iat, exp } = claims ?? {}
   const hasOwnNames =
     iss === own.name && parentIss === own.name && typeof sub === 'string' && typeof clientId === 'string'
@@ -38,7 +49,9 @@ export async function inspectToken(
   return {
     verdict: refusal ? 'refused' : 'valid',
     reason: refusal?.reason ?? null,
-    explanation: verdict.ok ? acceptance(verdict.value) : explain(verdict.error, credentialActive),
+    explanation: verdict.ok
+      ? acceptance(verdict.value)
+      : explain(verdict.error, credentialActive, unverified),
     kid: textOrNull(header?.['kid']),
     alg: textOrNull(header?.['alg']),
     /** The names that upstreams receive, or received before the token ended. */
@@ -57,30 +70,37 @@ export async function inspectToken(
 
 const textOrNull = (value: unknown) => (typeof value === 'string' ? value : null)
 
-const EXPLANATIONS: Readonly<Record<Exclude<InspectedFailure['reason'], 'claims'>, string>> = {
-  missing: 'There is no token.',
-  malformed:
-    'It is not three parts in canonical base64url without padding, separated by dots; ' +
-    `or it begins with a scheme such as Bearer, or has more than ${MAX_TOKEN_BYTES} characters.`,
-  unknown_key: 'The sidecar has no key with this kid, so the content is unproven.',
-  algorithm: 'The alg differs from that of the key, so the content is unproven.',
-  signature: 'The signature is not by the key that kid names, so the content is unproven.',
-  unavailable: 'The keys of its issuer have not been fetched yet, so the content is unproven.',
-  expired: 'The token was valid and has expired.',
-  revoked: 'The token was valid and has been revoked: by its jti, its account or its access key.',
-}
+const EXPLANATIONS: Readonly<Record<Exclude<InspectedFailure['reason'], 'claims' | 'unknown_key'>, string>> =
+  {
+    missing: 'There is no token.',
+    malformed:
+      'It is not three parts in canonical base64url without padding, separated by dots; ' +
+      `or it begins with a scheme such as Bearer, or has more than ${MAX_TOKEN_BYTES} characters.`,
+    algorithm: 'The alg differs from that of the key, so the content is unproven.',
+    signature: 'The signature is not by the key that kid names, so the content is unproven.',
+    unavailable: 'The keys of its issuer have not been fetched yet, so the content is unproven.',
+    expired: 'The token was valid and has expired.',
+    revoked: 'The token was valid and has been revoked: by its jti, its account or its access key.',
+  }
 
 const acceptance = ({ link }: VerifiedToken) =>
   link === undefined
     ? 'The token is accepted.'
     : `It is a link: it is accepted as link_token of its ${link.method} request, and refused as a bearer token.`
 
-function explain({ reason, invalidPart }: InspectedFailure, credentialActive: boolean | null): string {
+function explain(
+  { reason, invalidPart }: InspectedFailure,
+  credentialActive: boolean | null,
+  unverified: UnverifiedToken,
+): string {
   if (reason === 'malformed' && invalidPart !== undefined) {
     return `Its header has no valid ${invalidPart}.`
   }
   if (reason === 'claims') {
-    return `The ${invalidPart} is missing, maps to no account, or is not that of an access token for this service.`
+    return explainClaim(invalidPart ?? 'payload', unverified)
+  }
+  if (reason === 'unknown_key') {
+    return explainUnknownKey(unverified)
   }
   if (reason === 'revoked' && credentialActive === false) {
     return 'The credential that the token was issued for is disabled, removed or expired.'

@@ -150,7 +150,7 @@ t.test('inspect exits with 1 for a refused token and prints the reason', async (
   t.match(await refused(await mint({ header: { kid: 'x' } })), /: unknown_key\n/)
   t.match(
     await refused(await mint({ claims: { iss: 'x' } })),
-    /: claims\n.+The iss is missing, maps to no account, or is not that/s,
+    /: claims\n.+Its iss is "x"\. Accepted: "[\w-]+" \(token\.issuer\)\./s,
   )
   await credential('disable')
   t.match(

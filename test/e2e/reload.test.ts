@@ -234,6 +234,31 @@ t.test('a Secret of keys that Kubernetes swaps is reloaded atomically', async (t
   t.equal(await reloads('keys', 'failed'), 0)
 })
 
+t.test('SIGHUP names the settings of the file that need a restart', async (t) => {
+  const { files } = await prepareFiles(t)
+  const config = join(await temporaryDirectory(t), 'sidecar.yaml')
+  writeFileSync(config, 'upstreams: [{ prefix: /, url: http://127.0.0.1:9 }]\n')
+  const sidecar = await serve(t, { ...files, config, 'shutdown-lame-duck-seconds': '0' })
+  const hangUp = async () => {
+    const seen = sidecar.log().length
+    sidecar.child.kill('SIGHUP')
+    const after = () => sidecar.log().slice(seen)
+    await eventually(() => after().filter(({ msg }) => msg === 'new version active').length >= 2, 'a reload')
+    return after().filter(({ level }) => level === 40)
+  }
+  t.strictSame(await hangUp(), [], 'an unchanged file')
+  writeFileSync(config, 'upstreams: [{ prefix: /, url: http://127.0.0.1:8 }]\ntimeouts: { idleSeconds: 9 }\n')
+  const changed = {
+    from: config,
+    settings: ['upstreams', 'timeouts.idleSeconds'],
+    msg: 'settings of the configuration file have changed: they need a restart',
+  }
+  t.match(await hangUp(), [changed])
+  writeFileSync(config, 'upstreams: 1\ncanary: {}\n')
+  const problems = [/^upstreams: must be a list/, /^canary: unknown setting/]
+  t.match(await hangUp(), [{ problems, msg: 'the configuration file is not valid: a restart would fail' }])
+})
+
 t.test('SIGHUP reloads everything, changed or not', async (t) => {
   const { files, token } = await prepareFiles(t)
   const directory = dirname(files['credentials-file'])

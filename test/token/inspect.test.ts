@@ -5,12 +5,26 @@ import type { RevocableToken } from '../../src/token/caller.ts'
 import { inspectToken } from '../../src/token/inspect.ts'
 import type { Verdict } from '../../src/token/verify.ts'
 import { makeKey } from '../support/keys.ts'
-import { goodClaims, ISSUER, makeVerifiedToken, mintToken } from '../support/tokens.ts'
+import { AUDIENCE, goodClaims, ISSUER, makeVerifiedToken, mintToken } from '../support/tokens.ts'
 
 const NOW = Date.UTC(2026, 10, 20, 12)
 const key = await makeKey()
 const claims = goodClaims({ now: NOW })
 const token = await mintToken({ key, claims })
+
+const RULES = {
+  token: { issuer: ISSUER, audience: AUDIENCE, maxLifetimeSeconds: 86_400, clockToleranceSeconds: 5 },
+  links: { enabled: false, maxLifetimeSeconds: 60 },
+  trustedIssuers: [
+    {
+      issuer: 'https://idp.example',
+      audience: 'storage',
+      maxLifetimeSeconds: 3600,
+      accessKeyClaim: 'email',
+      requiredClaims: { group: 'ops' },
+    },
+  ],
+}
 
 interface Options {
   readonly at?: number
@@ -25,7 +39,7 @@ function inspect(token: string, verdict: Verdict, options: Options = {}) {
     active ? ({ active: true, endsAtMs: 1 } as const) : ({ active: false } as const)
   const own = { name: ISSUER, ...(kept && { credentialStatus }) }
   const verify = async () => verdict
-  return inspectToken(token, verify, own, isRevoked, () => at)
+  return inspectToken(token, { verify, own, isRevoked, rules: RULES, now: () => at })
 }
 
 const caller = makeVerifiedToken({ accessKey: 'AKTEST', tokenId: claims.jti })
@@ -52,10 +66,60 @@ t.test('explains every reject reason and names the invalid claim', async (t) => 
     seen.add(explanation)
   }
   t.equal(seen.size, reasons.length)
-  t.match((await inspect(token, failed({ reason: 'claims', invalidPart: 'aud' }))).explanation, /^The aud is/)
   const deep = Buffer.from(`{"a":${'['.repeat(16_000)}${']'.repeat(16_000)}}`).toString('base64url')
   t.match(await inspect(`${deep}.${deep}.AA`, failed({ reason: 'malformed' })), { ...NOTHING })
   t.match(await inspect('', accepted), { ...NOTHING, reason: 'missing', explanation: 'There is no token.' })
+})
+
+t.test('a refused claim is explained with its value, the limit and the setting', async (t) => {
+  const nowSeconds = NOW / 1000
+  const idp = { iss: 'https://idp.example' }
+  const cases: readonly (readonly [part: string, claims: object, explanation: string])[] = [
+    [
+      'iss',
+      { iss: 'x' },
+      `Its iss is "x". Accepted: "${ISSUER}" (token.issuer), "https://idp.example" (trustedIssuers[0].issuer).`,
+    ],
+    ['aud', { aud: ['a'] }, `Its aud is ["a"]. Needed: "${AUDIENCE}" (token.audience).`],
+    ['aud', { ...idp, aud: 'a' }, 'Its aud is "a". Needed: "storage" (trustedIssuers[0].audience).'],
+    [
+      'exp',
+      { iat: nowSeconds, exp: nowSeconds + 90_000 },
+      'It lives 90000 s (exp - iat). Limit: 86400 s (token.maxLifetimeSeconds).',
+    ],
+    [
+      'exp',
+      { ...idp, iat: nowSeconds, exp: nowSeconds + 4000 },
+      'It lives 4000 s (exp - iat). Limit: 3600 s (trustedIssuers[0].maxLifetimeSeconds).',
+    ],
+    ['exp', { exp: 'soon' }, 'Its exp is "soon". Needed: a number of seconds, later than iat.'],
+    [
+      'iat',
+      { iat: nowSeconds + 60 },
+      `Its iat is ${nowSeconds + 60}, 60 s ahead of the clock here. Limit: 5 s (token.clockToleranceSeconds).`,
+    ],
+    [
+      'group',
+      { ...idp, group: 'dev' },
+      'Its group is "dev". Needed: "ops" (trustedIssuers[0].requiredClaims).',
+    ],
+    [
+      'email',
+      { ...idp, email: 'a@b' },
+      'Its email is "a@b". It maps to no account (trustedIssuers[0].accounts or accountPrefix).',
+    ],
+    ['jti', { jti: 7 }, 'Its jti is 7. It is missing, or is no claim of an access token for this service.'],
+  ]
+  for (const [part, changed, expected] of cases) {
+    const text = await mintToken({ key, claims: { ...claims, ...changed } })
+    const { explanation } = await inspect(text, failed({ reason: 'claims', invalidPart: part }))
+    t.equal(explanation, expected)
+  }
+  const foreign = await mintToken({ key, claims: { ...claims, iss: 'x' }, header: { kid: 'theirs' } })
+  t.match(
+    (await inspect(foreign, failed({ reason: 'unknown_key' }))).explanation,
+    /^The sidecar has no key for the kid "theirs", so .* Its iss is "x"\. Accepted: .*token\.issuer/,
+  )
 })
 
 t.test('a link is no bearer token, and has the credential of its maker', async (t) => {
