@@ -1,6 +1,6 @@
 /**
  * The data listener: one Node http(s) server. Only this file sets its options and handles its events.
- * In: client connections. Out: calls of each `Connection`. Waits for upstreams: `proxy/upstream-waits.ts`.
+ * In: client connections. Out: calls of each `Connection`. Waits for upstreams: `upstream/waits.ts`.
  *
  * Each wait for a client, its limit, the timer that measures it, and what happens when the limit has passed:
  *

@@ -15,8 +15,8 @@
 import type { SidecarResponse } from '../client/response.ts'
 import { forwardedTrailers } from '../http/headers.ts'
 import { sendHead } from '../http/node-http.ts'
-import { MAX_COPIED } from './buffers.ts'
-import type { PartialResponse, UpstreamHead } from './response-parser.ts'
+import { MAX_COPIED } from '../upstream/buffers.ts'
+import type { PartialResponse, UpstreamHead } from '../upstream/response-parser.ts'
 
 /** The links that Node accepts. Without this check, Node's own takes exponential time for a malformed link. */
 const LINK = /^<[^>\p{Cc}]*>(?:\s*;\s*[^;"\s=]+(?:=(?:"[^;"\s]*"|[^;"\s]*))?)*$/u

@@ -11,10 +11,10 @@ import type { SidecarResponse } from '../client/response.ts'
 import type { Config } from '../config/config.ts'
 import type { ServiceDecision } from '../gate/gate.ts'
 import { isWithin, withoutFinalSlash } from '../http/request-target.ts'
+import { upstreamAddress } from '../upstream/address.ts'
+import { UpstreamPool } from '../upstream/pool.ts'
 import type { RecheckSource } from './recheck.ts'
 import { Transfer, type Upstream, type UpstreamEvents } from './transfer.ts'
-import { upstreamAddress } from './upstream-address.ts'
-import { UpstreamPool } from './upstream-pool.ts'
 
 type ForwarderConfig = Pick<Config, 'identity' | 'limits' | 'timeouts' | 'upstreams'>
 

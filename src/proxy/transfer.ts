@@ -16,10 +16,10 @@
  * What ends a wait for
  *
  *   a free connection              `UpstreamPool.#tick` after `upstreamResponseSeconds`, or a refusal by `recheck.ts`
- *   the upstream                   `UpstreamConnection.tick`; `upstream-waits.ts` has the limit and failure of each wait
+ *   the upstream                   `UpstreamConnection.tick`; `upstream/waits.ts` has the limit and failure of each wait
  *   the client, in each direction  `onIdle`, after `idleSeconds` of its socket
  *
- * While bytes pass fast enough (`upstream-waits.ts`), only the drain limits a transfer. A failure before a head sends an error
+ * While bytes pass fast enough (`upstream/waits.ts`), only the drain limits a transfer. A failure before a head sends an error
  * response, and discards the rest of the upload. A failure after a head aborts the client's connection (`Connection.abort`).
  */
 import type { ForwardingFailure, UpstreamOutcome } from '../base/errors.ts'
@@ -28,14 +28,14 @@ import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { Decision, RefusalDecision, ServiceDecision } from '../gate/gate.ts'
 import { afterReads } from '../http/node-http.ts'
+import type { ServingConnection, UpstreamRequest } from '../upstream/contract.ts'
+import type { UpstreamPool } from '../upstream/pool.ts'
+import type { PartialResponse, UpstreamHead } from '../upstream/response-parser.ts'
 import { relayBody, writeEarlyHints, writeResponseHead } from './download.ts'
 import { Recheck, type RecheckSource } from './recheck.ts'
 import { requestHeadText } from './request-headers.ts'
-import type { PartialResponse, UpstreamHead } from './response-parser.ts'
 import { Tunnel } from './tunnel.ts'
 import { Upload } from './upload.ts'
-import type { UpstreamConnection, UpstreamRequest } from './upstream-connection.ts'
-import type { UpstreamPool } from './upstream-pool.ts'
 
 export interface UpstreamEvents {
   onOutcome(outcome: UpstreamOutcome): void
@@ -114,7 +114,7 @@ export class Transfer implements UpstreamRequest, RequestOwner {
     return requestHeadText(this.#context, this.#decision, this.#upstream)
   }
 
-  onReadyForBody(upstreamConnection: UpstreamConnection): void {
+  onReadyForBody(upstreamConnection: ServingConnection): void {
     this.#upload = new Upload(this.#res.req, this.#decision, upstreamConnection)
     this.#res.continueIfExpected()
     this.#upload.start()
@@ -124,7 +124,7 @@ export class Transfer implements UpstreamRequest, RequestOwner {
     this.#upload?.resume()
   }
 
-  onRead(response: PartialResponse, upstreamConnection: UpstreamConnection): void {
+  onRead(response: PartialResponse, upstreamConnection: ServingConnection): void {
     const { head } = response
     if (this.#phase === 'awaitingHead') {
       writeEarlyHints(this.#res, response)
@@ -140,7 +140,7 @@ export class Transfer implements UpstreamRequest, RequestOwner {
     }
   }
 
-  #onHead(head: UpstreamHead, response: PartialResponse, connection: UpstreamConnection): void {
+  #onHead(head: UpstreamHead, response: PartialResponse, connection: ServingConnection): void {
     const headMs = performance.now() - this.#context.startedMonotonicMs
     this.#upstream.events.onResponse(head.status, headMs / 1000)
     if (head.status === 101) {
@@ -153,7 +153,7 @@ export class Transfer implements UpstreamRequest, RequestOwner {
   }
 
   /** Writes the part of the body that has arrived, which may be empty. */
-  #onBody(head: UpstreamHead, response: PartialResponse, upstreamConnection: UpstreamConnection): void {
+  #onBody(head: UpstreamHead, response: PartialResponse, upstreamConnection: ServingConnection): void {
     const isWritable = relayBody(this.#res, head, response)
     if (response.isDone) {
       if (head.status >= 400 && this.#context.bytesIn > MAX_REFUSED_BODY) {

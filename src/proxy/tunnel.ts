@@ -13,11 +13,11 @@ import type { ReportError } from '../base/log.ts'
 import type { RequestOwner } from '../client/request.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import { headerText } from '../http/headers.ts'
+import type { ResponseReceiver, ServingConnection } from '../upstream/contract.ts'
+import type { PartialResponse, UpstreamHead } from '../upstream/response-parser.ts'
 import { responseHeaders } from './download.ts'
 import type { Recheck } from './recheck.ts'
 import { UPGRADE_LINES } from './request-headers.ts'
-import type { PartialResponse, UpstreamHead } from './response-parser.ts'
-import type { ResponseReceiver, UpstreamConnection } from './upstream-connection.ts'
 
 /** How long a client may read nothing of the last bytes. */
 const CLOSE_MS = 5000
@@ -27,11 +27,11 @@ const KEEP_ALIVE_MS = 60_000
 
 export class Tunnel implements RequestOwner, ResponseReceiver {
   readonly #res: SidecarResponse
-  readonly #upstreamConnection: UpstreamConnection
+  readonly #upstreamConnection: ServingConnection
   readonly #recheck: Recheck
   readonly #reportError: ReportError
 
-  constructor(res: SidecarResponse, connection: UpstreamConnection, recheck: Recheck, report: ReportError) {
+  constructor(res: SidecarResponse, connection: ServingConnection, recheck: Recheck, report: ReportError) {
     this.#res = res
     this.#upstreamConnection = connection
     this.#recheck = recheck

@@ -9,8 +9,8 @@
 import type { SidecarRequest } from '../client/request.ts'
 import type { ServiceDecision } from '../gate/gate.ts'
 import { afterNextReads, restartTimeout } from '../http/node-http.ts'
+import type { ServingConnection } from '../upstream/contract.ts'
 import { requestTrailerLines } from './request-headers.ts'
-import type { UpstreamConnection } from './upstream-connection.ts'
 
 /** The request is paused while at least this many bytes wait for the next write. */
 const MAX_PENDING = 64 * 1024
@@ -19,12 +19,12 @@ export class Upload {
   readonly #req: SidecarRequest
   readonly #decision: ServiceDecision
   /** Undefined once the body is written, or the transfer has ended. */
-  #writer: Pick<UpstreamConnection, 'writeBody'> | undefined
+  #writer: Pick<ServingConnection, 'writeBody'> | undefined
   #pending: Buffer[] = []
   #pendingBytes = 0
 
   /** The head of the request must have been written. */
-  constructor(req: SidecarRequest, decision: ServiceDecision, writer: Pick<UpstreamConnection, 'writeBody'>) {
+  constructor(req: SidecarRequest, decision: ServiceDecision, writer: Pick<ServingConnection, 'writeBody'>) {
     this.#req = req
     this.#decision = decision
     this.#writer = writer

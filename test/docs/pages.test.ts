@@ -228,6 +228,17 @@ t.test('a file of src imports only from its own row of the table and the rows be
   t.ok(files.length > 50)
 })
 
+t.test('the upstream client stands alone', async (t) => {
+  const own = files.filter((file) => file.startsWith('upstream/'))
+  for (const file of own) {
+    const folders = [...read(join('src', file)).matchAll(/(?:from |import\()'\.\.\/([^/']+)/g)]
+    for (const [, folder = ''] of folders) {
+      t.ok(['http', 'base'].includes(folder), `${file} imports ${folder}/`)
+    }
+  }
+  t.ok(own.length > 5)
+})
+
 t.test('comments of src and docs/architecture.md name files and identifiers that exist', async (t) => {
   const comment = /\/\*\*[\s\S]*?\*\/|(?<=^|\s)\/\/ .*/g
   const sources = files.map((file) => read(join('src', file)))

@@ -1,6 +1,6 @@
 /** Reads bytes as the response of an upstream, in one piece or in many. */
-import { ReceivedBody } from '../../src/proxy/buffers.ts'
-import { ResponseParser, type UpstreamHead } from '../../src/proxy/response-parser.ts'
+import { ReceivedBody } from '../../src/upstream/buffers.ts'
+import { ResponseParser, type UpstreamHead } from '../../src/upstream/response-parser.ts'
 
 const LIMITS = { headerBytes: 16 * 1024, headerLines: 200 }
 

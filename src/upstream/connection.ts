@@ -13,58 +13,21 @@
  *   tunnel        bytes in either direction                     none
  *
  *   (1) or a TLS failure, because an upstream with TLS 1.3 refuses a client certificate only after the handshake
- * `upstream-waits.ts` has the limit of each wait, and the failure after that time.
+ * `waits.ts` has the limit of each wait, and the failure after that time.
  * A failure, a call of `close` and bytes in the phase `idle` lead to `closed`. Bytes that are not HTTP: http_protocol_error.
  */
 import type { Socket } from 'node:net'
 import type { Writable } from 'node:stream'
-import type { ForwardingFailure } from '../base/errors.ts'
-import { codeOf, networkFailureOf } from '../base/errors.ts'
-import type { Config } from '../config/config.ts'
+import { codeOf, type ForwardingFailure, networkFailureOf } from '../base/errors.ts'
 import { listenBeforeNode, probeForReset } from '../http/node-http.ts'
+import type { UpstreamAddress } from './address.ts'
 import { freeWhenWritten, ReceivedBody } from './buffers.ts'
-import { type PartialResponse, ResponseParser } from './response-parser.ts'
-import type { UpstreamAddress } from './upstream-address.ts'
-import { WAITS, WaitClock } from './upstream-waits.ts'
-
-/**
- * Receives what a connection reads: a request or, after a 101, its tunnel. The calls, in their order:
- *
- *   onReadyForBody                        once, for a request with a body
- *   onRead, onWritable, onTick            any number of them
- *   onFailure or onInternalError          at most one of them, as the last call by this connection
- */
-export interface ResponseReceiver {
-  /** The upstream accepts more bytes (`drain` of its socket). */
-  onWritable?(): void
-  /** Called with each `tick`. */
-  onTick?(): void
-  /**
-   * Called after each read, also before the failure that the read may cause. May throw. Must take the body: `response` is valid
-   * until `onRead` returns. It may call `close`, `pauseUntilDrain` and `handOver`.
-   */
-  onRead(response: PartialResponse, connection: UpstreamConnection): void
-  /** `isStale`: most likely, the upstream had closed the connection before the request was written. */
-  onFailure?(failure: ForwardingFailure, cause?: string, isStale?: boolean): void
-  /** `onRead` or `onReadyForBody` has thrown. The connection is closed. */
-  onInternalError(error: unknown): void
-}
-
-/** A forwarded request, as the pool and the connection see it. */
-export interface UpstreamRequest extends Required<ResponseReceiver> {
-  /** Returns the head, which the connection then writes. May throw. */
-  takeHead(): string
-  /** When the request joined the pool's queue. */
-  readonly queuedMonotonicMs: number
-  readonly isHeadRequest: boolean
-  readonly isWebSocket: boolean
-  readonly hasBody: boolean
-  /** The head of the request is written. May throw. */
-  onReadyForBody(connection: UpstreamConnection): void
-}
+import type { ResponseReceiver, ServingConnection, UpstreamRequest, UpstreamSettings } from './contract.ts'
+import { ResponseParser } from './response-parser.ts'
+import { WAITS, WaitClock } from './waits.ts'
 
 export interface ConnectionPool {
-  readonly config: Pick<Config, 'limits' | 'timeouts'>
+  readonly config: UpstreamSettings
   onReusable(connection: UpstreamConnection): void
   onClosed(connection: UpstreamConnection): void
 }
@@ -75,7 +38,7 @@ const MAX_IDLE_MS = 60_000
 /** The sidecar closes an idle connection earlier by this time, because the upstream's keep-alive timer starts first. */
 const MARGIN_MS = 1000
 
-export class UpstreamConnection {
+export class UpstreamConnection implements ServingConnection {
   readonly #socket: Socket
   readonly #body = new ReceivedBody()
   readonly #pool: ConnectionPool
@@ -130,7 +93,6 @@ export class UpstreamConnection {
     this.#write('reused', request)
   }
 
-  /** Writes a part of the request body, and frees its memory. `isLast`: nothing follows. False: wait for `onWritable`. */
   writeBody(pieces: readonly (string | Buffer)[], isLast: boolean): boolean {
     const socket = this.#socket
     socket.cork()
@@ -151,7 +113,6 @@ export class UpstreamConnection {
     return this.#socket.writable && this.#socket.writableLength === 0
   }
 
-  /** Stops reading until `client` emits `drain`. */
   pauseUntilDrain(client: Writable): void {
     if (this.#socket.isPaused()) {
       return
@@ -160,13 +121,11 @@ export class UpstreamConnection {
     client.once('drain', () => this.#socket.resume())
   }
 
-  /** From now on, the tunnel receives all bytes, and writes to the socket. */
   handOver(tunnel: ResponseReceiver): Socket {
     this.#enter('tunnel', tunnel)
     return this.#socket
   }
 
-  /** Closes the connection, and reports nothing to the receiver. */
   close(): void {
     this.#enter('closed', undefined)
     this.#socket.destroy()

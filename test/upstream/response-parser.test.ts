@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import t from 'tap'
 import { HeaderLines } from '../../src/http/headers.ts'
-import type { UpstreamHead } from '../../src/proxy/response-parser.ts'
+import type { UpstreamHead } from '../../src/upstream/response-parser.ts'
 import { type How, type Reading, read } from '../support/response-reading.ts'
 
 const OK = 'HTTP/1.1 200 OK\r\n'

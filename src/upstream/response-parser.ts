@@ -3,9 +3,11 @@
  * In: chunks as the socket reads them. Out: the parts of the response that have arrived. Two lengths, unknown codings and
  * bare line feeds are errors. The RFC is less strict, but bytes of a misread response could reach another client.
  */
-import type { Config } from '../config/config.ts'
 import { HeaderLines } from '../http/headers.ts'
 import type { ReceivedBody } from './buffers.ts'
+import type { UpstreamSettings } from './contract.ts'
+
+type HeadLimits = Pick<UpstreamSettings['limits'], 'headerBytes' | 'headerLines'>
 
 class BadResponse extends Error {}
 
@@ -43,7 +45,7 @@ export interface PartialResponse {
 }
 
 export class ResponseParser implements PartialResponse {
-  readonly #limits: Pick<Config['limits'], 'headerBytes' | 'headerLines'>
+  readonly #limits: HeadLimits
   #isHeadRequest = false
   #isWebSocket = false
   #state: State = 'done'
@@ -57,7 +59,7 @@ export class ResponseParser implements PartialResponse {
   /** Set if the bytes are not an HTTP/1.1 response: a fixed text for the access log. The connection must then be closed. */
   syntaxError: string | undefined
 
-  constructor(limits: Pick<Config['limits'], 'headerBytes' | 'headerLines'>, body: ReceivedBody) {
+  constructor(limits: HeadLimits, body: ReceivedBody) {
     this.#limits = limits
     this.body = body
   }

@@ -5,8 +5,9 @@
  * ended is first `released`. It is `ready` once Node has read its socket again (`afterReads`), and has found no bytes.
  */
 import { afterReads } from '../http/node-http.ts'
-import type { UpstreamAddress } from './upstream-address.ts'
-import { type ConnectionPool, UpstreamConnection, type UpstreamRequest } from './upstream-connection.ts'
+import type { UpstreamAddress } from './address.ts'
+import { type ConnectionPool, UpstreamConnection } from './connection.ts'
+import type { UpstreamRequest } from './contract.ts'
 
 /** One timer ticks all connections and waiting requests: a timer per request would cost more. */
 const TICK_MS = 100

@@ -1,0 +1,70 @@
+/**
+ * The contract of this folder: an HTTP/1.1 client (RFC 9112) that knows nothing of tokens, decisions and settings files.
+ * A caller gives `UpstreamPool` (`pool.ts`) a request that implements `UpstreamRequest`, and is called back.
+ */
+import type { Socket } from 'node:net'
+import type { Writable } from 'node:stream'
+import type { ForwardingFailure } from '../base/errors.ts'
+import type { PartialResponse } from './response-parser.ts'
+
+export interface UpstreamSettings {
+  readonly limits: {
+    readonly headerBytes: number
+    readonly headerLines: number
+    readonly upstreamConnections: number
+    readonly upstreamQueue: number
+  }
+  readonly timeouts: {
+    readonly idleSeconds: number
+    readonly upstreamConnectSeconds: number
+    readonly upstreamResponseSeconds: number
+  }
+}
+
+/** What a receiver may do with the connection that serves it. */
+export interface ServingConnection {
+  /** Writes a part of the request body, and frees its memory. `isLast`: nothing follows. False: wait for `onWritable`. */
+  writeBody(pieces: readonly (string | Buffer)[], isLast: boolean): boolean
+  /** Stops reading until `client` emits `drain`. */
+  pauseUntilDrain(client: Writable): void
+  /** From now on, the tunnel receives all bytes, and writes to the socket. */
+  handOver(tunnel: ResponseReceiver): Socket
+  /** Closes the connection, and reports nothing to the receiver. */
+  close(): void
+}
+
+/**
+ * Receives what a connection reads: a request or, after a 101, its tunnel. The calls, in their order:
+ *
+ *   onReadyForBody                        once, for a request with a body
+ *   onRead, onWritable, onTick            any number of them
+ *   onFailure or onInternalError          at most one of them, as the last call by this connection
+ */
+export interface ResponseReceiver {
+  /** The upstream accepts more bytes (`drain` of its socket). */
+  onWritable?(): void
+  /** Called with each `tick`. */
+  onTick?(): void
+  /**
+   * Called after each read, also before the failure that the read may cause. May throw. Must take the body: `response` is valid
+   * until `onRead` returns. It may call `close`, `pauseUntilDrain` and `handOver`.
+   */
+  onRead(response: PartialResponse, connection: ServingConnection): void
+  /** `isStale`: most likely, the upstream had closed the connection before the request was written. */
+  onFailure?(failure: ForwardingFailure, cause?: string, isStale?: boolean): void
+  /** `onRead` or `onReadyForBody` has thrown. The connection is closed. */
+  onInternalError(error: unknown): void
+}
+
+/** A request, as the pool and the connection see it. */
+export interface UpstreamRequest extends Required<ResponseReceiver> {
+  /** Returns the head, which the connection then writes. May throw. */
+  takeHead(): string
+  /** When the request joined the pool's queue. */
+  readonly queuedMonotonicMs: number
+  readonly isHeadRequest: boolean
+  readonly isWebSocket: boolean
+  readonly hasBody: boolean
+  /** The head of the request is written. May throw. */
+  onReadyForBody(connection: ServingConnection): void
+}
