@@ -10,8 +10,9 @@ import type { Logger, ReportError } from './base/log.ts'
 import { DataListener } from './client/listener.ts'
 import { Responder } from './client/responder.ts'
 import type { Config } from './config/config.ts'
-import { createLoginThrottle } from './credentials/throttles.ts'
+import { createLoginThrottle } from './credentials/login-throttle.ts'
 import { AccountApi } from './endpoints/account-api.ts'
+import { LoginService } from './endpoints/login-service.ts'
 import { admit } from './gate/admission.ts'
 import { Gate } from './gate/gate.ts'
 import { Handler } from './handler.ts'
@@ -65,7 +66,8 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const events = (prefix: string) => metrics.ofUpstream(prefix)
   const forwarder = new Forwarder(config, { secureContextOf, responder, events, gate, now, reportError })
   const throttle = createLoginThrottle(config.limits.loginFailures)
-  const api = new AccountApi({ config, responder, signer, credentials, throttle, revoke, recordEvent, now })
+  const logins = credentials && new LoginService({ credentials, throttle, recordEvent })
+  const api = new AccountApi({ config, responder, signer, logins, revoke, recordEvent, now })
   const handler = new Handler({ config, gate, forwarder, api, responder, metrics, now, reportError })
 
   const recorder = createRequestRecorder(metrics, log, config.log, lifeCycle.isAborting)

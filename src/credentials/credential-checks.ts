@@ -1,7 +1,14 @@
 /** Checks the secret of a login, and the status of the credential of a token. */
 import type { CredentialStatus } from '../token/issuers.ts'
-import { type CredentialList, type CredentialName, isActive } from './credential-list.ts'
-import { createScryptQueue, dummyHash, scryptPrefixOf, verifySecret } from './secret-hash.ts'
+import {
+  type Credential,
+  type CredentialList,
+  type CredentialName,
+  isActive,
+  usableHashes,
+} from './credential-list.ts'
+import { HashingQueue } from './hashing-queue.ts'
+import { dummyHash, scryptPrefixOf, verifySecret } from './secret-hash.ts'
 
 export type Login = CredentialName & { readonly secret: string }
 
@@ -11,67 +18,118 @@ export interface CredentialSource {
   readonly refresh: () => Promise<boolean>
 }
 
-/** `rejected`: the client gets no reason. `busy`: the scrypt queue is full. `unavailable`: database or scrypt failed. */
-export type LoginVerdict = 'accepted' | 'rejected' | 'busy' | 'unavailable'
+/**
+ * `rejected`: the client gets no reason. `busy`: the hashing queue has no place. `unavailable`: database or scrypt failed.
+ * `abandoned`: the client left before its secret was hashed.
+ */
+export type LoginVerdict =
+  | AcceptedLogin
+  | { readonly outcome: 'rejected' | 'busy' | 'unavailable' | 'abandoned' }
+
+export interface AcceptedLogin {
+  readonly outcome: 'accepted'
+  readonly credential: Credential
+  /** The secret was the one before the last rotation. */
+  readonly usedPreviousSecret: boolean
+}
+
+const REJECTED = { outcome: 'rejected' } as const
+
+/** Where a login comes from. */
+export interface LoginOrigin {
+  /** The /24 or /64 of the client. Networks share the hashing queue. */
+  readonly network: string
+  readonly hasLeft: () => boolean
+}
 
 export interface CredentialChecks {
-  /** Never rejects. @param network - the client's network. Networks share the scrypt queue */
-  authenticate(login: Login, network?: string): Promise<LoginVerdict>
+  /** Never rejects. */
+  authenticate(login: Login, origin: LoginOrigin): Promise<LoginVerdict>
   /** For logs, which name only accounts that exist: any other name is text that the client chose. */
   hasAccount(accountId: string): boolean
+  /** Returns the account of the one credential that has this access key. Undefined if none has it, or several have. */
+  accountOf(accessKey: string): string | undefined
   /** Called for each token that is not cached, and at each login. Reads the active version of the file or database. */
   credentialStatus(accountId: string, accessKey: string): CredentialStatus
 }
 
-/** Every failed login takes the same time: one SHA-256 and, once any credential uses scrypt, exactly one scrypt run. */
+/**
+ * Every failed login takes the same time: once any credential uses scrypt, one scrypt run, and a second one if the
+ * credential has two secrets that use it.
+ */
 export function createCredentialChecks(
   { list: credentials, refresh }: CredentialSource,
   now: () => number,
   onError?: (error: unknown) => void,
 ): CredentialChecks {
   const dummySha256 = dummyHash('$sha256')
-  const verifyInQueue = createScryptQueue()
+  const queue = new HashingQueue()
 
-  function isCurrent(login: Login, secretHash: string): boolean {
-    const newest = credentials().find(login)
-    return newest !== undefined && newest.secretHash === secretHash && isActive(newest, now())
+  /** The credential may have changed while its hash was computed. */
+  function acceptIfCurrent(login: Login, hash: string): AcceptedLogin | undefined {
+    const credential = credentials().find(login)
+    if (credential === undefined || !isActive(credential, now())) {
+      return undefined
+    }
+    const isUsable = usableHashes(credential, now()).includes(hash)
+    const usedPreviousSecret = hash !== credential.secretHash
+    return isUsable ? { outcome: 'accepted', credential, usedPreviousSecret } : undefined
   }
 
-  async function verifyLogin(login: Login, network: string): Promise<LoginVerdict> {
+  /** Computes all hashes of a login that fails, also with the right secret of a disabled credential. */
+  async function checkHashes(login: Login, hashes: readonly string[]): Promise<AcceptedLogin | undefined> {
+    for (const hash of hashes) {
+      const matches = await verifySecret(login.secret, hash)
+      const accepted = matches ? acceptIfCurrent(login, hash) : undefined
+      if (accepted !== undefined) {
+        return accepted
+      }
+    }
+    return undefined
+  }
+
+  async function verifyLogin(login: Login, origin: LoginOrigin): Promise<LoginVerdict> {
     if (!(await refresh())) {
-      return 'unavailable'
+      return { outcome: 'unavailable' }
     }
     const list = credentials()
-    const storedHash = list.find(login)?.secretHash
-    const isScrypt = storedHash !== undefined && scryptPrefixOf(storedHash) !== undefined
-    const sha256Hash = storedHash === undefined || isScrypt ? dummySha256 : storedHash
-    // Called before the secret is checked: a login with a disabled credential takes the same time with any secret.
-    const isUsable = isCurrent(login, sha256Hash)
-    if ((await verifySecret(login.secret, sha256Hash)) && isUsable) {
-      return 'accepted'
+    const credential = list.find(login)
+    const hashes = credential === undefined ? [] : usableHashes(credential, now())
+    const fast = hashes.filter((hash) => scryptPrefixOf(hash) === undefined)
+    const slow = hashes.filter((hash) => scryptPrefixOf(hash) !== undefined)
+    const accepted = await checkHashes(login, fast.length === 0 ? [dummySha256] : fast)
+    if (accepted !== undefined) {
+      return accepted
     }
     const parameters = list.scryptParametersFor(login)
     if (parameters === undefined) {
-      return 'rejected'
+      return REJECTED
     }
-    const scryptHash = isScrypt ? storedHash : dummyHash(parameters)
-    const matches = await verifyInQueue(network, login.secret, scryptHash)
-    if (matches === 'busy') {
-      return 'busy'
-    }
-    return matches && isCurrent(login, scryptHash) ? 'accepted' : 'rejected'
+    const candidates = slow.length === 0 ? [dummyHash(parameters)] : slow
+    const verdict = await queue.run<LoginVerdict>(origin.network, async () => {
+      if (origin.hasLeft()) {
+        return { outcome: 'abandoned' }
+      }
+      return (await checkHashes(login, candidates)) ?? REJECTED
+    })
+    return verdict === 'busy' ? { outcome: verdict } : verdict
   }
 
   return {
-    async authenticate(login, network = '') {
+    async authenticate(login, origin) {
       try {
-        return await verifyLogin(login, network)
+        const verdict = await verifyLogin(login, origin)
+        if (verdict.outcome === 'rejected' || verdict.outcome === 'accepted') {
+          queue.onLogin(origin.network, verdict.outcome)
+        }
+        return verdict
       } catch (error) {
         onError?.(error)
-        return 'unavailable'
+        return { outcome: 'unavailable' }
       }
     },
     hasAccount: (accountId) => credentials().hasAccount(accountId),
+    accountOf: (accessKey) => credentials().findByAccessKey(accessKey)?.accountId,
     credentialStatus(accountId, accessKey) {
       const credential = credentials().find({ accountId, accessKey })
       if (credential === undefined || !isActive(credential, now())) {

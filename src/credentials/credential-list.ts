@@ -10,6 +10,9 @@ export type CredentialName = Readonly<{ accountId: string; accessKey: string }>
 
 export interface Credential extends CredentialName {
   readonly secretHash: string
+  /** The hash of the secret before the last rotation, which still logs in until `previousSecretExpiresAtMs`. */
+  readonly previousSecretHash?: string | null | undefined
+  readonly previousSecretExpiresAtMs?: number | null | undefined
   readonly expiresAtMs: number
   readonly disabled: boolean
   /** The text of a scope. Undefined, or null from PostgreSQL, means unrestricted. */
@@ -19,14 +22,24 @@ export interface Credential extends CredentialName {
 export class CredentialList {
   readonly #accounts = new Set<string>()
   readonly #byName = new Map<string, Credential>()
+  /** Null: several accounts have this access key. */
+  readonly #byAccessKey = new Map<string, Credential | null>()
   readonly #scryptParameters = new Set<string>()
   /** The seed of `scryptParametersFor`: unknown to clients, equal in all processes, and rarely replaced. */
   #smallestScryptHash: string | undefined
 
   add(credential: Credential): void {
-    const { accountId, secretHash } = credential
+    const { accountId, accessKey, secretHash, previousSecretHash } = credential
     this.#accounts.add(accountId)
     this.#byName.set(keyOf(credential), credential)
+    this.#byAccessKey.set(accessKey, this.#byAccessKey.has(accessKey) ? null : credential)
+    this.#addHash(secretHash)
+    if (previousSecretHash) {
+      this.#addHash(previousSecretHash)
+    }
+  }
+
+  #addHash(secretHash: string): void {
     const prefix = scryptPrefixOf(secretHash)
     if (prefix === undefined) {
       return
@@ -50,6 +63,11 @@ export class CredentialList {
     return this.#byName.get(keyOf(name))
   }
 
+  /** Returns undefined if no account has the access key, or several have. */
+  findByAccessKey(accessKey: string): Credential | undefined {
+    return this.#byAccessKey.get(accessKey) ?? undefined
+  }
+
   /**
    * Chooses parameters, such as `$scrypt$ln=14,r=8,p=5`, for the scrypt run of a login without a scrypt hash.
    * A fixed choice, or one that differs between attempts or workers, would reveal some accounts by the time of a login.
@@ -70,6 +88,13 @@ export const isActive = ({ disabled, expiresAtMs }: Credential, now: number) => 
 
 const NONE: ReadonlySet<string> = new Set()
 
+/** Returns the hashes whose secrets log in now, the present one first. */
+export function usableHashes(credential: Credential, now: number): readonly string[] {
+  const { secretHash, previousSecretHash, previousSecretExpiresAtMs } = credential
+  const isPreviousUsable = previousSecretExpiresAtMs != null && now < previousSecretExpiresAtMs
+  return previousSecretHash && isPreviousUsable ? [secretHash, previousSecretHash] : [secretHash]
+}
+
 /** A list of maps with distinct values of `member`. Repeated values are reported with all other problems. */
 const listOf = <T extends z.ZodType>(item: T, member: string, repeated: string, before = NONE) =>
   z.array(item, must('must be a list')).superRefine(
@@ -89,16 +114,29 @@ const listOf = <T extends z.ZodType>(item: T, member: string, repeated: string, 
     { when: ({ value }) => Array.isArray(value) },
   )
 
-const credentialSchema = z.strictObject(
-  {
-    accessKey: nameSchema,
-    secretHash: checkedText(secretHashProblem),
-    expiresAt: timeSchema.default(Number.POSITIVE_INFINITY),
-    disabled: boolean.default(false),
-    scope: checkedText(scopeProblem).optional(),
-  },
-  must('must be a map with accessKey and secretHash'),
-)
+const credentialSchema = z
+  .strictObject(
+    {
+      accessKey: nameSchema,
+      secretHash: checkedText(secretHashProblem),
+      previousSecretHash: checkedText(secretHashProblem).optional(),
+      previousSecretExpiresAt: timeSchema.optional(),
+      expiresAt: timeSchema.default(Number.POSITIVE_INFINITY),
+      disabled: boolean.default(false),
+      scope: checkedText(scopeProblem).optional(),
+    },
+    must('must be a map with accessKey and secretHash'),
+  )
+  .superRefine(({ previousSecretHash, previousSecretExpiresAt }, context) => {
+    const hasHash = previousSecretHash !== undefined
+    if (hasHash === (previousSecretExpiresAt !== undefined)) {
+      return
+    }
+    const hash = 'previousSecretHash'
+    const end = 'previousSecretExpiresAt'
+    const member = hasHash ? hash : end
+    context.addIssue({ code: 'custom', path: [member], message: `needs ${hasHash ? end : hash}` })
+  })
 
 const accountSchema = z
   .strictObject(
@@ -133,8 +171,9 @@ function createFileSchema() {
       const rows: Credential[] = []
       for (const { accountId, credentials } of accounts) {
         accountsBefore.add(accountId)
-        for (const { expiresAt, ...rest } of credentials) {
-          rows.push({ accountId, ...rest, expiresAtMs: expiresAt })
+        for (const { expiresAt, previousSecretExpiresAt, ...rest } of credentials) {
+          const times = { expiresAtMs: expiresAt, previousSecretExpiresAtMs: previousSecretExpiresAt }
+          rows.push({ accountId, ...rest, ...times })
         }
       }
       return rows

@@ -5,7 +5,6 @@
  */
 import { hash, randomBytes, scrypt, timingSafeEqual } from 'node:crypto'
 import { promisify } from 'node:util'
-import pLimit from 'p-limit'
 import { errorIn, failed, ok, type Result } from '../base/result.ts'
 
 const DIGEST_BYTES = 32
@@ -76,35 +75,6 @@ export async function verifySecret(secret: string, text: string): Promise<boolea
   const { digest, slow } = stored.value
   const computed = slow ? await runScrypt(secret, slow) : hash('sha256', secret, 'buffer')
   return timingSafeEqual(computed, digest)
-}
-
-/** One job runs and 16 wait, for about 3 s. */
-const MAX_JOBS = 17
-
-/**
- * Runs one scrypt job at a time, because libuv verifies tokens on the same four threads.
- * A network may have as many jobs as there are free slots, so one network takes about half of the queue.
- */
-export function createScryptQueue() {
-  const limit = pLimit(1)
-  const jobsOf = new Map<string, number>()
-  return async (network: string, secret: string, hash: string): Promise<boolean | 'busy'> => {
-    const own = jobsOf.get(network) ?? 0
-    if (own >= MAX_JOBS - limit.activeCount - limit.pendingCount) {
-      return 'busy'
-    }
-    jobsOf.set(network, own + 1)
-    try {
-      return await limit(verifySecret, secret, hash)
-    } finally {
-      const left = (jobsOf.get(network) ?? 1) - 1
-      if (left > 0) {
-        jobsOf.set(network, left)
-      } else {
-        jobsOf.delete(network)
-      }
-    }
-  }
 }
 
 /** Returns a hash that no secret matches, as costly as a real one. @param prefix - `$sha256` or `$scrypt$ln=14,r=8,p=5` */

@@ -3,52 +3,38 @@
  * requests that a token allows, and ends links.
  * In: a request that its route allows. Out: a documented response, with the same body for every rejected login.
  */
-import { setTimeout as sleep } from 'node:timers/promises'
-import { ERRORS, type LoginFailure, type PublicError } from '../base/errors.ts'
+import { ERRORS, type PublicError } from '../base/errors.ts'
 import type { JsonObject } from '../base/json.ts'
 import { failed, ok, type Result } from '../base/result.ts'
 import { claimsProblem, nameProblem, secretProblem } from '../base/values.ts'
-import { clientNetwork } from '../client/client-address.ts'
-import type { SidecarRequest } from '../client/request.ts'
-import type { ErrorResponseOptions, Responder } from '../client/responder.ts'
+import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { Config } from '../config/config.ts'
-import type { CredentialChecks, Login } from '../credentials/credential-checks.ts'
-import type { EndedToken, LoginThrottle, NotRevoked, RevokeToken } from '../credentials/throttles.ts'
+import type { Credential } from '../credentials/credential-list.ts'
+import type { EndedToken, NotRevoked, RevokeToken } from '../credentials/revocation-limit.ts'
 import { HeaderLines, type HeaderList } from '../http/headers.ts'
 import { LINKS_PATH, pathOf } from '../http/request-target.ts'
 import type { Caller, Identity } from '../token/caller.ts'
 import type { TokenSigner } from '../token/issue.ts'
-import type { CredentialStatus } from '../token/issuers.ts'
 import { isLinkId, isLinkOf, LINK_METHODS, linkTargetProblem } from '../token/links.ts'
 import { coversScope, parseScope, parseStoredScope, type Scope, scopeAllows } from '../token/scopes.ts'
+import type { ApiEvent, RecordEvent } from './api-events.ts'
 import { badArgument, readJson } from './json-body.ts'
-
-/** What a request did, for the audit log and the metrics. The caller is the `identityForLog` of the request context. */
-export type ApiEvent =
-  | { readonly event: 'login' | 'logout' }
-  | { readonly event: 'login_failed'; readonly reason: LoginFailure }
-  | { readonly event: 'link_created' | 'link_ended'; readonly linkId: string }
+import type { LoginRefusal, LoginService } from './login-service.ts'
 
 interface AccountApiOptions {
   readonly config: Pick<Config, 'contract' | 'links' | 'listen' | 'timeouts'>
   readonly responder: Responder
   readonly signer: TokenSigner
   /** Absent without `credentials.file` and without a database. */
-  readonly credentials: CredentialChecks | undefined
-  readonly throttle: LoginThrottle
+  readonly logins: LoginService | undefined
   /** Absent without a database for revocations. */
   readonly revoke: RevokeToken | undefined
-  readonly recordEvent: (req: SidecarRequest, event: ApiEvent) => void
+  readonly recordEvent: RecordEvent
   readonly now: () => number
 }
 
-/** Without a delay, 200 clients that ignored `Retry-After` sent 6,000 logins/s and starved token checks. */
-const RETRY_DELAY_MS = 250
-
 const NOT_READY = ERRORS.notReady
-const failedLogin = (reason: LoginFailure, error: PublicError, options?: ErrorResponseOptions) =>
-  failed({ reason, error, options })
 
 export class AccountApi {
   readonly #options: AccountApiOptions
@@ -59,73 +45,53 @@ export class AccountApi {
 
   /** POST: issues a token. Rejects only on an internal error. */
   async logIn(res: SidecarResponse): Promise<void> {
-    const { responder, recordEvent } = this.#options
-    const recordFailure = (reason: LoginFailure) => recordEvent(res.req, { event: 'login_failed', reason })
-    const issued = await this.#issueToken(res).catch((error: unknown) => {
-      recordFailure('internal')
-      throw error
-    })
-    if (issued.ok) {
-      const { token, lifetimeSeconds } = issued.value
-      recordEvent(res.req, { event: 'login' })
-      const expirationSec = this.#expirationSec(lifetimeSeconds)
-      return responder.sendJson(res, 200, { token, expirationSec })
-    }
-    const { reason, error, options } = issued.error
-    if (reason === 'busy' && res.destroyed) {
-      return // the client left while its login waited
-    }
-    recordFailure(reason)
-    if (reason === 'busy' || reason === 'throttled') {
-      await sleep(RETRY_DELAY_MS)
-    }
-    responder.fail(res, reason, error, options)
-  }
-
-  async #issueToken(res: SidecarResponse) {
-    const { config, credentials, throttle, signer } = this.#options
-    const { context, clientAddress } = res.req
-    if (credentials === undefined || !signer.canSign) {
-      return failedLogin('unavailable', NOT_READY)
+    const { config, logins, responder, signer, recordEvent } = this.#options
+    if (logins === undefined || !signer.canSign) {
+      recordEvent(res.req, { event: 'login_failed', method: 'token', reason: 'unavailable' })
+      return responder.fail(res, 'unavailable', NOT_READY)
     }
     const body = await readJson(res, config.timeouts.idleSeconds * 1000)
     const fields = body.ok ? readLogin(body.value) : body
     if (!fields.ok) {
-      return failedLogin('invalid', fields.error)
+      recordEvent(res.req, { event: 'login_failed', method: 'token', reason: 'invalid' })
+      return responder.fail(res, 'invalid', fields.error)
     }
     const { login, requestedScope } = fields.value
-    const { accountId, accessKey } = login
-    if (credentials.hasAccount(accountId)) {
-      context.recordIdentity({ accountId })
+    const issued = await logins.logIn(res, login, 'token', async (credential) => {
+      const granted = grantScope(requestedScope, credential)
+      const { accountId, accessKey } = credential
+      return granted.ok
+        ? ok(await signer.issueToken({ accountId, accessKey, scope: granted.value }))
+        : granted
+    })
+    if (!issued.ok) {
+      return this.#refuseLogin(res, issued.error)
     }
+    const { token, lifetimeSeconds } = issued.value
+    responder.sendJson(res, 200, { token, expirationSec: this.#expirationSec(lifetimeSeconds) })
+  }
 
-    const network = clientNetwork(clientAddress)
-    const { verdict, retryAfterSeconds } = await throttle(login, network, async () =>
-      res.destroyed ? 'busy' : credentials.authenticate(login, network),
-    )
-    if (verdict === 'unavailable') {
-      return failedLogin(verdict, NOT_READY)
+  #refuseLogin(res: SidecarResponse, refusal: LoginRefusal): void {
+    const { config, responder } = this.#options
+    switch (refusal.reason) {
+      case 'abandoned':
+        break
+      case 'invalid':
+        responder.fail(res, 'invalid', refusal.error)
+        break
+      case 'rejected': {
+        const error = { ...ERRORS.authenticationFailed, code: config.contract.authenticationFailedCode }
+        responder.fail(res, 'rejected', error, { errorType: 'http_request_denied' })
+        break
+      }
+      case 'unavailable':
+        responder.fail(res, 'unavailable', NOT_READY)
+        break
+      default: {
+        const { reason, retryAfterSeconds } = refusal
+        responder.fail(res, reason, NOT_READY, { retryAfterSeconds })
+      }
     }
-    const credential = credentials.credentialStatus(accountId, accessKey)
-    if (credential.active || credential.exists) {
-      context.recordIdentity({ accountId, accessKey })
-    }
-    if (verdict === 'busy' || verdict === 'throttled') {
-      return failedLogin(verdict, NOT_READY, { retryAfterSeconds })
-    }
-    // The credential may have been disabled since the check. The response is the same for every rejected login.
-    if (verdict === 'rejected' || !credential.active) {
-      const error = { ...ERRORS.authenticationFailed, code: config.contract.authenticationFailedCode }
-      return failedLogin('rejected', error, { errorType: 'http_request_denied' })
-    }
-
-    const granted = grantScope(requestedScope, login, credential)
-    if (!granted.ok) {
-      return failedLogin('invalid', granted.error)
-    }
-    const issued = await signer.issueToken({ accountId, accessKey, scope: granted.value })
-    context.recordIdentity(issued.identity)
-    return ok(issued)
   }
 
   sendTimeLeft(res: SidecarResponse, { expiresAtSeconds }: Identity): void {
@@ -231,10 +197,9 @@ const MAX_REQUESTED_SCOPE_CHARACTERS = 1024
 /** Returns the requested scope if the credential covers it. The default is the scope of the credential. */
 function grantScope(
   requested: string | undefined,
-  { accountId, accessKey }: Login,
-  credential: Extract<CredentialStatus, { active: true }>,
+  { accountId, accessKey, scope: ownText }: Credential,
 ): Result<Scope | undefined, PublicError> {
-  const own = parseStoredScope(credential.scope)
+  const own = parseStoredScope(ownText)
   if (requested === undefined) {
     return ok(own)
   }

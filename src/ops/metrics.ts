@@ -14,7 +14,7 @@ import { ACCESS_FAILURES, type AccessFailure, LOGIN_FAILURES, UPSTREAM_OUTCOMES 
 import { VERSION } from '../base/version.ts'
 import type { DataListener } from '../client/listener.ts'
 import type { Config } from '../config/config.ts'
-import type { ApiEvent } from '../endpoints/account-api.ts'
+import type { ApiEvent } from '../endpoints/api-events.ts'
 import { ROUTE_LABELS, type RouteLabel } from '../gate/route.ts'
 import type { Forwarder } from '../proxy/forward.ts'
 import type { UpstreamEvents } from '../proxy/transfer.ts'
@@ -53,6 +53,7 @@ export const METRICS = {
   key_token_lifetime_seconds: gauge('Seconds that tokens of the key may live at most.', ['kid'], 'max'),
   links_issued_total: counter('Links issued.', []),
   log_lines_dropped_total: counter('Log lines dropped because stdout was slow, or its disk was full.', []),
+  logins_with_previous_secret_total: counter('Logins with the secret before the last rotation.', []),
   ready: gauge('1 while requests are accepted and everything they need is loaded, else 0.', [], 'min'),
   reload_failing: gauge('1 while the newest version cannot be used in full, else 0.', ['subject'], 'max'),
   reload_last_good_timestamp_seconds: gauge('When the active version was loaded.', ['subject'], 'min'),
@@ -122,6 +123,7 @@ export class Metrics {
   readonly #now: () => number
   readonly #counts = {
     links_issued_total: 0,
+    logins_with_previous_secret_total: 0,
     reloads_total: new ByLabel(() => new Counts(RELOAD_RESULTS)),
     request_duration_seconds: new ByLabel(() => new Durations(), ROUTE_LABELS),
     requests_total: new ByLabel(() => new ByLabel(() => new Counts())),
@@ -163,13 +165,23 @@ export class Metrics {
 
   onEvent(what: ApiEvent): void {
     if (what.event === 'login') {
-      this.#counts.tokens_issued_total++
+      this.#onLogin(what)
     } else if (what.event === 'link_created') {
       this.#counts.links_issued_total++
     } else if (what.event === 'login_failed') {
       this.#counts.token_issue_failures_total.add(what.reason)
     } else {
       what.event satisfies 'logout' | 'link_ended' // have no count
+    }
+  }
+
+  #onLogin({ method, usedPreviousSecret }: Extract<ApiEvent, { event: 'login' }>): void {
+    // HTTP Basic logs in without a token.
+    if (method !== 'basic') {
+      this.#counts.tokens_issued_total++
+    }
+    if (usedPreviousSecret) {
+      this.#counts.logins_with_previous_secret_total++
     }
   }
 

@@ -12,7 +12,7 @@ import type { UnparsedRefusal } from '../client/connection.ts'
 import type { SidecarRequest } from '../client/request.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { Config } from '../config/config.ts'
-import type { ApiEvent } from '../endpoints/account-api.ts'
+import type { ApiEvent, RecordEvent } from '../endpoints/api-events.ts'
 import type { Metrics } from './metrics.ts'
 
 export function createRequestRecorder(
@@ -92,7 +92,7 @@ export function createAuditor(metrics: Pick<Metrics, 'onEvent' | 'onReload'>, lo
     metrics.onReload(subject, result, certificate)
     write({ event: 'reload', subject, outcome: result })
   }
-  const recordEvent = (req: SidecarRequest, what: ApiEvent) => {
+  const recordEvent: RecordEvent = (req, what) => {
     metrics.onEvent(what)
     write(auditLine(req, what))
   }
@@ -111,6 +111,8 @@ function auditLine({ context, clientAddress, headers }: SidecarRequest, what: Ap
     account: text(identity?.accountId),
     accessKey: text(identity?.accessKey),
     tokenId: text(identity?.tokenId),
+    method: 'method' in what && what.method !== 'token' ? what.method : undefined,
+    secretUsed: what.event === 'login' && what.usedPreviousSecret ? 'previous' : undefined,
     linkId: 'linkId' in what ? what.linkId : undefined,
     client: clientAddress,
     requestId: id,

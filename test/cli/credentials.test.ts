@@ -36,9 +36,9 @@ async function verdict(file: string, login: { accountId: string; accessKey: stri
     return loaded.problems
   }
   const { value } = loaded
-  return createCredentialChecks({ list: () => value, refresh: async () => true }, () => NOW).authenticate(
-    login,
-  )
+  const checks = createCredentialChecks({ list: () => value, refresh: async () => true }, () => NOW)
+  const { outcome } = await checks.authenticate(login, { network: 'test', hasLeft: () => false })
+  return outcome
 }
 
 t.test('add creates the file and a credential, and its printed secret logs in', async (t) => {

@@ -2,9 +2,10 @@ import { createHook } from 'node:async_hooks'
 import { scryptSync } from 'node:crypto'
 import { setImmediate } from 'node:timers/promises'
 import t from 'tap'
-import type { Login, LoginVerdict } from '../../src/credentials/credential-checks.ts'
+import type { Login, LoginOrigin, LoginVerdict } from '../../src/credentials/credential-checks.ts'
 import { createCredentialChecks } from '../../src/credentials/credential-checks.ts'
 import { type Credential, CredentialList } from '../../src/credentials/credential-list.ts'
+import { createLoginThrottle } from '../../src/credentials/login-throttle.ts'
 import {
   dummyHash,
   generateSecret,
@@ -12,7 +13,6 @@ import {
   secretHashProblem,
   verifySecret,
 } from '../../src/credentials/secret-hash.ts'
-import { createLoginThrottle } from '../../src/credentials/throttles.ts'
 
 const NOW = 1_800_000_000_000
 const SECRET = 'right'
@@ -49,11 +49,13 @@ function login(accessKey: string, secret = SECRET, accountId = 'acme'): Login {
 /** A store over credentials that a test can replace. */
 function makeStore(list: readonly Credential[]) {
   const state = { credentials: indexOf(list), now: NOW }
-  const store = createCredentialChecks(
+  const checks = createCredentialChecks(
     { list: () => state.credentials, refresh: async () => true },
     () => state.now,
   )
-  return { store, state }
+  const authenticate = async (login: Login, origin: Partial<LoginOrigin> = {}) =>
+    (await checks.authenticate(login, { network: 'net', hasLeft: () => false, ...origin })).outcome
+  return { store: { ...checks, authenticate }, state, checks }
 }
 
 const generatedOnly = [
@@ -115,15 +117,23 @@ t.test('a name has the same scrypt parameters in every process, and keeps them a
 t.test('surplus logins of one network are refused as busy while another network can log in', async (t) => {
   const { store } = makeStore(mixed)
   const flood = Array.from({ length: 200 }, (_, at) =>
-    store.authenticate(login('key', 'guess', `invented ${at}`), 'one'),
+    store.authenticate(login('key', 'guess', `invented ${at}`), { network: 'one' }),
   )
-  const elsewhere = ['two', 'three'].map((client) => store.authenticate(login('slow'), client))
-  t.equal(await store.authenticate(login('fast'), 'one'), 'accepted', 'a generated secret does not queue')
+  const elsewhere = ['two', 'three'].map((network) => store.authenticate(login('slow'), { network }))
+  t.equal(
+    await store.authenticate(login('fast'), { network: 'one' }),
+    'accepted',
+    'a generated secret does not queue',
+  )
   t.same(await Promise.all(elsewhere), ['accepted', 'accepted'])
   const verdicts = await Promise.all(flood)
   t.equal(verdicts.filter((verdict) => verdict === 'rejected').length, 9)
   t.equal(verdicts.filter((verdict) => verdict === 'busy').length, 191)
-  t.equal(await store.authenticate(login('slow'), 'one'), 'accepted', 'and afterwards there is room')
+  t.equal(
+    await store.authenticate(login('slow'), { network: 'one' }),
+    'accepted',
+    'and afterwards there is room',
+  )
 })
 
 t.test('a change made while a secret is being hashed takes effect', async (t) => {
@@ -254,13 +264,22 @@ t.test('anything but a complete canonical hash is refused, and not echoed', asyn
 
 const NAME = { accountId: 'acme', accessKey: 'AK' }
 
+type Outcome = LoginVerdict['outcome']
+
+const verdictOf = (outcome: Outcome): LoginVerdict =>
+  outcome === 'accepted'
+    ? { outcome, credential: credential('AK', fast), usedPreviousSecret: false }
+    : { outcome }
+
 /** A throttle of three failures a minute, whose clock the test sets. */
 function throttled() {
   const clock = { now: 1_800_000_000_000 }
   const throttle = createLoginThrottle({ count: 3, windowSeconds: 60 }, () => clock.now)
   /** Tries to log in, and returns the seconds to wait where that is refused. */
-  const login = async (verdict: LoginVerdict, accountId = 'acme', address = '192.0.2.1', accessKey = 'AK') =>
-    (await throttle({ accountId, accessKey }, address, async () => verdict)).retryAfterSeconds
+  const login = async (outcome: Outcome, accountId = 'acme', address = '192.0.2.1', accessKey = 'AK') => {
+    const verdict = await throttle({ accountId, accessKey }, address, async () => verdictOf(outcome))
+    return verdict.outcome === 'throttled' ? verdict.retryAfterSeconds : undefined
+  }
   const fail = (count: number) => Promise.all(Array.from({ length: count }, () => login('rejected')))
   return { clock, throttle, login, fail }
 }
@@ -271,8 +290,8 @@ async function concurrent({ throttle }: ReturnType<typeof throttled>, count: num
   const check = () => new Promise<LoginVerdict>((resolve) => checks.push(resolve))
   const attempts = Array.from({ length: count }, () => throttle(NAME, '192.0.2.1', check))
   await setImmediate()
-  const end = async (at: number, verdict: LoginVerdict) => {
-    checks[at]?.(verdict)
+  const end = async (at: number, outcome: Outcome) => {
+    checks[at]?.(verdictOf(outcome))
     await setImmediate()
   }
   return { attempts, started: () => checks.length, end }
@@ -304,9 +323,9 @@ t.test('200 concurrent guesses get no more checks than the allowed failures', as
     await end(at, 'rejected')
   }
   const outcomes = await Promise.all(attempts)
-  t.equal(outcomes.filter(({ verdict }) => verdict === 'rejected').length, 3)
+  t.equal(outcomes.filter(({ outcome }) => outcome === 'rejected').length, 3)
   for (const outcome of outcomes.slice(3)) {
-    t.same(outcome, { verdict: 'throttled', retryAfterSeconds: 60 })
+    t.same(outcome, { outcome: 'throttled', retryAfterSeconds: 60 })
   }
   t.equal(started(), 3)
 })
@@ -324,7 +343,7 @@ t.test('logins beyond the count wait, and none is refused before a failure', asy
   for (const at of [4, 5, 6, 7]) {
     await end(at, 'accepted')
   }
-  const verdicts = (await Promise.all(attempts)).map(({ verdict }) => verdict)
+  const verdicts = (await Promise.all(attempts)).map(({ outcome }) => outcome)
   const accepted = 'accepted'
   t.same(verdicts, [accepted, 'rejected', 'busy', accepted, accepted, accepted, accepted, accepted])
 })
@@ -332,12 +351,12 @@ t.test('logins beyond the count wait, and none is refused before a failure', asy
 t.test('at most 1,000 logins of a pair wait, and other pairs are not affected', async (t) => {
   const setup = throttled()
   const { attempts, started, end } = await concurrent(setup, 1004)
-  t.same(await attempts[1003], { verdict: 'busy' })
+  t.same(await attempts[1003], { outcome: 'busy' })
   const others = Array.from({ length: 5 }, () =>
-    setup.throttle({ ...NAME, accountId: 'other' }, '192.0.2.1', async () => 'accepted'),
+    setup.throttle({ ...NAME, accountId: 'other' }, '192.0.2.1', async () => verdictOf('accepted')),
   )
-  for (const { verdict } of await Promise.all(others)) {
-    t.equal(verdict, 'accepted')
+  for (const { outcome } of await Promise.all(others)) {
+    t.equal(outcome, 'accepted')
   }
   for (let at = 0; at < 1003; at++) {
     await end(at, 'accepted')
@@ -363,7 +382,7 @@ t.test('the table is bounded: beyond 50,000 pairs the least recently used is dro
 
 t.test('an accepted login removes the failures of its own access key only', async (t) => {
   const { clock, login } = throttled()
-  const guess = (verdict: LoginVerdict, accessKey: string) => login(verdict, 'acme', '192.0.2.1', accessKey)
+  const guess = (outcome: Outcome, accessKey: string) => login(outcome, 'acme', '192.0.2.1', accessKey)
   for (let times = 0; times < 2; times++) {
     await guess('rejected', 'victim')
     clock.now += 1000

@@ -6,8 +6,8 @@ import pg from 'pg'
 import t from 'tap'
 import { networkFailureOf } from '../../src/base/errors.ts'
 import { createPeers } from '../../src/client/client-address.ts'
+import { createLoginThrottle } from '../../src/credentials/login-throttle.ts'
 import { clientConfig } from '../../src/credentials/postgres/database-pool.ts'
-import { createLoginThrottle } from '../../src/credentials/throttles.ts'
 import { afterReads } from '../../src/http/node-http.ts'
 import { fetchJwks } from '../../src/keys/jwk-set.ts'
 import { requestHeadText } from '../../src/proxy/request-headers.ts'
@@ -135,7 +135,7 @@ t.test('no cache keeps the line from which its keys and values were cut', async 
     'failed logins': (at) => {
       const address = peer.clientAddress(cut(`203.0.${(at + 10) >> 8}.${(at + 10) % 256}`))
       const login = { accountId: cut(`an account with a long name ${at}`), accessKey: cut(`a key ${at}`) }
-      return throttle(login, address, async () => 'rejected')
+      return throttle(login, address, async () => ({ outcome: 'rejected' }))
     },
   }
   for (const [name, fill] of Object.entries(caches)) {

@@ -360,7 +360,7 @@ t.test('each shortage and outage has a headline of its own', async (t) => {
   }
   const rejected = (count: number) => {
     for (let i = 0; i < count; i++) {
-      metrics.onEvent({ event: 'login_failed', reason: 'rejected' })
+      metrics.onEvent({ event: 'login_failed', method: 'token', reason: 'rejected' })
     }
   }
   const respond = (prefix: string, status: number, count: number) => {
@@ -381,7 +381,7 @@ t.test('each shortage and outage has a headline of its own', async (t) => {
       ['critical: Upstream / is overloaded: 1 requests refused in 30 s, its queue is full or too slow'],
     ],
     [
-      () => metrics.onEvent({ event: 'login_failed', reason: 'unavailable' }),
+      () => metrics.onEvent({ event: 'login_failed', method: 'token', reason: 'unavailable' }),
       ['critical: Logins fail: 1 in 30 s, by a fault of this side'],
     ],
     [() => rejected(4), []],
@@ -401,7 +401,7 @@ t.test('each shortage and outage has a headline of its own', async (t) => {
       () => {
         checks.splice(0, 1, { name: 'credentials', ok: true, state: 'database down, last snapshot active' })
         metrics.onReload('credentials', 'failed')
-        metrics.onEvent({ event: 'login_failed', reason: 'unavailable' })
+        metrics.onEvent({ event: 'login_failed', method: 'token', reason: 'unavailable' })
       },
       ['critical: The credentials database is down: no logins; token checks use its last state'],
     ],

@@ -93,6 +93,8 @@ t.test('the page has every field of an audit line', (t) => {
     account: true,
     accessKey: true,
     tokenId: true,
+    method: true,
+    secretUsed: true,
     linkId: true,
     subject: true,
     client: true,

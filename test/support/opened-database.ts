@@ -1,6 +1,6 @@
 /** A PostgreSQL store of one replica, as a test sees it. */
 import type { Test } from 'tap'
-import { createCredentialChecks } from '../../src/credentials/credential-checks.ts'
+import { createCredentialChecks, type Login } from '../../src/credentials/credential-checks.ts'
 import { type DatabaseOptions, openDatabase } from '../../src/credentials/postgres/database.ts'
 import type { RevocableToken } from '../../src/token/caller.ts'
 import { ISSUER } from './tokens.ts'
@@ -30,7 +30,10 @@ export async function startStore(
     throw new Error(read.problems.join('\n'))
   }
   const { value: database } = read
-  const store = createCredentialChecks(database, Date.now)
+  const checks = createCredentialChecks(database, Date.now)
+  const origin = { network: 'test', hasLeft: () => false }
+  const authenticate = async (login: Login) => (await checks.authenticate(login, origin)).outcome
+  const store = { ...checks, authenticate }
   database.subscribe((subject) => {
     onlyAdded.push(subject === 'revocations')
   })

@@ -145,7 +145,7 @@ export async function tenBusyMinutes() {
     })
     times(3, () => {
       metrics.onRequest('token_issue', 'POST', 200, 0.0009)
-      metrics.onEvent({ event: 'login' })
+      metrics.onEvent({ event: 'login', method: 'token', usedPreviousSecret: false })
       tokenCache.misses++
       tokenCache.size++
     })
@@ -160,7 +160,7 @@ export async function tenBusyMinutes() {
       })
     }
     if (step > 95) {
-      metrics.onEvent({ event: 'login_failed', reason: 'rejected' })
+      metrics.onEvent({ event: 'login_failed', method: 'token', reason: 'rejected' })
     }
     await setup.step()
     if (step === 40) {
