@@ -4,10 +4,10 @@
  * changes nothing: a token of a credential that only this version disables is accepted. Of a database, only bad rows are left out.
  *
  *   source                polled each                     subject        then (`Gate.onAuthDataChange`)
- *   key files             0.2 s, active at the 2nd poll   keys           the cache is emptied, tunnels are checked again
+ *   key files             0.5 s, and 0.2 s after a change keys           the cache is emptied, tunnels are checked again
  *   credentials file      the same                        credentials    the same
  *   revocations file      the same                        revocations    tunnels are checked again, tokens with each request
- *   rows of the database  0.25 s, each login and logout   both of these  the same as for files
+ *   rows of the database  0.5 s, each login and logout    both of these  the same as for files
  *   key set of an issuer  60 s, and for an unknown kid    keys           the same as for key files
  *   certificate files     the same as for key files       certificates   nothing: they are for new connections
  *
@@ -15,14 +15,13 @@
  * like tunnels. A change ends no transfer in progress. Without a database, a sidecar that fetches its keys learns of no disabled
  * credential. `polled-files.ts`, `database.ts` and `remote-keys.ts` set the times above.
  */
-import { loaded } from '../base/result.ts'
 import { formatProblems, type Problem, problemsAt } from '../config/config.ts'
-import { type CredentialChecks, createCredentialChecks } from '../credentials/credential-checks.ts'
-import type { DatabaseState } from '../credentials/postgres/database.ts'
+import type { CredentialChecks, CredentialSource } from '../credentials/credential-checks.ts'
+import { createCredentialChecks } from '../credentials/credential-checks.ts'
+import type { CredentialsDatabase, DatabaseState } from '../credentials/postgres/database.ts'
 import { limitRevocations, type RevokeToken } from '../credentials/revocation-limit.ts'
 import { type FindKey, findInRing, type KeyRing, publicJwks, tokenLifetimes } from '../keys/key-ring.ts'
 import type { KeySetState, RemoteKeys } from '../keys/remote-keys.ts'
-import type { Reloadable } from '../reload/reloadable.ts'
 import type { IsRevoked } from '../token/caller.ts'
 import { createIssuers, type TokenIssuer } from '../token/issuers.ts'
 import type { AuthSources, ReloadSubject, SourceOptions } from './auth-sources.ts'
@@ -79,7 +78,7 @@ export class InvalidAuthData extends Error {
 
 /** @throws InvalidAuthData with the problems of all sources */
 export async function openAuthData(options: SourceOptions): Promise<AuthData> {
-  const { config, log, now } = options
+  const { config, log } = options
   const sources = await openSources(options)
   if (sources.problems.length > 0) {
     throw new InvalidAuthData(sources.problems)
@@ -87,85 +86,146 @@ export async function openAuthData(options: SourceOptions): Promise<AuthData> {
   for (const warning of sources.warnings) {
     log.warn(warning)
   }
-  const { keyFiles, credentialsFile, revocationsFile, database, certificateSets, keySets } = sources
-  // All sources but the database, which has two subjects.
-  const bySubject = {
-    keys: [keyFiles, ...keySets],
-    credentials: [credentialsFile],
-    revocations: [revocationsFile],
-    certificates: [...certificateSets.values()],
-  }
-  const polled = [...Object.values(bySubject).flat(), database].filter((source) => source !== undefined)
+  const { certificateSets, keySets } = sources
   const ownKeySet = keySets.find(({ issuer }) => issuer === config.token.issuer)
-  const keys = ownKeysIn(options, keyFiles, ownKeySet)
-  const logins = database ?? (credentialsFile && { list: credentialsFile.current, refresh: async () => true })
-  const onError = (error: unknown) => log.error({ err: error }, 'a login could not be checked')
-  const credentials = logins && createCredentialChecks(logins, now, onError)
-  const revocations = [revocationsFile?.current, database?.revocations].flatMap((list) => list ?? [])
-  const subjects: ReloadSubject[] = ['revocations'] // a file of them is polled even while it is missing
-  if (keyFiles) {
-    subjects.push('keys')
-  }
-  if (credentials) {
-    subjects.push('credentials')
-  }
-  if (certificateSets.size > 0) {
-    subjects.push('certificates')
-  }
+  const keys = keysIn(options, sources, ownKeySet)
+  const credentials = credentialsIn(options, sources)
+  const polled = polledSources(sources)
   return {
     keys,
     keySets,
     issuers: createIssuers(config, keys.findKey, keySets, credentials),
     credentials,
-    revocations: {
-      isRevoked: (token, issuer) => revocations.some((list) => list().isRevoked(token, issuer)),
-      count: () => revocations.reduce((sum, list) => sum + list().size, 0),
-      revoke: database && limitRevocations(database.revoke, config.token.clockToleranceSeconds),
-    },
+    revocations: revocationsIn(options, sources),
     certificateSets,
-    subjects,
-    conditions() {
-      const ofKeys: AuthCondition = ownKeySet?.condition() ?? { name: 'keys', ok: true }
-      const ofCredentials: AuthCondition = database?.condition() ?? { name: 'credentials', ok: true }
-      return credentials ? [ofKeys, ofCredentials] : [ofKeys]
-    },
-    subscribe(onChange) {
-      for (const subject of ['keys', 'credentials', 'revocations'] as const) {
-        for (const source of bySubject[subject]) {
-          source?.subscribe(() => onChange(subject))
-        }
-      }
-      database?.subscribe(onChange)
-    },
+    subjects: subjectsIn(sources),
+    conditions: () => conditionsOf(sources, ownKeySet),
+    subscribe: (onChange) => subscribeToSources(sources, onChange),
     start() {
       for (const source of polled) {
         source.start()
       }
     },
-    async whenLoaded() {
-      const awaited = { 'keys.jwksUrl': ownKeySet, [DATABASE_SETTING]: database }
-      const pending = Object.entries(awaited).map(async ([setting, source]) => {
-        const first = (await source?.whenLoaded) ?? loaded(true)
-        if (!first.ok) {
-          throw new InvalidAuthData(problemsAt(setting, first.problems))
-        }
-        return first.value
-      })
-      return (await Promise.all(pending)).every(Boolean)
-    },
+    whenLoaded: () => whenSourcesLoaded(sources, ownKeySet),
     reload: () => Promise.all(polled.map((source) => source.reload())),
     stop: () => Promise.all(polled.map((source) => source.stop())),
   }
 }
 
 /** The keys of the sidecar's own issuer. */
-function ownKeysIn({ config, now }: SourceOptions, keyFiles?: Reloadable<KeyRing>, keySet?: RemoteKeys) {
-  const ring = keySet?.ring ?? keyFiles?.current ?? (() => ({ keys: new Map() }))
-  const findKey: FindKey = keySet?.findKey ?? ((kid, alg) => findInRing(ring(), kid, alg))
+function keysIn(
+  { config, now }: SourceOptions,
+  { keyFiles }: AuthSources,
+  ownKeySet: RemoteKeys | undefined,
+) {
+  const noKeys = (): KeyRing => ({ keys: new Map() })
+  const ring = ownKeySet?.ring ?? keyFiles?.current ?? noKeys
+  const findInFiles: FindKey = (kid, alg) => findInRing(ring(), kid, alg)
   return {
     ring,
-    findKey,
-    publicJwks: () => (keySet?.state().loaded === false ? undefined : publicJwks(ring())),
+    findKey: ownKeySet?.findKey ?? findInFiles,
+    publicJwks() {
+      const isAwaited = ownKeySet?.state().loaded === false
+      return isAwaited ? undefined : publicJwks(ring())
+    },
     tokenLifetimes: () => tokenLifetimes(ring(), config.token.maxSignedSeconds, now()),
   }
+}
+
+function credentialsIn({ log, now }: SourceOptions, sources: AuthSources): CredentialChecks | undefined {
+  const source = credentialSourceIn(sources)
+  if (source === undefined) {
+    return undefined
+  }
+  const onError = (error: unknown) => log.error({ err: error }, 'a login could not be checked')
+  return createCredentialChecks(source, now, onError)
+}
+
+function credentialSourceIn({ database, credentialsFile }: AuthSources): CredentialSource | undefined {
+  if (database !== undefined) {
+    return database
+  }
+  if (credentialsFile !== undefined) {
+    return { list: credentialsFile.current, refresh: async () => true }
+  }
+  return undefined
+}
+
+function revocationsIn({ config }: SourceOptions, { revocationsFile, database }: AuthSources) {
+  const sources = [revocationsFile?.current, database?.revocations]
+  const lists = sources.filter((list) => list !== undefined)
+  const isRevoked: IsRevoked = (token, issuer) => lists.some((list) => list().isRevoked(token, issuer))
+  return {
+    isRevoked,
+    count: () => lists.reduce((sum, list) => sum + list().size, 0),
+    revoke: database && limitRevocations(database.revoke, config.token.clockToleranceSeconds),
+  }
+}
+
+function subjectsIn(sources: AuthSources): ReloadSubject[] {
+  const subjects: ReloadSubject[] = ['revocations'] // a file of them is polled even while it is missing
+  if (sources.keyFiles !== undefined) {
+    subjects.push('keys')
+  }
+  if (credentialSourceIn(sources) !== undefined) {
+    subjects.push('credentials')
+  }
+  if (sources.certificateSets.size > 0) {
+    subjects.push('certificates')
+  }
+  return subjects
+}
+
+function conditionsOf(sources: AuthSources, ownKeySet: RemoteKeys | undefined): AuthCondition[] {
+  const conditions: AuthCondition[] = [ownKeySet?.condition() ?? { name: 'keys', ok: true }]
+  if (credentialSourceIn(sources) !== undefined) {
+    conditions.push(sources.database?.condition() ?? { name: 'credentials', ok: true })
+  }
+  return conditions
+}
+
+function polledSources(sources: AuthSources) {
+  const { keyFiles, credentialsFile, revocationsFile, database, certificateSets, keySets } = sources
+  const ofSettings = [
+    keyFiles,
+    credentialsFile,
+    revocationsFile,
+    database,
+    ...keySets,
+    ...certificateSets.values(),
+  ]
+  return ofSettings.filter((source) => source !== undefined)
+}
+
+function subscribeToSources(sources: AuthSources, onChange: Parameters<AuthData['subscribe']>[0]): void {
+  sources.keyFiles?.subscribe(() => onChange('keys'))
+  for (const keySet of sources.keySets) {
+    keySet.subscribe(() => onChange('keys'))
+  }
+  sources.credentialsFile?.subscribe(() => onChange('credentials'))
+  sources.revocationsFile?.subscribe(() => onChange('revocations'))
+  sources.database?.subscribe(onChange)
+}
+
+/** Resolves with false if a source was stopped before it was loaded. @throws InvalidAuthData */
+async function whenSourcesLoaded(
+  { database }: AuthSources,
+  ownKeySet: RemoteKeys | undefined,
+): Promise<boolean> {
+  const loads = await Promise.all([
+    firstLoadOf('keys.jwksUrl', ownKeySet),
+    firstLoadOf(DATABASE_SETTING, database),
+  ])
+  return loads.every(Boolean)
+}
+
+async function firstLoadOf(setting: string, source: RemoteKeys | CredentialsDatabase | undefined) {
+  if (source === undefined) {
+    return true
+  }
+  const first = await source.whenLoaded
+  if (!first.ok) {
+    throw new InvalidAuthData(problemsAt(setting, first.problems))
+  }
+  return first.value
 }

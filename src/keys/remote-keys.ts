@@ -69,7 +69,7 @@ export class RemoteKeys {
       },
       initial: undefined,
       pollMs: REFRESH_MS,
-      retryMs: COOLDOWN_MS,
+      failingMs: COOLDOWN_MS,
       onPolled: (polled) => this.#report(polled, logFields),
       onError: (err) => log.error({ ...logFields, err }, 'a JWK Set could not be applied'),
     })

@@ -22,6 +22,9 @@ import { RELOAD_RESULTS, type ReloadResult } from '../reload/reloadable.ts'
 import type { TokenCache } from '../token/cache.ts'
 import { ByLabel, Counts, Durations } from './counts.ts'
 
+/** The interval of the timer that measures delays of the event loop. An idle process wakes up for it. */
+const EVENT_LOOP_TIMER_MS = 50
+
 /** Requests with other methods have the label `other`. */
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS'])
 const TOKEN_RESULTS = ['accepted', 'rejected'] as const
@@ -141,7 +144,7 @@ export class Metrics {
 
   constructor(now: () => number) {
     this.#now = now
-    collectDefaultMetrics({ register: this.#registry })
+    collectDefaultMetrics({ register: this.#registry, eventLoopMonitoringPrecision: EVENT_LOOP_TIMER_MS })
     // These gauges have names of counters. They only add up the types of `nodejs_active_handles` and the like.
     for (const what of ['handles', 'requests', 'resources']) {
       this.#registry.removeSingleMetric(`nodejs_active_${what}_total`)

@@ -1,6 +1,6 @@
 /**
- * Loads values from files, and loads them again when they have changed and are complete: good ones after 0.2 to 0.4 s. Bad ones
- * are reported after 1 s. Polls `stat`, which also detects renames, Kubernetes' `..data` swaps and changes on network disks.
+ * Loads values from files, and loads them again when they have changed and are complete: good ones after 0.2 to 0.7 s. Bad ones
+ * are reported after 1.3 s. Polls `stat`, which also detects renames, Kubernetes' `..data` swaps and changes on network disks.
  */
 import { access, constants, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
@@ -8,6 +8,7 @@ import { type Logger, loggedItems } from '../base/log.ts'
 import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 import { errorCode, visibleNames } from '../files/files.ts'
 import { type Found, Reloadable, type ReloadResult } from './reloadable.ts'
+import { choosePolicy, countPoll, loadCounts, type PollHistory } from './settling.ts'
 
 type Includes = (name: string) => boolean
 /** `path`: the setting. `message`: what is wrong with its file. */
@@ -25,43 +26,11 @@ interface PolledFilesOptions<T> {
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>
 }
 
-const FILE_POLL_MS = 200
-/** A growing file differs at each poll. A load after one poll could activate a part of a revocation list. */
-const STABLE_POLLS = 2
-/** Earlier, files may be incomplete: a key may follow its certificate. */
-const SETTLED_POLLS = 5
+/** A good version is active after this time and one `SETTLING_MS` at most, within the second that is promised. */
+const FILE_POLL_MS = 500
+const SETTLING_MS = 200
 /** The cause of a failure may be temporary, such as missing rights. */
 const REJECTED_MS = 5000
-/** Files that change all the time would otherwise never be loaded. */
-const UNSETTLED_POLLS = 50
-
-/** What the polls have found. */
-export interface PollHistory {
-  readonly version: string
-  /** How many polls in a row found the version. */
-  readonly polls: number
-  /** How many polls in a row, since the last load that counted, found versions that had not settled. */
-  readonly unsettledPolls: number
-}
-
-export function countPoll(before: PollHistory, version: string): PollHistory {
-  const polls = version === before.version ? before.polls + 1 : 1
-  return { version, polls, unsettledPolls: polls < SETTLED_POLLS ? before.unsettledPolls + 1 : 0 }
-}
-
-/**
- * Decides when a version that is not active is loaded. `try`: after a failure, the version is not rejected, but incomplete.
- * The success of `try` or `load` counts only if the files have not changed meanwhile. `loadAsIs` and the failure of `load` count.
- */
-export function loadStep({ polls, unsettledPolls }: PollHistory, isForced: boolean) {
-  if (isForced || unsettledPolls >= UNSETTLED_POLLS) {
-    return 'loadAsIs'
-  }
-  if (polls >= SETTLED_POLLS) {
-    return 'load'
-  }
-  return polls === STABLE_POLLS ? 'try' : 'wait'
-}
 
 /** Loads the files. Polling begins only with `start`. Never rejects. */
 export async function openPolledFiles<T>(
@@ -92,19 +61,18 @@ export async function openPolledFiles<T>(
 
   async function load(active: T, isForced: boolean): Promise<Loaded<T> | 'incomplete'> {
     const before = history
-    const step = loadStep(before, isForced)
-    if (step === 'wait') {
+    const policy = choosePolicy(before, isForced)
+    if (policy === 'wait') {
       return 'incomplete'
     }
     history = { ...before, unsettledPolls: 0 } // also if the load throws
     const next = await loadFiles(active)
     const isUnchanged = async () => (await versionOf(paths, includes)) === before.version
-    const isComplete = step === 'loadAsIs' || (next.ok ? await isUnchanged() : step === 'load')
-    if (isComplete) {
-      return next.ok ? next : notLoaded(next.problems.map(({ path, message }) => `${path}: ${message}`))
+    if (!(await loadCounts(policy, next.ok, isUnchanged))) {
+      history = before
+      return 'incomplete'
     }
-    history = before
-    return 'incomplete'
+    return next.ok ? next : notLoaded(next.problems.map(({ path, message }) => `${path}: ${message}`))
   }
 
   const reloadable = new Reloadable<T>({
@@ -112,6 +80,7 @@ export async function openPolledFiles<T>(
     initial: first.value,
     version,
     pollMs: FILE_POLL_MS,
+    settlingMs: SETTLING_MS,
     rejectedMs: REJECTED_MS,
     onPolled(polled) {
       if (!polled.mustReport) {

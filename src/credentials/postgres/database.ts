@@ -24,7 +24,7 @@ export interface DatabaseOptions {
 
 export type DatabaseState = 'current' | 'database down, last snapshot active'
 
-const DB_POLL_MS = 250
+const DB_POLL_MS = 500
 const RETRY_MS = 500
 /** With parameters, a query may have only one statement. */
 const revokeSql = (tokenId: string, endsAtSeconds: number) =>
@@ -59,7 +59,7 @@ export class CredentialsDatabase implements CredentialSource {
       },
       initial: NO_SNAPSHOT,
       pollMs,
-      retryMs: RETRY_MS,
+      failingMs: RETRY_MS,
       onPolled: (polled) => this.#report(polled),
       onError: (err) => log.warn({ err }, 'error while polling the credentials database'),
     })
