@@ -1,8 +1,9 @@
 /**
- * Writes what derives from the settings schema: the table in `docs/configuration.md`, `config/sidecar.yaml` and
- * `config/sidecar.schema.json`. Run `npm run docs` after a change of `src/config/schema.ts`.
+ * Writes what derives from other files. From the settings schema: the table in `docs/configuration.md`, `config/sidecar.yaml`,
+ * `config/sidecar.schema.json` and the settings in the schema of the Helm values. From the manifests: the files of the Helm
+ * chart. Run `npm run docs` after a change of `src/config/schema.ts` or of `k8s/`.
  */
-import { readFileSync, writeFileSync } from 'node:fs'
+import { copyFileSync, readFileSync, writeFileSync } from 'node:fs'
 import { stringify } from 'yaml'
 import { z } from 'zod'
 import { configJsonSchema, SETTINGS, type Setting } from '../src/config/settings.ts'
@@ -77,8 +78,44 @@ function members({ properties = {}, required = [] }: JsonSchema): string[][] {
 const flow = (value: unknown) =>
   stringify(value, { collectionStyle: 'flow', flowCollectionPadding: false }).trim()
 
+export const VALUES_SCHEMA = 'k8s/chart/values.schema.json'
+
+/** The schema of the Helm values, with the settings as the program validates them. */
+export function withSettingsSchema(valuesSchema: string): string {
+  const values = JSON.parse(valuesSchema)
+  const settings = JSON.parse(configJsonSchema('draft-7'), withoutForeignPattern)
+  delete settings.$schema
+  delete settings.title
+  const description =
+    'The settings of the program (docs/configuration.md). Files of the Secrets need no setting: see existingSecrets.'
+  values.properties.settings = { description, ...settings }
+  return `${JSON.stringify(values, null, 2)}\n`
+}
+
+/** Leaves out patterns that Go cannot compile: it has no lookahead and no `\\u`. The program checks them at its start. */
+function withoutForeignPattern(name: string, value: unknown): unknown {
+  const isForeign = name === 'pattern' && typeof value === 'string' && /\(\?[!=<]|\\u/.test(value)
+  return isForeign ? undefined : value
+}
+
+/** The files of the chart by the manifest that each is a copy of. Links would make Helm warn, and Argo CD refuse. */
+export const CHART_FILES: Readonly<Record<string, string>> = {
+  'gateway-availability.yaml': 'k8s/gateway/availability.yaml',
+  'gateway-deployment.yaml': 'k8s/gateway/deployment.yaml',
+  'gateway-network.yaml': 'k8s/gateway/network.yaml',
+  'network-policy.yaml': 'k8s/components/sidecar/network-policy.yaml',
+  'pod-monitor.yaml': 'k8s/components/monitoring/pod-monitor/pod-monitor.yaml',
+  'prometheus-rule.yaml': 'k8s/components/monitoring/prometheus-rule.yaml',
+  'sidecar.patch.yaml': 'k8s/components/sidecar/sidecar.patch.yaml',
+  'storage-auth-sidecar.dashboard.json': 'k8s/components/monitoring/storage-auth-sidecar.dashboard.json',
+}
+
 if (process.argv[1] === import.meta.filename) {
   writeFileSync(PAGE, withSettingsTable(readFileSync(PAGE, 'utf8')))
   writeFileSync('config/sidecar.schema.json', configJsonSchema())
   writeFileSync('config/sidecar.yaml', settingsFile())
+  writeFileSync(VALUES_SCHEMA, withSettingsSchema(readFileSync(VALUES_SCHEMA, 'utf8')))
+  for (const [name, manifest] of Object.entries(CHART_FILES)) {
+    copyFileSync(manifest, `k8s/chart/files/${name}`)
+  }
 }

@@ -85,6 +85,7 @@ function withoutDefault(schema: z.core.$ZodType): z.core.$ZodType {
     : schema
 }
 
-/** Returns the JSON Schema of the settings, without the rules between settings. */
-export const configJsonSchema = (): string =>
-  `${JSON.stringify(z.toJSONSchema(settingsSchema, { target: 'draft-2020-12', io: 'input' }), null, 2)}\n`
+/** Returns the JSON Schema of the settings, without the rules between settings. Helm reads draft 7. */
+export function configJsonSchema(target: 'draft-2020-12' | 'draft-7' = 'draft-2020-12'): string {
+  return `${JSON.stringify(z.toJSONSchema(settingsSchema, { target, io: 'input' }), null, 2)}\n`
+}

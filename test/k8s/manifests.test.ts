@@ -1,18 +1,11 @@
-/** The manifests, and the Helm chart, which renders the same objects as kustomize: its files are links to the manifests. */
+/** The manifests, and the Helm chart, which renders the same objects as kustomize: its files are copies of the manifests. */
 import { spawn } from 'node:child_process'
-import {
-  existsSync,
-  lstatSync,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  realpathSync,
-  writeFileSync,
-} from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import t from 'tap'
 import { parse } from 'yaml'
+import { CHART_FILES, VALUES_SCHEMA, withSettingsSchema } from '../../scripts/write-docs.ts'
 import { VERSION } from '../../src/base/version.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { settingsSchema } from '../../src/config/schema.ts'
@@ -118,6 +111,7 @@ const all: Readonly<Record<string, readonly Resource[]>> = {
   plain,
   oneIssuer: render(join(k8s, 'examples/one-issuer')),
   serviceAccounts: render(join(k8s, 'examples/service-accounts')),
+  production: render(join(k8s, 'examples/production')),
   ...Object.fromEntries(
     readdirSync(join(k8s, 'examples'))
       .filter((name) => name.endsWith('.yaml'))
@@ -125,10 +119,24 @@ const all: Readonly<Record<string, readonly Resource[]>> = {
   ),
 }
 
+/** Kinds of other projects, for which no schema is installed. */
+const FOREIGN_KINDS = ['Rollout', 'Certificate', 'ExternalSecret']
+
+/** The names of the Secrets that exist once the resources are applied. */
+function secretNames(resources: readonly Resource[]): readonly string[] {
+  return resources.flatMap(({ kind, metadata, spec }) => {
+    const { secretName, target } = Object(spec)
+    if (kind === 'Secret') {
+      return [metadata.name]
+    }
+    return [secretName, target?.name].filter((name) => typeof name === 'string')
+  })
+}
+
 t.test('every resource is valid and refers to existing objects', async (t) => {
   for (const [name, resources] of Object.entries(all)) {
     for (const resource of resources) {
-      if (resource.kind !== 'Rollout') {
+      if (!FOREIGN_KINDS.includes(resource.kind)) {
         t.strictSame(await problemsOf(resource), [], `${name}: ${resource.kind}`)
       }
     }
@@ -140,7 +148,7 @@ t.test('every resource is valid and refers to existing objects', async (t) => {
           t.ok(has('ConfigMap', configMap.name), `${name}: ${configMap.name}`)
         }
         if (secret && name !== 'plain' && !name.endsWith('.yaml')) {
-          t.ok(has('Secret', secret.secretName), secret.secretName)
+          t.ok(secretNames(resources).includes(secret.secretName), secret.secretName)
         }
       }
       for (const { name, image } of [...(spec.initContainers ?? []), ...spec.containers]) {
@@ -196,8 +204,11 @@ t.test('the component adds one native sidecar and changes nothing else', async (
   for (const { name, spec, labels } of pods) {
     const { initContainers: [first, ...others] = [], volumes, ...rest } = spec
     const { initContainers, volumes: own, ...expected } = template.spec
-    t.strictSame(rest, expected, `${name}: grace period, fsGroup and containers are the owner's`)
+    const { terminationGracePeriodSeconds = 0, ...unchanged } = rest
+    const { terminationGracePeriodSeconds: ownGraceSeconds, ...expectedOthers } = expected
+    t.strictSame(unchanged, expectedOthers, `${name}: fsGroup and containers are the owner's`)
     if (name.endsWith('-worker')) {
+      t.equal(terminationGracePeriodSeconds, ownGraceSeconds)
       t.strictSame([first], initContainers, 'the label keeps it out')
       t.strictSame(labels, { app: name })
       continue
@@ -214,8 +225,12 @@ t.test('the component adds one native sidecar and changes nothing else', async (
     const loaded = loadConfig({ env, flags })
     t.match(loaded, {
       ok: true,
-      value: { config: { shutdown: { lameDuckSeconds: 5, deadlineSeconds: 3600 } } },
+      value: { config: { shutdown: { lameDuckSeconds: 5, deadlineSeconds: 580 } } },
     })
+    t.ok(
+      5 + 580 < terminationGracePeriodSeconds,
+      'the sidecar ends, and logs what it aborted, before SIGKILL',
+    )
   }
 })
 
@@ -229,19 +244,21 @@ t.test('the examples without the component have the same container', async (t) =
 })
 
 const ADMIN_CLIENTS = [
-  { podSelector: { matchLabels: { 'app.kubernetes.io/name': 'prometheus' } } },
+  {
+    namespaceSelector: { matchLabels: { 'kubernetes.io/metadata.name': 'monitoring' } },
+    podSelector: { matchLabels: { 'app.kubernetes.io/name': 'prometheus' } },
+  },
   { podSelector: { matchExpressions: [{ key: 'storage-auth-sidecar', operator: 'Exists' }] } },
 ]
 
-t.test('the admin port is open to Prometheus and sidecars alone, in every policy', (t) => {
+t.test('the admin port is open to Prometheus in its namespace and to sidecars of the same one', (t) => {
   for (const [name, resources] of Object.entries(all)) {
     for (const { kind, spec } of resources) {
       const { ingress } = Object(kind === 'NetworkPolicy' && spec)
       if (ingress?.length !== 2) {
         continue
       }
-      t.match(ingress[1].from, ADMIN_CLIENTS, name)
-      t.equal(ingress[1].from.length, 2)
+      t.strictSame(ingress[1].from, ADMIN_CLIENTS, name)
     }
   }
   t.end()
@@ -290,12 +307,18 @@ t.test(
   'the objects of the network page are valid, and its label reaches what Prometheus selects',
   async (t) => {
     const page = readFileSync('docs/kubernetes-network.md', 'utf8')
-    const [policy = '', kustomization = '', monitor = ''] = [
+    const [patch = '', policy = '', kustomization = '', monitor = ''] = [
       ...page.matchAll(/^```yaml\n([\s\S]*?)^```/gm),
     ].map(([, text]) => text)
     for (const resource of [policy, monitor].flatMap(resourcesIn)) {
       t.strictSame(await problemsOf(resource), [], resource.kind)
     }
+    write(root, {
+      'elsewhere/kustomization.yaml': `resources: [../one]\n${patch.replaceAll('my-service', 'one')}`,
+    })
+    const moved = render(join(root, 'elsewhere')).find(({ kind }) => kind === 'NetworkPolicy')
+    const [, { from }] = Object(moved?.spec).ingress
+    t.strictSame(from[0].namespaceSelector.matchLabels, { 'kubernetes.io/metadata.name': 'observability' })
     write(root, { 'monitoring/kustomization.yaml': kustomization.replace('../storage-auth-sidecar/', '../') })
     const selected = render(join(root, 'monitoring')).filter(({ metadata }) => metadata.labels?.['release'])
     t.strictSame(selected.map(({ kind }) => kind).sort(), ['PodMonitor', 'PrometheusRule'])
@@ -359,13 +382,13 @@ t.test('init-sidecar.sh keeps existing files', async (t) => {
   )
 })
 
-t.test('files of the chart are links to manifests that kustomize renders', async (t) => {
-  const manifests = realpathSync('k8s')
-  for (const name of readdirSync('k8s/chart/files')) {
-    const path = join('k8s/chart/files', name)
-    t.ok(lstatSync(path).isSymbolicLink(), path)
-    t.match(realpathSync(path).slice(manifests.length), /^\/(?:components|gateway)\//)
+t.test('npm run docs wrote the files of the chart and the schema of its values', async (t) => {
+  t.strictSame(readdirSync('k8s/chart/files').sort(), Object.keys(CHART_FILES).sort())
+  for (const [name, manifest] of Object.entries(CHART_FILES)) {
+    t.equal(readFileSync(join('k8s/chart/files', name), 'utf8'), readFileSync(manifest, 'utf8'), name)
   }
+  const schema = readFileSync(VALUES_SCHEMA, 'utf8')
+  t.equal(schema, withSettingsSchema(schema))
 })
 
 t.test('helm', { skip: without('helm') || without('kubectl') }, async (t) => {
@@ -383,14 +406,20 @@ t.test('helm', { skip: without('helm') || without('kubectl') }, async (t) => {
   const byName = (resources: readonly Resource[]) =>
     new Map(resources.map((one) => [`${one.kind} ${one.metadata.name}`, one]))
 
-  await t.test('lint accepts it, and its version is that of the program', async (t) => {
-    helm('lint', '--strict', join(k8s, 'chart'), '--values', join(root, 'values.json'))
+  await t.test('lint accepts it without a remark, and its version is that of the program', async (t) => {
+    const linted = helm('lint', '--strict', join(k8s, 'chart'), '--values', join(root, 'values.json'))
+    t.notMatch(linted, /INFO|WARN|ERROR/)
     t.match(helm('show', 'chart', join(k8s, 'chart')), `appVersion: ${VERSION}\n`)
   })
 
   await t.test('a gateway is that of kustomize', async (t) => {
     const { 'ConfigMap storage-gateway-auth': config, ...found } = Object.fromEntries(byName(gateway()))
     t.match(config?.data, { 'sidecar.yaml': /url: http:\/\/storage:80/ })
+    const { credentials, revocations } = parse(config?.data?.['sidecar.yaml'] ?? '')
+    t.match(
+      { credentials, revocations },
+      { credentials: { file: /credentials/ }, revocations: { file: /./ } },
+    )
     const { template } = Object(found['Deployment storage-gateway']?.spec)
     t.match(template.metadata.annotations, { 'checksum/storage-auth-sidecar': /^[0-9a-f]{64}$/ })
     delete template.metadata.annotations
@@ -440,7 +469,12 @@ t.test('helm', { skip: without('helm') || without('kubectl') }, async (t) => {
         '',
         'ports={"data":18080}',
         'image={"digest":"sha256:0"}',
-        'keysSecret="own"',
+        'existingSecrets={"keys":"own","tls":"certificate"}',
+        'extraVolumes=[{"name":"ca","configMap":{"name":"ca"}}]',
+        'extraVolumeMounts=[{"name":"ca","mountPath":"/ca"}]',
+        'extraEnv=[{"name":"NODE_EXTRA_CA_CERTS","value":"/ca/ca.crt"}]',
+        'terminationGracePeriodSeconds=120',
+        'networkPolicy={"prometheusNamespace":"observability"}',
         'pod={"nodeSelector":{"disk":"ssd"}}',
         'container={"resources":{"limits":{"memory":"1Gi"}}}',
         'service={"type":"LoadBalancer"}',
@@ -458,7 +492,12 @@ t.test('helm', { skip: without('helm') || without('kubectl') }, async (t) => {
       containers: [
         {
           image: 'storage-auth-sidecar@sha256:0',
-          env: [{ name: 'SIDECAR_LISTEN_PORT', value: '18080' }],
+          env: [
+            { name: 'SIDECAR_SHUTDOWN_DEADLINE_SECONDS', value: '100' },
+            { name: 'SIDECAR_LISTEN_PORT', value: '18080' },
+            { name: 'NODE_EXTRA_CA_CERTS' },
+          ],
+          volumeMounts: [{}, {}, {}, { mountPath: '/etc/storage-auth-sidecar/tls' }, { mountPath: '/ca' }],
           ports: [{ containerPort: 18080 }, { containerPort: 8081 }],
           resources: { requests: { cpu: '500m' }, limits: { memory: '1Gi' } },
         },
@@ -467,10 +506,18 @@ t.test('helm', { skip: without('helm') || without('kubectl') }, async (t) => {
         {},
         { secret: { secretName: 'own' } },
         { secret: { secretName: 'storage-gateway-auth-credentials' } },
+        { secret: { secretName: 'certificate' } },
+        { name: 'ca' },
       ],
+      terminationGracePeriodSeconds: 120,
     })
     const all = byName(changed)
-    t.match(all.get('Service storage-gateway')?.spec, { type: 'LoadBalancer' })
+    t.match(all.get('Service storage-gateway')?.spec, {
+      type: 'LoadBalancer',
+      ports: [{ name: 'https', port: 443, appProtocol: 'https' }],
+    })
+    const [, { from }] = Object(all.get('NetworkPolicy storage-gateway')?.spec).ingress
+    t.match(from[0].namespaceSelector.matchLabels, { 'kubernetes.io/metadata.name': 'observability' })
     t.match(all.get('HorizontalPodAutoscaler storage-gateway')?.spec, { minReplicas: 2, maxReplicas: 3 })
     t.match(all.get('PrometheusRule storage-auth-sidecar')?.metadata.labels, { release: 'prom' })
     t.notMatch(JSON.stringify(changed), 'runbooks.example')
@@ -484,7 +531,58 @@ t.test('helm', { skip: without('helm') || without('kubectl') }, async (t) => {
     })
   })
 
-  await t.test('a value that the schema does not have is refused', async (t) => {
+  await t.test(
+    'swapped ports are swapped in every object, so the admin port is not open to all',
+    async (t) => {
+      const swapped = byName(gateway('--set-json', 'ports={"data":8081,"admin":8080}'))
+      t.match(swapped.get('NetworkPolicy storage-gateway')?.spec, {
+        ingress: [{ ports: [{ port: 8081 }] }, { ports: [{ port: 8080 }], from: ADMIN_CLIENTS }],
+      })
+      const [pod] = podsOf([...swapped.values()])
+      t.match(pod?.spec.containers[0], {
+        ports: [
+          { name: 'auth-data', containerPort: 8081 },
+          { name: 'auth-admin', containerPort: 8080 },
+        ],
+        env: [
+          {},
+          { name: 'SIDECAR_LISTEN_PORT', value: '8081' },
+          { name: 'SIDECAR_ADMIN_PORT', value: '8080' },
+        ],
+      })
+    },
+  )
+
+  await t.test('with a database there is no Secret of credentials, and the settings are valid', async (t) => {
+    const objects = byName(gateway('--set-json', 'existingSecrets={"postgres":"db","tls":"cert"}'))
+    const [pod] = podsOf([...objects.values()])
+    const secrets = pod?.spec.volumes?.map(({ secret }) => secret?.secretName)
+    t.strictSame(secrets, [undefined, 'storage-gateway-auth-keys', 'cert', 'db'])
+    const text = objects.get('ConfigMap storage-gateway-auth')?.data?.['sidecar.yaml'] ?? ''
+    const file = join(t.testdir({ 'sidecar.yaml': text }), 'sidecar.yaml')
+    t.match(loadConfig({ file, env: {}, flags: {} }), {
+      ok: true,
+      value: {
+        config: {
+          listen: { tls: { certFile: '/etc/storage-auth-sidecar/tls/tls.crt' } },
+          credentials: { file: undefined, postgres: { urlFile: '/etc/storage-auth-sidecar/postgres/url' } },
+        },
+      },
+    })
+  })
+
+  await t.test('values that the schema or the program would refuse are refused', async (t) => {
     t.throws(() => gateway('--values', join(root, 'bad.json')), /containers/)
+    const refused = {
+      'settings.liste={}': /liste/,
+      'settings.upstreams="http://x"': /upstreams': got string, want array/,
+      'settings.upstreams=[{"prefix":"/"}]': /missing property 'url'/,
+      'settings.listen={"port":9000}': /set ports\.data instead/,
+      'settings.upstreams=[]': /settings\.upstreams is needed/,
+      'ports={"data":8081}': /must differ/,
+    }
+    for (const [value, message] of Object.entries(refused)) {
+      t.throws(() => gateway('--set-json', value), message, value)
+    }
   })
 })
