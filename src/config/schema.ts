@@ -17,6 +17,7 @@ import {
   plainText,
   publicRoutes,
   seconds,
+  share,
   strictMap,
   timerSeconds,
   tokenSeconds,
@@ -188,6 +189,11 @@ export const settingsSchema = group({
     headerBytes: setting(integer(1024, 1_048_576), 16384, 'Maximum bytes of the header lines of a message.'),
     headerLines: setting(integer(1, 10_000), 200, 'Maximum number of header lines of a message.'),
     ...sharedLimits.shape,
+    accountShare: setting(
+      share,
+      0.5,
+      'Part of upstreamConnections and of upstreamQueue that one account may use.',
+    ),
   }),
   timeouts: section('How long the sidecar waits.', {
     headersSeconds: setting(seconds(), 10, 'Seconds for the TLS handshake, and again for the request head.'),

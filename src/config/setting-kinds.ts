@@ -26,6 +26,13 @@ export function seconds(min: 0 | 0.001 = 0.001) {
   return z.number(requirement).min(min, requirement).max(MAX_TIMER_SECONDS, requirement)
 }
 
+/** A part of a limit. 1: the whole of it. */
+export const share = partOf('must be a number above 0, up to 1')
+
+function partOf(requirement: string) {
+  return z.number(must(requirement)).gt(0, must(requirement)).max(1, must(requirement))
+}
+
 /** The lifetime of tokens that the API documents. */
 export const API_TOKEN_SECONDS = 86_400
 

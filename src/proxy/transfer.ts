@@ -60,6 +60,7 @@ type Phase = 'waiting' | 'awaitingHead' | 'downloading' | 'ended'
 
 export class Transfer implements UpstreamRequest, RequestOwner {
   readonly queuedMonotonicMs = performance.now()
+  readonly account: string | undefined
   readonly isHeadRequest: boolean
   readonly isWebSocket: boolean
   readonly hasBody: boolean
@@ -77,6 +78,7 @@ export class Transfer implements UpstreamRequest, RequestOwner {
     this.#upstream = upstream
     this.#context = res.req.context
     this.#recheck = new Recheck(this.#context, decision, upstream)
+    this.account = decision.caller?.identity.accountId
     this.isHeadRequest = decision.admitted.method === 'HEAD'
     this.isWebSocket = this.#context.isDetached && decision.admitted.isWebSocket
     this.hasBody = decision.admitted.hasBody
@@ -169,7 +171,7 @@ export class Transfer implements UpstreamRequest, RequestOwner {
     const { method } = this.#decision.admitted
     if (isStale && !this.hasBody && (method === 'GET' || method === 'HEAD')) {
       this.#phase = 'waiting'
-      this.#upstream.pool.send(this) // the only retry: a new connection is never stale
+      this.#upstream.pool.retry(this) // the only retry: a new connection is never stale
     } else {
       this.#end(failure, cause)
     }

@@ -13,6 +13,8 @@ export interface UpstreamSettings {
     readonly headerLines: number
     readonly upstreamConnections: number
     readonly upstreamQueue: number
+    /** The part of both that one account may use: above 0 to 1. */
+    readonly accountShare: number
   }
   readonly timeouts: {
     readonly idleSeconds: number
@@ -60,6 +62,8 @@ export interface ResponseReceiver {
 export interface UpstreamRequest extends Required<ResponseReceiver> {
   /** Returns the head, which the connection then writes. May throw. */
   takeHead(): string
+  /** Requests of one account share a part of the connections. Requests without one share a part, too. */
+  readonly account: string | undefined
   /** When the request joined the pool's queue. */
   readonly queuedMonotonicMs: number
   readonly isHeadRequest: boolean

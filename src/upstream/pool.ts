@@ -7,7 +7,8 @@
 import { afterReads } from '../http/node-http.ts'
 import type { UpstreamAddress } from './address.ts'
 import { type ConnectionPool, UpstreamConnection } from './connection.ts'
-import type { UpstreamRequest } from './contract.ts'
+import type { UpstreamRequest, UpstreamSettings } from './contract.ts'
+import { Slots } from './slots.ts'
 
 /** One timer ticks all connections and waiting requests: a timer per request would cost more. */
 const TICK_MS = 100
@@ -15,21 +16,28 @@ const TICK_MS = 100
 export class UpstreamPool implements ConnectionPool {
   /** The label `upstream` of the metrics. */
   readonly prefix: string
-  readonly config: ConnectionPool['config']
+  readonly config: UpstreamSettings
   readonly #address: UpstreamAddress
-  readonly #open = new Set<UpstreamConnection>() // changes only with a connection, unlike `#queue`
+  readonly #slots: Slots<UpstreamRequest>
+  readonly #open = new Set<UpstreamConnection>()
+  /** The accounts of the connections that hold a slot: they serve a request or a tunnel, or are being closed after it. */
+  readonly #holders = new Map<UpstreamConnection, string | undefined>()
   readonly #released: UpstreamConnection[] = []
   readonly #ready: UpstreamConnection[] = [] // the connection that was used last is at the end
-  /** The oldest is first. A `Map`, whose former tables keep ended requests in memory, costs 13 % more per request (Node 26). */
-  readonly #queue: UpstreamRequest[] = []
+  /**
+   * The requests that have a slot and are about to be sent. The oldest is first. A `Map`, whose former tables keep ended
+   * requests in memory, costs 13 % more per request (Node 26).
+   */
+  readonly #starting: UpstreamRequest[] = []
   #isDispatchScheduled = false
   #isClosed = false
   #timer: NodeJS.Timeout | undefined
 
-  constructor(prefix: string, address: UpstreamAddress, config: ConnectionPool['config']) {
+  constructor(prefix: string, address: UpstreamAddress, config: UpstreamSettings) {
     this.prefix = prefix
     this.#address = address
     this.config = config
+    this.#slots = new Slots(config.limits)
   }
 
   get connections(): number {
@@ -38,49 +46,43 @@ export class UpstreamPool implements ConnectionPool {
 
   /** The number of requests that wait for another request to end. One that waits for its new connection does not count. */
   get queued(): number {
-    return Math.max(0, this.#demand - this.config.limits.upstreamConnections)
-  }
-
-  /** The number of waiting requests, and of connections that serve a request or are being closed. */
-  get #demand(): number {
-    return this.#queue.length + this.#open.size - this.#ready.length - this.#released.length
+    return this.#slots.waiting
   }
 
   /** Queues the request. A WebSocket handshake fails if it would have to wait for another request to end. */
   acquire(request: UpstreamRequest): void {
-    const { upstreamConnections, upstreamQueue } = this.config.limits
-    if (this.#demand >= upstreamConnections + (request.isWebSocket ? 0 : upstreamQueue)) {
+    const verdict = this.#slots.request(request)
+    if (verdict === 'refused') {
       request.onFailure('connection_limit_reached')
-    } else {
-      this.#timer ??= setInterval(() => this.#tick(), TICK_MS).unref()
-      this.#queue.push(request)
+      return
+    }
+    this.#timer ??= setInterval(() => this.#tick(), TICK_MS).unref()
+    if (verdict === 'granted') {
+      this.#starting.push(request)
       this.#scheduleDispatch()
     }
   }
 
-  /** Sends the request on `ready` or a new connection. A retry may exceed the limit by the connection that it replaces. */
-  send(request: UpstreamRequest, ready?: UpstreamConnection): void {
-    try {
-      if (ready !== undefined) {
-        ready.send(request)
-      } else {
-        this.#open.add(new UpstreamConnection(this.#address, this, request))
-      }
-    } catch (error) {
-      request.onInternalError(error)
-    }
+  /** Sends the request on a new connection. It may exceed the limit by the stale connection that it replaces. */
+  retry(request: UpstreamRequest): void {
+    this.#slots.takeExtra(request.account)
+    this.#send(request, undefined)
   }
 
   /** Removes the request from the queue, or closes the connection that serves the request. */
   cancel(request: UpstreamRequest): void {
-    const at = this.#queue.indexOf(request)
+    if (this.#slots.remove(request)) {
+      return
+    }
+    const at = this.#starting.indexOf(request)
     if (at >= 0) {
-      this.#queue.splice(at, 1)
-    } else {
-      for (const connection of this.#open) {
-        if (connection.isServing(request)) {
-          connection.close()
-        }
+      this.#starting.splice(at, 1)
+      this.#giveBack(request.account)
+      return
+    }
+    for (const connection of this.#open) {
+      if (connection.isServing(request)) {
+        connection.close()
       }
     }
   }
@@ -96,6 +98,7 @@ export class UpstreamPool implements ConnectionPool {
 
   onReusable(connection: UpstreamConnection): void {
     this.#released.push(connection)
+    this.#giveBackSlotOf(connection)
     this.#scheduleDispatch()
   }
 
@@ -105,7 +108,40 @@ export class UpstreamPool implements ConnectionPool {
     if (at >= 0) {
       this.#ready.splice(at, 1)
     }
+    this.#giveBackSlotOf(connection)
     this.#scheduleDispatch()
+  }
+
+  #send(request: UpstreamRequest, ready: UpstreamConnection | undefined): void {
+    try {
+      if (ready === undefined) {
+        const connection = new UpstreamConnection(this.#address, this, request)
+        this.#open.add(connection)
+        this.#holders.set(connection, request.account)
+      } else {
+        this.#holders.set(ready, request.account)
+        ready.send(request)
+      }
+    } catch (error) {
+      request.onInternalError(error)
+    }
+  }
+
+  #giveBackSlotOf(connection: UpstreamConnection): void {
+    if (this.#holders.has(connection)) {
+      const account = this.#holders.get(connection)
+      this.#holders.delete(connection)
+      this.#giveBack(account)
+    }
+  }
+
+  #giveBack(account: string | undefined): void {
+    this.#slots.giveBack(account)
+    const next = this.#slots.next()
+    if (next !== undefined) {
+      this.#starting.push(next)
+      this.#scheduleDispatch()
+    }
   }
 
   #scheduleDispatch(): void {
@@ -118,15 +154,15 @@ export class UpstreamPool implements ConnectionPool {
 
   readonly #dispatch = (): void => {
     this.#isDispatchScheduled = false
-    for (let request = this.#queue[0]; request !== undefined; request = this.#queue[0]) {
+    for (let request = this.#starting[0]; request !== undefined; request = this.#starting[0]) {
       const connection = this.#takeReady()
       const isFull = this.connections >= this.config.limits.upstreamConnections
       // A released connection serves the request sooner than a new one would.
-      if (connection === undefined && (isFull || this.#queue.length <= this.#released.length)) {
+      if (connection === undefined && (isFull || this.#starting.length <= this.#released.length)) {
         break
       }
-      this.#queue.shift()
-      this.send(request, connection)
+      this.#starting.shift()
+      this.#send(request, connection)
     }
     for (const connection of this.#released) {
       if (!this.#isClosed && connection.isUsable) {
@@ -135,7 +171,7 @@ export class UpstreamPool implements ConnectionPool {
         connection.close()
       }
     }
-    if (this.#queue.length > 0 && this.#released.length > 0) {
+    if (this.#starting.length > 0 && this.#released.length > 0) {
       this.#scheduleDispatch()
     }
     this.#released.length = 0
@@ -155,11 +191,13 @@ export class UpstreamPool implements ConnectionPool {
       connection.tick(now)
     }
     const queuedBefore = now - this.config.timeouts.upstreamResponseSeconds * 1000
-    while ((this.#queue[0]?.queuedMonotonicMs ?? now) <= queuedBefore) {
-      this.#queue.shift()?.onFailure('connection_limit_reached')
-    }
-    for (const request of this.#queue) {
-      request.onTick()
+    for (const request of [...this.#starting, ...this.#slots.waitingRequests()]) {
+      if (request.queuedMonotonicMs > queuedBefore) {
+        request.onTick()
+      } else {
+        this.cancel(request)
+        request.onFailure('connection_limit_reached')
+      }
     }
   }
 }

@@ -137,7 +137,7 @@ t.test('an unsolicited second response reaches no client', async (t) => {
 t.test('more requests than one read of all sockets returns are each sent once', async (t) => {
   const upstream = await recordingUpstream(t)
   const { files, token } = await prepareFiles(t)
-  const sidecar = await serve(t, { ...files, 'upstream-url': upstream.url })
+  const sidecar = await serve(t, { ...files, 'upstream-url': upstream.url, 'limits-account-share': '1' })
   const clients = await Promise.all(Array.from({ length: 1100 }, () => rawClient(t, sidecar.port)))
   const all = async (method: string) => {
     for (const client of clients) {
@@ -255,7 +255,11 @@ t.test('a request on a stale connection', async (t) => {
 })
 
 t.test('a full pool', async (t) => {
-  const settings = { 'limits-upstream-connections': '1', 'limits-upstream-queue': '3' }
+  const settings = {
+    'limits-upstream-connections': '1',
+    'limits-upstream-queue': '3',
+    'limits-account-share': '1',
+  }
   const { upstream, sidecar, head, recovers, outcome, send } = await startSetup(t, { settings })
   const queued = () => sidecar.metric('auth_sidecar_upstream_queue{upstream="/"}')
   const fill = async (targets: readonly string[]) => {
