@@ -17,9 +17,11 @@ import { admit } from './gate/admission.ts'
 import { Gate } from './gate/gate.ts'
 import { Handler } from './handler.ts'
 import { type App, createDataService, LifeCycle } from './life-cycle.ts'
+import { createAccessLog } from './ops/access-log.ts'
 import { type AdminData, createAdminListener } from './ops/admin.ts'
 import { Metrics, type ProcessCounts } from './ops/metrics.ts'
-import { createAuditor, createRequestRecorder } from './ops/recorders.ts'
+import { createAuditor } from './ops/recorders.ts'
+import { VerboseLog } from './ops/verbose-log.ts'
 import { Forwarder } from './proxy/forward.ts'
 import { activeContextOf, upstreamSetName } from './tls/certificates.ts'
 import { TokenCache } from './token/cache.ts'
@@ -47,7 +49,8 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const { config, log, processCounts, now = Date.now, settingsFile, worker = false } = options
   const lifeCycle = new LifeCycle()
   const metrics = new Metrics(now)
-  const { recordEvent, recordReload } = createAuditor(metrics, log, config.log.audit)
+  const audit = createAuditor(metrics, log, config.log.audit)
+  const { recordEvent, recordReload, recordLinkUse } = audit
   const authData = await openAuthData({ config, log, now, onReload: recordReload })
   const { keys, credentials, certificateSets, issuers } = authData
   const { isRevoked, revoke } = authData.revocations
@@ -70,11 +73,23 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const api = new AccountApi({ config, responder, signer, logins, revoke, recordEvent, now })
   const handler = new Handler({ config, gate, forwarder, api, responder, metrics, now, reportError })
 
-  const recorder = createRequestRecorder(metrics, log, config.log, lifeCycle.isAborting)
+  const verboseLog = new VerboseLog(log)
+  const flushLogs = () => {
+    accessLog.flush()
+    audit.flush()
+  }
+  const accessLog = createAccessLog({
+    metrics,
+    log,
+    settings: config.log,
+    isVerbose: () => verboseLog.isOn,
+    isAborting: lifeCycle.isAborting,
+    onRequestEnd: [recordLinkUse],
+  })
   const listener = new DataListener(config, certificateSets.get('listener'), {
     handle: (res) => handler.handle(res),
-    onRequestEnd: recorder.onRequestEnd,
-    onUnparsed: (refusal, peer) => responder.unparsedResponse(refusal, recorder.onUnparsed(refusal, peer)),
+    onRequestEnd: accessLog.onRequestEnd,
+    onUnparsed: (refusal, peer) => responder.unparsedResponse(refusal, accessLog.onUnparsed(refusal, peer)),
     isDraining: lifeCycle.isDraining,
     opensWebSocket(req) {
       const admission = admit(req, config.limits)
@@ -92,10 +107,11 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const admin = worker ? undefined : createAdminListener({ config, adminData, secureContext, log, now })
 
   authData.subscribe((subject) => gate.onAuthDataChange(subject))
-  const service = createDataService({ config, log }, authData, listener, forwarder)
+  const service = createDataService({ config, log, flushLogs }, authData, listener, forwarder)
   return {
     ...lifeCycle.appOf({ config, log, settingsFile, sources: authData, service, adminData, admin }),
     adminData,
+    verboseLog,
     abort: () => {
       listener.abort()
     },

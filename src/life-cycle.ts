@@ -14,6 +14,7 @@ import type { Config } from './config/config.ts'
 import { isLoopback, withoutPath } from './http/hosts.ts'
 import type { AdminData, AdminListener } from './ops/admin.ts'
 import type { ReadyCondition } from './ops/status.ts'
+import type { VerboseLog } from './ops/verbose-log.ts'
 
 /** The requests that were in flight when the listener stopped listening, by outcome. */
 export interface DrainReport {
@@ -30,6 +31,7 @@ export interface App {
   start(): Promise<ListenAddresses>
   /** Loads all sources again, even if nothing has changed. Never rejects. */
   reload(): Promise<unknown>
+  readonly verboseLog: Pick<VerboseLog, 'toggle' | 'set'>
   /** `lameDuck`: a running listener accepts for `lameDuckSeconds` more. A second call returns the promise of the first. */
   stop(how?: { readonly lameDuck: boolean }): Promise<DrainReport>
 }
@@ -79,7 +81,7 @@ export class LifeCycle {
     return { name: 'accepting', ok: this.isRunning(), ...(this.isDraining() && { state: 'draining' }) }
   }
 
-  appOf(parts: LifeCycleParts): App {
+  appOf(parts: LifeCycleParts): Omit<App, 'verboseLog'> {
     return {
       start: () => (this.#started ??= this.#start(parts)),
       async reload() {
@@ -130,7 +132,7 @@ async function end({ sources, admin }: LifeCycleParts): Promise<void> {
 }
 
 export function createDataService(
-  { config, log }: Pick<LifeCycleParts, 'config' | 'log'>,
+  { config, log, flushLogs }: Pick<LifeCycleParts, 'config' | 'log'> & { flushLogs(): void },
   authData: Pick<AuthData, 'whenLoaded' | 'stop'>,
   listener: DataListener,
   forwarder: { close(): void },
@@ -160,6 +162,7 @@ export function createDataService(
       }
       const report = await drainListener(listener, config.shutdown.deadlineSeconds, onDeadline)
       forwarder.close()
+      flushLogs()
       return report
     },
   }

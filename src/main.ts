@@ -5,7 +5,7 @@
  */
 import type { Signals, StopSignal } from './cli/serve.ts'
 
-const signals: Signals = { listen, beforeExit() {}, onHangUp() {} }
+const signals: Signals = { listen, beforeExit() {}, onHangUp() {}, onVerbose() {} }
 // Under `npm start`, the terminal and npm both send the signal of one Ctrl-C. The copy is not a second signal.
 const ECHO_MS = process.env['npm_lifecycle_event'] === 'start' ? 500 : 0
 let stop: Promise<StopSignal> | undefined
@@ -23,6 +23,7 @@ function listen(): Promise<StopSignal> {
     }
     process.on('SIGTERM', onStop).on('SIGINT', onStop)
     process.on('SIGHUP', () => signals.onHangUp())
+    process.on('SIGUSR2', () => signals.onVerbose())
   })
   return stop
 }
@@ -33,7 +34,7 @@ if (command === 'serve' || command === 'demo') {
 }
 // A worker ignores signals, because only the primary stops it. Ctrl-C signals the whole process group, workers included.
 if (command === 'worker') {
-  for (const name of ['SIGTERM', 'SIGINT', 'SIGHUP']) {
+  for (const name of ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGUSR2']) {
     process.on(name, () => {})
   }
 }

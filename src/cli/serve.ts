@@ -28,6 +28,8 @@ export interface Signals {
   /** Called before a second signal ends the process. */
   beforeExit: () => void
   onHangUp: () => void
+  /** `SIGUSR2`. */
+  onVerbose: () => void
 }
 
 export type ProcessContext = Readonly<{ signals: Signals; destination: LogDestination }>
@@ -86,6 +88,10 @@ export async function createSidecar(
     }
     const app = await created.catch(() => undefined)
     await app?.reload()
+  }
+  signals.onVerbose = async () => {
+    const app = await created.catch(() => undefined)
+    app?.verboseLog.toggle()
   }
   return created
 }

@@ -43,6 +43,8 @@ export interface UnparsedRefusal {
   readonly cause?: string | undefined
   /** The bytes that hold the error. */
   readonly bytes?: Buffer | undefined
+  /** The connection has received no byte at all. */
+  readonly isSilent?: boolean
 }
 
 /** The socket is paused while this many requests wait. Node parses all that it has read: up to 2,500 requests (2 KB each). */
@@ -228,7 +230,8 @@ export class Connection implements ClientConnection {
 
   #sendRefusal(refusal: UnparsedRefusal): void {
     this.#input = 'ended'
-    this.socket.write(this.#callbacks.onUnparsed(refusal, this.peer), 'latin1')
+    const isSilent = this.socket.bytesRead === 0
+    this.socket.write(this.#callbacks.onUnparsed({ ...refusal, isSilent }, this.peer), 'latin1')
     this.end.halfClose()
   }
 

@@ -51,6 +51,16 @@ class Context {
   /** Why report mode has let the request pass that it would else refuse. */
   wouldRefuse: AccessFailure | undefined
   identityForLog: Partial<Identity> | undefined
+  /** Whether a token proves the identity, or proved it before it ended. A login names one that it may not prove. */
+  isCallerProven = false
+  /** The id of the link that lets the request pass. */
+  linkId: string | undefined
+  /** The prefix of the upstream that the request is forwarded to. */
+  upstream: string | undefined
+  /** Milliseconds until a connection of the upstream took the request. */
+  queueMs: number | undefined
+  /** Milliseconds from the request head to the response head of the upstream. */
+  firstByteMs: number | undefined
   isBodyMalformed = false
   /** The first failure. `cause`: what lies behind the reason, the code of a network error or a fixed text. */
   failure: Readonly<{ reason: Failure; cause: string | undefined }> | undefined
@@ -70,13 +80,28 @@ class Context {
   }
 
   recordDecision(decision: DecisionRecord): void {
-    this.wouldRefuse = decision.wouldRefuse
-    this.identityForLog = decision.caller?.identity
+    const { caller, formerIdentity, wouldRefuse } = decision
+    this.wouldRefuse = wouldRefuse
+    this.identityForLog = caller?.identity ?? formerIdentity
+    this.isCallerProven = this.identityForLog !== undefined
+    this.linkId = caller?.link && caller.identity.tokenId
   }
 
   /** `identity`: the names of a login that exist, authenticated or not. */
   recordIdentity(identity: Partial<Identity>): void {
     this.identityForLog = identity
+  }
+
+  recordUpstream(prefix: string): void {
+    this.upstream = prefix
+  }
+
+  recordQueueTime(milliseconds: number): void {
+    this.queueMs = milliseconds
+  }
+
+  recordFirstByteTime(milliseconds: number): void {
+    this.firstByteMs = milliseconds
   }
 
   recordFailure(reason: Failure, cause?: string): void {

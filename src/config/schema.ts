@@ -14,6 +14,7 @@ import {
   httpUrl,
   listenHost,
   oneOf,
+  optionalText,
   plainText,
   publicRoutes,
   seconds,
@@ -85,6 +86,7 @@ const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'
 const WORKERS = "must be an integer from 1 to 1024, or 'auto'"
 
 export const settingsSchema = group({
+  name: setting(optionalText, '', 'Name of the sidecar on its status page; empty: the host name.'),
   listen: section('Data listener: what clients connect to.', {
     host: setting(listenHost, '0.0.0.0', 'Address it listens on.'),
     port: setting(integer(0, 65535), 8080, 'TCP port; 0 lets the system choose one.'),
@@ -210,6 +212,7 @@ export const settingsSchema = group({
     level: setting(oneOf(LOG_LEVELS), 'info', 'Minimum severity. Access and audit lines have `info`.'),
     audit: setting(boolean, true, 'Whether logins, logouts, links and reloads have a line each.'),
     access: setting(oneOf(['all', 'errors', 'off']), 'errors', 'errors: 5xx, faults and refusals only.'),
+    slowSeconds: setting(seconds(), 10, 'A request that waits longer for its first byte has a line, too.'),
   }),
   workers: setting(
     z.union([integer(1, 1024, WORKERS), z.literal('auto', WORKERS)], WORKERS),

@@ -47,6 +47,11 @@ export const plainText = matching(
   'must be text (in quotes if it looks like a number): 1 to 1024 characters, none of them control characters',
 )
 
+export const optionalText = matching(
+  /^[^\u0000-\u001f\u007f-\u009f]{0,128}$/,
+  'must be text (in quotes if it looks like a number): at most 128 characters, none of them control characters',
+)
+
 /** Also of `--config` and other flags. A URL in place of its file may hold a password. */
 export const filePath = matching(
   /^(?!.*:\/\/)[^\u0000-\u001f\u007f-\u009f]{1,4096}$/,

@@ -125,7 +125,7 @@ export class AccountApi {
       return responder.fail(res, 'invalid', badArgument('target is too long for a link of this account.'))
     }
     const { url, linkId } = issued
-    recordEvent(res.req, { event: 'link_created', linkId })
+    recordEvent(res.req, { event: 'link_created', linkId, method, target })
     responder.sendJson(res, 200, { url, linkId, expirationSec: this.#expirationSec(issued.lifetimeSeconds) })
   }
 

@@ -8,6 +8,12 @@ export type ApiEvent =
   | { readonly event: 'login'; readonly method: LoginMethod; readonly usedPreviousSecret: boolean }
   | { readonly event: 'login_failed'; readonly method: LoginMethod; readonly reason: LoginFailure }
   | { readonly event: 'logout' }
-  | { readonly event: 'link_created' | 'link_ended'; readonly linkId: string }
+  | {
+      readonly event: 'link_created'
+      readonly linkId: string
+      readonly method: string
+      readonly target: string
+    }
+  | { readonly event: 'link_ended'; readonly linkId: string }
 
 export type RecordEvent = (req: SidecarRequest, event: ApiEvent) => void

@@ -12,7 +12,7 @@ import type { Config } from '../config/config.ts'
 import type { HeaderList } from '../http/headers.ts'
 import type { RequestedAccess } from '../http/request-target.ts'
 import type { TokenCache } from '../token/cache.ts'
-import type { Caller } from '../token/caller.ts'
+import type { Caller, Identity } from '../token/caller.ts'
 import { linkFailure, type PresentedLink, presentedLink } from '../token/links.ts'
 import { scopeAllows } from '../token/scopes.ts'
 import type { Verdict } from '../token/verify.ts'
@@ -38,6 +38,8 @@ export type Decision = RefusalDecision | ServiceDecision | CallerDecision | Open
 export interface DecisionRecord {
   /** The caller that a valid token proves, even if the token does not allow the request. */
   readonly caller?: Caller | undefined
+  /** What an expired or revoked token proved while it was good, for the log. */
+  readonly formerIdentity?: Identity | undefined
   /** The reason for a refusal that report mode ignores. */
   readonly wouldRefuse?: AccessFailure | undefined
 }
@@ -130,7 +132,8 @@ export class Gate {
 
   #decideFor(route: ServiceRoute | CallerRoute, routed: RoutedRequest, verdict: Verdict<Caller>): Decision {
     if (!verdict.ok) {
-      return this.#refuseOrReport(routed, verdict.error.reason)
+      const { reason, identity } = verdict.error
+      return { ...this.#refuseOrReport(routed, reason), formerIdentity: identity }
     }
     const caller = verdict.value
     const failure = accessFailure(routed, caller)

@@ -4,9 +4,11 @@
  */
 import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
-import { createServer, type RequestListener, type ServerResponse } from 'node:http'
+import { createServer, type IncomingHttpHeaders, type RequestListener, type ServerResponse } from 'node:http'
 import { type AddressInfo, createServer as createTcpServer, type Socket } from 'node:net'
 import { type SecureContext, TLSSocket } from 'node:tls'
+import { promisify } from 'node:util'
+import { gzip } from 'node:zlib'
 import { AggregatorRegistry } from 'prom-client'
 import type { Logger } from '../base/log.ts'
 import type { Config } from '../config/config.ts'
@@ -64,7 +66,9 @@ export function createAdminListener({ config, adminData, secureContext, log, now
     if (render === undefined) {
       return sendPage(res, json(404, { code: 'NotFound', message: 'There is no such page.' }))
     }
-    render().then((page) => sendPage(res, page))
+    render()
+      .then(async (page) => sendPage(res, acceptsGzip(req.headers) ? await compressed(page) : page))
+      .catch(onError)
   })
   return {
     async listen() {
@@ -86,7 +90,12 @@ export function createAdminListener({ config, adminData, secureContext, log, now
   }
 }
 
-type Page = Readonly<ReturnType<typeof json>>
+interface Page {
+  readonly status: number
+  readonly type: string
+  readonly body: Buffer
+  readonly encoding?: 'gzip'
+}
 type Render = () => Promise<Page>
 
 function pagesOf(config: StatusConfig, data: AdminData, samples: Samples) {
@@ -153,8 +162,38 @@ function json(status: number, value: unknown, type = 'application/json') {
   return { status, type, body: Buffer.from(JSON.stringify(value)) }
 }
 
-function sendPage(res: ServerResponse, { status, type, body }: Page): void {
-  res.writeHead(status, { 'Content-Type': type, 'Content-Length': body.length, ...HEADERS }).end(body)
+/** Smaller bodies gain nothing. */
+const MIN_COMPRESSED_BYTES = 1024
+const compress = promisify(gzip)
+/** The pages that are compressed, or being compressed, so that concurrent requests share the work. */
+const compressing = new WeakMap<Page, Promise<Buffer>>()
+
+/** RFC 9110, section 12.5.3: a weight of zero means "not acceptable". */
+function acceptsGzip({ 'accept-encoding': accepted = '' }: IncomingHttpHeaders): boolean {
+  return String(accepted)
+    .toLowerCase()
+    .split(',')
+    .some((coding) => {
+      const [name = '', weight = 'q=1'] = coding.split(';')
+      return name.trim() === 'gzip' && Number(weight.trim().replace('q=', '')) > 0
+    })
+}
+
+async function compressed(page: Page): Promise<Page> {
+  if (page.body.length < MIN_COMPRESSED_BYTES) {
+    return page
+  }
+  const pending = compressing.get(page) ?? compress(page.body)
+  compressing.set(page, pending)
+  return { ...page, body: await pending, encoding: 'gzip' }
+}
+
+function sendPage(res: ServerResponse, { status, type, body, encoding }: Page): void {
+  if (encoding !== undefined) {
+    res.setHeader('Content-Encoding', encoding)
+  }
+  const ofPage = { 'Content-Type': type, 'Content-Length': body.length, Vary: 'Accept-Encoding' }
+  res.writeHead(status, { ...ofPage, ...HEADERS }).end(body)
 }
 
 /** Node accepts one connection per turn of the event loop: a probe is read long before its connection is closed. */

@@ -85,6 +85,7 @@ export class Transfer implements UpstreamRequest, RequestOwner {
   }
 
   start(): void {
+    this.#context.recordUpstream(this.#upstream.pool.prefix)
     this.#upstream.pool.acquire(this)
   }
 
@@ -113,6 +114,7 @@ export class Transfer implements UpstreamRequest, RequestOwner {
 
   takeHead(): string {
     this.#phase = 'awaitingHead'
+    this.#context.recordQueueTime(performance.now() - this.queuedMonotonicMs)
     return requestHeadText(this.#context, this.#decision, this.#upstream)
   }
 
@@ -144,6 +146,7 @@ export class Transfer implements UpstreamRequest, RequestOwner {
 
   #onHead(head: UpstreamHead, response: PartialResponse, connection: ServingConnection): void {
     const headMs = performance.now() - this.#context.startedMonotonicMs
+    this.#context.recordFirstByteTime(headMs)
     this.#upstream.events.onResponse(head.status, headMs / 1000)
     if (head.status === 101) {
       this.#end('ok')

@@ -9,7 +9,7 @@ import { jwtVerify } from 'jose/jwt/verify'
 import type { TokenFailure } from '../base/errors.ts'
 import { parseJsonObject } from '../base/json.ts'
 import { failed, ok, type Result } from '../base/result.ts'
-import { type IsRevoked, isCallerRevoked, type VerifiedToken } from './caller.ts'
+import { type Identity, type IsRevoked, isCallerRevoked, type VerifiedToken } from './caller.ts'
 import type { TokenIssuer } from './issuers.ts'
 import { LINK_TYPE, readLink } from './links.ts'
 import { intersectScopes, parseStoredScope } from './scopes.ts'
@@ -23,6 +23,8 @@ export interface RefusedToken {
   readonly reason: TokenFailure
   /** A header parameter, a claim, `JSON` or `payload`. `token inspect` shows it. Clients do not receive it. */
   readonly invalidPart?: string | undefined
+  /** For `expired` and `revoked`: what the token proved while it was good. It is for the log alone. */
+  readonly identity?: Identity | undefined
 }
 
 export type Verdict<Accepted = VerifiedToken> = Result<Accepted, RefusedToken>
@@ -71,6 +73,8 @@ export function createVerifier(options: VerifierOptions): Verify {
 type ClaimedToken = Pick<VerifiedToken, 'identity' | 'link'> & { readonly expiresAtMs: number }
 
 const refused = (reason: TokenFailure, invalidPart?: string) => failed<RefusedToken>({ reason, invalidPart })
+const ended = (reason: 'expired' | 'revoked', identity: Identity, invalidPart?: string) =>
+  failed<RefusedToken>({ reason, invalidPart, identity })
 
 /** Lets jose check the signature, `iss`, `aud` and `nbf`, and that `iat` and `exp` are present. Returns the claims. */
 async function verifyJwt(
@@ -139,10 +143,10 @@ function applyIssuerRules(
     return refused('claims', link.error)
   }
   const expiresAtMs = exp * 1000
-  if (now() >= expiresAtMs) {
-    return refused('expired', 'exp')
-  }
   const identity = { ...claimed.value, issuedAtSeconds: iat, expiresAtSeconds: Math.floor(exp) }
+  if (now() >= expiresAtMs) {
+    return ended('expired', identity, 'exp')
+  }
   return ok({ identity, link: link?.value, expiresAtMs })
 }
 
@@ -163,11 +167,11 @@ function checkStatus(
   }
   const credential = credentialIssuer.credentialStatus?.(claimed.accountId, claimed.accessKey)
   if (credential?.active === false) {
-    return refused('revoked')
+    return ended('revoked', claimed)
   }
   const identity = { ...claimed, scope: intersectScopes(claimed.scope, parseStoredScope(credential?.scope)) }
   if (isCallerRevoked({ identity, issuer: issuer.name, link }, isRevoked)) {
-    return refused('revoked')
+    return ended('revoked', identity)
   }
   const validUntilMs = Math.min(expiresAtMs, credential?.endsAtMs ?? expiresAtMs)
   return ok({ identity, issuer: issuer.name, link, validUntilMs })

@@ -28,6 +28,7 @@ export class WorkerPool implements DataService {
   /** The counts of ended workers. Without these counts, sums would fall, which Prometheus takes for a restart. */
   #endedCounts: Promise<readonly MetricFamily[]> = Promise.resolve([])
   #isStopping = false
+  #isVerbose = false
 
   constructor(count: number, options: PoolOptions) {
     this.count = count
@@ -74,6 +75,16 @@ export class WorkerPool implements DataService {
     }
   }
 
+  /** Also for workers that start later. */
+  setVerbose(isOn: boolean): void {
+    this.#isVerbose = isOn
+    for (const worker of this.#workers) {
+      if (worker.isListening) {
+        worker.send({ type: 'verbose', isOn })
+      }
+    }
+  }
+
   drain({ lameDuck }: { readonly lameDuck: boolean }): Promise<DrainReport> {
     const { lameDuckSeconds, deadlineSeconds } = this.#options.config.shutdown
     const drainMs = ((lameDuck ? lameDuckSeconds : 0) + deadlineSeconds) * 1000
@@ -91,7 +102,11 @@ export class WorkerPool implements DataService {
     const worker = new WorkerProcess(forked, this.#options)
     this.#workers.add(worker)
     forked.once('exit', () => this.#onExit(worker))
-    return worker.listening
+    const address = await worker.listening
+    if (this.#isVerbose) {
+      worker.send({ type: 'verbose', isOn: true })
+    }
+    return address
   }
 
   #onExit(worker: WorkerProcess): void {

@@ -11,6 +11,7 @@ import { SHARED_LIMITS } from '../config/schema.ts'
 import { type App, LifeCycle } from '../life-cycle.ts'
 import { type AdminData, createAdminListener } from '../ops/admin.ts'
 import { familiesOf, type PrimaryValues, type ProcessCounts } from '../ops/metrics.ts'
+import { VerboseLog } from '../ops/verbose-log.ts'
 import { activeContextOf, certificateFiles, openCertificateSet } from '../tls/certificates.ts'
 import { WorkerPool } from './pool.ts'
 
@@ -22,6 +23,7 @@ export async function createPrimary(
 ): Promise<App> {
   const pool = new WorkerPool(count, { config: configOfWorker(config, count, log), log, destination })
   const lifeCycle = new LifeCycle()
+  const verboseLog = new VerboseLog(log, (isOn) => pool.setVerbose(isOn))
   const adminData = createAdminData(pool, lifeCycle, processCounts)
   const files = certificateFiles(config).find(({ name }) => name === 'admin')
   const opened = files && (await openCertificateSet(files, log, Date.now, () => {})) // the workers count reloads
@@ -33,7 +35,7 @@ export async function createPrimary(
   const forAdmin = { config: { ...config, cache }, adminData, secureContext, log, now: Date.now }
   const admin = createAdminListener(forAdmin)
   const parts = { config, log, settingsFile, sources: opened?.value, service: pool, adminData, admin }
-  return lifeCycle.appOf(parts)
+  return { ...lifeCycle.appOf(parts), verboseLog }
 }
 
 function createAdminData(pool: WorkerPool, lifeCycle: LifeCycle, counts: ProcessCounts): AdminData {

@@ -19,6 +19,7 @@ export interface WorkerState {
 export type ToWorker =
   | { readonly type: 'config'; readonly config: Config }
   | { readonly type: 'reload' }
+  | { readonly type: 'verbose'; readonly isOn: boolean }
   | { readonly type: 'report'; readonly group: MetricGroup }
   | { readonly type: 'stop'; readonly lameDuck: boolean }
 
@@ -57,6 +58,8 @@ async function serve(app: ServingApp): Promise<void> {
         resolve(message)
       } else if (message.type === 'reload') {
         await app.reload()
+      } else if (message.type === 'verbose') {
+        app.verboseLog.set(message.isOn)
       } else if (message.type === 'report') {
         await report(app.adminData, message.group)
       }

@@ -18,7 +18,7 @@ import { prepareFiles, runProgram, serveArgs } from '../support/program.ts'
 import { runCommand } from '../support/run-command.ts'
 
 const serving: ProcessContext = {
-  signals: { listen: () => new Promise(() => {}), beforeExit() {}, onHangUp() {} },
+  signals: { listen: () => new Promise(() => {}), beforeExit() {}, onHangUp() {}, onVerbose() {} },
   destination: new LogDestination(),
 }
 const COMMANDS: Readonly<Record<string, (io: CommandIo) => Command>> = {

@@ -130,6 +130,22 @@ t.test('workers act as one sidecar', async (t) => {
     await allSay(200, 'all to accept')
   })
 
+  await t.test('SIGUSR2 turns the log of every worker on, and off', async () => {
+    const requests = () => sidecar.log().filter(({ msg, status }) => msg === 'request' && status === 200)
+    const said = (verbose: boolean) => sidecar.log().some((line) => line['verbose'] === verbose)
+    await allSay(200, 'all to accept')
+    t.equal(requests().length, 0, 'log.access: errors')
+    sidecar.child.kill('SIGUSR2')
+    await eventually(() => said(true), 'the line')
+    await allSay(200, 'all to accept')
+    await eventually(() => requests().length > 1, 'lines of requests')
+    sidecar.child.kill('SIGUSR2')
+    await eventually(() => said(false), 'the line')
+    const before = requests().length
+    await allSay(200, 'all to accept')
+    t.equal(requests().length, before)
+  })
+
   await t.test('SIGTERM drains every worker, and the last line has the totals', async (t) => {
     const clients = await halfServed()
     sidecar.child.kill('SIGTERM')

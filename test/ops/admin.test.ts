@@ -1,8 +1,10 @@
 import { connect } from 'node:net'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { createSecureContext, type SecureContext } from 'node:tls'
+import { gunzipSync } from 'node:zlib'
 import t, { type Test } from 'tap'
 import { type AdminData, createAdminListener } from '../../src/ops/admin.ts'
+import type { MetricFamily } from '../../src/ops/metrics.ts'
 import type { ReadyCondition } from '../../src/ops/status.ts'
 import { makeCertificate } from '../support/certificates.ts'
 import { eventually, succeeds } from '../support/eventually.ts'
@@ -97,6 +99,33 @@ t.test('ready is 503 and lists the checks while one of them fails; alive is 200'
   t.equal(notReady.status, 503)
   t.strictSame(notReady.json(), { status: 'not ready', checks })
   t.strictSame((await get('/livez')).json(), { status: 'alive' })
+})
+
+t.test('a large page is compressed for clients that accept gzip', async (t) => {
+  const metrics = async (): Promise<MetricFamily[]> => [
+    {
+      name: 'a',
+      help: 'x'.repeat(5000),
+      type: 'gauge',
+      aggregator: 'sum',
+      values: [{ labels: {}, value: 1 }],
+    },
+  ]
+  const { ask } = await adminListener(t, { metrics })
+  const get = (accepted: string, path = '/metrics') =>
+    ask(`GET ${path} HTTP/1.1\r\nHost: a\r\n${accepted}\r\n`)
+  for (const accepted of ['gzip', 'deflate, GZIP;q=0.5', 'br , gzip ; q=1.0']) {
+    const { headers, body } = await get(`Accept-Encoding: ${accepted}\r\n`)
+    t.match(headers, { 'content-encoding': 'gzip', vary: 'Accept-Encoding' }, accepted)
+    t.match(gunzipSync(body).toString(), 'a 1')
+  }
+  for (const accepted of ['', 'Accept-Encoding: gzip;q=0\r\n', 'Accept-Encoding: br, xgzip\r\n']) {
+    const { headers, body } = await get(accepted)
+    t.notOk('content-encoding' in headers, accepted)
+    t.match(body.toString(), 'a 1')
+  }
+  const { headers } = await get('Accept-Encoding: gzip\r\n', '/livez')
+  t.notOk('content-encoding' in headers, 'a small page is not worth it')
 })
 
 t.test('other paths are 404, other methods 405, with JSON', async (t) => {

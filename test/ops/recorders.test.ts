@@ -1,7 +1,8 @@
 import { spawnSync } from 'node:child_process'
 import { readFileSync, writeFileSync } from 'node:fs'
 import t from 'tap'
-import { type AuditField, traceIdOf } from '../../src/ops/recorders.ts'
+import type { AuditField } from '../../src/ops/recorders.ts'
+import { traceIdOf } from '../../src/ops/trace-id.ts'
 import { eventually } from '../support/eventually.ts'
 import { codeIn, tableUnder } from '../support/markdown.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
@@ -95,6 +96,7 @@ t.test('the page has every field of an audit line', (t) => {
     tokenId: true,
     method: true,
     secretUsed: true,
+    target: true,
     linkId: true,
     subject: true,
     client: true,
