@@ -191,6 +191,11 @@ export const settingsSchema = group({
     headerBytes: setting(integer(1024, 1_048_576), 16384, 'Maximum bytes of the header lines of a message.'),
     headerLines: setting(integer(1, 10_000), 200, 'Maximum number of header lines of a message.'),
     ...sharedLimits.shape,
+    uploadBytesPerSecond: setting(
+      integer(0, 1_000_000_000),
+      500,
+      'Bytes a second that an upload must bring on average over timeouts.idleSeconds; 0: any byte counts.',
+    ),
     accountShare: setting(
       share,
       0.5,

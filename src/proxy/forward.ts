@@ -30,7 +30,7 @@ export class Forwarder {
 
   constructor(config: ForwarderConfig, options: ForwarderOptions) {
     const { secureContextOf, events, responder, gate, now, reportError } = options
-    const shared = { responder, gate, now, reportError }
+    const shared = { responder, gate, now, reportError, config }
     this.#responder = responder
     this.#upstreams = config.upstreams
       .map(({ prefix, url, assertionAudience = config.identity.assertion.audience }) => {

@@ -17,7 +17,7 @@
  *
  *   a free connection              `UpstreamPool.#tick` after `upstreamResponseSeconds`, or a refusal by `recheck.ts`
  *   the upstream                   `UpstreamConnection.tick`; `upstream/waits.ts` has the limit and failure of each wait
- *   the client, in each direction  `onIdle`, after `idleSeconds` of its socket
+ *   the client, in each direction  `onIdle`, after `idleSeconds` of its socket; `upload-rate.ts`, for an upload that is too slow
  *
  * While bytes pass fast enough (`upstream/waits.ts`), only the drain limits a transfer. A failure before a head sends an error
  * response, and discards the rest of the upload. A failure after a head aborts the client's connection (`Connection.abort`).
@@ -36,6 +36,7 @@ import { Recheck, type RecheckSource } from './recheck.ts'
 import { requestHeadText } from './request-headers.ts'
 import { Tunnel } from './tunnel.ts'
 import { Upload } from './upload.ts'
+import type { UploadRateSettings } from './upload-rate.ts'
 
 export interface UpstreamEvents {
   onOutcome(outcome: UpstreamOutcome): void
@@ -49,6 +50,7 @@ export interface Upstream extends RecheckSource {
   readonly host: string
   readonly assertionAudience: string
   readonly pool: UpstreamPool
+  readonly config: UploadRateSettings
   readonly responder: Responder
   readonly events: UpstreamEvents
 }
@@ -95,6 +97,9 @@ export class Transfer implements UpstreamRequest, RequestOwner {
     if (this.#phase === 'waiting') {
       this.#recheck.ifDue((decision) => this.#onDecision(decision))
     }
+    if (this.#upload?.isTooSlow()) {
+      this.#end('client_idle')
+    }
   }
 
   #onDecision(decision: Decision | undefined): void {
@@ -119,7 +124,7 @@ export class Transfer implements UpstreamRequest, RequestOwner {
   }
 
   onReadyForBody(upstreamConnection: ServingConnection): void {
-    this.#upload = new Upload(this.#res.req, this.#decision, upstreamConnection)
+    this.#upload = new Upload(this.#res.req, this.#decision, upstreamConnection, this.#upstream.config)
     this.#res.continueIfExpected()
     this.#upload.start()
   }

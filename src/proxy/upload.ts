@@ -11,6 +11,7 @@ import type { ServiceDecision } from '../gate/gate.ts'
 import { afterNextReads, restartTimeout } from '../http/node-http.ts'
 import type { ServingConnection } from '../upstream/contract.ts'
 import { requestTrailerLines } from './request-headers.ts'
+import { UploadRate, type UploadRateSettings } from './upload-rate.ts'
 
 /** The request is paused while at least this many bytes wait for the next write. */
 const MAX_PENDING = 64 * 1024
@@ -22,12 +23,19 @@ export class Upload {
   #writer: Pick<ServingConnection, 'writeBody'> | undefined
   #pending: Buffer[] = []
   #pendingBytes = 0
+  readonly #rate: UploadRate
 
   /** The head of the request must have been written. */
-  constructor(req: SidecarRequest, decision: ServiceDecision, writer: Pick<ServingConnection, 'writeBody'>) {
+  constructor(
+    req: SidecarRequest,
+    decision: ServiceDecision,
+    writer: Pick<ServingConnection, 'writeBody'>,
+    settings: UploadRateSettings,
+  ) {
     this.#req = req
     this.#decision = decision
     this.#writer = writer
+    this.#rate = new UploadRate(settings, performance.now())
   }
 
   start(): void {
@@ -43,6 +51,11 @@ export class Upload {
 
   get waitsForClient(): boolean {
     return this.#writer !== undefined && !this.#req.isPaused()
+  }
+
+  /** Must be called several times a second. True: the client sends too slowly. */
+  isTooSlow(): boolean {
+    return this.#rate.isTooSlow(this.waitsForClient, this.#req.context.bytesIn, performance.now())
   }
 
   discardRest(): void {

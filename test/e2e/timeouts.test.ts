@@ -118,6 +118,35 @@ t.test('an idle upload is a 408 and is aborted at the upstream', async (t) => {
   await recovers()
 })
 
+t.test('an upload below the minimum rate is a 408, and a faster one goes on', async (t) => {
+  const { request, recovers, outcome } = await startSetup(t, {
+    settings: { 'timeouts-idle-seconds': '1', 'limits-upload-bytes-per-second': '100' },
+  })
+  const slow = [
+    await request('PUT /slow', ['Content-Length: 1000']),
+    await request('PUT /slow', ['Transfer-Encoding: chunked']),
+  ]
+  const [withLength, withChunks] = slow
+  const fast = await request('PUT /fast', ['Content-Length: 10000000'])
+  let fastBytes = 0
+  const sending = setInterval(() => {
+    withLength?.send('x')
+    withChunks?.send('1\r\nx\r\n')
+    fast.send('x'.repeat(1000))
+    fastBytes += 1000
+  }, 50)
+  t.teardown(() => clearInterval(sending))
+  for (const client of slow) {
+    const expected = { status: 408, code: 'InvalidArgument', error: 'http_request_error' }
+    isOwnResponse(t, await client.response(), expected)
+  }
+  t.equal(await outcome('client_idle'), slow.length)
+  clearInterval(sending)
+  fast.send('x'.repeat(10_000_000 - fastBytes))
+  t.equal((await fast.response()).status, 200)
+  await recovers()
+})
+
 t.test('an idle upload whose response has begun is aborted', async (t) => {
   const { upstream, request, recovers, outcome } = await startSetup(t, {
     settings: IDLE,
@@ -224,6 +253,7 @@ t.test('a slow transfer that makes progress is never aborted', async (t) => {
     'timeouts-idle-seconds': '1.5',
     'timeouts-upstream-response-seconds': '1.5',
     'timeouts-headers-seconds': '1.5',
+    'limits-upload-bytes-per-second': '0',
   }
 
   await t.test('downloads and uploads of one byte at a time', async (t) => {

@@ -11,7 +11,9 @@ t.test(
     t.teardown(() => socket.destroy())
     const allowed = { act: 'forward', caller: undefined, forwardsAuthorization: false } as const
     const decision = { ...allowed, isRestricted: false, admitted: admitted({}) }
-    const upload = new Upload(new SidecarRequest(socket), decision, { writeBody: () => false })
+    const settings = { limits: { uploadBytesPerSecond: 500 }, timeouts: { idleSeconds: 60 } }
+    const writer = { writeBody: () => false }
+    const upload = new Upload(new SidecarRequest(socket), decision, writer, settings)
     const restarts = t.capture(socket, 'setTimeout')
     upload.start()
     upload.resume()
