@@ -5,7 +5,7 @@
  * auth, tls, config, credentials, token, keys, reload, files, upstream, http, base (docs/architecture.md).
  * Tests compare the layers with the imports, and names in comments with the code. `base/errors.ts` has a glossary.
  */
-import { openAuthData } from './auth/auth-data.ts'
+import { type AuthData, openAuthData } from './auth/auth-data.ts'
 import type { Logger, ReportError } from './base/log.ts'
 import { DataListener } from './client/listener.ts'
 import { Responder } from './client/responder.ts'
@@ -23,6 +23,8 @@ import { Metrics, type ProcessCounts } from './ops/metrics.ts'
 import { createAuditor } from './ops/recorders.ts'
 import { VerboseLog } from './ops/verbose-log.ts'
 import { Forwarder } from './proxy/forward.ts'
+import type { Room } from './room.ts'
+import { openAdminRooms, openRooms } from './rooms.ts'
 import { activeContextOf, upstreamSetName } from './tls/certificates.ts'
 import { TokenCache } from './token/cache.ts'
 import type { Identity } from './token/caller.ts'
@@ -51,7 +53,12 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const metrics = new Metrics(now)
   const audit = createAuditor(metrics, log, config.log.audit)
   const { recordEvent, recordReload, recordLinkUse } = audit
-  const authData = await openAuthData({ config, log, now, onReload: recordReload })
+  const opened = await openRooms({ config, log, now, onReload: recordReload })
+  const { rooms } = opened
+  const authData = await openAuthData({ config, log, now, onReload: recordReload }, opened.problems)
+  for (const warning of opened.warnings) {
+    log.warn(warning)
+  }
   const { keys, credentials, certificateSets, issuers } = authData
   const { isRevoked, revoke } = authData.revocations
   const signer = new TokenSigner(keys.ring, config.token, now)
@@ -71,7 +78,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const throttle = createLoginThrottle(config.limits.loginFailures)
   const logins = credentials && new LoginService({ credentials, throttle, recordEvent })
   const api = new AccountApi({ config, responder, signer, logins, revoke, recordEvent, now })
-  const handler = new Handler({ config, gate, forwarder, api, responder, metrics, now, reportError })
+  const handler = new Handler({ config, gate, forwarder, api, responder, metrics, rooms, now, reportError })
 
   const verboseLog = new VerboseLog(log)
   const flushLogs = () => {
@@ -100,21 +107,44 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   })
   const conditions = () => [...authData.conditions(), lifeCycle.acceptingCondition()]
   const isReady = () => conditions().every(({ ok }) => ok)
-  const read = metrics.readFrom({ config, authData, tokenCache, listener, forwarder, isReady, processCounts })
+  const sources = { config, authData, tokenCache, listener, forwarder, isReady, processCounts, rooms }
+  const read = metrics.readFrom(sources)
   const signingKid = () => keys.ring().signing?.kid
   const adminData: AdminData = { conditions, jwks: keys.publicJwks, signingKid, metrics: read }
   const secureContext = activeContextOf(certificateSets.get('admin'))
-  const admin = worker ? undefined : createAdminListener({ config, adminData, secureContext, log, now })
+  const adminRooms = worker ? [] : await openAdminRooms(config)
+  const forAdmin = { config, adminData, secureContext, log, now, rooms: adminRooms }
+  const admin = worker ? undefined : createAdminListener(forAdmin)
 
-  authData.subscribe((subject) => gate.onAuthDataChange(subject))
+  authData.subscribe((subject) => {
+    gate.onAuthDataChange(subject)
+    for (const room of rooms) {
+      room.onAuthDataChange?.(subject)
+    }
+  })
   const service = createDataService({ config, log, flushLogs }, authData, listener, forwarder)
+  const parts = { config, log, settingsFile, service, adminData, admin }
   return {
-    ...lifeCycle.appOf({ config, log, settingsFile, sources: authData, service, adminData, admin }),
+    ...lifeCycle.appOf({ ...parts, sources: withRooms(authData, rooms) }),
     adminData,
     verboseLog,
     abort: () => {
       listener.abort()
     },
+  }
+}
+
+/** What the life cycle starts, reloads and stops: the sources of auth data, and the rooms. */
+function withRooms(authData: AuthData, rooms: readonly Room[]) {
+  const all = [authData, ...rooms]
+  return {
+    start() {
+      for (const one of all) {
+        one.start?.()
+      }
+    },
+    reload: () => Promise.all(all.map((one) => one.reload?.())),
+    stop: () => Promise.all(all.map((one) => one.stop?.())),
   }
 }
 

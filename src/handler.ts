@@ -18,14 +18,16 @@
  */
 import { type AccessFailure, ERRORS } from './base/errors.ts'
 import type { ReportError } from './base/log.ts'
+import type { RequestContext, SidecarRequest } from './client/request.ts'
 import type { Responder } from './client/responder.ts'
 import type { SidecarResponse } from './client/response.ts'
 import type { Config } from './config/config.ts'
 import type { AccountApi } from './endpoints/account-api.ts'
 import { admit } from './gate/admission.ts'
 import { approvalHeaders } from './gate/forward-auth.ts'
-import type { Decision, Gate, ServiceDecision } from './gate/gate.ts'
+import type { Decision, Gate, RoutedRequest, ServiceDecision } from './gate/gate.ts'
 import { HeaderLines, requestIdOf } from './http/headers.ts'
+import type { Room } from './room.ts'
 
 interface HandlerOptions {
   readonly config: Pick<Config, 'forwardAuth' | 'identity' | 'limits'>
@@ -35,6 +37,7 @@ interface HandlerOptions {
   readonly forwarder: { forward(res: SidecarResponse, decision: ServiceDecision): void }
   /** Called once for each request that needs a caller, or has two `Authorization` lines. */
   readonly metrics: { onTokenCheck(reason: 'ok' | AccessFailure): void }
+  readonly rooms: readonly Pick<Room, 'onRequest' | 'review'>[]
   readonly now: () => number
   readonly reportError: ReportError
 }
@@ -54,14 +57,14 @@ export class Handler {
     try {
       const admission = admit(req, config.limits)
       if (!admission.ok) {
-        context.recordHead(undefined, requestIdOf(new HeaderLines(req.rawHeaders)))
+        this.#onHead(req, undefined, requestIdOf(new HeaderLines(req.rawHeaders)))
         const { error, cause } = admission.error
         responder.fail(res, 'admission', error, { cause })
         return
       }
       const admitted = admission.value
       const routed = gate.route(admitted, context.connection.peer.isTrusted)
-      context.recordHead(routed, admitted.requestId)
+      this.#onHead(req, routed, admitted.requestId)
       const decision = gate.decide(routed)
       // A malformed chunk may have come with the head. Node parses all that it has read before a promise continues.
       const mustWait = decision instanceof Promise || admitted.isChunked
@@ -74,10 +77,34 @@ export class Handler {
     }
   }
 
+  #onHead(req: SidecarRequest, routed: RoutedRequest | undefined, requestId: string | undefined): void {
+    req.context.recordHead(routed, requestId)
+    for (const room of this.#options.rooms) {
+      room.onRequest?.(req)
+    }
+  }
+
+  /** A room may refuse a request that would pass to a service. */
+  #review(decision: Decision, res: SidecarResponse): Decision {
+    const { context } = res.req
+    const passes = decision.act === 'forward' || decision.act === 'approve'
+    if (!passes || res.destroyed || protocolRefusal(context) !== undefined) {
+      return decision
+    }
+    for (const room of this.#options.rooms) {
+      const refusal = room.review?.(decision, context)
+      if (refusal !== undefined) {
+        return refusal
+      }
+    }
+    return decision
+  }
+
   /** Returns a promise if the response takes time. The promise rejects only on an internal error. */
-  #carryOut(decision: Decision, res: SidecarResponse): void | Promise<void> {
+  #carryOut(decided: Decision, res: SidecarResponse): void | Promise<void> {
     const { config, forwarder, api, responder, metrics, now } = this.#options
     const { context } = res.req
+    const decision = this.#review(decided, res)
     context.recordDecision(decision)
     const failure = decision.act === 'refuse' ? decision.reason : decision.wouldRefuse
     const check = failure ?? (decision.caller && 'ok')
@@ -88,13 +115,11 @@ export class Handler {
       return // the client left while the token was verified
     }
     if (decision.act === 'refuse') {
-      return responder.refuseAccess(res, decision.reason, decision.error, decision.headers)
+      return responder.refuseAccess(res, decision)
     }
-    if (context.isBodyMalformed) {
-      return responder.fail(res, 'admission', ERRORS.malformedRequest)
-    }
-    if (context.isDetached && context.admitted?.isWebSocket !== true) {
-      return responder.fail(res, 'upgrade', ERRORS.upgradeRefused)
+    const refusal = protocolRefusal(context)
+    if (refusal !== undefined) {
+      return responder.fail(res, refusal.reason, refusal.error)
     }
     switch (decision.act) {
       case 'forward':
@@ -130,4 +155,15 @@ export class Handler {
     const options = { errorType: 'proxy_internal_error', persistence: 'close' } as const
     responder.fail(res, 'internal', ERRORS.internalError, options)
   }
+}
+
+/** Why an admitted request cannot be served, whatever its decision is. */
+function protocolRefusal(context: RequestContext) {
+  if (context.isBodyMalformed) {
+    return { reason: 'admission', error: ERRORS.malformedRequest } as const
+  }
+  if (context.isDetached && context.admitted?.isWebSocket !== true) {
+    return { reason: 'upgrade', error: ERRORS.upgradeRefused } as const
+  }
+  return undefined
 }

@@ -76,12 +76,19 @@ export class InvalidAuthData extends Error {
   }
 }
 
-/** @throws InvalidAuthData with the problems of all sources */
-export async function openAuthData(options: SourceOptions): Promise<AuthData> {
+/**
+ * @param otherProblems - those of other files, which are reported together with those of the sources
+ * @throws InvalidAuthData with the problems of all sources
+ */
+export async function openAuthData(
+  options: SourceOptions,
+  otherProblems: readonly Problem[] = [],
+): Promise<AuthData> {
   const { config, log } = options
   const sources = await openSources(options)
-  if (sources.problems.length > 0) {
-    throw new InvalidAuthData(sources.problems)
+  const problems = [...sources.problems, ...otherProblems]
+  if (problems.length > 0) {
+    throw new InvalidAuthData(problems)
   }
   for (const warning of sources.warnings) {
     log.warn(warning)

@@ -6,6 +6,7 @@ import type { AdmittedRequest } from '../gate/admission.ts'
 import type { DecisionRecord, RoutedRequest } from '../gate/gate.ts'
 import type { RouteLabel } from '../gate/route.ts'
 import { MergedChunksMessage } from '../http/node-http.ts'
+import type { Direction, LogFields, PacedReader, RequestWatcher } from '../room.ts'
 import type { Identity } from '../token/caller.ts'
 import type { Peer } from './client-address.ts'
 
@@ -35,6 +36,8 @@ export interface RequestOwner {
 
 /** Until a component takes over, the request waits for the sidecar itself: an idle client does not matter. */
 const NO_OWNER: RequestOwner = {}
+
+const NO_WATCHERS: readonly RequestWatcher[] = []
 
 /** What logs, metrics and the connection need to know of a request. Only the methods write it. */
 export type RequestContext = Readonly<Context>
@@ -67,6 +70,7 @@ class Context {
   /** Body bytes from and to the client. */
   bytesIn = 0
   bytesOut = 0
+  watchers = NO_WATCHERS
 
   constructor(connection: ClientConnection, firstBytes?: Buffer) {
     this.connection = connection
@@ -85,6 +89,9 @@ class Context {
     this.identityForLog = caller?.identity ?? formerIdentity
     this.isCallerProven = this.identityForLog !== undefined
     this.linkId = caller?.link && caller.identity.tokenId
+    for (const watcher of this.watchers) {
+      watcher.onDecision?.(decision)
+    }
   }
 
   /** `identity`: the names of a login that exist, authenticated or not. */
@@ -108,8 +115,35 @@ class Context {
     this.failure ??= { reason, cause }
   }
 
-  count(direction: 'bytesIn' | 'bytesOut', bytes: number): void {
-    this[direction] += bytes
+  /** The watcher follows the request from now on. */
+  addWatcher(watcher: RequestWatcher): void {
+    this.watchers = [...this.watchers, watcher]
+  }
+
+  count(direction: Direction, bytes: number): void {
+    if (direction === 'in') {
+      this.bytesIn += bytes
+    } else {
+      this.bytesOut += bytes
+    }
+    for (const watcher of this.watchers) {
+      watcher.onBytes?.(direction, bytes)
+    }
+  }
+
+  /** Those of the watchers. Later watchers win. */
+  get logFields(): LogFields {
+    return Object.assign({}, ...this.watchers.map(({ logFields }) => logFields))
+  }
+
+  /** If false, a watcher calls `reader.readOn` later. */
+  mayRead(direction: Direction, reader: PacedReader): boolean {
+    for (const watcher of this.watchers) {
+      if (watcher.mayRead?.(direction, reader) === false) {
+        return false
+      }
+    }
+    return true
   }
 
   /** The previous owner is called no more. */

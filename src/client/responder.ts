@@ -22,10 +22,18 @@ export interface ErrorResponseOptions {
   readonly errorType?: ProxyErrorType
   /** A word of a closed set, never client input. */
   readonly details?: string
+  /** Default: 1 for a 503, none for other statuses. */
   readonly retryAfterSeconds?: number | undefined
   readonly persistence?: Persistence | undefined
   readonly cause?: string | undefined
   readonly headers?: HeaderList
+}
+
+interface Refusal {
+  readonly reason: AccessFailure
+  readonly error: PublicError
+  readonly headers?: HeaderList
+  readonly retryAfterSeconds?: number
 }
 
 export class Responder {
@@ -51,7 +59,7 @@ export class Responder {
     const { context, method, headers: received } = res.req
     const list = this.#headers(status, text, context.id, headers, received.origin)
     if (method !== 'HEAD') {
-      context.count('bytesOut', text.length)
+      context.count('out', text.length)
     }
     res.sendWhole(status, list, text, persistence)
   }
@@ -60,18 +68,21 @@ export class Responder {
   fail(res: SidecarResponse, reason: Failure, error: PublicError, options: ErrorResponseOptions = {}) {
     const { status, code, message } = error
     const defaultType = status === 503 ? 'proxy_internal_response' : 'http_request_error'
-    const { errorType = defaultType, details, retryAfterSeconds = 1, headers = [] } = options
+    const { errorType = defaultType, details, headers = [] } = options
+    const retryAfterSeconds = options.retryAfterSeconds ?? (status === 503 ? 1 : undefined)
     res.req.context.recordFailure(reason, options.cause)
     const list = ['Proxy-Status', proxyStatus(errorType, details), ...headers]
-    if (status === 503) {
+    if (retryAfterSeconds !== undefined) {
       list.push('Retry-After', String(retryAfterSeconds))
     }
     this.#send(res, status, JSON.stringify({ code, message }), list, options.persistence ?? 'keepAlive')
   }
 
-  /** Refuses a request for its token. The reason is a detail of `Proxy-Status`. */
-  refuseAccess(res: SidecarResponse, reason: AccessFailure, error: PublicError, headers: HeaderList = []) {
-    this.fail(res, reason, error, { errorType: 'http_request_denied', details: reason, headers })
+  /** Refuses a request for its token, or by a room. The reason is a detail of `Proxy-Status`. */
+  refuseAccess(res: SidecarResponse, refusal: Refusal) {
+    const { reason, error, headers = [], retryAfterSeconds } = refusal
+    const options = { errorType: 'http_request_denied', details: reason, headers, retryAfterSeconds } as const
+    this.fail(res, reason, error, options)
   }
 
   failForwarded(res: SidecarResponse, failure: ForwardingFailure, cause?: string): void {

@@ -118,7 +118,7 @@ export class AccountApi {
     }
     const { method, target, lifetimeSeconds } = fields.value
     if (!mayLink(caller.identity.scope, method, target)) {
-      return responder.refuseAccess(res, 'scope', ERRORS.accessDenied)
+      return responder.refuseAccess(res, { reason: 'scope', error: ERRORS.accessDenied })
     }
     const issued = await signer.issueLink(caller, method, target, lifetimeSeconds)
     if (issued === undefined) {
@@ -137,7 +137,7 @@ export class AccountApi {
       return responder.fail(res, 'invalid', badArgument('The path has no id of a link.'))
     }
     if (!isLinkOf(linkId, accountId)) {
-      return responder.refuseAccess(res, 'scope', ERRORS.accessDenied)
+      return responder.refuseAccess(res, { reason: 'scope', error: ERRORS.accessDenied })
     }
     // The link id does not tell when the link ends, so the longest lifetime counts.
     const expiresAtSeconds = Math.ceil(now() / 1000) + config.links.maxLifetimeSeconds

@@ -57,7 +57,7 @@ function readBody(req: SidecarRequest, maxMs: number): Promise<Result<Buffer, Pu
     const onData = (chunk: Buffer) => {
       chunk.copy(body, length)
       length += chunk.length
-      context.count('bytesIn', chunk.length)
+      context.count('in', chunk.length)
       if (length > MAX_BYTES) {
         end(failed(TOO_LARGE))
       }

@@ -49,6 +49,7 @@ export interface RefusalDecision extends DecisionRecord {
   readonly reason: AccessFailure
   readonly error: PublicError
   readonly headers: HeaderList
+  readonly retryAfterSeconds?: number
 }
 
 /** The request passes to a service, behind the sidecar or behind the proxy of forward auth. */

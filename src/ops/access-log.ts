@@ -12,19 +12,13 @@ import type { UnparsedRefusal } from '../client/connection.ts'
 import type { RequestContext, SidecarRequest } from '../client/request.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { Config } from '../config/config.ts'
+import type { RequestEnd } from '../room.ts'
 import { LineSampling } from './line-sampling.ts'
 import type { Metrics } from './metrics.ts'
 import { traceIdOf } from './trace-id.ts'
 
 /** What a room records of each request. It must not throw. */
 export type OnRequestEnd = (req: SidecarRequest, end: RequestEnd) => void
-
-export interface RequestEnd {
-  /** The status that metrics and logs show: that of the response, or of its failure if it was truncated. */
-  readonly status: number
-  readonly reason: Failure | undefined
-  readonly seconds: number
-}
 
 interface AccessLogOptions {
   readonly metrics: Pick<Metrics, 'onRequest' | 'onBytes'>
@@ -62,6 +56,9 @@ export function createAccessLog(options: AccessLogOptions) {
       }
       if (context.bytesOut > 0) {
         metrics.onBytes('out', context.bytesOut)
+      }
+      for (const watcher of context.watchers) {
+        watcher.onEnd?.(end)
       }
       for (const record of options.onRequestEnd) {
         record(req, end)
@@ -101,8 +98,11 @@ const truncatedStatus = (reason: Failure | undefined): number =>
   reason === undefined || isClientFailure(reason) ? 499 : 503
 
 /** A 404 of an upstream is no error: it is routine in storage. */
-const isError = ({ wouldRefuse }: RequestContext, { status, reason }: RequestEnd) =>
-  status >= 500 || reason !== undefined || wouldRefuse !== undefined
+const isError = ({ wouldRefuse, watchers }: RequestContext, { status, reason }: RequestEnd) =>
+  status >= 500 ||
+  reason !== undefined ||
+  wouldRefuse !== undefined ||
+  watchers.some(({ mustLog }) => mustLog)
 
 /** The time of a download does not count: it depends on the client and on the size. */
 function isSlow({ firstByteMs, queueMs = 0 }: RequestContext, { seconds }: RequestEnd, slowSeconds: number) {
@@ -144,5 +144,6 @@ function accessLine(req: SidecarRequest, { status, reason }: RequestEnd) {
     tokenId: text(identity?.tokenId),
     client: req.clientAddress,
     traceId: traceIdOf(req.headers['traceparent']),
+    ...context.logFields,
   }
 }

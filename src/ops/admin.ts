@@ -13,8 +13,9 @@ import { AggregatorRegistry } from 'prom-client'
 import type { Logger } from '../base/log.ts'
 import type { Config } from '../config/config.ts'
 import { ALPN_PROTOCOLS } from '../tls/listener-tls.ts'
+import type { AdminRoom, AdminRoute } from './admin-room.ts'
 import type { MetricFamily, ReadMetrics } from './metrics.ts'
-import { type StatusProblem, statusProblems } from './problems.ts'
+import { type StatusProblem, sortProblems, statusProblems } from './problems.ts'
 import { Samples } from './samples.ts'
 import { type ReadyCondition, type Status, type StatusConfig, statusOf } from './status.ts'
 
@@ -48,21 +49,32 @@ export interface AdminListenerOptions {
   readonly secureContext: (() => SecureContext) | undefined
   readonly log: Pick<Logger, 'error'>
   readonly now: () => number
+  readonly rooms?: readonly AdminRoom[]
 }
 
-export function createAdminListener({ config, adminData, secureContext, log, now }: AdminListenerOptions) {
+export function createAdminListener(options: AdminListenerOptions) {
+  const { config, adminData, secureContext, log, now, rooms = [] } = options
   const onError = (error: unknown) => log.error({ err: error }, 'listener error')
   const samples = new Samples(adminData.metrics, now)
-  const pages = Object.entries<Render>(pagesOf(config, adminData, samples))
+  const pages = Object.entries<Render>(pagesOf(config, adminData, samples, rooms))
   const renders = new Map(pages.map(([path, render]) => [path, onceAtATime(render, onError)]))
-  const { server, connections } = createBoundedServer(secureContext, (req, res) => {
+  const routes = new Map<string, AdminRoute>(rooms.flatMap((room) => [...(room.routes ?? [])]))
+  const { server, exempt, destroyAll } = createBoundedServer(secureContext, (req, res) => {
     req.resume()
     const { method, url = '' } = req
     if (method !== 'GET' && method !== 'HEAD') {
       res.setHeader('Allow', 'GET, HEAD')
       return sendPage(res, json(405, { code: 'InvalidArgument', message: 'Use GET or HEAD.' }))
     }
-    const render = renders.get(url.split('?', 1)[0] ?? '')
+    const path = url.split('?', 1)[0] ?? ''
+    const route = routes.get(path)
+    if (route !== undefined) {
+      if (route.mayWait) {
+        exempt(res)
+      }
+      return route.handle(req, res)
+    }
+    const render = renders.get(path)
     if (render === undefined) {
       return sendPage(res, json(404, { code: 'NotFound', message: 'There is no such page.' }))
     }
@@ -77,16 +89,19 @@ export function createAdminListener({ config, adminData, secureContext, log, now
       await once(server, 'listening')
       server.on('error', onError)
       samples.start(onError)
+      for (const room of rooms) {
+        room.start?.()
+      }
       return server.address() as AddressInfo
     },
-    close: () =>
-      new Promise<void>((resolve) => {
+    async close() {
+      await Promise.all(rooms.map((room) => room.stop?.()))
+      await new Promise<void>((resolve) => {
         samples.stop()
         server.close(() => resolve())
-        for (const socket of connections.keys()) {
-          socket.destroy()
-        }
-      }),
+        destroyAll()
+      })
+    },
   }
 }
 
@@ -98,7 +113,7 @@ interface Page {
 }
 type Render = () => Promise<Page>
 
-function pagesOf(config: StatusConfig, data: AdminData, samples: Samples) {
+function pagesOf(config: StatusConfig, data: AdminData, samples: Samples, rooms: readonly AdminRoom[]) {
   const file = (type: string, specifier: string): Render => {
     const url = new URL(import.meta.resolve(specifier))
     return async () => ({ status: 200, type: `${type}; charset=utf-8`, body: await readFile(url) })
@@ -125,7 +140,9 @@ function pagesOf(config: StatusConfig, data: AdminData, samples: Samples) {
       const conditions = await data.conditions()
       const windows = await samples.windows()
       const status = statusOf(config, conditions, windows)
-      return json(200, { problems: statusProblems(windows, status), ...status } satisfies StatusDocument)
+      const ofRooms = rooms.flatMap((room) => [...(room.problems?.(windows) ?? [])])
+      const problems = sortProblems([...statusProblems(windows, status), ...ofRooms])
+      return json(200, { problems, ...status } satisfies StatusDocument)
     },
     '/': file('text/html', '../status-page/page.html'),
     '/page.js': file('text/javascript', '../status-page/page.js'),
@@ -208,6 +225,24 @@ const TIMEOUT_MS = 10_000
  */
 function createBoundedServer(secureContext: (() => SecureContext) | undefined, handle: RequestListener) {
   const connections = new Map<Socket, { awaitedResponses: number }>() // the least recently used first
+  const exempted = new Set<Socket>()
+  /** The connection neither counts nor times out until the response is closed. */
+  const exempt = (res: ServerResponse) => {
+    const { socket } = res.req
+    const connection = connections.get(socket)
+    if (connection === undefined) {
+      return
+    }
+    connections.delete(socket)
+    exempted.add(socket)
+    socket.setTimeout(0)
+    res.once('close', () => {
+      if (exempted.delete(socket) && !socket.destroyed) {
+        connections.set(socket, connection)
+        socket.setTimeout(TIMEOUT_MS)
+      }
+    })
+  }
   const limits = { requestTimeout: TIMEOUT_MS, connectionsCheckingInterval: TIMEOUT_MS / 2 }
   const http = createServer(limits, (req, res) => {
     const { socket } = req
@@ -226,7 +261,7 @@ function createBoundedServer(secureContext: (() => SecureContext) | undefined, h
   const server = createTcpServer((tcpSocket) => {
     const tls = secureContext && { secureContext: secureContext(), ALPNProtocols: ALPN_PROTOCOLS }
     const socket = tls ? new TLSSocket(tcpSocket, { isServer: true, ...tls }) : tcpSocket
-    if (connections.size === MAX_CONNECTIONS) {
+    if (connections.size >= MAX_CONNECTIONS) {
       const all = [...connections]
       const [oldest] = all.find(([, { awaitedResponses }]) => awaitedResponses === 0) ?? all[0] ?? []
       if (oldest) {
@@ -235,11 +270,19 @@ function createBoundedServer(secureContext: (() => SecureContext) | undefined, h
       oldest?.destroy()
     }
     connections.set(socket, { awaitedResponses: 0 })
-    socket.once('close', () => connections.delete(socket))
+    socket.once('close', () => {
+      connections.delete(socket)
+      exempted.delete(socket)
+    })
     http.emit('connection', socket)
   })
   // `http` never listens itself. This event starts the timer by which Node looks for late requests.
   server.once('listening', () => http.emit('listening'))
   server.once('close', () => http.close())
-  return { server, connections }
+  const destroyAll = () => {
+    for (const socket of [...connections.keys(), ...exempted]) {
+      socket.destroy()
+    }
+  }
+  return { server, exempt, destroyAll }
 }

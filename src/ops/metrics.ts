@@ -9,7 +9,6 @@
  */
 import { type Aggregator, collectDefaultMetrics, Registry } from 'prom-client'
 import type { AuthData } from '../auth/auth-data.ts'
-import type { ReloadSubject } from '../auth/auth-sources.ts'
 import { ACCESS_FAILURES, type AccessFailure, LOGIN_FAILURES, UPSTREAM_OUTCOMES } from '../base/errors.ts'
 import { VERSION } from '../base/version.ts'
 import type { DataListener } from '../client/listener.ts'
@@ -19,6 +18,7 @@ import { ROUTE_LABELS, type RouteLabel } from '../gate/route.ts'
 import type { Forwarder } from '../proxy/forward.ts'
 import type { UpstreamEvents } from '../proxy/transfer.ts'
 import { RELOAD_RESULTS, type ReloadResult } from '../reload/reloadable.ts'
+import type { Room, RoomMetric } from '../room.ts'
 import type { TokenCache } from '../token/cache.ts'
 import { ByLabel, Counts, Durations } from './counts.ts'
 
@@ -119,6 +119,7 @@ export interface MetricSources {
   readonly forwarder: Pick<Forwarder, 'pools'>
   readonly isReady: () => boolean
   readonly processCounts: ProcessCounts
+  readonly rooms?: readonly Pick<Room, 'metrics' | 'reloadSubject'>[]
 }
 
 export class Metrics {
@@ -204,7 +205,8 @@ export class Metrics {
     }
   }
 
-  onReload(subject: ReloadSubject, result: ReloadResult, certificate = ''): void {
+  /** `subject`: that of a source (`ReloadSubject`), or of a room. */
+  onReload(subject: string, result: ReloadResult, certificate = ''): void {
     this.#counts.reloads_total.of(subject).add(result)
     if (result === 'ok') {
       this.#lastGoodSeconds.set(subject, this.#now() / 1000)
@@ -216,13 +218,16 @@ export class Metrics {
 
   /** Returns the function that reads the metrics of this process. */
   readFrom(sources: MetricSources): ReadMetrics {
-    for (const subject of sources.authData.subjects) {
+    const { rooms = [] } = sources
+    const ofRooms = rooms.flatMap(({ reloadSubject }) => reloadSubject ?? [])
+    for (const subject of [...sources.authData.subjects, ...ofRooms]) {
       this.#counts.reloads_total.of(subject)
       this.#lastGoodSeconds.of(subject) // the time of the start
       this.#failingReloads.of(subject)
     }
     return async (group) => {
-      const own = familiesOf(this.#valuesFrom(sources))
+      const roomFamilies = rooms.flatMap((room) => room.metrics?.() ?? []).map(familyOf)
+      const own = [...familiesOf(this.#valuesFrom(sources)), ...roomFamilies]
       if (group === 'all') {
         return [...own, ...(await this.#registry.getMetricsAsJSON())]
       }
@@ -274,6 +279,12 @@ export function familiesOf(values: Partial<Values<MetricName>>): MetricFamily[] 
     return { name, help, type, aggregator, values: valuesOf(name, labels, values[key]) }
   })
 }
+
+const familyOf = ({ name, ...metric }: RoomMetric): MetricFamily => ({
+  ...metric,
+  name: `${METRIC_PREFIX}${name}`,
+  values: metric.values.map(({ labels, value }) => ({ labels, value })),
+})
 
 /** `labels`: the names of the labels that `series` still has. `above`: the labels with values. */
 function valuesOf(

@@ -36,8 +36,12 @@ export function statusProblems(windows: Windows, status: Status): StatusProblem[
     ...loginProblems(windows, isDatabaseDown),
     ...requestProblems(windows, status),
     ...trustProblems(windows, isDatabaseDown),
-  ].sort((a, b) => Number(b.severity === 'critical') - Number(a.severity === 'critical'))
+  ]
 }
+
+/** Critical problems first. */
+export const sortProblems = (problems: readonly StatusProblem[]): StatusProblem[] =>
+  problems.toSorted((a, b) => Number(b.severity === 'critical') - Number(a.severity === 'critical'))
 
 function* upstreamProblems({ recently }: Windows, { upstreams }: Status): Problems {
   const now = inSeconds(recently)

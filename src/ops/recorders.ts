@@ -2,10 +2,11 @@
  * The audit log: a line for each login, logout, link and reload. Lines name only accounts and access keys that exist: any other
  * name is text that a client chose.
  */
-import type { OnReload } from '../auth/auth-sources.ts'
 import { type Logger, loggable } from '../base/log.ts'
 import type { SidecarRequest } from '../client/request.ts'
 import type { ApiEvent, RecordEvent } from '../endpoints/api-events.ts'
+import type { ReloadResult } from '../reload/reloadable.ts'
+import type { CertificateName } from '../tls/certificates.ts'
 import type { OnRequestEnd } from './access-log.ts'
 import { LineSampling } from './line-sampling.ts'
 import { LinkUses } from './link-uses.ts'
@@ -15,7 +16,8 @@ import { traceIdOf } from './trace-id.ts'
 export function createAuditor(metrics: Pick<Metrics, 'onEvent' | 'onReload'>, log: Logger, isOn: boolean) {
   const linkUses = new LinkUses()
   const failedLogins = new LineSampling<object>((line, sampled) => log.info({ ...line, sampled }, 'audit'))
-  const recordReload: OnReload = (subject, result, certificate) => {
+  /** `subject`: that of a source (`ReloadSubject`), or of a room. */
+  const recordReload = (subject: string, result: ReloadResult, certificate?: CertificateName) => {
     metrics.onReload(subject, result, certificate)
     if (isOn) {
       log.info({ event: 'reload', subject, outcome: result } satisfies Line, 'audit')
@@ -27,9 +29,9 @@ export function createAuditor(metrics: Pick<Metrics, 'onEvent' | 'onReload'>, lo
       return
     }
     if (what.event === 'login_failed') {
-      failedLogins.add(() => auditLine(req, what))
+      failedLogins.add(() => lineOf(req, what))
     } else {
-      log.info(auditLine(req, what), 'audit')
+      log.info(lineOf(req, what), 'audit')
     }
   }
   /** A link has been used once its request has passed to the upstream, or forward auth has approved it. */
@@ -40,7 +42,7 @@ export function createAuditor(metrics: Pick<Metrics, 'onEvent' | 'onReload'>, lo
     }
     const hasPassed = reason === undefined || firstByteMs !== undefined
     if (hasPassed && linkUses.isFirst(linkId, req.clientAddress)) {
-      log.info(auditLine(req, { event: 'link_used', linkId }), 'audit')
+      log.info(lineOf(req, { event: 'link_used', linkId }), 'audit')
     }
   }
   return { recordReload, recordEvent, recordLinkUse, flush: () => failedLogins.flush() }
@@ -48,6 +50,11 @@ export function createAuditor(metrics: Pick<Metrics, 'onEvent' | 'onReload'>, lo
 
 type AuditEvent = ApiEvent | { readonly event: 'link_used'; readonly linkId: string }
 type Line = Partial<Record<AuditField, string | undefined>>
+
+const lineOf = (req: SidecarRequest, what: AuditEvent) => ({
+  ...auditLine(req, what),
+  ...req.context.logFields,
+})
 
 /** The fields of a line beside `level`, `time` and `msg`. */
 export type AuditField = keyof ReturnType<typeof auditLine> | 'subject'

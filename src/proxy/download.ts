@@ -45,7 +45,7 @@ export function writeResponseHead(res: SidecarResponse, head: UpstreamHead): voi
 export function relayBody(res: SidecarResponse, head: UpstreamHead, response: PartialResponse): boolean {
   const { isDone, body } = response
   const { length } = body
-  res.req.context.count('bytesOut', length)
+  res.req.context.count('out', length)
   if (isDone && head.framing === 'length' && length <= MAX_COPIED) {
     // Node sends a string, but no buffer, in one write with the head. Saves 6 % of the CPU time of a request (Node 26).
     res.writeEndAfterReads(body.takeText())

@@ -21,13 +21,14 @@ export function requestHeadText(
 ): string {
   const { lines, host, requestId } = admitted
   const { peer } = context.connection
+  const change = upstreamHeadersOf(context)
   let isForwardedKept = false
   let head = `${admitted.method} ${target} HTTP/1.1\r\n`
   for (let line = 0; line < lines.kinds.length; line++) {
     const { request } = lines.rule(line)
     switch (request) {
       case 'forward':
-        if (lines.isNamedByConnection(line)) {
+        if (lines.isNamedByConnection(line) || change?.removed.has(lines.name(line).toLowerCase())) {
           continue
         }
         break
@@ -71,11 +72,18 @@ export function requestHeadText(
   if (caller !== undefined) {
     head += caller.identityLines
   }
+  if (change !== undefined) {
+    head += change.addedLines
+  }
   if (context.isDetached) {
     head += UPGRADE_LINES
   }
   return `${head}\r\n`
 }
+
+/** At most one watcher of a request changes headers. */
+const upstreamHeadersOf = ({ watchers }: RequestContext) =>
+  watchers.find(({ upstreamHeaders }) => upstreamHeaders !== undefined)?.upstreamHeaders
 
 export const requestTrailerLines = (req: SidecarRequest, { admitted, isRestricted }: ServiceDecision) =>
   headerText(forwardedTrailers(req.rawTrailers, admitted.lines, isRestricted).flat())

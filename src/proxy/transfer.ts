@@ -28,6 +28,7 @@ import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { Decision, RefusalDecision, ServiceDecision } from '../gate/gate.ts'
 import { afterReads } from '../http/node-http.ts'
+import type { PacedReader } from '../room.ts'
 import type { ServingConnection, UpstreamRequest } from '../upstream/contract.ts'
 import type { UpstreamPool } from '../upstream/pool.ts'
 import type { PartialResponse, UpstreamHead } from '../upstream/response-parser.ts'
@@ -60,7 +61,7 @@ const MAX_REFUSED_BODY = 64 * 1024
 
 type Phase = 'waiting' | 'awaitingHead' | 'downloading' | 'ended'
 
-export class Transfer implements UpstreamRequest, RequestOwner {
+export class Transfer implements UpstreamRequest, RequestOwner, PacedReader {
   readonly queuedMonotonicMs = performance.now()
   readonly account: string | undefined
   readonly isHeadRequest: boolean
@@ -73,6 +74,8 @@ export class Transfer implements UpstreamRequest, RequestOwner {
   #decision: ServiceDecision
   #phase: Phase = 'waiting'
   #upload: Upload | undefined
+  /** The connection that was paused last. It may serve another request once the transfer has ended. */
+  #pacedConnection: ServingConnection | undefined
 
   constructor(res: SidecarResponse, decision: ServiceDecision, upstream: Upstream) {
     this.#res = res
@@ -88,6 +91,9 @@ export class Transfer implements UpstreamRequest, RequestOwner {
 
   start(): void {
     this.#context.recordUpstream(this.#upstream.pool.prefix)
+    for (const watcher of this.#context.watchers) {
+      watcher.onForward?.(this.#upstream)
+    }
     this.#upstream.pool.acquire(this)
   }
 
@@ -117,9 +123,12 @@ export class Transfer implements UpstreamRequest, RequestOwner {
     }
   }
 
-  takeHead(): string {
+  takeHead(connection: ServingConnection): string {
     this.#phase = 'awaitingHead'
     this.#context.recordQueueTime(performance.now() - this.queuedMonotonicMs)
+    if (!this.isHeadRequest) {
+      this.#pace(connection) // a response without a body is not worth a wait, but only that of HEAD is known beforehand
+    }
     return requestHeadText(this.#context, this.#decision, this.#upstream)
   }
 
@@ -130,7 +139,7 @@ export class Transfer implements UpstreamRequest, RequestOwner {
   }
 
   onWritable(): void {
-    this.#upload?.resume()
+    this.#upload?.onWritable()
   }
 
   onRead(response: PartialResponse, upstreamConnection: ServingConnection): void {
@@ -153,6 +162,9 @@ export class Transfer implements UpstreamRequest, RequestOwner {
     const headMs = performance.now() - this.#context.startedMonotonicMs
     this.#context.recordFirstByteTime(headMs)
     this.#upstream.events.onResponse(head.status, headMs / 1000)
+    for (const watcher of this.#context.watchers) {
+      watcher.onResponse?.(head.status)
+    }
     if (head.status === 101) {
       this.#end('ok')
       new Tunnel(this.#res, connection, this.#recheck, this.#upstream.reportError).start(head, response)
@@ -170,8 +182,26 @@ export class Transfer implements UpstreamRequest, RequestOwner {
         upstreamConnection.close()
       }
       this.#end('ok')
-    } else if (!isWritable) {
-      upstreamConnection.pauseUntilDrain(this.#res)
+    } else {
+      if (!isWritable) {
+        upstreamConnection.pauseUntilDrain(this.#res)
+      }
+      this.#pace(upstreamConnection)
+    }
+  }
+
+  /** Stops reading from the upstream until a watcher lets the response go on. */
+  #pace(connection: ServingConnection): void {
+    if (!this.#context.mayRead('out', this)) {
+      this.#pacedConnection = connection
+      connection.setPaced(true)
+    }
+  }
+
+  /** Called by a watcher. */
+  readOn(): void {
+    if (this.#phase !== 'ended' && this.#context.mayRead('out', this)) {
+      this.#pacedConnection?.setPaced(false)
     }
   }
 
@@ -221,6 +251,9 @@ export class Transfer implements UpstreamRequest, RequestOwner {
       if (typeof outcome === 'string') {
         this.#upstream.events.onOutcome(outcome)
       }
+      for (const watcher of this.#context.watchers) {
+        watcher.onForwardEnd?.(typeof outcome === 'string' ? outcome : 'refused')
+      }
       if (outcome === 'ok') {
         return
       }
@@ -232,7 +265,7 @@ export class Transfer implements UpstreamRequest, RequestOwner {
       } else if (typeof outcome === 'string') {
         responder.failForwarded(this.#res, outcome, cause)
       } else {
-        responder.refuseAccess(this.#res, outcome.reason, outcome.error, outcome.headers)
+        responder.refuseAccess(this.#res, outcome)
       }
     } catch (error) {
       this.onInternalError(error) // aborts the client's connection, because the phase is `ended`

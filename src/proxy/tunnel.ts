@@ -52,9 +52,9 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
       // A write to a TLS socket may never end if the client has reset the connection.
       socket.setTimeout(CLOSE_MS, () => socket.destroy())
     })
-    socket.on('data', (chunk: Buffer) => context.count('bytesIn', chunk.length))
+    socket.on('data', (chunk: Buffer) => context.count('in', chunk.length))
     const { firstBytes = Buffer.alloc(0) } = context
-    context.count('bytesIn', firstBytes.length)
+    context.count('in', firstBytes.length)
     upstreamSocket.write(firstBytes)
     socket.pipe(upstreamSocket)
     this.onRead(response)
@@ -62,7 +62,7 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
 
   onRead({ body, isDone }: PartialResponse): void {
     const { context, socket } = this.#res.req
-    context.count('bytesOut', body.length)
+    context.count('out', body.length)
     const isWritable = body.writeTo(socket)
     if (isDone) {
       socket.end()

@@ -9,6 +9,7 @@
 import type { SidecarRequest } from '../client/request.ts'
 import type { ServiceDecision } from '../gate/gate.ts'
 import { afterNextReads, restartTimeout } from '../http/node-http.ts'
+import type { PacedReader } from '../room.ts'
 import type { ServingConnection } from '../upstream/contract.ts'
 import { requestTrailerLines } from './request-headers.ts'
 import { UploadRate, type UploadRateSettings } from './upload-rate.ts'
@@ -16,7 +17,7 @@ import { UploadRate, type UploadRateSettings } from './upload-rate.ts'
 /** The request is paused while at least this many bytes wait for the next write. */
 const MAX_PENDING = 64 * 1024
 
-export class Upload {
+export class Upload implements PacedReader {
   readonly #req: SidecarRequest
   readonly #decision: ServiceDecision
   /** Undefined once the body is written, or the transfer has ended. */
@@ -24,6 +25,8 @@ export class Upload {
   #pending: Buffer[] = []
   #pendingBytes = 0
   readonly #rate: UploadRate
+  /** The connection waits for `onWritable`. */
+  #isUpstreamFull = false
 
   /** The head of the request must have been written. */
   constructor(
@@ -60,10 +63,23 @@ export class Upload {
 
   discardRest(): void {
     this.#writer = undefined
-    this.resume()
+    this.#resume()
   }
 
-  resume(): void {
+  onWritable(): void {
+    this.#isUpstreamFull = false
+    this.readOn()
+  }
+
+  readOn(): void {
+    const isFull = this.#isUpstreamFull || this.#pendingBytes >= MAX_PENDING
+    if (this.#writer === undefined || isFull || !this.#req.context.mayRead('in', this)) {
+      return
+    }
+    this.#resume()
+  }
+
+  #resume(): void {
     if (this.#req.readableEnded || !this.#req.isPaused()) {
       return
     }
@@ -75,14 +91,14 @@ export class Upload {
     if (this.#writer === undefined) {
       return
     }
-    this.#req.context.count('bytesIn', chunk.length)
+    this.#req.context.count('in', chunk.length)
     // An upstream may refuse an upload and close. A write to the closed connection would fail and discard the response. The
     // wait lets Node read the response first: without the wait, nearly half of these responses are lost.
     if (this.#pending.push(chunk) === 1) {
       afterNextReads(() => this.#write())
     }
     this.#pendingBytes += chunk.length
-    if (this.#pendingBytes >= MAX_PENDING) {
+    if (this.#pendingBytes >= MAX_PENDING || !this.#req.context.mayRead('in', this)) {
       this.#req.pause()
     }
   }
@@ -106,10 +122,14 @@ export class Upload {
     if (isLast) {
       this.#writer = undefined
     }
-    if (writer.writeBody(pieces, isLast)) {
-      this.resume()
-    } else {
+    this.#isUpstreamFull = !writer.writeBody(pieces, isLast)
+    if (isLast) {
+      return
+    }
+    if (this.#isUpstreamFull || !this.#req.context.mayRead('in', this)) {
       this.#req.pause()
+    } else {
+      this.#resume()
     }
   }
 }

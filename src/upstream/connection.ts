@@ -48,6 +48,8 @@ export class UpstreamConnection implements ServingConnection {
   /** Undefined in the phases `idle` and `closed`. */
   #receiver: ResponseReceiver | undefined
   #isRequestWritten = false
+  #awaitsDrain = false // of the client
+  #isPaced = false
   #idleUntilMonotonicMs = 0
 
   constructor(address: UpstreamAddress, pool: ConnectionPool, request: UpstreamRequest) {
@@ -114,11 +116,30 @@ export class UpstreamConnection implements ServingConnection {
   }
 
   pauseUntilDrain(client: Writable): void {
-    if (this.#socket.isPaused()) {
+    if (this.#awaitsDrain) {
       return
     }
+    this.#awaitsDrain = true
     this.#socket.pause()
-    client.once('drain', () => this.#socket.resume())
+    client.once('drain', () => {
+      this.#awaitsDrain = false
+      this.#resume()
+    })
+  }
+
+  setPaced(isPaced: boolean): void {
+    this.#isPaced = isPaced
+    if (isPaced) {
+      this.#socket.pause()
+    } else {
+      this.#resume()
+    }
+  }
+
+  #resume(): void {
+    if (!this.#awaitsDrain && !this.#isPaced) {
+      this.#socket.resume()
+    }
   }
 
   handOver(tunnel: ResponseReceiver): Socket {
@@ -180,7 +201,7 @@ export class UpstreamConnection implements ServingConnection {
     this.#isRequestWritten = !request.hasBody
     this.#parser.start(request.isHeadRequest, request.isWebSocket)
     try {
-      this.#socket.write(request.takeHead(), 'latin1')
+      this.#socket.write(request.takeHead(this), 'latin1')
       if (request.hasBody) {
         request.onReadyForBody(this)
       }

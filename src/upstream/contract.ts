@@ -29,6 +29,8 @@ export interface ServingConnection {
   writeBody(pieces: readonly (string | Buffer)[], isLast: boolean): boolean
   /** Stops reading until `client` emits `drain`. */
   pauseUntilDrain(client: Writable): void
+  /** Stops reading until it is called with false. The waits for the upstream have no limit meanwhile. */
+  setPaced(isPaced: boolean): void
   /** From now on, the tunnel receives all bytes, and writes to the socket. */
   handOver(tunnel: ResponseReceiver): Socket
   /** Closes the connection, and reports nothing to the receiver. */
@@ -49,7 +51,7 @@ export interface ResponseReceiver {
   onTick?(): void
   /**
    * Called after each read, also before the failure that the read may cause. May throw. Must take the body: `response` is valid
-   * until `onRead` returns. It may call `close`, `pauseUntilDrain` and `handOver`.
+   * until `onRead` returns. It may call `close`, `pauseUntilDrain`, `setPaced` and `handOver`.
    */
   onRead(response: PartialResponse, connection: ServingConnection): void
   /** `isStale`: most likely, the upstream had closed the connection before the request was written. */
@@ -60,8 +62,8 @@ export interface ResponseReceiver {
 
 /** A request, as the pool and the connection see it. */
 export interface UpstreamRequest extends Required<ResponseReceiver> {
-  /** Returns the head, which the connection then writes. May throw. */
-  takeHead(): string
+  /** Returns the head, which the connection then writes. May call `setPaced`. May throw. */
+  takeHead(connection: ServingConnection): string
   /** Requests of one account share a part of the connections. Requests without one share a part, too. */
   readonly account: string | undefined
   /** When the request joined the pool's queue. */

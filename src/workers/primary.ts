@@ -12,6 +12,7 @@ import { type App, LifeCycle } from '../life-cycle.ts'
 import { type AdminData, createAdminListener } from '../ops/admin.ts'
 import { familiesOf, type PrimaryValues, type ProcessCounts } from '../ops/metrics.ts'
 import { VerboseLog } from '../ops/verbose-log.ts'
+import { openAdminRooms } from '../rooms.ts'
 import { activeContextOf, certificateFiles, openCertificateSet } from '../tls/certificates.ts'
 import { WorkerPool } from './pool.ts'
 
@@ -32,7 +33,8 @@ export async function createPrimary(
   }
   const cache = { ...config.cache, maxTokens: config.cache.maxTokens * count } // each worker has its own cache
   const secureContext = activeContextOf(opened?.value)
-  const forAdmin = { config: { ...config, cache }, adminData, secureContext, log, now: Date.now }
+  const rooms = await openAdminRooms(config)
+  const forAdmin = { config: { ...config, cache }, adminData, secureContext, log, now: Date.now, rooms }
   const admin = createAdminListener(forAdmin)
   const parts = { config, log, settingsFile, sources: opened?.value, service: pool, adminData, admin }
   return { ...lifeCycle.appOf(parts), verboseLog }

@@ -1,16 +1,21 @@
-/** The context of a request, without its connection. */
+/** A request and its context, without a connection. */
 import { Socket } from 'node:net'
 import type { Peer } from '../../src/client/client-address.ts'
 import { type RequestContext, SidecarRequest } from '../../src/client/request.ts'
 
 export function requestContext(peer: Peer, id: string): RequestContext {
-  const req = new SidecarRequest(new Socket())
+  const { context } = requestOn(new Socket(), peer)
+  context.recordHead(undefined, id)
+  return context
+}
+
+export function requestOn(socket: Socket, peer: Peer): SidecarRequest {
+  const req = new SidecarRequest(socket)
   req.createContext({
-    ...{ peer, socket: new Socket(), tcpSocket: new Socket(), detectReset() {}, abort() {} },
+    ...{ peer, socket, tcpSocket: socket, detectReset() {}, abort() {} },
     end: { discardBody() {} },
     isDraining: () => false,
     nextHead: { mayHaveLostBytes: () => false },
   })
-  req.context.recordHead(undefined, id)
-  return req.context
+  return req
 }

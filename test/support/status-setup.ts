@@ -1,7 +1,7 @@
 /** The metrics of a sidecar without the sidecar, at a set time, and the status that they make. */
 import type { Config } from '../../src/config/config.ts'
 import { type MetricSources, Metrics } from '../../src/ops/metrics.ts'
-import { statusProblems } from '../../src/ops/problems.ts'
+import { sortProblems, statusProblems } from '../../src/ops/problems.ts'
 import { Samples } from '../../src/ops/samples.ts'
 import type { ReadyCondition } from '../../src/ops/status.ts'
 import { statusOf } from '../../src/ops/status.ts'
@@ -66,7 +66,7 @@ export function statusSetup(options: SetupOptions = {}) {
     async report() {
       const windows = await samples.windows()
       const status = statusOf(config, checks, windows)
-      return { problems: statusProblems(windows, status), ...status }
+      return { problems: sortProblems(statusProblems(windows, status)), ...status }
     },
     /** Lets time pass, and takes a sample. */
     async step(seconds = 5) {

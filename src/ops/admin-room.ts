@@ -1,0 +1,20 @@
+/** The part of a room (`room.ts`) on the admin listener. With several workers, only their primary process has it. */
+import type { RequestListener } from 'node:http'
+import type { StatusProblem } from './problems.ts'
+import type { Windows } from './samples.ts'
+
+export interface AdminRoom {
+  /** By their exact paths, without a query. */
+  readonly routes?: ReadonlyMap<string, AdminRoute>
+  /** The problems of the room, for the head of the status page. */
+  problems?(windows: Windows): Iterable<StatusProblem>
+  start?(): void
+  stop?(): Promise<unknown> | void
+}
+
+export interface AdminRoute {
+  /** Called for GET and HEAD. Must respond. */
+  readonly handle: RequestListener
+  /** A response may wait for an event: its connection is neither bounded nor timed out until then. */
+  readonly mayWait: boolean
+}
