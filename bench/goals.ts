@@ -1,5 +1,6 @@
 /** The goals of the product's performance, whether a run reached them, and the tables of a run. */
 import type { Section } from './compare.ts'
+import { FEW, MANY, STRANGERS } from './flood.ts'
 
 /** Reads a figure of a run; `NaN` where it was not measured. */
 type Find = (scenario: string, row: string, figure: string) => number
@@ -35,7 +36,26 @@ function goals(find: Find, nodeMajor: number): readonly Goal[] {
     ...['10 GiB down', '10 GiB up'].map((name): Goal => [name, growth(name), '<=', 40, ' MB']),
     ['200 slow readers', growth('200 slow readers'), '<=', 100, ' MB'],
     ['200 stalled uploads', growth('200 stalled uploads'), '<=', 100, ' MB'],
+    ...floodGoals(find),
     ['logins', find('logins', 'sidecar', 'requests/s'), '>=', 3000, ' per second'],
+  ]
+}
+
+function floodGoals(find: Find): Goal[] {
+  const few = find('flood', FEW, 'requests/s')
+  const many = find('flood', MANY, 'requests/s')
+  const turn = (row: string): Goal => [
+    `${row}: longest turn`,
+    find('flood', row, 'longest turn ms'),
+    '<=',
+    50,
+    ' ms',
+  ]
+  return [
+    [`${STRANGERS}: in 1 s`, find('flood', STRANGERS, 'in 1 s %'), '>=', 95, ' %'],
+    [`${MANY}, requests/s to those of ${FEW}`, many / few, '>=', 0.8, 'x'],
+    turn(STRANGERS),
+    turn(MANY),
   ]
 }
 

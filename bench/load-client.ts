@@ -137,6 +137,7 @@ if (rate === undefined) {
 setTimeout(() => {
   const elapsed = (performance.now() - began) / 1000
   const p99 = quantile(latencies, 0.99)
-  const report = { requests: latencies.length, seconds: elapsed, p99, refused, failed }
+  const inTime = latencies.filter((latency) => latency <= 1000).length
+  const report = { requests: latencies.length, seconds: elapsed, p99, inTime, refused, failed }
   process.stdout.write(JSON.stringify(report), () => process.exit())
 }, seconds * 1000)

@@ -5,6 +5,7 @@ import { resolve } from 'node:path'
 import { parseArgs } from 'node:util'
 import { check } from './check.ts'
 import type { Bench, Section } from './compare.ts'
+import { flood } from './flood.ts'
 import { goalsTable, sectionTable } from './goals.ts'
 import { openLab } from './lab.ts'
 import { generator } from './load.ts'
@@ -26,6 +27,7 @@ const SCENARIOS: Readonly<Record<string, (bench: Bench) => Promise<Section>>> = 
   tokens,
   memory,
   logins,
+  flood,
 }
 
 const SCENARIO_NAMES = Object.keys(SCENARIOS)

@@ -13,8 +13,10 @@
  * reset: clients that write all before they read (Python, Java) would lose the response.
  */
 import type { Socket } from 'node:net'
+import type { Readable } from 'node:stream'
 import { discardInput } from '../http/node-http.ts'
 import type { SidecarRequest } from './request.ts'
+import type { Turns } from './turns.ts'
 
 const DISCARD_IDLE_MS = 5_000
 /** Covers the rest of a body and what follows it. */
@@ -22,10 +24,12 @@ const DISCARD_MS = 30_000
 
 export class ConnectionEnd {
   readonly #socket: Socket
+  readonly #turns: Turns
   #discardEndsAtMonotonicMs: number | undefined
 
-  constructor(socket: Socket) {
+  constructor(socket: Socket, turns: Turns) {
     this.#socket = socket
+    this.#turns = turns
   }
 
   /** Discards the rest of the body, then ends response and connection. `end`: only its first call has an effect. */
@@ -39,14 +43,30 @@ export class ConnectionEnd {
     req.once('end', end)
     socket.once('end', end) // the request emits no `end` if its body is malformed
     this.#limitDiscard(end)
+    req.on('data', this.#pauseForOthers(req))
     req.resume()
   }
 
   /** Ends the sending half of the connection, and discards all bytes. Destroys the socket if the client does not close it. */
   halfClose(): void {
     this.#socket.end()
-    discardInput(this.#socket)
+    this.discardInput()
     this.#limitDiscard(() => this.#socket.destroy())
+  }
+
+  discardInput(): void {
+    discardInput(this.#socket, this.#pauseForOthers(this.#socket))
+  }
+
+  /** Returns a listener that reads once, and again in a later turn: many such clients must not occupy the event loop. */
+  #pauseForOthers(input: Readable): () => void {
+    const resume = () => {
+      input.resume()
+    }
+    return () => {
+      input.pause()
+      this.#turns.defer(resume, 'low')
+    }
   }
 
   #limitDiscard(onLate: () => void): void {

@@ -22,8 +22,9 @@ import * as nodeHttp from '../http/node-http.ts'
 import type { Peer } from './client-address.ts'
 import { ConnectionEnd } from './connection-end.ts'
 import { NextHead } from './next-head.ts'
-import type { ClientConnection, SidecarRequest } from './request.ts'
+import type { ClientConnection, DetachedSocket, SidecarRequest } from './request.ts'
 import { SidecarResponse } from './response.ts'
+import type { Priority, Turns } from './turns.ts'
 
 export interface ConnectionCallbacks {
   /** Must not throw. */
@@ -34,6 +35,7 @@ export interface ConnectionCallbacks {
   readonly isDraining: () => boolean
   /** Returns the number of requests of all connections that are handled or wait. */
   readonly inFlight: () => number
+  readonly turns: Turns
 }
 
 /** A refusal without a request: of bytes that do not parse, a late head, an `Upgrade` or CONNECT behind other requests. */
@@ -60,6 +62,10 @@ export class Connection implements ClientConnection {
   readonly #callbacks: ConnectionCallbacks
   /** `open`: requests are received. Others, none: behind a refusal, a detached request, or after the last response. */
   #input: 'open' | 'refused' | 'detached' | 'ended' = 'open'
+  /** Set with the input `detached`. */
+  #detached: DetachedSocket | undefined
+  /** `low` after a request that was refused or has failed. */
+  #priority: Priority = 'normal'
   #current: SidecarResponse | undefined
   readonly #waiting: SidecarResponse[] = []
   /** Follows the requests that wait. Nothing follows it. */
@@ -75,7 +81,7 @@ export class Connection implements ClientConnection {
     this.isDraining = callbacks.isDraining
     this.#callbacks = callbacks
     this.nextHead = new NextHead(socket, headMs)
-    this.end = new ConnectionEnd(socket)
+    this.end = new ConnectionEnd(socket, callbacks.turns)
     socket.on('error', () => {}) // without a listener, an error would end the process; `close` follows
     nodeHttp.listenBeforeNode(socket, 'end', () => {
       this.#current?.flushEnd()
@@ -94,7 +100,11 @@ export class Connection implements ClientConnection {
   }
 
   get isIdle(): boolean {
-    return this.#current === undefined && this.#input === 'open'
+    return this.#servesNothing && this.#input === 'open'
+  }
+
+  get #servesNothing(): boolean {
+    return this.#current === undefined && this.#waiting.length === 0
   }
 
   /** The socket is paused, so the rest of a head cannot arrive. */
@@ -107,30 +117,46 @@ export class Connection implements ClientConnection {
     if (this.socket.destroyed || this.#input !== 'open') {
       return
     }
-    if (this.#current === undefined) {
-      this.#serve(res)
-    } else {
-      this.#queue(res)
-    }
-  }
-
-  #queue(res: SidecarResponse): void {
+    const isNext = this.#servesNothing
     const count = this.#waiting.push(res)
-    if (count === MAX_WAITING) {
+    if (isNext) {
+      this.#awaitTurn()
+    } else if (count === MAX_WAITING) {
       nodeHttp.pauseWhile(this.socket, () => this.#isFull)
     } else if (count % MAX_WAITING === 0 && this.#callbacks.inFlight() > MAX_IN_FLIGHT) {
       this.abort()
     }
   }
 
-  #serve(res: SidecarResponse, firstBytes?: Buffer): void {
-    this.#current = res
-    if (firstBytes !== undefined) {
-      this.#input = 'detached'
+  /** Serves what waits: at once if this turn of the event loop has room for it. */
+  #awaitTurn(): void {
+    this.#callbacks.turns.run(this.#serveNext, this.#priority)
+    if (this.#waiting.length > 0) {
+      this.nextHead.stop()
     }
-    res.req.createContext(this, firstBytes)
+  }
+
+  readonly #serveNext = (): void => {
+    if (!this.socket.writable) {
+      this.#endAfterLast() // the client has left meanwhile
+      return
+    }
+    const next = this.#waiting.shift()
+    if (next !== undefined) {
+      this.#serve(next)
+    } else if (this.#refusal !== undefined) {
+      this.#sendRefusal(this.#refusal)
+    }
+  }
+
+  #serve(res: SidecarResponse): void {
+    this.#current = res
+    res.req.createContext(this, this.#detached)
     res.on('close', this.#onResponseClosed)
     this.#callbacks.handle(res)
+    if (this.#waiting.length === MAX_WAITING - 1) {
+      this.socket.resume()
+    }
   }
 
   readonly #onResponseClosed = (): void => {
@@ -139,27 +165,18 @@ export class Connection implements ClientConnection {
       return
     }
     this.#current = undefined
-    const { isDetached, owner } = res.req.context
+    const { isDetached, owner, failure } = res.req.context
     owner.onClosed?.()
     this.#callbacks.onRequestEnd(res)
+    this.#priority = failure === undefined ? 'normal' : 'low'
     this.nextHead.restart()
-    if (this.socket.writable && !isDetached) {
-      this.#serveNext()
-    } else {
+    if (!this.socket.writable || isDetached) {
       this.#endAfterLast()
-    }
-  }
-
-  #serveNext(): void {
-    const next = this.#waiting.shift()
-    if (next !== undefined) {
+    } else if (this.#waiting.length > 0) {
       this.nextHead.stop()
-      this.#serve(next)
-      if (this.#waiting.length === MAX_WAITING - 1) {
-        this.socket.resume()
-      }
+      this.#awaitTurn()
     } else if (this.#refusal !== undefined) {
-      this.#sendRefusal(this.#refusal)
+      this.#awaitTurn()
     }
   }
 
@@ -186,10 +203,13 @@ export class Connection implements ClientConnection {
     if (this.#input !== 'open') {
       return
     }
-    if (this.#current === undefined) {
+    if (this.#servesNothing) {
       const res = new SidecarResponse(req)
       nodeHttp.assignDetachedSocket(res, socket)
-      this.#serve(res, firstBytes)
+      this.#input = 'detached'
+      this.#detached = { firstBytes }
+      this.#waiting.push(res)
+      this.#awaitTurn()
     } else {
       const error = req.method === 'CONNECT' ? ERRORS.malformedRequest : ERRORS.upgradeRefused
       this.#refuseInTurn({ error })
@@ -205,8 +225,6 @@ export class Connection implements ClientConnection {
     const isEnded = !socket.writable && this.#current?.state !== 'discarding' // then only the sending half may have ended
     if (isEnded || this.tcpSocket.destroyed) {
       socket.destroy()
-    } else if (this.#current === undefined) {
-      this.#sendRefusal(refusal)
     } else {
       this.#refuseInTurn(refusal)
     }
@@ -215,7 +233,11 @@ export class Connection implements ClientConnection {
   #refuseInTurn(refusal: UnparsedRefusal): void {
     this.#refusal = refusal
     this.#input = 'refused'
-    nodeHttp.discardInput(this.socket)
+    this.end.discardInput()
+    if (this.#servesNothing) {
+      this.#awaitTurn()
+      return
+    }
     const newest = this.#waiting.at(-1) ?? this.#current
     if (newest?.req.complete !== false) {
       return
@@ -239,6 +261,8 @@ export class Connection implements ClientConnection {
     const res = this.#current
     if (this.isIdle) {
       this.closeIfIdle()
+    } else if (res === undefined && this.#waiting.length > 0) {
+      nodeHttp.restartTimeout(this.socket) // it waits for a turn of the event loop
     } else if (res === undefined || res.writableEnded) {
       this.abort()
     } else {

@@ -30,8 +30,9 @@ import { createPeers, type Peer } from './client-address.ts'
 import { Connection, type ConnectionCallbacks } from './connection.ts'
 import { SidecarRequest } from './request.ts'
 import { SidecarResponse } from './response.ts'
+import { Turns } from './turns.ts'
 
-interface ListenerCallbacks extends Omit<ConnectionCallbacks, 'inFlight'> {
+interface ListenerCallbacks extends Omit<ConnectionCallbacks, 'inFlight' | 'turns'> {
   readonly opensWebSocket: (req: SidecarRequest) => boolean
   readonly onTlsError: (code: string | undefined) => void
   /** Faults of the listening socket, such as running out of descriptors. */
@@ -50,6 +51,8 @@ declare module 'node:net' {
   }
 }
 
+/** Of connections that are not accepted yet: more than come at once. The system caps it (`somaxconn`). */
+const BACKLOG = 4096
 const CHECK_MS = 500 // the interval at which Node and `checkHead` look for late heads
 
 export class DataListener {
@@ -70,7 +73,7 @@ export class DataListener {
     this.#config = config
     this.#isSecure = certificates !== undefined
     this.#peerOf = createPeers(config.forwarded.trust)
-    this.#callbacks = { ...callbacks, inFlight: () => this.inFlight }
+    this.#callbacks = { ...callbacks, inFlight: () => this.inFlight, turns: new Turns() }
     const httpOptions: ServerOptions<typeof SidecarRequest, typeof SidecarResponse> & {
       // An option of Node 22.21, 24.9 and later. An offer that the callback declines is ignored (RFC 9110, section 7.8).
       shouldUpgradeCallback: (req: SidecarRequest) => boolean
@@ -172,7 +175,8 @@ export class DataListener {
 
   async listen(): Promise<AddressInfo> {
     const { host, port } = this.#config.listen
-    await once(this.#server.listen({ port, host }), 'listening') // as an argument, `127.1` would be taken for a backlog
+    // As an argument, the host `127.1` would be taken for a backlog.
+    await once(this.#server.listen({ port, host, backlog: BACKLOG }), 'listening')
     const timer = setInterval(() => {
       const now = performance.now()
       for (const connection of this.#open) {

@@ -34,6 +34,11 @@ export interface RequestOwner {
   onClosed?(): void
 }
 
+/** The socket of an `Upgrade` or CONNECT, which Node has detached from its parser. `firstBytes`: those behind the head. */
+export interface DetachedSocket {
+  readonly firstBytes: Buffer
+}
+
 /** Until a component takes over, the request waits for the sidecar itself: an idle client does not matter. */
 const NO_OWNER: RequestOwner = {}
 
@@ -44,8 +49,7 @@ export type RequestContext = Readonly<Context>
 
 class Context {
   readonly connection: ClientConnection
-  /** The bytes after the head of an `Upgrade` or CONNECT, for which Node has detached the socket. Undefined otherwise. */
-  readonly firstBytes: Buffer | undefined
+  readonly detached: DetachedSocket | undefined
   readonly startedMonotonicMs = performance.now()
   owner: RequestOwner = NO_OWNER
   id: string = randomUUID()
@@ -72,9 +76,9 @@ class Context {
   bytesOut = 0
   watchers = NO_WATCHERS
 
-  constructor(connection: ClientConnection, firstBytes?: Buffer) {
+  constructor(connection: ClientConnection, detached?: DetachedSocket) {
     this.connection = connection
-    this.firstBytes = firstBytes
+    this.detached = detached
   }
 
   /** `requestId`: a valid request id of the client. */
@@ -164,18 +168,17 @@ class Context {
     return this.routed?.route.label ?? 'proxy'
   }
 
-  /** The request is an `Upgrade` or CONNECT, for which Node has detached the socket from its parser. */
   get isDetached(): boolean {
-    return this.firstBytes !== undefined
+    return this.detached !== undefined
   }
 }
 
 export class SidecarRequest extends MergedChunksMessage {
   #context: Context | undefined
 
-  /** Called when a connection begins to serve the request. `firstBytes`: see `Context`. */
-  createContext(connection: ClientConnection, firstBytes?: Buffer): void {
-    this.#context = new Context(connection, firstBytes)
+  /** Called when a connection begins to serve the request. */
+  createContext(connection: ClientConnection, detached?: DetachedSocket): void {
+    this.#context = new Context(connection, detached)
   }
 
   /** @throws while the request waits for its turn */

@@ -74,15 +74,18 @@ export function pauseWhile(socket: Socket, isFull: () => boolean): void {
   socket.pause()
 }
 
-/** Drops the bytes that still arrive. Node's parser would keep each request, more than 1 KB, until the connection ends. */
-export function discardInput(socket: Socket): void {
+/**
+ * Drops the bytes that still arrive. Node's parser would keep each request, more than 1 KB, until the connection ends.
+ * `onRead`: called for each read.
+ */
+export function discardInput(socket: Socket, onRead: () => void): void {
   const onResume = () => {
     if (socket.isPaused()) {
       return // `pauseWhile` has paused it again
     }
     socket.removeListener('resume', onResume)
     // Node's parser takes the bytes from the system itself until `data` has a listener. Its own listener goes, too.
-    socket.on('data', () => {}).removeAllListeners('data')
+    socket.on('data', () => {}).removeAllListeners('data').on('data', onRead)
   }
   socket.removeListener('finish', socket.destroy) // added by `destroySoon`, which Node calls after its last response
   socket.on('resume', onResume)

@@ -53,7 +53,7 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
       socket.setTimeout(CLOSE_MS, () => socket.destroy())
     })
     socket.on('data', (chunk: Buffer) => context.count('in', chunk.length))
-    const { firstBytes = Buffer.alloc(0) } = context
+    const firstBytes = context.detached?.firstBytes ?? Buffer.alloc(0)
     context.count('in', firstBytes.length)
     upstreamSocket.write(firstBytes)
     socket.pipe(upstreamSocket)

@@ -7,12 +7,20 @@ import { Peer } from '../../src/client/client-address.ts'
 import { Connection } from '../../src/client/connection.ts'
 import { SidecarRequest } from '../../src/client/request.ts'
 import { SidecarResponse } from '../../src/client/response.ts'
+import { Turns } from '../../src/client/turns.ts'
 import { listen } from '../support/listen.ts'
 
 const peer = new Peer('192.0.2.1', () => false, 'https', 443)
 const headMs = 11_000
 const events = {
-  ...{ handle() {}, onRequestEnd() {}, onUnparsed: () => '', isDraining: () => false, inFlight: () => 0 },
+  ...{
+    handle() {},
+    onRequestEnd() {},
+    onUnparsed: () => '',
+    isDraining: () => false,
+    inFlight: () => 0,
+    turns: new Turns(),
+  },
 }
 
 t.test('a client that reads nothing has at most one empty write waiting', (t) => {

@@ -1,0 +1,63 @@
+/**
+ * Bounds the work for clients in one turn of the event loop. What exceeds the bound waits, in order, for later turns.
+ * While 1,024 sockets are ready, libuv reads them again and again, up to 48 times, before the turn ends. Clients that
+ * send again at once would thereby keep the process from its upstreams, its timers and its other clients for seconds.
+ */
+import { afterReads } from '../http/node-http.ts'
+
+/** Requests that begin in one turn, and reads that discard input. The requests of one turn are sent together, at less cost. */
+const MAX_BEGUN = 64
+/** While others wait, turns are shorter: libuv accepts one new connection in each. */
+const MAX_BEGUN_OF_WAITING = 16
+/** Of these. A client that was refused must not wait for ever beside others that were not. */
+const MIN_BEGUN_OF_LOW = 4
+
+/** `low`: a client that was just refused, or whose input is discarded, waits longer than others. */
+export type Priority = 'normal' | 'low'
+
+export class Turns {
+  #begun = 0
+  #isEndScheduled = false
+  readonly #waiting: Readonly<Record<Priority, (() => void)[]>> = { normal: [], low: [] }
+
+  /** Calls `begin` now or, after too many others, in a later turn. `begin` must not throw. */
+  run(begin: () => void, priority: Priority): void {
+    const { normal, low } = this.#waiting
+    if (this.#begun >= MAX_BEGUN || normal.length > 0 || low.length > 0) {
+      this.defer(begin, priority)
+      return
+    }
+    this.#begun++
+    this.#scheduleEnd()
+    begin()
+  }
+
+  /** Calls `begin` in a later turn. */
+  defer(begin: () => void, priority: Priority): void {
+    this.#waiting[priority].push(begin)
+    this.#scheduleEnd()
+  }
+
+  #scheduleEnd(): void {
+    if (!this.#isEndScheduled) {
+      this.#isEndScheduled = true
+      afterReads(this.#endTurn)
+    }
+  }
+
+  readonly #endTurn = (): void => {
+    this.#isEndScheduled = false
+    const { normal, low } = this.#waiting
+    const ofLow = Math.min(low.length, MIN_BEGUN_OF_LOW)
+    const ofNormal = Math.min(normal.length, MAX_BEGUN_OF_WAITING - ofLow)
+    const due = normal.splice(0, ofNormal)
+    due.push(...low.splice(0, MAX_BEGUN_OF_WAITING - ofNormal))
+    this.#begun = due.length
+    if (due.length > 0) {
+      this.#scheduleEnd()
+    }
+    for (const begin of due) {
+      begin()
+    }
+  }
+}

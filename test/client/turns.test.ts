@@ -1,0 +1,50 @@
+import t from 'tap'
+import { type Priority, Turns } from '../../src/client/turns.ts'
+
+function startTurns() {
+  const turns = new Turns()
+  const begun: Priority[] = []
+  const add = (count: number, priority: Priority) => {
+    for (let at = 0; at < count; at++) {
+      turns.run(() => begun.push(priority), priority)
+    }
+  }
+  const count = (priority: Priority) => begun.filter((one) => one === priority).length
+  return { begun, add, count }
+}
+
+const nextTurn = () => new Promise(setImmediate)
+
+t.test('64 requests begin at once, the others in turns of 16', async (t) => {
+  const { begun, add } = startTurns()
+  add(100, 'normal')
+  t.equal(begun.length, 64)
+  const perTurn: number[] = []
+  while (begun.length < 100) {
+    const before = begun.length
+    await nextTurn()
+    perTurn.push(begun.length - before)
+  }
+  t.same(
+    perTurn.filter((some) => some > 0),
+    [16, 16, 4],
+  )
+  await nextTurn()
+  await nextTurn()
+  add(1, 'normal')
+  t.equal(begun.length, 101, 'again at once')
+})
+
+t.test('clients that were refused wait longer than others, but not for ever', async (t) => {
+  const { add, count } = startTurns()
+  add(64, 'normal')
+  add(200, 'low')
+  add(120, 'normal')
+  while (count('normal') < 64 + 120) {
+    await nextTurn()
+  }
+  t.equal(count('low'), 40, 'four beside twelve')
+  while (count('low') < 200) {
+    await nextTurn()
+  }
+})

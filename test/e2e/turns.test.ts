@@ -1,0 +1,98 @@
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
+import type { IncomingMessage } from 'node:http'
+import { Worker } from 'node:worker_threads'
+import t, { type Test } from 'tap'
+import { eventually } from '../support/eventually.ts'
+import { startSetup } from '../support/setup.ts'
+
+/** More than the 1,024 sockets of which libuv reads all before a turn of the event loop ends. */
+const STRANGERS = 1500
+const FROM_STRANGER = 'GET /stranger HTTP/1.1\r\nHost: storage.example\r\n\r\n'
+
+/** Sends the text on all connections when `signal[0]` is changed, then changes `signal[1]`. */
+const CLIENTS = `
+const { connect } = require('node:net')
+const { parentPort, workerData: { port, count, text, signal } } = require('node:worker_threads')
+const sockets = Array.from({ length: count }, () => connect(port, '127.0.0.1').resume())
+const connected = sockets.map((socket) => new Promise((resolve) => socket.once('connect', resolve)))
+function sendAll(round) {
+  Atomics.wait(signal, 0, round)
+  const sent = sockets.map((socket) => new Promise((resolve) => socket.write(text, resolve)))
+  Promise.all(sent).then(() => {
+    Atomics.add(signal, 1, 1)
+    Atomics.notify(signal, 1)
+    setImmediate(sendAll, round + 1)
+  })
+}
+Promise.all(connected).then(() => {
+  parentPort.postMessage('connected')
+  setImmediate(sendAll, 0)
+})
+`
+
+/** Connects clients of another thread. Returns a function that blocks this thread until all of them have sent a request. */
+async function strangersAt(t: Test, port: number): Promise<() => void> {
+  const signal = new Int32Array(new SharedArrayBuffer(8))
+  const workerData = { port, count: STRANGERS, text: FROM_STRANGER, signal }
+  const worker = new Worker(CLIENTS, { eval: true, workerData })
+  t.teardown(() => worker.terminate())
+  await new Promise((resolve) => worker.once('message', resolve))
+  let round = 0
+  return () => {
+    Atomics.add(signal, 0, 1)
+    Atomics.notify(signal, 0)
+    Atomics.wait(signal, 1, round)
+    round++
+  }
+}
+
+/** Counts the responses of Node's server to requests for a path. */
+function countResponses(t: Test, path: string): () => number {
+  let count = 0
+  const onFinish = (message: unknown) => {
+    const { request } = message as { readonly request: IncomingMessage }
+    count += request.url === path ? 1 : 0
+  }
+  subscribe('http.server.response.finish', onFinish)
+  t.teardown(() => {
+    unsubscribe('http.server.response.finish', onFinish)
+  })
+  return () => count
+}
+
+/** Returns a function that returns by how much `count` has grown at most in one turn of the event loop. */
+function watchTurns(t: Test, count: () => number) {
+  let before = count()
+  let most = 0
+  let isWatching = true
+  const onTurn = () => {
+    most = Math.max(most, count() - before)
+    before = count()
+    if (isWatching) {
+      setImmediate(onTurn)
+    }
+  }
+  setImmediate(onTurn)
+  t.teardown(() => {
+    isWatching = false
+  })
+  return () => most
+}
+
+t.test('requests of many clients at once are served over many turns of the event loop', async (t) => {
+  const { sidecar, connect, head } = await startSetup(t)
+  const refused = countResponses(t, '/stranger')
+  const most = watchTurns(t, refused)
+  const allSend = await strangersAt(t, sidecar.port)
+
+  allSend()
+  await eventually(() => refused() === STRANGERS, 'all strangers to be refused')
+  t.ok(most() <= 100, `${most()} in one turn`)
+
+  const client = await connect()
+  client.send(head('GET /good'))
+  allSend()
+  t.equal((await client.response()).status, 200)
+  t.ok(refused() < STRANGERS + STRANGERS / 2, `beside ${refused() - STRANGERS} that had been refused before`)
+  await eventually(() => refused() === 2 * STRANGERS, 'the refused ones have their turns, too')
+})
