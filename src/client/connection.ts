@@ -3,7 +3,7 @@
  * In: requests and errors of Node's parser. Out: calls of `handle` for each request in its turn, and of `onRequestEnd`.
  *
  *   current response    a request or an error   the client ends its half    the socket is idle      `abort`
- *   none, before (1)    is served or refused    Node closes the socket      closes it (2)           destroys it
+ *   none, before (1)    is served, refused (5)  Node closes the socket      closes it (2)           destroys it
  *   open                queues it (3)           Node closes the socket      `onIdle` of the owner   destroys it
  *   begun               queues it (3)           `abort`                     `onIdle` of the owner   resets it (4)
  *   written             queues it (3)           Node closes it, once sent   `abort`                 resets it (4)
@@ -15,6 +15,7 @@
  *   (2) unless a head has begun to arrive, which Node or `checkHead` refuses in time
  *   (3) or drops it, if the connection's `#input` is not open
  *   (4) if the client could take a part of the response for all of it (`abort`). Otherwise destroys it
+ *   (5) once a turn of the event loop has room for it (`turns.ts`)
  */
 import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../base/errors.ts'

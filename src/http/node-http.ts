@@ -85,7 +85,9 @@ export function discardInput(socket: Socket, onRead: () => void): void {
     }
     socket.removeListener('resume', onResume)
     // Node's parser takes the bytes from the system itself until `data` has a listener. Its own listener goes, too.
-    socket.on('data', () => {}).removeAllListeners('data').on('data', onRead)
+    socket.on('data', () => {})
+    socket.removeAllListeners('data')
+    socket.on('data', onRead)
   }
   socket.removeListener('finish', socket.destroy) // added by `destroySoon`, which Node calls after its last response
   socket.on('resume', onResume)
