@@ -47,6 +47,8 @@ export interface CredentialChecks {
   authenticate(login: Login, origin: LoginOrigin): Promise<LoginVerdict>
   /** For logs, which name only accounts that exist: any other name is text that the client chose. */
   hasAccount(accountId: string): boolean
+  /** For logs, too. */
+  hasCredential(accountId: string, accessKey: string): boolean
   /** Returns the account of the one credential that has this access key. Undefined if none has it, or several have. */
   accountOf(accessKey: string): string | undefined
   /** Called for each token that is not cached, and at each login. Reads the active version of the file or database. */
@@ -129,6 +131,7 @@ export function createCredentialChecks(
       }
     },
     hasAccount: (accountId) => credentials().hasAccount(accountId),
+    hasCredential: (accountId, accessKey) => credentials().find({ accountId, accessKey }) !== undefined,
     accountOf: (accessKey) => credentials().findByAccessKey(accessKey)?.accountId,
     credentialStatus(accountId, accessKey) {
       const credential = credentials().find({ accountId, accessKey })

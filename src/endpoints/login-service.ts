@@ -116,8 +116,7 @@ export class LoginService {
     const verdict = await throttle(login, address, async () =>
       res.destroyed ? { outcome: 'abandoned' } : credentials.authenticate(login, origin),
     )
-    const status = credentials.credentialStatus(accountId, accessKey)
-    if (status.active || status.exists) {
+    if (credentials.hasCredential(accountId, accessKey)) {
       context.recordIdentity({ accountId, accessKey })
     }
     switch (verdict.outcome) {
