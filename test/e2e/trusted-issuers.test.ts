@@ -4,7 +4,7 @@ import { createServer, type ServerResponse } from 'node:http'
 import { createServer as createTlsServer } from 'node:https'
 import t, { type Test } from 'tap'
 import { makeCertificate } from '../support/certificates.ts'
-import { eventually } from '../support/eventually.ts'
+import { eventually, inTime } from '../support/eventually.ts'
 import { makeKey, type TestKey, writeKey } from '../support/keys.ts'
 import { listen } from '../support/listen.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
@@ -278,17 +278,15 @@ t.test('until the first key set is there, its tokens get 503, and no other token
   const { client, sidecar, fetched } = await setUp(t, entries)
   await eventually(() => fetched(OTHER), 'the other set')
   const token = await mint(rsa)
-  /** Each of them would wait for a second. */
   const othersGoOn = async () => {
-    const started = performance.now()
     for (let n = 0; n < 20; n++) {
       t.equal(await client.check(await sidecar.mint()), 'ok')
       t.equal(await client.check(await mint(ec, { claims: { iss: OTHER } })), 'ok')
     }
-    t.ok(performance.now() - started < 5000)
   }
   const waiting = [client.check(token), client.check(token)]
-  await othersGoOn()
+  // They would take 40 s if each of them waited for a second.
+  await inTime(othersGoOn(), 'the tokens of other issuers', 20_000)
   t.equal((await client.ready()).status, 200)
   t.same(await Promise.all(waiting), ['ServiceNotReady', 'ServiceNotReady'])
   const response = await fetch(`http://127.0.0.1:${sidecar.port}/o`, {

@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync, writeFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
-import { eventually, succeeds } from '../support/eventually.ts'
+import { eventually, inTime, succeeds } from '../support/eventually.ts'
 import { freePort } from '../support/free-port.ts'
 import { without } from '../support/other-programs.ts'
 import type { ProgramOptions } from '../support/program.ts'
@@ -310,12 +310,10 @@ t.test('few open files', { skip: without('prlimit') }, async (t) => {
     t.equal(await metric('auth_sidecar_worker_restarts_total'), 1)
   })
 
-  await t.test('a worker that cannot be forked does not delay the stop', async (t) => {
+  await t.test('a worker that cannot be forked does not prevent the stop', async (t) => {
     await killOne()
-    const stoppedAt = performance.now()
     sidecar.child.kill('SIGTERM')
-    await sidecar.ended
-    t.ok(performance.now() - stoppedAt < 4000)
+    await inTime(sidecar.ended, 'the stop')
     t.match(sidecar.log().at(-1), { msg: 'stopped' })
   })
 })

@@ -35,7 +35,7 @@ t.test('many options of many Connection lines are read in linear time', async (t
   const before = process.cpuUsage()
   t.equal(admitted({ more: lines('Connection', ...values) }).lines.connectionOptions?.size, 180 * 90)
   const { user } = process.cpuUsage(before)
-  t.ok(user < 120_000, `${user / 1000} ms`)
+  t.ok(user < 500_000, `${user / 1000} ms`)
 })
 
 t.test('a name is classified in time linear in its length', async (t) => {
@@ -44,6 +44,6 @@ t.test('a name is classified in time linear in its length', async (t) => {
     const before = process.cpuUsage()
     t.equal(headerKind(name), 'other')
     const { user } = process.cpuUsage(before)
-    t.ok(user < 100_000, `${user / 1000} ms for 30,000 characters of ${filler}`)
+    t.ok(user < 500_000, `${user / 1000} ms for 30,000 characters of ${filler}`)
   }
 })

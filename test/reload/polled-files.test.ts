@@ -19,6 +19,8 @@ interface FileUnderTest {
   pollEach(versions: readonly string[], loads?: Loads): Promise<Outcome[]>
   /** What an operator does by SIGHUP. */
   reload(): Promise<Outcome>
+  /** Begins to poll by timers. Returns their delays, which never pass. */
+  startTimers(): number[]
 }
 
 /** Opens a file whose version `a` is active. */
@@ -84,7 +86,17 @@ async function openFile(t: Test, logInfo = () => {}): Promise<FileUnderTest> {
     }
     return outcomes
   }
-  return { put, poll, pollTimes, pollEach, reload: () => outcomeOf(file.reload.bind(file)) }
+  function startTimers(): number[] {
+    const delaysMs: number[] = []
+    const setTimeout = (_poll: () => void, delayMs: number) => {
+      delaysMs.push(delayMs)
+      return { unref() {} }
+    }
+    t.intercept(globalThis, 'setTimeout', { value: setTimeout })
+    file.start()
+    return delaysMs
+  }
+  return { put, poll, pollTimes, pollEach, reload: () => outcomeOf(file.reload.bind(file)), startTimers }
 }
 
 /** Opens a file whose next version has been rejected. */
@@ -108,6 +120,15 @@ t.test('a good version becomes active once two polls found it', async (t) => {
   const file = await openFile(t)
   file.put('b')
   t.same(await file.pollTimes(3), ['nothing', 'activated', 'nothing'])
+})
+
+t.test('a change is active 0.8 s after it at most', async (t) => {
+  const file = await openFile(t)
+  const delaysMs = file.startTimers()
+  file.put('b')
+  t.same(await file.pollTimes(2), ['nothing', 'activated'])
+  const [untilFound = 0, untilStable = 0] = delaysMs
+  t.ok(untilFound + untilStable <= 800, `${delaysMs}`)
 })
 
 t.test('the return of the active version is no change', async (t) => {

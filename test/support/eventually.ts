@@ -27,6 +27,20 @@ export async function eventually(
   }
 }
 
+/** Resolves as the promise does. Rejects if it takes so long that a busy machine is no excuse. */
+export async function inTime<T>(promise: Promise<T>, what: string, patienceMs = PATIENCE_MS): Promise<T> {
+  const patience = new AbortController()
+  const late = wait(patienceMs, undefined, { signal: patience.signal }).then(() => {
+    throw new Error(`waited in vain for ${what}`)
+  })
+  late.catch(() => {}) // aborted
+  try {
+    return await Promise.race([promise, late])
+  } finally {
+    patience.abort()
+  }
+}
+
 /** Whether an attempt succeeds. */
 export function succeeds(attempt: Promise<unknown>): Promise<boolean> {
   return attempt.then(

@@ -50,6 +50,19 @@ export async function rawRequest(
 
 export type RawClient = Awaited<ReturnType<typeof clientOn>>
 
+/** Sends a byte on each connection twice a second. */
+export function sendSteadily(t: Pick<Test, 'teardown'>, clients: readonly RawClient[]): NodeJS.Timeout {
+  const sending = setInterval(() => {
+    for (const { socket } of clients) {
+      if (socket.writable) {
+        socket.write('x')
+      }
+    }
+  }, 500)
+  t.teardown(() => clearInterval(sending))
+  return sending
+}
+
 async function clientOn(t: Pick<Test, 'teardown'>, socket: Socket, readyEvent: 'connect' | 'secureConnect') {
   t.teardown(() => socket.destroy())
   const all = new GrowingBuffer()

@@ -2,7 +2,7 @@ import { chmod, writeFile } from 'node:fs/promises'
 import t from 'tap'
 import { migrate, tableEditors } from '../../../src/credentials/postgres/tables.ts'
 import { generateSecret, hashSecret } from '../../../src/credentials/secret-hash.ts'
-import { eventually, SOON_MS } from '../../support/eventually.ts'
+import { eventually, inTime } from '../../support/eventually.ts'
 import { openStore } from '../../support/opened-database.ts'
 import { requirePostgres } from '../../support/postgres.ts'
 
@@ -127,12 +127,11 @@ t.test('a login fails fast while the database hangs', async (t) => {
   t.equal(await replica.store.authenticate(acme), 'accepted')
   await server.freeze()
   t.teardown(server.thaw)
-  const began = performance.now()
-  const verdicts = await Promise.all(Array.from({ length: 50 }, () => replica.store.authenticate(acme)))
+  const logins = Array.from({ length: 50 }, () => replica.store.authenticate(acme))
+  const verdicts = await inTime(Promise.all(logins), 'the refusals')
   t.same(new Set(verdicts), new Set(['unavailable']))
   await eventually(() => replica.state() === DOWN, 'the failure to be seen')
   t.equal(await replica.store.authenticate(acme), 'unavailable')
-  t.ok(performance.now() - began < 5000)
   t.equal(replica.store.credentialStatus('acme', 'AK1').active, true)
   t.ok(replica.log.some(({ reason }) => reason === 'it does not answer in time'))
   server.thaw()
@@ -144,9 +143,7 @@ t.test('the store stops in bounded time while its database hangs', async (t) => 
   await server.freeze()
   t.teardown(server.thaw)
   const login = replica.store.authenticate(acme)
-  const began = performance.now()
-  await replica.stop()
-  t.equal(await login, 'unavailable')
-  t.ok(performance.now() - began < SOON_MS)
+  await inTime(replica.stop(), 'the stop')
+  t.equal(await inTime(login, 'the refusal'), 'unavailable')
   server.thaw()
 })
