@@ -3,7 +3,7 @@
  * `written`: Node has all of it. `sent`: the system has it.
  */
 import { ServerResponse, STATUS_CODES } from 'node:http'
-import { headerText } from '../http/headers.ts'
+import { type HeaderList, headerText } from '../http/headers.ts'
 import { afterReads, CAN_DECLINE_UPGRADES, omitChunks, sendHead, writeLastChunk } from '../http/node-http.ts'
 import type { SidecarRequest } from './request.ts'
 
@@ -40,6 +40,11 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     }
     this.#hasContinued = true
     this.writeContinue()
+  }
+
+  /** Sends an informational response. No part of the final one may have been written. Node can only write some of them. */
+  sendInformational(status: number, statusText: string, headers: HeaderList): void {
+    this.req.socket.write(`HTTP/1.1 ${status} ${statusText}\r\n${headerText(headers)}\r\n`, 'latin1')
   }
 
   /** Node sends the head with the first bytes of the body. `headers`: all but `Connection` and those that Node adds. */

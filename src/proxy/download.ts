@@ -18,15 +18,11 @@ import { sendHead } from '../http/node-http.ts'
 import { MAX_COPIED } from '../upstream/buffers.ts'
 import type { PartialResponse, UpstreamHead } from '../upstream/response-parser.ts'
 
-/** The links that Node accepts. Without this check, Node's own takes exponential time for a malformed link. */
-const LINK = /^<[^>\p{Cc}]*>(?:\s*;\s*[^;"\s=]+(?:=(?:"[^;"\s]*"|[^;"\s]*))?)*$/u
-
-/** Forwards the valid links of 103 (RFC 8297), drops other informational responses. HTTP/1.0 has no such responses. */
-export function writeEarlyHints(res: SidecarResponse, response: PartialResponse): void {
-  for (const hints of response.takeEarlyHints()) {
-    const link = hints.lines.values('link').filter((value) => LINK.test(value))
-    if (res.req.httpVersionMinor > 0 && link.length > 0) {
-      res.writeEarlyHints({ link })
+/** Forwards informational responses (RFC 9110, section 15.2). HTTP/1.0 has none. */
+export function writeInformational(res: SidecarResponse, response: PartialResponse): void {
+  for (const head of response.takeInformational()) {
+    if (res.req.httpVersionMinor > 0) {
+      res.sendInformational(head.status, head.statusText, forwardedHeaders(head, false))
     }
   }
 }
@@ -63,6 +59,12 @@ export function relayBody(res: SidecarResponse, head: UpstreamHead, response: Pa
 
 /** `hasTrailers`: trailers may follow, and the client can receive them. Only then is `Trailer` forwarded. */
 export function responseHeaders(head: UpstreamHead, requestId: string, { hasTrailers = false } = {}) {
+  const headers = forwardedHeaders(head, hasTrailers)
+  headers.push('X-Request-Id', requestId)
+  return headers
+}
+
+function forwardedHeaders(head: UpstreamHead, hasTrailers: boolean): string[] {
   const { lines } = head
   const headers: string[] = []
   let lengthAt = -1
@@ -82,7 +84,6 @@ export function responseHeaders(head: UpstreamHead, requestId: string, { hasTrai
       headers.push(lines.name(line), lines.value(line))
     }
   }
-  headers.push('X-Request-Id', requestId)
   return headers
 }
 

@@ -32,7 +32,7 @@ import type { PacedReader } from '../room.ts'
 import type { ServingConnection, UpstreamRequest } from '../upstream/contract.ts'
 import type { UpstreamPool } from '../upstream/pool.ts'
 import type { PartialResponse, UpstreamHead } from '../upstream/response-parser.ts'
-import { relayBody, writeEarlyHints, writeResponseHead } from './download.ts'
+import { relayBody, writeInformational, writeResponseHead } from './download.ts'
 import { Recheck, type RecheckSource } from './recheck.ts'
 import { requestHeadText } from './request-headers.ts'
 import { Tunnel } from './tunnel.ts'
@@ -145,7 +145,7 @@ export class Transfer implements UpstreamRequest, RequestOwner, PacedReader {
   onRead(response: PartialResponse, upstreamConnection: ServingConnection): void {
     const { head } = response
     if (this.#phase === 'awaitingHead') {
-      writeEarlyHints(this.#res, response)
+      writeInformational(this.#res, response)
     }
     if (head === undefined) {
       return

@@ -27,8 +27,8 @@ type State = 'head' | 'body' | 'chunkSize' | 'chunkData' | 'chunkEnd' | 'trailer
 const NO_BYTES = Buffer.alloc(0)
 /** Only chunk extensions, which no server uses, make a chunk-size line longer. */
 const MAX_CHUNK_LINE = 256
-/** For each request. Informational responses are no progress: an upstream must not send them for ever. */
-const MAX_INFORMATIONAL = 100
+/** For each request. Later ones are dropped. They are no progress: an upstream that sends nothing else is given up in time. */
+const MAX_INFORMATIONAL = 32
 /** The assumed idle time of an upstream that does not announce one (`Keep-Alive: timeout`). */
 const KEEP_ALIVE_SECONDS = 5
 const KEEP_ALIVE_TIMEOUT = /(?:^|[,\s])timeout=([0-9]{1,6})(?:$|[,\s])/i
@@ -41,7 +41,8 @@ export interface PartialResponse {
   readonly isDone: boolean
   /** Empty until the response is done. */
   readonly rawTrailers: readonly string[]
-  takeEarlyHints(): readonly UpstreamHead[]
+  /** Takes the informational responses (1xx) that have arrived, without 100 and 101. */
+  takeInformational(): readonly UpstreamHead[]
 }
 
 export class ResponseParser implements PartialResponse {
@@ -51,8 +52,9 @@ export class ResponseParser implements PartialResponse {
   #state: State = 'done'
   #partial = NO_BYTES
   #left = 0
-  #informational = 0
-  #earlyHints: UpstreamHead[] = []
+  /** Of the current request. */
+  #informationalCount = 0
+  #informational: UpstreamHead[] = []
   readonly body: ReceivedBody
   head: UpstreamHead | undefined
   rawTrailers: readonly string[] = []
@@ -70,8 +72,8 @@ export class ResponseParser implements PartialResponse {
     this.#isWebSocket = isWebSocket
     this.#state = 'head'
     this.#partial = NO_BYTES
-    this.#informational = 0
-    this.#earlyHints = []
+    this.#informationalCount = 0
+    this.#informational = []
     this.body.clear()
     this.head = undefined
     this.rawTrailers = []
@@ -81,8 +83,8 @@ export class ResponseParser implements PartialResponse {
     return this.#state === 'done'
   }
 
-  takeEarlyHints(): readonly UpstreamHead[] {
-    return this.#earlyHints.splice(0)
+  takeInformational(): readonly UpstreamHead[] {
+    return this.#informational.splice(0)
   }
 
   /** Returns whether all bytes belong to this response. */
@@ -153,11 +155,9 @@ export class ResponseParser implements PartialResponse {
     const head = parseHead(text, this.#isHeadRequest, this.#limits.headerLines)
     const { status, framing, contentLength } = head
     if (status < 200 && status !== 101) {
-      if (++this.#informational > MAX_INFORMATIONAL) {
-        throw new BadResponse('too many informational responses')
-      }
-      if (status === 103) {
-        this.#earlyHints.push(head)
+      if (status !== 100 && this.#informationalCount < MAX_INFORMATIONAL) {
+        this.#informationalCount++
+        this.#informational.push(head)
       }
       return end + 4
     }

@@ -1,37 +1,61 @@
 import t from 'tap'
 import { inTime } from '../support/eventually.ts'
 import { isOwnResponse } from '../support/own-response.ts'
-import { rawClient, sendSteadily } from '../support/raw-client.ts'
+import { sendSteadily } from '../support/raw-client.ts'
 import { OK } from '../support/recording-upstream.ts'
 import { startSetup } from '../support/setup.ts'
 
-t.test('informational responses are not taken for the final response', async (t) => {
-  const { upstream, sidecar, head, recovers } = await startSetup(t)
-  const client = await rawClient(t, sidecar.port)
-  for (const [what, before] of [
-    ['100', 'HTTP/1.1 100 Continue\r\n\r\n'],
-    ['102', 'HTTP/1.1 102 Processing\r\n\r\n'],
+/** The informational responses of an upstream, and the lines of them that a client receives. */
+const INFORMATIONAL: readonly [what: string, lines: readonly string[], received: readonly string[]][] = [
+  ['102 Processing', [], []],
+  [
+    '103 Early Hints',
+    ['Link: </a.css>; rel=preload', 'link: </b.js>;foo'],
+    ['Link', '</a.css>; rel=preload', 'link', '</b.js>;foo'],
+  ],
+  ['103 Early Hints', [`Link: <x>${';a=b'.repeat(60)};"`], ['Link', `<x>${';a=b'.repeat(60)};"`]],
+  [
+    '104 Upload Resumption Supported',
+    ['Upload-Offset: 50', 'X-Meta: caf\xe9'],
+    ['Upload-Offset', '50', 'X-Meta', 'caf\xe9'],
+  ],
+  [
+    '199 Hm',
+    ['Content-Length: 5', 'X-A: b', 'X-Request-Id: theirs', 'X-Authenticated-Account-Id: a'],
+    ['X-A', 'b'],
+  ],
+  [
+    '199 ',
     [
-      '102 twice, and 100',
-      'HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n',
+      'Connection: close, X-Hop',
+      'X-Hop: h',
+      'Keep-Alive: timeout=1',
+      'Upgrade: h2c',
+      'Transfer-Encoding: chunked',
+      'Trailer: t',
     ],
-    ['an unknown one with headers', 'HTTP/1.1 199 Hm\r\nContent-Length: 5\r\nX-A: b\r\n\r\n'],
-    ['103 without links', 'HTTP/1.1 103 Early Hints\r\nX-A: b\r\n\r\n'],
-    ['a link that costs time', `HTTP/1.1 103 Early Hints\r\nLink: <x>${';a=b'.repeat(60)};"\r\n\r\n`],
-  ] as const) {
-    await t.test(what, async (t) => {
-      for (const together of [true, false]) {
-        upstream.reply((socket) => {
-          socket.write(together ? before + OK : before)
-          if (!together) {
-            setTimeout(() => socket.write(OK), 20)
-          }
-        })
-        client.send(head('GET /'))
-        const response = await client.response()
-        t.equal(response.status, 200)
-        t.equal(response.body.toString(), 'ok')
-      }
+    [],
+  ],
+]
+
+t.test('informational responses are forwarded at once, with their header lines', async (t) => {
+  const { upstream, head, connect, recovers } = await startSetup(t)
+  const client = await connect()
+  for (const [statusLine, lines, received] of INFORMATIONAL) {
+    await t.test(`${statusLine} ${lines.join(' ')}`.slice(0, 100), async (t) => {
+      let sendFinal = () => {}
+      upstream.reply((socket) => {
+        socket.write(Buffer.from(`HTTP/1.1 ${statusLine}\r\n${[...lines, '', ''].join('\r\n')}`, 'latin1'))
+        sendFinal = () => {
+          socket.write(OK)
+        }
+      })
+      client.send(head('GET /'))
+      const informational = await client.response()
+      t.equal(`${informational.status} ${informational.reason}`, statusLine)
+      t.same(informational.rawHeaders, received)
+      sendFinal()
+      t.match(await client.response(), { status: 200, body: Buffer.from('ok') })
       t.equal(client.rest().length, 0)
     })
   }
@@ -39,24 +63,30 @@ t.test('informational responses are not taken for the final response', async (t)
   await recovers()
 })
 
-t.test('early hints are forwarded with their links at once', async (t) => {
-  const { upstream, request, recovers } = await startSetup(t)
-  let go = () => {}
-  upstream.reply((socket) => {
-    socket.write(
-      'HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\nX-Other: no\r\nlink: </b.js>; rel=preload\r\n\r\n',
-    )
-    go = () => {
-      socket.write(OK)
-    }
-  })
-  const client = await request('GET /')
-  const hints = await client.response()
-  t.equal(hints.status, 103)
-  t.equal(hints.headers['link'], '</a.css>; rel=preload, </b.js>; rel=preload')
-  t.equal(hints.headers['x-other'], undefined)
-  go()
+t.test('100 of an upstream is not forwarded, nor are more than 32 others', async (t) => {
+  const { upstream, head, connect, recovers } = await startSetup(t)
+  const many = 'HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n'.repeat(200)
+  upstream.reply(`${many}${OK}`)
+  const client = await connect()
+  client.send(head('GET /'))
+  for (let at = 0; at < 32; at++) {
+    t.equal((await client.response()).status, 102)
+  }
   t.equal((await client.response()).status, 200)
+  client.send(head('GET /'))
+  t.equal((await client.response()).status, 102, 'of the next request')
+  await recovers()
+})
+
+t.test('pipelined requests have their informational responses in order', async (t) => {
+  const { upstream, head, send, recovers } = await startSetup(t)
+  upstream.reply(`HTTP/1.1 104 Hm\r\nUpload-Offset: 1\r\n\r\n${OK}`)
+  const client = await send(head('GET /1') + head('GET /2'))
+  const statuses: number[] = []
+  for (let at = 0; at < 4; at++) {
+    statuses.push((await client.response()).status)
+  }
+  t.same(statuses, [104, 200, 104, 200])
   await recovers()
 })
 

@@ -226,7 +226,7 @@ t.test('a request on a stale connection', async (t) => {
 
   for (const [when, reply] of [
     ['the first response byte', 'H'],
-    ['an informational response', 'HTTP/1.1 102 Processing\r\n\r\n'],
+    ['an informational response', 'HTTP/1.1 100 Continue\r\n\r\n'],
   ] as const) {
     await t.test(`is not retried after ${when}`, async (t) => {
       const client = await spoil(t, (socket) => socket.end(reply))

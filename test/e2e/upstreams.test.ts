@@ -376,11 +376,6 @@ const INSTEAD_OF_A_HEAD: readonly (readonly [
     'HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n',
     '101 without an upgrade',
   ],
-  [
-    'sends no end of informational heads',
-    'HTTP/1.1 102 Processing\r\n\r\n'.repeat(101),
-    'too many informational responses',
-  ],
 ]
 
 t.test('an upstream that sends no response head', async (t) => {

@@ -17,7 +17,7 @@ export interface How {
 }
 
 export interface Reading {
-  readonly earlyHints: UpstreamHead[]
+  readonly informational: UpstreamHead[]
   head?: UpstreamHead
   body: string
   /** Set when the response is complete. */
@@ -32,7 +32,7 @@ export function read(
   bytes: string,
   { cuts = [], isHead = false, isWebSocket = false, closes, limits = LIMITS }: How = {},
 ): Reading {
-  const reading: Reading = { earlyHints: [], body: '' }
+  const reading: Reading = { informational: [], body: '' }
   const parser = new ResponseParser(limits, new ReceivedBody())
   parser.start(isHead, isWebSocket)
   const places = [0, ...cuts.toSorted((a, b) => a - b), bytes.length]
@@ -55,7 +55,7 @@ export function read(
   if (syntaxError !== undefined) {
     reading.error = syntaxError
   }
-  reading.earlyHints.push(...parser.takeEarlyHints())
+  reading.informational.push(...parser.takeInformational())
   reading.body = parser.body.takeText()
   if (parser.isDone) {
     reading.trailers = parser.rawTrailers
