@@ -106,7 +106,7 @@ export const settingsSchema = group({
   }),
   upstreams: withExample(
     upstreams.default([]),
-    `Storage services requests are forwarded to, at least one, each a map of ${Object.keys(upstreams.element.shape).join(', ')}.`,
+    'Storage services that requests are forwarded to, at least one.',
     [{ prefix: '/', url: 'http://127.0.0.1:9000' }],
   ),
   token: section('Tokens, issued and verified.', {

@@ -79,6 +79,29 @@ function settingOf(member: z.core.$ZodType, inner: z.core.$ZodType, steps: reado
   }
 }
 
+/** A member of the maps in a list of settings, such as `upstreams[].url`. */
+export interface ListMember {
+  readonly path: string
+  readonly description: string
+  readonly schema: z.core.$ZodType
+  readonly default: unknown
+  readonly required: boolean
+}
+
+/** Returns the members of a list of maps. Empty for every other setting. */
+export function listMembers({ path, schema }: Setting): readonly ListMember[] {
+  if (!(schema instanceof z.ZodArray) || !(schema.element instanceof z.ZodObject)) {
+    return []
+  }
+  return Object.entries(schema.element.shape).map(([name, member]) => ({
+    path: `${path}[].${name}`,
+    description: String(z.globalRegistry.get(member)?.description),
+    schema: withoutDefault(member),
+    default: member instanceof z.ZodDefault ? member.def.defaultValue : undefined,
+    required: !(member instanceof z.ZodDefault || member instanceof z.ZodOptional),
+  }))
+}
+
 function withoutDefault(schema: z.core.$ZodType): z.core.$ZodType {
   return schema instanceof z.ZodDefault || schema instanceof z.ZodOptional || schema instanceof z.ZodPrefault
     ? schema.unwrap()
