@@ -82,6 +82,7 @@ const FORWARDING_FAILURES = {
   http_protocol_error: [ERRORS.internalError],
   http_response_incomplete: [ERRORS.notReady, 'close'],
   http_response_timeout: [ERRORS.notReady],
+  proxy_loop_detected: [ERRORS.notReady, 'close'], // the sidecar has forwarded the request to itself
   proxy_internal_error: [ERRORS.internalError],
 } satisfies Readonly<Record<string, FailureResponse>>
 

@@ -2,6 +2,7 @@
 import type { z } from 'zod'
 import { isHttps } from '../http/hosts.ts'
 import { isWithin, LINKS_PATH, TOKEN_PATH, withoutFinalSlash } from '../http/request-target.ts'
+import { isOwnListener } from './own-listener.ts'
 import { type Settings, valueAt } from './settings.ts'
 
 /** The path of each setting and each group. No path leads into a list or an optional group. */
@@ -76,6 +77,18 @@ const RULES = [
     for (const [index, prefix] of prefixes.entries()) {
       if (prefixes.indexOf(prefix) < index) {
         report(`upstreams.${index}.prefix`, 'serves the same paths as an upstream before it')
+      }
+    }
+  }),
+  rule(['upstreams', 'listen.host', 'listen.port', 'admin'], ({ upstreams, listen, admin }, report) => {
+    for (const [index, { url }] of upstreams.entries()) {
+      if (isOwnListener(url, listen)) {
+        report(
+          `upstreams.${index}.url`,
+          'is the data listener of this sidecar, which would forward to itself',
+        )
+      } else if (isOwnListener(url, admin)) {
+        report(`upstreams.${index}.url`, 'is the admin listener of this sidecar, which is not for clients')
       }
     }
   }),

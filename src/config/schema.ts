@@ -207,6 +207,11 @@ export const settingsSchema = group({
     idleSeconds: setting(seconds(), 60, 'Seconds a body may make no progress; for a login or link, in all.'),
     keepAliveSeconds: setting(seconds(), 75, 'Seconds an idle client connection is kept open.'),
     upstreamConnectSeconds: setting(seconds(), 3, 'Seconds to connect to an upstream, TLS included.'),
+    upstreamMaxAgeSeconds: setting(
+      seconds(),
+      300,
+      'Seconds after which a connection to an upstream is not reused: DNS is asked again.',
+    ),
     upstreamResponseSeconds: setting(seconds(), 60, 'Seconds for a response head, or for a free connection.'),
   }),
   shutdown: section('What happens on SIGTERM.', {

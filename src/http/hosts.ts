@@ -23,7 +23,8 @@ export function withoutPath(url: string): string {
  */
 const running = new Map<string, Promise<LookupAddress[]>>()
 
-function resolve(host: string): Promise<LookupAddress[]> {
+/** Resolves to at least one address. Rejects with the error of Node's lookup. */
+export function lookupAddresses(host: string): Promise<LookupAddress[]> {
   const shared = running.get(host)
   if (shared !== undefined) {
     return shared
@@ -36,7 +37,7 @@ function resolve(host: string): Promise<LookupAddress[]> {
 
 /** An option of `http.get` and `socket.connect`. */
 export const lookup: LookupFunction = (host, { all }, callback) => {
-  resolve(host).then(
+  lookupAddresses(host).then(
     (addresses) =>
       all ? callback(null, addresses) : callback(null, addresses[0]?.address ?? '', addresses[0]?.family),
     (error: NodeJS.ErrnoException) => callback(error, []),

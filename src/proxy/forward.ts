@@ -12,6 +12,7 @@ import type { Config } from '../config/config.ts'
 import type { ServiceDecision } from '../gate/gate.ts'
 import { isWithin, withoutFinalSlash } from '../http/request-target.ts'
 import { upstreamAddress } from '../upstream/address.ts'
+import { OwnConnections } from '../upstream/own-connections.ts'
 import { UpstreamPool } from '../upstream/pool.ts'
 import type { RecheckSource } from './recheck.ts'
 import { Transfer, type Upstream, type UpstreamEvents } from './transfer.ts'
@@ -25,6 +26,8 @@ interface ForwarderOptions extends RecheckSource, Pick<Upstream, 'responder'> {
 
 export class Forwarder {
   readonly #responder: Responder
+  /** Those of all upstreams. */
+  readonly #ownConnections = new OwnConnections()
   /** The longest prefix is first, so that the first match is the most specific one. */
   readonly #upstreams: readonly Upstream[]
 
@@ -36,7 +39,7 @@ export class Forwarder {
       .map(({ prefix, url, assertionAudience = config.identity.assertion.audience }) => {
         const pathPrefix = withoutFinalSlash(prefix)
         const address = upstreamAddress(url, secureContextOf(prefix))
-        const pool = new UpstreamPool(prefix, address, config)
+        const pool = new UpstreamPool(prefix, address, config, this.#ownConnections)
         return { ...shared, pathPrefix, host: address.host, assertionAudience, pool, events: events(prefix) }
       })
       .toSorted((a, b) => b.pathPrefix.length - a.pathPrefix.length)
@@ -46,6 +49,10 @@ export class Forwarder {
     const upstream = this.#upstreams.find(({ pathPrefix }) => isWithin(decision.admitted.path, pathPrefix))
     if (upstream === undefined) {
       return this.#responder.failForwarded(res, 'destination_not_found')
+    }
+    if (this.#ownConnections.has(res.req.context.connection.tcpSocket)) {
+      upstream.events.onOutcome('proxy_loop_detected')
+      return this.#responder.failForwarded(res, 'proxy_loop_detected')
     }
     res.req.context.changeOwner(new Transfer(res, decision, upstream))
     proxy.web(res.req, res) // with options, it would call a deprecated function of Node for each request

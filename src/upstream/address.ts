@@ -1,34 +1,55 @@
-/** Where an upstream is, and how a connection to it is opened. In: the `url` of the setting. Out: a function that opens a socket. */
+/** Where an upstream is, and how a socket to one of its addresses is opened. In: the `url` of the setting. */
 import { connect as connectTcp, isIP, type OnReadOpts, type Socket } from 'node:net'
 import { connect as connectTls, createSecureContext, type SecureContext } from 'node:tls'
-import { lookup } from '../http/hosts.ts'
 
-/** `onread` receives the bytes of TCP and unix sockets. TLS sockets emit `data` instead. */
 export interface UpstreamAddress {
   readonly tls: boolean
-  readonly open: (onread: OnReadOpts) => Socket
-  /** The host is a name, which each connection looks up, and not an IP address. */
-  readonly isNamed: boolean
+  /** As in `Host`. */
   readonly host: string
+  /** The name that each connection looks up. Undefined for an IP address and a unix socket. */
+  readonly name: string | undefined
+  /**
+   * Begins to connect. `ip`: an address of the name. The socket emits `connect`, and under TLS `secureConnect` after it.
+   * `onread` receives the bytes of TCP and unix sockets. TLS sockets emit `data` instead.
+   */
+  open(ip: string | undefined, onread: OnReadOpts): Socket
 }
 
 /** Parses `http://…`, `https://…` or `unix:/path`. Each connection calls `secureContext`. Default: the CAs of Node. */
 export function upstreamAddress(upstreamUrl: string, secureContext?: () => SecureContext): UpstreamAddress {
   if (upstreamUrl.startsWith('unix:')) {
     const path = upstreamUrl.slice('unix:'.length)
-    return { tls: false, open: (onread) => connectTcp({ path, onread }), isNamed: false, host: 'localhost' }
+    return {
+      tls: false,
+      host: 'localhost',
+      name: undefined,
+      open: (_ip, onread) => connectTcp({ path, onread }),
+    }
   }
   const { protocol, host, hostname, port } = new URL(upstreamUrl)
-  const name = hostname.replace(/^\[|\]$/g, '')
-  const isNamed = isIP(name) === 0
-  const tls = protocol === 'https:'
-  const options = { host: name, port: Number(port || (tls ? 443 : 80)), lookup }
-  if (!tls) {
-    return { tls, open: (onread) => connectTcp({ ...options, onread }), isNamed, host }
+  const bareHost = hostname.replace(/^\[|\]$/g, '')
+  const name = isIP(bareHost) === 0 ? bareHost : undefined
+  if (protocol === 'http:') {
+    return {
+      tls: false,
+      host,
+      name,
+      open: (ip, onread) => connectTcp({ host: ip ?? bareHost, port: Number(port || 80), onread }),
+    }
   }
   const defaultContext = createSecureContext()
-  // The certificate must name the upstream's host, not a client's `Host`.
-  const tlsOptions = { ...options, servername: isNamed ? name : '', ALPNProtocols: ['http/1.1'] }
-  const open = () => connectTls({ ...tlsOptions, secureContext: secureContext?.() ?? defaultContext })
-  return { tls, open, isNamed, host }
+  return {
+    tls: true,
+    host,
+    name,
+    open: (ip) =>
+      connectTls({
+        host: ip ?? bareHost,
+        port: Number(port || 443),
+        // The certificate must name the upstream's host, not a client's `Host`.
+        servername: name ?? '',
+        ALPNProtocols: ['http/1.1'],
+        secureContext: secureContext?.() ?? defaultContext,
+      }),
+  }
 }

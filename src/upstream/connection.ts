@@ -22,12 +22,15 @@ import { codeOf, type ForwardingFailure, networkFailureOf } from '../base/errors
 import { listenBeforeNode, probeForReset } from '../http/node-http.ts'
 import type { UpstreamAddress } from './address.ts'
 import { freeWhenWritten, ReceivedBody } from './buffers.ts'
+import { Connector } from './connector.ts'
 import type { ResponseReceiver, ServingConnection, UpstreamRequest, UpstreamSettings } from './contract.ts'
 import { ResponseParser } from './response-parser.ts'
 import { WAITS, WaitClock } from './waits.ts'
 
 export interface ConnectionPool {
   readonly config: UpstreamSettings
+  /** TCP is connected. */
+  onConnected(socket: Socket): void
   onReusable(connection: UpstreamConnection): void
   onClosed(connection: UpstreamConnection): void
 }
@@ -39,48 +42,66 @@ const MAX_IDLE_MS = 60_000
 const MARGIN_MS = 1000
 
 export class UpstreamConnection implements ServingConnection {
-  readonly #socket: Socket
   readonly #body = new ReceivedBody()
   readonly #pool: ConnectionPool
   readonly #parser: ResponseParser
   readonly #waitClock = new WaitClock()
+  readonly #connector: Connector
+  /** Undefined until TCP is connected. */
+  #socket: Socket | undefined
   #phase: Phase
   /** Undefined in the phases `idle` and `closed`. */
   #receiver: ResponseReceiver | undefined
   #isRequestWritten = false
   #awaitsDrain = false // of the client
   #isPaced = false
+  readonly #maxAgeEndsMonotonicMs: number
   #idleUntilMonotonicMs = 0
 
   constructor(address: UpstreamAddress, pool: ConnectionPool, request: UpstreamRequest) {
+    const { limits, timeouts } = pool.config
     this.#pool = pool
-    this.#parser = new ResponseParser(pool.config.limits, this.#body)
+    this.#parser = new ResponseParser(limits, this.#body)
     this.#receiver = request
-    this.#phase = address.isNamed ? 'lookup' : 'connecting'
-    this.#socket = address.open(this.#body.readInto((chunk) => this.#onRead(chunk)))
-    this.#socket.setNoDelay(true)
-    this.#socket.once('lookup', () => {
-      if (this.#phase === 'lookup') {
-        this.#enter('connecting', request)
-      }
+    this.#phase = address.name === undefined ? 'connecting' : 'lookup'
+    this.#maxAgeEndsMonotonicMs = performance.now() + timeouts.upstreamMaxAgeSeconds * 1000
+    const onread = this.#body.readInto((chunk) => this.#onRead(chunk))
+    this.#connector = new Connector(address, onread, {
+      onAddresses: () => this.#enter('connecting', request),
+      onConnected: (socket) => this.#onConnected(socket, address.tls, request),
+      onFailure: (error) => this.#onError(error),
     })
-    const connected = address.tls ? 'secureConnect' : 'connect'
-    this.#socket.once(connected, () => {
-      if (this.isServing(request)) {
-        this.#write('established', request)
-      }
-    })
-    if (address.tls) {
-      this.#socket.on('data', (chunk: Buffer) => this.#onRead(chunk))
-    }
-    this.#socket.on('drain', () => this.#receiver?.onWritable?.())
-    listenBeforeNode(this.#socket, 'end', () => this.#onEnd())
-    this.#socket.on('error', (error) => this.#onError(error))
-    this.#socket.on('close', () => {
+    this.#connector.start()
+  }
+
+  #onConnected(socket: Socket, tls: boolean, request: UpstreamRequest): void {
+    this.#socket = socket
+    socket.setNoDelay(true)
+    socket.on('drain', () => this.#receiver?.onWritable?.())
+    listenBeforeNode(socket, 'end', () => this.#onEnd())
+    socket.on('error', (error) => this.#onError(error))
+    socket.on('close', () => {
       this.#failAsClosed()
-      this.#body.releaseBuffer()
-      pool.onClosed(this)
+      this.#onClosed()
     })
+    this.#pool.onConnected(socket)
+    if (tls) {
+      socket.on('data', (chunk: Buffer) => this.#onRead(chunk))
+      socket.once('secureConnect', () => this.#onReady(socket, request))
+    } else {
+      this.#onReady(socket, request)
+    }
+  }
+
+  #onReady(socket: Socket, request: UpstreamRequest): void {
+    if (this.isServing(request)) {
+      this.#write('established', socket, request)
+    }
+  }
+
+  #onClosed(): void {
+    this.#body.releaseBuffer()
+    this.#pool.onClosed(this)
   }
 
   isServing(request: UpstreamRequest): boolean {
@@ -92,11 +113,11 @@ export class UpstreamConnection implements ServingConnection {
     if (this.#phase !== 'idle') {
       throw new Error('the connection is in use')
     }
-    this.#write('reused', request)
+    this.#write('reused', this.#connected, request)
   }
 
   writeBody(pieces: readonly (string | Buffer)[], isLast: boolean): boolean {
-    const socket = this.#socket
+    const socket = this.#connected
     socket.cork()
     for (const piece of pieces) {
       if (typeof piece === 'string') {
@@ -112,7 +133,8 @@ export class UpstreamConnection implements ServingConnection {
 
   /** False once the connection is closing, and after an early response, while a part of the request is unsent. */
   get isUsable(): boolean {
-    return this.#socket.writable && this.#socket.writableLength === 0
+    const socket = this.#socket
+    return socket?.writable === true && socket.writableLength === 0
   }
 
   pauseUntilDrain(client: Writable): void {
@@ -120,7 +142,7 @@ export class UpstreamConnection implements ServingConnection {
       return
     }
     this.#awaitsDrain = true
-    this.#socket.pause()
+    this.#connected.pause()
     client.once('drain', () => {
       this.#awaitsDrain = false
       this.#resume()
@@ -130,7 +152,7 @@ export class UpstreamConnection implements ServingConnection {
   setPaced(isPaced: boolean): void {
     this.#isPaced = isPaced
     if (isPaced) {
-      this.#socket.pause()
+      this.#connected.pause()
     } else {
       this.#resume()
     }
@@ -138,18 +160,26 @@ export class UpstreamConnection implements ServingConnection {
 
   #resume(): void {
     if (!this.#awaitsDrain && !this.#isPaced) {
-      this.#socket.resume()
+      this.#connected.resume()
     }
   }
 
   handOver(tunnel: ResponseReceiver): Socket {
     this.#enter('tunnel', tunnel)
-    return this.#socket
+    return this.#connected
   }
 
   close(): void {
+    if (this.#phase === 'closed') {
+      return
+    }
     this.#enter('closed', undefined)
-    this.#socket.destroy()
+    this.#connector.close()
+    if (this.#socket === undefined) {
+      process.nextTick(() => this.#onClosed()) // as late as the `close` of a socket
+    } else {
+      this.#socket.destroy()
+    }
   }
 
   /** Called several times a second. */
@@ -160,11 +190,18 @@ export class UpstreamConnection implements ServingConnection {
     }
     const wait = this.#wait
     // Informational responses and parts of a head do not count.
-    const bytesRead = this.#parser.head === undefined ? 0 : this.#socket.bytesRead
+    const bytesRead = this.#parser.head === undefined ? 0 : (this.#socket?.bytesRead ?? 0)
     const waitedMs = this.#waitClock.measure(wait !== undefined, this.#socket, bytesRead, monotonicNow)
     if (wait !== undefined && waitedMs >= this.#pool.config.timeouts[wait.limit] * 1000) {
       this.#fail(wait.failure)
     }
+  }
+
+  get #connected(): Socket {
+    if (this.#socket === undefined) {
+      throw new Error('the connection is not connected')
+    }
+    return this.#socket
   }
 
   get #isConnecting(): boolean {
@@ -184,10 +221,11 @@ export class UpstreamConnection implements ServingConnection {
     if (this.#phase === 'connecting') {
       return WAITS.connection
     }
-    if (this.#phase === 'tunnel' || this.#receiver === undefined || this.#socket.isPaused()) {
+    const socket = this.#connected
+    if (this.#phase === 'tunnel' || this.#receiver === undefined || socket.isPaused()) {
       return undefined
     }
-    if (this.#socket.writableNeedDrain) {
+    if (socket.writableNeedDrain) {
       return WAITS.upstreamToRead
     }
     if (!this.#isRequestWritten) {
@@ -196,12 +234,12 @@ export class UpstreamConnection implements ServingConnection {
     return this.#parser.head === undefined ? WAITS.responseHead : WAITS.responseBody
   }
 
-  #write(phase: 'established' | 'reused', request: UpstreamRequest): void {
+  #write(phase: 'established' | 'reused', socket: Socket, request: UpstreamRequest): void {
     this.#enter(phase, request)
     this.#isRequestWritten = !request.hasBody
     this.#parser.start(request.isHeadRequest, request.isWebSocket)
     try {
-      this.#socket.write(request.takeHead(this), 'latin1')
+      socket.write(request.takeHead(this), 'latin1')
       if (request.hasBody) {
         request.onReadyForBody(this)
       }
@@ -216,11 +254,12 @@ export class UpstreamConnection implements ServingConnection {
    * An empty write then fails. After a clean end, it may fail with EPIPE. Behind other bytes, it would wait for the upstream.
    */
   #onEnd(): void {
-    const mayBeReset = this.#parser.head?.framing === 'close' && this.#socket.writableLength === 0
+    const socket = this.#connected
+    const mayBeReset = this.#parser.head?.framing === 'close' && socket.writableLength === 0
     if (!mayBeReset) {
       this.#onRead(undefined)
     } else {
-      probeForReset(this.#socket, (error) => {
+      probeForReset(socket, (error) => {
         if (!error || codeOf(error) === 'EPIPE') {
           this.#onRead(undefined)
         }
@@ -277,10 +316,12 @@ export class UpstreamConnection implements ServingConnection {
   #reuseOrClose(isClean: boolean): void {
     const { keepAliveSeconds = 0 } = this.#parser.head ?? {}
     const idleMs = Math.min(keepAliveSeconds * 1000 - MARGIN_MS, MAX_IDLE_MS)
+    const now = performance.now()
+    const idleUntilMonotonicMs = Math.min(now + idleMs, this.#maxAgeEndsMonotonicMs)
     // The pool asks later whether the request is sent: TLS sockets report it late.
-    if (isClean && this.#isRequestWritten && idleMs > 0) {
+    if (isClean && this.#isRequestWritten && idleUntilMonotonicMs > now) {
       this.#enter('idle', undefined)
-      this.#idleUntilMonotonicMs = performance.now() + idleMs
+      this.#idleUntilMonotonicMs = idleUntilMonotonicMs
       this.#pool.onReusable(this)
     } else {
       this.close()

@@ -19,6 +19,8 @@ export interface UpstreamSettings {
   readonly timeouts: {
     readonly idleSeconds: number
     readonly upstreamConnectSeconds: number
+    /** An older connection is not reused, so that a changed DNS answer is followed. */
+    readonly upstreamMaxAgeSeconds: number
     readonly upstreamResponseSeconds: number
   }
 }

@@ -4,10 +4,12 @@
  * An upstream must not send bytes before a request: they would be taken for its response. So a connection whose response has
  * ended is first `released`. It is `ready` once Node has read its socket again (`afterReads`), and has found no bytes.
  */
+import type { Socket } from 'node:net'
 import { afterReads } from '../http/node-http.ts'
 import type { UpstreamAddress } from './address.ts'
 import { type ConnectionPool, UpstreamConnection } from './connection.ts'
 import type { UpstreamRequest, UpstreamSettings } from './contract.ts'
+import type { OwnConnections } from './own-connections.ts'
 import { Slots } from './slots.ts'
 
 /** One timer ticks all connections and waiting requests: a timer per request would cost more. */
@@ -18,6 +20,7 @@ export class UpstreamPool implements ConnectionPool {
   readonly prefix: string
   readonly config: UpstreamSettings
   readonly #address: UpstreamAddress
+  readonly #ownConnections: OwnConnections
   readonly #slots: Slots<UpstreamRequest>
   readonly #open = new Set<UpstreamConnection>()
   /** The accounts of the connections that hold a slot: they serve a request or a tunnel, or are being closed after it. */
@@ -33,10 +36,16 @@ export class UpstreamPool implements ConnectionPool {
   #isClosed = false
   #timer: NodeJS.Timeout | undefined
 
-  constructor(prefix: string, address: UpstreamAddress, config: UpstreamSettings) {
+  constructor(
+    prefix: string,
+    address: UpstreamAddress,
+    config: UpstreamSettings,
+    ownConnections: OwnConnections,
+  ) {
     this.prefix = prefix
     this.#address = address
     this.config = config
+    this.#ownConnections = ownConnections
     this.#slots = new Slots(config.limits)
   }
 
@@ -94,6 +103,10 @@ export class UpstreamPool implements ConnectionPool {
     for (const connection of this.#ready) {
       connection.close()
     }
+  }
+
+  onConnected(socket: Socket): void {
+    this.#ownConnections.add(socket)
   }
 
   onReusable(connection: UpstreamConnection): void {

@@ -14,7 +14,12 @@ export const WAITS = {
  * Grows when bytes are written, and again when the system accepts them. Linux accepts more only once a third of the send buffer,
  * up to 1.4 MB, is free: with `idleSeconds` of 60, an upstream that reads below 23 KB/s counts as idle.
  */
-const writeProgress = ({ bytesWritten, writableLength }: Socket) => 2 * bytesWritten - writableLength
+function writeProgress(socket: Socket | undefined): number {
+  if (socket === undefined) {
+    return 0
+  }
+  return 2 * socket.bytesWritten - socket.writableLength
+}
 
 /** The lookup and the connect have one deadline, because no byte moves between them. */
 export class WaitClock {
@@ -25,8 +30,9 @@ export class WaitClock {
   /**
    * Returns how long no byte has moved in the current wait. Must be called several times a second, whether it waits or not:
    * only these calls measure, so no event can forget to restart the clock. `read`: the bytes read that count.
+   * `socket`: undefined until TCP is connected.
    */
-  measure(isWaiting: boolean, socket: Socket, read: number, monotonicNow: number): number {
+  measure(isWaiting: boolean, socket: Socket | undefined, read: number, monotonicNow: number): number {
     const written = writeProgress(socket)
     const hasMoved = written !== this.#written || read !== this.#read
     this.#written = written
