@@ -19,6 +19,7 @@ import { Handler } from './handler.ts'
 import { type App, createDataService, LifeCycle } from './life-cycle.ts'
 import { createAccessLog } from './ops/access-log.ts'
 import { type AdminData, createAdminListener } from './ops/admin.ts'
+import { BusiestAccounts } from './ops/busiest-accounts.ts'
 import { Metrics, type ProcessCounts } from './ops/metrics.ts'
 import { createAuditor } from './ops/recorders.ts'
 import { VerboseLog } from './ops/verbose-log.ts'
@@ -85,13 +86,14 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     accessLog.flush()
     audit.flush()
   }
+  const busiestAccounts = new BusiestAccounts()
   const accessLog = createAccessLog({
     metrics,
     log,
     settings: config.log,
     isVerbose: () => verboseLog.isOn,
     isAborting: lifeCycle.isAborting,
-    onRequestEnd: [recordLinkUse],
+    onRequestEnd: [recordLinkUse, busiestAccounts.onRequestEnd],
   })
   const listener = new DataListener(config, certificateSets.get('listener'), {
     handle: (res) => handler.handle(res),
@@ -110,7 +112,8 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const sources = { config, authData, tokenCache, listener, forwarder, isReady, processCounts, rooms }
   const read = metrics.readFrom(sources)
   const signingKid = () => keys.ring().signing?.kid
-  const adminData: AdminData = { conditions, jwks: keys.publicJwks, signingKid, metrics: read }
+  const accounts = () => busiestAccounts.counts()
+  const adminData: AdminData = { conditions, jwks: keys.publicJwks, signingKid, metrics: read, accounts }
   const secureContext = activeContextOf(certificateSets.get('admin'))
   const adminRooms = worker ? [] : await openAdminRooms(config)
   const forAdmin = { config, adminData, secureContext, log, now, rooms: adminRooms }

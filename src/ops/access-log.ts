@@ -17,7 +17,7 @@ import { LineSampling } from './line-sampling.ts'
 import type { Metrics } from './metrics.ts'
 import { traceIdOf } from './trace-id.ts'
 
-/** What a room records of each request. It must not throw. */
+/** What else is recorded of each request. It must not throw. */
 export type OnRequestEnd = (req: SidecarRequest, end: RequestEnd) => void
 
 interface AccessLogOptions {

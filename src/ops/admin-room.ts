@@ -3,11 +3,16 @@ import type { RequestListener } from 'node:http'
 import type { StatusProblem } from './problems.ts'
 import type { Windows } from './samples.ts'
 
+/** A line of the status page, in its card of features. */
+export type StatusLine = Readonly<{ name: string; text: string }>
+
 export interface AdminRoom {
   /** By their exact paths, without a query. */
   readonly routes?: ReadonlyMap<string, AdminRoute>
   /** The problems of the room, for the head of the status page. */
   problems?(windows: Windows): Iterable<StatusProblem>
+  /** What the room shows on the status page. `windows.tenMinutes.totalOf` reads its metrics. */
+  statusLines?(windows: Windows): Iterable<StatusLine>
   start?(): void
   stop?(): Promise<unknown> | void
 }

@@ -14,10 +14,11 @@ import type { Logger } from '../base/log.ts'
 import type { Config } from '../config/config.ts'
 import { ALPN_PROTOCOLS } from '../tls/listener-tls.ts'
 import type { AdminRoom, AdminRoute } from './admin-room.ts'
+import type { AccountCounts } from './busiest-accounts.ts'
 import type { MetricFamily, ReadMetrics } from './metrics.ts'
-import { type StatusProblem, sortProblems, statusProblems } from './problems.ts'
 import { Samples } from './samples.ts'
-import { type ReadyCondition, type Status, type StatusConfig, statusOf } from './status.ts'
+import type { ReadyCondition, StatusConfig } from './status.ts'
+import { statusDocument } from './status-document.ts'
 
 export interface AdminData {
   readonly conditions: () => readonly ReadyCondition[] | Promise<readonly ReadyCondition[]>
@@ -26,10 +27,8 @@ export interface AdminData {
   /** Undefined in a sidecar that only verifies. */
   readonly signingKid: () => string | undefined | Promise<string | undefined>
   readonly metrics: ReadMetrics
+  readonly accounts: () => AccountCounts | Promise<AccountCounts>
 }
-
-/** The document of `/status.json`, which `status-page/page.js` is checked against. */
-export type StatusDocument = Status & { readonly problems: readonly StatusProblem[] }
 
 const HEADERS = {
   'Cache-Control': 'no-store',
@@ -139,10 +138,8 @@ function pagesOf(config: StatusConfig, data: AdminData, samples: Samples, rooms:
     async '/status.json'() {
       const conditions = await data.conditions()
       const windows = await samples.windows()
-      const status = statusOf(config, conditions, windows)
-      const ofRooms = rooms.flatMap((room) => [...(room.problems?.(windows) ?? [])])
-      const problems = sortProblems([...statusProblems(windows, status), ...ofRooms])
-      return json(200, { problems, ...status } satisfies StatusDocument)
+      const accounts = await data.accounts()
+      return json(200, statusDocument({ config, conditions, windows, rooms, accounts }))
     },
     '/': file('text/html', '../status-page/page.html'),
     '/page.js': file('text/javascript', '../status-page/page.js'),

@@ -7,6 +7,8 @@ const CRITICAL_RATIO = 0.05
 /** Fewer may be one person's typing mistakes. */
 const MANY_LOGINS = 5
 const MANY_TOKENS = 20
+/** Accepted tokens that a recent interval lacks. Fewer may be the pause of one client. */
+const MIN_MISSING = 5
 const CERTIFICATE_WARNING_DAYS = 14
 const CERTIFICATE_CRITICAL_DAYS = 2
 const KEY_WARNING_DAYS = 90
@@ -15,6 +17,8 @@ const KEYS_MINUTES = 5
 
 /** Reasons to refuse tokens that were good once, or that cannot be checked. Clients without a good token can cause the others. */
 const ONCE_GOOD: readonly AccessFailure[] = ['expired', 'revoked', 'claims', 'scope', 'unavailable']
+/** Reasons to refuse tokens that other keys signed: made-up tokens, and good ones after a change of keys. */
+const OTHER_KEYS: readonly AccessFailure[] = ['unknown_key', 'signature', 'algorithm']
 const QUEUE_FULL: UpstreamOutcome = 'connection_limit_reached'
 
 export type StatusProblem = Readonly<{ severity: 'critical' | 'warning'; text: string }>
@@ -34,6 +38,7 @@ export function statusProblems(windows: Windows, status: Status): StatusProblem[
     ...(isDraining ? [warning(`Draining: ${inFlight} request${inFlight === 1 ? '' : 's'} in flight`)] : []),
     ...upstreamProblems(windows, status),
     ...loginProblems(windows, isDatabaseDown),
+    ...tokenProblems(windows),
     ...requestProblems(windows, status),
     ...trustProblems(windows, isDatabaseDown),
   ]
@@ -50,17 +55,17 @@ function* upstreamProblems({ recently }: Windows, { upstreams }: Status): Proble
     const { outcome = '', secondsAgo } = lastFault ?? {}
     if (refused > 0) {
       yield critical(
-        `Upstream ${upstream} is overloaded: ${refused} requests refused ${now}, its queue is full or too slow`,
+        `Upstream "${upstream}" is overloaded: ${refused} requests refused ${now}, its queue is full or too slow`,
       )
     } else if (state === 'failing') {
-      yield critical(`Upstream ${upstream} fails: ${outcome}, last ${secondsAgo} s ago`)
+      yield critical(`Upstream "${upstream}" fails: ${outcome}, last ${secondsAgo} s ago`)
     } else if (failedNow > 0) {
-      yield warning(`Upstream ${upstream} fails at times: ${outcome}`)
+      yield warning(`Upstream "${upstream}" fails at times: ${outcome}`)
     }
     if (serverErrorRatio) {
       yield rated(
         serverErrorRatio,
-        `Upstream ${upstream} responds with 5xx to ${percentOf(serverErrorRatio)} % of requests ${now}`,
+        `Upstream "${upstream}" responds with 5xx to ${percentOf(serverErrorRatio)} % of requests ${now}`,
       )
     }
   }
@@ -81,13 +86,33 @@ function* loginProblems({ recently }: Windows, isDatabaseDown: boolean): Problem
   }
 }
 
+/** Refusals of tokens that were good, and of tokens whose keys are gone. A flood of made-up tokens is neither. */
+function* tokenProblems({ tenMinutes, recently }: Windows): Problems {
+  const now = inSeconds(recently)
+  const accepted = recently.total('token_checks_total', { reason: 'ok' })
+  const onceGood = recently.by('token_checks_total', 'reason', { reason: ONCE_GOOD })
+  const ofOtherKeys = recently.by('token_checks_total', 'reason', { reason: OTHER_KEYS })
+  const refusedRatio = sum(onceGood) / Math.max(1, accepted + sum(onceGood))
+  if (sum(onceGood) >= MANY_TOKENS && refusedRatio >= CRITICAL_RATIO) {
+    const share = accepted === 0 ? 'Every token is' : `${percentOf(refusedRatio)} % of the tokens are`
+    yield critical(`${share} refused: ${countsIn(onceGood)} ${now}`)
+    return
+  }
+  // Anyone can send tokens of unknown keys. Only a change of keys also takes their place from the accepted ones.
+  const before = tenMinutes.total('token_checks_total', { reason: 'ok' }) - accepted
+  const expected = (before / Math.max(1, tenMinutes.seconds - recently.seconds)) * recently.seconds
+  const missing = Math.max(0, expected - accepted)
+  const isReplaced = missing >= MIN_MISSING && missing >= expected / 2 && sum(ofOtherKeys) >= missing / 2
+  if (sum(ofOtherKeys) >= MANY_TOKENS && isReplaced) {
+    yield critical(`Tokens that were accepted before are refused: ${countsIn(ofOtherKeys)} ${now}`)
+  }
+}
+
+const countsIn = (growth: ReadonlyMap<string, number>) =>
+  [...growth].flatMap(([reason, count]) => (count > 0 ? `${count} ${reason}` : [])).join(', ')
+
 function* requestProblems({ tenMinutes, recently }: Windows, { checks, requests }: Status): Problems {
   const now = inSeconds(recently)
-  const refused = recently.by('token_checks_total', 'reason', { reason: ONCE_GOOD })
-  if (recently.total('token_checks_total', { reason: 'ok' }) === 0 && sum(refused) >= MANY_TOKENS) {
-    const reasons = [...refused].flatMap(([reason, count]) => (count > 0 ? `${count} ${reason}` : []))
-    yield critical(`Every token is refused: ${reasons.join(', ')} ${now}`)
-  }
   const droppedConnections = recently.total('client_connections_dropped_total')
   if (droppedConnections > 0) {
     yield critical(`${droppedConnections} connections closed ${now}: limits.connections are open`)
@@ -122,7 +147,7 @@ function* trustProblems({ at, values }: Windows, isDatabaseDown: boolean): Probl
     const isCritical = days < CERTIFICATE_CRITICAL_DAYS
     const left = isCritical ? `${Math.floor(secondsLeft / 3600)} h` : `${days} d`
     const end = secondsLeft < 0 ? 'has expired' : `expires in ${left}`
-    yield (isCritical ? critical : warning)(`Certificate ${certificate} ${end}`)
+    yield (isCritical ? critical : warning)(`Certificate "${certificate}" ${end}`)
   }
   for (const [subject, failing] of values.by('reload_failing', 'subject')) {
     if (failing > 0 && !(isDatabaseDown && subject === 'credentials')) {
@@ -140,7 +165,7 @@ function* trustProblems({ at, values }: Windows, isDatabaseDown: boolean): Probl
   }
   for (const [kid, age] of values.by('signing_key_age_seconds', 'kid')) {
     if (age > KEY_WARNING_DAYS * DAY_SECONDS) {
-      yield warning(`Signing key ${kid} is older than ${KEY_WARNING_DAYS} d`)
+      yield warning(`Signing key "${kid}" is older than ${KEY_WARNING_DAYS} d`)
     }
   }
   if (values.total('enforcing') === 0) {

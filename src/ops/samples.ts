@@ -17,9 +17,14 @@ type Columns = Map<string, Map<string, { readonly labels: Labels; readonly index
 
 export type Windows = Readonly<Awaited<ReturnType<Samples['windows']>>>
 
-const SAMPLE_EVERY_MS = 5000
-const MAX_SAMPLES = 121 // ten minutes of steps
-const RECENT_STEPS = 6
+/** While the page is looked at. */
+const STEP_MS = 5000
+/** While it is not: to make all series costs CPU time. So the ten minutes before a look are drawn by the minute. */
+const IDLE_STEP_MS = 60_000
+/** A look lasts this long: the page asks again every 5 s. */
+const LOOK_MS = 30_000
+const WINDOW_MS = 600_000
+const RECENT_MS = 30_000
 
 export class Samples {
   readonly #metrics: ReadMetrics
@@ -28,6 +33,8 @@ export class Samples {
   readonly #samples: Sample[] = []
   #columnCount = 0
   #timer: NodeJS.Timeout | undefined
+  #onError: (error: unknown) => void = () => {}
+  #lookedAtMonotonicMs = Number.NEGATIVE_INFINITY
 
   constructor(metrics: ReadMetrics, now: () => number) {
     this.#metrics = metrics
@@ -35,32 +42,55 @@ export class Samples {
   }
 
   start(onError: (error: unknown) => void): void {
-    const trySample = () => {
-      this.sample().catch(onError)
+    this.#onError = onError
+    this.sample().catch(onError)
+    this.#schedule(IDLE_STEP_MS)
+  }
+
+  get #isLookedAt(): boolean {
+    return performance.now() - this.#lookedAtMonotonicMs < LOOK_MS
+  }
+
+  #schedule(delayMs: number): void {
+    clearTimeout(this.#timer)
+    this.#timer = setTimeout(() => {
+      this.sample().catch(this.#onError)
+      this.#schedule(this.#isLookedAt ? STEP_MS : IDLE_STEP_MS)
+    }, delayMs).unref()
+  }
+
+  /** Samples every five seconds from now on, until the last look is over. */
+  #look(): void {
+    const wasLookedAt = this.#isLookedAt
+    this.#lookedAtMonotonicMs = performance.now()
+    if (this.#timer !== undefined && !wasLookedAt) {
+      this.#schedule(STEP_MS)
     }
-    trySample()
-    this.#timer = setInterval(trySample, SAMPLE_EVERY_MS).unref()
   }
 
   stop(): void {
-    clearInterval(this.#timer)
+    clearTimeout(this.#timer)
+    this.#timer = undefined
   }
 
   async sample(): Promise<void> {
-    this.#samples.push(await this.#current())
-    if (this.#samples.length > MAX_SAMPLES) {
+    const sample = await this.#current()
+    this.#samples.push(sample)
+    // The oldest one is the start of the window.
+    while ((this.#samples[1]?.at ?? sample.at) <= sample.at - WINDOW_MS) {
       this.#samples.shift()
     }
   }
 
   async windows() {
+    this.#look()
     const to = await this.#current()
     const all = [...this.#samples.filter(({ at }) => at <= to.at), to] // the clock may have been set back
     const growth = (from: Sample | undefined, to: Sample) => new Growth(this.#columns, from ?? to, to)
     return {
       at: to.at,
       tenMinutes: growth(all[0], to),
-      recently: growth(all.at(-RECENT_STEPS - 2) ?? all[0], to),
+      recently: growth(all.findLast(({ at }) => at <= to.at - RECENT_MS) ?? all[0], to),
       steps: all.slice(1).map((sample, index) => growth(all[index], sample)),
       values: growth({ at: 0, row: [] }, to), // the growth since zero is the current value
     }
@@ -109,8 +139,16 @@ export class Growth {
 
   /** Returns the growth of the series that `where` selects, as a sum for each value of `label`. */
   by<N extends Name>(metric: N, label: Label<N> | 'le' | '', where?: Where<N>): Map<string, number> {
+    return this.#sums(metric, label, where ?? {})
+  }
+
+  #sums(
+    metric: string,
+    label: string,
+    where: Readonly<Record<string, Wanted | undefined>>,
+  ): Map<string, number> {
     const growth = new Map<string, number>()
-    const wanted = Object.entries<Wanted | undefined>(where ?? {})
+    const wanted = Object.entries(where)
     for (const { labels, index } of this.#columns.get(metric)?.values() ?? []) {
       const grown = this.#growth[index]
       const isWanted = wanted.every(([name, value]) => matches(String(labels[name]), value))
@@ -121,6 +159,11 @@ export class Growth {
       growth.set(value, (growth.get(value) ?? 0) + grown)
     }
     return growth
+  }
+
+  /** For the metrics of rooms, whose names `metrics.ts` does not have. */
+  totalOf(metric: string, where: Readonly<Record<string, Wanted>> = {}): number {
+    return sum(this.#sums(metric, '', where))
   }
 
   total<N extends Name>(metric: N, where?: Where<N>): number {

@@ -1,4 +1,5 @@
 /** The state for the status page and `/status.json`: current rates, and counts of ten minutes. Nothing in it is secret. */
+import { hostname } from 'node:os'
 import type { AuthCondition } from '../auth/auth-data.ts'
 import { isClientFailure, UPSTREAM_OUTCOMES, type UpstreamOutcome } from '../base/errors.ts'
 import { VERSION } from '../base/version.ts'
@@ -22,7 +23,7 @@ export type ReadyCondition =
   | Readonly<{ name: 'accepting' | 'workers'; ok: boolean; state?: RunState }>
 type RunState = 'draining' | `${number} of ${number}`
 
-export type StatusConfig = Pick<Config, 'upstreams' | 'credentials' | 'cache'>
+export type StatusConfig = Pick<Config, 'name' | 'upstreams' | 'credentials' | 'cache'>
 
 export type Status = ReturnType<typeof statusOf>
 
@@ -31,6 +32,7 @@ export function statusOf(config: StatusConfig, conditions: readonly ReadyConditi
   const { file, postgres } = config.credentials
   const cacheHits = tenMinutes.total('token_cache_hits_total')
   return {
+    name: config.name === '' ? hostname() : config.name,
     time: new Date(at).toISOString(),
     version: VERSION,
     node: process.version,
@@ -45,6 +47,7 @@ export function statusOf(config: StatusConfig, conditions: readonly ReadyConditi
       perSecond: recently.rate('token_checks_total', REFUSED),
       count: tenMinutes.total('token_checks_total', REFUSED),
       byReason: Object.fromEntries(tenMinutes.by('token_checks_total', 'reason', REFUSED)),
+      byReasonNow: Object.fromEntries(recently.by('token_checks_total', 'reason', REFUSED)),
     },
     latency: recently.percentiles('request_duration_seconds'),
     cache: {

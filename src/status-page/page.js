@@ -2,7 +2,7 @@
  * Fills the status page from status.json, every five seconds.
  * When the sidecar does not respond, the page says so and keeps what it showed.
  * Browsers run this file as it is; `npm run types` checks it by the types in its comments.
- * @typedef {import('../ops/admin.ts').StatusDocument} StatusDocument
+ * @typedef {import('../ops/status-document.ts').StatusDocument} StatusDocument
  * @typedef {Node | string | null | undefined} Child
  */
 
@@ -127,11 +127,12 @@ function showState(/** @type {StatusDocument} */ status) {
     h('ul', { class: 'problems', 'aria-label': 'More problems' }, ...more),
     h('ul', { class: 'checks', 'aria-label': 'Checks' }, ...checks),
   )
-  document.title = `${SHAPES[worst ? kindOf(worst) : 'good']} ${worst?.text ?? 'Ready'} · ${NAME}`
+  document.title = `${SHAPES[worst ? kindOf(worst) : 'good']} ${worst?.text ?? 'Ready'} · ${status.name} · ${NAME}`
   byId('banner').hidden = status.enforcing
   fill(
     'about',
-    h('span', {}, status.version),
+    h('span', { class: 'name' }, status.name),
+    h('span', {}, `version ${status.version}`),
     h('span', {}, `Node ${status.node}`),
     h('span', {}, `up ${age(status.uptimeSeconds)}`),
   )
@@ -152,9 +153,9 @@ function showFigures(/** @type {StatusDocument} */ status) {
     )
   fill(
     'figures',
-    figure('Requests', recent, amount(requests.perSecond), '/s', counted(requests.count)),
+    figure('Requests', recent, amount(requests.perSecond), ' /s', counted(requests.count)),
     figure('Failing (5xx)', recent, percent(requests.failingRatio), '', counted(requests.failing)),
-    figure('Refused', recent, amount(rejections.perSecond), '/s', counted(rejections.count)),
+    figure('Refused', recent, amount(rejections.perSecond), ' /s', counted(rejections.count)),
     figure('Latency p99', recent, duration(latency.p99Seconds), '', `p50 ${duration(latency.p50Seconds)}`),
     figure(
       'Cached',
@@ -174,10 +175,14 @@ function showUpstreams(/** @type {StatusDocument} */ status) {
   const kinds = { ok: 'good', degraded: 'warn', failing: 'bad', idle: 'idle' }
   const rows = status.upstreams.map((upstream) => {
     const { prefix, address, state, count: requests, failed, lastFault, firstByte } = upstream
+    const { serverErrorRatio, failedNow } = upstream
+    const recent = inRecent(status)
     return [
       [code(prefix), note(address)],
       [
         mark(kinds[state], state === 'idle' ? 'no requests' : state),
+        serverErrorRatio ? note(`5xx to ${percent(serverErrorRatio)} ${recent}`) : undefined,
+        failedNow > 0 ? note(`${count(failedNow)} failed ${recent}`) : undefined,
         lastFault && note(`${lastFault.outcome}, last ${age(lastFault.secondsAgo)} ago`),
       ],
       count(requests),
@@ -199,30 +204,60 @@ const occurred = (/** @type {Record<string, number>} */ counts) =>
   Object.entries(counts).filter(([, value]) => value > 0)
 
 function showRejections(/** @type {StatusDocument} */ status) {
-  const rows = occurred(status.rejections.byReason).map(([reason, value]) => [reason, count(value)])
-  fill(
-    'rejections',
-    rows.length > 0 ? table(['Refused ', quiet(inWindow(status))], ['Reason', 'Count'], rows) : '',
-  )
+  const { byReason, byReasonNow } = status.rejections
+  const rows = occurred(byReason).map(([reason, value]) => [
+    reason,
+    count(byReasonNow[reason] ?? 0),
+    count(value),
+  ])
+  const titles = ['Reason', inRecent(status), inWindow(status)]
+  fill('rejections', rows.length > 0 ? table(['Refused tokens by reason'], titles, rows) : '')
 }
 
 function showResponses(/** @type {StatusDocument} */ status) {
   const { logins, requests } = status
-  const list = (/** @type {Record<string, number>} */ counts) =>
-    occurred(counts)
-      .map(([name, value]) => `${name} ${count(value)}`)
-      .join(' · ') || 'none'
   const { issued, linksIssued, failedByReason } = logins
-  const issuedLinks = linksIssued > 0 ? ` · ${plural(linksIssued, 'link')}` : ''
-  const when = () => quiet(` ${inWindow(status)}`)
+  const window = quiet(inWindow(status))
+  const responses = occurred(requests.byStatus).map(([code, value]) => [`status ${code}`, count(value)])
+  const events = [
+    ['tokens issued', count(issued)],
+    ...(linksIssued > 0 ? [['links issued', count(linksIssued)]] : []),
+    ...occurred(failedByReason).map(([reason, value]) => [`login failed: ${reason}`, count(value)]),
+  ]
   fill(
     'responses',
-    facts(
-      ['Responses', list(requests.byStatus), when()],
-      ['Issued', `${plural(issued, 'token')}${issuedLinks}`, when()],
-      ['Failed logins', list(failedByReason), when()],
-    ),
+    table(['Responses ', window], ['Status', 'Responses'], responses),
+    table(['Logins ', window.cloneNode(true)], ['What', 'Count'], events),
   )
+}
+
+/** `1.8 MB`: of 1,000 bytes each, as network graphs have it. */
+function bytes(/** @type {number} */ value) {
+  const units = ['B', 'kB', 'MB', 'GB', 'TB', 'PB']
+  const power = value < 1 ? 0 : Math.min(units.length - 1, Math.floor(Math.log10(value) / 3))
+  return `${digits(value / 1000 ** power)} ${units[power]}`
+}
+
+function showBusiest(/** @type {StatusDocument} */ status) {
+  const { requests, bytes: transferred, refusals } = status.busiest
+  /** @type {(what: string, list: typeof requests, show: (value: number) => string) => HTMLElement | undefined} */
+  const ranking = (what, list, show) => {
+    const rows = list.map(({ account, count: value }) => [code(account), show(value)])
+    return rows.length > 0
+      ? table([`${what} by account `, quiet(inWindow(status))], ['Account', what], rows)
+      : undefined
+  }
+  const rankings = [
+    ranking('Requests', requests, count),
+    ranking('Bytes', transferred, bytes),
+    ranking('Refusals', refusals, count),
+  ].flatMap((element) => element ?? [])
+  fill('busiest', ...(rankings.length > 0 ? rankings : [quiet('No requests of an account yet.')]))
+}
+
+function showFeatures(/** @type {StatusDocument} */ { features }) {
+  byId('features').hidden = features.length === 0
+  fill('features', h('h2', {}, 'Features'), facts(...features.map(({ name, text }) => [name, text])))
 }
 
 function showKeys(/** @type {StatusDocument} */ { keys, keySets, certificates, time: now }) {
@@ -238,7 +273,7 @@ function showKeys(/** @type {StatusDocument} */ { keys, keySets, certificates, t
   ])
   const ends = certificates.map(({ certificate, expiresAt }) => [
     certificate,
-    expiresAt < now ? 'expired ' : `expires in ${age(secondsBetween(now, expiresAt))} `,
+    expiresAt < now ? 'expired on ' : `expires in ${age(secondsBetween(now, expiresAt))}, on `,
     time(expiresAt, expiresAt.slice(0, 10)),
   ])
   const titles = ['Key', 'Use', 'Age', 'Tokens live at most']
@@ -253,6 +288,7 @@ function showTrust(/** @type {StatusDocument} */ { credentials, revocations, rel
   ])
   fill(
     'trust',
+    h('h2', {}, 'Credentials and revocations'),
     facts(['Credentials', bold(credentials)], ['Revocations', bold(count(revocations)), ' active']),
     table(['Reloads'], ['Subject', 'Newest version', 'Active since'], rows),
   )
@@ -367,6 +403,8 @@ function show(/** @type {StatusDocument} */ status) {
   showUpstreams(status)
   showRejections(status)
   showResponses(status)
+  showBusiest(status)
+  showFeatures(status)
   showKeys(status)
   showTrust(status)
   showCharts(status)

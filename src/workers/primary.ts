@@ -10,6 +10,7 @@ import type { Config } from '../config/config.ts'
 import { SHARED_LIMITS } from '../config/schema.ts'
 import { type App, LifeCycle } from '../life-cycle.ts'
 import { type AdminData, createAdminListener } from '../ops/admin.ts'
+import { sumOfCounts } from '../ops/busiest-accounts.ts'
 import { familiesOf, type PrimaryValues, type ProcessCounts } from '../ops/metrics.ts'
 import { VerboseLog } from '../ops/verbose-log.ts'
 import { openAdminRooms } from '../rooms.ts'
@@ -57,6 +58,7 @@ function createAdminData(pool: WorkerPool, lifeCycle: LifeCycle, counts: Process
     },
     jwks: () => firstKnown('jwks'),
     signingKid: () => firstKnown('signingKid'),
+    accounts: () => sumOfCounts(pool.states().map(({ accounts }) => accounts)),
     async metrics(group) {
       const responding = await pool.update(group)
       const own = familiesOf({

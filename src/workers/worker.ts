@@ -4,6 +4,7 @@ import type { ServingApp } from '../app.ts'
 import type { Config, Problem } from '../config/config.ts'
 import type { DrainReport } from '../life-cycle.ts'
 import type { AdminData } from '../ops/admin.ts'
+import type { AccountCounts } from '../ops/busiest-accounts.ts'
 import type { MetricFamily, MetricGroup } from '../ops/metrics.ts'
 import type { ReadyCondition } from '../ops/status.ts'
 
@@ -14,6 +15,7 @@ export interface WorkerState {
   readonly signingKid: string | undefined
   /** Those of the group that the primary has asked for. */
   readonly metrics: readonly MetricFamily[]
+  readonly accounts: AccountCounts
 }
 
 export type ToWorker =
@@ -71,8 +73,8 @@ async function serve(app: ServingApp): Promise<void> {
 
 async function report(data: AdminData, group: MetricGroup): Promise<void> {
   const [metrics, signingKid] = await Promise.all([data.metrics(group), data.signingKid()])
-  const [conditions, jwks] = await Promise.all([data.conditions(), data.jwks()])
-  await sendToPrimary({ type: 'state', group, state: { conditions, jwks, signingKid, metrics } })
+  const [conditions, jwks, accounts] = await Promise.all([data.conditions(), data.jwks(), data.accounts()])
+  await sendToPrimary({ type: 'state', group, state: { conditions, jwks, signingKid, metrics, accounts } })
 }
 
 const sendToPrimary = (message: FromWorker): Promise<void> =>

@@ -1,17 +1,22 @@
 import { mkdirSync, readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
+import { hostname } from 'node:os'
 import type { Page, Route } from 'playwright-core'
 import t from 'tap'
 import { createAdminListener } from '../../src/ops/admin.ts'
-import type { Status } from '../../src/ops/status.ts'
+import type { StatusDocument } from '../../src/ops/status-document.ts'
 import { NO_BROWSER, openPage, startBrowser } from '../support/browser.ts'
 import { eventually } from '../support/eventually.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
 import { startSidecar, type TestSidecar } from '../support/sidecar.ts'
+import { INCIDENTS, statusIn } from '../support/status-incidents.ts'
 import { tenBusyMinutes } from '../support/status-setup.ts'
 
 /** Where screenshots are written: `SCREENSHOTS=docs/screenshots`. */
 const SCREENSHOTS = process.env['SCREENSHOTS']
+
+/** Where screenshots of incidents are written, for a look at them. */
+const SCREENSHOTS_OF_INCIDENTS = process.env['INCIDENT_SCREENSHOTS']
 
 const LOOKS = {
   light: { colorScheme: 'light', viewport: { width: 1280, height: 900 } },
@@ -71,13 +76,13 @@ t.test('the page in a browser', async (t) => {
   /** Runs the page's clock until the next refresh; returns the status that it received. */
   const refreshed = async () => {
     const [response] = await Promise.all([page.waitForResponse('**/status.json'), page.clock.runFor(5000)])
-    const status = (await response.json()) as Status
+    const status = (await response.json()) as StatusDocument
     await page.locator(`#updated time[datetime="${status.time}"]`).waitFor()
     return status
   }
 
   await t.test('shows what status.json says, and refreshes itself', async (t) => {
-    t.equal(await page.title(), '✓ Ready · Storage auth sidecar')
+    t.equal(await page.title(), `✓ Ready · ${hostname()} · Storage auth sidecar`)
     t.match(await visibleText(page), /Ready\s+✓\s*keys ok\s+✓\s*credentials ok\s+✓\s*accepting ok/)
     await traffic(sidecar, 30)
     const status = await refreshed()
@@ -116,10 +121,10 @@ t.test('the page in a browser', async (t) => {
     t.match(upstreams, [{ failed: Number, lastFault: { outcome: 'connection_refused' } }])
     t.match(
       await page.title(),
-      /^✕ Upstream \/ fails: connection_refused, last \d+ s ago · Storage auth sidecar$/,
+      /^✕ Upstream "\/" fails: connection_refused, last \d+ s ago · \S+ · Storage auth sidecar$/,
     )
-    t.match(await page.locator('.verdict').innerText(), 'Upstream / fails')
-    t.match(await visibleText(page), /failing\s+connection_refused, last \d+ s ago/)
+    t.match(await page.locator('.verdict').innerText(), 'Upstream "/" fails')
+    t.match(await visibleText(page), /failing\s+\d+ failed in \d+ s\s+connection_refused, last \d+ s ago/)
   })
 
   await t.test('shows that the sidecar is unreachable, and since when', async (t) => {
@@ -141,7 +146,37 @@ t.test('shows a banner in report mode', async (t) => {
   })
   const { page } = await openPage(browser, `http://127.0.0.1:${sidecar.adminPort}/`, LOOKS.light)
   await page.getByText('this sidecar protects nothing yet').waitFor()
-  t.equal(await page.title(), '! Report mode: refused tokens are forwarded · Storage auth sidecar')
+  t.equal(
+    await page.title(),
+    `! Report mode: refused tokens are forwarded · ${hostname()} · Storage auth sidecar`,
+  )
+})
+
+t.test('the page in incidents: nothing is too wide, and no words stick together', async (t) => {
+  const sidecar = await startSidecar(t, { upstreamUrl: 'http://127.0.0.1:9' })
+  for (const [incident, what] of Object.entries(INCIDENTS)) {
+    const status = withoutThisMachine(await statusIn(what))
+    t.equal(status.problems[0]?.severity, 'critical', incident)
+    for (const [name, look] of Object.entries(LOOKS)) {
+      const { page, complaints } = await openPage(
+        browser,
+        `http://127.0.0.1:${sidecar.adminPort}/`,
+        look,
+        (route) => route.fulfill({ json: status }),
+      )
+      await page.locator('.verdict').waitFor()
+      t.match(await page.locator('.verdict').innerText(), status.problems[0]?.text, incident)
+      const wide = await page.evaluate<number>('document.documentElement.scrollWidth')
+      t.ok(wide <= look.viewport.width, `${incident}, ${name}: ${wide} pixels wide`)
+      t.strictSame(await overlong(page), [], `${incident}, ${name}: no text leaves its cell`)
+      t.strictSame(complaints, [])
+      if (SCREENSHOTS_OF_INCIDENTS !== undefined) {
+        const file = `${incident.replaceAll(' ', '-')}-${name}.png`
+        await page.screenshot({ path: `${SCREENSHOTS_OF_INCIDENTS}/${file}`, fullPage: true })
+      }
+      await page.close()
+    }
+  }
 })
 
 t.test('the page after ten busy minutes', async (t) => {
@@ -150,6 +185,7 @@ t.test('the page after ten busy minutes', async (t) => {
   const admin = createAdminListener({
     config: {
       admin: { host: '127.0.0.1', port: 0 },
+      name: '',
       upstreams: [],
       credentials: { file: undefined, postgres: undefined },
       cache: { maxTokens: 1, maxAgeSeconds: 1 },
@@ -159,7 +195,9 @@ t.test('the page after ten busy minutes', async (t) => {
       jwks: () => ({}),
       signingKid: () => 'k1',
       metrics: setup.read,
+      accounts: () => ({ requests: [], bytes: [], refusals: [] }),
     },
+    rooms: [],
     secureContext: undefined,
     log: { error: (error: unknown) => t.error(error) },
     now: Date.now,
@@ -212,7 +250,7 @@ t.test('the page after ten busy minutes', async (t) => {
 })
 
 /** Replaces what depends on the machine that runs the test. */
-function withoutThisMachine<S extends Status>(status: S): S {
+function withoutThisMachine<S extends StatusDocument>(status: S): S {
   return {
     ...status,
     node: 'v24.22.1',

@@ -12,6 +12,7 @@ import { type RawClient, rawClient, rawTlsClient } from '../support/raw-client.t
 
 const CONFIG = {
   admin: { host: '127.1', port: 0 }, // as a positional argument, Node would take this host for a backlog of 127
+  name: 'test',
   upstreams: [],
   credentials: { file: undefined, postgres: undefined },
   cache: { maxTokens: 1, maxAgeSeconds: 1 },
@@ -22,6 +23,7 @@ const DATA: AdminData = {
   jwks: () => ({ keys: [{ kid: 'k1' }] }),
   signingKid: () => 'k1',
   metrics: async () => [],
+  accounts: () => ({ requests: [], bytes: [], refusals: [] }),
 }
 
 const TLS = makeCertificate({ commonName: '127.0.0.1', names: ['127.0.0.1'] })
@@ -35,7 +37,10 @@ async function adminListener(t: Test, data: Partial<AdminData> = {}, secureConte
     },
   }
   const adminData = { ...DATA, ...data }
-  const admin = createAdminListener({ config: CONFIG, adminData, secureContext, log, now: Date.now })
+  const admin = createAdminListener({
+    ...{ config: CONFIG, adminData, secureContext, rooms: [], log },
+    now: Date.now,
+  })
   const { port } = await admin.listen()
   t.teardown(() => admin.close())
   const ask = async (request: string, { head = false } = {}) => {

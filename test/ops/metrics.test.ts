@@ -273,10 +273,10 @@ t.test('the headline shows the most severe current problem', async (t) => {
   const { metrics, checks } = setup
   await setup.samples.sample()
   t.strictSame(await problems(setup), [
-    'warning: Certificate listener expires in 3 d',
+    'warning: Certificate "listener" expires in 3 d',
     'warning: No good keys from idp for more than 5 min; the last ones are active',
     'warning: No keys from other yet: its tokens are refused',
-    'warning: Signing key k1 is older than 90 d',
+    'warning: Signing key "k1" is older than 90 d',
     'warning: Report mode: refused tokens are forwarded',
   ])
   metrics.onReload('credentials', 'failed')
@@ -290,10 +290,10 @@ t.test('the headline shows the most severe current problem', async (t) => {
   metrics.ofUpstream('/b').onOutcome('connection_refused')
   await setup.step()
   const [first, ...others] = await problems(setup)
-  t.equal(first, 'critical: Upstream /b fails: connection_refused, last 0 s ago')
+  t.equal(first, 'critical: Upstream "/b" fails: connection_refused, last 0 s ago')
   t.strictSame(others.slice(0, 3), [
     'warning: Draining: 3 requests in flight',
-    'warning: Upstream / fails at times: http_response_timeout',
+    'warning: Upstream "/" fails at times: http_response_timeout',
     'warning: 1 % of forwarded requests fail (5xx) in 5 s',
   ])
   t.ok(others.includes('warning: The newest credentials cannot be used, or not in full: see the log'))
@@ -317,7 +317,7 @@ t.test('an upstream is failing until it responds again or the traffic stops', as
   setup.metrics.ofUpstream('/').onOutcome('connection_refused')
   await steps(10)
   t.match(await state(), { state: 'failing', lastFault: { outcome: 'connection_refused', secondsAgo: 45 } })
-  const text = 'critical: Upstream / fails: connection_refused, last 45 s ago'
+  const text = 'critical: Upstream "/" fails: connection_refused, last 45 s ago'
   t.strictSame(await problems(setup), [text])
   await steps(4)
   t.match(await state(), { state: 'ok', lastFault: { secondsAgo: 65 } }, 'no more traffic')
@@ -378,7 +378,7 @@ t.test('each shortage and outage has a headline of its own', async (t) => {
     [() => (uncaught = 2), ['critical: 2 uncaught exceptions in 10 min: the log has them']],
     [
       () => metrics.ofUpstream('/').onOutcome('connection_limit_reached'),
-      ['critical: Upstream / is overloaded: 1 requests refused in 30 s, its queue is full or too slow'],
+      ['critical: Upstream "/" is overloaded: 1 requests refused in 30 s, its queue is full or too slow'],
     ],
     [
       () => metrics.onEvent({ event: 'login_failed', method: 'token', reason: 'unavailable' }),
@@ -393,8 +393,8 @@ t.test('each shortage and outage has a headline of its own', async (t) => {
         metrics.ofUpstream('/archive').onOutcome('connection_refused')
       },
       [
-        'critical: Upstream / responds with 5xx to 90 % of requests in 30 s',
-        'critical: Upstream /archive fails: connection_refused, last 0 s ago',
+        'critical: Upstream "/" responds with 5xx to 90 % of requests in 30 s',
+        'critical: Upstream "/archive" fails: connection_refused, last 0 s ago',
       ],
     ],
     [

@@ -1,10 +1,11 @@
 /** The metrics of a sidecar without the sidecar, at a set time, and the status that they make. */
 import type { Config } from '../../src/config/config.ts'
+import type { AdminRoom } from '../../src/ops/admin-room.ts'
+import type { AccountCounts } from '../../src/ops/busiest-accounts.ts'
 import { type MetricSources, Metrics } from '../../src/ops/metrics.ts'
-import { sortProblems, statusProblems } from '../../src/ops/problems.ts'
 import { Samples } from '../../src/ops/samples.ts'
 import type { ReadyCondition } from '../../src/ops/status.ts'
-import { statusOf } from '../../src/ops/status.ts'
+import { statusDocument } from '../../src/ops/status-document.ts'
 
 /** 2026-11-20T12:00:00Z. */
 export const NOON = Date.UTC(2026, 10, 20, 12)
@@ -14,6 +15,9 @@ export type SetupOptions = Partial<Pick<Config, 'upstreams' | 'credentials' | 'e
   readonly checks?: ReadyCondition[]
   readonly authData?: object
   readonly parts?: Partial<MetricSources>
+  readonly name?: string
+  readonly accounts?: AccountCounts
+  readonly rooms?: readonly AdminRoom[]
 }
 
 /** Creates the metrics, and samples of them. */
@@ -51,6 +55,7 @@ export function statusSetup(options: SetupOptions = {}) {
   })
   const samples = new Samples(read, now)
   const config = {
+    name: options.name ?? 'storage-7',
     upstreams,
     credentials: options.credentials ?? { file: 'credentials.yaml' },
     cache: { maxTokens: 10_000, maxAgeSeconds: 300 },
@@ -65,8 +70,9 @@ export function statusSetup(options: SetupOptions = {}) {
     /** What `/status.json` shows. */
     async report() {
       const windows = await samples.windows()
-      const status = statusOf(config, checks, windows)
-      return { problems: sortProblems(statusProblems(windows, status)), ...status }
+      const accounts = options.accounts ?? { requests: [], bytes: [], refusals: [] }
+      const rooms = options.rooms ?? []
+      return statusDocument({ config, conditions: checks, windows, rooms, accounts })
     },
     /** Lets time pass, and takes a sample. */
     async step(seconds = 5) {
@@ -90,6 +96,18 @@ export async function tenBusyMinutes() {
       { name: 'accepting', ok: true },
     ],
     credentials: { file: undefined, postgres: { urlFile: 'url', poolSize: 1 } },
+    accounts: {
+      requests: [
+        { account: 'analytics', count: 18_204 },
+        { account: 'backup-of-a-customer-with-a-very-long-account-name', count: 9_120 },
+        { account: 'web', count: 1_833 },
+      ],
+      bytes: [
+        { account: 'backup-of-a-customer-with-a-very-long-account-name', count: 88_204_118_200 },
+        { account: 'analytics', count: 1_820_400 },
+      ],
+      refusals: [{ account: 'web', count: 568 }],
+    },
     authData: {
       keys: {
         ring: () => ({ signing: { kid: 'rotation-2026-11', createdAtSeconds: NOON / 1000 - 12 * 86_400 } }),
