@@ -6,6 +6,12 @@
 import { isIP, type Socket } from 'node:net'
 import ipaddr from 'ipaddr.js'
 
+/** The headers in which proxies say for which address they forward a request. */
+interface ForwardedHeaders {
+  readonly 'x-forwarded-for'?: string | readonly string[] | undefined
+  readonly forwarded?: string | undefined
+}
+
 /** The other end of a connection: the client, or a proxy in front of it. */
 export class Peer {
   /** An IPv4-mapped IPv6 address is written as IPv4. */
@@ -31,14 +37,17 @@ export class Peer {
       : `${this.#xForwardedLines}X-Forwarded-Host: ${host}\r\n${this.#forwardedStart};host="${host}"\r\n`
   }
 
-  /** Returns the address of the peer. Behind trusted proxies: the last address of `X-Forwarded-For` that is not trusted. */
-  clientAddress(forwardedFor: string | readonly string[] | undefined): string {
+  /**
+   * Returns the address of the peer. Behind trusted proxies: the last address of `X-Forwarded-For` that is not trusted.
+   * Without this header, `Forwarded` has the addresses.
+   */
+  clientAddress(headers: ForwardedHeaders): string {
     let nearest = this.address
-    if (!this.isTrusted || forwardedFor === undefined) {
+    if (!this.isTrusted) {
       return nearest
     }
-    for (const text of String(forwardedFor).split(',').reverse()) {
-      const address = normalize(withoutPort(text.trim()))
+    for (const node of forwardedNodes(headers)) {
+      const address = addressOf(node)
       if (address === undefined) {
         break
       }
@@ -85,10 +94,60 @@ function parseRange(entry: string): [address: ipaddr.IPv4 | ipaddr.IPv6, bits: n
   return isMapped ? [address.toIPv4Address(), bits - 96] : [address, bits]
 }
 
-/** Some proxies (Azure's) add the port to an entry of `X-Forwarded-For`: `192.0.2.1:80`, `[2001:db8::1]:80`. */
-function withoutPort(entry: string): string {
-  const [, inBrackets, bare = entry] = /^(?:\[(.*)\]|([^:]*)):\d+$/.exec(entry) ?? []
-  return inBrackets ?? bare
+/** Returns the addresses as written, the last one first. */
+function forwardedNodes(headers: ForwardedHeaders): string[] {
+  const { 'x-forwarded-for': forwardedFor, forwarded } = headers
+  if (forwardedFor !== undefined) {
+    return splitFromEnd(String(forwardedFor), ',')
+  }
+  return splitFromEnd(forwarded ?? '', ',').map(forParameter)
+}
+
+/** Returns the value of `for` in an element of `Forwarded` (RFC 7239, section 4), or an empty text. */
+function forParameter(element: string): string {
+  for (const pair of splitFromEnd(element, ';')) {
+    const [, quoted, bare = ''] = /^for=(?:"([^"]*)"|([^"]*))$/i.exec(pair) ?? []
+    const value = quoted ?? bare
+    if (value !== '') {
+      return value
+    }
+  }
+  return ''
+}
+
+/**
+ * Splits a list at a separator outside of quotes. Returns the last member first, without empty members. Counts the quotes from
+ * the end: a client, whose text comes first, cannot change how the members that proxies have added are read.
+ */
+function splitFromEnd(list: string, separator: string): string[] {
+  const members: string[] = []
+  let isQuoted = false
+  let end = list.length
+  for (let at = list.length - 1; at >= -1; at--) {
+    if (list[at] === '"') {
+      isQuoted = !isQuoted
+    }
+    const isSeparator = list[at] === separator && !isQuoted
+    if (!isSeparator && at >= 0) {
+      continue
+    }
+    const member = list.slice(at + 1, end).trim()
+    if (member !== '') {
+      members.push(member)
+    }
+    end = at
+  }
+  return members
+}
+
+/** Parses `192.0.2.1`, `2001:db8::1`, `[2001:db8::1]`, and the forms with a port: `192.0.2.1:80`, `[2001:db8::1]:80`. */
+function addressOf(node: string): string | undefined {
+  const withoutPort = /^(\[[^\]]*\]|[^:]*):(?:\d{1,5}|_[\w.-]+)$/.exec(node)?.[1] ?? node
+  const inBrackets = /^\[([^\]]*)\]$/.exec(withoutPort)?.[1]
+  if (inBrackets === undefined) {
+    return normalize(withoutPort)
+  }
+  return isIP(inBrackets) === 6 ? normalize(inBrackets) : undefined
 }
 
 /** Returns the canonical form of an IP address without its zone index, or undefined. */

@@ -195,6 +195,6 @@ export class SidecarRequest extends MergedChunksMessage {
   }
 
   get clientAddress(): string {
-    return this.context.connection.peer.clientAddress(this.headers['x-forwarded-for'])
+    return this.context.connection.peer.clientAddress(this.headers)
   }
 }

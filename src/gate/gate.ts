@@ -73,6 +73,9 @@ type OpenDecision = OpenRoute & DecisionRecord
 
 type GateConfig = Pick<Config, RouteSetting | 'enforcement' | 'identity'>
 
+/** RFC 6750, section 3: `Bearer` needs at least one parameter. */
+const CHALLENGE = 'Bearer realm="storage"'
+
 export class Gate {
   #changes = 0
   readonly #config: GateConfig
@@ -168,7 +171,7 @@ export class Gate {
     const status = documented.status === 400 ? this.#config.contract.refusedTokenStatus : documented.status
     // RFC 6750, section 3.1: without a token, or with another scheme, the challenge has no error code.
     const lacksToken = authorization !== undefined && bearerToken(authorization) === undefined
-    const challenge = reason === 'missing' || lacksToken ? 'Bearer' : 'Bearer error="invalid_token"'
+    const challenge = reason === 'missing' || lacksToken ? CHALLENGE : `${CHALLENGE}, error="invalid_token"`
     const headers = status === 401 ? ['WWW-Authenticate', challenge] : []
     if (route.act === 'approve') {
       headers.push(...VARY_BY_TOKEN)

@@ -64,7 +64,8 @@ t.test('a peer is trusted if its address or network is listed', async (t) => {
 
 t.test('the client is the nearest address that is not a trusted proxy', async (t) => {
   const trust = ['10.0.0.0/8', 'fd00::/8', '::1']
-  const from = (remoteAddress: string, list?: string) => peer(remoteAddress, trust).clientAddress(list)
+  const from = (remoteAddress: string, list?: string) =>
+    peer(remoteAddress, trust).clientAddress({ 'x-forwarded-for': list })
   for (const [remoteAddress, list, client] of [
     ['192.0.2.7', '198.51.100.1', '192.0.2.7'], // the peer is not trusted
     ['192.0.2.7', '10.0.0.1, 10.0.0.2', '192.0.2.7'],
@@ -79,6 +80,9 @@ t.test('the client is the nearest address that is not a trusted proxy', async (t
     ['10.0.0.1', '10.0.0.3, 10.0.0.2', '10.0.0.3'], // all are trusted
     ['10.0.0.1', '203.0.113.9, 198.51.100.1:4711, 10.0.0.2:80', '198.51.100.1'],
     ['10.0.0.1', '203.0.113.9, [2001:db8::1]:4711, [fd00::2]:80', '2001:db8::1'],
+    ['10.0.0.1', '203.0.113.9, [2001:db8::1], [fd00::2]', '2001:db8::1'],
+    ['10.0.0.1', '198.51.100.1,', '198.51.100.1'],
+    ['10.0.0.1', ', 198.51.100.1, ,10.0.0.2,, ', '198.51.100.1'],
   ] as const) {
     t.equal(from(remoteAddress, list), client, `${remoteAddress}: ${list}`)
   }
@@ -86,9 +90,9 @@ t.test('the client is the nearest address that is not a trusted proxy', async (t
     ...[
       'unknown',
       '_hidden',
-      '',
       '198.51.100.1:',
-      '[2001:db8::1]',
+      '[198.51.100.1]',
+      '[2001:db8::1]:',
       '[198.51.100.1',
       '198.51.100.256',
       '198.51.100',
@@ -106,6 +110,37 @@ t.test('the client is the nearest address that is not a trusted proxy', async (t
   })
   t.doesNotThrow(() => fc.assert(property, { numRuns: 500 }), 'whatever the client puts in front')
 })
+
+t.test(
+  'without X-Forwarded-For, the client is the nearest address of Forwarded that is not a trusted proxy',
+  async (t) => {
+    const trust = ['10.0.0.0/8', 'fd00::/8']
+    const from = (forwarded: string) => peer('10.0.0.1', trust).clientAddress({ forwarded })
+    for (const [forwarded, client] of [
+      ['for=198.51.100.1', '198.51.100.1'],
+      ['For="198.51.100.1:4711"', '198.51.100.1'],
+      ['for="[2001:db8::1]:4711"', '2001:db8::1'],
+      ['for="[2001:DB8::1]";proto=https;by=10.0.0.1', '2001:db8::1'],
+      ['proto=http; for=198.51.100.1 ;host="a;b,c"', '198.51.100.1'],
+      ['for=203.0.113.9, for=198.51.100.1, for=10.0.0.2;proto=http,for="[fd00::3]:_x"', '198.51.100.1'],
+      ['for=198.51.100.1,', '198.51.100.1'],
+      ['for=198.51.100.1, ;', '10.0.0.1'],
+      ['for=203.0.113.9, for=unknown', '10.0.0.1'],
+      ['for=203.0.113.9, for=_hidden, for=10.0.0.2', '10.0.0.2'],
+      ['for=203.0.113.9, by=198.51.100.1', '10.0.0.1'],
+      ['for=2001:db8::1', '2001:db8::1'], // must be quoted and in brackets, but some proxies do not
+      ['', '10.0.0.1'],
+      // What a client sends before cannot hide what the proxy adds.
+      ['for=", for=198.51.100.1', '198.51.100.1'],
+      ['for="203.0.113.9, for=198.51.100.1', '198.51.100.1'],
+    ] as const) {
+      t.equal(from(forwarded), client, forwarded)
+    }
+    const both = { 'x-forwarded-for': '198.51.100.1', forwarded: 'for=203.0.113.9' }
+    t.equal(peer('10.0.0.1', trust).clientAddress(both), '198.51.100.1')
+    t.equal(peer('192.0.2.7', trust).clientAddress(both), '192.0.2.7', 'a peer that is not trusted')
+  },
+)
 
 t.test('logins are counted by IPv4 address or IPv6 /64, and behind NAT64 by the IPv4 address', async (t) => {
   const nat64 = '64:ff9b:0:0:0:0:c000:201'

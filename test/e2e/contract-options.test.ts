@@ -10,12 +10,12 @@ t.test('a refused token is a 401 with a challenge if configured', async (t) => {
   })
   const expired = await sidecar.mint({ now: Date.now() - 7_200_000 })
   for (const [line, code, challenge] of [
-    ['', 'InvalidToken', 'Bearer'],
-    ['Authorization: Basic Zm9vOmJhcg==\r\n', 'InvalidToken', 'Bearer'],
-    ['Authorization: Bearer\r\n', 'InvalidToken', 'Bearer'],
-    ['Authorization: Bearer x.y.z\r\n', 'InvalidToken', 'Bearer error="invalid_token"'],
-    [`${authorization}${authorization}`, 'InvalidToken', 'Bearer error="invalid_token"'],
-    [`Authorization: Bearer ${expired}\r\n`, 'ExpiredToken', 'Bearer error="invalid_token"'],
+    ['', 'InvalidToken', 'Bearer realm="storage"'],
+    ['Authorization: Basic Zm9vOmJhcg==\r\n', 'InvalidToken', 'Bearer realm="storage"'],
+    ['Authorization: Bearer\r\n', 'InvalidToken', 'Bearer realm="storage"'],
+    ['Authorization: Bearer x.y.z\r\n', 'InvalidToken', 'Bearer realm="storage", error="invalid_token"'],
+    [`${authorization}${authorization}`, 'InvalidToken', 'Bearer realm="storage", error="invalid_token"'],
+    [`Authorization: Bearer ${expired}\r\n`, 'ExpiredToken', 'Bearer realm="storage", error="invalid_token"'],
   ] as const) {
     for (const target of ['GET /o', 'GET /v2/auth/token']) {
       const response = await ask(head(target).replace(authorization, line))

@@ -1,4 +1,5 @@
 import t from 'tap'
+import { eventually } from '../support/eventually.ts'
 import { isOwnResponse } from '../support/own-response.ts'
 import { startSetup } from '../support/setup.ts'
 
@@ -134,6 +135,21 @@ t.test('forwarding headers are replaced unless the peer is trusted', async (t) =
     ],
     'all of a trusted peer, or all of the sidecar',
   )
+})
+
+t.test('the log names the client that a trusted proxy names, in either header', async (t) => {
+  const { ask, head, sidecar } = await startSetup(t, { settings: { 'forwarded-trust': '127.0.0.0/8' } })
+  for (const [line, client] of [
+    ['X-Forwarded-For: 203.0.113.9, 198.51.100.1, ', '198.51.100.1'],
+    ['X-Forwarded-For: [2001:db8::1]', '2001:db8::1'],
+    ['Forwarded: for=203.0.113.9, for="[2001:db8::1]:4711";proto=https', '2001:db8::1'],
+    ['Forwarded: for=198.51.100.1;by=127.0.0.1, for=127.0.0.2', '198.51.100.1'],
+  ] as const) {
+    const { headers } = await ask(head('GET /o', line))
+    const logged = () => sidecar.log.find(({ requestId }) => requestId === headers['x-request-id'])
+    await eventually(logged, 'the line of the request')
+    t.match(logged(), { client }, line)
+  }
 })
 
 /** A name or an address, and at most one port. */

@@ -168,9 +168,9 @@ for (const proxy of PROXIES) {
       const before = upstream.requests.length
       const expired = await sidecar.mint({ now: Date.now() - 7_200_000, lifetimeSeconds: 3600 })
       for (const [lines, code, challenge] of [
-        [[], 'InvalidToken', 'Bearer'],
-        [[bearer('a.b.c')], 'InvalidToken', 'Bearer error="invalid_token"'],
-        [[bearer(expired)], 'ExpiredToken', 'Bearer error="invalid_token"'],
+        [[], 'InvalidToken', 'Bearer realm="storage"'],
+        [[bearer('a.b.c')], 'InvalidToken', 'Bearer realm="storage", error="invalid_token"'],
+        [[bearer(expired)], 'ExpiredToken', 'Bearer realm="storage", error="invalid_token"'],
       ] as const) {
         const { status, headers, body } = await ask('PUT /a', [...lines, 'Content-Length: 3'], 'abc')
         t.match(

@@ -133,7 +133,8 @@ t.test('no cache keeps the line from which its keys and values were cut', async 
       requestHeadText(context, decision, { host: 'h', assertionAudience: '' })
     },
     'failed logins': (at) => {
-      const address = peer.clientAddress(cut(`203.0.${(at + 10) >> 8}.${(at + 10) % 256}`))
+      const forwardedFor = cut(`203.0.${(at + 10) >> 8}.${(at + 10) % 256}`)
+      const address = peer.clientAddress({ 'x-forwarded-for': forwardedFor })
       const login = { accountId: cut(`an account with a long name ${at}`), accessKey: cut(`a key ${at}`) }
       return throttle(login, address, async () => ({ outcome: 'rejected' }))
     },
