@@ -78,7 +78,8 @@ export class LifeCycle {
   readonly isAborting = () => this.#isAborting
 
   acceptingCondition(): ReadyCondition {
-    return { name: 'accepting', ok: this.isRunning(), ...(this.isDraining() && { state: 'draining' }) }
+    const condition: ReadyCondition = { name: 'accepting', ok: this.isRunning() }
+    return this.isDraining() ? { ...condition, state: 'draining' } : condition
   }
 
   appOf(parts: LifeCycleParts): Omit<App, 'verboseLog'> {

@@ -27,14 +27,20 @@ export const errorIn = <E>(result: Result<unknown, E>) => (result.ok ? undefined
  */
 export type Loaded<T = undefined, P = string> =
   | { readonly ok: true; readonly value: T; readonly warnings: readonly string[] }
-  | { readonly ok: false; readonly problems: readonly P[]; readonly kind?: FailureKind }
+  | NotLoaded<P>
+interface NotLoaded<P> {
+  readonly ok: false
+  readonly problems: readonly P[]
+  readonly kind?: FailureKind
+}
 type FailureKind = 'missing' | 'permanent'
 
 export const loaded = <T>(value: T, warnings: readonly string[] = []) =>
   ({ ok: true, value, warnings }) as const
 
-export const notLoaded = <P = string>(problems: readonly P[], kind?: FailureKind) =>
-  ({ ok: false, problems, ...(kind && { kind }) }) as const
+export function notLoaded<P = string>(problems: readonly P[], kind?: FailureKind): NotLoaded<P> {
+  return kind === undefined ? { ok: false, problems } : { ok: false, problems, kind }
+}
 
 /** Why a command cannot be done although its source can be used, in plain words: a name is taken, or a database is down. */
 export class NotDone extends Error {}

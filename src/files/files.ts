@@ -106,24 +106,7 @@ export async function withLock<T>(lock: string, change: () => Promise<T>, retrie
   // A process id is unique in its PID namespace. Containers that share a volume have one namespace each.
   const namespace = `${hostname()} ${await readlink('/proc/self/ns/pid').catch(() => '')}`
   const holder = `${namespace} ${process.pid}`
-  const removeStale = async () => (await isStale(lock, namespace)) && rm(lock, { force: true })
-  for (let left = retries; ; left--) {
-    const error: unknown = await writeFile(lock, holder, { flag: 'wx', mode: 0o600 }).catch((error) => error)
-    if (error === undefined) {
-      break
-    }
-    if (errorCode(error) !== 'EEXIST') {
-      throw error
-    }
-    // Under a second lock, it is checked again: another command may have replaced the stale lock by its own.
-    if (await isStale(lock, namespace)) {
-      await withLock(`${lock}.stale`, removeStale)
-    } else if (left > 0) {
-      await sleep(LOCK_RETRY_MS)
-    } else {
-      throw new FileError(`another command is changing it; if none runs, remove its lock ${lock}`)
-    }
-  }
+  await takeLock(lock, namespace, holder, retries)
   const [changed] = await Promise.allSettled([change()])
   const isHeld = (await readFile(lock, 'utf8').catch(() => '')) === holder
   const [removed] = await Promise.allSettled([isHeld && rm(lock)])
@@ -138,6 +121,42 @@ export async function withLock<T>(lock: string, change: () => Promise<T>, retrie
     throw new FileError('the lock was lost: another command may have changed it, too')
   }
   return changed.value
+}
+
+async function takeLock(lock: string, namespace: string, holder: string, retries: number): Promise<void> {
+  let left = retries
+  while (!(await tryLock(lock, holder))) {
+    if (await isStale(lock, namespace)) {
+      await removeStaleLock(lock, namespace)
+    } else if (left > 0) {
+      await sleep(LOCK_RETRY_MS)
+    } else {
+      throw new FileError(`another command is changing it; if none runs, remove its lock ${lock}`)
+    }
+    left--
+  }
+}
+
+/** Returns false if another command has the lock. */
+async function tryLock(lock: string, holder: string): Promise<boolean> {
+  try {
+    await writeFile(lock, holder, { flag: 'wx', mode: 0o600 })
+    return true
+  } catch (error) {
+    if (errorCode(error) === 'EEXIST') {
+      return false
+    }
+    throw error
+  }
+}
+
+/** Under a second lock, it is checked again: another command may have replaced the stale lock by its own. */
+async function removeStaleLock(lock: string, namespace: string): Promise<void> {
+  await withLock(`${lock}.stale`, async () => {
+    if (await isStale(lock, namespace)) {
+      await rm(lock, { force: true })
+    }
+  })
 }
 
 async function isStale(lock: string, namespace: string): Promise<boolean> {
@@ -175,8 +194,10 @@ async function keepReaders(handle: FileHandle, path: string): Promise<void> {
     }
     return
   }
-  const [isForGroup, isForAll] = [(mode & 0o040) !== 0, (mode & 0o004) !== 0]
-  if (!isForAll && (isForGroup ? !hasGroup : now.uid !== uid)) {
+  const isForGroup = (mode & 0o040) !== 0
+  const isForAll = (mode & 0o004) !== 0
+  const keepsReaders = isForGroup ? hasGroup : now.uid === uid
+  if (!isForAll && !keepsReaders) {
     throw new FileError('its owner and group cannot be kept: run the command as its owner or as root')
   }
   await handle.chmod(mode & (hasGroup ? 0o777 : 0o755)) // another group must not write

@@ -2,7 +2,7 @@
  * Parses a YAML 1.2 document. Repeated keys, unknown tags and aliases that multiply are mistakes.
  * Messages quote no value, and only plain names, because a wrong file may hold secrets.
  */
-import type { Node } from 'yaml'
+import type { Node, YAMLMap } from 'yaml'
 import { Composer, Document, isAlias, isMap, isNode, isScalar, Lexer, LineCounter, Parser, visit } from 'yaml'
 import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 
@@ -88,9 +88,11 @@ export function parseYaml(text: string): Loaded<YamlDocument, YamlProblem> {
   }
 }
 
+type ReportNode = (message: string, node: Node) => void
+
 /** Reports repeated names, and aliases without an anchor. Makes each name but null a text: `404` is a number. */
 function reportNames(document: Document, reportAt: (message: string, offset: number) => void): void {
-  const report = (message: string, { range }: Node) => reportAt(message, range?.[0] ?? 0)
+  const report: ReportNode = (message, { range }) => reportAt(message, range?.[0] ?? 0)
   const anchors = new Set<string>()
   visit(document, {
     Node(_key, node) {
@@ -100,25 +102,29 @@ function reportNames(document: Document, reportAt: (message: string, offset: num
       if (isAlias(node) && !anchors.has(node.source)) {
         report('alias without an anchor before it', node)
       }
-      if (!isMap(node)) {
-        return
-      }
-      const names = new Set<string>()
-      for (const { key } of node.items) {
-        if (!isScalar(key)) {
-          continue
-        }
-        const name = String(key.value)
-        if (names.has(name)) {
-          report(`Map keys must be unique${isPlainName(name) ? `: ${name}` : ''}`, key)
-        }
-        names.add(name)
-        if (key.value !== null && typeof key.value !== 'symbol') {
-          key.value = name
-        }
+      if (isMap(node)) {
+        readNames(node, report)
       }
     },
   })
+}
+
+function readNames({ items }: YAMLMap, report: ReportNode): void {
+  const names = new Set<string>()
+  for (const { key } of items) {
+    if (!isScalar(key)) {
+      continue
+    }
+    const name = String(key.value)
+    if (names.has(name)) {
+      const shown = isPlainName(name) ? `: ${name}` : ''
+      report(`Map keys must be unique${shown}`, key)
+    }
+    names.add(name)
+    if (key.value !== null && typeof key.value !== 'symbol') {
+      key.value = name
+    }
+  }
 }
 
 /** Messages quote only names in this form, because a hash or a token may stand where a name belongs. */

@@ -7,7 +7,7 @@ import { once } from 'node:events'
 import { get as getHttp, type IncomingMessage } from 'node:http'
 import { get as getHttps, type RequestOptions } from 'node:https'
 import { setImmediate as nextTurn } from 'node:timers/promises'
-import type { SecureContext } from 'node:tls'
+import type { ConnectionOptions, SecureContext } from 'node:tls'
 import { failed, type Loaded, loaded, notLoaded, ok } from '../base/result.ts'
 import { errorCode, readRegularFile, readUpTo } from '../files/files.ts'
 import { lookup } from '../http/hosts.ts'
@@ -42,13 +42,14 @@ export async function fetchJwks(
     if (bearer?.ok === false) {
       return bearer
     }
+    const headers: Record<string, string> = { Accept: 'application/jwk-set+json, application/json' }
+    if (bearer !== undefined) {
+      headers['Authorization'] = `Bearer ${bearer.value}`
+    }
     const fetched = await fetchText(new URL(jwksUrl), {
       signal: signal === undefined ? timeout : AbortSignal.any([timeout, signal]),
-      headers: {
-        Accept: 'application/jwk-set+json, application/json',
-        ...(bearer && { Authorization: `Bearer ${bearer.value}` }),
-      },
-      ...(secureContext && { secureContext: secureContext() }),
+      headers,
+      secureContext: secureContext?.(),
     })
     if (!fetched.ok) {
       return notLoaded([fetched.error])
@@ -80,8 +81,10 @@ const NO_SET = 'is not a JWK Set'
 
 /** A zod schema would block the event loop at 10,000 keys. A member that is no object becomes a key that is ignored. */
 function keysIn(value: unknown): readonly UncheckedJwk[] | undefined {
-  const { keys }: { keys?: unknown } = value instanceof Object ? value : {}
-  return Array.isArray(keys) ? keys.map((key) => (key instanceof Object ? shallow(key) : {})) : undefined
+  if (!(value instanceof Object) || !('keys' in value) || !Array.isArray(value.keys)) {
+    return undefined
+  }
+  return value.keys.map((key: unknown) => (key instanceof Object ? shallow(key) : {}))
 }
 
 /** A used member of a key is a text or a list of texts. A deeper one could overflow the stack. */
@@ -90,8 +93,11 @@ const shallow = (key: object): UncheckedJwk =>
 
 const isNested = (value: unknown) => [value].flat().some((item) => item instanceof Object)
 
+type FetchOptions = RequestOptions &
+  Pick<ConnectionOptions, 'secureContext'> & { readonly signal: AbortSignal }
+
 /** Uses `http.get`, because Node's `fetch` has no option for CAs. */
-async function fetchText(url: URL, options: RequestOptions & { readonly signal: AbortSignal }) {
+async function fetchText(url: URL, options: FetchOptions) {
   const get = url.protocol === 'https:' ? getHttps : getHttp
   const request = get(url, { ...options, agent: false, lookup })
   request.on('error', () => {}) // `once`, or the read of the response, rejects with the same error

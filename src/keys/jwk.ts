@@ -55,8 +55,17 @@ const jwkSchema = z.object({
   tokenSeconds: integer(1, MAX_SECONDS, 'must be an integer of seconds').optional(),
   kty: z.enum(['EC', 'OKP', 'RSA', 'oct'], must('must be EC, OKP, RSA or oct')),
   crv: textSchema.exactOptional(),
-  ...{ x: octets, y: octets, n: octets, e: octets, k: octets },
-  ...{ d: octets, p: octets, q: octets, dp: octets, dq: octets, qi: octets },
+  x: octets,
+  y: octets,
+  n: octets,
+  e: octets,
+  k: octets,
+  d: octets,
+  p: octets,
+  q: octets,
+  dp: octets,
+  dq: octets,
+  qi: octets,
 })
 
 /** Never rejects. @param createdAtSeconds - the creation time of a key without `iat` */

@@ -62,48 +62,67 @@ export async function loadKeyRing(
 }
 
 export async function readKeyDirectory(directory: string): Promise<Loaded<KeyDirectory>> {
+  const names = await namesIn(directory)
+  if (!names.ok) {
+    return names
+  }
   const files = new Map<string, KeyFile>()
   const problems: string[] = []
   const warnings: string[] = []
   let active: string | undefined
-  let names: string[] = []
-  try {
-    names = await visibleNames(directory)
-  } catch (error) {
-    const hint = errorCode(error) === 'ENOENT' ? `; ${addKeyHint(directory)}` : ''
-    return notLoaded([`${directory}: cannot be read: ${fileErrorText(error)}${hint}`])
-  }
-  for (const name of names) {
+  for (const name of names.value) {
     const path = join(directory, name)
     if (!isKeyFileName(name)) {
       warnings.push(`${path}: ignored, key files are named <kid>${KEY_FILE_SUFFIX}`)
       continue
     }
-    const read = await readRegularFile(path, MAX_KEY_FILE_BYTES)
-    if (!read.ok) {
-      problems.push(...read.problems)
-    } else if (name === ACTIVE_FILE) {
-      active = read.value.bytes.toString().trim()
-      if (!isKid(active)) {
-        problems.push(`${path}: does not hold a kid`)
-      }
+    const file = name === ACTIVE_FILE ? await readActiveFile(path) : await readKeyFile(path, name)
+    if (!file.ok) {
+      problems.push(...file.problems)
+      continue
+    }
+    warnings.push(...file.warnings)
+    if (typeof file.value === 'string') {
+      active = file.value
     } else {
-      const imported = await importKeyFile(read.value, name)
-      if (imported.ok) {
-        const { key } = imported.value
-        files.set(key.kid, imported.value)
-        if (key.signKey !== undefined) {
-          warnings.push(...read.warnings)
-        }
-      } else {
-        problems.push(...imported.problems.map((problem) => `${path}: ${problem}`))
-      }
+      files.set(file.value.key.kid, file.value)
     }
   }
   if (problems.length > 0) {
     return notLoaded(problems)
   }
   return loaded({ files, ...findSigning(files, active, directory) }, warnings)
+}
+
+async function namesIn(directory: string): Promise<Loaded<readonly string[]>> {
+  try {
+    return loaded(await visibleNames(directory))
+  } catch (error) {
+    const hint = errorCode(error) === 'ENOENT' ? `; ${addKeyHint(directory)}` : ''
+    return notLoaded([`${directory}: cannot be read: ${fileErrorText(error)}${hint}`])
+  }
+}
+
+async function readActiveFile(path: string): Promise<Loaded<string>> {
+  const read = await readRegularFile(path, MAX_KEY_FILE_BYTES)
+  if (!read.ok) {
+    return read
+  }
+  const kid = read.value.bytes.toString().trim()
+  return isKid(kid) ? loaded(kid) : notLoaded([`${path}: does not hold a kid`])
+}
+
+async function readKeyFile(path: string, name: string): Promise<Loaded<KeyFile>> {
+  const read = await readRegularFile(path, MAX_KEY_FILE_BYTES)
+  if (!read.ok) {
+    return read
+  }
+  const imported = await importKeyFile(read.value, name)
+  if (!imported.ok) {
+    return notLoaded(imported.problems.map((problem) => `${path}: ${problem}`))
+  }
+  const isPrivate = imported.value.key.signKey !== undefined
+  return loaded(imported.value, isPrivate ? read.warnings : [])
 }
 
 /** Returns the keys as commands print them, oldest first. @param tokenSeconds - maximum lifetime of tokens */

@@ -129,20 +129,28 @@ export class RemoteKeys {
     } else {
       this.#failedAtMs = now()
     }
-    const problems = loggedItems(polled.ok ? polled.warnings : polled.problems)
-    if (polled.ok && polled.mustReport) {
-      const keys = polled.value
-      const kids = keys && loggedItems(keys).map(({ kid }) => kid)
-      log.info({ ...logFields, keys: keys?.length, kids }, 'a new JWK Set is active')
-      if (problems.length > 0) {
-        log.warn({ ...logFields, problems }, 'a part of the JWK Set cannot be used')
-      }
-    } else if (polled.mustReport) {
-      const active = this.#keySet.current() ? 'the last good one stays active' : 'there is none yet'
-      log.error({ ...logFields, problems }, `the JWK Set cannot be used, ${active}`)
+    if (polled.mustReport) {
+      this.#logVersion(polled, logFields)
     }
     if (polled.ok && wasFailing) {
       log.info(logFields, 'the JWK Set can be used again')
+    }
+  }
+
+  #logVersion(polled: Loaded<readonly Key[] | undefined>, logFields: object): void {
+    const { log } = this.#options
+    if (!polled.ok) {
+      const active = this.#keySet.current() ? 'the last good one stays active' : 'there is none yet'
+      const problems = loggedItems(polled.problems)
+      log.error({ ...logFields, problems }, `the JWK Set cannot be used, ${active}`)
+      return
+    }
+    const keys = polled.value
+    const kids = keys && loggedItems(keys).map(({ kid }) => kid)
+    log.info({ ...logFields, keys: keys?.length, kids }, 'a new JWK Set is active')
+    if (polled.warnings.length > 0) {
+      const problems = loggedItems(polled.warnings)
+      log.warn({ ...logFields, problems }, 'a part of the JWK Set cannot be used')
     }
   }
 

@@ -72,16 +72,52 @@ export const openCertificateSet = (
 
 const MAX_BYTES = 1_048_576
 
+/** A file that could be parsed. */
+interface TlsFile<T> {
+  readonly name: FileSetting
+  readonly bytes: Buffer
+  readonly warnings: readonly string[]
+  readonly parsed: T
+}
+
+interface TlsFiles {
+  readonly cert: TlsFile<readonly X509Certificate[]> | undefined
+  readonly key: TlsFile<KeyObject> | undefined
+  readonly ca: TlsFile<readonly X509Certificate[]> | undefined
+}
+
 /** Checks that the files can be used together. @param nowMs - for warnings about expiry */
 export async function loadCertificateSet(
   files: CertificateFiles,
   nowMs: number,
 ): Promise<Loaded<CertificateSet, Problem>> {
-  const problems: Problem[] = []
-  const report = (name: FileSetting, message: string) => {
-    problems.push({ path: `${files.setting}.${name}`, message: `${files[name]}: ${message}` })
+  const read = await readTlsFiles(files)
+  if (!read.ok) {
+    return read
   }
+  const { cert, key, ca } = read.value
+  const options = contextOptions(files, read.value)
+  let context: SecureContext
+  try {
+    context = createSecureContext(options)
+  } catch (error) {
+    const file = cert ?? key ?? ca
+    const message = `cannot be used for TLS: ${errorCode(error)}`
+    return notLoaded(file === undefined ? [] : [problemOf(files, file.name, message)])
+  }
+  const keyWarnings = key?.warnings ?? []
+  const [first] = cert?.parsed ?? []
+  if (first === undefined) {
+    return loaded({ options, context }, keyWarnings)
+  }
+  const warnings = certificateWarnings(first, nowMs).map((warning) => `${files.certFile}: ${warning}`)
+  const endsAtSeconds = Date.parse(first.validTo) / 1000
+  return loaded({ options, context, endsAtSeconds }, [...warnings, ...keyWarnings])
+}
 
+/** Returns all problems of the files. */
+async function readTlsFiles(files: CertificateFiles): Promise<Loaded<TlsFiles, Problem>> {
+  const problems: Problem[] = []
   async function read<T>(name: FileSetting, parse: (pem: string) => Result<T>) {
     const path = files[name]
     if (path === undefined) {
@@ -90,44 +126,44 @@ export async function loadCertificateSet(
     const found = await readRegularFile(path, MAX_BYTES)
     if (!found.ok) {
       problems.push(...problemsAt(`${files.setting}.${name}`, found.problems))
-      return
+      return undefined
     }
-    const parsed = parse(found.value.bytes.toString('latin1'))
+    const { bytes } = found.value
+    const parsed = parse(bytes.toString('latin1'))
     if (!parsed.ok) {
-      return report(name, parsed.error)
+      problems.push(problemOf(files, name, parsed.error))
+      return undefined
     }
-    return { name, bytes: found.value.bytes, warnings: found.warnings, parsed: parsed.value }
+    return { name, bytes, warnings: found.warnings, parsed: parsed.value }
   }
   const cert = await read('certFile', parseChain)
   const key = await read('keyFile', parsePrivateKey)
   const ca = (await read('caFile', parseChain)) ?? (await read('clientCaFile', parseChain))
   const [first] = cert?.parsed ?? []
-  if (cert && key && first?.checkPrivateKey(key.parsed) === false) {
-    report('keyFile', `must hold the private key of the first certificate in ${files.certFile}`)
+  if (key !== undefined && first?.checkPrivateKey(key.parsed) === false) {
+    const message = `must hold the private key of the first certificate in ${files.certFile}`
+    problems.push(problemOf(files, 'keyFile', message))
   }
-  if (problems.length > 0) {
-    return notLoaded(problems)
-  }
+  return problems.length > 0 ? notLoaded(problems) : loaded({ cert, key, ca })
+}
 
-  const options: SecureContextOptions = {
-    ...((files.name === 'listener' || files.name === 'admin') && LISTENER_OPTIONS),
-    ...(cert && { cert: cert.bytes }),
-    ...(key && { key: key.bytes }),
-    ...(ca && { ca: ca.bytes }),
+function problemOf(files: CertificateFiles, name: FileSetting, message: string): Problem {
+  return { path: `${files.setting}.${name}`, message: `${files[name]}: ${message}` }
+}
+
+function contextOptions({ name }: CertificateFiles, { cert, key, ca }: TlsFiles): SecureContextOptions {
+  const isListener = name === 'listener' || name === 'admin'
+  const options: SecureContextOptions = isListener ? { ...LISTENER_OPTIONS } : {}
+  if (cert !== undefined) {
+    options.cert = cert.bytes
   }
-  try {
-    const endsAt = first && { endsAtSeconds: Date.parse(first.validTo) / 1000 }
-    const value = { options, context: createSecureContext(options), ...endsAt }
-    const ofCertificate = first ? certificateWarnings(first, nowMs) : []
-    const warnings = ofCertificate.map((warning) => `${files.certFile}: ${warning}`)
-    return loaded(value, [...warnings, ...(key?.warnings ?? [])])
-  } catch (error) {
-    const file = cert ?? key ?? ca
-    if (file) {
-      report(file.name, `cannot be used for TLS: ${errorCode(error)}`)
-    }
-    return notLoaded(problems)
+  if (key !== undefined) {
+    options.key = key.bytes
   }
+  if (ca !== undefined) {
+    options.ca = ca.bytes
+  }
+  return options
 }
 
 const BEGIN_CERTIFICATE = '-----BEGIN CERTIFICATE-----'

@@ -203,21 +203,30 @@ class WorkerProcess {
       })
       worker.once('exit', () => reject(new Error(`worker ${pid} ended`)))
       worker.on('message', (message: FromWorker) => {
-        if (message.type === 'awaitsConfig') {
-          this.send({ type: 'config', config })
-        } else if (message.type === 'startFailed') {
-          reject(deserializeError(message.error))
-        } else if (message.type === 'stopped') {
-          this.drainReport = message.report
-        } else {
-          this.state = message.state
-          for (const family of message.state.metrics) {
-            this.metrics.set(family.name, family)
-          }
-          this.#states.emit(message.group)
+        switch (message.type) {
+          case 'awaitsConfig':
+            this.send({ type: 'config', config })
+            break
+          case 'startFailed':
+            reject(deserializeError(message.error))
+            break
+          case 'stopped':
+            this.drainReport = message.report
+            break
+          case 'state':
+            this.#setState(message.state)
+            this.#states.emit(message.group)
+            break
         }
       })
     })
+  }
+
+  #setState(state: WorkerState): void {
+    this.state = state
+    for (const family of state.metrics) {
+      this.metrics.set(family.name, family)
+    }
   }
 
   get isListening(): boolean {
