@@ -284,7 +284,7 @@ t.test('unknown names are refused at each depth, with a suggestion', async (t) =
     ],
     [
       'log: { "a\\nb": 1 }',
-      'log."a\\nb": unknown setting; known here: level, audit, access (sidecar.yaml:1:8)',
+      'log."a\\nb": unknown setting; known here: level, audit, access, slowSeconds (sidecar.yaml:1:8)',
     ],
     [
       'log: {}\n404: x',
