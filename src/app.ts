@@ -61,7 +61,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     log.warn(warning)
   }
   const { keys, credentials, certificateSets, issuers } = authData
-  const { isRevoked, revoke } = authData.revocations
+  const { isRevoked, endToken } = authData.revocations
   const signer = new TokenSigner(keys.ring, config.token, now)
   const { clockToleranceSeconds } = config.token
   const verify = createVerifier({ issuers, isRevoked, clockToleranceSeconds, now })
@@ -72,13 +72,13 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const reportError: ReportError = (requestId, error) =>
     log.error({ requestId, err: error }, 'request failed with an internal error')
 
-  const gate = new Gate(config, revoke !== undefined, tokenCache)
+  const gate = new Gate(config, endToken !== undefined, tokenCache)
   const secureContextOf = (prefix: string) => activeContextOf(certificateSets.get(upstreamSetName(prefix)))
   const events = (prefix: string) => metrics.ofUpstream(prefix)
   const forwarder = new Forwarder(config, { secureContextOf, responder, events, gate, now, reportError })
   const throttle = createLoginThrottle(config.limits.loginFailures)
   const logins = credentials && new LoginService({ credentials, throttle, recordEvent })
-  const api = new AccountApi({ config, responder, signer, logins, revoke, recordEvent, now })
+  const api = new AccountApi({ config, responder, signer, logins, endToken, recordEvent, now })
   const handler = new Handler({ config, gate, forwarder, api, responder, metrics, rooms, now, reportError })
 
   const verboseLog = new VerboseLog(log)

@@ -131,7 +131,7 @@ export class Handler {
       case 'sendTimeLeft':
         return api.sendTimeLeft(res, decision.caller.identity)
       case 'logOut':
-        return api.logOut(res, decision.caller.identity)
+        return api.logOut(res, decision.caller)
       case 'createLink':
         return api.createLink(res, decision.caller)
       case 'endLink':

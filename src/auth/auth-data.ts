@@ -19,7 +19,7 @@ import { formatProblems, type Problem, problemsAt } from '../config/config.ts'
 import type { CredentialChecks, CredentialSource } from '../credentials/credential-checks.ts'
 import { createCredentialChecks } from '../credentials/credential-checks.ts'
 import type { CredentialsDatabase, DatabaseState } from '../credentials/postgres/database.ts'
-import { limitRevocations, type RevokeToken } from '../credentials/revocation-limit.ts'
+import { type EndToken, limitEndings } from '../credentials/revocation-limit.ts'
 import { type FindKey, findInRing, type KeyRing, publicJwks, tokenLifetimes } from '../keys/key-ring.ts'
 import type { KeySetState, RemoteKeys } from '../keys/remote-keys.ts'
 import type { IsRevoked } from '../token/caller.ts'
@@ -44,7 +44,7 @@ export interface AuthData extends Pick<AuthSources, 'certificateSets' | 'keySets
     readonly isRevoked: IsRevoked
     readonly count: () => number
     /** Undefined without a database. */
-    readonly revoke: RevokeToken | undefined
+    readonly endToken: EndToken | undefined
   }
   readonly subjects: readonly ReloadSubject[]
   readonly conditions: () => readonly AuthCondition[]
@@ -165,7 +165,7 @@ function revocationsIn({ config }: SourceOptions, { revocationsFile, database }:
   return {
     isRevoked,
     count: () => lists.reduce((sum, list) => sum + list().size, 0),
-    revoke: database && limitRevocations(database.revoke, config.token.clockToleranceSeconds),
+    endToken: database && limitEndings(database.endToken, config.token.clockToleranceSeconds),
   }
 }
 

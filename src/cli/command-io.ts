@@ -91,7 +91,7 @@ export class CommandIo {
     return readUpTo(this.#streams.stdin, MAX_STDIN_BYTES)
   }
 
-  /** Removes only one final newline. A terminal shows a prompt, echoes nothing and has no timeout. */
+  /** Removes only one final newline, of Windows too. A terminal shows a prompt, echoes nothing and has no timeout. */
   async readSecret(timeoutMs?: number): Promise<string> {
     const { stdin } = this.#streams
     const isTerminal = 'isTTY' in stdin && stdin.isTTY === true
@@ -130,7 +130,7 @@ export class CommandIo {
     if (!isUtf8(bytes)) {
       throw new UsageFailure('the secret on stdin is not UTF-8 text')
     }
-    return bytes.toString().replace(/\n$/, '')
+    return bytes.toString().replace(/\r?\n$/, '')
   }
 }
 

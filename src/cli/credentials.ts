@@ -1,22 +1,33 @@
 /**
  * `credentials` and `revocations`: change who may log in, and end tokens early, in a file or in PostgreSQL.
- * Only `credentials add` prints a secret, once; no command prints a hash.
+ * Only `credentials add` and `rotate` print a secret, once; no command prints a hash.
  */
 import { randomBytes } from 'node:crypto'
 import { type Command, Option } from 'commander'
+import { printable } from '../base/log.ts'
 import { claimsProblem, nameProblem, parseTime, timeProblem } from '../base/values.ts'
 import { type Credential, isActive } from '../credentials/credential-list.ts'
 import type { CredentialUpdate, RevocationName } from '../credentials/editor.ts'
 import { fileEditors, revocationEntry } from '../credentials/editor.ts'
 import { generateSecret, hashSecret, scryptPrefixOf } from '../credentials/secret-hash.ts'
 import { scopeProblem } from '../token/scopes.ts'
-import { type CommandIo, describe, type Flags, parsePath, parserWith, UsageFailure } from './command-io.ts'
+import {
+  type CommandIo,
+  describe,
+  type Flags,
+  integerIn,
+  parsePath,
+  parserWith,
+  UsageFailure,
+} from './command-io.ts'
 
 type Source = { readonly [Name in 'file' | 'postgresUrlFile']?: string | undefined }
 type SourceFlags = Source & Flags<never, never, 'json'>
 type AddFlags = SourceFlags & Flags<'account', 'accessKey' | 'expiresAt' | 'scope', 'secretStdin'>
 type ChangeFlags = SourceFlags & Flags<'account' | 'accessKey', 'scope', 'unrestricted'>
-type RevocationFlags = SourceFlags & Flags<never, 'jti' | 'account' | 'accessKey' | 'issuedBefore'>
+type DisableFlags = SourceFlags & Flags<'account', 'accessKey'>
+type RotateFlags = SourceFlags & Flags<'account' | 'accessKey'> & { readonly overlapSeconds: number }
+type RevocationFlags = SourceFlags & Flags<never, 'jti' | 'issuer' | 'account' | 'accessKey' | 'issuedBefore'>
 
 /** `example`: the arguments after the source. */
 function addSourceCommand(group: Command, name: string, description: string, example = ''): Command {
@@ -58,7 +69,7 @@ const parseScopeFlag = parserWith(scopeProblem)
 export function credentialsCommand(io: CommandIo): Command {
   const group = io.command(
     'credentials',
-    'add, list, disable, enable and remove credentials, in a file or in PostgreSQL',
+    'add, list, rotate, disable, enable and remove credentials, in a file or in PostgreSQL',
     'storage-auth-sidecar credentials add --file credentials.yaml --account acme',
     'printf %s "$SECRET" | storage-auth-sidecar credentials add --postgres-url-file postgres.url \\',
     '  --account acme --access-key backup --secret-stdin --expires-at 2027-12-31T23:59:59Z',
@@ -86,14 +97,28 @@ export function credentialsCommand(io: CommandIo): Command {
     io.unwrap(await ('removed' in update ? credentials.remove(name) : credentials.update(name, update)))
     io.print(flags.json ? JSON.stringify({ ...name, ...update }) : done)
   }
+  addSourceCommand(group, 'disable', 'refuse logins with a credential, and end its tokens', '--account acme')
+    .requiredOption('--account <id>', 'the account identifier', parseName)
+    .option('--access-key <key>', 'the access key (default: all of the account)', parseName)
+    .action(async ({ accessKey, ...flags }: DisableFlags) => {
+      if (accessKey !== undefined) {
+        return change({ accessKey, ...flags }, { disabled: true }, 'disabled')
+      }
+      const { credentials } = await openEditors(flags)
+      const accessKeys = io.unwrap(await credentials.disableAccount(flags.account))
+      const text = `disabled: ${accessKeys.join(', ')}`
+      io.print(flags.json ? JSON.stringify({ accountId: flags.account, accessKeys, disabled: true }) : text)
+    })
   const changes = [
-    ['disable', 'disabled', 'refuse logins with a credential, and end its tokens', { disabled: true }],
     ['enable', 'enabled', 'let a disabled credential log in again', { disabled: false }],
     ['remove', 'removed', 'remove a credential, and end its tokens', { removed: true }],
   ] as const
   for (const [name, done, description, update] of changes) {
     named(name, description).action((flags: ChangeFlags) => change(flags, update, done))
   }
+  named('rotate', 'make a new secret, and print it once; the former one logs in for a while')
+    .option('--overlap-seconds <n>', OVERLAP_HELP, integerIn(0, MAX_OVERLAP_SECONDS), 604_800)
+    .action((flags: RotateFlags) => rotateSecret(flags, io))
   named('restrict', 'let a credential and its tokens do less or, again, more', "--scope 'storage.read:/a'")
     .addOption(new Option('--scope <scope>', SCOPE_HELP).argParser(parseScopeFlag).conflicts('unrestricted'))
     .option('--unrestricted', 'instead of --scope: lift the restriction')
@@ -102,8 +127,18 @@ export function credentialsCommand(io: CommandIo): Command {
       if (scope === null && !unrestricted) {
         throw new UsageFailure('--scope or --unrestricted is required')
       }
-      return change(flags, { scope }, scope === null ? 'unrestricted' : 'restricted')
+      return change(flags, { scope }, scope === null ? 'unrestricted' : `restricted to ${scope}`)
     })
+
+  describe(
+    group.command('import'),
+    'copy the credentials of a file into PostgreSQL, with their hashes; those that are there stay as they are',
+    'storage-auth-sidecar credentials import --file credentials.yaml --postgres-url-file postgres.url',
+  )
+    .requiredOption('--file <path>', 'the credentials file', parsePath)
+    .requiredOption('--postgres-url-file <path>', 'a file with the URL of the PostgreSQL database', parsePath)
+    .option('--json', 'print JSON')
+    .action((flags: Flags<'file' | 'postgresUrlFile', never, 'json'>) => importFile(flags, io))
 
   describe(
     group.command('migrate'),
@@ -122,12 +157,19 @@ export function credentialsCommand(io: CommandIo): Command {
   return group
 }
 
+/** A hundred years. */
+const MAX_OVERLAP_SECONDS = 3_155_760_000
+const OVERLAP_HELP = 'how long the former secret logs in, too (0: no more)'
+
 const MIN_CHOSEN_CHARACTERS = 12
 
 async function addCredential({ expiresAt, secretStdin, ...flags }: AddFlags, io: CommandIo): Promise<void> {
   // Operators type and dictate access keys, so a new one has only upper-case letters and digits.
   const newKey = `AK${randomBytes(10).toString('hex').toUpperCase()}`
   const name = credentialNameOf({ accessKey: newKey, ...flags })
+  if (expiresAt !== undefined && Number(parseTime(expiresAt)) <= io.now()) {
+    throw new UsageFailure('--expires-at is in the past')
+  }
   const { credentials } = await openEditors(flags)
   const secret = secretStdin ? await io.readSecret() : generateSecret()
   if (secretStdin && [...secret].length < MIN_CHOSEN_CHARACTERS) {
@@ -136,8 +178,38 @@ async function addCredential({ expiresAt, secretStdin, ...flags }: AddFlags, io:
     )
   }
   const secretHash = await hashSecret(secret, secretStdin ? 'scrypt' : 'sha256')
-  io.unwrap(await credentials.add({ ...name, secretHash, expiresAt, scope: flags.scope }))
-  io.print(JSON.stringify({ ...name, secret }))
+  const { scope } = flags
+  io.unwrap(await credentials.add({ ...name, secretHash, expiresAt, scope }))
+  io.print(JSON.stringify({ ...name, secret, expiresAt, scope }))
+}
+
+async function rotateSecret({ overlapSeconds, ...flags }: RotateFlags, io: CommandIo): Promise<void> {
+  const name = credentialNameOf(flags)
+  const { credentials } = await openEditors(flags)
+  const secret = generateSecret()
+  const secretHash = await hashSecret(secret, 'sha256')
+  const endsAt = new Date(io.now() + overlapSeconds * 1000).toISOString()
+  const previousSecretExpiresAt = overlapSeconds === 0 ? undefined : endsAt
+  io.unwrap(await credentials.rotate(name, { secretHash, previousSecretExpiresAt }))
+  io.print(JSON.stringify({ ...name, secret, previousSecretExpiresAt }))
+}
+
+async function importFile(
+  flags: Flags<'file' | 'postgresUrlFile', never, 'json'>,
+  io: CommandIo,
+): Promise<void> {
+  const credentials = io.unwrap(await fileEditors(flags.file).credentials.list())
+  const { importCredentials } = await import('../credentials/postgres/tables.ts')
+  const existing = io.unwrap(await importCredentials(flags.postgresUrlFile, credentials))
+  const imported = credentials.length - existing.length
+  if (flags.json) {
+    io.print(JSON.stringify({ imported, existing }))
+    return
+  }
+  io.print(`imported ${imported} of ${credentials.length}`)
+  for (const { accountId, accessKey } of existing) {
+    io.print(`was there, and is unchanged: ${printable(accountId)} ${printable(accessKey)}`)
+  }
 }
 
 async function listCredentials(flags: SourceFlags, io: CommandIo): Promise<void> {
@@ -149,6 +221,9 @@ async function listCredentials(flags: SourceFlags, io: CommandIo): Promise<void>
     STATE: stateOf,
     SECRET: ({ secretKind }) => secretKind,
     EXPIRES: ({ expiresAt }) => expiresAt ?? 'never',
+    ...(listed.some(({ previousSecretExpiresAt }) => previousSecretExpiresAt) && {
+      'PREVIOUS SECRET UNTIL': ({ previousSecretExpiresAt = '-' }) => previousSecretExpiresAt,
+    }),
     ...(listed.some(({ scope }) => scope) && { SCOPE: ({ scope = '' }) => scope }),
   })
 }
@@ -162,6 +237,7 @@ function stateOf({ disabled, active }: { readonly disabled: boolean; readonly ac
 
 function listEntry(credential: Credential, now: number) {
   const { accountId, accessKey, disabled, expiresAtMs, secretHash, scope } = credential
+  const { previousSecretExpiresAtMs: previousMs } = credential
   return {
     accountId,
     accessKey,
@@ -169,6 +245,7 @@ function listEntry(credential: Credential, now: number) {
     disabled,
     expiresAt: expiresAtMs === Number.POSITIVE_INFINITY ? null : new Date(expiresAtMs).toISOString(),
     secretKind: scryptPrefixOf(secretHash) === undefined ? 'generated' : 'chosen',
+    ...(previousMs != null && { previousSecretExpiresAt: new Date(previousMs).toISOString() }),
     ...(scope != null && { scope }),
   }
 }
@@ -185,14 +262,18 @@ export function revocationsCommand(io: CommandIo): Command {
       .option('--access-key <key>', 'the tokens of an access key', parseName)
 
   named('add', 'add a revocation, and print it as JSON', '--account acme --issued-before now')
+    .option('--issuer <issuer>', 'with --jti: only the token of this issuer', parseName)
     .option(
       '--issued-before <time>',
       'only tokens issued before this time (RFC 3339), or before now',
       parserWith((text) => (text === 'now' ? undefined : timeProblem(text)?.concat(', or now'))),
     )
-    .action(async ({ issuedBefore, ...flags }: RevocationFlags) => {
+    .action(async ({ issuedBefore, issuer, ...flags }: RevocationFlags) => {
+      if (issuer !== undefined && flags.jti === undefined) {
+        throw new UsageFailure('--issuer needs --jti')
+      }
       const issuedBeforeMs = issuedBefore === 'now' ? io.now() : parseTime(issuedBefore ?? '')
-      const revocation = { ...revocationNameOf(flags), issuedBeforeMs }
+      const revocation = { ...revocationNameOf(flags), issuer, issuedBeforeMs }
       const { revocations } = await openEditors(flags)
       io.unwrap(await revocations.add(revocation))
       io.print(JSON.stringify(revocationEntry(revocation)))
@@ -200,10 +281,12 @@ export function revocationsCommand(io: CommandIo): Command {
 
   addSourceCommand(group, 'list', 'list the revocations').action(async (flags: SourceFlags) => {
     const { revocations } = await openEditors(flags)
-    io.printList(flags.json, io.unwrap(await revocations.list()).map(revocationEntry), {
+    const listed = io.unwrap(await revocations.list()).map(revocationEntry)
+    io.printList(flags.json, listed, {
       BY: ({ issuedBefore: _, ...name }) => String(Object.keys(name)[0]),
       NAME: ({ issuedBefore: _, ...name }) => String(Object.values(name)[0]),
       'ISSUED BEFORE': ({ issuedBefore = 'any time' }) => issuedBefore,
+      ...(listed.some(({ issuer }) => issuer) && { ISSUER: ({ issuer = 'any' }) => issuer }),
     })
   })
 

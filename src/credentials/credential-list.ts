@@ -88,6 +88,15 @@ export const isActive = ({ disabled, expiresAtMs }: Credential, now: number) => 
 
 const NONE: ReadonlySet<string> = new Set()
 
+/** A secret that never ends would be forgotten, and an end without a secret is a mistake. */
+export function previousSecretProblem(
+  credential: Pick<Credential, 'previousSecretHash' | 'previousSecretExpiresAtMs'>,
+): string | undefined {
+  const hasHash = credential.previousSecretHash != null
+  const hasEnd = credential.previousSecretExpiresAtMs != null
+  return hasHash === hasEnd ? undefined : 'must come with the time at which the previous secret ends'
+}
+
 /** Returns the hashes whose secrets log in now, the present one first. */
 export function usableHashes(credential: Credential, now: number): readonly string[] {
   const { secretHash, previousSecretHash, previousSecretExpiresAtMs } = credential
@@ -128,14 +137,13 @@ const credentialSchema = z
     must('must be a map with accessKey and secretHash'),
   )
   .superRefine(({ previousSecretHash, previousSecretExpiresAt }, context) => {
-    const hasHash = previousSecretHash !== undefined
-    if (hasHash === (previousSecretExpiresAt !== undefined)) {
-      return
+    const problem = previousSecretProblem({
+      previousSecretHash,
+      previousSecretExpiresAtMs: previousSecretExpiresAt,
+    })
+    if (problem !== undefined) {
+      context.addIssue({ code: 'custom', path: ['previousSecretHash'], message: problem })
     }
-    const hash = 'previousSecretHash'
-    const end = 'previousSecretExpiresAt'
-    const member = hasHash ? hash : end
-    context.addIssue({ code: 'custom', path: [member], message: `needs ${hasHash ? end : hash}` })
   })
 
 const accountSchema = z

@@ -21,6 +21,10 @@ export interface CredentialEditor {
   list(): Promise<Loaded<readonly Credential[]>>
   add(credential: NewCredential): Promise<Loaded>
   update(name: CredentialName, update: CredentialUpdate): Promise<Loaded>
+  /** Resolves with the access keys of the account, all of which are disabled now. */
+  disableAccount(accountId: string): Promise<Loaded<readonly string[]>>
+  /** Replaces the secret, and the previous one. */
+  rotate(name: CredentialName, rotation: SecretRotation): Promise<Loaded>
   remove(name: CredentialName): Promise<Loaded>
 }
 
@@ -34,6 +38,12 @@ export interface RevocationEditor {
 type NewCredential = CredentialName &
   Pick<Credential, 'secretHash'> & { readonly [Name in 'expiresAt' | 'scope']?: string | undefined }
 
+/** `previousSecretExpiresAt`: until when the secret that is replaced logs in (RFC 3339). Undefined: no more. */
+export interface SecretRotation {
+  readonly secretHash: string
+  readonly previousSecretExpiresAt: string | undefined
+}
+
 /** A scope of null removes the restriction. */
 export type CredentialUpdate = { readonly disabled: boolean } | { readonly scope: string | null }
 
@@ -41,12 +51,14 @@ export type CredentialUpdate = { readonly disabled: boolean } | { readonly scope
 export type RevocationName = Pick<Revocation, 'jti' | 'accountId' | 'accessKey'>
 
 export const NAME_TAKEN = 'the account already has a credential of that access key'
+export const NO_SUCH_ACCOUNT = 'there is no credential of that account'
 export const NO_SUCH_NAME = 'there is no credential of that account and access key'
 export const NO_SUCH_REVOCATION = 'there is no such revocation'
 
 /** A revocation as JSON and files hold it, with its time in RFC 3339. */
-export const revocationEntry = ({ jti, accountId, accessKey, issuedBeforeMs }: Revocation) => ({
+export const revocationEntry = ({ jti, issuer, accountId, accessKey, issuedBeforeMs }: Revocation) => ({
   ...(jti && { jti }),
+  ...(issuer && { issuer }),
   ...(accountId && { accountId }),
   ...(accessKey && { accessKey }),
   ...(typeof issuedBeforeMs === 'number' && { issuedBefore: new Date(issuedBeforeMs).toISOString() }),
@@ -82,13 +94,33 @@ export function fileEditors(file: string): Editors {
         if (path === undefined) {
           return NO_SUCH_NAME
         }
-        for (const [member, value] of Object.entries(update)) {
-          if (value) {
-            document.setIn([...path, member], value)
-          } else {
-            document.deleteIn([...path, member])
-          }
+        setMembers(document, path, update)
+        return undefined
+      }),
+    async disableAccount(accountId) {
+      let accessKeys: string[] = []
+      const changed = await ofCredentials.change((document) => {
+        const { account, credentials } = locateAccount(document, accountId)
+        if (account === undefined) {
+          return NO_SUCH_ACCOUNT
         }
+        accessKeys = credentials.map(({ accessKey }) => accessKey)
+        for (const index of accessKeys.keys()) {
+          setMembers(document, [...account, 'credentials', index], { disabled: true })
+        }
+        return undefined
+      })
+      return changed.ok ? loaded(accessKeys) : changed
+    },
+    rotate: (name, { secretHash, previousSecretExpiresAt }) =>
+      ofCredentials.change((document) => {
+        const { path } = locate(document, name)
+        if (path === undefined) {
+          return NO_SUCH_NAME
+        }
+        const keepsPrevious = previousSecretExpiresAt !== undefined
+        const previousSecretHash = keepsPrevious ? document.getIn([...path, 'secretHash']) : undefined
+        setMembers(document, path, { secretHash, previousSecretHash, previousSecretExpiresAt })
         return undefined
       }),
     remove: (name) =>
@@ -109,8 +141,8 @@ export function fileEditors(file: string): Editors {
       }, NEW_REVOCATIONS),
     remove: (name) =>
       ofRevocations.change((document) => {
-        const { revocations }: { revocations: { issuedBefore?: string }[] } = document.toJS()
-        const at = revocations.flatMap(({ issuedBefore: _, ...named }, index) =>
+        const { revocations }: { revocations: { issuedBefore?: string; issuer?: string }[] } = document.toJS()
+        const at = revocations.flatMap(({ issuedBefore: _time, issuer: _issuer, ...named }, index) =>
           isDeepStrictEqual(named, name) ? [index] : [],
         )
         for (const index of at.reverse()) {
@@ -122,15 +154,31 @@ export function fileEditors(file: string): Editors {
   return { credentials, revocations }
 }
 
-/** Returns the paths of nodes. `removed`: the node to delete, which is the account if it has no other credential. */
-function locate(document: Document, { accountId, accessKey }: CredentialName) {
+/** Sets members of a map. An empty value removes its member. */
+function setMembers(document: Document, path: readonly (string | number)[], members: object): void {
+  for (const [member, value] of Object.entries(members)) {
+    if (value) {
+      document.setIn([...path, member], value)
+    } else {
+      document.deleteIn([...path, member])
+    }
+  }
+}
+
+/** Returns the path of an account, undefined if there is none, and its credentials. */
+function locateAccount(document: Document, accountId: string) {
   const { accounts }: { accounts: { accountId: string; credentials: CredentialName[] }[] } = document.toJS()
   const at = accounts.findIndex((account) => account.accountId === accountId)
-  if (at === -1) {
+  const account = at === -1 ? undefined : ['accounts', at]
+  return { account, credentials: accounts[at]?.credentials ?? [] }
+}
+
+/** Returns the paths of nodes. `removed`: the node to delete, which is the account if it has no other credential. */
+function locate(document: Document, { accountId, accessKey }: CredentialName) {
+  const { account, credentials } = locateAccount(document, accountId)
+  if (account === undefined) {
     return {}
   }
-  const account = ['accounts', at]
-  const credentials = accounts[at]?.credentials ?? []
   const index = credentials.findIndex((credential) => credential.accessKey === accessKey)
   if (index === -1) {
     return { account }

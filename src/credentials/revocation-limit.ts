@@ -1,39 +1,46 @@
-/** Bounds how many revocations the clients of an account may write by logouts and ended links. */
+/** Bounds how often the clients of an account may end tokens and links. The database bounds the rows (`tables.sql`). */
 import { failed, ok, type Result } from '../base/result.ts'
-import type { Identity } from '../token/caller.ts'
 import { createFixedWindow, secondsLeft } from './fixed-window.ts'
+import type { EndedToken, EndingOutcome } from './postgres/database.ts'
 
-export type EndedToken = Pick<Identity, 'accountId' | 'tokenId' | 'expiresAtSeconds'>
+/** A token or link that a client ends. */
+export interface EndingToken extends Pick<EndedToken, 'tokenId' | 'issuer' | 'accountId'> {
+  readonly expiresAtSeconds: number
+}
 
-export type NotRevoked = Readonly<{ reason: 'throttled' | 'unavailable'; retryAfterSeconds?: number }>
+export type NotEnded = Readonly<{ reason: 'throttled' | 'unavailable'; retryAfterSeconds?: number }>
 
 /** Resolves once this sidecar refuses the token. The other sidecars follow soon. Never rejects. */
-export type RevokeToken = (token: EndedToken) => Promise<Result<undefined, NotRevoked>>
+export type EndToken = (token: EndingToken) => Promise<Result<undefined, NotEnded>>
 
-/** Maximum rows that one account may write in a window. Failed writes do not count. */
-const MAX_REVOKED = 60
-const REVOKED_WINDOW_SECONDS = 60
+/** Maximum endings of one account in a window. Those that fail do not count. */
+const MAX_ENDINGS = 60
+const WINDOW_SECONDS = 60
 
 /**
- * @param write - resolves with whether the revocation is written and active. Never rejects
- * @param clockToleranceSeconds - how long a token is accepted after its end
+ * @param write - never rejects
+ * @param clockToleranceSeconds - how far the clocks of sidecars may be behind that of the database, which removes the row
  */
-export function limitRevocations(
-  write: (tokenId: string, endsAtSeconds: number) => Promise<boolean>,
+export function limitEndings(
+  write: (token: EndedToken) => Promise<EndingOutcome>,
   clockToleranceSeconds: number,
-): RevokeToken {
-  const counts = createFixedWindow<{ revoked: number }>(REVOKED_WINDOW_SECONDS)
-  return async ({ accountId, tokenId, expiresAtSeconds }) => {
-    const count = counts.get(accountId) ?? { revoked: 0 }
-    if (count.revoked >= MAX_REVOKED) {
+): EndToken {
+  const counts = createFixedWindow<{ endings: number }>(WINDOW_SECONDS)
+  return async ({ expiresAtSeconds, ...token }) => {
+    const { accountId } = token
+    const count = counts.get(accountId) ?? { endings: 0 }
+    if (count.endings >= MAX_ENDINGS) {
       return failed({ reason: 'throttled', retryAfterSeconds: secondsLeft(counts, accountId) })
     }
-    count.revoked++
+    count.endings++
     counts.set(accountId, count)
-    if (await write(tokenId, expiresAtSeconds + clockToleranceSeconds)) {
+    const outcome = await write({ ...token, rowEndsAtSeconds: expiresAtSeconds + clockToleranceSeconds })
+    if (outcome === 'ended') {
       return ok(undefined)
     }
-    count.revoked--
-    return failed({ reason: 'unavailable' })
+    count.endings--
+    return outcome === 'full'
+      ? failed({ reason: 'throttled', retryAfterSeconds: WINDOW_SECONDS })
+      : failed({ reason: 'unavailable' })
   }
 }

@@ -14,33 +14,53 @@ export interface Revocation {
   readonly issuedBeforeMs?: number | null | undefined
 }
 
-/** A time for each name, in epoch milliseconds. Tokens that were issued before this time are revoked. */
-type Bounds = Map<string, number>
-
-const boundOf = (bounds: Bounds, name: string) => bounds.get(name) ?? Number.NEGATIVE_INFINITY
+/** The times of the revocations of a name, in epoch milliseconds. Tokens that were issued before one of them are revoked. */
+type Bounds = Map<string, number[]>
 
 export class RevocationList {
-  size = 0
-  /** The number of revocations of an account or an access key. */
-  ofNames = 0
-  /** Token ids by issuer, and those for all issuers under undefined. */
-  readonly #tokens = new Map<string | undefined, Set<string>>()
+  #size = 0
+  /** For each issuer, how many revocations a token id has. Those for all issuers are under undefined. */
+  readonly #tokens = new Map<string | undefined, Map<string, number>>()
   readonly #accounts: Bounds = new Map()
   readonly #accessKeys: Bounds = new Map()
 
+  get size(): number {
+    return this.#size
+  }
+
   add({ jti, issuer, accountId, accessKey, issuedBeforeMs }: Revocation): void {
-    this.size++
+    this.#size++
     const bound = issuedBeforeMs ?? Number.POSITIVE_INFINITY
     if (jti) {
-      this.#addToken(jti, issuer ?? undefined)
-    } else {
-      this.ofNames++
+      const ofIssuer = this.#tokensOf(issuer)
+      ofIssuer.set(jti, (ofIssuer.get(jti) ?? 0) + 1)
     }
     if (accountId) {
-      this.#accounts.set(accountId, Math.max(bound, boundOf(this.#accounts, accountId)))
+      addBound(this.#accounts, accountId, bound)
     }
     if (accessKey) {
-      this.#accessKeys.set(accessKey, Math.max(bound, boundOf(this.#accessKeys, accessKey)))
+      addBound(this.#accessKeys, accessKey, bound)
+    }
+  }
+
+  /** Removes one revocation that was added with the same values. */
+  remove({ jti, issuer, accountId, accessKey, issuedBeforeMs }: Revocation): void {
+    this.#size--
+    const bound = issuedBeforeMs ?? Number.POSITIVE_INFINITY
+    if (jti) {
+      const ofIssuer = this.#tokensOf(issuer)
+      const count = ofIssuer.get(jti) ?? 0
+      if (count > 1) {
+        ofIssuer.set(jti, count - 1)
+      } else {
+        ofIssuer.delete(jti)
+      }
+    }
+    if (accountId) {
+      removeBound(this.#accounts, accountId, bound)
+    }
+    if (accessKey) {
+      removeBound(this.#accessKeys, accessKey, bound)
     }
   }
 
@@ -50,20 +70,45 @@ export class RevocationList {
     return (
       this.#tokens.get(undefined)?.has(tokenId) === true ||
       this.#tokens.get(issuer)?.has(tokenId) === true ||
-      issuedAtMs < boundOf(this.#accounts, accountId) ||
-      issuedAtMs < boundOf(this.#accessKeys, accessKey)
+      isBefore(issuedAtMs, this.#accounts.get(accountId)) ||
+      isBefore(issuedAtMs, this.#accessKeys.get(accessKey))
     )
   }
 
-  #addToken(tokenId: string, issuer: string | undefined): void {
-    const ofIssuer = this.#tokens.get(issuer)
-    if (ofIssuer === undefined) {
-      this.#tokens.set(issuer, new Set([tokenId]))
-    } else {
-      ofIssuer.add(tokenId)
+  #tokensOf(issuer: string | null | undefined): Map<string, number> {
+    const key = issuer ?? undefined
+    const known = this.#tokens.get(key)
+    if (known !== undefined) {
+      return known
     }
+    const tokens = new Map<string, number>()
+    this.#tokens.set(key, tokens)
+    return tokens
   }
 }
+
+/** Keeps the latest time last. */
+function addBound(bounds: Bounds, name: string, bound: number): void {
+  const ofName = bounds.get(name) ?? []
+  bounds.set(
+    name,
+    [...ofName, bound].sort((a, b) => a - b),
+  )
+}
+
+function removeBound(bounds: Bounds, name: string, bound: number): void {
+  const ofName = bounds.get(name) ?? []
+  const at = ofName.indexOf(bound)
+  const rest = ofName.filter((_, index) => index !== at)
+  if (rest.length > 0) {
+    bounds.set(name, rest)
+  } else {
+    bounds.delete(name)
+  }
+}
+
+const isBefore = (issuedAtMs: number, bounds: readonly number[] | undefined): boolean =>
+  bounds !== undefined && issuedAtMs < (bounds.at(-1) ?? Number.NEGATIVE_INFINITY)
 
 const NO_ENTRIES = 'without entries, write `revocations: []`'
 const revocationSchema = z

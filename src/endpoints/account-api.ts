@@ -11,7 +11,7 @@ import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { Config } from '../config/config.ts'
 import type { Credential } from '../credentials/credential-list.ts'
-import type { EndedToken, NotRevoked, RevokeToken } from '../credentials/revocation-limit.ts'
+import type { EndingToken, EndToken, NotEnded } from '../credentials/revocation-limit.ts'
 import { HeaderLines, type HeaderList } from '../http/headers.ts'
 import { LINKS_PATH, pathOf } from '../http/request-target.ts'
 import type { Caller, Identity } from '../token/caller.ts'
@@ -23,13 +23,13 @@ import { badArgument, readJson } from './json-body.ts'
 import type { LoginRefusal, LoginService } from './login-service.ts'
 
 interface AccountApiOptions {
-  readonly config: Pick<Config, 'contract' | 'links' | 'listen' | 'timeouts'>
+  readonly config: Pick<Config, 'contract' | 'links' | 'listen' | 'timeouts' | 'token'>
   readonly responder: Responder
   readonly signer: TokenSigner
   /** Absent without `credentials.file` and without a database. */
   readonly logins: LoginService | undefined
   /** Absent without a database for revocations. */
-  readonly revoke: RevokeToken | undefined
+  readonly endToken: EndToken | undefined
   readonly recordEvent: RecordEvent
   readonly now: () => number
 }
@@ -100,9 +100,9 @@ export class AccountApi {
     responder.sendJson(res, 200, { expirationSec: this.#expirationSec(secondsLeft) })
   }
 
-  /** DELETE: revokes the token of the request. Rejects only on an internal error. */
-  logOut(res: SidecarResponse, identity: Identity): Promise<void> {
-    return this.#revoke(res, identity, { event: 'logout' })
+  /** DELETE: ends the token of the request. Rejects only on an internal error. */
+  logOut(res: SidecarResponse, { identity, issuer }: Caller): Promise<void> {
+    return this.#end(res, { ...identity, issuer }, { event: 'logout' })
   }
 
   /** POST: creates a link. Rejects only on an internal error. */
@@ -141,8 +141,8 @@ export class AccountApi {
     }
     // The link id does not tell when the link ends, so the longest lifetime counts.
     const expiresAtSeconds = Math.ceil(now() / 1000) + config.links.maxLifetimeSeconds
-    const ended = { accountId, tokenId: linkId, expiresAtSeconds }
-    await this.#revoke(res, ended, { event: 'link_ended', linkId })
+    const link = { accountId, tokenId: linkId, issuer: config.token.issuer, expiresAtSeconds }
+    await this.#end(res, link, { event: 'link_ended', linkId })
   }
 
   #expirationSec(seconds: number): number | string {
@@ -150,15 +150,15 @@ export class AccountApi {
     return contract.expirationSec === 'string' ? String(seconds) : seconds
   }
 
-  /** Revokes a token or a link, and records `event`. Rejects only on an internal error. */
-  async #revoke(res: SidecarResponse, ended: EndedToken, event: ApiEvent): Promise<void> {
-    const { responder, revoke, recordEvent } = this.#options
-    const revoked = (await revoke?.(ended)) ?? failed<NotRevoked>({ reason: 'unavailable' })
-    if (revoked.ok) {
+  /** Ends a token or a link, and records `event`. Rejects only on an internal error. */
+  async #end(res: SidecarResponse, token: EndingToken, event: ApiEvent): Promise<void> {
+    const { responder, endToken, recordEvent } = this.#options
+    const ended = (await endToken?.(token)) ?? failed<NotEnded>({ reason: 'unavailable' })
+    if (ended.ok) {
       recordEvent(res.req, event)
       return responder.sendEmpty(res, 204)
     }
-    const { reason, retryAfterSeconds } = revoked.error
+    const { reason, retryAfterSeconds } = ended.error
     responder.fail(res, reason, NOT_READY, { retryAfterSeconds })
   }
 }

@@ -96,6 +96,66 @@ t.test('every failed login costs one scrypt run where any credential is of scryp
   }
 })
 
+t.test('both secrets log in until the previous one ends, with at most one scrypt run more', async (t) => {
+  const previous = 'the former one'
+  const formerFast = await hashSecret(previous, 'sha256')
+  const formerSlow = await hashSecret(previous, 'scrypt')
+  const previousSecretExpiresAtMs = NOW + 1000
+  for (const [name, secretHash, previousSecretHash, runs] of [
+    ['generated twice', fast, formerFast, { present: 0, previous: 0, wrong: 1 }],
+    ['generated after chosen', fast, formerSlow, { present: 0, previous: 1, wrong: 1 }],
+    ['chosen after generated', slow, formerFast, { present: 1, previous: 0, wrong: 1 }],
+    ['chosen twice', slow, formerSlow, { present: 1, previous: 2, wrong: 2 }],
+  ] as const) {
+    const rotated = credential('AK', secretHash, { previousSecretHash, previousSecretExpiresAtMs })
+    const { store, state, checks } = makeStore([...mixed, rotated])
+    const logIn = async (secret: string) => {
+      scryptRuns = 0
+      const outcome = await store.authenticate(login('AK', secret))
+      return [outcome, scryptRuns]
+    }
+    t.same(await logIn(SECRET), ['accepted', runs.present], name)
+    t.same(await logIn(previous), ['accepted', runs.previous], name)
+    t.same(await logIn('wrong'), ['rejected', runs.wrong], name)
+    const origin = { network: 'net', hasLeft: () => false }
+    t.match(await checks.authenticate(login('AK', previous), origin), { usedPreviousSecret: true })
+    t.match(await checks.authenticate(login('AK'), origin), { usedPreviousSecret: false })
+    state.now = NOW + 1000
+    t.same(await logIn(SECRET), ['accepted', runs.present], name)
+    t.same(await logIn(previous), ['rejected', 1], `${name}, ended`)
+  }
+})
+
+t.test('a right secret of a disabled credential costs as much as a wrong one', async (t) => {
+  const previousSecretHash = await hashSecret('the former one', 'scrypt')
+  const more = { disabled: true, previousSecretHash, previousSecretExpiresAtMs: NOW + 1000 }
+  const { store } = makeStore([credential('AK', slow, more)])
+  for (const secret of [SECRET, 'the former one', 'wrong']) {
+    scryptRuns = 0
+    t.equal(await store.authenticate(login('AK', secret)), 'rejected')
+    t.equal(scryptRuns, 2)
+  }
+})
+
+t.test('the account of an access key is known if exactly one credential has it', (t) => {
+  const { store } = makeStore([
+    ...mixed,
+    credential('twice', fast),
+    credential('twice', fast, { accountId: 'b' }),
+  ])
+  t.equal(store.accountOf('fast'), 'acme')
+  t.equal(store.accountOf('twice'), undefined)
+  t.equal(store.accountOf('unknown'), undefined)
+  t.end()
+})
+
+t.test('a login whose client has left is not hashed', async (t) => {
+  const { store } = makeStore(mixed)
+  scryptRuns = 0
+  t.equal(await store.authenticate(login('slow'), { hasLeft: () => true }), 'abandoned')
+  t.equal(scryptRuns, 0)
+})
+
 t.test('a name has the same scrypt parameters in every process, and keeps them after most changes', (t) => {
   const costly = slow.replace('ln=14', 'ln=15')
   const list = [credential('a', slow), credential('b', costly), credential('c', fast)]

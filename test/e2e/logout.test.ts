@@ -9,7 +9,7 @@ import { databaseSetup, requirePostgres } from '../support/postgres.ts'
 import { runProgram, serveArgs } from '../support/program.ts'
 import { startSidecar, type TestSidecar } from '../support/sidecar.ts'
 import { sidecarClient } from '../support/sidecar-client.ts'
-import { mintToken } from '../support/tokens.ts'
+import { ISSUER, mintToken } from '../support/tokens.ts'
 
 const server = await requirePostgres(t)
 const { createDatabase, kill, start } = server
@@ -71,6 +71,19 @@ t.test('a logout ends its token at once, and no other token', async (t) => {
   t.equal(hits, 4, 'the other token was never verified again')
   const audit = here.log.filter(({ event }) => event === 'logout')
   t.match(audit, [{ msg: 'audit', outcome: 'ok', account: 'a0', accessKey: 'AK', tokenId: 'ends' }])
+})
+
+t.test('a token that is ended five times at once is one row, with its issuer', async (t) => {
+  const { key, flags, database } = await prepare(t)
+  const sidecars = await Promise.all([1, 2].map(() => startSidecar(t, { settings: flags })))
+  const token = await mint(key, 'a0', 3600, 'five')
+  const ends = sidecars.flatMap((sidecar) => Array.from({ length: 5 }, () => logOut(sidecar, token)))
+  const statuses = new Set((await Promise.all(ends)).map(({ status }) => status))
+  statuses.delete(400) // a logout that came after the refusal
+  t.same([...statuses], [204])
+  t.same(await database.sql('SELECT jti, issuer, ended_by FROM storage_auth.revocations'), [
+    { jti: 'five', issuer: ISSUER, ended_by: 'a0' },
+  ])
 })
 
 t.test('a refused token, and no token, get their refusal; report mode forwards no logout', async (t) => {
@@ -146,11 +159,11 @@ t.test('a logout that is written and cannot be read back is a 503, and is active
   const sidecar = await startSidecar(t, { settings: flags })
   const token = await mint(key)
   const mayRead = (how: string) => database.sql(`${how} ${role}`)
-  await mayRead('REVOKE SELECT ON storage_auth.revocations FROM')
+  await mayRead('REVOKE SELECT ON storage_auth.history FROM')
   t.match(await logOut(sidecar, token), { status: 503, body: /"ServiceNotReady"/ })
   t.match(await database.sql('SELECT count(*)::int FROM storage_auth.revocations'), [{ count: 1 }])
   t.equal(await get(sidecar, token), 200, 'by the last state')
-  await mayRead('GRANT SELECT ON storage_auth.revocations TO')
+  await mayRead('GRANT SELECT ON storage_auth.history TO')
   await eventually(async () => (await get(sidecar, token)) === 400, 'the next read')
 })
 

@@ -1,11 +1,13 @@
 import { spawnSync } from 'node:child_process'
 import { readFileSync, writeFileSync } from 'node:fs'
 import t from 'tap'
+import { credentialsCommand } from '../../src/cli/credentials.ts'
 import type { AuditField } from '../../src/ops/recorders.ts'
 import { traceIdOf } from '../../src/ops/trace-id.ts'
 import { eventually } from '../support/eventually.ts'
 import { codeIn, tableUnder } from '../support/markdown.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
+import { runCommand } from '../support/run-command.ts'
 import { startSidecar, type TestSidecar } from '../support/sidecar.ts'
 
 const PAGE = 'docs/operations.md'
@@ -79,6 +81,28 @@ t.test('logins and reloads have an audit line each, without what a client made u
   const [deletion] = sidecar.log.filter(({ method }) => method === 'DELETE')
   t.match(deletion, { tokenId, traceId: TRACE })
   t.ok(upstream.requests.at(-1)?.rawHeaders.includes(TRACEPARENT), 'passed on unchanged')
+})
+
+t.test('a login with the secret before the last rotation has its mark and its count', async (t) => {
+  const { url } = await recordingUpstream(t)
+  const sidecar = await startSidecar(t, { upstreamUrl: url })
+  const [former = { accountId: '', accessKey: '', secret: '' }] = sidecar.logins
+  const name = ['--account', former.accountId, '--access-key', former.accessKey]
+  const rotated = await runCommand(credentialsCommand, ['rotate', '--file', sidecar.credentialsFile, ...name])
+  const { secret } = JSON.parse(rotated.stdout)
+  const logIn = async (login: object) => {
+    const endpoint = `http://127.0.0.1:${sidecar.port}/v2/auth/token`
+    const headers = { 'Content-Type': 'application/json' }
+    return (await fetch(endpoint, { method: 'POST', body: JSON.stringify(login), headers })).status
+  }
+  await eventually(async () => (await logIn({ ...former, secret })) === 200, 'the new secret')
+  t.equal(await logIn(former), 200)
+  const logins = auditLines(sidecar).filter(({ event }) => event === 'login')
+  t.same(
+    logins.map((line) => line['secretUsed']),
+    [undefined, 'previous'],
+  )
+  t.equal(await sidecar.metric('auth_sidecar_logins_with_previous_secret_total'), 1)
 })
 
 t.test('with log.audit: false there are none', async (t) => {

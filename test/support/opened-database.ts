@@ -40,7 +40,7 @@ export async function startStore(
   database.start()
   const stop = () => database.stop()
   t.teardown(stop)
-  const { revoke, whenLoaded: opened } = database
+  const { endToken, whenLoaded: opened } = database
   const revocations = () => ({
     size: database.revocations().size,
     isRevoked: (token: RevocableToken, issuer = ISSUER) => database.revocations().isRevoked(token, issuer),
@@ -48,7 +48,7 @@ export async function startStore(
   const state = () => database.condition().state
   const reload = () => database.reload()
   const changes = () => onlyAdded.length
-  return { opened, revoke, revocations, state, reload, stop, store, log, reloads, onlyAdded, changes }
+  return { opened, endToken, revocations, state, reload, stop, store, log, reloads, onlyAdded, changes }
 }
 
 /** Starts a store that must open. */

@@ -3,7 +3,7 @@
  * Each login first polls the revision of the database. Concurrent logins share a poll.
  * LISTEN would be faster, but needs a connection of its own and does not pass connection poolers.
  */
-import { escapeLiteral } from 'pg'
+import { escapeLiteral, type QueryResult } from 'pg'
 import { loggedItems } from '../../base/log.ts'
 import { type Loaded, loaded, notLoaded } from '../../base/result.ts'
 import { type PollResult, Reloadable, type ReloadResult } from '../../reload/reloadable.ts'
@@ -12,7 +12,7 @@ import type { CredentialList } from '../credential-list.ts'
 import type { RevocationList } from '../revocation-list.ts'
 import type { DatabaseTarget } from './database-pool.ts'
 import { DatabasePool, databaseFailure, LIMIT_LOCKS, readUrlFile } from './database-pool.ts'
-import { NO_SNAPSHOT, readRevision, readSnapshot, type Snapshot } from './snapshot.ts'
+import { NO_SNAPSHOT, readVersion, type Snapshot, SnapshotReader, UNLESS_ENDED } from './snapshot.ts'
 
 export interface DatabaseOptions {
   readonly urlFile: string
@@ -26,10 +26,28 @@ export type DatabaseState = 'current' | 'database down, last snapshot active'
 
 const DB_POLL_MS = 500
 const RETRY_MS = 500
-/** With parameters, a query may have only one statement. */
-const revokeSql = (tokenId: string, endsAtSeconds: number) =>
-  `${LIMIT_LOCKS} INSERT INTO storage_auth.revocations (jti, expires_at)
-   VALUES (${escapeLiteral(tokenId)}, to_timestamp(${endsAtSeconds}))`
+/** A token that a client has ended. */
+export interface EndedToken {
+  readonly tokenId: string
+  readonly issuer: string
+  readonly accountId: string
+  /** After this time, in epoch seconds, the row may be removed. */
+  readonly rowEndsAtSeconds: number
+}
+
+/** `full`: the clients of the account have ended as many tokens as may be alive at once. */
+export type EndingOutcome = 'ended' | 'full' | 'unavailable'
+
+/** With parameters, a query may have only one statement. The last statement finds a row unless the account is full. */
+function endTokenSql({ tokenId, issuer, accountId, rowEndsAtSeconds }: EndedToken): string {
+  const [jti, iss, account] = [tokenId, issuer, accountId].map(escapeLiteral)
+  return `${LIMIT_LOCKS}
+    INSERT INTO storage_auth.revocations (jti, issuer, ended_by, expires_at)
+      VALUES (${jti}, ${iss}, ${account}, to_timestamp(${rowEndsAtSeconds}))
+      ${UNLESS_ENDED};
+    SELECT FROM storage_auth.revocations
+      WHERE storage_auth.name_key(jti, issuer) = storage_auth.name_key(${jti}, ${iss}) AND issuer IS NOT NULL`
+}
 
 /** Reads the URL. The database connects only after `start` is called. Never rejects. */
 export async function openDatabase(options: DatabaseOptions): Promise<Loaded<CredentialsDatabase>> {
@@ -50,23 +68,19 @@ export class CredentialsDatabase implements CredentialSource {
     const pool = new DatabasePool(urlFile, target, poolSize)
     this.#options = options
     this.#pool = pool
-    const load = (active: Snapshot, isForced: boolean) =>
-      pool.ask((connections) => readSnapshot(connections, isForced ? undefined : active))
+    const reader = new SnapshotReader()
+    const load = (_active: Snapshot, isForced: boolean) =>
+      pool.ask((connections) => reader.read(connections, isForced))
     this.#snapshots = new Reloadable<Snapshot>({
       poll: async () => {
-        const revision = await pool.ask(readRevision)
-        return revision.ok ? loaded({ version: revision.value.version, load }) : revision
+        const version = await pool.ask(readVersion)
+        return version.ok ? loaded({ version: version.value, load }) : version
       },
       initial: NO_SNAPSHOT,
       pollMs,
       failingMs: RETRY_MS,
       onPolled: (polled) => this.#report(polled),
       onError: (err) => log.warn({ err }, 'error while polling the credentials database'),
-    })
-    this.#snapshots.subscribe(({ revocations, newRows }) => {
-      for (const row of newRows) {
-        revocations.add(row)
-      }
     })
     const named = (reason: string) => `${urlFile}: the database ${pool.label()}: ${reason}`
     this.whenLoaded = this.#snapshots.whenLoaded.then((first) =>
@@ -82,22 +96,27 @@ export class CredentialsDatabase implements CredentialSource {
   readonly refresh = async (): Promise<boolean> =>
     this.#isRead && !this.#isDown && (await this.#snapshots.refresh())
 
-  /** Resolves with whether the token is refused now. @param endsAtSeconds - after this time, the row may be removed */
-  readonly revoke = async (tokenId: string, endsAtSeconds: number): Promise<boolean> => {
+  /** Resolves once this process refuses the token, or with why it does not. */
+  readonly endToken = async (token: EndedToken): Promise<EndingOutcome> => {
     if (!(await this.refresh())) {
-      return false
+      return 'unavailable'
     }
     try {
-      await (await this.#pool.current()).query(revokeSql(tokenId, endsAtSeconds))
+      const pool = await this.#pool.current()
+      const results: unknown = await pool.query(endTokenSql(token))
+      const [, , written] = results as [unknown, unknown, QueryResult] // one for each statement
+      if (written.rowCount === 0) {
+        return 'full'
+      }
     } catch (error) {
       const { kind, message: reason } = databaseFailure(error)
       const fields = { database: this.#pool.label(), reason }
       if (kind !== 'timeout' && !this.#isDown) {
         this.#options.log.warn(fields, 'a request failed in the database')
       }
-      return false
+      return 'unavailable'
     }
-    return this.#snapshots.refresh()
+    return (await this.#snapshots.refresh()) ? 'ended' : 'unavailable'
   }
 
   readonly condition = () => {
@@ -145,9 +164,9 @@ export class CredentialsDatabase implements CredentialSource {
     const wasDown = this.#isDown
     this.#isDown = !polled.ok
     if (polled.ok) {
-      const { credentials, revocations, problems, changesOnlyIds } = polled.value
-      // Each logout revokes one id. A log line for each logout in each sidecar would be noise.
-      const isReported = polled.mustReport && !changesOnlyIds
+      const { credentials, revocations, problems, changesOnlyTokens } = polled.value
+      // Each logout revokes one token. A log line for each logout in each sidecar would be noise.
+      const isReported = polled.mustReport && !changesOnlyTokens
       if (isReported || wasDown) {
         onReload(problems.length === 0 ? 'ok' : 'failed')
       }

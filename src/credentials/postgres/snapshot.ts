@@ -1,37 +1,61 @@
 /**
- * Reads credentials and revocations from their tables into memory, in one transaction.
+ * Reads credentials and revocations from their tables into memory. Each read is one transaction.
+ * After the first read, credentials are read only if they have changed, and of revocations only the changes (`tables.sql`).
  * Leaves out rows without a valid credential. Their problems name the ids of the rows.
  */
-import { isDeepStrictEqual } from 'node:util'
 import type { ClientBase, Pool, QueryResult } from 'pg'
 import { claimsProblem, nameProblem } from '../../base/values.ts'
 import { scopeProblem } from '../../token/scopes.ts'
-import { type Credential, CredentialList } from '../credential-list.ts'
+import { type Credential, CredentialList, previousSecretProblem } from '../credential-list.ts'
 import { type Revocation, RevocationList } from '../revocation-list.ts'
 import { secretHashProblem } from '../secret-hash.ts'
 import { ChangesNotRecorded, LIMIT_LOCKS } from './database-pool.ts'
 
-type RevocationRow = Revocation & { readonly id: string; readonly createdAt: string }
 export type CredentialRow = Credential & { readonly id: string }
+type RevocationRow = Revocation & { readonly id: string }
+
+const epochMs = (column: string) => `(extract(epoch FROM ${column}) * 1000)::float8`
 
 export const SELECT_CREDENTIALS = `SELECT id, account_id AS "accountId", access_key AS "accessKey",
-  secret_hash AS "secretHash", disabled, scope,
-  coalesce(extract(epoch FROM expires_at) * 1000, 'Infinity')::float8 AS "expiresAtMs" FROM storage_auth.credentials`
-export const SELECT_REVOCATIONS = `SELECT id, jti, account_id AS "accountId", access_key AS "accessKey",
-  (extract(epoch FROM issued_before) * 1000)::float8 AS "issuedBeforeMs", created_at::text AS "createdAt"
-  FROM storage_auth.revocations`
+  secret_hash AS "secretHash", previous_secret_hash AS "previousSecretHash",
+  ${epochMs('previous_secret_expires_at')} AS "previousSecretExpiresAtMs", disabled, scope,
+  coalesce(${epochMs('expires_at')}, 'Infinity') AS "expiresAtMs" FROM storage_auth.credentials`
 
-type Revision = Readonly<{ version: string; otherChange: string; triggers: number }>
+const REVOCATION_COLUMNS = `jti, issuer, account_id AS "accountId", access_key AS "accessKey",
+  ${epochMs('issued_before')} AS "issuedBeforeMs"`
+export const SELECT_REVOCATIONS = `SELECT id, ${REVOCATION_COLUMNS} FROM storage_auth.revocations`
+const SELECT_REMOVED = `SELECT ${REVOCATION_COLUMNS} FROM storage_auth.removed_revocations WHERE number > $1 AND id <= $2`
 
-/**
- * Every change replaces `version`. Every change except new revocations replaces `otherChange`. A disabled trigger, as
- * by `pg_restore --disable-triggers`, replaces both, because it changes `xmin` of the trigger's row. @throws ChangesNotRecorded
- */
-export async function readRevision(database: Pool | ClientBase) {
+/** A token that is revoked twice is one row. */
+export const UNLESS_ENDED =
+  'ON CONFLICT (storage_auth.name_key(jti, issuer)) WHERE issuer IS NOT NULL DO NOTHING'
+
+/** What `tables.sql` says of the changes. */
+interface Revision {
+  readonly number: string
+  readonly stamp: string
+  readonly credentialsChange: string
+  readonly revocationsReset: string
+  /**
+   * The versions of the triggers. They differ after a trigger was disabled, as by `pg_restore --disable-triggers`:
+   * changes may then be missing.
+   */
+  readonly triggers: string
+  readonly triggerCount: number
+}
+
+const TRIGGERS = ['record_change', 'record_removal', 'limit_ended']
+/** `record_change` is a trigger of both tables. */
+const TRIGGER_COUNT = TRIGGERS.length + 1
+
+/** @throws ChangesNotRecorded */
+async function readRevision(database: Pool | ClientBase): Promise<Revision> {
   const results: unknown = await database.query(
-    `${LIMIT_LOCKS} SELECT concat_ws(' ', number, stamp, xmins) AS version, concat_ws(' ', other_change, xmins) AS "otherChange", triggers
-     FROM storage_auth.revision, (SELECT count(*)::int AS triggers, string_agg(xmin::text, ' ' ORDER BY oid) AS xmins
-       FROM pg_trigger WHERE tgname = 'record_change' AND tgenabled IN ('O', 'A')
+    `${LIMIT_LOCKS} SELECT number, stamp, credentials_change AS "credentialsChange",
+       revocations_reset AS "revocationsReset", triggers, "triggerCount"
+     FROM storage_auth.revision, (
+       SELECT count(*)::int AS "triggerCount", string_agg(xmin::text, ' ' ORDER BY oid) AS triggers
+       FROM pg_trigger WHERE tgname IN ('${TRIGGERS.join("', '")}') AND tgenabled IN ('O', 'A')
        AND tgrelid IN ('storage_auth.credentials'::regclass, 'storage_auth.revocations'::regclass)) AS recording`,
   )
   const [, { rows }] = results as [unknown, QueryResult<Revision>] // one for each statement
@@ -39,72 +63,138 @@ export async function readRevision(database: Pool | ClientBase) {
   if (row === undefined) {
     throw new ChangesNotRecorded('its table storage_auth.revision has no row')
   }
-  if (row.triggers !== 2) {
+  if (row.triggerCount !== TRIGGER_COUNT) {
     throw new ChangesNotRecorded('triggers of its tables are missing or disabled')
   }
   return row
 }
 
-export function rowProblem({ id, accountId, accessKey, secretHash, scope }: CredentialRow) {
+/** Returns a text that differs after every change of the tables. @throws ChangesNotRecorded */
+export async function readVersion(database: Pool | ClientBase): Promise<string> {
+  const { number, stamp, triggers } = await readRevision(database)
+  return `${number} ${stamp} ${triggers}`
+}
+
+export function rowProblem(row: CredentialRow) {
+  const { id, accountId, accessKey, secretHash, previousSecretHash, scope } = row
   const problems = {
     account_id: nameProblem(accountId),
     access_key: nameProblem(accessKey) ?? claimsProblem(accountId, accessKey, scope ?? ''),
     secret_hash: secretHashProblem(secretHash),
+    previous_secret_hash: previousSecretHash ? secretHashProblem(previousSecretHash) : undefined,
+    previous_secret_expires_at: previousSecretProblem(row),
     scope: scope == null ? undefined : scopeProblem(scope),
   }
   const [column, problem] = Object.entries(problems).find(([, problem]) => problem !== undefined) ?? []
   return problem && `credentials, row ${id}: ${column} ${problem}`
 }
 
+/** The rows of the tables at one moment. `revocations` is the same object in all snapshots, until all of them are read. */
 export interface Snapshot {
-  /** A text that differs after every change except new revocations. */
-  readonly otherChange: string
   readonly credentials: CredentialList
   readonly problems: readonly string[]
   readonly revocations: RevocationList
-  /** Against the former snapshot, only revocations by `jti` were added, or removed because their tokens ended. */
-  readonly changesOnlyIds: boolean
-  /** Added to `revocations`, which is active already, once this snapshot is active. A copy would take a second. */
-  readonly newRows: readonly RevocationRow[]
-  /** The newest revocation that was read. While the table has this row, only rows after it are new. */
-  readonly newestRow: RevocationRow | undefined
-  /** The number of rows that were added to the list since all rows were read. */
-  readonly addedRows: number
+  /** Against the former snapshot, only revocations of single tokens were added or removed. */
+  readonly changesOnlyTokens: boolean
 }
 
 export const NO_SNAPSHOT: Snapshot = {
-  otherChange: '',
   credentials: new CredentialList(),
   problems: [],
   revocations: new RevocationList(),
-  changesOnlyIds: false,
-  newRows: [],
-  newestRow: undefined,
-  addedRows: 0,
+  changesOnlyTokens: false,
 }
 
-const PAGE_ROWS = 1000
-/** After so many additions, all rows are read again, which removes the rows of ended tokens from the list. */
-const MAX_ADDED = 10_000
+interface RevocationChanges {
+  readonly added: readonly RevocationRow[]
+  readonly removed: readonly Revocation[]
+}
 
-/** Reads all rows, or only new revocations if nothing else has changed. Between pages, requests are served. */
-export async function readSnapshot(pool: Pool, former: Snapshot | undefined): Promise<Snapshot> {
-  const client = await pool.connect()
-  let isBroken = true
-  try {
-    await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY')
-    const { otherChange } = await readRevision(client)
-    const kept = otherChange === former?.otherChange ? former : undefined
-    const { credentials, problems } = kept ?? (await readCredentials(client))
-    const onlyNew = kept && (await readNewRevocations(client, kept))
-    const revocations = onlyNew ?? (await readRevocations(client, kept))
-    await client.query('COMMIT')
-    isBroken = false
-    return { otherChange, credentials, problems, ...revocations }
-  } finally {
-    client.release(isBroken)
+const PAGE_ROWS = 2000
+
+/** All rows are read, page by page, instead of so many changes, which would be applied in one turn of the event loop. */
+const MAX_CHANGES = 20_000
+
+/**
+ * Owns what has been read, and changes it only after the transaction has ended well.
+ * Reads must not overlap. Between pages, requests are served.
+ */
+export class SnapshotReader {
+  #revision: Revision | undefined
+  #snapshot = NO_SNAPSHOT
+  /** The greatest id of the revocations that were read. */
+  #newestId = 0n
+
+  /** Reads what has changed since the last read. @param readsAll - read all rows, even if nothing has changed */
+  async read(pool: Pool, readsAll: boolean): Promise<Snapshot> {
+    const client = await pool.connect()
+    let isBroken = true
+    try {
+      await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY')
+      const revision = await readRevision(client)
+      const known = readsAll ? undefined : await this.#ancestorOf(revision, client)
+      const credentialsRead =
+        known?.credentialsChange === revision.credentialsChange
+          ? this.#snapshot
+          : await readCredentials(client)
+      const keepsRevocations = known?.revocationsReset === revision.revocationsReset
+      const changes = keepsRevocations ? await this.#readChanges(client, known) : undefined
+      const all = changes === undefined ? await readRevocations(client) : undefined
+      await client.query('COMMIT')
+      isBroken = false
+      const { credentials, problems } = credentialsRead
+      if (changes !== undefined) {
+        this.#apply(changes)
+      }
+      this.#newestId = all?.newestId ?? this.#newestId
+      const revocations = all?.revocations ?? this.#snapshot.revocations
+      const changesOnlyTokens = credentials === this.#snapshot.credentials && isOfTokens(changes)
+      this.#revision = revision
+      this.#snapshot = { credentials, problems, revocations, changesOnlyTokens }
+      return this.#snapshot
+    } finally {
+      client.release(isBroken)
+    }
+  }
+
+  /** Returns the revision of the last read if `fresh` came after it in one history, or undefined, such as after a restore. */
+  async #ancestorOf(fresh: Revision, client: ClientBase): Promise<Revision | undefined> {
+    const known = this.#revision
+    if (known === undefined || known.triggers !== fresh.triggers) {
+      return undefined
+    }
+    if (known.stamp !== fresh.stamp && BigInt(known.number) >= BigInt(fresh.number)) {
+      return undefined
+    }
+    const text = 'SELECT FROM storage_auth.history WHERE number = $1 AND stamp = $2'
+    const { rowCount } = await client.query(text, [known.number, known.stamp])
+    return rowCount === 1 ? known : undefined
+  }
+
+  /** A row that was added and removed since the last read is in neither list. Undefined if there are too many changes. */
+  async #readChanges(client: ClientBase, { number }: Revision): Promise<RevocationChanges | undefined> {
+    const limit = `LIMIT ${MAX_CHANGES}`
+    const newest = String(this.#newestId)
+    const { rows: removed } = await client.query<Revocation>(`${SELECT_REMOVED} ${limit}`, [number, newest])
+    const newer = `${SELECT_REVOCATIONS} WHERE id > $1 ORDER BY id ${limit}`
+    const { rows: added } = await client.query<RevocationRow>(newer, [newest])
+    return Math.max(added.length, removed.length) < MAX_CHANGES ? { added, removed } : undefined
+  }
+
+  #apply({ added, removed }: RevocationChanges): void {
+    const { revocations } = this.#snapshot
+    for (const row of removed) {
+      revocations.remove(row)
+    }
+    for (const row of added) {
+      revocations.add(row)
+    }
+    this.#newestId = BigInt(added.at(-1)?.id ?? this.#newestId)
   }
 }
+
+const isOfTokens = (changes: RevocationChanges | undefined): boolean =>
+  changes !== undefined && [...changes.added, ...changes.removed].every(({ jti }) => jti)
 
 async function readCredentials(client: ClientBase) {
   const credentials = new CredentialList()
@@ -120,44 +210,27 @@ async function readCredentials(client: ClientBase) {
   return { credentials, problems }
 }
 
-async function readRevocations(client: ClientBase, former: Snapshot | undefined) {
+async function readRevocations(client: ClientBase) {
   const revocations = new RevocationList()
   const newestRow = await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => revocations.add(row))
-  const changesOnlyIds = revocations.ofNames === former?.revocations.ofNames
-  return { revocations, changesOnlyIds, newestRow, newRows: [], addedRows: 0 }
+  return { revocations, newestId: BigInt(newestRow?.id ?? 0) }
 }
 
-/** Undefined if all rows must be read. */
-async function readNewRevocations(client: ClientBase, { revocations, newestRow, addedRows }: Snapshot) {
-  if (newestRow === undefined || addedRows >= MAX_ADDED) {
-    return undefined
-  }
-  const found: RevocationRow[] = []
-  await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => found.push(row), BigInt(newestRow.id))
-  const [known, ...newRows] = found
-  // The newest row is gone if its token has ended. After a restore, another row may have the same id.
-  if (!isDeepStrictEqual(known, newestRow)) {
-    return undefined
-  }
-  const changesOnlyIds = newRows.every(({ jti }) => jti)
-  const counts = { newestRow: found.at(-1), newRows, addedRows: addedRows + newRows.length }
-  return { revocations, changesOnlyIds, ...counts }
-}
-
-/** Reads rows from the id `first` on, in the order of ids. Resolves with the last row. */
+/** Reads all rows in the order of their ids. Resolves with the last row. */
 async function readPages<T extends { readonly id: string }>(
   client: ClientBase,
   select: string,
   add: (row: T) => void,
-  first = -(2n ** 63n),
 ): Promise<T | undefined> {
   let last: T | undefined
-  for (let from = first; ; from = BigInt(last.id) + 1n) {
+  let from = -(2n ** 63n)
+  while (true) {
     const { rows } = await client.query<T>(`${select} WHERE id >= $1 ORDER BY id LIMIT ${PAGE_ROWS}`, [from])
     rows.forEach(add)
     last = rows.at(-1) ?? last
     if (last === undefined || rows.length < PAGE_ROWS) {
       return last
     }
+    from = BigInt(last.id) + 1n
   }
 }

@@ -1,9 +1,13 @@
 -- The tables of credentials and revocations, for PostgreSQL 13 or newer. This script may be run again.
 -- Names and scopes obey the rules of `nameProblem` and `parseScope` (except its rule for paths), for rows written by hand.
 -- Triggers count changes in "revision". "stamp" is random: a restore from a backup may repeat a number, but not number and stamp.
--- "other_change" is the stamp of the last change other than new revocations, which logouts add often.
--- Each run changes both stamps, so that sidecars also read changes that no trigger recorded.
--- Triggers named "note_change" stay: running sidecars of an earlier version need them.
+-- "history" has the last 10,000 pairs of both: a sidecar whose pair is there reads only what has changed since.
+--   credentials: all rows, if "credentials_change" differs, the stamp of their last change
+--   revocations: rows with a greater id, and "removed_revocations" with a greater number;
+--                all rows, if "revocations_reset" differs, the stamp of the last UPDATE or TRUNCATE
+-- Each run changes all stamps, so that sidecars also read changes that no trigger recorded.
+-- Running sidecars of an earlier version need "other_change", the stamp of the last change other than new revocations,
+-- and triggers named "note_change", which stay.
 BEGIN;
 SELECT pg_advisory_xact_lock(1396790083);
 DO $$ BEGIN
@@ -22,6 +26,11 @@ CREATE TABLE IF NOT EXISTS storage_auth.credentials (
 );
 ALTER TABLE storage_auth.credentials ADD COLUMN IF NOT EXISTS scope text COLLATE "C"
   CHECK (char_length(scope) <= 4096 AND scope ~ '^storage\.(read|create|modify):/[!-~]*( storage\.(read|create|modify):/[!-~]*)*$');
+-- The secret before the last rotation, which logs in until then.
+ALTER TABLE storage_auth.credentials ADD COLUMN IF NOT EXISTS previous_secret_hash text
+  CHECK (previous_secret_hash ~ '^\$(sha256|scrypt)\$');
+ALTER TABLE storage_auth.credentials ADD COLUMN IF NOT EXISTS previous_secret_expires_at timestamptz
+  CHECK (isfinite(previous_secret_expires_at) AND previous_secret_expires_at < '10000-01-01 00:00:00+00');
 -- Hashed, because an index entry holds at most 2.7 kB; no name contains U+0001.
 CREATE OR REPLACE FUNCTION storage_auth.name_key(account_id text, access_key text) RETURNS bytea
   LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp
@@ -44,14 +53,45 @@ ALTER TABLE storage_auth.revocations ADD COLUMN IF NOT EXISTS expires_at timesta
 CREATE INDEX IF NOT EXISTS revocations_expires_at
   ON storage_auth.revocations (expires_at) WHERE expires_at IS NOT NULL;
 
+-- The issuer of the token with this jti. Without it, the tokens of all issuers with this jti are revoked.
+ALTER TABLE storage_auth.revocations ADD COLUMN IF NOT EXISTS issuer text
+  CHECK (issuer IS NULL OR jti IS NOT NULL AND char_length(issuer) BETWEEN 1 AND 1024);
+-- The account whose client has ended the token or link. Null: an operator revoked it.
+ALTER TABLE storage_auth.revocations ADD COLUMN IF NOT EXISTS ended_by text;
+-- A token that is ended twice is one row.
+CREATE UNIQUE INDEX IF NOT EXISTS revocations_token
+  ON storage_auth.revocations (storage_auth.name_key(jti, issuer)) WHERE issuer IS NOT NULL;
+CREATE INDEX IF NOT EXISTS revocations_ended_by
+  ON storage_auth.revocations (storage_auth.name_key(ended_by, '')) WHERE ended_by IS NOT NULL;
+
+CREATE TABLE IF NOT EXISTS storage_auth.history (
+  number bigint PRIMARY KEY,
+  stamp uuid NOT NULL
+);
+CREATE TABLE IF NOT EXISTS storage_auth.removed_revocations (
+  number bigint NOT NULL,
+  id bigint NOT NULL,
+  jti text,
+  issuer text,
+  account_id text,
+  access_key text,
+  issued_before timestamptz
+);
+CREATE INDEX IF NOT EXISTS removed_revocations_number ON storage_auth.removed_revocations (number);
+
 CREATE TABLE IF NOT EXISTS storage_auth.revision (
   singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
   number bigint NOT NULL,
   stamp uuid NOT NULL
 );
 ALTER TABLE storage_auth.revision ADD COLUMN IF NOT EXISTS other_change uuid NOT NULL DEFAULT gen_random_uuid();
+ALTER TABLE storage_auth.revision ADD COLUMN IF NOT EXISTS credentials_change uuid NOT NULL DEFAULT gen_random_uuid();
+ALTER TABLE storage_auth.revision ADD COLUMN IF NOT EXISTS revocations_reset uuid NOT NULL DEFAULT gen_random_uuid();
 INSERT INTO storage_auth.revision (number, stamp) VALUES (1, gen_random_uuid())
-  ON CONFLICT (singleton) DO UPDATE SET stamp = gen_random_uuid(), other_change = gen_random_uuid();
+  ON CONFLICT (singleton) DO UPDATE SET stamp = gen_random_uuid(), other_change = gen_random_uuid(),
+    credentials_change = gen_random_uuid(), revocations_reset = gen_random_uuid();
+DELETE FROM storage_auth.history;
+INSERT INTO storage_auth.history (number, stamp) SELECT number, stamp FROM storage_auth.revision;
 
 -- Runs as the owner. A role that changes credentials thus needs no right to the revision.
 -- A role that adds revocations needs no right to remove them.
@@ -60,17 +100,55 @@ CREATE OR REPLACE FUNCTION storage_auth.record_change() RETURNS trigger
   AS $$
 DECLARE
   new_stamp uuid := gen_random_uuid();
+  new_number bigint;
   -- At depth 2, the change is the DELETE below.
   only_adds boolean := TG_TABLE_NAME = 'revocations'
     AND (TG_OP = 'INSERT' OR (TG_OP = 'DELETE' AND pg_trigger_depth() > 1));
+  is_reset boolean := TG_TABLE_NAME = 'revocations' AND TG_OP IN ('UPDATE', 'TRUNCATE');
 BEGIN
   UPDATE storage_auth.revision SET number = number + 1, stamp = new_stamp,
-    other_change = CASE WHEN only_adds THEN other_change ELSE new_stamp END;
+    other_change = CASE WHEN only_adds THEN other_change ELSE new_stamp END,
+    credentials_change = CASE WHEN TG_TABLE_NAME = 'credentials' THEN new_stamp ELSE credentials_change END,
+    revocations_reset = CASE WHEN is_reset THEN new_stamp ELSE revocations_reset END
+    RETURNING number INTO new_number;
+  -- Without a row of "revision", sidecars report that changes are not recorded. After a restore of "revision" alone,
+  -- the number may be there.
+  INSERT INTO storage_auth.history (number, stamp) SELECT new_number, new_stamp WHERE new_number IS NOT NULL
+    ON CONFLICT (number) DO UPDATE SET stamp = new_stamp;
+  DELETE FROM storage_auth.history WHERE number <= new_number - 10000;
+  DELETE FROM storage_auth.removed_revocations WHERE number <= new_number - 10000;
   IF TG_TABLE_NAME = 'revocations' AND TG_OP = 'INSERT' THEN
     DELETE FROM storage_auth.revocations WHERE id IN (
       SELECT id FROM storage_auth.revocations WHERE expires_at < now() ORDER BY expires_at LIMIT 1000);
   END IF;
   RETURN NULL;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION storage_auth.record_removal() RETURNS trigger
+  LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+  AS $$
+BEGIN
+  INSERT INTO storage_auth.removed_revocations (number, id, jti, issuer, account_id, access_key, issued_before)
+    SELECT revision.number, removed.id, removed.jti, removed.issuer, removed.account_id, removed.access_key, removed.issued_before
+    FROM removed, storage_auth.revision;
+  RETURN NULL;
+END
+$$;
+
+-- Leaves a row out if clients of the account have ended 10,000 tokens that are alive, so that none can fill the table.
+-- The revision is locked by then, so that concurrent transactions cannot exceed the number together.
+CREATE OR REPLACE FUNCTION storage_auth.limit_ended() RETURNS trigger
+  LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+  AS $$
+DECLARE
+  live bigint := (SELECT count(*) FROM (
+    SELECT FROM storage_auth.revocations
+    WHERE storage_auth.name_key(ended_by, '') = storage_auth.name_key(NEW.ended_by, '')
+      AND ended_by IS NOT NULL AND expires_at >= now() LIMIT 10000) AS of_account);
+BEGIN
+  IF live >= 10000 THEN RETURN NULL; END IF;
+  RETURN NEW;
 END
 $$;
 
@@ -81,4 +159,22 @@ CREATE TRIGGER record_change BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON st
 DROP TRIGGER IF EXISTS record_change ON storage_auth.revocations;
 CREATE TRIGGER record_change BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON storage_auth.revocations
   FOR EACH STATEMENT EXECUTE FUNCTION storage_auth.record_change();
+DROP TRIGGER IF EXISTS record_removal ON storage_auth.revocations;
+CREATE TRIGGER record_removal AFTER DELETE ON storage_auth.revocations REFERENCING OLD TABLE AS removed
+  FOR EACH STATEMENT EXECUTE FUNCTION storage_auth.record_removal();
+DROP TRIGGER IF EXISTS limit_ended ON storage_auth.revocations;
+CREATE TRIGGER limit_ended BEFORE INSERT ON storage_auth.revocations
+  FOR EACH ROW WHEN (NEW.ended_by IS NOT NULL) EXECUTE FUNCTION storage_auth.limit_ended();
+
+-- Roles of an earlier version keep their rights: who may read "revision" may read the tables beside it,
+-- and who may add a token id may add what belongs to it.
+DO $$ DECLARE grantee text; BEGIN
+  FOR grantee IN SELECT DISTINCT acl.grantee::regrole::text FROM pg_class, aclexplode(relacl) AS acl
+    WHERE oid = 'storage_auth.revision'::regclass AND acl.privilege_type = 'SELECT' AND acl.grantee <> 0
+  LOOP EXECUTE format('GRANT SELECT ON storage_auth.history, storage_auth.removed_revocations TO %s', grantee); END LOOP;
+  FOR grantee IN SELECT DISTINCT acl.grantee::regrole::text FROM pg_attribute, aclexplode(attacl) AS acl
+    WHERE attrelid = 'storage_auth.revocations'::regclass AND attname = 'jti'
+      AND acl.privilege_type = 'INSERT' AND acl.grantee <> 0
+  LOOP EXECUTE format('GRANT INSERT (issuer, ended_by) ON storage_auth.revocations TO %s', grantee); END LOOP;
+END $$;
 COMMIT;

@@ -6,12 +6,13 @@ import { readFileSync } from 'node:fs'
 import pg from 'pg'
 import { type Loaded, loaded, NotDone, notLoaded } from '../../base/result.ts'
 import { parseTime } from '../../base/values.ts'
+import type { Credential, CredentialName } from '../credential-list.ts'
 import type { CredentialEditor, Editors, RevocationEditor } from '../editor.ts'
-import { NAME_TAKEN, NO_SUCH_NAME, NO_SUCH_REVOCATION } from '../editor.ts'
+import { NAME_TAKEN, NO_SUCH_ACCOUNT, NO_SUCH_NAME, NO_SUCH_REVOCATION } from '../editor.ts'
 import type { Revocation } from '../revocation-list.ts'
 import { clientConfig, databaseFailure, readUrlFile } from './database-pool.ts'
 import type { CredentialRow } from './snapshot.ts'
-import { readRevision, rowProblem, SELECT_CREDENTIALS, SELECT_REVOCATIONS } from './snapshot.ts'
+import { readVersion, rowProblem, SELECT_CREDENTIALS, SELECT_REVOCATIONS, UNLESS_ENDED } from './snapshot.ts'
 
 const LOCK_MS = 10_000
 const STATEMENT_MS = 120_000
@@ -51,15 +52,20 @@ async function inDatabase<T>(
 }
 
 export function tableEditors(urlFile: string): Editors {
-  async function change(text: string, values: unknown[], ifNone = ''): Promise<Loaded> {
-    const changed = await inDatabase(urlFile, STATEMENT_MS, (client) => client.query(text, values))
+  /** Resolves with the rows that the statement returns. @throws NotDone with `ifNone`, if it has changed no row */
+  async function query<T extends object>(text: string, values: unknown[], ifNone: string) {
+    const changed = await inDatabase(urlFile, STATEMENT_MS, (client) => client.query<T>(text, values))
     if (!changed.ok) {
       return changed
     }
     if (changed.value.rowCount === 0) {
       throw new NotDone(`${urlFile}: ${ifNone}`)
     }
-    return loaded(undefined)
+    return loaded(changed.value.rows)
+  }
+  async function change(text: string, values: unknown[], ifNone: string): Promise<Loaded> {
+    const changed = await query(text, values, ifNone)
+    return changed.ok ? loaded(undefined) : changed
   }
   const list = <T extends object>(text: string) =>
     inDatabase(urlFile, STATEMENT_MS, async (client) => (await client.query<T>(text)).rows)
@@ -86,17 +92,31 @@ export function tableEditors(urlFile: string): Editors {
       const text = `UPDATE storage_auth.credentials SET ${column} = $3 WHERE ${BY_NAME}`
       return change(text, [accountId, accessKey, value], NO_SUCH_NAME)
     },
+    async disableAccount(accountId) {
+      const text = `UPDATE storage_auth.credentials SET disabled = true WHERE account_id = $1
+        RETURNING access_key AS "accessKey"`
+      const changed = await query<CredentialName>(text, [accountId], NO_SUCH_ACCOUNT)
+      return changed.ok ? loaded(changed.value.map(({ accessKey }) => accessKey)) : changed
+    },
+    rotate({ accountId, accessKey }, { secretHash, previousSecretExpiresAt }) {
+      const endsAtMs = previousSecretExpiresAt === undefined ? null : parseTime(previousSecretExpiresAt)
+      const text = `UPDATE storage_auth.credentials SET secret_hash = $3,
+        previous_secret_hash = CASE WHEN $4::float8 IS NULL THEN NULL ELSE secret_hash END,
+        previous_secret_expires_at = to_timestamp($4::float8 / 1000) WHERE ${BY_NAME}`
+      return change(text, [accountId, accessKey, secretHash, endsAtMs], NO_SUCH_NAME)
+    },
     remove: ({ accountId, accessKey }) =>
       change(`DELETE FROM storage_auth.credentials WHERE ${BY_NAME}`, [accountId, accessKey], NO_SUCH_NAME),
   }
   const revocations: RevocationEditor = {
     list: () => list<Revocation>(`${SELECT_REVOCATIONS} ORDER BY id`),
-    add: ({ jti, accountId, accessKey, issuedBeforeMs }) =>
-      change(
-        `INSERT INTO storage_auth.revocations (jti, account_id, access_key, issued_before)
-         VALUES ($1, $2, $3, to_timestamp($4::float8 / 1000))`,
-        [jti, accountId, accessKey, issuedBeforeMs],
-      ),
+    async add({ jti, issuer, accountId, accessKey, issuedBeforeMs }) {
+      const text = `INSERT INTO storage_auth.revocations (jti, issuer, account_id, access_key, issued_before)
+        VALUES ($1, $2, $3, $4, to_timestamp($5::float8 / 1000)) ${UNLESS_ENDED}`
+      const values = [jti, issuer, accountId, accessKey, issuedBeforeMs]
+      const added = await inDatabase(urlFile, STATEMENT_MS, (client) => client.query(text, values))
+      return added.ok ? loaded(undefined) : added
+    },
     remove({ jti, accountId, accessKey }) {
       const text = 'DELETE FROM storage_auth.revocations WHERE jti = $1 OR account_id = $2 OR access_key = $3'
       return change(text, [jti, accountId, accessKey], NO_SUCH_REVOCATION)
@@ -105,10 +125,39 @@ export function tableEditors(urlFile: string): Editors {
   return { credentials, revocations }
 }
 
+/** Adds credentials with their hashes in one transaction. Resolves with the names that were there, which are unchanged. */
+export const importCredentials = (urlFile: string, credentials: readonly Credential[]) =>
+  inDatabase(urlFile, STATEMENT_MS, async (client): Promise<readonly CredentialName[]> => {
+    const existing: CredentialName[] = []
+    await client.query('BEGIN')
+    for (const credential of credentials) {
+      const { rowCount } = await client.query(IMPORT_CREDENTIAL, importedValues(credential))
+      if (rowCount === 0) {
+        const { accountId, accessKey } = credential
+        existing.push({ accountId, accessKey })
+      }
+    }
+    await client.query('COMMIT')
+    return existing
+  })
+
+const IMPORT_CREDENTIAL = `INSERT INTO storage_auth.credentials (account_id, access_key, secret_hash, expires_at,
+    disabled, scope, previous_secret_hash, previous_secret_expires_at)
+  VALUES ($1, $2, $3, to_timestamp($4::float8 / 1000), $5, $6, $7, to_timestamp($8::float8 / 1000))
+  ON CONFLICT (${NAME_KEY}) DO NOTHING`
+
+function importedValues(credential: Credential) {
+  const { accountId, accessKey, secretHash, expiresAtMs, disabled, scope } = credential
+  const { previousSecretHash, previousSecretExpiresAtMs } = credential
+  const endsAtMs = expiresAtMs === Number.POSITIVE_INFINITY ? null : expiresAtMs
+  const previous = [previousSecretHash, previousSecretExpiresAtMs]
+  return [accountId, accessKey, secretHash, endsAtMs, disabled, scope, ...previous]
+}
+
 /** Checks within 5 s whether a sidecar can use the tables. */
 export const checkDatabase = (urlFile: string) =>
   inDatabase(urlFile, CHECK_STATEMENT_MS, async (client) => {
-    await readRevision(client)
+    await readVersion(client)
     await client.query(`${SELECT_CREDENTIALS} LIMIT 0; ${SELECT_REVOCATIONS} LIMIT 0`)
   })
 

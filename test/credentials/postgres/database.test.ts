@@ -200,10 +200,92 @@ t.test('new revocations are read alone', async (t) => {
   t.same(['a', 'b', 'c', 'd', 'e'].map(isRevoked), [true, true, false, false, false])
   t.equal(isActive(replica), true)
   t.same(replica.reloads, ['ok', 'ok'], 'at the start and for the account; none for each logout')
-  sql(`DELETE FROM storage_auth.revocations WHERE jti = 'b'`)
-  await next(false, 'a revocation taken back')
-  t.equal(isRevoked('b'), false)
-  t.equal(isActive(replica), false, 'everything was read')
+  revoke(`('a', NULL, NULL)`)
+  await next(true, 'one that was there')
+  sql(`DELETE FROM storage_auth.revocations WHERE jti IN ('b', 'd')`)
+  await next(true, 'two taken back')
+  sql(`DELETE FROM storage_auth.revocations WHERE id = 1`)
+  await next(true, 'one of two taken back')
+  t.same(['a', 'b', 'd'].map(isRevoked), [true, false, false])
+  sql(
+    `DELETE FROM storage_auth.revocations WHERE jti = 'a'; DELETE FROM storage_auth.revocations WHERE account_id = 'acme'`,
+  )
+  await next(true, 'all of them')
+  t.same([isRevoked('a'), replica.revocations().size], [false, 0])
+  revoke(`('e', NULL, NULL)`)
+  await next(true, 'a new one')
+  sql(`UPDATE storage_auth.revocations SET jti = 'f'`)
+  await next(true, 'a changed one')
+  t.same([isRevoked('e'), isRevoked('f')], [false, true])
+  t.equal(isActive(replica), true, 'credentials were never read')
+})
+
+t.test('a row that is added and removed between two reads takes no other with it', async (t) => {
+  const { sql, urlFile } = await withAcme()
+  await sql(`INSERT INTO storage_auth.revocations (jti) VALUES ('a')`)
+  const replica = await openStore(t, urlFile, { pollMs: HOUR })
+  const token = { tokenId: 'a', accountId: 'a', accessKey: 'k', issuedAtSeconds: 0 }
+  await sql(`INSERT INTO storage_auth.revocations (jti) VALUES ('a'), ('b')`)
+  await sql(`DELETE FROM storage_auth.revocations WHERE id > 1`)
+  t.equal(await replica.store.authenticate(acme), 'accepted', 'which reads the changes')
+  t.same([replica.revocations().isRevoked(token), replica.revocations().size], [true, 1])
+})
+
+t.test('a change of a credential reads no revocation', async (t) => {
+  const { sql, urlFile } = await withAcme()
+  await sql(`INSERT INTO storage_auth.revocations (jti) VALUES ('a')`)
+  const replica = await openStore(t, urlFile, { pollMs: 20 })
+  // No change of revocations is recorded for it.
+  await sql(`BEGIN; SET LOCAL session_replication_role = replica;
+    DELETE FROM storage_auth.revocations; COMMIT`)
+  await sql('UPDATE storage_auth.credentials SET disabled = true')
+  await eventually(() => !isActive(replica), 'the change')
+  t.equal(replica.revocations().size, 1)
+  await replica.reload()
+  t.equal(replica.revocations().size, 0)
+})
+
+t.test('after more changes than the database remembers, all rows are read', async (t) => {
+  const { sql, urlFile } = await withAcme()
+  await sql(`INSERT INTO storage_auth.revocations (jti) VALUES ('a')`)
+  const replica = await openStore(t, urlFile, { pollMs: HOUR })
+  await sql(`DELETE FROM storage_auth.revocations; INSERT INTO storage_auth.revocations (jti) VALUES ('b');
+    DELETE FROM storage_auth.history; DELETE FROM storage_auth.removed_revocations`)
+  t.equal(await replica.store.authenticate(acme), 'accepted', 'which reads the changes')
+  const isRevoked = (tokenId: string) =>
+    replica.revocations().isRevoked({ tokenId, accountId: 'a', accessKey: 'k', issuedAtSeconds: 0 })
+  t.same([isRevoked('a'), isRevoked('b'), replica.revocations().size], [false, true, 1])
+  await sql(`UPDATE storage_auth.revision SET number = number + 20000`)
+  await sql(`INSERT INTO storage_auth.revocations (jti) VALUES ('c')`)
+  const old = await sql('SELECT FROM storage_auth.history WHERE number < 20000')
+  t.same(old, [], 'the database remembers the last 10,000 only')
+})
+
+t.test('a token that is ended twice is one row, and no account fills the table', async (t) => {
+  const { sql, urlFile } = await withAcme()
+  const replica = await openStore(t, urlFile, { pollMs: 20 })
+  const inAnHour = Date.now() / 1000 + 3600
+  const end = (tokenId: string, accountId = 'acme', issuer = 'us') =>
+    replica.endToken({ tokenId, issuer, accountId, rowEndsAtSeconds: inAnHour })
+  const five = await Promise.all(Array.from({ length: 5 }, () => end('one')))
+  t.same(new Set(five), new Set(['ended']))
+  t.equal(await end('one', 'acme', 'https://other'), 'ended')
+  const rows = () => sql('SELECT jti, issuer, ended_by FROM storage_auth.revocations ORDER BY id')
+  t.same(await rows(), [
+    { jti: 'one', issuer: 'us', ended_by: 'acme' },
+    { jti: 'one', issuer: 'https://other', ended_by: 'acme' },
+  ])
+  await sql(`INSERT INTO storage_auth.revocations (jti, issuer, ended_by, expires_at)
+    SELECT n, 'us', 'acme', now() + interval '1 hour' FROM generate_series(1, 9997) AS n`)
+  t.same(await Promise.all([end('last'), end('too many'), end('more')].map(async (each) => each)), [
+    'ended',
+    'full',
+    'full',
+  ])
+  t.equal(await end('of another', 'other'), 'ended')
+  t.match(await sql('SELECT count(*)::int FROM storage_auth.revocations'), [{ count: 10_001 }])
+  await sql(`UPDATE storage_auth.revocations SET expires_at = now() - interval '1 second' WHERE jti = '1'`)
+  t.equal(await end('one more'), 'ended', 'once a token of the account has expired')
 })
 
 t.test(
@@ -262,7 +344,7 @@ t.test('a reload reads everything, even while new revocations are read', async (
   t.equal(isActive(replica), false)
 })
 
-t.test('after 10,000 new revocations all are read again, so that ended ones leave the memory', async (t) => {
+t.test('revocations of expired tokens leave the table and the memory with later ones', async (t) => {
   const { sql, urlFile } = await withAcme()
   await sql(`INSERT INTO storage_auth.revocations (jti) VALUES ('first')`)
   const replica = await openStore(t, urlFile, { pollMs: 20 })
@@ -282,7 +364,8 @@ t.test('a query that has timed out waits no longer on the server for a lock', as
   const holder = new pg.Client(url)
   await holder.connect()
   await holder.query('BEGIN; UPDATE storage_auth.revision SET number = number')
-  t.equal(await replica.revoke('jti', 4e9), false)
+  const token = { tokenId: 'jti', issuer: 'us', accountId: 'acme', rowEndsAtSeconds: 4e9 }
+  t.equal(await replica.endToken(token), 'unavailable')
   await holder.query('LOCK storage_auth.revision')
   await eventually(() => replica.state() !== 'current', 'a poll that fails')
   await replica.stop()

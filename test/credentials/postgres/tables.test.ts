@@ -39,6 +39,42 @@ t.test('migrate adds the scope to tables of an earlier version, with its constra
   t.match(await tableEditors(urlFile).credentials.list(), { value: [], warnings: [warning] })
 })
 
+t.test(
+  'migrate brings the tables of an earlier version up to date, which goes on to work with them',
+  async (t) => {
+    const { urlFile, sql, name } = await createDatabase('tables')
+    // The tables and grants as version 0.1.0 has left them.
+    await sql(`DROP TABLE storage_auth.history, storage_auth.removed_revocations;
+    DROP TRIGGER record_removal ON storage_auth.revocations; DROP TRIGGER limit_ended ON storage_auth.revocations;
+    DROP FUNCTION storage_auth.record_removal; DROP FUNCTION storage_auth.limit_ended;
+    ALTER TABLE storage_auth.revision DROP COLUMN credentials_change, DROP COLUMN revocations_reset;
+    ALTER TABLE storage_auth.revocations DROP COLUMN issuer, DROP COLUMN ended_by;
+    ALTER TABLE storage_auth.credentials DROP COLUMN previous_secret_hash, DROP COLUMN previous_secret_expires_at;
+    CREATE ROLE earlier LOGIN; GRANT USAGE ON SCHEMA storage_auth TO earlier;
+    GRANT SELECT ON ALL TABLES IN SCHEMA storage_auth TO earlier;
+    GRANT INSERT (jti, expires_at) ON storage_auth.revocations TO earlier`)
+    for (let run = 1; run <= 2; run++) {
+      t.match(await migrate(urlFile), { ok: true })
+    }
+    await writeFile(urlFile, url(name, 'earlier'))
+    const replica = await openStore(t, urlFile, { pollMs: 20 })
+    const token = { tokenId: 'new', issuer: 'us', accountId: 'acme', rowEndsAtSeconds: 4e9 }
+    t.equal(await replica.endToken(token), 'ended', 'with the grants of the earlier version')
+    const otherChange = async () => (await sql('SELECT other_change FROM storage_auth.revision'))[0]
+    const before = await otherChange()
+    await sql(
+      `SET ROLE earlier; INSERT INTO storage_auth.revocations (jti, expires_at) VALUES ('old', to_timestamp(4e9))`,
+    )
+    await eventually(
+      () => replica.revocations().size === 2,
+      'the row of a running sidecar of the earlier version',
+    )
+    t.same(await otherChange(), before, 'which reads only new revocations')
+    await sql(`DELETE FROM storage_auth.revocations WHERE jti = 'old'`)
+    t.notSame(await otherChange(), before, 'and all rows after another change')
+  },
+)
+
 t.test('migrate needs no right to create schemas if the schema exists', async (t) => {
   const database = await createDatabase('empty')
   await database.sql('CREATE ROLE owner LOGIN; CREATE SCHEMA storage_auth AUTHORIZATION owner')
