@@ -29,6 +29,12 @@ if (isWhole) {
 let coveredLines
 const count = { passed: 0, failed: 0, skipped: 0 }
 
+if (isWhole) {
+  console.log(
+    'Running all tests: about 5 minutes on two idle cores. A file alone: npm test -- test/e2e/routes.test.ts',
+  )
+}
+
 // With TAP=1 in the environment tap would take itself for a subtest.
 const { TAP: _, ...env } = process.env
 const tap = spawn(process.execPath, command, { stdio: ['ignore', 'pipe', 'inherit'], env })

@@ -12,6 +12,10 @@ import { watchProcess } from '../support/other-programs.ts'
 
 const README = readFileSync('README.md', 'utf8')
 
+/** npm's global directory of the stranger. */
+const NPM_PREFIX = mkdtempSync(join(tmpdir(), 'readme-npm-'))
+t.teardown(() => rmSync(NPM_PREFIX, { recursive: true, force: true }))
+
 t.test('the README commands in a fresh clone', { skip: missing() }, async (t) => {
   const clone = bareClone(t)
   const shell = openShell(t, clone)
@@ -69,9 +73,10 @@ t.test('the README commands in a fresh clone', { skip: missing() }, async (t) =>
     const port = await listen(t, service)
 
     const section = 'In front of your own service'
-    t.equal((await shell.run(block(section, 'sh', 0))).code, 0, 'keys and credentials')
+    t.equal((await shell.run(block(section, 'sh', 0))).code, 0, 'the command')
+    t.equal((await shell.run(block(section, 'sh', 1))).code, 0, 'keys and credentials')
     writeFileSync(join(clone, 'etc/sidecar.yaml'), block(section, 'yaml', 0).replace('9000', `${port}`))
-    const [check = '', serve = ''] = block(section, 'sh', 1).split('\n')
+    const [check = '', serve = ''] = block(section, 'sh', 2).split('\n')
     t.match(await shell.run(check), { code: 0 })
 
     const env = { SIDECAR_LISTEN_PORT: '0', SIDECAR_ADMIN_PORT: '0', SIDECAR_SHUTDOWN_LAME_DUCK_SECONDS: '0' }
@@ -82,7 +87,7 @@ t.test('the README commands in a fresh clone', { skip: missing() }, async (t) =>
       .split('\n')
       .map((line) => JSON.parse(line))
     const data = listening.find(({ listener }) => listener === 'data')
-    const passed = await shell.run(block(section, 'sh', 2).replaceAll('8080', `${data?.port}`))
+    const passed = await shell.run(block(section, 'sh', 3).replaceAll('8080', `${data?.port}`))
     t.match(passed.output, /^HTTP\/1\.1 200 [\s\S]*from the service$/)
     const token = (await shell.run('printf %s "$TOKEN"')).output
 
@@ -94,7 +99,7 @@ t.test('the README commands in a fresh clone', { skip: missing() }, async (t) =>
     t.equal(seen[0]?.['x-authenticated-account-id'], 'acme')
     t.notOk(seen[0]?.authorization)
     const { accessKey } = JSON.parse(readFileSync(join(clone, 'etc/acme.json'), 'utf8'))
-    t.match(await shell.run(block(section, 'sh', 3).replace('AK…', accessKey)), { code: 0 })
+    t.match(await shell.run(block(section, 'sh', 4).replace('AK…', accessKey)), { code: 0 })
     await eventually(
       async () => (await fetch(url, { headers: { Authorization: `Bearer ${token}` } })).status === 400,
       'the revocation',
@@ -152,10 +157,12 @@ function strangersEnvironment(more: Readonly<Record<string, string>> = {}): stri
       !/^(_?tap|npm_|node_|sidecar_|init_cwd)/i.test(name) ||
       /^npm_config_(cache|registry|userconfig)$/i.test(name),
   )
-  const path = process.env['PATH']?.split(delimiter).filter((entry) => !entry.includes('node_modules'))
+  const entries = process.env['PATH']?.split(delimiter) ?? []
+  const path = entries.filter((entry) => !entry.includes('node_modules'))
   const all = {
     ...Object.fromEntries(kept),
-    PATH: path?.join(delimiter),
+    PATH: [join(NPM_PREFIX, 'bin'), ...path].join(delimiter),
+    npm_config_prefix: NPM_PREFIX,
     npm_config_prefer_offline: 'true',
     ...more,
   }
