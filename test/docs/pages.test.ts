@@ -75,11 +75,14 @@ t.test('the page has every metric, label and label value, and every access log f
   const upstream = await recordingUpstream(t)
   const sidecar = await startSidecar(t, { upstreamUrl: upstream.url })
   const at = `http://127.0.0.1:${sidecar.port}/a`
-  await fetch(at)
+  await Promise.all(Array.from({ length: 100 }, () => fetch(at))) // more than have a line each
+  const withToken = { headers: { Authorization: `Bearer ${sidecar.token}`, traceparent: TRACEPARENT } }
+  await fetch(at, withToken)
   upstream.reply('no HTTP')
-  await fetch(at, { headers: { Authorization: `Bearer ${sidecar.token}`, traceparent: TRACEPARENT } })
+  await fetch(at, withToken)
   const lines = () => sidecar.log.filter(({ msg }) => msg === 'request')
-  await eventually(() => lines().length === 2, 'both access lines')
+  await eventually(() => lines().some(({ sampled }) => sampled), 'the line that stands for many')
+  await eventually(() => lines().some(({ cause }) => cause), 'the line of the failure')
 
   const metrics = await scrape(sidecar)
   const documented = tableUnder(PAGE, '## Metrics').filter((row) => 'metric' in row && row['meaning'])
