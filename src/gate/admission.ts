@@ -8,6 +8,7 @@ import { isIPv6 } from 'node:net'
 import { ERRORS, type PublicError } from '../base/errors.ts'
 import { failed, ok, type Result } from '../base/result.ts'
 import type { Config } from '../config/config.ts'
+import { readFraming } from '../http/framing.ts'
 import { HeaderLines, namesFramingOrIdentity, requestIdOf } from '../http/headers.ts'
 import { originForm, pathOf, type RequestedAccess } from '../http/request-target.ts'
 
@@ -53,8 +54,6 @@ export function admit(head: RequestHead, limits: HeadLimits): Result<AdmittedReq
   const isHttp10 = httpVersionMinor === 0
   const lines = new HeaderLines(rawHeaders)
   let host: string | undefined
-  let contentLength: string | undefined
-  let isChunked = false
   let authorization: string | undefined
   let hasTwoAuthorizations = false
   let headersAddAccess = false
@@ -66,19 +65,6 @@ export function admit(head: RequestHead, limits: HeadLimits): Result<AdmittedReq
           return notAdmitted('Host')
         }
         host = value
-        break
-      case 'contentLength':
-        if (contentLength !== undefined || !CONTENT_LENGTH.test(value)) {
-          return notAdmitted('Content-Length')
-        }
-        contentLength = value
-        break
-      case 'transferEncoding':
-        // Parsers disagree on lists of codings. HTTP/1.0 has no chunks (RFC 9112, section 6.1).
-        if (isChunked || isHttp10 || value.toLowerCase() !== 'chunked') {
-          return notAdmitted('Transfer-Encoding')
-        }
-        isChunked = true
         break
       case 'authorization':
         hasTwoAuthorizations = authorization !== undefined
@@ -100,6 +86,11 @@ export function admit(head: RequestHead, limits: HeadLimits): Result<AdmittedReq
       }
     }
   }
+  const framing = readFraming(lines, { isHttp10, sender: 'client' })
+  if (!framing.ok) {
+    return notAdmitted(framing.error)
+  }
+  const { contentLength, isChunked } = framing.value
   if (isChunked && contentLength !== undefined) {
     return notAdmitted('Content-Length')
   }
@@ -138,9 +129,6 @@ export function admit(head: RequestHead, limits: HeadLimits): Result<AdmittedReq
 }
 
 const PREFLIGHT = ['origin', 'access-control-request-method']
-
-/** A canonical decimal number that a double represents exactly. */
-const CONTENT_LENGTH = /^(?:0|[1-9][0-9]{0,14})$/
 
 /** A registered name (RFC 3986, section 3.2.2) or an IPv6 address. The comma is excluded, because it separates lists. */
 const HOST = /^(?:[\w.~!$&'()*+;=%-]+|\[([0-9A-Fa-f:.]+)\])(?::([0-9]{0,5}))?$/

@@ -1,8 +1,9 @@
 /**
  * Parses the HTTP/1.1 responses of one upstream connection (RFC 9112).
- * In: chunks as the socket reads them. Out: the parts of the response that have arrived. Two lengths, unknown codings and
- * bare line feeds are errors. The RFC is less strict, but bytes of a misread response could reach another client.
+ * In: chunks as the socket reads them. Out: the parts of the response that have arrived. Two different lengths, unknown codings
+ * and bare line feeds are errors. The RFC is less strict, but bytes of a misread response could reach another client.
  */
+import { readFraming } from '../http/framing.ts'
 import { HeaderLines } from '../http/headers.ts'
 import type { ReceivedBody } from './buffers.ts'
 import type { UpstreamSettings } from './contract.ts'
@@ -24,6 +25,8 @@ export interface UpstreamHead {
 
 type State = 'head' | 'body' | 'chunkSize' | 'chunkData' | 'chunkEnd' | 'trailers' | 'done'
 
+const CARRIAGE_RETURN = 0x0d
+const LINE_FEED = 0x0a
 const NO_BYTES = Buffer.alloc(0)
 /** Only chunk extensions, which no server uses, make a chunk-size line longer. */
 const MAX_CHUNK_LINE = 256
@@ -126,14 +129,7 @@ export class ResponseParser implements PartialResponse {
       case 'chunkSize':
         return this.#readChunkSize(data, at)
       case 'chunkEnd':
-        if (data[at] !== 0x0d || (at + 1 < data.length && data[at + 1] !== 0x0a)) {
-          throw new BadResponse('chunk longer than its size')
-        }
-        if (at + 1 === data.length) {
-          return -1
-        }
-        this.#state = 'chunkSize'
-        return at + 2
+        return this.#readChunkEnd(data, at)
       case 'trailers':
         return this.#readTrailers(data, at)
       default:
@@ -144,34 +140,49 @@ export class ResponseParser implements PartialResponse {
   #readHead(data: Buffer, at: number): number {
     const end = this.#endOfLines(data, at)
     if (end < 0) {
-      // Fails on the first bytes that cannot be HTTP: an SSH server, for example, sends its banner and waits.
-      const text = data.toString('latin1', at)
-      if (!text.startsWith('HTTP/'.slice(0, text.length)) || /[^\r]\n/.test(text)) {
-        throw new BadResponse('no HTTP response')
-      }
+      checkStart(data.toString('latin1', at))
       return -1
     }
     const text = data.toString('latin1', at, end + 2)
     const head = parseHead(text, this.#isHeadRequest, this.#limits.headerLines)
-    const { status, framing, contentLength } = head
-    if (status < 200 && status !== 101) {
-      if (status !== 100 && this.#informationalCount < MAX_INFORMATIONAL) {
-        this.#informationalCount++
-        this.#informational.push(head)
-      }
-      return end + 4
+    if (head.status < 200 && head.status !== 101) {
+      this.#onInformational(head)
+    } else {
+      this.#onFinalHead(head)
     }
+    return end + 4
+  }
+
+  #onInformational(head: UpstreamHead): void {
+    if (head.status !== 100 && this.#informationalCount < MAX_INFORMATIONAL) {
+      this.#informationalCount++
+      this.#informational.push(head)
+    }
+  }
+
+  /** The head of the final response, or of a 101. */
+  #onFinalHead(head: UpstreamHead): void {
+    const { status, framing, contentLength = 0 } = head
     if (status === 101 && !(this.#isWebSocket && switchesToWebSocket(head))) {
       throw new BadResponse('101 without an upgrade')
     }
     this.head = head
-    this.#left = framing === 'close' ? Number.POSITIVE_INFINITY : (contentLength ?? 0)
-    if (framing === 'chunked') {
-      this.#state = 'chunkSize'
-    } else {
-      this.#state = framing === 'none' || this.#left === 0 ? 'done' : 'body'
+    switch (framing) {
+      case 'none':
+        this.#state = 'done'
+        break
+      case 'length':
+        this.#left = contentLength
+        this.#state = contentLength === 0 ? 'done' : 'body'
+        break
+      case 'chunked':
+        this.#state = 'chunkSize'
+        break
+      case 'close':
+        this.#left = Number.POSITIVE_INFINITY
+        this.#state = 'body'
+        break
     }
-    return end + 4
   }
 
   /** Returns the offset of the CRLF CRLF that ends a head or trailers, or -1 if it has not arrived. */
@@ -191,6 +202,19 @@ export class ResponseParser implements PartialResponse {
       this.#state = this.#state === 'body' ? 'done' : 'chunkEnd'
     }
     return end
+  }
+
+  /** A chunk ends with a CRLF. */
+  #readChunkEnd(data: Buffer, at: number): number {
+    const hasLineFeed = at + 1 < data.length
+    if (data[at] !== CARRIAGE_RETURN || (hasLineFeed && data[at + 1] !== LINE_FEED)) {
+      throw new BadResponse('chunk longer than its size')
+    }
+    if (!hasLineFeed) {
+      return -1
+    }
+    this.#state = 'chunkSize'
+    return at + 2
   }
 
   #readChunkSize(data: Buffer, at: number): number {
@@ -224,12 +248,19 @@ export class ResponseParser implements PartialResponse {
   }
 }
 
-/** A chunk size, and extensions, which are ignored. White space between them is refused: parsers disagree on it. */
-const CHUNK_LINE = /^([0-9A-Fa-f]{1,12})(?:;[\t\x20-\x7e\x80-\xff]*)?(\r?)$/
-/** The space after the status code is required even without a reason phrase (RFC 9112, section 4). */
-const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9][0-9]{2}) (.*)\r\n/
+/** A chunk size, and extensions, which are ignored. Blanks may stand between them, and behind the size (RFC 9112, section 7.1.1). */
+const CHUNK_LINE = /^([0-9A-Fa-f]{1,12})[\t ]*(?:;[\t\x20-\x7e\x80-\xff]*)?(\r?)$/
+/** Many servers leave out the space after the status code if there is no reason phrase. */
+const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9][0-9]{2})(?: (.*))?\r\n/
 /** Lines without control characters except the tab. A carriage return or a line feed stands only in a CRLF. */
 const LINES = /^(?:[\t\x20-\x7e\x80-\xff]*\r\n)*$/
+
+/** Fails on the first bytes that cannot be HTTP: an SSH server, for example, sends its banner and waits. */
+function checkStart(text: string): void {
+  if (!text.startsWith('HTTP/'.slice(0, text.length)) || /[^\r]\n/.test(text)) {
+    throw new BadResponse('no HTTP response')
+  }
+}
 
 function parseHead(text: string, isHeadRequest: boolean, maxLines: number): UpstreamHead {
   const [statusLine = '', minorVersion, digits, statusText = ''] = STATUS_LINE.exec(text) ?? []
@@ -238,38 +269,43 @@ function parseHead(text: string, isHeadRequest: boolean, maxLines: number): Upst
   }
   const isHttp10 = minorVersion === '0'
   const status = Number(digits)
-  const lines = parseFieldLines(text, statusLine.length, maxLines)
-  let contentLength: number | undefined
-  let isChunked = false
-  let keepAliveSeconds = KEEP_ALIVE_SECONDS
-  for (let line = 0; line < lines.kinds.length; line++) {
-    const value = lines.value(line)
-    switch (lines.kinds[line]) {
-      case 'contentLength':
-        if (contentLength !== undefined || !/^[0-9]{1,15}$/.test(value)) {
-          throw new BadResponse('bad length')
-        }
-        contentLength = Number(value)
-        break
-      case 'transferEncoding':
-        if (isChunked || isHttp10 || value.toLowerCase() !== 'chunked') {
-          throw new BadResponse('bad transfer coding')
-        }
-        isChunked = true
-        break
-      case 'keepAlive':
-        keepAliveSeconds = Number(KEEP_ALIVE_TIMEOUT.exec(value)?.[1] ?? KEEP_ALIVE_SECONDS)
-        break
-    }
+  const received = parseFieldLines(text, statusLine.length, maxLines)
+  const read = readFraming(received, { isHttp10, sender: 'upstream' })
+  if (!read.ok) {
+    throw new BadResponse(read.error === 'Content-Length' ? 'bad length' : 'bad transfer coding')
   }
+  const { isChunked } = read.value
+  const lines = withOneLength(received, read.value.contentLength)
+  const contentLength = read.value.contentLength === undefined ? undefined : Number(read.value.contentLength)
   const framing = framingOf(status, isHeadRequest, isChunked, contentLength)
   // A 204 has no body. If its head announces one, the body may still follow, so the connection is not reused.
   const isFollowed = status === 204 && (isChunked || (contentLength ?? 0) > 0)
   const isLast = isHttp10 || isFollowed || framing === 'close' || lines.connectionOptions?.has('close')
-  if (isLast) {
-    keepAliveSeconds = 0
-  }
+  const keepAliveSeconds = isLast ? 0 : announcedKeepAliveSeconds(lines)
   return { status, statusText, lines, framing, contentLength, keepAliveSeconds }
+}
+
+/** The client receives one length, even if the upstream has sent the same one twice. */
+function withOneLength(lines: HeaderLines, contentLength: string | undefined): HeaderLines {
+  if (contentLength === undefined || lines.joined('contentLength') === contentLength) {
+    return lines
+  }
+  const raw: string[] = []
+  let hasLength = false
+  for (const [line, kind] of lines.kinds.entries()) {
+    if (kind !== 'contentLength') {
+      raw.push(lines.name(line), lines.value(line))
+    } else if (!hasLength) {
+      raw.push(lines.name(line), contentLength)
+      hasLength = true
+    }
+  }
+  return new HeaderLines(raw)
+}
+
+function announcedKeepAliveSeconds(lines: HeaderLines): number {
+  const announced = KEEP_ALIVE_TIMEOUT.exec(lines.joined('keepAlive') ?? '')?.[1]
+  return announced === undefined ? KEEP_ALIVE_SECONDS : Number(announced)
 }
 
 function framingOf(status: number, isHeadRequest: boolean, isChunked: boolean, contentLength?: number) {
@@ -304,15 +340,7 @@ function parseFieldLines(text: string, start: number, maxLines: number): HeaderL
     if (raw.length === 2 * maxLines) {
       throw new BadResponse('too many field lines')
     }
-    let from = colon + 1
-    let to = end
-    while (from < to && isBlank(text.charCodeAt(from))) {
-      from++
-    }
-    while (to > from && isBlank(text.charCodeAt(to - 1))) {
-      to--
-    }
-    raw.push(text.slice(at, colon), text.slice(from, to))
+    raw.push(text.slice(at, colon), withoutBlanks(text, colon + 1, end))
     at = end + 2
   }
   const lines = new HeaderLines(raw)
@@ -321,6 +349,19 @@ function parseFieldLines(text: string, start: number, maxLines: number): HeaderL
     throw new BadResponse('bad field name')
   }
   return lines
+}
+
+/** Returns the text between two offsets, without the blanks around it. */
+function withoutBlanks(text: string, start: number, end: number): string {
+  let from = start
+  let to = end
+  while (from < to && isBlank(text.charCodeAt(from))) {
+    from++
+  }
+  while (to > from && isBlank(text.charCodeAt(to - 1))) {
+    to--
+  }
+  return text.slice(from, to)
 }
 
 const isBlank = (code: number): boolean => code === 0x20 || code === 0x09

@@ -53,6 +53,7 @@ t.test('a status line has one form', async (t) => {
   for (const [line, status, reason] of [
     ['HTTP/1.1 200 OK', 200, 'OK'],
     ['HTTP/1.1 200 ', 200, ''],
+    ['HTTP/1.1 200', 200, ''],
     ['HTTP/1.0 200 OK', 200, 'OK'],
     ['HTTP/1.1 999 x', 999, 'x'],
     ['HTTP/1.1 404 \t a\tb:caf\xe9', 404, '\t a\tb:caf\xe9'],
@@ -60,7 +61,7 @@ t.test('a status line has one form', async (t) => {
     t.match(complete(`${line}\r\nContent-Length: 0\r\n\r\n`).head, { status, statusText: reason }, line)
   }
   for (const line of [
-    ...['HTTP/1.1 200', 'HTTP/1.1 20 OK', 'HTTP/1.1 099 x', 'HTTP/1.1 000 x', 'HTTP/1.1 1000 x'],
+    ...['HTTP/1.1 20', 'HTTP/1.1 20 OK', 'HTTP/1.1 099 x', 'HTTP/1.1 000 x', 'HTTP/1.1 1000 x'],
     ...['HTTP/1.1 +20 x', 'HTTP/1.1 2e2 x', 'HTTP/1.1 0x9 x', 'HTTP/1.1  200 OK', 'HTTP/1.1\t200 OK'],
     ...['HTTP/1.1 200\tOK', 'HTTP/1.1 200OK', 'HTTP/1.1 OK', 'HTTP/1.1 ', 'HTTP/1.1', 'HTTP/'],
     ...['HTTP/0.9 200 OK', 'HTTP/1.2 200 OK', 'HTTP/1.10 200 OK', 'HTTP/2 200', 'HTTP/2.0 200 OK'],
@@ -115,13 +116,32 @@ t.test('a body has one length', async (t) => {
     t.match(read(`${OK}Content-Length: ${value}\r\n\r\n`).head, { framing: 'length', contentLength }, value)
   }
   for (const value of [
-    ...['', '+5', '-0', '-5', '0x5', '5,5', '5, 5', '5 5', '5.0', '5e1', '"5"', 'five', '\xb2'],
+    ...[
+      '',
+      '+5',
+      '-0',
+      '-5',
+      '0x5',
+      '5,6',
+      '5, 05',
+      '5,',
+      ',',
+      ',5',
+      '5 5',
+      '5.0',
+      '5e1',
+      '"5"',
+      'five',
+      '\xb2',
+    ],
     ...['1000000000000000', '18446744073709551616'],
   ]) {
     t.equal(fails(`${OK}Content-Length: ${value}\r\n\r\n`), true, JSON.stringify(value))
   }
   for (const [first, second] of [
-    ['Content-Length: 5', 'Content-Length: 5'],
+    ['Content-Length: 5', 'Content-Length: 05'],
+    ['Content-Length: 5', 'Content-Length: '],
+    ['Content-Length: 5', 'Content-Length: 5, 6'],
     ['Content-Length: 5', 'content-length: 6'],
     ['Content-Length: 5', 'Transfer-Encoding: chunked'],
     ['Content-Length: 0', 'Transfer-Encoding: chunked'],
@@ -129,6 +149,16 @@ t.test('a body has one length', async (t) => {
   ]) {
     t.equal(fails(`${OK}${first}\r\n${second}\r\n\r\n`), true, `${first}, ${second}`)
     t.equal(fails(`${OK}${second}\r\n${first}\r\n\r\n`), true, `${second}, ${first}`)
+  }
+})
+
+t.test('the same length twice is one length, and one line', async (t) => {
+  for (const lines of ['Content-Length: 2\r\nX: y\r\ncontent-length: 2', 'Content-Length: 2, 2\r\nX: y']) {
+    const { head, body } = complete(`${OK}${lines}\r\n\r\nok`)
+    t.match(head, { framing: 'length', contentLength: 2 })
+    t.strictSame(head?.lines.raw, ['Content-Length', '2', 'X', 'y'])
+    t.equal(body, 'ok')
+    t.equal(fails(`${OK}${lines}\r\nTransfer-Encoding: chunked\r\n\r\n`), true, 'beside chunks')
   }
 })
 
@@ -195,6 +225,9 @@ t.test('a chunk size is hexadecimal digits and an optional extension', async (t)
     ['00000000000f', 15],
     ['A', 10],
     ['5;', 5],
+    ['5 ', 5],
+    ['5\t ', 5],
+    ['5 \t;ext', 5],
     ['5;ext=1; more="a;b" \t', 5],
     ['5;caf\xe9', 5],
     [`1;${'x'.repeat(254)}`, 1],
@@ -206,7 +239,7 @@ t.test('a chunk size is hexadecimal digits and an optional extension', async (t)
     )
   }
   for (const line of [
-    ...['', ' 5', '5 ', '5\t', '5 ;ext', '5\t;ext', '+5', '-5', '-0', '0x5', '5h', 'g', '5,5', '5.0'],
+    ...['', ' 5', ' ', ' ;ext', '5 5', '5 x', '5\x0b', '+5', '-5', '-0', '0x5', '5h', 'g', '5,5', '5.0'],
     ...['"5"', ';ext', '0000000000005', 'fffffffffffffffff', '\xb2', '5;a\0b', '5;a\x7fb', '5;a\rb'],
     ...['5;a\nb', '5\r', '5\n'],
     `1;${'x'.repeat(255)}`,
