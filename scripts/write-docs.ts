@@ -1,10 +1,10 @@
 /**
  * Writes what derives from other files. From the settings schema: the table in `docs/configuration.md`, `config/sidecar.yaml`,
  * `config/sidecar.schema.json` and the settings in the schema of the Helm values. From the manifests: the files of the Helm
- * chart. Run `npm run docs` after a change of `src/config/schema.ts` or of `k8s/`.
+ * chart, and the rule file of the Compose example. Run `npm run docs` after a change of `src/config/schema.ts` or of `k8s/`.
  */
 import { copyFileSync, readFileSync, writeFileSync } from 'node:fs'
-import { stringify } from 'yaml'
+import { parse, stringify } from 'yaml'
 import { z } from 'zod'
 import {
   configJsonSchema,
@@ -139,10 +139,20 @@ export const CHART_FILES: Readonly<Record<string, string>> = {
   'storage-auth-sidecar.dashboard.json': 'k8s/components/monitoring/storage-auth-sidecar.dashboard.json',
 }
 
+export const RULES_FILE = 'examples/compose/rules.yml'
+
+/** The alerts as a rule file, for a Prometheus without the operator. */
+export function rulesFile(): string {
+  const { spec } = parse(readFileSync('k8s/components/monitoring/prometheus-rule.yaml', 'utf8'))
+  const title = '# The alerts of k8s/components/monitoring as a rule file; written by npm run docs.'
+  return `${title}\n${stringify(spec, { lineWidth: 0 })}`
+}
+
 if (process.argv[1] === import.meta.filename) {
   writeFileSync(PAGE, withSettingsTable(readFileSync(PAGE, 'utf8')))
   writeFileSync('config/sidecar.schema.json', configJsonSchema())
   writeFileSync('config/sidecar.yaml', settingsFile())
+  writeFileSync(RULES_FILE, rulesFile())
   writeFileSync(VALUES_SCHEMA, withSettingsSchema(readFileSync(VALUES_SCHEMA, 'utf8')))
   for (const [name, manifest] of Object.entries(CHART_FILES)) {
     copyFileSync(manifest, `k8s/chart/files/${name}`)

@@ -5,6 +5,7 @@ import { createServer } from 'node:http'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { parse } from 'yaml'
+import { RULES_FILE, rulesFile } from '../../scripts/write-docs.ts'
 import { VERSION } from '../../src/base/version.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { publicJwks } from '../../src/keys/key-ring.ts'
@@ -233,6 +234,14 @@ t.test('Compose accepts the file', { skip: without('docker', 'compose', 'version
   const args = ['compose', '--project-directory', directory, 'config', '--quiet']
   const { status, stderr } = spawnSync('docker', args)
   t.equal(status, 0, String(stderr))
+})
+
+t.test('Compose loads the alerts, as npm run docs wrote them', async (t) => {
+  t.equal(readFileSync(RULES_FILE, 'utf8'), rulesFile())
+  const settings = parse(readFileSync('examples/compose/prometheus.yml', 'utf8'))
+  t.strictSame(settings.rule_files, ['rules.yml'])
+  const mounted: readonly string[] = compose.services.prometheus.volumes
+  t.ok(mounted.some((volume) => volume.startsWith('./rules.yml:/etc/prometheus/rules.yml')))
 })
 
 t.test('Prometheus accepts its settings', { skip: without('promtool', '--version') }, async (t) => {
