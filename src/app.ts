@@ -119,8 +119,8 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const forAdmin = { config, adminData, secureContext, log, now, rooms: adminRooms }
   const admin = worker ? undefined : createAdminListener(forAdmin)
 
-  authData.subscribe((subject) => {
-    gate.onAuthDataChange(subject)
+  authData.subscribe((subject, issuer) => {
+    gate.onAuthDataChange(subject, issuer)
     for (const room of rooms) {
       room.onAuthDataChange?.(subject)
     }

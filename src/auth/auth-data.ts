@@ -8,7 +8,7 @@
  *   credentials file      the same                        credentials    the same
  *   revocations file      the same                        revocations    tunnels are checked again, tokens with each request
  *   rows of the database  0.5 s, each login and logout    both of these  the same as for files
- *   key set of an issuer  60 s, and for an unknown kid    keys           the same as for key files
+ *   key set of an issuer  60 s, and for an unknown kid    keys           the issuer's tokens leave the cache; tunnels are checked
  *   certificate files     the same as for key files       certificates   nothing: they are for new connections
  *
  * Then `checkStatus` of `token/verify.ts` refuses the token of a disabled credential (`revoked`). Waiting requests are checked
@@ -49,7 +49,7 @@ export interface AuthData extends Pick<AuthSources, 'certificateSets' | 'keySets
   readonly subjects: readonly ReloadSubject[]
   readonly conditions: () => readonly AuthCondition[]
   /** Calls `onChange` with the subject of each new version of keys, credentials or revocations. */
-  subscribe(onChange: (subject: Exclude<ReloadSubject, 'certificates'>) => void): void
+  subscribe(onChange: OnAuthDataChange): void
   start(): void
   /** True once the JWK Set at `keys.jwksUrl` and the database are loaded. False if stopped earlier. @throws InvalidAuthData */
   whenLoaded(): Promise<boolean>
@@ -58,6 +58,9 @@ export interface AuthData extends Pick<AuthSources, 'certificateSets' | 'keySets
   /** Stops polling. The active values stay usable. */
   stop(): Promise<unknown>
 }
+
+/** `issuer`: whose key set has changed. Undefined for the sidecar's key files, and for the other subjects. */
+type OnAuthDataChange = (subject: Exclude<ReloadSubject, 'certificates'>, issuer?: string) => void
 
 /** What readiness needs, as the health check shows it. */
 export interface AuthCondition extends Partial<KeySetState> {
@@ -204,10 +207,10 @@ function polledSources(sources: AuthSources) {
   return ofSettings.filter((source) => source !== undefined)
 }
 
-function subscribeToSources(sources: AuthSources, onChange: Parameters<AuthData['subscribe']>[0]): void {
+function subscribeToSources(sources: AuthSources, onChange: OnAuthDataChange): void {
   sources.keyFiles?.subscribe(() => onChange('keys'))
   for (const keySet of sources.keySets) {
-    keySet.subscribe(() => onChange('keys'))
+    keySet.subscribe(() => onChange('keys', keySet.issuer))
   }
   sources.credentialsFile?.subscribe(() => onChange('credentials'))
   sources.revocationsFile?.subscribe(() => onChange('revocations'))

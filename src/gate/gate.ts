@@ -92,9 +92,11 @@ export class Gate {
   readonly changes = (): number => this.#changes
 
   /** Must be called after each such change. Waiting requests and tunnels are then checked again. */
-  onAuthDataChange(subject: 'keys' | 'credentials' | 'revocations'): void {
+  onAuthDataChange(subject: 'keys' | 'credentials' | 'revocations', issuer?: string): void {
     // The cache checks revocations at each hit, but keys and credentials only when it verifies a token.
-    if (subject !== 'revocations') {
+    if (issuer !== undefined) {
+      this.#tokenCache.removeTokensOf(issuer)
+    } else if (subject !== 'revocations') {
       this.#tokenCache.clear()
     }
     this.#changes++

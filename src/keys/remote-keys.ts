@@ -172,6 +172,9 @@ export class RemoteKeys {
     const timeout = sleep(WAIT_MS, undefined, { ref: false, signal: waiting.signal }).catch(() => {})
     await Promise.race([this.#newestFetch, timeout])
     waiting.abort() // else the timer of each token would stay
-    return this.#findNow(kid, alg)
+    const found = this.#findNow(kid, alg)
+    const isUnknown = !found.ok && found.error === 'unknown_key'
+    // The kid may be that of a new key, which the issuer could not send.
+    return isUnknown && this.#lastFetch === 'failed' ? failed('unavailable') : found
   }
 }

@@ -62,10 +62,21 @@ export class TokenCache {
     return pending
   }
 
-  /** Must be called after each change of keys or credentials. */
+  /** Must be called after each change of the sidecar's key files, or of credentials. */
   clear(): void {
     this.#clears++
     this.#accepted.clear()
+  }
+
+  /** Must be called after each change of the keys of one issuer. Tokens of other issuers stay. */
+  removeTokensOf(issuer: string): void {
+    this.#clears++
+    const entries = [...this.#accepted.entries()]
+    for (const [token, accepted] of entries) {
+      if (accepted.value.issuer === issuer) {
+        this.#accepted.delete(token)
+      }
+    }
   }
 
   async #verifyAndCache(token: string): Promise<Verdict<Caller>> {

@@ -1,15 +1,17 @@
 /** `contract.logout`: DELETE on the token endpoint ends the token; in every sidecar of a database: `fleet.test.ts`. */
 import { readFileSync } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
+import { createServer } from 'node:http'
 import { decodeJwt } from 'jose'
 import t, { type Test } from 'tap'
 import { eventually } from '../support/eventually.ts'
-import type { TestKeyDirectory } from '../support/keys.ts'
+import { makeKey, type TestKeyDirectory } from '../support/keys.ts'
+import { listen } from '../support/listen.ts'
 import { databaseSetup, requirePostgres } from '../support/postgres.ts'
 import { runProgram, serveArgs } from '../support/program.ts'
 import { startSidecar, type TestSidecar } from '../support/sidecar.ts'
 import { sidecarClient } from '../support/sidecar-client.ts'
-import { ISSUER, mintToken } from '../support/tokens.ts'
+import { AUDIENCE, ISSUER, mintToken } from '../support/tokens.ts'
 
 const server = await requirePostgres(t)
 const { createDatabase, kill, start } = server
@@ -84,6 +86,29 @@ t.test('a token that is ended five times at once is one row, with its issuer', a
   t.same(await database.sql('SELECT jti, issuer, ended_by FROM storage_auth.revocations'), [
     { jti: 'five', issuer: ISSUER, ended_by: 'a0' },
   ])
+})
+
+t.test("a token of a trusted issuer with another token's id ends itself alone", async (t) => {
+  const { key, flags } = await prepare(t)
+  const foreignKey = await makeKey('RS256', 'foreign')
+  const keySet = createServer((_req, res) => {
+    res.end(JSON.stringify({ keys: [foreignKey.publicJwk] }))
+  })
+  const issuer = 'https://idp.example'
+  const jwksUrl = `http://127.0.0.1:${await listen(t, keySet)}/keys`
+  const entry = { issuer, jwksUrl, audience: AUDIENCE, accountPrefix: 'idp:' }
+  const sidecar = await startSidecar(t, {
+    settings: { ...flags, 'trusted-issuers': JSON.stringify([entry]) },
+  })
+  const victim = await mint(key, 'a0', 3600, 'same')
+  const claims = { iss: issuer, sub: 'attacker', client_id: undefined, jti: 'same' }
+  const attacker = await mintToken({ key: foreignKey, header: { typ: 'JWT' }, claims })
+  await eventually(async () => (await get(sidecar, attacker)) === 200, 'the key set')
+  t.equal(await get(sidecar, victim), 200)
+  t.equal((await logOut(sidecar, attacker)).status, 204)
+  t.same([await get(sidecar, attacker), await get(sidecar, victim)], [400, 200])
+  t.equal((await logOut(sidecar, victim)).status, 204)
+  t.equal(await get(sidecar, victim), 400)
 })
 
 t.test('a refused token, and no token, get their refusal; report mode forwards no logout', async (t) => {

@@ -245,6 +245,67 @@ t.test('the scope of the entry restricts every token, and a revocation refuses i
   t.equal(await client.check(await mint(rsa, { claims: { sub: 'o' } })), 'InvalidToken')
 })
 
+t.test('times of trusted issuers may have fractions of seconds', async (t) => {
+  const issuer = await startIssuer(t, rsa.publicJwk)
+  const clock = { ms: Date.UTC(2030, 0, 1) + 500 }
+  const { client, fetched, upstream } = await setUp(t, [entryOf(issuer.url)], { now: () => clock.ms })
+  await eventually(fetched, 'the key set')
+  const seconds = clock.ms / 1000
+  const token = await mint(rsa, { claims: { iat: seconds - 0.25, nbf: seconds - 0.25, exp: seconds + 1.25 } })
+  t.equal(await client.forward(token), 200)
+  const expires = String(Math.floor(seconds + 1.25))
+  t.equal(upstream.requests[0]?.headers['x-authenticated-token-expires'], expires)
+  clock.ms += 1249
+  t.equal(await client.check(token), 'ok')
+  clock.ms += 1
+  t.equal(await client.check(token), 'ExpiredToken')
+  const claims = { iat: seconds, exp: seconds + 86_400.5 }
+  t.equal(await client.check(await mint(rsa, { claims })), 'InvalidToken', 'longer than the maximum')
+})
+
+t.test('a new key set of an issuer removes its tokens from the cache, and no others', async (t) => {
+  const issuer = await startIssuer(t, rsa.publicJwk)
+  const clock = { ms: Date.now() }
+  const { client, fetched, sidecar } = await setUp(t, [entryOf(issuer.url)], { now: () => clock.ms })
+  await eventually(fetched, 'the key set')
+  const foreign = await mint(rsa)
+  t.same([await client.forward(sidecar.token), await client.forward(foreign)], [200, 200])
+  const misses = () => sidecar.metric('auth_sidecar_token_cache_misses_total')
+  t.equal(await misses(), 2)
+  clock.ms += 6000
+  issuer.keys = [ec.publicJwk]
+  t.equal(await client.forward(await mint(ec, { now: clock.ms })), 200, 'a new key is fetched')
+  t.equal(await misses(), 3)
+  t.equal(await client.forward(sidecar.token), 200)
+  t.equal(await misses(), 3, 'the own token stayed in the cache')
+  t.equal(await client.forward(foreign), 400, 'its key is gone')
+})
+
+t.test('while an issuer cannot be reached, an unknown kid is 503: its key may be new', async (t) => {
+  const issuer = await startIssuer(t, rsa.publicJwk)
+  const clock = { ms: Date.now() }
+  const { client, fetched, sidecar } = await setUp(t, [entryOf(issuer.url)], { now: () => clock.ms })
+  await eventually(fetched, 'the key set')
+  const { respond } = issuer
+  issuer.respond = (res) => res.destroy()
+  const renewed = await mint(ec, { now: clock.ms })
+  clock.ms += 6000
+  t.equal(await client.forward(renewed), 503)
+  t.equal(await client.forward(renewed), 503, 'in the pause after the failed fetch, too')
+  t.equal(await sidecar.metric('auth_sidecar_token_checks_total{result="rejected",reason="unavailable"}'), 2)
+  t.equal(await client.forward(await mint(rsa)), 200, 'the known keys stay')
+  issuer.respond = respond
+  clock.ms += 6000
+  t.equal(
+    await client.forward(await mint(ec, { now: clock.ms, header: { kid: 'made-up' } })),
+    400,
+    'the set has no such key',
+  )
+  issuer.keys = [rsa.publicJwk, ec.publicJwk]
+  clock.ms += 6000
+  t.equal(await client.forward(renewed), 200)
+})
+
 t.test('a link may do no more than a token of its issuer may now', async (t) => {
   const issuer = await startIssuer(t, rsa.publicJwk)
   const first = await setUp(t, [entryOf(issuer.url)], { settings: { 'links-enabled': 'true' } })

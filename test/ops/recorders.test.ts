@@ -191,6 +191,7 @@ t.test('the jq recipes of the page answer who did what', { skip: !hasJq && 'with
     [[String, account, tokenId, 200]],
     [
       [String, 'link_created', account, client],
+      [String, 'link_used', account, client],
       [String, '/shared', account, client],
     ],
   ])
