@@ -10,6 +10,7 @@ import type { Logger, ReportError } from './base/log.ts'
 import { DataListener } from './client/listener.ts'
 import { Responder } from './client/responder.ts'
 import type { Config } from './config/config.ts'
+import type { CredentialChecks } from './credentials/credential-checks.ts'
 import { createLoginThrottle } from './credentials/login-throttle.ts'
 import { AccountApi } from './endpoints/account-api.ts'
 import { LoginService } from './endpoints/login-service.ts'
@@ -54,13 +55,18 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const metrics = new Metrics(now)
   const audit = createAuditor(metrics, log, config.log.audit)
   const { recordEvent, recordReload, recordLinkUse } = audit
-  const opened = await openRooms({ config, log, now, onReload: recordReload })
+  let loadedCredentials: () => CredentialChecks | undefined = () => undefined
+  const hasCredentials = (accountId: string) => loadedCredentials()?.hasAccount(accountId)
+  const opened = await openRooms({ config, log, now, hasCredentials, onReload: recordReload })
   const { rooms } = opened
   const authData = await openAuthData({ config, log, now, onReload: recordReload }, opened.problems)
   for (const warning of opened.warnings) {
     log.warn(warning)
   }
   const { keys, credentials, certificateSets, issuers } = authData
+  const areCredentialsLoaded = () =>
+    authData.conditions().every(({ name, ok }) => name !== 'credentials' || ok)
+  loadedCredentials = () => (areCredentialsLoaded() ? credentials : undefined)
   const { isRevoked, endToken } = authData.revocations
   const signer = new TokenSigner(keys.ring, config.token, now)
   const { clockToleranceSeconds } = config.token

@@ -43,6 +43,7 @@ export type Direction = 'in' | 'out'
  *   onForwardEnd           the exchange with the upstream has ended, or has become a tunnel
  *   onEnd                  once: its response is over, or its tunnel is closed
  *   onBytes, mayRead       any number of times before `onEnd`
+ *   onReadEnd              once for each reader that `mayRead` was asked for
  */
 export interface RequestWatcher {
   /** Additional fields of the access line and of audit lines. */
@@ -60,9 +61,11 @@ export interface RequestWatcher {
   onBytes?(direction: Direction, bytes: number): void
   /**
    * Whether a transfer may read on. If false, the transfer pauses, and the watcher must call `reader.readOn` later.
-   * May be called again for a reader that waits already. A reader may end while it waits: then `readOn` has no effect.
+   * May be called again for a reader that waits already.
    */
   mayRead?(direction: Direction, reader: PacedReader): boolean
+  /** The reader reads no more, whether it waits or not. */
+  onReadEnd?(reader: PacedReader): void
   onEnd?(end: RequestEnd): void
 }
 

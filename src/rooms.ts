@@ -3,6 +3,7 @@
  * A new room: its folder, an entry here in each list that it needs, its group of settings, and its page of the docs.
  */
 import type { Logger } from './base/log.ts'
+import type { Loaded } from './base/result.ts'
 import type { Config, Problem } from './config/config.ts'
 import type { AdminRoom } from './ops/admin-room.ts'
 import type { ReloadResult } from './reload/reloadable.ts'
@@ -13,8 +14,10 @@ export interface RoomOptions {
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>
   /** Epoch milliseconds. */
   readonly now: () => number
+  /** Whether the account has credentials. Undefined if there are none at all, or none are loaded yet. */
+  readonly hasCredentials: (accountId: string) => boolean | undefined
   /** Called for each new version of a file of the room. `subject`: the room's `reloadSubject`. */
-  readonly onReload?: (subject: string, result: ReloadResult) => void
+  readonly onReload: (subject: string, result: ReloadResult) => void
 }
 
 /** The rooms that are switched on. A room whose files have problems is left out. */
@@ -25,11 +28,26 @@ export interface OpenedRooms {
 }
 
 /** Opens the rooms of a process that serves requests. Never rejects. They poll only after `start` is called. */
-export async function openRooms(_options: RoomOptions): Promise<OpenedRooms> {
-  return { rooms: [], problems: [], warnings: [] }
+export async function openRooms(options: RoomOptions): Promise<OpenedRooms> {
+  const { config } = options
+  const opened: Loaded<Room, Problem>[] = []
+  if (config.fairUse.file !== '') {
+    const { openFairUse } = await import('./fair-use/fair-use.ts')
+    opened.push(await openFairUse(options))
+  }
+  return {
+    rooms: opened.flatMap((room) => (room.ok ? room.value : [])),
+    problems: opened.flatMap((room) => (room.ok ? [] : room.problems)),
+    warnings: opened.flatMap((room) => (room.ok ? room.warnings : [])),
+  }
 }
 
 /** Opens the rooms of the process that has the admin listener. */
-export async function openAdminRooms(_config: Config): Promise<readonly AdminRoom[]> {
-  return []
+export async function openAdminRooms(config: Config): Promise<readonly AdminRoom[]> {
+  const rooms: AdminRoom[] = []
+  if (config.fairUse.file !== '') {
+    const { FairUseStatus } = await import('./fair-use/status.ts')
+    rooms.push(new FairUseStatus(config.fairUse.enforcement))
+  }
+  return rooms
 }

@@ -1,6 +1,6 @@
-import { chmodSync, statSync, writeFileSync } from 'node:fs'
+import { chmodSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
-import { dirname, join } from 'node:path'
+import { dirname, join, normalize } from 'node:path'
 import { mock } from 'node:test'
 import t from 'tap'
 import { createApp } from '../src/app.ts'
@@ -124,4 +124,37 @@ t.test('what decides on access and every user can write is a warning', async (t)
   )
   chmodSync(dirname(revocations), 0o1777)
   t.equal((await read(flags)).warnings.length, 3, 'others can replace nothing there')
+})
+
+t.test('only the list of rooms imports a room', async (t) => {
+  const files = readdirSync('src', { recursive: true, encoding: 'utf8' }).filter((path) =>
+    path.endsWith('.ts'),
+  )
+  const importsOf = (file: string) =>
+    Array.from(
+      readFileSync(join('src', file), 'utf8').matchAll(/(?:from |import\()'(\.[^']+)'/g),
+      ([, path = '']) => normalize(join(dirname(file), path)),
+    )
+  const folderOf = (path: string) => path.split('/')[0]
+  const rooms = ['fair-use']
+  t.same(
+    [
+      ...new Set(
+        importsOf('rooms.ts')
+          .filter((path) => path.includes('/'))
+          .map(folderOf),
+      ),
+    ].sort(),
+    [...['base', 'config', ...rooms, 'ops', 'reload']],
+  )
+  for (const file of files) {
+    const imported = importsOf(file)
+      .map(folderOf)
+      .filter((folder) => rooms.includes(folder ?? ''))
+    const isOutside = file !== 'rooms.ts' && !rooms.includes(folderOf(file) ?? '')
+    if (isOutside && imported.length > 0) {
+      t.fail(`${file} imports the room ${imported}`)
+    }
+  }
+  t.ok(files.length > 50)
 })

@@ -34,6 +34,7 @@ export const ERRORS = {
   invalidToken: error(400, 'InvalidToken', 'Token is not valid.'),
   authenticationFailed: error(403, 'Authentication failed', 'Authentication failed.'),
   accessDenied: error(403, 'AccessDenied', 'The token does not allow this request.'),
+  tooManyRequests: error(429, 'TooManyRequests', 'The account is over its limit. Retry later.'),
   internalError: error(500, 'InternalError', 'The server encountered an internal error. Retry the request.'),
   notReady: error(503, 'ServiceNotReady', 'The server is not ready to handle the request. Retry later.'),
 } as const
@@ -52,7 +53,12 @@ export const TOKEN_ERRORS = {
 export type TokenFailure = keyof typeof TOKEN_ERRORS
 
 /** Why a request that needs a caller is refused: `reason` of `auth_sidecar_token_checks_total`. */
-export const ACCESS_ERRORS = { missing: ERRORS.invalidToken, ...TOKEN_ERRORS, scope: ERRORS.accessDenied }
+export const ACCESS_ERRORS = {
+  missing: ERRORS.invalidToken,
+  ...TOKEN_ERRORS,
+  scope: ERRORS.accessDenied,
+  fair_use: ERRORS.tooManyRequests, // the setting `fairUse.refusedStatus` replaces the status
+}
 export type AccessFailure = keyof typeof ACCESS_ERRORS
 export const ACCESS_FAILURES = Object.keys(ACCESS_ERRORS) as AccessFailure[]
 

@@ -1,7 +1,7 @@
 /** `config check | show | schema`, and the settings that commands take as flags. */
 import { type Command, Option } from 'commander'
 import { InvalidAuthData } from '../auth/auth-data.ts'
-import { DATABASE_SETTING, openSources } from '../auth/auth-sources.ts'
+import { type AuthSources, DATABASE_SETTING, openSources } from '../auth/auth-sources.ts'
 import { createLog } from '../base/log.ts'
 import { NotDone } from '../base/result.ts'
 import type { Config, KeySetSettings, Problem } from '../config/config.ts'
@@ -10,6 +10,7 @@ import type { LoadedConfig, LoadOptions } from '../config/load.ts'
 import { effectiveSettings, FILE_VARIABLE, loadConfig } from '../config/load.ts'
 import { configJsonSchema, FLAGS, SETTINGS } from '../config/settings.ts'
 import { fetchJwks, importKeys } from '../keys/jwk-set.ts'
+import { openRooms } from '../rooms.ts'
 import { activeContextOf, type CertificateSets, issuerSetName } from '../tls/certificates.ts'
 import { type CommandIo, describe, type Flags, UsageFailure } from './command-io.ts'
 
@@ -154,22 +155,37 @@ async function checkSettings(flags: CheckFlags, io: CommandIo) {
 async function checkFiles(config: Config) {
   const log = createLog('silent', { write() {} })
   const opened = await openSources({ config, log, now: Date.now })
+  const withRooms = { ...opened, ...(await checkRooms(config, opened)) }
   const { postgres } = config.credentials
   if (postgres === undefined || opened.database === undefined) {
-    return opened
+    return withRooms
   }
   const { checkDatabase } = await import('../credentials/postgres/tables.ts')
   try {
     const checked = await checkDatabase(postgres.urlFile)
     if (checked.ok) {
-      return opened
+      return withRooms
     }
-    return { ...opened, problems: [...opened.problems, ...problemsAt(DATABASE_SETTING, checked.problems)] }
+    return {
+      ...withRooms,
+      problems: [...withRooms.problems, ...problemsAt(DATABASE_SETTING, checked.problems)],
+    }
   } catch (error) {
     if (!(error instanceof NotDone)) {
       throw error
     }
-    return { ...opened, warnings: [...opened.warnings, `not checked: ${error.message}`] }
+    return { ...withRooms, warnings: [...withRooms.warnings, `not checked: ${error.message}`] }
+  }
+}
+
+/** Returns the problems and warnings of the sources, and of the files of the rooms. */
+async function checkRooms(config: Config, sources: AuthSources) {
+  const log = createLog('silent', { write() {} })
+  const hasCredentials = (accountId: string) => sources.credentialsFile?.current().hasAccount(accountId)
+  const rooms = await openRooms({ config, log, now: Date.now, hasCredentials, onReload() {} })
+  return {
+    problems: [...sources.problems, ...rooms.problems],
+    warnings: [...sources.warnings, ...rooms.warnings],
   }
 }
 

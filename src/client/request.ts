@@ -150,6 +150,12 @@ class Context {
     return true
   }
 
+  onReadEnd(reader: PacedReader): void {
+    for (const watcher of this.watchers) {
+      watcher.onReadEnd?.(reader)
+    }
+  }
+
   /** The previous owner is called no more. */
   changeOwner(owner: RequestOwner): void {
     this.owner = owner

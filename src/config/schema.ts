@@ -14,6 +14,7 @@ import {
   httpUrl,
   listenHost,
   oneOf,
+  optionalFilePath,
   optionalText,
   plainText,
   publicRoutes,
@@ -179,6 +180,15 @@ export const settingsSchema = group({
   links: section('URLs that allow one request without a token.', {
     enabled: setting(boolean, false, 'Whether clients can make and use links; needs a key that signs.'),
     maxLifetimeSeconds: setting(tokenSeconds, 604800, 'Seconds a link lives at most.'),
+  }),
+  fairUse: section('Limits for one account, so that none takes the service from the others.', {
+    file: setting(optionalFilePath, '', 'YAML file with the limits, re-read on change; empty: no limits.'),
+    enforcement: setting(
+      oneOf(['enforce', 'report']),
+      'enforce',
+      'report: count and log, but limit nothing.',
+    ),
+    refusedStatus: setting(oneOf([429, 503]), 429, 'Status of a refused request; S3 clients retry a 503.'),
   }),
   upgrade: section('Protocol upgrades.', {
     enabled: setting(boolean, false, 'Whether WebSocket handshakes are forwarded like other requests.'),

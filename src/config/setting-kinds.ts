@@ -58,6 +58,12 @@ export const filePath = matching(
   'must be a path, no URL: 1 to 4096 characters, none of them control characters',
 )
 
+/** Empty: none. */
+export const optionalFilePath = matching(
+  /^(?!.*:\/\/)[^\u0000-\u001f\u007f-\u009f]{0,4096}$/,
+  'must be a path, no URL, or empty: at most 4096 characters, none of them control characters',
+)
+
 export const listenHost = satisfying(
   (host) => /^[A-Za-z0-9._-]+$/.test(host) || isIP(host) !== 0,
   'must be an IP address without brackets, or a host name; the port is a setting of its own',

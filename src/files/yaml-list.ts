@@ -49,6 +49,15 @@ export function parseList<T>(bytes: Uint8Array, format: ListFormat<T>): Loaded<r
   return loaded(rows)
 }
 
+/** Parses a small file that is no list. Problems are those of {@link Parse}. */
+export function parseDocument<T>(bytes: Uint8Array, schema: z.ZodType<T>): Loaded<T> {
+  if (!isUtf8(bytes)) {
+    return notLoaded(['1:1: is not UTF-8 text'])
+  }
+  const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString()
+  return parsePartAsDocument({ text, headLines: 0, skippedLines: 0, skippedItems: 0 }, schema)
+}
+
 /** Yields the rows of each part. If the file has problems, the last value is all of them, and the rows are not valid. */
 export function* parseListInParts<T>(
   bytes: Uint8Array,
@@ -138,7 +147,7 @@ function parsePart<T>(part: Part, schema: z.ZodType<T[]>): Loaded<readonly T[]> 
 }
 
 /** Only a parsed document knows the positions of its values. */
-function parsePartAsDocument<T>(part: Part, schema: z.ZodType<T[]>): Loaded<readonly T[]> {
+function parsePartAsDocument<T>(part: Part, schema: z.ZodType<T>): Loaded<T> {
   const lineOf = ({ line, col }: Position, message: string) => {
     const lineInFile = line > part.headLines ? line + part.skippedLines : line
     return `${lineInFile}:${col}: ${message}`

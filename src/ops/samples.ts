@@ -142,6 +142,11 @@ export class Growth {
     return this.#sums(metric, label, where ?? {})
   }
 
+  /** The same for a metric of a room (`room.ts`), whose name is not in `METRICS`. */
+  ofRoom(metric: string, label: string): Map<string, number> {
+    return this.#sums(metric, label, {})
+  }
+
   #sums(
     metric: string,
     label: string,

@@ -248,6 +248,7 @@ export class Transfer implements UpstreamRequest, RequestOwner, PacedReader {
     this.#phase = 'ended'
     try {
       this.#upload?.discardRest()
+      this.#context.onReadEnd(this)
       if (typeof outcome === 'string') {
         this.#upstream.events.onOutcome(outcome)
       }

@@ -62,8 +62,13 @@ export class Upload implements PacedReader {
   }
 
   discardRest(): void {
-    this.#writer = undefined
+    this.#end()
     this.#resume()
+  }
+
+  #end(): void {
+    this.#writer = undefined
+    this.#req.context.onReadEnd(this)
   }
 
   onWritable(): void {
@@ -120,7 +125,7 @@ export class Upload implements PacedReader {
       pieces.push(`0\r\n${requestTrailerLines(this.#req, this.#decision)}\r\n`)
     }
     if (isLast) {
-      this.#writer = undefined
+      this.#end()
     }
     this.#isUpstreamFull = !writer.writeBody(pieces, isLast)
     if (isLast) {

@@ -93,5 +93,5 @@ function configOfWorker(config: Config, count: number, log: Logger): Config {
       'the limit of open files is low: each worker takes fewer connections',
     )
   }
-  return { ...config, limits }
+  return { ...config, limits, workers: count }
 }

@@ -11,6 +11,7 @@ import { Ajv2020 } from 'ajv/dist/2020.js'
 import t from 'tap'
 import { parse } from 'yaml'
 import { loadConfig } from '../../src/config/load.ts'
+import { FAIR_USE_METRICS } from '../../src/fair-use/metrics.ts'
 import { METRIC_PREFIX, METRICS } from '../../src/ops/metrics.ts'
 import { eventually } from '../support/eventually.ts'
 import { codeIn, tableUnder } from '../support/markdown.ts'
@@ -73,7 +74,8 @@ async function scrape({ adminPort }: TestSidecar): Promise<Map<string, Map<strin
 
 t.test('the page has every metric, label and label value, and every access log field', async (t) => {
   const upstream = await recordingUpstream(t)
-  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url })
+  const fairUse = join(t.testdir({ 'fair-use.yaml': 'default: { inFlight: 9 }' }), 'fair-use.yaml')
+  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: { 'fair-use-file': fairUse } })
   const at = `http://127.0.0.1:${sidecar.port}/a`
   await Promise.all(Array.from({ length: 100 }, () => fetch(at))) // more than have a line each
   const withToken = { headers: { Authorization: `Bearer ${sidecar.token}`, traceparent: TRACEPARENT } }
@@ -89,7 +91,8 @@ t.test('the page has every metric, label and label value, and every access log f
   const rows = documented.flatMap(({ metric, labels }) =>
     codeIn(metric).map((name) => [name, codeIn(labels)] as const),
   )
-  const declared = Object.keys(METRICS).map((name) => `${METRIC_PREFIX}${name}`)
+  const names = [...Object.keys(METRICS), ...Object.keys(FAIR_USE_METRICS)]
+  const declared = names.sort().map((name) => `${METRIC_PREFIX}${name}`)
   t.strictSame(rows.map(([name]) => name).sort(), declared.sort(), 'every declared metric')
   const found = [...metrics.keys(), ...declared.filter(isConditional)]
   t.strictSame([...new Set(found)].sort(), declared, 'every metric is created')

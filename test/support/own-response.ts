@@ -66,7 +66,7 @@ export function isOwnResponse(
       proxyStatus: isError,
       error: expected.error,
       details: expected.details,
-      retryAfter: expected.status === 503,
+      retryAfter: expected.status === 503 || expected.status === 429,
       allow: expected.status === 405 ? 'GET, HEAD, POST' : undefined,
     },
     name,
