@@ -12,6 +12,7 @@ import type { Config } from '../config/config.ts'
 import type { ServiceDecision } from '../gate/gate.ts'
 import { isWithin, withoutFinalSlash } from '../http/request-target.ts'
 import { upstreamAddress } from '../upstream/address.ts'
+import { ReadBuffers } from '../upstream/buffers.ts'
 import { OwnConnections } from '../upstream/own-connections.ts'
 import { UpstreamPool } from '../upstream/pool.ts'
 import type { RecheckSource } from './recheck.ts'
@@ -34,12 +35,13 @@ export class Forwarder {
   constructor(config: ForwarderConfig, options: ForwarderOptions) {
     const { secureContextOf, events, responder, gate, now, reportError } = options
     const shared = { responder, gate, now, reportError, config }
+    const sharedByPools = { ownConnections: this.#ownConnections, readBuffers: new ReadBuffers() }
     this.#responder = responder
     this.#upstreams = config.upstreams
       .map(({ prefix, url, assertionAudience = config.identity.assertion.audience }) => {
         const pathPrefix = withoutFinalSlash(prefix)
         const address = upstreamAddress(url, secureContextOf(prefix))
-        const pool = new UpstreamPool(prefix, address, config, this.#ownConnections)
+        const pool = new UpstreamPool(prefix, address, config, sharedByPools)
         return { ...shared, pathPrefix, host: address.host, assertionAudience, pool, events: events(prefix) }
       })
       .toSorted((a, b) => b.pathPrefix.length - a.pathPrefix.length)

@@ -59,6 +59,14 @@ export interface Upstream extends RecheckSource {
 /** An upstream that refuses a larger upload may not read all of it. The next request would wait behind the unread part. */
 const MAX_REFUSED_BODY = 64 * 1024
 
+/** `complete`: the response is complete, or a tunnel has begun. `refused`: the gate has refused the request while it waited. */
+type TransferEnd =
+  | { readonly kind: 'complete' }
+  | { readonly kind: 'failed'; readonly failure: ForwardingFailure; readonly cause?: string | undefined }
+  | { readonly kind: 'refused'; readonly decision: RefusalDecision }
+
+const COMPLETE: TransferEnd = { kind: 'complete' }
+
 type Phase = 'waiting' | 'awaitingHead' | 'downloading' | 'ended'
 
 export class Transfer implements UpstreamRequest, RequestOwner, PacedReader {
@@ -104,7 +112,7 @@ export class Transfer implements UpstreamRequest, RequestOwner, PacedReader {
       this.#recheck.ifDue((decision) => this.#onDecision(decision))
     }
     if (this.#upload?.isTooSlow()) {
-      this.#end('client_idle')
+      this.#fail('client_idle')
     }
   }
 
@@ -118,8 +126,10 @@ export class Transfer implements UpstreamRequest, RequestOwner, PacedReader {
     if (decision !== undefined) {
       this.#context.recordDecision(decision)
     }
-    if (decision?.act !== 'forward') {
-      this.#end(decision?.act === 'refuse' ? decision : 'proxy_internal_error')
+    if (decision?.act === 'refuse') {
+      this.#end({ kind: 'refused', decision })
+    } else if (decision?.act !== 'forward') {
+      this.#fail('proxy_internal_error')
     }
   }
 
@@ -166,7 +176,7 @@ export class Transfer implements UpstreamRequest, RequestOwner, PacedReader {
       watcher.onResponse?.(head.status)
     }
     if (head.status === 101) {
-      this.#end('ok')
+      this.#end(COMPLETE)
       new Tunnel(this.#res, connection, this.#recheck, this.#upstream.reportError).start(head, response)
     } else {
       this.#phase = 'downloading'
@@ -181,7 +191,7 @@ export class Transfer implements UpstreamRequest, RequestOwner, PacedReader {
       if (head.status >= 400 && this.#context.bytesIn > MAX_REFUSED_BODY) {
         upstreamConnection.close()
       }
-      this.#end('ok')
+      this.#end(COMPLETE)
     } else {
       if (!isWritable) {
         upstreamConnection.pauseUntilDrain(this.#res)
@@ -211,7 +221,7 @@ export class Transfer implements UpstreamRequest, RequestOwner, PacedReader {
       this.#phase = 'waiting'
       this.#upstream.pool.retry(this) // the only retry: a new connection is never stale
     } else {
-      this.#end(failure, cause)
+      this.#fail(failure, cause)
     }
   }
 
@@ -220,28 +230,28 @@ export class Transfer implements UpstreamRequest, RequestOwner, PacedReader {
     if (this.#phase === 'ended') {
       this.#context.connection.abort()
     } else {
-      this.#end('proxy_internal_error')
+      this.#fail('proxy_internal_error')
     }
   }
 
   // Called by the client's connection.
   onClosed(): void {
-    this.#end('client_aborted')
+    this.#fail('client_aborted')
   }
 
   onMalformedBody(): void {
-    this.#end('client_malformed')
+    this.#fail('client_malformed')
   }
 
   onIdle(): void {
     // If the transfer waits for the upstream, the deadline of the upstream's connection ends the transfer.
     if (this.#upload?.waitsForClient || this.#res.socket?.writableNeedDrain) {
-      this.#end('client_idle')
+      this.#fail('client_idle')
     }
   }
 
-  /** Every transfer ends here, once: `ok` (the response is complete, or a 101), a failure, or a refusal, which is no outcome. */
-  #end(outcome: UpstreamOutcome | RefusalDecision, cause?: string): void {
+  /** Every transfer ends here, once. */
+  #end(end: TransferEnd): void {
     if (this.#phase === 'ended') {
       return
     }
@@ -249,27 +259,52 @@ export class Transfer implements UpstreamRequest, RequestOwner, PacedReader {
     try {
       this.#upload?.discardRest()
       this.#context.onReadEnd(this)
-      if (typeof outcome === 'string') {
-        this.#upstream.events.onOutcome(outcome)
-      }
-      for (const watcher of this.#context.watchers) {
-        watcher.onForwardEnd?.(typeof outcome === 'string' ? outcome : 'refused')
-      }
-      if (outcome === 'ok') {
-        return
-      }
-      this.#upstream.pool.cancel(this)
-      const { responder } = this.#upstream
-      if (this.#res.hasBegun) {
-        this.#context.recordFailure(typeof outcome === 'string' ? outcome : outcome.reason, cause)
-        afterReads(() => this.#context.connection.abort()) // the written bytes are sent first
-      } else if (typeof outcome === 'string') {
-        responder.failForwarded(this.#res, outcome, cause)
-      } else {
-        responder.refuseAccess(this.#res, outcome)
+      this.#reportEnd(end)
+      if (end.kind !== 'complete') {
+        this.#upstream.pool.cancel(this)
+        this.#respond(end)
       }
     } catch (error) {
       this.onInternalError(error) // aborts the client's connection, because the phase is `ended`
     }
+  }
+
+  #fail(failure: ForwardingFailure, cause?: string): void {
+    this.#end({ kind: 'failed', failure, cause })
+  }
+
+  #reportEnd(end: TransferEnd): void {
+    const outcome = outcomeOf(end)
+    if (outcome !== 'refused') {
+      this.#upstream.events.onOutcome(outcome)
+    }
+    for (const watcher of this.#context.watchers) {
+      watcher.onForwardEnd?.(outcome)
+    }
+  }
+
+  /** Within a response, only a reset says that the rest is missing. */
+  #respond(end: Exclude<TransferEnd, { kind: 'complete' }>): void {
+    const { responder } = this.#upstream
+    if (this.#res.hasBegun) {
+      const reason = end.kind === 'failed' ? end.failure : end.decision.reason
+      this.#context.recordFailure(reason, end.kind === 'failed' ? end.cause : undefined)
+      afterReads(() => this.#context.connection.abort()) // the written bytes are sent first
+    } else if (end.kind === 'failed') {
+      responder.failForwarded(this.#res, end.failure, end.cause)
+    } else {
+      responder.refuseAccess(this.#res, end.decision)
+    }
+  }
+}
+
+function outcomeOf(end: TransferEnd): UpstreamOutcome | 'refused' {
+  switch (end.kind) {
+    case 'complete':
+      return 'ok'
+    case 'failed':
+      return end.failure
+    case 'refused':
+      return 'refused'
   }
 }

@@ -9,7 +9,22 @@ import { MessageChannel } from 'node:worker_threads'
 /** Node's streams allocate as much for each read. Reuse saves 60 % of the CPU time of a download (Node 26; bench `objects`). */
 const READ_BYTES = 64 * 1024
 const MAX_SPARE_BUFFERS = 16
-const spareBuffers: Buffer[] = []
+
+/** The read buffers of all upstream connections of a process. */
+export class ReadBuffers {
+  readonly #spare: Buffer[] = []
+
+  take(): Buffer {
+    return this.#spare.pop() ?? Buffer.allocUnsafeSlow(READ_BYTES)
+  }
+
+  giveBack(buffer: Buffer): void {
+    if (this.#spare.length < MAX_SPARE_BUFFERS) {
+      this.#spare.push(buffer)
+    }
+  }
+}
+
 /** A single chunk of a read that is larger keeps its read buffer until it is written. Others are copied. */
 export const MAX_COPIED = 16 * 1024
 
@@ -18,13 +33,21 @@ export const MAX_COPIED = 16 * 1024
  * the buffer: bytes leave only as copies, or with the buffer. A TLS connection has no buffer, because Node allocates its chunks.
  */
 export class ReceivedBody {
+  readonly #buffers: ReadBuffers
   #readBuffer: Buffer | undefined
   #chunks: Buffer[] = []
+
+  constructor(buffers: ReadBuffers) {
+    this.#buffers = buffers
+  }
 
   /** The memory of the chunk is reused after `onRead` returns, unless `writeTo` keeps it. */
   readInto(onRead: (chunk: Buffer) => void): OnReadOpts {
     return {
-      buffer: () => (this.#readBuffer ??= spareBuffers.pop() ?? Buffer.allocUnsafeSlow(READ_BYTES)),
+      buffer: () => {
+        this.#readBuffer ??= this.#buffers.take()
+        return this.#readBuffer
+      },
       callback: (bytes) => {
         if (this.#readBuffer !== undefined) {
           onRead(this.#readBuffer.subarray(0, bytes))
@@ -83,11 +106,7 @@ export class ReceivedBody {
     if (held === undefined) {
       return undefined
     }
-    return () => {
-      if (spareBuffers.length < MAX_SPARE_BUFFERS) {
-        spareBuffers.push(held)
-      }
-    }
+    return () => this.#buffers.giveBack(held)
   }
 }
 

@@ -21,7 +21,7 @@ import type { Writable } from 'node:stream'
 import { codeOf, type ForwardingFailure, networkFailureOf } from '../base/errors.ts'
 import { listenBeforeNode, probeForReset } from '../http/node-http.ts'
 import type { UpstreamAddress } from './address.ts'
-import { freeWhenWritten, ReceivedBody } from './buffers.ts'
+import { freeWhenWritten, type ReadBuffers, ReceivedBody } from './buffers.ts'
 import { Connector } from './connector.ts'
 import type { ResponseReceiver, ServingConnection, UpstreamRequest, UpstreamSettings } from './contract.ts'
 import { ResponseParser } from './response-parser.ts'
@@ -29,6 +29,7 @@ import { WAITS, WaitClock } from './waits.ts'
 
 export interface ConnectionPool {
   readonly config: UpstreamSettings
+  readonly readBuffers: ReadBuffers
   /** TCP is connected. */
   onConnected(socket: Socket): void
   onReusable(connection: UpstreamConnection): void
@@ -42,7 +43,7 @@ const MAX_IDLE_MS = 60_000
 const MARGIN_MS = 1000
 
 export class UpstreamConnection implements ServingConnection {
-  readonly #body = new ReceivedBody()
+  readonly #body: ReceivedBody
   readonly #pool: ConnectionPool
   readonly #parser: ResponseParser
   readonly #waitClock = new WaitClock()
@@ -61,6 +62,7 @@ export class UpstreamConnection implements ServingConnection {
   constructor(address: UpstreamAddress, pool: ConnectionPool, request: UpstreamRequest) {
     const { limits, timeouts } = pool.config
     this.#pool = pool
+    this.#body = new ReceivedBody(pool.readBuffers)
     this.#parser = new ResponseParser(limits, this.#body)
     this.#receiver = request
     this.#phase = address.name === undefined ? 'connecting' : 'lookup'

@@ -7,6 +7,7 @@
 import type { Socket } from 'node:net'
 import { afterReads } from '../http/node-http.ts'
 import type { UpstreamAddress } from './address.ts'
+import type { ReadBuffers } from './buffers.ts'
 import { type ConnectionPool, UpstreamConnection } from './connection.ts'
 import type { UpstreamRequest, UpstreamSettings } from './contract.ts'
 import type { OwnConnections } from './own-connections.ts'
@@ -15,10 +16,17 @@ import { Slots } from './slots.ts'
 /** One timer ticks all connections and waiting requests: a timer per request would cost more. */
 const TICK_MS = 100
 
+/** What the pools of all upstreams of a process have in common. */
+interface SharedByPools {
+  readonly ownConnections: OwnConnections
+  readonly readBuffers: ReadBuffers
+}
+
 export class UpstreamPool implements ConnectionPool {
   /** The label `upstream` of the metrics. */
   readonly prefix: string
   readonly config: UpstreamSettings
+  readonly readBuffers: ReadBuffers
   readonly #address: UpstreamAddress
   readonly #ownConnections: OwnConnections
   readonly #slots: Slots<UpstreamRequest>
@@ -36,16 +44,12 @@ export class UpstreamPool implements ConnectionPool {
   #isClosed = false
   #timer: NodeJS.Timeout | undefined
 
-  constructor(
-    prefix: string,
-    address: UpstreamAddress,
-    config: UpstreamSettings,
-    ownConnections: OwnConnections,
-  ) {
+  constructor(prefix: string, address: UpstreamAddress, config: UpstreamSettings, shared: SharedByPools) {
     this.prefix = prefix
     this.#address = address
     this.config = config
-    this.#ownConnections = ownConnections
+    this.#ownConnections = shared.ownConnections
+    this.readBuffers = shared.readBuffers
     this.#slots = new Slots(config.limits)
   }
 

@@ -14,7 +14,7 @@ t.test('an upstream without a response head in time is a 503, and its connection
   })
   const replies: Readonly<Record<string, string>> = {
     '/nothing': '',
-    '/informational': 'HTTP/1.1 102 Processing\r\n\r\n',
+    '/informational': 'HTTP/1.1 100 Continue\r\n\r\n',
     '/part-of-a-head': 'HTTP/1.1 200 OK\r\nContent-',
   }
   upstream.reply((socket, { target }) => {

@@ -1,5 +1,5 @@
 /** Reads bytes as the response of an upstream, in one piece or in many. */
-import { ReceivedBody } from '../../src/upstream/buffers.ts'
+import { ReadBuffers, ReceivedBody } from '../../src/upstream/buffers.ts'
 import { ResponseParser, type UpstreamHead } from '../../src/upstream/response-parser.ts'
 
 const LIMITS = { headerBytes: 16 * 1024, headerLines: 200 }
@@ -33,7 +33,7 @@ export function read(
   { cuts = [], isHead = false, isWebSocket = false, closes, limits = LIMITS }: How = {},
 ): Reading {
   const reading: Reading = { informational: [], body: '' }
-  const parser = new ResponseParser(limits, new ReceivedBody())
+  const parser = new ResponseParser(limits, new ReceivedBody(new ReadBuffers()))
   parser.start(isHead, isWebSocket)
   const places = [0, ...cuts.toSorted((a, b) => a - b), bytes.length]
   for (let n = 1; n < places.length && !parser.isDone && parser.syntaxError === undefined; n++) {
