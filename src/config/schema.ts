@@ -178,7 +178,7 @@ export const settingsSchema = group({
   }),
   corsPreflight: setting(oneOf(['deny', 'pass']), 'deny', 'pass: bodyless CORS preflights need no token.'),
   links: section('URLs that allow one request without a token.', {
-    enabled: setting(boolean, false, 'Whether clients can make and use links; needs a key that signs.'),
+    enabled: setting(boolean, false, 'Whether links are accepted, and made where a key signs.'),
     maxLifetimeSeconds: setting(tokenSeconds, 604800, 'Seconds a link lives at most.'),
   }),
   fairUse: section('Limits for one account, so that none takes the service from the others.', {
