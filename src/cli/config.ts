@@ -34,7 +34,8 @@ export function addSettingFlags(command: Command): Command {
   for (const option of settings) {
     command.addOption(option)
   }
-  // Of these, help shows only --admin-port. Not hidden before: commander suggests only visible flags for mistyped ones.
+  // Of these, help shows only --admin-port.
+  // They are not hidden before: commander suggests only visible flags for mistyped ones.
   command.addHelpText('before', () => {
     for (const option of settings) {
       option.hideHelp(option.long !== '--admin-port')

@@ -1,6 +1,7 @@
 /**
- * `demo`: runs the sidecar in front of a small storage API until a signal stops it. All files are in `.sidecar/`.
- * Each start replaces keys, credential and settings, because only the hash of the secret is stored. Stored objects stay.
+ * `demo`: runs the sidecar in front of a small storage API until a signal stops it.
+ * All files are in `.sidecar/`. Each start replaces keys, credential and settings, because only the hash
+ * of the secret is stored. Stored objects stay.
  */
 import { once } from 'node:events'
 import { chmod, mkdir, rm, writeFile } from 'node:fs/promises'
@@ -34,7 +35,7 @@ async function runDemo(io: CommandIo, serving: ProcessContext, ports: Ports): Pr
   if (ports.port !== 0 && ports.port === ports.adminPort) {
     throw new UsageFailure('the ports must differ')
   }
-  // Ports are checked before files are replaced, so that a demo that already runs in this directory keeps its key.
+  // Ports are checked before files are replaced: a demo that already runs in this directory keeps its key.
   await expectFree(ports.port, '--port')
   await expectFree(ports.adminPort, '--admin-port')
   const directory = resolve('.sidecar')

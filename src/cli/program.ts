@@ -1,4 +1,7 @@
-/** The commands. Exit codes: 0 done, 1 failed (`NotDone`, or an internal error), 2 bad usage or settings (`UsageFailure`). */
+/**
+ * The commands. Exit codes: 0 done, 1 failed (`NotDone`, or an internal error), 2 bad usage or settings
+ * (`UsageFailure`).
+ */
 import { type Command, CommanderError } from 'commander'
 import { LogDestination } from '../base/log.ts'
 import { VERSION } from '../base/version.ts'
@@ -7,9 +10,11 @@ import { CommandIo, UsageFailure } from './command-io.ts'
 import type { ProcessContext, Signals } from './serve.ts'
 
 export async function runProgram(signals: Signals): Promise<void> {
-  // If the event loop runs empty before the command ends, the exit code is 1. `process.exitCode` would apply to `help`, too.
+  // If the event loop runs empty before the command ends, the exit code is 1.
+  // `process.exitCode` would apply to `help`, too.
   process.once('beforeExit', () => process.exit(1))
-  process.on('SIGUSR1', () => {}) // by default, Node opens its inspector, which runs code from any process of the pod
+  // By default, Node opens its inspector, which runs code from any process of the pod.
+  process.on('SIGUSR1', () => {})
   let stdoutError: string | undefined
   // A closed stdout does not end the process, but is reported: the lost output may be a new secret.
   // The first use of `process.stdout` also makes a pipe non-blocking, which the log needs.

@@ -1,6 +1,7 @@
 /**
  * `serve`: runs the sidecar until a signal stops it, in this process or in several `worker` processes.
- * SIGTERM drains with a lame duck, SIGINT without one, a second signal stops at once. Exit code 1: the drain aborted a request.
+ * SIGTERM drains with a lame duck, SIGINT without one, a second signal stops at once.
+ * Exit code 1: the drain aborted a request.
  */
 import { statSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
@@ -122,7 +123,7 @@ export const workerCommand = ({ signals, destination }: ProcessContext): Command
     await runWorker((config) => serveHere({ ...setUpProcess(config, destination), worker: true }, signals))
   })
 
-/** Creates the log of this process. An exception in one request must not end the process: all others continue. */
+/** Creates the log of this process. An exception in one request must not end the others. */
 function setUpProcess(config: Config, destination: LogDestination): AppOptions {
   const log = createLog(config.log.level, destination)
   let exceptions = 0

@@ -115,9 +115,13 @@ async function findCredential({ accountId, accessKey }: CredentialName, config: 
 
 /** Loads once all data on which the verdict on a token depends. The data stays usable after the stop. */
 async function loadAuthData(loaded: LoadedConfig, io: CommandIo, waitMs: number): Promise<AuthData> {
-  const warn = (...[fields, message = fields]: readonly unknown[]) => {
-    const { from, database, problem, problems, reason } = Object(fields)
-    io.warn([message, from ?? database ?? [], problems ?? problem ?? reason ?? []].flat().join(': '))
+  // A log line has fields and a message, or the message alone.
+  const warn = (first: unknown, second?: unknown) => {
+    const message = second ?? first
+    const { from, database, problem, problems, reason } = Object(first)
+    const subject = from ?? database ?? []
+    const causes = problems ?? problem ?? reason ?? []
+    io.warn([message, subject, causes].flat().join(': '))
   }
   const log = { info() {}, warn, error: warn }
   // The verdict does not depend on certificates of listeners and upstreams.
@@ -132,7 +136,8 @@ async function loadAuthData(loaded: LoadedConfig, io: CommandIo, waitMs: number)
       await Promise.race([fetched, late])
       return authData
     }
-    const missing = authData.conditions().flatMap(({ name, ok }) => (ok ? [] : [name]))
+    const unmet = authData.conditions().filter(({ ok }) => !ok)
+    const missing = unmet.map(({ name }) => name)
     throw new NotDone(`no answer within ${waitMs / 1000} s: ${missing.join(', ')}`)
   } finally {
     await authData.stop()

@@ -1,4 +1,4 @@
-/** The configuration as the program uses it: the validated settings, the values derived from them, and their problems. */
+/** The configuration as the program uses it: validated settings, derived values, and their problems. */
 import type { z } from 'zod'
 import { printable } from '../base/log.ts'
 import { isLoopback } from '../http/hosts.ts'
@@ -13,17 +13,19 @@ export const configSchema = (needsUpstream: boolean) =>
     .transform(({ token, keys, credentials, revocations, ...rest }) => {
       const { links, trustedIssuers } = rest
       // By default, tokens longer than `API_TOKEN_SECONDS` are accepted only if the sidecar issues such tokens.
-      const { maxLifetimeSeconds = Math.max(API_TOKEN_SECONDS, token.lifetimeSeconds) } = token
-      // The longest time a signature of the sidecar is accepted. A token of another issuer, which may live longer, can make a link.
+      const longestIssuedSeconds = Math.max(API_TOKEN_SECONDS, token.lifetimeSeconds)
+      const maxLifetimeSeconds = token.maxLifetimeSeconds ?? longestIssuedSeconds
+      // The longest time a signature of the sidecar is accepted.
+      // A token of another issuer, which may live longer, can make a link.
       const ofTokens = [maxLifetimeSeconds, ...trustedIssuers.map((issuer) => issuer.maxLifetimeSeconds)]
       const ofLinks = links.enabled ? Math.min(links.maxLifetimeSeconds, Math.max(...ofTokens)) : 0
       // The clock of the replica that signs may be ahead of the one that retires the key.
       const maxSignedSeconds = Math.max(maxLifetimeSeconds, ofLinks) + token.clockToleranceSeconds
       const hasKeyFiles = keys.jwksUrl === undefined
-      const { directory = hasKeyFiles ? KEYS_DIRECTORY : undefined } = keys
+      const directory = keys.directory ?? (hasKeyFiles ? KEYS_DIRECTORY : undefined)
       // A sidecar that fetches its keys has no logins. A database still says which credentials are disabled.
       const hasCredentialsFile = hasKeyFiles && credentials.postgres === undefined
-      const { file = hasCredentialsFile ? CREDENTIALS_FILE : undefined } = credentials
+      const file = credentials.file ?? (hasCredentialsFile ? CREDENTIALS_FILE : undefined)
       return {
         ...rest,
         token: { ...token, maxLifetimeSeconds, maxSignedSeconds },
@@ -34,7 +36,7 @@ export const configSchema = (needsUpstream: boolean) =>
       }
     })
 
-/** Returns the JWK Sets to fetch, one for each issuer. `setting`: the group of the set, such as `trustedIssuers[0]`. */
+/** Returns the JWK Sets to fetch, one for each issuer. `setting`: its group, such as `trustedIssuers[0]`. */
 export function keySetsOf({ token, keys, trustedIssuers }: Config) {
   const trusted = trustedIssuers.map((entry, index) => ({ ...entry, setting: `trustedIssuers[${index}]` }))
   if (keys.jwksUrl === undefined) {
@@ -60,7 +62,7 @@ type DeepReadonly<T> = T extends readonly (infer Member)[]
     ? { readonly [Name in keyof T]: DeepReadonly<T[Name]> }
     : T
 
-/** Workers receive the configuration as JSON, so each value must be the same after a conversion to JSON and back. */
+/** Workers receive the configuration as JSON: each value must survive a conversion to JSON and back. */
 export type Config = DeepReadonly<z.output<ReturnType<typeof configSchema>>>
 
 /** A problem of a setting, or of the file that it names. */

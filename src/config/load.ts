@@ -38,7 +38,9 @@ export function loadConfig(options: LoadOptions): Loaded<LoadedConfig, Problem> 
   const locationOf: LocationOf = (steps, key) =>
     named.values.findLast(({ setting }) => setting.steps.every((step, at) => step === steps[at]))?.name ??
     fromFile.locationOf(steps, key)
-  const result = configSchema(needsUpstream && fromFile.tree !== undefined).safeParse(tree) // an unusable file may name upstreams
+  // An unusable file may name upstreams.
+  const mustHaveUpstream = needsUpstream && fromFile.tree !== undefined
+  const result = configSchema(mustHaveUpstream).safeParse(tree)
   const invalid = problemsOf(result.error?.issues ?? [], locationOf)
   const problems = [...fromFile.problems, ...named.problems, ...invalid]
   if (!result.success || problems.length > 0) {
@@ -51,11 +53,14 @@ export function loadConfig(options: LoadOptions): Loaded<LoadedConfig, Problem> 
   return loaded({ config: result.data, file, originOf })
 }
 
-/** Returns where a value is set: `file:line:column`, a variable, a flag or `default`. `key`: where its name stands. */
+/**
+ * Returns where a value is set: `file:line:column`, a variable, a flag or `default`.
+ * `key`: where its name stands.
+ */
 type LocationOf = (steps: readonly Step[], key?: 'key') => string
 
 interface FileValues {
-  /** Empty groups and lists are left out, because they mean their defaults. Undefined if the file is unusable. */
+  /** Without empty groups and lists, which mean their defaults. Undefined if the file is unusable. */
   readonly tree: unknown
   readonly problems: readonly Problem[]
   readonly locationOf: LocationOf

@@ -1,4 +1,4 @@
-/** Whether the URL of an upstream leads to a listener of the sidecar itself, which would forward each request to itself. */
+/** Whether the URL of an upstream leads to a listener of the sidecar, which would forward to itself. */
 import { hostname, networkInterfaces } from 'node:os'
 import ipaddr from 'ipaddr.js'
 

@@ -93,31 +93,30 @@ const RULES = [
     }
   }),
   rule(['token.issuer', 'trustedIssuers'], ({ token, trustedIssuers }, report) => {
-    const names = [token.issuer, ...trustedIssuers.map(({ issuer }) => issuer)] // one before its entry
+    const earlier = new Set([token.issuer])
     for (const [index, { issuer }] of trustedIssuers.entries()) {
-      if (names.indexOf(issuer) <= index) {
+      if (earlier.has(issuer)) {
         report(`trustedIssuers.${index}.issuer`, 'is token.issuer, or that of an entry before it')
       }
+      earlier.add(issuer)
     }
   }),
   rule(['trustedIssuers'], ({ trustedIssuers }, report) => {
     const prefixes = trustedIssuers.map(({ accountPrefix }) => accountPrefix)
+    const reachesInto = (prefix: string | undefined, longer: string | undefined) =>
+      prefix !== undefined && prefix !== longer && longer?.startsWith(prefix)
+    const message = 'begins with that of another entry, which reaches its accounts'
     for (const [index, longer] of prefixes.entries()) {
-      if (
-        prefixes.some((prefix) => prefix !== undefined && prefix !== longer && longer?.startsWith(prefix))
-      ) {
-        report(
-          `trustedIssuers.${index}.accountPrefix`,
-          'begins with that of another entry, which reaches its accounts',
-        )
+      if (prefixes.some((prefix) => reachesInto(prefix, longer))) {
+        report(`trustedIssuers.${index}.accountPrefix`, message)
       }
     }
   }),
   rule(['token.lifetimeSeconds', 'token.maxLifetimeSeconds'], ({ token }, report) => {
-    const { lifetimeSeconds: seconds, maxLifetimeSeconds = seconds } = token
-    const message = `must be at least token.lifetimeSeconds (${seconds}): the sidecar's own tokens would be refused`
-    if (maxLifetimeSeconds < seconds) {
-      report('token.maxLifetimeSeconds', message)
+    const { lifetimeSeconds, maxLifetimeSeconds } = token
+    if (maxLifetimeSeconds !== undefined && maxLifetimeSeconds < lifetimeSeconds) {
+      const bound = `must be at least token.lifetimeSeconds (${lifetimeSeconds})`
+      report('token.maxLifetimeSeconds', `${bound}: the sidecar's own tokens would be refused`)
     }
   }),
   rule(['contract.logout', 'credentials'], ({ contract, credentials }, report) => {
@@ -139,8 +138,8 @@ const RULES = [
   }),
   OWN_PATHS,
   rule(['listen.host', 'listen.port', 'admin'], ({ listen: { host, port }, admin }, report) => {
-    const hosts = [host, admin.host]
-    const isShared = hosts[0] === hosts[1] || hosts.some((host) => host === '::' || host === '0.0.0.0')
+    const isOnAllAddresses = [host, admin.host].some((one) => one === '::' || one === '0.0.0.0')
+    const isShared = host === admin.host || isOnAllAddresses
     if (isShared && port === admin.port && port !== 0) {
       report('admin.port', 'must be another port than listen.port')
     }

@@ -1,7 +1,8 @@
 /**
- * Every setting: its name, kind of value, bounds, default and meaning. `setting-kinds.ts` has the kinds, and the members of lists.
- * The loader, variables, flags and, by `npm run docs`, the JSON Schema, sample file and documentation derive from this schema.
- * A new setting: a line here, and its use. A wait also needs a row in `listener.ts`, or in `WAITS` and `UpstreamConnection.#wait`.
+ * Every setting: its name, kind of value, bounds, default and meaning. `setting-kinds.ts` has the kinds,
+ * and the members of lists. The loader, variables and flags derive from this schema, and by `npm run docs`
+ * the JSON Schema, the sample file and the documentation.
+ * A new setting: a line here, and its use. A wait also needs a row in `listener.ts` or `upstream/waits.ts`.
  * A setting that depends on others may need a rule (`rules.ts`) or a default (`config.ts`).
  */
 import { z } from 'zod'

@@ -20,7 +20,7 @@ const satisfying = (isValid: (text: string) => boolean, requirement: string) =>
 
 export const timerSeconds = integer(1, MAX_TIMER_SECONDS)
 
-/** The minimum is 1 ms, or 0 where 0 has a meaning. Waits are checked at intervals: those for upstreams each 100 ms. */
+/** The minimum is 1 ms, or 0 where 0 has a meaning. Waits for upstreams are checked each 100 ms. */
 export function seconds(min: 0 | 0.001 = 0.001) {
   const requirement = must(`must be a number of seconds from ${min} to ${MAX_TIMER_SECONDS}`)
   return z.number(requirement).min(min, requirement).max(MAX_TIMER_SECONDS, requirement)

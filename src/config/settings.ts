@@ -1,6 +1,7 @@
 /**
  * The settings as one flat list, each with its names: `token.lifetimeSeconds` is the variable
- * `SIDECAR_TOKEN_LIFETIME_SECONDS` and the flag `--token-lifetime-seconds`. A list such as `upstreams` is one setting.
+ * `SIDECAR_TOKEN_LIFETIME_SECONDS` and the flag `--token-lifetime-seconds`.
+ * A list such as `upstreams` is one setting.
  */
 import { z } from 'zod'
 import type { Step } from '../files/yaml-text.ts'
