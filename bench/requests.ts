@@ -23,7 +23,7 @@ import {
 } from './peers.ts'
 import { expired, forged, type Trust } from './trust.ts'
 
-const withLinks = sidecarWith({ SIDECAR_LINKS_ENABLED: 'true' })
+const withLinks = sidecarWith({ SIDECAR_LINKS_ENABLED: 'true', SIDECAR_SCOPES_HOSTS: '*' })
 const CONNECTIONS = 50
 /** More tokens than the caches hold, so that each has been evicted when its turn comes again. */
 const COLD_TOKENS = 12_000

@@ -31,6 +31,7 @@ import { activeContextOf, upstreamSetName } from './tls/certificates.ts'
 import { TokenCache } from './token/cache.ts'
 import type { Identity } from './token/caller.ts'
 import { TokenSigner } from './token/issue.ts'
+import { ScopeHosts } from './token/scope-hosts.ts'
 import { createVerifier } from './token/verify.ts'
 
 export interface AppOptions {
@@ -78,13 +79,14 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const reportError: ReportError = (requestId, error) =>
     log.error({ requestId, err: error }, 'request failed with an internal error')
 
-  const gate = new Gate(config, endToken !== undefined, tokenCache)
+  const scopeHosts = new ScopeHosts(config.scopes.hosts)
+  const gate = new Gate(config, endToken !== undefined, tokenCache, scopeHosts)
   const secureContextOf = (prefix: string) => activeContextOf(certificateSets.get(upstreamSetName(prefix)))
   const events = (prefix: string) => metrics.ofUpstream(prefix)
   const forwarder = new Forwarder(config, { secureContextOf, responder, events, gate, now, reportError })
   const throttle = createLoginThrottle(config.limits.loginFailures)
   const logins = credentials && new LoginService({ credentials, throttle, recordEvent })
-  const api = new AccountApi({ config, responder, signer, logins, endToken, recordEvent, now })
+  const api = new AccountApi({ config, responder, signer, logins, endToken, recordEvent, scopeHosts, now })
   const handler = new Handler({ config, gate, forwarder, api, responder, metrics, rooms, now, reportError })
 
   const verboseLog = new VerboseLog(log)

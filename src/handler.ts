@@ -55,7 +55,8 @@ export class Handler {
     const { req } = res
     const { context } = req
     try {
-      const admission = admit(req, config.limits)
+      const { isTrusted } = context.connection.peer
+      const admission = admit(req, config.limits, isTrusted)
       if (!admission.ok) {
         this.#onHead(req, undefined, requestIdOf(new HeaderLines(req.rawHeaders)))
         const { error, cause } = admission.error
@@ -63,7 +64,7 @@ export class Handler {
         return
       }
       const admitted = admission.value
-      const routed = gate.route(admitted, context.connection.peer.isTrusted)
+      const routed = gate.route(admitted, isTrusted)
       this.#onHead(req, routed, admitted.requestId)
       const decision = gate.decide(routed)
       // A malformed chunk may have come with the head. Node parses all that it has read before a promise continues.

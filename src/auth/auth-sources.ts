@@ -1,7 +1,7 @@
 /** Opens the sources of auth data that the settings name, with one function for each: files, the database and key sets. */
 import type { Logger } from '../base/log.ts'
 import { type Loaded, notLoaded } from '../base/result.ts'
-import { type Config, insecureKeySets, keySetsOf, type Problem, problemsAt } from '../config/config.ts'
+import { type Config, configWarnings, keySetsOf, type Problem, problemsAt } from '../config/config.ts'
 import type { CredentialList } from '../credentials/credential-list.ts'
 import { loadCredentialsFile, loadRevocationsFile } from '../credentials/list-files.ts'
 import type { CredentialsDatabase } from '../credentials/postgres/database.ts'
@@ -54,7 +54,7 @@ export async function openSources(options: SourceOptions): Promise<AuthSources> 
   const keySets = await openKeySets(opening, certificateSets)
   const problems = opening.results.flatMap((result) => (result.ok ? [] : result.problems))
   const ofSources = opening.results.flatMap((result) => (result.ok ? result.warnings : []))
-  const warnings = [...new Set([...ofSources, ...insecureKeySets(options.config)])]
+  const warnings = [...new Set([...ofSources, ...configWarnings(options.config)])]
   const files = { keyFiles, credentialsFile, revocationsFile, certificateSets }
   return { ...files, database, keySets, problems, warnings }
 }

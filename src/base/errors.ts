@@ -57,6 +57,7 @@ export const ACCESS_ERRORS = {
   missing: ERRORS.invalidToken,
   ...TOKEN_ERRORS,
   scope: ERRORS.accessDenied,
+  host: ERRORS.accessDenied, // what a path names at this host is not known (`scopes.hosts`)
   fair_use: ERRORS.tooManyRequests, // the setting `fairUse.refusedStatus` replaces the status
 }
 export type AccessFailure = keyof typeof ACCESS_ERRORS

@@ -5,7 +5,7 @@ import { type AuthSources, DATABASE_SETTING, openSources } from '../auth/auth-so
 import { createLog } from '../base/log.ts'
 import { NotDone } from '../base/result.ts'
 import type { Config, KeySetSettings, Problem } from '../config/config.ts'
-import { formatProblems, insecureKeySets, keySetsOf, problemsAt } from '../config/config.ts'
+import { configWarnings, formatProblems, keySetsOf, problemsAt } from '../config/config.ts'
 import type { LoadedConfig, LoadOptions } from '../config/load.ts'
 import { effectiveSettings, FILE_VARIABLE, loadConfig } from '../config/load.ts'
 import { configJsonSchema, FLAGS, SETTINGS } from '../config/settings.ts'
@@ -140,7 +140,7 @@ async function checkSettings(flags: CheckFlags, io: CommandIo) {
   }
   const { config } = loaded.value
   if (!flags.files && !flags.fetch) {
-    return { problems: [], warnings: insecureKeySets(config), notes: [] }
+    return { problems: [], warnings: configWarnings(config), notes: [] }
   }
   const { problems, warnings, certificateSets } = await checkFiles(config)
   const keySets = flags.fetch ? keySetsOf(config) : []

@@ -81,6 +81,7 @@ async function prepareWorkspace(io: CommandIo, directory: string, ports: Ports, 
     keys: { directory: keys },
     credentials: { file: credentialsFile },
     links: { enabled: true },
+    scopes: { hosts: ['*'] }, // the demo's storage does not choose by Host
     shutdown: { lameDuckSeconds: 0, deadlineSeconds: 5 },
     log: { level: 'warn', access: 'off' }, // the terminal is for the lines to paste
   }

@@ -49,12 +49,24 @@ export function keySetsOf({ token, keys, trustedIssuers }: Config) {
 
 export type KeySetSettings = ReturnType<typeof keySetsOf>[number]
 
-export const insecureKeySets = (config: Config) =>
+const insecureKeySets = (config: Config) =>
   keySetsOf(config).flatMap(({ setting, jwksUrl }) => {
     const { protocol, hostname } = new URL(jwksUrl)
     const danger = 'the keys are fetched without TLS, so what changes them on the way can sign any token'
     return protocol === 'https:' || isLoopback(hostname) ? [] : [`${setting}.jwksUrl: ${danger}`]
   })
+
+const NO_SCOPE_HOSTS =
+  'scopes.hosts: is empty, so links are refused; list the hosts at which clients reach the service'
+
+/** What an operator should know of the settings before and after a start. */
+export function configWarnings(config: Config): string[] {
+  const warnings = insecureKeySets(config)
+  if (config.links.enabled && config.scopes.hosts.length === 0) {
+    warnings.push(NO_SCOPE_HOSTS)
+  }
+  return warnings
+}
 
 type DeepReadonly<T> = T extends readonly (infer Member)[]
   ? readonly DeepReadonly<Member>[]

@@ -19,6 +19,7 @@ import {
   optionalText,
   plainText,
   publicRoutes,
+  scopeHost,
   seconds,
   share,
   strictMap,
@@ -178,6 +179,12 @@ export const settingsSchema = group({
     maxAgeSeconds: setting(integer(0, 86400), 0, 'Seconds a proxy may cache a decision.'),
   }),
   corsPreflight: setting(oneOf(['deny', 'pass']), 'deny', 'pass: bodyless CORS preflights need no token.'),
+  scopes: section('Where restricted tokens and links are accepted.', {
+    hosts: list(
+      z.array(scopeHost, "must be a list of hosts, or ['*']"),
+      "Hosts at which the paths of scopes and links name what they say, with or without a port; ['*']: the service does not choose by Host. At any other host, and at all while the list is empty, restricted tokens and links are refused.",
+    ),
+  }),
   links: section('URLs that allow one request without a token.', {
     enabled: setting(boolean, false, 'Whether links are accepted, and made where a key signs.'),
     maxLifetimeSeconds: setting(tokenSeconds, 604800, 'Seconds a link lives at most.'),

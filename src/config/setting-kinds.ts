@@ -2,7 +2,7 @@
 import { isIP } from 'node:net'
 import { z } from 'zod'
 import { checkedText, integer, must, nameSchema } from '../base/values.ts'
-import { isHttps } from '../http/hosts.ts'
+import { isHost, isHttps } from '../http/hosts.ts'
 import { PUBLIC_ALGORITHMS } from '../keys/key-ring.ts'
 import { scopeProblem } from '../token/scopes.ts'
 
@@ -109,6 +109,11 @@ export const addressRange = satisfying((range) => {
   }
   return /^(?:0|[1-9]\d{0,2})$/.test(bits) && Number(bits) <= maxBits
 }, 'must be an IP address or a CIDR range such as 10.0.0.0/8 or fd00::/8')
+
+export const scopeHost = satisfying(
+  (value) => value === '*' || isHost(value),
+  "must be a host as clients send it in Host, such as storage.example or storage.example:8443, or '*'",
+)
 
 /** Browsers send an origin in this form (RFC 6454, section 6.2). */
 export const webOrigin = satisfying((value) => {

@@ -13,10 +13,12 @@ import type { Config } from '../config/config.ts'
 import type { Credential } from '../credentials/credential-list.ts'
 import type { EndingToken, EndToken, NotEnded } from '../credentials/revocation-limit.ts'
 import { HeaderLines, type HeaderList } from '../http/headers.ts'
+import { isHost } from '../http/hosts.ts'
 import { LINKS_PATH, pathOf } from '../http/request-target.ts'
 import type { Caller, Identity } from '../token/caller.ts'
 import type { TokenSigner } from '../token/issue.ts'
-import { isLinkId, isLinkOf, LINK_METHODS, linkTargetProblem } from '../token/links.ts'
+import { isLinkId, isLinkOf, LINK_METHODS, linkTarget, linkTargetProblem } from '../token/links.ts'
+import type { ScopeHosts } from '../token/scope-hosts.ts'
 import { coversScope, parseScope, parseStoredScope, type Scope, scopeAllows } from '../token/scopes.ts'
 import type { ApiEvent, RecordEvent } from './api-events.ts'
 import { badArgument, readJson } from './json-body.ts'
@@ -31,6 +33,7 @@ interface AccountApiOptions {
   /** Absent without a database for revocations. */
   readonly endToken: EndToken | undefined
   readonly recordEvent: RecordEvent
+  readonly scopeHosts: ScopeHosts
   readonly now: () => number
 }
 
@@ -107,20 +110,21 @@ export class AccountApi {
 
   /** POST: creates a link. Rejects only on an internal error. */
   async createLink(res: SidecarResponse, caller: Caller): Promise<void> {
-    const { config, responder, signer, recordEvent } = this.#options
+    const { config, responder, signer, scopeHosts, recordEvent } = this.#options
     if (!signer.canSign) {
       return responder.fail(res, 'unavailable', NOT_READY)
     }
     const body = await readJson(res, config.timeouts.idleSeconds * 1000)
-    const fields = body.ok ? readLinkFields(body.value, config.links.maxLifetimeSeconds) : body
+    const fields = body.ok ? readLinkFields(body.value, config.links.maxLifetimeSeconds, scopeHosts) : body
     if (!fields.ok) {
       return responder.fail(res, 'invalid', fields.error)
     }
-    const { method, target, lifetimeSeconds } = fields.value
+    const { method, target, lifetimeSeconds, host } = fields.value
+    const boundHost = scopeHosts.boundName(host ?? res.req.context.admitted?.host)
     if (!mayLink(caller.identity.scope, method, target)) {
       return responder.refuseAccess(res, { reason: 'scope', error: ERRORS.accessDenied })
     }
-    const issued = await signer.issueLink(caller, method, target, lifetimeSeconds)
+    const issued = await signer.issueLink(caller, { method, target, host: boundHost }, lifetimeSeconds)
     if (issued === undefined) {
       return responder.fail(res, 'invalid', badArgument('target is too long for a link of this account.'))
     }
@@ -217,8 +221,10 @@ function grantScope(
   return isTooLong ? failed(badArgument('scope is too long for a token with these names.')) : scope
 }
 
-function readLinkFields(members: JsonObject, maxLifetimeSeconds: number) {
-  const { method, target, expirationSec: lifetime = Math.min(3600, maxLifetimeSeconds) } = members
+/** `host`: one of those at which links are accepted, if it is given. */
+function readLinkFields(members: JsonObject, maxLifetimeSeconds: number, hosts: ScopeHosts) {
+  const { method, host, expirationSec: lifetime = Math.min(3600, maxLifetimeSeconds) } = members
+  const target = typeof members['target'] === 'string' ? linkTarget(members['target']) : undefined
   const problems: string[] = []
   if (!LINK_METHODS.has(method)) {
     problems.push(`method must be one of ${[...LINK_METHODS].join(', ')}.`)
@@ -232,10 +238,14 @@ function readLinkFields(members: JsonObject, maxLifetimeSeconds: number) {
   if (!isLifetime) {
     problems.push(`expirationSec must be an integer from 1 to ${maxLifetimeSeconds}.`)
   }
+  if (host !== undefined && (typeof host !== 'string' || !isHost(host) || !hosts.includes(host))) {
+    problems.push('host must be a host at which links are accepted.')
+  }
   if (problems.length > 0) {
     return failed(badArgument(problems.join(' ')))
   }
-  return ok({ method: String(method), target: String(target), lifetimeSeconds: Number(lifetime) })
+  const bound = { method: String(method), target: String(target), host: host?.toString() }
+  return ok({ ...bound, lifetimeSeconds: Number(lifetime) })
 }
 
 /** A scope may allow a PUT only with `If-None-Match: *`. The client of the link can send this header. */

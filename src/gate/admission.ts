@@ -4,12 +4,12 @@
  * Ambiguous are two `Host` lines, two lengths, or a name that an upstream may take for a framing header (RFC 9112, 3.2, 6.3, 11.2).
  */
 import type { IncomingMessage } from 'node:http'
-import { isIPv6 } from 'node:net'
 import { ERRORS, type PublicError } from '../base/errors.ts'
 import { failed, ok, type Result } from '../base/result.ts'
 import type { Config } from '../config/config.ts'
 import { readFraming } from '../http/framing.ts'
 import { HeaderLines, namesFramingOrIdentity, requestIdOf } from '../http/headers.ts'
+import { isHost } from '../http/hosts.ts'
 import { originForm, pathOf, type RequestedAccess } from '../http/request-target.ts'
 
 /** `cause`: the part of the head that is refused, for the access log. */
@@ -38,7 +38,12 @@ type HeadPart = 'method' | 'url' | 'httpVersionMajor' | 'httpVersionMinor' | 'ra
 type RequestHead = Pick<IncomingMessage, HeadPart>
 type HeadLimits = Pick<Config['limits'], 'headerLines'>
 
-export function admit(head: RequestHead, limits: HeadLimits): Result<AdmittedRequest, AdmissionRefusal> {
+/** @param isPeerTrusted - whether the client is a proxy of `forwarded.trust` */
+export function admit(
+  head: RequestHead,
+  limits: HeadLimits,
+  isPeerTrusted = false,
+): Result<AdmittedRequest, AdmissionRefusal> {
   const { method = '', url = '', httpVersionMajor, httpVersionMinor, rawHeaders } = head
   // TRACE would echo the identity headers to the client (RFC 9110, section 9.3.8). Node's parser also accepts
   // HTTP/0.9 and HTTP/2.0, and frames their responses differently.
@@ -52,7 +57,7 @@ export function admit(head: RequestHead, limits: HeadLimits): Result<AdmittedReq
     return notAdmitted('header lines', ERRORS.headersTooLarge)
   }
   const isHttp10 = httpVersionMinor === 0
-  const lines = new HeaderLines(rawHeaders)
+  const lines = new HeaderLines(rawHeaders, isPeerTrusted)
   let host: string | undefined
   let authorization: string | undefined
   let hasTwoAuthorizations = false
@@ -129,16 +134,3 @@ export function admit(head: RequestHead, limits: HeadLimits): Result<AdmittedReq
 }
 
 const PREFLIGHT = ['origin', 'access-control-request-method']
-
-/** A registered name (RFC 3986, section 3.2.2) or an IPv6 address. The comma is excluded, because it separates lists. */
-const HOST = /^(?:[\w.~!$&'()*+;=%-]+|\[([0-9A-Fa-f:.]+)\])(?::([0-9]{0,5}))?$/
-
-/** Whether a `Host` value is one host and at most one port, without userinfo, lists or a zone index. */
-function isHost(value: string): boolean {
-  const match = HOST.exec(value)
-  if (match === null) {
-    return false
-  }
-  const [, ipv6, port = 0] = match
-  return (ipv6 === undefined || isIPv6(ipv6)) && Number(port) <= 65535
-}

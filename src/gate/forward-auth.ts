@@ -3,7 +3,7 @@
  * In: a request whose headers name the original request. Out: the original request, and the headers of an approval.
  */
 import type { Config } from '../config/config.ts'
-import type { HeaderList } from '../http/headers.ts'
+import { HeaderLines, type HeaderList } from '../http/headers.ts'
 import { originForm, pathOf, type RequestedAccess } from '../http/request-target.ts'
 import { type Caller, identityHeaders } from '../token/caller.ts'
 import type { AdmittedRequest } from './admission.ts'
@@ -53,7 +53,22 @@ export function originalRequest(admitted: AdmittedRequest, isTrusted: boolean): 
   }
   const [host = admitted.host, ...otherHosts] = lines.values('x-forwarded-host')
   const onlyHost = otherHosts.length === 0 ? host : undefined
-  return { method: named.method, target, path: pathOf(target), host: onlyHost, lines }
+  const judged = linesOfClient(lines, target)
+  return { method: named.method, target, path: pathOf(target), host: onlyHost, lines: judged }
+}
+
+/** Leaves out the lines in which the proxy names the target. An `X-Original-URL` of another target stays, and is refused. */
+function linesOfClient(lines: HeaderLines, target: string): HeaderLines {
+  const raw: string[] = []
+  for (const line of lines.kinds.keys()) {
+    const name = lines.name(line).toLowerCase()
+    // ingress-nginx names the target a second time, as a whole URL.
+    const isTarget = lines.value(line).replace(/^https?:\/\/[^/?#]*/, '') === target
+    if (name !== 'x-original-uri' && !(name === 'x-original-url' && isTarget)) {
+      raw.push(lines.name(line), lines.value(line))
+    }
+  }
+  return new HeaderLines(raw, true)
 }
 
 /** A proxy that caches the response must not give it to another client. */

@@ -14,6 +14,7 @@ import type { RequestedAccess } from '../http/request-target.ts'
 import type { TokenCache } from '../token/cache.ts'
 import type { Caller, Identity } from '../token/caller.ts'
 import { linkFailure, type PresentedLink, presentedLink } from '../token/links.ts'
+import type { ScopeHosts } from '../token/scope-hosts.ts'
 import { scopeAllows } from '../token/scopes.ts'
 import type { Verdict } from '../token/verify.ts'
 import type { AdmittedRequest } from './admission.ts'
@@ -81,11 +82,13 @@ export class Gate {
   readonly #config: GateConfig
   readonly #routeOf: (request: AdmittedRequest) => Route
   readonly #tokenCache: TokenCache
+  readonly #scopeHosts: ScopeHosts
 
-  constructor(config: GateConfig, canEndLinks: boolean, tokenCache: TokenCache) {
+  constructor(config: GateConfig, canEndLinks: boolean, tokenCache: TokenCache, scopeHosts: ScopeHosts) {
     this.#config = config
     this.#routeOf = createRouter(config, canEndLinks)
     this.#tokenCache = tokenCache
+    this.#scopeHosts = scopeHosts
   }
 
   /** How often keys, credentials or revocations have changed. After a change, the decision on a request may differ. */
@@ -142,10 +145,10 @@ export class Gate {
       return { ...this.#refuseOrReport(routed, reason), formerIdentity: identity }
     }
     const caller = verdict.value
-    const failure = accessFailure(routed, caller)
+    const failure = accessFailure(routed, caller, this.#scopeHosts)
     // A token whose scope is too narrow proves the caller. The link of another request (`claims`) does not.
     if (failure !== undefined) {
-      return this.#refuseOrReport(routed, failure, failure === 'scope' ? caller : undefined)
+      return this.#refuseOrReport(routed, failure, failure === 'claims' ? undefined : caller)
     }
     if (route.to === 'service') {
       return this.#pass(route, routed, caller)
@@ -218,14 +221,29 @@ function bearerToken(authorization: string | undefined): string | undefined {
   return start < authorization.length ? authorization.slice(start) : undefined
 }
 
-function accessFailure({ admitted, route, requested, link }: RoutedRequest, caller: Caller) {
-  const failure = linkFailure(caller.link, link, admitted)
-  if (failure !== undefined) {
-    return failure
-  }
+/** Returns why a valid token or link does not allow its request. */
+function accessFailure(routed: RoutedRequest, caller: Caller, hosts: ScopeHosts): AccessFailure | undefined {
+  const { admitted, route, requested, link } = routed
   const { scope } = caller.identity
-  if (scope === undefined || route.to !== 'service') {
+  const isLinked = caller.link !== undefined || link !== undefined
+  if (!isLinked && scope === undefined) {
     return undefined
   }
-  return requested !== undefined && scopeAllows(scope, requested) ? undefined : 'scope'
+  const { host } = requested ?? admitted
+  const isLink = caller.link !== undefined && link !== undefined
+  const needsScope = scope !== undefined && (route.to === 'service' || route.act === 'createLink')
+  if ((isLink || needsScope) && !hosts.includes(host)) {
+    return 'host'
+  }
+  const asksForMore = isLinked && (admitted.isWebSocket || (requested ?? admitted).lines.addAccess)
+  const failure = isLinked ? linkFailure(caller.link, link, hosts.boundName(host), asksForMore) : undefined
+  if (failure !== undefined || scope === undefined || route.to !== 'service') {
+    return failure
+  }
+  if (requested === undefined) {
+    return 'scope'
+  }
+  // The parameter of a link is not a query of its request.
+  const judged = link === undefined ? requested : { ...requested, target: link.target }
+  return scopeAllows(scope, judged) ? undefined : 'scope'
 }

@@ -12,9 +12,10 @@ interface Rule {
   readonly response: 'forward' | 'remove' | 'ifMayHaveBody' | 'ifChunked'
   /**
    * What the header adds to the method and the path, on which the gate decides. `condition`: whether an object may be replaced.
-   * `path`: a second object. `uncheckable`: another method, or a second object in a form that the gate cannot read.
+   * `path`: a second object. `rights`: who else may use the object. `uncheckable`: another method, or a second object in a form
+   * that the gate cannot read.
    */
-  readonly adds: 'nothing' | 'condition' | 'path' | 'uncheckable'
+  readonly adds: 'nothing' | 'condition' | 'path' | 'rights' | 'uncheckable'
   /** RFC 9110, section 6.5.1. `ifUnrestricted`: removed from a restricted request, whose headers the gate has checked. */
   readonly trailer: 'forward' | 'remove' | 'ifUnrestricted'
   /** The kind of a name that is none of `names`, but folds to one, such as `content_length`. */
@@ -37,8 +38,7 @@ const REMOVED: Treatment = { request: 'remove', response: 'remove' }
 /**
  * By default, a line is forwarded, but not as a trailer. A look-alike of its name is forwarded, as `other`.
  * If a header `adds` something, the defaults are the trailer `ifUnrestricted` and the look-alike `uncheckable`.
- * A header that is not in this table, such as `X-Original-URL` or `X-Rewrite-URL`, is forwarded unread, as `other`:
- * upstreams are trusted not to take a path or a method from such a header.
+ * `unlistedKind` has the rules for names that are not in this table.
  */
 const HEADER_RULES = {
   host: rule('Host', { lookAlike: 'refused' }),
@@ -67,12 +67,12 @@ const HEADER_RULES = {
   otherPath: rule('Destination X-Amz-Copy-Source X-Goog-Copy-Source X-Ms-Copy-Source X-Copy-From', {
     adds: 'path',
   }),
-  /** Also any `UNLISTED_SOURCE`, and look-alikes of these and of `condition` and `otherPath`. */
-  uncheckable: rule(
-    'X-HTTP-Method-Override X-HTTP-Method X-Method-Override ' +
-      'X-Object-Manifest X-Symlink-Target X-Copy-From-Account Destination-Account',
-    { adds: 'uncheckable' },
-  ),
+  /** Also names with a word of `SECOND_RESOURCE`, and look-alikes of these and of `condition` and `otherPath`. */
+  uncheckable: rule('X-HTTP-Method-Override X-HTTP-Method X-Method-Override', { adds: 'uncheckable' }),
+  /** Such a name that begins with `x-envoy-`: Envoy itself sets them. They are `other` from a peer of `forwarded.trust`. */
+  uncheckableOfEnvoy: rule('', { adds: 'uncheckable' }),
+  /** Access control lists and grants of object stores. */
+  rights: rule('', { adds: 'rights' }),
   /** Look-alikes. */
   refused: rule('', { request: 'refuse' }),
   removed: rule('', { request: 'remove' }),
@@ -86,6 +86,11 @@ const HEADER_RULES = {
 
 type HeaderKind = keyof typeof HEADER_RULES
 
+/** In lower case: the names in the table that add something to the method and the path of a request. */
+export const JUDGED_HEADERS: readonly string[] = Object.values(HEADER_RULES).flatMap(({ adds, names }) =>
+  adds === 'nothing' ? [] : names.map((name) => name.toLowerCase()),
+)
+
 /** The kind of each listed name, in lower case and in the usual spelling. */
 const LISTED: ReadonlyMap<string, HeaderKind> = new Map(
   (Object.keys(HEADER_RULES) as HeaderKind[]).flatMap((kind) =>
@@ -94,8 +99,32 @@ const LISTED: ReadonlyMap<string, HeaderKind> = new Map(
 )
 
 const IDENTITY_PREFIX = 'x-authenticated-'
-/** Several storage services read the object to copy or rename from such a header, for example `x-oss-copy-source`. */
-const UNLISTED_SOURCE = /-(?:copy|rename)-source$/
+
+/**
+ * The words of names that may name a second resource, such as `X-Oss-Copy-Source`, `X-Object-Manifest`, `X-Original-URL` or the
+ * `Source` of HTTP-TPC. Services invent such names, so a list of whole names would never be complete.
+ */
+export const SECOND_RESOURCE_WORDS =
+  'copy rename move fetch link symlink source target destination location manifest path uri url redirect versions'.split(
+    ' ',
+  )
+const SECOND_RESOURCE = new RegExp(`(?:^|-)(?:${SECOND_RESOURCE_WORDS.join('|')})(?:-|$)`)
+
+/** Names of the IANA registry with such a word. None of them names a resource on which a request acts. */
+const REGISTERED: ReadonlySet<string> = new Set([
+  'apply-to-redirect-ref',
+  'content-location',
+  'link',
+  'link-template',
+  'location',
+  'redirect-ref',
+  'uri',
+])
+
+/** User metadata of object stores, such as `x-amz-meta-source`, and the conditions, ranges and keys of a copy source. */
+const HARMLESS = /^x-(?:[a-z0-9]+-meta-|(?:amz|goog|ms)-copy-source-(?:if-|range$|server-side-encryption-))/
+
+const GRANTS_RIGHTS = /^x-(?:[a-z0-9-]*-)?(?:acl$|grant-)/
 
 /** A name that already is in its folded form. */
 const PLAIN_NAME = /^[a-z0-9]+(?:-[a-z0-9]+)*$/
@@ -136,7 +165,16 @@ function unlistedKind(folded: string): HeaderKind {
   if (folded.startsWith(IDENTITY_PREFIX)) {
     return 'identity'
   }
-  return UNLISTED_SOURCE.test(folded) ? 'uncheckable' : 'other'
+  if (SECOND_RESOURCE.test(folded) && !isHarmless(folded)) {
+    return folded.startsWith('x-envoy-') ? 'uncheckableOfEnvoy' : 'uncheckable'
+  }
+  return GRANTS_RIGHTS.test(folded) ? 'rights' : 'other'
+}
+
+function isHarmless(folded: string): boolean {
+  // `X-Forwarded-…` and the metadata of fetch (`Sec-Fetch-…`) tell where a request came from.
+  const isOrigin = folded.startsWith('x-forwarded-') || folded.startsWith('sec-fetch-')
+  return isOrigin || REGISTERED.has(folded) || HARMLESS.test(folded)
 }
 
 /** Names and values, alternating. */
@@ -148,10 +186,12 @@ export class HeaderLines {
   readonly kinds: readonly HeaderKind[]
   readonly connectionOptions: ConnectionOptions | undefined
 
-  constructor(raw: HeaderList) {
+  /** @param isPeerTrusted - whether the message comes from a proxy of `forwarded.trust` */
+  constructor(raw: HeaderList, isPeerTrusted = false) {
     const kinds: HeaderKind[] = []
     for (let at = 0; at < raw.length; at += 2) {
-      kinds.push(headerKind(raw[at] as string))
+      const kind = headerKind(raw[at] as string)
+      kinds.push(isPeerTrusted && kind === 'uncheckableOfEnvoy' ? 'other' : kind)
     }
     this.raw = raw
     this.kinds = kinds
@@ -168,6 +208,14 @@ export class HeaderLines {
 
   rule(line: number): Rule {
     return HEADER_RULES[this.kinds[line] as HeaderKind]
+  }
+
+  /** Whether a line adds more than a condition to the method and the path of a request. */
+  get addAccess(): boolean {
+    return this.kinds.some((kind) => {
+      const { adds } = HEADER_RULES[kind]
+      return adds !== 'nothing' && adds !== 'condition'
+    })
   }
 
   /** Whether `Connection` names the line. Such a line is for the next hop alone (RFC 9110, section 7.6.1). */

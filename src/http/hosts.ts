@@ -1,7 +1,7 @@
 /** Hosts of listeners, upstreams, key sets and the database: how they are looked up and shown. */
 import { ADDRCONFIG, type LookupAddress } from 'node:dns'
 import dns from 'node:dns/promises'
-import type { LookupFunction } from 'node:net'
+import { isIPv6, type LookupFunction } from 'node:net'
 
 /** Whether only this machine can connect to `host`, which is a name, or an address with or without brackets. */
 export const isLoopback = (host: string): boolean => /^(?:localhost|127\.[\d.]+|::1|\[::1\])$/.test(host)
@@ -42,4 +42,17 @@ export const lookup: LookupFunction = (host, { all }, callback) => {
       all ? callback(null, addresses) : callback(null, addresses[0]?.address ?? '', addresses[0]?.family),
     (error: NodeJS.ErrnoException) => callback(error, []),
   )
+}
+
+/** A registered name (RFC 3986, section 3.2.2) or an IPv6 address. The comma is excluded, because it separates lists. */
+const HOST = /^(?:[\w.~!$&'()*+;=%-]+|\[([0-9A-Fa-f:.]+)\])(?::([0-9]{0,5}))?$/
+
+/** Whether a `Host` value is one host and at most one port, without userinfo, lists or a zone index. */
+export function isHost(value: string): boolean {
+  const match = HOST.exec(value)
+  if (match === null) {
+    return false
+  }
+  const [, ipv6, port = 0] = match
+  return (ipv6 === undefined || isIPv6(ipv6)) && Number(port) <= 65535
 }

@@ -117,6 +117,10 @@ const isStranger = ({ isCallerProven }: RequestContext, reason: Failure | undefi
 const roundedMs = (ms: number | undefined) => ms && Math.round(ms * 1000) / 1000
 const text = (value: string | undefined) => value && loggable(value)
 
+/** Names the setting that an operator must change. */
+const causeOf = (reason: Failure | undefined) =>
+  reason === 'host' ? 'its Host is not in scopes.hosts' : undefined
+
 function accessLine(req: SidecarRequest, { status, reason }: RequestEnd) {
   const { context, url = '' } = req
   const { identityForLog: identity } = context
@@ -130,7 +134,7 @@ function accessLine(req: SidecarRequest, { status, reason }: RequestEnd) {
     route: context.routeLabel,
     status,
     reason,
-    cause: context.failure?.cause,
+    cause: context.failure?.cause ?? causeOf(reason ?? context.wouldRefuse),
     wouldRefuse: context.wouldRefuse,
     bytesIn: context.bytesIn,
     bytesOut: context.bytesOut,

@@ -16,7 +16,7 @@ const DAY_SECONDS = 86_400
 const KEYS_MINUTES = 5
 
 /** Reasons to refuse tokens that were good once, or that cannot be checked. Clients without a good token can cause the others. */
-const ONCE_GOOD: readonly AccessFailure[] = ['expired', 'revoked', 'claims', 'scope', 'unavailable']
+const ONCE_GOOD: readonly AccessFailure[] = ['expired', 'revoked', 'claims', 'scope', 'host', 'unavailable']
 /** Reasons to refuse tokens that other keys signed: made-up tokens, and good ones after a change of keys. */
 const OTHER_KEYS: readonly AccessFailure[] = ['unknown_key', 'signature', 'algorithm']
 const QUEUE_FULL: UpstreamOutcome = 'connection_limit_reached'

@@ -6,11 +6,14 @@ import { randomUUID } from 'node:crypto'
 import { SignJWT } from 'jose/jwt/sign'
 import type { KeyRing } from '../keys/key-ring.ts'
 import type { Assertions, Caller, Identity } from './caller.ts'
-import { createLinkId, LINK_TYPE, withLinkParameter } from './links.ts'
+import { createLinkId, LINK_TYPE, type Link, withLinkParameter } from './links.ts'
 import { MAX_TOKEN_BYTES } from './verify.ts'
 
 /** Returns the first whole second at which the lifetime has passed, so that a client may be told the whole lifetime. */
 const endOfLifetime = (nowSeconds: number, lifetimeSeconds: number) => Math.ceil(nowSeconds + lifetimeSeconds)
+
+/** `host`: undefined if the link is bound to no host. */
+type LinkRequest = Pick<Link, 'method' | 'target' | 'host'>
 
 type IssueSettings = Readonly<{ issuer: string; audience: string; lifetimeSeconds: number }>
 
@@ -50,7 +53,8 @@ export class TokenSigner {
    * Undefined if names and target are too long for one link. A link ends with the token of its caller, or earlier.
    * @throws Error without a signing key
    */
-  async issueLink({ identity, issuer }: Caller, method: string, target: string, lifetimeSeconds: number) {
+  async issueLink({ identity, issuer }: Caller, request: LinkRequest, lifetimeSeconds: number) {
+    const { method, target, host } = request
     const { tokenId: parent_jti, issuedAtSeconds: parent_iat } = identity
     const nowSeconds = this.#now() / 1000
     const expiresAtSeconds = Math.min(endOfLifetime(nowSeconds, lifetimeSeconds), identity.expiresAtSeconds)
@@ -59,7 +63,7 @@ export class TokenSigner {
     const secondsLeft = Math.max(0, Math.floor(expiresAtSeconds - nowSeconds))
     const linkId = createLinkId(identity.accountId)
     const linked = { ...identity, tokenId: linkId, issuedAtSeconds, expiresAtSeconds }
-    const claims = { method, target, parent_jti, parent_iat, parent_iss: issuer }
+    const claims = { method, target, host, parent_jti, parent_iat, parent_iss: issuer }
     const token = await this.#sign(linked, LINK_TYPE, claims)
     if (token.length > MAX_TOKEN_BYTES) {
       return undefined

@@ -14,6 +14,8 @@ export interface Link {
   readonly method: string
   /** In origin form, without `link_token`. */
   readonly target: string
+  /** In lower case without a port. Undefined if the link is bound to no host. */
+  readonly host: string | undefined
   /** The parent is the token that made the link. */
   readonly parentId: string
   readonly parentIssuedAtSeconds: number
@@ -56,10 +58,31 @@ export function presentedLink({ method, target }: RequestedAccess): PresentedLin
 export const withLinkParameter = (target: string, token: string): string =>
   `${target}${target.includes('?') ? '&' : '?'}${PARAMETER}=${token}`
 
-/** With `&&`, or a separator at the end of the target, the removal of the parameter would be ambiguous. */
+/**
+ * Percent-encodes what browsers encode in the path and in the query of a URL (WHATWG URL, section 1.3), so that they send the
+ * target as it is bound. A backslash of the path is encoded, too: browsers read it as a slash.
+ */
+export function linkTarget(given: string): string {
+  const path = pathOf(given)
+  const query = given.slice(path.length)
+  return path.replace(/["<>\\^`{|}]/g, percentEncoded) + query.replace(/["<>']/g, percentEncoded)
+}
+
+const percentEncoded = (character: string): string => `%${character.charCodeAt(0).toString(16).toUpperCase()}`
+
+/** Browsers remove such segments before they send a request, in every encoding (WHATWG URL, section 4.4). */
+const DOT_SEGMENT = /\/(?:\.|%2e){1,2}(?=\/|$)/i
+
+/**
+ * With `&&`, or a separator at the end of the target, the removal of the parameter would be ambiguous.
+ * @param target - see {@link linkTarget}
+ */
 export function linkTargetProblem(target: unknown): string | undefined {
   if (typeof target !== 'string' || !/^\/[!"$-~]*$/.test(target)) {
     return "must be a path that begins with '/', percent-encoded, with an optional query"
+  }
+  if (target.startsWith('//') || DOT_SEGMENT.test(pathOf(target))) {
+    return "must not begin with '//' or have a segment '.' or '..' in any encoding"
   }
   if (target.length > MAX_LINK_TARGET) {
     return `must have at most ${MAX_LINK_TARGET} characters`
@@ -74,13 +97,16 @@ export function linkTargetProblem(target: unknown): string | undefined {
 
 /** Reads the request and the token that a link is bound to. `error`: the invalid claim. */
 export function readLink(claims: Readonly<Record<string, unknown>>): Result<Link> {
-  const { method, target, parent_jti: parentId } = claims
+  const { method, target, host, parent_jti: parentId } = claims
   const { parent_iat: parentIssuedAtSeconds, parent_iss: parentIssuer } = claims
   if (typeof method !== 'string' || !LINK_METHODS.has(method)) {
     return failed('method')
   }
   if (typeof target !== 'string' || linkTargetProblem(target) !== undefined) {
     return failed('target')
+  }
+  if (host !== undefined && typeof host !== 'string') {
+    return failed('host')
   }
   if (typeof parentId !== 'string') {
     return failed('parent_jti')
@@ -91,34 +117,33 @@ export function readLink(claims: Readonly<Record<string, unknown>>): Result<Link
   if (typeof parentIssuer !== 'string') {
     return failed('parent_iss')
   }
-  return ok({ method, target, parentId, parentIssuedAtSeconds, parentIssuer })
+  return ok({ method, target, host, parentId, parentIssuedAtSeconds, parentIssuer })
 }
 
 /**
  * Returns why a verified token does not prove the caller of its request, by the rules of links.
  * @param link - defined if the token is a link
  * @param presented - defined if the request has the token in `link_token`, not in `Authorization`
+ * @param host - to which a link of this request would be bound (`ScopeHosts.boundName`)
+ * @param asksForMore - whether a service could do more for the request than its method and target say
  */
 export function linkFailure(
   link: Link | undefined,
   presented: PresentedLink | undefined,
-  { headersAddAccess, isWebSocket }: Readonly<Record<'headersAddAccess' | 'isWebSocket', boolean>>,
-) {
-  if (link === undefined && presented === undefined) {
-    return undefined
-  }
+  host: string | undefined,
+  asksForMore: boolean,
+): 'claims' | 'scope' | undefined {
   // A link is refused as a bearer token, and an access token as a link.
   if (link === undefined || presented === undefined) {
     return 'claims'
   }
   const { method, target } = presented
-  if (target !== link.target) {
+  const isBoundMethod = method === link.method || (method === 'HEAD' && link.method === 'GET')
+  const isBoundHost = host === undefined || host === link.host
+  if (!isBoundMethod || !isBoundHost || target !== link.target) {
     return 'claims' // the claims of the link name another request
   }
-  if (method !== link.method && !(method === 'HEAD' && link.method === 'GET')) {
-    return 'claims'
-  }
-  return headersAddAccess || isWebSocket ? 'scope' : undefined
+  return asksForMore ? 'scope' : undefined
 }
 
 /** The characters of 16 bytes in base64url. */

@@ -104,9 +104,12 @@ export function scopeAllows(scope: Scope, request: RequestedAccess): boolean {
     case 'SEARCH':
       return grants(scope, 'read', ROOT) // the body names their targets
     case 'MKCOL':
-      return grants(scope, 'create', path)
+      return grants(scope, hasQuery(request.target) ? 'modify' : 'create', path)
     case 'PUT':
-      return mayWrite(scope, path, headers.condition.get('if-none-match') ?? [], '*')
+      // A service ignores the condition for what a query names, such as `?acl` and `?policy` of S3.
+      return hasQuery(request.target)
+        ? grants(scope, 'modify', path)
+        : mayWrite(scope, path, headers.condition.get('if-none-match') ?? [], '*')
     case 'COPY':
     case 'MOVE': {
       const destination = readDestination(onlyLine(headers.path.get('destination')), host)
@@ -120,6 +123,9 @@ export function scopeAllows(scope: Scope, request: RequestedAccess): boolean {
   }
 }
 
+/** An empty query names nothing. */
+const hasQuery = (target: string): boolean => /\?./.test(target)
+
 const ITEM = /^storage\.(read|create|modify):(\/[!-~]*)$/
 
 function parseItem(text: string): Result<Item> {
@@ -130,11 +136,15 @@ function parseItem(text: string): Result<Item> {
   if (action !== 'read' && action !== 'create' && action !== 'modify') {
     return failed('it must be storage.read:, storage.create: or storage.modify: and an ASCII path')
   }
+  if (rawPath.includes(',storage.')) {
+    return failed('a space separates items, not a comma')
+  }
   const path = /[?#]/.test(rawPath) ? undefined : readPath(rawPath)
   if (path === undefined) {
     return failed('its path must have one meaning, without query, dot segments and `//`')
   }
-  const [separated, literal] = [withoutFinalSlash(path.separated), withoutFinalSlash(path.literal)]
+  const separated = withoutFinalSlash(path.separated)
+  const literal = withoutFinalSlash(path.literal)
   return ok({ text, action, path: { separated, literal } })
 }
 
@@ -175,8 +185,8 @@ function mayWrite(scope: Scope, path: Path | undefined, condition: readonly stri
   if (condition.length > 0 && onlyLine(condition) === undefined) {
     return false
   }
-  // An upstream that joins repeated lines would read `*, *`, which is not `*`.
-  const replacesNothing = condition.length === 1 && condition[0]?.toUpperCase() === keeps
+  // An upstream that joins repeated lines would read `*, *`, which is not `*`. Go's WebDAV takes `f` for `T`.
+  const replacesNothing = condition.length === 1 && condition[0] === keeps
   return grants(scope, replacesNothing ? 'create' : 'modify', path)
 }
 
@@ -244,7 +254,7 @@ function checkedHeaders(lines: HeaderLines): CheckedHeaders | undefined {
     if (adds === 'uncheckable') {
       return undefined
     }
-    if (adds === 'nothing' || lines.isNamedByConnection(line)) {
+    if (adds === 'nothing' || adds === 'rights' || lines.isNamedByConnection(line)) {
       continue
     }
     const name = lines.name(line).toLowerCase()

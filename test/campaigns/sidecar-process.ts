@@ -83,7 +83,14 @@ export async function createCampaignTrust(path: string): Promise<CampaignTrust> 
     keySet.close()
     rmSync(directory, { recursive: true, force: true })
   }
-  const more = ['--trusted-issuers', JSON.stringify(trusted), '--links-enabled', 'true']
+  const more = [
+    '--trusted-issuers',
+    JSON.stringify(trusted),
+    '--links-enabled',
+    'true',
+    '--scopes-hosts',
+    '*',
+  ]
   return { good, bad, logins, flags: [...trust.flags, ...more], mint: trust.mint, remove }
 }
 

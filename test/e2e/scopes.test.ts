@@ -47,7 +47,7 @@ t.test(
     for (const [line, lines] of [
       ['GET /a/x?prefix=/b', []],
       ['PUT /a/in/x', ['If-None-Match: *']],
-      ['COPY /a/x', ['Destination: http://storage.example/a/in/y', 'Overwrite: f']],
+      ['COPY /a/x', ['Destination: http://storage.example/a/in/y', 'Overwrite: F']],
     ] as const) {
       t.equal((await ask(head(line, ...lines, 'X-Authenticated-Scope: storage.modify:/'))).status, 200, line)
       t.same(upstream.requests.at(-1)?.headers['x-authenticated-scope'], SCOPE)

@@ -6,8 +6,9 @@ import { spawn } from 'node:child_process'
 import { chmodSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { parseAllDocuments } from 'yaml'
+import { isMap, isScalar, parseAllDocuments, visit } from 'yaml'
 import { ERRORS } from '../../src/base/errors.ts'
+import { JUDGED_HEADERS, SECOND_RESOURCE_WORDS } from '../../src/http/headers.ts'
 import { eventually, SOON_MS } from '../support/eventually.ts'
 import { freePort } from '../support/free-port.ts'
 import { watchProcess, without } from '../support/other-programs.ts'
@@ -22,6 +23,12 @@ const LOGIN_FAILURES = 3
 
 /** The longest time that the cached example keeps a decision. */
 const MAX_AGE_SECONDS = 2
+
+/** A pattern of Envoy's `allowed_headers`. */
+interface AllowedHeader {
+  readonly exact?: string
+  readonly safe_regex?: { readonly regex: string }
+}
 
 interface Proxy {
   readonly name: string
@@ -213,6 +220,10 @@ for (const proxy of PROXIES) {
         ['GET /a/x', 'X-HTTP-Method-Override: DELETE'],
         ['DELETE /a/x', 'X-Forwarded-Method: GET', 'X-Original-Method: GET'],
         ['GET /b', 'X-Forwarded-Uri: /a', 'X-Original-URI: /a'],
+        ['GET /a/x', 'X-Original-URL: /b'],
+        ['GET /a/x', 'X-Rewrite-Path: /b'],
+        ['PUT /a/w/x', 'X-Oss-Symlink-Target: b/x'],
+        ['PUT /a/w/x', 'Source: https://other.example/b'],
       ] as const) {
         const { status, body } = await ask(head, [token, ...lines])
         t.match(
@@ -321,6 +332,38 @@ for (const proxy of PROXIES) {
     })
   })
 }
+
+t.test('every example passes all headers by which the sidecar judges a request', async (t) => {
+  const names = [...JUDGED_HEADERS]
+  for (const word of [...SECOND_RESOURCE_WORDS, 'acl', 'grant']) {
+    names.push(word, `x-vendor-${word}`, `x-${word}-of-vendor`, `vendor_${word}_x`, `x.${word}.x`)
+  }
+  const read = (example: string) => readFileSync(`examples/forward-auth/${example}`, 'utf8')
+  const [envoy] = parseAllDocuments(read('envoy.yaml'))
+  const patterns: RegExp[] = []
+  visit(envoy ?? null, {
+    Pair(_key, { key, value }) {
+      if (isScalar(key) && key.value === 'allowed_headers' && isMap(value)) {
+        const { patterns: allowed }: { patterns: AllowedHeader[] } = value.toJSON()
+        patterns.push(
+          ...allowed.map(({ exact, safe_regex }) => new RegExp(`^(?:${exact ?? safe_regex?.regex})$`)),
+        )
+      }
+    },
+  })
+  for (const name of names) {
+    t.ok(
+      patterns.some((pattern) => pattern.test(name)),
+      `Envoy passes ${name}`,
+    )
+  }
+  t.notOk(patterns.some((pattern) => pattern.test('cookie')))
+  // The others pass all headers unless these options say otherwise.
+  t.notMatch(read('nginx.conf'), /proxy_pass_request_headers|underscores_in_headers on/)
+  t.notMatch(read('Caddyfile'), /header_up/)
+  t.notMatch(read('traefik-dynamic.yaml'), /authRequestHeaders/)
+  t.notMatch(read('ingress-nginx.yaml'), /proxy_pass_request_headers/)
+})
 
 t.test('the annotations of ingress-nginx replace each identity header', async (t) => {
   const [ingress] = parseAllDocuments(readFileSync('examples/forward-auth/ingress-nginx.yaml', 'utf8'))

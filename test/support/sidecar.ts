@@ -36,6 +36,7 @@ export async function startSidecar(t: Pick<Test, 'teardown' | 'testdir'>, option
       ? { 'keys-directory': key.directory, ...(!isInDatabase && { 'credentials-file': file }) }
       : { 'keys-jwks-url': options.jwksUrl }),
     'log-access': 'all',
+    'scopes-hosts': '*', // lists of hosts: test/e2e/scope-hosts.test.ts
     ...(options.upstreamUrl === undefined ? {} : { 'upstream-url': options.upstreamUrl }),
     ...options.settings,
   }

@@ -124,7 +124,7 @@ t.test('a refused claim is explained with its value, the limit and the setting',
 
 t.test('a link is no bearer token, and has the credential of its maker', async (t) => {
   const parent = { parentId: 'p', parentIssuedAtSeconds: 1, parentIssuer: ISSUER }
-  const link = { method: 'GET', target: '/a', ...parent }
+  const link = { method: 'GET', target: '/a', host: undefined, ...parent }
   const made = await mintToken({ key, claims: { ...claims, parent_iss: 'https://idp.example' } })
   const { explanation, credentialActive } = await inspect(made, { ok: true, value: { ...caller, link } })
   t.match(explanation, /^It is a link: .* GET .* refused as a bearer token\.$/)

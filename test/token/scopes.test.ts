@@ -1,7 +1,7 @@
 import { execFileSync, spawnSync } from 'node:child_process'
 import fc from 'fast-check'
 import t from 'tap'
-import { HeaderLines } from '../../src/http/headers.ts'
+import { HeaderLines, SECOND_RESOURCE_WORDS } from '../../src/http/headers.ts'
 import {
   coversScope,
   intersectScopes,
@@ -21,9 +21,16 @@ function scope(text: string): Scope {
 
 type Headers = readonly (readonly [string, string])[]
 
-function judge(text: string, method: string, path: string, headers: Headers = [], nominated: string[] = []) {
+function judge(
+  text: string,
+  method: string,
+  target: string,
+  headers: Headers = [],
+  nominated: string[] = [],
+) {
   const lines = new HeaderLines([...headers.flat(), 'Connection', nominated.join()])
-  return scopeAllows(scope(text), { method, target: path, path, host: 'h:80', lines })
+  const [path = ''] = target.split('?')
+  return scopeAllows(scope(text), { method, target, path, host: 'h:80', lines })
 }
 
 t.test('a scope covers its path and all below it, on segment boundaries', async (t) => {
@@ -136,7 +143,8 @@ t.test('a header decides if it is read in one way and reaches the upstream', asy
     no  modify PUT /a/x | If-None-Match: * | if-none-match: "x"
     yes modify GET /r/x | If-None-Match: "x" | If-None-Match: "y"
     yes copy COPY /r/x | Destination: /a/y | Overwrite: F
-    yes copy COPY /r/x | Destination: /a/y | OVERWRITE: f
+    yes copy COPY /r/x | Destination: /a/y | OVERWRITE: F
+    no  copy COPY /r/x | Destination: /a/y | Overwrite: f
     no  copy COPY /r/x | Destination: /a/y | Overwrite: F | Connection: overwrite
     no  copy COPY /r/x | Destination: /a/y
     no  copy COPY /r/x | Destination: /a/y | Overwrite: T
@@ -196,6 +204,110 @@ t.test('a header decides if it is read in one way and reaches the upstream', asy
     t.equal(judge(SCOPES[name] ?? '', method, path, headers, nominated), verdict === 'yes', row)
   }
 })
+
+t.test('a query names what a condition does not protect, so creating it is not enough', async (t) => {
+  const unlessItExists: Headers = [['If-None-Match', '*']]
+  for (const target of ['/a/x', '/a/x?']) {
+    t.ok(judge('storage.create:/a', 'PUT', target, unlessItExists), target)
+    t.ok(judge('storage.create:/a', 'MKCOL', target), target)
+  }
+  for (const query of [
+    'acl',
+    'policy',
+    'tagging',
+    'lifecycle',
+    'x=1',
+    '?',
+    '&',
+    'versionId=null',
+    'partNumber=1',
+  ]) {
+    const target = `/a/x?${query}`
+    t.notOk(judge('storage.create:/a', 'PUT', target, unlessItExists), target)
+    t.notOk(judge('storage.create:/a', 'MKCOL', target), target)
+    t.ok(judge('storage.modify:/a', 'PUT', target, unlessItExists), target)
+    t.ok(judge('storage.modify:/a', 'MKCOL', target), target)
+  }
+})
+
+t.test(
+  'a non-standard header with a word for a second resource is refused, and other names pass',
+  async (t) => {
+    const everything = 'storage.read:/ storage.modify:/'
+    const passes = (name: string) => judge(everything, 'PUT', '/a/x', [[name, '/b']])
+    const word = fc.constantFrom(...SECOND_RESOURCE_WORDS)
+    const part = fc.constantFrom('amz', 'oss', 'storage', 'v2', 'object')
+    const dash = fc.constantFrom('-', '_', '--')
+    const named = fc
+      .tuple(fc.constantFrom('X', 'Acme', 'x'), part, word, fc.option(part))
+      .chain(([start, vendor, word, end]) =>
+        fc.array(dash, { minLength: 3, maxLength: 3 }).map(([first, second, third]) => {
+          const name = `${start}${first}${vendor}${second}${word}`
+          return end === null ? name : `${name}${third}${end}`
+        }),
+      )
+    fc.assert(
+      fc.property(named, (name) => !passes(name)),
+      { numRuns: 2000 },
+    )
+    const refused = [
+      ...[
+        'Source',
+        'X-Original-URL',
+        'X-Original-URI',
+        'X-Rewrite-URL',
+        'X-Object-Manifest',
+        'X-Symlink-Target',
+      ],
+      ...[
+        'X-Amz-Website-Redirect-Location',
+        'X-Ms-Source-If-Match',
+        'X-Copy-From-Account',
+        'Destination-Account',
+      ],
+      ...[
+        'X-Envoy-Original-Path',
+        'x.rewrite.url',
+        'X-Meta-Source',
+        'X-Oss-Copy-Source-If-Match',
+        'URL',
+        'X-Link_',
+      ],
+    ]
+    for (const name of refused) {
+      t.notOk(passes(name), name)
+    }
+    const accepted = [
+      ...[
+        'Content-Location',
+        'Link',
+        'Sec-Fetch-Site',
+        'X-Forwarded-Uri',
+        'X-Forwarded-Path',
+        'Content_Location',
+      ],
+      ...[
+        'X-Amz-Meta-Source',
+        'x-object-meta-redirect-url',
+        'X-Amz-Copy-Source-If-Match',
+        'X-Amz-Copy-Source-Range',
+      ],
+      ...[
+        'X-Goog-Copy-Source-Server-Side-Encryption-Customer-Key',
+        'X-Sourcemap',
+        'X-Paths',
+        'X-Curl',
+        'X-Amz-Acl',
+      ],
+    ]
+    for (const name of accepted) {
+      t.ok(passes(name), name)
+    }
+    const fromEnvoy = new HeaderLines(['X-Envoy-Original-Path', '/b', 'X-Envoy-Peer', 'p'], true)
+    const request = { method: 'GET', target: '/a', path: '/a', host: 'h', lines: fromEnvoy }
+    t.ok(scopeAllows(scope('storage.read:/a'), request), 'from a trusted peer')
+  },
+)
 
 t.test('an intersection keeps the narrower text', async (t) => {
   for (const [a, b, both] of [
