@@ -347,7 +347,7 @@ t.test('until the first key set is there, its tokens get 503, and no other token
   }
   const waiting = [client.check(token), client.check(token)]
   // They would take 40 s if each of them waited for a second.
-  await inTime(othersGoOn(), 'the tokens of other issuers', 20_000)
+  await inTime(othersGoOn(), 'the tokens of other issuers', 30_000)
   t.equal((await client.ready()).status, 200)
   t.same(await Promise.all(waiting), ['ServiceNotReady', 'ServiceNotReady'])
   const response = await fetch(`http://127.0.0.1:${sidecar.port}/o`, {

@@ -1,7 +1,7 @@
 /** Waits for what another process, a socket or a timer brings about. */
 import { setTimeout as wait } from 'node:timers/promises'
 
-const PATIENCE_MS = 30_000
+const PATIENCE_MS = 90_000
 
 /** For what is promised within a second: a busy machine must not fail a test. */
 export const SOON_MS = 5000
