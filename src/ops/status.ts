@@ -29,7 +29,6 @@ export type Status = ReturnType<typeof statusOf>
 
 export function statusOf(config: StatusConfig, conditions: readonly ReadyCondition[], windows: Windows) {
   const { at, tenMinutes, recently, values } = windows
-  const { file, postgres } = config.credentials
   const cacheHits = tenMinutes.total('token_cache_hits_total')
   return {
     name: config.name === '' ? hostname() : config.name,
@@ -66,7 +65,7 @@ export function statusOf(config: StatusConfig, conditions: readonly ReadyConditi
       address: withoutPath(url),
       ...upstreamIn(windows, prefix),
     })),
-    credentials: file ? 'file' : postgres ? 'PostgreSQL' : 'none',
+    credentials: credentialsFrom(config),
     process: {
       cpuRatio: recently.rate('process_cpu_seconds_total'),
       rssBytes: values.total('process_resident_memory_bytes'),
@@ -130,7 +129,7 @@ function upstreamIn({ at, tenMinutes, recently, steps, values }: Windows, upstre
   const serverErrorRatio = ratioOf(responses.get('5xx') ?? 0, sum(responses))
   const isDegraded = failedNow > 0 || Boolean(serverErrorRatio)
   return {
-    state: isDown ? 'failing' : isDegraded ? 'degraded' : count > 0 ? 'ok' : 'idle',
+    state: upstreamState(Boolean(isDown), isDegraded, count),
     count,
     failed: requestsTo(upstream, tenMinutes, FAILED),
     failedNow,
@@ -160,3 +159,20 @@ function seriesIn({ steps, tenMinutes }: Windows) {
 }
 
 const ratioOf = (part: number, total: number) => (total > 0 ? rounded(part / total) : null)
+
+function credentialsFrom({ credentials }: StatusConfig) {
+  if (credentials.file !== undefined) {
+    return 'file'
+  }
+  return credentials.postgres === undefined ? 'none' : 'PostgreSQL'
+}
+
+function upstreamState(isDown: boolean, isDegraded: boolean, count: number) {
+  if (isDown) {
+    return 'failing'
+  }
+  if (isDegraded) {
+    return 'degraded'
+  }
+  return count > 0 ? 'ok' : 'idle'
+}

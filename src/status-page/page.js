@@ -50,9 +50,13 @@ const amount = orDash(digits)
 const percent = orDash(share)
 /** `850 µs`, `1.2 ms`, `340 ms`, `2.5 s` */
 const duration = orDash((seconds) => {
-  const [factor, unit] =
-    seconds >= 1 ? [1, 's'] : seconds >= 0.001 || seconds === 0 ? [1e3, 'ms'] : [1e6, 'µs']
-  return `${digits(seconds * factor)} ${unit}`
+  if (seconds >= 1) {
+    return `${digits(seconds)} s`
+  }
+  if (seconds >= 0.001 || seconds === 0) {
+    return `${digits(seconds * 1e3)} ms`
+  }
+  return `${digits(seconds * 1e6)} µs`
 })
 
 /** `12 s`, `4 min`, `3 h 5 min`, `12 d 4 h`: an age. */

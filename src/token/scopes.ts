@@ -232,7 +232,8 @@ function readDestination(value: string | undefined, host: string | undefined): P
 }
 
 /** S3 SDKs send `bucket/key`, without a slash at the start. An ARN cannot be read as a path. */
-function readCopySource(value = '', host: string | undefined): Path | undefined {
+function readCopySource(line: string | undefined, host: string | undefined): Path | undefined {
+  const value = line ?? ''
   const target = originForm(/^[^/:]+(?:\/|$)/.test(value) ? `/${value}` : value, host)
   if (target === undefined) {
     return undefined

@@ -248,7 +248,8 @@ const object =
   (method: 'GET' | 'PUT', most: number, how: Manner = () => ({})): Kind =>
   (agent, random, [token, identity]) => {
     const size = random.int(1, most)
-    const status = !mayDo(method, identity) ? 403 : method === 'PUT' ? 201 : 200
+    const statusIfAllowed = method === 'PUT' ? 201 : 200
+    const status = mayDo(method, identity) ? statusIfAllowed : 403
     const { tokenId } = identity
     return ask(agent, { method, path: `/o/${size}`, size, token, tokenId, status, ...how(random) })
   }
