@@ -71,6 +71,7 @@ export class Connection implements ClientConnection {
   readonly #waiting: SidecarResponse[] = []
   /** Follows the requests that wait. Nothing follows it. */
   #refusal: UnparsedRefusal | undefined
+  #lastUsedMonotonicMs = performance.now()
   readonly nextHead: NextHead
   readonly end: ConnectionEnd
   #isProbing = false
@@ -102,6 +103,12 @@ export class Connection implements ClientConnection {
 
   get isIdle(): boolean {
     return this.#servesNothing && this.#input === 'open'
+  }
+
+  /** Since when the connection could be closed without loss. Undefined while it could not. */
+  get idleSinceMonotonicMs(): number | undefined {
+    const isIdle = this.isIdle && !this.nextHead.hasBegun && !this.socket.destroyed
+    return isIdle ? this.#lastUsedMonotonicMs : undefined
   }
 
   get #servesNothing(): boolean {
@@ -170,6 +177,7 @@ export class Connection implements ClientConnection {
     owner.onClosed?.()
     this.#callbacks.onRequestEnd(res)
     this.#priority = failure === undefined ? 'normal' : 'low'
+    this.#lastUsedMonotonicMs = performance.now()
     this.nextHead.restart()
     if (!this.socket.writable || isDetached) {
       this.#endAfterLast()

@@ -28,6 +28,7 @@ import type { CertificateSet } from '../tls/certificates.ts'
 import { TlsSockets, tlsOptions } from '../tls/listener-tls.ts'
 import { createPeers, type Peer } from './client-address.ts'
 import { Connection, type ConnectionCallbacks } from './connection.ts'
+import { ConnectionLimits } from './connection-limits.ts'
 import { SidecarRequest } from './request.ts'
 import { SidecarResponse } from './response.ts'
 import { Turns } from './turns.ts'
@@ -65,12 +66,13 @@ export class DataListener {
   /** An array: as a `Set` grows, V8 keeps its former tables, and with them closed connections, in memory. */
   readonly #open: Connection[] = []
   readonly #tlsSockets = new TlsSockets()
-  droppedConnections = 0
+  readonly #limits: ConnectionLimits
 
   /** `certificates`: undefined without TLS. A new certificate is for new connections. */
   constructor(config: ListenerConfig, certificates: Certificates, callbacks: ListenerCallbacks) {
     const { limits, timeouts, upgrade } = config
     this.#config = config
+    this.#limits = new ConnectionLimits(limits)
     this.#isSecure = certificates !== undefined
     this.#peerOf = createPeers(config.forwarded.trust)
     this.#callbacks = { ...callbacks, inFlight: () => this.inFlight, turns: new Turns() }
@@ -109,14 +111,14 @@ export class DataListener {
   #acceptConnections(): void {
     const server = this.#server
     const accept = (tcpSocket: Socket) => {
-      if (this.connections >= this.#config.limits.connections) {
-        // Not Node's `maxConnections`: before Node 22.12, full workers pass a connection to each other endlessly.
-        this.droppedConnections++
+      const peer = this.#peerAt(tcpSocket)
+      // Not Node's `maxConnections`: before Node 22.12, full workers pass a connection to each other endlessly.
+      if (!this.#limits.accepts(tcpSocket, peer, this.#open, this.connections)) {
         tcpSocket.destroy()
       } else if (this.#isSecure) {
         this.#tlsSockets.add(tcpSocket)
       } else {
-        this.#addConnection(tcpSocket, tcpSocket)
+        this.#addConnection(tcpSocket, tcpSocket, peer)
       }
     }
     // Under TLS, Node reads no requests from the TCP socket, so the order of the listeners does not matter.
@@ -130,7 +132,7 @@ export class DataListener {
       if (tcpSocket === undefined) {
         socket.destroy()
       } else if (!socket.destroyed) {
-        this.#addConnection(socket, tcpSocket)
+        this.#addConnection(socket, tcpSocket, this.#peerAt(tcpSocket))
       }
     })
     server.on('tlsClientError', ({ code }: NodeJS.ErrnoException) => this.#callbacks.onTlsError(code))
@@ -160,10 +162,13 @@ export class DataListener {
     })
   }
 
-  #addConnection(socket: Socket, tcpSocket: Socket): void {
+  #peerAt(tcpSocket: Socket): Peer {
     // Not read at `listening`: `node:cluster` passes connections to a worker before. Read once, because it is a system call.
     this.#port ||= tcpSocket.localPort ?? 0
-    const peer = this.#peerOf(tcpSocket, this.#isSecure, this.#port)
+    return this.#peerOf(tcpSocket, this.#isSecure, this.#port)
+  }
+
+  #addConnection(socket: Socket, tcpSocket: Socket, peer: Peer): void {
     const connection = new Connection(socket, tcpSocket, peer, this.#server.headersTimeout, this.#callbacks)
     this.#open.push(connection)
     socket[CONNECTION] = connection
@@ -217,6 +222,10 @@ export class DataListener {
   /** Requests being handled or waiting, without tunnels and requests whose unread body is discarded. */
   get inFlight(): number {
     return this.#open.reduce((count, connection) => count + connection.inFlight, 0)
+  }
+
+  get connectionCounts(): ConnectionLimits['counts'] {
+    return this.#limits.counts
   }
 
   get connections(): number {

@@ -79,7 +79,7 @@ const optionalSection = <Shape extends z.core.$ZodLooseShape>(description: strin
   group(shape).optional().describe(description)
 
 const sharedLimits = group({
-  connections: sharedLimit(1_000_000, 10000, 'Maximum client connections; more are closed.'),
+  connections: sharedLimit(1_000_000, 10000, 'Maximum client connections; a new one closes the oldest idle one.'),
   upstreamConnections: sharedLimit(100_000, 256, 'Maximum number of connections to an upstream.'),
   upstreamQueue: sharedLimit(1_000_000, 1024, 'Maximum requests that wait for an upstream.'),
 })
@@ -209,6 +209,11 @@ export const settingsSchema = group({
     headerBytes: setting(integer(1024, 1_048_576), 16384, 'Maximum bytes of the header lines of a message.'),
     headerLines: setting(integer(1, 10_000), 200, 'Maximum number of header lines of a message.'),
     ...sharedLimits.shape,
+    connectionsPerAddress: setting(
+      integer(0, 1_000_000),
+      0,
+      'Maximum client connections of one address (IPv6: /64) to a process, but of a trusted proxy; 0: no limit.',
+    ),
     uploadBytesPerSecond: setting(
       integer(0, 1_000_000_000),
       500,

@@ -49,7 +49,9 @@ export const METRICS = {
   build_info: gauge('Version of the sidecar and of Node.', ['version', 'node'], 'max'),
   certificate_not_after_timestamp_seconds: gauge('When it expires in epoch seconds.', ['certificate'], 'min'),
   client_connections: gauge('Open connections of clients.', []),
-  client_connections_dropped_total: counter('Connections closed because limits.connections were open.', []),
+  client_connections_dropped_total: counter('New connections closed while limits.connections were open.', []),
+  client_connections_dropped_by_address_total: counter('Closed because of limits.connectionsPerAddress.', []),
+  client_connections_evicted_total: counter('Idle connections closed to make room for new ones.', []),
   enforcing: gauge('1 while refused tokens are refused, 0 with enforcement: report.', [], 'min'),
   jwks_age_seconds: gauge('Seconds since the issuer last sent a good JWK Set.', ['issuer'], 'max'),
   jwks_fetches_total: counter('Fetches of JWK Sets by issuer and result.', ['issuer', 'result']),
@@ -115,7 +117,7 @@ export interface MetricSources {
   readonly config: Pick<Config, 'enforcement'>
   readonly authData: Pick<AuthData, 'subjects' | 'keys' | 'keySets' | 'revocations' | 'certificateSets'>
   readonly tokenCache: Pick<TokenCache, 'counts'>
-  readonly listener: Pick<DataListener, 'inFlight' | 'connections' | 'droppedConnections'>
+  readonly listener: Pick<DataListener, 'inFlight' | 'connections' | 'connectionCounts'>
   readonly forwarder: Pick<Forwarder, 'pools'>
   readonly isReady: () => boolean
   readonly processCounts: ProcessCounts
@@ -248,7 +250,9 @@ export class Metrics {
       build_info: [[VERSION, [[process.version, 1]]]],
       certificate_not_after_timestamp_seconds: ends,
       client_connections: listener.connections,
-      client_connections_dropped_total: listener.droppedConnections,
+      client_connections_dropped_total: listener.connectionCounts.dropped,
+      client_connections_dropped_by_address_total: listener.connectionCounts.droppedByAddress,
+      client_connections_evicted_total: listener.connectionCounts.evicted,
       enforcing: Number(config.enforcement === 'enforce'),
       jwks_age_seconds: keySets.map(({ issuer, state }) => [issuer, state().ageSeconds]),
       jwks_fetches_total: keySets.map(({ issuer, fetches }) => [issuer, Object.entries(fetches)]),

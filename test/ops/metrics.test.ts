@@ -52,7 +52,11 @@ function metricsOf({ authData, isReady = true, now = () => 61_500_000 }: Changes
     config: { enforcement: 'enforce' },
     authData: { ...AUTH_DATA, ...authData } as unknown as MetricSources['authData'],
     tokenCache: { counts: { hits: 7, misses: 3, evictions: 2, size: 1 } },
-    listener: { inFlight: 4, connections: 6, droppedConnections: 8 },
+    listener: {
+      inFlight: 4,
+      connections: 6,
+      connectionCounts: { dropped: 8, droppedByAddress: 9, evicted: 7 },
+    },
     forwarder: { pools: () => pools },
     isReady: () => isReady,
     processCounts: () => ({ log_lines_dropped_total: 11, uncaught_exceptions_total: 12 }),
@@ -139,6 +143,8 @@ t.test('with several processes counters are summed and gauges take the worst sta
     ['requests_in_flight', 8, {}],
     ['client_connections', 12, {}],
     ['client_connections_dropped_total', 16, {}],
+    ['client_connections_dropped_by_address_total', 18, {}],
+    ['client_connections_evicted_total', 14, {}],
     ['token_cache_hits_total', 14, {}],
     ['token_cache_misses_total', 6, {}],
     ['token_cache_evictions_total', 4, {}],
@@ -333,7 +339,8 @@ t.test('an upstream is failing until it responds again or the traffic stops', as
 })
 
 t.test('each shortage and outage has a headline of its own', async (t) => {
-  const listener = { inFlight: 0, connections: 0, droppedConnections: 0 }
+  const connectionCounts = { dropped: 0, droppedByAddress: 0, evicted: 0 }
+  const listener = { inFlight: 0, connections: 0, connectionCounts }
   let dropped = 0
   let uncaught = 0
   const checks: ReadyCondition[] = [{ name: 'credentials', ok: true, state: 'current' }]
@@ -371,7 +378,7 @@ t.test('each shortage and outage has a headline of its own', async (t) => {
   }
   const cases: readonly (readonly [cause: () => void, problems: readonly string[]])[] = [
     [
-      () => (listener.droppedConnections = 3),
+      () => (connectionCounts.dropped = 3),
       ['critical: 3 connections closed in 30 s: limits.connections are open'],
     ],
     [() => (dropped = 7), ['warning: 7 log lines lost in 10 min']],

@@ -47,7 +47,11 @@ export function statusSetup(options: SetupOptions = {}) {
     config: { enforcement },
     authData: authData as unknown as MetricSources['authData'],
     tokenCache: { counts: tokenCache },
-    listener: { inFlight: 3, connections: 7, droppedConnections: 0 },
+    listener: {
+      inFlight: 3,
+      connections: 7,
+      connectionCounts: { dropped: 0, droppedByAddress: 0, evicted: 0 },
+    },
     forwarder: { pools: () => pools },
     isReady: () => true,
     processCounts: () => ({ log_lines_dropped_total: 0, uncaught_exceptions_total: 0 }),

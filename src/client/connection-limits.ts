@@ -1,0 +1,89 @@
+/**
+ * The limits of client connections. Above `limits.connections`, the connection that has been idle longest makes room for a
+ * new one. `limits.connectionsPerAddress` bounds those of one IPv4 address or IPv6 /64, but not those of trusted proxies.
+ */
+import type { Socket } from 'node:net'
+import type { Config } from '../config/config.ts'
+import { clientNetwork, type Peer } from './client-address.ts'
+import type { Connection } from './connection.ts'
+
+interface IdleConnection {
+  readonly connection: Connection
+  readonly sinceMonotonicMs: number
+}
+
+/** One search through all connections finds as many. */
+const MAX_FOUND = 256
+
+export class ConnectionLimits {
+  readonly #limits: Pick<Config['limits'], 'connections' | 'connectionsPerAddress'>
+  readonly #openByNetwork = new Map<string, number>()
+  /** The connection that has been idle longest is at the end. Some are not idle any more. */
+  #idle: IdleConnection[] = []
+  readonly counts = { dropped: 0, droppedByAddress: 0, evicted: 0 }
+
+  constructor(limits: Pick<Config['limits'], 'connections' | 'connectionsPerAddress'>) {
+    this.#limits = limits
+  }
+
+  /** Whether a new connection is accepted. `count`: of all, also those in a TLS handshake. */
+  accepts(tcpSocket: Socket, peer: Peer, open: readonly Connection[], count: number): boolean {
+    const network = clientNetwork(peer.address)
+    if (this.#isNetworkFull(network, peer)) {
+      this.counts.droppedByAddress++
+      return false
+    }
+    if (count >= this.#limits.connections && !this.#evictIdle(open)) {
+      this.counts.dropped++
+      return false
+    }
+    if (this.#limits.connectionsPerAddress > 0) {
+      this.#countUntilClosed(tcpSocket, network)
+    }
+    return true
+  }
+
+  #isNetworkFull(network: string, peer: Peer): boolean {
+    const { connectionsPerAddress } = this.#limits
+    const open = this.#openByNetwork.get(network) ?? 0
+    return connectionsPerAddress > 0 && open >= connectionsPerAddress && !peer.isTrusted
+  }
+
+  #countUntilClosed(tcpSocket: Socket, network: string): void {
+    this.#openByNetwork.set(network, (this.#openByNetwork.get(network) ?? 0) + 1)
+    tcpSocket.once('close', () => {
+      const open = (this.#openByNetwork.get(network) ?? 0) - 1
+      if (open > 0) {
+        this.#openByNetwork.set(network, open)
+      } else {
+        this.#openByNetwork.delete(network)
+      }
+    })
+  }
+
+  /** Closes the connection that has been idle longest. Returns false if none is idle. */
+  #evictIdle(open: readonly Connection[]): boolean {
+    if (this.#evictNextFound()) {
+      return true
+    }
+    const found = open.flatMap((connection) => {
+      const sinceMonotonicMs = connection.idleSinceMonotonicMs
+      return sinceMonotonicMs === undefined ? [] : { connection, sinceMonotonicMs }
+    })
+    found.sort((a, b) => b.sinceMonotonicMs - a.sinceMonotonicMs)
+    this.#idle = found.slice(-MAX_FOUND)
+    return this.#evictNextFound()
+  }
+
+  #evictNextFound(): boolean {
+    for (let idle = this.#idle.pop(); idle !== undefined; idle = this.#idle.pop()) {
+      const { connection, sinceMonotonicMs } = idle
+      if (connection.idleSinceMonotonicMs === sinceMonotonicMs) {
+        connection.closeIfIdle()
+        this.counts.evicted++
+        return true
+      }
+    }
+    return false
+  }
+}
