@@ -79,7 +79,11 @@ const optionalSection = <Shape extends z.core.$ZodLooseShape>(description: strin
   group(shape).optional().describe(description)
 
 const sharedLimits = group({
-  connections: sharedLimit(1_000_000, 10000, 'Maximum client connections; a new one closes the oldest idle one.'),
+  connections: sharedLimit(
+    1_000_000,
+    10000,
+    'Maximum client connections; a new one closes the oldest idle one.',
+  ),
   upstreamConnections: sharedLimit(100_000, 256, 'Maximum number of connections to an upstream.'),
   upstreamQueue: sharedLimit(1_000_000, 1024, 'Maximum requests that wait for an upstream.'),
 })
