@@ -9,7 +9,13 @@
  */
 import { type Aggregator, collectDefaultMetrics, Registry } from 'prom-client'
 import type { AuthData } from '../auth/auth-data.ts'
-import { ACCESS_FAILURES, type AccessFailure, LOGIN_FAILURES, UPSTREAM_OUTCOMES } from '../base/errors.ts'
+import {
+  ACCESS_FAILURES,
+  type AccessFailure,
+  ERRORS,
+  LOGIN_FAILURES,
+  UPSTREAM_OUTCOMES,
+} from '../base/errors.ts'
 import { VERSION } from '../base/version.ts'
 import type { DataListener } from '../client/listener.ts'
 import type { Config } from '../config/config.ts'
@@ -30,6 +36,10 @@ const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIO
 const TOKEN_RESULTS = ['accepted', 'rejected'] as const
 const CHECKS = { accepted: ['ok'], rejected: ACCESS_FAILURES } as const
 type CheckResult = 'ok' | AccessFailure
+/** Those of the sidecar itself. 499: the client has left. Statuses that an upstream invents must not take their places. */
+const OWN_STATUSES = new Set([200, 204, 401, 499, ...Object.values(ERRORS).map(({ status }) => status)])
+/** Of the label `status`, beside `other`. */
+const MAX_STATUSES = 64
 const STATUS_CLASSES = ['2xx', '3xx', '4xx', '5xx']
 export const METRIC_PREFIX = 'auth_sidecar_'
 
@@ -141,6 +151,8 @@ export class Metrics {
     upstream_response_seconds: new ByLabel(() => new Durations()),
     upstream_responses_total: new ByLabel(() => new Counts(STATUS_CLASSES)),
   } satisfies Partial<Values<MetricName>>
+  /** Other values of the label `status`: what upstreams have sent first. */
+  readonly #otherStatuses = new Set<number>()
   readonly #lastGoodSeconds = new ByLabel(() => this.#now() / 1000)
   /** The names of the certificate sets, or '' for another subject, whose newest version cannot be used in full. */
   readonly #failingReloads = new ByLabel(() => new Set<string>())
@@ -157,8 +169,21 @@ export class Metrics {
   /** Counts refusals of malformed requests, too. `seconds`: from the head to the end of the response. */
   onRequest(route: RouteLabel, method: string | undefined, status: number, seconds: number): void {
     const known = method !== undefined && METHODS.has(method) ? method : 'other'
-    this.#counts.requests_total.of(route).of(known).add(String(status))
+    this.#counts.requests_total.of(route).of(known).add(this.#statusLabel(status))
     this.#counts.request_duration_seconds.of(route).observe(seconds)
+  }
+
+  /** An upstream chooses the status: without a bound, it would choose the number of series. */
+  #statusLabel(status: number): string {
+    if (OWN_STATUSES.has(status) || this.#otherStatuses.has(status)) {
+      return String(status)
+    }
+    const isFull = OWN_STATUSES.size + this.#otherStatuses.size >= MAX_STATUSES
+    if (status < 100 || status > 599 || isFull) {
+      return 'other'
+    }
+    this.#otherStatuses.add(status)
+    return String(status)
   }
 
   onBytes(direction: 'in' | 'out', count: number): void {

@@ -489,7 +489,7 @@ t.test('a client that half-closes during a request gets a 400', async (t) => {
   await setup.upstreamSaw(t, 0)
 })
 
-t.test('connections above the limit are closed at once', async (t) => {
+t.test('connections above the limit are closed at once while the others are in use', async (t) => {
   const setup = await startSetup(t, { settings: { 'limits-connections': '2' } })
   const get = setup.head('GET /b/k')
   const first = await setup.connect()
@@ -497,7 +497,10 @@ t.test('connections above the limit are closed at once', async (t) => {
   for (const client of [first, second]) {
     client.send(get)
     t.equal((await client.response()).status, 200)
+    client.send(setup.head('PUT /b/k', 'Content-Length: 5'))
   }
+  const inFlight = () => setup.sidecar.metric('auth_sidecar_requests_in_flight')
+  await eventually(async () => (await inFlight()) === 2, 'both uploads to begin')
   for (let at = 0; at < 10; at++) {
     const third = await setup.connect().catch(() => undefined)
     if (third === undefined) {
@@ -507,7 +510,7 @@ t.test('connections above the limit are closed at once', async (t) => {
     await third.closed()
     t.equal(third.received().length, 0)
   }
-  first.send(get)
+  first.send('hello')
   t.equal((await first.response()).status, 200, 'those that are there go on')
   second.socket.destroy()
   const isServed = () =>

@@ -91,6 +91,21 @@ t.test('every series with closed label sets starts at zero', async (t) => {
   }
 })
 
+t.test('an upstream cannot choose the number of series, or hide statuses of the sidecar', async (t) => {
+  const { metrics, scrape } = metricsOf()
+  for (const status of [...Array(1000).keys(), 503]) {
+    metrics.onRequest('proxy', 'GET', status, 0.1)
+  }
+  const samples = (await scrape()).filter(({ name }) => name === 'auth_sidecar_requests_total')
+  t.equal(samples.length, 65)
+  const count = (status: string) =>
+    sampleValue(samples, 'auth_sidecar_requests_total', { route: 'proxy', method: 'GET', status })
+  t.equal(count('99'), undefined)
+  t.equal(count('100'), 1)
+  t.equal(count('503'), 2)
+  t.equal(count('other'), 1001 - 65)
+})
+
 t.test('reloads are counted, and a subject is failing while any of its parts fails', async (t) => {
   let time = 1_000_000
   const { metrics, scrape } = metricsOf({ authData: { subjects: ['certificates'] }, now: () => time })
