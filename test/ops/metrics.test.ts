@@ -270,7 +270,10 @@ t.test('refused requests do not hide that all others fail; refused tokens are a 
   }
   setup.metrics.onTokenCheck('ok')
   await setup.step()
-  t.strictSame(await problems(setup), ['critical: 5 % of forwarded requests fail (5xx) in 10 s'])
+  t.strictSame(await problems(setup), [
+    'critical: 96 % of the tokens are refused: 25 revoked in 10 s',
+    'critical: 5 % of forwarded requests fail (5xx) in 10 s',
+  ])
 })
 
 t.test('the headline shows the most severe current problem', async (t) => {
