@@ -1,20 +1,7 @@
 /**
- * One connection to an upstream. It serves one request at a time. Per request, Node's `http.request` would take 130 % more CPU
- * time, and undici 80 %. Both would add `Connection`, and undici would rename and move `Host`.
- *
- * What each `Phase` waits for, the phase that follows (`>`), and the failure when the upstream closes:
- *
- *   lookup        the address of the host     > connecting      by the code of the socket's error
- *   connecting    TCP, then TLS               > established     by the code of the socket's error
- *   established   the first response          > receiving       connection_terminated (1)
- *   reused        the next response           > receiving       connection_terminated (1), stale
- *   receiving     the rest of the response    > idle, tunnel    http_response_incomplete, unless the close ends the body
- *   idle          the next request            > reused          none
- *   tunnel        bytes in either direction                     none
- *
- *   (1) or a TLS failure, because an upstream with TLS 1.3 refuses a client certificate only after the handshake
- * `waits.ts` has the limit of each wait, and the failure after that time.
- * A failure, a call of `close` and bytes in the phase `idle` lead to `closed`. Bytes that are not HTTP: http_protocol_error.
+ * One connection to an upstream, as the state machine in `contract.ts` describes it. It serves one request at a time. Per request,
+ * Node's `http.request` would take 130 % more CPU time, and undici 80 %. Both would add `Connection`, and undici would rename and
+ * move `Host`.
  */
 import type { Socket } from 'node:net'
 import type { Writable } from 'node:stream'
@@ -23,7 +10,13 @@ import { listenBeforeNode, probeForReset } from '../http/node-http.ts'
 import type { UpstreamAddress } from './address.ts'
 import { freeWhenWritten, type ReadBuffers, ReceivedBody } from './buffers.ts'
 import { Connector } from './connector.ts'
-import type { ResponseReceiver, ServingConnection, UpstreamRequest, UpstreamSettings } from './contract.ts'
+import type {
+  ConnectionPhase,
+  ResponseReceiver,
+  ServingConnection,
+  UpstreamRequest,
+  UpstreamSettings,
+} from './contract.ts'
 import { ResponseParser } from './response-parser.ts'
 import { WAITS, WaitClock } from './waits.ts'
 
@@ -35,8 +28,6 @@ export interface ConnectionPool {
   onReusable(connection: UpstreamConnection): void
   onClosed(connection: UpstreamConnection): void
 }
-
-type Phase = 'lookup' | 'connecting' | 'established' | 'reused' | 'receiving' | 'idle' | 'tunnel' | 'closed'
 
 const MAX_IDLE_MS = 60_000
 /** The sidecar closes an idle connection earlier by this time, because the upstream's keep-alive timer starts first. */
@@ -50,7 +41,7 @@ export class UpstreamConnection implements ServingConnection {
   readonly #connector: Connector
   /** Undefined until TCP is connected. */
   #socket: Socket | undefined
-  #phase: Phase
+  #phase: ConnectionPhase
   /** Undefined in the phases `idle` and `closed`. */
   #receiver: ResponseReceiver | undefined
   #isRequestWritten = false
@@ -104,6 +95,10 @@ export class UpstreamConnection implements ServingConnection {
   #onClosed(): void {
     this.#body.releaseBuffer()
     this.#pool.onClosed(this)
+  }
+
+  get phase(): ConnectionPhase {
+    return this.#phase
   }
 
   isServing(request: UpstreamRequest): boolean {
@@ -210,13 +205,16 @@ export class UpstreamConnection implements ServingConnection {
     return this.#phase === 'lookup' || this.#phase === 'connecting'
   }
 
-  #enter(phase: Phase, receiver: ResponseReceiver | undefined): void {
+  #enter(phase: ConnectionPhase, receiver: ResponseReceiver | undefined): void {
     this.#phase = phase
     this.#receiver = receiver
   }
 
   /** Undefined while it waits for the client or a request. The order decides: a paused or full socket hides other waits. */
   get #wait() {
+    if (this.#phase === 'tunnel' || this.#receiver === undefined) {
+      return undefined
+    }
     if (this.#phase === 'lookup') {
       return WAITS.address
     }
@@ -224,7 +222,7 @@ export class UpstreamConnection implements ServingConnection {
       return WAITS.connection
     }
     const socket = this.#connected
-    if (this.#phase === 'tunnel' || this.#receiver === undefined || socket.isPaused()) {
+    if (socket.isPaused()) {
       return undefined
     }
     if (socket.writableNeedDrain) {
