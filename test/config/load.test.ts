@@ -68,7 +68,7 @@ nonsense: 1
       'upstreams[1]: must be a map such as { prefix: /, url: http://127.0.0.1:9000 } (sidecar.yaml:6:5)',
       'log.level: must be one of: trace, debug, info, warn, error, fatal, silent (SIDECAR_LOG_LEVEL)',
       "workers: must be an integer from 1 to 1024, or 'auto' (--workers)",
-      'nonsense: unknown setting; known here: name, listen, admin, upstreams, token, keys, credentials, revocations, trustedIssuers, cache, identity, enforcement, forwarded, publicRoutes, forwardAuth, corsPreflight, links, upgrade, limits, timeouts, shutdown, log, workers, contract, cors (sidecar.yaml:8:1)',
+      'nonsense: unknown setting; known here: name, listen, admin, upstreams, token, keys, credentials, revocations, trustedIssuers, cache, identity, enforcement, forwarded, publicRoutes, forwardAuth, corsPreflight, scopes, links, fairUse, upgrade, limits, timeouts, shutdown, log, workers, contract, cors (sidecar.yaml:8:1)',
       "token.maxLifetimeSeconds: must be at least token.lifetimeSeconds (10): the sidecar's own tokens would be refused (sidecar.yaml:7:51)",
     ],
   )
@@ -288,7 +288,7 @@ t.test('unknown names are refused at each depth, with a suggestion', async (t) =
     ],
     [
       'log: {}\n404: x',
-      '404: unknown setting; known here: name, listen, admin, upstreams, token, keys, credentials, revocations, trustedIssuers, cache, identity, enforcement, forwarded, publicRoutes, forwardAuth, corsPreflight, links, upgrade, limits, timeouts, shutdown, log, workers, contract, cors (sidecar.yaml:2:1)',
+      '404: unknown setting; known here: name, listen, admin, upstreams, token, keys, credentials, revocations, trustedIssuers, cache, identity, enforcement, forwarded, publicRoutes, forwardAuth, corsPreflight, scopes, links, fairUse, upgrade, limits, timeouts, shutdown, log, workers, contract, cors (sidecar.yaml:2:1)',
     ],
   ]
   for (const [yaml, problem] of table) {
