@@ -26,6 +26,8 @@ import type { IsRevoked } from '../token/caller.ts'
 import { createIssuers, type TokenIssuer } from '../token/issuers.ts'
 import type { AuthSources, ReloadSubject, SourceOptions } from './auth-sources.ts'
 import { DATABASE_SETTING, openSources } from './auth-sources.ts'
+import { Suspicions } from './suspicions.ts'
+import { watchedStates } from './watched-states.ts'
 
 /** Each function returns the value that is active when it is called. */
 export interface AuthData extends Pick<AuthSources, 'certificateSets' | 'keySets'> {
@@ -46,6 +48,9 @@ export interface AuthData extends Pick<AuthSources, 'certificateSets' | 'keySets
     /** Undefined without a database. */
     readonly endToken: EndToken | undefined
   }
+  /** The number of credentials that may log in now. */
+  readonly activeCredentials: () => number
+  readonly suspicions: Pick<Suspicions, 'suspect' | 'fingerprints'>
   readonly subjects: readonly ReloadSubject[]
   readonly conditions: () => readonly AuthCondition[]
   /** Calls `onChange` with the subject of each new version of keys, credentials or revocations. */
@@ -101,6 +106,8 @@ export async function openAuthData(
   const keys = keysIn(options, sources, ownKeySet)
   const credentials = credentialsIn(options, sources)
   const polled = polledSources(sources)
+  const suspicions = new Suspicions(watchedStates(options, sources), log)
+  subscribeToSources(sources, (subject) => suspicions.onChange(subject))
   return {
     keys,
     keySets,
@@ -108,6 +115,8 @@ export async function openAuthData(
     credentials,
     revocations: revocationsIn(options, sources),
     certificateSets,
+    suspicions,
+    activeCredentials: () => credentialSourceIn(sources)?.list().countActive(options.now()) ?? 0,
     subjects: subjectsIn(sources),
     conditions: () => conditionsOf(sources, ownKeySet),
     subscribe: (onChange) => subscribeToSources(sources, onChange),
@@ -115,10 +124,17 @@ export async function openAuthData(
       for (const source of polled) {
         source.start()
       }
+      suspicions.start()
     },
     whenLoaded: () => whenSourcesLoaded(sources, ownKeySet),
-    reload: () => Promise.all(polled.map((source) => source.reload())),
-    stop: () => Promise.all(polled.map((source) => source.stop())),
+    async reload() {
+      await Promise.all(polled.map((source) => source.reload()))
+      suspicions.accept()
+    },
+    async stop() {
+      suspicions.stop()
+      await Promise.all(polled.map((source) => source.stop()))
+    },
   }
 }
 

@@ -55,6 +55,14 @@ export class CredentialList {
     return this.#byName.size
   }
 
+  countActive(now: number): number {
+    let count = 0
+    for (const credential of this.#byName.values()) {
+      count += Number(isActive(credential, now))
+    }
+    return count
+  }
+
   hasAccount(accountId: string): boolean {
     return this.#accounts.has(accountId)
   }

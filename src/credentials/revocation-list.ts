@@ -75,6 +75,19 @@ export class RevocationList {
     )
   }
 
+  /** Returns how many names of this list `other` lacks. @param endedBeforeMs - bounds before it cover only tokens that have ended */
+  lostIn(other: RevocationList, endedBeforeMs: number): number {
+    const lostAccounts = lostBounds(this.#accounts, other.#accounts, endedBeforeMs)
+    let lost = lostAccounts + lostBounds(this.#accessKeys, other.#accessKeys, endedBeforeMs)
+    for (const [issuer, tokenIds] of this.#tokens) {
+      const others = other.#tokens.get(issuer)
+      for (const tokenId of tokenIds.keys()) {
+        lost += Number(others?.has(tokenId) !== true)
+      }
+    }
+    return lost
+  }
+
   #tokensOf(issuer: string | null | undefined): Map<string, number> {
     const key = issuer ?? undefined
     const known = this.#tokens.get(key)
@@ -85,6 +98,16 @@ export class RevocationList {
     this.#tokens.set(key, tokens)
     return tokens
   }
+}
+
+function lostBounds(own: Bounds, others: Bounds, endedBeforeMs: number): number {
+  let lost = 0
+  for (const [name, bounds] of own) {
+    const latest = bounds.at(-1) ?? Number.NEGATIVE_INFINITY
+    const latestOfOther = others.get(name)?.at(-1) ?? Number.NEGATIVE_INFINITY
+    lost += Number(latest > endedBeforeMs && latestOfOther < latest)
+  }
+  return lost
 }
 
 /** Keeps the latest time last. */

@@ -69,9 +69,11 @@ export const METRICS = {
   links_issued_total: counter('Links issued.', []),
   log_lines_dropped_total: counter('Log lines dropped because stdout was slow, or its disk was full.', []),
   logins_with_previous_secret_total: counter('Logins with the secret before the last rotation.', []),
+  credentials_active: gauge('Credentials that are neither disabled nor expired.', [], 'max'),
   ready: gauge('1 while requests are accepted and everything they need is loaded, else 0.', [], 'min'),
   reload_failing: gauge('1 while the newest version cannot be used in full, else 0.', ['subject'], 'max'),
   reload_last_good_timestamp_seconds: gauge('When the active version was loaded.', ['subject'], 'min'),
+  reload_suspect: gauge('1 while the newest version is probably a mistake, else 0.', ['subject'], 'max'),
   // All workers load the same version, so the total is the maximum of their counts, not the sum.
   reloads_total: counter('New versions: usable in full (ok) or not (failed).', ['subject', 'result'], 'max'),
   request_duration_seconds: histogram('Seconds from the request head to the end of the response.', ['route']),
@@ -79,6 +81,11 @@ export const METRICS = {
   requests_total: counter('Requests by route, method and status.', ['route', 'method', 'status']),
   revocations: gauge('Active revocations.', [], 'max'),
   signing_key_age_seconds: gauge('Seconds since the key that signs was created.', ['kid'], 'max'),
+  state_fingerprint: gauge(
+    'A number made from the content, equal in replicas with the same.',
+    ['subject'],
+    'max',
+  ),
   token_cache_entries: gauge('Tokens in the cache.', []),
   token_cache_evictions_total: counter('Tokens evicted from the full cache.', []),
   token_cache_hits_total: counter('Token checks decided by the cache.', []),
@@ -125,7 +132,10 @@ export const PROCESS_METRICS = ['process_cpu_seconds_total', 'process_resident_m
 
 export interface MetricSources {
   readonly config: Pick<Config, 'enforcement'>
-  readonly authData: Pick<AuthData, 'subjects' | 'keys' | 'keySets' | 'revocations' | 'certificateSets'>
+  readonly authData: Pick<
+    AuthData,
+    'subjects' | 'keys' | 'keySets' | 'revocations' | 'certificateSets' | 'suspicions' | 'activeCredentials'
+  >
   readonly tokenCache: Pick<TokenCache, 'counts'>
   readonly listener: Pick<DataListener, 'inFlight' | 'connections' | 'connectionCounts'>
   readonly forwarder: Pick<Forwarder, 'pools'>
@@ -266,7 +276,7 @@ export class Metrics {
 
   #valuesFrom(sources: MetricSources): Values<Exclude<MetricName, OfPrimary>> {
     const { config, tokenCache, listener, forwarder, isReady, processCounts } = sources
-    const { keys, keySets, revocations, certificateSets } = sources.authData
+    const { keys, keySets, revocations, certificateSets, suspicions, activeCredentials } = sources.authData
     const { signing: key } = keys.ring()
     const nowSeconds = Math.floor(this.#now() / 1000)
     const pools = forwarder.pools()
@@ -282,9 +292,12 @@ export class Metrics {
       jwks_age_seconds: keySets.map(({ issuer, state }) => [issuer, state().ageSeconds]),
       jwks_fetches_total: keySets.map(({ issuer, fetches }) => [issuer, Object.entries(fetches)]),
       key_token_lifetime_seconds: keys.tokenLifetimes().map(({ kid, seconds }) => [kid, seconds]),
+      credentials_active: activeCredentials(),
       ready: Number(isReady()),
       reload_failing: Array.from(this.#failingReloads, ([subject, { size }]) => [subject, Number(size > 0)]),
       reload_last_good_timestamp_seconds: this.#lastGoodSeconds,
+      reload_suspect: suspicions.suspect(),
+      state_fingerprint: suspicions.fingerprints(),
       requests_in_flight: listener.inFlight,
       revocations: revocations.count(),
       signing_key_age_seconds: key ? [[key.kid, Math.max(0, nowSeconds - key.createdAtSeconds)]] : [],

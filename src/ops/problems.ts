@@ -154,6 +154,11 @@ function* trustProblems({ at, values }: Windows, isDatabaseDown: boolean): Probl
       yield warning(`The newest ${subject} cannot be used, or not in full: see the log`)
     }
   }
+  for (const [subject, suspect] of values.by('reload_suspect', 'subject')) {
+    if (suspect > 0) {
+      yield critical(`The newest ${subject} are probably a mistake: see the log, "new version is suspect"`)
+    }
+  }
   const keySetAges = values.by('jwks_age_seconds', 'issuer')
   for (const [issuer, failed] of values.by('jwks_fetches_total', 'issuer', { result: 'failed' })) {
     const age = keySetAges.get(issuer)

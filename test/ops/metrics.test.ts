@@ -16,6 +16,8 @@ function keySet(issuer: string, age: () => number | undefined, failed = 0) {
 }
 
 const AUTH_DATA = {
+  suspicions: { suspect: () => [['credentials', 1]], fingerprints: () => [['credentials', 77]] },
+  activeCredentials: () => 13,
   subjects: ['keys', 'credentials', 'revocations', 'certificates'],
   keys: {
     ring: () => ({ signing: { kid: 'k1', createdAtSeconds: 1000 } }),

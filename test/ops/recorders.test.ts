@@ -162,13 +162,20 @@ t.test('the jq recipes of the page answer who did what', { skip: !hasJq && 'with
   })
   const { url, linkId } = JSON.parse(await made.text())
   await fetch(at + url)
-  await eventually(() => sidecar.log.some(({ path }) => path === '/shared'), 'its access line')
+  await eventually(() => sidecar.log.some(({ event }) => event === 'link_used'), 'the line of its use')
+  const revoked = await sidecar.mint({ claims: { client_id: 'removed', jti: 'token-1' } })
+  await fetch(`${at}/o`, { headers: { Authorization: `Bearer ${revoked}` } })
+  await eventually(() => sidecar.log.some(({ reason }) => reason === 'revoked'), 'the line of the refusal')
   const log = `no JSON\n${sidecar.log.map((line) => JSON.stringify(line)).join('\n')}\n`
   const [tokenId = ''] = auditLines(sidecar).map((line) => String(line['tokenId']))
   const [, section = ''] = readFileSync(PAGE, 'utf8').split('### Audit\n')
-  const recipes = [...section.matchAll(/^jq -cR (?:--arg link (\S+) )?'(.*)' log$/gm)]
-  const answers = recipes.map(([, link, program = '']) => {
-    const args = link === undefined ? [] : ['--arg', 'link', linkId]
+  const recipes = [...section.matchAll(/^jq -cR (?:--arg (\w+) \S+ )?'(.*)' log$/gm)]
+  const values = new Map([
+    ['link', linkId],
+    ['account', good.accountId],
+  ])
+  const answers = recipes.map(([, name, program = '']) => {
+    const args = name === undefined ? [] : ['--arg', name, values.get(name)]
     const { stdout, stderr } = spawnSync('jq', ['-cR', ...args, program], { input: log, encoding: 'utf8' })
     t.equal(stderr, '')
     return stdout
@@ -192,7 +199,11 @@ t.test('the jq recipes of the page answer who did what', { skip: !hasJq && 'with
     [
       [String, 'link_created', account, client],
       [String, 'link_used', account, client],
+<<<<<<< HEAD
       [String, '/shared', account, client],
+=======
+>>>>>>> 828f1bdd (See reloads that are probably mistakes: emptied credentials, lost revocations, replaced files)
     ],
+    [[String, 'token-1', 'removed', client]],
   ])
 })

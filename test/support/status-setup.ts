@@ -34,6 +34,8 @@ export function statusSetup(options: SetupOptions = {}) {
     subjects: ['revocations', 'keys', 'credentials'],
     keys: { ring: () => ({}), tokenLifetimes: () => [] },
     revocations: { count: () => 2 },
+    suspicions: { suspect: () => [], fingerprints: () => [] },
+    activeCredentials: () => 3,
     certificateSets: new Map(),
     keySets: [],
     ...options.authData,
