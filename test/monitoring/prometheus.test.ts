@@ -180,6 +180,8 @@ t.test(
       'UpstreamUnreachable /a',
     ])
     t.strictSame(await loud('f', 'ClientsRefused', 'TokensRefused', 'LoginsRefused'), ['ClientsRefused'])
+    t.strictSame(await loud('g', 'LoginsFailing', 'ReloadFailing'), ['LoginsFailing'], 'a database is down')
+    t.strictSame(await loud('h', 'ReloadSuspect', 'StateDiffers'), ['ReloadSuspect'])
   },
 )
 
@@ -294,6 +296,17 @@ const slow = (aMinute: number, bucket: string): Series => {
     [part('bucket', { le: '0.5' })]: `0+${aMinute * 0.98}x60`,
   }
 }
+/** Half an hour of slow responses, then good ones. */
+const slowThenGood = (): Series => {
+  const part = (name: string, labels: Labels) =>
+    of(`auth_sidecar_upstream_response_seconds_${name}`, { upstream: '/', ...labels })
+  return {
+    [part('count', {})]: '0+40x90',
+    [part('bucket', { le: '+Inf' })]: '0+40x90',
+    [part('bucket', { le: '5' })]: '0+40x90',
+    [part('bucket', { le: '0.5' })]: '0+20x60 1200+40x30',
+  }
+}
 const QUEUE = of('auth_sidecar_upstream_queue', { upstream: '/' })
 /** Shortages by the text of the alert. */
 const OVERLOADED: Readonly<Record<string, Series>> = {
@@ -310,8 +323,14 @@ const OVERLOADED: Readonly<Record<string, Series>> = {
 
 type Case = readonly [string, number, Series, ...Labels[]]
 
-const TOKEN = { ...JOB, what: 'token' }
-const LOGIN = { ...JOB, what: 'login' }
+const REFUSED = (reason: string) => ({ ...JOB, what: 'token', reason })
+/** An hour at 60 a minute, then ten minutes of none; and the opposite. */
+const ENDED = '0+60x60 3600x10'
+const BEGUN = '0x60 0+60x10'
+const DATABASE_DOWN = of('auth_sidecar_reload_failing', { subject: 'credentials' })
+const NO_KEY = { ...JOB, cause: 'no signing key, or a fault of the sidecar' }
+const SUSPECT = of('auth_sidecar_reload_suspect', { subject: 'revocations' })
+const fingerprint = (pod = POD) => of('auth_sidecar_state_fingerprint', { subject: 'keys' }, pod)
 const DAYS_LEFT = (days: number): Series => ({ [certificate]: `${days * DAY}x90` })
 const otherAge = (kid: string): Series => ({
   [signingKey]: '100+60x30',
@@ -334,15 +353,15 @@ const CASES_BY_ALERT: Readonly<Record<string, readonly Case[]>> = {
   ],
   UpstreamUnreachable: [
     ['the upstream is gone for three minutes', 63, OUTAGE, UPSTREAM],
-    ['it is back for four minutes: it outlasts what it inhibits', 75, OVER, UPSTREAM],
-    ['it is back for ten minutes', 82, OVER],
+    ['it is back for two minutes: it outlasts what it inhibits', 73, OVER, UPSTREAM],
+    ['it is back for five minutes', 76, OVER],
     ['a tenth fails', 60, { [outcome('ok')]: '0+90x60', [outcome('connection_timeout')]: '0+10x60' }],
     ['clients leave', 60, { [outcome('ok')]: '0+1x60', [outcome('client_aborted')]: '0+10x60' }],
   ],
   Failing: [
     ['the upstream is gone for three minutes: its own alert is first', 63, OUTAGE],
     ['the upstream is gone for six minutes', 66, OUTAGE, UPSTREAM],
-    ['it is back for six minutes: no second page', 78, OVER],
+    ['it is back for three minutes: no second page', 74, OVER],
     ['two of a hundred fail', 90, served(98, 2, 90), UPSTREAM],
     ['another one fails beside it', 90, { ...OUTAGE, ...served(98, 2, 90, '/b') }, UPSTREAM, OTHER_UPSTREAM],
     ['four of a thousand fail', 90, served(996, 4, 90)],
@@ -356,32 +375,66 @@ const CASES_BY_ALERT: Readonly<Record<string, readonly Case[]>> = {
   ],
   UpstreamSlow: [
     ['the 99th percentile is between 2.5 and 5 s', 40, slow(40, '5'), UPSTREAM],
+    ['it is good again for three minutes', 64, { ...slowThenGood() }],
     ['it is between 1 and 2.5 s', 40, slow(40, '2.5')],
     ['one request a minute', 40, slow(1, '5')],
   ],
+  Absent: [
+    ['all targets vanish', 20, { [build]: '1x10 stale', [up()]: '1x10 stale' }, JOB],
+    ['one of two vanishes', 20, { [build]: '1x10 stale', [up()]: '1x10 stale', [up(SECOND)]: '1x20' }],
+    ['they were removed two hours ago', 140, { [build]: '1x10 stale', [up()]: '1x10 stale' }],
+  ],
   ClientsRefused: [
-    ['the credentials file is empty', 320, { [good]: STOPPED, [checks('revoked')]: CAME }, TOKEN],
     [
-      'it is empty, and clients wait before they try again, beside made-up tokens',
-      320,
-      { [good]: STOPPED, [checks('revoked')]: '0x60 0+50x12', [MADE_UP]: '0+4500x72' },
-      TOKEN,
+      'the credentials file is emptied',
+      65,
+      { [good]: ENDED, [checks('revoked')]: BEGUN },
+      REFUSED('revoked'),
     ],
     [
-      'the keys are others, beside made-up tokens',
-      320,
-      { [good]: STOPPED, [MADE_UP]: '0+4500x60 270000+4800x12', [reloaded('keys')]: '0x59 1x13' },
-      TOKEN,
+      'it is emptied, and clients wait before they try again, beside made-up tokens',
+      65,
+      { [good]: ENDED, [checks('revoked')]: '0x60 0+10x10', [MADE_UP]: '0+900x70' },
+      REFUSED('revoked'),
+    ],
+    [
+      'the keys are others: unknown_key for all, beside made-up tokens',
+      65,
+      { [good]: ENDED, [MADE_UP]: '0+900x60 54000+960x10', [reloaded('keys')]: '0x59 1x11' },
+      REFUSED('unknown_key'),
+    ],
+    [
+      'the clock of one of two replicas is 10 minutes wrong',
+      65,
+      { [good]: '0+60x60 3600+45x10', [checks('claims')]: '0x60 0+15x10' },
+      REFUSED('claims'),
     ],
     [
       'no secret is right any more',
-      320,
-      { [issued]: STOPPED, [failed('rejected')]: CAME, [reloaded('credentials')]: '0x59 1x13' },
-      LOGIN,
+      66,
+      { [issued]: ENDED, [failed('rejected')]: BEGUN, [reloaded('credentials')]: '0x59 1x11' },
+      { ...JOB, what: 'login', reason: 'rejected' },
+    ],
+    [
+      'the file is back for three minutes',
+      74,
+      { [good]: '0+60x60 3600x10 3660+60x10', [checks('revoked')]: '0x60 0+60x10 600x10' },
+    ],
+    [
+      'one of ten is refused',
+      65,
+      { [good]: '0+60x60 3600+54x10', [checks('revoked')]: '0x60 0+6x10' },
+      REFUSED('revoked'),
+    ],
+    ['one of fifty is refused', 65, { [good]: '0+60x60 3600+59x10', [checks('revoked')]: '0x60 0+1x10' }],
+    ['a tenth has been expired for hours', 200, { [good]: '0+54x200', [checks('expired')]: '0+6x200' }],
+    [
+      'a flood of made-up tokens after a change of keys',
+      90,
+      { [good]: '0+60x90', [MADE_UP]: '0x60 0+9000x30', [reloaded('keys')]: '0x59 1x31' },
     ],
     ['clients stop for the night, and strangers come', 320, NIGHT],
-    ['one of ten is refused', 320, { [good]: '0+300x60 18000+270x12', [checks('revoked')]: '0x60 0+30x12' }],
-    ['report mode', 320, { [good]: STOPPED, [checks('revoked')]: CAME, [enforcing]: '0x72' }],
+    ['report mode', 65, { [good]: ENDED, [checks('revoked')]: BEGUN, [enforcing]: '0x70' }],
   ],
   LoginsFailing: [
     [
@@ -393,7 +446,13 @@ const CASES_BY_ALERT: Readonly<Record<string, readonly Case[]>> = {
         [failed('rejected')]: '0+500x20',
         [signingKey]: '1x20',
       },
-      JOB,
+      NO_KEY,
+    ],
+    [
+      'the database is down: its name is in the text',
+      6,
+      { [issued]: '0x20', [failed('unavailable')]: '0+5x20', [signingKey]: '1x20', [DATABASE_DOWN]: '1x20' },
+      { ...JOB, cause: 'the credentials database is down' },
     ],
     ['a verify-only sidecar is asked to issue', 20, { [failed('unavailable')]: '0+5x20' }],
   ],
@@ -415,6 +474,23 @@ const CASES_BY_ALERT: Readonly<Record<string, readonly Case[]>> = {
     ['the issuer is away', 10, { [jwksAge]: '301x10' }, ISSUER_KEYS],
     ['the issuer never responded', 20, { [fetches]: '0x20' }, ISSUER_KEYS],
     ['all is loaded', 10, { [reloadFailing]: '0x10', [jwksAge]: '59x10', [fetches]: '0+1x10' }],
+  ],
+  ReloadSuspect: [
+    ['a restore un-revokes a customer', 3, { [SUSPECT]: '1x5' }, { ...POD, subject: 'revocations' }],
+    ['nothing is suspect', 3, { [SUSPECT]: '0x5' }],
+  ],
+  StateDiffers: [
+    [
+      'replicas have other keys',
+      8,
+      { [fingerprint()]: '7x10', [fingerprint(SECOND)]: '8x10' },
+      { ...JOB, subject: 'keys' },
+    ],
+    [
+      'a change reaches one after the other',
+      10,
+      { [fingerprint()]: '7 8x10', [fingerprint(SECOND)]: '7x2 8x8' },
+    ],
   ],
   CertificateExpiring: [
     ['ten days are left', 90, DAYS_LEFT(10), { severity: 'warning' }],
@@ -438,15 +514,41 @@ const CASES_BY_ALERT: Readonly<Record<string, readonly Case[]>> = {
     ['once, no worker', 30, { [build]: '1x30', [starts]: '0x9 540x20', [restarts]: '0x30' }],
   ],
   ClockSkew: [
-    ['a replica is a minute behind', 30, otherAge('k'), { ...JOB, kid: 'k' }],
+    ['a replica is a minute behind', 30, otherAge('k'), { ...JOB, kid: 'k', severity: 'warning' }],
+    [
+      'a replica is ten minutes behind',
+      4,
+      { [signingKey]: '700+60x30', [of(SIGNING_KEY, { kid: 'k' }, SECOND)]: '100+60x30' },
+      { ...JOB, kid: 'k', severity: 'critical' },
+    ],
     ['two keys of different age', 30, otherAge('l')],
   ],
   Overloaded: [
-    ...Object.entries(OVERLOADED).map(([text, series]): Case => [text, 15, series, state(text)]),
+    ...Object.entries(OVERLOADED).map(
+      ([text, series]): Case => [
+        text,
+        15,
+        series,
+        { ...state(text), severity: text.startsWith('closes') ? 'critical' : 'warning' },
+      ],
+    ),
+    [
+      'connections were closed until three minutes ago',
+      15,
+      { [of('auth_sidecar_client_connections_dropped_total')]: '0+1x12 12x10' },
+    ],
     ['a burst is over', 15, { [QUEUE]: '0x10 3 0x10' }],
   ],
 }
-const CRITICAL = ['Down', 'UpstreamUnreachable', 'Failing', 'LoginsFailing', 'ClientsRefused']
+const CRITICAL = [
+  'Down',
+  'Absent',
+  'ReloadSuspect',
+  'UpstreamUnreachable',
+  'Failing',
+  'LoginsFailing',
+  'ClientsRefused',
+]
 const CASES: readonly (readonly [string, ...Case])[] = [
   ...Object.entries(CASES_BY_ALERT).flatMap(([alert, cases]) => cases.map((one) => [alert, ...one] as const)),
   ...CRITICAL.map((alert) => [alert, 'a flood without credentials: nothing critical', 90, FLOOD] as const),
@@ -543,7 +645,13 @@ t.test('each alert has a row and a section in the runbook, and labels for its te
     const [, , , , fired = {}] =
       CASES.find(([name, , , , fires]) => `AuthSidecar${name}` === alert && fires) ?? []
     const certificate = alert.endsWith('CertificateExpiring') && { ...JOB, certificate: '' }
-    const labels = { ...fired, ...certificate, ...(alert.endsWith('ReloadFailing') && ISSUER) }
+    const labels = {
+      pod: '',
+      instance: '',
+      ...fired,
+      ...certificate,
+      ...(alert.endsWith('ReloadFailing') && ISSUER),
+    }
     const text = `${annotations['summary']} ${annotations['description']}`
     for (const [, label = ''] of text.matchAll(/\$labels\.(\w+)/g)) {
       t.ok(label in labels, `${alert}: ${label}`)
