@@ -199,10 +199,6 @@ t.test('the jq recipes of the page answer who did what', { skip: !hasJq && 'with
     [
       [String, 'link_created', account, client],
       [String, 'link_used', account, client],
-<<<<<<< HEAD
-      [String, '/shared', account, client],
-=======
->>>>>>> 828f1bdd (See reloads that are probably mistakes: emptied credentials, lost revocations, replaced files)
     ],
     [[String, 'token-1', 'removed', client]],
   ])
