@@ -59,26 +59,29 @@ export const withLinkParameter = (target: string, token: string): string =>
   `${target}${target.includes('?') ? '&' : '?'}${PARAMETER}=${token}`
 
 /**
- * Percent-encodes what browsers encode in the path and in the query of a URL (WHATWG URL, section 1.3), so that they send the
- * target as it is bound. A backslash of the path is encoded, too: browsers read it as a slash.
+ * Percent-encodes what RFC 3986 forbids, and what browsers encode in a query (WHATWG URL, section 1.3), so that clients send the
+ * target as it is bound.
  */
 export function linkTarget(given: string): string {
   const path = pathOf(given)
   const query = given.slice(path.length)
-  return path.replace(/["<>\\^`{|}]/g, percentEncoded) + query.replace(/["<>']/g, percentEncoded)
+  return path.replace(/["<>[\\\]^`{|}]/g, percentEncoded) + query.replace(/["'<>[\\\]^`{|}]/g, percentEncoded)
 }
 
 const percentEncoded = (character: string): string => `%${character.charCodeAt(0).toString(16).toUpperCase()}`
 
-/** Browsers remove such segments before they send a request, in every encoding (WHATWG URL, section 4.4). */
-const DOT_SEGMENT = /\/(?:\.|%2e){1,2}(?=\/|$)/i
+/**
+ * Browsers remove such segments before they send a request (WHATWG URL, section 4.4). Services may do so in other encodings: a
+ * slash or backslash that is encoded, a repeated encoding, a path parameter.
+ */
+const DOT_SEGMENT = /(?:\/|%(?:25)*(?:2f|5c))(?:\.|%(?:25)*2e){1,2}(?=\/|%(?:25)*(?:2f|5c)|;|$)/i
 
 /**
  * With `&&`, or a separator at the end of the target, the removal of the parameter would be ambiguous.
  * @param target - see {@link linkTarget}
  */
 export function linkTargetProblem(target: unknown): string | undefined {
-  if (typeof target !== 'string' || !/^\/[!"$-~]*$/.test(target)) {
+  if (typeof target !== 'string' || !/^\/(?:[!"$&-~]|%[0-9A-Fa-f]{2})*$/.test(target)) {
     return "must be a path that begins with '/', percent-encoded, with an optional query"
   }
   if (target.startsWith('//') || DOT_SEGMENT.test(pathOf(target))) {

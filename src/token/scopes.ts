@@ -123,8 +123,8 @@ export function scopeAllows(scope: Scope, request: RequestedAccess): boolean {
   }
 }
 
-/** An empty query names nothing. */
-const hasQuery = (target: string): boolean => /\?./.test(target)
+/** An empty query is a query. */
+const hasQuery = (target: string): boolean => target.includes('?')
 
 const ITEM = /^storage\.(read|create|modify):(\/[!-~]*)$/
 
@@ -136,8 +136,8 @@ function parseItem(text: string): Result<Item> {
   if (action !== 'read' && action !== 'create' && action !== 'modify') {
     return failed('it must be storage.read:, storage.create: or storage.modify: and an ASCII path')
   }
-  if (rawPath.includes(',storage.')) {
-    return failed('a space separates items, not a comma')
+  if (/,(?:storage\.|$)/.test(rawPath)) {
+    return failed('a space separates items, not a comma; a path that ends with a comma is written with %2C')
   }
   const path = /[?#]/.test(rawPath) ? undefined : readPath(rawPath)
   if (path === undefined) {

@@ -84,6 +84,7 @@ t.test('a bad scope is named by its item', async (t) => {
     ['storage.read:/a  storage.read:/b', /item 2/],
     [' storage.read:/a', /item 1/],
     ['storage.read:/a ', /item 2/],
+    ['storage.read:/photos, storage.read:/x', /item 1: a space separates items, not a comma/],
     ['storage.read:/a\tstorage.read:/b', /item 1/],
     ['storage.read:/a storage.write:/a', /item 2/],
     ['storage.read', /item 1/],
@@ -207,11 +208,10 @@ t.test('a header decides if it is read in one way and reaches the upstream', asy
 
 t.test('a query names what a condition does not protect, so creating it is not enough', async (t) => {
   const unlessItExists: Headers = [['If-None-Match', '*']]
-  for (const target of ['/a/x', '/a/x?']) {
-    t.ok(judge('storage.create:/a', 'PUT', target, unlessItExists), target)
-    t.ok(judge('storage.create:/a', 'MKCOL', target), target)
-  }
+  t.ok(judge('storage.create:/a', 'PUT', '/a/x', unlessItExists))
+  t.ok(judge('storage.create:/a', 'MKCOL', '/a/x'))
   for (const query of [
+    '',
     'acl',
     'policy',
     'tagging',
