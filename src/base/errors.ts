@@ -75,6 +75,7 @@ const FORWARDING_FAILURES = {
   client_aborted: [ERRORS.malformedRequest, 'close'], // is never sent: the client has left, or the drain deadline has passed
   client_idle: [ERRORS.requestTimeout, 'close'],
   client_malformed: [ERRORS.malformedRequest, 'close'], // the body of the request
+  client_trailers: [ERRORS.headersTooLarge, 'close'], // more trailer lines than `limits.headerLines`
   connection_refused: [ERRORS.notReady, 'close'],
   connection_timeout: [ERRORS.notReady, 'close'],
   connection_terminated: [ERRORS.notReady, 'close'],

@@ -51,7 +51,7 @@ export interface Upstream extends RecheckSource {
   readonly host: string
   readonly assertionAudience: string
   readonly pool: UpstreamPool
-  readonly config: UploadRateSettings
+  readonly config: UploadRateSettings & { readonly limits: { readonly headerLines: number } }
   readonly responder: Responder
   readonly events: UpstreamEvents
 }
@@ -144,8 +144,16 @@ export class Transfer implements UpstreamRequest, RequestOwner, PacedReader {
 
   onReadyForBody(upstreamConnection: ServingConnection): void {
     this.#upload = new Upload(this.#res.req, this.#decision, upstreamConnection, this.#upstream.config)
+    this.#res.req.once('end', () => this.#checkTrailers()) // before `Upload` writes them
     this.#res.continueIfExpected()
     this.#upload.start()
+  }
+
+  #checkTrailers(): void {
+    const lines = this.#res.req.rawTrailers.length / 2
+    if (lines > this.#upstream.config.limits.headerLines) {
+      this.#fail('client_trailers')
+    }
   }
 
   onWritable(): void {

@@ -489,6 +489,26 @@ t.test('a client that half-closes during a request gets a 400', async (t) => {
   await setup.upstreamSaw(t, 0)
 })
 
+t.test('trailer lines are counted, apart from those of the head', async (t) => {
+  const setup = await startSetup(t, { settings: { 'limits-header-lines': '10' } })
+  const upload = (lines: number) =>
+    `${setup.head('PUT /b/k', 'Transfer-Encoding: chunked')}1\r\nx\r\n0\r\n${'X-T: y\r\n'.repeat(lines)}\r\n`
+  t.equal((await setup.ask(upload(10))).status, 200)
+  const refused = await setup.ask(upload(11))
+  isOwnResponse(t, refused, { status: 431, code: 'InvalidArgument' }, 'too many')
+  t.equal(refused.headers['connection'], 'close')
+  t.equal(await setup.outcome('client_trailers'), 1)
+
+  const begun = await setup.request('PUT /begun', ['Transfer-Encoding: chunked'], '1\r\nx\r\n')
+  const connection = () => setup.upstream.bytes.findIndex((bytes) => bytes.includes('PUT /begun'))
+  await setup.upstream.until(() => connection() >= 0, 'the upload to begin')
+  setup.upstream.sockets[connection()]?.write('HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf')
+  await begun.until('half')
+  begun.send(`0\r\n${'X-T: y\r\n'.repeat(11)}\r\n`)
+  await begun.closed()
+  await setup.upstreamSaw(t, 1)
+})
+
 t.test('connections above the limit are closed at once while the others are in use', async (t) => {
   const setup = await startSetup(t, { settings: { 'limits-connections': '2' } })
   const get = setup.head('GET /b/k')
