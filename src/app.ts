@@ -1,9 +1,10 @@
 /**
- * The composition root: creates the parts of one sidecar from validated settings, each after the parts that it uses.
- * Requests pass: listener -> connection -> handler -> admission -> gate (route, token) -> forwarder | Account API | responder
- * The folders are layers, each above the next: cli, workers, app and life-cycle, ops, proxy, handler and endpoints, client, gate,
- * auth, tls, config, credentials, token, keys, reload, files, upstream, http, base (docs/architecture.md).
- * Tests compare the layers with the imports, and names in comments with the code. `base/errors.ts` has a glossary.
+ * The composition root: creates the parts of one sidecar from validated settings, each after
+ * the parts that it uses. Requests pass: listener -> connection -> handler -> admission -> gate (route,
+ * token) -> forwarder | Account API | responder The folders are layers, each above the next:
+ * cli, workers, app and life-cycle, ops, proxy, handler and endpoints, client, gate, auth,
+ * tls, config, credentials, token, keys, reload, files, upstream, http, base (docs/architecture.md). Tests
+ * compare the layers with the imports, and names in comments with the code. `base/errors.ts` has a glossary.
  */
 import { type AuthData, openAuthData } from './auth/auth-data.ts'
 import type { Logger, ReportError } from './base/log.ts'

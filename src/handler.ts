@@ -67,7 +67,8 @@ export class Handler {
       const routed = gate.route(admitted, isTrusted)
       this.#onHead(req, routed, admitted.requestId)
       const decision = gate.decide(routed)
-      // A malformed chunk may have come with the head. Node parses all that it has read before a promise continues.
+      // A malformed chunk may have come with the head.
+      // Node parses all that it has read before a promise continues.
       const mustWait = decision instanceof Promise || admitted.isChunked
       const pending = mustWait
         ? Promise.resolve(decision).then((late) => this.#carryOut(late, res))

@@ -1,8 +1,9 @@
 /**
  * The life cycle of a sidecar, and of each worker: start, run, drain, stop, each once, and reloads.
  * The listener accepts clients only after the auth data is loaded.
- * In a drain, each response closes its connection, so that load balancers use other sidecars. First is the lame duck, if any.
- * Then the listener stops listening. Requests in flight may finish until the deadline, which aborts the rest.
+ * In a drain, each response closes its connection, so that load balancers use other sidecars.
+ * First is the lame duck, if any. Then the listener stops listening.
+ * Requests in flight may finish until the deadline, which aborts the rest.
  */
 import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -27,18 +28,26 @@ export interface DrainReport {
 export type ListenAddresses = Readonly<{ data: AddressInfo; admin?: AddressInfo | undefined }>
 
 export interface App {
-  /** `/readyz` reports not ready until clients are accepted. If a port is in use, the promise rejects and nothing listens. */
+  /**
+   * `/readyz` reports not ready until clients are accepted.
+   * If a port is in use, the promise rejects and nothing listens.
+   */
   start(): Promise<ListenAddresses>
   /** Loads all sources again, even if nothing has changed. Never rejects. */
   reload(): Promise<unknown>
   readonly verboseLog: Pick<VerboseLog, 'toggle' | 'set'>
-  /** `lameDuck`: a running listener accepts for `lameDuckSeconds` more. A second call returns the promise of the first. */
+  /**
+   * `lameDuck`: a running listener accepts for `lameDuckSeconds` more.
+   * A second call returns the promise of the first.
+   */
   stop(how?: { readonly lameDuck: boolean }): Promise<DrainReport>
 }
 
 /** What serves clients: the listener of this process, or workers. */
 export interface DataService {
-  /** Resolves once the auth data is loaded and clients are accepted. Rejects if a drain begins before that. */
+  /**
+   * Resolves once the auth data is loaded and clients are accepted. Rejects if a drain begins before that.
+   */
   listen(): Promise<AddressInfo>
   /** Lets workers load their sources again. */
   reload?(): void
@@ -65,7 +74,9 @@ interface LifeCycleParts {
   readonly admin: AdminListener | undefined
 }
 
-/** The state of the life cycle, for parts that are created before those that it starts and stops (`appOf`). */
+/**
+ * The state of the life cycle, for parts that are created before those that it starts and stops (`appOf`).
+ */
 export class LifeCycle {
   #phase: 'starting' | 'running' | 'draining' = 'starting'
   #isAborting = false

@@ -1,12 +1,14 @@
 #!/usr/bin/env node
 /**
- * The entry of the program. It installs its signal handlers before it loads any other module: without a handler, a signal
+ * The entry of the program.
+ * It installs its signal handlers before it loads any other module: without a handler, a signal
  * would end the process during the load, and process 1 of a container would ignore the signal.
  */
 import type { Signals, StopSignal } from './cli/serve.ts'
 
 const signals: Signals = { listen, beforeExit() {}, onHangUp() {}, onVerbose() {} }
-// Under `npm start`, the terminal and npm both send the signal of one Ctrl-C. The copy is not a second signal.
+// Under `npm start`, the terminal and npm both send the signal of one Ctrl-C.
+// The copy is not a second signal.
 const ECHO_MS = process.env['npm_lifecycle_event'] === 'start' ? 500 : 0
 let stop: Promise<StopSignal> | undefined
 
@@ -32,7 +34,8 @@ const command = process.argv[2]
 if (command === 'serve' || command === 'demo') {
   listen()
 }
-// A worker ignores signals, because only the primary stops it. Ctrl-C signals the whole process group, workers included.
+// A worker ignores signals, because only the primary stops it.
+// Ctrl-C signals the whole process group, workers included.
 if (command === 'worker') {
   for (const name of ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGUSR2']) {
     process.on(name, () => {})

@@ -1,20 +1,26 @@
 /**
- * The interface between the core and a room: a feature in a folder of its own, which `rooms.ts` creates. The core knows no room.
- * A room may refuse a request that would be forwarded or approved, and watch a request until its end.
- * Rooms that are switched off are not loaded, and cost a request nothing.
+ * The interface between the core and a room: a feature in a folder of its own, which `rooms.ts` creates.
+ * The core knows no room. A room may refuse a request that would be forwarded or approved,
+ * and watch a request until its end. Rooms that are switched off are not loaded, and cost a request nothing.
  */
 import type { Aggregator } from 'prom-client'
 import type { Failure, UpstreamOutcome } from './base/errors.ts'
 import type { RequestContext, SidecarRequest } from './client/request.ts'
 import type { DecisionRecord, RefusalDecision, ServiceDecision } from './gate/gate.ts'
 
-/** The part of a room in each process that serves requests. `ops/admin-room.ts` has the part on the admin listener. */
+/**
+ * The part of a room in each process that serves requests.
+ * `ops/admin-room.ts` has the part on the admin listener.
+ */
 export interface Room {
-  /** Called for each request whose head was read, before it is admitted, refused or decided. May call `context.addWatcher`. */
+  /**
+   * Called for each request whose head was read, before it is admitted, refused or decided.
+   * May call `context.addWatcher`.
+   */
   onRequest?(req: SidecarRequest): void
   /**
-   * Called with each decision to forward or approve a request, before it is carried out. May call `context.addWatcher`.
-   * Returns a refusal in place of the decision, or undefined.
+   * Called with each decision to forward or approve a request, before it is carried out.
+   * May call `context.addWatcher`. Returns a refusal in place of the decision, or undefined.
    */
   review?(decision: ServiceDecision, context: RequestContext): RefusalDecision | undefined
   /** Called after keys, credentials or revocations have changed. */
@@ -35,7 +41,8 @@ export interface Room {
 export type Direction = 'in' | 'out'
 
 /**
- * Follows one request, or several: a watcher may be shared by the requests of an account. The calls for a request, in their order:
+ * Follows one request, or several: a watcher may be shared by the requests of an account.
+ * The calls for a request, in their order:
  *
  *   onDecision             when it is decided, and again when a request that waits is decided anew
  *   onForward              it waits for a connection to its upstream
@@ -60,8 +67,8 @@ export interface RequestWatcher {
   /** Called with the body bytes that have moved. */
   onBytes?(direction: Direction, bytes: number): void
   /**
-   * Whether a transfer may read on. If false, the transfer pauses, and the watcher must call `reader.readOn` later.
-   * May be called again for a reader that waits already.
+   * Whether a transfer may read on. If false, the transfer pauses, and the watcher must call
+   * `reader.readOn` later. May be called again for a reader that waits already.
    */
   mayRead?(direction: Direction, reader: PacedReader): boolean
   /** The reader reads no more, whether it waits or not. */

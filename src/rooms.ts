@@ -1,6 +1,7 @@
 /**
  * The list of the rooms (`room.ts`). A room that is switched off is not imported.
- * A new room: its folder, an entry here in each list that it needs, its group of settings, and its page of the docs.
+ * A new room: its folder, an entry here in each list that it needs, its group of settings,
+ * and its page of the docs.
  */
 import type { Logger } from './base/log.ts'
 import type { Loaded } from './base/result.ts'
@@ -27,7 +28,9 @@ export interface OpenedRooms {
   readonly warnings: readonly string[]
 }
 
-/** Opens the rooms of a process that serves requests. Never rejects. They poll only after `start` is called. */
+/**
+ * Opens the rooms of a process that serves requests. Never rejects. They poll only after `start` is called.
+ */
 export async function openRooms(options: RoomOptions): Promise<OpenedRooms> {
   const { config } = options
   const opened: Loaded<Room, Problem>[] = []

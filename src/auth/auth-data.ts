@@ -1,7 +1,8 @@
 /**
  * What is loaded again while the sidecar runs: keys, credentials, revocations and certificates.
- * `auth-sources.ts` opens their sources. `reload/` polls each, and activates good new versions. A bad one is reported, and
- * changes nothing: a token of a credential that only this version disables is accepted. Of a database, only bad rows are left out.
+ * `auth-sources.ts` opens their sources.
+ * `reload/` polls each, and activates good new versions. A bad one is reported, and changes nothing: a token
+ * of a credential that only this version disables is accepted. Of a database, only bad rows are left out.
  *
  *   source                polled each                     subject        then (`Gate.onAuthDataChange`)
  *   key files             0.5 s, and 0.2 s after a change keys           the cache is emptied, tunnels are checked again
@@ -11,9 +12,10 @@
  *   key set of an issuer  60 s, and for an unknown kid    keys           the issuer's tokens leave the cache; tunnels are checked
  *   certificate files     the same as for key files       certificates   nothing: they are for new connections
  *
- * Then `checkStatus` of `token/verify.ts` refuses the token of a disabled credential (`revoked`). Waiting requests are checked
- * like tunnels. A change ends no transfer in progress. Without a database, a sidecar that fetches its keys learns of no disabled
- * credential. `polled-files.ts`, `database.ts` and `remote-keys.ts` set the times above.
+ * Then `checkStatus` of `token/verify.ts` refuses the token of a disabled credential (`revoked`).
+ * Waiting requests are checked like tunnels. A change ends no transfer in progress.
+ * Without a database, a sidecar that fetches its keys learns of no disabled credential.
+ * `polled-files.ts`, `database.ts` and `remote-keys.ts` set the times above.
  */
 import { formatProblems, type Problem, problemsAt } from '../config/config.ts'
 import type { CredentialChecks, CredentialSource } from '../credentials/credential-checks.ts'
@@ -56,7 +58,11 @@ export interface AuthData extends Pick<AuthSources, 'certificateSets' | 'keySets
   /** Calls `onChange` with the subject of each new version of keys, credentials or revocations. */
   subscribe(onChange: OnAuthDataChange): void
   start(): void
-  /** True once the JWK Set at `keys.jwksUrl` and the database are loaded. False if stopped earlier. @throws InvalidAuthData */
+  /**
+   * True once the JWK Set at `keys.jwksUrl` and the database are loaded.
+   * False if stopped earlier.
+   * @throws InvalidAuthData
+   */
   whenLoaded(): Promise<boolean>
   /** Loads all sources again, even if nothing has changed. Never rejects. */
   reload(): Promise<unknown>

@@ -1,4 +1,7 @@
-/** Opens the sources of auth data that the settings name, with one function for each: files, the database and key sets. */
+/**
+ * Opens the sources of auth data that the settings name, with one function for each: files,
+ * the database and key sets.
+ */
 import type { Logger } from '../base/log.ts'
 import { type Loaded, notLoaded } from '../base/result.ts'
 import { type Config, configWarnings, keySetsOf, type Problem, problemsAt } from '../config/config.ts'
@@ -17,7 +20,10 @@ import { activeContextOf, certificateFiles, issuerSetName, openCertificateSet } 
 
 export type ReloadSubject = 'keys' | 'credentials' | 'revocations' | 'certificates'
 
-/** Called after the start for each new version of files or the database (`credentials`), and when the latter goes down or is back. */
+/**
+ * Called after the start for each new version of files or the database (`credentials`), and
+ * when the latter goes down or is back.
+ */
 export type OnReload = (subject: ReloadSubject, result: ReloadResult, certificate?: CertificateName) => void
 
 export interface SourceOptions {

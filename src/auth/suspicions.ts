@@ -1,5 +1,6 @@
 /**
- * Watches the files of auth data for changes that load well and are probably mistakes, and makes a fingerprint of each file.
+ * Watches the files of auth data for changes that load well and are probably mistakes, and
+ * makes a fingerprint of each file.
  *
  *   suspicion                                              ends
  *   the file was replaced behind its mount (no link)       when the path leads to a file with a link
@@ -7,8 +8,8 @@
  *   revocations were lost: more than one name at once,     with a version that has them again
  *   or by a file that is older than the one before
  *
- * `revocations remove` takes one name from a file that becomes newer: that is no suspicion, and neither is a revocation whose
- * tokens have all ended. A reload that an operator asks for (SIGHUP) accepts what is there.
+ * `revocations remove` takes one name from a file that becomes newer: that is no suspicion, and neither is a
+ * revocation whose tokens have all ended. A reload that an operator asks for (SIGHUP) accepts what is there.
  */
 import { createHash } from 'node:crypto'
 import { createReadStream } from 'node:fs'

@@ -1,6 +1,6 @@
 /**
- * The catalogue of public errors, and the reasons why requests fail: closed sets of words for the access log, metrics and
- * `Proxy-Status` (RFC 9209), with the error that the client receives.
+ * The catalogue of public errors, and the reasons why requests fail: closed sets of words for the access log,
+ * metrics and `Proxy-Status` (RFC 9209), with the error that the client receives.
  *
  * The words for requests, in all files:
  *
@@ -19,8 +19,8 @@ const error = (status: number, code: string, message: string): PublicError => ({
 const invalid = (status: number, message: string) => error(status, 'InvalidArgument', message)
 
 /**
- * Messages are plain words: no stack, path, token, secret or address. An `InvalidArgument` may have a more specific message.
- * The setting `contract.authenticationFailedCode` replaces the code of a failed login.
+ * Messages are plain words: no stack, path, token, secret or address. An `InvalidArgument` may have a more
+ * specific message. The setting `contract.authenticationFailedCode` replaces the code of a failed login.
  */
 export const ERRORS = {
   invalidArgument: invalid(400, 'An argument is not valid, or an argument is missing.'),
@@ -39,7 +39,10 @@ export const ERRORS = {
   notReady: error(503, 'ServiceNotReady', 'The server is not ready to handle the request. Retry later.'),
 } as const
 
-/** Why a token is refused, independently of the request. The setting `contract.refusedTokenStatus` replaces the status 400. */
+/**
+ * Why a token is refused, independently of the request.
+ * The setting `contract.refusedTokenStatus` replaces the status 400.
+ */
 export const TOKEN_ERRORS = {
   malformed: ERRORS.invalidToken,
   expired: ERRORS.expiredToken, // only a token with a valid signature is called expired
@@ -63,16 +66,23 @@ export const ACCESS_ERRORS = {
 export type AccessFailure = keyof typeof ACCESS_ERRORS
 export const ACCESS_FAILURES = Object.keys(ACCESS_ERRORS) as AccessFailure[]
 
-/** Why a login ends without a token: `reason` of `auth_sidecar_token_issue_failures_total`. Links share some of the words. */
+/**
+ * Why a login ends without a token: `reason` of `auth_sidecar_token_issue_failures_total`.
+ * Links share some of the words.
+ */
 export const LOGIN_FAILURES = ['invalid', 'rejected', 'throttled', 'busy', 'unavailable', 'internal'] as const
 export type LoginFailure = (typeof LOGIN_FAILURES)[number]
 
-/** `close`: the rest of the request cannot be read, or the upstream is away: a new connection may lead to another pod. */
+/**
+ * `close`:
+ * the rest of the request cannot be read, or the upstream is away: a new connection may lead to another pod.
+ */
 type FailureResponse = readonly [PublicError, close?: 'close']
 
 /** Why a forwarded request failed. Names without `client_` are error types of RFC 9209, section 2.3. */
 const FORWARDING_FAILURES = {
-  client_aborted: [ERRORS.malformedRequest, 'close'], // is never sent: the client has left, or the drain deadline has passed
+  // Is never sent: the client has left, or the drain deadline has passed.
+  client_aborted: [ERRORS.malformedRequest, 'close'],
   client_idle: [ERRORS.requestTimeout, 'close'],
   client_malformed: [ERRORS.malformedRequest, 'close'], // the body of the request
   client_trailers: [ERRORS.headersTooLarge, 'close'], // more trailer lines than `limits.headerLines`
@@ -135,11 +145,17 @@ const FAILURES_BY_CODE: Readonly<Record<string, ForwardingFailure>> = {
   UNSPECIFIED: 'tls_certificate_error', // Node has no name for some results, such as a key that is too small
 }
 
-/** Returns the `code` of an error of Node, OpenSSL or the system. A code holds no address and no bytes of the peer. */
+/**
+ * Returns the `code` of an error of Node, OpenSSL or the system.
+ * A code holds no address and no bytes of the peer.
+ */
 export const codeOf = (error: unknown): string | undefined =>
   error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : undefined
 
-/** Returns undefined for an error that is no network error. An unknown system error is `connection_terminated`. */
+/**
+ * Returns undefined for an error that is no network error.
+ * An unknown system error is `connection_terminated`.
+ */
 export function networkFailureOf(error: unknown): ForwardingFailure | undefined {
   const code = codeOf(error) ?? ''
   const known = FAILURES_BY_CODE[code]

@@ -59,7 +59,10 @@ export const createLog = (level: string, destination: DestinationStream) =>
     destination,
   )
 
-/** Omits all other fields of an error: Node attaches the raw bytes of a malformed request, which may hold a token. */
+/**
+ * Omits all other fields of an error:
+ * Node attaches the raw bytes of a malformed request, which may hold a token.
+ */
 function serializeError(error: unknown): unknown {
   if (!(error instanceof Error)) {
     return { type: typeof error }

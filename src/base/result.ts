@@ -19,9 +19,9 @@ export const failed = <const E>(error: E) => ({ ok: false, error }) as const
 export const errorIn = <E>(result: Result<unknown, E>) => (result.ok ? undefined : result.error)
 
 /**
- * What was loaded from a source, such as the settings or a file, or every problem of the source. A problem is a text that names
- * the file (`credentials.yaml:3:5: …`), or that follows the name of its subject, or a `Problem` with the path of a setting.
- * `kind` of a failure, if callers must know more:
+ * What was loaded from a source, such as the settings or a file, or every problem of the source.
+ * A problem is a text that names the file (`credentials.yaml:3:5: …`), or that follows the name
+ * of its subject, or a `Problem` with the path of a setting. `kind` of a failure, if callers must know more:
  *   missing    there is no such file
  *   permanent  only an operator can mend it. Before the first version, such a failure ends polling
  */
@@ -42,5 +42,8 @@ export function notLoaded<P = string>(problems: readonly P[], kind?: FailureKind
   return kind === undefined ? { ok: false, problems } : { ok: false, problems, kind }
 }
 
-/** Why a command cannot be done although its source can be used, in plain words: a name is taken, or a database is down. */
+/**
+ * Why a command cannot be done although its source can be used, in plain words: a name is
+ * taken, or a database is down.
+ */
 export class NotDone extends Error {}

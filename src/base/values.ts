@@ -1,5 +1,6 @@
 /**
- * Rules for the values that settings, credentials, revocations and keys have in common, and schemas of these values.
+ * Rules for the values that settings,
+ * credentials, revocations and keys have in common, and schemas of these values.
  * Each rule states its requirement in one phrase, which is both the error message and the documentation.
  * The phrase follows the name of the field. It never quotes the value, which may be a misplaced secret.
  */

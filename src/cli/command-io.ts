@@ -91,7 +91,10 @@ export class CommandIo {
     return readUpTo(this.#streams.stdin, MAX_STDIN_BYTES)
   }
 
-  /** Removes only one final newline, of Windows too. A terminal shows a prompt, echoes nothing and has no timeout. */
+  /**
+   * Removes only one final newline, of Windows too.
+   * A terminal shows a prompt, echoes nothing and has no timeout.
+   */
   async readSecret(timeoutMs?: number): Promise<string> {
     const { stdin } = this.#streams
     const isTerminal = 'isTTY' in stdin && stdin.isTTY === true

@@ -1,7 +1,8 @@
 /**
  * Determines the peer of a client connection and the client's address.
- * In: the addresses of a connection, and the setting `forwarded.trust`. Out: the peer, created once per connection.
- * `X-Forwarded-*` and `Forwarded` (RFC 7239) count only if this setting trusts the address of the peer that sent them.
+ * In: the addresses of a connection, and the setting `forwarded.trust`.
+ * Out: the peer, created once per connection. `X-Forwarded-*` and `Forwarded` (RFC 7239)
+ * count only if this setting trusts the address of the peer that sent them.
  */
 import { isIP, type Socket } from 'node:net'
 import ipaddr from 'ipaddr.js'
@@ -18,7 +19,10 @@ export class Peer {
   readonly address: string
   readonly isTrusted: boolean
   readonly #trusts: (address: string) => boolean
-  /** The header lines without the host, rendered once for all requests of the connection. Each request has its own host. */
+  /**
+   * The header lines without the host, rendered once for all requests of the connection.
+   * Each request has its own host.
+   */
   readonly #xForwardedLines: string
   readonly #forwardedStart: string
 
@@ -30,7 +34,10 @@ export class Peer {
     this.#forwardedStart = `Forwarded: for=${address.includes(':') ? `"[${address}]"` : address};proto=${proto}`
   }
 
-  /** Returns whole header lines. The host is quoted, because an unquoted value must not hold `:` (RFC 7239, section 4). */
+  /**
+   * Returns whole header lines. The host is quoted, because an unquoted value must not hold
+   * `:` (RFC 7239, section 4).
+   */
   forwardedLines(host: string | undefined): string {
     return host === undefined
       ? `${this.#xForwardedLines}${this.#forwardedStart}\r\n`
@@ -38,8 +45,8 @@ export class Peer {
   }
 
   /**
-   * Returns the address of the peer. Behind trusted proxies: the last address of `X-Forwarded-For` that is not trusted.
-   * Without this header, `Forwarded` has the addresses.
+   * Returns the address of the peer. Behind trusted proxies: the last address of `X-Forwarded-For`
+   * that is not trusted. Without this header, `Forwarded` has the addresses.
    */
   clientAddress(headers: ForwardedHeaders): string {
     let nearest = this.address
@@ -73,7 +80,9 @@ export function createPeers(trust: readonly string[]) {
   }
 }
 
-/** Returns the network whose logins are counted together: one machine with IPv6 usually owns a /64 (RFC 7421). */
+/**
+ * Returns the network whose logins are counted together: one machine with IPv6 usually owns a /64 (RFC 7421).
+ */
 export function clientNetwork(address: string): string {
   if (!ipaddr.isValid(address)) {
     return address
@@ -86,7 +95,10 @@ export function clientNetwork(address: string): string {
   return `${new ipaddr.IPv6(parsed.toByteArray().fill(0, 8)).toNormalizedString()}/64`
 }
 
-/** Parses an entry of `forwarded.trust`. An IPv4-mapped range of 96 bits or more becomes an IPv4 range of 96 bits less. */
+/**
+ * Parses an entry of `forwarded.trust`.
+ * An IPv4-mapped range of 96 bits or more becomes an IPv4 range of 96 bits less.
+ */
 function parseRange(entry: string): [address: ipaddr.IPv4 | ipaddr.IPv6, bits: number] {
   const range = entry.includes('/') ? entry : `${entry}/${isIP(entry) === 6 ? 128 : 32}`
   const [address, bits] = ipaddr.parseCIDR(range)
@@ -116,8 +128,9 @@ function forParameter(element: string): string {
 }
 
 /**
- * Splits a list at a separator outside of quotes. Returns the last member first, without empty members. Counts the quotes from
- * the end: a client, whose text comes first, cannot change how the members that proxies have added are read.
+ * Splits a list at a separator outside of quotes.
+ * Returns the last member first, without empty members. Counts the quotes from the end: a client,
+ * whose text comes first, cannot change how the members that proxies have added are read.
  */
 function splitFromEnd(list: string, separator: string): string[] {
   const members: string[] = []
@@ -140,7 +153,10 @@ function splitFromEnd(list: string, separator: string): string[] {
   return members
 }
 
-/** Parses `192.0.2.1`, `2001:db8::1`, `[2001:db8::1]`, and the forms with a port: `192.0.2.1:80`, `[2001:db8::1]:80`. */
+/**
+ * Parses `192.0.2.1`, `2001:db8::1`, `[2001:db8::1]`, and the forms with a port:
+ * `192.0.2.1:80`, `[2001:db8::1]:80`.
+ */
 function addressOf(node: string): string | undefined {
   const withoutPort = /^(\[[^\]]*\]|[^:]*):(?:\d{1,5}|_[\w.-]+)$/.exec(node)?.[1] ?? node
   const inBrackets = /^\[([^\]]*)\]$/.exec(withoutPort)?.[1]

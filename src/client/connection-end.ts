@@ -9,8 +9,8 @@
  *
  *   (1) not half-closed before: a Node client that receives an end can write no more
  *
- * Bytes that the client still sends after its last response are discarded (as nginx does). Without this, the close would be a
- * reset: clients that write all before they read (Python, Java) would lose the response.
+ * Bytes that the client still sends after its last response are discarded (as nginx does). Without this,
+ * the close would be a reset: clients that write all before they read (Python, Java) would lose the response.
  */
 import type { Socket } from 'node:net'
 import type { Readable } from 'node:stream'
@@ -32,7 +32,10 @@ export class ConnectionEnd {
     this.#turns = turns
   }
 
-  /** Discards the rest of the body, then ends response and connection. `end`: only its first call has an effect. */
+  /**
+   * Discards the rest of the body, then ends response and connection.
+   * `end`: only its first call has an effect.
+   */
   discardBody(req: SidecarRequest, isCloseDelimited: boolean, end: () => void): void {
     const socket = this.#socket
     // The client may wait for this end. Not before all is sent: an ended socket cannot reset the connection.
@@ -47,7 +50,10 @@ export class ConnectionEnd {
     req.resume()
   }
 
-  /** Ends the sending half of the connection, and discards all bytes. Destroys the socket if the client does not close it. */
+  /**
+   * Ends the sending half of the connection, and discards all bytes.
+   * Destroys the socket if the client does not close it.
+   */
   halfClose(): void {
     this.#socket.end()
     this.discardInput()
@@ -58,7 +64,10 @@ export class ConnectionEnd {
     discardInput(this.#socket, this.#pauseForOthers(this.#socket))
   }
 
-  /** Returns a listener that reads once, and again in a later turn: many such clients must not occupy the event loop. */
+  /**
+   * Returns a listener that reads once, and again in a later turn: many such clients must
+   * not occupy the event loop.
+   */
   #pauseForOthers(input: Readable): () => void {
     const resume = () => {
       input.resume()

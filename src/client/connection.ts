@@ -1,6 +1,7 @@
 /**
- * One client connection: serves its requests one after the other (RFC 9112, section 9), until its end (`connection-end.ts`).
- * In: requests and errors of Node's parser. Out: calls of `handle` for each request in its turn, and of `onRequestEnd`.
+ * One client connection: serves its requests one after the other (RFC 9112, section 9), until
+ * its end (`connection-end.ts`). In: requests and errors of Node's parser.
+ * Out: calls of `handle` for each request in its turn, and of `onRequestEnd`.
  *
  *   current response    a request or an error   the client ends its half    the socket is idle      `abort`
  *   none, before (1)    is served, refused (5)  Node closes the socket      closes it (2)           destroys it
@@ -39,7 +40,10 @@ export interface ConnectionCallbacks {
   readonly turns: Turns
 }
 
-/** A refusal without a request: of bytes that do not parse, a late head, an `Upgrade` or CONNECT behind other requests. */
+/**
+ * A refusal without a request:
+ * of bytes that do not parse, a late head, an `Upgrade` or CONNECT behind other requests.
+ */
 export interface UnparsedRefusal {
   readonly error: PublicError
   /** The code of Node's parser. */
@@ -50,7 +54,10 @@ export interface UnparsedRefusal {
   readonly isSilent?: boolean
 }
 
-/** The socket is paused while this many requests wait. Node parses all that it has read: up to 2,500 requests (2 KB each). */
+/**
+ * The socket is paused while this many requests wait.
+ * Node parses all that it has read: up to 2,500 requests (2 KB each).
+ */
 const MAX_WAITING = 16
 /** Of all connections together. With more in flight, a connection that adds many is aborted. */
 const MAX_IN_FLIGHT = 16 * 1024
@@ -61,7 +68,10 @@ export class Connection implements ClientConnection {
   readonly tcpSocket: Socket
   readonly isDraining: () => boolean
   readonly #callbacks: ConnectionCallbacks
-  /** `open`: requests are received. Others, none: behind a refusal, a detached request, or after the last response. */
+  /**
+   * `open`: requests are received.
+   * Others, none: behind a refusal, a detached request, or after the last response.
+   */
   #input: 'open' | 'refused' | 'detached' | 'ended' = 'open'
   /** Set with the input `detached`. */
   #detached: DetachedSocket | undefined
@@ -94,7 +104,9 @@ export class Connection implements ClientConnection {
     })
   }
 
-  /** The number of requests that are handled or wait. A tunnel and the discard of an unread body do not count. */
+  /**
+   * The number of requests that are handled or wait. A tunnel and the discard of an unread body do not count.
+   */
   get inFlight(): number {
     const state = this.#current?.state
     const isInFlight = state !== undefined && state !== 'tunnel' && state !== 'discarding'
@@ -231,7 +243,8 @@ export class Connection implements ClientConnection {
     if (this.#input !== 'open' || (this.#isFull && refusal.cause === 'ERR_HTTP_REQUEST_TIMEOUT')) {
       return
     }
-    const isEnded = !socket.writable && this.#current?.state !== 'discarding' // then only the sending half may have ended
+    // Then only the sending half may have ended.
+    const isEnded = !socket.writable && this.#current?.state !== 'discarding'
     if (isEnded || this.tcpSocket.destroyed) {
       socket.destroy()
     } else {
@@ -275,7 +288,8 @@ export class Connection implements ClientConnection {
     } else if (res === undefined || res.writableEnded) {
       this.abort()
     } else {
-      nodeHttp.restartTimeout(this.socket) // the owner may go on waiting, for example for an upstream connection
+      // The owner may go on waiting, for example for an upstream connection.
+      nodeHttp.restartTimeout(this.socket)
       res.req.context.owner.onIdle?.()
     }
   }
@@ -315,9 +329,9 @@ export class Connection implements ClientConnection {
   }
 
   /**
-   * Ends the connection at once, even within a response, after a timeout, a failure or the stop of the process. After a clean end,
-   * a close-delimited response would look complete, and Ruby's `Net::HTTP` takes others for complete, too. But while the client
-   * sends, a reset could fail its writes before it reads.
+   * Ends the connection at once, even within a response, after a timeout, a failure or the stop of the
+   * process. After a clean end, a close-delimited response would look complete, and Ruby's `Net::HTTP` takes
+   * others for complete, too. But while the client sends, a reset could fail its writes before it reads.
    */
   abort(): void {
     const res = this.#current

@@ -77,7 +77,8 @@ export class DataListener {
     this.#peerOf = createPeers(config.forwarded.trust)
     this.#callbacks = { ...callbacks, inFlight: () => this.inFlight, turns: new Turns() }
     const httpOptions: ServerOptions<typeof SidecarRequest, typeof SidecarResponse> & {
-      // An option of Node 22.21, 24.9 and later. An offer that the callback declines is ignored (RFC 9110, section 7.8).
+      // An option of Node 22.21, 24.9 and later.
+      // An offer that the callback declines is ignored (RFC 9110, section 7.8).
       shouldUpgradeCallback: (req: SidecarRequest) => boolean
     } = {
       IncomingMessage: SidecarRequest,
@@ -102,7 +103,8 @@ export class DataListener {
     }
     const server = this.#server
     server.timeout = timeouts.idleSeconds * 1000
-    // By default, Node's parser obeys the lines beyond 1,000, but `rawHeaders` lacks them. Admission enforces the limit.
+    // By default, Node's parser obeys the lines beyond 1,000, but `rawHeaders` lacks them.
+    // Admission enforces the limit.
     server.maxHeadersCount = 0
     this.#acceptConnections()
     this.#serveConnections()
@@ -112,7 +114,8 @@ export class DataListener {
     const server = this.#server
     const accept = (tcpSocket: Socket) => {
       const peer = this.#peerAt(tcpSocket)
-      // Not Node's `maxConnections`: before Node 22.12, full workers pass a connection to each other endlessly.
+      // Not Node's `maxConnections`:
+      // before Node 22.12, full workers pass a connection to each other endlessly.
       if (!this.#limits.accepts(tcpSocket, peer, this.#open, this.connections)) {
         tcpSocket.destroy()
       } else if (this.#isSecure) {
@@ -163,7 +166,8 @@ export class DataListener {
   }
 
   #peerAt(tcpSocket: Socket): Peer {
-    // Not read at `listening`: `node:cluster` passes connections to a worker before. Read once, because it is a system call.
+    // Not read at `listening`: `node:cluster` passes connections to a worker before.
+    // Read once, because it is a system call.
     this.#port ||= tcpSocket.localPort ?? 0
     return this.#peerOf(tcpSocket, this.#isSecure, this.#port)
   }
@@ -173,7 +177,8 @@ export class DataListener {
     this.#open.push(connection)
     socket[CONNECTION] = connection
     socket.on('close', () => {
-      this.#open.splice(this.#open.lastIndexOf(connection), 1) // most connections that close are among the newest
+      // Most connections that close are among the newest.
+      this.#open.splice(this.#open.lastIndexOf(connection), 1)
       releaseListeners(socket)
     })
   }

@@ -16,7 +16,10 @@ export interface ClientConnection {
   readonly socket: Socket
   /** Under TLS, not the `socket`. */
   readonly tcpSocket: Socket
-  /** Closes the connection if the client has reset it, which Node does not notice while it does not read the socket. */
+  /**
+   * Closes the connection if the client has reset it, which Node does not notice while it
+   * does not read the socket.
+   */
   detectReset(): void
   readonly isDraining: () => boolean
   readonly nextHead: { mayHaveLostBytes(req: SidecarRequest): boolean }
@@ -25,7 +28,10 @@ export interface ClientConnection {
   abort(): void
 }
 
-/** The one component that a request waits for: the reader of a login, a transfer, a tunnel, the discard of an unread body. */
+/**
+ * The one component that a request waits for: the reader of a login, a transfer, a tunnel,
+ * the discard of an unread body.
+ */
 export interface RequestOwner {
   /** The client socket was idle for `timeouts.idleSeconds`. */
   onIdle?(): void
@@ -34,7 +40,10 @@ export interface RequestOwner {
   onClosed?(): void
 }
 
-/** The socket of an `Upgrade` or CONNECT, which Node has detached from its parser. `firstBytes`: those behind the head. */
+/**
+ * The socket of an `Upgrade` or CONNECT, which Node has detached from its parser.
+ * `firstBytes`: those behind the head.
+ */
 export interface DetachedSocket {
   readonly firstBytes: Buffer
 }
@@ -58,7 +67,10 @@ class Context {
   /** Why report mode has let the request pass that it would else refuse. */
   wouldRefuse: AccessFailure | undefined
   identityForLog: Partial<Identity> | undefined
-  /** Whether a token proves the identity, or proved it before it ended. A login names one that it may not prove. */
+  /**
+   * Whether a token proves the identity, or proved it before it ended.
+   * A login names one that it may not prove.
+   */
   isCallerProven = false
   /** The id of the link that lets the request pass. */
   linkId: string | undefined

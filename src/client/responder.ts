@@ -1,6 +1,7 @@
 /**
- * Sends the sidecar's own responses: JSON with a `Content-Length`, because a published client drops chunked error bodies.
- * By default they have `Cache-Control: no-store`. Errors have `Proxy-Status` (RFC 9209). Allowed origins get CORS headers.
+ * Sends the sidecar's own responses: JSON with a `Content-Length`, because a published client
+ * drops chunked error bodies. By default they have `Cache-Control: no-store`.
+ * Errors have `Proxy-Status` (RFC 9209). Allowed origins get CORS headers.
  */
 import { STATUS_CODES } from 'node:http'
 import type { AccessFailure, ClientFailure, Failure, ForwardingFailure, PublicError } from '../base/errors.ts'
@@ -10,7 +11,10 @@ import { type HeaderList, headerText } from '../http/headers.ts'
 import type { UnparsedRefusal } from './connection.ts'
 import type { Persistence, SidecarResponse } from './response.ts'
 
-/** The error types in `Proxy-Status` (RFC 9209, section 2.3) of upstream failures and of the sidecar's own refusals. */
+/**
+ * The error types in `Proxy-Status` (RFC 9209,
+ * section 2.3) of upstream failures and of the sidecar's own refusals.
+ */
 type ProxyErrorType =
   | Exclude<ForwardingFailure, ClientFailure>
   | 'http_request_error'
@@ -64,7 +68,9 @@ export class Responder {
     res.sendWhole(status, list, text, persistence)
   }
 
-  /** Records the failure, unless the request has failed before. Sends the error, unless a response has begun. */
+  /**
+   * Records the failure, unless the request has failed before. Sends the error, unless a response has begun.
+   */
   fail(res: SidecarResponse, reason: Failure, error: PublicError, options: ErrorResponseOptions = {}) {
     const { status, code, message } = error
     const defaultType = status === 503 ? 'proxy_internal_response' : 'http_request_error'
@@ -120,7 +126,8 @@ export class Responder {
     if (status !== 204) {
       list.push('Content-Length', String(text.length))
     }
-    const hasOwn = headers.some((name, at) => at % 2 === 0 && name === 'Cache-Control') // a value may be this text, too
+    // A value may be this text, too.
+    const hasOwn = headers.some((name, at) => at % 2 === 0 && name === 'Cache-Control')
     if (!hasOwn) {
       list.push('Cache-Control', 'no-store')
     }

@@ -1,16 +1,21 @@
 /**
- * A response to a client: writes its head, body and trailers, and decides with its head whether another request may follow.
- * `written`: Node has all of it. `sent`: the system has it.
+ * A response to a client: writes its head, body and trailers, and decides with its head whether
+ * another request may follow. `written`: Node has all of it. `sent`: the system has it.
  */
 import { ServerResponse, STATUS_CODES } from 'node:http'
 import { type HeaderList, headerText } from '../http/headers.ts'
 import { afterReads, CAN_DECLINE_UPGRADES, omitChunks, sendHead, writeLastChunk } from '../http/node-http.ts'
 import type { SidecarRequest } from './request.ts'
 
-/** What the sender asks for. `closeDelimited`: only the end of the connection ends the body of the response. */
+/**
+ * What the sender asks for. `closeDelimited`: only the end of the connection ends the body of the response.
+ */
 export type Persistence = 'keepAlive' | 'close' | 'closeDelimited'
 
-/** `close`: Node closes the connection after the last byte. `discard`: the sidecar first discards the rest of the request. */
+/**
+ * `close`: Node closes the connection after the last byte.
+ * `discard`: the sidecar first discards the rest of the request.
+ */
 type AfterResponse = 'keepAlive' | 'close' | 'discard'
 
 /**
@@ -30,7 +35,10 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
   /** Only the end of the connection ends the body. */
   isCloseDelimited = false
   #unwritten: string | undefined // the end of a short response, which waits for `flushEnd`
-  /** When a short response, one before a discard, or a 101 was written. It counts as sent, although Node may still have bytes. */
+  /**
+   * When a short response, one before a discard, or a 101 was written.
+   * It counts as sent, although Node may still have bytes.
+   */
   #writtenMonotonicMs: number | undefined
 
   /** Must be called before the body is read: the client may send the body only after a `100 Continue`. */
@@ -42,12 +50,18 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     this.writeContinue()
   }
 
-  /** Sends an informational response. No part of the final one may have been written. Node can only write some of them. */
+  /**
+   * Sends an informational response.
+   * No part of the final one may have been written. Node can only write some of them.
+   */
   sendInformational(status: number, statusText: string, headers: HeaderList): void {
     this.req.socket.write(`HTTP/1.1 ${status} ${statusText}\r\n${headerText(headers)}\r\n`, 'latin1')
   }
 
-  /** Node sends the head with the first bytes of the body. `headers`: all but `Connection` and those that Node adds. */
+  /**
+   * Node sends the head with the first bytes of the body.
+   * `headers`: all but `Connection` and those that Node adds.
+   */
   begin(status: number, statusText: string, headers: string[], persistence: Persistence): void {
     this.isCloseDelimited = persistence === 'closeDelimited'
     const holdsBody = this.req.expectsContinue && !this.#hasContinued
@@ -67,13 +81,19 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     this.writeEnd(text)
   }
 
-  /** Delays the end until all sockets are read: the short responses of a turn, sent together, take 10 % less time (Node 26). */
+  /**
+   * Delays the end until all sockets are read: the short responses of a turn, sent together,
+   * take 10 % less time (Node 26).
+   */
   writeEndAfterReads(text: string): void {
     this.#unwritten = text
     afterReads(() => this.flushEnd())
   }
 
-  /** Called, too, before Node ends the socket, because the client has ended its half. After that, nothing can be sent. */
+  /**
+   * Called, too, before Node ends the socket, because the client has ended its half.
+   * After that, nothing can be sent.
+   */
   flushEnd(): void {
     if (this.#unwritten === undefined || this.#state !== 'begun' || !this.req.socket.writable) {
       return
@@ -81,7 +101,10 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     this.writeEnd(this.#unwritten)
   }
 
-  /** Writes the rest of the response. Ends it once an unread request body is discarded. `text`: the last bytes, in Latin-1. */
+  /**
+   * Writes the rest of the response.
+   * Ends it once an unread request body is discarded. `text`: the last bytes, in Latin-1.
+   */
   writeEnd(text = '', trailers: readonly [name: string, value: string][] = []): void {
     if (this.#after !== 'discard' || this.req.readableEnded || this.req.socket.readableEnded) {
       this.#state = 'written'
@@ -103,7 +126,10 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     this.req.context.connection.end.discardBody(this.req, this.isCloseDelimited, () => this.end())
   }
 
-  /** Writes a 101 to the detached socket, which is a tunnel from now on. `headerLines`: with `Connection` and `Upgrade`. */
+  /**
+   * Writes a 101 to the detached socket, which is a tunnel from now on.
+   * `headerLines`: with `Connection` and `Upgrade`.
+   */
   switchProtocols(headerLines: string): void {
     this.req.socket.write(`HTTP/1.1 101 Switching Protocols\r\n${headerLines}\r\n`, 'latin1')
     this.statusCode = 101
@@ -134,7 +160,10 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     return !this.countsAsSent || this.req.socket.writableLength > 0
   }
 
-  /** When the closed response was over. A tunnel, or the discard of an unread body, may follow and does not count. */
+  /**
+   * When the closed response was over.
+   * A tunnel, or the discard of an unread body, may follow and does not count.
+   */
   get endedMonotonicMs(): number {
     return this.#writtenMonotonicMs ?? performance.now()
   }

@@ -1,11 +1,15 @@
 /**
- * Bounds the work for clients in one turn of the event loop. What exceeds the bound waits, in order, for later turns.
- * While 1,024 sockets are ready, libuv reads them again and again, up to 48 times, before the turn ends. Clients that
- * send again at once would thereby keep the process from its upstreams, its timers and its other clients for seconds.
+ * Bounds the work for clients in one turn of the event loop.
+ * What exceeds the bound waits, in order, for later turns. While 1,024 sockets are ready,
+ * libuv reads them again and again, up to 48 times, before the turn ends. Clients that send again
+ * at once would thereby keep the process from its upstreams, its timers and its other clients for seconds.
  */
 import { afterReads } from '../http/node-http.ts'
 
-/** Requests that begin in one turn, and reads that discard input. The requests of one turn are sent together, at less cost. */
+/**
+ * Requests that begin in one turn, and reads that discard input.
+ * The requests of one turn are sent together, at less cost.
+ */
 const MAX_BEGUN = 64
 /** While others wait, turns are shorter: libuv accepts one new connection in each. */
 const MAX_BEGUN_OF_WAITING = 16

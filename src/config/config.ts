@@ -12,7 +12,8 @@ export const configSchema = (needsUpstream: boolean) =>
     .superRefine((settings, context) => checkRules(settings, context, needsUpstream), RUN_ALWAYS)
     .transform(({ token, keys, credentials, revocations, ...rest }) => {
       const { links, trustedIssuers } = rest
-      // By default, tokens longer than `API_TOKEN_SECONDS` are accepted only if the sidecar issues such tokens.
+      // By default,
+      // tokens longer than `API_TOKEN_SECONDS` are accepted only if the sidecar issues such tokens.
       const longestIssuedSeconds = Math.max(API_TOKEN_SECONDS, token.lifetimeSeconds)
       const maxLifetimeSeconds = token.maxLifetimeSeconds ?? longestIssuedSeconds
       // The longest time a signature of the sidecar is accepted.

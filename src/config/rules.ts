@@ -15,7 +15,9 @@ type PathIn<Group> = {
 type SettingPath = PathIn<Settings>
 type Report = (path: SettingPath | `${SettingPath}.${number}.${string}`, message: string) => void
 
-/** `validate` is called only if each of the settings at `paths` is valid by itself. It must read no others. */
+/**
+ * `validate` is called only if each of the settings at `paths` is valid by itself. It must read no others.
+ */
 const rule =
   (paths: readonly SettingPath[], validate: (settings: Settings, report: Report) => void) =>
   (settings: Settings, isValid: (path: SettingPath) => boolean, report: Report): void => {

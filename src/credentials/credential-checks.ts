@@ -14,13 +14,15 @@ export type Login = CredentialName & { readonly secret: string }
 
 export interface CredentialSource {
   readonly list: () => CredentialList
-  /** Called before each login. False if the database cannot be asked whether the list is as new as the call. */
+  /**
+   * Called before each login. False if the database cannot be asked whether the list is as new as the call.
+   */
   readonly refresh: () => Promise<boolean>
 }
 
 /**
- * `rejected`: the client gets no reason. `busy`: the hashing queue has no place. `unavailable`: database or scrypt failed.
- * `abandoned`: the client left before its secret was hashed.
+ * `rejected`: the client gets no reason. `busy`: the hashing queue has no place.
+ * `unavailable`: database or scrypt failed. `abandoned`: the client left before its secret was hashed.
  */
 export type LoginVerdict =
   | AcceptedLogin
@@ -49,15 +51,21 @@ export interface CredentialChecks {
   hasAccount(accountId: string): boolean
   /** For logs, too. */
   hasCredential(accountId: string, accessKey: string): boolean
-  /** Returns the account of the one credential that has this access key. Undefined if none has it, or several have. */
+  /**
+   * Returns the account of the one credential that has this access key.
+   * Undefined if none has it, or several have.
+   */
   accountOf(accessKey: string): string | undefined
-  /** Called for each token that is not cached, and at each login. Reads the active version of the file or database. */
+  /**
+   * Called for each token that is not cached, and at each login.
+   * Reads the active version of the file or database.
+   */
   credentialStatus(accountId: string, accessKey: string): CredentialStatus
 }
 
 /**
- * Every failed login takes the same time: once any credential uses scrypt, one scrypt run, and a second one if the
- * credential has two secrets that use it.
+ * Every failed login takes the same time: once any credential uses scrypt, one scrypt run,
+ * and a second one if the credential has two secrets that use it.
  */
 export function createCredentialChecks(
   { list: credentials, refresh }: CredentialSource,

@@ -10,7 +10,9 @@ export type CredentialName = Readonly<{ accountId: string; accessKey: string }>
 
 export interface Credential extends CredentialName {
   readonly secretHash: string
-  /** The hash of the secret before the last rotation, which still logs in until `previousSecretExpiresAtMs`. */
+  /**
+   * The hash of the secret before the last rotation, which still logs in until `previousSecretExpiresAtMs`.
+   */
   readonly previousSecretHash?: string | null | undefined
   readonly previousSecretExpiresAtMs?: number | null | undefined
   readonly expiresAtMs: number
@@ -77,8 +79,9 @@ export class CredentialList {
   }
 
   /**
-   * Chooses parameters, such as `$scrypt$ln=14,r=8,p=5`, for the scrypt run of a login without a scrypt hash.
-   * A fixed choice, or one that differs between attempts or workers, would reveal some accounts by the time of a login.
+   * Chooses parameters, such as `$scrypt$ln=14,r=8,p=5`, for the scrypt run of a login without
+   * a scrypt hash. A fixed choice, or one that differs between attempts or workers, would
+   * reveal some accounts by the time of a login.
    */
   scryptParametersFor(name: CredentialName): string | undefined {
     if (this.#smallestScryptHash === undefined) {

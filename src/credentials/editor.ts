@@ -38,7 +38,9 @@ export interface RevocationEditor {
 type NewCredential = CredentialName &
   Pick<Credential, 'secretHash'> & { readonly [Name in 'expiresAt' | 'scope']?: string | undefined }
 
-/** `previousSecretExpiresAt`: until when the secret that is replaced logs in (RFC 3339). Undefined: no more. */
+/**
+ * `previousSecretExpiresAt`: until when the secret that is replaced logs in (RFC 3339). Undefined: no more.
+ */
 export interface SecretRotation {
   readonly secretHash: string
   readonly previousSecretExpiresAt: string | undefined
@@ -71,7 +73,9 @@ const NEW_REVOCATIONS = `# Tokens that end before they expire. Change them with 
 revocations: []
 `
 
-/** A file has credentials or revocations, and is invalid for the other editor. `add` creates a missing file. */
+/**
+ * A file has credentials or revocations, and is invalid for the other editor. `add` creates a missing file.
+ */
 export function fileEditors(file: string): Editors {
   const ofCredentials = yamlRecords(file, parseCredentials)
   const ofRevocations = yamlRecords(file, parseRevocations)
@@ -173,7 +177,10 @@ function locateAccount(document: Document, accountId: string) {
   return { account, credentials: accounts[at]?.credentials ?? [] }
 }
 
-/** Returns the paths of nodes. `removed`: the node to delete, which is the account if it has no other credential. */
+/**
+ * Returns the paths of nodes.
+ * `removed`: the node to delete, which is the account if it has no other credential.
+ */
 function locate(document: Document, { accountId, accessKey }: CredentialName) {
   const { account, credentials } = locateAccount(document, accountId)
   if (account === undefined) {
@@ -201,7 +208,9 @@ function yamlRecords<T>(file: string, parse: Parse<T>) {
     return parsed.ok ? parsed : invalidAt(file, parsed.problems)
   }
 
-  /** `edit` changes the document, or returns a problem. Without `initialText`, a missing file is a problem. */
+  /**
+   * `edit` changes the document, or returns a problem. Without `initialText`, a missing file is a problem.
+   */
   async function change(edit: (document: Document) => string | undefined, initialText?: string) {
     try {
       // Two names of one file share one lock.

@@ -1,4 +1,7 @@
-/** Counts per key in a window that begins with the first event of the key. Bounded: an idle key is evicted first. */
+/**
+ * Counts per key in a window that begins with the first event of the key.
+ * Bounded: an idle key is evicted first.
+ */
 import { LRUCache } from 'lru-cache'
 
 const MAX_KEYS = 50_000

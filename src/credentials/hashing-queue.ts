@@ -1,13 +1,15 @@
 /**
  * Runs scrypt jobs one at a time, because libuv verifies tokens on the same four threads.
- * The queue is short and fair by network (the /24 or /64 of a client), so that clients that guess do not keep others out:
+ * The queue is short and fair by network (the /24 or /64 of a client), so that clients that
+ * guess do not keep others out:
  *
  *   standing   the network                                       its jobs
  *   known      has had a successful login in the last hour       run first
  *   unknown    has not                                           run then
  *   failing    has had over 100 failed logins within a minute    run last
  *
- * Networks of one standing take turns. A full queue drops a job of a lower standing, or of a network that waits with more jobs.
+ * Networks of one standing take turns.
+ * A full queue drops a job of a lower standing, or of a network that waits with more jobs.
  */
 import { createFixedWindow } from './fixed-window.ts'
 
@@ -57,7 +59,10 @@ export class HashingQueue {
     this.#failures.set(network, failures)
   }
 
-  /** Resolves with the result of the job, or with `busy` if the queue has no place for it. Rejects as the job does. */
+  /**
+   * Resolves with the result of the job, or with `busy` if the queue has no place for it.
+   * Rejects as the job does.
+   */
   run<T>(network: string, job: () => Promise<T>): Promise<T | 'busy'> {
     return new Promise((resolve, reject) => {
       const queued: Job = {
@@ -87,7 +92,9 @@ export class HashingQueue {
     return this.#known.has(network) ? 'known' : 'unknown'
   }
 
-  /** Returns whether a job of the network may wait. Drops another job if the queue is full and that is fairer. */
+  /**
+   * Returns whether a job of the network may wait. Drops another job if the queue is full and that is fairer.
+   */
   #makeRoom(network: string, standing: Standing): boolean {
     const own = this.#countOf(network)
     if (own >= MAX_WAITING_OF_NETWORK) {

@@ -1,6 +1,6 @@
 /**
- * Loads the YAML files of credentials and revocations. Parses large files in a worker thread, so that requests do not wait.
- * A file that needs too much time or memory ends its thread, and is unusable.
+ * Loads the YAML files of credentials and revocations. Parses large files in a worker thread,
+ * so that requests do not wait. A file that needs too much time or memory ends its thread, and is unusable.
  */
 import { once } from 'node:events'
 import { setImmediate as nextTurn } from 'node:timers/promises'
@@ -100,7 +100,8 @@ async function* parseInThread<K extends Kind>(kind: K, bytes: Buffer): AsyncGene
         return
       }
       yield batch
-      // The thread sends one batch for each request: Node deserializes all messages that arrive together in one turn.
+      // The thread sends one batch for each request:
+      // Node deserializes all messages that arrive together in one turn.
       thread.postMessage(null)
     }
   } finally {

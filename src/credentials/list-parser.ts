@@ -1,6 +1,7 @@
 /**
- * The parsers of the files of credentials and revocations. As the entry of a worker thread, this module serves parse jobs:
- * a job, and each null that follows, is answered by a batch of rows, by the problems of the file, or by null at its end.
+ * The parsers of the files of credentials and revocations.
+ * As the entry of a worker thread, this module serves parse jobs: a job, and each null that follows,
+ * is answered by a batch of rows, by the problems of the file, or by null at its end.
  */
 import { type MessagePort, parentPort } from 'node:worker_threads'
 import { type Loaded, loaded } from '../base/result.ts'
@@ -24,7 +25,10 @@ export function parseInParts<K extends Kind>(kind: K, bytes: Uint8Array): Genera
   return parseListInParts<Row[K]>(bytes, FORMATS[kind])
 }
 
-/** A message costs as much as some hundred rows. The event loop of the sidecar serves requests between messages. */
+/**
+ * A message costs as much as some hundred rows.
+ * The event loop of the sidecar serves requests between messages.
+ */
 const BATCH_ROWS = 500
 
 /** Joins small parts to batches of `BATCH_ROWS` rows, and divides large ones. */

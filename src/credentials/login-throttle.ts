@@ -1,4 +1,6 @@
-/** Bounds failed logins for each pair of account and client address: a client that guesses secrets must wait. */
+/**
+ * Bounds failed logins for each pair of account and client address: a client that guesses secrets must wait.
+ */
 import { hash } from 'node:crypto'
 import pLimit, { type LimitFunction } from 'p-limit'
 import type { LoginVerdict } from './credential-checks.ts'
@@ -21,10 +23,11 @@ export type LoginThrottle = (
 const MAX_WAITING = 1000
 
 /**
- * After `count` failures of a pair of account and client address in a window, refuses further logins of the pair unchecked.
- * Unknown accounts count, too. If the logins in flight could reach `count` failures, a further login waits for them.
- * A success removes only the failures of its own access key. Otherwise a client could guess the secret of
- * another key between logins with its own. A pair is evicted only after failures of 50,000 other pairs.
+ * After `count` failures of a pair of account and client address in a window, refuses further logins
+ * of the pair unchecked. Unknown accounts count, too. If the logins in flight could reach `count` failures,
+ * a further login waits for them. A success removes only the failures of its own access key.
+ * Otherwise a client could guess the secret of another key between logins with its own.
+ * A pair is evicted only after failures of 50,000 other pairs.
  */
 export function createLoginThrottle(
   { count, windowSeconds }: { readonly count: number; readonly windowSeconds: number },

@@ -1,4 +1,7 @@
-/** Bounds how often the clients of an account may end tokens and links. The database bounds the rows (`tables.sql`). */
+/**
+ * Bounds how often the clients of an account may end tokens and links.
+ * The database bounds the rows (`tables.sql`).
+ */
 import { failed, ok, type Result } from '../base/result.ts'
 import { createFixedWindow, secondsLeft } from './fixed-window.ts'
 import type { EndedToken, EndingOutcome } from './postgres/database.ts'
@@ -19,7 +22,8 @@ const WINDOW_SECONDS = 60
 
 /**
  * @param write - never rejects
- * @param clockToleranceSeconds - how far the clocks of sidecars may be behind that of the database, which removes the row
+ * @param clockToleranceSeconds - how far the clocks of sidecars may be behind that of the
+ * database, which removes the row
  */
 export function limitEndings(
   write: (token: EndedToken) => Promise<EndingOutcome>,

@@ -14,7 +14,10 @@ export interface Revocation {
   readonly issuedBeforeMs?: number | null | undefined
 }
 
-/** The times of the revocations of a name, in epoch milliseconds. Tokens that were issued before one of them are revoked. */
+/**
+ * The times of the revocations of a name, in epoch milliseconds.
+ * Tokens that were issued before one of them are revoked.
+ */
 type Bounds = Map<string, number[]>
 
 export class RevocationList {
@@ -75,7 +78,10 @@ export class RevocationList {
     )
   }
 
-  /** Returns how many names of this list `other` lacks. @param endedBeforeMs - bounds before it cover only tokens that have ended */
+  /**
+   * Returns how many names of this list `other` lacks.
+   * @param endedBeforeMs - bounds before it cover only tokens that have ended
+   */
   lostIn(other: RevocationList, endedBeforeMs: number): number {
     const lostAccounts = lostBounds(this.#accounts, other.#accounts, endedBeforeMs)
     let lost = lostAccounts + lostBounds(this.#accessKeys, other.#accessKeys, endedBeforeMs)

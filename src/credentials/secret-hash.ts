@@ -1,7 +1,7 @@
 /**
- * Hashes secrets, and compares hashes in constant time. A hash has one of two forms, in the PHC string format's alphabet:
- * `$sha256$<digest>` for generated secrets (256 random bits need no slow hash), and
- * `$scrypt$ln=14,r=8,p=5$<salt>$<digest>` for chosen ones (RFC 7914; `ln` is log2 of N).
+ * Hashes secrets, and compares hashes in constant time. A hash has one of two forms, in the PHC
+ * string format's alphabet: `$sha256$<digest>` for generated secrets (256 random bits need no slow hash),
+ * and `$scrypt$ln=14,r=8,p=5$<salt>$<digest>` for chosen ones (RFC 7914; `ln` is log2 of N).
  */
 import { hash, randomBytes, scrypt, timingSafeEqual } from 'node:crypto'
 import { promisify } from 'node:util'
@@ -77,7 +77,10 @@ export async function verifySecret(secret: string, text: string): Promise<boolea
   return timingSafeEqual(computed, digest)
 }
 
-/** Returns a hash that no secret matches, as costly as a real one. @param prefix - `$sha256` or `$scrypt$ln=14,r=8,p=5` */
+/**
+ * Returns a hash that no secret matches, as costly as a real one.
+ * @param prefix - `$sha256` or `$scrypt$ln=14,r=8,p=5`
+ */
 export function dummyHash(prefix: string): string {
   const salt = prefix === '$sha256' ? '' : `$${base64(randomBytes(SALT_BYTES))}`
   return `${prefix}${salt}$${base64(randomBytes(DIGEST_BYTES))}`

@@ -1,7 +1,8 @@
 /**
- * The Account API: issues tokens for credentials, reports the seconds that a token has left, and ends tokens; creates links to
- * requests that a token allows, and ends links.
- * In: a request that its route allows. Out: a documented response, with the same body for every rejected login.
+ * The Account API: issues tokens for credentials, reports the seconds that a token has left, and ends tokens;
+ * creates links to requests that a token allows, and ends links.
+ * In: a request that its route allows.
+ * Out: a documented response, with the same body for every rejected login.
  */
 import { ERRORS, type PublicError } from '../base/errors.ts'
 import type { JsonObject } from '../base/json.ts'
@@ -133,7 +134,10 @@ export class AccountApi {
     responder.sendJson(res, 200, { url, linkId, expirationSec: this.#expirationSec(issued.lifetimeSeconds) })
   }
 
-  /** DELETE: ends a link of the account. The sidecar does not record which links exist. Rejects only on an internal error. */
+  /**
+   * DELETE: ends a link of the account.
+   * The sidecar does not record which links exist. Rejects only on an internal error.
+   */
   async endLink(res: SidecarResponse, { accountId }: Identity, path: string): Promise<void> {
     const { config, responder, now } = this.#options
     const linkId = path.slice(config.listen.basePath.length + LINKS_PATH.length + 1)
@@ -184,7 +188,8 @@ function readLogin(members: JsonObject) {
     accessKey: read('accessKey', nameProblem),
     secret: read('secret', secretProblem),
   }
-  // `grantScope` checks the text once the login is accepted: a requested scope must not change how a login fails.
+  // `grantScope` checks the text once the login is accepted:
+  // a requested scope must not change how a login fails.
   const scope = members['scope']
   if (scope !== undefined && typeof scope !== 'string') {
     problems.push('scope must be a string.')

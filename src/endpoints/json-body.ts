@@ -13,7 +13,10 @@ export const badArgument = (message: string): PublicError => ({ ...ERRORS.invali
 const MAX_BYTES = 16 * 1024
 const TOO_LARGE = badArgument(`The body is larger than ${MAX_BYTES / 1024} KiB.`)
 
-/** Checks the head before `100 Continue`. Never rejects. Stays pending if the connection closes. `ms`: for the whole body. */
+/**
+ * Checks the head before `100 Continue`.
+ * Never rejects. Stays pending if the connection closes. `ms`: for the whole body.
+ */
 export async function readJson(res: SidecarResponse, ms: number): Promise<Result<JsonObject, PublicError>> {
   const { req } = res
   const error = headError(req)
@@ -47,7 +50,8 @@ function isJsonInUtf8(contentType: string): boolean {
 function readBody(req: SidecarRequest, maxMs: number): Promise<Result<Buffer, PublicError>> {
   const { context } = req
   return new Promise((resolve) => {
-    const body = Buffer.allocUnsafe(Number(req.headers['content-length'] ?? MAX_BYTES)) // a list of chunks takes much more
+    // A list of chunks takes much more.
+    const body = Buffer.allocUnsafe(Number(req.headers['content-length'] ?? MAX_BYTES))
     let length = 0
     const end = (result: Result<Buffer, PublicError>) => {
       clearTimeout(deadline)
@@ -62,8 +66,9 @@ function readBody(req: SidecarRequest, maxMs: number): Promise<Result<Buffer, Pu
         end(failed(TOO_LARGE))
       }
     }
-    // The deadline limits the whole body: a client that sends a byte a minute must not hold a connection. The additional
-    // millisecond keeps it off the socket's timeout: of three timers of one duration, Node 26 may fire one too early.
+    // The deadline limits the whole body: a client that sends a byte a minute must not hold a connection.
+    // The additional millisecond keeps it off the socket's timeout: of three timers of one duration,
+    // Node 26 may fire one too early.
     const deadline = setTimeout(() => end(failed(ERRORS.requestTimeout)), maxMs + 1)
     context.changeOwner({
       onMalformedBody: () => end(failed(ERRORS.malformedRequest)),

@@ -1,6 +1,7 @@
 /**
  * Authenticates every login: of the token endpoint, and of other ways to present an access key and a secret.
- * All ways share one store, one throttle and one hashing queue. Each login has one audit line, and is counted once.
+ * All ways share one store, one throttle and one hashing queue.
+ * Each login has one audit line, and is counted once.
  * In: names and a secret. Out: what `grant` makes of the accepted credential, or why the login is refused.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -53,7 +54,10 @@ export class LoginService {
     this.#options = options
   }
 
-  /** Returns the account of the one credential that has this access key. Undefined if none has it, or several have. */
+  /**
+   * Returns the account of the one credential that has this access key.
+   * Undefined if none has it, or several have.
+   */
   accountOf(accessKey: string): string | undefined {
     return this.#options.credentials.accountOf(accessKey)
   }

@@ -1,6 +1,7 @@
 /**
  * Reads and replaces the files that settings and commands name, in bounded time and memory.
- * A path may name anything, even a FIFO or a directory. `fileErrorText` says in plain words why a file cannot be used.
+ * A path may name anything, even a FIFO or a directory.
+ * `fileErrorText` says in plain words why a file cannot be used.
  */
 import { randomUUID } from 'node:crypto'
 import { constants } from 'node:fs'
@@ -16,8 +17,8 @@ import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 export type FileContent = Readonly<{ bytes: Buffer; modifiedAtMs: number }>
 
 /**
- * Reads a regular file of at most `maxBytes`. Follows symbolic links. Never rejects. Problems begin with the path.
- * Warns if every user can read the file, which matters for secrets.
+ * Reads a regular file of at most `maxBytes`. Follows symbolic links. Never rejects.
+ * Problems begin with the path. Warns if every user can read the file, which matters for secrets.
  */
 export async function readRegularFile(path: string, maxBytes: number): Promise<Loaded<FileContent>> {
   const unreadable = (problem: string, isMissing = false) =>
@@ -34,7 +35,8 @@ export async function readRegularFile(path: string, maxBytes: number): Promise<L
       if (stats.size > maxBytes) {
         return unreadable(tooLarge)
       }
-      // `end` is inclusive: one byte more is read, because the file may grow, or the kernel may report its size as 0.
+      // `end` is inclusive: one byte more is read, because the file may grow, or the kernel
+      // may report its size as 0.
       const bytes = await buffer(file.createReadStream({ end: maxBytes, autoClose: false }))
       if (bytes.length > maxBytes) {
         return unreadable(tooLarge)
@@ -50,7 +52,10 @@ export async function readRegularFile(path: string, maxBytes: number): Promise<L
   }
 }
 
-/** Returns the sorted names in a directory, without dot files (`..data` of Kubernetes, locks) and files being replaced. */
+/**
+ * Returns the sorted names in a directory, without dot files (`..data` of Kubernetes, locks)
+ * and files being replaced.
+ */
 export const visibleNames = async (directory: string) =>
   (await readdir(directory)).filter((name) => !name.startsWith('.') && !name.endsWith('.tmp')).sort()
 
@@ -69,8 +74,9 @@ export async function readUpTo(stream: AsyncIterable<Buffer>, maxBytes: number):
 }
 
 /**
- * Replaces a file atomically, and keeps owner and mode. Replaces a symbolic link itself, not its target. A new file has the
- * owner and group of its directory, if the caller may set them. write-file-atomic 7.0.1 would leave a truncated file.
+ * Replaces a file atomically, and keeps owner and mode. Replaces a symbolic link itself, not its target.
+ * A new file has the owner and group of its directory, if the caller may set them.
+ * write-file-atomic 7.0.1 would leave a truncated file.
  */
 export async function replaceFile(path: string, text: string | Buffer): Promise<void> {
   const temporary = `${path}.${randomUUID()}.tmp`
@@ -178,7 +184,10 @@ async function isStale(lock: string, namespace: string): Promise<boolean> {
   }
 }
 
-/** A sidecar that runs as another user must be able to read the file. @throws FileError if those who could read it cannot */
+/**
+ * A sidecar that runs as another user must be able to read the file.
+ * @throws FileError if those who could read it cannot
+ */
 async function keepReaders(handle: FileHandle, path: string): Promise<void> {
   const former = await stat(path).catch(() => undefined)
   const { uid, gid, mode } = former ?? (await stat(dirname(path)))
@@ -187,7 +196,8 @@ async function keepReaders(handle: FileHandle, path: string): Promise<void> {
   const now = await handle.stat()
   const hasGroup = now.gid === gid
   if (former === undefined) {
-    // A directory for its owner and group alone, such as root:sidecar 0750, or a setgid one, as of a volume with fsGroup.
+    // A directory for its owner and group alone, such as root:sidecar 0750, or a setgid one,
+    // as of a volume with fsGroup.
     const isShared = (mode & 0o057) === 0o050 || (mode & 0o2050) === 0o2050
     if (hasGroup && isShared) {
       await handle.chmod(0o640)

@@ -1,7 +1,7 @@
 /**
  * Parses the YAML file of a list, and checks it against a schema, a part of the list at a time.
- * In: the bytes of a file such as `accounts:` with a list below it. Out: for each part its rows, or the problems of the file.
- * A whole file of some megabytes would take hundreds of megabytes to parse.
+ * In: the bytes of a file such as `accounts:` with a list below it. Out: for each part its rows,
+ * or the problems of the file. A whole file of some megabytes would take hundreds of megabytes to parse.
  */
 import { isUtf8 } from 'node:buffer'
 import type { z } from 'zod'
@@ -15,7 +15,10 @@ export type Parse<T> = (bytes: Uint8Array) => Loaded<readonly T[]>
 export interface ListFormat<T> {
   /** The name of the one member of the file: the list. */
   readonly member: string
-  /** Creates the schema of one file. It is called once for each part, in order, and may remember what must not be repeated. */
+  /**
+   * Creates the schema of one file. It is called once for each part, in order, and may remember
+   * what must not be repeated.
+   */
   readonly createSchema: () => z.ZodType<T[]>
 }
 
@@ -25,7 +28,10 @@ const PART_ITEMS = 50
 /** Later parts of a file with many problems are not read. */
 const MAX_PROBLEMS = 100
 
-/** Anchors, aliases and tags, and the ends of documents may concern other parts. A file that has them is one part. */
+/**
+ * Anchors, aliases and tags, and the ends of documents may concern other parts.
+ * A file that has them is one part.
+ */
 const CONCERNS_OTHER_PARTS = /^(?:---|\.\.\.)|[\s[{,][&*!]\S/m
 
 interface Part {
@@ -58,7 +64,10 @@ export function parseDocument<T>(bytes: Uint8Array, schema: z.ZodType<T>): Loade
   return parsePartAsDocument({ text, headLines: 0, skippedLines: 0, skippedItems: 0 }, schema)
 }
 
-/** Yields the rows of each part. If the file has problems, the last value is all of them, and the rows are not valid. */
+/**
+ * Yields the rows of each part. If the file has problems, the last value is all of them,
+ * and the rows are not valid.
+ */
 export function* parseListInParts<T>(
   bytes: Uint8Array,
   format: ListFormat<T>,
@@ -87,8 +96,9 @@ export function* parseListInParts<T>(
 }
 
 /**
- * Splits a file before items of its list. A line that begins with the indentation of the first item and a dash begins an item:
- * whatever an item holds, even a text of several lines, is indented further (YAML 1.2, section 8.2).
+ * Splits a file before items of its list.
+ * A line that begins with the indentation of the first item and a dash begins an item: whatever
+ * an item holds, even a text of several lines, is indented further (YAML 1.2, section 8.2).
  */
 function* partsOf(text: string, member: string): Generator<Part> {
   const start = listStart(text, member)
@@ -118,7 +128,10 @@ function* partsOf(text: string, member: string): Generator<Part> {
   yield { text: head + text.slice(partStart), headLines, skippedLines, skippedItems }
 }
 
-/** Returns the lines before the first item, and its indentation. Undefined if they have more than the name of the list. */
+/**
+ * Returns the lines before the first item, and its indentation.
+ * Undefined if they have more than the name of the list.
+ */
 function listStart(text: string, member: string) {
   const ignored = '(?:[ \\t]*(?:#.*)?\\n)*'
   const start = new RegExp(

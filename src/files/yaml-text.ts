@@ -26,19 +26,28 @@ export type Position = ReturnType<LineCounter['linePos']>
 interface YamlDocument {
   /** Maps as plain objects; null for an empty document. */
   readonly content: unknown
-  /** Returns where the value at `steps` begins, or the nearest value around it. With `key`: where its name begins. */
+  /**
+   * Returns where the value at `steps` begins, or the nearest value around it.
+   * With `key`: where its name begins.
+   */
   readonly positionOf: (steps: readonly Step[], key?: 'key') => Position
 }
 
 type YamlProblem = Position & { readonly message: string }
 
-/** Of many unknown names in a map, the first are reported: the position of each name takes a search of the map. */
+/**
+ * Of many unknown names in a map, the first are reported:
+ * the position of each name takes a search of the map.
+ */
 export function listedNames(unknown: readonly string[]) {
   const listed = unknown.slice(0, 100)
   return { listed, others: unknown.length - listed.length }
 }
 
-/** `%YAML 1.1` has no effect. `uniqueKeys` would take time quadratic in the members of a map: see `reportNames`. */
+/**
+ * `%YAML 1.1` has no effect.
+ * `uniqueKeys` would take time quadratic in the members of a map: see `reportNames`.
+ */
 export const YAML_RULES = { schema: 'core', merge: true, resolveKnownTags: false, uniqueKeys: false } as const
 
 /** The bound that `yaml` documents for nodes that aliases multiply. */
@@ -65,7 +74,8 @@ export function parseYaml(text: string): Loaded<YamlDocument, YamlProblem> {
     yield* parser.end()
   }
   try {
-    const composer = new Composer({ ...YAML_RULES, logLevel: 'error' }) // the default prints warnings that quote text
+    // The default prints warnings that quote text.
+    const composer = new Composer({ ...YAML_RULES, logLevel: 'error' })
     const [document = new Document(), next] = composer.compose(tokens(), true, text.length)
     if (next) {
       report('more than one YAML document', next.range[0])
@@ -90,7 +100,9 @@ export function parseYaml(text: string): Loaded<YamlDocument, YamlProblem> {
 
 type ReportNode = (message: string, node: Node) => void
 
-/** Reports repeated names, and aliases without an anchor. Makes each name but null a text: `404` is a number. */
+/**
+ * Reports repeated names, and aliases without an anchor. Makes each name but null a text: `404` is a number.
+ */
 function reportNames(document: Document, reportAt: (message: string, offset: number) => void): void {
   const report: ReportNode = (message, { range }) => reportAt(message, range?.[0] ?? 0)
   const anchors = new Set<string>()

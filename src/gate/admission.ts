@@ -1,7 +1,8 @@
 /**
  * Before routing, refuses requests that are ambiguous, too large or of an unsupported kind.
- * In: a request head that Node's parser accepted. Out: the facts that later stages need, or a refusal.
- * Ambiguous are two `Host` lines, two lengths, or a name that an upstream may take for a framing header (RFC 9112, 3.2, 6.3, 11.2).
+ * In: a request head that Node's parser accepted.
+ * Out: the facts that later stages need, or a refusal. Ambiguous are two `Host` lines, two lengths,
+ * or a name that an upstream may take for a framing header (RFC 9112, 3.2, 6.3, 11.2).
  */
 import type { IncomingMessage } from 'node:http'
 import { ERRORS, type PublicError } from '../base/errors.ts'

@@ -1,6 +1,7 @@
 /**
  * Forward auth: a proxy (nginx `auth_request`, Envoy `ext_authz`) asks whether it may forward a request.
- * In: a request whose headers name the original request. Out: the original request, and the headers of an approval.
+ * In: a request whose headers name the original request.
+ * Out: the original request, and the headers of an approval.
  */
 import type { Config } from '../config/config.ts'
 import { HeaderLines, type HeaderList } from '../http/headers.ts'
@@ -13,11 +14,15 @@ const PAIRS = [
   ['x-original-method', 'x-original-uri'],
 ] as const
 
-/** The form of the methods that Node's parser accepts. Services may ignore the case of others, or read a list of them. */
+/**
+ * The form of the methods that Node's parser accepts.
+ * Services may ignore the case of others, or read a list of them.
+ */
 const METHOD = /^[A-Z][A-Z-]*$/
 
 /**
- * Returns the request that a trusted proxy names. Undefined unless its headers name exactly one method and one target.
+ * Returns the request that a trusted proxy names.
+ * Undefined unless its headers name exactly one method and one target.
  * Both pairs of headers must agree: a proxy that sets one pair may pass the other pair as the client sent it.
  */
 export function originalRequest(admitted: AdmittedRequest, isTrusted: boolean): RequestedAccess | undefined {
@@ -38,7 +43,8 @@ export function originalRequest(admitted: AdmittedRequest, isTrusted: boolean): 
     }
     named = { method, target }
   }
-  // A comma may join two lines that a proxy received. Only some proxies forward a line that `Connection` names.
+  // A comma may join two lines that a proxy received.
+  // Only some proxies forward a line that `Connection` names.
   const isUnclear = lines.kinds.some(
     (_, line) =>
       lines.rule(line).adds === 'path' &&
@@ -57,7 +63,10 @@ export function originalRequest(admitted: AdmittedRequest, isTrusted: boolean): 
   return { method: named.method, target, path: pathOf(target), host: onlyHost, lines: judged }
 }
 
-/** Leaves out the lines in which the proxy names the target. An `X-Original-URL` of another target stays, and is refused. */
+/**
+ * Leaves out the lines in which the proxy names the target.
+ * An `X-Original-URL` of another target stays, and is refused.
+ */
 function linesOfClient(lines: HeaderLines, target: string): HeaderLines {
   const raw: string[] = []
   for (const line of lines.kinds.keys()) {

@@ -1,6 +1,6 @@
 /**
- * The gate routes an admitted request, and decides whether it may take its route. `handler.ts` carries out the decision.
- * The stages of a request, in their order:
+ * The gate routes an admitted request, and decides whether it may take its route.
+ * `handler.ts` carries out the decision. The stages of a request, in their order:
  *   stage      type             made by         contains
  *   admitted   AdmittedRequest  `admit`         the facts of the head, which has only one meaning
  *   routed     RoutedRequest    `Gate.route`    the route, and what a scope or link must allow (RequestedAccess)
@@ -91,7 +91,10 @@ export class Gate {
     this.#scopeHosts = scopeHosts
   }
 
-  /** How often keys, credentials or revocations have changed. After a change, the decision on a request may differ. */
+  /**
+   * How often keys, credentials or revocations have changed.
+   * After a change, the decision on a request may differ.
+   */
   readonly changes = (): number => this.#changes
 
   /** Must be called after each such change. Waiting requests and tunnels are then checked again. */
@@ -197,7 +200,9 @@ export class Gate {
   }
 }
 
-/** Returns the token of the link or of `Authorization`. With both, returns none: they may name two callers. */
+/**
+ * Returns the token of the link or of `Authorization`. With both, returns none: they may name two callers.
+ */
 function presentedToken({ link, admitted: { authorization } }: RoutedRequest): string | undefined {
   if (link === undefined) {
     return bearerToken(authorization)
@@ -205,7 +210,10 @@ function presentedToken({ link, admitted: { authorization } }: RoutedRequest): s
   return authorization === undefined ? link.token : undefined
 }
 
-/** Returns the token after `Bearer`, which may be in any case and be followed by several spaces (RFC 6750, section 2.1). */
+/**
+ * Returns the token after `Bearer`,
+ * which may be in any case and be followed by several spaces (RFC 6750, section 2.1).
+ */
 function bearerToken(authorization: string | undefined): string | undefined {
   if (authorization === undefined || authorization.charCodeAt(6) !== 0x20) {
     return undefined

@@ -1,6 +1,6 @@
 /**
- * Routes a request by its method and path, as raw bytes (`http/request-target.ts`), and by what its headers ask for.
- * In: an admitted request. Out: its route. `gate/gate.ts` decides whether the request may take it.
+ * Routes a request by its method and path, as raw bytes (`http/request-target.ts`), and by what its headers
+ * ask for. In: an admitted request. Out: its route. `gate/gate.ts` decides whether the request may take it.
  */
 import type { Config } from '../config/config.ts'
 import { isWithin, LINKS_PATH, TOKEN_PATH } from '../http/request-target.ts'
@@ -25,7 +25,10 @@ export type RouteLabel = (typeof ROUTE_LABELS)[number]
 /** `act`: what the sidecar does with an allowed request. */
 export type Route = ServiceRoute | CallerRoute | OpenRoute
 
-/** To a service. The token's scope, or the link, must allow the request. Without `needsToken`, the route is public. */
+/**
+ * To a service. The token's scope, or the link, must allow the request.
+ * Without `needsToken`, the route is public.
+ */
 export interface ServiceRoute {
   readonly to: 'service'
   readonly act: 'forward' | 'approve'
@@ -89,7 +92,8 @@ export function createRouter(config: Pick<Config, RouteSetting>, canEndLinks: bo
     if (forwardAuth.path !== '' && isWithin(path, forwardAuth.path)) {
       return APPROVE
     }
-    // Never public: some services execute the method of `X-HTTP-Method-Override`, or act on the path of `Destination`.
+    // Never public: some services execute the method of `X-HTTP-Method-Override`, or act on
+    // the path of `Destination`.
     if (headersAddAccess) {
       return FORWARD
     }

@@ -1,4 +1,7 @@
-/** What the header lines of a message say about its body (RFC 9112, section 6), for requests and for responses. */
+/**
+ * What the header lines of a message say about its body (RFC 9112,
+ * section 6), for requests and for responses.
+ */
 import { failed, ok, type Result } from '../base/result.ts'
 import type { HeaderLines } from './headers.ts'
 
@@ -17,7 +20,8 @@ const CANONICAL_CONTENT_LENGTH = /^(?:0|[1-9][0-9]{0,14})$/
 
 /**
  * Lists of codings are ambiguous, because parsers disagree on them. HTTP/1.0 has no chunks.
- * A client must send one length in its shortest form. An upstream may repeat its length (RFC 9110, section 8.6).
+ * A client must send one length in its shortest form.
+ * An upstream may repeat its length (RFC 9110, section 8.6).
  */
 export function readFraming(
   lines: HeaderLines,

@@ -1,22 +1,29 @@
 /**
- * The rules for each kind of header, the header lines of a message with their kinds and `Connection` options, and the request id.
- * A name is folded to lower case, with `-` for all but letters and digits. Careless upstreams take `_` (CGI and WSGI, RFC 3875,
- * section 4.1.18), `.` (PHP) or any such character (lighttpd) for `-` (CVE-2025-64484).
+ * The rules for each kind of header, the header lines of a message with their kinds and `Connection` options,
+ * and the request id. A name is folded to lower case, with `-` for all but letters and digits.
+ * Careless upstreams take `_` (CGI and WSGI, RFC 3875, section 4.1.18), `.` (PHP) or any
+ * such character (lighttpd) for `-` (CVE-2025-64484).
  */
 
 /** What the sidecar does with a line. `forward`: the line is forwarded, unless `Connection` names it. */
 interface Rule {
-  /** `ifAllowed`: by the gate. `ifValid`: if the client sent one valid request id. `ifTrusted`: from a trusted proxy. */
+  /**
+   * `ifAllowed`: by the gate. `ifValid`: if the client sent one valid request id.
+   * `ifTrusted`: from a trusted proxy.
+   */
   readonly request: 'forward' | 'remove' | 'refuse' | 'ifAllowed' | 'ifValid' | 'ifTrusted'
   /** `ifMayHaveBody`: not on 1xx and 204. `ifChunked`: only if trailers can follow. */
   readonly response: 'forward' | 'remove' | 'ifMayHaveBody' | 'ifChunked'
   /**
-   * What the header adds to the method and the path, on which the gate decides. `condition`: whether an object may be replaced.
-   * `path`: a second object. `rights`: who else may use the object. `uncheckable`: another method, or a second object in a form
-   * that the gate cannot read.
+   * What the header adds to the method and the path, on which the gate decides. `condition`:
+   * whether an object may be replaced. `path`: a second object. `rights`: who else may use the object.
+   * `uncheckable`: another method, or a second object in a form that the gate cannot read.
    */
   readonly adds: 'nothing' | 'condition' | 'path' | 'rights' | 'uncheckable'
-  /** RFC 9110, section 6.5.1. `ifUnrestricted`: removed from a restricted request, whose headers the gate has checked. */
+  /**
+   * RFC 9110, section 6.5.1.
+   * `ifUnrestricted`: removed from a restricted request, whose headers the gate has checked.
+   */
   readonly trailer: 'forward' | 'remove' | 'ifUnrestricted'
   /** The kind of a name that is none of `names`, but folds to one, such as `content_length`. */
   readonly lookAlike: 'other' | 'removed' | 'refused' | 'uncheckable'
@@ -37,8 +44,8 @@ const REMOVED: Treatment = { request: 'remove', response: 'remove' }
 
 /**
  * By default, a line is forwarded, but not as a trailer. A look-alike of its name is forwarded, as `other`.
- * If a header `adds` something, the defaults are the trailer `ifUnrestricted` and the look-alike `uncheckable`.
- * `unlistedKind` has the rules for names that are not in this table.
+ * If a header `adds` something, the defaults are the trailer `ifUnrestricted` and the look-alike
+ * `uncheckable`. `unlistedKind` has the rules for names that are not in this table.
  */
 const HEADER_RULES = {
   host: rule('Host', { lookAlike: 'refused' }),
@@ -51,7 +58,10 @@ const HEADER_RULES = {
   connection: rule('Connection', REMOVED),
   keepAlive: rule('Keep-Alive', REMOVED),
   upgrade: rule('Upgrade', REMOVED),
-  /** The other hop-by-hop headers (RFC 9110, section 7.6.1), and headers for the next proxy, the sidecar (section 11.7). */
+  /**
+   * The other hop-by-hop headers (RFC 9110, section 7.6.1), and headers for the next proxy,
+   * the sidecar (section 11.7).
+   */
   hopByHop: rule('Proxy-Connection Proxy-Authorization Proxy-Authenticate TE HTTP2-Settings', REMOVED),
   expect: rule('Expect', { request: 'remove' }),
   trailer: rule('Trailer', { response: 'ifChunked' }),
@@ -60,23 +70,33 @@ const HEADER_RULES = {
     request: 'ifTrusted',
     lookAlike: 'removed',
   }),
-  /** Names that begin with `x-authenticated-`. Removed from responses, too: an upstream may echo its request. */
+  /**
+   * Names that begin with `x-authenticated-`. Removed from responses, too: an upstream may echo its request.
+   */
   identity: rule('', REMOVED),
   condition: rule('If-None-Match Overwrite', { adds: 'condition' }),
   /** COPY and MOVE write the object of `Destination`. The object of another header is read. */
   otherPath: rule('Destination X-Amz-Copy-Source X-Goog-Copy-Source X-Ms-Copy-Source X-Copy-From', {
     adds: 'path',
   }),
-  /** Also names with a word of `SECOND_RESOURCE`, and look-alikes of these and of `condition` and `otherPath`. */
+  /**
+   * Also names with a word of `SECOND_RESOURCE`, and look-alikes of these and of `condition` and `otherPath`.
+   */
   uncheckable: rule('X-HTTP-Method-Override X-HTTP-Method X-Method-Override', { adds: 'uncheckable' }),
-  /** Such a name that begins with `x-envoy-`: Envoy itself sets them. They are `other` from a peer of `forwarded.trust`. */
+  /**
+   * Such a name that begins with `x-envoy-`: Envoy itself sets them.
+   * They are `other` from a peer of `forwarded.trust`.
+   */
   uncheckableOfEnvoy: rule('', { adds: 'uncheckable' }),
   /** Access control lists and grants of object stores. */
   rights: rule('', { adds: 'rights' }),
   /** Look-alikes. */
   refused: rule('', { request: 'refuse' }),
   removed: rule('', { request: 'remove' }),
-  /** A name that is not a token (RFC 9110, section 5.6.2). Node's parser and the response parser refuse such a name. */
+  /**
+   * A name that is not a token (RFC 9110, section 5.6.2).
+   * Node's parser and the response parser refuse such a name.
+   */
   invalid: rule('', { request: 'refuse', response: 'remove' }),
   /** All other names. Frequent names are listed here, because a listed name is found fastest. */
   other: rule('Accept Accept-Encoding User-Agent Content-Type Date Server ETag Last-Modified', {
@@ -101,8 +121,9 @@ const LISTED: ReadonlyMap<string, HeaderKind> = new Map(
 const IDENTITY_PREFIX = 'x-authenticated-'
 
 /**
- * The words of names that may name a second resource, such as `X-Oss-Copy-Source`, `X-Object-Manifest`, `X-Original-URL` or the
- * `Source` of HTTP-TPC. Services invent such names, so a list of whole names would never be complete.
+ * The words of names that may name a second resource, such as `X-Oss-Copy-Source`, `X-Object-Manifest`,
+ * `X-Original-URL` or the `Source` of HTTP-TPC.
+ * Services invent such names, so a list of whole names would never be complete.
  */
 export const SECOND_RESOURCE_WORDS =
   'copy rename move fetch link symlink source target destination location manifest path uri url redirect versions'.split(
@@ -121,7 +142,10 @@ const REGISTERED: ReadonlySet<string> = new Set([
   'uri',
 ])
 
-/** User metadata of object stores, such as `x-amz-meta-source`, and the conditions, ranges and keys of a copy source. */
+/**
+ * User metadata of object stores, such as `x-amz-meta-source`, and the conditions, ranges
+ * and keys of a copy source.
+ */
 const HARMLESS = /^x-(?:[a-z0-9]+-meta-|(?:amz|goog|ms)-copy-source-(?:if-|range$|server-side-encryption-))/
 
 const GRANTS_RIGHTS = /^x-(?:[a-z0-9-]*-)?(?:acl$|grant-)/
@@ -246,10 +270,15 @@ export function headerText(headers: HeaderList): string {
   return lines
 }
 
-/** The options of `Connection` (RFC 9110, section 7.6.1), in lower case: `close`, or the name of a hop-by-hop field. */
+/**
+ * The options of `Connection` (RFC 9110, section 7.6.1), in lower case:
+ * `close`, or the name of a hop-by-hop field.
+ */
 type ConnectionOptions = ReadonlySet<string>
 
-/** `value`: the values of all lines, joined by commas. `keep-alive` alone asks for what HTTP/1.1 does anyway. */
+/**
+ * `value`: the values of all lines, joined by commas. `keep-alive` alone asks for what HTTP/1.1 does anyway.
+ */
 function parseConnection(value: string | undefined): ConnectionOptions | undefined {
   const lower = value?.toLowerCase()
   if (lower === undefined || lower === 'keep-alive') {
@@ -259,7 +288,10 @@ function parseConnection(value: string | undefined): ConnectionOptions | undefin
   return new Set(options.filter(Boolean))
 }
 
-/** Whether `Connection` names a field of framing or identity: an identity header, or one whose look-alike is refused. */
+/**
+ * Whether `Connection` names a field of framing or identity:
+ * an identity header, or one whose look-alike is refused.
+ */
 export const namesFramingOrIdentity = (options: ConnectionOptions): boolean =>
   [...options]
     .map(headerKind)
@@ -286,7 +318,10 @@ export function forwardedTrailers(
 /** Safe in a header, in a log line and in a shell. */
 const REQUEST_ID = /^[A-Za-z0-9._-]{1,128}$/
 
-/** Returns the client's request id if it sent exactly one, and that is valid. Two are joined by a comma, which is invalid. */
+/**
+ * Returns the client's request id if it sent exactly one, and that is valid.
+ * Two are joined by a comma, which is invalid.
+ */
 export function requestIdOf(lines: HeaderLines): string | undefined {
   const id = lines.joined('requestId')
   return id !== undefined && REQUEST_ID.test(id) ? id : undefined

@@ -3,7 +3,9 @@ import { ADDRCONFIG, type LookupAddress } from 'node:dns'
 import dns from 'node:dns/promises'
 import { isIPv6, type LookupFunction } from 'node:net'
 
-/** Whether only this machine can connect to `host`, which is a name, or an address with or without brackets. */
+/**
+ * Whether only this machine can connect to `host`, which is a name, or an address with or without brackets.
+ */
 export const isLoopback = (host: string): boolean => /^(?:localhost|127\.[\d.]+|::1|\[::1\])$/.test(host)
 
 export const isHttps = (url = ''): boolean => /^https:/i.test(url)
@@ -18,8 +20,9 @@ export function withoutPath(url: string): string {
 }
 
 /**
- * libuv has two threads for all lookups of a process, and cannot abort a lookup. A silent DNS server blocks its thread for
- * up to a minute. With one lookup for each host at a time, one silent host leaves a thread free.
+ * libuv has two threads for all lookups of a process, and cannot abort a lookup.
+ * A silent DNS server blocks its thread for up to a minute.
+ * With one lookup for each host at a time, one silent host leaves a thread free.
  */
 const running = new Map<string, Promise<LookupAddress[]>>()
 
@@ -44,7 +47,10 @@ export const lookup: LookupFunction = (host, { all }, callback) => {
   )
 }
 
-/** A registered name (RFC 3986, section 3.2.2) or an IPv6 address. The comma is excluded, because it separates lists. */
+/**
+ * A registered name (RFC 3986, section 3.2.2) or an IPv6 address.
+ * The comma is excluded, because it separates lists.
+ */
 const HOST = /^(?:[\w.~!$&'()*+;=%-]+|\[([0-9A-Fa-f:.]+)\])(?::([0-9]{0,5}))?$/
 
 /** Whether a `Host` value is one host and at most one port, without userinfo, lists or a zone index. */

@@ -1,5 +1,6 @@
 /**
- * What the sidecar needs of Node's server and sockets beyond their documentation: a function for each effect, tested on 20 and 26.
+ * What the sidecar needs of Node's server and sockets beyond their documentation: a function
+ * for each effect, tested on 20 and 26.
  * Some functions rely on Node's own listeners, or on the order of events. None uses a private member.
  * Other effects, of a line or two, have a comment where they are used, most of them in `client/`.
  */
@@ -10,8 +11,9 @@ import { Server as NetServer, type Socket } from 'node:net'
 const callbacks: (() => void)[] = []
 
 /**
- * Calls back after Node has read all sockets of this turn, and has tried to send what was written: in each turn of the event
- * loop, Node first reads all sockets that have bytes (poll phase), then calls `setImmediate` callbacks (check phase).
+ * Calls back after Node has read all sockets of this turn, and has tried to send what was written:
+ * in each turn of the event loop, Node first reads all sockets that have bytes (poll phase),
+ * then calls `setImmediate` callbacks (check phase).
  */
 export function afterReads(callback: () => void): void {
   if (callbacks.push(callback) === 1) {
@@ -34,12 +36,18 @@ function callAll(due = callbacks.splice(0)): void {
 /** Calls back after Node has read all sockets once more. */
 export const afterNextReads = (callback: () => void) => afterReads(() => afterReads(callback))
 
-/** Calls `listener` before Node's own: that of `connection` begins to read requests, that of `end` ends the socket. */
+/**
+ * Calls `listener` before Node's own: that of `connection` begins to read requests, that
+ * of `end` ends the socket.
+ */
 export function listenBeforeNode(emitter: EventEmitter, event: string, listener: (socket: Socket) => void) {
   emitter.prependListener(event, listener)
 }
 
-/** Stops accepting connections. Resolves once `open` is empty: Node calls back before the last sockets emit `close`. */
+/**
+ * Stops accepting connections.
+ * Resolves once `open` is empty: Node calls back before the last sockets emit `close`.
+ */
 export async function stopListening(server: NetServer, open: readonly unknown[]): Promise<void> {
   // `close` of the http server would destroy idle connections, too, and end the check for late heads.
   await new Promise<void>((resolve) => NetServer.prototype.close.call(server, () => resolve()))
@@ -49,19 +57,25 @@ export async function stopListening(server: NetServer, open: readonly unknown[])
 }
 
 /**
- * Lets a young garbage collection free what the listeners of a closed socket reference. The socket itself lives longer, because
- * V8 puts its `onwrite` into the old space. With the array in `listener.ts`, it saves 10 % per connection (Node 26).
+ * Lets a young garbage collection free what the listeners of a closed socket reference.
+ * The socket itself lives longer, because V8 puts its `onwrite` into the old space.
+ * With the array in `listener.ts`, it saves 10 % per connection (Node 26).
  */
 export function releaseListeners(socket: Socket): void {
   socket.removeAllListeners().on('error', () => {}) // a late error must not end the process
 }
 
-/** Restarts the timeout of a socket. After the event `timeout`, Node restarts it only with a read or a write. */
+/**
+ * Restarts the timeout of a socket. After the event `timeout`, Node restarts it only with a read or a write.
+ */
 export function restartTimeout(socket: Socket): void {
   socket.setTimeout(socket.timeout ?? 0)
 }
 
-/** Keeps a socket paused until `isFull` returns false. Node's `parserOnMessageComplete` resumes it after each request. */
+/**
+ * Keeps a socket paused until `isFull` returns false.
+ * Node's `parserOnMessageComplete` resumes it after each request.
+ */
 export function pauseWhile(socket: Socket, isFull: () => boolean): void {
   const onResume = () => {
     if (isFull()) {
@@ -75,8 +89,8 @@ export function pauseWhile(socket: Socket, isFull: () => boolean): void {
 }
 
 /**
- * Drops the bytes that still arrive. Node's parser would keep each request, more than 1 KB, until the connection ends.
- * `onRead`: called for each read.
+ * Drops the bytes that still arrive. Node's parser would keep each request, more than 1 KB,
+ * until the connection ends. `onRead`: called for each read.
  */
 export function discardInput(socket: Socket, onRead: () => void): void {
   const onResume = () => {
@@ -84,12 +98,14 @@ export function discardInput(socket: Socket, onRead: () => void): void {
       return // `pauseWhile` has paused it again
     }
     socket.removeListener('resume', onResume)
-    // Node's parser takes the bytes from the system itself until `data` has a listener. Its own listener goes, too.
+    // Node's parser takes the bytes from the system itself until `data` has a listener.
+    // Its own listener goes, too.
     socket.on('data', () => {})
     socket.removeAllListeners('data')
     socket.on('data', onRead)
   }
-  socket.removeListener('finish', socket.destroy) // added by `destroySoon`, which Node calls after its last response
+  // Added by `destroySoon`, which Node calls after its last response.
+  socket.removeListener('finish', socket.destroy)
   socket.on('resume', onResume)
   socket.pause()
   socket.resume()
@@ -98,11 +114,17 @@ export function discardInput(socket: Socket, onRead: () => void): void {
 /** Whether a server can refuse an upgrade, and go on with HTTP: since 22.21 and 24.9. */
 export const CAN_DECLINE_UPGRADES = 'shouldUpgradeCallback' in new Server()
 
-/** Closes a socket if its peer has reset it: an empty write then fails. While it is paused, Node reports no reset. */
+/**
+ * Closes a socket if its peer has reset it: an empty write then fails.
+ * While it is paused, Node reports no reset.
+ */
 export const probeForReset = (socket: Socket, onDone: (error?: Error | null) => void) =>
   socket.write('', onDone)
 
-/** Assigns a detached socket to its last response, as Node's `parserOnIncoming` assigns the socket of a request. */
+/**
+ * Assigns a detached socket to its last response,
+ * as Node's `parserOnIncoming` assigns the socket of a request.
+ */
 export function assignDetachedSocket(res: ServerResponse, socket: Socket): void {
   res.shouldKeepAlive = false
   res.assignSocket(socket)
@@ -115,13 +137,19 @@ export function assignDetachedSocket(res: ServerResponse, socket: Socket): void 
 /** Keeps Node's `writeHead` from choosing the chunked coding for a body without a `Content-Length`. */
 export const omitChunks = (res: ServerResponse): void => res.removeHeader('Transfer-Encoding')
 
-/** Sends the head before the body. `flushHeaders` passes no encoding, and the default, UTF-8, changes bytes above 0x7F. */
+/**
+ * Sends the head before the body. `flushHeaders` passes no encoding, and the default, UTF-8,
+ * changes bytes above 0x7F.
+ */
 export function sendHead(res: ServerResponse): void {
   res.socket?.setDefaultEncoding('latin1')
   res.flushHeaders()
 }
 
-/** Writes the last chunk and the trailers. `end` would write them, too, but Node would then close the connection. */
+/**
+ * Writes the last chunk and the trailers.
+ * `end` would write them, too, but Node would then close the connection.
+ */
 export function writeLastChunk(res: ServerResponse, trailerLines: string): void {
   // Node 26 holds written chunks until the next tick, and loses them if `chunkedEncoding` is off by then.
   while (res.writableCorked > 0) {
@@ -131,17 +159,26 @@ export function writeLastChunk(res: ServerResponse, trailerLines: string): void 
   res.write(`0\r\n${trailerLines}\r\n`, 'latin1')
 }
 
-/** Node allocates about 600 bytes for each chunk of a body, however small it is. Smaller chunks are copied together. */
+/**
+ * Node allocates about 600 bytes for each chunk of a body, however small it is.
+ * Smaller chunks are copied together.
+ */
 const MIN_CHUNK = 4 * 1024
 const NOTHING = Buffer.alloc(0)
 
 /** A message whose small body chunks become larger ones. */
 export class MergedChunksMessage extends IncomingMessage {
-  /** Its first `#collectedBytes` bytes are small chunks. They wait for the end of the read, or until the body is read on. */
+  /**
+   * Its first `#collectedBytes` bytes are small chunks.
+   * They wait for the end of the read, or until the body is read on.
+   */
   #collected = NOTHING
   #collectedBytes = 0
 
-  /** Node's parser calls this for each chunk of the body, and with null at its end. False: the socket must be paused. */
+  /**
+   * Node's parser calls this for each chunk of the body, and with null at its end.
+   * False: the socket must be paused.
+   */
   override push(chunk: Buffer | null): boolean {
     if (chunk === null || chunk.length >= MIN_CHUNK) {
       this.#pushCollected()

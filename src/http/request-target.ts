@@ -1,6 +1,6 @@
 /**
- * Request targets and their paths (RFC 9112, section 3.2). They stay the bytes that the client sent: the upstream could read
- * a decoded or normalized path differently (CVE-2025-54576).
+ * Request targets and their paths (RFC 9112, section 3.2). They stay the bytes that the client sent:
+ * the upstream could read a decoded or normalized path differently (CVE-2025-54576).
  */
 import type { HeaderLines } from './headers.ts'
 
@@ -20,7 +20,10 @@ export interface RequestedAccess {
 export const TOKEN_PATH = '/v2/auth/token'
 export const LINKS_PATH = '/v2/auth/links'
 
-/** Returns the origin form of a target, or undefined. An absolute target must have the authority `host` (section 3.2.2). */
+/**
+ * Returns the origin form of a target, or undefined.
+ * An absolute target must have the authority `host` (section 3.2.2).
+ */
 export function originForm(url: string, host: string | undefined): string | undefined {
   let target = url
   if (!url.startsWith('/')) {

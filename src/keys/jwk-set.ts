@@ -79,7 +79,10 @@ export async function readBearerToken(path: string): Promise<Loaded<string>> {
 
 const NO_SET = 'is not a JWK Set'
 
-/** A zod schema would block the event loop at 10,000 keys. A member that is no object becomes a key that is ignored. */
+/**
+ * A zod schema would block the event loop at 10,000 keys.
+ * A member that is no object becomes a key that is ignored.
+ */
 function keysIn(value: unknown): readonly UncheckedJwk[] | undefined {
   if (!(value instanceof Object) || !('keys' in value) || !Array.isArray(value.keys)) {
     return undefined

@@ -1,8 +1,9 @@
 /**
  * Checks, imports and generates single keys as JWKs (RFC 7517; members: RFC 7518, section 6, and RFC 8037).
- * In: a parsed JSON object. Out: keys pinned to one algorithm, or every problem. Problems quote no value.
- * Members that only the sidecar uses: `iat` (when the key was created) and `signedUntil` (when it stopped signing, or 0 if it
- * never signed), both in epoch seconds, and `tokenSeconds` (maximum lifetime of the key's tokens).
+ * In: a parsed JSON object. Out: keys pinned to one algorithm, or every problem.
+ * Problems quote no value. Members that only the sidecar uses: `iat` (when the key was created)
+ * and `signedUntil` (when it stopped signing, or 0 if it never signed), both in epoch seconds,
+ * and `tokenSeconds` (maximum lifetime of the key's tokens).
  */
 import { KeyObject, randomBytes, webcrypto } from 'node:crypto'
 // The index of jose would also load encryption.

@@ -1,6 +1,6 @@
 /**
- * Adds, activates and retires keys of a key directory. Each change replaces files atomically and under a lock, in an
- * order that leaves a valid directory after every step.
+ * Adds, activates and retires keys of a key directory. Each change replaces files atomically
+ * and under a lock, in an order that leaves a valid directory after every step.
  */
 import { access, mkdir, rm, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
@@ -18,7 +18,11 @@ interface KeyChange {
   readonly now: () => number
 }
 
-/** Creates the directory, too. The first key signs at once. Activate a later key after verifiers have it. @throws NotDone */
+/**
+ * Creates the directory, too. The first key signs at once.
+ * Activate a later key after verifiers have it.
+ * @throws NotDone
+ */
 export async function addKey(
   change: KeyChange & { readonly alg: Algorithm; readonly kid?: string; readonly activate?: boolean },
 ) {
@@ -128,7 +132,10 @@ async function changeDirectory<T>(
   }
 }
 
-/** Writes `active` last: if this fails, the old key keeps signing. If the old key is unknown, any private key may be it. */
+/**
+ * Writes `active` last: if this fails, the old key keeps signing.
+ * If the old key is unknown, any private key may be it.
+ */
 async function switchSigningKey(change: KeyChange, keys: KeyDirectory, kid: string): Promise<void> {
   const { directory, tokenSeconds, now } = change
   for (const { key, document } of privateFiles(keys.files)) {

@@ -142,7 +142,10 @@ export function listKeys({ files, signing }: KeyDirectory, tokenSeconds: number 
         created: isoTime(createdAtSeconds),
         /** Null when the key signs, never signed, or may sign elsewhere. */
         signedUntil: active || !stoppedAtSeconds ? null : isoTime(stoppedAtSeconds),
-        /** When the key can be retired, perhaps in the past. Null when the key signs, or when the time is unknown. */
+        /**
+         * When the key can be retired, perhaps in the past.
+         * Null when the key signs, or when the time is unknown.
+         */
         retirableFrom: active || end === undefined ? null : isoTime(Math.max(end, createdAtSeconds)),
       }
     })

@@ -46,7 +46,10 @@ export function findInRing({ keys }: KeyRing, kid: string | undefined, alg: stri
   return key.alg === alg ? ok(key.verifyKey) : failed('algorithm')
 }
 
-/** A token may lack `kid` if only one key has its `alg`. Of keys with one `kid` and `alg`, none is found (RFC 7517, 4.5). */
+/**
+ * A token may lack `kid` if only one key has its `alg`.
+ * Of keys with one `kid` and `alg`, none is found (RFC 7517, 4.5).
+ */
 export function findInSet(
   keys: readonly Key[],
   algorithms: readonly string[],
@@ -75,7 +78,10 @@ export const publicJwks = (ring: KeyRing) => ({
 
 export const NEVER_SIGNED = 0
 
-/** How long a sidecar may sign with the former key after `active` has changed. Longer while its files change, or are rejected. */
+/**
+ * How long a sidecar may sign with the former key after `active` has changed.
+ * Longer while its files change, or are rejected.
+ */
 const RELOAD_SECONDS = 1
 
 /** When the last token of a key that does not sign expires, in epoch seconds. Undefined if unknown. */
@@ -87,7 +93,9 @@ export function tokensEndAtSeconds(key: Key, tokenSeconds = key.tokenSeconds): n
   return tokenSeconds === undefined ? undefined : stoppedAtSeconds + RELOAD_SECONDS + tokenSeconds
 }
 
-/** Returns how long the tokens of each key may still live. A key that never signed here may sign elsewhere. */
+/**
+ * Returns how long the tokens of each key may still live. A key that never signed here may sign elsewhere.
+ */
 export const tokenLifetimes = ({ keys, signing }: KeyRing, tokenSeconds: number, nowMs: number) =>
   [...keys.values()].map((key) => {
     const end = key.kid === signing?.kid ? undefined : tokensEndAtSeconds(key, tokenSeconds)

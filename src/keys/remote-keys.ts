@@ -61,7 +61,8 @@ export class RemoteKeys {
         const sorted = fetched.value.map((jwk) => JSON.stringify(jwk)).sort()
         const load = async (active: readonly Key[] | undefined) => {
           const { keys, warnings } = await importKeys(fetched.value, algorithms)
-          // A set without usable keys withdraws the keys of the active set. As the first set, such a set is a mistake.
+          // A set without usable keys withdraws the keys of the active set.
+          // As the first set, such a set is a mistake.
           const isUsable = keys.length > 0 || active !== undefined
           return isUsable ? loaded(keys, warnings) : notLoaded(warnings)
         }
@@ -76,7 +77,10 @@ export class RemoteKeys {
     this.whenLoaded = this.#keySet.whenLoaded
   }
 
-  /** Finds a key in the active set. An unknown kid may belong to a new key, so it causes a fetch if one is due. */
+  /**
+   * Finds a key in the active set.
+   * An unknown kid may belong to a new key, so it causes a fetch if one is due.
+   */
   readonly findKey: FindKey = (kid, alg) => {
     const found = this.#findNow(kid, alg)
     if (found.ok || found.error === 'algorithm') {

@@ -1,8 +1,8 @@
 /**
  * The access log: counts each request when its response is over, and logs those that `log.access` selects.
- * No line has a token or a query: a query may hold a secret. Lines name only accounts and access keys that exist, or that a token
- * proved: any other name is text that a client chose. In forward auth, `method` and `path` are those of the request that a trusted
- * proxy names.
+ * No line has a token or a query: a query may hold a secret.
+ * Lines name only accounts and access keys that exist, or that a token proved: any other name is text that
+ * a client chose. In forward auth, `method` and `path` are those of the request that a trusted proxy names.
  */
 import { randomUUID } from 'node:crypto'
 import { type Failure, isClientFailure } from '../base/errors.ts'
@@ -93,7 +93,9 @@ function endOf({ countsAsSent, statusCode, endedMonotonicMs, req }: SidecarRespo
   return { status, reason, seconds: (endedMonotonicMs - startedMonotonicMs) / 1000 }
 }
 
-/** 499: the client has left, was idle, or sent a malformed body. 503: another failure, or the drain deadline. */
+/**
+ * 499: the client has left, was idle, or sent a malformed body. 503: another failure, or the drain deadline.
+ */
 const truncatedStatus = (reason: Failure | undefined): number =>
   reason === undefined || isClientFailure(reason) ? 499 : 503
 

@@ -1,4 +1,7 @@
-/** The part of a room (`room.ts`) on the admin listener. With several workers, only their primary process has it. */
+/**
+ * The part of a room (`room.ts`) on the admin listener.
+ * With several workers, only their primary process has it.
+ */
 import type { RequestListener } from 'node:http'
 import type { StatusProblem } from './problems.ts'
 import type { Windows } from './samples.ts'

@@ -84,7 +84,8 @@ export function createAdminListener(options: AdminListenerOptions) {
   return {
     async listen() {
       const { host, port } = config.admin
-      server.listen({ host, port, backlog: 4096 }) // a full backlog drops the SYN of a probe, which comes again after 1 s
+      // A full backlog drops the SYN of a probe, which comes again after 1 s.
+      server.listen({ host, port, backlog: 4096 })
       await once(server, 'listening')
       server.on('error', onError)
       samples.start(onError)
@@ -158,7 +159,10 @@ const START_TIME: MetricFamily = {
   values: [{ labels: {}, value: Math.round(performance.timeOrigin / 1000) }],
 }
 
-/** Renders once per turn of the event loop. Otherwise 100 clients with 100 pipelined requests each stop traffic for 6 s. */
+/**
+ * Renders once per turn of the event loop.
+ * Otherwise 100 clients with 100 pipelined requests each stop traffic for 6 s.
+ */
 function onceAtATime(render: Render, onError: (error: unknown) => void): Render {
   let pending: Promise<Page> | undefined
   return () => {
@@ -210,15 +214,18 @@ function sendPage(res: ServerResponse, { status, type, body, encoding }: Page): 
   res.writeHead(status, { ...ofPage, ...HEADERS }).end(body)
 }
 
-/** Node accepts one connection per turn of the event loop: a probe is read long before its connection is closed. */
+/**
+ * Node accepts one connection per turn of the event loop:
+ * a probe is read long before its connection is closed.
+ */
 const MAX_CONNECTIONS = 1024
 /** Maximum time for a request to arrive, and for a connection to be silent. */
 const TIMEOUT_MS = 10_000
 
 /**
- * Above the limit, closes the least recently used connection, if possible one that awaits no response. Clients that hold
- * connections thus never block a probe. A TCP server passes its sockets to the http server, because an https
- * server has no socket to close before the TLS handshake.
+ * Above the limit, closes the least recently used connection, if possible one that awaits no response.
+ * Clients that hold connections thus never block a probe. A TCP server passes its sockets to the http server,
+ * because an https server has no socket to close before the TLS handshake.
  */
 function createBoundedServer(secureContext: (() => SecureContext) | undefined, handle: RequestListener) {
   const connections = new Map<Socket, { awaitedResponses: number }>() // the least recently used first

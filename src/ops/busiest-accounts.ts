@@ -1,6 +1,7 @@
 /**
- * The accounts with most requests, bytes and refusals of the last ten minutes, for the status page. Metrics never name an account.
- * The memory is bounded: 100 accounts for each measure and minute, by the space-saving algorithm (Metwally and others, 2005).
+ * The accounts with most requests, bytes and refusals of the last ten minutes, for the status page.
+ * Metrics never name an account. The memory is bounded: 100 accounts for each measure and minute,
+ * by the space-saving algorithm (Metwally and others, 2005).
  * Beyond 100 accounts, the counts of the busiest are at most slightly too large.
  */
 import { ACCESS_FAILURES } from '../base/errors.ts'
@@ -25,7 +26,10 @@ interface Entry {
   at: number
 }
 
-/** Counts the most frequent keys of a stream. A heap has the smallest count at its root, which a new key replaces. */
+/**
+ * Counts the most frequent keys of a stream.
+ * A heap has the smallest count at its root, which a new key replaces.
+ */
 export class SpaceSaving {
   readonly #max: number
   readonly #byKey = new Map<string, Entry>()

@@ -1,6 +1,7 @@
 /**
  * Bounds the log lines that clients without a token can cause, so that they cannot fill a disk.
- * The first lines of a second are written. One line stands for the others, at the end of the second: `sampled` is their number.
+ * The first lines of a second are written.
+ * One line stands for the others, at the end of the second: `sampled` is their number.
  */
 
 /** `sampled`: the number of requests that the line stands for. Undefined for one request. */
@@ -19,7 +20,9 @@ export class LineSampling<Line> {
     this.#write = write
   }
 
-  /** `create` makes the line. It is not called for each line that is omitted, because a flood must stay cheap. */
+  /**
+   * `create` makes the line. It is not called for each line that is omitted, because a flood must stay cheap.
+   */
   add(create: () => Line): void {
     this.#timer ??= setTimeout(() => this.#endSecond(), 1000).unref()
     if (this.#written < MAX_LINES_PER_SECOND) {

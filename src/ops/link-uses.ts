@@ -1,4 +1,7 @@
-/** Which addresses have used which links, for one audit line for each pair. The memory is bounded: a pair may be forgotten. */
+/**
+ * Which addresses have used which links, for one audit line for each pair.
+ * The memory is bounded: a pair may be forgotten.
+ */
 import { LRUCache } from 'lru-cache'
 
 const MAX_PAIRS = 10_000

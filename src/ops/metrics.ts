@@ -1,7 +1,7 @@
 /**
  * The Prometheus metrics: names, labels and values. No label is a path of a request, an account or a token.
- * Series whose labels are known beforehand exist at zero from the first scrape on. Counts outlive a worker, gauges do not.
- * A new metric: a row in `METRICS`, and its value:
+ * Series whose labels are known beforehand exist at zero from the first scrape on.
+ * Counts outlive a worker, gauges do not. A new metric: a row in `METRICS`, and its value:
  *
  *   what requests, upstreams, reloads do    an entry of `#counts`, and a method for `recorders.ts`, `handler.ts`, `UpstreamEvents`
  *   the state of a part, such as the cache  a line in `#valuesFrom`, which reads a field of the part at each scrape
@@ -36,7 +36,10 @@ const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIO
 const TOKEN_RESULTS = ['accepted', 'rejected'] as const
 const CHECKS = { accepted: ['ok'], rejected: ACCESS_FAILURES } as const
 type CheckResult = 'ok' | AccessFailure
-/** Those of the sidecar itself. 499: the client has left. Statuses that an upstream invents must not take their places. */
+/**
+ * Those of the sidecar itself. 499: the client has left.
+ * Statuses that an upstream invents must not take their places.
+ */
 const OWN_STATUSES = new Set([200, 204, 401, 499, ...Object.values(ERRORS).map(({ status }) => status)])
 /** Of the label `status`, beside `other`. */
 const MAX_STATUSES = 64
@@ -114,20 +117,26 @@ type SeriesOf<Labels> = Labels extends readonly [string, ...infer Others]
   : number | Durations | undefined
 type Values<N extends MetricName> = { readonly [Name in N]: SeriesOf<(typeof METRICS)[Name]['labels']> }
 
-type OfProcess = 'log_lines_dropped_total' | 'uncaught_exceptions_total' // of each process, whatever it serves
+// Of each process, whatever it serves.
+type OfProcess = 'log_lines_dropped_total' | 'uncaught_exceptions_total'
 type OfPrimary = 'worker_restarts_total' | 'workers' // only the primary of several workers has these
 export type ProcessCounts = () => Values<OfProcess>
 export type PrimaryValues = Values<OfPrimary | 'ready' | OfProcess>
 
 type DeclaredFamily = Awaited<ReturnType<Registry['getMetricsAsJSON']>>[number]
-/** A metric and its values in prom-client's JSON form. `type` is a word there, though declared as a number. */
+/**
+ * A metric and its values in prom-client's JSON form. `type` is a word there, though declared as a number.
+ */
 export type MetricFamily = Omit<DeclaredFamily, 'type' | 'collect'> & { readonly type: unknown }
 
 /** `status`: the metrics of the status page. */
 export type MetricGroup = 'all' | 'status'
 export type ReadMetrics = (group: MetricGroup) => Promise<readonly MetricFamily[]>
 
-/** On the status page. To collect all of prom-client would cost more, and reset the measurements of the event loop. */
+/**
+ * On the status page.
+ * To collect all of prom-client would cost more, and reset the measurements of the event loop.
+ */
 export const PROCESS_METRICS = ['process_cpu_seconds_total', 'process_resident_memory_bytes'] as const
 
 export interface MetricSources {
@@ -164,13 +173,17 @@ export class Metrics {
   /** Other values of the label `status`: what upstreams have sent first. */
   readonly #otherStatuses = new Set<number>()
   readonly #lastGoodSeconds = new ByLabel(() => this.#now() / 1000)
-  /** The names of the certificate sets, or '' for another subject, whose newest version cannot be used in full. */
+  /**
+   * The names of the certificate sets,
+   * or '' for another subject, whose newest version cannot be used in full.
+   */
   readonly #failingReloads = new ByLabel(() => new Set<string>())
 
   constructor(now: () => number) {
     this.#now = now
     collectDefaultMetrics({ register: this.#registry, eventLoopMonitoringPrecision: EVENT_LOOP_TIMER_MS })
-    // These gauges have names of counters. They only add up the types of `nodejs_active_handles` and the like.
+    // These gauges have names of counters.
+    // They only add up the types of `nodejs_active_handles` and the like.
     for (const what of ['handles', 'requests', 'resources']) {
       this.#registry.removeSingleMetric(`nodejs_active_${what}_total`)
     }

@@ -15,7 +15,10 @@ const KEY_WARNING_DAYS = 90
 const DAY_SECONDS = 86_400
 const KEYS_MINUTES = 5
 
-/** Reasons to refuse tokens that were good once, or that cannot be checked. Clients without a good token can cause the others. */
+/**
+ * Reasons to refuse tokens that were good once, or that cannot be checked.
+ * Clients without a good token can cause the others.
+ */
 const ONCE_GOOD: readonly AccessFailure[] = ['expired', 'revoked', 'claims', 'scope', 'host', 'unavailable']
 /** Reasons to refuse tokens that other keys signed: made-up tokens, and good ones after a change of keys. */
 const OTHER_KEYS: readonly AccessFailure[] = ['unknown_key', 'signature', 'algorithm']
@@ -86,7 +89,9 @@ function* loginProblems({ recently }: Windows, isDatabaseDown: boolean): Problem
   }
 }
 
-/** Refusals of tokens that were good, and of tokens whose keys are gone. A flood of made-up tokens is neither. */
+/**
+ * Refusals of tokens that were good, and of tokens whose keys are gone. A flood of made-up tokens is neither.
+ */
 function* tokenProblems({ tenMinutes, recently }: Windows): Problems {
   const now = inSeconds(recently)
   const accepted = recently.total('token_checks_total', { reason: 'ok' })
@@ -98,7 +103,8 @@ function* tokenProblems({ tenMinutes, recently }: Windows): Problems {
     yield critical(`${share} refused: ${countsIn(onceGood)} ${now}`)
     return
   }
-  // Anyone can send tokens of unknown keys. Only a change of keys also takes their place from the accepted ones.
+  // Anyone can send tokens of unknown keys.
+  // Only a change of keys also takes their place from the accepted ones.
   const before = tenMinutes.total('token_checks_total', { reason: 'ok' }) - accepted
   const expected = (before / Math.max(1, tenMinutes.seconds - recently.seconds)) * recently.seconds
   const missing = Math.max(0, expected - accepted)

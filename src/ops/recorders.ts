@@ -1,6 +1,6 @@
 /**
- * The audit log: a line for each login, logout, link and reload. Lines name only accounts and access keys that exist: any other
- * name is text that a client chose.
+ * The audit log: a line for each login, logout, link and reload.
+ * Lines name only accounts and access keys that exist: any other name is text that a client chose.
  */
 import { type Logger, loggable } from '../base/log.ts'
 import type { SidecarRequest } from '../client/request.ts'

@@ -1,4 +1,7 @@
-/** Samples of the metrics over ten minutes, for the status page. The labels of `metrics.ts` bound their memory. */
+/**
+ * Samples of the metrics over ten minutes, for the status page.
+ * The labels of `metrics.ts` bound their memory.
+ */
 import type { LabelOf, MetricFamily, MetricName, PROCESS_METRICS, ReadMetrics } from './metrics.ts'
 import { METRIC_PREFIX } from './metrics.ts'
 
@@ -19,7 +22,10 @@ export type Windows = Readonly<Awaited<ReturnType<Samples['windows']>>>
 
 /** While the page is looked at. */
 const STEP_MS = 5000
-/** While it is not: to make all series costs CPU time. So the ten minutes before a look are drawn by the minute. */
+/**
+ * While it is not: to make all series costs CPU time.
+ * So the ten minutes before a look are drawn by the minute.
+ */
 const IDLE_STEP_MS = 60_000
 /** A look lasts this long: the page asks again every 5 s. */
 const LOOK_MS = 30_000
@@ -180,7 +186,9 @@ export class Growth {
     return this.seconds > 0 ? rounded(this.total(metric, where) / this.seconds) : null
   }
 
-  /** Estimates seconds like Prometheus' `histogram_quantile`, from cumulative buckets by upper bound (`le`). */
+  /**
+   * Estimates seconds like Prometheus' `histogram_quantile`, from cumulative buckets by upper bound (`le`).
+   */
   percentiles<N extends MetricName>(histogram: N, where?: Where<N>) {
     const ascending = [...this.by(histogram, 'le', where)]
       .map(([le, count]) => ({ bound: le === '+Inf' ? Infinity : Number(le), count }))

@@ -1,4 +1,6 @@
-/** The document of `/status.json`, which the status page shows: the state, its problems, and what rooms add. */
+/**
+ * The document of `/status.json`, which the status page shows: the state, its problems, and what rooms add.
+ */
 
 import type { AdminRoom, StatusLine } from './admin-room.ts'
 import { type AccountCounts, topAccounts } from './busiest-accounts.ts'

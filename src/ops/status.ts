@@ -1,4 +1,7 @@
-/** The state for the status page and `/status.json`: current rates, and counts of ten minutes. Nothing in it is secret. */
+/**
+ * The state for the status page and `/status.json`: current rates, and counts of ten minutes.
+ * Nothing in it is secret.
+ */
 import { hostname } from 'node:os'
 import type { AuthCondition } from '../auth/auth-data.ts'
 import { isClientFailure, UPSTREAM_OUTCOMES, type UpstreamOutcome } from '../base/errors.ts'

@@ -1,6 +1,7 @@
 /**
- * The verbose period: `SIGUSR2` turns on `log.access: all` and `log.level: debug` for five minutes. A second signal ends it.
- * In a sidecar of several processes, the primary process receives the signal and turns the workers on and off.
+ * The verbose period: `SIGUSR2` turns on `log.access: all` and `log.level: debug` for five minutes.
+ * A second signal ends it. In a sidecar of several processes, the primary process receives
+ * the signal and turns the workers on and off.
  */
 import type { Logger } from '../base/log.ts'
 

@@ -1,7 +1,8 @@
 /**
- * Selects the upstream by the path. In: a request that the gate lets pass. Out: a transfer, which may become a tunnel.
- * The required package http-proxy runs "passes" (its word for steps). The sidecar's pass runs first and ends the chain: the
- * package's passes send a chunked DELETE as two requests (CVE-2026-29057), rewrite paths and keep hop-by-hop headers.
+ * Selects the upstream by the path. In: a request that the gate lets pass. Out: a transfer,
+ * which may become a tunnel. The required package http-proxy runs "passes" (its word for steps).
+ * The sidecar's pass runs first and ends the chain: the package's passes send a chunked DELETE
+ * as two requests (CVE-2026-29057), rewrite paths and keep hop-by-hop headers.
  */
 import type { SecureContext } from 'node:tls'
 import httpProxy from 'http-proxy'
@@ -76,7 +77,8 @@ class PassProxy extends httpProxy<SidecarRequest, SidecarResponse> {
   declare before: (type: 'web', name: string, pass: (req: unknown, res: SidecarResponse) => true) => void
 }
 
-const proxy = new PassProxy({ target: {} }) // it runs no pass without a target, which the sidecar's pass does not use
+// It runs no pass without a target, which the sidecar's pass does not use.
+const proxy = new PassProxy({ target: {} })
 // `deleteLength` is the first pass of the package. A truthy result of a pass ends the chain.
 proxy.before('web', 'deleteLength', (_req, res) => {
   const { owner } = res.req.context

@@ -1,6 +1,7 @@
 /**
- * Has the gate decide again on a request that waits for the upstream, and on an open tunnel: the token may have expired or been
- * revoked, or its scope may have changed. In: a call with each tick (`UpstreamPool`). Out: a new decision once one is due.
+ * Has the gate decide again on a request that waits for the upstream, and on an open tunnel:
+ * the token may have expired or been revoked, or its scope may have changed.
+ * In: a call with each tick (`UpstreamPool`). Out: a new decision once one is due.
  */
 import type { ReportError } from '../base/log.ts'
 import type { RequestContext } from '../client/request.ts'
@@ -20,7 +21,10 @@ export class Recheck {
   readonly #context: RequestContext
   /** `Gate.changes` before the last decision. */
   #changesBefore: number | undefined
-  /** Epoch milliseconds. `NEVER` if only a change can lead to another decision, and while a decision is being made. */
+  /**
+   * Epoch milliseconds. `NEVER` if only a change can lead to another decision, and while
+   * a decision is being made.
+   */
   #dueAtMs: number
 
   constructor(context: RequestContext, decision: ServiceDecision, source: RecheckSource) {
@@ -51,7 +55,8 @@ export class Recheck {
     } catch (error) {
       reportError(id, error)
     }
-    // After a refusal, the next tick decides again: the request may have been sent meanwhile, and its retry or tunnel is refused.
+    // After a refusal, the next tick decides again: the request may have been sent meanwhile,
+    // and its retry or tunnel is refused.
     this.#dueAtMs = decision?.act === 'forward' ? (decision.caller?.recheckAtMs ?? NEVER) : 0
     onDecision(decision)
   }

@@ -1,7 +1,7 @@
 /**
  * Writes the head and the trailers of the request to the upstream (RFC 9110, section 7.6).
- * In: the client's header lines, and the caller. Out: the same lines in the same order, without hop-by-hop headers, identity
- * headers and, by default, the token, followed by the headers that the sidecar adds.
+ * In: the client's header lines, and the caller. Out: the same lines in the same order, without hop-by-hop
+ * headers, identity headers and, by default, the token, followed by the headers that the sidecar adds.
  */
 import type { RequestContext, SidecarRequest } from '../client/request.ts'
 import type { ServiceDecision } from '../gate/gate.ts'

@@ -1,6 +1,7 @@
 /**
- * The transfer of one request to the upstream (`upload.ts`) and of its response to the client (`download.ts`), both streamed.
- * In: an allowed request. Out: the response of the upstream, an error response, or a reset after a part of a response.
+ * The transfer of one request to the upstream (`upload.ts`) and of its response to the client
+ * (`download.ts`), both streamed. In: an allowed request.
+ * Out: the response of the upstream, an error response, or a reset after a part of a response.
  *
  *   step                    Transfer      SidecarResponse    UpstreamConnection  ResponseParser
  *   wait for a connection   waiting       open               lookup, connecting
@@ -19,8 +20,9 @@
  *   the upstream                   `UpstreamConnection.tick`; `upstream/waits.ts` has the limit and failure of each wait
  *   the client, in each direction  `onIdle`, after `idleSeconds` of its socket; `upload-rate.ts`, for an upload that is too slow
  *
- * While bytes pass fast enough (`upstream/waits.ts`), only the drain limits a transfer. A failure before a head sends an error
- * response, and discards the rest of the upload. A failure after a head aborts the client's connection (`Connection.abort`).
+ * While bytes pass fast enough (`upstream/waits.ts`), only the drain limits a transfer.
+ * A failure before a head sends an error response, and discards the rest of the upload.
+ * A failure after a head aborts the client's connection (`Connection.abort`).
  */
 import type { ForwardingFailure, UpstreamOutcome } from '../base/errors.ts'
 import type { RequestContext, RequestOwner } from '../client/request.ts'
@@ -41,7 +43,10 @@ import type { UploadRateSettings } from './upload-rate.ts'
 
 export interface UpstreamEvents {
   onOutcome(outcome: UpstreamOutcome): void
-  /** Called at the head of a final response or a 101. `seconds`: since the client's connection began to serve the request. */
+  /**
+   * Called at the head of a final response or a 101.
+   * `seconds`: since the client's connection began to serve the request.
+   */
   onResponse(status: number, seconds: number): void
 }
 
@@ -56,10 +61,16 @@ export interface Upstream extends RecheckSource {
   readonly events: UpstreamEvents
 }
 
-/** An upstream that refuses a larger upload may not read all of it. The next request would wait behind the unread part. */
+/**
+ * An upstream that refuses a larger upload may not read all of it.
+ * The next request would wait behind the unread part.
+ */
 const MAX_REFUSED_BODY = 64 * 1024
 
-/** `complete`: the response is complete, or a tunnel has begun. `refused`: the gate has refused the request while it waited. */
+/**
+ * `complete`: the response is complete, or a tunnel has begun.
+ * `refused`: the gate has refused the request while it waited.
+ */
 type TransferEnd =
   | { readonly kind: 'complete' }
   | { readonly kind: 'failed'; readonly failure: ForwardingFailure; readonly cause?: string | undefined }
@@ -137,7 +148,8 @@ export class Transfer implements UpstreamRequest, RequestOwner, PacedReader {
     this.#phase = 'awaitingHead'
     this.#context.recordQueueTime(performance.now() - this.queuedMonotonicMs)
     if (!this.isHeadRequest) {
-      this.#pace(connection) // a response without a body is not worth a wait, but only that of HEAD is known beforehand
+      // A response without a body is not worth a wait, but only that of HEAD is known beforehand.
+      this.#pace(connection)
     }
     return requestHeadText(this.#context, this.#decision, this.#upstream)
   }

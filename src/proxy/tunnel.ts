@@ -1,6 +1,7 @@
 /**
- * A WebSocket tunnel (RFC 6455). A transfer forwards the handshake like any request: the pass of http-proxy has no timeouts.
- * In: the upstream's 101. Out: bytes in both directions until a side closes, the token is refused or the process stops.
+ * A WebSocket tunnel (RFC 6455). A transfer forwards the handshake like any request: the pass
+ * of http-proxy has no timeouts. In: the upstream's 101.
+ * Out: bytes in both directions until a side closes, the token is refused or the process stops.
  *
  * The way of a request that `offersUpgrade`, and of a CONNECT:
  *   listener.ts                  accepts only a WebSocket handshake (without `CAN_DECLINE_UPGRADES`, any): Node detaches the socket
@@ -22,7 +23,10 @@ import { UPGRADE_LINES } from './request-headers.ts'
 /** How long a client may read nothing of the last bytes. */
 const CLOSE_MS = 5000
 
-/** Idle time before the first TCP keep-alive probe. libuv sets ten probes, one second apart, before the connection fails. */
+/**
+ * Idle time before the first TCP keep-alive probe.
+ * libuv sets ten probes, one second apart, before the connection fails.
+ */
 const KEEP_ALIVE_MS = 60_000
 
 export class Tunnel implements RequestOwner, ResponseReceiver {
@@ -38,7 +42,10 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
     this.#reportError = report
   }
 
-  /** Takes over both connections from the transfer, and sends the 101. `response` may hold bytes that came with the 101. */
+  /**
+   * Takes over both connections from the transfer, and sends the 101.
+   * `response` may hold bytes that came with the 101.
+   */
   start(head: UpstreamHead, response: PartialResponse): void {
     const { context, socket } = this.#res.req
     context.changeOwner(this)

@@ -1,4 +1,7 @@
-/** The minimum rate of an upload. In: a call with each tick. Out: whether the client sends too slowly to go on. */
+/**
+ * The minimum rate of an upload. In: a call with each tick.
+ * Out: whether the client sends too slowly to go on.
+ */
 
 export interface UploadRateSettings {
   readonly limits: { readonly uploadBytesPerSecond: number }
@@ -6,8 +9,8 @@ export interface UploadRateSettings {
 }
 
 /**
- * Compares the bytes with the time that the upload waited for its client, `idleSeconds` at a time. The time that it waited for
- * the upstream does not count: the client could send nothing meanwhile.
+ * Compares the bytes with the time that the upload waited for its client, `idleSeconds` at a time.
+ * The time that it waited for the upstream does not count: the client could send nothing meanwhile.
  */
 export class UploadRate {
   readonly #windowMs: number
@@ -22,7 +25,10 @@ export class UploadRate {
     this.#lastMonotonicMs = monotonicNow
   }
 
-  /** `bytes`: all that the upload has brought. Must be called several times a second, whether the upload waits for its client or not. */
+  /**
+   * `bytes`: all that the upload has brought.
+   * Must be called several times a second, whether the upload waits for its client or not.
+   */
   isTooSlow(waitsForClient: boolean, bytes: number, monotonicNow: number): boolean {
     if (waitsForClient) {
       this.#waitedMs += monotonicNow - this.#lastMonotonicMs

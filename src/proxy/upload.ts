@@ -1,10 +1,11 @@
 /**
  * The upload half of a transfer: streams the body of the client's request to the upstream's connection.
- * In: a request with a body. Out: the bytes and the trailers of the body, in new chunks if the request is chunked.
- * Memory: `#pending` holds less than `MAX_PENDING` plus one read. The upstream's socket holds about as much, which it frees once
- * it is sent. A paused request fills Node's own buffer (64 KiB, on Node 20 16 KiB); Node then stops.
- * If the upstream stops reading: `#write` pauses the request. Once no byte has moved for `idleSeconds`, `UpstreamConnection.tick`
- * reports a failure. `Transfer.#end` sends a 503, and `discardBody` discards the rest. After a response head, it aborts instead.
+ * In: a request with a body. Out: the bytes and the trailers of the body, in new chunks if the request
+ * is chunked. Memory: `#pending` holds less than `MAX_PENDING` plus one read. The upstream's socket
+ * holds about as much, which it frees once it is sent. A paused request fills Node's own buffer (64 KiB,
+ * on Node 20 16 KiB); Node then stops. If the upstream stops reading: `#write` pauses the request.
+ * Once no byte has moved for `idleSeconds`, `UpstreamConnection.tick` reports a failure.
+ * `Transfer.#end` sends a 503, and `discardBody` discards the rest. After a response head, it aborts instead.
  */
 import type { SidecarRequest } from '../client/request.ts'
 import type { ServiceDecision } from '../gate/gate.ts'
@@ -42,7 +43,8 @@ export class Upload implements PacedReader {
   }
 
   start(): void {
-    restartTimeout(this.#req.socket) // as in `resume`: Node may have read nothing while the request was queued
+    // As in `resume`: Node may have read nothing while the request was queued.
+    restartTimeout(this.#req.socket)
     this.#req.on('data', (chunk: Buffer) => this.#onData(chunk))
     this.#req.once('end', () => {
       if (this.#pending.length === 0) {
@@ -97,8 +99,9 @@ export class Upload implements PacedReader {
       return
     }
     this.#req.context.count('in', chunk.length)
-    // An upstream may refuse an upload and close. A write to the closed connection would fail and discard the response. The
-    // wait lets Node read the response first: without the wait, nearly half of these responses are lost.
+    // An upstream may refuse an upload and close.
+    // A write to the closed connection would fail and discard the response.
+    // The wait lets Node read the response first: without the wait, nearly half of these responses are lost.
     if (this.#pending.push(chunk) === 1) {
       afterNextReads(() => this.#write())
     }

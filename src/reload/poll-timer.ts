@@ -41,7 +41,10 @@ export class PollTimer {
     clearTimeout(this.#timer)
   }
 
-  /** Has no effect before `start`, or after `stop`. @param keepsAlive - whether the process must not end before the poll */
+  /**
+   * Has no effect before `start`, or after `stop`.
+   * @param keepsAlive - whether the process must not end before the poll
+   */
   set(state: SourceState, keepsAlive: boolean): void {
     this.cancel()
     if (!this.#isStarted || this.#isStopped) {

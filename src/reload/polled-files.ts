@@ -1,6 +1,7 @@
 /**
- * Loads values from files, and loads them again when they have changed and are complete: good ones after 0.2 to 0.7 s. Bad ones
- * are reported after 1.3 s. Polls `stat`, which also detects renames, Kubernetes' `..data` swaps and changes on network disks.
+ * Loads values from files, and loads them again when they have changed and are complete:
+ * good ones after 0.2 to 0.7 s. Bad ones are reported after 1.3 s.
+ * Polls `stat`, which also detects renames, Kubernetes' `..data` swaps and changes on network disks.
  */
 import { access, constants, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
@@ -26,7 +27,9 @@ interface PolledFilesOptions<T> {
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>
 }
 
-/** A good version is active after this time and one `SETTLING_MS` at most, within the second that is promised. */
+/**
+ * A good version is active after this time and one `SETTLING_MS` at most, within the second that is promised.
+ */
 const FILE_POLL_MS = 500
 const SETTLING_MS = 200
 /** The cause of a failure may be temporary, such as missing rights. */
@@ -102,7 +105,10 @@ export async function openPolledFiles<T>(
   return loaded(reloadable, first.warnings)
 }
 
-/** Returns a text that differs after every change of the files or of the targets of symbolic links. Never rejects. */
+/**
+ * Returns a text that differs after every change of the files or of the targets of symbolic links.
+ * Never rejects.
+ */
 async function versionOf(paths: readonly string[], includes: Includes): Promise<string> {
   const describe = async (path: string, isListed: boolean): Promise<unknown> => {
     try {

@@ -1,6 +1,7 @@
 /**
- * Keeps a value current: polls a source (files, database, key set of an issuer), and loads its new versions. `PollQueue` runs
- * the polls, `VersionChoice` decides what happens to a version, `PollTimer` sets the time of the next poll.
+ * Keeps a value current: polls a source (files, database, key set of an issuer), and loads its new versions.
+ * `PollQueue` runs the polls, `VersionChoice` decides what happens to a version, `PollTimer`
+ * sets the time of the next poll.
  *
  *   the last poll has found                      active value             next poll      reported (`mustReport`)
  *   the version that is active                   this version             `pollMs`
@@ -10,7 +11,8 @@
  *   the version that is rejected                 the last good one        `failingMs`    if it loads, tried after `rejectedMs`
  *   no source                                    the last good one        `failingMs`    once for each problem
  *
- * When an operator asks for a reload, the source is loaded at once, even if it is unchanged or incomplete. Each load is reported.
+ * When an operator asks for a reload, the source is loaded at once, even if it is unchanged
+ * or incomplete. Each load is reported.
  */
 import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 import { type PollKind, PollQueue } from './poll-queue.ts'
@@ -24,7 +26,10 @@ export type ReloadResult = (typeof RELOAD_RESULTS)[number]
 export interface Found<T> {
   /** A text that differs after every change of the source. */
   readonly version: string
-  /** Loads this version, or a newer one. `incomplete`: another poll must find the version before it is loaded, or rejected. */
+  /**
+   * Loads this version, or a newer one.
+   * `incomplete`: another poll must find the version before it is loaded, or rejected.
+   */
   readonly load: (active: T, isForced: boolean) => Promise<Loaded<T> | 'incomplete'>
 }
 
@@ -67,12 +72,18 @@ export class Reloadable<T> {
 
   readonly current = (): T => this.#value
 
-  /** Resolves with true once the value is current, with false if stopped earlier, or with the problems that end the start. */
+  /**
+   * Resolves with true once the value is current, with false if stopped earlier, or with
+   * the problems that end the start.
+   */
   readonly whenLoaded = new Promise<Loaded<boolean>>((resolve) => {
     this.#resolveLoaded = resolve
   })
 
-  /** Subscribers are called in the order of `subscribe`. An error of one fails the poll, after the others are called. */
+  /**
+   * Subscribers are called in the order of `subscribe`.
+   * An error of one fails the poll, after the others are called.
+   */
   subscribe(subscriber: (fresh: T, former: T) => void): void {
     this.#subscribers.push(subscriber)
   }
@@ -87,7 +98,10 @@ export class Reloadable<T> {
     }
   }
 
-  /** Polls now. Resolves with whether the value is as new as this call. Concurrent calls share a poll. Never rejects. */
+  /**
+   * Polls now. Resolves with whether the value is as new as this call.
+   * Concurrent calls share a poll. Never rejects.
+   */
   refresh(): Promise<boolean> {
     return this.#queue.ask('refresh')
   }

@@ -1,6 +1,7 @@
 /**
- * Decides when changed files are loaded, and which loads count. While files are being written, each poll finds another
- * version; and a version that stands still may lack a file, such as the key that follows its certificate.
+ * Decides when changed files are loaded, and which loads count.
+ * While files are being written, each poll finds another version; and a version that stands
+ * still may lack a file, such as the key that follows its certificate.
  */
 
 /** A growing file differs at each poll. A load after one poll could activate a part of a revocation list. */

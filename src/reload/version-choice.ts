@@ -1,6 +1,7 @@
 /**
  * Chooses what happens to the version that a poll has found, from what became of earlier versions.
- * In: versions, and whether their loads succeeded. Out: whether a version is kept, loaded, or left alone for a while.
+ * In: versions, and whether their loads succeeded.
+ * Out: whether a version is kept, loaded, or left alone for a while.
  */
 
 /**
@@ -14,11 +15,16 @@ export class VersionChoice {
   readonly #rejectedMs: number
   /** Undefined until a version has been loaded. */
   #active: string | undefined
-  /** The version that was rejected after the last activation. A forced reload can reject the active version itself. */
+  /**
+   * The version that was rejected after the last activation.
+   * A forced reload can reject the active version itself.
+   */
   #rejected: string | undefined
   #retryAtMonotonicMs = 0
 
-  /** @param rejectedMs - how long a rejected version is left alone, unless it returns after another version */
+  /**
+   * @param rejectedMs - how long a rejected version is left alone, unless it returns after another version
+   */
   constructor(active: string | undefined, rejectedMs: number) {
     this.#active = active
     this.#rejectedMs = rejectedMs

@@ -92,7 +92,8 @@ const mark = (/** @type {keyof typeof SHAPES} */ kind, /** @type {string} */ wor
 const SHAPES = { good: '✓', warn: '!', bad: '✕', idle: '–' }
 
 /**
- * A table whose rows begin with their header. Roles are explicit: a phone shows some tables as blocks, which lose them.
+ * A table whose rows begin with their header.
+ * Roles are explicit: a phone shows some tables as blocks, which lose them.
  * @type {(caption: Child[], titles: string[], rows: (Child | Child[])[][]) => HTMLElement}
  */
 function table(caption, titles, rows) {
@@ -244,7 +245,9 @@ function bytes(/** @type {number} */ value) {
 
 function showBusiest(/** @type {StatusDocument} */ status) {
   const { requests, bytes: transferred, refusals } = status.busiest
-  /** @type {(what: string, list: typeof requests, show: (value: number) => string) => HTMLElement | undefined} */
+  /**
+   * @type {(what: string, list: typeof requests, show: (value: number) => string) => HTMLElement | undefined}
+   */
   const ranking = (what, list, show) => {
     const rows = list.map(({ account, count: value }) => [code(account), show(value)])
     return rows.length > 0
@@ -307,7 +310,8 @@ const color = (/** @type {string} */ name) =>
 
 /**
  * Draws lines; they differ in their dashes, not only in color.
- * @type {(id: string, times: number[], lines: Record<string, (number | null)[]>, show: typeof amount) => void}
+ * @type {(id:
+ * string, times: number[], lines: Record<string, (number | null)[]>, show: typeof amount) => void}
  */
 function draw(id, times, lines, show) {
   if (times.length === 0) {

@@ -1,6 +1,7 @@
 /**
- * Loads certificates of listeners, upstreams and issuers from PEM files (RFC 7468). No function rejects.
- * The files of one set become active together, so the key is always that of the first certificate. Problems quote no file.
+ * Loads certificates of listeners, upstreams and issuers from PEM files (RFC 7468).
+ * No function rejects. The files of one set become active together, so the key is always
+ * that of the first certificate. Problems quote no file.
  */
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
 import { createSecureContext, type SecureContext, type SecureContextOptions } from 'node:tls'
@@ -12,7 +13,9 @@ import { openPolledFiles } from '../reload/polled-files.ts'
 import type { Reloadable, ReloadResult } from '../reload/reloadable.ts'
 import { LISTENER_OPTIONS } from './listener-tls.ts'
 
-/** Also the label `certificate` of metrics. An issuer is named by its setting, such as `trustedIssuers[0]`. */
+/**
+ * Also the label `certificate` of metrics. An issuer is named by its setting, such as `trustedIssuers[0]`.
+ */
 export type CertificateName = 'listener' | 'admin' | `issuer:${string}` | `upstream:${string}`
 
 export const upstreamSetName = (prefix: string) => `upstream:${prefix}` as const
@@ -22,8 +25,9 @@ const FILE_SETTINGS = ['certFile', 'keyFile', 'caFile', 'clientCaFile'] as const
 type FileSetting = (typeof FILE_SETTINGS)[number]
 
 /**
- * The PEM files of a group of settings. `certFile` has the chain that the sidecar presents, its own certificate
- * first. One of the CAs in `caFile` or `clientCaFile` must have signed the certificate of the peer.
+ * The PEM files of a group of settings.
+ * `certFile` has the chain that the sidecar presents, its own certificate first.
+ * One of the CAs in `caFile` or `clientCaFile` must have signed the certificate of the peer.
  */
 export type CertificateFiles = { readonly name: CertificateName; readonly setting: string } & {
   readonly [Name in FileSetting]?: string | undefined
@@ -53,7 +57,9 @@ export function certificateFiles(config: Config): CertificateFiles[] {
 
 const pathsOf = (files: CertificateFiles) => FILE_SETTINGS.flatMap((name) => files[name] ?? [])
 
-/** Returns a function that each new connection calls for its context. Undefined if the settings name no file. */
+/**
+ * Returns a function that each new connection calls for its context. Undefined if the settings name no file.
+ */
 export const activeContextOf = (set?: Reloadable<CertificateSet>) => set && (() => set.current().context)
 
 export const openCertificateSet = (

@@ -22,7 +22,10 @@ export function tlsOptions(options: SecureContextOptions, handshakeSeconds: numb
   }
 }
 
-/** Finds the TCP socket of a TLS socket. Only the TCP socket can be reset, and Node has no public reference to it. */
+/**
+ * Finds the TCP socket of a TLS socket.
+ * Only the TCP socket can be reset, and Node has no public reference to it.
+ */
 export class TlsSockets {
   readonly #pending = new Map<string, Socket>()
 
@@ -33,7 +36,8 @@ export class TlsSockets {
   add(tcpSocket: Socket): void {
     const key = connectionKey(tcpSocket)
     this.#pending.set(key, tcpSocket)
-    tcpSocket.on('error', () => {}) // `detectReset` may cause an error. Without a listener, it would end the process.
+    // `detectReset` may cause an error. Without a listener, it would end the process.
+    tcpSocket.on('error', () => {})
     tcpSocket.once('close', () => {
       if (this.#pending.get(key) === tcpSocket) {
         this.#pending.delete(key)
@@ -41,7 +45,10 @@ export class TlsSockets {
     })
   }
 
-  /** Returns the TCP socket of a finished handshake. Undefined after a reset: the sockets then have no addresses. */
+  /**
+   * Returns the TCP socket of a finished handshake.
+   * Undefined after a reset: the sockets then have no addresses.
+   */
   take(tlsSocket: Socket): Socket | undefined {
     const key = connectionKey(tlsSocket)
     const tcpSocket = this.#pending.get(key)

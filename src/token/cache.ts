@@ -1,8 +1,8 @@
 /**
  * Caches accepted tokens, so that a token is verified once and not for every request.
  * Refused tokens are not cached: clients could send enough of them to evict accepted tokens.
- * A change of keys or credentials empties the cache. A logout does not, because each hit looks up revocations.
- * In: a token. Out: its caller, or why the token is refused. A cached token needs no promise.
+ * A change of keys or credentials empties the cache. A logout does not, because each hit looks
+ * up revocations. In: a token. Out: its caller, or why the token is refused. A cached token needs no promise.
  */
 import { LRUCache } from 'lru-cache'
 import { ok } from '../base/result.ts'
@@ -44,8 +44,10 @@ export class TokenCache {
     const accepted = this.#accepted.get(token)
     if (accepted !== undefined) {
       const { now, isRevoked, maxAgeSeconds } = this.#options
-      // Not `ttl` of lru-cache, which serves an entry at exactly its end, and reads the clock only once a millisecond.
-      const leftMs = accepted.value.recheckAtMs - now() // above the maximum age if the clock has been set back
+      // Not `ttl` of lru-cache: it serves an entry at exactly its end,
+      // and reads the clock only once a millisecond.
+      // Above the maximum age if the clock has been set back.
+      const leftMs = accepted.value.recheckAtMs - now()
       if (leftMs > 0 && leftMs <= maxAgeSeconds * 1000 && !isCallerRevoked(accepted.value, isRevoked)) {
         this.#counts.hits++
         return accepted

@@ -42,7 +42,10 @@ export interface Caller extends VerifiedToken {
 export interface Assertions {
   /** The assertions by their audience. */
   readonly assertions: ReadonlyMap<string, string>
-  /** Epoch milliseconds: the middle of the assertions' lifetime, or its end if the token ends at the same time. */
+  /**
+   * Epoch milliseconds:
+   * the middle of the assertions' lifetime, or its end if the token ends at the same time.
+   */
   readonly renewAtMs: number
 }
 
@@ -97,9 +100,15 @@ export function identityHeaders(identity: Identity, assertion?: string): string[
   return headers.flat()
 }
 
-/** Encodes `%` and every character outside `!` to `~`. The result is reversible, and no value can inject a header line. */
+/**
+ * Encodes `%` and every character outside `!` to `~`.
+ * The result is reversible, and no value can inject a header line.
+ */
 export const encodeIdentityValue = (value: string): string =>
   value.toWellFormed().replace(/[^!-$&-~]/gu, encodeURIComponent)
 
-/** Copies a Latin-1 text. V8 keeps the whole text in memory behind a slice, and the parts behind a concatenation. */
+/**
+ * Copies a Latin-1 text.
+ * V8 keeps the whole text in memory behind a slice, and the parts behind a concatenation.
+ */
 export const flatCopy = (text: string): string => Buffer.from(text, 'latin1').toString('latin1')

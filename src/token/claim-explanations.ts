@@ -1,6 +1,6 @@
 /**
- * Says what is wrong with a claim of a refused token: its value, what is accepted, and the setting that says so.
- * Only `token inspect` shows this. The claims are not verified.
+ * Says what is wrong with a claim of a refused token: its value, what is accepted, and the setting
+ * that says so. Only `token inspect` shows this. The claims are not verified.
  */
 
 /** The settings that decide which claims are accepted. */

@@ -1,6 +1,6 @@
 /**
- * Explains a token to an operator. In: any text. Out: the verdict, the reason in words, and the readable parts.
- * The output omits the signature, so that the output for a valid token is not itself a token.
+ * Explains a token to an operator. In: any text. Out: the verdict, the reason in words, and the readable
+ * parts. The output omits the signature, so that the output for a valid token is not itself a token.
  */
 import { errorIn, failed, type Result } from '../base/result.ts'
 import type { IsRevoked, VerifiedToken } from './caller.ts'
@@ -26,7 +26,10 @@ interface InspectionContext {
   readonly now: () => number
 }
 
-/** A member that is not known is null, as `credentialActive` is for a trusted issuer. Rejects only on an internal error. */
+/**
+ * A member that is not known is null, as `credentialActive` is for a trusted issuer.
+ * Rejects only on an internal error.
+ */
 export async function inspectToken(token: string, context: InspectionContext) {
   const { verify, own, isRevoked, rules, now } = context
   const verdict: Result<VerifiedToken, InspectedFailure> =

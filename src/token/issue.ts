@@ -9,7 +9,10 @@ import type { Assertions, Caller, Identity } from './caller.ts'
 import { createLinkId, LINK_TYPE, type Link, withLinkParameter } from './links.ts'
 import { MAX_TOKEN_BYTES } from './verify.ts'
 
-/** Returns the first whole second at which the lifetime has passed, so that a client may be told the whole lifetime. */
+/**
+ * Returns the first whole second at which the lifetime has passed,
+ * so that a client may be told the whole lifetime.
+ */
 const endOfLifetime = (nowSeconds: number, lifetimeSeconds: number) => Math.ceil(nowSeconds + lifetimeSeconds)
 
 /** `host`: undefined if the link is bound to no host. */
@@ -50,7 +53,8 @@ export class TokenSigner {
   }
 
   /**
-   * Undefined if names and target are too long for one link. A link ends with the token of its caller, or earlier.
+   * Undefined if names and target are too long for one link.
+   * A link ends with the token of its caller, or earlier.
    * @throws Error without a signing key
    */
   async issueLink({ identity, issuer }: Caller, request: LinkRequest, lifetimeSeconds: number) {
@@ -89,7 +93,11 @@ export class TokenSigner {
     } satisfies Assertions
   }
 
-  /** `claims`: added to the claims of every token. They replace claims of the same name. @throws Error without a signing key */
+  /**
+   * `claims`: added to the claims of every token.
+   * They replace claims of the same name.
+   * @throws Error without a signing key
+   */
   async #sign(
     { accountId, accessKey, tokenId, issuedAtSeconds, expiresAtSeconds, scope }: Identity,
     typ: string,

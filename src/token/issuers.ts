@@ -18,19 +18,28 @@ export interface TokenIssuer {
   readonly audience: string
   /** Refuses a `kid` that the issuer does not have, and an `alg` other than that of the key. */
   readonly findKey: FindKey
-  /** The accepted values of `typ` in lower case (undefined: no `typ`), each with the maximum of `exp - iat` in seconds. */
+  /**
+   * The accepted values of `typ` in lower case (undefined: no `typ`), each with the maximum
+   * of `exp - iat` in seconds.
+   */
   readonly maxSecondsByType: ReadonlyMap<string | undefined, number>
   /** Whether `iat` and `exp` may have fractions of seconds. The sidecar issues whole seconds. */
   readonly allowsFractions: boolean
   /** Reads the caller from the claims of a verified token. `error`: the name of the invalid claim. */
   readonly readIdentity: (claims: JWTPayload, token: string) => Result<ClaimedIdentity>
-  /** Returns the status of the credential behind a token of the issuer, or behind a link that such a token made. */
+  /**
+   * Returns the status of the credential behind a token of the issuer,
+   * or behind a link that such a token made.
+   */
   readonly credentialStatus?: ((accountId: string, accessKey: string) => CredentialStatus) | undefined
 }
 
 type ClaimedIdentity = Omit<Identity, 'issuedAtSeconds' | 'expiresAtSeconds'>
 
-/** Whether a credential is active. `endsAtMs`: when it expires (`Infinity`: never). `scope`: what limits its tokens. */
+/**
+ * Whether a credential is active. `endsAtMs`: when it expires (`Infinity`: never).
+ * `scope`: what limits its tokens.
+ */
 export type CredentialStatus =
   | { readonly active: true; readonly endsAtMs: number; readonly scope?: string | null | undefined }
   | { readonly active: false; readonly exists?: boolean }
@@ -102,7 +111,10 @@ function ownIssuer(
   }
 }
 
-/** An entry of `trustedIssuers`. `accounts` maps each accepted access key to its account. If absent, the prefix applies. */
+/**
+ * An entry of `trustedIssuers`. `accounts` maps each accepted access key to its account.
+ * If absent, the prefix applies.
+ */
 interface TrustedIssuerSettings extends Rules {
   readonly accessKeyClaim: string
   readonly accounts?: Readonly<Record<string, string>> | undefined
@@ -111,7 +123,10 @@ interface TrustedIssuerSettings extends Rules {
   readonly scope?: string | undefined
 }
 
-/** The claim `scope` of other issuers has another meaning, and is not read. Only `accounts` can name an own account. */
+/**
+ * The claim `scope` of other issuers has another meaning, and is not read.
+ * Only `accounts` can name an own account.
+ */
 function trustedIssuer(
   entry: TrustedIssuerSettings,
   findKey: FindKey,
@@ -131,7 +146,8 @@ function trustedIssuer(
     findKey,
     maxSecondsByType: new Map([undefined, 'jwt', 'at+jwt'].map((typ) => [typ, maxLifetimeSeconds])),
     allowsFractions: true,
-    // A link may be older than the present settings. It may do no more than a token of this issuer may do now.
+    // A link may be older than the present settings.
+    // It may do no more than a token of this issuer may do now.
     credentialStatus: (accountId, accessKey) =>
       accountOf(accessKey) === accountId
         ? { active: true, endsAtMs: Number.POSITIVE_INFINITY, scope: entry.scope }

@@ -1,5 +1,6 @@
 /**
- * Links (object stores: pre-signed URLs) allow one method on one target. Their query parameter `link_token` holds a JWS.
+ * Links (object stores: pre-signed URLs) allow one method on one target.
+ * Their query parameter `link_token` holds a JWS.
  * In: request targets and account names, as raw text. Out: the parts of a link. `verify.ts` verifies the JWS.
  */
 import { hash, randomBytes } from 'node:crypto'
@@ -59,8 +60,8 @@ export const withLinkParameter = (target: string, token: string): string =>
   `${target}${target.includes('?') ? '&' : '?'}${PARAMETER}=${token}`
 
 /**
- * Percent-encodes what RFC 3986 forbids, and what browsers encode in a query (WHATWG URL, section 1.3), so that clients send the
- * target as it is bound.
+ * Percent-encodes what RFC 3986 forbids, and what browsers encode in a query (WHATWG URL,
+ * section 1.3), so that clients send the target as it is bound.
  */
 export function linkTarget(given: string): string {
   const path = pathOf(given)
@@ -71,8 +72,8 @@ export function linkTarget(given: string): string {
 const percentEncoded = (character: string): string => `%${character.charCodeAt(0).toString(16).toUpperCase()}`
 
 /**
- * Browsers remove such segments before they send a request (WHATWG URL, section 4.4). Services may do so in other encodings: a
- * slash or backslash that is encoded, a repeated encoding, a path parameter.
+ * Browsers remove such segments before they send a request (WHATWG URL, section 4.4). Services
+ * may do so in other encodings: a slash or backslash that is encoded, a repeated encoding, a path parameter.
  */
 const DOT_SEGMENT = /(?:\/|%(?:25)*(?:2f|5c))(?:\.|%(?:25)*2e){1,2}(?=\/|%(?:25)*(?:2f|5c)|;|$)/i
 
@@ -152,7 +153,10 @@ export function linkFailure(
 /** The characters of 16 bytes in base64url. */
 const PART_LENGTH = 22
 
-/** The id has a random part, and a digest of that part and the account, by which every sidecar recognizes the account. */
+/**
+ * The id has a random part,
+ * and a digest of that part and the account, by which every sidecar recognizes the account.
+ */
 export function createLinkId(accountId: string): string {
   const random = randomBytes(16).toString('base64url')
   return random + accountDigest(random, accountId)

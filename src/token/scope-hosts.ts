@@ -1,6 +1,6 @@
 /**
- * The hosts at which the paths of scopes and links name what their authors meant (`scopes.hosts`). Many services choose by
- * `Host`: the same path is another object in another virtual-host bucket.
+ * The hosts at which the paths of scopes and links name what their authors meant (`scopes.hosts`).
+ * Many services choose by `Host`: the same path is another object in another virtual-host bucket.
  * In: the `Host` of a request. Out: whether restricted tokens and links are accepted there.
  */
 export class ScopeHosts {
@@ -25,7 +25,10 @@ export class ScopeHosts {
     return this.#names.has(authority) || this.#names.has(withoutPort(authority))
   }
 
-  /** Returns the name to which a link is bound, in lower case without a port. Undefined if links are bound to no host. */
+  /**
+   * Returns the name to which a link is bound, in lower case without a port.
+   * Undefined if links are bound to no host.
+   */
   boundName(host: string | undefined): string | undefined {
     return this.#isAny || host === undefined ? undefined : withoutPort(host.toLowerCase())
   }

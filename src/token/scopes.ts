@@ -180,7 +180,10 @@ function grants({ items }: Scope, needed: Action | 'any', path: Path | undefined
   return asSeparator && able.some((item) => isWithin(path.literal, item.path.literal))
 }
 
-/** `condition`: the lines of the header that makes the write conditional. With the value `keeps`, it replaces no object. */
+/**
+ * `condition`: the lines of the header that makes the write conditional.
+ * With the value `keeps`, it replaces no object.
+ */
 function mayWrite(scope: Scope, path: Path | undefined, condition: readonly string[], keeps: string) {
   if (condition.length > 0 && onlyLine(condition) === undefined) {
     return false
@@ -199,7 +202,10 @@ function mayReadSources(scope: Scope, headers: CheckedHeaders, host: string | un
   return true
 }
 
-/** Upstreams disagree on empty and dot segments (`..;`, `..` before a decoded `?`), backslashes, controls, double encoding. */
+/**
+ * Upstreams disagree on empty and dot segments (`..;`, `..` before a decoded `?`), backslashes,
+ * controls, double encoding.
+ */
 const AMBIGUOUS = /\/\/|\\|\p{Cc}|%(?:2e|2f|5c)|\/\.\.?(?:[/;?#]|$)/iu
 
 /** Undefined unless there is exactly one way to read the path. Each character of `raw` is one byte. */
@@ -239,7 +245,8 @@ function readCopySource(line: string | undefined, host: string | undefined): Pat
     return undefined
   }
   const path = pathOf(target)
-  // An upstream without versions reads the parameter as a part of the path, so this reading must be clear, too.
+  // An upstream without versions reads the parameter as a part of the path,
+  // so this reading must be clear, too.
   const isVersion = target.startsWith('?versionId=', path.length) && readPath(target) !== undefined
   return path === target || isVersion ? readPath(path) : undefined
 }

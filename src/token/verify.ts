@@ -21,7 +21,9 @@ const BYTE_ORDER_MARK = '77u_'
 
 export interface RefusedToken {
   readonly reason: TokenFailure
-  /** A header parameter, a claim, `JSON` or `payload`. `token inspect` shows it. Clients do not receive it. */
+  /**
+   * A header parameter, a claim, `JSON` or `payload`. `token inspect` shows it. Clients do not receive it.
+   */
   readonly invalidPart?: string | undefined
   /** For `expired` and `revoked`: what the token proved while it was good. It is for the log alone. */
   readonly identity?: Identity | undefined
@@ -76,7 +78,10 @@ const refused = (reason: TokenFailure, invalidPart?: string) => failed<RefusedTo
 const ended = (reason: 'expired' | 'revoked', identity: Identity, invalidPart?: string) =>
   failed<RefusedToken>({ reason, invalidPart, identity })
 
-/** Lets jose check the signature, `iss`, `aud` and `nbf`, and that `iat` and `exp` are present. Returns the claims. */
+/**
+ * Lets jose check the signature, `iss`, `aud` and `nbf`, and that `iat` and `exp` are present.
+ * Returns the claims.
+ */
 async function verifyJwt(
   token: string,
   key: CryptoKey,
@@ -95,7 +100,8 @@ async function verifyJwt(
     })
     return ok(payload)
   } catch (error) {
-    // jose checks the expiry last, so all else is valid. `applyIssuerRules` checks the expiry without the tolerance.
+    // jose checks the expiry last, so all else is valid.
+    // `applyIssuerRules` checks the expiry without the tolerance.
     if (error instanceof errors.JWTExpired) {
       return ok(error.payload)
     }

@@ -9,13 +9,17 @@ export interface UpstreamAddress {
   /** The name that each connection looks up. Undefined for an IP address and a unix socket. */
   readonly name: string | undefined
   /**
-   * Begins to connect. `ip`: an address of the name. The socket emits `connect`, and under TLS `secureConnect` after it.
+   * Begins to connect. `ip`: an address of the name.
+   * The socket emits `connect`, and under TLS `secureConnect` after it.
    * `onread` receives the bytes of TCP and unix sockets. TLS sockets emit `data` instead.
    */
   open(ip: string | undefined, onread: OnReadOpts): Socket
 }
 
-/** Parses `http://…`, `https://…` or `unix:/path`. Each connection calls `secureContext`. Default: the CAs of Node. */
+/**
+ * Parses `http://…`, `https://…` or `unix:/path`.
+ * Each connection calls `secureContext`. Default: the CAs of Node.
+ */
 export function upstreamAddress(upstreamUrl: string, secureContext?: () => SecureContext): UpstreamAddress {
   if (upstreamUrl.startsWith('unix:')) {
     const path = upstreamUrl.slice('unix:'.length)

@@ -1,12 +1,15 @@
 /**
- * Reuses the read buffers of upstream connections, and frees the chunks of uploads. The memory of both lies outside V8's heap.
- * V8 starts a garbage collection each time that 64 MB of such memory have been allocated.
+ * Reuses the read buffers of upstream connections, and frees the chunks of uploads. The memory of both lies
+ * outside V8's heap. V8 starts a garbage collection each time that 64 MB of such memory have been allocated.
  */
 import type { OnReadOpts } from 'node:net'
 import type { Writable } from 'node:stream'
 import { MessageChannel } from 'node:worker_threads'
 
-/** Node's streams allocate as much for each read. Reuse saves 60 % of the CPU time of a download (Node 26; bench `objects`). */
+/**
+ * Node's streams allocate as much for each read.
+ * Reuse saves 60 % of the CPU time of a download (Node 26; bench `objects`).
+ */
 const READ_BYTES = 64 * 1024
 const MAX_SPARE_BUFFERS = 16
 
@@ -29,8 +32,9 @@ export class ReadBuffers {
 export const MAX_COPIED = 16 * 1024
 
 /**
- * The part of a response body that the current read of a connection has brought, and the buffer of the read. The next read reuses
- * the buffer: bytes leave only as copies, or with the buffer. A TLS connection has no buffer, because Node allocates its chunks.
+ * The part of a response body that the current read of a connection has brought, and the buffer of the read.
+ * The next read reuses the buffer: bytes leave only as copies, or with the buffer.
+ * A TLS connection has no buffer, because Node allocates its chunks.
  */
 export class ReceivedBody {
   readonly #buffers: ReadBuffers
@@ -83,7 +87,10 @@ export class ReceivedBody {
     return text
   }
 
-  /** Clears this part, and writes it at once, so that tiny chunks do not cost one write each. False if `out` is full. */
+  /**
+   * Clears this part, and writes it at once, so that tiny chunks do not cost one write each.
+   * False if `out` is full.
+   */
   writeTo(out: Writable): boolean {
     const chunks = this.#chunks
     const [first] = chunks
@@ -117,8 +124,8 @@ const { port1: closedPort, port2 } = new MessageChannel()
 port2.close()
 
 /**
- * Returns a callback for `write` that frees the memory of a chunk. Undefined if the chunk is small or shares its memory.
- * A post to a port detaches memory (Node 20 has no `ArrayBuffer.prototype.transfer`).
+ * Returns a callback for `write` that frees the memory of a chunk. Undefined if the chunk is small
+ * or shares its memory. A post to a port detaches memory (Node 20 has no `ArrayBuffer.prototype.transfer`).
  * Saves 57 % of the CPU time of an upload (bench `objects`).
  */
 export function freeWhenWritten({ buffer, byteLength }: Buffer) {

@@ -1,7 +1,7 @@
 /**
- * One connection to an upstream, as the state machine in `contract.ts` describes it. It serves one request at a time. Per request,
- * Node's `http.request` would take 130 % more CPU time, and undici 80 %. Both would add `Connection`, and undici would rename and
- * move `Host`.
+ * One connection to an upstream, as the state machine in `contract.ts` describes it.
+ * It serves one request at a time. Per request, Node's `http.request` would take 130 % more CPU time,
+ * and undici 80 %. Both would add `Connection`, and undici would rename and move `Host`.
  */
 import type { Socket } from 'node:net'
 import type { Writable } from 'node:stream'
@@ -30,7 +30,10 @@ export interface ConnectionPool {
 }
 
 const MAX_IDLE_MS = 60_000
-/** The sidecar closes an idle connection earlier by this time, because the upstream's keep-alive timer starts first. */
+/**
+ * The sidecar closes an idle connection earlier by this time,
+ * because the upstream's keep-alive timer starts first.
+ */
 const MARGIN_MS = 1000
 
 export class UpstreamConnection implements ServingConnection {
@@ -128,7 +131,9 @@ export class UpstreamConnection implements ServingConnection {
     return !socket.writableNeedDrain
   }
 
-  /** False once the connection is closing, and after an early response, while a part of the request is unsent. */
+  /**
+   * False once the connection is closing, and after an early response, while a part of the request is unsent.
+   */
   get isUsable(): boolean {
     const socket = this.#socket
     return socket?.writable === true && socket.writableLength === 0
@@ -210,7 +215,10 @@ export class UpstreamConnection implements ServingConnection {
     this.#receiver = receiver
   }
 
-  /** Undefined while it waits for the client or a request. The order decides: a paused or full socket hides other waits. */
+  /**
+   * Undefined while it waits for the client or a request.
+   * The order decides: a paused or full socket hides other waits.
+   */
   get #wait() {
     if (this.#phase === 'tunnel' || this.#receiver === undefined) {
       return undefined
@@ -250,8 +258,9 @@ export class UpstreamConnection implements ServingConnection {
   }
 
   /**
-   * Node (libuv before 1.52) reports a reset that arrives with the last bytes as an end, which would complete a close-delimited body.
-   * An empty write then fails. After a clean end, it may fail with EPIPE. Behind other bytes, it would wait for the upstream.
+   * Node (libuv before 1.52) reports a reset that arrives with the last bytes as an end,
+   * which would complete a close-delimited body. An empty write then fails.
+   * After a clean end, it may fail with EPIPE. Behind other bytes, it would wait for the upstream.
    */
   #onEnd(): void {
     const socket = this.#connected
@@ -267,7 +276,10 @@ export class UpstreamConnection implements ServingConnection {
     }
   }
 
-  /** `chunk`: undefined at the end of the connection. Bytes that belong to no request close an idle connection. */
+  /**
+   * `chunk`: undefined at the end of the connection.
+   * Bytes that belong to no request close an idle connection.
+   */
   #onRead(chunk: Buffer | undefined): void {
     const receiver = this.#receiver
     if (receiver === undefined) {
@@ -312,7 +324,10 @@ export class UpstreamConnection implements ServingConnection {
     }
   }
 
-  /** `isClean`: no byte follows the response. A byte that follows could be taken for the next response (CVE-2026-48931). */
+  /**
+   * `isClean`: no byte follows the response.
+   * A byte that follows could be taken for the next response (CVE-2026-48931).
+   */
   #reuseOrClose(isClean: boolean): void {
     const { keepAliveSeconds = 0 } = this.#parser.head ?? {}
     const idleMs = Math.min(keepAliveSeconds * 1000 - MARGIN_MS, MAX_IDLE_MS)

@@ -1,7 +1,8 @@
 /**
- * Connects to an upstream: looks its name up, and tries its addresses (RFC 8305, Happy Eyeballs). The next address is tried
- * when an attempt has failed, or has taken a while: then both go on, and the first that connects is used. Node's own way ends
- * each attempt but the last after that while, and so gives a slow good address up. The caller has the deadline, and calls `close`.
+ * Connects to an upstream: looks its name up, and tries its addresses (RFC 8305, Happy Eyeballs).
+ * The next address is tried when an attempt has failed, or has taken a while: then both go on,
+ * and the first that connects is used. Node's own way ends each attempt but the last after that while,
+ * and so gives a slow good address up. The caller has the deadline, and calls `close`.
  */
 import type { LookupAddress } from 'node:dns'
 import type { OnReadOpts, Socket } from 'node:net'
@@ -109,7 +110,10 @@ export class Connector {
   }
 }
 
-/** The families alternate, as far as there are addresses of both (RFC 8305, section 4). The first stays the first. */
+/**
+ * The families alternate, as far as there are addresses of both (RFC 8305, section 4).
+ * The first stays the first.
+ */
 function alternating(addresses: readonly LookupAddress[]): string[] {
   const firstFamily = addresses[0]?.family
   const preferred = addresses.filter(({ family }) => family === firstFamily)

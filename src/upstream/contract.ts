@@ -1,5 +1,6 @@
 /**
- * The contract of this folder: an HTTP/1.1 client (RFC 9112) that knows nothing of tokens, decisions and settings files.
+ * The contract of this folder:
+ * an HTTP/1.1 client (RFC 9112) that knows nothing of tokens, decisions and settings files.
  * A caller gives `UpstreamPool` (`pool.ts`) a request that implements `UpstreamRequest`, and is called back.
  *
  * The state machine of a connection. Each line: the event, the next phase, and what the receiver is told.
@@ -35,8 +36,8 @@
  *   (3) if the connection can serve another request: the request is written, nothing follows the response, and neither the head
  *       nor `upstreamMaxAgeSeconds` forbids it
  *
- * `waits.ts` has the limit of each wait. `test/upstream/connection-states.test.ts` drives a connection through random events, and
- * compares it with this table.
+ * `waits.ts` has the limit of each wait. `test/upstream/connection-states.test.ts` drives
+ * a connection through random events, and compares it with this table.
  */
 import type { Socket } from 'node:net'
 import type { Writable } from 'node:stream'
@@ -73,7 +74,10 @@ export type ConnectionPhase =
 
 /** What a receiver may do with the connection that serves it. */
 export interface ServingConnection {
-  /** Writes a part of the request body, and frees its memory. `isLast`: nothing follows. False: wait for `onWritable`. */
+  /**
+   * Writes a part of the request body, and frees its memory.
+   * `isLast`: nothing follows. False: wait for `onWritable`.
+   */
   writeBody(pieces: readonly (string | Buffer)[], isLast: boolean): boolean
   /** Stops reading until `client` emits `drain`. */
   pauseUntilDrain(client: Writable): void
@@ -98,8 +102,9 @@ export interface ResponseReceiver {
   /** Called with each `tick`. */
   onTick?(): void
   /**
-   * Called after each read, also before the failure that the read may cause. May throw. Must take the body: `response` is valid
-   * until `onRead` returns. It may call `close`, `pauseUntilDrain`, `setPaced` and `handOver`.
+   * Called after each read, also before the failure that the read may cause.
+   * May throw. Must take the body: `response` is valid until `onRead` returns.
+   * It may call `close`, `pauseUntilDrain`, `setPaced` and `handOver`.
    */
   onRead(response: PartialResponse, connection: ServingConnection): void
   /** `isStale`: most likely, the upstream had closed the connection before the request was written. */

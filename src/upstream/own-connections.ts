@@ -1,6 +1,7 @@
 /**
- * The connections of this process to its upstreams, so that a listener of this process recognises them: a request that arrives
- * on one of them has been forwarded by the sidecar to itself, and would be forwarded for ever.
+ * The connections of this process to its upstreams, so that a listener of this process recognises them:
+ * a request that arrives on one of them has been forwarded by the sidecar to itself, and
+ * would be forwarded for ever.
  */
 import type { Socket } from 'node:net'
 
@@ -31,7 +32,10 @@ export class OwnConnections {
     })
   }
 
-  /** Whether the other end of an accepted connection is in this process. Compares all four parts: a port alone may be in use twice. */
+  /**
+   * Whether the other end of an accepted connection is in this process.
+   * Compares all four parts: a port alone may be in use twice.
+   */
   has(accepted: Ends): boolean {
     const sockets = this.#byLocalPort.get(accepted.remotePort ?? 0)
     if (sockets === undefined) {

@@ -1,8 +1,10 @@
 /**
- * The connections to one upstream and a queue of requests, both bounded. A request takes the connection that was used last.
+ * The connections to one upstream and a queue of requests, both bounded.
+ * A request takes the connection that was used last.
  *
- * An upstream must not send bytes before a request: they would be taken for its response. So a connection whose response has
- * ended is first `released`. It is `ready` once Node has read its socket again (`afterReads`), and has found no bytes.
+ * An upstream must not send bytes before a request: they would be taken for its response.
+ * So a connection whose response has ended is first `released`.
+ * It is `ready` once Node has read its socket again (`afterReads`), and has found no bytes.
  */
 import type { Socket } from 'node:net'
 import { afterReads } from '../http/node-http.ts'
@@ -31,13 +33,16 @@ export class UpstreamPool implements ConnectionPool {
   readonly #ownConnections: OwnConnections
   readonly #slots: Slots<UpstreamRequest>
   readonly #open = new Set<UpstreamConnection>()
-  /** The accounts of the connections that hold a slot: they serve a request or a tunnel, or are being closed after it. */
+  /**
+   * The accounts of the connections that hold a slot: they serve a request or a tunnel, or
+   * are being closed after it.
+   */
   readonly #holders = new Map<UpstreamConnection, string | undefined>()
   readonly #released: UpstreamConnection[] = []
   readonly #ready: UpstreamConnection[] = [] // the connection that was used last is at the end
   /**
-   * The requests that have a slot and are about to be sent. The oldest is first. A `Map`, whose former tables keep ended
-   * requests in memory, costs 13 % more per request (Node 26).
+   * The requests that have a slot and are about to be sent. The oldest is first.
+   * A `Map`, whose former tables keep ended requests in memory, costs 13 % more per request (Node 26).
    */
   readonly #starting: UpstreamRequest[] = []
   #isDispatchScheduled = false
@@ -57,7 +62,10 @@ export class UpstreamPool implements ConnectionPool {
     return this.#open.size
   }
 
-  /** The number of requests that wait for another request to end. One that waits for its new connection does not count. */
+  /**
+   * The number of requests that wait for another request to end.
+   * One that waits for its new connection does not count.
+   */
   get queued(): number {
     return this.#slots.waiting
   }
@@ -76,7 +84,9 @@ export class UpstreamPool implements ConnectionPool {
     }
   }
 
-  /** Sends the request on a new connection. It may exceed the limit by the stale connection that it replaces. */
+  /**
+   * Sends the request on a new connection. It may exceed the limit by the stale connection that it replaces.
+   */
   retry(request: UpstreamRequest): void {
     this.#slots.takeExtra(request.account)
     this.#send(request, undefined)

@@ -1,7 +1,8 @@
 /**
  * Parses the HTTP/1.1 responses of one upstream connection (RFC 9112).
- * In: chunks as the socket reads them. Out: the parts of the response that have arrived. Two different lengths, unknown codings
- * and bare line feeds are errors. The RFC is less strict, but bytes of a misread response could reach another client.
+ * In: chunks as the socket reads them. Out: the parts of the response that have arrived.
+ * Two different lengths, unknown codings and bare line feeds are errors.
+ * The RFC is less strict, but bytes of a misread response could reach another client.
  */
 import { readFraming } from '../http/framing.ts'
 import { HeaderLines } from '../http/headers.ts'
@@ -16,10 +17,14 @@ export interface UpstreamHead {
   readonly status: number
   readonly statusText: string
   readonly lines: HeaderLines
-  /** What ends the body (RFC 9112, section 6.3). `none`: there is no body. `close`: the end of the connection. */
+  /**
+   * What ends the body (RFC 9112, section 6.3). `none`: there is no body. `close`: the end of the connection.
+   */
   readonly framing: 'none' | 'length' | 'chunked' | 'close'
   readonly contentLength: number | undefined
-  /** How long the upstream keeps the connection open after this response. 0: the connection cannot be reused. */
+  /**
+   * How long the upstream keeps the connection open after this response. 0: the connection cannot be reused.
+   */
   readonly keepAliveSeconds: number
 }
 
@@ -30,13 +35,19 @@ const LINE_FEED = 0x0a
 const NO_BYTES = Buffer.alloc(0)
 /** Only chunk extensions, which no server uses, make a chunk-size line longer. */
 const MAX_CHUNK_LINE = 256
-/** For each request. Later ones are dropped. They are no progress: an upstream that sends nothing else is given up in time. */
+/**
+ * For each request. Later ones are dropped.
+ * They are no progress: an upstream that sends nothing else is given up in time.
+ */
 const MAX_INFORMATIONAL = 32
 /** The assumed idle time of an upstream that does not announce one (`Keep-Alive: timeout`). */
 const KEEP_ALIVE_SECONDS = 5
 const KEEP_ALIVE_TIMEOUT = /(?:^|[,\s])timeout=([0-9]{1,6})(?:$|[,\s])/i
 
-/** The parts of a response that have arrived: what a receiver may use of the parser, until its `onRead` returns. */
+/**
+ * The parts of a response that have arrived:
+ * what a receiver may use of the parser, until its `onRead` returns.
+ */
 export interface PartialResponse {
   /** The head of the final response, or of a 101. */
   readonly head: UpstreamHead | undefined
@@ -61,7 +72,10 @@ export class ResponseParser implements PartialResponse {
   readonly body: ReceivedBody
   head: UpstreamHead | undefined
   rawTrailers: readonly string[] = []
-  /** Set if the bytes are not an HTTP/1.1 response: a fixed text for the access log. The connection must then be closed. */
+  /**
+   * Set if the bytes are not an HTTP/1.1 response: a fixed text for the access log.
+   * The connection must then be closed.
+   */
   syntaxError: string | undefined
 
   constructor(limits: HeadLimits, body: ReceivedBody) {
@@ -69,7 +83,9 @@ export class ResponseParser implements PartialResponse {
     this.body = body
   }
 
-  /** `isWebSocket`: the request is a WebSocket handshake. A 101 in response to any other request is an error. */
+  /**
+   * `isWebSocket`: the request is a WebSocket handshake. A 101 in response to any other request is an error.
+   */
   start(isHeadRequest: boolean, isWebSocket: boolean): void {
     this.#isHeadRequest = isHeadRequest
     this.#isWebSocket = isWebSocket
@@ -235,7 +251,10 @@ export class ResponseParser implements PartialResponse {
     return this.#left === 0 ? end : end + 2
   }
 
-  /** `at`: the CRLF of the last chunk-size line. Without trailers, this CRLF and the empty line are the CRLF CRLF. */
+  /**
+   * `at`: the CRLF of the last chunk-size line.
+   * Without trailers, this CRLF and the empty line are the CRLF CRLF.
+   */
   #readTrailers(data: Buffer, at: number): number {
     const end = this.#endOfLines(data, at)
     if (end < 0) {
@@ -248,11 +267,16 @@ export class ResponseParser implements PartialResponse {
   }
 }
 
-/** A chunk size, and extensions, which are ignored. Blanks may stand between them, and behind the size (RFC 9112, section 7.1.1). */
+/**
+ * A chunk size, and extensions, which are ignored.
+ * Blanks may stand between them, and behind the size (RFC 9112, section 7.1.1).
+ */
 const CHUNK_LINE = /^([0-9A-Fa-f]{1,12})[\t ]*(?:;[\t\x20-\x7e\x80-\xff]*)?(\r?)$/
 /** Many servers leave out the space after the status code if there is no reason phrase. */
 const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9][0-9]{2})(?: (.*))?\r\n/
-/** Lines without control characters except the tab. A carriage return or a line feed stands only in a CRLF. */
+/**
+ * Lines without control characters except the tab. A carriage return or a line feed stands only in a CRLF.
+ */
 const LINES = /^(?:[\t\x20-\x7e\x80-\xff]*\r\n)*$/
 
 /** Fails on the first bytes that cannot be HTTP: an SSH server, for example, sends its banner and waits. */

@@ -1,7 +1,8 @@
 /**
- * Shares the connections of an upstream among accounts. A slot is the right to use one connection. In: requests, and slots that
- * are given back. Out: which request receives a slot next. One account holds a part of the slots and of the waiting requests
- * (`limits.accountShare`). Accounts that wait for a slot receive one in turn, so no account waits behind the queue of another.
+ * Shares the connections of an upstream among accounts. A slot is the right to use one connection.
+ * In: requests, and slots that are given back. Out: which request receives a slot next.
+ * One account holds a part of the slots and of the waiting requests (`limits.accountShare`).
+ * Accounts that wait for a slot receive one in turn, so no account waits behind the queue of another.
  */
 
 /** What a request needs to say: its account. Requests without an account share one. */
@@ -66,7 +67,10 @@ export class Slots<Request extends SlotRequest> {
     return 'waiting'
   }
 
-  /** Takes a slot for a second attempt, even if none is free: the slot of the first attempt is given back soon. */
+  /**
+   * Takes a slot for a second attempt, even if none is free:
+   * the slot of the first attempt is given back soon.
+   */
   takeExtra(account: string | undefined): void {
     this.#grant(this.#useOf(account))
   }
@@ -78,7 +82,10 @@ export class Slots<Request extends SlotRequest> {
     this.#forgetIfUnused(account, use)
   }
 
-  /** Gives a free slot to the next request, and returns that request. Passes over at most the accounts that use their share up. */
+  /**
+   * Gives a free slot to the next request, and returns that request.
+   * Passes over at most the accounts that use their share up.
+   */
   next(): Request | undefined {
     if (this.#used >= this.#limits.upstreamConnections) {
       return undefined

@@ -1,7 +1,12 @@
-/** The waits of an upstream connection for its upstream, with their limits and failures, and the clock that measures them. */
+/**
+ * The waits of an upstream connection for its upstream, with their limits and failures, and
+ * the clock that measures them.
+ */
 import type { Socket } from 'node:net'
 
-/** A wait fails once no byte has moved for the time of its setting. The status of a failure: `base/errors.ts`. */
+/**
+ * A wait fails once no byte has moved for the time of its setting. The status of a failure: `base/errors.ts`.
+ */
 export const WAITS = {
   address: { limit: 'upstreamConnectSeconds', failure: 'dns_error' },
   connection: { limit: 'upstreamConnectSeconds', failure: 'connection_timeout' },
@@ -11,8 +16,9 @@ export const WAITS = {
 } as const
 
 /**
- * Grows when bytes are written, and again when the system accepts them. Linux accepts more only once a third of the send buffer,
- * up to 1.4 MB, is free: with `idleSeconds` of 60, an upstream that reads below 23 KB/s counts as idle.
+ * Grows when bytes are written, and again when the system accepts them.
+ * Linux accepts more only once a third of the send buffer, up to 1.4 MB, is free: with `idleSeconds` of 60,
+ * an upstream that reads below 23 KB/s counts as idle.
  */
 function writeProgress(socket: Socket | undefined): number {
   if (socket === undefined) {
@@ -28,9 +34,9 @@ export class WaitClock {
   #sinceMonotonicMs: number | undefined = performance.now()
 
   /**
-   * Returns how long no byte has moved in the current wait. Must be called several times a second, whether it waits or not:
-   * only these calls measure, so no event can forget to restart the clock. `read`: the bytes read that count.
-   * `socket`: undefined until TCP is connected.
+   * Returns how long no byte has moved in the current wait. Must be called several times a second,
+   * whether it waits or not: only these calls measure, so no event can forget to restart the clock.
+   * `read`: the bytes read that count. `socket`: undefined until TCP is connected.
    */
   measure(isWaiting: boolean, socket: Socket | undefined, read: number, monotonicNow: number): number {
     const written = writeProgress(socket)

@@ -13,7 +13,10 @@ import type { FromWorker, SerializedError, ToWorker, WorkerState } from './worke
 
 const KILL_AFTER_DEADLINE_MS = 3000
 const START_RETRY_MS = 5000
-/** A worker that ends sooner is replaced only after this time, because a start takes CPU time from the other workers. */
+/**
+ * A worker that ends sooner is replaced only after this time,
+ * because a start takes CPU time from the other workers.
+ */
 const MIN_SERVED_MS = 1000
 /** Must be below the one-second timeout of a kubelet probe. */
 const STATE_TIMEOUT_MS = 400
@@ -25,7 +28,9 @@ export class WorkerPool implements DataService {
   restarts = 0
   readonly #options: PoolOptions
   readonly #workers = new Set<WorkerProcess>()
-  /** The counts of ended workers. Without these counts, sums would fall, which Prometheus takes for a restart. */
+  /**
+   * The counts of ended workers. Without these counts, sums would fall, which Prometheus takes for a restart.
+   */
   #endedCounts: Promise<readonly MetricFamily[]> = Promise.resolve([])
   #isStopping = false
   #isVerbose = false
@@ -35,7 +40,9 @@ export class WorkerPool implements DataService {
     this.#options = options
   }
 
-  /** Resolves when all workers listen. Rejects with the first error of a worker, after all workers have ended. */
+  /**
+   * Resolves when all workers listen. Rejects with the first error of a worker, after all workers have ended.
+   */
   async listen(): Promise<AddressInfo> {
     // Connections last long. Round robin gives every worker its share of them.
     cluster.schedulingPolicy = cluster.SCHED_RR
@@ -61,7 +68,10 @@ export class WorkerPool implements DataService {
     return [await this.#endedCounts, ...Array.from(this.#workers, ({ metrics }) => [...metrics.values()])]
   }
 
-  /** Asks all workers for their states. Resolves with the number of workers that listen and have sent a new state. */
+  /**
+   * Asks all workers for their states.
+   * Resolves with the number of workers that listen and have sent a new state.
+   */
   async update(group: MetricGroup): Promise<number> {
     const updates = await Promise.all(Array.from(this.#workers, (worker) => worker.update(group)))
     return updates.filter(Boolean).length
@@ -233,7 +243,10 @@ class WorkerProcess {
     return this.listeningMonotonicMs !== undefined && !this.#worker.isDead()
   }
 
-  /** Resolves with whether the worker listens and has sent a new state in time. Otherwise, the former state stays. */
+  /**
+   * Resolves with whether the worker listens and has sent a new state in time.
+   * Otherwise, the former state stays.
+   */
   async update(group: MetricGroup): Promise<boolean> {
     this.send({ type: 'report', group })
     const signal = AbortSignal.timeout(STATE_TIMEOUT_MS)

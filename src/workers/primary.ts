@@ -1,6 +1,6 @@
 /**
- * A sidecar of several processes. Workers share the data listener, load keys and credentials, and serve requests.
- * The primary process serves the admin listener for all of them.
+ * A sidecar of several processes. Workers share the data listener, load keys and credentials,
+ * and serve requests. The primary process serves the admin listener for all of them.
  */
 import { AggregatorRegistry } from 'prom-client'
 import type { AppOptions } from '../app.ts'
@@ -28,11 +28,13 @@ export async function createPrimary(
   const verboseLog = new VerboseLog(log, (isOn) => pool.setVerbose(isOn))
   const adminData = createAdminData(pool, lifeCycle, processCounts)
   const files = certificateFiles(config).find(({ name }) => name === 'admin')
-  const opened = files && (await openCertificateSet(files, log, Date.now, () => {})) // the workers count reloads
+  // The workers count reloads.
+  const opened = files && (await openCertificateSet(files, log, Date.now, () => {}))
   if (opened?.ok === false) {
     throw new InvalidAuthData(opened.problems)
   }
-  const cache = { ...config.cache, maxTokens: config.cache.maxTokens * count } // each worker has its own cache
+  // Each worker has its own cache.
+  const cache = { ...config.cache, maxTokens: config.cache.maxTokens * count }
   const secureContext = activeContextOf(opened?.value)
   const rooms = await openAdminRooms(config)
   const forAdmin = { config: { ...config, cache }, adminData, secureContext, log, now: Date.now, rooms }
@@ -75,7 +77,8 @@ function createAdminData(pool: WorkerPool, lifeCycle: LifeCycle, counts: Process
 const FILES_BESIDE_CONNECTIONS = 40
 
 /**
- * The settings of one worker: its share of the limits, within its file descriptors. A client may need two file descriptors.
+ * The settings of one worker: its share of the limits, within its file descriptors.
+ * A client may need two file descriptors.
  * `node:cluster` gives no more connections to a worker that has once run out of file descriptors.
  */
 function configOfWorker(config: Config, count: number, log: Logger): Config {

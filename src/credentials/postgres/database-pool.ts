@@ -14,7 +14,10 @@ export type DatabaseTarget = Readonly<{ url: string; label: string }>
 const MAX_URL_BYTES = 65_536
 const CONNECT_MS = 2000
 const QUERY_MS = 1000
-/** Before a statement: else the server waits for a lock longer than the query. Poolers refuse it as a connection option. */
+/**
+ * Before a statement: else the server waits for a lock longer than the query.
+ * Poolers refuse it as a connection option.
+ */
 export const LIMIT_LOCKS = `SET LOCAL lock_timeout = ${QUERY_MS - 200};`
 const NEEDS_TLS = 'names a remote host: it needs ?sslmode=verify-full, or ?sslmode=disable to do without TLS'
 const PERCENT = 'special characters of the password must be percent-encoded'
@@ -39,7 +42,8 @@ function parseDatabaseUrl(text: string): Result<DatabaseTarget> {
   // An empty host means a Unix socket named by the parameter `host`, as in libpq.
   const parseable = text.replace('@/', '@socket/')
   const url = URL.canParse(parseable) ? new URL(parseable) : undefined
-  // An unencoded `#`, `/` or `?` ends the password. The rest of the password would become part of the database name.
+  // An unencoded `#`, `/` or `?` ends the password.
+  // The rest of the password would become part of the database name.
   if (url === undefined || url.hash !== '' || `${url.pathname}${url.search}`.includes('@')) {
     return failed(`holds no valid URL (${PERCENT})`)
   }
@@ -78,7 +82,10 @@ export const clientConfig = ({ url }: DatabaseTarget, queryMs: number) => ({
   stream: () => new DatabaseSocket(),
 })
 
-/** After a failure, the pool reads the URL file again and reconnects. The file may name another database by then. */
+/**
+ * After a failure, the pool reads the URL file again and reconnects.
+ * The file may name another database by then.
+ */
 export class DatabasePool {
   readonly #urlFile: string
   readonly #size: number
@@ -104,7 +111,10 @@ export class DatabasePool {
     this.#pool = undefined
   }
 
-  /** Runs a query a second time, on new connections, if the server may have closed the former connections. Never rejects. */
+  /**
+   * Runs a query a second time, on new connections, if the server may have closed the former
+   * connections. Never rejects.
+   */
   async ask<T>(run: (pool: pg.Pool) => Promise<T>, mayRetry = this.#pool !== undefined): Promise<Loaded<T>> {
     try {
       return loaded(await run(await this.current()))
@@ -140,7 +150,9 @@ type DatabaseFailureKind = 'down' | 'timeout' | 'unusable'
 const RUN_MIGRATE =
   'run `storage-auth-sidecar credentials migrate --postgres-url-file FILE` with a role that may create them'
 
-/** The triggers or the revision are missing, such as after a partial restore: polls would never find a change. */
+/**
+ * The triggers or the revision are missing, such as after a partial restore: polls would never find a change.
+ */
 export class ChangesNotRecorded extends Error {}
 
 const UNUSABLE_STATES: Readonly<Record<string, string>> = {
@@ -153,7 +165,10 @@ const UNUSABLE_STATES: Readonly<Record<string, string>> = {
   '28P01': 'it refuses this user or the password',
 }
 
-/** Callers write the message after the name of the database. The detail of server errors is left out: it quotes rows. */
+/**
+ * Callers write the message after the name of the database.
+ * The detail of server errors is left out: it quotes rows.
+ */
 export function databaseFailure(error: unknown): Readonly<{ kind: DatabaseFailureKind; message: string }> {
   if (!(error instanceof Error)) {
     return { kind: 'down', message: 'it failed for an unknown reason' }
@@ -168,7 +183,8 @@ export function databaseFailure(error: unknown): Readonly<{ kind: DatabaseFailur
     if (unusable !== undefined) {
       return { kind: 'unusable', message: unusable }
     }
-    const isLate = code === '57014' || code === '55P03' // query_canceled: a statement_timeout; lock_not_available
+    // query_canceled: a statement_timeout; lock_not_available.
+    const isLate = code === '57014' || code === '55P03'
     return { kind: isLate ? 'timeout' : 'down', message: `it reports: ${error.message} (${code})` }
   }
   if (code === 'ETIMEDOUT' || /timeout/i.test(error.message)) {

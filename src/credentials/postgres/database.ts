@@ -38,7 +38,10 @@ export interface EndedToken {
 /** `full`: the clients of the account have ended as many tokens as may be alive at once. */
 export type EndingOutcome = 'ended' | 'full' | 'unavailable'
 
-/** With parameters, a query may have only one statement. The last statement finds a row unless the account is full. */
+/**
+ * With parameters, a query may have only one statement.
+ * The last statement finds a row unless the account is full.
+ */
 function endTokenSql({ tokenId, issuer, accountId, rowEndsAtSeconds }: EndedToken): string {
   const [jti, iss, account] = [tokenId, issuer, accountId].map(escapeLiteral)
   return `${LIMIT_LOCKS}
@@ -92,7 +95,10 @@ export class CredentialsDatabase implements CredentialSource {
   readonly list = (): CredentialList => this.#snapshots.current().credentials
   readonly revocations = (): RevocationList => this.#snapshots.current().revocations
 
-  /** Resolves with whether the snapshot is as new as the call. Does not wait for a database that is known to be down. */
+  /**
+   * Resolves with whether the snapshot is as new as the call.
+   * Does not wait for a database that is known to be down.
+   */
   readonly refresh = async (): Promise<boolean> =>
     this.#isRead && !this.#isDown && (await this.#snapshots.refresh())
 

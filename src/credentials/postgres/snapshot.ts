@@ -1,7 +1,7 @@
 /**
  * Reads credentials and revocations from their tables into memory. Each read is one transaction.
- * After the first read, credentials are read only if they have changed, and of revocations only the changes (`tables.sql`).
- * Leaves out rows without a valid credential. Their problems name the ids of the rows.
+ * After the first read, credentials are read only if they have changed, and of revocations only the changes
+ * (`tables.sql`). Leaves out rows without a valid credential. Their problems name the ids of the rows.
  */
 import type { ClientBase, Pool, QueryResult } from 'pg'
 import { claimsProblem, nameProblem } from '../../base/values.ts'
@@ -37,8 +37,8 @@ interface Revision {
   readonly credentialsChange: string
   readonly revocationsReset: string
   /**
-   * The versions of the triggers. They differ after a trigger was disabled, as by `pg_restore --disable-triggers`:
-   * changes may then be missing.
+   * The versions of the triggers. They differ after a trigger was disabled, as by `pg_restore
+   * --disable-triggers`: changes may then be missing.
    */
   readonly triggers: string
   readonly triggerCount: number
@@ -89,7 +89,10 @@ export function rowProblem(row: CredentialRow) {
   return problem && `credentials, row ${id}: ${column} ${problem}`
 }
 
-/** The rows of the tables at one moment. `revocations` is the same object in all snapshots, until all of them are read. */
+/**
+ * The rows of the tables at one moment.
+ * `revocations` is the same object in all snapshots, until all of them are read.
+ */
 export interface Snapshot {
   readonly credentials: CredentialList
   readonly problems: readonly string[]
@@ -112,7 +115,10 @@ interface RevocationChanges {
 
 const PAGE_ROWS = 2000
 
-/** All rows are read, page by page, instead of so many changes, which would be applied in one turn of the event loop. */
+/**
+ * All rows are read, page by page, instead of so many changes, which would be applied in
+ * one turn of the event loop.
+ */
 const MAX_CHANGES = 20_000
 
 /**
@@ -125,7 +131,10 @@ export class SnapshotReader {
   /** The greatest id of the revocations that were read. */
   #newestId = 0n
 
-  /** Reads what has changed since the last read. @param readsAll - read all rows, even if nothing has changed */
+  /**
+   * Reads what has changed since the last read.
+   * @param readsAll - read all rows, even if nothing has changed
+   */
   async read(pool: Pool, readsAll: boolean): Promise<Snapshot> {
     const client = await pool.connect()
     let isBroken = true
@@ -157,7 +166,10 @@ export class SnapshotReader {
     }
   }
 
-  /** Returns the revision of the last read if `fresh` came after it in one history, or undefined, such as after a restore. */
+  /**
+   * Returns the revision of the last read if `fresh` came after it in one history,
+   * or undefined, such as after a restore.
+   */
   async #ancestorOf(fresh: Revision, client: ClientBase): Promise<Revision | undefined> {
     const known = this.#revision
     if (known === undefined || known.triggers !== fresh.triggers) {
@@ -171,7 +183,10 @@ export class SnapshotReader {
     return rowCount === 1 ? known : undefined
   }
 
-  /** A row that was added and removed since the last read is in neither list. Undefined if there are too many changes. */
+  /**
+   * A row that was added and removed since the last read is in neither list.
+   * Undefined if there are too many changes.
+   */
   async #readChanges(client: ClientBase, { number }: Revision): Promise<RevocationChanges | undefined> {
     const limit = `LIMIT ${MAX_CHANGES}`
     const newest = String(this.#newestId)

@@ -34,7 +34,8 @@ async function inDatabase<T>(
   }
   const { value: target, warnings } = named
   const client = new pg.Client(clientConfig(target, statementMs))
-  client.on('error', () => {}) // without a listener, the event would end the process; the next query rejects anyway
+  // Without a listener, the event would end the process; the next query rejects anyway.
+  client.on('error', () => {})
   try {
     await client.connect()
     await client.query(`SET lock_timeout = ${LOCK_MS}`)
@@ -52,7 +53,10 @@ async function inDatabase<T>(
 }
 
 export function tableEditors(urlFile: string): Editors {
-  /** Resolves with the rows that the statement returns. @throws NotDone with `ifNone`, if it has changed no row */
+  /**
+   * Resolves with the rows that the statement returns.
+   * @throws NotDone with `ifNone`, if it has changed no row
+   */
   async function query<T extends object>(text: string, values: unknown[], ifNone: string) {
     const changed = await inDatabase(urlFile, STATEMENT_MS, (client) => client.query<T>(text, values))
     if (!changed.ok) {
@@ -125,7 +129,10 @@ export function tableEditors(urlFile: string): Editors {
   return { credentials, revocations }
 }
 
-/** Adds credentials with their hashes in one transaction. Resolves with the names that were there, which are unchanged. */
+/**
+ * Adds credentials with their hashes in one transaction.
+ * Resolves with the names that were there, which are unchanged.
+ */
 export const importCredentials = (urlFile: string, credentials: readonly Credential[]) =>
   inDatabase(urlFile, STATEMENT_MS, async (client): Promise<readonly CredentialName[]> => {
     const existing: CredentialName[] = []
