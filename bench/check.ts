@@ -1,7 +1,7 @@
 /**
- * The guard of `npm run bench -- --check`: fails when a request with a cached token costs far more than it should
- * beside the peers that are installed. nginx is none of them: it spends its time in system calls, which slow down in
- * another measure than JavaScript on a busy machine.
+ * The guard of `npm run bench -- --check`: fails when a request with a cached token costs far more than
+ * it should beside the peers that are installed. nginx is none of them: it spends its time in system calls,
+ * which slow down in another measure than JavaScript on a busy machine.
  */
 import type { Bench } from './compare.ts'
 import { median } from './lab.ts'
@@ -11,8 +11,9 @@ import { hot } from './requests.ts'
 const BOUNDS: Readonly<Record<string, number>> = { limit: 1.9, envoy: 1.2, 'http-proxy': 0.75 }
 
 /**
- * Resolves with false when the sidecar is too expensive, twice. About one Node process in 30, of the sidecar or of `limit`,
- * costs 1.4 times as much from its start to its end: what fails is measured again with new processes.
+ * Resolves with false when the sidecar is too expensive, twice.
+ * About one Node process in 30, of the sidecar or of `limit`, costs 1.4 times as much from
+ * its start to its end: what fails is measured again with new processes.
  */
 export async function check(bench: Bench): Promise<boolean> {
   return (await checkOnce(bench)) || (await checkOnce(bench))

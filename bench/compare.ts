@@ -1,6 +1,7 @@
 /**
- * Measures several peers side by side: each is started, checked and warmed up, then measured in rounds that alternate,
- * each beginning with another peer, so that the drift of the machine cancels. Out: medians over the rounds.
+ * Measures several peers side by side: each is started, checked and warmed up, then measured
+ * in rounds that alternate, each beginning with another peer, so that the drift of the machine cancels.
+ * Out: medians over the rounds.
  */
 import { freePort } from '../test/support/free-port.ts'
 import { cpuMicroseconds, type Lab, listening, median, type Running } from './lab.ts'
@@ -65,7 +66,9 @@ function takesPart({ peers, skip }: Bench, { name, missing }: Peer): boolean {
   return missing === undefined
 }
 
-/** Measures the entrants that take part. A peer that fails its check is left out; the sidecar must pass it. */
+/**
+ * Measures the entrants that take part. A peer that fails its check is left out; the sidecar must pass it.
+ */
 export async function compare(
   bench: Bench,
   entrants: readonly Entrant[],

@@ -1,7 +1,7 @@
 /**
- * The scenario of clients that send the next request as soon as they have an answer, whatever it is: strangers beside
- * good requests at a constant rate, and many more clients with tokens than an upstream serves at once.
- * The longest turn of the event loop is told in CPU time of the main thread (`turns.mjs`).
+ * The scenario of clients that send the next request as soon as they have an answer, whatever it is:
+ * strangers beside good requests at a constant rate, and many more clients with tokens than an upstream
+ * serves at once. The longest turn of the event loop is told in CPU time of the main thread (`turns.mjs`).
  */
 import { readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'

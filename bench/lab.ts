@@ -1,6 +1,6 @@
 /**
- * Processes, ports, CPU time and memory of a benchmark run. Everything that a run starts or writes ends with it:
- * at its end, when it fails, and on Ctrl-C.
+ * Processes, ports, CPU time and memory of a benchmark run.
+ * Everything that a run starts or writes ends with it: at its end, when it fails, and on Ctrl-C.
  */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'

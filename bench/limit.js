@@ -1,6 +1,7 @@
 /**
- * The limit of the sidecar's design: Node's HTTP server with the smallest upstream client that works, and no checks:
- * `node limit.js PORT UPSTREAM-PORT`. A response needs `Content-Length`; bodies of requests are not forwarded.
+ * The limit of the sidecar's design: Node's HTTP server with the smallest upstream client that works,
+ * and no checks: `node limit.js PORT UPSTREAM-PORT`.
+ * A response needs `Content-Length`; bodies of requests are not forwarded.
  */
 import { createServer } from 'node:http'
 import { connect } from 'node:net'

@@ -1,8 +1,9 @@
 /**
  * The benchmark's own load generator: `node load-client.ts JSON` with `LoadOptions`; prints a `LoadReport`.
  *
- * Without a rate each connection sends its next request when the last one is answered. With a rate, requests become due
- * in steps of a millisecond; one that finds no idle connection waits, and the wait counts as latency.
+ * Without a rate each connection sends its next request when the last one is answered.
+ * With a rate, requests become due in steps of a millisecond; one that finds no idle connection waits,
+ * and the wait counts as latency.
  */
 import { readFileSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'

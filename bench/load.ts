@@ -1,6 +1,6 @@
 /**
- * Puts load on a port from core 1: by wrk where it is installed, by `load-client.ts` otherwise and at a constant rate,
- * which wrk does not have. A load with an unexpected answer is an error.
+ * Puts load on a port from core 1: by wrk where it is installed, by `load-client.ts` otherwise
+ * and at a constant rate, which wrk does not have. A load with an unexpected answer is an error.
  */
 import { execFile } from 'node:child_process'
 import { writeFileSync } from 'node:fs'

@@ -1,6 +1,6 @@
 /**
- * Moves large objects through a proxy: `node object-client.ts JSON` with `ObjectLoad`; prints an `ObjectReport`. One
- * connection, one object after the other, read into one buffer and written from one.
+ * Moves large objects through a proxy: `node object-client.ts JSON` with `ObjectLoad`; prints
+ * an `ObjectReport`. One connection, one object after the other, read into one buffer and written from one.
  */
 import { once } from 'node:events'
 import { connect } from 'node:net'

@@ -1,6 +1,6 @@
 /**
- * The sidecar and the proxies that it is compared with, each with one worker thread in front of the same upstream.
- * A peer that is not installed says what is missing.
+ * The sidecar and the proxies that it is compared with, each with one worker thread in front
+ * of the same upstream. A peer that is not installed says what is missing.
  */
 import { spawnSync } from 'node:child_process'
 import { existsSync, writeFileSync } from 'node:fs'
@@ -69,7 +69,9 @@ export const nginx: Peer = {
   start: ({ lab, port, upstreamPort }) => runNginx(lab, 0, port, ...forwardTo(upstreamPort)),
 }
 
-/** nginx asks the sidecar's token check and caches the answer for ten seconds. Both processes are measured. */
+/**
+ * nginx asks the sidecar's token check and caches the answer for ten seconds. Both processes are measured.
+ */
 const nginxAuth: Peer = {
   name: 'nginx-auth',
   checksTokens: true,

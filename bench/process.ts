@@ -1,4 +1,6 @@
-/** The scenarios of the sidecar's process: how fast it starts, and what it and its token cache hold in memory. */
+/**
+ * The scenarios of the sidecar's process: how fast it starts, and what it and its token cache hold in memory.
+ */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { freePort } from '../test/support/free-port.ts'
 import type { Bench, Section } from './compare.ts'
@@ -42,8 +44,8 @@ async function startOne(bench: Bench): Promise<[Running, number]> {
 }
 
 /**
- * Two sidecars receive the same 10,000 tokens; one caches them all, the other one of them. The difference of their
- * growth is the cache: growth alone would count the garbage of 10,000 verifications as well.
+ * Two sidecars receive the same 10,000 tokens; one caches them all, the other one of them. The difference
+ * of their growth is the cache: growth alone would count the garbage of 10,000 verifications as well.
  */
 export async function tokens(bench: Bench): Promise<Section> {
   const texts = Array.from({ length: TOKENS }, () => requestText(bench.trust.mint()))

@@ -1,4 +1,7 @@
-/** Stock http-proxy as its documentation shows it, with a keep-alive agent: `node stock.js PORT UPSTREAM-PORT`. */
+/**
+ * Stock http-proxy as its documentation shows it, with a keep-alive agent:
+ * `node stock.js PORT UPSTREAM-PORT`.
+ */
 import { Agent, createServer } from 'node:http'
 import httpProxy from 'http-proxy'
 

@@ -51,7 +51,9 @@ export async function memory(bench: Bench): Promise<Section> {
   const move = (port: number, direction: 'down' | 'up', size: number, count: number) =>
     lab.ask('object-client.ts', { port, token, direction, size, count } satisfies ObjectLoad)
 
-  /** Runs one phase with a sidecar of its own; `work` resolves with the number of transfers that are alive. */
+  /**
+   * Runs one phase with a sidecar of its own; `work` resolves with the number of transfers that are alive.
+   */
   async function phase(name: string, work: (port: number) => Promise<number>): Promise<void> {
     const port = await freePort()
     const running = await sidecar.start({ ...bench, port, upstreamPort })

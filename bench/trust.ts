@@ -1,6 +1,7 @@
 /**
- * The keys, credentials and tokens of a benchmark or a campaign, created anew each time. Keys and credential come from the
- * program's own commands; tokens are signed here, because 12,000 logins take longer than the measurement.
+ * The keys, credentials and tokens of a benchmark or a campaign, created anew each time.
+ * Keys and credential come from the program's own commands; tokens are signed here, because
+ * 12,000 logins take longer than the measurement.
  */
 import { spawnSync } from 'node:child_process'
 import { createPrivateKey, createPublicKey, type KeyObject, randomBytes, sign } from 'node:crypto'
@@ -22,7 +23,9 @@ export interface Trust {
   /** The public key as a JWK Set, and as a PEM file. */
   readonly jwks: string
   readonly pemFile: string
-  /** Signs a new ES256 token that is valid for a day, but for these claims, header parameters and this key. */
+  /**
+   * Signs a new ES256 token that is valid for a day, but for these claims, header parameters and this key.
+   */
   mint(claims?: object, header?: object, signer?: KeyObject): string
   /** Adds a credential. */
   addLogin(account: string): Login

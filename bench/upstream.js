@@ -1,6 +1,6 @@
 /**
- * The storage service of large objects: `node upstream.js PORT`. `GET /object?size=N` sends N bytes, `PUT /stall` reads
- * nothing, any other PUT counts what it receives, and any other GET is answered with 1 KiB.
+ * The storage service of large objects: `node upstream.js PORT`. `GET /object?size=N` sends N bytes, `PUT
+ * /stall` reads nothing, any other PUT counts what it receives, and any other GET is answered with 1 KiB.
  */
 import { createServer } from 'node:http'
 

@@ -1,6 +1,7 @@
 /**
- * Lists known advisories on the packages that the program ships; exit code 1 if there are any. Without an answer of the
- * registry the last line says "not checked", and in CI (variable CI) the exit code is 1 unless AUDIT_MAY_BE_UNCHECKED=1.
+ * Lists known advisories on the packages that the program ships; exit code 1 if there are any.
+ * Without an answer of the registry the last line says "not checked", and in CI (variable
+ * CI) the exit code is 1 unless AUDIT_MAY_BE_UNCHECKED=1.
  */
 import { spawnSync } from 'node:child_process'
 

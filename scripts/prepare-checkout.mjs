@@ -1,7 +1,7 @@
 /**
- * Makes a checkout ready to run, and does only what is missing: installs the locked packages, compiles `src` to `dist`,
- * and with `--tests` builds the test runner. `--rebuild` compiles anyway. Runs from a bare clone on, before anything is
- * installed, so it imports Node's own modules only.
+ * Makes a checkout ready to run, and does only what is missing: installs the locked packages,
+ * compiles `src` to `dist`, and with `--tests` builds the test runner. `--rebuild` compiles anyway.
+ * Runs from a bare clone on, before anything is installed, so it imports Node's own modules only.
  */
 import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
@@ -36,7 +36,9 @@ if (process.argv.includes('--rebuild') || stamp('dist') !== `${sources} ${digest
   writeStamp('dist', `${sources} ${digest(filesBelow('dist'))}`)
 }
 
-/** Compares the lock file with npm's record of what it installed, which an interrupted install does not write. */
+/**
+ * Compares the lock file with npm's record of what it installed, which an interrupted install does not write.
+ */
 function lockedPackagesInstalled() {
   if (!existsSync('node_modules/.package-lock.json')) {
     return false

@@ -1,8 +1,8 @@
 /**
- * Runs tap with the given arguments and prints a line for each test file, every failure in full, the coverage table, and
- * as the very last line `N passed, N failed` (with `, N skipped`), counted in assertions. Without a test file in the
- * arguments it runs all of them, and requires 95 % of all lines to be covered. The exit code is 0 only when something passed
- * and nothing failed.
+ * Runs tap with the given arguments and prints a line for each test file, every failure in full, the coverage
+ * table, and as the very last line `N passed, N failed` (with `, N skipped`), counted in assertions.
+ * Without a test file in the arguments it runs all of them, and requires 95 % of all lines to be covered.
+ * The exit code is 0 only when something passed and nothing failed.
  */
 import { spawn } from 'node:child_process'
 import { Parser } from 'tap-parser'
@@ -87,7 +87,8 @@ function watch(level, path) {
     if (path.length === 0) {
       console.log(`${result.ok ? '    ok' : 'not ok'}  ${result.name}  ${Math.round(result.time ?? 0)} ms`)
     }
-    // A subtest's result repeats its assertions, unless it ended badly without a failed one (a crash, a timeout).
+    // A subtest's result repeats its assertions,
+    // unless it ended badly without a failed one (a crash, a timeout).
     const hasAssertions = subtest !== undefined && subtest.count > 0
     const repeatsAssertions = hasAssertions && (result.ok || count.failed > failedBefore)
     if (!repeatsAssertions) {

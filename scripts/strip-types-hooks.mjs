@@ -1,6 +1,6 @@
 /**
- * Replaces types by blanks, so that positions stay. Keeps each result by the hash of its source: the compiler takes 0.7 s
- * to load, and every test file is a process.
+ * Replaces types by blanks, so that positions stay. Keeps each result by the hash of its source:
+ * the compiler takes 0.7 s to load, and every test file is a process.
  */
 import { createHash } from 'node:crypto'
 import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs'

@@ -2,5 +2,6 @@
 import { register } from 'node:module'
 
 register('./strip-types-hooks.mjs', import.meta.url)
-// tap enables them. Nothing here needs any, and Node reads those of all packages: a tenth of the start of a test file.
+// tap enables them. Nothing here needs any, and Node reads those of all packages: a tenth
+// of the start of a test file.
 process.setSourceMapsEnabled(false)

@@ -1,7 +1,8 @@
 /**
- * Writes what derives from other files. From the settings schema: the table in `docs/configuration.md`, `config/sidecar.yaml`,
- * `config/sidecar.schema.json` and the settings in the schema of the Helm values. From the manifests: the files of the Helm
- * chart, and the rule file of the Compose example. Run `npm run docs` after a change of `src/config/schema.ts` or of `k8s/`.
+ * Writes what derives from other files. From the settings schema: the table in `docs/configuration.md`,
+ * `config/sidecar.yaml`, `config/sidecar.schema.json` and the settings in the schema of the Helm values.
+ * From the manifests: the files of the Helm chart, and the rule file of the Compose example.
+ * Run `npm run docs` after a change of `src/config/schema.ts` or of `k8s/`.
  */
 import { copyFileSync, readFileSync, writeFileSync } from 'node:fs'
 import { parse, stringify } from 'yaml'
@@ -121,13 +122,19 @@ export function withSettingsSchema(valuesSchema: string): string {
   return `${JSON.stringify(values, null, 2)}\n`
 }
 
-/** Leaves out patterns that Go cannot compile: it has no lookahead and no `\\u`. The program checks them at its start. */
+/**
+ * Leaves out patterns that Go cannot compile: it has no lookahead and no `\\u`.
+ * The program checks them at its start.
+ */
 function withoutForeignPattern(name: string, value: unknown): unknown {
   const isForeign = name === 'pattern' && typeof value === 'string' && /\(\?[!=<]|\\u/.test(value)
   return isForeign ? undefined : value
 }
 
-/** The files of the chart by the manifest that each is a copy of. Links would make Helm warn, and Argo CD refuse. */
+/**
+ * The files of the chart by the manifest that each is a copy of.
+ * Links would make Helm warn, and Argo CD refuse.
+ */
 export const CHART_FILES: Readonly<Record<string, string>> = {
   'gateway-availability.yaml': 'k8s/gateway/availability.yaml',
   'gateway-deployment.yaml': 'k8s/gateway/deployment.yaml',

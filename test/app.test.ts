@@ -95,7 +95,8 @@ t.test('a database URL that cannot be read is a problem beside those of other fi
 })
 
 t.test('a file may have more problems than a call has arguments', async (t) => {
-  mock.timers.enable({ apis: ['setTimeout'] }) // on a busy machine, reading so many may take more than its 30 s
+  // On a busy machine, reading so many may take more than its 30 s.
+  mock.timers.enable({ apis: ['setTimeout'] })
   t.teardown(() => mock.timers.reset())
   const revocations = join(await temporaryDirectory(t), 'revocations.yaml')
   writeFileSync(revocations, `revocations: [${'1,'.repeat(130_000)}]`)

@@ -54,7 +54,9 @@ t.test('client text is truncated, and control characters and line breaks are esc
   t.equal(loggable('xyz', 2), 'xy…')
 })
 
-/** Logs 3 MB, then a line for each line of its standard input; reports the dropped lines on standard error. */
+/**
+ * Logs 3 MB, then a line for each line of its standard input; reports the dropped lines on standard error.
+ */
 const WRITER = `
   import { LogDestination } from ${JSON.stringify(new URL('../src/base/log.ts', import.meta.url).href)}
   const destination = new LogDestination()

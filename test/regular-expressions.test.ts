@@ -1,4 +1,7 @@
-/** Every regular expression of the program takes time linear in its input: strangers choose what many of them meet. */
+/**
+ * Every regular expression of the program takes time linear in its input:
+ * strangers choose what many of them meet.
+ */
 import { readdirSync, readFileSync } from 'node:fs'
 import t from 'tap'
 
@@ -31,7 +34,10 @@ function literals(): Literal[] {
   })
 }
 
-/** One repeated character and two alternating ones, alone and between others, of those that the expression names. */
+/**
+ * One repeated character and two alternating ones,
+ * alone and between others, of those that the expression names.
+ */
 function* inputs({ source }: RegExp): Generator<string> {
   const named = source.replace(/\\[a-zA-Z]|\\x[0-9a-f]{2}/gi, '')
   const characters = [...new Set(`${named}a0-, \t.%="/\r\n\x80`)]

@@ -1,8 +1,9 @@
 /**
  * Raw clients on one side, a recording upstream on the other, and a judge of its records.
  *
- * The judge does not know what a proxy admits. It knows what was sent: a request at the upstream must be exactly one
- * request of one client, sent with a valid token, with the identity of that token and no other, and with its bytes.
+ * The judge does not know what a proxy admits.
+ * It knows what was sent: a request at the upstream must be exactly one request of one client,
+ * sent with a valid token, with the identity of that token and no other, and with its bytes.
  */
 import { connect, createServer, type Socket } from 'node:net'
 import type { Field, Head, Response } from '../support/http-text.ts'
@@ -11,7 +12,10 @@ import { NAME_HEADER, type Reply } from './replies.ts'
 import type { Script, SentRequest } from './requests.ts'
 import type { CampaignTrust, Identity } from './sidecar-process.ts'
 
-/** How long a client waits for its connection to end, in milliseconds: longer than every timeout of the sidecar. */
+/**
+ * How long a client waits for its connection to end, in milliseconds:
+ * longer than every timeout of the sidecar.
+ */
 const PATIENCE_MS = 25_000
 const IDENTITY_PREFIX = 'x-authenticated-'
 /** What clients send in lines that the sidecar must drop or replace. */
@@ -345,7 +349,10 @@ function isBound(
   return isMethod && target === bound.target && !fields.some(({ name }) => names.test(folded(name)))
 }
 
-/** Whether a request is within `/b` and needs no more than its scope has, read as narrowly as any service could. */
+/**
+ * Whether a request is within `/b` and needs no more than its scope has,
+ * read as narrowly as any service could.
+ */
 function isWithin(scope: string, { method, target, head: { fields } }: Arrival): boolean {
   const isBelow = (path = '') =>
     /^\/b(?:\/|$)/.test(path) &&

@@ -1,5 +1,6 @@
 /**
- * The fuzz run: random and damaged requests through the built program, judged by what a recording upstream saw.
+ * The fuzz run:
+ * random and damaged requests through the built program, judged by what a recording upstream saw.
  *
  *     npm run fuzz -- [SECONDS] [--seed N [--only CONNECTION]]
  *

@@ -54,7 +54,8 @@ export function randomReply(random: Random, name: string): Reply {
     [1, () => ({ ...fine(bodiless('304 Not Modified')), content: '', early: true })],
     // Long names of few characters: what reads them must not take quadratic time.
     [1, () => fine(`${head}${longName(random)}: v\r\nContent-Length: ${content.length}\r\n\r\n${content}`)],
-    // A second response that no client asked for, in one write: one that comes later is a response to the next request.
+    // A second response that no client asked for, in one write: one that comes later is a
+    // response to the next request.
     [1, () => whole(`${sized}HTTP/1.1 200 OK\r\nX-Fz: poison\r\nContent-Length: 6\r\n\r\npoison`)],
     // Bytes after a bodiless one.
     [1, () => bad(`HTTP/1.1 204 No Content\r\nX-Fz: ${name}\r\nContent-Length: 6\r\n\r\npoison`, 'keep')],

@@ -1,6 +1,6 @@
 /**
- * The requests of the clients of the fuzz run, and the upstream's responses. The seed and the number of a connection decide
- * everything that happens on it, so that one connection can be played again alone.
+ * The requests of the clients of the fuzz run, and the upstream's responses. The seed and the number
+ * of a connection decide everything that happens on it, so that one connection can be played again alone.
  */
 import { ISSUER } from '../../bench/trust.ts'
 import { createRandom, type Random } from './random.ts'
@@ -8,9 +8,10 @@ import { longName, type Reply, randomReply } from './replies.ts'
 import type { CampaignTrust, Identity } from './sidecar-process.ts'
 
 /**
- * What may become of a request. `plain`: forwarded as it was sent. `refused`: the upstream never sees it. `broken`: the
- * upstream never sees all of it. `loose`: some readers may disagree on where it ends; from here on, methods and
- * bodies of the connection are not compared. `damaged`: as `loose`, and tokens may have moved between requests.
+ * What may become of a request. `plain`: forwarded as it was sent. `refused`: the upstream never sees it.
+ * `broken`: the upstream never sees all of it. `loose`: some readers may disagree on where it ends;
+ * from here on, methods and bodies of the connection are not compared.
+ * `damaged`: as `loose`, and tokens may have moved between requests.
  */
 type Fate = 'plain' | 'refused' | 'broken' | 'loose' | 'damaged'
 
@@ -58,8 +59,8 @@ export interface Script {
   /** Milliseconds between two writes; long ones let an early response overtake the rest of an upload. */
   readonly pauseMs: number
   /**
-   * `abort`: resets the connection after its last write; `reset`: as soon as a response has begun. `cut`: some of the last
-   * bytes are never sent.
+   * `abort`: resets the connection after its last write; `reset`: as soon as a response has begun.
+   * `cut`: some of the last bytes are never sent.
    */
   readonly leave: 'wait' | 'half-close' | 'abort' | 'reset' | 'cut'
 }
@@ -172,7 +173,8 @@ function makeLink(draft: Draft, random: Random, name: string, trust: CampaignTru
   const old = fault === 'expired' ? { iat: expiresAt - 90_000, exp: expiresAt - 85_000 } : {}
   const all = { ...claims, method: bound.method, target: bound.target, parent_iss: issuer, ...parent, ...old }
   const link = fault === 'token' ? token : trust.mint(all, { typ: 'link+jwt' })
-  const hurt = fault === 'damaged' ? damaged(random, link).trimEnd() : link // a space before ` HTTP/1.1` changes nothing
+  // A space before ` HTTP/1.1` changes nothing.
+  const hurt = fault === 'damaged' ? damaged(random, link).trimEnd() : link
   const text = fault === 'cut' ? link.slice(0, -3) : hurt
   const parameter = `link_token=${text}${fault === 'twice' ? `&link_token=${link}` : ''}`
   const [path = '', query] = target.split('?')
@@ -186,7 +188,8 @@ function makeLink(draft: Draft, random: Random, name: string, trust: CampaignTru
     scope,
     bound: { method, target },
   }
-  // One of its characters may be damaged into itself. The name of `Authorization` beside a good link may be damaged, too.
+  // One of its characters may be damaged into itself.
+  // The name of `Authorization` beside a good link may be damaged, too.
   const isGood = fault === 'none' || fault === 'authorized' || (fault === 'damaged' && text === link)
   return { target: sent, authorized: fault === 'authorized', identity: isGood ? identity : undefined }
 }

@@ -42,8 +42,8 @@ const ACCOUNTS = ['acme', 'Ünïcode 账户', 'a b%20c', '100%', 'x.y_z"\\', '�
 const ISSUER = 'https://idp.example/'
 
 /**
- * Creates keys, credentials, a trusted issuer, and tokens that stay valid for a day. Of each account two are unrestricted,
- * one may read and one modify below `path`.
+ * Creates keys, credentials, a trusted issuer, and tokens that stay valid for a day.
+ * Of each account two are unrestricted, one may read and one modify below `path`.
  */
 export async function createCampaignTrust(path: string): Promise<CampaignTrust> {
   const scopes = [undefined, undefined, `storage.read:${path}`, `storage.modify:${path}`]

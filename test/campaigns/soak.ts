@@ -1,6 +1,7 @@
 /**
- * The soak run: mixed traffic through the built program while its upstream resets, truncates, sends garbage, is silent or
- * restarts. At the end nothing may be left in flight, and descriptors and heap must be back at their start.
+ * The soak run: mixed traffic through the built program while its upstream resets, truncates,
+ * sends garbage, is silent or restarts.
+ * At the end nothing may be left in flight, and descriptors and heap must be back at their start.
  *
  *     npm run soak -- [SECONDS] [SEED]
  *
@@ -133,7 +134,10 @@ const problems = new Map<string, number>()
 const tally = new Map<string, number>()
 const add = (counts: Map<string, number>, key: string) => counts.set(key, (counts.get(key) ?? 0) + 1)
 
-/** What one request sends, how the client behaves, and the status that it must get while the upstream is healthy. */
+/**
+ * What one request sends,
+ * how the client behaves, and the status that it must get while the upstream is healthy.
+ */
 interface RequestOptions {
   readonly method: string
   readonly path: string

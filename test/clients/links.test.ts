@@ -1,4 +1,7 @@
-/** Programs of users open links: download managers that resume, a browser that seeks, and a transfer whose link ends. */
+/**
+ * Programs of users open links: download managers that resume, a browser that seeks, and
+ * a transfer whose link ends.
+ */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync, writeFileSync } from 'node:fs'

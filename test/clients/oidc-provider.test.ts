@@ -1,4 +1,6 @@
-/** Access tokens of npm's `oidc-provider`; skipped unless OIDC_PROVIDER is the directory of an installed one. */
+/**
+ * Access tokens of npm's `oidc-provider`; skipped unless OIDC_PROVIDER is the directory of an installed one.
+ */
 import { createServer } from 'node:http'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'

@@ -1,7 +1,8 @@
 /**
- * Programs behind the sidecar: rclone (RCLONE names it if it is not in PATH) with `bearer_token_command`, against `rclone
- * serve webdav`; WebDAV servers and a `Destination: https://...` that reaches them over plain HTTP (docs/known-clients.md);
- * go-jose and x/oauth2 (go/main.go), skipped unless Go's module cache has them: `go mod download` in test/clients/go.
+ * Programs behind the sidecar: rclone (RCLONE names it if it is not in PATH) with `bearer_token_command`,
+ * against `rclone serve webdav`; WebDAV servers and a `Destination: https://...` that reaches them over plain
+ * HTTP (docs/known-clients.md); go-jose and x/oauth2 (go/main.go), skipped unless Go's module cache has them:
+ * `go mod download` in test/clients/go.
  */
 import { execFile, spawn } from 'node:child_process'
 import { chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'

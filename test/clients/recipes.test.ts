@@ -1,6 +1,6 @@
 /**
- * The recipes of docs/known-clients.md for programs that send a token which they are given, each run with the real program.
- * A test is skipped where its program is missing.
+ * The recipes of docs/known-clients.md for programs that send a token which they are given,
+ * each run with the real program. A test is skipped where its program is missing.
  */
 import { spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'

@@ -1,4 +1,7 @@
-/** The recipes of docs/restrict-a-credential.md, and real clients with restricted credentials, against Apache's mod_dav. */
+/**
+ * The recipes of docs/restrict-a-credential.md, and real clients with restricted credentials,
+ * against Apache's mod_dav.
+ */
 import { spawn, spawnSync } from 'node:child_process'
 import { chmodSync, existsSync, mkdirSync, writeFileSync } from 'node:fs'
 import { createServer, request } from 'node:http'

@@ -1,7 +1,8 @@
 /**
- * Compares pages with the program: settings in them are valid, docs/operations.md names the metrics and access lines of a
- * running sidecar, links lead to a file and a heading, imports follow the layers in docs/architecture.md; and every answer
- * of docs/openapi.yaml comes, with its headers and body, and no other one.
+ * Compares pages with the program:
+ * settings in them are valid, docs/operations.md names the metrics and access lines of a running sidecar,
+ * links lead to a file and a heading, imports follow the layers in docs/architecture.md;
+ * and every answer of docs/openapi.yaml comes, with its headers and body, and no other one.
  */
 import { spawnSync } from 'node:child_process'
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'

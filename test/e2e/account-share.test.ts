@@ -1,4 +1,6 @@
-/** One account, however it holds connections, leaves a part of an upstream's connections and queue to others. */
+/**
+ * One account, however it holds connections, leaves a part of an upstream's connections and queue to others.
+ */
 import type { Socket } from 'node:net'
 import t, { type Test } from 'tap'
 import { eventually } from '../support/eventually.ts'

@@ -1,4 +1,7 @@
-/** Settings that change the sidecar's own responses: `contract.refusedTokenStatus`, `cors.allowedOrigins`, `enforcement`. */
+/**
+ * Settings that change the sidecar's own responses:
+ * `contract.refusedTokenStatus`, `cors.allowedOrigins`, `enforcement`.
+ */
 import t from 'tap'
 import { eventually } from '../support/eventually.ts'
 import { isOwnResponse } from '../support/own-response.ts'

@@ -1,4 +1,6 @@
-/** A fleet: two sidecars that issue tokens and four that only verify them, with their state in one database. */
+/**
+ * A fleet: two sidecars that issue tokens and four that only verify them, with their state in one database.
+ */
 import t from 'tap'
 import { eventually } from '../support/eventually.ts'
 import { databaseSetup, requirePostgres } from '../support/postgres.ts'

@@ -188,7 +188,9 @@ t.test('the log names the request that a trusted proxy asks for', async (t) => {
 const ENABLED = { 'identity-assertion-enabled': 'true' }
 const NAME = 'x-authenticated-assertion'
 
-/** A sidecar that signs assertions; `receive` sends a request and returns the assertion that the upstream got. */
+/**
+ * A sidecar that signs assertions; `receive` sends a request and returns the assertion that the upstream got.
+ */
 async function start(t: Parameters<typeof startSetup>[0]) {
   const setup = await startSetup(t, { settings: ENABLED })
   const { upstream, sidecar } = setup

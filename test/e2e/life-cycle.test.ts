@@ -268,7 +268,8 @@ t.test(
 )
 
 t.test('the program runs with a read-only file system and without a home directory', async (t) => {
-  // Node's own permissions stand for a read-only file system: tests may run as root, who may write everywhere.
+  // Node's own permissions stand for a read-only file system:
+  // tests may run as root, who may write everywhere.
   const [major = 0] = process.versions.node.split('.').map(Number)
   const permission = major >= 24 ? '--permission' : '--experimental-permission'
   const cwd = await temporaryDirectory(t)

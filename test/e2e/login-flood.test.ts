@@ -1,4 +1,7 @@
-/** Logins with chosen secrets cost a scrypt run each, one at a time. Clients that guess do not keep others out. */
+/**
+ * Logins with chosen secrets cost a scrypt run each, one at a time.
+ * Clients that guess do not keep others out.
+ */
 import { Agent, request } from 'node:http'
 import t, { type Test } from 'tap'
 import { eventually } from '../support/eventually.ts'

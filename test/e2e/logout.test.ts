@@ -1,4 +1,7 @@
-/** `contract.logout`: DELETE on the token endpoint ends the token; in every sidecar of a database: `fleet.test.ts`. */
+/**
+ * `contract.logout`:
+ * DELETE on the token endpoint ends the token; in every sidecar of a database: `fleet.test.ts`.
+ */
 import { readFileSync } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
@@ -17,7 +20,9 @@ const server = await requirePostgres(t)
 const { createDatabase, kill, start } = server
 const ACCOUNTS = 20
 
-/** A database with accounts `a0`, `a1`, ..., and the flags of sidecars whose role may do what the docs grant. */
+/**
+ * A database with accounts `a0`, `a1`, ..., and the flags of sidecars whose role may do what the docs grant.
+ */
 async function prepare(t: Test, alg: 'ES256' | 'HS256' = 'ES256') {
   const credentials = Array.from({ length: ACCOUNTS }, (_, at) => ({ accountId: `a${at}`, accessKey: 'AK' }))
   const { database, flags, ...setup } = await databaseSetup(t, createDatabase, credentials, 'a secret', alg)

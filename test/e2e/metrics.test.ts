@@ -1,4 +1,7 @@
-/** Metrics over sockets. Whatever a client does after a complete response, the request is counted once, as it was sent. */
+/**
+ * Metrics over sockets. Whatever a client does after a complete response, the request is
+ * counted once, as it was sent.
+ */
 import { connect, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
 import t, { type Test } from 'tap'

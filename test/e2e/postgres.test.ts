@@ -17,7 +17,9 @@ const { createDatabase, freeze, kill, port, start, thaw } = server
 const acme = { accountId: 'acme', accessKey: 'AK1', secret: 'a chosen secret' }
 const names = ['--account', acme.accountId, '--access-key', acme.accessKey]
 
-/** A database that holds one credential, with a password in its URL; and the flags of a sidecar that uses it. */
+/**
+ * A database that holds one credential, with a password in its URL; and the flags of a sidecar that uses it.
+ */
 async function prepare(t: Test) {
   const setup = await databaseSetup(t, createDatabase, [acme], acme.secret)
   const { urlFile, url } = setup.database

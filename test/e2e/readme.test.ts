@@ -1,4 +1,7 @@
-/** The README's commands as written and in order, in a fresh clone. Its packages are this checkout's: `.ci/run` installs them. */
+/**
+ * The README's commands as written and in order, in a fresh clone.
+ * Its packages are this checkout's: `.ci/run` installs them.
+ */
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
@@ -147,9 +150,9 @@ function bareClone(t: Test): string {
 }
 
 /**
- * Arguments of `env`: the environment of a new terminal. Nothing of the test run, its
- * npm or a sidecar's settings is in it, except where npm finds packages. `env -i`, since tap adds what measures
- * coverage to the environment of every process, and the compiler does not start under it.
+ * Arguments of `env`: the environment of a new terminal. Nothing of the test run, its npm
+ * or a sidecar's settings is in it, except where npm finds packages. `env -i`, since tap
+ * adds what measures coverage to the environment of every process, and the compiler does not start under it.
  */
 function strangersEnvironment(more: Readonly<Record<string, string>> = {}): string[] {
   const kept = Object.entries(process.env).filter(

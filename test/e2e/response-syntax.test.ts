@@ -1,4 +1,6 @@
-/** Responses in the syntax of RFC 9112 that few servers use reach the client, and ambiguous ones are a 500. */
+/**
+ * Responses in the syntax of RFC 9112 that few servers use reach the client, and ambiguous ones are a 500.
+ */
 import t from 'tap'
 import { isOwnResponse } from '../support/own-response.ts'
 import { startSetup } from '../support/setup.ts'

@@ -4,7 +4,10 @@ import { rawClient } from '../support/raw-client.ts'
 import type { RecordedRequest } from '../support/recording-upstream.ts'
 import { type SetupOptions, startSetup } from '../support/setup.ts'
 
-/** Targets that look like the token endpoint, the admin listener or nothing at all: objects, every one of them. */
+/**
+ * Targets that look like the token endpoint, the admin listener or nothing at all:
+ * objects, every one of them.
+ */
 const STORAGE_TARGETS = [
   ...['/v2/auth/toke', '/v2/auth/tokenx', '/v2/auth/token.', '/v2/auth/token/x', '/v2/auth/token//'],
   ...['/v2/auth/token/.', '/v2/auth/token/..;/x', '/v2/auth/token/../../b/k', '/v2/auth/token/..'],
@@ -161,7 +164,10 @@ t.test('a non-ASCII byte in a target is forwarded unchanged or refused', async (
   }
 })
 
-/** A sidecar, and a function that sends it a request, lines unchanged, and returns response and forwarded request. */
+/**
+ * A sidecar,
+ * and a function that sends it a request, lines unchanged, and returns response and forwarded request.
+ */
 async function asking(t: Test, settings: SetupOptions['settings'] = {}) {
   const { upstream, sidecar, recovers } = await startSetup(t, { settings })
   const client = await rawClient(t, sidecar.port)

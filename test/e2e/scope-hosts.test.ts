@@ -1,4 +1,7 @@
-/** Where restricted tokens and links are accepted: `scopes.hosts`. A service may choose by `Host` what a path names. */
+/**
+ * Where restricted tokens and links are accepted: `scopes.hosts`.
+ * A service may choose by `Host` what a path names.
+ */
 import { decodeJwt } from 'jose'
 import t, { type Test } from 'tap'
 import { eventually } from '../support/eventually.ts'

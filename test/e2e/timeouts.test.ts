@@ -281,7 +281,8 @@ t.test('a slow transfer that makes progress is never aborted', async (t) => {
     await recovers()
   })
 
-  // Buffers of the kernel move in steps of up to a megabyte, so that a part must be larger to be seen as progress.
+  // Buffers of the kernel move in steps of up to a megabyte,
+  // so that a part must be larger to be seen as progress.
   const PART = 4_000_000
   const body = Buffer.alloc(6 * PART)
 

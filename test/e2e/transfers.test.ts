@@ -92,7 +92,8 @@ t.test('a body of any size arrives unchanged', async (t) => {
   await recovers()
   const up = 2 * SIZES.reduce((sum, size) => sum + size, 0)
   t.equal(await sidecar.metric('auth_sidecar_transferred_bytes_total{direction="in"}'), up)
-  t.equal(await sidecar.metric('auth_sidecar_transferred_bytes_total{direction="out"}'), bytes + 2) // and the last request's own
+  // And the last request's own.
+  t.equal(await sidecar.metric('auth_sidecar_transferred_bytes_total{direction="out"}'), bytes + 2)
 })
 
 /** What concerns one connection, and claims of an identity. */

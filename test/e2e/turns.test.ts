@@ -30,7 +30,10 @@ Promise.all(connected).then(() => {
 })
 `
 
-/** Connects clients of another thread. Returns a function that blocks this thread until all of them have sent a request. */
+/**
+ * Connects clients of another thread.
+ * Returns a function that blocks this thread until all of them have sent a request.
+ */
 async function strangersAt(t: Test, port: number): Promise<() => void> {
   const signal = new Int32Array(new SharedArrayBuffer(8))
   const workerData = { port, count: STRANGERS, text: FROM_STRANGER, signal }

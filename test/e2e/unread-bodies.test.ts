@@ -1,4 +1,7 @@
-/** Uploads whose response is sent before their end: refused by the sidecar, or early responses of the upstream. */
+/**
+ * Uploads whose response is sent before their end:
+ * refused by the sidecar, or early responses of the upstream.
+ */
 import type { Socket } from 'node:net'
 import t, { type Test } from 'tap'
 import { eventually, inTime } from '../support/eventually.ts'
@@ -12,7 +15,10 @@ const SIZE = 16 * MIB // more than the buffers of both connections hold
 const FORBIDDEN = 'HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno'
 const FORBIDDEN_CHUNKED = 'HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\n'
 
-/** A setup whose upstream responds to the first upload once so many bytes have arrived, and to other requests at once. */
+/**
+ * A setup whose upstream responds to the first upload once so many bytes have arrived, and
+ * to other requests at once.
+ */
 async function answeringEarly(t: Test, bytes: number, answer: (socket: Socket) => void) {
   const setup = await startSetup(t, {
     hooks: {

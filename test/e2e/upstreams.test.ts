@@ -189,7 +189,8 @@ t.test('TLS to the upstream', async (t) => {
   })
 
   await t.test('serves one request after the other', async (t) => {
-    // In another thread: in the event loop of the sidecar, no response would arrive before the end of its write is reported.
+    // In another thread: in the event loop of the sidecar, no response would arrive before
+    // the end of its write is reported.
     const connections = new Int32Array(new SharedArrayBuffer(4))
     const code = `const { parentPort, workerData } = require('node:worker_threads')
       const server = require('node:tls').createServer(workerData.good, (socket) => {
@@ -348,7 +349,10 @@ t.test('a recovered upstream is used at once', async (t) => {
   t.equal(await ask(), 200)
 })
 
-/** What an upstream does instead of responding, and the log. Every malformed head stands in response-parser.test.ts. */
+/**
+ * What an upstream does instead of responding, and the log.
+ * Every malformed head stands in response-parser.test.ts.
+ */
 const INSTEAD_OF_A_HEAD: readonly (readonly [
   what: string,
   reply: string | ((socket: Socket) => void),

@@ -1,6 +1,6 @@
 /**
- * examples/forward-auth with the real programs: each of them asks a sidecar and forwards to a recording upstream.
- * ENVOY, CADDY and TRAEFIK name a program that is not in PATH.
+ * examples/forward-auth with the real programs: each of them asks a sidecar and forwards
+ * to a recording upstream. ENVOY, CADDY and TRAEFIK name a program that is not in PATH.
  */
 import { spawn } from 'node:child_process'
 import { chmodSync, readFileSync, writeFileSync } from 'node:fs'

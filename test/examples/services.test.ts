@@ -1,4 +1,7 @@
-/** The services in examples/ as documented, each behind a sidecar; Compose and systemd for hosts without Kubernetes. */
+/**
+ * The services in examples/ as documented, each behind a sidecar; Compose and systemd for
+ * hosts without Kubernetes.
+ */
 import { spawn, spawnSync } from 'node:child_process'
 import { copyFileSync, cpSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'

@@ -2,7 +2,9 @@ import fc from 'fast-check'
 import t from 'tap'
 import { changeRate, creditOf, type Rate, use, waitMs } from '../../src/fair-use/rate.ts'
 
-/** A bucket of tokens, filled a step of time at a time: slow, and plain to see. Times are whole milliseconds. */
+/**
+ * A bucket of tokens, filled a step of time at a time: slow, and plain to see. Times are whole milliseconds.
+ */
 class SlowBucket {
   #tokens: number
   #atMs: number

@@ -1,4 +1,7 @@
-/** The manifests, and the Helm chart, which renders the same objects as kustomize: its files are copies of the manifests. */
+/**
+ * The manifests, and the Helm chart, which renders the same objects as kustomize: its files
+ * are copies of the manifests.
+ */
 import { spawn } from 'node:child_process'
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -98,8 +98,8 @@ interface Model {
 }
 
 /**
- * Lists everything that is wrong with an object by the schemas of kubernetes-models, unknown fields included: the
- * compiled validators read each field of the schema by its name, so a field that stays unread is unknown.
+ * Lists everything that is wrong with an object by the schemas of kubernetes-models, unknown fields included:
+ * the compiled validators read each field of the schema by its name, so a field that stays unread is unknown.
  */
 export async function problemsOf(resource: Resource): Promise<string[]> {
   const { apiVersion, kind } = resource

@@ -1,4 +1,7 @@
-/** promtool plays each incident against the shipped rules: its alert fires at the minute that the runbook says, and no earlier. */
+/**
+ * promtool plays each incident against the shipped rules: its alert fires at the minute that
+ * the runbook says, and no earlier.
+ */
 import { spawnSync } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,5 +1,6 @@
 /**
- * Twenty-three incidents as series of Prometheus, a sample each 30 s. Each begins after an hour of good service.
+ * Twenty-three incidents as series of Prometheus, a sample each 30 s.
+ * Each begins after an hour of good service.
  * docs/alerts.md says which alert tells of each, and after how many minutes; `incidents.test.ts` compares.
  */
 

@@ -1,6 +1,6 @@
 /**
- * A real Prometheus scrapes a sidecar: each query of the dashboard has data, each rule is evaluated. promtool runs over the
- * rules: each alert fires when it must and stays silent when it must not.
+ * A real Prometheus scrapes a sidecar: each query of the dashboard has data, each rule is evaluated.
+ * promtool runs over the rules: each alert fires when it must and stays silent when it must not.
  */
 import { spawn, spawnSync } from 'node:child_process'
 import { readFileSync, writeFileSync } from 'node:fs'
@@ -30,7 +30,9 @@ const DASHBOARD: { panels: readonly Panel[] } = JSON.parse(
 const CONDITIONAL = /jwks|certificate_|worker_/
 const PANELS = DASHBOARD.panels.filter(({ type }) => type !== 'row')
 
-/** Runs a server of a Debian package until the end of the test, without the environment of the test runner. */
+/**
+ * Runs a server of a Debian package until the end of the test, without the environment of the test runner.
+ */
 function run(t: Test, command: string, args: readonly string[]): void {
   watchProcess(t, spawn(command, args, { stdio: 'ignore', env: { PATH: process.env['PATH'] } }))
 }
@@ -256,7 +258,9 @@ const NIGHT: Series = {
   [checks('expired')]: '0+15x72',
   [reloaded('keys')]: '0x72',
 }
-/** Floods that a client without credentials can cause: made-up tokens, guessed secrets, a full login queue. */
+/**
+ * Floods that a client without credentials can cause: made-up tokens, guessed secrets, a full login queue.
+ */
 const FLOOD: Series = {
   ...served(20, 0, 90),
   ...Object.fromEntries(
@@ -337,8 +341,8 @@ const otherAge = (kid: string): Series => ({
   [of(SIGNING_KEY, { kid }, SECOND)]: '40+60x30',
 })
 /**
- * By alert: situation, minute of the check, series, labels of the alerts that fire. A series has a sample a minute; where
- * the check is after four hours one every 5 minutes, after a day every 30.
+ * By alert: situation, minute of the check, series, labels of the alerts that fire. A series
+ * has a sample a minute; where the check is after four hours one every 5 minutes, after a day every 30.
  */
 const CASES_BY_ALERT: Readonly<Record<string, readonly Case[]>> = {
   Down: [
@@ -585,7 +589,8 @@ t.test('each alert fires under its condition and only then', { skip }, async (t)
   const files = ALERTS.flatMap(({ alert = '', expr }) => {
     const all = CASES.filter(([name]) => `AuthSidecar${name}` === alert)
     t.ok(all.some((one) => one.length > 4) && all.some((one) => one.length === 4), `${alert} has both cases`)
-    // Alone, unless it looks at others: promtool evaluates each rule at each sample. It compares annotations too.
+    // Alone, unless it looks at others: promtool evaluates each rule at each sample.
+    // It compares annotations too.
     const groups = RULES.groups.map(({ name, rules }) => ({
       name,
       rules: rules

@@ -11,7 +11,8 @@ import { eventually, succeeds } from '../support/eventually.ts'
 import { type RawClient, rawClient, rawTlsClient } from '../support/raw-client.ts'
 
 const CONFIG = {
-  admin: { host: '127.1', port: 0 }, // as a positional argument, Node would take this host for a backlog of 127
+  // As a positional argument, Node would take this host for a backlog of 127.
+  admin: { host: '127.1', port: 0 },
   name: 'test',
   upstreams: [],
   credentials: { file: undefined, postgres: undefined },
@@ -239,7 +240,8 @@ t.test('the oldest idle connection makes room, not one whose response is awaited
 })
 
 t.test('where all connections await responses, the oldest makes room', async (t) => {
-  t.capture(Socket.prototype, 'setTimeout') // a busy machine needs more than their 10 s for so many connections
+  // A busy machine needs more than their 10 s for so many connections.
+  t.capture(Socket.prototype, 'setTimeout')
   const { get, port } = await adminListener(t, { metrics: () => new Promise(() => {}) })
   const clients: RawClient[] = []
   while (clients.length < 1024) {

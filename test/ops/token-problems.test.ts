@@ -4,7 +4,10 @@ import { statusSetup } from '../support/status-setup.ts'
 
 type Checks = Readonly<Partial<Record<'ok' | AccessFailure, number>>>
 
-/** The critical problems after eight minutes of accepted tokens, and one of `checks` in each step of five seconds. */
+/**
+ * The critical problems after eight minutes of accepted tokens,
+ * and one of `checks` in each step of five seconds.
+ */
 async function problemsAfter(checks: Checks, before: Checks = { ok: 10 }): Promise<string[]> {
   const { metrics, samples, step, report } = statusSetup()
   const count = (kind: Checks) => {

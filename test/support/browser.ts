@@ -39,7 +39,9 @@ export async function openPage(
   const context = await browser.newContext(options)
   const page = await context.newPage()
   await page.clock.install()
-  /** Errors and warnings on the console, exceptions, violations of the policy, requests that leave the origin. */
+  /**
+   * Errors and warnings on the console, exceptions, violations of the policy, requests that leave the origin.
+   */
   const complaints: string[] = []
   page.on('console', (message) => {
     if (message.type() !== 'log') {

@@ -19,7 +19,10 @@ export interface CredentialOptions {
   readonly scope?: string
 }
 
-/** Writes a credentials file, mode 0600, in a temporary directory; returns the logins it accepts in the given order. */
+/**
+ * Writes a credentials file, mode 0600, in a temporary directory;
+ * returns the logins it accepts in the given order.
+ */
 export async function makeCredentialsFile(
   t: Pick<Test, 'teardown'>,
   credentials: readonly CredentialOptions[] = [{}],

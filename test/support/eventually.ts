@@ -7,8 +7,8 @@ const PATIENCE_MS = 90_000
 export const SOON_MS = 5000
 
 /**
- * Waits until something holds. Looks every few milliseconds, and less often the longer it takes: a look may be a
- * scrape, which costs as much as a hundred requests.
+ * Waits until something holds. Looks every few milliseconds, and less often the longer it takes:
+ * a look may be a scrape, which costs as much as a hundred requests.
  *
  * @param what - what is waited for, for the error
  */

@@ -2,8 +2,8 @@
 import { createServer } from 'node:net'
 
 /**
- * Below the ephemeral ports, of which the benchmark and tests that run at the same time use thousands. Each process has a
- * hundred of its own: a program listens on its port a moment after the port was found free.
+ * Below the ephemeral ports, of which the benchmark and tests that run at the same time use thousands. Each
+ * process has a hundred of its own: a program listens on its port a moment after the port was found free.
  */
 const FIRST_PORT = 10_000 + (process.pid % 100) * 100
 let taken = 0

@@ -1,4 +1,7 @@
-/** Bytes to which others are added, at a cost that grows with these alone. What `bytes` returned stays as it was. */
+/**
+ * Bytes to which others are added, at a cost that grows with these alone.
+ * What `bytes` returned stays as it was.
+ */
 export class GrowingBuffer {
   #store = Buffer.allocUnsafe(4096)
   #size = 0

@@ -1,6 +1,6 @@
 /**
- * HTTP/1.1 messages by the letter of RFC 9110 and RFC 9112, independent of the program's own readers: what judges the
- * sidecar must not share its code.
+ * HTTP/1.1 messages by the letter of RFC 9110 and RFC 9112, independent of the program's own readers:
+ * what judges the sidecar must not share its code.
  */
 
 export interface Field {
@@ -130,7 +130,10 @@ export interface Response extends Body {
   readonly complete: boolean
 }
 
-/** Reads a response, with what there is of its body. One to HEAD is known by `isHead`, or by the bytes after its head. */
+/**
+ * Reads a response, with what there is of its body.
+ * One to HEAD is known by `isHead`, or by the bytes after its head.
+ */
 export function readResponse(
   bytes: Buffer,
   at: number,

@@ -40,7 +40,10 @@ export function watchProcess(
   }
 }
 
-/** Compiles Go packages, and fetches nothing. The cache stays, so that only the first run compiles the standard library. */
+/**
+ * Compiles Go packages, and fetches nothing.
+ * The cache stays, so that only the first run compiles the standard library.
+ */
 export function buildGo(cwd: string, output: string, packages: string) {
   const cache = join(tmpdir(), 'storage-auth-sidecar-go-cache')
   const offline = { GOPROXY: 'off', GOTOOLCHAIN: 'local', GOFLAGS: '-buildvcs=false', CGO_ENABLED: '0' }

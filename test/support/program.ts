@@ -1,4 +1,7 @@
-/** The built program as a process of its own. `npm test` builds it; coverage is measured in the tests' own process only. */
+/**
+ * The built program as a process of its own.
+ * `npm test` builds it; coverage is measured in the tests' own process only.
+ */
 import { type SpawnOptions, spawn } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import type { Test } from 'tap'
@@ -90,7 +93,9 @@ export async function serve(
   return { ...program, port: portOf('data'), adminPort: portOf('admin') }
 }
 
-/** The arguments of `serve` on free ports of the loopback interface; flags are written without their dashes. */
+/**
+ * The arguments of `serve` on free ports of the loopback interface; flags are written without their dashes.
+ */
 export function serveArgs(flags: Readonly<Record<string, string>>): string[] {
   const all = { 'listen-host': '127.0.0.1', 'listen-port': '0', 'admin-host': '127.0.0.1', 'admin-port': '0' }
   return Object.entries({ ...all, ...flags }).flatMap(([name, value]) => [`--${name}`, value])

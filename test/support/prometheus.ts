@@ -26,7 +26,10 @@ export function parseMetrics(text: string): readonly Sample[] {
   })
 }
 
-/** The value of a series at `/metrics`, such as `name{a="b"}`, or the sum of all series of a name; 0 if there is none. */
+/**
+ * The value of a series at `/metrics`, such as `name{a="b"}`, or the sum of all series of
+ * a name; 0 if there is none.
+ */
 export async function metricAt(adminPort: number, series: string): Promise<number> {
   return (await metricsAt(adminPort))(series)
 }

@@ -34,7 +34,10 @@ export async function rawTlsClient(
   return { ...(await clientOn(t, socket, 'secureConnect')), socket }
 }
 
-/** Sends a request on a connection of its own, and closes that after the response. `head`: the request is a HEAD. */
+/**
+ * Sends a request on a connection of its own, and closes that after the response.
+ * `head`: the request is a HEAD.
+ */
 export async function rawRequest(
   t: Pick<Test, 'teardown'>,
   port: number,
@@ -76,8 +79,8 @@ async function clientOn(t: Pick<Test, 'teardown'>, socket: Socket, readyEvent: '
     waiters.wake()
   })
   socket.on('end', () => {
-    // Node reports a reset that arrives together with data as a clean end; but then the socket has no peer any more
-    // (nor has it after a clean end if it half-closed before).
+    // Node reports a reset that arrives together with data as a clean end; but then the socket
+    // has no peer any more (nor has it after a clean end if it half-closed before).
     ended ??= socket.remotePort === undefined && !socket.writableEnded ? 'reset' : 'end'
     waiters.wake()
   })

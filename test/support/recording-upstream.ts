@@ -1,8 +1,8 @@
 /**
  * An upstream that records every byte and sends scripted responses.
  *
- * It parses requests strictly by their framing, so that a second request smuggled after a first one is a second
- * entry in its record.
+ * It parses requests strictly by their framing, so that a second request smuggled after a first
+ * one is a second entry in its record.
  */
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
 import type { Test } from 'tap'
@@ -131,7 +131,10 @@ export async function recordingUpstream(
   }
 }
 
-/** Sends requests on a client that does not read until its kernel takes no more: then a complete response waits in the sidecar. */
+/**
+ * Sends requests on a client that does not read until its kernel takes no more: then a complete
+ * response waits in the sidecar.
+ */
 export async function fillBuffers(client: RawClient, upstream: RecordingUpstream, get: string) {
   const served = () => upstream.requests.length
   for (let sent = served(); sent === served(); ) {

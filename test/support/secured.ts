@@ -1,4 +1,7 @@
-/** A sidecar that speaks TLS to its clients, in front of a recording upstream, and an upstream that speaks TLS. */
+/**
+ * A sidecar that speaks TLS to its clients,
+ * in front of a recording upstream, and an upstream that speaks TLS.
+ */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type ConnectionOptions, createServer, type TLSSocket, type TlsOptions } from 'node:tls'
@@ -53,7 +56,10 @@ export async function startSecured(t: Test, { settings, ...options }: Omit<Setup
   }
 }
 
-/** A TLS upstream with one response to every request; its connections, and the names of their client certificates. */
+/**
+ * A TLS upstream with one response to every request;
+ * its connections, and the names of their client certificates.
+ */
 export async function tlsUpstream(t: Test, options: TlsOptions, reply = OK) {
   const sockets: TLSSocket[] = []
   const clients: string[] = []

@@ -61,7 +61,9 @@ export async function startSetup(t: Test, { hooks, tls, ...options }: SetupOptio
       return client.received().toString('latin1')
     },
     outcome: (outcome: UpstreamOutcome) => outcomes(sidecar, outcome),
-    /** Checks that the upstream saw so many requests, all complete, and that the sidecar forwards another one. */
+    /**
+     * Checks that the upstream saw so many requests, all complete, and that the sidecar forwards another one.
+     */
     async upstreamSaw(t: Test, requests: number) {
       const client = await send(head('GET /still-there'))
       t.equal((await client.response()).status, 200, 'the sidecar still forwards')

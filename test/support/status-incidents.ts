@@ -4,7 +4,9 @@ import { type SetupOptions, statusSetup } from './status-setup.ts'
 
 interface Incident {
   readonly setup?: SetupOptions
-  /** What happens in each step of five seconds. `isNow`: in the incident, which has lasted for two minutes. */
+  /**
+   * What happens in each step of five seconds. `isNow`: in the incident, which has lasted for two minutes.
+   */
   readonly act: (metrics: Metrics, isNow: boolean) => void
 }
 

@@ -88,7 +88,9 @@ export function statusSetup(options: SetupOptions = {}) {
   }
 }
 
-/** Ten minutes of a sidecar that has much to do, with an upstream that fails now and then. The same each time. */
+/**
+ * Ten minutes of a sidecar that has much to do, with an upstream that fails now and then. The same each time.
+ */
 export async function tenBusyMinutes() {
   const setup = statusSetup({
     upstreams: [

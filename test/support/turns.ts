@@ -1,4 +1,7 @@
-/** Measures turns of the event loop by the CPU time of the main thread, which no other process and no other thread lengthens. */
+/**
+ * Measures turns of the event loop by the CPU time of the main thread, which no other process
+ * and no other thread lengthens.
+ */
 import { existsSync, readFileSync } from 'node:fs'
 
 const THREAD_TIMES = `/proc/self/task/${process.pid}/schedstat`

@@ -16,7 +16,10 @@ export type WayOfWriting = (directory: string, name: string, text: string) => vo
 
 let versions = 0
 
-/** What the kubelet does: a new directory of files, a new link to it, renamed over `..data`; then the old one goes. */
+/**
+ * What the kubelet does:
+ * a new directory of files, a new link to it, renamed over `..data`; then the old one goes.
+ */
 export function swapVolume(directory: string, files: Readonly<Record<string, string>>): void {
   const version = `..${++versions}`
   const data = join(directory, '..data')

@@ -63,7 +63,10 @@ function encode(byte: string): string {
   return `%${byte.charCodeAt(0).toString(16)}`
 }
 
-/** CASES of paths that two readers could read differently; each is below `/a` to a reader that takes it literally. */
+/**
+ * CASES of paths that two readers could read differently;
+ * each is below `/a` to a reader that takes it literally.
+ */
 const AMBIGUOUS_PATHS =
   String.raw`/a/../b /a/%2e%2e/b /a/%252e%252e/b /a%2f..%2fb /a/..%5cb /a/x\y /a//b /a/./b
   /a/b/..;/c /a/b/..%3b/c /a/.;x /a/%00 /a/%7f /a/%c2%80 /a/%ff /a/%c0%ae /a/%zz /a/% /a/%4 /a/x%252fy

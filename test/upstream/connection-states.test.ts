@@ -1,4 +1,7 @@
-/** Drives a connection and its parser through random events, and compares it with the state machine of `contract.ts`. */
+/**
+ * Drives a connection and its parser through random events, and compares it with the state
+ * machine of `contract.ts`.
+ */
 import type { LookupAddress } from 'node:dns'
 import dns from 'node:dns/promises'
 import { type OnReadOpts, Socket } from 'node:net'
