@@ -10,10 +10,12 @@
  *   ResponseParser               accepts a 101 only for it
  *   Transfer.#onHead             ends the transfer, and starts the tunnel. Another response is relayed, and ends the connection
  */
+import type { Socket } from 'node:net'
 import type { ReportError } from '../base/log.ts'
 import type { RequestOwner } from '../client/request.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import { headerText } from '../http/headers.ts'
+import type { PacedReader } from '../room.ts'
 import type { ResponseReceiver, ServingConnection } from '../upstream/contract.ts'
 import type { PartialResponse, UpstreamHead } from '../upstream/response-parser.ts'
 import { responseHeaders } from './download.ts'
@@ -34,6 +36,7 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
   readonly #upstreamConnection: ServingConnection
   readonly #recheck: Recheck
   readonly #reportError: ReportError
+  #upstreamSocket: Socket | undefined
 
   constructor(res: SidecarResponse, connection: ServingConnection, recheck: Recheck, report: ReportError) {
     this.#res = res
@@ -59,12 +62,45 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
       // A write to a TLS socket may never end if the client has reset the connection.
       socket.setTimeout(CLOSE_MS, () => socket.destroy())
     })
-    socket.on('data', (chunk: Buffer) => context.count('in', chunk.length))
     const firstBytes = context.detached?.firstBytes ?? Buffer.alloc(0)
     context.count('in', firstBytes.length)
     upstreamSocket.write(firstBytes)
-    socket.pipe(upstreamSocket)
+    this.#readFromClient(upstreamSocket)
     this.onRead(response)
+  }
+
+  #readFromClient(upstreamSocket: Socket): void {
+    const { context, socket } = this.#res.req
+    socket.on('data', (chunk: Buffer) => {
+      context.count('in', chunk.length)
+      upstreamSocket.write(chunk)
+      this.#fromClient.readOn()
+    })
+    socket.on('end', () => upstreamSocket.end())
+    upstreamSocket.on('drain', () => this.#fromClient.readOn())
+    this.#upstreamSocket = upstreamSocket
+    this.#fromClient.readOn()
+  }
+
+  /** Reads from the client while the upstream takes the bytes, and the watchers let it. */
+  readonly #fromClient: PacedReader = {
+    readOn: () => {
+      const { context, socket } = this.#res.req
+      const isFull = this.#upstreamSocket?.writableNeedDrain === true
+      if (isFull || !context.mayRead('in', this.#fromClient)) {
+        socket.pause()
+      } else {
+        socket.resume()
+      }
+    },
+  }
+
+  /** Reads from the upstream while the watchers let it. */
+  readonly #fromUpstream: PacedReader = {
+    readOn: () => {
+      const mayRead = this.#res.req.context.mayRead('out', this.#fromUpstream)
+      this.#upstreamConnection.setPaced(!mayRead)
+    },
   }
 
   onRead({ body, isDone }: PartialResponse): void {
@@ -73,9 +109,12 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
     const isWritable = body.writeTo(socket)
     if (isDone) {
       socket.end()
-    } else if (!isWritable) {
+      return
+    }
+    if (!isWritable) {
       this.#upstreamConnection.pauseUntilDrain(socket)
     }
+    this.#fromUpstream.readOn()
   }
 
   onInternalError(error: unknown): void {
@@ -86,6 +125,9 @@ export class Tunnel implements RequestOwner, ResponseReceiver {
   }
 
   onClosed(): void {
+    const { context } = this.#res.req
+    context.onReadEnd(this.#fromClient)
+    context.onReadEnd(this.#fromUpstream)
     this.#upstreamConnection.close()
   }
 

@@ -1,13 +1,17 @@
+import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
+import { WebSocket } from 'ws'
 import { eventually } from '../support/eventually.ts'
 import { isOwnResponse } from '../support/own-response.ts'
 import { rawClient, rawRequest } from '../support/raw-client.ts'
 import { bodyReply, OK } from '../support/recording-upstream.ts'
 import { type SetupOptions, startSetup } from '../support/setup.ts'
+import { startSidecar } from '../support/sidecar.ts'
 import { sidecarClient } from '../support/sidecar-client.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
+import { echoServer } from '../support/websocket.ts'
 
 const KIB = 1024
 const LIMITED = 'auth_sidecar_fair_use_limited_total'
@@ -402,4 +406,35 @@ t.test('a drain lets a paced transfer finish', async (t) => {
   const stopped = sidecar.stop()
   t.ok((await client.response()).body.equals(BODY))
   await stopped
+})
+
+t.test('a tunnel is in flight until it is closed, and its bytes are paced in both directions', async (t) => {
+  const rate = 200 * KIB
+  const limits = `default: { inFlight: 1, uploadBytesPerSecond: ${rate}, downloadBytesPerSecond: ${rate} }`
+  const { port } = await echoServer(t)
+  const directory = await temporaryDirectory(t)
+  const file = join(directory, 'fair-use.yaml')
+  writeFileSync(file, limits)
+  const sidecar = await startSidecar(t, {
+    upstreamUrl: `http://127.0.0.1:${port}`,
+    settings: { 'upgrade-enabled': 'true', 'fair-use-file': file },
+  })
+  const headers = { Authorization: `Bearer ${sidecar.token}` }
+  const socket = new WebSocket(`ws://127.0.0.1:${sidecar.port}/`, { headers, perMessageDeflate: false })
+  await once(socket, 'open')
+  const message = Buffer.alloc(400 * KIB, 'x')
+  const ms = await timed(async () => {
+    socket.send(message)
+    const [echoed]: Buffer[] = await once(socket, 'message')
+    t.ok(echoed?.equals(message))
+  })
+  t.ok(ms >= 1000 * ((400 - 64) / 200 - 0.5), `${ms} ms`)
+  for (const direction of ['in', 'out']) {
+    const paced = await sidecar.metric(`auth_sidecar_fair_use_paced_seconds_total{direction="${direction}"}`)
+    t.ok(paced > 0, direction)
+  }
+  const status = async () => (await fetch(`http://127.0.0.1:${sidecar.port}/`, { headers })).status
+  t.equal(await status(), 429)
+  socket.terminate()
+  await eventually(async () => (await status()) !== 429, 'the tunnel to be over')
 })
