@@ -16,7 +16,7 @@ interface Rule {
   readonly response: 'forward' | 'remove' | 'ifMayHaveBody' | 'ifChunked'
   /**
    * What the header adds to the method and the path, on which the gate decides. `condition`:
-   * whether an object may be replaced. `path`: a second object. `rights`: who else may use the object.
+   * whether an object may be replaced. `path`: a second object. `rights`: who may use a resource.
    * `uncheckable`: another method, or a second object in a form that the gate cannot read.
    */
   readonly adds: 'nothing' | 'condition' | 'path' | 'rights' | 'uncheckable'
@@ -88,7 +88,7 @@ const HEADER_RULES = {
    * They are `other` from a peer of `forwarded.trust`.
    */
   uncheckableOfEnvoy: rule('', { adds: 'uncheckable' }),
-  /** Access control lists and grants of object stores. */
+  /** Access control lists and grants of object stores, and all settings of a container or account of Swift. */
   rights: rule('', { adds: 'rights' }),
   /** Look-alikes. */
   refused: rule('', { request: 'refuse' }),
@@ -142,13 +142,16 @@ const REGISTERED: ReadonlySet<string> = new Set([
   'uri',
 ])
 
-/**
- * User metadata of object stores, such as `x-amz-meta-source`, and the conditions, ranges
- * and keys of a copy source.
- */
-const HARMLESS = /^x-(?:[a-z0-9]+-meta-|(?:amz|goog|ms)-copy-source-(?:if-|range$|server-side-encryption-))/
+/** User metadata of object stores, such as `x-amz-meta-source`. */
+const METADATA = /^x-[a-z0-9]+-meta-/
 
-const GRANTS_RIGHTS = /^x-(?:[a-z0-9-]*-)?(?:acl$|grant-)/
+/** The conditions, ranges and keys of a copy source. */
+const ABOUT_COPY_SOURCE = /^x-(?:amz|goog|ms)-copy-source-(?:if-|range$|server-side-encryption-)/
+
+const ACL_OR_GRANT = /^x-(?:[a-z0-9-]*-)?(?:acl$|grant-)/
+
+/** Swift: `X-Container-Read`, `X-Container-Sync-To`, `X-Container-Meta-Temp-URL-Key` and others. */
+const CONTAINER_SETTING = /^x-(?:account|container)-/
 
 /** A name that already is in its folded form. */
 const PLAIN_NAME = /^[a-z0-9]+(?:-[a-z0-9]+)*$/
@@ -192,13 +195,17 @@ function unlistedKind(folded: string): HeaderKind {
   if (SECOND_RESOURCE.test(folded) && !isHarmless(folded)) {
     return folded.startsWith('x-envoy-') ? 'uncheckableOfEnvoy' : 'uncheckable'
   }
-  return GRANTS_RIGHTS.test(folded) ? 'rights' : 'other'
+  return setsRights(folded) ? 'rights' : 'other'
 }
 
 function isHarmless(folded: string): boolean {
   // `X-Forwarded-…` and the metadata of fetch (`Sec-Fetch-…`) tell where a request came from.
   const isOrigin = folded.startsWith('x-forwarded-') || folded.startsWith('sec-fetch-')
-  return isOrigin || REGISTERED.has(folded) || HARMLESS.test(folded)
+  return isOrigin || REGISTERED.has(folded) || METADATA.test(folded) || ABOUT_COPY_SOURCE.test(folded)
+}
+
+function setsRights(folded: string): boolean {
+  return CONTAINER_SETTING.test(folded) || (ACL_OR_GRANT.test(folded) && !METADATA.test(folded))
 }
 
 /** Names and values, alternating. */

@@ -104,18 +104,17 @@ export function scopeAllows(scope: Scope, request: RequestedAccess): boolean {
     case 'SEARCH':
       return grants(scope, 'read', ROOT) // the body names their targets
     case 'MKCOL':
-      return grants(scope, hasQuery(request.target) ? 'modify' : 'create', path)
+      return grants(scope, changesMore(request.target, headers) ? 'modify' : 'create', path)
     case 'PUT':
-      // A service ignores the condition for what a query names, such as `?acl` and `?policy` of S3.
-      return hasQuery(request.target)
+      return changesMore(request.target, headers)
         ? grants(scope, 'modify', path)
-        : mayWrite(scope, path, headers.condition.get('if-none-match') ?? [], '*')
+        : mayWrite(scope, path, headers.conditions.get('if-none-match') ?? [], '*')
     case 'COPY':
     case 'MOVE': {
-      const destination = readDestination(onlyLine(headers.path.get('destination')), host)
+      const destination = readDestination(onlyLine(headers.paths.get('destination')), host)
       return (
         grants(scope, method === 'COPY' ? 'read' : 'modify', path) &&
-        mayWrite(scope, destination, headers.condition.get('overwrite') ?? [], 'F')
+        mayWrite(scope, destination, headers.conditions.get('overwrite') ?? [], 'F')
       )
     }
     default:
@@ -123,8 +122,12 @@ export function scopeAllows(scope: Scope, request: RequestedAccess): boolean {
   }
 }
 
-/** An empty query is a query. */
-const hasQuery = (target: string): boolean => target.includes('?')
+/**
+ * Whether a service may change what exists, whatever the condition of the request says: what a query names, such as `?acl` and
+ * `?policy` of S3, or the rights of a bucket. An S3 server sets them at each PUT of the bucket.
+ */
+const changesMore = (target: string, headers: CheckedHeaders): boolean =>
+  target.includes('?') || headers.setRights // an empty query is a query
 
 const ITEM = /^storage\.(read|create|modify):(\/[!-~]*)$/
 
@@ -194,7 +197,7 @@ function mayWrite(scope: Scope, path: Path | undefined, condition: readonly stri
 }
 
 function mayReadSources(scope: Scope, headers: CheckedHeaders, host: string | undefined): boolean {
-  for (const [name, lines] of headers.path) {
+  for (const [name, lines] of headers.paths) {
     if (name !== 'destination' && !grants(scope, 'read', readCopySource(onlyLine(lines), host))) {
       return false
     }
@@ -251,24 +254,41 @@ function readCopySource(line: string | undefined, host: string | undefined): Pat
   return path === target || isVersion ? readPath(path) : undefined
 }
 
-/** The lines that reach the upstream, by what they add to the request and by their names in lower case. */
-type CheckedHeaders = Readonly<Record<'condition' | 'path', ReadonlyMap<string, readonly string[]>>>
+/** The lines that reach the upstream, by their names in lower case. */
+interface CheckedHeaders {
+  readonly conditions: ReadonlyMap<string, readonly string[]>
+  readonly paths: ReadonlyMap<string, readonly string[]>
+  /** Whether a line says who may use a resource. */
+  readonly setRights: boolean
+}
 
 /** Undefined if a header cannot be checked. */
 function checkedHeaders(lines: HeaderLines): CheckedHeaders | undefined {
-  const headers = { condition: new Map<string, string[]>(), path: new Map<string, string[]>() }
+  const conditions = new Map<string, string[]>()
+  const paths = new Map<string, string[]>()
+  let setRights = false
   for (const line of lines.kinds.keys()) {
     const { adds } = lines.rule(line)
     if (adds === 'uncheckable') {
       return undefined
     }
-    if (adds === 'nothing' || adds === 'rights' || lines.isNamedByConnection(line)) {
+    if (adds === 'nothing' || lines.isNamedByConnection(line)) {
       continue
     }
-    const name = lines.name(line).toLowerCase()
-    headers[adds].set(name, [...(headers[adds].get(name) ?? []), lines.value(line)])
+    if (adds === 'rights') {
+      setRights = true
+    } else {
+      addValue(adds === 'path' ? paths : conditions, lines, line)
+    }
   }
-  return headers
+  return { conditions, paths, setRights }
+}
+
+function addValue(valuesByName: Map<string, string[]>, lines: HeaderLines, line: number): void {
+  const name = lines.name(line).toLowerCase()
+  const values = valuesByName.get(name) ?? []
+  values.push(lines.value(line))
+  valuesByName.set(name, values)
 }
 
 /** Returns undefined if there is no line, or if two lines differ. */

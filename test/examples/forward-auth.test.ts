@@ -125,8 +125,14 @@ for (const proxy of PROXIES) {
         },
       })
       const port = await startProxy(t, proxy, sidecar.port, upstream.port, omitted)
-      const ask = (head: string, lines: readonly string[] = [], body = '', from = '127.0.0.1') => {
-        const text = [`${head} HTTP/1.1`, 'Host: storage.example', ...lines, '', body].join('\r\n')
+      const ask = (
+        head: string,
+        lines: readonly string[] = [],
+        body = '',
+        from = '127.0.0.1',
+        host = 'storage.example',
+      ) => {
+        const text = [`${head} HTTP/1.1`, `Host: ${host}`, ...lines, '', body].join('\r\n')
         return rawRequest(t, port, text, { from })
       }
       const decisions = () => sidecar.log.filter(({ route }) => route === 'forward_auth')
@@ -195,13 +201,14 @@ for (const proxy of PROXIES) {
     })
 
     await t.test('a request is judged by the scope of its token', async (t) => {
-      const scope = 'storage.read:/a storage.modify:/a/w'
+      const scope = 'storage.read:/a storage.modify:/a/w storage.create:/a/new'
       const token = bearer(await sidecar.mint({ claims: { scope } }))
       const to = (path: string) => `Destination: ${path}`
       for (const [head, ...lines] of [
         ['GET /a/x'],
         ['MOVE /a/w/x', to('http://storage.example/a/w/y')],
         ['PUT /a/w/x', 'X-Amz-Copy-Source: a/x'],
+        ['PUT /a/new/x', 'If-None-Match: *'],
       ] as const) {
         const before = upstream.requests.length
         t.match(await ask(head, [token, ...lines]), { status: 200 }, head)
@@ -224,12 +231,36 @@ for (const proxy of PROXIES) {
         ['GET /a/x', 'X-Rewrite-Path: /b'],
         ['PUT /a/w/x', 'X-Oss-Symlink-Target: b/x'],
         ['PUT /a/w/x', 'Source: https://other.example/b'],
+        ['PUT /a/new/x', 'If-None-Match: *', 'X-Amz-Acl: public-read'],
+        ['PUT /a/new/x', 'If-None-Match: *', 'X-Container-Read: .r:*'],
       ] as const) {
         const { status, body } = await ask(head, [token, ...lines])
         t.match(
           { status, ...JSON.parse(body.toString()) },
           { status: 403, code: 'AccessDenied' },
           lines.join() || head,
+        )
+      }
+      t.equal(upstream.requests.length, before)
+    })
+
+    await t.test('the paths of a scope hold at the listed hosts alone', async (t) => {
+      const { upstream, sidecar, ask } = await start({ 'scopes-hosts': 'storage.example' })
+      const token = bearer(await sidecar.mint({ claims: { scope: 'storage.read:/a' } }))
+      t.match(await ask('GET /a', [token]), { status: 200 })
+      const before = upstream.requests.length
+      for (const lines of [[], ['X-Forwarded-Host: storage.example'], ['Forwarded: host=storage.example']]) {
+        const { status, body } = await ask(
+          'GET /a',
+          [token, ...lines],
+          '',
+          undefined,
+          'bucket.storage.example',
+        )
+        t.match(
+          { status, ...JSON.parse(body.toString()) },
+          { status: 403, code: 'AccessDenied' },
+          lines.join(),
         )
       }
       t.equal(upstream.requests.length, before)
@@ -334,7 +365,7 @@ for (const proxy of PROXIES) {
 }
 
 t.test('every example passes all headers by which the sidecar judges a request', async (t) => {
-  const names = [...JUDGED_HEADERS]
+  const names = [...JUDGED_HEADERS, 'x-container-read', 'x_container_sync_to', 'x-account-access-control']
   for (const word of [...SECOND_RESOURCE_WORDS, 'acl', 'grant']) {
     names.push(word, `x-vendor-${word}`, `x-${word}-of-vendor`, `vendor_${word}_x`, `x.${word}.x`)
   }

@@ -143,6 +143,14 @@ t.test('a header decides if it is read in one way and reaches the upstream', asy
     no  create PUT /a/x | If-None-Match: "x"
     no  create PUT /a/x | If-None-Match: * | If-None-Match: *
     no  create PUT /a/x | If_None_Match: *
+    no  create PUT /a/x | If-None-Match: * | X-Amz-Acl: public-read
+    no  create PUT /a/x | If-None-Match: * | x_amz_grant_read: uri="x"
+    no  create PUT /a/x | If-None-Match: * | X-Container-Read: .r:*
+    no  create PUT /a/x | If-None-Match: * | X-Container-Meta-Temp-URL-Key: k
+    no  create MKCOL /a/x | X-Oss-Acl: public-read
+    yes create PUT /a/x | If-None-Match: * | X-Amz-Acl: public-read | Connection: x-amz-acl
+    yes create PUT /a/x | If-None-Match: * | X-Object-Meta-Acl-Of: k | X-Amz-Meta-Grant-Read: k
+    yes modify PUT /a/x | If-None-Match: * | X-Amz-Acl: public-read
     yes modify PUT /a/x | If-None-Match: *, "x"
     no  modify PUT /a/x | If-None-Match: * | if-none-match: "x"
     yes modify GET /r/x | If-None-Match: "x" | If-None-Match: "y"
