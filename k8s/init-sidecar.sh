@@ -24,6 +24,7 @@ cd "$directory"
 [ -e credentials/revocations.yaml ] || echo 'revocations: []' > credentials/revocations.yaml
 [ -e sidecar.yaml ] || cat > sidecar.yaml << 'SETTINGS'
 upstreams: [{ prefix: /, url: http://127.0.0.1:9000 }] # where your container listens
+# scopes: { hosts: [storage.example.com] } # needed for restricted credentials and links: the hosts that clients use
 # forwarded: { trust: [10.244.3.7, 10.244.5.4] } # needed behind an ingress: its own addresses, no range with other pods
 keys: { directory: /etc/storage-auth-sidecar/keys }
 credentials: { file: /etc/storage-auth-sidecar/credentials/credentials.yaml }
