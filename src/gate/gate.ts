@@ -3,7 +3,7 @@
  * `handler.ts` carries out the decision. The stages of a request, in their order:
  *   stage      type             made by         contains
  *   admitted   AdmittedRequest  `admit`         the facts of the head, which has only one meaning
- *   routed     RoutedRequest    `Gate.route`    the route, and what a scope or link must allow (RequestedAccess)
+ *   routed     RoutedRequest    `Gate.route`    the route, and the RequestedAccess that is judged
  *   decided    Decision         `Gate.decide`   what the handler does, with the caller of a token or link
  *   forwarded  Transfer         `Forwarder`     both directions, after a ServiceDecision to forward
  */

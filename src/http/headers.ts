@@ -88,7 +88,7 @@ const HEADER_RULES = {
    * They are `other` from a peer of `forwarded.trust`.
    */
   uncheckableOfEnvoy: rule('', { adds: 'uncheckable' }),
-  /** Access control lists and grants of object stores, and all settings of a container or account of Swift. */
+  /** Access control lists and grants of object stores, and settings of containers and accounts. */
   rights: rule('', { adds: 'rights' }),
   /** Look-alikes. */
   refused: rule('', { request: 'refuse' }),

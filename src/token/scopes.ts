@@ -123,8 +123,8 @@ export function scopeAllows(scope: Scope, request: RequestedAccess): boolean {
 }
 
 /**
- * Whether a service may change what exists, whatever the condition of the request says: what a query names, such as `?acl` and
- * `?policy` of S3, or the rights of a bucket. An S3 server sets them at each PUT of the bucket.
+ * Whether a service may change what exists, whatever the condition of the request says: what a query
+ * names, such as `?acl` and `?policy` of S3, or the rights of a bucket, which each PUT of it sets.
  */
 const changesMore = (target: string, headers: CheckedHeaders): boolean =>
   target.includes('?') || headers.setRights // an empty query is a query
