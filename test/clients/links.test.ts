@@ -113,6 +113,34 @@ t.test('a video element seeks', { skip: NO_BROWSER }, async (t) => {
   t.ok(Math.max(...offsets) > WAV.length / 2, `asked for ${offsets.join()}`)
 })
 
+/** What clients encode each in their own way, if the link leaves it as it is. */
+const ODD_TARGETS = [
+  `/media/it's {1}.wav?v=it's {1}`,
+  '/media/"a"|b^c`d.wav?v="a"|b^c`d',
+  '/media/[1]<2>\\3?v=[1]<2>',
+]
+
+t.test(
+  'a browser and curl send an odd target as it is bound',
+  { skip: NO_BROWSER || without('curl') },
+  async (t) => {
+    const page = await (await startBrowser(t)).newPage()
+    const pages = createServer((_, res) => res.end('<!doctype html>'))
+    await page.goto(`http://127.0.0.1:${await listen(t, pages)}/`)
+    for (const odd of ODD_TARGETS) {
+      const { upstream, url } = await setUp(t, 'GET', odd.replaceAll(' ', '%20'))
+      // As text: it runs in the page.
+      await page.evaluate(`fetch(${JSON.stringify(url)}, { mode: 'no-cors' }).then(() => {})`)
+      const child = spawn('curl', ['-fsS', '-o', '/dev/null', url], { stdio: 'inherit' })
+      t.same(await once(child, 'exit'), [0, null], odd)
+      t.equal(upstream.seen.length, 2, 'both arrived')
+      for (const { target } of upstream.seen) {
+        t.equal(decodeURIComponent(target), odd)
+      }
+    }
+  },
+)
+
 const server = await startPostgres(t)
 t.test('a download outlives its link', { skip: !server && NO_SERVER }, async (t) => {
   if (server === undefined) {
@@ -121,7 +149,8 @@ t.test('a download outlives its link', { skip: !server && NO_SERVER }, async (t)
   const name = { accountId: 'a', accessKey: 'k' }
   const { key, ...setup } = await databaseSetup(t, server.createDatabase, [name], 'a secret')
   const { url: upstreamUrl } = await storage(t, Buffer.alloc(100 * MB, 'x'))
-  const flags = { ...setup.flags, 'upstream-url': upstreamUrl, 'links-enabled': 'true' }
+  const links = { 'links-enabled': 'true', 'scopes-hosts': '*' }
+  const flags = { ...setup.flags, 'upstream-url': upstreamUrl, ...links }
   const [here, there] = [await serve(t, flags), await serve(t, flags)]
   const token = await mintToken({ key, claims: { sub: 'a', client_id: 'k' } })
   const { url, linkId } = await sidecarClient(here).link(token, 'GET', '/large')

@@ -3,7 +3,7 @@
  * against Apache's mod_dav.
  */
 import { spawn, spawnSync } from 'node:child_process'
-import { chmodSync, existsSync, mkdirSync, writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { createServer, request } from 'node:http'
 import { dirname, join } from 'node:path'
 import t, { type Test } from 'tap'
@@ -164,6 +164,33 @@ t.test(
     t.ok(existsSync(join(files, 'photos/p')))
   },
 )
+
+t.test('a condition in another letter case protects nothing', { skip: without('rclone') }, async (t) => {
+  const files = t.testdir({ in: { a: 'new' }, out: { a: 'old' } })
+  const port = await freePort()
+  const address = `127.0.0.1:${port}`
+  const server = spawn('rclone', ['serve', 'webdav', files, '--addr', address, '--config', '/dev/null'])
+  watchProcess(t, server)
+  const upstreamUrl = `http://${address}`
+  await eventually(() => fetch(upstreamUrl).catch(() => undefined), 'rclone')
+  const sidecar = await startSidecar(t, { upstreamUrl })
+  const creator = await sidecar.mint({ claims: { scope: 'storage.read:/in storage.create:/out' } })
+  const url = `http://127.0.0.1:${sidecar.port}`
+  const copy = async (token: string, overwrite: string) => {
+    const headers = { Authorization: `Bearer ${token}`, Destination: `${url}/out/a`, Overwrite: overwrite }
+    const response = await fetch(`${url}/in/a`, { method: 'COPY', headers })
+    await response.arrayBuffer()
+    return response.status
+  }
+  const stored = () => readFileSync(join(files, 'out/a'), 'utf8')
+  for (const overwrite of ['f', 'T', 't', 'F F', '"F"', 'F,F', '']) {
+    t.equal(await copy(creator, overwrite), 403, overwrite)
+  }
+  t.equal(await copy(creator, 'F'), 412, 'rclone keeps what exists')
+  t.equal(stored(), 'old')
+  t.equal(await copy(sidecar.token, 'f'), 204, 'rclone replaces it')
+  t.equal(stored(), 'new')
+})
 
 t.test('cadaver moves within the scope only', { skip: without(APACHE) || without('cadaver') }, async (t) => {
   const { url, files, mint } = await startApache(t)
