@@ -8,15 +8,13 @@ import type { IncomingMessage } from 'node:http'
 import { ERRORS, type PublicError } from '../base/errors.ts'
 import { failed, ok, type Result } from '../base/result.ts'
 import type { Config } from '../config/config.ts'
-import { readFraming } from '../http/framing.ts'
+import { type Framing, type FramingFault, readFraming } from '../http/framing.ts'
 import { HeaderLines, namesFramingOrIdentity, requestIdOf } from '../http/headers.ts'
 import { isHost } from '../http/hosts.ts'
 import { originForm, pathOf, type RequestedAccess } from '../http/request-target.ts'
 
 /** `cause`: the part of the head that is refused, for the access log. */
 type AdmissionRefusal = Readonly<{ error: PublicError; cause: string }>
-
-const notAdmitted = (cause: string, error: PublicError = ERRORS.malformedRequest) => failed({ error, cause })
 
 /** Routing reads only the path of the target. */
 export interface AdmittedRequest extends RequestedAccess {
@@ -45,93 +43,128 @@ export function admit(
   limits: HeadLimits,
   isPeerTrusted = false,
 ): Result<AdmittedRequest, AdmissionRefusal> {
-  const { method = '', url = '', httpVersionMajor, httpVersionMinor, rawHeaders } = head
-  // TRACE would echo the identity headers to the client (RFC 9110, section 9.3.8). Node's parser also accepts
-  // HTTP/0.9 and HTTP/2.0, and frames their responses differently.
-  if (method === 'CONNECT' || method === 'TRACE') {
-    return notAdmitted('method')
+  const { method = '', url = '', rawHeaders } = head
+  const refused = refusedMethod(method) ?? refusedVersion(head) ?? refusedLineCount(rawHeaders, limits)
+  if (refused !== undefined) {
+    return failed(refused)
   }
-  if (httpVersionMajor !== 1) {
-    return notAdmitted('HTTP version')
-  }
-  if (rawHeaders.length > 2 * limits.headerLines) {
-    return notAdmitted('header lines', ERRORS.headersTooLarge)
-  }
-  const isHttp10 = httpVersionMinor === 0
+  const isHttp10 = head.httpVersionMinor === 0
   const lines = new HeaderLines(rawHeaders, isPeerTrusted)
-  let host: string | undefined
-  let authorization: string | undefined
-  let hasTwoAuthorizations = false
-  let headersAddAccess = false
-  for (let line = 0; line < lines.kinds.length; line++) {
-    const value = lines.value(line)
-    switch (lines.kinds[line]) {
-      case 'host':
-        if (host !== undefined || !isHost(value)) {
-          return notAdmitted('Host')
-        }
-        host = value
-        break
-      case 'authorization':
-        hasTwoAuthorizations = authorization !== undefined
-        authorization = value
-        break
-      case 'expect':
-        if (value.toLowerCase() !== '100-continue') {
-          return notAdmitted('Expect', ERRORS.expectationFailed)
-        }
-        break
-      default: {
-        const { request, adds } = lines.rule(line)
-        if (request === 'refuse') {
-          return notAdmitted('header name')
-        }
-        if (adds === 'path' || adds === 'uncheckable') {
-          headersAddAccess = true
-        }
-      }
-    }
+  const refusedHeader =
+    refusedName(lines) ??
+    refusedHost(lines, isHttp10) ??
+    refusedExpectation(lines) ??
+    refusedConnection(lines)
+  if (refusedHeader !== undefined) {
+    return failed(refusedHeader)
   }
-  const framing = readFraming(lines, { isHttp10, sender: 'client' })
+  const framing = readOnlyFraming(lines, isHttp10)
   if (!framing.ok) {
-    return notAdmitted(framing.error)
+    return failed(malformed(framing.error))
   }
-  const { contentLength, isChunked } = framing.value
-  if (isChunked && contentLength !== undefined) {
-    return notAdmitted('Content-Length')
-  }
-  const { connectionOptions } = lines
-  if (connectionOptions !== undefined && namesFramingOrIdentity(connectionOptions)) {
-    return notAdmitted('Connection')
-  }
-  if (host === undefined && !isHttp10) {
-    return notAdmitted('Host')
-  }
+  const host = lastValue(lines, 'host')
   const target = originForm(url, host)
   if (target === undefined) {
-    return notAdmitted('target')
+    return failed(malformed('target'))
   }
-  const hasBody = isChunked || (contentLength !== undefined && contentLength !== '0')
-  const upgrade = connectionOptions?.has('upgrade') ? lines.joined('upgrade') : undefined
+  const { isChunked, contentLength = '0' } = framing.value
+  const hasBody = isChunked || contentLength !== '0'
+  const upgrade = lines.connectionOptions?.has('upgrade') ? lines.joined('upgrade') : undefined
   return ok({
     method,
     target,
     path: pathOf(target),
     host,
     lines,
-    headersAddAccess,
-    authorization,
-    hasTwoAuthorizations,
+    headersAddAccess: namesOtherAccess(lines),
+    authorization: lastValue(lines, 'authorization'),
+    hasTwoAuthorizations: isRepeated(lines, 'authorization'),
     hasBody,
     isChunked,
-    // Node's parser takes `Proxy-Connection` for `Connection`.
-    offersUpgrade:
-      upgrade !== undefined ||
-      (lines.kinds.includes('upgrade') && lines.values('proxy-connection').length > 0),
+    offersUpgrade: upgrade !== undefined || offersProxyUpgrade(lines),
     isWebSocket: upgrade?.toLowerCase() === 'websocket' && method === 'GET' && !hasBody && !isHttp10,
-    isPreflight: method === 'OPTIONS' && PREFLIGHT.every((name) => lines.values(name).length > 0),
+    isPreflight: isPreflight(method, lines),
     requestId: requestIdOf(lines),
   })
 }
 
-const PREFLIGHT = ['origin', 'access-control-request-method']
+type Refused = AdmissionRefusal | undefined
+
+const malformed = (cause: string): AdmissionRefusal => ({ error: ERRORS.malformedRequest, cause })
+
+/** TRACE would echo the identity headers to the client (RFC 9110, section 9.3.8). */
+const refusedMethod = (method: string): Refused =>
+  method === 'CONNECT' || method === 'TRACE' ? malformed('method') : undefined
+
+/** Node's parser also accepts HTTP/0.9 and HTTP/2.0, and frames their responses differently. */
+const refusedVersion = ({ httpVersionMajor }: RequestHead): Refused =>
+  httpVersionMajor === 1 ? undefined : malformed('HTTP version')
+
+const refusedLineCount = ({ length }: readonly string[], { headerLines }: HeadLimits): Refused =>
+  length > 2 * headerLines ? { error: ERRORS.headersTooLarge, cause: 'header lines' } : undefined
+
+function refusedName(lines: HeaderLines): Refused {
+  for (let line = 0; line < lines.kinds.length; line++) {
+    if (lines.rule(line).request === 'refuse') {
+      return malformed('header name')
+    }
+  }
+  return undefined
+}
+
+/** HTTP/1.0 allows a request without `Host`. */
+function refusedHost(lines: HeaderLines, isHttp10: boolean): Refused {
+  const host = lastValue(lines, 'host')
+  const isAccepted = host === undefined ? isHttp10 : isHost(host) && !isRepeated(lines, 'host')
+  return isAccepted ? undefined : malformed('Host')
+}
+
+function refusedExpectation(lines: HeaderLines): Refused {
+  for (let line = 0; line < lines.kinds.length; line++) {
+    if (lines.kinds[line] === 'expect' && lines.value(line).toLowerCase() !== '100-continue') {
+      return { error: ERRORS.expectationFailed, cause: 'Expect' }
+    }
+  }
+  return undefined
+}
+
+function refusedConnection({ connectionOptions }: HeaderLines): Refused {
+  const isRefused = connectionOptions !== undefined && namesFramingOrIdentity(connectionOptions)
+  return isRefused ? malformed('Connection') : undefined
+}
+
+/** A body may have a length or be chunked, but not both. */
+function readOnlyFraming(lines: HeaderLines, isHttp10: boolean): Result<Framing, FramingFault> {
+  const framing = readFraming(lines, { isHttp10, sender: 'client' })
+  if (framing.ok && framing.value.isChunked && framing.value.contentLength !== undefined) {
+    return failed('Content-Length')
+  }
+  return framing
+}
+
+function namesOtherAccess(lines: HeaderLines): boolean {
+  for (let line = 0; line < lines.kinds.length; line++) {
+    const { adds } = lines.rule(line)
+    if (adds === 'path' || adds === 'uncheckable') {
+      return true
+    }
+  }
+  return false
+}
+
+/** Node's parser takes `Proxy-Connection` for `Connection`. */
+const offersProxyUpgrade = (lines: HeaderLines) =>
+  lines.kinds.includes('upgrade') && lines.values('proxy-connection').length > 0
+
+const isPreflight = (method: string, lines: HeaderLines) =>
+  method === 'OPTIONS' &&
+  lines.values('origin').length > 0 &&
+  lines.values('access-control-request-method').length > 0
+
+function lastValue(lines: HeaderLines, kind: 'host' | 'authorization'): string | undefined {
+  const line = lines.kinds.lastIndexOf(kind)
+  return line < 0 ? undefined : lines.value(line)
+}
+
+const isRepeated = ({ kinds }: HeaderLines, kind: 'host' | 'authorization') =>
+  kinds.indexOf(kind) !== kinds.lastIndexOf(kind)

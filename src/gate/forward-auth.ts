@@ -26,31 +26,9 @@ const METHOD = /^[A-Z][A-Z-]*$/
  * Both pairs of headers must agree: a proxy that sets one pair may pass the other pair as the client sent it.
  */
 export function originalRequest(admitted: AdmittedRequest, isTrusted: boolean): RequestedAccess | undefined {
-  if (!isTrusted) {
-    return undefined
-  }
   const { lines } = admitted
-  let named: { readonly method: string; readonly target: string } | undefined
-  for (const pair of PAIRS) {
-    const values = pair.map((name) => lines.values(name))
-    if (values.every(({ length }) => length === 0)) {
-      continue
-    }
-    const [method = '', target = ''] = values.map(([first]) => first)
-    const isOther = named !== undefined && (named.method !== method || named.target !== target)
-    if (isOther || values.some(({ length }) => length !== 1)) {
-      return undefined
-    }
-    named = { method, target }
-  }
-  // A comma may join two lines that a proxy received.
-  // Only some proxies forward a line that `Connection` names.
-  const isUnclear = lines.kinds.some(
-    (_, line) =>
-      lines.rule(line).adds === 'path' &&
-      (lines.value(line).includes(',') || lines.isNamedByConnection(line)),
-  )
-  if (named === undefined || isUnclear || !METHOD.test(named.method)) {
+  const named = isTrusted ? namedRequest(lines) : undefined
+  if (named === undefined || hasUnclearPath(lines) || !METHOD.test(named.method)) {
     return undefined
   }
   const target = originForm(named.target, undefined)
@@ -62,6 +40,37 @@ export function originalRequest(admitted: AdmittedRequest, isTrusted: boolean): 
   const judged = linesOfClient(lines, target)
   return { method: named.method, target, path: pathOf(target), host: onlyHost, lines: judged }
 }
+
+type NamedRequest = Readonly<{ method: string; target: string }>
+
+/** Returns undefined unless one or both pairs are complete, and name the same request. */
+function namedRequest(lines: HeaderLines): NamedRequest | undefined {
+  let named: NamedRequest | undefined
+  for (const [methodName, targetName] of PAIRS) {
+    const methods = lines.values(methodName)
+    const targets = lines.values(targetName)
+    if (methods.length === 0 && targets.length === 0) {
+      continue
+    }
+    const [method = ''] = methods
+    const [target = ''] = targets
+    const isOther = named !== undefined && (named.method !== method || named.target !== target)
+    if (isOther || methods.length !== 1 || targets.length !== 1) {
+      return undefined
+    }
+    named = { method, target }
+  }
+  return named
+}
+
+/**
+ * A comma may join two lines that a proxy received. Only some proxies forward a line that `Connection` names.
+ */
+const hasUnclearPath = (lines: HeaderLines) =>
+  lines.kinds.some((_kind, line) => {
+    const isUnclear = lines.value(line).includes(',') || lines.isNamedByConnection(line)
+    return isUnclear && lines.rule(line).adds === 'path'
+  })
 
 /**
  * Leaves out the lines in which the proxy names the target.

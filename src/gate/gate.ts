@@ -15,7 +15,7 @@ import type { TokenCache } from '../token/cache.ts'
 import type { Caller, Identity } from '../token/caller.ts'
 import { linkFailure, type PresentedLink, presentedLink } from '../token/links.ts'
 import type { ScopeHosts } from '../token/scope-hosts.ts'
-import { scopeAllows } from '../token/scopes.ts'
+import { type Scope, scopeAllows } from '../token/scopes.ts'
 import type { Verdict } from '../token/verify.ts'
 import type { AdmittedRequest } from './admission.ts'
 import { originalRequest, VARY_BY_TOKEN } from './forward-auth.ts'
@@ -231,22 +231,31 @@ function bearerToken(authorization: string | undefined): string | undefined {
 
 /** Returns why a valid token or link does not allow its request. */
 function accessFailure(routed: RoutedRequest, caller: Caller, hosts: ScopeHosts): AccessFailure | undefined {
-  const { admitted, route, requested, link } = routed
+  const { admitted, requested, link } = routed
   const { scope } = caller.identity
   const isLinked = caller.link !== undefined || link !== undefined
   if (!isLinked && scope === undefined) {
     return undefined
   }
-  const { host } = requested ?? admitted
-  const isLink = caller.link !== undefined && link !== undefined
-  const needsScope = scope !== undefined && (route.to === 'service' || route.act === 'createLink')
-  if ((isLink || needsScope) && !hosts.includes(host)) {
+  const { host, lines } = requested ?? admitted
+  if (isBoundToHosts(routed, caller) && !hosts.includes(host)) {
     return 'host'
   }
-  const asksForMore = isLinked && (admitted.isWebSocket || (requested ?? admitted).lines.addAccess)
+  const asksForMore = isLinked && (admitted.isWebSocket || lines.addAccess)
   const failure = isLinked ? linkFailure(caller.link, link, hosts.boundName(host), asksForMore) : undefined
-  if (failure !== undefined || scope === undefined || route.to !== 'service') {
-    return failure
+  return failure ?? scopeFailure(scope, routed)
+}
+
+/** Whether a link or a scope names an object, which may be another one at another host. */
+function isBoundToHosts({ route, link }: RoutedRequest, caller: Caller): boolean {
+  const isLink = caller.link !== undefined && link !== undefined
+  const usesScope = route.to === 'service' || route.act === 'createLink'
+  return isLink || (usesScope && caller.identity.scope !== undefined)
+}
+
+function scopeFailure(scope: Scope | undefined, { route, requested, link }: RoutedRequest) {
+  if (scope === undefined || route.to !== 'service') {
+    return undefined
   }
   if (requested === undefined) {
     return 'scope'

@@ -60,11 +60,24 @@ const CREATE_LINK: Route = { to: 'endpoint', act: 'createLink', label: 'link_iss
 const END_LINK: Route = { to: 'endpoint', act: 'endLink', label: 'link_issue' }
 
 /** The routes to an endpoint by method. Others are refused, with the `label`. */
-function endpoint(label: RouteLabel, routes: Readonly<Record<string, Route>>): (method: string) => Route {
-  const byMethod = new Map(Object.entries(routes))
-  const allowed = [...byMethod.keys()].join(', ')
+function endpoint(label: RouteLabel, routes: Routes): (method: string) => Route {
+  const allowed = [...routes.keys()].join(', ')
   const refuseMethod: Route = { to: 'openEndpoint', act: 'refuseMethod', label, allowed }
-  return (method) => byMethod.get(method) ?? refuseMethod
+  return (method) => routes.get(method) ?? refuseMethod
+}
+
+type Routes = ReadonlyMap<string, Route>
+
+function tokenRoutes(canLogOut: boolean): Routes {
+  const routes = new Map<string, Route>([
+    ['GET', SEND_TIME_LEFT],
+    ['HEAD', SEND_TIME_LEFT],
+    ['POST', LOG_IN],
+  ])
+  if (canLogOut) {
+    routes.set('DELETE', LOG_OUT)
+  }
+  return routes
 }
 
 /** @param canEndLinks - whether there is a database for the revocations of links */
@@ -75,31 +88,38 @@ export function createRouter(config: Pick<Config, RouteSetting>, canEndLinks: bo
   const linksPath = listen.basePath + LINKS_PATH
   const publicRoutes = new Set(config.publicRoutes.map(({ method, path }) => `${method} ${path}`))
   const passPreflight = config.corsPreflight === 'pass'
-  const toTokens = endpoint('token_check', {
-    ...{ GET: SEND_TIME_LEFT, HEAD: SEND_TIME_LEFT, POST: LOG_IN },
-    ...(config.contract.logout && { DELETE: LOG_OUT }),
-  })
-  const toLinks = endpoint('link_issue', { POST: CREATE_LINK })
-  const toLink = endpoint('link_issue', canEndLinks ? { DELETE: END_LINK } : {})
+  const toTokens = endpoint('token_check', tokenRoutes(config.contract.logout))
+  const toLinks = endpoint('link_issue', new Map([['POST', CREATE_LINK]]))
+  const toLink = endpoint('link_issue', new Map(canEndLinks ? [['DELETE', END_LINK]] : []))
 
-  return ({ method, path, isPreflight, hasBody, headersAddAccess }: AdmittedRequest): Route => {
+  function endpointAt(path: string) {
     if (path === tokenPath || path === tokenPathSlash) {
-      return toTokens(method)
+      return toTokens
     }
-    if (links.enabled && isWithin(path, linksPath)) {
-      return (path === linksPath ? toLinks : toLink)(method)
+    if (!links.enabled || !isWithin(path, linksPath)) {
+      return undefined
+    }
+    return path === linksPath ? toLinks : toLink
+  }
+
+  function isPublic({ method, path, isPreflight, hasBody, headersAddAccess }: AdmittedRequest): boolean {
+    // Some services execute the method of `X-HTTP-Method-Override`, or act on the path of `Destination`.
+    if (headersAddAccess) {
+      return false
+    }
+    const isPassedPreflight = passPreflight && isPreflight && !hasBody
+    return isPassedPreflight || (publicRoutes.size > 0 && publicRoutes.has(`${method} ${path}`))
+  }
+
+  return (request: AdmittedRequest): Route => {
+    const { method, path } = request
+    const toEndpoint = endpointAt(path)
+    if (toEndpoint !== undefined) {
+      return toEndpoint(method)
     }
     if (forwardAuth.path !== '' && isWithin(path, forwardAuth.path)) {
       return APPROVE
     }
-    // Never public: some services execute the method of `X-HTTP-Method-Override`, or act on
-    // the path of `Destination`.
-    if (headersAddAccess) {
-      return FORWARD
-    }
-    if (publicRoutes.size > 0 && publicRoutes.has(`${method} ${path}`)) {
-      return FORWARD_PUBLIC
-    }
-    return passPreflight && isPreflight && !hasBody ? FORWARD_PUBLIC : FORWARD
+    return isPublic(request) ? FORWARD_PUBLIC : FORWARD
   }
 }
