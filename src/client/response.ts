@@ -3,6 +3,7 @@
  * another request may follow. `written`: Node has all of it. `sent`: the system has it.
  */
 import { ServerResponse, STATUS_CODES } from 'node:http'
+import type { AdmittedRequest } from '../gate/admission.ts'
 import { type HeaderList, headerText } from '../http/headers.ts'
 import { afterReads, CAN_DECLINE_UPGRADES, omitChunks, sendHead, writeLastChunk } from '../http/node-http.ts'
 import type { SidecarRequest } from './request.ts'
@@ -169,29 +170,49 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
   }
 }
 
-/** RFC 9112, sections 9.3 and 9.6. `holdsBody`: the client sends the body only after a `100 Continue`. */
+/**
+ * What follows the response (RFC 9112, sections 9.3 and 9.6).
+ * `holdsBody`: the client sends the body only after a `100 Continue`.
+ */
 function afterResponse(req: SidecarRequest, asked: Persistence, holdsBody: boolean): AfterResponse {
-  const { admitted, isBodyMalformed, isDetached, connection } = req.context
-  // No request can be read behind an unread body.
-  if (!req.complete && !req.socket.readableEnded && (admitted === undefined || admitted.hasBody)) {
-    return holdsBody || isDetached ? 'close' : 'discard' // no parser reads the body of an upgrade
+  if (isBodyUnread(req)) {
+    // No request can be read behind an unread body. No parser reads the body of an upgrade.
+    return holdsBody || req.context.isDetached ? 'close' : 'discard'
   }
-  if (asked !== 'keepAlive' || connection.isDraining() || admitted === undefined || isBodyMalformed) {
-    return 'close'
+  const mayFollow = asked === 'keepAlive' && mayAnotherRequestFollow(req)
+  return mayFollow ? 'keepAlive' : 'close'
+}
+
+function isBodyUnread(req: SidecarRequest): boolean {
+  const { admitted } = req.context
+  const hasEnded = req.complete || req.socket.readableEnded
+  return !hasEnded && (admitted === undefined || admitted.hasBody)
+}
+
+function mayAnotherRequestFollow(req: SidecarRequest): boolean {
+  const { admitted, isBodyMalformed, connection } = req.context
+  if (admitted === undefined || isBodyMalformed || connection.isDraining()) {
+    return false
   }
   if (admitted.lines.connectionOptions?.has('close')) {
-    return 'close'
+    return false
   }
-  // Node's parser obeys these trailers, too, and then refuses the next request.
-  if (admitted.isChunked && ('connection' in req.trailers || 'proxy-connection' in req.trailers)) {
-    return 'close'
+  if (admitted.isChunked && hasConnectionTrailer(req)) {
+    return false
   }
+  return !mayHaveLostNextRequest(req, admitted)
+}
+
+/** Node's parser obeys these trailers, too, and then refuses the next request. */
+const hasConnectionTrailer = ({ trailers }: SidecarRequest) =>
+  'connection' in trailers || 'proxy-connection' in trailers
+
+/** Node discards the bytes that it has read behind a head that offers an upgrade. They may be a request. */
+function mayHaveLostNextRequest(req: SidecarRequest, admitted: AdmittedRequest): boolean {
+  const { isDetached, connection } = req.context
   if (!admitted.offersUpgrade || isDetached) {
-    return 'keepAlive'
+    return false
   }
-  // Node discards the bytes that it has read behind a head that offers an upgrade. They may be a request.
-  if (!CAN_DECLINE_UPGRADES || admitted.hasBody) {
-    return 'close'
-  }
-  return connection.nextHead.mayHaveLostBytes(req) ? 'close' : 'keepAlive'
+  const canKeepBytes = CAN_DECLINE_UPGRADES && !admitted.hasBody
+  return !canKeepBytes || connection.nextHead.mayHaveLostBytes(req)
 }
