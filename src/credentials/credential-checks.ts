@@ -63,6 +63,15 @@ export interface CredentialChecks {
   credentialStatus(accountId: string, accessKey: string): CredentialStatus
 }
 
+/** The usable hashes of a credential: the `slow` ones use scrypt. */
+function hashesOf(credential: Credential | undefined, now: number) {
+  const hashes = credential === undefined ? [] : usableHashes(credential, now)
+  return {
+    fast: hashes.filter((hash) => scryptPrefixOf(hash) === undefined),
+    slow: hashes.filter((hash) => scryptPrefixOf(hash) !== undefined),
+  }
+}
+
 /**
  * Every failed login takes the same time: once any credential uses scrypt, one scrypt run,
  * and a second one if the credential has two secrets that use it.
@@ -103,10 +112,7 @@ export function createCredentialChecks(
       return { outcome: 'unavailable' }
     }
     const list = credentials()
-    const credential = list.find(login)
-    const hashes = credential === undefined ? [] : usableHashes(credential, now())
-    const fast = hashes.filter((hash) => scryptPrefixOf(hash) === undefined)
-    const slow = hashes.filter((hash) => scryptPrefixOf(hash) !== undefined)
+    const { fast, slow } = hashesOf(list.find(login), now())
     const accepted = await checkHashes(login, fast.length === 0 ? [dummySha256] : fast)
     if (accepted !== undefined) {
       return accepted
@@ -115,14 +121,17 @@ export function createCredentialChecks(
     if (parameters === undefined) {
       return REJECTED
     }
-    const candidates = slow.length === 0 ? [dummyHash(parameters)] : slow
+    return checkInQueue(login, slow.length === 0 ? [dummyHash(parameters)] : slow, origin)
+  }
+
+  async function checkInQueue(login: Login, hashes: readonly string[], origin: LoginOrigin) {
     const verdict = await queue.run<LoginVerdict>(origin.network, async () => {
       if (origin.hasLeft()) {
         return { outcome: 'abandoned' }
       }
-      return (await checkHashes(login, candidates)) ?? REJECTED
+      return (await checkHashes(login, hashes)) ?? REJECTED
     })
-    return verdict === 'busy' ? { outcome: verdict } : verdict
+    return verdict === 'busy' ? ({ outcome: 'busy' } as const) : verdict
   }
 
   return {

@@ -115,14 +115,20 @@ export function usableHashes(credential: Credential, now: number): readonly stri
   return previousSecretHash && isPreviousUsable ? [secretHash, previousSecretHash] : [secretHash]
 }
 
+/** Returns the text of a member of a map that may be invalid, or an empty text. */
+function memberText(map: unknown, member: string): string {
+  const value: unknown = map instanceof Object ? Reflect.get(map, member) : undefined
+  return typeof value === 'string' ? value : ''
+}
+
 /** A list of maps with distinct values of `member`. Repeated values are reported with all other problems. */
 const listOf = <T extends z.ZodType>(item: T, member: string, repeated: string, before = NONE) =>
   z.array(item, must('must be a list')).superRefine(
     (list, context) => {
       const seen = new Set<string>()
       for (const [index, map] of list.entries()) {
-        const name: unknown = map instanceof Object ? Reflect.get(map, member) : undefined
-        if (typeof name !== 'string' || name === '') {
+        const name = memberText(map, member)
+        if (name === '') {
           continue
         }
         if (seen.has(name) || before.has(name)) {

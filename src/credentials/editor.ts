@@ -208,6 +208,24 @@ function yamlRecords<T>(file: string, parse: Parse<T>) {
     return parsed.ok ? parsed : invalidAt(file, parsed.problems)
   }
 
+  /** Reads a valid file that commands can change. */
+  async function readDocument(target: string, initialText: string | undefined): Promise<Loaded<Document>> {
+    const read = await readRegularFile(target, MAX_FILE_BYTES)
+    if (!read.ok && (read.kind !== 'missing' || initialText === undefined)) {
+      return read
+    }
+    const bytes = read.ok ? read.value.bytes : Buffer.from(initialText ?? '')
+    const valid = parse(bytes)
+    if (!valid.ok) {
+      return invalidAt(target, valid.problems)
+    }
+    const document = parseDocument(bytes.toString(), YAML_RULES)
+    if (hasSharedNodes(document)) {
+      return unusable('uses YAML aliases or merges (`<<`), which commands cannot change')
+    }
+    return loaded(document)
+  }
+
   /**
    * `edit` changes the document, or returns a problem. Without `initialText`, a missing file is a problem.
    */
@@ -216,26 +234,11 @@ function yamlRecords<T>(file: string, parse: Parse<T>) {
       // Two names of one file share one lock.
       const target = await realTarget(file)
       return await withLock(`${target}.lock`, async () => {
-        const found = await readRegularFile(target, MAX_FILE_BYTES)
-        if (!found.ok && (found.kind !== 'missing' || initialText === undefined)) {
+        const found = await readDocument(target, initialText)
+        if (!found.ok) {
           return found
         }
-        const before = found.ok ? found.value.bytes : Buffer.from(initialText ?? '')
-        const valid = parse(before)
-        if (!valid.ok) {
-          return invalidAt(target, valid.problems)
-        }
-        const document = parseDocument(before.toString(), YAML_RULES)
-        let shared = 0 // to edit a shared node would change every place that uses it, or none
-        const isMerge = (node: Node) => isScalar(node) && typeof node.value === 'symbol'
-        visit(document, {
-          Node: (_, node) => {
-            ;(isAlias(node) || isMerge(node)) && shared++
-          },
-        })
-        if (shared > 0) {
-          return unusable('uses YAML aliases or merges (`<<`), which commands cannot change')
-        }
+        const document = found.value
         const problem = edit(document)
         if (problem !== undefined) {
           throw new FileError(problem)
@@ -256,6 +259,23 @@ function yamlRecords<T>(file: string, parse: Parse<T>) {
   }
   return { list, change }
 }
+
+/** To edit a shared node would change every place that uses it, or none. */
+function hasSharedNodes(document: Document): boolean {
+  let isFound = false
+  visit(document, {
+    Node(_key, node) {
+      if (isAlias(node) || isMergeKey(node)) {
+        isFound = true
+        return visit.BREAK
+      }
+      return undefined
+    },
+  })
+  return isFound
+}
+
+const isMergeKey = (node: Node) => isScalar(node) && typeof node.value === 'symbol'
 
 /** Like `realpath`, but the file may be missing. A link to a missing file is an error: the link must stay. */
 async function realTarget(file: string): Promise<string> {

@@ -145,7 +145,10 @@ export class DatabasePool {
 }
 
 /** `down` and `timeout` may pass by themselves. `unusable` needs a change in the database or in the URL. */
-type DatabaseFailureKind = 'down' | 'timeout' | 'unusable'
+interface DatabaseFailure {
+  readonly kind: 'down' | 'timeout' | 'unusable'
+  readonly message: string
+}
 
 const RUN_MIGRATE =
   'run `storage-auth-sidecar credentials migrate --postgres-url-file FILE` with a role that may create them'
@@ -169,7 +172,7 @@ const UNUSABLE_STATES: Readonly<Record<string, string>> = {
  * Callers write the message after the name of the database.
  * The detail of server errors is left out: it quotes rows.
  */
-export function databaseFailure(error: unknown): Readonly<{ kind: DatabaseFailureKind; message: string }> {
+export function databaseFailure(error: unknown): DatabaseFailure {
   if (!(error instanceof Error)) {
     return { kind: 'down', message: 'it failed for an unknown reason' }
   }
@@ -178,23 +181,36 @@ export function databaseFailure(error: unknown): Readonly<{ kind: DatabaseFailur
   }
   const code = 'code' in error ? String(error.code) : ''
   if (error instanceof pg.DatabaseError) {
-    // P0001, raise_exception: a check in `TABLES_SQL` has failed.
-    const unusable = code === 'P0001' ? error.message : UNUSABLE_STATES[code]
-    if (unusable !== undefined) {
-      return { kind: 'unusable', message: unusable }
-    }
-    // query_canceled: a statement_timeout; lock_not_available.
-    const isLate = code === '57014' || code === '55P03'
-    return { kind: isLate ? 'timeout' : 'down', message: `it reports: ${error.message} (${code})` }
+    return serverFailure(code, error.message)
   }
-  if (code === 'ETIMEDOUT' || /timeout/i.test(error.message)) {
+  return connectionFailure(code, error.message)
+}
+
+/** RAISE_EXCEPTION: a check in `TABLES_SQL` has failed. QUERY_CANCELED: by a `statement_timeout`. */
+const RAISE_EXCEPTION = 'P0001'
+const QUERY_CANCELED = '57014'
+const LOCK_NOT_AVAILABLE = '55P03'
+
+/** @param code - an SQLSTATE */
+function serverFailure(code: string, message: string): DatabaseFailure {
+  const unusable = code === RAISE_EXCEPTION ? message : UNUSABLE_STATES[code]
+  if (unusable !== undefined) {
+    return { kind: 'unusable', message: unusable }
+  }
+  const isLate = code === QUERY_CANCELED || code === LOCK_NOT_AVAILABLE
+  return { kind: isLate ? 'timeout' : 'down', message: `it reports: ${message} (${code})` }
+}
+
+/** @param code - of Node, OpenSSL or the system, or empty */
+function connectionFailure(code: string, message: string): DatabaseFailure {
+  if (code === 'ETIMEDOUT' || /timeout/i.test(message)) {
     return { kind: 'timeout', message: 'it does not answer in time' }
   }
-  if (error.message === 'The server does not support SSL connections') {
+  if (message === 'The server does not support SSL connections') {
     return { kind: 'unusable', message: 'it does not offer TLS' }
   }
   if (/^ERR_(?:SSL|TLS)_|CERT|^UNABLE_TO_/.test(code)) {
     return { kind: 'unusable', message: `its TLS certificate or protocol is not accepted (${code})` }
   }
-  return { kind: 'down', message: `the connection failed (${code || error.message})` }
+  return { kind: 'down', message: `the connection failed (${code || message})` }
 }

@@ -43,7 +43,9 @@ export type EndingOutcome = 'ended' | 'full' | 'unavailable'
  * The last statement finds a row unless the account is full.
  */
 function endTokenSql({ tokenId, issuer, accountId, rowEndsAtSeconds }: EndedToken): string {
-  const [jti, iss, account] = [tokenId, issuer, accountId].map(escapeLiteral)
+  const jti = escapeLiteral(tokenId)
+  const iss = escapeLiteral(issuer)
+  const account = escapeLiteral(accountId)
   return `${LIMIT_LOCKS}
     INSERT INTO storage_auth.revocations (jti, issuer, ended_by, expires_at)
       VALUES (${jti}, ${iss}, ${account}, to_timestamp(${rowEndsAtSeconds}))
@@ -165,34 +167,45 @@ export class CredentialsDatabase implements CredentialSource {
   }
 
   #report(polled: PollResult<Snapshot>): void {
-    const { onReload, log } = this.#options
-    const database = this.#pool.label()
     const wasDown = this.#isDown
     this.#isDown = !polled.ok
     if (polled.ok) {
-      const { credentials, revocations, problems, changesOnlyTokens } = polled.value
       // Each logout revokes one token. A log line for each logout in each sidecar would be noise.
-      const isReported = polled.mustReport && !changesOnlyTokens
-      if (isReported || wasDown) {
-        onReload(problems.length === 0 ? 'ok' : 'failed')
-      }
-      if (isReported) {
-        for (const problem of loggedItems(problems)) {
-          log.warn({ database, problem }, 'invalid row skipped')
-        }
-        log.info({ credentials: credentials.size, revocations: revocations.size }, 'new credentials active')
-      }
-      if (wasDown) {
-        log.info({ database }, 'the credentials database is back')
-      }
+      const isReported = polled.mustReport && !polled.value.changesOnlyTokens
+      this.#reportSnapshot(polled.value, { isReported, wasDown })
     } else if (!wasDown) {
-      const fields = { database, reason: polled.problems[0] }
-      if (!this.#isRead) {
-        log.warn(fields, 'waiting for the credentials database')
-        return
-      }
-      onReload('failed')
-      log.warn(fields, 'the credentials database is down: no logins; the last snapshot serves token checks')
+      this.#reportDown(polled.problems[0])
     }
+  }
+
+  #reportSnapshot(
+    { credentials, revocations, problems }: Snapshot,
+    { isReported, wasDown }: { readonly isReported: boolean; readonly wasDown: boolean },
+  ): void {
+    const { onReload, log } = this.#options
+    const database = this.#pool.label()
+    if (isReported || wasDown) {
+      onReload(problems.length === 0 ? 'ok' : 'failed')
+    }
+    if (isReported) {
+      for (const problem of loggedItems(problems)) {
+        log.warn({ database, problem }, 'invalid row skipped')
+      }
+      log.info({ credentials: credentials.size, revocations: revocations.size }, 'new credentials active')
+    }
+    if (wasDown) {
+      log.info({ database }, 'the credentials database is back')
+    }
+  }
+
+  #reportDown(reason: string | undefined): void {
+    const { onReload, log } = this.#options
+    const fields = { database: this.#pool.label(), reason }
+    if (!this.#isRead) {
+      log.warn(fields, 'waiting for the credentials database')
+      return
+    }
+    onReload('failed')
+    log.warn(fields, 'the credentials database is down: no logins; the last snapshot serves token checks')
   }
 }
