@@ -26,6 +26,9 @@ interface InspectionContext {
   readonly now: () => number
 }
 
+type Claims = UnverifiedToken['claims']
+type OwnNames = Readonly<{ accountId: string; accessKey: string }>
+
 /**
  * A member that is not known is null, as `credentialActive` is for a trusted issuer.
  * Rejects only on an internal error.
@@ -35,41 +38,89 @@ export async function inspectToken(token: string, context: InspectionContext) {
   const verdict: Result<VerifiedToken, InspectedFailure> =
     token === '' ? failed({ reason: 'missing' }) : await verify(token)
   const refusal = errorIn(verdict)
-  const identity = verdict.ok ? verdict.value.identity : undefined
-  const parts = token.replace(/^bearer\s+/i, '').split('.', 2)
-  // A larger part may nest so deeply that it cannot be written as JSON.
-  const [header, claims] = parts.map((part) => jsonObjectIn(part.length > MAX_TOKEN_BYTES ? '' : part))
+  const { header, claims } = readableParts(token)
   const unverified = { header: header ?? {}, claims: claims ?? {}, rules, nowMs: now() }
-  const { iss, parent_iss: parentIss = iss, sub, client_id: clientId, jti, iat, exp } = claims ?? {}
-  const hasOwnNames =
-    iss === own.name && parentIss === own.name && typeof sub === 'string' && typeof clientId === 'string'
-  const hasEnded = refusal?.reason === 'revoked' || refusal?.reason === 'expired'
-  const credentialActive = (hasOwnNames ? own.credentialStatus?.(sub, clientId).active : undefined) ?? null
-  const isListed =
-    hasOwnNames && typeof jti === 'string' && typeof iat === 'number'
-      ? isRevoked({ tokenId: jti, accountId: sub, accessKey: clientId, issuedAtSeconds: iat }, own.name)
-      : null
+  const names = ownNames(unverified.claims, own.name)
+  const listed = listedToken(names, unverified.claims)
+  const isListed = listed === undefined ? null : isRevoked(listed, own.name)
+  const credentialActive = isCredentialActive(names, own)
+  const identity = verdict.ok ? verdict.value.identity : undefined
+  const shownNames = identity ?? formerNames(names, refusal)
   return {
     verdict: refusal ? 'refused' : 'valid',
     reason: refusal?.reason ?? null,
-    explanation: verdict.ok
-      ? acceptance(verdict.value)
-      : explain(verdict.error, credentialActive, unverified),
+    explanation: explanationOf(verdict, credentialActive, unverified),
     kid: textOrNull(header?.['kid']),
     alg: textOrNull(header?.['alg']),
     /** The names that upstreams receive, or received before the token ended. */
-    account: identity?.accountId ?? (hasOwnNames && hasEnded ? sub : null),
-    accessKey: identity?.accessKey ?? (hasOwnNames && hasEnded ? clientId : null),
-    timeLeftSeconds: typeof exp === 'number' ? Math.max(0, Math.ceil(Number(exp) - now() / 1000)) : null,
+    account: shownNames?.accountId ?? null,
+    accessKey: shownNames?.accessKey ?? null,
+    timeLeftSeconds: secondsUntil(unverified.claims['exp'], now()),
     /** Empty when the token may do nothing. */
     scope: identity?.scope?.text ?? null,
-    revoked: refusal ? refusal.reason === 'revoked' || credentialActive === false || isListed : false,
+    revoked: isRevokedToken(refusal, credentialActive, isListed),
     credentialActive,
     /** Header and claims are not verified unless the signature is valid. */
     header: header ?? null,
     claims: claims ?? null,
   }
 }
+
+/** The refusal may have another reason that is found first, such as the expiry. */
+function isRevokedToken(
+  refusal: InspectedFailure | undefined,
+  credentialActive: boolean | null,
+  isListed: boolean | null,
+): boolean | null {
+  if (refusal === undefined) {
+    return false
+  }
+  return refusal.reason === 'revoked' || credentialActive === false || isListed
+}
+
+/** Returns what the list of revocations is asked for, if the token has all of it. */
+function listedToken(names: OwnNames | undefined, { jti, iat }: Claims) {
+  if (names === undefined || typeof jti !== 'string' || typeof iat !== 'number') {
+    return undefined
+  }
+  return { ...names, tokenId: jti, issuedAtSeconds: iat }
+}
+
+function readableParts(token: string) {
+  const parts = token.replace(/^bearer\s+/i, '').split('.', 2)
+  // A larger part may nest so deeply that it cannot be written as JSON.
+  const [header, claims] = parts.map((part) => jsonObjectIn(part.length > MAX_TOKEN_BYTES ? '' : part))
+  return { header, claims }
+}
+
+/** Returns the names of a credential of the sidecar, as its own tokens and links have them. */
+function ownNames(claims: Claims, issuer: string): OwnNames | undefined {
+  const { iss, parent_iss: parentIssuer = iss, sub, client_id: clientId } = claims
+  const isOwn = iss === issuer && parentIssuer === issuer
+  if (!isOwn || typeof sub !== 'string' || typeof clientId !== 'string') {
+    return undefined
+  }
+  return { accountId: sub, accessKey: clientId }
+}
+
+function isCredentialActive(
+  names: OwnNames | undefined,
+  { credentialStatus }: InspectionContext['own'],
+): boolean | null {
+  if (names === undefined || credentialStatus === undefined) {
+    return null
+  }
+  return credentialStatus(names.accountId, names.accessKey).active
+}
+
+/** Only tokens with a valid signature are called revoked or expired. */
+function formerNames(names: OwnNames | undefined, refusal: InspectedFailure | undefined) {
+  const wasValid = refusal?.reason === 'revoked' || refusal?.reason === 'expired'
+  return wasValid ? names : undefined
+}
+
+const secondsUntil = (exp: unknown, nowMs: number) =>
+  typeof exp === 'number' ? Math.max(0, Math.ceil(exp - nowMs / 1000)) : null
 
 const textOrNull = (value: unknown) => (typeof value === 'string' ? value : null)
 
@@ -85,6 +136,12 @@ const EXPLANATIONS: Readonly<Record<Exclude<InspectedFailure['reason'], 'claims'
     expired: 'The token was valid and has expired.',
     revoked: 'The token was valid and has been revoked: by its jti, its account or its access key.',
   }
+
+const explanationOf = (
+  verdict: Result<VerifiedToken, InspectedFailure>,
+  credentialActive: boolean | null,
+  unverified: UnverifiedToken,
+) => (verdict.ok ? acceptance(verdict.value) : explain(verdict.error, credentialActive, unverified))
 
 const acceptance = ({ link }: VerifiedToken) =>
   link === undefined

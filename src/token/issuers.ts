@@ -91,24 +91,27 @@ function ownIssuer(
     maxSecondsByType,
     allowsFractions: false,
     credentialStatus,
-    readIdentity({ sub, client_id, jti, scope }) {
-      if (!isName(sub)) {
-        return failed('sub')
-      }
-      if (!isName(client_id) || claimsProblem(sub, client_id) !== undefined) {
-        return failed('client_id')
-      }
-      if (!isTokenId(jti)) {
-        return failed('jti')
-      }
-      const identity = { accountId: sub, accessKey: client_id, tokenId: jti }
-      if (scope === undefined) {
-        return ok(identity)
-      }
-      const parsed = parseScope(typeof scope === 'string' ? scope : '')
-      return parsed.ok ? ok({ ...identity, scope: parsed.value }) : failed('scope')
-    },
+    readIdentity: readOwnIdentity,
   }
+}
+
+/** Returns the caller, or the name of the invalid claim. */
+function readOwnIdentity({ sub, client_id, jti, scope }: JWTPayload): Result<ClaimedIdentity> {
+  if (!isName(sub)) {
+    return failed('sub')
+  }
+  if (!isName(client_id) || claimsProblem(sub, client_id) !== undefined) {
+    return failed('client_id')
+  }
+  if (!isTokenId(jti)) {
+    return failed('jti')
+  }
+  const identity = { accountId: sub, accessKey: client_id, tokenId: jti }
+  if (scope === undefined) {
+    return ok(identity)
+  }
+  const parsed = parseScope(typeof scope === 'string' ? scope : '')
+  return parsed.ok ? ok({ ...identity, scope: parsed.value }) : failed('scope')
 }
 
 /**
@@ -153,27 +156,31 @@ function trustedIssuer(
         ? { active: true, endsAtMs: Number.POSITIVE_INFINITY, scope: entry.scope }
         : { active: false },
     readIdentity(claims, token) {
-      for (const [name, value] of Object.entries(entry.requiredClaims)) {
-        const claim = claims[name]
-        if (Array.isArray(claim) ? !claim.includes(value) : claim !== value) {
-          return failed(name)
-        }
+      const missing = missingClaim(claims, entry.requiredClaims)
+      if (missing !== undefined) {
+        return failed(missing)
       }
       const accessKey = claims[accessKeyClaim]
-      if (!isName(accessKey)) {
+      const accountId = isName(accessKey) ? accountOf(accessKey) : undefined
+      if (!isName(accessKey) || !isName(accountId) || claimsProblem(accountId, accessKey) !== undefined) {
         return failed(accessKeyClaim)
       }
-      const accountId = accountOf(accessKey)
-      if (!isName(accountId) || claimsProblem(accountId, accessKey) !== undefined) {
-        return failed(accessKeyClaim)
-      }
-      const claimedId = claims.jti ?? claims['uti']
-      if (claimedId != null) {
-        return isTokenId(claimedId) ? ok({ accountId, accessKey, tokenId: claimedId }) : failed('jti')
-      }
-      return ok({ accountId, accessKey, tokenId: hash('sha256', token, 'base64url') })
+      const tokenId = claims.jti ?? claims['uti'] ?? hash('sha256', token, 'base64url')
+      return isTokenId(tokenId) ? ok({ accountId, accessKey, tokenId }) : failed('jti')
     },
   }
+}
+
+/** Returns the name of the first required claim that lacks its value. A claim may be a list that has the value. */
+function missingClaim(claims: JWTPayload, required: TrustedIssuerSettings['requiredClaims']) {
+  for (const [name, value] of Object.entries(required)) {
+    const claim = claims[name]
+    const hasValue = Array.isArray(claim) ? claim.includes(value) : claim === value
+    if (!hasValue) {
+      return name
+    }
+  }
+  return undefined
 }
 
 const isName = (name: unknown): name is string => typeof name === 'string' && nameProblem(name) === undefined
