@@ -32,12 +32,18 @@ interface Rule {
 
 type Treatment = Partial<Omit<Rule, 'names'>>
 
-/** Every rule has the same fields in the same order, which V8 reads fastest. `names`: separated by spaces. */
-const rule = (names: string, treatment: Treatment): Rule => {
-  const { request = 'forward', response = 'forward', adds = 'nothing' } = treatment
-  const { trailer = adds === 'nothing' ? 'remove' : 'ifUnrestricted' } = treatment
-  const { lookAlike = adds === 'nothing' ? 'other' : 'uncheckable' } = treatment
-  return { request, response, adds, trailer, lookAlike, names: names === '' ? [] : names.split(' ') }
+/** Every rule has the same fields in the same order, which V8 reads fastest. */
+const rule = (names: readonly string[], treatment: Treatment): Rule => {
+  const { request = 'forward', response = 'forward', adds = 'nothing', trailer, lookAlike } = treatment
+  const addsNothing = adds === 'nothing'
+  return {
+    request,
+    response,
+    adds,
+    trailer: trailer ?? (addsNothing ? 'remove' : 'ifUnrestricted'),
+    lookAlike: lookAlike ?? (addsNothing ? 'other' : 'uncheckable'),
+    names,
+  }
 }
 
 const REMOVED: Treatment = { request: 'remove', response: 'remove' }
@@ -48,60 +54,74 @@ const REMOVED: Treatment = { request: 'remove', response: 'remove' }
  * `uncheckable`. `unlistedKind` has the rules for names that are not in this table.
  */
 const HEADER_RULES = {
-  host: rule('Host', { lookAlike: 'refused' }),
-  contentLength: rule('Content-Length', { response: 'ifMayHaveBody', lookAlike: 'refused' }),
+  host: rule(['Host'], { lookAlike: 'refused' }),
+  contentLength: rule(['Content-Length'], { response: 'ifMayHaveBody', lookAlike: 'refused' }),
   /** The body of a request keeps its framing. Node frames the body of a response. */
-  transferEncoding: rule('Transfer-Encoding', { response: 'remove', lookAlike: 'refused' }),
-  authorization: rule('Authorization', { request: 'ifAllowed', lookAlike: 'refused' }),
+  transferEncoding: rule(['Transfer-Encoding'], { response: 'remove', lookAlike: 'refused' }),
+  authorization: rule(['Authorization'], { request: 'ifAllowed', lookAlike: 'refused' }),
   /** In a response, the sidecar moves this header before `Content-Length`. */
-  contentDisposition: rule('Content-Disposition', { trailer: 'forward' }),
-  connection: rule('Connection', REMOVED),
-  keepAlive: rule('Keep-Alive', REMOVED),
-  upgrade: rule('Upgrade', REMOVED),
+  contentDisposition: rule(['Content-Disposition'], { trailer: 'forward' }),
+  connection: rule(['Connection'], REMOVED),
+  keepAlive: rule(['Keep-Alive'], REMOVED),
+  upgrade: rule(['Upgrade'], REMOVED),
   /**
    * The other hop-by-hop headers (RFC 9110, section 7.6.1), and headers for the next proxy,
    * the sidecar (section 11.7).
    */
-  hopByHop: rule('Proxy-Connection Proxy-Authorization Proxy-Authenticate TE HTTP2-Settings', REMOVED),
-  expect: rule('Expect', { request: 'remove' }),
-  trailer: rule('Trailer', { response: 'ifChunked' }),
-  requestId: rule('X-Request-Id', { request: 'ifValid', response: 'remove', lookAlike: 'removed' }),
-  forwarded: rule('Forwarded X-Forwarded-For X-Forwarded-Host X-Forwarded-Proto X-Forwarded-Port', {
-    request: 'ifTrusted',
-    lookAlike: 'removed',
-  }),
+  hopByHop: rule(
+    ['Proxy-Connection', 'Proxy-Authorization', 'Proxy-Authenticate', 'TE', 'HTTP2-Settings'],
+    REMOVED,
+  ),
+  expect: rule(['Expect'], { request: 'remove' }),
+  trailer: rule(['Trailer'], { response: 'ifChunked' }),
+  requestId: rule(['X-Request-Id'], { request: 'ifValid', response: 'remove', lookAlike: 'removed' }),
+  forwarded: rule(
+    ['Forwarded', 'X-Forwarded-For', 'X-Forwarded-Host', 'X-Forwarded-Proto', 'X-Forwarded-Port'],
+    {
+      request: 'ifTrusted',
+      lookAlike: 'removed',
+    },
+  ),
   /**
    * Names that begin with `x-authenticated-`. Removed from responses, too: an upstream may echo its request.
    */
-  identity: rule('', REMOVED),
-  condition: rule('If-None-Match Overwrite', { adds: 'condition' }),
+  identity: rule([], REMOVED),
+  condition: rule(['If-None-Match', 'Overwrite'], { adds: 'condition' }),
   /** COPY and MOVE write the object of `Destination`. The object of another header is read. */
-  otherPath: rule('Destination X-Amz-Copy-Source X-Goog-Copy-Source X-Ms-Copy-Source X-Copy-From', {
-    adds: 'path',
-  }),
+  otherPath: rule(
+    ['Destination', 'X-Amz-Copy-Source', 'X-Goog-Copy-Source', 'X-Ms-Copy-Source', 'X-Copy-From'],
+    {
+      adds: 'path',
+    },
+  ),
   /**
    * Also names with a word of `SECOND_RESOURCE`, and look-alikes of these and of `condition` and `otherPath`.
    */
-  uncheckable: rule('X-HTTP-Method-Override X-HTTP-Method X-Method-Override', { adds: 'uncheckable' }),
+  uncheckable: rule(['X-HTTP-Method-Override', 'X-HTTP-Method', 'X-Method-Override'], {
+    adds: 'uncheckable',
+  }),
   /**
    * Such a name that begins with `x-envoy-`: Envoy itself sets them.
    * They are `other` from a peer of `forwarded.trust`.
    */
-  uncheckableOfEnvoy: rule('', { adds: 'uncheckable' }),
+  uncheckableOfEnvoy: rule([], { adds: 'uncheckable' }),
   /** Access control lists and grants of object stores, and settings of containers and accounts. */
-  rights: rule('', { adds: 'rights' }),
+  rights: rule([], { adds: 'rights' }),
   /** Look-alikes. */
-  refused: rule('', { request: 'refuse' }),
-  removed: rule('', { request: 'remove' }),
+  refused: rule([], { request: 'refuse' }),
+  removed: rule([], { request: 'remove' }),
   /**
    * A name that is not a token (RFC 9110, section 5.6.2).
    * Node's parser and the response parser refuse such a name.
    */
-  invalid: rule('', { request: 'refuse', response: 'remove' }),
+  invalid: rule([], { request: 'refuse', response: 'remove' }),
   /** All other names. Frequent names are listed here, because a listed name is found fastest. */
-  other: rule('Accept Accept-Encoding User-Agent Content-Type Date Server ETag Last-Modified', {
-    trailer: 'forward',
-  }),
+  other: rule(
+    ['Accept', 'Accept-Encoding', 'User-Agent', 'Content-Type', 'Date', 'Server', 'ETag', 'Last-Modified'],
+    {
+      trailer: 'forward',
+    },
+  ),
 } as const satisfies Readonly<Record<string, Rule>>
 
 type HeaderKind = keyof typeof HEADER_RULES
@@ -125,10 +145,24 @@ const IDENTITY_PREFIX = 'x-authenticated-'
  * `X-Original-URL` or the `Source` of HTTP-TPC.
  * Services invent such names, so a list of whole names would never be complete.
  */
-export const SECOND_RESOURCE_WORDS =
-  'copy rename move fetch link symlink source target destination location manifest path uri url redirect versions'.split(
-    ' ',
-  )
+export const SECOND_RESOURCE_WORDS = [
+  'copy',
+  'rename',
+  'move',
+  'fetch',
+  'link',
+  'symlink',
+  'source',
+  'target',
+  'destination',
+  'location',
+  'manifest',
+  'path',
+  'uri',
+  'url',
+  'redirect',
+  'versions',
+]
 const SECOND_RESOURCE = new RegExp(`(?:^|-)(?:${SECOND_RESOURCE_WORDS.join('|')})(?:-|$)`)
 
 /** Names of the IANA registry with such a word. None of them names a resource on which a request acts. */
@@ -262,8 +296,10 @@ export class HeaderLines {
   /** Returns the values of all lines of a kind as one list (RFC 9110, section 5.3). */
   joined(kind: HeaderKind): string | undefined {
     let list: string | undefined
-    for (let line = this.kinds.indexOf(kind); line >= 0; line = this.kinds.indexOf(kind, line + 1)) {
-      list = list === undefined ? this.value(line) : `${list},${this.value(line)}`
+    for (let line = 0; line < this.kinds.length; line++) {
+      if (this.kinds[line] === kind) {
+        list = list === undefined ? this.value(line) : `${list},${this.value(line)}`
+      }
     }
     return list
   }

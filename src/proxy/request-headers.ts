@@ -5,7 +5,7 @@
  */
 import type { RequestContext, SidecarRequest } from '../client/request.ts'
 import type { ServiceDecision } from '../gate/gate.ts'
-import { forwardedTrailers, headerText } from '../http/headers.ts'
+import { forwardedTrailers, type HeaderLines, headerText } from '../http/headers.ts'
 
 /** The hop-by-hop lines of a WebSocket handshake and of its 101. */
 export const UPGRADE_LINES = 'Connection: Upgrade\r\nUpgrade: websocket\r\n'
@@ -22,39 +22,19 @@ export function requestHeadText(
   const { lines, host, requestId } = admitted
   const { peer } = context.connection
   const change = upstreamHeadersOf(context)
-  let isForwardedKept = false
+  const forwards: ForwardedLines = {
+    authorization: forwardsAuthorization,
+    requestId: requestId !== undefined,
+    proxyLines: peer.isTrusted,
+    removed: change?.removed,
+  }
+  let hasProxyLines = false
   let head = `${admitted.method} ${target} HTTP/1.1\r\n`
   for (let line = 0; line < lines.kinds.length; line++) {
-    const { request } = lines.rule(line)
-    switch (request) {
-      case 'forward':
-        if (lines.isNamedByConnection(line) || change?.removed.has(lines.name(line).toLowerCase())) {
-          continue
-        }
-        break
-      case 'ifAllowed':
-        if (!forwardsAuthorization) {
-          continue
-        }
-        break
-      case 'ifValid':
-        if (requestId === undefined) {
-          continue
-        }
-        break
-      case 'ifTrusted':
-        if (!peer.isTrusted || lines.isNamedByConnection(line)) {
-          continue
-        }
-        isForwardedKept = true
-        break
-      case 'remove':
-      case 'refuse':
-        continue
-      default:
-        request satisfies never
+    if (isForwarded(lines, line, forwards)) {
+      head += `${lines.name(line)}: ${lines.value(line)}\r\n`
+      hasProxyLines ||= lines.rule(line).request === 'ifTrusted'
     }
-    head += `${lines.name(line)}: ${lines.value(line)}\r\n`
   }
   if (host === undefined) {
     head += `Host: ${upstream.host}\r\n`
@@ -62,7 +42,7 @@ export function requestHeadText(
   if (requestId === undefined) {
     head += `X-Request-Id: ${context.id}\r\n`
   }
-  if (!isForwardedKept) {
+  if (!hasProxyLines) {
     head += peer.forwardedLines(host)
   }
   const assertion = caller?.assertions?.get(upstream.assertionAudience)
@@ -79,6 +59,34 @@ export function requestHeadText(
     head += UPGRADE_LINES
   }
   return `${head}\r\n`
+}
+
+/** Which lines of some kinds the upstream receives. `removed`: names of others, in lower case. */
+interface ForwardedLines {
+  readonly authorization: boolean
+  readonly requestId: boolean
+  /** `Forwarded` and `X-Forwarded-*`. */
+  readonly proxyLines: boolean
+  readonly removed: ReadonlySet<string> | undefined
+}
+
+function isForwarded(lines: HeaderLines, line: number, forwards: ForwardedLines): boolean {
+  const { request } = lines.rule(line)
+  switch (request) {
+    case 'forward':
+      return !lines.isNamedByConnection(line) && !forwards.removed?.has(lines.name(line).toLowerCase())
+    case 'ifAllowed':
+      return forwards.authorization
+    case 'ifValid':
+      return forwards.requestId
+    case 'ifTrusted':
+      return forwards.proxyLines && !lines.isNamedByConnection(line)
+    case 'remove':
+    case 'refuse':
+      return false
+    default:
+      return request satisfies never
+  }
 }
 
 /** At most one watcher of a request changes headers. */
