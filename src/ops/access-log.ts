@@ -45,25 +45,30 @@ export function createAccessLog(options: AccessLogOptions) {
     }
   }
 
+  function countBytes({ bytesIn, bytesOut }: RequestContext): void {
+    if (bytesIn > 0) {
+      metrics.onBytes('in', bytesIn)
+    }
+    if (bytesOut > 0) {
+      metrics.onBytes('out', bytesOut)
+    }
+  }
+
   return {
     onRequestEnd(res: SidecarResponse): void {
       const { req } = res
       const { context } = req
       const end = endOf(res, isAborting())
       metrics.onRequest(context.routeLabel, req.method, end.status, end.seconds)
-      if (context.bytesIn > 0) {
-        metrics.onBytes('in', context.bytesIn)
-      }
-      if (context.bytesOut > 0) {
-        metrics.onBytes('out', context.bytesOut)
-      }
+      countBytes(context)
       for (const watcher of context.watchers) {
         watcher.onEnd?.(end)
       }
       for (const record of options.onRequestEnd) {
         record(req, end)
       }
-      if (logsAll() || (logsErrors() && (isError(context, end) || isSlow(context, end, slowSeconds)))) {
+      const isUnusual = isError(context, end) || isSlow(context, end, slowSeconds)
+      if (logsAll() || (logsErrors() && isUnusual)) {
         write(req, end)
       }
     },

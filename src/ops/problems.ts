@@ -142,21 +142,39 @@ function* requestProblems({ tenMinutes, recently }: Windows, { checks, requests 
   }
 }
 
-function* trustProblems({ at, values }: Windows, isDatabaseDown: boolean): Problems {
+function* trustProblems(windows: Windows, isDatabaseDown: boolean): Problems {
+  yield* certificateProblems(windows)
+  yield* reloadProblems(windows, isDatabaseDown)
+  yield* keySetProblems(windows)
+  for (const [kid, age] of windows.values.by('signing_key_age_seconds', 'kid')) {
+    if (age > KEY_WARNING_DAYS * DAY_SECONDS) {
+      yield warning(`Signing key "${kid}" is older than ${KEY_WARNING_DAYS} d`)
+    }
+  }
+  if (windows.values.total('enforcing') === 0) {
+    yield warning('Report mode: refused tokens are forwarded')
+  }
+}
+
+function* certificateProblems({ at, values }: Windows): Problems {
   const certificateEnds = values.by('certificate_not_after_timestamp_seconds', 'certificate')
   for (const [certificate, endsAtSeconds] of certificateEnds) {
     const secondsLeft = endsAtSeconds - at / 1000
     const days = Math.floor(secondsLeft / DAY_SECONDS)
-    if (days >= CERTIFICATE_WARNING_DAYS) {
-      continue
+    if (secondsLeft < 0) {
+      yield critical(`Certificate "${certificate}" has expired`)
+    } else if (days < CERTIFICATE_CRITICAL_DAYS) {
+      yield critical(`Certificate "${certificate}" expires in ${Math.floor(secondsLeft / 3600)} h`)
+    } else if (days < CERTIFICATE_WARNING_DAYS) {
+      yield warning(`Certificate "${certificate}" expires in ${days} d`)
     }
-    const isCritical = days < CERTIFICATE_CRITICAL_DAYS
-    const left = isCritical ? `${Math.floor(secondsLeft / 3600)} h` : `${days} d`
-    const end = secondsLeft < 0 ? 'has expired' : `expires in ${left}`
-    yield (isCritical ? critical : warning)(`Certificate "${certificate}" ${end}`)
   }
+}
+
+function* reloadProblems({ values }: Windows, isDatabaseDown: boolean): Problems {
   for (const [subject, failing] of values.by('reload_failing', 'subject')) {
-    if (failing > 0 && !(isDatabaseDown && subject === 'credentials')) {
+    const isReported = isDatabaseDown && subject === 'credentials'
+    if (failing > 0 && !isReported) {
       yield warning(`The newest ${subject} cannot be used, or not in full: see the log`)
     }
   }
@@ -165,21 +183,16 @@ function* trustProblems({ at, values }: Windows, isDatabaseDown: boolean): Probl
       yield critical(`The newest ${subject} are probably a mistake: see the log, "new version is suspect"`)
     }
   }
-  const keySetAges = values.by('jwks_age_seconds', 'issuer')
+}
+
+function* keySetProblems({ values }: Windows): Problems {
+  const ages = values.by('jwks_age_seconds', 'issuer')
   for (const [issuer, failed] of values.by('jwks_fetches_total', 'issuer', { result: 'failed' })) {
-    const age = keySetAges.get(issuer)
+    const age = ages.get(issuer)
     if (age === undefined && failed > 0) {
       yield warning(`No keys from ${issuer} yet: its tokens are refused`)
     } else if (age !== undefined && age > KEYS_MINUTES * 60) {
       yield warning(`No good keys from ${issuer} for more than ${KEYS_MINUTES} min; the last ones are active`)
     }
-  }
-  for (const [kid, age] of values.by('signing_key_age_seconds', 'kid')) {
-    if (age > KEY_WARNING_DAYS * DAY_SECONDS) {
-      yield warning(`Signing key "${kid}" is older than ${KEY_WARNING_DAYS} d`)
-    }
-  }
-  if (values.total('enforcing') === 0) {
-    yield warning('Report mode: refused tokens are forwarded')
   }
 }
