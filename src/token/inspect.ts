@@ -41,8 +41,7 @@ export async function inspectToken(token: string, context: InspectionContext) {
   const { header, claims } = readableParts(token)
   const unverified = { header: header ?? {}, claims: claims ?? {}, rules, nowMs: now() }
   const names = ownNames(unverified.claims, own.name)
-  const listed = listedToken(names, unverified.claims)
-  const isListed = listed === undefined ? null : isRevoked(listed, own.name)
+  const isListed = isListedToken(names, unverified.claims, (token) => isRevoked(token, own.name))
   const credentialActive = isCredentialActive(names, own)
   const identity = verdict.ok ? verdict.value.identity : undefined
   const shownNames = identity ?? formerNames(names, refusal)
@@ -78,12 +77,16 @@ function isRevokedToken(
   return refusal.reason === 'revoked' || credentialActive === false || isListed
 }
 
-/** Returns what the list of revocations is asked for, if the token has all of it. */
-function listedToken(names: OwnNames | undefined, { jti, iat }: Claims) {
+/** Returns null if the token lacks what a revocation names. */
+function isListedToken(
+  names: OwnNames | undefined,
+  { jti, iat }: Claims,
+  isRevoked: (token: Parameters<IsRevoked>[0]) => boolean,
+): boolean | null {
   if (names === undefined || typeof jti !== 'string' || typeof iat !== 'number') {
-    return undefined
+    return null
   }
-  return { ...names, tokenId: jti, issuedAtSeconds: iat }
+  return isRevoked({ ...names, tokenId: jti, issuedAtSeconds: iat })
 }
 
 function readableParts(token: string) {
