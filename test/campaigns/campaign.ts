@@ -55,70 +55,51 @@ export async function startCampaign(trust: CampaignTrust) {
 
   /** A violation of a request that arrived at the upstream, from its head alone. */
   function headProblem(arrival: Arrival): string | undefined {
-    const { method, target, head, sent } = arrival
+    const { head, sent } = arrival
     if (sent === undefined) {
       return 'a request that no client sent'
     }
-    const { request, script, loose, damaged } = sent
+    const { request, loose } = sent
     const { fields } = head
     if (request.fate === 'refused') {
       return 'a request that had to be refused'
     }
-    const repeatable =
-      ['GET', 'HEAD'].includes(method) && readBody(Buffer.alloc(0), { ...head, end: 0 }) !== undefined
-    if (sent.arrivals > 1 && (sent.answered || !repeatable)) {
+    if (isWrongRepeat(arrival, sent)) {
       return 'a request arrived twice'
     }
-    const identities = damaged
-      ? [...trust.good]
-          .filter(([token]) => script.bytes.includes(token))
-          .map(([, identity]) => identity)
-          .concat(script.requests.flatMap(({ identity }) => identity ?? []))
-      : [request.identity]
-    if (!identities.some((identity) => identity !== undefined && hasIdentity(fields, identity))) {
+    const identities = possibleIdentities(sent)
+    if (!identities.some((identity) => hasIdentity(fields, identity))) {
       return 'without the identity of its token'
     }
-    for (const { name, value } of fields) {
-      if (folded(name) === 'authorization') {
-        return 'the token was forwarded'
-      }
-      if (
-        /^(?:x-authenticated-|x-forwarded-(?:for|host|proto|port)$|forwarded$)/.test(folded(name)) &&
-        FORGED.test(value)
-      ) {
-        return `${name} from the client`
-      }
+    const problem = forwardedLineProblem(fields) ?? accessProblem(arrival, identities)
+    if (problem !== undefined || loose) {
+      return problem
     }
-    for (const name of ['host', 'x-request-id']) {
-      if (valuesOf(fields, name).length !== 1) {
-        return `not exactly one ${name}`
-      }
+    return differenceFromSent(arrival, request)
+  }
+
+  /** A damaged script may have moved a token from one request to another. */
+  function possibleIdentities({ damaged, script, request }: Tracked): Identity[] {
+    if (!damaged) {
+      return request.identity === undefined ? [] : [request.identity]
     }
-    const caller = [...trust.good.values(), ...identities].find(
-      (identity) =>
-        identity !== undefined &&
-        valuesOf(fields, `${IDENTITY_PREFIX}token-id`).includes(encoded(identity.tokenId)),
-    )
+    const ofTokens = [...trust.good]
+      .filter(([token]) => script.bytes.includes(token))
+      .map(([, identity]) => identity)
+    return [...ofTokens, ...script.requests.flatMap(({ identity }) => identity ?? [])]
+  }
+
+  function accessProblem(arrival: Arrival, identities: readonly Identity[]): string | undefined {
+    const tokenIds = valuesOf(arrival.head.fields, `${IDENTITY_PREFIX}token-id`)
+    const known = [...trust.good.values(), ...identities]
+    const caller = known.find(({ tokenId }) => tokenIds.includes(encoded(tokenId)))
     if (caller?.bound !== undefined && !isBound(caller.bound, arrival)) {
       return 'a request that its link does not allow'
     }
     if (caller?.scope !== undefined && !isWithin(caller.scope, arrival)) {
       return 'a request outside the scope of its token'
     }
-    if (loose) {
-      return undefined
-    }
-    if (method !== request.method) {
-      return 'another method'
-    }
-    if (target !== request.target.replace(/^https?:\/\/[^/]*/i, '')) {
-      return 'another target'
-    }
-    const kept = (line: string) =>
-      /^(?:accept|range|user-agent|x-amz|x-meta|x_plain|x-empty|x-eight)/i.test(line)
-    const arrived = fields.map(({ name, value }) => `${name}: ${value}`.trim()).filter(kept)
-    const expected = request.lines.filter(kept).map((line) => line.replace(/: */, ': ').trim())
-    return arrived.join('\n') === expected.join('\n') ? undefined : 'other header lines'
+    return undefined
   }
 
   function onArrival(head: Head): Arrival {
@@ -146,7 +127,7 @@ export async function startCampaign(trust: CampaignTrust) {
     }
   }
 
-  const server = createServer({ noDelay: true }, (socket) => {
+  function serve(socket: Socket): void {
     sockets.add(socket)
     let bytes = Buffer.alloc(0)
     let arrival: Arrival | undefined
@@ -155,70 +136,112 @@ export async function startCampaign(trust: CampaignTrust) {
     socket.on('close', () => sockets.delete(socket))
     socket.on('data', (chunk) => {
       bytes = Buffer.concat([bytes, chunk])
-      while (!ended && bytes.length > 0) {
-        if (arrival === undefined) {
-          const head = readHead(bytes, 0)
-          if (head === 'bad' || (head === undefined && bytes.length > 100_000)) {
-            violation('at the upstream: a malformed request', bytes.toString('latin1'))
-            socket.destroy()
-            return
-          }
-          if (head === undefined) {
-            return
-          }
-          arrival = onArrival(head)
-          if (arrival.sent?.request.reply.early === true) {
-            answer(arrival)
-          }
+      let hasRead = true
+      while (hasRead && !ended && bytes.length > 0) {
+        arrival ??= readArrival()
+        hasRead = arrival !== undefined && !ended && readWhole(arrival)
+        if (hasRead) {
+          arrival = undefined
         }
-        const body = ended ? undefined : readBody(bytes, arrival.head)
-        if (body === 'bad') {
-          violation('at the upstream: malformed framing', bytes.toString('latin1'))
-          socket.destroy()
-          return
-        }
-        if (body === undefined) {
-          return
-        }
-        onWhole(arrival, body.content)
-        bytes = bytes.subarray(body.end)
-        if (arrival.sent?.request.reply.early !== true) {
-          answer(arrival)
-        }
-        arrival = undefined
       }
     })
+    /** Returns undefined until the head is complete. */
+    function readArrival(): Arrival | undefined {
+      const head = readHead(bytes, 0)
+      if (head === 'bad' || (head === undefined && bytes.length > 100_000)) {
+        refuse('a malformed request')
+        return undefined
+      }
+      if (head === undefined) {
+        return undefined
+      }
+      const begun = onArrival(head)
+      if (isAnsweredEarly(begun)) {
+        answer(begun)
+      }
+      return begun
+    }
+    /** Returns false until the body is complete. */
+    function readWhole(begun: Arrival): boolean {
+      const body = readBody(bytes, begun.head)
+      if (body === 'bad') {
+        refuse('malformed framing')
+        return false
+      }
+      if (body === undefined) {
+        return false
+      }
+      onWhole(begun, body.content)
+      bytes = bytes.subarray(body.end)
+      if (!isAnsweredEarly(begun)) {
+        answer(begun)
+      }
+      return true
+    }
+    function refuse(what: string): void {
+      violation(`at the upstream: ${what}`, bytes.toString('latin1'))
+      socket.destroy()
+    }
     function answer({ method, sent }: Arrival): void {
       if (sent === undefined) {
         socket.destroy()
         return
       }
       const { pieces, ending } = forMethod(sent.request.reply, method)
-      if (pieces.join('') !== '') {
-        sent.answered = true
-      }
+      sent.answered ||= pieces.join('') !== ''
       ended ||= ending !== 'keep'
       for (const piece of pieces) {
         socket.write(piece, 'latin1')
       }
-      if (ending === 'close') {
-        socket.end()
-      }
-      if (ending === 'reset') {
-        setTimeout(() => socket.resetAndDestroy(), 5)
-      }
+      endAs(ending, socket)
     }
-  })
+  }
+
+  const server = createServer({ noDelay: true }, serve)
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   const address = server.address()
+
+  const isHeadResponse = (fields: readonly Field[], rest: string): boolean => {
+    const [name = ''] = valuesOf(fields, NAME_HEADER)
+    return name === '' ? !rest.startsWith('{') : tracked.get(name)?.seenMethod === 'HEAD'
+  }
+
+  /** A problem of a response of the upstream, beside its place among the others. */
+  function contentProblem(response: Response, sent: Tracked | undefined, how: Ending): string | undefined {
+    const reply = sent?.request.reply ?? NO_REPLY
+    const { good, content } = forMethod(reply, sent?.seenMethod ?? '')
+    if (response.complete && good && response.content.toString('latin1') !== content) {
+      return 'with another body'
+    }
+    const looksComplete = how === 'closed' && !response.complete && !response.framed
+    return SEES_RESETS && looksComplete && reply.ending === 'reset' ? 'complete that was reset' : undefined
+  }
+
+  function responseProblem(response: Response, how: Ending): string | undefined {
+    const [name] = valuesOf(response.fields, NAME_HEADER)
+    count(name === undefined ? `own ${response.status}` : 'from the upstream')
+    if (/poison/.test(name ?? response.content.toString('latin1'))) {
+      return 'that no client asked for'
+    }
+    const problem = name === undefined ? ownProblem(response) : undefined
+    return problem ?? contentProblem(response, tracked.get(name ?? ''), how)
+  }
+
+  function orderProblem(responses: readonly Response[], names: readonly string[]): string | undefined {
+    const answered = responses.map(({ fields }) => valuesOf(fields, NAME_HEADER)[0])
+    const over = answered.findIndex((name) => tracked.get(name ?? '')?.request.fate === 'broken')
+    if (over !== -1 && over < answered.length - 1) {
+      return 'after the complete one to a request whose body is broken'
+    }
+    const places = answered.flatMap((name) => (name === undefined ? [] : names.indexOf(name)))
+    const isOrdered = places.every((place, at) => place > (places[at - 1] ?? -1))
+    return isOrdered ? undefined : 'out of order, or of another client'
+  }
 
   /** Judges the responses that a client received. */
   function judgeClient(script: Script, received: string, how: Ending): void {
     const names = script.requests.map(({ name }) => name)
-    const responses = readResponses(Buffer.from(received, 'latin1'), (fields, rest) => {
-      const [name = ''] = valuesOf(fields, NAME_HEADER)
-      return name === '' ? !rest.startsWith('{') : tracked.get(name)?.seenMethod === 'HEAD'
-    })
+    const responses = readResponses(Buffer.from(received, 'latin1'), isHeadResponse)
     if (responses === 'bad') {
       violation(`${names[0]}: a client received malformed bytes`, received)
       return
@@ -228,45 +251,11 @@ export async function startCampaign(trust: CampaignTrust) {
         violation(`${names[0]}: a client received a response ${problem}`, received)
       }
     }
-    let last = -1
-    let isOver = false
     for (const response of responses) {
-      const [name] = valuesOf(response.fields, NAME_HEADER)
-      if (isOver) {
-        complain('after the complete one to a request whose body is broken')
-      }
-      isOver = tracked.get(name ?? '')?.request.fate === 'broken'
-      count(name === undefined ? `own ${response.status}` : 'from the upstream')
-      const at = name === undefined ? last : names.indexOf(name)
-      if (name === undefined) {
-        complain(ownProblem(response))
-      } else if (at <= last) {
-        complain('out of order, or of another client')
-      }
-      last = at
-      const sent = tracked.get(name ?? '')
-      const { good, content } = forMethod(sent?.request.reply ?? NO_REPLY, sent?.seenMethod ?? '')
-      const body = response.content.toString('latin1')
-      if (response.complete && good && body !== content) {
-        complain('with another body')
-      }
-      if (
-        SEES_RESETS &&
-        !response.complete &&
-        !response.framed &&
-        how === 'closed' &&
-        sent?.request.reply.ending === 'reset'
-      ) {
-        complain('complete that was reset')
-      }
-      if (/poison/.test(name ?? body)) {
-        complain('that no client asked for')
-      }
+      complain(responseProblem(response, how))
     }
-    const plain = script.requests.every(({ fate, reply }) => fate === 'plain' && reply.good)
-    const announced = responses.some(({ fields }) => valuesOf(fields, 'connection').includes('close'))
-    const missing = names.length - responses.length
-    if (plain && script.leave === 'wait' && how === 'closed' && missing > 0 && !announced) {
+    complain(orderProblem(responses, names))
+    if (how === 'closed' && lacksResponses(script, responses)) {
       violation(`${names[0]}: ${names.length} plain requests got ${responses.length} responses`, received)
     }
   }
@@ -277,7 +266,8 @@ export async function startCampaign(trust: CampaignTrust) {
     violations,
     /** Plays a script against a proxy and judges what its client received. */
     async play(script: Script, port: number) {
-      let [loose, damaged] = [false, false]
+      let loose = false
+      let damaged = false
       for (const request of script.requests) {
         damaged ||= request.fate === 'damaged'
         loose ||= damaged || request.shifts
@@ -310,7 +300,63 @@ export async function startCampaign(trust: CampaignTrust) {
   }
 }
 
+/** Whether a proxy may send the request again: it has a safe method and no body. */
+const isRepeatable = ({ method, head }: Arrival) =>
+  (method === 'GET' || method === 'HEAD') && readBody(Buffer.alloc(0), { ...head, end: 0 }) !== undefined
+
+const isWrongRepeat = (arrival: Arrival, { arrivals, answered }: Tracked) =>
+  arrivals > 1 && (answered || !isRepeatable(arrival))
+
+/** The names that only the sidecar may write, with values that only clients write (`FORGED`). */
+const OWN_NAMES = /^(?:x-authenticated-|x-forwarded-(?:for|host|proto|port)$|forwarded$)/
+
+function forwardedLineProblem(fields: readonly Field[]): string | undefined {
+  for (const { name, value } of fields) {
+    if (folded(name) === 'authorization') {
+      return 'the token was forwarded'
+    }
+    if (OWN_NAMES.test(folded(name)) && FORGED.test(value)) {
+      return `${name} from the client`
+    }
+  }
+  const repeated = ['host', 'x-request-id'].find((name) => valuesOf(fields, name).length !== 1)
+  return repeated === undefined ? undefined : `not exactly one ${repeated}`
+}
+
+/** The lines that no part of the sidecar adds, changes or removes. */
+const KEPT_LINES = /^(?:accept|range|user-agent|x-amz|x-meta|x_plain|x-empty|x-eight)/i
+
+function differenceFromSent({ method, target, head }: Arrival, request: SentRequest): string | undefined {
+  if (method !== request.method) {
+    return 'another method'
+  }
+  if (target !== request.target.replace(/^https?:\/\/[^/]*/i, '')) {
+    return 'another target'
+  }
+  const arrivedLines = head.fields.map(({ name, value }) => `${name}: ${value}`.trim())
+  const sentLines = request.lines.map((line) => line.replace(/: */, ': ').trim())
+  const kept = (lines: readonly string[]) => lines.filter((line) => KEPT_LINES.test(line)).join('\n')
+  return kept(arrivedLines) === kept(sentLines) ? undefined : 'other header lines'
+}
+
 const NO_REPLY: Reply = { pieces: [], ending: 'close', good: false, content: '', early: false }
+
+function endAs(ending: Reply['ending'], socket: Socket): void {
+  if (ending === 'close') {
+    socket.end()
+  } else if (ending === 'reset') {
+    setTimeout(() => socket.resetAndDestroy(), 5)
+  }
+}
+
+const isAnsweredEarly = ({ sent }: Arrival) => sent?.request.reply.early === true
+
+/** Whether plain requests were left without a response, and no response announced the end. */
+function lacksResponses({ requests, leave }: Script, responses: readonly Response[]): boolean {
+  const isPlain = requests.every(({ fate, reply }) => fate === 'plain' && reply.good)
+  const isAnnounced = responses.some(({ fields }) => valuesOf(fields, 'connection').includes('close'))
+  return isPlain && leave === 'wait' && !isAnnounced && responses.length < requests.length
+}
 
 /** A good reply to HEAD ends with its final response's head. */
 function forMethod(reply: Reply, method: string): Reply {
@@ -326,17 +372,19 @@ function forMethod(reply: Reply, method: string): Reply {
 const folded = (name: string) => name.toLowerCase().replace(/[_.]/g, '-')
 
 function hasIdentity(fields: readonly Field[], identity: Identity): boolean {
-  const expected = {
-    'account-id': encoded(identity.accountId),
-    'access-key': encoded(identity.accessKey),
-    'token-id': encoded(identity.tokenId),
-    'token-expires': String(identity.expiresAt),
-    ...(identity.scope !== undefined && { scope: identity.scope }),
+  const expected = new Map([
+    ['account-id', encoded(identity.accountId)],
+    ['access-key', encoded(identity.accessKey)],
+    ['token-id', encoded(identity.tokenId)],
+    ['token-expires', String(identity.expiresAt)],
+  ])
+  if (identity.scope !== undefined) {
+    expected.set('scope', identity.scope)
   }
   const lines = fields.filter(({ name }) => folded(name).startsWith(IDENTITY_PREFIX))
   const isRight = ([name, value]: [string, string]) =>
     valuesOf(fields, IDENTITY_PREFIX + name).join() === value
-  return lines.length === Object.keys(expected).length && Object.entries(expected).every(isRight)
+  return lines.length === expected.size && [...expected].every(isRight)
 }
 
 /** Whether a link allows exactly this request, and no header names another path or method. */
@@ -386,7 +434,8 @@ function encoded(text: string): string {
 /** Reads the responses that a client received up to the end of its connection, without interim ones. */
 function readResponses(bytes: Buffer, isHead: Parameters<typeof readResponse>[2]): Response[] | 'bad' {
   const responses: Response[] = []
-  for (let at = 0; at < bytes.length; ) {
+  let at = 0
+  while (at < bytes.length) {
     const response = readResponse(bytes, at, isHead)
     if (response === 'bad') {
       return 'bad'
@@ -420,8 +469,12 @@ function ownProblem({ status, fields, content, complete }: Response): string | u
   if (!complete || content.length === 0) {
     return undefined
   }
+  return ownBodyProblem(status, content.toString('latin1'))
+}
+
+function ownBodyProblem(status: number, body: string): string | undefined {
   try {
-    const { code, message, expirationSec } = JSON.parse(content.toString('latin1'))
+    const { code, message, expirationSec } = JSON.parse(body)
     if (status === 200) {
       return Number.isInteger(expirationSec) ? undefined : 'of its own without expirationSec'
     }
@@ -438,7 +491,8 @@ type Ending = 'closed' | 'reset' | 'aborted' | 'hung'
 function send(script: Script, port: number): Promise<{ received: string; how: Ending }> {
   return new Promise((resolve) => {
     let received = ''
-    let [sent, next] = [0, 0]
+    let sent = 0
+    let next = 0
     const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true, noDelay: true })
     socket.setEncoding('latin1')
     const settle = (how: Ending) => {

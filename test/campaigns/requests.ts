@@ -86,7 +86,8 @@ export function makeScript(seed: number, connection: number, trust: CampaignTrus
   }
   const cuts = new Set<number>()
   if (random.chance(0.4)) {
-    for (let left = random.int(1, 6); left > 0; left--) {
+    const count = random.int(1, 6)
+    for (let made = 0; made < count; made++) {
       cuts.add(random.int(1, bytes.length))
     }
   }
@@ -100,50 +101,79 @@ function makeRequest(
   trust: CampaignTrust,
   oddity: number | 'last',
 ): SentRequest {
-  const draft: Draft = {
-    method: random.pick(METHODS),
-    target: random.pick([`/b/${name}`, `/b/${name}`, `/b//${name}/%2e%2e/x?q=${random.text(3)}`]),
-    version: 'HTTP/1.1',
-    lines: ['Host: s'],
-    ...{ body: '', content: '', fate: 'plain', shifts: false, twisted: new Set() },
-  }
-  if (oddity !== 'last' && random.chance(0.06)) {
+  const draft = newDraft(random, name)
+  const may = (probability: number) => oddity !== 'last' && random.chance(probability)
+  if (may(0.06)) {
     makeLogin(draft, random, name, trust)
   } else {
     addBody(draft, random)
   }
-  const token = random.pick(oddity === 'last' || random.chance(0.85) ? [...trust.good.keys()] : trust.bad)
-  const link = oddity !== 'last' && random.chance(0.2) ? makeLink(draft, random, name, trust) : undefined
+  const token = random.pick(may(0.15) ? trust.bad : [...trust.good.keys()])
+  const link = may(0.2) ? makeLink(draft, random, name, trust) : undefined
   const identity = link === undefined ? trust.good.get(token) : link.identity
   if (identity === undefined || link?.authorized) {
     worsen(draft, 'refused')
   }
-  const authorization = random.pick(['Authorization: Bearer', 'authorization: bEARER  '])
-  if (link === undefined || link.authorized) {
-    draft.lines.splice(random.int(0, 1), 0, `${authorization} ${token}`)
+  if (link?.authorized ?? true) {
+    authorize(draft, random, token)
   }
-  for (let left = random.int(0, 3); left > 0; left--) {
-    draft.lines.push(`${random.pick(PLAIN_NAMES)}: ${random.text(5)}`)
-  }
-  if (oddity === 'last') {
-    draft.lines.push('Connection: close')
-  } else if (random.chance(oddity)) {
-    do {
-      twist(draft, random)
-    } while (random.chance(0.3))
-  }
+  addPlainLines(draft, random)
+  twistAtTimes(draft, random, oddity)
   const { method, target, version, lines, content } = draft
   const sent = link === undefined ? target : link.target
   let bytes = `${[`${method} ${sent} ${version}`, ...lines].join('\r\n')}\r\n\r\n${draft.body}`
-  if (oddity !== 'last' && random.chance(0.08 * oddity)) {
+  if (oddity !== 'last' && may(0.08 * oddity)) {
     worsen(draft, 'damaged')
-    const [before = '', after = ''] = bytes.split(name)
-    const early = random.chance(0.2)
-    bytes = early ? damaged(random, before) + name + after : before + name + damaged(random, after)
+    bytes = damagedAround(name, bytes, random)
   }
   const { fate, shifts } = draft
   const reply = randomReply(random, name)
   return { name, bytes, method, target, lines, content, fate, shifts, identity, reply }
+}
+
+function newDraft(random: Random, name: string): Draft {
+  return {
+    method: random.pick(METHODS),
+    target: random.pick([`/b/${name}`, `/b/${name}`, `/b//${name}/%2e%2e/x?q=${random.text(3)}`]),
+    version: 'HTTP/1.1',
+    lines: ['Host: s'],
+    body: '',
+    content: '',
+    fate: 'plain',
+    shifts: false,
+    twisted: new Set(),
+  }
+}
+
+function authorize(draft: Draft, random: Random, token: string): void {
+  const scheme = random.pick(['Authorization: Bearer', 'authorization: bEARER  '])
+  draft.lines.splice(random.int(0, 1), 0, `${scheme} ${token}`)
+}
+
+function addPlainLines(draft: Draft, random: Random): void {
+  const count = random.int(0, 3)
+  for (let added = 0; added < count; added++) {
+    draft.lines.push(`${random.pick(PLAIN_NAMES)}: ${random.text(5)}`)
+  }
+}
+
+function twistAtTimes(draft: Draft, random: Random, oddity: number | 'last'): void {
+  if (oddity === 'last') {
+    draft.lines.push('Connection: close')
+    return
+  }
+  let goesOn = random.chance(oddity)
+  while (goesOn) {
+    twist(draft, random)
+    goesOn = random.chance(0.3)
+  }
+}
+
+/** Damages the bytes before or after the name, by which the upstream recognizes the request. */
+function damagedAround(name: string, bytes: string, random: Random): string {
+  const [before = '', after = ''] = bytes.split(name)
+  const isEarly = random.chance(0.2)
+  return isEarly ? damaged(random, before) + name + after : before + name + damaged(random, after)
 }
 
 const LINK_FAULTS = [
@@ -173,9 +203,7 @@ function makeLink(draft: Draft, random: Random, name: string, trust: CampaignTru
   const old = fault === 'expired' ? { iat: expiresAt - 90_000, exp: expiresAt - 85_000 } : {}
   const all = { ...claims, method: bound.method, target: bound.target, parent_iss: issuer, ...parent, ...old }
   const link = fault === 'token' ? token : trust.mint(all, { typ: 'link+jwt' })
-  // A space before ` HTTP/1.1` changes nothing.
-  const hurt = fault === 'damaged' ? damaged(random, link).trimEnd() : link
-  const text = fault === 'cut' ? link.slice(0, -3) : hurt
+  const text = withFault(fault, link, random)
   const parameter = `link_token=${text}${fault === 'twice' ? `&link_token=${link}` : ''}`
   const [path = '', query] = target.split('?')
   const parameters = query === undefined ? [parameter] : [query, parameter]
@@ -192,6 +220,14 @@ function makeLink(draft: Draft, random: Random, name: string, trust: CampaignTru
   // The name of `Authorization` beside a good link may be damaged, too.
   const isGood = fault === 'none' || fault === 'authorized' || (fault === 'damaged' && text === link)
   return { target: sent, authorized: fault === 'authorized', identity: isGood ? identity : undefined }
+}
+
+function withFault(fault: string, link: string, random: Random): string {
+  if (fault === 'cut') {
+    return link.slice(0, -3)
+  }
+  // A space before ` HTTP/1.1` changes nothing.
+  return fault === 'damaged' ? damaged(random, link).trimEnd() : link
 }
 
 function worsen(draft: Draft, fate: Fate): void {
@@ -223,7 +259,8 @@ function setContent(draft: Draft, random: Random, content: string, chunked: bool
 
 function chunksOf(random: Random, content: string, trailers: string): string {
   let chunks = ''
-  for (let at = 0; at < content.length; ) {
+  let at = 0
+  while (at < content.length) {
     const part = content.slice(at, at + random.int(1, Math.max(1, content.length)))
     const digits = part.length.toString(16)
     const extension = random.chance(0.8) ? '' : random.pick([';a=b', ';name', ';q="quoted; text"'])

@@ -123,10 +123,8 @@ export async function startSidecar(
     })
   })
   const look = (line: string) => {
-    if (
-      /[?]link_token=|eyJ[\w-]+\.[\w-]+\.[\w-]{80}/.test(line) ||
-      secrets.some((secret) => line.includes(secret))
-    ) {
+    const hasToken = /[?]link_token=|eyJ[\w-]+\.[\w-]+\.[\w-]{80}/.test(line)
+    if (hasToken || secrets.some((secret) => line.includes(secret))) {
       complaints.push(`a secret in the log: ${line}`)
     }
   }
@@ -137,13 +135,8 @@ export async function startSidecar(
   await new Promise<void>((resolve, reject) => {
     createInterface({ input: child.stdout }).on('line', (line) => {
       look(line)
-      const { level, msg, listener, port, status, reason } = JSON.parse(line)
-      if (status >= 500 && REFUSALS.has(reason)) {
-        complaints.push(`a refusal is counted as a fault: ${line}`)
-      }
-      if (level === 'error' || level === 'fatal' || level >= 50) {
-        complaints.push(line)
-      }
+      const { msg, listener, port } = JSON.parse(line)
+      complaints.push(...faultsIn(line))
       if (msg === 'listening') {
         ports.set(listener, port)
       }
@@ -189,5 +182,15 @@ export async function startSidecar(
   }
   return sidecar
 }
+
+function faultsIn(line: string): string[] {
+  const { level, status, reason } = JSON.parse(line)
+  if (status >= 500 && REFUSALS.has(reason)) {
+    return [`a refusal is counted as a fault: ${line}`]
+  }
+  return isErrorLevel(level) ? [line] : []
+}
+
+const isErrorLevel = (level: unknown) => level === 'error' || level === 'fatal' || Number(level) >= 50
 
 const signatureOf = (token: string) => token.slice(token.lastIndexOf('.') + 1)

@@ -8,7 +8,14 @@
  * Needs Node only. The last line is `0 violations`, with exit code 0, or `N violations`, with exit code 1.
  */
 import { randomInt } from 'node:crypto'
-import { Agent, createServer, type IncomingMessage, request, type ServerResponse } from 'node:http'
+import {
+  Agent,
+  type ClientRequest,
+  createServer,
+  type IncomingMessage,
+  request,
+  type ServerResponse,
+} from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
 import { pipeline, Readable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -156,17 +163,28 @@ interface RequestOptions {
   readonly status: number
 }
 
+function headersOf({ method, token, tokenId, body }: RequestOptions, upload: number) {
+  const headers: Record<string, string | number> = {}
+  if (token !== undefined) {
+    headers['authorization'] = `Bearer ${token}`
+  }
+  if (tokenId !== undefined) {
+    headers['x-sent-by'] = encodeURIComponent(tokenId)
+  }
+  if (body !== undefined) {
+    headers['content-type'] = 'application/json'
+  }
+  if (method !== 'GET') {
+    headers['content-length'] = upload + Buffer.byteLength(body ?? '')
+  }
+  return headers
+}
+
 /** Makes a request. Resolves with its outcome: the status, `left`, `cut`, or a violation. */
 function ask(agent: Agent, options: RequestOptions): Promise<string> {
-  const { method, path, token, tokenId, body, read, size = 0, pauseMs = 0, abortMs, status } = options
-  const forwarded = path.startsWith('/o/') && status < 400
+  const { method, path, body, read, size = 0, pauseMs = 0, abortMs } = options
   const upload = method === 'PUT' ? size : 0
-  const headers = {
-    ...(token !== undefined && { authorization: `Bearer ${token}` }),
-    ...(tokenId !== undefined && { 'x-sent-by': encodeURIComponent(tokenId) }),
-    ...(body !== undefined && { 'content-type': 'application/json' }),
-    ...(method !== 'GET' && { 'content-length': upload + Buffer.byteLength(body ?? '') }),
-  }
+  const headers = headersOf(options, upload)
   return new Promise((resolve) => {
     let responded = false
     const req = request({ host: '127.0.0.1', port: sidecar.port, agent, method, path, headers })
@@ -184,64 +202,111 @@ function ask(agent: Agent, options: RequestOptions): Promise<string> {
       const mayBreak = responded || upload > 100_000
       settle(mayBreak ? 'cut' : `violation: the connection broke before a response: ${message}`)
     })
-    req.on('response', (res) => {
+    req.on('response', async (res) => {
       responded = true
-      const got = res.statusCode ?? 0
-      let [bytes, text, correct] = [0, '', true]
-      res.on('data', (chunk: Buffer) => {
-        if (got === 200 && method === 'GET' && forwarded) {
-          correct &&= isObject(chunk, bytes)
-        }
-        bytes += chunk.length
-        if (bytes < 4096) {
-          text += chunk
-        }
-        if (pauseMs > 0) {
-          res.pause()
-          setTimeout(() => res.resume(), pauseMs)
-        }
-      })
-      res.on('error', () => {})
-      res.on('close', () => {
-        if (!res.complete) {
-          return settle(forwarded ? 'cut' : 'violation: an own response was truncated')
-        }
-        const fault = forwarded && (got === 500 || got === 503)
-        if (got !== status && !fault) {
-          return settle(`violation: ${got} instead of ${status}`)
-        }
-        const own = !forwarded || fault
-        const whole = method === 'PUT' ? text === String(size) : bytes === size && correct
-        if (own ? !/^\{"(?:code|token|expirationSec|url)"/.test(text) : !whole) {
-          return settle(`violation: ${got} with a wrong body`)
-        }
-        read?.(text)
-        settle(String(got))
-      })
+      const received = await readResponse(res, pauseMs)
+      const outcome = outcomeOf(options, received)
+      if (/^\d+$/.test(outcome)) {
+        read?.(received.text)
+      }
+      settle(outcome)
     })
-    const send = (at: number): void => {
-      if (responded || req.destroyed) {
-        return
-      }
-      if (at >= upload) {
-        req.end(body)
-        return
-      }
-      const start = at % BLOCK.length
-      const most = pauseMs > 0 ? 1000 : BLOCK.length
-      const piece = BLOCK.subarray(start, start + Math.min(upload - at, most))
-      const room = req.write(piece)
-      const next = () => send(at + piece.length)
-      if (pauseMs > 0) {
-        setTimeout(next, pauseMs)
-      } else if (room) {
-        next()
-      } else {
-        req.once('drain', next)
-      }
-    }
-    send(0)
+    sendBody(req, { upload, body, pauseMs, isOver: () => responded || req.destroyed })
   })
+}
+
+interface Received {
+  readonly status: number
+  readonly isComplete: boolean
+  readonly bytes: number
+  /** The first 4 KiB or so. */
+  readonly text: string
+  /** Whether the bytes are those of an object. */
+  readonly isObject: boolean
+}
+
+/** @param pauseMs - between two reads */
+function readResponse(res: IncomingMessage, pauseMs: number): Promise<Received> {
+  let bytes = 0
+  let text = ''
+  let isWholeObject = true
+  res.on('data', (chunk: Buffer) => {
+    isWholeObject &&= isObject(chunk, bytes)
+    bytes += chunk.length
+    if (bytes < 4096) {
+      text += chunk
+    }
+    if (pauseMs > 0) {
+      res.pause()
+      setTimeout(() => res.resume(), pauseMs)
+    }
+  })
+  res.on('error', () => {})
+  return new Promise((resolve) => {
+    res.on('close', () => {
+      const status = res.statusCode ?? 0
+      resolve({ status, isComplete: res.complete, bytes, text, isObject: isWholeObject })
+    })
+  })
+}
+
+const isForwarded = ({ path, status }: RequestOptions) => path.startsWith('/o/') && status < 400
+
+/** The status, `cut`, or a violation. */
+function outcomeOf(options: RequestOptions, received: Received): string {
+  const { method, status: expected, size = 0 } = options
+  const { status, bytes, text } = received
+  const forwarded = isForwarded(options)
+  if (!received.isComplete) {
+    return forwarded ? 'cut' : 'violation: an own response was truncated'
+  }
+  const isFault = forwarded && (status === 500 || status === 503)
+  if (status !== expected && !isFault) {
+    return `violation: ${status} instead of ${expected}`
+  }
+  const isOwn = !forwarded || isFault
+  const isSizeOfUpload = text === String(size)
+  const isWholeObject = bytes === size && received.isObject
+  const isWhole = method === 'PUT' ? isSizeOfUpload : isWholeObject
+  const isRight = isOwn ? OWN_BODY.test(text) : isWhole
+  return isRight ? String(status) : `violation: ${status} with a wrong body`
+}
+
+const OWN_BODY = /^\{"(?:code|token|expirationSec|url)"/
+
+interface SentBody {
+  /** The bytes of the object, which are sent before `body`. */
+  readonly upload: number
+  readonly body: string | undefined
+  /** Between two writes. */
+  readonly pauseMs: number
+  readonly isOver: () => boolean
+}
+
+function sendBody(req: ClientRequest, sent: SentBody): void {
+  const { upload, body, pauseMs, isOver } = sent
+  const maxPiece = pauseMs > 0 ? 1000 : BLOCK.length
+  const sendFrom = (at: number): void => {
+    if (isOver()) {
+      return
+    }
+    if (at >= upload) {
+      req.end(body)
+      return
+    }
+    const start = at % BLOCK.length
+    const piece = BLOCK.subarray(start, start + Math.min(upload - at, maxPiece))
+    const hasRoom = req.write(piece)
+    const next = () => sendFrom(at + piece.length)
+    if (pauseMs > 0) {
+      setTimeout(next, pauseMs)
+    } else if (hasRoom) {
+      next()
+    } else {
+      req.once('drain', next)
+    }
+  }
+  sendFrom(0)
 }
 
 type Kind = (agent: Agent, random: Random, caller: readonly [token: string, Identity]) => Promise<string>
@@ -279,7 +344,8 @@ const link: Kind = async (agent, random, [token, identity]) => {
 const login =
   (right: boolean): Kind =>
   (agent, random) => {
-    const body = JSON.stringify({ ...random.pick(trust.logins), ...(!right && { secret: 'wrong' }) })
+    const known = random.pick(trust.logins)
+    const body = JSON.stringify(right ? known : { ...known, secret: 'wrong' })
     return ask(agent, { method: 'POST', path: '/v2/auth/token', body, status: right ? 200 : 403 })
   }
 const CHECK = { method: 'GET', path: '/v2/auth/token', status: 200 } as const
