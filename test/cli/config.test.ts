@@ -1,5 +1,5 @@
 import { writeFileSync } from 'node:fs'
-import { createServer, type RequestListener } from 'node:http'
+import { createServer, type RequestListener, type ServerResponse } from 'node:http'
 import { createServer as createHttps } from 'node:https'
 import { createServer as createTcp, type Server } from 'node:net'
 import { join } from 'node:path'
@@ -147,24 +147,25 @@ function deployment(
     if (unless(req, res)) {
       return
     }
-    const refuse = (status: number, code: string) => {
-      res.writeHead(status, { 'Proxy-Status': 'storage-auth-sidecar; error=http_request_denied' })
-      res.end(JSON.stringify({ code, message: 'no' }))
-    }
-    const isEndpoint = req.url === '/v2/auth/token'
-    const isAuthenticated = req.headers.authorization === `Bearer ${TOKEN}`
-    if (isEndpoint && req.method === 'POST') {
+    const { url, method, headers } = req
+    const isEndpoint = url === '/v2/auth/token'
+    const request = `${method} ${url}`
+    if (request === 'POST /v2/auth/token') {
       res.end(JSON.stringify({ token: TOKEN, expirationSec: 60 }))
-    } else if (isEndpoint && req.method === 'OPTIONS') {
-      refuse(405, 'InvalidArgument')
-    } else if (!isAuthenticated) {
-      refuse(400, 'InvalidToken')
-    } else if (isEndpoint) {
-      res.end('{"expirationSec":60}')
+    } else if (request === 'OPTIONS /v2/auth/token') {
+      refuse(res, 405, 'InvalidArgument')
+    } else if (headers.authorization !== `Bearer ${TOKEN}`) {
+      refuse(res, 400, 'InvalidToken')
     } else {
-      res.end(JSON.stringify({ 'x-request-id': req.headers['x-request-id'] }))
+      const body = isEndpoint ? { expirationSec: 60 } : { 'x-request-id': headers['x-request-id'] }
+      res.end(JSON.stringify(body))
     }
   }
+}
+
+function refuse(res: ServerResponse, status: number, code: string): void {
+  res.writeHead(status, { 'Proxy-Status': 'storage-auth-sidecar; error=http_request_denied' })
+  res.end(JSON.stringify({ code, message: 'no' }))
 }
 
 /** Runs `check --json` against a listener; what is found other than ok, by name. */

@@ -110,6 +110,22 @@ const RECIPES: readonly (readonly [passes: readonly string[], refused: readonly 
   ],
 ]
 
+/** Reads a request such as `COPY /a to /b new`: `to` is the `Destination`, and `new` replaces no object. */
+function requestIn(text: string, url: string) {
+  const [, method = '', path = '', to, isNew] = /^(\w+) (\S+)(?: to (\S+))?( new)?$/.exec(text) ?? []
+  const headers: Record<string, string> = {}
+  if (method === 'PROPFIND') {
+    headers['Depth'] = '1'
+  }
+  if (to !== undefined) {
+    headers['Destination'] = url + to
+    headers['Overwrite'] = isNew ? 'F' : 'T'
+  } else if (isNew) {
+    headers['If-None-Match'] = '*'
+  }
+  return { method, path, headers }
+}
+
 t.test('each recipe allows what it says', { skip: without(APACHE) }, async (t) => {
   const { url, mint } = await startApache(t)
   const scopes = tableUnder('docs/restrict-a-credential.md', '## Recipes').map(({ scope }) =>
@@ -120,16 +136,8 @@ t.test('each recipe allows what it says', { skip: without(APACHE) }, async (t) =
     const scope = scopes[index]
     const token = await mint({ claims: { scope } })
     const ask = async (text: string) => {
-      const [, method = '', path = '', to, isNew] = /^(\w+) (\S+)(?: to (\S+))?( new)?$/.exec(text) ?? []
-      const headers: Record<string, string> = { Authorization: `Bearer ${token}` }
-      if (method === 'PROPFIND') {
-        headers['Depth'] = '1'
-      }
-      if (to !== undefined) {
-        Object.assign(headers, { Destination: url + to, Overwrite: isNew ? 'F' : 'T' })
-      } else if (isNew) {
-        headers['If-None-Match'] = '*'
-      }
+      const { method, path, headers } = requestIn(text, url)
+      headers['Authorization'] = `Bearer ${token}`
       const response = await fetch(url + path, { method, headers, body: method === 'PUT' ? 'content' : null })
       await response.arrayBuffer()
       return [response.status, response.headers.get('proxy-status')?.includes('scope') ?? false]

@@ -62,11 +62,12 @@ t.test('a client that disconnects aborts its request at the upstream', async (t)
     'with more requests than are read': inWait(setup.head('GET /wait').repeat(17)),
     'with a CONNECT after the first': inWait('CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n'),
   }
+  // The sidecar does not see an end behind requests that it does not read.
+  const isSeen = (stage: string, departure: string) =>
+    stage !== 'with more requests than are read' || departure === 'reset'
   for (const [stage, reach] of Object.entries(stages)) {
-    for (const [departure, depart] of Object.entries(DEPARTURES)) {
-      if (stage === 'with more requests than are read' && departure !== 'reset') {
-        continue // is not seen
-      }
+    const departures = Object.entries(DEPARTURES).filter(([name]) => isSeen(stage, name))
+    for (const [departure, depart] of departures) {
       for (const socket of setup.upstream.sockets) {
         socket.destroy()
       }

@@ -70,6 +70,19 @@ function traffic(clients: readonly SidecarClient[], login: Parameters<SidecarCli
   const alive: { readonly token: string; readonly until: number }[] = []
   const count = { uses: 0, refusals: 0, kids: new Set<string | undefined>() }
   let going = true
+  const dropExpired = () => {
+    while (alive[0] !== undefined && alive[0].until <= Date.now()) {
+      alive.shift()
+    }
+  }
+  const use = async (token: string, until: number, client: SidecarClient) => {
+    const status = await client.forward(token)
+    // A token that is still valid when the response arrives must have been accepted.
+    if (Date.now() < until) {
+      count.uses++
+      count.refusals += status === 200 ? 0 : 1
+    }
+  }
   const users = clients.flatMap((client, at) =>
     [1, 2].map(async () => {
       while (going) {
@@ -77,20 +90,10 @@ function traffic(clients: readonly SidecarClient[], login: Parameters<SidecarCli
         const { exp = 0 } = decodeJwt(token)
         count.kids.add(kidOf(token))
         alive.push({ token, until: exp * 1000 })
-        while ((alive[0]?.until ?? Number.POSITIVE_INFINITY) <= Date.now()) {
-          alive.shift()
-        }
+        dropExpired()
         const elsewhere = clients[(at + 1) % clients.length] ?? client
         for (const { token, until } of alive.slice(-10)) {
-          const status = await elsewhere.forward(token)
-          // Still valid when the response arrived: it must have been accepted.
-          if (Date.now() >= until) {
-            continue
-          }
-          count.uses++
-          if (status !== 200) {
-            count.refusals++
-          }
+          await use(token, until, elsewhere)
         }
         await sleep(150) // the commands need the machine, too
       }

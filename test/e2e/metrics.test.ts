@@ -13,7 +13,7 @@ import { parseMetrics } from '../support/prometheus.ts'
 import { rawRequest } from '../support/raw-client.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
 import { startSecured } from '../support/secured.ts'
-import { startSetup } from '../support/setup.ts'
+import { type Setup, startSetup } from '../support/setup.ts'
 import { startSidecar, type TestSidecar } from '../support/sidecar.ts'
 
 const post = (fields: object) => {
@@ -180,53 +180,68 @@ async function counts(sidecar: TestSidecar): Promise<Record<string, number>> {
   return byStatus
 }
 
+/** Such as `400: 1`. */
+function increases(before: Record<string, number>, after: Record<string, number>): string[] {
+  return Object.entries(after).flatMap(([status, count]) => {
+    const more = count - (before[status] ?? 0)
+    return more === 0 ? [] : [`${status}: ${more}`]
+  })
+}
+
+/** Responds once to a request whose head has arrived, but not its body. */
+function answerEarly({ bytes, sockets }: Pick<Setup['upstream'], 'bytes' | 'sockets'>): void {
+  const last = bytes.at(-1)
+  if (last?.includes('/early') === true && !last.includes('answered')) {
+    bytes[bytes.length - 1] = Buffer.from('answered')
+    sockets.at(-1)?.write('HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno')
+  }
+}
+
 async function countsOnce(t: Test, isTls: boolean): Promise<void> {
-  const { upstream, sidecar, authorization } = await (isTls ? startSecured(t) : startSetup(t))
-  upstream.sockets.length = 0
-  const early = 'HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno'
-  for (const [what, [text, status]] of Object.entries(REQUESTS)) {
-    for (const [ending, end] of Object.entries(ENDINGS)) {
-      const before = await counts(sidecar)
-      const tcp = connect(sidecar.port, '127.0.0.1')
-      const socket = isTls ? connectTls({ socket: tcp, rejectUnauthorized: false }) : tcp
-      for (const each of [tcp, socket]) {
-        each.on('error', () => {})
-      }
-      let received = ''
-      socket.on('data', (chunk) => {
-        received += chunk.toString('latin1')
-      })
-      socket.write(text.replace('AUTH', authorization))
-      if (what.startsWith('an early')) {
-        await eventually(() => {
-          const last = upstream.bytes.at(-1)
-          if (last?.includes('/early') === true && !last.includes('answered')) {
-            upstream.bytes[upstream.bytes.length - 1] = Buffer.from('answered')
-            upstream.sockets.at(-1)?.write(early)
-          }
-          return received !== ''
-        }, 'the early response')
-      }
-      await eventually(() => /\r\n\r\n(?:.*[}o])$/s.test(received), `the response: ${what}`)
-      end(tcp, socket)
-      const added = async () => {
-        const after = await counts(sidecar)
-        return Object.entries(after).flatMap(([code, count]) => {
-          const more = count - (before[code] ?? 0)
-          return more === 0 ? [] : [`${code}: ${more}`]
-        })
-      }
-      await eventually(async () => (await added()).length > 0, `a count: ${what}, ${ending}`)
-      await eventually(
-        async () => (await sidecar.metric('auth_sidecar_client_connections')) === 0,
-        'the end of the connection',
-      )
-      const isKept = what === 'no token' || what === 'a login without a body'
-      const count = isKept && ending.startsWith('further') ? 2 : 1 // they are another request
-      t.same(await added(), [`${status}: ${count}`], `${what}, ${ending}`)
-      socket.destroy()
+  const setup = await (isTls ? startSecured(t) : startSetup(t))
+  setup.upstream.sockets.length = 0
+  for (const what of Object.keys(REQUESTS)) {
+    for (const ending of Object.keys(ENDINGS)) {
+      await countsRequestOnce(t, setup, { isTls, what, ending })
     }
   }
+}
+
+async function countsRequestOnce(
+  t: Test,
+  { upstream, sidecar, authorization }: Pick<Setup, 'upstream' | 'sidecar' | 'authorization'>,
+  { isTls, what, ending }: { readonly isTls: boolean; readonly what: string; readonly ending: string },
+): Promise<void> {
+  const [text = '', status] = REQUESTS[what] ?? []
+  const before = await counts(sidecar)
+  const tcp = connect(sidecar.port, '127.0.0.1')
+  const socket = isTls ? connectTls({ socket: tcp, rejectUnauthorized: false }) : tcp
+  tcp.on('error', () => {})
+  socket.on('error', () => {})
+  let received = ''
+  socket.on('data', (chunk) => {
+    received += chunk.toString('latin1')
+  })
+  socket.write(text.replace('AUTH', authorization))
+  if (what.startsWith('an early')) {
+    await eventually(() => {
+      answerEarly(upstream)
+      return received !== ''
+    }, 'the early response')
+  }
+  await eventually(() => /\r\n\r\n(?:.*[}o])$/s.test(received), `the response: ${what}`)
+  ENDINGS[ending]?.(tcp, socket)
+  const added = async () => increases(before, await counts(sidecar))
+  await eventually(async () => (await added()).length > 0, `a count: ${what}, ${ending}`)
+  await eventually(
+    async () => (await sidecar.metric('auth_sidecar_client_connections')) === 0,
+    'the end of the connection',
+  )
+  // On a connection that is kept, further bytes are another request.
+  const isKept = what === 'no token' || what === 'a login without a body'
+  const count = isKept && ending.startsWith('further') ? 2 : 1
+  t.same(await added(), [`${status}: ${count}`], `${what}, ${ending}`)
+  socket.destroy()
 }
 
 t.test('over TCP', (t) => countsOnce(t, false))

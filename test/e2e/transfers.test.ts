@@ -4,7 +4,7 @@ import { gzipSync } from 'node:zlib'
 import t from 'tap'
 import { standsStill } from '../support/eventually.ts'
 import { rawClient } from '../support/raw-client.ts'
-import { bodyReply } from '../support/recording-upstream.ts'
+import { bodyReply, type Reply } from '../support/recording-upstream.ts'
 import { startSetup } from '../support/setup.ts'
 
 const KIB = 1024
@@ -46,6 +46,18 @@ t.test('a request arrives unchanged except for the identity', async (t) => {
   t.equal(request?.headers['authorization'], undefined)
 })
 
+function chunkedReply(body: Buffer): Reply {
+  const head = 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n'
+  return Buffer.concat([Buffer.from(head), chunked(body)])
+}
+
+function closeDelimitedReply(body: Uint8Array): Reply {
+  return (socket) => {
+    socket.write('HTTP/1.1 200 OK\r\n\r\n')
+    socket.end(body)
+  }
+}
+
 t.test('a body of any size arrives unchanged', async (t) => {
   const { upstream, sidecar, ask, head, recovers } = await startSetup(t)
   const client = await rawClient(t, sidecar.port)
@@ -67,20 +79,15 @@ t.test('a body of any size arrives unchanged', async (t) => {
       t.equal(sha256(second?.body ?? Buffer.alloc(0)), sha256(body))
     })
     await t.test(`${size} bytes down, with a length, in chunks and until the close`, async (t) => {
-      for (const how of ['with a length', 'in chunks', 'until the close']) {
-        const inChunks = 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n'
-        if (how === 'with a length') {
-          upstream.reply(bodyReply(body))
-        } else if (how === 'in chunks') {
-          upstream.reply(Buffer.concat([Buffer.from(inChunks), chunked(body)]))
-        } else {
-          upstream.reply((socket) => {
-            socket.write('HTTP/1.1 200 OK\r\n\r\n')
-            socket.end(body)
-          })
-        }
+      const ways = [
+        { how: 'with a length', reply: bodyReply(body), contentLength: String(size) },
+        { how: 'in chunks', reply: chunkedReply(body), contentLength: undefined },
+        { how: 'until the close', reply: closeDelimitedReply(body), contentLength: undefined },
+      ]
+      for (const { how, reply, contentLength } of ways) {
+        upstream.reply(reply)
         const response = await ask(head('GET /down'))
-        t.equal(response.headers['content-length'], how === 'with a length' ? String(size) : undefined, how)
+        t.equal(response.headers['content-length'], contentLength, how)
         t.equal(response.body.length, size, how)
         t.equal(sha256(response.body), sha256(body), how)
         bytes += size

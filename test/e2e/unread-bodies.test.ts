@@ -5,7 +5,7 @@
 import type { Socket } from 'node:net'
 import t, { type Test } from 'tap'
 import { eventually, inTime } from '../support/eventually.ts'
-import { type RawClient, sendSteadily } from '../support/raw-client.ts'
+import { type RawClient, type RawResponse, sendSteadily } from '../support/raw-client.ts'
 import { OK } from '../support/recording-upstream.ts'
 import { startSecured } from '../support/secured.ts'
 import { type Setup, startSetup } from '../support/setup.ts'
@@ -111,6 +111,16 @@ const UPLOADS = [
   ['Transfer-Encoding: chunked', ''],
 ] as const
 
+function isEarlyResponse(t: Test, { headers, body, rawTrailers }: RawResponse, name: string): void {
+  if (name === 'a body') {
+    t.equal(headers['x-name'], 'caf\xe9')
+  }
+  if (name === 'chunks') {
+    t.equal(body.toString(), 'no')
+    t.strictSame([...rawTrailers], ['X-Sum', '1'])
+  }
+}
+
 t.test('an early response goes out at once, closes, and is the only one', async (t) => {
   for (const [name, [reply, line = 'PUT /large']] of Object.entries(EARLY)) {
     for (const [framing, rest] of name === 'chunks' ? UPLOADS : UPLOADS.slice(0, 1)) {
@@ -122,13 +132,7 @@ t.test('an early response goes out at once, closes, and is the only one', async 
         const response = await client.response({ head: line.startsWith('HEAD') })
         t.equal(response.status, Number(reply.slice(0, 3)))
         t.equal(response.headers['connection'], 'close')
-        if (name === 'a body') {
-          t.equal(response.headers['x-name'], 'caf\xe9')
-        }
-        if (name === 'chunks') {
-          t.equal(response.body.toString(), 'no')
-          t.strictSame([...response.rawTrailers], ['X-Sum', '1'])
-        }
+        isEarlyResponse(t, response, name)
         t.notOk(client.socket.readableEnded, 'the upload is still read')
         if (rest !== '') {
           client.send(`${rest}${setup.head('GET /second')}`)

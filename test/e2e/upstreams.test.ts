@@ -465,64 +465,83 @@ t.test('an unexpected error while a response is forwarded is logged once, with i
   await recovers()
 })
 
+interface Truncation {
+  readonly framing: string
+  /** The response, up to the middle of its body. */
+  readonly begin: string
+  /** What the upstream sends last. */
+  readonly last: string
+  readonly end: string
+  readonly version: string
+  /** Whether the end comes together with the first bytes, or once the client has received them. */
+  readonly isTogether: boolean
+}
+
+const FRAMINGS = [
+  { framing: 'with a length', begin: 'Content-Length: 100\r\n\r\npart of it', last: '' },
+  { framing: 'in chunks', begin: 'Transfer-Encoding: chunked\r\n\r\na\r\npart of it\r\n', last: '' },
+  {
+    framing: 'with a bad chunk',
+    begin: 'Transfer-Encoding: chunked\r\n\r\na\r\npart of it\r\n',
+    last: 'zz\r\n',
+  },
+  { framing: 'until the close', begin: '\r\npart of it', last: '' },
+]
+
+const TRUNCATIONS: readonly Truncation[] = FRAMINGS.flatMap((framing) =>
+  ['a reset', 'a close']
+    // A close is the regular end of such a body.
+    .filter((end) => framing.framing !== 'until the close' || end !== 'a close')
+    .flatMap((end) =>
+      ['1.1', '1.0'].flatMap((version) => [
+        { ...framing, end, version, isTogether: true },
+        { ...framing, end, version, isTogether: false },
+      ]),
+    ),
+)
+
+function showsTruncation(t: Test, { isTogether }: Truncation, received: string, closed: string): void {
+  if (!isTogether) {
+    t.equal(closed, 'reset', 'for clients that do not count')
+  }
+  if (received === '' || received.startsWith('HTTP/1.1 5')) {
+    t.ok(isTogether, 'nothing or an error, only where nothing had been sent')
+  } else if (/^content-length:/im.test(received)) {
+    t.ok((received.split('\r\n\r\n')[1] ?? '').length < 100, 'fewer bytes than promised')
+  } else if (/^transfer-encoding: chunked/im.test(received)) {
+    t.notMatch(received, /\r\n0\r\n/, 'no last chunk')
+  } else {
+    t.equal(closed, 'reset')
+  }
+}
+
 t.test('a truncated body never looks complete', async (t) => {
   const { upstream, sidecar, recovers, outcome } = await startSetup(t)
-  const framings = {
-    'with a length': 'Content-Length: 100\r\n\r\npart of it',
-    'in chunks': 'Transfer-Encoding: chunked\r\n\r\na\r\npart of it\r\n',
-    'with a bad chunk': 'Transfer-Encoding: chunked\r\n\r\na\r\npart of it\r\n',
-    'until the close': '\r\npart of it',
-  }
-  const ends: Record<string, (socket: Socket) => void> = {
-    'a reset': (socket) => socket.resetAndDestroy(),
-    'a close': (socket) => socket.end(),
-  }
-  for (const [framing, text] of Object.entries(framings)) {
-    for (const [end, act] of Object.entries(ends)) {
-      if (framing === 'until the close' && end === 'a close') {
-        continue // that is the end of the body
-      }
-      for (const version of ['1.1', '1.0']) {
-        for (const together of [true, false]) {
-          const how = together ? 'together with the last bytes' : 'later'
-          await t.test(`${framing}, by ${end}, ${how}, HTTP/${version}`, async (t) => {
-            const faults = ['http_response_incomplete', 'http_protocol_error'] as const
-            const count = async () => (await outcome(faults[0])) + (await outcome(faults[1]))
-            const before = await count()
-            const client = await rawClient(t, sidecar.port)
-            const last = framing === 'with a bad chunk' ? 'zz\r\n' : ''
-            upstream.reply((socket) => {
-              socket.write(`HTTP/1.1 200 OK\r\n${text}`)
-              const cut = () => {
-                socket.write(last)
-                act(socket)
-              }
-              if (together) {
-                cut()
-              } else {
-                client.until('part of it').then(cut)
-              }
-            })
-            client.send(`GET / HTTP/${version}\r\nHost: a\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
-            const closed = await client.closed()
-            if (!together) {
-              t.equal(closed, 'reset', 'for clients that do not count')
-            }
-            const received = client.received().toString('latin1')
-            if (received === '' || received.startsWith('HTTP/1.1 5')) {
-              t.ok(together, 'nothing or an error, only where nothing had been sent')
-            } else if (/^content-length:/im.test(received)) {
-              t.ok((received.split('\r\n\r\n')[1] ?? '').length < 100, 'fewer bytes than promised')
-            } else if (/^transfer-encoding: chunked/im.test(received)) {
-              t.notMatch(received, /\r\n0\r\n/, 'no last chunk')
-            } else {
-              t.equal(closed, 'reset')
-            }
-            t.equal(await count(), before + 1)
-          })
+  const failures = async () =>
+    (await outcome('http_response_incomplete')) + (await outcome('http_protocol_error'))
+  for (const truncation of TRUNCATIONS) {
+    const { framing, begin, last, end, version, isTogether } = truncation
+    const when = isTogether ? 'together with the last bytes' : 'later'
+    await t.test(`${framing}, by ${end}, ${when}, HTTP/${version}`, async (t) => {
+      const before = await failures()
+      const client = await rawClient(t, sidecar.port)
+      upstream.reply(async (socket) => {
+        socket.write(`HTTP/1.1 200 OK\r\n${begin}`)
+        if (!isTogether) {
+          await client.until('part of it')
         }
-      }
-    }
+        socket.write(last)
+        if (end === 'a reset') {
+          socket.resetAndDestroy()
+        } else {
+          socket.end()
+        }
+      })
+      client.send(`GET / HTTP/${version}\r\nHost: a\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
+      const closed = await client.closed()
+      showsTruncation(t, truncation, client.received().toString('latin1'), closed)
+      t.equal(await failures(), before + 1)
+    })
   }
   await recovers()
 })

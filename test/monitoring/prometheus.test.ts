@@ -44,6 +44,23 @@ const isUp = (url: string) =>
     () => false,
   )
 
+/** The queries of the dashboard with values for its variables, without those of other deployments. */
+const panelQueries = () =>
+  PANELS.flatMap(({ title, targets = [] }) =>
+    targets
+      .filter(({ expr }) => !CONDITIONAL.test(expr))
+      .map(({ expr }) => ({
+        title,
+        expression: expr.replaceAll('$__rate_interval', '10s').replace(/=~"\$\w+"/g, '=~".*"'),
+      })),
+  )
+
+/** The metrics that an expression names, without those of other deployments. */
+const metricsIn = (expression: string) =>
+  Array.from(expression.matchAll(/(?<![:\w])(?:auth_sidecar|process|nodejs)_\w+/g), ([name]) => name).filter(
+    (name) => !CONDITIONAL.test(name),
+  )
+
 t.test('queries and rules refer to existing series', { skip: without('prometheus') }, async (t) => {
   const upstream = await recordingUpstream(t)
   const upstreams = [
@@ -98,30 +115,19 @@ t.test('queries and rules refer to existing series', { skip: without('prometheus
     return hasSeries(scraped)
   }, 'four scrapes under traffic')
 
-  for (const { title, targets = [] } of PANELS) {
-    for (const { expr } of targets) {
-      if (CONDITIONAL.test(expr)) {
-        continue
-      }
-      const written = expr.replaceAll('$__rate_interval', '10s').replace(/=~"\$\w+"/g, '=~".*"')
-      await eventually(() => hasSeries(written), `${title}: ${written}`)
-    }
+  for (const { title, expression } of panelQueries()) {
+    await eventually(() => hasSeries(expression), `${title}: ${expression}`)
   }
   for (const { alert, record, expr } of RULES.groups.flatMap(({ rules }) => rules)) {
     t.ok(await query(expr), alert ?? record ?? '')
-    // Every metric and label that the alert names exists, except for what another deployment has.
-    for (const [name = ''] of expr.matchAll(/(?<![:\w])(?:auth_sidecar|process|nodejs)_\w+/g)) {
-      if (CONDITIONAL.test(name)) {
-        continue
-      }
+    for (const name of metricsIn(expr)) {
       await eventually(() => hasSeries(name), `${alert ?? record}: ${name}`)
     }
   }
   const { data } = Object(await json(`${at}/api/v1/rules`))
-  for (const { rules } of data.groups) {
-    for (const { name, health, lastError } of rules) {
-      t.equal(health, 'ok', `${name}: ${lastError}`)
-    }
+  const rules = data.groups.flatMap((group: { rules: unknown[] }) => group.rules)
+  for (const { name, health, lastError } of rules) {
+    t.equal(health, 'ok', `${name}: ${lastError}`)
   }
   const alert = ALERTS.find((one) => one.alert === 'AuthSidecarUpstreamUnreachable')
   let found: unknown

@@ -41,7 +41,8 @@ export function readHead(bytes: Buffer, at: number): Read<Head> {
 
 function readFields(bytes: Buffer, at: number): Read<Omit<Head, 'start'>> {
   const fields: Field[] = []
-  for (let start = at; ; ) {
+  let start = at
+  while (true) {
     const lineEnd = bytes.indexOf('\r\n', start)
     if (lineEnd < 0) {
       return undefined
@@ -85,34 +86,45 @@ export function readBody(bytes: Buffer, { fields, end }: Head): Read<Body> {
 
 function readChunks(bytes: Buffer, at: number): Read<Body> {
   const parts: Buffer[] = []
-  for (let start = at; ; ) {
-    const lineEnd = bytes.indexOf('\r\n', start)
-    if (lineEnd < 0) {
-      return undefined
-    }
-    const line = bytes.toString('latin1', start, lineEnd)
-    const digits = /^([0-9A-Fa-f]{1,16})(?:;[\t\x20-\x7e\x80-\xff]*)?$/.exec(line)?.[1]
-    if (digits === undefined) {
-      return 'bad'
-    }
-    const size = Number.parseInt(digits, 16)
-    if (size === 0) {
-      const last = readFields(bytes, lineEnd + 2)
-      if (typeof last !== 'object') {
-        return last
-      }
-      return { content: Buffer.concat(parts), trailers: last.fields, end: last.end }
-    }
-    const dataEnd = lineEnd + 2 + size
-    if (bytes.length < dataEnd + 2) {
-      return undefined
-    }
-    if (bytes.toString('latin1', dataEnd, dataEnd + 2) !== '\r\n') {
-      return 'bad'
-    }
-    parts.push(bytes.subarray(lineEnd + 2, dataEnd))
-    start = dataEnd + 2
+  let chunk = readChunk(bytes, at)
+  while (typeof chunk === 'object' && chunk.data.length > 0) {
+    parts.push(chunk.data)
+    chunk = readChunk(bytes, chunk.end)
   }
+  if (typeof chunk !== 'object') {
+    return chunk
+  }
+  const trailers = readFields(bytes, chunk.end)
+  if (typeof trailers !== 'object') {
+    return trailers
+  }
+  return { content: Buffer.concat(parts), trailers: trailers.fields, end: trailers.end }
+}
+
+/** Reads one chunk. Of the last one, which has no data, only its first line. */
+function readChunk(bytes: Buffer, at: number): Read<{ readonly data: Buffer; readonly end: number }> {
+  const lineEnd = bytes.indexOf('\r\n', at)
+  if (lineEnd < 0) {
+    return undefined
+  }
+  const line = bytes.toString('latin1', at, lineEnd)
+  const digits = /^([0-9A-Fa-f]{1,16})(?:;[\t\x20-\x7e\x80-\xff]*)?$/.exec(line)?.[1]
+  if (digits === undefined) {
+    return 'bad'
+  }
+  const dataStart = lineEnd + 2
+  const size = Number.parseInt(digits, 16)
+  if (size === 0) {
+    return { data: NO_BYTES, end: dataStart }
+  }
+  const dataEnd = dataStart + size
+  if (bytes.length < dataEnd + 2) {
+    return undefined
+  }
+  if (bytes.toString('latin1', dataEnd, dataEnd + 2) !== '\r\n') {
+    return 'bad'
+  }
+  return { data: bytes.subarray(dataStart, dataEnd), end: dataEnd + 2 }
 }
 
 /** The values of all lines of a name, which is in lower case. */

@@ -70,23 +70,23 @@ export async function recordingUpstream(
     socket.on('data', (chunk) => {
       all.add(chunk)
       bytes[connection] = all.bytes
-      for (;;) {
-        const next = parseRequest(all.bytes.subarray(parsed))
-        if (next === undefined) {
-          break
-        }
+      let next = parseRequest(all.bytes.subarray(parsed))
+      while (next !== undefined) {
         parsed += next.length
-        const request = { ...next.request, connection }
-        requests.push(request)
-        if (typeof reply === 'function') {
-          reply(socket, request)
-        } else {
-          socket.write(typeof reply === 'string' ? Buffer.from(reply, 'latin1') : reply)
-        }
+        answer(socket, { ...next.request, connection })
+        next = parseRequest(all.bytes.subarray(parsed))
       }
       waiters.wake()
     })
   })
+  function answer(socket: Socket, request: RecordedRequest): void {
+    requests.push(request)
+    if (typeof reply === 'function') {
+      reply(socket, request)
+    } else {
+      socket.write(typeof reply === 'string' ? Buffer.from(reply, 'latin1') : reply)
+    }
+  }
   /** Waits until a condition on the record holds. */
   const until = async (holds: () => boolean, what: string) => {
     await waiters.wait(
@@ -137,7 +137,8 @@ export async function recordingUpstream(
  */
 export async function fillBuffers(client: RawClient, upstream: RecordingUpstream, get: string) {
   const served = () => upstream.requests.length
-  for (let sent = served(); sent === served(); ) {
+  let sent = served()
+  while (sent === served()) {
     client.send(get.repeat(10))
     sent += 10
     const all = upstream.until(() => served() === sent, 'the requests')

@@ -35,18 +35,20 @@ export function read(
   const reading: Reading = { informational: [], body: '' }
   const parser = new ResponseParser(limits, new ReceivedBody(new ReadBuffers()))
   parser.start(isHead, isWebSocket)
-  const places = [0, ...cuts.toSorted((a, b) => a - b), bytes.length]
-  for (let n = 1; n < places.length && !parser.isDone && parser.syntaxError === undefined; n++) {
-    const all = parser.push(Buffer.from(bytes.slice(places[n - 1], places[n]), 'latin1'))
-    if (parser.isDone) {
-      reading.hasMore = !all || (places[n] ?? 0) < bytes.length
+  const isOver = () => parser.isDone || parser.syntaxError !== undefined
+  let start = 0
+  let isReadToEnd = true
+  for (const end of [...cuts.toSorted((a, b) => a - b), bytes.length]) {
+    if (!isOver()) {
+      isReadToEnd = parser.push(Buffer.from(bytes.slice(start, end), 'latin1'))
+      start = end
     }
   }
-  if (closes && !parser.isDone && parser.syntaxError === undefined) {
+  if (closes && !isOver()) {
     parser.close()
-    if (parser.isDone) {
-      reading.hasMore = false
-    }
+  }
+  if (parser.isDone) {
+    reading.hasMore = !isReadToEnd || start < bytes.length
   }
   const { head, syntaxError } = parser
   if (head !== undefined) {

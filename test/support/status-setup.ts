@@ -153,7 +153,21 @@ export async function tenBusyMinutes() {
   }
   await samples.sample()
   for (let step = 0; step < 120; step++) {
-    const [isSlow, isDown] = [step > 70 && step < 82, step > 72 && step < 80]
+    addForwarded(step)
+    addLogins(step)
+    addRefusals(step)
+    await setup.step()
+    if (step === 40) {
+      metrics.onReload('keys', 'ok')
+    }
+    if (step === 100) {
+      metrics.onReload('revocations', 'failed')
+    }
+  }
+
+  function addForwarded(step: number): void {
+    const isSlow = step > 70 && step < 82
+    const isDown = step > 72 && step < 80
     times(240 * (1 + 0.35 * Math.sin(step / 17)), (at) => {
       metrics.onRequest('proxy', 'GET', 200, 0.0001 * (at % 97) * (isSlow ? 6 : 1))
       metrics.ofUpstream('/').onOutcome(step + at === 200 ? 'client_aborted' : 'ok')
@@ -169,32 +183,29 @@ export async function tenBusyMinutes() {
       }
       metrics.onTokenCheck('ok')
     })
+  }
+
+  function addLogins(step: number): void {
     times(3, () => {
       metrics.onRequest('token_issue', 'POST', 200, 0.0009)
       metrics.onEvent({ event: 'login', method: 'token', usedPreviousSecret: false })
       tokenCache.misses++
       tokenCache.size++
     })
-    for (const [count, reason] of [
-      [step > 30 && step < 44 ? 16 : 3, 'expired'],
-      [1, 'missing'],
-      [step > 95 ? 7 : 0, 'unknown_key'],
-    ] as const) {
+    if (step > 95) {
+      metrics.onEvent({ event: 'login_failed', method: 'token', reason: 'rejected' })
+    }
+  }
+
+  function addRefusals(step: number): void {
+    const refuse = (count: number, reason: 'expired' | 'missing' | 'unknown_key') =>
       times(count, () => {
         metrics.onRequest('proxy', 'GET', 400, 0.0005)
         metrics.onTokenCheck(reason)
       })
-    }
-    if (step > 95) {
-      metrics.onEvent({ event: 'login_failed', method: 'token', reason: 'rejected' })
-    }
-    await setup.step()
-    if (step === 40) {
-      metrics.onReload('keys', 'ok')
-    }
-    if (step === 100) {
-      metrics.onReload('revocations', 'failed')
-    }
+    refuse(step > 30 && step < 44 ? 16 : 3, 'expired')
+    refuse(1, 'missing')
+    refuse(step > 95 ? 7 : 0, 'unknown_key')
   }
   return setup
 }

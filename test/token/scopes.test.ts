@@ -347,41 +347,54 @@ const SLASH = -1
 
 /** Both readings of a path as lists of segments, or undefined if it has several. */
 function readingsOf(raw: string): readonly (readonly string[])[] | undefined {
+  const bytes = decodedBytes(raw)
+  if (bytes === undefined || bytes.includes(0x01)) {
+    return undefined
+  }
+  const separated = textWith(bytes, 0x2f)
+  const literal = textWith(bytes, 0x01)
+  if (separated === undefined || literal === undefined || isUnclear(separated)) {
+    return undefined
+  }
+  const segments = segmentsOf(separated)
+  return segments.some(isBadSegment) ? undefined : [segments, segmentsOf(literal)]
+}
+
+/** Decodes the path once. `SLASH` stands for an encoded slash. Undefined with an incomplete escape. */
+function decodedBytes(raw: string): number[] | undefined {
   const bytes: number[] = []
-  for (let at = 0; at < raw.length; at++) {
-    if (raw[at] !== '%') {
-      bytes.push(raw.charCodeAt(at))
+  for (const [part] of raw.matchAll(/%.{0,2}|[^%]/gs)) {
+    if (!part.startsWith('%')) {
+      bytes.push(part.charCodeAt(0))
+    } else if (part.toLowerCase() === '%2f') {
+      bytes.push(SLASH)
+    } else if (/^%[0-9a-fA-F]{2}$/.test(part)) {
+      bytes.push(Number.parseInt(part.slice(1), 16))
     } else {
-      const hex = raw.slice(at + 1, at + 3)
-      if (!/^[0-9a-fA-F]{2}$/.test(hex)) {
-        return undefined
-      }
-      bytes.push(hex.toLowerCase() === '2f' ? SLASH : Number.parseInt(hex, 16))
-      at += 2
+      return undefined
     }
   }
-  const texts = [0x2f, 0x01].map((slash) => Buffer.from(bytes.map((byte) => (byte === SLASH ? slash : byte))))
-  if (bytes.includes(0x01) || texts.some((text) => !Buffer.from(text.toString()).equals(text))) {
-    return undefined
-  }
-  const [separated = '', literal = ''] = texts.map(String)
-  if (/[\u0000-\u001f\u007f-\u009f\\]/.test(separated) || !separated.startsWith('/')) {
-    return undefined
-  }
-  if (['%2e', '%2f', '%5c'].some((encoded) => separated.toLowerCase().includes(encoded))) {
-    return undefined
-  }
-  const segments = separated.slice(1).split('/')
-  if (segments.at(-1) === '') {
-    segments.pop()
-  }
-  const isBad = (segment: string) => segment === '' || ['.', '..'].includes(segment.split(';')[0] ?? '')
-  if (segments.some(isBad)) {
-    return undefined
-  }
-  const literals = literal.slice(1).split('/')
-  return [segments, literals.at(-1) === '' ? literals.slice(0, -1) : literals]
+  return bytes
 }
+
+/** The text of the bytes, with an encoded slash as `slash`. Undefined if they are not UTF-8. */
+function textWith(bytes: readonly number[], slash: number): string | undefined {
+  const buffer = Buffer.from(bytes.map((byte) => (byte === SLASH ? slash : byte)))
+  const text = buffer.toString()
+  return Buffer.from(text).equals(buffer) ? text : undefined
+}
+
+function isUnclear(path: string): boolean {
+  const isEncodedTwice = ['%2e', '%2f', '%5c'].some((encoded) => path.toLowerCase().includes(encoded))
+  return isEncodedTwice || /[\u0000-\u001f\u007f-\u009f\\]/.test(path) || !path.startsWith('/')
+}
+
+function segmentsOf(path: string): string[] {
+  const segments = path.slice(1).split('/')
+  return segments.at(-1) === '' ? segments.slice(0, -1) : segments
+}
+
+const isBadSegment = (segment: string) => segment === '' || ['.', '..'].includes(segment.split(';')[0] ?? '')
 
 function modelAllows(items: readonly string[], action: string, path: string): boolean {
   const readings = readingsOf(path)

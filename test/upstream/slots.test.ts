@@ -1,5 +1,5 @@
 import fc from 'fast-check'
-import t from 'tap'
+import t, { type Test } from 'tap'
 import { type SlotLimits, type SlotRequest, Slots } from '../../src/upstream/slots.ts'
 
 type Event =
@@ -26,64 +26,105 @@ const limitsOf: fc.Arbitrary<SlotLimits> = fc.record({
 const countOf = (requests: readonly SlotRequest[], account: string | undefined) =>
   requests.filter((request) => request.account === account).length
 
+/** What must be true of `Slots`: which requests hold a slot, and which wait. */
+class SlotsModel {
+  readonly #t: Test
+  readonly #limits: SlotLimits
+  readonly #slots: Slots<SlotRequest>
+  readonly #holding: SlotRequest[] = []
+  readonly #waiting: SlotRequest[] = []
+  /** Slots above the limit, for requests that are sent a second time. */
+  #extra = 0
+
+  constructor(t: Test, limits: SlotLimits) {
+    this.#t = t
+    this.#limits = limits
+    this.#slots = new Slots<SlotRequest>(limits)
+  }
+
+  request(account: string | undefined, isWebSocket: boolean): void {
+    const request = { account, isWebSocket, queuedMonotonicMs: 0 }
+    const expected = this.#expectedFor(request)
+    this.#t.equal(this.#slots.request(request), expected)
+    if (expected === 'granted') {
+      this.#holding.push(request)
+    } else if (expected === 'waiting') {
+      this.#waiting.push(request)
+    }
+  }
+
+  #expectedFor({ account, isWebSocket }: SlotRequest): 'granted' | 'waiting' | 'refused' {
+    const { upstreamConnections, upstreamQueue, accountShare } = this.#limits
+    const hasSlot = this.#holding.length < upstreamConnections && this.#mayHold(account)
+    if (hasSlot) {
+      return 'granted'
+    }
+    const maxWaiting = Math.max(1, Math.floor(upstreamQueue * accountShare))
+    const hasPlace = this.#waiting.length < upstreamQueue && countOf(this.#waiting, account) < maxWaiting
+    return hasPlace && !isWebSocket ? 'waiting' : 'refused'
+  }
+
+  #mayHold(account: string | undefined): boolean {
+    const { upstreamConnections, accountShare } = this.#limits
+    const maxSlots = Math.max(1, Math.floor(upstreamConnections * accountShare))
+    return countOf(this.#holding, account) < maxSlots
+  }
+
+  giveBack(which: number): void {
+    const request = takeOne(this.#holding, which)
+    if (request === undefined) {
+      return
+    }
+    this.#slots.giveBack(request.account)
+    const next = this.#slots.next()
+    if (next !== undefined) {
+      const oldest = this.#waiting.find(({ account }) => account === next.account)
+      this.#t.equal(next, oldest, 'the oldest request of its account')
+      this.#waiting.splice(this.#waiting.indexOf(next), 1)
+      this.#holding.push(next)
+    }
+  }
+
+  remove(which: number): void {
+    const request = takeOne(this.#waiting, which)
+    if (request !== undefined) {
+      this.#t.equal(this.#slots.remove(request), true)
+    }
+  }
+
+  retry(which: number): void {
+    const request = this.#holding[which % Math.max(1, this.#holding.length)]
+    if (request !== undefined) {
+      this.#slots.takeExtra(request.account)
+      this.#holding.push(request)
+      this.#extra++
+    }
+  }
+
+  check(): void {
+    const { upstreamConnections } = this.#limits
+    this.#t.equal(this.#slots.waiting, this.#waiting.length)
+    this.#t.ok(this.#holding.length <= upstreamConnections + this.#extra)
+    const mayStart = this.#waiting.some(({ account }) => this.#mayHold(account))
+    const isFree = this.#holding.length < upstreamConnections
+    this.#t.notOk(mayStart && isFree, 'no request waits beside a free slot that it may use')
+  }
+}
+
+function takeOne(requests: SlotRequest[], which: number): SlotRequest | undefined {
+  return requests.length === 0 ? undefined : requests.splice(which % requests.length, 1)[0]
+}
+
 t.test('slots are shared within their limits, whatever the order of events', async (t) => {
   const check = (limits: SlotLimits, events: readonly Event[]) => {
-    const { upstreamConnections, upstreamQueue, accountShare } = limits
-    const maxSlots = Math.max(1, Math.floor(upstreamConnections * accountShare))
-    const maxWaiting = Math.max(1, Math.floor(upstreamQueue * accountShare))
-    const slots = new Slots<SlotRequest>(limits)
-    const holding: SlotRequest[] = []
-    const waiting: SlotRequest[] = []
-    let extra = 0
-
-    const grantNext = () => {
-      const next = slots.next()
-      if (next === undefined) {
-        return
-      }
-      const oldest = waiting.find(({ account }) => account === next.account)
-      t.equal(next, oldest, 'the oldest request of its account')
-      waiting.splice(waiting.indexOf(next), 1)
-      holding.push(next)
-    }
-
+    const model = new SlotsModel(t, limits)
     for (const each of events) {
       if (each.act === 'request') {
-        const { account, isWebSocket } = each
-        const request = { account, isWebSocket, queuedMonotonicMs: 0 }
-        const isFree = holding.length < upstreamConnections && countOf(holding, account) < maxSlots
-        const mayWait =
-          !isWebSocket && waiting.length < upstreamQueue && countOf(waiting, account) < maxWaiting
-        const verdict = slots.request(request)
-        if (isFree) {
-          t.equal(verdict, 'granted')
-          holding.push(request)
-        } else if (mayWait) {
-          t.equal(verdict, 'waiting')
-          waiting.push(request)
-        } else {
-          t.equal(verdict, 'refused')
-        }
-      } else if (each.act === 'giveBack' && holding.length > 0) {
-        const [request] = holding.splice(each.which % holding.length, 1)
-        slots.giveBack(request?.account)
-        grantNext()
-      } else if (each.act === 'remove' && waiting.length > 0) {
-        const [request] = waiting.splice(each.which % waiting.length, 1)
-        t.equal(request !== undefined && slots.remove(request), true)
-      } else if (each.act === 'retry' && holding.length > 0) {
-        const request = holding[each.which % holding.length]
-        if (request !== undefined) {
-          slots.takeExtra(request.account)
-          holding.push(request)
-          extra++
-        }
+        model.request(each.account, each.isWebSocket)
+      } else {
+        model[each.act](each.which)
       }
-      t.equal(slots.waiting, waiting.length)
-      t.ok(holding.length <= upstreamConnections + extra)
-      // No request waits beside a free slot that it may use.
-      const isStuck = waiting.some(({ account }) => countOf(holding, account) < maxSlots)
-      t.notOk(isStuck && holding.length < upstreamConnections)
+      model.check()
     }
   }
   fc.assert(fc.property(limitsOf, fc.array(event, { maxLength: 60 }), check), { numRuns: 300 })
