@@ -1,15 +1,34 @@
-/** The trace id of W3C Trace Context, for log lines. */
+/** The `traceparent` of W3C Trace Context: whose trace a request belongs to. */
 
-const TRACEPARENT = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-[^,]*)?$/
+const TRACEPARENT = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-[^,]*)?$/
 const ZEROS = /^0+$/
+const SAMPLED = 1
+
+export interface TraceParent {
+  readonly traceId: string
+  /** The id of the caller's span. */
+  readonly parentId: string
+  readonly isSampled: boolean
+}
 
 /**
- * Returns the trace id of a valid `traceparent` (W3C Trace Context, section 3.2).
+ * Reads a `traceparent` (W3C Trace Context, section 3.2). Returns undefined if it is invalid.
  * Version `ff` and ids of zeros are invalid.
  * Versions above `00` may add fields. Node joins repeated headers by a comma, which is invalid, too.
  */
-export function traceIdOf(traceparent: string | string[] | undefined): string | undefined {
-  const [, version = 'ff', traceId = '', parentId = '', more] = TRACEPARENT.exec(String(traceparent)) ?? []
-  const isValid = version !== 'ff' && !(version === '00' && more !== undefined)
-  return isValid && !ZEROS.test(traceId) && !ZEROS.test(parentId) ? traceId : undefined
+export function parseTraceparent(traceparent: string | string[] | undefined): TraceParent | undefined {
+  const match = TRACEPARENT.exec(String(traceparent))
+  if (match === null) {
+    return undefined
+  }
+  const [, version = 'ff', traceId = '', parentId = '', flags = '', more] = match
+  const isKnownForm = version !== 'ff' && !(version === '00' && more !== undefined)
+  if (!isKnownForm || ZEROS.test(traceId) || ZEROS.test(parentId)) {
+    return undefined
+  }
+  return { traceId, parentId, isSampled: (Number.parseInt(flags, 16) & SAMPLED) === SAMPLED }
 }
+
+/** The trace id of a valid `traceparent`, for log lines. */
+export const traceIdOf = (traceparent: string | string[] | undefined) =>
+  parseTraceparent(traceparent)?.traceId

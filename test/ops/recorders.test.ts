@@ -3,7 +3,7 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import t from 'tap'
 import { credentialsCommand } from '../../src/cli/credentials.ts'
 import type { AuditField } from '../../src/ops/recorders.ts'
-import { traceIdOf } from '../../src/ops/trace-id.ts'
+import { parseTraceparent, traceIdOf } from '../../src/ops/trace-id.ts'
 import { eventually } from '../support/eventually.ts'
 import { codeIn, tableUnder } from '../support/markdown.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
@@ -148,6 +148,26 @@ t.test('a trace id is that of one valid traceparent', (t) => {
   ] as const) {
     t.equal(traceIdOf(traceparent), expected, traceparent ?? 'none')
   }
+  t.end()
+})
+
+t.test('a traceparent is sampled if the lowest bit of its flags is set', (t) => {
+  const parentId = '00f067aa0ba902b7'
+  for (const [flags, isSampled] of [
+    ['00', false],
+    ['01', true],
+    ['02', false],
+    ['03', true],
+    ['ff', true],
+  ] as const) {
+    t.strictSame(parseTraceparent(`00-${TRACE}-${parentId}-${flags}`), {
+      traceId: TRACE,
+      parentId,
+      isSampled,
+    })
+  }
+  t.equal(parseTraceparent(`00-${TRACE}-${parentId}-1`), undefined, 'one character short')
+  t.equal(parseTraceparent(`00-${TRACE}-${parentId}-011`), undefined, 'one character long')
   t.end()
 })
 
