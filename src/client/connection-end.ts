@@ -1,13 +1,10 @@
 /**
  * The end of a connection in order, after its last response. `Connection.abort` ends it at once.
  *
- *   what may still arrive                                the connection
- *   nothing                                              Node ends and closes it, once the response is sent
- *   the rest of the body of the last request             `discardBody`, then as above (1)
- *   other bytes: of requests that wait or do not parse,  `halfClose`: its end is sent at once. It is closed once the client
- *   or of any kind on a detached socket                  closes it, too
- *
- *   (1) not half-closed before: a Node client that receives an end can write no more
+ * If nothing else may arrive, Node ends and closes the connection once the response is sent. The rest of a
+ * request body is discarded first (`discardBody`), without a half-close: a Node client that receives an end
+ * can write no more. Before any other bytes, the connection is half-closed at once (`halfClose`), and closed
+ * once the client closes it, too.
  *
  * Bytes that the client still sends after its last response are discarded (as nginx does). Without this,
  * the close would be a reset: clients that write all before they read (Python, Java) would lose the response.

@@ -77,14 +77,16 @@ export class ConnectionLimits {
   }
 
   #evictNextFound(): boolean {
-    for (let idle = this.#idle.pop(); idle !== undefined; idle = this.#idle.pop()) {
-      const { connection, sinceMonotonicMs } = idle
-      if (connection.idleSinceMonotonicMs === sinceMonotonicMs) {
-        connection.closeIfIdle()
-        this.counts.evicted++
-        return true
-      }
+    let idle = this.#idle.pop()
+    // Those that have become busy since they were found stay open.
+    while (idle !== undefined && idle.connection.idleSinceMonotonicMs !== idle.sinceMonotonicMs) {
+      idle = this.#idle.pop()
     }
-    return false
+    if (idle === undefined) {
+      return false
+    }
+    idle.connection.closeIfIdle()
+    this.counts.evicted++
+    return true
   }
 }

@@ -1,22 +1,24 @@
 /**
- * One client connection: serves its requests one after the other (RFC 9112, section 9), until
- * its end (`connection-end.ts`). In: requests and errors of Node's parser.
- * Out: calls of `handle` for each request in its turn, and of `onRequestEnd`.
+ * One client connection: serves its requests one after the other (RFC 9112, section 9).
+ * In: requests and errors of Node's parser.
+ * Out: calls of `handle` for each request in its turn, and of `onRequestEnd`. `connection-end.ts` ends it.
  *
- *   current response    a request or an error   the client ends its half    the socket is idle      `abort`
- *   none, before (1)    is served, refused (5)  Node closes the socket      closes it (2)           destroys it
- *   open                queues it (3)           Node closes the socket      `onIdle` of the owner   destroys it
- *   begun               queues it (3)           `abort`                     `onIdle` of the owner   resets it (4)
- *   written             queues it (3)           Node closes it, once sent   `abort`                 resets it (4)
- *   discarding          queues it, to drop it   ends the discard            ends the discard        resets it (4)
- *   tunnel              cannot arrive           ends the upstream's half    goes on                 destroys it
- *   none, after (1)     drops it                Node closes the socket      `abort`                 destroys it
+ * What happens to the connection depends on the state of the current response:
  *
- *   (1) the last response: the connection ends
+ *   response         another request    the client ends      the socket is idle     `abort`
+ *   none, before it  is served (1)      Node closes          is closed (2)          destroys
+ *   open             waits              Node closes          owner's `onIdle`       destroys
+ *   begun            waits              `abort`              owner's `onIdle`       resets (3)
+ *   written          waits              Node closes, later   `abort`                resets (3)
+ *   discarding       waits, dropped     ends the discard     ends the discard       resets (3)
+ *   tunnel           cannot arrive      ends upstream half   goes on                destroys
+ *   the last one     is dropped         Node closes          `abort`                destroys
+ *
+ *   (1) once a turn of the event loop has room for it (`turns.ts`)
  *   (2) unless a head has begun to arrive, which Node or `checkHead` refuses in time
- *   (3) or drops it, if the connection's `#input` is not open
- *   (4) if the client could take a part of the response for all of it (`abort`). Otherwise destroys it
- *   (5) once a turn of the event loop has room for it (`turns.ts`)
+ *   (3) if the client could take a part of the response for all of it. Otherwise destroys
+ *
+ * A parse error waits and is refused like a request. Once `#input` is not open, all that arrives is dropped.
  */
 import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../base/errors.ts'

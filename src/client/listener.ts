@@ -2,18 +2,21 @@
  * The data listener: one Node http(s) server. Only this file sets its options and handles its events.
  * In: client connections. Out: calls of each `Connection`. Waits for upstreams: `upstream/waits.ts`.
  *
- * Each wait for a client, its limit, the timer that measures it, and what happens when the limit has passed:
+ * Each wait for a client, its limit, and what measures it:
  *
- *   the TLS handshake                         headersSeconds    `handshakeTimeout`    the connection is closed
- *   the first head; the rest of a later head  headersSeconds    `headersTimeout`      `refuseUnparsed` sends a 408
- *   the start of the first head, if shorter   idleSeconds       the socket's timeout  `Connection.onTimeout` closes it
- *   the start of a later head                 keepAliveSeconds  the socket's timeout  `Connection.onTimeout` closes it
- *   a later head that begins with empty lines headersSeconds    `checkHead`           `refuseUnparsed` sends a 408
- *   more of a body; reads of a response       idleSeconds       the socket's timeout  `onIdle` (see `proxy/transfer.ts`)
- *   the whole body of a login or link         idleSeconds       `json-body.ts`        the Account API sends a 408
- *   bytes after the last response             `DISCARD_IDLE_MS` `connection-end.ts`   the connection is closed
- *   all of these bytes                        `DISCARD_MS`      `connection-end.ts`   the connection is closed
- *   the last reads of an ended tunnel         `CLOSE_MS`        `proxy/tunnel.ts`     the connection is closed
+ *   the TLS handshake                          headersSeconds      `handshakeTimeout`
+ *   the first head; the rest of a later head   headersSeconds      `headersTimeout`
+ *   a later head that begins with empty lines  headersSeconds      `checkHead`
+ *   the start of the first head, if shorter    idleSeconds         the socket's timeout
+ *   the start of a later head                  keepAliveSeconds    the socket's timeout
+ *   more of a body; reads of a response        idleSeconds         the socket's timeout (`onIdle`)
+ *   the whole body of a login or link          idleSeconds         `json-body.ts`
+ *   bytes after the last response              `DISCARD_IDLE_MS`   `connection-end.ts`
+ *   all of these bytes                         `DISCARD_MS`        `connection-end.ts`
+ *   the last reads of an ended tunnel          `CLOSE_MS`          `proxy/tunnel.ts`
+ *
+ * A late head (`refuseUnparsed`) or body gets a 408, unless nothing of a head has arrived.
+ * The other waits end with the end of the connection.
  */
 import { once } from 'node:events'
 import { createServer, type Server, type ServerOptions } from 'node:http'

@@ -20,12 +20,16 @@ export type Persistence = 'keepAlive' | 'close' | 'closeDelimited'
 type AfterResponse = 'keepAlive' | 'close' | 'discard'
 
 /**
- *   open        > begun, tunnel                    nothing is written but a `100 Continue`
- *   begun       > written, discarding, truncated   the head is written. A part of the rest is missing, or waits for `flushEnd`
- *   written     > truncated                        all of it is written. Node closes the connection or keeps it
- *   discarding  > truncated                        all of it is written. Node has its end once the request is discarded
- *   tunnel                                         a 101 is written
- *   truncated                                      the connection is aborted. Node takes the canceled writes for finished
+ * Each state, the states that may follow, and what is written:
+ *
+ *   open        begun, tunnel                   nothing but a `100 Continue`
+ *   begun       written, discarding, truncated  the head, and perhaps a part of the rest
+ *   written     truncated                       all. Node closes the connection or keeps it
+ *   discarding  truncated                       all. Node is told of the end once the request is discarded
+ *   tunnel                                      a 101
+ *   truncated                                   a part: the connection is aborted
+ *
+ * Node takes the canceled writes of a truncated response for finished.
  */
 type State = 'open' | 'begun' | 'written' | 'discarding' | 'tunnel' | 'truncated'
 
