@@ -2,15 +2,6 @@
  * The download half of a transfer: streams the upstream's response to the client (RFC 9110, section 7.6).
  * In: a `PartialResponse` after each read.
  * Out: the response without hop-by-hop and identity headers, with `X-Request-Id`.
- *
- * The way of a head:
- *   UpstreamConnection.#deliver  lets `ResponseParser.push` read the bytes, and ends the connection if they are not HTTP
- *   Transfer.#onHead             counts the status; a 101 begins a tunnel
- *   writeResponseHead            chooses the framing and, by the rules of `http/headers.ts`, the headers
- *   SidecarResponse.begin        adds `Connection: close` if no request can follow (`afterResponse`)
- *   relayBody                    writes the body. Node adds the coding, a missing `Date` and the headers of keep-alive, and
- *                                sends the head with the first bytes, or alone if none has come with it (`sendHead`)
- *
  * Memory: one read buffer, because the upstream's socket is paused while the client does not read.
  */
 import type { SidecarResponse } from '../client/response.ts'

@@ -3,24 +3,17 @@
  * (`download.ts`), both streamed. In: an allowed request.
  * Out: the response of the upstream, an error response, or a reset after a part of a response.
  *
- *   step                    Transfer      SidecarResponse    UpstreamConnection  ResponseParser
- *   wait for a connection   waiting       open               lookup, connecting
- *   request sent            awaitingHead  open               established or reused, receiving with the first byte: head
- *   response relayed        downloading   begun              receiving           body, chunk…, trailers
- *   response complete       ended         written (1)        idle, closed        done
- *   101                     ended         tunnel             tunnel              body
- *   failure before a head   ended         written (1)        closed
- *   failure after a head    ended         truncated          closed
+ *   step                    Transfer      SidecarResponse          UpstreamConnection
+ *   wait for a connection   waiting       open                     lookup, connecting
+ *   request sent            awaitingHead  open                     established or reused, then receiving
+ *   response relayed        downloading   begun                    receiving
+ *   response complete       ended         written or discarding    idle or closed
+ *   101                     ended         tunnel                   tunnel
+ *   failure before a head   ended         written or discarding    closed
+ *   failure after a head    ended         truncated                closed
  *
- *   (1) or discarding, while the rest of the request is unread
- *
- * What ends a wait for
- *
- *   a free connection              `UpstreamPool.#tick` after `upstreamResponseSeconds`, or a refusal by `recheck.ts`
- *   the upstream                   `UpstreamConnection.tick`; `upstream/waits.ts` has the limit and failure of each wait
- *   the client, in each direction  `onIdle`, after `idleSeconds` of its socket; `upload-rate.ts`, for an upload that is too slow
- *
- * While bytes pass fast enough (`upstream/waits.ts`), only the drain limits a transfer.
+ * `UpstreamPool` limits the wait for a connection, `upstream/waits.ts` the waits for the upstream,
+ * `onIdle` and `upload-rate.ts` those for the client. While bytes pass fast enough, only the drain limits a transfer.
  * A failure before a head sends an error response, and discards the rest of the upload.
  * A failure after a head aborts the client's connection (`Connection.abort`).
  */

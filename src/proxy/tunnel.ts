@@ -1,14 +1,7 @@
 /**
- * A WebSocket tunnel (RFC 6455). A transfer forwards the handshake like any request: the pass
- * of http-proxy has no timeouts. In: the upstream's 101.
+ * A WebSocket tunnel (RFC 6455). A transfer forwards the handshake like any request, and starts the tunnel at
+ * the 101. In: the upstream's 101.
  * Out: bytes in both directions until a side closes, the token is refused or the process stops.
- *
- * The way of a request that `offersUpgrade`, and of a CONNECT:
- *   listener.ts                  accepts only a WebSocket handshake (without `CAN_DECLINE_UPGRADES`, any): Node detaches the socket
- *   Connection.receiveUpgrade    serves it, with its `firstBytes`, if no request is served. Nothing follows it (`isDetached`)
- *   Handler                      refuses it unless it `isWebSocket`. An offer that is not accepted is served as a plain request
- *   ResponseParser               accepts a 101 only for it
- *   Transfer.#onHead             ends the transfer, and starts the tunnel. Another response is relayed, and ends the connection
  */
 import type { Socket } from 'node:net'
 import type { ReportError } from '../base/log.ts'

@@ -8,21 +8,19 @@
  *   lookup        addresses are found            > connecting
  *                 the lookup fails               > closed        onFailure: by the code of the error
  *                 no addresses in time           > closed        onFailure: dns_error
- *   connecting    TCP, then TLS are ready        > established   takeHead, then onReadyForBody if there is a body
+ *   connecting    TCP, then TLS are ready        > established   takeHead, onReadyForBody (4)
  *                 every address fails, or TLS    > closed        onFailure: by the code of the error
  *                 not ready in time              > closed        onFailure: connection_timeout
  *   established   bytes of the response          > receiving     onRead
- *   and reused    the upstream closes            > closed        onFailure: connection_terminated (1), stale if reused
+ *   and reused    the upstream closes            > closed        onFailure: connection_terminated (1)
  *                 no head in time (2)            > closed        onFailure: http_response_timeout
  *   receiving     more bytes                     > receiving     onRead
  *                 the last byte (3)              > idle          onRead: isDone
  *                 the last byte, else            > closed        onRead: isDone
  *                 the receiver calls `handOver`  > tunnel
- *                 the upstream closes            > closed        onFailure: http_response_incomplete, unless the close ends the
- *                                                                body: onRead: isDone
- *                 no byte in time (2)            > closed        onFailure: http_response_timeout before the end of the head,
- *                                                                connection_read_timeout after it
- *   idle          the pool sends a request       > reused        takeHead, then onReadyForBody if there is a body
+ *                 the upstream closes            > closed        onFailure: http_response_incomplete (5)
+ *                 no byte in time (2)            > closed        onFailure: http_response_timeout (6)
+ *   idle          the pool sends a request       > reused        takeHead, onReadyForBody (4)
  *                 bytes, the upstream closes,    > closed        nothing
  *                 or it was idle or open too long
  *   tunnel        bytes                          > tunnel        onRead
@@ -31,10 +29,15 @@
  *                 bytes that are not HTTP        > closed        onRead, then onFailure: http_protocol_error
  *                 the receiver throws            > closed        onInternalError
  *
- *   (1) or a TLS failure, because an upstream with TLS 1.3 refuses a client certificate only after the handshake
- *   (2) only once the request is written. While the upstream takes no more of it, the limit is that of `connection_write_timeout`
- *   (3) if the connection can serve another request: the request is written, nothing follows the response, and neither the head
- *       nor `upstreamMaxAgeSeconds` forbids it
+ *   (1) stale if reused. Or a TLS failure: an upstream with TLS 1.3 refuses a client certificate only after
+ *       the handshake
+ *   (2) only once the request is written. While the upstream takes no more of it, the limit is that of
+ *       `connection_write_timeout`
+ *   (3) if the connection can serve another request: the request is written, nothing follows the response,
+ *       and neither the head nor `upstreamMaxAgeSeconds` forbids it
+ *   (4) if there is a body
+ *   (5) unless the close ends the body: onRead: isDone
+ *   (6) before the end of the head. After it: connection_read_timeout
  *
  * `waits.ts` has the limit of each wait. `test/upstream/connection-states.test.ts` drives
  * a connection through random events, and compares it with this table.

@@ -181,16 +181,7 @@ export class UpstreamPool implements ConnectionPool {
 
   readonly #dispatch = (): void => {
     this.#isDispatchScheduled = false
-    for (let request = this.#starting[0]; request !== undefined; request = this.#starting[0]) {
-      const connection = this.#takeReady()
-      const isFull = this.connections >= this.config.limits.upstreamConnections
-      // A released connection serves the request sooner than a new one would.
-      if (connection === undefined && (isFull || this.#starting.length <= this.#released.length)) {
-        break
-      }
-      this.#starting.shift()
-      this.#send(request, connection)
-    }
+    this.#sendStarting()
     for (const connection of this.#released) {
       if (!this.#isClosed && connection.isUsable) {
         this.#ready.push(connection)
@@ -202,6 +193,22 @@ export class UpstreamPool implements ConnectionPool {
       this.#scheduleDispatch()
     }
     this.#released.length = 0
+  }
+
+  /** Sends requests while there are connections that are ready, or may be opened. */
+  #sendStarting(): void {
+    while (this.#starting.length > 0) {
+      const connection = this.#takeReady()
+      const isFull = this.connections >= this.config.limits.upstreamConnections
+      // A released connection serves the request sooner than a new one would.
+      if (connection === undefined && (isFull || this.#starting.length <= this.#released.length)) {
+        return
+      }
+      const request = this.#starting.shift()
+      if (request !== undefined) {
+        this.#send(request, connection)
+      }
+    }
   }
 
   #takeReady(): UpstreamConnection | undefined {

@@ -355,7 +355,8 @@ function parseFieldLines(text: string, start: number, maxLines: number): HeaderL
     throw new BadResponse('control character in the head or the trailers')
   }
   const raw: string[] = []
-  for (let at = start; at < text.length; ) {
+  let at = start
+  while (at < text.length) {
     const end = text.indexOf('\r\n', at)
     const colon = text.indexOf(':', at)
     if (colon <= at || colon >= end) {
