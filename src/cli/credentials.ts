@@ -215,18 +215,24 @@ async function importFile(
 async function listCredentials(flags: SourceFlags, io: CommandIo): Promise<void> {
   const { credentials } = await openEditors(flags)
   const listed = io.unwrap(await credentials.list()).map((one) => listEntry(one, io.now()))
-  io.printList(flags.json, listed, {
+  const columns: Record<string, (entry: CredentialEntry) => string> = {
     ACCOUNT: ({ accountId }) => accountId,
     'ACCESS KEY': ({ accessKey }) => accessKey,
     STATE: stateOf,
     SECRET: ({ secretKind }) => secretKind,
     EXPIRES: ({ expiresAt }) => expiresAt ?? 'never',
-    ...(listed.some(({ previousSecretExpiresAt }) => previousSecretExpiresAt) && {
-      'PREVIOUS SECRET UNTIL': ({ previousSecretExpiresAt = '-' }) => previousSecretExpiresAt,
-    }),
-    ...(listed.some(({ scope }) => scope) && { SCOPE: ({ scope = '' }) => scope }),
-  })
+  }
+  if (listed.some(({ previousSecretExpiresAt }) => previousSecretExpiresAt)) {
+    columns['PREVIOUS SECRET UNTIL'] = ({ previousSecretExpiresAt = '-' }) => previousSecretExpiresAt
+  }
+  if (listed.some(({ scope }) => scope)) {
+    columns['SCOPE'] = ({ scope = '' }) => scope
+  }
+  io.printList(flags.json, listed, columns)
 }
+
+type RevocationEntry = ReturnType<typeof revocationEntry>
+type CredentialEntry = ReturnType<typeof listEntry>
 
 function stateOf({ disabled, active }: { readonly disabled: boolean; readonly active: boolean }): string {
   if (disabled) {
@@ -238,6 +244,13 @@ function stateOf({ disabled, active }: { readonly disabled: boolean; readonly ac
 function listEntry(credential: Credential, now: number) {
   const { accountId, accessKey, disabled, expiresAtMs, secretHash, scope } = credential
   const { previousSecretExpiresAtMs: previousMs } = credential
+  const optional: { previousSecretExpiresAt?: string; scope?: string } = {}
+  if (previousMs != null) {
+    optional.previousSecretExpiresAt = new Date(previousMs).toISOString()
+  }
+  if (scope != null) {
+    optional.scope = scope
+  }
   return {
     accountId,
     accessKey,
@@ -245,8 +258,7 @@ function listEntry(credential: Credential, now: number) {
     disabled,
     expiresAt: expiresAtMs === Number.POSITIVE_INFINITY ? null : new Date(expiresAtMs).toISOString(),
     secretKind: scryptPrefixOf(secretHash) === undefined ? 'generated' : 'chosen',
-    ...(previousMs != null && { previousSecretExpiresAt: new Date(previousMs).toISOString() }),
-    ...(scope != null && { scope }),
+    ...optional,
   }
 }
 
@@ -282,12 +294,15 @@ export function revocationsCommand(io: CommandIo): Command {
   addSourceCommand(group, 'list', 'list the revocations').action(async (flags: SourceFlags) => {
     const { revocations } = await openEditors(flags)
     const listed = io.unwrap(await revocations.list()).map(revocationEntry)
-    io.printList(flags.json, listed, {
+    const columns: Record<string, (entry: RevocationEntry) => string> = {
       BY: ({ issuedBefore: _, ...name }) => String(Object.keys(name)[0]),
       NAME: ({ issuedBefore: _, ...name }) => String(Object.values(name)[0]),
       'ISSUED BEFORE': ({ issuedBefore = 'any time' }) => issuedBefore,
-      ...(listed.some(({ issuer }) => issuer) && { ISSUER: ({ issuer = 'any' }) => issuer }),
-    })
+    }
+    if (listed.some(({ issuer }) => issuer)) {
+      columns['ISSUER'] = ({ issuer = 'any' }) => issuer
+    }
+    io.printList(flags.json, listed, columns)
   })
 
   named('remove', 'remove all revocations of a name', '--account acme').action(

@@ -64,8 +64,10 @@ async function prepareWorkspace(io: CommandIo, directory: string, ports: Ports, 
   await mkdir(directory, { recursive: true, mode: 0o700 })
   await chmod(directory, 0o700)
   const pathOf = (name: string) => join(directory, name)
-  const [keys, credentialsFile] = [pathOf('keys'), pathOf('credentials.yaml')]
-  const [configFile, sampleFile] = [pathOf('sidecar.yaml'), pathOf('hello.txt')]
+  const keys = pathOf('keys')
+  const credentialsFile = pathOf('credentials.yaml')
+  const configFile = pathOf('sidecar.yaml')
+  const sampleFile = pathOf('hello.txt')
   for (const path of [keys, credentialsFile, configFile, sampleFile]) {
     await rm(path, { recursive: true, force: true })
   }

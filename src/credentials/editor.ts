@@ -58,13 +58,27 @@ export const NO_SUCH_NAME = 'there is no credential of that account and access k
 export const NO_SUCH_REVOCATION = 'there is no such revocation'
 
 /** A revocation as JSON and files hold it, with its time in RFC 3339. */
-export const revocationEntry = ({ jti, issuer, accountId, accessKey, issuedBeforeMs }: Revocation) => ({
-  ...(jti && { jti }),
-  ...(issuer && { issuer }),
-  ...(accountId && { accountId }),
-  ...(accessKey && { accessKey }),
-  ...(typeof issuedBeforeMs === 'number' && { issuedBefore: new Date(issuedBeforeMs).toISOString() }),
-})
+export function revocationEntry(revocation: Revocation): RevocationEntry {
+  const { issuedBeforeMs } = revocation
+  const entry: { -readonly [Name in keyof RevocationEntry]: RevocationEntry[Name] } = {}
+  for (const name of ['jti', 'issuer', 'accountId', 'accessKey'] as const) {
+    if (revocation[name]) {
+      entry[name] = revocation[name]
+    }
+  }
+  if (typeof issuedBeforeMs === 'number') {
+    entry.issuedBefore = new Date(issuedBeforeMs).toISOString()
+  }
+  return entry
+}
+
+interface RevocationEntry {
+  readonly jti?: string
+  readonly issuer?: string
+  readonly accountId?: string
+  readonly accessKey?: string
+  readonly issuedBefore?: string
+}
 
 const NEW_CREDENTIALS = `# Accounts and their credentials. Change them with \`storage-auth-sidecar credentials\` or by hand.
 accounts: []
