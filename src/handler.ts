@@ -1,20 +1,6 @@
 /**
  * Handles a request: admits it, carries out the decision of the gate, and responds to an internal error.
  * In: a request. Out: a response by the upstream, the Account API or the responder.
- *
- * For example, a request with a forged token:
- *
- *   DataListener                  passes Node's `request` to `Connection.receive`
- *   Connection.#serve             in its turn, creates its context
- *   admission.ts: admit           accepts its head, which has one `Authorization`
- *   Gate.route, decide            finds its route, which needs a token, and takes the token out of `Authorization`
- *   TokenCache.check              has no such token, and asks for its verification
- *   verify.ts: createVerifier     checks its form, finds its issuer and key; `verifyJwt` refuses it: `signature`
- *   Gate.#decideFor, #refuse      decides on the error and the challenge. In report mode, `#refuseOrReport` forwards
- *   Handler.#carryOut             counts the check
- *   Responder.refuseAccess        chooses the body and headers of the 400
- *   SidecarResponse.sendWhole     writes it, and decides whether another request may follow
- *   Connection.#onResponseClosed  calls the access log, then serves the next request
  */
 import { type AccessFailure, ERRORS } from './base/errors.ts'
 import type { ReportError } from './base/log.ts'

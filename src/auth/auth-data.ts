@@ -1,21 +1,21 @@
 /**
  * What is loaded again while the sidecar runs: keys, credentials, revocations and certificates.
- * `auth-sources.ts` opens their sources.
- * `reload/` polls each, and activates good new versions. A bad one is reported, and changes nothing: a token
- * of a credential that only this version disables is accepted. Of a database, only bad rows are left out.
+ * `auth-sources.ts` opens their sources. `reload/` polls each, and activates good new versions. A bad one is
+ * reported, and changes nothing: a token of a credential that only this version disables is accepted.
+ * Of a database, only bad rows are left out.
  *
- *   source                polled each                     subject        then (`Gate.onAuthDataChange`)
- *   key files             0.5 s, and 0.2 s after a change keys           the cache is emptied, tunnels are checked again
- *   credentials file      the same                        credentials    the same
- *   revocations file      the same                        revocations    tunnels are checked again, tokens with each request
- *   rows of the database  0.5 s, each login and logout    both of these  the same as for files
- *   key set of an issuer  60 s, and for an unknown kid    keys           the issuer's tokens leave the cache; tunnels are checked
- *   certificate files     the same as for key files       certificates   nothing: they are for new connections
+ *   source                polled each                       what `Gate.onAuthDataChange` does then
+ *   key files             0.5 s, and 0.2 s after a change   empties the cache, checks tunnels again
+ *   credentials file      the same                          the same
+ *   revocations file      the same                          checks tunnels again
+ *   rows of the database  0.5 s, each login and logout      the same as for files
+ *   key set of an issuer  60 s, and for an unknown kid      drops its cached tokens, checks tunnels again
+ *   certificate files     as key files                      nothing: they are for new connections
  *
- * Then `checkStatus` of `token/verify.ts` refuses the token of a disabled credential (`revoked`).
- * Waiting requests are checked like tunnels. A change ends no transfer in progress.
+ * Then `checkStatus` of `token/verify.ts` refuses the token of a disabled credential (`revoked`). Waiting
+ * requests are checked like tunnels. A change ends no transfer in progress.
+ * Revocations are looked up at each use of a cached token.
  * Without a database, a sidecar that fetches its keys learns of no disabled credential.
- * `polled-files.ts`, `database.ts` and `remote-keys.ts` set the times above.
  */
 import { formatProblems, type Problem, problemsAt } from '../config/config.ts'
 import type { CredentialChecks, CredentialSource } from '../credentials/credential-checks.ts'

@@ -4,12 +4,12 @@
  *
  * The words for requests, in all files:
  *
- *   failure   why a request did not succeed: one word of this file. Its field is `reason` in results, log lines and most metrics
+ *   failure   why a request did not succeed: a word of this file. Fields and labels call it `reason`
  *   cause     what lies behind a failure, for the access log: a network code or a fixed text
  *   outcome   how a forwarded request ended: `ok` or a failure. In an audit line: how the event ended
- *   refusal   the sidecar does not do what a client asks. The contract calls a refused login or token `rejected`
+ *   refusal   the sidecar does not do what a client asks. For logins and tokens: `rejected`
  *   error     what a client receives (`ERRORS`); an exception; in a `Result`, why there is no value
- *   problem   what is wrong, as a sentence: with settings, files, a database, the body of a login or link, or the sidecar
+ *   problem   what is wrong with settings, a file, a body or the sidecar, as a sentence
  *   verdict   the result of the check of a token or a secret
  */
 

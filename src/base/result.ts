@@ -4,7 +4,7 @@
  *   Result              the calling code handles both, such as a refused token
  *   Loaded              a source could not be loaded: every problem of it
  *   NotDone             a command ends with exit code 1; with `UsageFailure` of `cli/`, with 2
- *   any other exception an internal error, unless its class is expected: of a request, a 500 and a log line (`Handler`)
+ *   any other exception an internal error, unless its class is expected. Of a request: a 500 and a log line
  */
 
 /** `E`: a word of a closed set, a public error, a refusal, or text that follows the name of its subject. */

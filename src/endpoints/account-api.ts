@@ -228,7 +228,8 @@ function grantScope(
 
 /** `host`: one of those at which links are accepted, if it is given. */
 function readLinkFields(members: JsonObject, maxLifetimeSeconds: number, hosts: ScopeHosts) {
-  const { method, host, expirationSec: lifetime = Math.min(3600, maxLifetimeSeconds) } = members
+  const { method, host, expirationSec } = members
+  const lifetime = expirationSec === undefined ? Math.min(3600, maxLifetimeSeconds) : expirationSec
   const target = typeof members['target'] === 'string' ? linkTarget(members['target']) : undefined
   const problems: string[] = []
   if (!LINK_METHODS.has(method)) {

@@ -23,7 +23,7 @@ export type LoginMethod = 'token' | 'basic' | 'oauth'
  *   rejected              the names, the secret or the state of the credential
  *   busy, throttled       the client may try again after `retryAfterSeconds`
  *   unavailable           the store of credentials cannot be asked
- *   invalid               the credential is accepted, and `grant` has refused the rest of the request with `error`
+ *   invalid               the credential is accepted, but `grant` has refused the rest of the request
  *   abandoned             the client has left: there is nobody to respond to
  */
 export type LoginRefusal =

@@ -142,8 +142,10 @@ function listStart(text: string, member: string) {
 
 function countLines(text: string): number {
   let lines = 0
-  for (let at = text.indexOf('\n'); at >= 0; at = text.indexOf('\n', at + 1)) {
+  let at = text.indexOf('\n')
+  while (at >= 0) {
     lines++
+    at = text.indexOf('\n', at + 1)
   }
   return lines
 }

@@ -21,14 +21,20 @@ export function afterReads(callback: () => void): void {
   }
 }
 
-function callAll(due = callbacks.splice(0)): void {
+/** Callbacks that are added meanwhile wait for the next turn. */
+function callAll(): void {
+  callEach(callbacks.splice(0))
+}
+
+function callEach(due: (() => void)[]): void {
   try {
-    for (let callback = due.shift(); callback !== undefined; callback = due.shift()) {
-      callback()
+    while (due.length > 0) {
+      due.shift()?.()
     }
   } finally {
+    // A callback has thrown: the others are called nevertheless.
     if (due.length > 0) {
-      setImmediate(callAll, due) // a callback has thrown
+      setImmediate(callEach, due)
     }
   }
 }

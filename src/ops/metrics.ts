@@ -1,11 +1,7 @@
 /**
  * The Prometheus metrics: names, labels and values. No label is a path of a request, an account or a token.
- * Series whose labels are known beforehand exist at zero from the first scrape on.
- * Counts outlive a worker, gauges do not. A new metric: a row in `METRICS`, and its value:
- *
- *   what requests, upstreams, reloads do    an entry of `#counts`, and a method for `recorders.ts`, `handler.ts`, `UpstreamEvents`
- *   the state of a part, such as the cache  a line in `#valuesFrom`, which reads a field of the part at each scrape
- *   of each process, or of the primary      `OfProcess` or `OfPrimary`, and its value in `cli/serve.ts` or `workers/primary.ts`
+ * Series whose labels are known beforehand exist at zero from the first scrape on. Counts outlive a worker,
+ * gauges do not. A new metric is a row in `METRICS`; docs/architecture.md says where its value comes from.
  */
 import { type Aggregator, collectDefaultMetrics, Registry } from 'prom-client'
 import type { AuthData } from '../auth/auth-data.ts'
@@ -55,7 +51,9 @@ const metric =
     labels,
     aggregator,
   })
-const [counter, gauge, histogram] = [metric('counter'), metric('gauge'), metric('histogram')]
+const counter = metric('counter')
+const gauge = metric('gauge')
+const histogram = metric('histogram')
 
 /** All metrics of the sidecar. Names are without `METRIC_PREFIX`. */
 export const METRICS = {

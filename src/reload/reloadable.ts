@@ -3,13 +3,13 @@
  * `PollQueue` runs the polls, `VersionChoice` decides what happens to a version, `PollTimer`
  * sets the time of the next poll.
  *
- *   the last poll has found                      active value             next poll      reported (`mustReport`)
- *   the version that is active                   this version             `pollMs`
- *   a new version that loads                     it, from now on          `pollMs`       yes
- *   a new version that may be incomplete         the last good one        `settlingMs`
- *   a new version that is rejected               the last good one        `failingMs`    yes
- *   the version that is rejected                 the last good one        `failingMs`    if it loads, tried after `rejectedMs`
- *   no source                                    the last good one        `failingMs`    once for each problem
+ *   the last poll has found         active value         next poll      reported (`mustReport`)
+ *   the version that is active      this version         `pollMs`       no
+ *   a new version that loads        it, from now on      `pollMs`       yes
+ *   one that may be incomplete      the last good one    `settlingMs`   no
+ *   a new version that is rejected  the last good one    `failingMs`    yes
+ *   the version that is rejected    the last good one    `failingMs`    if it loads (after `rejectedMs`)
+ *   no source                       the last good one    `failingMs`    once for each problem
  *
  * When an operator asks for a reload, the source is loaded at once, even if it is unchanged
  * or incomplete. Each load is reported.

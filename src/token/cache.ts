@@ -84,7 +84,7 @@ export class TokenCache {
   async #verifyAndCache(token: string): Promise<Verdict<Caller>> {
     const { verify, isRevoked } = this.#options
     try {
-      for (;;) {
+      while (true) {
         const clearsBefore = this.#clears
         const verdict = await verify(token)
         if (!verdict.ok) {

@@ -109,6 +109,7 @@ export class TokenSigner {
     }
     const { alg, kid, signKey } = signing
     const { issuer, audience } = this.#settings
+    const scopeClaim = scope === undefined ? {} : { scope: scope.text }
     return new SignJWT({
       iss: issuer,
       aud: audience,
@@ -117,7 +118,7 @@ export class TokenSigner {
       jti: tokenId,
       iat: issuedAtSeconds,
       exp: expiresAtSeconds,
-      ...(scope !== undefined && { scope: scope.text }),
+      ...scopeClaim,
       ...claims,
     })
       .setProtectedHeader({ alg, kid, typ })

@@ -171,7 +171,7 @@ function trustedIssuer(
   }
 }
 
-/** Returns the name of the first required claim that lacks its value. A claim may be a list that has the value. */
+/** Returns the name of the first required claim that has not its value, alone or in a list. */
 function missingClaim(claims: JWTPayload, required: TrustedIssuerSettings['requiredClaims']) {
   for (const [name, value] of Object.entries(required)) {
     const claim = claims[name]
