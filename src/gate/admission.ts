@@ -50,11 +50,11 @@ export function admit(
   }
   const isHttp10 = head.httpVersionMinor === 0
   const lines = new HeaderLines(rawHeaders, isPeerTrusted)
-  const refusedHeader =
-    refusedName(lines) ??
-    refusedHost(lines, isHttp10) ??
-    refusedExpectation(lines) ??
-    refusedConnection(lines)
+  const names = judgeNames(lines)
+  if (names.isRefused) {
+    return failed(malformed('header name'))
+  }
+  const refusedHeader = refusedHost(lines, isHttp10) ?? refusedExpectation(lines) ?? refusedConnection(lines)
   if (refusedHeader !== undefined) {
     return failed(refusedHeader)
   }
@@ -76,7 +76,7 @@ export function admit(
     path: pathOf(target),
     host,
     lines,
-    headersAddAccess: namesOtherAccess(lines),
+    headersAddAccess: names.addAccess,
     authorization: lastValue(lines, 'authorization'),
     hasTwoAuthorizations: isRepeated(lines, 'authorization'),
     hasBody,
@@ -103,13 +103,16 @@ const refusedVersion = ({ httpVersionMajor }: RequestHead): Refused =>
 const refusedLineCount = ({ length }: readonly string[], { headerLines }: HeadLimits): Refused =>
   length > 2 * headerLines ? { error: ERRORS.headersTooLarge, cause: 'header lines' } : undefined
 
-function refusedName(lines: HeaderLines): Refused {
+/** What the names of the lines say, in one pass, because each line needs its rule. */
+function judgeNames(lines: HeaderLines) {
+  let isRefused = false
+  let addAccess = false
   for (let line = 0; line < lines.kinds.length; line++) {
-    if (lines.rule(line).request === 'refuse') {
-      return malformed('header name')
-    }
+    const { request, adds } = lines.rule(line)
+    isRefused ||= request === 'refuse'
+    addAccess ||= adds === 'path' || adds === 'uncheckable'
   }
-  return undefined
+  return { isRefused, addAccess }
 }
 
 /** HTTP/1.0 allows a request without `Host`. */
@@ -140,16 +143,6 @@ function readOnlyFraming(lines: HeaderLines, isHttp10: boolean): Result<Framing,
     return failed('Content-Length')
   }
   return framing
-}
-
-function namesOtherAccess(lines: HeaderLines): boolean {
-  for (let line = 0; line < lines.kinds.length; line++) {
-    const { adds } = lines.rule(line)
-    if (adds === 'path' || adds === 'uncheckable') {
-      return true
-    }
-  }
-  return false
 }
 
 /** Node's parser takes `Proxy-Connection` for `Connection`. */

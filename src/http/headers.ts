@@ -295,10 +295,14 @@ export class HeaderLines {
 
   /** Returns the values of all lines of a kind as one list (RFC 9110, section 5.3). */
   joined(kind: HeaderKind): string | undefined {
-    let list: string | undefined
-    for (let line = 0; line < this.kinds.length; line++) {
+    const first = this.kinds.indexOf(kind)
+    if (first < 0) {
+      return undefined
+    }
+    let list = this.value(first)
+    for (let line = first + 1; line < this.kinds.length; line++) {
       if (this.kinds[line] === kind) {
-        list = list === undefined ? this.value(line) : `${list},${this.value(line)}`
+        list = `${list},${this.value(line)}`
       }
     }
     return list
