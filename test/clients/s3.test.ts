@@ -1,4 +1,6 @@
-/** An S3 server (moto) that chooses its buckets by `Host` or by path. It ignores conditions of sub-resources. */
+/**
+ * An S3 server (moto) that chooses its buckets by `Host` or by path. It ignores conditions of sub-resources.
+ */
 import { spawn } from 'node:child_process'
 import t, { type Test } from 'tap'
 import { eventually } from '../support/eventually.ts'

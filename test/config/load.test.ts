@@ -223,7 +223,12 @@ t.test('other variables are ignored, including those that Kubernetes adds for a 
 
 t.test('an empty file, group or list means the defaults', async (t) => {
   for (const yaml of [
-    ...['', '# nothing\n', '---\n', 'null', '{}', 'token:\nlisten: {}\n'],
+    '',
+    '# nothing\n',
+    '---\n',
+    'null',
+    '{}',
+    'token:\nlisten: {}\n',
     'publicRoutes:\nforwarded:\n  trust:\n',
   ]) {
     t.match(

@@ -187,9 +187,15 @@ const at = (url: string) => refused(one({ prefix: '/', url }))
 
 t.test('an address is a scheme, a host and an optional port, or a socket', async (t) => {
   for (const url of [
-    ...['http://127.0.0.1:9000', 'http://storage', 'http://storage/', 'HTTPS://Storage.example:443/'],
-    ...['http://[::1]:9000', 'http://my_service:1', 'http://bücher.example:65535'],
-    ...['unix:/run/storage/api.sock', `unix:/${'s'.repeat(106)}`],
+    'http://127.0.0.1:9000',
+    'http://storage',
+    'http://storage/',
+    'HTTPS://Storage.example:443/',
+    'http://[::1]:9000',
+    'http://my_service:1',
+    'http://bücher.example:65535',
+    'unix:/run/storage/api.sock',
+    `unix:/${'s'.repeat(106)}`,
   ]) {
     t.strictSame(at(url), [], url)
   }
@@ -198,14 +204,40 @@ t.test('an address is a scheme, a host and an optional port, or a socket', async
 
 t.test('an address with unused or missing parts is refused', async (t) => {
   for (const url of [
-    ...['', 'storage:9000', 'ftp://h', 'http:h', 'http:/h', 'http://', 'http://:80'],
+    '',
+    'storage:9000',
+    'ftp://h',
+    'http:h',
+    'http:/h',
+    'http://',
+    'http://:80',
     // biome-ignore lint/suspicious/noTemplateCurlyInString: an unexpanded template
-    ...['http://h:0', 'http://h:', 'http://h:65536', 'http://${HOST}:80', 'http://a,b:80'],
-    ...['http://user@h', 'http://user:hunter2@h', 'http://@h', 'http://h?x', 'http://h/a?x'],
-    ...['http://h/#', ' http://h', 'http://h\n', 'http://h\\x', 'unix:relative.sock', 'unix:', 'unix:/'],
-    ...['unix:///run/x.sock', 'unix:/run/', 'unix:/run/x?y', 'unix:/a b'],
-    ...[`unix:/${'s'.repeat(107)}`, `unix:/${'é'.repeat(54)}`],
-    ...['http://h/base', 'https://h:1/a/b/', 'http://h//'],
+    'http://h:0',
+    'http://h:',
+    'http://h:65536',
+    'http://${HOST}:80',
+    'http://a,b:80',
+    'http://user@h',
+    'http://user:hunter2@h',
+    'http://@h',
+    'http://h?x',
+    'http://h/a?x',
+    'http://h/#',
+    ' http://h',
+    'http://h\n',
+    'http://h\\x',
+    'unix:relative.sock',
+    'unix:',
+    'unix:/',
+    'unix:///run/x.sock',
+    'unix:/run/',
+    'unix:/run/x?y',
+    'unix:/a b',
+    `unix:/${'s'.repeat(107)}`,
+    `unix:/${'é'.repeat(54)}`,
+    'http://h/base',
+    'https://h:1/a/b/',
+    'http://h//',
   ]) {
     t.match(at(url), [/^upstreams\[0\].url: must be http:.* without a user name, path below the host/], url)
     t.notMatch(at(url), /hunter2/)

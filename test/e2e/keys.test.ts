@@ -202,8 +202,12 @@ t.test('a new key is fetched with its first token; unknown kids cause no further
   t.equal(await client.check(await atIssuer.login(login)), 'ok')
   const { directory } = issuer.key
   const added = await runCommand(keysCommand, [
-    ...['add', '--directory', directory],
-    ...['--kid', 'fresh', '--activate'],
+    'add',
+    '--directory',
+    directory,
+    '--kid',
+    'fresh',
+    '--activate',
   ])
   t.match(added, { failure: undefined })
   let token = ''

@@ -61,7 +61,10 @@ t.test('a credential that is disabled, removed or expired ends its cached tokens
   const command = (verb: string, accessKey: string) =>
     runCommand(credentialsCommand, [
       ...[verb, '--file', credentialsFile],
-      ...['--account', 'acme', '--access-key', accessKey],
+      '--account',
+      'acme',
+      '--access-key',
+      accessKey,
     ])
 
   t.match(await command('disable', 'disabled'), { failure: undefined })

@@ -84,8 +84,16 @@ t.test('a login asks for what its credential covers, and its token carries it', 
     t.equal(claim(await logIn(setup, { scope })), scope)
   }
   for (const scope of [
-    ...['storage.read:/', 'storage.modify:/a/in', 'storage.read:/a/b storage.read:/ab', '', 'read:/a'],
-    ...[`storage.read:/a/${'x'.repeat(1024)}`, 'storage.read:/a/%2e%2e/b', null, 5, []],
+    'storage.read:/',
+    'storage.modify:/a/in',
+    'storage.read:/a/b storage.read:/ab',
+    '',
+    'read:/a',
+    `storage.read:/a/${'x'.repeat(1024)}`,
+    'storage.read:/a/%2e%2e/b',
+    null,
+    5,
+    [],
   ]) {
     const name = JSON.stringify(scope).slice(0, 40)
     const answer = await logIn(setup, { scope })

@@ -186,9 +186,25 @@ t.test('an invalid login body is refused with the field name and without its con
 
 t.test('a field is any text of 1 to 1024 code points, compared byte by byte', async (t) => {
   const secrets = [
-    ...[' ', '  leading', 'trailing ', 'tab\tand\nline', '\0', 'x'.repeat(73), `${'y'.repeat(72)}z`],
-    ...['é', 'e\u0301'],
-    ...['𝒳'.repeat(1024), 'Ω≈ç√', '密碼', 'пароль', '٣', "' OR 1=1 --", '$(id)', '\ufeff', '\u202e', '"\\'],
+    ' ',
+    '  leading',
+    'trailing ',
+    'tab\tand\nline',
+    '\0',
+    'x'.repeat(73),
+    `${'y'.repeat(72)}z`,
+    'é',
+    'e\u0301',
+    '𝒳'.repeat(1024),
+    'Ω≈ç√',
+    '密碼',
+    'пароль',
+    '٣',
+    "' OR 1=1 --",
+    '$(id)',
+    '\ufeff',
+    '\u202e',
+    '"\\',
   ]
   const setup = await startSetup(t, {
     credentials: secrets.map((secret, at) => ({ accountId: `acme ${at}`, accessKey: `é${at}`, secret })),
@@ -220,23 +236,34 @@ t.test('the content type of a login must be JSON in UTF-8', async (t) => {
   const body = JSON.stringify(setup.sidecar.logins[0])
   const typed = (type: string) => `Content-Type: ${type}\r\n`
   for (const lines of [
-    ...['', 'Accept: text/html\r\n', 'Accept-Encoding: gzip\r\n'],
+    '',
+    'Accept: text/html\r\n',
+    'Accept-Encoding: gzip\r\n',
     ...[
-      ...['application/json', 'APPLICATION/JSON; charset=utf-8', 'application/json;charset="UTF-8"'],
-      ...['application/json \t; \t charset="utf-8" ', 'application/json;; charset=utf-8;'],
+      'application/json',
+      'APPLICATION/JSON; charset=utf-8',
+      'application/json;charset="UTF-8"',
+      'application/json \t; \t charset="utf-8" ',
+      'application/json;; charset=utf-8;',
     ].map(typed),
   ]) {
     isOwnResponse(t, await setup.ask(post(body, lines)), { status: 200 }, lines)
   }
   for (const lines of [
     ...[
-      ...['', 'text/plain', 'application/x-www-form-urlencoded', 'multipart/form-data; boundary=x'],
+      '',
+      'text/plain',
+      'application/x-www-form-urlencoded',
+      'multipart/form-data; boundary=x',
       ...['utf-16', 'latin1', 'utf8', '', "'utf-8'", 'utf-8; charset=utf-16'].map(
         (charset) => `application/json; charset=${charset}`,
       ),
       'application/json; charset = utf-8',
-      ...['application/json; version=1', 'application/json5', `application/json${'; '.repeat(7000)}x`],
-      ...['application/json-patch+json', 'application/json, text/plain'],
+      'application/json; version=1',
+      'application/json5',
+      `application/json${'; '.repeat(7000)}x`,
+      'application/json-patch+json',
+      'application/json, text/plain',
     ].map(typed),
     ...['application/json', 'text/plain'].map((type) => typed('application/json') + typed(type)),
     ...['gzip', 'identity', ''].map((coding) => `Content-Encoding: ${coding}\r\n`),

@@ -26,7 +26,13 @@ t.setTimeout(150_000) // compiling Go's standard library for the first time is m
 
 /** Names that a careless reader decodes wrongly, cuts, or takes for something else. */
 const NAMES = [
-  ...['acme', 'a b+c%20d%2Fe', 'Ünïcödé & Söhne', '口座 中文', 'حساب التخزين', 'संग्रह', '𝔘𝔫𝔦 🗄️'],
+  'acme',
+  'a b+c%20d%2Fe',
+  'Ünïcödé & Söhne',
+  '口座 中文',
+  'حساب التخزين',
+  'संग्रह',
+  '𝔘𝔫𝔦 🗄️',
   '"quoted", comma; <b>',
 ]
 

@@ -154,9 +154,15 @@ t.test('a socket error has a name of RFC 9209', async (t) => {
     connection_terminated: ['ECONNRESET', 'EPIPE', 'EMFILE'],
     tls_protocol_error: ['EPROTO', 'ERR_SSL_WRONG_VERSION_NUMBER', 'ERR_TLS_HANDSHAKE_TIMEOUT'],
     tls_certificate_error: [
-      ...['CERT_HAS_EXPIRED', 'DEPTH_ZERO_SELF_SIGNED_CERT', 'SELF_SIGNED_CERT_IN_CHAIN', 'INVALID_CA'],
-      ...['UNABLE_TO_VERIFY_LEAF_SIGNATURE', 'ERR_TLS_CERT_ALTNAME_INVALID', 'PATH_LENGTH_EXCEEDED'],
-      ...['INVALID_PURPOSE', 'UNSPECIFIED'],
+      'CERT_HAS_EXPIRED',
+      'DEPTH_ZERO_SELF_SIGNED_CERT',
+      'SELF_SIGNED_CERT_IN_CHAIN',
+      'INVALID_CA',
+      'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
+      'ERR_TLS_CERT_ALTNAME_INVALID',
+      'PATH_LENGTH_EXCEEDED',
+      'INVALID_PURPOSE',
+      'UNSPECIFIED',
     ],
     undefined: ['ERR_INVALID_ARG_TYPE', 'ERR_HTTP_HEADERS_SENT', ''],
   }

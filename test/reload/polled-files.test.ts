@@ -221,7 +221,9 @@ t.test('a rejected version that returns after another one is loaded without a pa
   file.put('b', 'badly')
   t.equal(await file.reload(), 'rejected')
   t.same(await file.pollEach(['c', 'b', 'b', 'b', 'b', 'b']), [
-    ...['nothing', 'nothing', 'activated'],
+    'nothing',
+    'nothing',
+    'activated',
     ...repeated('nothing', 3),
   ])
 })

@@ -34,7 +34,15 @@ t.test('a target is bound as browsers send it', async (t) => {
 
 t.test('a target that a client would change is refused', async (t) => {
   for (const target of [
-    ...['a', '//a', '/\\a/..', '/a b', '/a#b', '/a%', '/a%zz', '/ä', '/a\n'],
+    'a',
+    '//a',
+    '/\\a/..',
+    '/a b',
+    '/a#b',
+    '/a%',
+    '/a%zz',
+    '/ä',
+    '/a\n',
     ...[
       '/.',
       '/..',
@@ -46,7 +54,13 @@ t.test('a target that a client would change is refused', async (t) => {
       '/a\\..\\b',
       '/a%2f..%2fb',
     ],
-    ...['/a%5c..%5cb', '/a/..;x/b', '/a?', '/a?b&', '/a?b&&c', '/a?link_token=x', `/${'"'.repeat(2000)}`],
+    '/a%5c..%5cb',
+    '/a/..;x/b',
+    '/a?',
+    '/a?b&',
+    '/a?b&&c',
+    '/a?link_token=x',
+    `/${'"'.repeat(2000)}`,
   ]) {
     t.equal(targetOf(target), '', String(target).slice(0, 30))
   }

@@ -39,8 +39,16 @@ t.test('a head is parsed byte for byte', async (t) => {
     status: 201,
     statusText: 'Very  created ',
     lines: new HeaderLines([
-      ...['set-Cookie', 'a=1', 'Set-Cookie', 'b=2', 'X-Latin', 'caf\xe9', 'X-Empty', ''],
-      ...['Content-Length', '2'],
+      'set-Cookie',
+      'a=1',
+      'Set-Cookie',
+      'b=2',
+      'X-Latin',
+      'caf\xe9',
+      'X-Empty',
+      '',
+      'Content-Length',
+      '2',
     ]),
     framing: 'length',
     contentLength: 2,
@@ -61,13 +69,38 @@ t.test('a status line has one form', async (t) => {
     t.match(complete(`${line}\r\nContent-Length: 0\r\n\r\n`).head, { status, statusText: reason }, line)
   }
   for (const line of [
-    ...['HTTP/1.1 20', 'HTTP/1.1 20 OK', 'HTTP/1.1 099 x', 'HTTP/1.1 000 x', 'HTTP/1.1 1000 x'],
-    ...['HTTP/1.1 +20 x', 'HTTP/1.1 2e2 x', 'HTTP/1.1 0x9 x', 'HTTP/1.1  200 OK', 'HTTP/1.1\t200 OK'],
-    ...['HTTP/1.1 200\tOK', 'HTTP/1.1 200OK', 'HTTP/1.1 OK', 'HTTP/1.1 ', 'HTTP/1.1', 'HTTP/'],
-    ...['HTTP/0.9 200 OK', 'HTTP/1.2 200 OK', 'HTTP/1.10 200 OK', 'HTTP/2 200', 'HTTP/2.0 200 OK'],
-    ...['http/1.1 200 OK', 'HTTPS/1.1 200 OK', 'ICY 200 OK', ' HTTP/1.1 200 OK', '\r\nHTTP/1.1 200 OK'],
-    ...['GET / HTTP/1.1', 'HTTP/1.1 200 a\0b', 'HTTP/1.1 200 a\rb', 'HTTP/1.1 200 a\nb'],
-    ...['HTTP/1.1 200 a\x7f', 'HTTP/1.1 200 a\x1b[2J'],
+    'HTTP/1.1 20',
+    'HTTP/1.1 20 OK',
+    'HTTP/1.1 099 x',
+    'HTTP/1.1 000 x',
+    'HTTP/1.1 1000 x',
+    'HTTP/1.1 +20 x',
+    'HTTP/1.1 2e2 x',
+    'HTTP/1.1 0x9 x',
+    'HTTP/1.1  200 OK',
+    'HTTP/1.1\t200 OK',
+    'HTTP/1.1 200\tOK',
+    'HTTP/1.1 200OK',
+    'HTTP/1.1 OK',
+    'HTTP/1.1 ',
+    'HTTP/1.1',
+    'HTTP/',
+    'HTTP/0.9 200 OK',
+    'HTTP/1.2 200 OK',
+    'HTTP/1.10 200 OK',
+    'HTTP/2 200',
+    'HTTP/2.0 200 OK',
+    'http/1.1 200 OK',
+    'HTTPS/1.1 200 OK',
+    'ICY 200 OK',
+    ' HTTP/1.1 200 OK',
+    '\r\nHTTP/1.1 200 OK',
+    'GET / HTTP/1.1',
+    'HTTP/1.1 200 a\0b',
+    'HTTP/1.1 200 a\rb',
+    'HTTP/1.1 200 a\nb',
+    'HTTP/1.1 200 a\x7f',
+    'HTTP/1.1 200 a\x1b[2J',
   ]) {
     t.equal(fails(`${line}\r\nContent-Length: 0\r\n\r\n`), true, JSON.stringify(line))
   }
@@ -75,10 +108,21 @@ t.test('a status line has one form', async (t) => {
 
 t.test('bytes that cannot start a response are refused before the end of a head', async (t) => {
   for (const bytes of [
-    ...['SSH-2.0-OpenSSH_9.2p1\r\n', 'S', '220 mail ESMTP\r\n', '<html>', '\x15\x03\x01\0\x02', '\0'],
-    ...['\r\n', '\n', 'h', 'HTTQ', 'PRI * HTTP/2.0\r\n', 'HTTP/1.1 200 OK\n'],
-    ...['HTTP/1.1 200 OK\nContent-Length: 2\n\nok', 'HTTP/1.1 200 OK\r\nX: y\n'],
-    ...['HTTP/1.1 200 OK\r\nX: y\r\n\n'],
+    'SSH-2.0-OpenSSH_9.2p1\r\n',
+    'S',
+    '220 mail ESMTP\r\n',
+    '<html>',
+    '\x15\x03\x01\0\x02',
+    '\0',
+    '\r\n',
+    '\n',
+    'h',
+    'HTTQ',
+    'PRI * HTTP/2.0\r\n',
+    'HTTP/1.1 200 OK\n',
+    'HTTP/1.1 200 OK\nContent-Length: 2\n\nok',
+    'HTTP/1.1 200 OK\r\nX: y\n',
+    'HTTP/1.1 200 OK\r\nX: y\r\n\n',
   ]) {
     t.equal(fails(bytes), true, JSON.stringify(bytes))
   }
@@ -93,10 +137,36 @@ t.test('bytes that cannot start a response are refused before the end of a head'
 
 t.test('an ambiguous field line is refused', async (t) => {
   for (const line of [
-    ...['X', ':', ': y', 'X : y', 'X\t: y', ' X: y', '\tX: y', 'X: a\r\n b', 'X: a\r\n\tb'],
-    ...['X: a\r\n ', ' ', 'X; y', 'X Y: z', 'X(Y): z', 'X\xe9: z', 'X\0: z', 'X\x7f: z', 'X\r: z'],
-    ...['{"a":1}', '\rX: y', '\r', 'X: a\0b', 'X: a\rb', 'X: a\r', 'X: \r', 'X: a\nY: b', 'X: a\n'],
-    ...['X: a\x0bb', 'X: a\x7fb', 'X: a\x1bb'],
+    'X',
+    ':',
+    ': y',
+    'X : y',
+    'X\t: y',
+    ' X: y',
+    '\tX: y',
+    'X: a\r\n b',
+    'X: a\r\n\tb',
+    'X: a\r\n ',
+    ' ',
+    'X; y',
+    'X Y: z',
+    'X(Y): z',
+    'X\xe9: z',
+    'X\0: z',
+    'X\x7f: z',
+    'X\r: z',
+    '{"a":1}',
+    '\rX: y',
+    '\r',
+    'X: a\0b',
+    'X: a\rb',
+    'X: a\r',
+    'X: \r',
+    'X: a\nY: b',
+    'X: a\n',
+    'X: a\x0bb',
+    'X: a\x7fb',
+    'X: a\x1bb',
   ]) {
     t.equal(fails(`${OK}${line}\r\nContent-Length: 0\r\n\r\n`), true, JSON.stringify(line))
     t.equal(fails(`${OK}Content-Length: 0\r\n${line}\r\n\r\n`), true, `${JSON.stringify(line)} at the end`)
@@ -134,7 +204,8 @@ t.test('a body has one length', async (t) => {
       'five',
       '\xb2',
     ],
-    ...['1000000000000000', '18446744073709551616'],
+    '1000000000000000',
+    '18446744073709551616',
   ]) {
     t.equal(fails(`${OK}Content-Length: ${value}\r\n\r\n`), true, JSON.stringify(value))
   }
@@ -167,8 +238,19 @@ t.test('the only transfer coding is chunked, in HTTP/1.1', async (t) => {
     t.equal(read(`${OK}Transfer-Encoding: ${value}\r\n\r\n`).head?.framing, 'chunked', value)
   }
   for (const value of [
-    ...['', 'identity', 'gzip', 'gzip, chunked', 'chunked, gzip', 'chunked, chunked', 'chunked,', ',chunked'],
-    ...['chunked;q=1', 'xchunked', 'chunkedx', '"chunked"', 'chunked\x0b'],
+    '',
+    'identity',
+    'gzip',
+    'gzip, chunked',
+    'chunked, gzip',
+    'chunked, chunked',
+    'chunked,',
+    ',chunked',
+    'chunked;q=1',
+    'xchunked',
+    'chunkedx',
+    '"chunked"',
+    'chunked\x0b',
   ]) {
     t.equal(fails(`${OK}Transfer-Encoding: ${value}\r\n\r\n`), true, JSON.stringify(value))
     t.equal(fails(`${OK}Transfer-Encoding: ${value}\r\n\r\n`, { isHead: true }), true, `${value}, to HEAD`)
@@ -239,9 +321,32 @@ t.test('a chunk size is hexadecimal digits and an optional extension', async (t)
     )
   }
   for (const line of [
-    ...['', ' 5', ' ', ' ;ext', '5 5', '5 x', '5\x0b', '+5', '-5', '-0', '0x5', '5h', 'g', '5,5', '5.0'],
-    ...['"5"', ';ext', '0000000000005', 'fffffffffffffffff', '\xb2', '5;a\0b', '5;a\x7fb', '5;a\rb'],
-    ...['5;a\nb', '5\r', '5\n'],
+    '',
+    ' 5',
+    ' ',
+    ' ;ext',
+    '5 5',
+    '5 x',
+    '5\x0b',
+    '+5',
+    '-5',
+    '-0',
+    '0x5',
+    '5h',
+    'g',
+    '5,5',
+    '5.0',
+    '"5"',
+    ';ext',
+    '0000000000005',
+    'fffffffffffffffff',
+    '\xb2',
+    '5;a\0b',
+    '5;a\x7fb',
+    '5;a\rb',
+    '5;a\nb',
+    '5\r',
+    '5\n',
     `1;${'x'.repeat(255)}`,
   ]) {
     t.equal(fails(`${CHUNKED}${line}\r\nhello\r\n0\r\n\r\n`), true, JSON.stringify(line.slice(0, 30)))
@@ -252,9 +357,17 @@ t.test('a chunk size is hexadecimal digits and an optional extension', async (t)
 
 t.test('a chunk is as long as its size, and its lines end in CR LF', async (t) => {
   for (const rest of [
-    ...['5\r\nhello!\r\n', '5\r\nhello0\r\n\r\n', '4\r\nhello\r\n', '6\r\nhello\r\n0\r\n\r\n'],
-    ...['5\r\nhello\n', '5\r\nhello\r0', '5\r\nhello\r\r\n', '5\nhello\n0\n\n', '5;ext\n', '0\n'],
-    ...['5\r\nhello\r\n0\n\n'],
+    '5\r\nhello!\r\n',
+    '5\r\nhello0\r\n\r\n',
+    '4\r\nhello\r\n',
+    '6\r\nhello\r\n0\r\n\r\n',
+    '5\r\nhello\n',
+    '5\r\nhello\r0',
+    '5\r\nhello\r\r\n',
+    '5\nhello\n0\n\n',
+    '5;ext\n',
+    '0\n',
+    '5\r\nhello\r\n0\n\n',
   ]) {
     t.equal(fails(CHUNKED + rest), true, JSON.stringify(rest))
   }
