@@ -6,7 +6,7 @@
  * tls, config, credentials, token, keys, reload, files, upstream, http, base (docs/architecture.md). Tests
  * compare the layers with the imports, and names in comments with the code. `base/errors.ts` has a glossary.
  */
-import { type AuthData, openAuthData } from './auth/auth-data.ts'
+import { openAuthData } from './auth/auth-data.ts'
 import type { Logger, ReportError } from './base/log.ts'
 import { DataListener } from './client/listener.ts'
 import { Responder } from './client/responder.ts'
@@ -23,6 +23,7 @@ import { createAccessLog } from './ops/access-log.ts'
 import { type AdminData, createAdminListener } from './ops/admin.ts'
 import { BusiestAccounts } from './ops/busiest-accounts.ts'
 import { Metrics, type ProcessCounts } from './ops/metrics.ts'
+import { OpenFiles } from './ops/open-files.ts'
 import { createAuditor } from './ops/recorders.ts'
 import { VerboseLog } from './ops/verbose-log.ts'
 import { Forwarder } from './proxy/forward.ts'
@@ -104,6 +105,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     isAborting: lifeCycle.isAborting,
     onRequestEnd: [recordLinkUse, busiestAccounts.onRequestEnd],
   })
+  const openFiles = new OpenFiles(log)
   const listener = new DataListener(config, certificateSets.get('listener'), {
     handle: (res) => handler.handle(res),
     onRequestEnd: accessLog.onRequestEnd,
@@ -118,7 +120,8 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   })
   const conditions = () => [...authData.conditions(), lifeCycle.acceptingCondition()]
   const isReady = () => conditions().every(({ ok }) => ok)
-  const sources = { config, authData, tokenCache, listener, forwarder, isReady, processCounts, rooms }
+  const counted = { tokenCache, listener, openFiles, forwarder, processCounts }
+  const sources = { config, authData, ...counted, isReady, rooms }
   const read = metrics.readFrom(sources)
   const signingKid = () => keys.ring().signing?.kid
   const accounts = () => busiestAccounts.counts()
@@ -137,7 +140,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const service = createDataService({ config, log, flushLogs }, authData, listener, forwarder)
   const parts = { config, log, settingsFile, service, adminData, admin }
   return {
-    ...lifeCycle.appOf({ ...parts, sources: withRooms(authData, rooms) }),
+    ...lifeCycle.appOf({ ...parts, sources: startedTogether([authData, openFiles, ...rooms]) }),
     adminData,
     verboseLog,
     abort: () => {
@@ -146,9 +149,8 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   }
 }
 
-/** What the life cycle starts, reloads and stops: the sources of auth data, and the rooms. */
-function withRooms(authData: AuthData, rooms: readonly Room[]) {
-  const all = [authData, ...rooms]
+/** What the life cycle starts, reloads and stops, such as the sources of auth data, and the rooms. */
+function startedTogether(all: readonly Pick<Room, 'start' | 'reload' | 'stop'>[]) {
   return {
     start() {
       for (const one of all) {

@@ -153,5 +153,5 @@ function collect<T>({ results }: Opening, result: Loaded<T, Problem>): T | undef
 
 async function withSetting<T>(setting: string, loading: Promise<Loaded<T>>) {
   const result = await loading
-  return result.ok ? result : notLoaded(problemsAt(setting, result.problems))
+  return result.ok ? result : notLoaded(problemsAt(setting, result.problems), result.kind)
 }

@@ -137,6 +137,8 @@ const FAILURES_BY_CODE: Readonly<Record<string, ForwardingFailure>> = {
   ENETUNREACH: 'destination_ip_unroutable',
   EHOSTUNREACH: 'destination_ip_unroutable',
   EADDRNOTAVAIL: 'destination_ip_unroutable',
+  EMFILE: 'connection_limit_reached', // no open file is left (`isOutOfFiles`)
+  ENFILE: 'connection_limit_reached',
   EPROTO: 'tls_protocol_error',
   // OpenSSL verification results without `CERT` in their name.
   INVALID_CA: 'tls_certificate_error',
@@ -151,6 +153,12 @@ const FAILURES_BY_CODE: Readonly<Record<string, ForwardingFailure>> = {
  */
 export const codeOf = (error: unknown): string | undefined =>
   error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : undefined
+
+/** Whether the process (`ulimit -n`), or the whole system, may open no more files and connections. */
+export function isOutOfFiles(error: unknown): boolean {
+  const code = codeOf(error)
+  return code === 'EMFILE' || code === 'ENFILE'
+}
 
 /**
  * Returns undefined for an error that is no network error.

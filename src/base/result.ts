@@ -24,6 +24,7 @@ export const errorIn = <E>(result: Result<unknown, E>) => (result.ok ? undefined
  * of its subject, or a `Problem` with the path of a setting. `kind` of a failure, if callers must know more:
  *   missing    there is no such file
  *   permanent  only an operator can mend it. Before the first version, such a failure ends polling
+ *   outOfFiles the process may open no more files: nothing is known about the source
  */
 export type Loaded<T = undefined, P = string> =
   | { readonly ok: true; readonly value: T; readonly warnings: readonly string[] }
@@ -33,7 +34,7 @@ interface NotLoaded<P> {
   readonly problems: readonly P[]
   readonly kind?: FailureKind
 }
-type FailureKind = 'missing' | 'permanent'
+type FailureKind = 'missing' | 'permanent' | 'outOfFiles'
 
 export const loaded = <T>(value: T, warnings: readonly string[] = []) =>
   ({ ok: true, value, warnings }) as const

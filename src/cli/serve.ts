@@ -12,6 +12,7 @@ import { type Loaded, NotDone } from '../base/result.ts'
 import type { Config, Problem } from '../config/config.ts'
 import { changedSettings, type LoadedConfig } from '../config/load.ts'
 import type { App } from '../life-cycle.ts'
+import { openFilesLimit, withinOpenFiles } from '../workers/open-files.ts'
 import { type CommandIo, UsageFailure } from './command-io.ts'
 import {
   addSettingFlags,
@@ -81,7 +82,11 @@ export async function createSidecar(
   const workers = config.workers === 'auto' ? availableParallelism() : config.workers
   const primary = async () =>
     (await import('../workers/primary.ts')).createPrimary(options, workers, destination)
-  const created: Promise<App> = workers === 1 ? serveHere(options, signals) : primary()
+  const alone = () => {
+    const { log } = options
+    return serveHere({ ...options, config: withinOpenFiles(config, openFilesLimit(), log) }, signals)
+  }
+  const created: Promise<App> = workers === 1 ? alone() : primary()
   // The app is reloaded once it is created, because it may have read some files before the signal.
   signals.onHangUp = async () => {
     if (readAgain !== undefined) {

@@ -117,7 +117,7 @@ export class DataListener {
     const server = this.#server
     const accept = (tcpSocket: Socket) => {
       const peer = this.#peerAt(tcpSocket)
-      // Not Node's `maxConnections`:
+      // Not Node's own limit of connections:
       // before Node 22.12, full workers pass a connection to each other endlessly.
       if (!this.#limits.accepts(tcpSocket, peer, this.#open, this.connections)) {
         tcpSocket.destroy()

@@ -46,7 +46,7 @@ export async function openFairUse(options: FairUseOptions): Promise<Loaded<FairU
     paths: [file],
     async load() {
       const limits = await loadLimits(file, shares)
-      return limits.ok ? limits : notLoaded(problemsAt(SETTING, limits.problems))
+      return limits.ok ? limits : notLoaded(problemsAt(SETTING, limits.problems), limits.kind)
     },
     onReload: (result) => onReload(SUBJECT, result),
     log,

@@ -11,7 +11,7 @@ import { hostname } from 'node:os'
 import { dirname } from 'node:path'
 import { buffer } from 'node:stream/consumers'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { codeOf } from '../base/errors.ts'
+import { codeOf, isOutOfFiles } from '../base/errors.ts'
 import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 
 export type FileContent = Readonly<{ bytes: Buffer; modifiedAtMs: number }>
@@ -21,8 +21,7 @@ export type FileContent = Readonly<{ bytes: Buffer; modifiedAtMs: number }>
  * Problems begin with the path. Warns if every user can read the file, which matters for secrets.
  */
 export async function readRegularFile(path: string, maxBytes: number): Promise<Loaded<FileContent>> {
-  const unreadable = (problem: string, isMissing = false) =>
-    notLoaded([`${path}: ${problem}`], isMissing ? 'missing' : undefined)
+  const unreadable = (problem: string) => notLoaded([`${path}: ${problem}`])
   const tooLarge = `is larger than ${maxBytes} bytes`
   try {
     // A FIFO that is opened without `O_NONBLOCK` waits for a writer.
@@ -48,8 +47,15 @@ export async function readRegularFile(path: string, maxBytes: number): Promise<L
       await file.close()
     }
   } catch (error) {
-    return unreadable(`cannot be read: ${fileErrorText(error)}`, errorCode(error) === 'ENOENT')
+    return notLoaded([`${path}: cannot be read: ${fileErrorText(error)}`], failureKind(error))
   }
+}
+
+export function failureKind(error: unknown): 'missing' | 'outOfFiles' | undefined {
+  if (isOutOfFiles(error)) {
+    return 'outOfFiles'
+  }
+  return errorCode(error) === 'ENOENT' ? 'missing' : undefined
 }
 
 /**

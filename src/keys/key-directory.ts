@@ -6,7 +6,14 @@
 import { join } from 'node:path'
 import { isJsonObject } from '../base/json.ts'
 import { type Loaded, loaded, notLoaded } from '../base/result.ts'
-import { errorCode, type FileContent, fileErrorText, readRegularFile, visibleNames } from '../files/files.ts'
+import {
+  errorCode,
+  type FileContent,
+  failureKind,
+  fileErrorText,
+  readRegularFile,
+  visibleNames,
+} from '../files/files.ts'
 import { importKey } from './jwk.ts'
 import { type Key, type KeyRing, tokensEndAtSeconds } from './key-ring.ts'
 
@@ -66,17 +73,18 @@ export async function readKeyDirectory(directory: string): Promise<Loaded<KeyDir
   if (!names.ok) {
     return names
   }
+  const ignored = names.value.filter((name) => !isKeyFileName(name))
+  const warnings = ignored.map(
+    (name) => `${join(directory, name)}: ignored, key files are named <kid>${KEY_FILE_SUFFIX}`,
+  )
   const files = new Map<string, KeyFile>()
   const problems: string[] = []
-  const warnings: string[] = []
   let active: string | undefined
-  for (const name of names.value) {
-    const path = join(directory, name)
-    if (!isKeyFileName(name)) {
-      warnings.push(`${path}: ignored, key files are named <kid>${KEY_FILE_SUFFIX}`)
-      continue
+  for (const name of names.value.filter(isKeyFileName)) {
+    const file = await readNamedFile(directory, name)
+    if (!file.ok && file.kind === 'outOfFiles') {
+      return file
     }
-    const file = name === ACTIVE_FILE ? await readActiveFile(path) : await readKeyFile(path, name)
     if (!file.ok) {
       problems.push(...file.problems)
       continue
@@ -94,12 +102,17 @@ export async function readKeyDirectory(directory: string): Promise<Loaded<KeyDir
   return loaded({ files, ...findSigning(files, active, directory) }, warnings)
 }
 
+function readNamedFile(directory: string, name: string): Promise<Loaded<string | KeyFile>> {
+  const path = join(directory, name)
+  return name === ACTIVE_FILE ? readActiveFile(path) : readKeyFile(path, name)
+}
+
 async function namesIn(directory: string): Promise<Loaded<readonly string[]>> {
   try {
     return loaded(await visibleNames(directory))
   } catch (error) {
     const hint = errorCode(error) === 'ENOENT' ? `; ${addKeyHint(directory)}` : ''
-    return notLoaded([`${directory}: cannot be read: ${fileErrorText(error)}${hint}`])
+    return notLoaded([`${directory}: cannot be read: ${fileErrorText(error)}${hint}`], failureKind(error))
   }
 }
 

@@ -23,6 +23,7 @@ import { RELOAD_RESULTS, type ReloadResult } from '../reload/reloadable.ts'
 import type { Room, RoomMetric } from '../room.ts'
 import type { TokenCache } from '../token/cache.ts'
 import { ByLabel, Counts, Durations } from './counts.ts'
+import type { OpenFiles } from './open-files.ts'
 
 /** The interval of the timer that measures delays of the event loop. An idle process wakes up for it. */
 const EVENT_LOOP_TIMER_MS = 50
@@ -69,6 +70,11 @@ export const METRICS = {
   key_token_lifetime_seconds: gauge('Seconds that tokens of the key may live at most.', ['kid'], 'max'),
   links_issued_total: counter('Links issued.', []),
   log_lines_dropped_total: counter('Log lines dropped because stdout was slow, or its disk was full.', []),
+  open_files_used_up: gauge(
+    '1 while new clients are refused because no open file is left, else 0.',
+    [],
+    'max',
+  ),
   logins_with_previous_secret_total: counter('Logins with the secret before the last rotation.', []),
   credentials_active: gauge('Credentials that are neither disabled nor expired.', [], 'max'),
   ready: gauge('1 while requests are accepted and everything they need is loaded, else 0.', [], 'min'),
@@ -145,6 +151,7 @@ export interface MetricSources {
   >
   readonly tokenCache: Pick<TokenCache, 'counts'>
   readonly listener: Pick<DataListener, 'inFlight' | 'connections' | 'connectionCounts'>
+  readonly openFiles: Pick<OpenFiles, 'areUsedUp'>
   readonly forwarder: Pick<Forwarder, 'pools'>
   readonly isReady: () => boolean
   readonly processCounts: ProcessCounts
@@ -286,7 +293,7 @@ export class Metrics {
   }
 
   #valuesFrom(sources: MetricSources): Values<Exclude<MetricName, OfPrimary>> {
-    const { config, tokenCache, listener, forwarder, isReady, processCounts } = sources
+    const { config, tokenCache, listener, openFiles, forwarder, isReady, processCounts } = sources
     const { keys, keySets, revocations, certificateSets, suspicions, activeCredentials } = sources.authData
     const { signing: key } = keys.ring()
     const nowSeconds = Math.floor(this.#now() / 1000)
@@ -299,6 +306,7 @@ export class Metrics {
       client_connections_dropped_total: listener.connectionCounts.dropped,
       client_connections_dropped_by_address_total: listener.connectionCounts.droppedByAddress,
       client_connections_evicted_total: listener.connectionCounts.evicted,
+      open_files_used_up: Number(openFiles.areUsedUp),
       enforcing: Number(config.enforcement === 'enforce'),
       jwks_age_seconds: keySets.map(({ issuer, state }) => [issuer, state().ageSeconds]),
       jwks_fetches_total: keySets.map(({ issuer, fetches }) => [issuer, Object.entries(fetches)]),

@@ -117,11 +117,14 @@ function* tokenProblems({ tenMinutes, recently }: Windows): Problems {
 const countsIn = (growth: ReadonlyMap<string, number>) =>
   [...growth].flatMap(([reason, count]) => (count > 0 ? `${count} ${reason}` : [])).join(', ')
 
-function* requestProblems({ tenMinutes, recently }: Windows, { checks, requests }: Status): Problems {
+function* requestProblems({ tenMinutes, recently, values }: Windows, { checks, requests }: Status): Problems {
   const now = inSeconds(recently)
   const droppedConnections = recently.total('client_connections_dropped_total')
   if (droppedConnections > 0) {
     yield critical(`${droppedConnections} connections closed ${now}: limits.connections are open`)
+  }
+  if (values.total('open_files_used_up') > 0) {
+    yield critical('No open file is left (ulimit -n): new clients are refused')
   }
   const minutes = Math.ceil(tenMinutes.seconds / 60)
   const droppedLines = tenMinutes.total('log_lines_dropped_total')

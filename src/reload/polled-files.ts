@@ -5,6 +5,7 @@
  */
 import { access, constants, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
+import { isOutOfFiles } from '../base/errors.ts'
 import { type Logger, loggedItems } from '../base/log.ts'
 import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 import { errorCode, visibleNames } from '../files/files.ts'
@@ -50,7 +51,7 @@ export async function openPolledFiles<T>(
   }
 
   // The version is read before the files, so that the next poll finds a change made during the load.
-  const version = await versionOf(paths, includes)
+  const version = (await versionOf(paths, includes)) ?? ''
   const first = await loadFiles()
   if (!first.ok) {
     return first
@@ -58,7 +59,10 @@ export async function openPolledFiles<T>(
   let history: PollHistory = { version, polls: 0, unsettledPolls: 0 }
 
   async function poll(): Promise<Loaded<Found<T>>> {
-    history = countPoll(history, await versionOf(paths, includes))
+    const found = await versionOf(paths, includes)
+    if (found !== undefined) {
+      history = countPoll(history, found)
+    }
     return loaded({ version: history.version, load })
   }
 
@@ -70,6 +74,11 @@ export async function openPolledFiles<T>(
     }
     history = { ...before, unsettledPolls: 0 } // also if the load throws
     const next = await loadFiles(active)
+    const isUnknown = !next.ok && next.kind === 'outOfFiles'
+    if (isUnknown && !isForced) {
+      history = before
+      return 'incomplete'
+    }
     const isUnchanged = async () => (await versionOf(paths, includes)) === before.version
     if (!(await loadCounts(policy, next.ok, isUnchanged))) {
       history = before
@@ -107,9 +116,11 @@ export async function openPolledFiles<T>(
 
 /**
  * Returns a text that differs after every change of the files or of the targets of symbolic links.
+ * Undefined if the process may open no more files: then a directory cannot be read, and may be unchanged.
  * Never rejects.
  */
-async function versionOf(paths: readonly string[], includes: Includes): Promise<string> {
+async function versionOf(paths: readonly string[], includes: Includes): Promise<string | undefined> {
+  let isOutOfAny = false
   const describe = async (path: string, isListed: boolean): Promise<unknown> => {
     try {
       const stats = await stat(path, { bigint: true })
@@ -120,10 +131,12 @@ async function versionOf(paths: readonly string[], includes: Includes): Promise<
       }
       return [stats.dev, stats.ino, stats.size, stats.mtimeNs, stats.ctimeNs].join()
     } catch (error) {
+      isOutOfAny ||= isOutOfFiles(error)
       return errorCode(error)
     }
   }
-  return JSON.stringify(await Promise.all(paths.map((path) => describe(path, true))))
+  const described = await Promise.all(paths.map((path) => describe(path, true)))
+  return isOutOfAny ? undefined : JSON.stringify(described)
 }
 
 async function writeWarnings(paths: readonly string[], includes: Includes): Promise<string[]> {

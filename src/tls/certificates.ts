@@ -124,6 +124,7 @@ export async function loadCertificateSet(
 /** Returns all problems of the files. */
 async function readTlsFiles(files: CertificateFiles): Promise<Loaded<TlsFiles, Problem>> {
   const problems: Problem[] = []
+  let kind: 'outOfFiles' | undefined
   async function read<T>(name: FileSetting, parse: (pem: string) => Result<T>) {
     const path = files[name]
     if (path === undefined) {
@@ -131,6 +132,7 @@ async function readTlsFiles(files: CertificateFiles): Promise<Loaded<TlsFiles, P
     }
     const found = await readRegularFile(path, MAX_BYTES)
     if (!found.ok) {
+      kind ??= found.kind === 'outOfFiles' ? found.kind : undefined
       problems.push(...problemsAt(`${files.setting}.${name}`, found.problems))
       return undefined
     }
@@ -150,7 +152,7 @@ async function readTlsFiles(files: CertificateFiles): Promise<Loaded<TlsFiles, P
     const message = `must hold the private key of the first certificate in ${files.certFile}`
     problems.push(problemOf(files, 'keyFile', message))
   }
-  return problems.length > 0 ? notLoaded(problems) : loaded({ cert, key, ca })
+  return problems.length > 0 ? notLoaded(problems, kind) : loaded({ cert, key, ca })
 }
 
 function problemOf(files: CertificateFiles, name: FileSetting, message: string): Problem {

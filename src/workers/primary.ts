@@ -15,6 +15,7 @@ import { familiesOf, type PrimaryValues, type ProcessCounts } from '../ops/metri
 import { VerboseLog } from '../ops/verbose-log.ts'
 import { openAdminRooms } from '../rooms.ts'
 import { activeContextOf, certificateFiles, openCertificateSet } from '../tls/certificates.ts'
+import { openFilesLimit, withinOpenFiles } from './open-files.ts'
 import { WorkerPool } from './pool.ts'
 
 /** `start` rejects with the first error of a worker. @throws InvalidAuthData for certificates of `admin` */
@@ -74,27 +75,14 @@ function createAdminData(pool: WorkerPool, lifeCycle: LifeCycle, counts: Process
   }
 }
 
-const FILES_BESIDE_CONNECTIONS = 40
-
 /**
- * The settings of one worker: its share of the limits, within its file descriptors.
- * A client may need two file descriptors.
- * `node:cluster` gives no more connections to a worker that has once run out of file descriptors.
+ * The settings of one worker: its share of the limits, within its open files.
+ * `node:cluster` gives no more connections to a worker that has once run out of them.
  */
 function configOfWorker(config: Config, count: number, log: Logger): Config {
   const limits = { ...config.limits }
   for (const name of SHARED_LIMITS) {
     limits[name] = Math.max(1, Math.floor(limits[name] / count))
   }
-  const report: { userLimits?: { open_files?: { soft?: unknown } } } = process.report.getReport()
-  const maxFiles = Number(report.userLimits?.open_files?.soft) // `ulimit -n`; NaN if unlimited or not known
-  const maxConnections = Math.max(1, Math.floor((maxFiles - FILES_BESIDE_CONNECTIONS) / 2))
-  if (limits.connections > maxConnections) {
-    limits.connections = maxConnections
-    log.warn(
-      { connections: maxConnections, workers: count },
-      'the limit of open files is low: each worker takes fewer connections',
-    )
-  }
-  return { ...config, limits, workers: count }
+  return withinOpenFiles({ ...config, limits, workers: count }, openFilesLimit(), log)
 }

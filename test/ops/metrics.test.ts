@@ -59,6 +59,7 @@ function metricsOf({ authData, isReady = true, now = () => 61_500_000 }: Changes
       connections: 6,
       connectionCounts: { dropped: 8, droppedByAddress: 9, evicted: 7 },
     },
+    openFiles: { areUsedUp: false },
     forwarder: { pools: () => pools },
     isReady: () => isReady,
     processCounts: () => ({ log_lines_dropped_total: 11, uncaught_exceptions_total: 12 }),
@@ -363,6 +364,7 @@ t.test('each shortage and outage has a headline of its own', async (t) => {
   const listener = { inFlight: 0, connections: 0, connectionCounts }
   let dropped = 0
   let uncaught = 0
+  const openFiles = { areUsedUp: false }
   const checks: ReadyCondition[] = [{ name: 'credentials', ok: true, state: 'current' }]
   const setup = statusSetup({
     checks,
@@ -372,6 +374,7 @@ t.test('each shortage and outage has a headline of its own', async (t) => {
     ],
     parts: {
       listener,
+      openFiles,
       processCounts: () => ({ log_lines_dropped_total: dropped, uncaught_exceptions_total: uncaught }),
     },
   })
@@ -401,7 +404,17 @@ t.test('each shortage and outage has a headline of its own', async (t) => {
       () => (connectionCounts.dropped = 3),
       ['critical: 3 connections closed in 30 s: limits.connections are open'],
     ],
-    [() => (dropped = 7), ['warning: 7 log lines lost in 10 min']],
+    [
+      () => (openFiles.areUsedUp = true),
+      ['critical: No open file is left (ulimit -n): new clients are refused'],
+    ],
+    [
+      () => {
+        openFiles.areUsedUp = false
+        dropped = 7
+      },
+      ['warning: 7 log lines lost in 10 min'],
+    ],
     [() => (uncaught = 2), ['critical: 2 uncaught exceptions in 10 min: the log has them']],
     [
       () => metrics.ofUpstream('/').onOutcome('connection_limit_reached'),

@@ -54,6 +54,7 @@ export function statusSetup(options: SetupOptions = {}) {
       connections: 7,
       connectionCounts: { dropped: 0, droppedByAddress: 0, evicted: 0 },
     },
+    openFiles: { areUsedUp: false },
     forwarder: { pools: () => pools },
     isReady: () => true,
     processCounts: () => ({ log_lines_dropped_total: 0, uncaught_exceptions_total: 0 }),
