@@ -8,6 +8,7 @@
 import { connect, createServer, type Socket } from 'node:net'
 import type { Field, Head, Response } from '../support/http-text.ts'
 import { readBody, readHead, readResponse, valuesOf } from '../support/http-text.ts'
+import { folded, isBound, isJudged, isWithin } from './access.ts'
 import { NAME_HEADER, type Reply } from './replies.ts'
 import type { Script, SentRequest } from './requests.ts'
 import type { CampaignTrust, Identity } from './sidecar-process.ts'
@@ -53,6 +54,13 @@ export async function startCampaign(trust: CampaignTrust) {
     violations.push(bytes === '' ? what : `${what}: ${JSON.stringify(redacted(bytes.slice(0, 600)))}`)
   const count = (what: string) => counts.set(what, (counts.get(what) ?? 0) + 1)
 
+  /** Whose identity a request at the upstream has: that of a token, or one of `more`. */
+  function callerOf(fields: readonly Field[], more: readonly (Identity | undefined)[]): Identity | undefined {
+    const [tokenId = ''] = valuesOf(fields, `${IDENTITY_PREFIX}token-id`)
+    const all = [...trust.good.values(), ...more]
+    return all.find((identity) => identity !== undefined && encoded(identity.tokenId) === tokenId)
+  }
+
   /** A violation of a request that arrived at the upstream, from its head alone. */
   function headProblem(arrival: Arrival): string | undefined {
     const { head, sent } = arrival
@@ -90,13 +98,14 @@ export async function startCampaign(trust: CampaignTrust) {
   }
 
   function accessProblem(arrival: Arrival, identities: readonly Identity[]): string | undefined {
-    const tokenIds = valuesOf(arrival.head.fields, `${IDENTITY_PREFIX}token-id`)
-    const known = [...trust.good.values(), ...identities]
-    const caller = known.find(({ tokenId }) => tokenIds.includes(encoded(tokenId)))
-    if (caller?.bound !== undefined && !isBound(caller.bound, arrival)) {
+    const { method, target, head } = arrival
+    const { fields } = head
+    const caller = callerOf(fields, identities)
+    const seen = { method, target, fields }
+    if (caller?.bound !== undefined && !isBound(caller.bound, seen)) {
       return 'a request that its link does not allow'
     }
-    if (caller?.scope !== undefined && !isWithin(caller.scope, arrival)) {
+    if (caller?.scope !== undefined && !isWithin(caller.scope, seen)) {
       return 'a request outside the scope of its token'
     }
     return undefined
@@ -117,7 +126,16 @@ export async function startCampaign(trust: CampaignTrust) {
     return arrival
   }
 
-  function onWhole({ sent, head }: Arrival, body: Buffer): void {
+  function mustNotPass(trailer: Field, caller: Identity | undefined): boolean {
+    const isRestricted = caller?.scope !== undefined || caller?.bound !== undefined
+    return folded(trailer.name).startsWith(IDENTITY_PREFIX) || (isRestricted && isJudged(trailer))
+  }
+
+  function onWhole({ sent, head }: Arrival, body: Buffer, trailers: readonly Field[]): void {
+    const caller = callerOf(head.fields, [sent?.request.identity])
+    for (const trailer of trailers.filter((trailer) => mustNotPass(trailer, caller))) {
+      violation(`at the upstream: the trailer ${trailer.name}`, lines(head))
+    }
     count('complete at the upstream')
     if (sent?.request.fate === 'broken') {
       violation('at the upstream: a broken body is complete', lines(head))
@@ -171,7 +189,7 @@ export async function startCampaign(trust: CampaignTrust) {
       if (body === undefined) {
         return false
       }
-      onWhole(begun, body.content)
+      onWhole(begun, body.content, body.trailers)
       bytes = bytes.subarray(body.end)
       if (!isAnsweredEarly(begun)) {
         answer(begun)
@@ -368,9 +386,6 @@ function forMethod(reply: Reply, method: string): Reply {
   return { ...reply, pieces: [bytes.slice(0, bytes.indexOf('\r\n\r\n', interim) + 4)], content: '' }
 }
 
-/** A name as a server reads it that takes `_` and `.` for `-`. */
-const folded = (name: string) => name.toLowerCase().replace(/[_.]/g, '-')
-
 function hasIdentity(fields: readonly Field[], identity: Identity): boolean {
   const expected = new Map([
     ['account-id', encoded(identity.accountId)],
@@ -385,41 +400,6 @@ function hasIdentity(fields: readonly Field[], identity: Identity): boolean {
   const isRight = ([name, value]: [string, string]) =>
     valuesOf(fields, IDENTITY_PREFIX + name).join() === value
   return lines.length === expected.size && [...expected].every(isRight)
-}
-
-/** Whether a link allows exactly this request, and no header names another path or method. */
-function isBound(
-  bound: NonNullable<Identity['bound']>,
-  { method, target, head: { fields } }: Arrival,
-): boolean {
-  const isMethod = method === bound.method || (method === 'HEAD' && bound.method === 'GET')
-  const names = /^(?:destination|x-(?:amz-copy-source|copy-from|http-method(?:-override)?))$/
-  return isMethod && target === bound.target && !fields.some(({ name }) => names.test(folded(name)))
-}
-
-/**
- * Whether a request is within `/b` and needs no more than its scope has,
- * read as narrowly as any service could.
- */
-function isWithin(scope: string, { method, target, head: { fields } }: Arrival): boolean {
-  const isBelow = (path = '') =>
-    /^\/b(?:\/|$)/.test(path) &&
-    !/\/\/|\\|\/\.{1,2}(?:[;/]|$)|%(?:2e|2f|5c|00|25)|%(?![\da-f]{2})/i.test(path)
-  const valuesLike = (name: string) =>
-    fields.filter((field) => folded(field.name) === name).map(({ value }) => value)
-  const sources = valuesLike('x-amz-copy-source').concat(valuesLike('x-copy-from'))
-  const isRead = ['GET', 'HEAD', 'OPTIONS', 'PROPFIND'].includes(method)
-  const mayModify = scope === 'storage.modify:/b'
-  const second = ['COPY', 'MOVE'].includes(method) ? valuesLike('destination') : []
-  return (
-    isBelow(target.split('?')[0]) &&
-    (mayModify ? !isRead || method === 'HEAD' : isRead) &&
-    second.every((path) => isBelow(path)) &&
-    (!mayModify || method !== 'COPY') &&
-    (!mayModify || sources.length === 0) &&
-    sources.every((path) => isBelow(path.replace(/^http:\/\/s|\?.*/g, '').replace(/^\/?/, '/'))) &&
-    valuesLike('x-http-method-override').concat(valuesLike('x-http-method')).length === 0
-  )
 }
 
 /** Percent-encodes every UTF-8 byte outside `!` to `~`, and `%`. */

@@ -3,6 +3,7 @@
  * of a connection decide everything that happens on it, so that one connection can be played again alone.
  */
 import { ISSUER } from '../../bench/trust.ts'
+import { SECOND_RESOURCE_WORDS } from './access.ts'
 import { createRandom, type Random } from './random.ts'
 import { longName, type Reply, randomReply } from './replies.ts'
 import type { CampaignTrust, Identity } from './sidecar-process.ts'
@@ -179,6 +180,7 @@ function damagedAround(name: string, bytes: string, random: Random): string {
 const LINK_FAULTS = [
   'method',
   'target',
+  'host',
   'twice',
   'authorized',
   'token',
@@ -197,29 +199,48 @@ function makeLink(draft: Draft, random: Random, name: string, trust: CampaignTru
   const { method, target } = draft
   const [token, maker] = random.pick([...trust.good])
   const { accountId, accessKey, expiresAt, scope, issuer = ISSUER } = maker
-  const bound = { method, target, [fault]: fault === 'method' ? 'PATCHED' : `${target}x` }
+  const host = random.pick(['s', 's', 's', 't'])
+  if (host === 't') {
+    setHost(draft, random.pick(['t:81', 'T:81']))
+  }
+  if (fault === 'host') {
+    draft.twisted.add('host') // another host could mend it
+  }
+  const faults = {
+    method: 'PATCHED',
+    target: `${target}x`,
+    host: random.pick([undefined, 'u', host === 's' ? 't' : 's']),
+  }
+  const request = { method, target, host }
+  const bound = fault in request ? { ...request, ...pickedFrom(faults, fault) } : request
   const parent = fault === 'parent' ? {} : { parent_jti: maker.tokenId, parent_iat: 1 }
   const claims = { sub: accountId, client_id: accessKey, jti: `link ${name}`, exp: expiresAt, scope }
   const old = fault === 'expired' ? { iat: expiresAt - 90_000, exp: expiresAt - 85_000 } : {}
-  const all = { ...claims, method: bound.method, target: bound.target, parent_iss: issuer, ...parent, ...old }
+  const all = { ...claims, ...bound, parent_iss: issuer, ...parent, ...old }
   const link = fault === 'token' ? token : trust.mint(all, { typ: 'link+jwt' })
   const text = withFault(fault, link, random)
   const parameter = `link_token=${text}${fault === 'twice' ? `&link_token=${link}` : ''}`
-  const [path = '', query] = target.split('?')
-  const parameters = query === undefined ? [parameter] : [query, parameter]
-  const sent = `${path}?${(random.chance(0.5) ? parameters : parameters.reverse()).join('&')}`
+  const sent = withParameter(target, parameter, random)
   const identity = {
     accountId,
     accessKey,
     tokenId: `link ${name}`,
     expiresAt,
     scope,
-    bound: { method, target },
+    bound: request,
   }
   // One of its characters may be damaged into itself.
   // The name of `Authorization` beside a good link may be damaged, too.
   const isGood = fault === 'none' || fault === 'authorized' || (fault === 'damaged' && text === link)
   return { target: sent, authorized: fault === 'authorized', identity: isGood ? identity : undefined }
+}
+
+/** Adds the parameter at the start or at the end of the query. */
+function withParameter(target: string, parameter: string, random: Random): string {
+  const [path = '', query] = target.split('?')
+  const parameters = query === undefined ? [parameter] : [query, parameter]
+  const ordered = random.chance(0.5) ? parameters : parameters.reverse()
+  return `${path}?${ordered.join('&')}`
 }
 
 function withFault(fault: string, link: string, random: Random): string {
@@ -345,14 +366,66 @@ const target =
 
 /** Replaces the host; without choices it is removed. */
 const host =
-  (choices?: string): Twist =>
+  (fate: Fate, choices?: string): Twist =>
   (draft, random) => {
-    draft.lines = draft.lines.filter((text) => !/^host:/i.test(text))
-    if (choices !== undefined) {
-      draft.lines.push(`Host: ${random.pick(choices.split('~'))}`)
-    }
-    worsen(draft, 'refused')
+    setHost(draft, choices === undefined ? undefined : random.pick(choices.split('~')))
+    worsen(draft, fate)
   }
+
+/** Replaces or removes the host. */
+function setHost(draft: Draft, host: string | undefined): void {
+  draft.lines = draft.lines.filter((text) => !/^host:/i.test(text))
+  if (host !== undefined) {
+    draft.lines.push(`Host: ${host}`)
+  }
+}
+
+/** Names a second resource: a word of the rule between dashes of several kinds. */
+function addSecondResource(draft: Draft, random: Random): void {
+  const part = () => random.pick(['amz', 'oss', 'v2', random.text(3)])
+  const parts = [random.pick(['X', 'x', 'Acme']), random.pick(SECOND_RESOURCE_WORDS)]
+  if (random.chance(0.6)) {
+    parts.splice(1, 0, part())
+  }
+  if (random.chance(0.4)) {
+    parts.push(part())
+  }
+  const [first = '', ...others] = parts
+  let name = first
+  for (const other of others) {
+    name += random.pick(['-', '-', '_', '.', '--']) + random.pick([other, other.toUpperCase()])
+  }
+  line('plain', `${random.pick([name, name, parts[1] ?? name])}: ${random.pick(['/b/x', '/c', 'on'])}`)(
+    draft,
+    random,
+  )
+}
+
+/** Makes a request that creates, if the condition holds and counts. */
+function makeCreation(draft: Draft, random: Random): void {
+  const choices = ['PUT', 'PUT', 'PUT', 'MKCOL']
+  draft.method = random.pick(choices)
+  const condition = random.pick(['*', '*', '*', '"x"', '*, "x"', '"*"', '*\r\nIf-None-Match: *'])
+  draft.lines.push(`${random.pick(['If-None-Match', 'if-none-match', 'If_None_Match'])}: ${condition}`)
+  if (random.chance(0.4) && !draft.twisted.has('target')) {
+    draft.target += random.pick(['?', '?acl', '?policy', '?tagging&x=1', '?lifecycle', ';acl'])
+    draft.twisted.add('target')
+  }
+  if (random.chance(0.3)) {
+    draft.lines.push(random.pick(RIGHTS))
+  }
+  worsen(draft, draft.method === 'PUT' ? 'plain' : 'loose')
+}
+
+const RIGHTS = [
+  'X-Amz-Acl: public-read',
+  'x_oss_grant_read: a',
+  'X-Container-Read: .r:*',
+  'X-Container-Meta-K: v',
+]
+
+/** The value of this name alone. */
+const pickedFrom = (values: Readonly<Record<string, unknown>>, name: string) => ({ [name]: values[name] })
 
 /** Puts one of these texts after `Transfer-Encoding: chunked`. */
 const chunks =
@@ -369,7 +442,10 @@ function respelled(name: string, random: Random, marks: readonly string[]): stri
   return spelled.replaceAll('-', () => random.pick(marks))
 }
 
-const TRAILERS = ['X-Sum: 1', 'X-Authenticated-Account-Id: evil', 'x_authenticated_token-id: evil']
+const TRAILERS = [
+  ...['X-Sum: 1', 'X-Authenticated-Account-Id: evil', 'x_authenticated_token-id: evil'],
+  ...['Destination: /c', 'X-Amz-Copy-Source: /c', 'X-Acme_Source: /c', 'Overwrite: T', 'X-Amz-Acl: private'],
+]
 const LAST = '0\r\n\r\n'
 
 /** A twist of a part is applied to a request once at most, because a second one could undo the first. */
@@ -439,10 +515,32 @@ const TWISTS: readonly (readonly [weight: number, twist: Twist, part?: Part])[] 
   [2, start('method', 'loose', 'TRACK~get~PROPFIND~M-SEARCH~PRI~MKCOL'), 'method'],
   [2, start('version', 'refused', 'HTTP/1.2~HTTP/2.0~http/1.1~HTTP/11~'), 'version'],
   [2, start('version', 'loose', 'HTTP/1.0~HTTP/1.1 '), 'version'],
-  [3, host('~a, b~u@h~h/p~h?x'), 'host'],
+  [3, host('refused', '~a, b~u@h~h/p~h?x'), 'host'],
+  [4, host('plain', 'S~s:80~s:~t:81~T:81~t~t:82~s.~b.s~ss~127.0.0.1~[::1]:81'), 'host'],
+  [
+    1,
+    (draft, random) => {
+      if (draft.twisted.has('host')) {
+        return
+      }
+      const authority = random.pick(['u', 's:80', 'S', 't:81', 'b.s'])
+      setHost(draft, authority)
+      draft.target = `http://${random.pick([authority, authority.toUpperCase()])}${draft.target}`
+      draft.twisted.add('host')
+      worsen(draft, 'loose')
+    },
+    'target',
+  ],
   [1, line('refused', 'host: s\r\nHost: s'), 'host'],
   // HTTP/1.0 needs no host and has no expectations, so these take the part of the version.
-  [1, host(), 'version'],
+  [
+    1,
+    (draft, random) => {
+      host('refused')(draft, random)
+      draft.twisted.add('host')
+    },
+    'version',
+  ],
   [2, line('refused', 'Expect: 200-ok'), 'version'],
   [2, line('plain', 'Expect: 100-continue'), 'version'],
   // Connection options and upgrades.
@@ -459,6 +557,11 @@ const TWISTS: readonly (readonly [weight: number, twist: Twist, part?: Part])[] 
   [2, field('plain', 'X-Amz-Copy-Source', '/b/x~b/x?versionId=1~/c/x~b/%2e%2e/c~http://s/c~http://s/b/x')],
   [2, field('plain', 'Destination', '/b/x~/c~http://other/b/x')],
   [1, line('plain', 'X-HTTP-Method-Override: DELETE~x_http_method: DELETE~X_Copy_From: /c')],
+  [4, addSecondResource],
+  [3, makeCreation, 'method'],
+  [2, (draft, random) => line('plain', RIGHTS.join('~'))(draft, random)],
+  [2, field('plain', 'Overwrite', 'F~f~T~F\r\nOverwrite: T')],
+  [2, target('plain', '@?acl~@?policy~@?~@?tagging=x~@;acl'), 'target'],
   [1, start('method', 'loose', 'COPY~MOVE~REPORT~MKCOL'), 'method'],
   // Lines that are none, and large heads.
   [2, line('refused', 'X-Folded: a\r\n b~X-Space : a~: no name~no colon~X-Nul: a\0b~X-Cr: a\rb~X\xe4: a')],

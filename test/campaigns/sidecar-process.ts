@@ -12,6 +12,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { createTrust, expired, forged, type Login, MAIN, type Trust } from '../../bench/trust.ts'
 import { ACCESS_FAILURES } from '../../src/base/errors.ts'
 import { serveArgs } from '../support/program.ts'
+import { type BoundRequest, LISTED_HOSTS } from './access.ts'
 
 export interface Identity {
   readonly accountId: string
@@ -23,7 +24,7 @@ export interface Identity {
   /** Of a token of another issuer than ours. */
   readonly issuer?: string
   /** Of a link: the request that it allows. */
-  readonly bound?: { readonly method: string; readonly target: string }
+  readonly bound?: BoundRequest
 }
 
 /** Credentials and tokens of a campaign's clients, and the sidecar's configuration. */
@@ -43,10 +44,11 @@ const ISSUER = 'https://idp.example/'
 
 /**
  * Creates keys, credentials, a trusted issuer, and tokens that stay valid for a day.
- * Of each account two are unrestricted, one may read and one modify below `path`.
+ * Of each account two are unrestricted, one may read, one create and one modify below `path`.
  */
 export async function createCampaignTrust(path: string): Promise<CampaignTrust> {
-  const scopes = [undefined, undefined, `storage.read:${path}`, `storage.modify:${path}`]
+  const actions = ['read', 'create', 'modify']
+  const scopes = [undefined, undefined, ...actions.map((action) => `storage.${action}:${path}`)]
   const directory = mkdtempSync(join(tmpdir(), 'sidecar-campaign-'))
   const trust = createTrust(directory)
   const logins = ACCOUNTS.map((account) => trust.addLogin(account))
@@ -89,7 +91,7 @@ export async function createCampaignTrust(path: string): Promise<CampaignTrust> 
     '--links-enabled',
     'true',
     '--scopes-hosts',
-    '*',
+    LISTED_HOSTS.join(),
   ]
   return { good, bad, logins, flags: [...trust.flags, ...more], mint: trust.mint, remove }
 }
