@@ -151,7 +151,8 @@ t.test('a socket error has a name of RFC 9209', async (t) => {
     dns_error: ['ENOTFOUND', 'EAI_AGAIN', 'EAI_FAIL'],
     connection_timeout: ['ETIMEDOUT'],
     destination_ip_unroutable: ['ENETUNREACH', 'EHOSTUNREACH', 'EADDRNOTAVAIL'],
-    connection_terminated: ['ECONNRESET', 'EPIPE', 'EMFILE'],
+    connection_terminated: ['ECONNRESET', 'EPIPE', 'EIO'],
+    connection_limit_reached: ['EMFILE', 'ENFILE'],
     tls_protocol_error: ['EPROTO', 'ERR_SSL_WRONG_VERSION_NUMBER', 'ERR_TLS_HANDSHAKE_TIMEOUT'],
     tls_certificate_error: [
       'CERT_HAS_EXPIRED',
