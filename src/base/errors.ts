@@ -25,6 +25,7 @@ const invalid = (status: number, message: string) => error(status, 'InvalidArgum
 export const ERRORS = {
   invalidArgument: invalid(400, 'An argument is not valid, or an argument is missing.'),
   malformedRequest: invalid(400, 'The request is not valid HTTP, or is ambiguous.'),
+  plainHttp: invalid(400, 'A plain HTTP request was sent to a port of HTTPS.'),
   upgradeRefused: invalid(400, 'Only an upgrade to WebSocket is supported.'),
   methodNotAllowed: invalid(405, 'The method is not allowed here. The header Allow has those that are.'),
   requestTimeout: invalid(408, 'The request was not completed in time.'),

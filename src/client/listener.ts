@@ -141,7 +141,21 @@ export class DataListener {
         this.#addConnection(socket, tcpSocket, this.#peerAt(tcpSocket))
       }
     })
-    server.on('tlsClientError', ({ code }: NodeJS.ErrnoException) => this.#callbacks.onTlsError(code))
+    server.on('tlsClientError', ({ code }: NodeJS.ErrnoException, socket) => this.#onTlsError(code, socket))
+  }
+
+  #onTlsError(code: string | undefined, socket: Socket): void {
+    this.#callbacks.onTlsError(code)
+    if (code !== 'ERR_SSL_HTTP_REQUEST') {
+      return
+    }
+    // Node has destroyed the TLS socket, but not the TCP socket below it.
+    const tcpSocket = this.#tlsSockets.take(socket)
+    if (tcpSocket !== undefined) {
+      const refusal = { error: ERRORS.plainHttp, cause: code }
+      const response = this.#callbacks.onUnparsed(refusal, this.#peerAt(tcpSocket))
+      tcpSocket.end(response, 'latin1', () => tcpSocket.destroy())
+    }
   }
 
   #serveConnections(): void {

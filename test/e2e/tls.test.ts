@@ -52,6 +52,19 @@ t.test('TLS 1.2 and 1.3 are accepted, with HTTP/1.1', async (t) => {
   t.equal((await old.response()).body.toString(), 'ok', 'HTTP/1.0, too')
 })
 
+t.test('a plain HTTP request gets a 400 that says so, and nothing of it reaches the upstream', async (t) => {
+  const secured = await startSecured(t)
+  const client = await rawClient(t, secured.sidecar.port)
+  client.send(secured.head('GET /object'))
+  const response = await client.response()
+  const { message }: { message: string } = JSON.parse(response.body.toString())
+  t.match(response, { status: 400, headers: { connection: 'close', 'content-type': 'application/json' } })
+  t.match(message, /plain HTTP/)
+  await client.closed()
+  t.same(secured.upstream.requests, [])
+  t.equal(await secured.get(), 200)
+})
+
 t.test('older TLS versions and other ALPN protocols are refused', async (t) => {
   const secured = await startSecured(t)
   const old = { minVersion: 'TLSv1', maxVersion: 'TLSv1.1', ciphers: 'DEFAULT@SECLEVEL=0' } as const
@@ -116,12 +129,12 @@ t.test('with client authorities, only clients with one of their certificates are
   t.notOk(secured.sidecar.log.some(({ level }) => Number(level) > 30))
 })
 
-t.test('plain HTTP on the TLS port closes that connection only', async (t) => {
+t.test('other bytes than TLS close that connection only', async (t) => {
   const secured = await startSecured(t)
   const lines = secured.sidecar.log.length
   for (const text of [
-    'GET / HTTP/1.1\r\nHost: a\r\n\r\n',
     '\0',
+    'DELETE / HTTP/1.1\r\nHost: a\r\n\r\n',
     'PRI * HTTP/2.0\r\n\r\n',
     'x'.repeat(100_000),
   ]) {
