@@ -22,11 +22,11 @@ import { isLinkId, isLinkOf, LINK_METHODS, linkTarget, linkTargetProblem } from 
 import type { ScopeHosts } from '../token/scope-hosts.ts'
 import { coversScope, parseScope, parseStoredScope, type Scope, scopeAllows } from '../token/scopes.ts'
 import type { ApiEvent, RecordEvent } from './api-events.ts'
-import { badArgument, readJson } from './json-body.ts'
+import { type BodyLimits, badArgument, readJson } from './json-body.ts'
 import type { LoginRefusal, LoginService } from './login-service.ts'
 
 interface AccountApiOptions {
-  readonly config: Pick<Config, 'contract' | 'links' | 'listen' | 'timeouts' | 'token'>
+  readonly config: Pick<Config, 'contract' | 'limits' | 'links' | 'listen' | 'timeouts' | 'token'>
   readonly responder: Responder
   readonly signer: TokenSigner
   /** Absent without `credentials.file` and without a database. */
@@ -42,19 +42,22 @@ const NOT_READY = ERRORS.notReady
 
 export class AccountApi {
   readonly #options: AccountApiOptions
+  readonly #bodyLimits: BodyLimits
 
   constructor(options: AccountApiOptions) {
     this.#options = options
+    const { limits, timeouts } = options.config
+    this.#bodyLimits = { idleSeconds: timeouts.idleSeconds, headerLines: limits.headerLines }
   }
 
   /** POST: issues a token. Rejects only on an internal error. */
   async logIn(res: SidecarResponse): Promise<void> {
-    const { config, logins, responder, signer, recordEvent } = this.#options
+    const { logins, responder, signer, recordEvent } = this.#options
     if (logins === undefined || !signer.canSign) {
       recordEvent(res.req, { event: 'login_failed', method: 'token', reason: 'unavailable' })
       return responder.fail(res, 'unavailable', NOT_READY)
     }
-    const body = await readJson(res, config.timeouts.idleSeconds * 1000)
+    const body = await readJson(res, this.#bodyLimits)
     const fields = body.ok ? readLogin(body.value) : body
     if (!fields.ok) {
       recordEvent(res.req, { event: 'login_failed', method: 'token', reason: 'invalid' })
@@ -115,7 +118,7 @@ export class AccountApi {
     if (!signer.canSign) {
       return responder.fail(res, 'unavailable', NOT_READY)
     }
-    const body = await readJson(res, config.timeouts.idleSeconds * 1000)
+    const body = await readJson(res, this.#bodyLimits)
     const fields = body.ok ? readLinkFields(body.value, config.links.maxLifetimeSeconds, scopeHosts) : body
     if (!fields.ok) {
       return responder.fail(res, 'invalid', fields.error)

@@ -13,18 +13,28 @@ export const badArgument = (message: string): PublicError => ({ ...ERRORS.invali
 const MAX_BYTES = 16 * 1024
 const TOO_LARGE = badArgument(`The body is larger than ${MAX_BYTES / 1024} KiB.`)
 
+export interface BodyLimits {
+  /** For the whole body. */
+  readonly idleSeconds: number
+  /** Of the trailers. */
+  readonly headerLines: number
+}
+
 /**
  * Checks the head before `100 Continue`.
- * Never rejects. Stays pending if the connection closes. `ms`: for the whole body.
+ * Never rejects. Stays pending if the connection closes.
  */
-export async function readJson(res: SidecarResponse, ms: number): Promise<Result<JsonObject, PublicError>> {
+export async function readJson(
+  res: SidecarResponse,
+  limits: BodyLimits,
+): Promise<Result<JsonObject, PublicError>> {
   const { req } = res
   const error = headError(req)
   if (error !== undefined) {
     return failed(error)
   }
   res.continueIfExpected()
-  const body = await readBody(req, ms)
+  const body = await readBody(req, limits)
   return body.ok ? parseMembers(body.value) : body
 }
 
@@ -47,7 +57,10 @@ function isJsonInUtf8(contentType: string): boolean {
   return type === 'application/json' && isUtf8 && others.length === 0
 }
 
-function readBody(req: SidecarRequest, maxMs: number): Promise<Result<Buffer, PublicError>> {
+function readBody(
+  req: SidecarRequest,
+  { idleSeconds, headerLines }: BodyLimits,
+): Promise<Result<Buffer, PublicError>> {
   const { context } = req
   return new Promise((resolve) => {
     // A list of chunks takes much more.
@@ -69,13 +82,16 @@ function readBody(req: SidecarRequest, maxMs: number): Promise<Result<Buffer, Pu
     // The deadline limits the whole body: a client that sends a byte a minute must not hold a connection.
     // The additional millisecond keeps it off the socket's timeout: of three timers of one duration,
     // Node 26 may fire one too early.
-    const deadline = setTimeout(() => end(failed(ERRORS.requestTimeout)), maxMs + 1)
+    const deadline = setTimeout(() => end(failed(ERRORS.requestTimeout)), idleSeconds * 1000 + 1)
     context.changeOwner({
       onMalformedBody: () => end(failed(ERRORS.malformedRequest)),
       onClosed: () => clearTimeout(deadline),
     })
     req.on('data', onData)
-    req.once('end', () => end(ok(body.subarray(0, length))))
+    req.once('end', () => {
+      const hasTooManyTrailers = req.rawTrailers.length > 2 * headerLines
+      end(hasTooManyTrailers ? failed(ERRORS.headersTooLarge) : ok(body.subarray(0, length)))
+    })
   })
 }
 

@@ -578,6 +578,25 @@ t.test('trailer lines are counted, apart from those of the head', async (t) => {
   await setup.upstreamSaw(t, 1)
 })
 
+t.test('trailer lines of logins and links are counted, too', async (t) => {
+  const settings = { 'limits-header-lines': '10', 'links-enabled': 'true' }
+  const setup = await startSetup(t, { settings })
+  const bodies = {
+    'POST /v2/auth/token': setup.sidecar.logins[0],
+    'POST /v2/auth/links': { method: 'GET', target: '/b/k' },
+  }
+  for (const [methodAndTarget, fields] of Object.entries(bodies)) {
+    const body = JSON.stringify(fields)
+    const chunk = `${body.length.toString(16)}\r\n${body}\r\n`
+    const send = (lines: number) =>
+      setup.ask(
+        `${setup.head(methodAndTarget, 'Transfer-Encoding: chunked')}${chunk}0\r\n${'X-T: y\r\n'.repeat(lines)}\r\n`,
+      )
+    t.equal((await send(10)).status, 200, methodAndTarget)
+    isOwnResponse(t, await send(11), { status: 431, code: 'InvalidArgument' }, methodAndTarget)
+  }
+})
+
 t.test('connections above the limit are closed at once while the others are in use', async (t) => {
   const setup = await startSetup(t, { settings: { 'limits-connections': '2' } })
   const get = setup.head('GET /b/k')
