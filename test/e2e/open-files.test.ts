@@ -80,6 +80,8 @@ t.test(
     kept.send(get)
     t.equal((await kept.response()).status, 200)
     const page = await rawClient(t, sidecar.adminPort)
+    page.send('GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n')
+    t.equal((await page.response()).status, 200, 'it is accepted before no file is left')
     const limitFiles = (limit: number) =>
       spawnSync('prlimit', ['--pid', String(sidecar.pid), `--nofile=${limit}:`])
     limitFiles(nextFile())
