@@ -158,19 +158,37 @@ ssl = ${certificate === undefined ? 'off' : 'on'}
       return
     }
     const gone = new Promise((resolve) => killed.once('exit', resolve))
+    // Left alone, they end when they see that the first is gone: until then they would still serve.
+    const others = frozen.length > 0 ? frozen : await serverProcesses().catch(() => [])
     killed.kill('SIGKILL')
-    thaw() // its other processes end by themselves when they see that it is gone
+    for (const pid of others) {
+      signal(pid, 'SIGKILL')
+    }
+    frozen = []
     await gone
     await eventually(() => refused(port), 'the port to be closed')
   }
 
-  /** Suspends every process of it: connections stay open, and nothing responds. */
-  async function freeze(): Promise<void> {
+  /** The processes of it, without the first one and the one that is asked. */
+  async function serverProcesses(): Promise<number[]> {
     const { rows } = await connected(
       'postgres',
       'SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()',
     )
-    frozen = [child?.pid ?? 0, ...rows.map(({ pid }) => Number(pid))]
+    return rows.map(({ pid }) => Number(pid))
+  }
+
+  function signal(pid: number, name: NodeJS.Signals): void {
+    try {
+      process.kill(pid, name)
+    } catch {
+      // it has ended
+    }
+  }
+
+  /** Suspends every process of it: connections stay open, and nothing responds. */
+  async function freeze(): Promise<void> {
+    frozen = [child?.pid ?? 0, ...(await serverProcesses())]
     for (const pid of frozen) {
       process.kill(pid, 'SIGSTOP')
     }
@@ -178,11 +196,7 @@ ssl = ${certificate === undefined ? 'off' : 'on'}
 
   function thaw(): void {
     for (const pid of frozen) {
-      try {
-        process.kill(pid, 'SIGCONT')
-      } catch {
-        // it has ended
-      }
+      signal(pid, 'SIGCONT')
     }
     frozen = []
   }
