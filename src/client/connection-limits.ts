@@ -29,8 +29,9 @@ export class ConnectionLimits {
 
   /** Whether a new connection is accepted. `count`: of all, also those in a TLS handshake. */
   accepts(tcpSocket: Socket, peer: Peer, open: readonly Connection[], count: number): boolean {
-    const network = clientNetwork(peer.address)
-    if (this.#isNetworkFull(network, peer)) {
+    const isBounded = this.#limits.connectionsPerAddress > 0
+    const network = isBounded ? clientNetwork(peer.address) : undefined
+    if (network !== undefined && this.#isNetworkFull(network, peer)) {
       this.counts.droppedByAddress++
       return false
     }
@@ -38,16 +39,15 @@ export class ConnectionLimits {
       this.counts.dropped++
       return false
     }
-    if (this.#limits.connectionsPerAddress > 0) {
+    if (network !== undefined) {
       this.#countUntilClosed(tcpSocket, network)
     }
     return true
   }
 
   #isNetworkFull(network: string, peer: Peer): boolean {
-    const { connectionsPerAddress } = this.#limits
     const open = this.#openByNetwork.get(network) ?? 0
-    return connectionsPerAddress > 0 && open >= connectionsPerAddress && !peer.isTrusted
+    return open >= this.#limits.connectionsPerAddress && !peer.isTrusted
   }
 
   #countUntilClosed(tcpSocket: Socket, network: string): void {
