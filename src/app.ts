@@ -1,10 +1,11 @@
 /**
- * The composition root: creates the parts of one sidecar from validated settings, each after
- * the parts that it uses. Requests pass: listener -> connection -> handler -> admission -> gate (route,
- * token) -> forwarder | Account API | responder The folders are layers, each above the next:
- * cli, workers, app and life-cycle, ops, proxy, handler and endpoints, client, gate, auth,
- * tls, config, credentials, token, keys, reload, files, upstream, http, base (docs/architecture.md). Tests
- * compare the layers with the imports, and names in comments with the code. `base/errors.ts` has a glossary.
+ * The composition root: creates the parts of one sidecar from validated settings, each after the parts that it
+ * uses. A request passes: listener -> connection -> handler -> admission -> gate (route, token)
+ * -> forwarder | Account API | responder.
+ * The folders are layers, each above the next: cli, workers, app and life-cycle, ops, proxy, handler and
+ * endpoints, client, gate, auth, tls, config, credentials, token, keys, reload, files, upstream, http, base
+ * (docs/architecture.md). Tests compare the layers with the imports, and names in comments with the code.
+ * `base/errors.ts` has a glossary.
  */
 import { openAuthData } from './auth/auth-data.ts'
 import type { Logger, ReportError } from './base/log.ts'
@@ -21,10 +22,11 @@ import { Handler } from './handler.ts'
 import { type App, createDataService, LifeCycle } from './life-cycle.ts'
 import { createAccessLog } from './ops/access-log.ts'
 import { type AdminData, createAdminListener } from './ops/admin.ts'
+import { createAuditor } from './ops/audit-log.ts'
 import { BusiestAccounts } from './ops/busiest-accounts.ts'
 import { Metrics, type ProcessCounts } from './ops/metrics.ts'
 import { OpenFiles } from './ops/open-files.ts'
-import { createAuditor } from './ops/recorders.ts'
+import { areAllMet } from './ops/status.ts'
 import { VerboseLog } from './ops/verbose-log.ts'
 import { Forwarder } from './proxy/forward.ts'
 import type { Room } from './room.ts'
@@ -119,7 +121,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     onListenError: (error) => log.error({ err: error }, 'listener error'),
   })
   const conditions = () => [...authData.conditions(), lifeCycle.acceptingCondition()]
-  const isReady = () => conditions().every(({ ok }) => ok)
+  const isReady = () => areAllMet(conditions())
   const counted = { tokenCache, listener, openFiles, forwarder, processCounts }
   const sources = { config, authData, ...counted, isReady, rooms }
   const read = metrics.readFrom(sources)

@@ -14,7 +14,7 @@ export interface AdminRoom {
   readonly routes?: ReadonlyMap<string, AdminRoute>
   /** The problems of the room, for the head of the status page. */
   problems?(windows: Windows): Iterable<StatusProblem>
-  /** What the room shows on the status page. `windows.tenMinutes.totalOf` reads its metrics. */
+  /** What the room shows on the status page. `windows.tenMinutes.ofRoom` reads its metrics. */
   statusLines?(windows: Windows): Iterable<StatusLine>
   start?(): void
   stop?(): Promise<unknown> | void

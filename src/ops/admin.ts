@@ -17,7 +17,7 @@ import type { AdminRoom, AdminRoute } from './admin-room.ts'
 import type { AccountCounts } from './busiest-accounts.ts'
 import type { MetricFamily, ReadMetrics } from './metrics.ts'
 import { Samples } from './samples.ts'
-import type { ReadyCondition, StatusConfig } from './status.ts'
+import { areAllMet, type ReadyCondition, type StatusConfig } from './status.ts'
 import { statusDocument } from './status-document.ts'
 
 export interface AdminData {
@@ -122,7 +122,7 @@ function pagesOf(config: StatusConfig, data: AdminData, samples: Samples, rooms:
     '/livez': async () => json(200, { status: 'alive' }),
     async '/readyz'() {
       const conditions = await data.conditions()
-      const isReady = conditions.every(({ ok }) => ok)
+      const isReady = areAllMet(conditions)
       return json(isReady ? 200 : 503, { status: isReady ? 'ready' : 'not ready', checks: conditions })
     },
     async '/metrics'() {

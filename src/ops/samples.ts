@@ -172,11 +172,6 @@ export class Growth {
     return growth
   }
 
-  /** For the metrics of rooms, whose names `metrics.ts` does not have. */
-  totalOf(metric: string, where: Readonly<Record<string, Wanted>> = {}): number {
-    return sum(this.#sums(metric, '', where))
-  }
-
   total<N extends Name>(metric: N, where?: Where<N>): number {
     return sum(this.by(metric, '', where))
   }

@@ -26,6 +26,8 @@ export type ReadyCondition =
   | Readonly<{ name: 'accepting' | 'workers'; ok: boolean; state?: RunState }>
 type RunState = 'draining' | `${number} of ${number}`
 
+export const areAllMet = (conditions: readonly ReadyCondition[]): boolean => conditions.every(({ ok }) => ok)
+
 export type StatusConfig = Pick<Config, 'name' | 'upstreams' | 'credentials' | 'cache'>
 
 export type Status = ReturnType<typeof statusOf>
@@ -39,7 +41,7 @@ export function statusOf(config: StatusConfig, conditions: readonly ReadyConditi
     version: VERSION,
     node: process.version,
     uptimeSeconds: Math.floor(process.uptime()),
-    ready: conditions.every(({ ok }) => ok),
+    ready: areAllMet(conditions),
     enforcing: values.total('enforcing') !== 0,
     checks: conditions,
     /** `seconds`: the time that the counts cover. `nowSeconds`: the time that the rates cover. */
