@@ -1,6 +1,6 @@
 /**
  * Watches the files of auth data for changes that load well and are probably mistakes, and
- * makes a fingerprint of each file.
+ * makes a fingerprint of each file. That of a directory of keys is made from the names, which are their kids.
  *
  *   suspicion                                              ends
  *   the file was replaced behind its mount (no link)       when the path leads to a file with a link
@@ -45,7 +45,7 @@ export class Suspicions {
     this.#watches = states.map((state) => new Watch(state, log))
   }
 
-  /** Begins to look for replaced files. A change of a file is told by `onChange`. */
+  /** Begins to look for replaced files. Changes of files are reported by `onChange`. */
   start(): void {
     for (const watch of this.#watches) {
       this.#run(watch.accept())
@@ -80,7 +80,7 @@ export class Suspicions {
     return this.#watches.map(({ subject, isSuspect }) => [subject, Number(isSuspect)])
   }
 
-  /** A number made from the bytes of the files, equal in replicas that have the same files. */
+  /** A number for each subject, equal in replicas that have the same files. */
   fingerprints(): (readonly [SuspectSubject, number | undefined])[] {
     return this.#watches.map(({ subject, fingerprint }) => [subject, fingerprint])
   }
@@ -165,14 +165,9 @@ async function fingerprintOf(path: string): Promise<number | undefined> {
   const hash = createHash('sha256')
   try {
     const isDirectory = (await stat(path)).isDirectory()
-    const names = isDirectory ? (await visibleNames(path)).toSorted() : ['']
-    for (const name of names) {
-      hash.update(`${name}\n`)
-      if (!isDirectory) {
-        for await (const chunk of createReadStream(path)) {
-          hash.update(chunk)
-        }
-      }
+    const content = isDirectory ? [(await visibleNames(path)).join('\n')] : createReadStream(path)
+    for await (const part of content) {
+      hash.update(part)
     }
   } catch {
     return undefined

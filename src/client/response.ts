@@ -25,7 +25,7 @@ type AfterResponse = 'keepAlive' | 'close' | 'discard'
  *   open        begun, tunnel                   nothing but a `100 Continue`
  *   begun       written, discarding, truncated  the head, and perhaps a part of the rest
  *   written     truncated                       all. Node closes the connection or keeps it
- *   discarding  truncated                       all. Node is told of the end once the request is discarded
+ *   discarding  truncated                       all. The response is ended once the request is discarded
  *   tunnel                                      a 101
  *   truncated                                   a part: the connection is aborted
  *

@@ -24,7 +24,7 @@ export type LoginMethod = 'token' | 'basic' | 'oauth'
  *   busy, throttled       the client may try again after `retryAfterSeconds`
  *   unavailable           the store of credentials cannot be asked
  *   invalid               the credential is accepted, but `grant` has refused the rest of the request
- *   abandoned             the client has left: there is nobody to respond to
+ *   abandoned             the client has left: no response is sent
  */
 export type LoginRefusal =
   | { readonly reason: 'rejected' | 'unavailable' | 'abandoned' }

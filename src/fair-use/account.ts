@@ -1,6 +1,8 @@
 /**
- * What each account uses: its requests, those in flight, and the bytes of its transfers. It watches all requests of the account.
- * Memory: at most 200 bytes for each account. An account is forgotten once it has paid back all and no request is in flight.
+ * What each account uses: its requests, those in flight, and the bytes of its transfers. It watches all
+ * requests of the account.
+ * Memory: at most 200 bytes for each account. An account is forgotten once it has paid back all and no
+ * request is in flight.
  */
 import type { Direction, PacedReader, RequestWatcher } from '../room.ts'
 import type { AccountLimits } from './limits.ts'
@@ -11,7 +13,10 @@ import { changeRate, creditOf, type Rate, use, waitMs } from './rate.ts'
 export const LIMITS = ['requests', 'in_flight'] as const
 export type Limit = (typeof LIMITS)[number]
 
-/** What an exceeded limit says to the client. `waitMs`: until the request would be allowed, if nothing else happens. */
+/**
+ * What an exceeded limit says to the client. `waitMs`: until the request would be allowed, if nothing else
+ * happens.
+ */
 export type Excess = Readonly<{ limit: Limit; waitMs: number }>
 
 const IN_FLIGHT: Excess = { limit: 'in_flight', waitMs: 0 }

@@ -1,6 +1,8 @@
 /**
- * Fair use: one account must not take the service from the others. Limits of requests, of requests in flight and of bytes.
- * In: each request of a proven caller that would be forwarded or approved. Out: a refusal, or nothing. Bytes are paced, never refused.
+ * Fair use: one account must not take the service from the others. Limits of requests, of requests in
+ * flight and of bytes.
+ * In: each request of a proven caller that would be forwarded or approved. Out: a refusal, or nothing.
+ * Bytes are paced, never refused.
  *
  *   limits.ts    the file with the limits of each account
  *   rate.ts      the algorithm of rates, as functions
@@ -156,7 +158,7 @@ export class FairUse implements Room {
     this.#warnOfUnknownAccounts()
   }
 
-  /** A warning for each account that the file names and nobody has. */
+  /** A warning for each account of the file that has no credentials. */
   unknownAccounts(): readonly string[] {
     const { config, hasCredentials } = this.#options
     const mayExist = (accountId: string) =>

@@ -1,4 +1,7 @@
-/** The limits of accounts: the file of `fairUse.file` as YAML. In: bytes. Out: the limits of each account, or every problem. */
+/**
+ * The limits of accounts: the file of `fairUse.file` as YAML. In: bytes. Out: the limits of each account,
+ * or every problem.
+ */
 import { z } from 'zod'
 import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 import { integer, must, nameProblem } from '../base/values.ts'
@@ -6,7 +9,10 @@ import { readRegularFile } from '../files/files.ts'
 import { parseDocument } from '../files/yaml-list.ts'
 import type { Rate } from './rate.ts'
 
-/** Requests wait while a file is parsed, about 1 ms for each KiB. This one may have 4,000 accounts with limits of their own. */
+/**
+ * Requests wait while a file is parsed, about 1 ms for each KiB. This one may have 4,000 accounts with
+ * limits of their own.
+ */
 const MAX_FILE_BYTES = 262_144
 
 const MAX_REQUESTS = 1_000_000

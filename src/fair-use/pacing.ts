@@ -1,5 +1,6 @@
 /**
- * Lets paused transfers read on, the one that has waited longest first. One tick serves all transfers, and runs only while one waits.
+ * Lets paused transfers read on, the one that has waited longest first. One tick serves all transfers, and
+ * runs only while one waits.
  */
 import type { Direction, PacedReader } from '../room.ts'
 import type { Account } from './account.ts'

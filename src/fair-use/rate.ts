@@ -1,6 +1,8 @@
 /**
- * The generic cell rate algorithm (GCRA, ITU-T I.371) as functions: how much an account may use, at a steady rate and in bursts.
- * The whole state is one number, `fullAtMs`: when the account will have paid back all that it used, if it uses nothing more.
+ * The generic cell rate algorithm (GCRA, ITU-T I.371) as functions: how much an account may use, at a
+ * steady rate and in bursts.
+ * The whole state is one number, `fullAtMs`: when the account will have paid back all that it used, if it
+ * uses nothing more.
  * All times are milliseconds of one monotonic clock.
  */
 

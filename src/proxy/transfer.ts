@@ -13,7 +13,8 @@
  *   failure after a head    ended         truncated                closed
  *
  * `UpstreamPool` limits the wait for a connection, `upstream/waits.ts` the waits for the upstream,
- * `onIdle` and `upload-rate.ts` those for the client. While bytes pass fast enough, only the drain limits a transfer.
+ * `onIdle` and `upload-rate.ts` those for the client.
+ * While bytes pass fast enough, only the drain limits a transfer.
  * A failure before a head sends an error response, and discards the rest of the upload.
  * A failure after a head aborts the client's connection (`Connection.abort`).
  */

@@ -1,6 +1,6 @@
 /**
- * Runs the polls of a source one after the other. Whoever asks while a poll waits for its
- * turn shares that poll: it has not begun, so it finds all changes made until now.
+ * Runs the polls of a source one after the other. Calls that come while a poll waits for its
+ * turn share that poll: it has not begun, so it finds all changes made until now.
  */
 
 /** `reload`: an operator asks. The source is loaded even if it is unchanged or incomplete. */

@@ -3,7 +3,7 @@
  * an HTTP/1.1 client (RFC 9112) that knows nothing of tokens, decisions and settings files.
  * A caller gives `UpstreamPool` (`pool.ts`) a request that implements `UpstreamRequest`, and is called back.
  *
- * The state machine of a connection. Each line: the event, the next phase, and what the receiver is told.
+ * The state machine of a connection. Each line: the event, the next phase, and the call to the receiver.
  *
  *   lookup        addresses are found            > connecting
  *                 the lookup fails               > closed        onFailure: by the code of the error

@@ -1,6 +1,6 @@
 /**
  * Keeps the limits of connections of one process within its open files (`ulimit -n`): a process that has
- * none left accepts nobody, reaches no upstream and reads no keys.
+ * none left accepts no client, reaches no upstream and reads no keys.
  */
 import { readFileSync } from 'node:fs'
 import type { Logger } from '../base/log.ts'
