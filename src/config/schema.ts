@@ -19,6 +19,7 @@ import {
   optionalText,
   plainText,
   publicRoutes,
+  realm,
   scopeHost,
   seconds,
   share,
@@ -192,6 +193,11 @@ export const settingsSchema = group({
   links: section('URLs that allow one request without a token.', {
     enabled: setting(boolean, false, 'Whether links are accepted, and made where a key signs.'),
     maxLifetimeSeconds: setting(tokenSeconds, 604800, 'Seconds a link lives at most.'),
+  }),
+  basic: section('HTTP Basic, for clients that cannot send a token.', {
+    enabled: setting(boolean, false, 'Whether a name and a secret in HTTP Basic are a login.'),
+    realm: setting(realm, 'storage', 'Realm of the challenge, which some clients show.'),
+    cacheSeconds: setting(integer(1, 86400), 300, 'Seconds until the secret is checked again.'),
   }),
   fairUse: section('Limits for one account, so that none takes the service from the others.', {
     file: setting(optionalFilePath, '', 'YAML file with the limits, re-read on change; empty: no limits.'),

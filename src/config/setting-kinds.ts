@@ -52,6 +52,12 @@ export const optionalText = matching(
   'must be text (in quotes if it looks like a number): at most 128 characters, none of them control characters',
 )
 
+/** The content of a quoted string (RFC 9110, section 5.6.4), of which nothing must be escaped. */
+export const realm = matching(
+  /^[ !#-[\]-~]{1,128}$/,
+  'must be 1 to 128 printable ASCII characters, without quotes and backslashes',
+)
+
 /** Also of `--config` and other flags. A URL in place of its file may hold a password. */
 export const filePath = matching(
   /^(?!.*:\/\/)[^\u0000-\u001f\u007f-\u009f]{1,4096}$/,
