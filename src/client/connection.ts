@@ -79,6 +79,8 @@ export class Connection implements ClientConnection {
   #detached: DetachedSocket | undefined
   /** `low` after a request that was refused or has failed. */
   #priority: Priority = 'normal'
+  /** The next request has waited for its turn before it was read. */
+  #hasWaitedUnread = false
   #current: SidecarResponse | undefined
   readonly #waiting: SidecarResponse[] = []
   /** Follows the requests that wait. Nothing follows it. */
@@ -152,7 +154,9 @@ export class Connection implements ClientConnection {
 
   /** Serves what waits: at once if this turn of the event loop has room for it. */
   #awaitTurn(): void {
-    this.#callbacks.turns.run(this.#serveNext, this.#priority)
+    const hasWaited = this.#hasWaitedUnread
+    this.#hasWaitedUnread = false
+    this.#callbacks.turns.run(this.#serveNext, this.#priority, hasWaited)
     if (this.#waiting.length > 0) {
       this.nextHead.stop()
     }
@@ -200,7 +204,15 @@ export class Connection implements ClientConnection {
       this.#awaitTurn()
     } else if (this.#refusal !== undefined) {
       this.#awaitTurn()
+    } else if (this.#callbacks.turns.isCrowded) {
+      this.socket.pause()
+      this.#callbacks.turns.defer(this.#readOn, this.#priority)
     }
+  }
+
+  readonly #readOn = (): void => {
+    this.#hasWaitedUnread = true
+    this.socket.resume()
   }
 
   /** Node has ended or destroyed the socket, unless it was detached. Nothing that waits is served. */

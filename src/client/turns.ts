@@ -16,6 +16,12 @@ const MAX_BEGUN_OF_WAITING = 16
 /** Of these. A client that was refused must not wait for ever beside others that were not. */
 const MIN_BEGUN_OF_LOW = 4
 
+/**
+ * From here on, clients are not read while they wait. Their requests then wait in the kernel:
+ * thousands of parsed requests would cost the garbage collector more than the requests cost.
+ */
+const MIN_CROWD = 512
+
 /** `low`: a client that was just refused, or whose input is discarded, waits longer than others. */
 export type Priority = 'normal' | 'low'
 
@@ -24,10 +30,18 @@ export class Turns {
   #isEndScheduled = false
   readonly #waiting: Readonly<Record<Priority, (() => void)[]>> = { normal: [], low: [] }
 
-  /** Calls `begin` now or, after too many others, in a later turn. `begin` must not throw. */
-  run(begin: () => void, priority: Priority): void {
-    const { normal, low } = this.#waiting
-    if (this.#begun >= MAX_BEGUN || normal.length > 0 || low.length > 0) {
+  /** Whether a client should not be read before its turn: so many wait already. */
+  get isCrowded(): boolean {
+    return this.#waitingCount >= MIN_CROWD
+  }
+
+  /**
+   * Calls `begin` now or, after too many others, in a later turn. `begin` must not throw.
+   * @param hasWaited - it has waited for a turn before, and goes before those that wait
+   */
+  run(begin: () => void, priority: Priority, hasWaited = false): void {
+    const mustWait = this.#waitingCount > 0 && !hasWaited
+    if (mustWait || this.#begun >= MAX_BEGUN) {
       this.defer(begin, priority)
       return
     }
@@ -40,6 +54,10 @@ export class Turns {
   defer(begin: () => void, priority: Priority): void {
     this.#waiting[priority].push(begin)
     this.#scheduleEnd()
+  }
+
+  get #waitingCount(): number {
+    return this.#waiting.normal.length + this.#waiting.low.length
   }
 
   #scheduleEnd(): void {

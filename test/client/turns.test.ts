@@ -10,7 +10,7 @@ function startTurns() {
     }
   }
   const count = (priority: Priority) => begun.filter((one) => one === priority).length
-  return { begun, add, count }
+  return { turns, begun, add, count }
 }
 
 const nextTurn = () => new Promise(setImmediate)
@@ -47,4 +47,34 @@ t.test('clients that were refused wait longer than others, but not for ever', as
   while (count('low') < 200) {
     await nextTurn()
   }
+})
+
+t.test('what has waited unread goes before what waits, but not beyond the 64 of a turn', async (t) => {
+  const turns = new Turns()
+  const begun: string[] = []
+  const run = (name: string, hasWaited: boolean) => turns.run(() => begun.push(name), 'normal', hasWaited)
+  for (let at = 0; at < 70; at++) {
+    run('first', false)
+  }
+  run('unread', true)
+  t.notOk(begun.includes('unread'), 'the turn is full')
+  await nextTurn()
+  t.equal(begun.length, 70 + 1, 'those that waited')
+  for (let at = 0; at < 64; at++) {
+    run('second', false)
+  }
+  run('waits', false)
+  t.notOk(begun.includes('waits'))
+  await nextTurn()
+  run('also unread', true)
+  t.ok(begun.includes('also unread'), 'at once')
+})
+
+t.test('clients are left unread once 512 wait', (t) => {
+  const { turns, add } = startTurns()
+  add(64 + 511, 'normal')
+  t.notOk(turns.isCrowded)
+  add(1, 'low')
+  t.ok(turns.isCrowded)
+  t.end()
 })

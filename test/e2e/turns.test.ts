@@ -30,6 +30,16 @@ Promise.all(connected).then(() => {
 })
 `
 
+/** Each sends the text again as soon as it has a response. */
+const ENDLESS_CLIENTS = `
+const { connect } = require('node:net')
+const { workerData: { port, count, text } } = require('node:worker_threads')
+for (let at = 0; at < count; at++) {
+  const socket = connect(port, '127.0.0.1', () => socket.write(text))
+  socket.on('data', () => socket.write(text))
+}
+`
+
 /**
  * Connects clients of another thread.
  * Returns a function that blocks this thread until all of them have sent a request.
@@ -49,19 +59,22 @@ async function strangersAt(t: Test, port: number): Promise<() => void> {
   }
 }
 
-/** Counts the responses of Node's server to requests for a path. */
-function countResponses(t: Test, path: string): () => number {
+/** Counts what Node's server reports of requests for a path. */
+function countRequests(t: Test, event: 'request.start' | 'response.finish', path: string): () => number {
   let count = 0
-  const onFinish = (message: unknown) => {
+  const onEvent = (message: unknown) => {
     const { request } = message as { readonly request: IncomingMessage }
     count += request.url === path ? 1 : 0
   }
-  subscribe('http.server.response.finish', onFinish)
+  const channel = `http.server.${event}`
+  subscribe(channel, onEvent)
   t.teardown(() => {
-    unsubscribe('http.server.response.finish', onFinish)
+    unsubscribe(channel, onEvent)
   })
   return () => count
 }
+
+const countResponses = (t: Test, path: string) => countRequests(t, 'response.finish', path)
 
 /** Returns a function that returns by how much `count` has grown at most in one turn of the event loop. */
 function watchTurns(t: Test, count: () => number) {
@@ -98,4 +111,16 @@ t.test('requests of many clients at once are served over many turns of the event
   t.equal((await client.response()).status, 200)
   t.ok(refused() < STRANGERS + STRANGERS / 2, `beside ${refused() - STRANGERS} that had been refused before`)
   await eventually(() => refused() === 2 * STRANGERS, 'the refused ones have their turns, too')
+})
+
+t.test('while many clients wait for their turn, the next request of a client is not read', async (t) => {
+  const { sidecar } = await startSetup(t)
+  const read = countRequests(t, 'request.start', '/stranger')
+  const refused = countResponses(t, '/stranger')
+  const workerData = { port: sidecar.port, count: STRANGERS, text: FROM_STRANGER }
+  const worker = new Worker(ENDLESS_CLIENTS, { eval: true, workerData })
+  t.teardown(() => worker.terminate())
+  await eventually(() => refused() > 5 * STRANGERS, 'each client to have had some responses')
+  const waiting = read() - refused()
+  t.ok(waiting < STRANGERS / 2, `${waiting} of ${STRANGERS} are read and wait`)
 })
