@@ -15,12 +15,18 @@ import type { Decision, Gate, RoutedRequest, ServiceDecision } from './gate/gate
 import { HeaderLines, requestIdOf } from './http/headers.ts'
 import type { Room } from './room.ts'
 
+interface Forwarding {
+  /** If false, `forward` refuses the request without a transfer. */
+  canForward(res: SidecarResponse, decision: ServiceDecision): boolean
+  forward(res: SidecarResponse, decision: ServiceDecision): void
+}
+
 interface HandlerOptions {
   readonly config: Pick<Config, 'forwardAuth' | 'identity' | 'limits'>
   readonly gate: Gate
   readonly api: AccountApi
   readonly responder: Responder
-  readonly forwarder: { forward(res: SidecarResponse, decision: ServiceDecision): void }
+  readonly forwarder: Forwarding
   /** Called once for each request that needs a caller, or has two `Authorization` lines. */
   readonly metrics: { onTokenCheck(reason: 'ok' | AccessFailure): void }
   readonly rooms: readonly Pick<Room, 'onRequest' | 'review'>[]
@@ -74,12 +80,16 @@ export class Handler {
 
   /** A room may refuse a request that would pass to a service. */
   #review(decision: Decision, res: SidecarResponse): Decision {
+    const { rooms, forwarder } = this.#options
     const { context } = res.req
     const passes = decision.act === 'forward' || decision.act === 'approve'
-    if (!passes || res.destroyed || protocolRefusal(context) !== undefined) {
+    if (!passes || rooms.length === 0 || res.destroyed || protocolRefusal(context) !== undefined) {
       return decision
     }
-    for (const room of this.#options.rooms) {
+    if (decision.act === 'forward' && !forwarder.canForward(res, decision)) {
+      return decision
+    }
+    for (const room of rooms) {
       const refusal = room.review?.(decision, context)
       if (refusal !== undefined) {
         return refusal

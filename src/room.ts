@@ -19,7 +19,7 @@ export interface Room {
    */
   onRequest?(req: SidecarRequest): void
   /**
-   * Called with each decision to forward or approve a request, before it is carried out.
+   * Called with each decision to forward or approve a request that has an upstream, before it is carried out.
    * May call `context.addWatcher`. Returns a refusal in place of the decision, or undefined.
    */
   review?(decision: ServiceDecision, context: RequestContext): RefusalDecision | undefined

@@ -4,6 +4,7 @@
  * Memory: at most 200 bytes for each account. An account is forgotten once it has paid back all and no
  * request is in flight.
  */
+import type { UpstreamOutcome } from '../base/errors.ts'
 import type { Direction, PacedReader, RequestWatcher } from '../room.ts'
 import type { AccountLimits } from './limits.ts'
 import type { Pacing } from './pacing.ts'
@@ -55,6 +56,15 @@ export class Account implements RequestWatcher {
     }
     this.#inFlight++
     return undefined
+  }
+
+  /** A request that the sidecar itself did not forward uses nothing of the rate. */
+  onForwardEnd(outcome: UpstreamOutcome | 'refused'): void {
+    const rate = this.#limits?.requests
+    const isForwarded = outcome !== 'refused' && outcome !== 'connection_limit_reached'
+    if (rate !== undefined && !isForwarded) {
+      this.#requestsFullAtMs = use(rate, this.#requestsFullAtMs, -1, this.#pacing.now())
+    }
   }
 
   onEnd(): void {

@@ -41,13 +41,13 @@ export interface FairUseOptions {
 /** Never rejects. Polls the file only after `start` is called. */
 export async function openFairUse(options: FairUseOptions): Promise<Loaded<FairUse, Problem>> {
   const { config, log, onReload } = options
-  const { file } = config.fairUse
+  const { file, enforcement } = config.fairUse
   const shares = typeof config.workers === 'number' ? config.workers : 1
   const opened = await openPolledFiles({
     subject: SUBJECT,
     paths: [file],
     async load() {
-      const limits = await loadLimits(file, shares)
+      const limits = await loadLimits(file, { shares, enforcement })
       return limits.ok ? limits : notLoaded(problemsAt(SETTING, limits.problems), limits.kind)
     },
     onReload: (result) => onReload(SUBJECT, result),

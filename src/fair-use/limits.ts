@@ -78,16 +78,23 @@ export interface AccountLimits {
   readonly policy: string
 }
 
+/** How this process applies the file. */
+export interface LimitsUse {
+  /** The number of processes that share each limit. */
+  readonly shares: number
+  /** `report` limits nothing, so no transfer is paced. */
+  readonly enforcement: 'enforce' | 'report'
+}
+
 export class FairUseLimits {
   readonly #default: AccountLimits | undefined
   readonly #ofAccounts: ReadonlyMap<string, AccountLimits | undefined>
 
-  /** @param shares - the number of processes that share each limit */
-  constructor(written: z.output<typeof schema>, shares: number) {
+  constructor(written: z.output<typeof schema>, how: LimitsUse) {
     const { default: ofAll = {}, accounts = {} } = written
-    this.#default = limitsOf(ofAll, shares)
+    this.#default = limitsOf(ofAll, how)
     const entries = Object.entries(accounts)
-    this.#ofAccounts = new Map(entries.map(([name, own]) => [name, limitsOf({ ...ofAll, ...own }, shares)]))
+    this.#ofAccounts = new Map(entries.map(([name, own]) => [name, limitsOf({ ...ofAll, ...own }, how)]))
   }
 
   /** Undefined if nothing limits the account. */
@@ -102,12 +109,13 @@ export class FairUseLimits {
   }
 }
 
-function limitsOf(written: WrittenLimits, shares: number): AccountLimits | undefined {
+function limitsOf(written: WrittenLimits, { shares, enforcement }: LimitsUse): AccountLimits | undefined {
   const { requestsPerSecond = 0, inFlight = 0 } = written
   const burst = written.burst || Math.max(1, Math.floor(requestsPerSecond * BURST_SECONDS))
   const requests = requestsPerSecond > 0 ? rateOf(requestsPerSecond / shares, burst / shares) : undefined
-  const upload = byteRateOf(written.uploadBytesPerSecond, shares)
-  const download = byteRateOf(written.downloadBytesPerSecond, shares)
+  const paces = enforcement === 'enforce'
+  const upload = paces ? byteRateOf(written.uploadBytesPerSecond, shares) : undefined
+  const download = paces ? byteRateOf(written.downloadBytesPerSecond, shares) : undefined
   if (requests === undefined && inFlight === 0 && upload === undefined && download === undefined) {
     return undefined
   }
@@ -147,7 +155,7 @@ function policyOf(requestsPerSecond: number, burst: number, inFlight: number): s
 }
 
 /** Problems are lines, `path:line:column: what is wrong`. Never rejects. */
-export async function loadLimits(path: string, shares: number): Promise<Loaded<FairUseLimits>> {
+export async function loadLimits(path: string, how: LimitsUse): Promise<Loaded<FairUseLimits>> {
   const read = await readRegularFile(path, MAX_FILE_BYTES)
   if (!read.ok) {
     return read
@@ -156,5 +164,5 @@ export async function loadLimits(path: string, shares: number): Promise<Loaded<F
   if (!parsed.ok) {
     return notLoaded(parsed.problems.map((problem) => `${path}:${problem}`))
   }
-  return loaded(new FairUseLimits(parsed.value, shares)) // without the warnings, which are about secrets
+  return loaded(new FairUseLimits(parsed.value, how)) // without the warnings, which are about secrets
 }

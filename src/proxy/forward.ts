@@ -48,17 +48,31 @@ export class Forwarder {
       .toSorted((a, b) => b.pathPrefix.length - a.pathPrefix.length)
   }
 
+  /** If false, `forward` refuses the request without a transfer. */
+  canForward(res: SidecarResponse, decision: ServiceDecision): boolean {
+    return this.#upstreamOf(decision) !== undefined && !this.#isLoop(res)
+  }
+
   forward(res: SidecarResponse, decision: ServiceDecision) {
-    const upstream = this.#upstreams.find(({ pathPrefix }) => isWithin(decision.admitted.path, pathPrefix))
+    const upstream = this.#upstreamOf(decision)
     if (upstream === undefined) {
       return this.#responder.failForwarded(res, 'destination_not_found')
     }
-    if (this.#ownConnections.has(res.req.context.connection.tcpSocket)) {
+    if (this.#isLoop(res)) {
       upstream.events.onOutcome('proxy_loop_detected')
       return this.#responder.failForwarded(res, 'proxy_loop_detected')
     }
     res.req.context.changeOwner(new Transfer(res, decision, upstream))
     proxy.web(res.req, res) // with options, it would call a deprecated function of Node for each request
+  }
+
+  #upstreamOf({ admitted }: ServiceDecision): Upstream | undefined {
+    return this.#upstreams.find(({ pathPrefix }) => isWithin(admitted.path, pathPrefix))
+  }
+
+  /** Whether the sidecar has sent the request to itself. */
+  #isLoop(res: SidecarResponse): boolean {
+    return this.#ownConnections.has(res.req.context.connection.tcpSocket)
   }
 
   pools(): readonly Pick<UpstreamPool, 'prefix' | 'connections' | 'queued'>[] {

@@ -7,7 +7,7 @@ import { FairUseLimits } from '../../src/fair-use/limits.ts'
 import { Pacing } from '../../src/fair-use/pacing.ts'
 
 const limitsOf = (written: Readonly<Record<string, number>>, shares = 1) => {
-  const limits = new FairUseLimits({ default: written }, shares).of('acme')
+  const limits = new FairUseLimits({ default: written }, { shares, enforcement: 'enforce' }).of('acme')
   if (limits === undefined) {
     throw new Error('these are limits')
   }

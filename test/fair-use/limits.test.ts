@@ -4,11 +4,13 @@ import t, { type Test } from 'tap'
 import { loadLimits } from '../../src/fair-use/limits.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 
+const ENFORCED = { shares: 1, enforcement: 'enforce' } as const
+
 /** The problems of a file with this text, without its path. */
 async function problemsOf(t: Test, text: string | Uint8Array): Promise<readonly string[]> {
   const file = join(await temporaryDirectory(t), 'fair-use.yaml')
   writeFileSync(file, text)
-  const loaded = await loadLimits(file, 1)
+  const loaded = await loadLimits(file, ENFORCED)
   return loaded.ok ? [] : loaded.problems.map((problem) => problem.replace(`${file}:`, ''))
 }
 
@@ -52,7 +54,7 @@ t.test('limits are those of the account, then those of all; 0 and an empty map a
     file,
     'default: { inFlight: 5, requestsPerSecond: 0.3 }\naccounts: { a: { inFlight: 0 }, b: { inFlight: 7 }, c: { inFlight: 0, requestsPerSecond: 0 } }',
   )
-  const loaded = await loadLimits(file, 1)
+  const loaded = await loadLimits(file, ENFORCED)
   if (!loaded.ok) {
     throw new Error(loaded.problems.join())
   }
@@ -63,6 +65,6 @@ t.test('limits are those of the account, then those of all; 0 and an empty map a
   t.equal(limits.of('c'), undefined)
   t.strictSame(limits.accountIds, ['a', 'b', 'c'])
   writeFileSync(file, '{}')
-  const empty = await loadLimits(file, 1)
+  const empty = await loadLimits(file, ENFORCED)
   t.equal(empty.ok && empty.value.of('a'), undefined)
 })

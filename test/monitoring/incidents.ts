@@ -1,5 +1,5 @@
 /**
- * Twenty-three incidents as series of Prometheus, a sample each 30 s.
+ * Twenty-four incidents as series of Prometheus, a sample each 30 s.
  * Each begins after an hour of good service.
  * docs/alerts.md says which alert tells of each, and after how many minutes; `incidents.test.ts` compares.
  */
@@ -187,6 +187,15 @@ export const INCIDENTS: Readonly<Record<string, Incident>> = {
     alert: 'LoginsRefused',
     severity: 'warning',
     series: { ...logins(6, 6), ...failedLogins('rejected', 600) },
+  },
+  'an account sends ten times its limit': {
+    alert: 'AccountLimited',
+    severity: 'warning',
+    series: {
+      ...checks('ok', 120, 132),
+      ...checks('fair_use', 0, 108),
+      [own('fair_use_limited_total', { limit: 'requests' })]: counter(0, 108),
+    },
   },
   'new connections are closed': {
     alert: 'Overloaded',

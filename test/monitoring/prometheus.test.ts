@@ -8,6 +8,7 @@ import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { eventually } from '../support/eventually.ts'
 import { freePort, freePorts } from '../support/free-port.ts'
+import { limitsFile } from '../support/limited-setup.ts'
 import { tableUnder } from '../support/markdown.ts'
 import { watchProcess, without } from '../support/other-programs.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
@@ -67,7 +68,9 @@ t.test('queries and rules refer to existing series', { skip: without('prometheus
     { prefix: '/', url: upstream.url },
     { prefix: '/gone', url: 'http://127.0.0.1:1' },
   ]
-  const sidecar = await startSidecar(t, { settings: { upstreams: JSON.stringify(upstreams) } })
+  const limits = await limitsFile(t, 'default: { inFlight: 1000 }')
+  const settings = { upstreams: JSON.stringify(upstreams), 'fair-use-file': limits }
+  const sidecar = await startSidecar(t, { settings })
   const [port, gone] = await freePorts(2)
   const target = (port = 0) => ({
     targets: [`127.0.0.1:${port}`],
@@ -234,6 +237,7 @@ const ISSUER = { issuer: 'https://issuer.example' }
 const jwksAge = of('auth_sidecar_jwks_age_seconds', ISSUER)
 const reloaded = (subject: string) => of('auth_sidecar_reloads_total', { subject, result: 'ok' })
 const fetches = of('auth_sidecar_jwks_fetches_total', { ...ISSUER, result: 'ok' })
+const limited = of('auth_sidecar_fair_use_limited_total', { limit: 'requests' })
 const DAY = 86_400
 
 /** An hour of good traffic, then every request finds the upstream gone. */
@@ -478,6 +482,11 @@ const CASES_BY_ALERT: Readonly<Record<string, readonly Case[]>> = {
       { ...JOB, reason: 'expired' },
     ],
     ['no token', 40, { [good]: '0+6x40', [checks('missing')]: '0+90x40', [checks('malformed')]: '0+90x40' }],
+  ],
+  AccountLimited: [
+    ['an account is over its rate', 20, { [limited]: '0+20x20' }, { ...JOB, limit: 'requests' }],
+    ['it was, for five minutes', 20, { [limited]: '0+60x5 300x15' }],
+    ['a client that comes too early now and then', 60, { [limited]: '0+5x60' }],
   ],
   ReloadFailing: [
     ['new keys cannot be loaded', 10, { [reloadFailing]: '1x10' }, { ...POD, subject: 'keys' }],

@@ -15,9 +15,9 @@ export const HANDSHAKE = [
   'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==',
 ]
 
-/** Starts the server; `requests` has the handshakes that it accepted. */
+/** Starts the server, which also answers plain requests; `requests` has the handshakes that it accepted. */
 export async function echoServer(t: Test, options: ServerOptions = {}) {
-  const server = createServer()
+  const server = createServer((_req, res) => res.end())
   const sockets = new WebSocketServer({ server, ...options })
   const requests: { readonly url: string | undefined; readonly headers: NodeJS.Dict<string | string[]> }[] =
     []
