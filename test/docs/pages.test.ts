@@ -15,6 +15,7 @@ import { loadConfig } from '../../src/config/load.ts'
 import { FAIR_USE_METRICS } from '../../src/fair-use/metrics.ts'
 import { METRIC_PREFIX, METRICS } from '../../src/ops/metrics.ts'
 import { eventually } from '../support/eventually.ts'
+import { limitsFile } from '../support/limited-setup.ts'
 import { codeIn, tableUnder } from '../support/markdown.ts'
 import { parseMetrics } from '../support/prometheus.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
@@ -418,6 +419,13 @@ t.test('every documented response occurs as documented, and no other one', async
     broken = true
     await ask(setup, method, path, setup.authorization)
     broken = false
+  }
+  const limited = await start({
+    'fair-use-file': await limitsFile(t, 'default: { requestsPerSecond: 0.001, burst: 1, inFlight: 9 }'),
+  })
+  for (const { method, path } of documentedOperations().filter(({ path }) => path === '/_auth')) {
+    await ask(limited, method, path, limited.authorization)
+    await ask(limited, method, path, limited.authorization)
   }
   for (const documented of documentedResponses()) {
     t.ok(seen.has(documented), documented)

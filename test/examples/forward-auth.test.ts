@@ -11,6 +11,7 @@ import { ERRORS } from '../../src/base/errors.ts'
 import { JUDGED_HEADERS, SECOND_RESOURCE_WORDS } from '../../src/http/headers.ts'
 import { eventually, SOON_MS } from '../support/eventually.ts'
 import { freePort } from '../support/free-port.ts'
+import { limitsFile } from '../support/limited-setup.ts'
 import { watchProcess, without } from '../support/other-programs.ts'
 import { rawRequest } from '../support/raw-client.ts'
 import { OK, type RecordedRequest, recordingUpstream } from '../support/recording-upstream.ts'
@@ -266,6 +267,31 @@ for (const proxy of PROXIES) {
         )
       }
       t.equal(upstream.requests.length, before)
+    })
+
+    await t.test('an account over its limit gets the 429 of the sidecar', async (t) => {
+      const limits = await limitsFile(t, 'default: { requestsPerSecond: 0.001, burst: 1 }')
+      const { upstream, sidecar, ask } = await start({ 'fair-use-file': limits })
+      // Two tokens: the decision on the first one may be cached.
+      const [first, second] = [await sidecar.mint(), await sidecar.mint()]
+      t.equal((await ask('GET /a', [bearer(first)])).status, 200)
+      const { status, headers, body } = await ask('PUT /a', [bearer(second), 'Content-Length: 3'], 'abc')
+      t.match(
+        { status, headers, body: JSON.parse(body.toString()) },
+        {
+          status: 429,
+          headers: {
+            'content-type': 'application/json',
+            'cache-control': 'no-store',
+            'retry-after': /^(1000|99\d)$/,
+            ratelimit: /^"requests";r=0;t=(1000|99\d)$/,
+            'ratelimit-policy': '"requests";q=1;w=1000',
+            'proxy-status': /details="fair_use"/,
+          },
+          body: { code: 'TooManyRequests', message: ERRORS.tooManyRequests.message },
+        },
+      )
+      t.equal(upstream.requests.length, 1)
     })
 
     await t.test('the token endpoint is served by the sidecar', async (t) => {
