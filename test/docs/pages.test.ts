@@ -423,10 +423,8 @@ t.test('every documented response occurs as documented, and no other one', async
   const limited = await start({
     'fair-use-file': await limitsFile(t, 'default: { requestsPerSecond: 0.001, burst: 1, inFlight: 9 }'),
   })
-  for (const { method, path } of documentedOperations().filter(({ path }) => path === '/_auth')) {
-    await ask(limited, method, path, limited.authorization)
-    await ask(limited, method, path, limited.authorization)
-  }
+  await ask(limited, 'get', '/_auth', limited.authorization)
+  await ask(limited, 'get', '/_auth', limited.authorization)
   for (const documented of documentedResponses()) {
     t.ok(seen.has(documented), documented)
   }
