@@ -33,8 +33,8 @@ export interface Room {
   start?(): void
   /** Loads the files of the room again, even if they have not changed. Never rejects. */
   reload?(): Promise<unknown>
-  /** Called after the drain. */
-  stop?(): Promise<unknown> | void
+  /** Called after the drain. May return a promise. */
+  stop?(): unknown
 }
 
 /** `in`: from the client. `out`: to the client. */

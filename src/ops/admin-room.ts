@@ -17,7 +17,7 @@ export interface AdminRoom {
   /** What the room shows on the status page. `windows.tenMinutes.ofRoom` reads its metrics. */
   statusLines?(windows: Windows): Iterable<StatusLine>
   start?(): void
-  stop?(): Promise<unknown> | void
+  stop?(): unknown
 }
 
 export interface AdminRoute {

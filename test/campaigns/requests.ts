@@ -558,7 +558,7 @@ const TWISTS: readonly (readonly [weight: number, twist: Twist, part?: Part])[] 
   [2, field('plain', 'Destination', '/b/x~/c~http://other/b/x')],
   [1, line('plain', 'X-HTTP-Method-Override: DELETE~x_http_method: DELETE~X_Copy_From: /c')],
   [4, addSecondResource],
-  [3, makeCreation, 'method'],
+  [10, makeCreation, 'method'],
   [2, (draft, random) => line('plain', RIGHTS.join('~'))(draft, random)],
   [2, field('plain', 'Overwrite', 'F~f~T~F\r\nOverwrite: T')],
   [2, target('plain', '@?acl~@?policy~@?~@?tagging=x~@;acl'), 'target'],

@@ -211,10 +211,10 @@ t.test('an address with unused or missing parts is refused', async (t) => {
     'http:/h',
     'http://',
     'http://:80',
-    // biome-ignore lint/suspicious/noTemplateCurlyInString: an unexpanded template
     'http://h:0',
     'http://h:',
     'http://h:65536',
+    // biome-ignore lint/suspicious/noTemplateCurlyInString: an unexpanded template
     'http://${HOST}:80',
     'http://a,b:80',
     'http://user@h',

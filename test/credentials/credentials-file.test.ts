@@ -115,6 +115,15 @@ t.test('a scope that no request could be judged by is a problem of its item', as
   }
 })
 
+t.test('a previous secret without an end, or an end without a previous secret, is a problem', async (t) => {
+  const credential = `accounts:\n  - accountId: a\n    credentials:\n      - accessKey: k\n        secretHash: ${HASH}\n`
+  for (const line of [`previousSecretHash: ${HASH}`, 'previousSecretExpiresAt: 2027-01-31T08:00:00Z']) {
+    const [found = '', ...more] = problemsOf(`${credential}        ${line}\n`)
+    t.match(found, /must come with the time at which the previous secret ends$/, line)
+    t.same(more, [])
+  }
+})
+
 t.test('names too long for a token are a problem of the access key', async (t) => {
   const account = (accountId: string, accessKey: string) =>
     `  - accountId: ${accountId}\n    credentials:\n      - accessKey: ${accessKey}\n        secretHash: ${HASH}\n`

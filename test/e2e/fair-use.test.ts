@@ -18,7 +18,7 @@ t.test(
   async (t) => {
     const { ask, head, upstream, sidecar, limited, accessLines } = await limitedSetup(t, `default: ${TWO}`)
     t.equal((await ask(head('GET /a'))).status, 200)
-    t.equal((await ask(head('PUT /a', 'Content-Length: 1') + 'x')).status, 200)
+    t.equal((await ask(`${head('PUT /a', 'Content-Length: 1')}x`)).status, 200)
     const refused = await ask(head('GET /a'))
     isOwnResponse(t, refused, {
       status: 429,
