@@ -59,6 +59,9 @@ export class Handler {
       const routed = gate.route(admitted, isTrusted)
       this.#onHead(req, routed, admitted.requestId)
       const decision = gate.decide(routed)
+      if (decision instanceof Promise) {
+        context.recordCacheMiss()
+      }
       // A malformed chunk may have come with the head.
       // Node parses all that it has read before a promise continues.
       const mustWait = decision instanceof Promise || admitted.isChunked

@@ -38,6 +38,10 @@ export async function openRooms(options: RoomOptions): Promise<OpenedRooms> {
     const { openFairUse } = await import('./fair-use/fair-use.ts')
     opened.push(await openFairUse(options))
   }
+  if (config.tracing.endpoint !== '') {
+    const { openTracing } = await import('./tracing/tracing.ts')
+    opened.push(openTracing(options))
+  }
   return {
     rooms: opened.flatMap((room) => (room.ok ? room.value : [])),
     problems: opened.flatMap((room) => (room.ok ? [] : room.problems)),

@@ -72,6 +72,8 @@ class Context {
    * A login names one that it may not prove.
    */
   isCallerProven = false
+  /** A token of the request had to be verified, because the cache did not have it. */
+  isCacheMiss = false
   /** The id of the link that lets the request pass. */
   linkId: string | undefined
   /** The prefix of the upstream that the request is forwarded to. */
@@ -97,6 +99,10 @@ class Context {
   recordHead(routed: RoutedRequest | undefined, requestId = this.id): void {
     this.routed = routed
     this.id = requestId
+  }
+
+  recordCacheMiss(): void {
+    this.isCacheMiss = true
   }
 
   recordDecision(decision: DecisionRecord): void {

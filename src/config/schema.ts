@@ -16,9 +16,11 @@ import {
   listenHost,
   oneOf,
   optionalFilePath,
+  optionalHttpUrl,
   optionalText,
   plainText,
   publicRoutes,
+  ratio,
   realm,
   scopeHost,
   seconds,
@@ -35,6 +37,7 @@ const ETC = '/etc/storage-auth-sidecar'
 export const KEYS_DIRECTORY = `${ETC}/keys`
 export const CREDENTIALS_FILE = `${ETC}/credentials.yaml`
 export const REVOCATIONS_FILE = `${ETC}/revocations.yaml`
+export const DEFAULT_SAMPLE_RATIO = 0.01
 
 const group = <Shape extends z.core.$ZodLooseShape>(shape: Shape) =>
   strictMap(`must be a map of settings: ${Object.keys(shape).join(', ')}`, shape)
@@ -207,6 +210,24 @@ export const settingsSchema = group({
       'report: count and log, but limit nothing.',
     ),
     refusedStatus: setting(oneOf([429, 503]), 429, 'Status of a refused request; S3 clients retry a 503.'),
+  }),
+  tracing: section('Spans of requests, for OpenTelemetry: docs/tracing.md.', {
+    endpoint: setting(
+      optionalHttpUrl,
+      '',
+      'URL that takes OTLP over HTTP, such as http://collector:4318/v1/traces; empty: no tracing.',
+    ),
+    sampleRatio: withExample(
+      ratio.optional(),
+      `Part of the requests without a trace that are sampled; default: OTEL_TRACES_SAMPLER_ARG, or ${DEFAULT_SAMPLE_RATIO}.`,
+      DEFAULT_SAMPLE_RATIO,
+    ),
+    trustIncoming: setting(
+      boolean,
+      true,
+      'Whether a traceparent decides on sampling and is continued; false for an edge: it is only linked.',
+    ),
+    accountAttribute: setting(boolean, false, 'Whether spans name the account.'),
   }),
   upgrade: section('Protocol upgrades.', {
     enabled: setting(boolean, false, 'Whether WebSocket handshakes are forwarded like other requests.'),

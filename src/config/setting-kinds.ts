@@ -29,6 +29,11 @@ export function seconds(min: 0 | 0.001 = 0.001) {
 /** A part of a limit. 1: the whole of it. */
 export const share = partOf('must be a number above 0, up to 1')
 
+const RATIO = must('must be a number from 0 to 1')
+
+/** A part that may also be nothing. */
+export const ratio = z.number(RATIO).min(0, RATIO).max(1, RATIO)
+
 function partOf(requirement: string) {
   return z.number(must(requirement)).gt(0, must(requirement)).max(1, must(requirement))
 }
@@ -97,14 +102,21 @@ const forwardedMethod = matching(
   'must be a request method in upper case, other than CONNECT and TRACE',
 )
 
+const HTTP_URL = 'must be an http: or https: URL without a user name, password or fragment'
+
 /** A user name or password in a URL would be a secret in the settings. */
-export const httpUrl = satisfying((url) => {
+export const httpUrl = satisfying(isHttpUrl, HTTP_URL)
+
+/** Empty: none. */
+export const optionalHttpUrl = satisfying((url) => url === '' || isHttpUrl(url), `${HTTP_URL}, or empty`)
+
+function isHttpUrl(url: string): boolean {
   if (!/^https?:\/\/[^\s\\#\p{Cc}]+$/iu.test(url) || !URL.canParse(url)) {
     return false
   }
   const { username, password } = new URL(url)
   return username === '' && password === ''
-}, 'must be an http: or https: URL without a user name, password or fragment')
+}
 
 /** A zone (`%eth0`) names a link of one host, and is refused. */
 export const addressRange = satisfying((range) => {

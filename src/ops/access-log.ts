@@ -15,7 +15,7 @@ import type { Config } from '../config/config.ts'
 import type { RequestEnd } from '../room.ts'
 import { LineSampling } from './line-sampling.ts'
 import type { Metrics } from './metrics.ts'
-import { traceIdOf } from './trace-id.ts'
+import { traceIdOf } from './traceparent.ts'
 
 /** What else is recorded of each request. It must not throw. */
 export type OnRequestEnd = (req: SidecarRequest, end: RequestEnd) => void

@@ -11,7 +11,7 @@ import type { OnRequestEnd } from './access-log.ts'
 import { LineSampling } from './line-sampling.ts'
 import { LinkUses } from './link-uses.ts'
 import type { Metrics } from './metrics.ts'
-import { traceIdOf } from './trace-id.ts'
+import { traceIdOf } from './traceparent.ts'
 
 export function createAuditor(metrics: Pick<Metrics, 'onEvent' | 'onReload'>, log: Logger, isOn: boolean) {
   const linkUses = new LinkUses()

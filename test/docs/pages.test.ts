@@ -14,6 +14,7 @@ import { parse } from 'yaml'
 import { loadConfig } from '../../src/config/load.ts'
 import { FAIR_USE_METRICS } from '../../src/fair-use/metrics.ts'
 import { METRIC_PREFIX, METRICS } from '../../src/ops/metrics.ts'
+import { TRACING_METRICS } from '../../src/tracing/metrics.ts'
 import { eventually } from '../support/eventually.ts'
 import { limitsFile } from '../support/limited-setup.ts'
 import { codeIn, tableUnder } from '../support/markdown.ts'
@@ -77,7 +78,10 @@ async function scrape({ adminPort }: TestSidecar): Promise<Map<string, Map<strin
 t.test('the page has every metric, label and label value, and every access log field', async (t) => {
   const upstream = await recordingUpstream(t)
   const fairUse = join(t.testdir({ 'fair-use.yaml': 'default: { inFlight: 9 }' }), 'fair-use.yaml')
-  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: { 'fair-use-file': fairUse } })
+  const sidecar = await startSidecar(t, {
+    upstreamUrl: upstream.url,
+    settings: { 'fair-use-file': fairUse, 'tracing-endpoint': 'http://127.0.0.1:9/' },
+  })
   const at = `http://127.0.0.1:${sidecar.port}/a`
   await Promise.all(Array.from({ length: 100 }, () => fetch(at))) // more than have a line each
   const withToken = { headers: { Authorization: `Bearer ${sidecar.token}`, traceparent: TRACEPARENT } }
@@ -93,7 +97,7 @@ t.test('the page has every metric, label and label value, and every access log f
   const rows = documented.flatMap(({ metric, labels }) =>
     codeIn(metric).map((name) => [name, codeIn(labels)] as const),
   )
-  const names = [...Object.keys(METRICS), ...Object.keys(FAIR_USE_METRICS)]
+  const names = [METRICS, FAIR_USE_METRICS, TRACING_METRICS].flatMap((metrics) => Object.keys(metrics))
   const declared = names.sort().map((name) => `${METRIC_PREFIX}${name}`)
   t.strictSame(rows.map(([name]) => name).sort(), declared.sort(), 'every declared metric')
   const found = [...metrics.keys(), ...declared.filter(isConditional)]

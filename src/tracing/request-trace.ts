@@ -1,0 +1,218 @@
+/**
+ * Follows one sampled request: notes when it is forwarded and how that ends, and makes its spans at its end.
+ * In: the calls of a watcher. Out: a SERVER span and, if it was forwarded, a CLIENT span below it;
+ * the `traceparent` that the upstream receives; the ids for log lines.
+ */
+import { type SpanContext, SpanKind, TraceFlags } from '@opentelemetry/api'
+import type { Resource } from '@opentelemetry/resources'
+import type { UpstreamOutcome } from '../base/errors.ts'
+import { loggable } from '../base/log.ts'
+import type { SidecarRequest } from '../client/request.ts'
+import { pathOf } from '../http/request-target.ts'
+import { TRACE_FLAGS, type TraceParent } from '../ops/traceparent.ts'
+import type { RequestEnd, RequestWatcher, UpstreamHeaders } from '../room.ts'
+import { flatCopy } from '../token/caller.ts'
+import type { SpanQueue } from './span-queue.ts'
+import { finishedSpan, methodAttribute, type Server, type SpanFacts, serverAt } from './spans.ts'
+
+export interface TraceOptions {
+  /** Epoch milliseconds. */
+  readonly now: () => number
+  readonly queue: Pick<SpanQueue, 'add'>
+  readonly resource: Resource
+  readonly scheme: 'http' | 'https'
+  /** By the path prefixes of the upstreams. */
+  readonly servers: ReadonlyMap<string, Server>
+  readonly namesAccount: boolean
+  readonly newSpanId: () => string
+}
+
+/** The trace of a request. */
+export interface Origin {
+  readonly traceId: string
+  /** The span of the caller, which the request continues. */
+  readonly parent: TraceParent | undefined
+  /** The span of a caller that is not trusted to decide: a trace of its own. */
+  readonly linked: TraceParent | undefined
+}
+
+/** The exchange with the upstream. Times in monotonic milliseconds. */
+interface Exchange {
+  readonly spanId: string
+  readonly server: Server | undefined
+  readonly startMs: number
+  sentMs: number | undefined
+  endMs: number | undefined
+  status: number | undefined
+  outcome: UpstreamOutcome | 'refused' | undefined
+}
+
+export const PARENT_HEADERS: ReadonlySet<string> = new Set(['traceparent', 'tracestate'])
+/** `tracestate` belongs to the trace and passes with it. */
+const CONTINUED_HEADERS: ReadonlySet<string> = new Set(['traceparent'])
+const MAX_PATH = 1024
+
+export class RequestTrace implements RequestWatcher {
+  readonly logFields: { readonly traceId: string; readonly spanId: string }
+  upstreamHeaders: UpstreamHeaders | undefined
+  readonly #req: SidecarRequest
+  readonly #origin: Origin
+  readonly #options: TraceOptions
+  /** Added to monotonic milliseconds, gives epoch milliseconds. */
+  readonly #epochMs: number
+  #exchange: Exchange | undefined
+
+  constructor(req: SidecarRequest, origin: Origin, options: TraceOptions) {
+    this.#req = req
+    this.#origin = origin
+    this.#options = options
+    this.#epochMs = options.now() - performance.now()
+    this.logFields = { traceId: origin.traceId, spanId: options.newSpanId() }
+  }
+
+  onForward({ pathPrefix }: { readonly pathPrefix: string }): void {
+    const { servers, newSpanId } = this.#options
+    const { traceId, parent } = this.#origin
+    const spanId = newSpanId()
+    const exchange: Exchange = {
+      spanId,
+      server: servers.get(pathPrefix),
+      startMs: performance.now(),
+      sentMs: undefined,
+      endMs: undefined,
+      status: undefined,
+      outcome: undefined,
+    }
+    this.#exchange = exchange
+    const isRandom = parent !== undefined && (parent.flags & TRACE_FLAGS.random) !== 0
+    this.upstreamHeaders = {
+      removed: parent === undefined ? PARENT_HEADERS : CONTINUED_HEADERS,
+      addedLines: `traceparent: 00-${traceId}-${spanId}-${isRandom ? '03' : '01'}\r\n`,
+    }
+    if (this.#req.context.admitted?.hasBody) {
+      this.#req.once('end', () => {
+        exchange.sentMs = performance.now()
+      })
+    }
+  }
+
+  onResponse(status: number): void {
+    if (this.#exchange !== undefined) {
+      this.#exchange.status = status
+    }
+  }
+
+  onForwardEnd(outcome: UpstreamOutcome | 'refused'): void {
+    if (this.#exchange !== undefined) {
+      this.#exchange.outcome = outcome
+      this.#exchange.endMs = performance.now()
+    }
+  }
+
+  onEnd(end: RequestEnd): void {
+    const { queue, resource } = this.#options
+    const server = finishedSpan(this.#serverFacts(end), resource)
+    const exchange = this.#exchange
+    if (exchange === undefined) {
+      queue.add([server])
+    } else {
+      queue.add([finishedSpan(this.#clientFacts(exchange), resource), server])
+    }
+  }
+
+  #serverFacts({ status, reason }: RequestEnd): SpanFacts {
+    const { scheme, namesAccount } = this.#options
+    const { traceId, parent, linked } = this.#origin
+    const { context, method, clientAddress } = this.#req
+    const host = context.admitted?.host
+    const local = host === undefined ? undefined : serverAt(scheme, loggable(host))
+    const account = namesAccount ? context.identityForLog?.accountId : undefined
+    const hasFailed = status >= 499 // 499: the client has not received the whole response
+    return {
+      kind: SpanKind.SERVER,
+      traceId,
+      spanId: this.logFields.spanId,
+      parent: parent && remote(parent),
+      link: linked && remote(linked),
+      startMs: context.startedMonotonicMs + this.#epochMs,
+      endMs: performance.now() + this.#epochMs,
+      method: methodAttribute(method),
+      attributes: {
+        'http.response.status_code': status,
+        'url.scheme': scheme,
+        'url.path': this.#path(),
+        'server.address': local?.address,
+        'server.port': local?.port,
+        'client.address': clientAddress,
+        'error.type': hasFailed ? (reason ?? String(status)) : undefined,
+        'auth_sidecar.reason': reason,
+        'auth_sidecar.cache': this.#cacheResult(),
+        'auth_sidecar.route': context.routeLabel,
+        'auth_sidecar.account': account && loggable(account),
+      },
+    }
+  }
+
+  #clientFacts(exchange: Exchange): SpanFacts {
+    const { context, method } = this.#req
+    const { spanId, server, startMs, sentMs, endMs = performance.now(), status, outcome } = exchange
+    const { queueMs, firstByteMs } = context
+    const epochMs = this.#epochMs
+    const connectedMs = queueMs === undefined ? undefined : startMs + queueMs + epochMs
+    const firstMs = firstByteMs === undefined ? undefined : context.startedMonotonicMs + firstByteMs + epochMs
+    return {
+      kind: SpanKind.CLIENT,
+      traceId: this.#origin.traceId,
+      spanId,
+      parent: { ...this.logFields, traceFlags: TraceFlags.SAMPLED },
+      startMs: startMs + epochMs,
+      endMs: endMs + epochMs,
+      method: methodAttribute(method),
+      attributes: {
+        'http.response.status_code': status,
+        'url.scheme': server?.scheme,
+        'url.path': this.#path(),
+        'server.address': server?.address,
+        'server.port': server?.port,
+        'error.type': exchangeError(outcome, status),
+      },
+      events: [
+        { name: 'connected', atMs: connectedMs },
+        { name: 'request_sent', atMs: sentMs === undefined ? undefined : sentMs + epochMs },
+        { name: 'first_byte', atMs: firstMs },
+      ],
+    }
+  }
+
+  /** Without the query, which may hold a secret. */
+  #path(): string | undefined {
+    const { context, url = '' } = this.#req
+    // A refused target may be an absolute URL with a password.
+    const path = context.admitted?.path ?? (url.startsWith('/') ? pathOf(url).replace(/#.*/s, '') : undefined)
+    // A slice would keep the whole target in memory while the span waits.
+    return path && loggable(flatCopy(path.slice(0, MAX_PATH)), MAX_PATH)
+  }
+
+  #cacheResult(): 'hit' | 'miss' | undefined {
+    const { isCacheMiss, isCallerProven } = this.#req.context
+    if (isCacheMiss) {
+      return 'miss'
+    }
+    return isCallerProven ? 'hit' : undefined
+  }
+}
+
+const remote = ({ traceId, spanId }: TraceParent): SpanContext => ({
+  traceId,
+  spanId,
+  traceFlags: TraceFlags.SAMPLED,
+  isRemote: true,
+})
+
+/** For a client, a 4xx is an error, too. */
+function exchangeError(outcome: Exchange['outcome'], status: number | undefined): string | undefined {
+  if (outcome !== undefined && outcome !== 'ok') {
+    return outcome
+  }
+  return status !== undefined && status >= 400 ? String(status) : undefined
+}

@@ -1,0 +1,170 @@
+/**
+ * What spans say, with the names of the semantic conventions for HTTP (1.23.0 and later), and our own.
+ * In: the facts of a request. Out: its spans. The attributes are a closed set, which docs/tracing.md lists:
+ * never a query, a token, or a header beyond them.
+ */
+import { randomUUID } from 'node:crypto'
+import {
+  type Attributes,
+  type HrTime,
+  type Link,
+  type SpanContext,
+  type SpanKind,
+  SpanStatusCode,
+  TraceFlags,
+} from '@opentelemetry/api'
+import {
+  defaultResource,
+  detectResources,
+  envDetector,
+  type Resource,
+  resourceFromAttributes,
+} from '@opentelemetry/resources'
+import type { ReadableSpan, TimedEvent } from '@opentelemetry/sdk-trace-base'
+import { PROXY_NAME } from '../base/errors.ts'
+import { VERSION } from '../base/version.ts'
+import type { Config } from '../config/config.ts'
+import { withoutFinalSlash } from '../http/request-target.ts'
+
+export const SPAN_ATTRIBUTES = [
+  'http.request.method',
+  'http.response.status_code',
+  'url.scheme',
+  'url.path',
+  'server.address',
+  'server.port',
+  'client.address',
+  'error.type',
+  'auth_sidecar.reason',
+  'auth_sidecar.cache',
+  'auth_sidecar.route',
+  'auth_sidecar.account',
+] as const
+type AttributeName = (typeof SPAN_ATTRIBUTES)[number]
+export type SpanAttributes = Readonly<Partial<Record<AttributeName, string | number | undefined>>>
+
+/** On the CLIENT span. */
+export const SPAN_EVENTS = ['connected', 'request_sent', 'first_byte'] as const
+type EventName = (typeof SPAN_EVENTS)[number]
+
+export interface Server {
+  readonly scheme: 'http' | 'https'
+  /** A name, an address without brackets, or the path of a unix socket. */
+  readonly address: string
+  readonly port: number | undefined
+}
+
+const DEFAULT_PORTS = { http: 80, https: 443 } as const
+
+/** `authority`: a host, perhaps with a port. */
+export function serverAt(scheme: Server['scheme'], authority: string): Server {
+  const [, address = authority, port = ''] = /^\[?(.*?)\]?(?::(\d*))?$/.exec(authority) ?? []
+  return { scheme, address, port: port === '' ? DEFAULT_PORTS[scheme] : Number(port) }
+}
+
+/** The servers of the upstreams, by their path prefixes without a final slash. */
+export const upstreamServers = (upstreams: Config['upstreams']): ReadonlyMap<string, Server> =>
+  new Map(upstreams.map(({ prefix, url }) => [withoutFinalSlash(prefix), upstreamServer(url)]))
+
+function upstreamServer(url: string): Server {
+  if (url.startsWith('unix:')) {
+    return { scheme: 'http', address: url.slice('unix:'.length), port: undefined }
+  }
+  const { protocol, host } = new URL(url)
+  return serverAt(protocol === 'https:' ? 'https' : 'http', host)
+}
+
+/** The methods that the semantic conventions know. They call any other one `_OTHER`. */
+const KNOWN_METHODS = new Set([
+  'GET',
+  'HEAD',
+  'POST',
+  'PUT',
+  'DELETE',
+  'CONNECT',
+  'OPTIONS',
+  'TRACE',
+  'PATCH',
+])
+
+export const methodAttribute = (method = ''): string => (KNOWN_METHODS.has(method) ? method : '_OTHER')
+
+/** The name of a span must not have many values. */
+const nameOf = (method: string): string => (method === '_OTHER' ? 'HTTP' : method)
+
+/** Who sends the spans. Variables of OpenTelemetry win over the setting `name`. */
+export function resourceOf(name: string): Resource {
+  const own = resourceFromAttributes({
+    'service.name': name === '' ? PROXY_NAME : name,
+    'service.version': VERSION,
+    'service.instance.id': randomUUID(),
+  })
+  return defaultResource()
+    .merge(own)
+    .merge(detectResources({ detectors: [envDetector] }))
+}
+
+/** What is known of a span when it ends. Times in epoch milliseconds. */
+export interface SpanFacts {
+  readonly kind: SpanKind.SERVER | SpanKind.CLIENT
+  readonly traceId: string
+  readonly spanId: string
+  readonly parent: SpanContext | undefined
+  readonly link?: SpanContext | undefined
+  readonly startMs: number
+  readonly endMs: number
+  /** `http.request.method`. */
+  readonly method: string
+  readonly attributes: SpanAttributes
+  readonly events?: readonly { readonly name: EventName; readonly atMs: number | undefined }[]
+}
+
+/** A span whose `error.type` is set has failed. */
+export function finishedSpan(facts: SpanFacts, resource: Resource): ReadableSpan {
+  const { kind, traceId, spanId, parent, link, startMs, endMs, method, attributes, events = [] } = facts
+  const context: SpanContext = { traceId, spanId, traceFlags: TraceFlags.SAMPLED }
+  const hasFailed = attributes['error.type'] !== undefined
+  return {
+    name: nameOf(method),
+    kind,
+    spanContext: () => context,
+    ...(parent && { parentSpanContext: parent }),
+    startTime: hrTime(startMs),
+    endTime: hrTime(endMs),
+    duration: hrTime(endMs - startMs),
+    ended: true,
+    status: { code: hasFailed ? SpanStatusCode.ERROR : SpanStatusCode.UNSET },
+    attributes: knownAttributes(method, attributes),
+    links: link === undefined ? NO_LINKS : [{ context: link, attributes: {} }],
+    events: eventsOf(events),
+    resource,
+    instrumentationScope: SCOPE,
+    droppedAttributesCount: 0,
+    droppedEventsCount: 0,
+    droppedLinksCount: 0,
+  }
+}
+
+const SCOPE = { name: PROXY_NAME, version: VERSION }
+const NO_LINKS: Link[] = []
+
+function knownAttributes(method: string, attributes: SpanAttributes): Attributes {
+  const known: Attributes = { 'http.request.method': method }
+  for (const name of SPAN_ATTRIBUTES) {
+    const value = attributes[name]
+    if (value !== undefined) {
+      known[name] = value
+    }
+  }
+  return known
+}
+
+function eventsOf(events: SpanFacts['events'] = []): TimedEvent[] {
+  return events.flatMap(({ name, atMs }) => (atMs === undefined ? [] : [{ name, time: hrTime(atMs) }]))
+}
+
+/** Seconds and nanoseconds. */
+function hrTime(milliseconds: number): HrTime {
+  const seconds = Math.floor(milliseconds / 1000)
+  return [seconds, Math.floor((milliseconds - seconds * 1000) * 1e6)]
+}
