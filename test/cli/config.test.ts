@@ -64,6 +64,29 @@ t.test('check --files prints warnings to stderr and succeeds', async (t) => {
   t.match(printed, { ok: true, problems: [], warnings: [/expired\.pem/, /key\.pem/] })
 })
 
+t.test(
+  'check --files names line and column of a bad file of limits, and accounts that do not exist',
+  async (t) => {
+    const file = join(await temporaryDirectory(t), 'fair-use.yaml')
+    const keys = (await makeKeyDirectory(t)).directory
+    const credentials = (await makeCredentialsFile(t)).file
+    const files = ['--keys-directory', keys, '--credentials-file', credentials, '--fair-use-file', file]
+    const check = () => run(['check', '--files', ...files])
+    writeFileSync(file, 'default:\n  burst: -1\naccounts:\n  acme: { inFligth: 1 }\n')
+    t.match((await check()).failure, {
+      exitCode: 2,
+      message:
+        /fair-use\.yaml:2:10: default\.burst must be .*\n.*fair-use\.yaml:4:11: accounts\.acme .*inFligth/,
+    })
+    writeFileSync(file, 'accounts: { nobody: { inFlight: 1 } }')
+    t.match(await check(), {
+      failure: undefined,
+      stdout: 'the configuration is valid\n',
+      stderr: /^warning: .*limits the account nobody, which has no credentials\n$/,
+    })
+  },
+)
+
 t.test('check --strict fails on a warning alone', async (t) => {
   const insecure = ['check', '--keys-jwks-url', 'http://issuer.example/keys']
   t.match(await run(insecure), { failure: undefined, stderr: /^warning: keys\.jwksUrl: .* without TLS/ })

@@ -2,7 +2,9 @@ import t from 'tap'
 import { eventually } from '../support/eventually.ts'
 import { limitedSetup, limitsFile } from '../support/limited-setup.ts'
 import { isOwnResponse, unavailable } from '../support/own-response.ts'
-import { rawRequest } from '../support/raw-client.ts'
+import { prepareFiles, serve } from '../support/program.ts'
+import { metricAt } from '../support/prometheus.ts'
+import { rawClient, rawRequest } from '../support/raw-client.ts'
 import { OK, recordingUpstream } from '../support/recording-upstream.ts'
 import { startSidecar } from '../support/sidecar.ts'
 import { sidecarClient } from '../support/sidecar-client.ts'
@@ -263,4 +265,111 @@ t.test('a file with problems keeps the sidecar from starting', async (t) => {
   await t.rejects(limitedSetup(t, 'default: { requestsPerSecond: 0.000001 }'), {
     message: /fairUse\.file: .*fair-use\.yaml:1:31: default\.requestsPerSecond must be 0/,
   })
+})
+
+t.test('what a limited account owes is cut to the new burst', async (t) => {
+  const { write, reloads, ask, head, get } = await limitedSetup(
+    t,
+    'default: { requestsPerSecond: 0.001, burst: 20 }',
+  )
+  for (let sent = 0; sent < 20; sent++) {
+    await get()
+  }
+  write('default: { requestsPerSecond: 0.001, burst: 1 }')
+  await eventually(async () => (await reloads('ok')) === 1, 'the new limit')
+  const { status, headers } = await ask(head('GET /a'))
+  t.equal(status, 429)
+  t.match(headers['retry-after'], /^(1000|99\d)$/, 'the time of one request, not of twenty')
+})
+
+t.test('a link counts for the account that made it', async (t) => {
+  const { ask, head, get } = await limitedSetup(t, `default: ${TWO}`, {
+    settings: { 'links-enabled': 'true' },
+  })
+  const body = '{"method":"GET","target":"/a"}'
+  const lines = ['Content-Type: application/json', `Content-Length: ${body.length}`]
+  const made = await ask(head('POST /v2/auth/links', ...lines) + body)
+  const { url }: { url: string } = JSON.parse(made.body.toString())
+  const follow = async () => (await ask(`GET ${url} HTTP/1.1\r\nHost: storage.example\r\n\r\n`)).status
+  t.strictSame([await follow(), await get(), await follow(), await get()], [200, 200, 429, 429])
+})
+
+t.test('a clock that steps neither ends nor prolongs a limit', async (t) => {
+  let nowMs = Date.now()
+  const { get, sidecar } = await limitedSetup(t, `default: ${TWO}`, { now: () => nowMs })
+  t.strictSame([await get(), await get(), await get()], [200, 200, 429])
+  for (const stepMs of [-3_600_000, 4_200_000]) {
+    nowMs += stepMs
+    const request = `GET /a HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${await sidecar.mint()}\r\n\r\n`
+    const { status, headers } = await rawRequest(t, sidecar.port, request)
+    t.equal(status, 429)
+    t.match(headers['retry-after'], /^(1000|9\d\d)$/)
+  }
+})
+
+t.test('an account with 1,000 connections has no more requests in flight than it may', async (t) => {
+  const { sidecar, upstream, connect, head, limited } = await limitedSetup(t, 'default: { inFlight: 10 }', {
+    credentials: [{ accountId: 'acme' }, { accountId: 'globex' }],
+  })
+  upstream.reply(() => {})
+  const clients = await Promise.all(Array.from({ length: 1000 }, connect))
+  for (const client of clients) {
+    client.send(head('GET /loud'))
+  }
+  await eventually(async () => (await limited('in_flight')) === 990, 'all but ten to be refused')
+  t.equal(upstream.requests.length, 10)
+  const [, quiet] = sidecar.logins
+  const token = await sidecar.mint({ claims: { sub: 'globex', client_id: quiet?.accessKey } })
+  upstream.reply(OK)
+  const other = `GET /quiet HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n\r\n`
+  t.equal((await rawRequest(t, sidecar.port, other)).status, 200)
+})
+
+for (const [enforcement, text] of [
+  ['enforce', /^Accounts are over their limit of requests per second: 3 requests were refused in \d+ s$/],
+  ['report', /^Accounts are over their limit of requests per second: 3 requests would be refused in \d+ s$/],
+] as const) {
+  t.test(`the headline of the status page names the limit, and no account (${enforcement})`, async (t) => {
+    const { sidecar, get } = await limitedSetup(t, `default: ${TWO}`, {
+      settings: { 'fair-use-enforcement': enforcement },
+    })
+    const status = async () => (await fetch(`http://127.0.0.1:${sidecar.adminPort}/status.json`)).json()
+    await status()
+    for (let sent = 0; sent < 5; sent++) {
+      await get()
+    }
+    t.match(Object(await status()).problems, [{ severity: 'warning', text }])
+    t.equal(Object(await status()).problems.length, 1)
+  })
+}
+
+t.test('workers share each limit, and count together', async (t) => {
+  const upstream = await recordingUpstream(t)
+  const { files, token } = await prepareFiles(t)
+  const sidecar = await serve(t, {
+    ...files,
+    'upstream-url': upstream.url,
+    workers: '2',
+    'fair-use-file': await limitsFile(t, 'default: { requestsPerSecond: 0.002, burst: 8 }'),
+  })
+  const get = `GET /a HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n\r\n`
+  // Round robin: the second connection is another worker's.
+  const clients = [await rawClient(t, sidecar.port), await rawClient(t, sidecar.port)]
+  for (const client of clients) {
+    const statuses: number[] = []
+    for (let sent = 0; sent < 5; sent++) {
+      client.send(get)
+      const { status, headers } = await client.response()
+      statuses.push(status)
+      if (status === 429) {
+        t.match(headers, {
+          'ratelimit-policy': '"requests";q=8;w=4000',
+          'retry-after': /^(1000|99\d)$/,
+        })
+      }
+    }
+    t.strictSame(statuses, [200, 200, 200, 200, 429])
+  }
+  const limited = () => metricAt(sidecar.adminPort, 'auth_sidecar_fair_use_limited_total{limit="requests"}')
+  await eventually(async () => (await limited()) === 2, 'the refusals of both workers')
 })

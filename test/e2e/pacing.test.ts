@@ -77,7 +77,7 @@ for (const [name, line, body] of [
       t,
       `default: { uploadBytesPerSecond: ${BYTES_PER_SECOND} }`,
       {
-        settings: { 'timeouts-idle-seconds': '0.2' },
+        settings: { 'timeouts-idle-seconds': '0.2', 'limits-upload-bytes-per-second': '1000000' },
       },
     )
     const ms = await timed(async () => {
@@ -138,6 +138,56 @@ t.test('a client that leaves while it is paced frees the connection of the upstr
   await eventually(async () => (await sidecar.metric('auth_sidecar_requests_in_flight')) === 0, 'the end')
 })
 
+t.test('a client that leaves while its upload is paced frees the connection of the upstream', async (t) => {
+  const { upstream, request, sidecar } = await limitedSetup(
+    t,
+    'default: { uploadBytesPerSecond: 1000, inFlight: 1 }',
+  )
+  const client = await request('PUT /a', [`Content-Length: ${BODY.length}`])
+  client.send(BODY)
+  await upstream.until(() => (upstream.bytes[0]?.length ?? 0) > 1000, 'the first bytes')
+  client.socket.resetAndDestroy()
+  await upstream.until(() => upstream.open() === 0, 'the connection to be closed')
+  await eventually(async () => (await sidecar.metric('auth_sidecar_requests_in_flight')) === 0, 'the end')
+})
+
+for (const [change, limits] of [
+  ['raised', 'default: { downloadBytesPerSecond: 100000000 }'],
+  ['removed', '{}'],
+] as const) {
+  t.test(`a paced transfer goes on at once when its limit is ${change}`, async (t) => {
+    const { upstream, request, write, reloads } = await limitedSetup(
+      t,
+      'default: { downloadBytesPerSecond: 1000 }',
+    )
+    upstream.reply(bodyReply(BODY))
+    const client = await request('GET /a')
+    await client.until('200 OK')
+    write(limits)
+    t.ok((await client.response()).body.equals(BODY))
+    t.equal(await reloads('ok'), 1)
+  })
+}
+
+t.test('a limit that is set during a download holds for what is left of it', async (t) => {
+  const { upstream, request, write, reloads, pacedSeconds } = await limitedSetup(
+    t,
+    'default: { inFlight: 9, downloadBytesPerSecond: 100000000 }',
+  )
+  const sockets: { write(bytes: Uint8Array): unknown }[] = []
+  upstream.reply((socket) => {
+    sockets.push(socket)
+    socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${BODY.length}\r\n\r\n`)
+  })
+  const client = await request('GET /a')
+  await client.until('200 OK')
+  write(`default: { inFlight: 9, downloadBytesPerSecond: ${BYTES_PER_SECOND} }`)
+  await eventually(async () => (await reloads('ok')) === 1, 'the new limit')
+  sockets[0]?.write(BODY)
+  t.ok((await client.response()).body.equals(BODY))
+  t.ok((await pacedSeconds('out')) > 0.5)
+})
+
 t.test('an early response reaches a client whose upload is paced', async (t) => {
   const { upstream, send, head } = await limitedSetup(t, 'default: { uploadBytesPerSecond: 1000 }', {
     hooks: {
@@ -169,6 +219,16 @@ t.test('a drain lets a paced transfer finish', async (t) => {
   const stopped = sidecar.stop()
   t.ok((await client.response()).body.equals(BODY))
   await stopped
+})
+
+t.test('the deadline of a drain ends a transfer that is paced too slowly', async (t) => {
+  const { upstream, request, sidecar } = await limitedSetup(t, 'default: { downloadBytesPerSecond: 1000 }')
+  upstream.reply(bodyReply(BODY))
+  const client = await request('GET /a')
+  await client.until('200 OK')
+  await sidecar.stop()
+  await client.closed()
+  t.ok(client.received().length < BODY.length)
 })
 
 t.test('a tunnel is in flight until it is closed, and its bytes are paced in both directions', async (t) => {
