@@ -113,7 +113,6 @@ export async function openAuthData(
   const credentials = credentialsIn(options, sources)
   const polled = polledSources(sources)
   const suspicions = new Suspicions(watchedStates(options, sources), log)
-  subscribeToSources(sources, (subject) => suspicions.onChange(subject))
   return {
     keys,
     keySets,
@@ -132,7 +131,11 @@ export async function openAuthData(
       }
       suspicions.start()
     },
-    whenLoaded: () => whenSourcesLoaded(sources, ownKeySet),
+    async whenLoaded() {
+      const isLoaded = await whenSourcesLoaded(sources, ownKeySet)
+      suspicions.accept()
+      return isLoaded
+    },
     async reload() {
       await Promise.all(polled.map((source) => source.reload()))
       suspicions.accept()

@@ -8,7 +8,7 @@ import { type Config, configWarnings, keySetsOf, type Problem, problemsAt } from
 import type { CredentialList } from '../credentials/credential-list.ts'
 import { loadCredentialsFile, loadRevocationsFile } from '../credentials/list-files.ts'
 import type { CredentialsDatabase } from '../credentials/postgres/database.ts'
-import type { RevocationList } from '../credentials/revocation-list.ts'
+import type { EndedTokens, RevocationList } from '../credentials/revocation-list.ts'
 import { readBearerToken } from '../keys/jwk-set.ts'
 import { isKeyFileName, loadKeyRing } from '../keys/key-directory.ts'
 import type { KeyRing } from '../keys/key-ring.ts'
@@ -114,8 +114,15 @@ async function openCredentialsDatabase(opening: Opening) {
   // Imported on demand: the PostgreSQL client loads slowly, and most sidecars do not need it.
   const { openDatabase } = await import('../credentials/postgres/database.ts')
   const onReload = (result: ReloadResult) => opening.onReload?.('credentials', result)
-  const database = openDatabase({ ...postgres, log: opening.log, onReload })
+  const endedTokens = () => endedTokensOf(opening)
+  const database = openDatabase({ ...postgres, log: opening.log, onReload, endedTokens })
   return collect(opening, await withSetting(DATABASE_SETTING, database))
+}
+
+/** Tokens need no revocation once the longest lifetime since their issue has passed. */
+export function endedTokensOf({ config, now }: Pick<SourceOptions, 'config' | 'now'>): EndedTokens {
+  const nowMs = now()
+  return { nowMs, issuedBeforeMs: nowMs - config.token.maxSignedSeconds * 1000 }
 }
 
 async function openCertificateSets(opening: Opening): Promise<CertificateSets> {

@@ -1,55 +1,63 @@
 /**
- * Watches the files of auth data for changes that load well and are probably mistakes, and
- * makes a fingerprint of each file. That of a directory of keys is made from the names, which are their kids.
+ * Watches the auth data for changes that load well and are probably mistakes, and tells its fingerprints.
  *
  *   suspicion                                              ends
  *   the file was replaced behind its mount (no link)       when the path leads to a file with a link
  *   the credentials became empty                           with a version that has some
  *   revocations were lost: more than one name at once,     with a version that has them again
  *   or by a file that is older than the one before
+ *   an earlier state of the database is back               when the state before it returns
  *
- * `revocations remove` takes one name from a file that becomes newer: that is no suspicion, and neither is a
- * revocation whose tokens have all ended. A reload that an operator asks for (SIGHUP) accepts what is there.
+ * `revocations remove` takes one name: that is no suspicion, and neither is a revocation whose tokens have
+ * all ended. A reload that an operator asks for (SIGHUP) accepts what is there.
  */
-import { createHash } from 'node:crypto'
-import { createReadStream } from 'node:fs'
 import { stat } from 'node:fs/promises'
+import { addFingerprint } from '../base/fingerprint.ts'
 import type { Logger } from '../base/log.ts'
-import { visibleNames } from '../files/files.ts'
 
 export type SuspectSubject = 'keys' | 'credentials' | 'revocations'
 
-/** A file and what was loaded from it. `watched-states.ts` has one for each subject. */
+/** A subject of one source. `watched-states.ts` makes them. A subject may have several sources. */
 export interface WatchedState {
   readonly subject: SuspectSubject
-  readonly path: string
+  /** Fields of log lines that name the source. */
+  readonly origin: () => Readonly<Record<string, string>>
+  /** The file or directory of a source that has one: its link and its time are watched. */
+  readonly file?: string
+  /** Of the active content, equal for equal content. Undefined until the source is loaded. */
+  readonly fingerprint: () => number | undefined
   /**
-   * Compares the current state with the last trusted one. Returns what is suspect, or undefined.
-   * @param isOlder - whether the file is older than that of the trusted state
+   * Compares the active content with the last trusted one. Returns what is suspect, or undefined.
+   * @param isOlder - whether the file is older than that of the trusted content
    */
   readonly suspicion: (isOlder: boolean) => string | undefined
-  /** The current state is the trusted one from now on. */
+  /** The active content is the trusted one from now on. */
   readonly trust: () => void
+  /** Calls `onChange` after each new version. */
+  subscribe(onChange: () => void): void
 }
+
+type Log = Pick<Logger, 'warn' | 'info' | 'error'>
 
 const LINK_CHECK_MS = 10_000
 const REPLACED = 'the file was replaced behind its mount: restart, or mount its directory'
 
 export class Suspicions {
-  readonly #log: Pick<Logger, 'warn' | 'info' | 'error'>
+  readonly #log: Log
   readonly #watches: readonly Watch[]
   #timer: NodeJS.Timeout | undefined
 
-  constructor(states: readonly WatchedState[], log: Pick<Logger, 'warn' | 'info' | 'error'>) {
+  constructor(states: readonly WatchedState[], log: Log) {
     this.#log = log
     this.#watches = states.map((state) => new Watch(state, log))
+    for (const [index, watch] of this.#watches.entries()) {
+      states[index]?.subscribe(() => this.#run(watch.onChange()))
+    }
   }
 
-  /** Begins to look for replaced files. Changes of files are reported by `onChange`. */
+  /** Begins to look for replaced files. */
   start(): void {
-    for (const watch of this.#watches) {
-      this.#run(watch.accept())
-    }
+    this.accept()
     this.#timer = setInterval(() => {
       for (const watch of this.#watches) {
         this.#run(watch.checkLink())
@@ -61,14 +69,7 @@ export class Suspicions {
     clearInterval(this.#timer)
   }
 
-  /** Must be called after each new version of the subject. */
-  onChange(subject: SuspectSubject): void {
-    for (const watch of this.#watches.filter((each) => each.subject === subject)) {
-      this.#run(watch.onChange())
-    }
-  }
-
-  /** An operator has asked for a reload: what is there is right. */
+  /** What is there is right: it is the first content, or an operator has asked for a reload. */
   accept(): void {
     for (const watch of this.#watches) {
       this.#run(watch.accept())
@@ -77,21 +78,30 @@ export class Suspicions {
 
   /** 1 while the subject is suspect, else 0. */
   suspect(): (readonly [SuspectSubject, number])[] {
-    return this.#watches.map(({ subject, isSuspect }) => [subject, Number(isSuspect)])
+    const subjects = new Map<SuspectSubject, number>()
+    for (const { subject, isSuspect } of this.#watches) {
+      subjects.set(subject, Math.max(subjects.get(subject) ?? 0, Number(isSuspect)))
+    }
+    return [...subjects]
   }
 
-  /** A number for each subject, equal in replicas that have the same files. */
+  /** A number for each subject, equal in replicas that have the same content. */
   fingerprints(): (readonly [SuspectSubject, number | undefined])[] {
-    return this.#watches.map(({ subject, fingerprint }) => [subject, fingerprint])
+    const subjects = new Map<SuspectSubject, number | undefined>()
+    for (const { subject, fingerprint } of this.#watches) {
+      const known = subjects.has(subject) ? subjects.get(subject) : 0
+      const isKnown = known !== undefined && fingerprint !== undefined
+      subjects.set(subject, isKnown ? addFingerprint(known, fingerprint) : undefined)
+    }
+    return [...subjects]
   }
 
   #run(work: Promise<void>): void {
-    work.catch((error: unknown) => this.#log.error({ err: error }, 'error while looking for suspect files'))
+    work.catch((error: unknown) => this.#log.error({ err: error }, 'error while looking for suspect changes'))
   }
 }
 
 class Watch {
-  fingerprint: number | undefined
   readonly #state: WatchedState
   readonly #log: Pick<Logger, 'warn' | 'info'>
   #trustedTimeMs = 0
@@ -110,32 +120,37 @@ class Watch {
     return this.#state.subject
   }
 
+  get fingerprint(): number | undefined {
+    return this.#state.fingerprint()
+  }
+
   get isSuspect(): boolean {
     return Object.values(this.#suspicions).some((suspicion) => suspicion !== undefined)
   }
 
   async accept(): Promise<void> {
     this.#state.trust()
-    this.#trustedTimeMs = await modifiedMs(this.#state.path)
     this.#set('content', undefined)
-    this.fingerprint = await fingerprintOf(this.#state.path)
+    this.#trustedTimeMs = await modifiedMs(this.#state.file)
     await this.checkLink()
   }
 
   async onChange(): Promise<void> {
-    const { path } = this.#state
-    const timeMs = await modifiedMs(path)
+    const timeMs = await modifiedMs(this.#state.file)
     const suspicion = this.#state.suspicion(timeMs < this.#trustedTimeMs)
     this.#set('content', suspicion)
     if (suspicion === undefined) {
       this.#state.trust()
       this.#trustedTimeMs = timeMs
     }
-    this.fingerprint = await fingerprintOf(path)
   }
 
   async checkLink(): Promise<void> {
-    const links = await stat(this.#state.path).then(
+    const { file } = this.#state
+    if (file === undefined) {
+      return
+    }
+    const links = await stat(file).then(
       ({ nlink }) => nlink,
       () => 1, // a file that is missing is a problem of its own
     )
@@ -143,34 +158,24 @@ class Watch {
   }
 
   #set(kind: 'content' | 'link', suspicion: string | undefined): void {
-    const { subject, path } = this.#state
+    const { subject, origin } = this.#state
     if (suspicion !== undefined && suspicion !== this.#suspicions[kind]) {
-      this.#log.warn({ subject, path, suspicion }, 'new version is suspect')
+      this.#log.warn({ subject, ...origin(), suspicion }, 'new version is suspect')
     }
     if (suspicion === undefined && this.#suspicions[kind] !== undefined) {
-      this.#log.info({ subject, path }, 'no longer suspect')
+      this.#log.info({ subject, ...origin() }, 'no longer suspect')
     }
     this.#suspicions[kind] = suspicion
   }
 }
 
-const modifiedMs = (path: string): Promise<number> =>
-  stat(path).then(
+/** 0 without a file. */
+async function modifiedMs(file: string | undefined): Promise<number> {
+  if (file === undefined) {
+    return 0
+  }
+  return stat(file).then(
     ({ mtimeMs }) => mtimeMs,
     () => 0,
   )
-
-/** Reads in parts, so that requests do not wait for a large file. Undefined if a file cannot be read. */
-async function fingerprintOf(path: string): Promise<number | undefined> {
-  const hash = createHash('sha256')
-  try {
-    const isDirectory = (await stat(path)).isDirectory()
-    const content = isDirectory ? [(await visibleNames(path)).join('\n')] : createReadStream(path)
-    for await (const part of content) {
-      hash.update(part)
-    }
-  } catch {
-    return undefined
-  }
-  return hash.digest().readUIntBE(0, 6) // a number of Prometheus holds 53 bits
 }

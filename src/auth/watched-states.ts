@@ -1,77 +1,133 @@
-/** What `suspicions.ts` watches of the sources, and which changes of them are suspect. */
+/**
+ * What `suspicions.ts` watches of the sources, and which changes of them are suspect.
+ * A new kind of source adds a state for each subject that it has.
+ */
 import type { CredentialList } from '../credentials/credential-list.ts'
-import type { RevocationList } from '../credentials/revocation-list.ts'
-import type { AuthSources, SourceOptions } from './auth-sources.ts'
+import type { CredentialsDatabase } from '../credentials/postgres/database.ts'
+import { MAX_REMOVED_BY_COMMAND, type RevocationList } from '../credentials/revocation-list.ts'
+import { fingerprintOfKeys, type KeyRing } from '../keys/key-ring.ts'
+import type { RemoteKeys } from '../keys/remote-keys.ts'
+import type { Reloadable } from '../reload/reloadable.ts'
+import { type AuthSources, endedTokensOf, type SourceOptions } from './auth-sources.ts'
 import type { WatchedState } from './suspicions.ts'
 
-/** `revocations remove` takes one. */
-const MAX_REMOVED_BY_COMMAND = 1
+const GONE_BACK =
+  'an earlier state is back, as from a backup: what was disabled or revoked since then is accepted again'
+const BECAME_EMPTY = 'the credentials became empty: every login and token is refused'
 
-export function emptied(trusted: Pick<CredentialList, 'size'>, fresh: Pick<CredentialList, 'size'>) {
-  const isEmptied = trusted.size > 0 && fresh.size === 0
-  return isEmptied ? 'the credentials became empty: every login and token is refused' : undefined
-}
-
-/** @param endedBeforeMs - revocations of tokens that were issued before this time revoke ended tokens only */
-export function lostRevocations(
-  trusted: RevocationList,
-  fresh: RevocationList,
-  isOlder: boolean,
-  endedBeforeMs: number,
-): string | undefined {
-  const lost = trusted.lostIn(fresh, endedBeforeMs)
-  if (lost > 0 && isOlder) {
-    return `an older file is back, without ${lost} revocations: their tokens are accepted again`
-  }
-  if (lost > MAX_REMOVED_BY_COMMAND) {
-    return `${lost} revocations were lost at once: their tokens are accepted again`
-  }
-  return undefined
-}
+const wereLost = (count: number) =>
+  `${count} revocation${count === 1 ? ' was' : 's were'} lost: their tokens are accepted again`
 
 export function watchedStates(options: SourceOptions, sources: AuthSources): WatchedState[] {
-  const { keys, credentials, revocations } = options.config
-  const { keyFiles, credentialsFile, revocationsFile } = sources
+  const { keys, credentials, revocations, token } = options.config
+  const { keyFiles, credentialsFile, revocationsFile, database, keySets } = sources
+  const ownKeySet = keySets.find(({ issuer }) => issuer === token.issuer)
   const states: WatchedState[] = []
   if (keyFiles !== undefined && keys.directory !== undefined) {
-    states.push({ subject: 'keys', path: keys.directory, suspicion: () => undefined, trust() {} })
+    states.push({ ...ofFile(keys.directory, keyFiles), ...keysState(keyFiles.current) })
+  }
+  if (ownKeySet !== undefined && keys.jwksUrl !== undefined) {
+    states.push(keySetState(keys.jwksUrl, ownKeySet))
   }
   if (credentialsFile !== undefined && credentials.file !== undefined) {
-    states.push(credentialsState(credentials.file, credentialsFile.current))
+    const file = ofFile(credentials.file, credentialsFile)
+    states.push({ ...file, ...credentialsState(credentialsFile.current) })
   }
   if (revocationsFile !== undefined) {
-    states.push(revocationsState(options, revocations.file, revocationsFile.current))
+    const file = ofFile(revocations.file, revocationsFile)
+    states.push({ ...file, ...revocationsState(options, revocationsFile.current) })
+  }
+  if (database !== undefined) {
+    states.push(...databaseStates(database))
   }
   return states
 }
 
-function credentialsState(path: string, current: () => CredentialList): WatchedState {
-  let trusted = current()
+const ofFile = (file: string, source: Pick<Reloadable<unknown>, 'subscribe'>) => ({
+  file,
+  origin: () => ({ path: file }),
+  subscribe: (onChange: () => void) => source.subscribe(onChange),
+})
+
+function keysState(ring: () => KeyRing | undefined) {
   return {
-    subject: 'credentials',
-    path,
-    suspicion: () => emptied(trusted, current()),
-    trust() {
-      trusted = current()
+    subject: 'keys',
+    fingerprint() {
+      const loaded = ring()
+      return loaded && fingerprintOfKeys(loaded)
     },
+    suspicion: () => undefined,
+    trust() {},
+  } as const
+}
+
+function keySetState(jwksUrl: string, keySet: RemoteKeys): WatchedState {
+  return {
+    ...keysState(() => (keySet.state().loaded ? keySet.ring() : undefined)),
+    origin: () => ({ from: new URL(jwksUrl).origin }),
+    subscribe: (onChange) => keySet.subscribe(onChange),
   }
 }
 
-function revocationsState(
-  { config, now }: SourceOptions,
-  path: string,
+/** Each version must be a list of its own. */
+export function credentialsState(current: () => CredentialList) {
+  let trusted = current()
+  return {
+    subject: 'credentials',
+    fingerprint: () => current().fingerprint,
+    suspicion: () => (trusted.size > 0 && current().size === 0 ? BECAME_EMPTY : undefined),
+    trust() {
+      trusted = current()
+    },
+  } as const
+}
+
+/** Each version must be a list of its own. */
+export function revocationsState(
+  options: Pick<SourceOptions, 'config' | 'now'>,
   current: () => RevocationList,
-): WatchedState {
+) {
   let trusted = current()
   return {
     subject: 'revocations',
-    path,
-    suspicion(isOlder) {
-      const endedBeforeMs = now() - config.token.maxSignedSeconds * 1000
-      return lostRevocations(trusted, current(), isOlder, endedBeforeMs)
+    fingerprint: () => current().fingerprint,
+    suspicion(isOlder: boolean) {
+      const lost = [...trusted.lostIn(current(), endedTokensOf(options))].length
+      if (lost > 0 && isOlder) {
+        return `an older file is back: ${wereLost(lost)}`
+      }
+      return lost > MAX_REMOVED_BY_COMMAND ? wereLost(lost) : undefined
     },
     trust() {
       trusted = current()
     },
+  } as const
+}
+
+/** The database itself knows which revocations it has lost: it changes its list in place. */
+function databaseStates(database: CredentialsDatabase): WatchedState[] {
+  const ofDatabase = {
+    origin: () => ({ database: database.label() }),
+    subscribe: (onChange: () => void) => database.subscribe(onChange),
   }
+  const whenLoaded = (fingerprint: number) => (database.isLoaded() ? fingerprint : undefined)
+  const credentials = credentialsState(database.list)
+  return [
+    {
+      ...ofDatabase,
+      ...credentials,
+      fingerprint: () => whenLoaded(credentials.fingerprint()),
+      suspicion: () => credentials.suspicion() ?? (database.suspicions().hasGoneBack ? GONE_BACK : undefined),
+    },
+    {
+      ...ofDatabase,
+      subject: 'revocations',
+      fingerprint: () => whenLoaded(database.revocations().fingerprint),
+      suspicion() {
+        const { lostRevocations } = database.suspicions()
+        return lostRevocations > 0 ? wereLost(lostRevocations) : undefined
+      },
+      trust() {},
+    },
+  ]
 }

@@ -1,6 +1,7 @@
 /** The list of credentials, and the parser of the YAML file. Problems quote no value: it may be a secret. */
 import { createHmac } from 'node:crypto'
 import { z } from 'zod'
+import { addFingerprint, fingerprintOf } from '../base/fingerprint.ts'
 import { boolean, checkedText, claimsProblem, must, nameSchema, timeSchema } from '../base/values.ts'
 import { type ListFormat, type Parse, parseList } from '../files/yaml-list.ts'
 import { scopeProblem } from '../token/scopes.ts'
@@ -29,6 +30,7 @@ export class CredentialList {
   readonly #scryptParameters = new Set<string>()
   /** The seed of `scryptParametersFor`: unknown to clients, equal in all processes, and rarely replaced. */
   #smallestScryptHash: string | undefined
+  #fingerprint = 0
 
   add(credential: Credential): void {
     const { accountId, accessKey, secretHash, previousSecretHash } = credential
@@ -39,6 +41,12 @@ export class CredentialList {
     if (previousSecretHash) {
       this.#addHash(previousSecretHash)
     }
+    this.#fingerprint = addFingerprint(this.#fingerprint, fingerprintOfCredential(credential))
+  }
+
+  /** Equal for lists of the same credentials, from a file or from tables. */
+  get fingerprint(): number {
+    return this.#fingerprint
   }
 
   #addHash(secretHash: string): void {
@@ -90,6 +98,13 @@ export class CredentialList {
     const digest = createHmac('sha256', this.#smallestScryptHash).update(keyOf(name)).digest().readUInt32BE()
     return [...this.#scryptParameters].sort()[digest % this.#scryptParameters.size]
   }
+}
+
+function fingerprintOfCredential(credential: Credential): number {
+  const { accountId, accessKey, secretHash, expiresAtMs, disabled, scope } = credential
+  const { previousSecretHash, previousSecretExpiresAtMs } = credential
+  const secrets = [secretHash, previousSecretHash, previousSecretExpiresAtMs]
+  return fingerprintOf(accountId, accessKey, ...secrets, expiresAtMs, disabled, scope)
 }
 
 /** Names hold no control characters, so U+0001 separates them. */

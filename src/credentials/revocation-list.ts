@@ -1,5 +1,6 @@
 /** The list of revocations, and the parser of the YAML file. */
 import { z } from 'zod'
+import { addFingerprint, fingerprintOf, subtractFingerprint } from '../base/fingerprint.ts'
 import { nameSchema, timeSchema } from '../base/values.ts'
 import { type ListFormat, type Parse, parseList } from '../files/yaml-list.ts'
 import type { RevocableToken } from '../token/caller.ts'
@@ -12,6 +13,18 @@ export interface Revocation {
   readonly accessKey?: string | null | undefined
   /** Only tokens issued before this time (epoch) are revoked. Without a time, every token is. */
   readonly issuedBeforeMs?: number | null | undefined
+  /** When the token that `jti` names ends (epoch), if the source of the revocation knows. */
+  readonly expiresAtMs?: number | null | undefined
+}
+
+/** `revocations remove` removes the revocations of one name. More that vanish at once are probably a mistake. */
+export const MAX_REMOVED_BY_COMMAND = 1
+
+/** Which tokens have ended, and need no revocation any more. */
+export interface EndedTokens {
+  readonly nowMs: number
+  /** All that were issued before this time (epoch) have ended. */
+  readonly issuedBeforeMs: number
 }
 
 /**
@@ -22,8 +35,14 @@ type Bounds = Map<string, number[]>
 
 export class RevocationList {
   #size = 0
-  /** For each issuer, how many revocations a token id has. Those for all issuers are under undefined. */
+  #fingerprint = 0
+  /**
+   * For each issuer, the token ids and when their tokens end, in epoch seconds. Those for all issuers are under
+   * undefined. A small integer takes no memory of its own.
+   */
   readonly #tokens = new Map<string | undefined, Map<string, number>>()
+  /** How many revocations a token id has beyond the first, by `tokenKey`. */
+  readonly #repeats = new Map<string, number>()
   readonly #accounts: Bounds = new Map()
   readonly #accessKeys: Bounds = new Map()
 
@@ -31,12 +50,18 @@ export class RevocationList {
     return this.#size
   }
 
-  add({ jti, issuer, accountId, accessKey, issuedBeforeMs }: Revocation): void {
+  /** Equal for lists of the same revocations, from a file or from tables. */
+  get fingerprint(): number {
+    return this.#fingerprint
+  }
+
+  add(revocation: Revocation): void {
+    const { jti, issuer, accountId, accessKey, issuedBeforeMs, expiresAtMs } = revocation
     this.#size++
+    this.#fingerprint = addFingerprint(this.#fingerprint, fingerprintOfRevocation(revocation))
     const bound = issuedBeforeMs ?? Number.POSITIVE_INFINITY
     if (jti) {
-      const ofIssuer = this.#tokensOf(issuer)
-      ofIssuer.set(jti, (ofIssuer.get(jti) ?? 0) + 1)
+      this.#addToken(jti, issuer, expiresAtMs)
     }
     if (accountId) {
       addBound(this.#accounts, accountId, bound)
@@ -47,17 +72,13 @@ export class RevocationList {
   }
 
   /** Removes one revocation that was added with the same values. */
-  remove({ jti, issuer, accountId, accessKey, issuedBeforeMs }: Revocation): void {
+  remove(revocation: Revocation): void {
+    const { jti, issuer, accountId, accessKey, issuedBeforeMs } = revocation
     this.#size--
+    this.#fingerprint = subtractFingerprint(this.#fingerprint, fingerprintOfRevocation(revocation))
     const bound = issuedBeforeMs ?? Number.POSITIVE_INFINITY
     if (jti) {
-      const ofIssuer = this.#tokensOf(issuer)
-      const count = ofIssuer.get(jti) ?? 0
-      if (count > 1) {
-        ofIssuer.set(jti, count - 1)
-      } else {
-        ofIssuer.delete(jti)
-      }
+      this.#removeToken(jti, issuer)
     }
     if (accountId) {
       removeBound(this.#accounts, accountId, bound)
@@ -78,20 +99,74 @@ export class RevocationList {
     )
   }
 
-  /**
-   * Returns how many names of this list `other` lacks.
-   * @param endedBeforeMs - bounds before it cover only tokens that have ended
-   */
-  lostIn(other: RevocationList, endedBeforeMs: number): number {
-    const lostAccounts = lostBounds(this.#accounts, other.#accounts, endedBeforeMs)
-    let lost = lostAccounts + lostBounds(this.#accessKeys, other.#accessKeys, endedBeforeMs)
-    for (const [issuer, tokenIds] of this.#tokens) {
-      const others = other.#tokens.get(issuer)
-      for (const tokenId of tokenIds.keys()) {
-        lost += Number(others?.has(tokenId) !== true)
+  /** Yields the revocations of this list that `other` lacks, and whose tokens have not all ended. */
+  *lostIn(other: RevocationList, ended: EndedTokens): Generator<Revocation> {
+    for (const revocation of this.#all()) {
+      if (!this.hasEnded(revocation, ended) && !other.covers(revocation)) {
+        yield revocation
       }
     }
-    return lost
+  }
+
+  /** Whether all tokens of a revocation of this list have ended. */
+  hasEnded(
+    { jti, issuer, issuedBeforeMs }: Revocation,
+    { nowMs, issuedBeforeMs: bound }: EndedTokens,
+  ): boolean {
+    if (jti) {
+      const endsAtSeconds = this.#tokensOf(issuer).get(jti) ?? Number.POSITIVE_INFINITY
+      return endsAtSeconds * 1000 <= nowMs
+    }
+    return (issuedBeforeMs ?? Number.POSITIVE_INFINITY) <= bound
+  }
+
+  /** Whether this list revokes every token that the revocation does. */
+  covers({ jti, issuer, accountId, accessKey, issuedBeforeMs }: Revocation): boolean {
+    const bound = issuedBeforeMs ?? Number.POSITIVE_INFINITY
+    if (jti) {
+      return this.#tokensOf(undefined).has(jti) || this.#tokensOf(issuer).has(jti)
+    }
+    if (accountId) {
+      return latestBound(this.#accounts.get(accountId)) >= bound
+    }
+    return latestBound(this.#accessKeys.get(accessKey ?? '')) >= bound
+  }
+
+  /** One revocation for each name. */
+  *#all(): Generator<Revocation> {
+    for (const [issuer, tokens] of this.#tokens) {
+      for (const jti of tokens.keys()) {
+        yield { jti, issuer }
+      }
+    }
+    for (const [accountId, bounds] of this.#accounts) {
+      yield { accountId, issuedBeforeMs: latestBound(bounds) }
+    }
+    for (const [accessKey, bounds] of this.#accessKeys) {
+      yield { accessKey, issuedBeforeMs: latestBound(bounds) }
+    }
+  }
+
+  #addToken(jti: string, issuer: string | null | undefined, expiresAtMs: number | null | undefined): void {
+    const ofIssuer = this.#tokensOf(issuer)
+    if (ofIssuer.has(jti)) {
+      const key = tokenKey(jti, issuer)
+      this.#repeats.set(key, (this.#repeats.get(key) ?? 0) + 1)
+    }
+    const endsAtSeconds = Math.ceil((expiresAtMs ?? Number.POSITIVE_INFINITY) / 1000)
+    ofIssuer.set(jti, Math.max(endsAtSeconds, ofIssuer.get(jti) ?? 0))
+  }
+
+  #removeToken(jti: string, issuer: string | null | undefined): void {
+    const key = tokenKey(jti, issuer)
+    const repeats = this.#repeats.get(key)
+    if (repeats === undefined) {
+      this.#tokensOf(issuer).delete(jti)
+    } else if (repeats === 1) {
+      this.#repeats.delete(key)
+    } else {
+      this.#repeats.set(key, repeats - 1)
+    }
   }
 
   #tokensOf(issuer: string | null | undefined): Map<string, number> {
@@ -106,15 +181,16 @@ export class RevocationList {
   }
 }
 
-function lostBounds(own: Bounds, others: Bounds, endedBeforeMs: number): number {
-  let lost = 0
-  for (const [name, bounds] of own) {
-    const latest = bounds.at(-1) ?? Number.NEGATIVE_INFINITY
-    const latestOfOther = others.get(name)?.at(-1) ?? Number.NEGATIVE_INFINITY
-    lost += Number(latest > endedBeforeMs && latestOfOther < latest)
-  }
-  return lost
+/** Issuers and token ids hold no control characters. */
+const tokenKey = (jti: string, issuer: string | null | undefined) => `${issuer ?? ''}\u0001${jti}`
+
+function fingerprintOfRevocation({ jti, issuer, accountId, accessKey, issuedBeforeMs }: Revocation): number {
+  const bound = issuedBeforeMs == null ? null : Math.round(issuedBeforeMs)
+  return fingerprintOf(jti, issuer, accountId, accessKey, bound)
 }
+
+/** Of the bounds of one name. */
+const latestBound = (bounds: readonly number[] | undefined) => bounds?.at(-1) ?? Number.NEGATIVE_INFINITY
 
 /** Keeps the latest time last. */
 function addBound(bounds: Bounds, name: string, bound: number): void {
@@ -137,7 +213,7 @@ function removeBound(bounds: Bounds, name: string, bound: number): void {
 }
 
 const isBefore = (issuedAtMs: number, bounds: readonly number[] | undefined): boolean =>
-  bounds !== undefined && issuedAtMs < (bounds.at(-1) ?? Number.NEGATIVE_INFINITY)
+  bounds !== undefined && issuedAtMs < latestBound(bounds)
 
 const NO_ENTRIES = 'without entries, write `revocations: []`'
 const revocationSchema = z

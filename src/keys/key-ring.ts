@@ -3,6 +3,7 @@
  * A set has the keys of another issuer. Both are immutable: a reload replaces all keys in one assignment.
  */
 import type { CryptoKey, JWK } from 'jose'
+import { addFingerprint, fingerprintOf } from '../base/fingerprint.ts'
 import { failed, ok, type Result } from '../base/result.ts'
 
 /** Each key pins its own algorithm (RFC 8725, section 3.1). */
@@ -75,6 +76,16 @@ export function findInSet(
 export const publicJwks = (ring: KeyRing) => ({
   keys: [...ring.keys.values()].flatMap(({ publicJwk }) => publicJwk ?? []),
 })
+
+/** Made of the public keys. Of a key for HS256, which has none, `kid` and `alg` count alone. */
+export function fingerprintOfKeys({ keys }: KeyRing): number {
+  let sum = 0
+  for (const { kid, alg, publicJwk = {} } of keys.values()) {
+    const members = Object.entries(publicJwk).sort(([a], [b]) => a.localeCompare(b))
+    sum = addFingerprint(sum, fingerprintOf(kid, alg, members))
+  }
+  return sum
+}
 
 export const NEVER_SIGNED = 0
 

@@ -28,7 +28,6 @@ t.test('the runbook has the alert of each incident', (t) => {
     ROWS.map(({ incident = '', alert = '' }) => [incident, /\[(\w+)\]/.exec(alert)?.[1]]),
     Object.entries(INCIDENTS).map(([incident, { alert }]) => [incident, alert]),
   )
-  t.equal(ROWS.length, 24)
   t.end()
 })
 

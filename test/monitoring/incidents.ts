@@ -1,5 +1,5 @@
 /**
- * Twenty-four incidents as series of Prometheus, a sample each 30 s.
+ * Incidents as series of Prometheus, a sample each 30 s.
  * Each begins after an hour of good service.
  * docs/alerts.md says which alert tells of each, and after how many minutes; `incidents.test.ts` compares.
  */
@@ -123,6 +123,11 @@ export const INCIDENTS: Readonly<Record<string, Incident>> = {
     },
   },
   'the credentials file is emptied': {
+    alert: 'ReloadSuspect',
+    severity: 'critical',
+    series: suspect('credentials'),
+  },
+  'every credential is disabled': {
     alert: 'ClientsRefused',
     severity: 'critical',
     series: { ...checks('ok', 120, 0), ...checks('revoked', 0, 120), ...credentialsChanged },
@@ -154,6 +159,11 @@ export const INCIDENTS: Readonly<Record<string, Incident>> = {
     alert: 'ReloadSuspect',
     severity: 'critical',
     series: suspect('credentials'),
+  },
+  'a database is restored from an older backup': {
+    alert: 'ReloadSuspect',
+    severity: 'critical',
+    series: { ...suspect('credentials'), ...suspect('revocations') },
   },
   'replicas have different keys': {
     alert: 'StateDiffers',
@@ -196,6 +206,11 @@ export const INCIDENTS: Readonly<Record<string, Incident>> = {
       ...checks('fair_use', 0, 108),
       [own('fair_use_limited_total', { limit: 'requests' })]: counter(0, 108),
     },
+  },
+  'no open file is left': {
+    alert: 'OpenFilesUsedUp',
+    severity: 'critical',
+    series: { [own('open_files_used_up')]: gauge(0, 1) },
   },
   'new connections are closed': {
     alert: 'Overloaded',

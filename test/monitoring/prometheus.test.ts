@@ -160,9 +160,10 @@ t.test(
     await eventually(() => isUp(at), 'Alertmanager')
     const loud = async (service: string, ...names: readonly string[]) => {
       const alerts = names.map((name) => {
-        const [alert, upstream] = name.split(' ')
+        const [alert, ...others] = name.split(' ')
         const labels = { alertname: `AuthSidecar${alert}`, namespace: 'shop', job: service }
-        return { labels: { ...labels, ...(upstream && { upstream }) } }
+        const pairs = others.map((other) => (other.includes('=') ? other.split('=') : ['upstream', other]))
+        return { labels: { ...labels, ...Object.fromEntries(pairs) } }
       })
       const headers = { 'Content-Type': 'application/json' }
       await fetch(at, { method: 'POST', headers, body: JSON.stringify(alerts) })
@@ -193,6 +194,10 @@ t.test(
     t.strictSame(await loud('f', 'ClientsRefused', 'TokensRefused', 'LoginsRefused'), ['ClientsRefused'])
     t.strictSame(await loud('g', 'LoginsFailing', 'ReloadFailing'), ['LoginsFailing'], 'a database is down')
     t.strictSame(await loud('h', 'ReloadSuspect', 'StateDiffers'), ['ReloadSuspect'])
+    const emptied = ['ReloadSuspect subject=credentials', 'ClientsRefused reason=revoked', 'LoginsRefused']
+    t.strictSame(await loud('i', ...emptied), ['ReloadSuspect'], 'a credentials file is emptied')
+    const others = ['ClientsRefused reason=unknown_key', 'ReloadSuspect subject=credentials']
+    t.strictSame(await loud('j', ...others), ['ClientsRefused', 'ReloadSuspect'], 'keys are lost beside it')
   },
 )
 
@@ -510,6 +515,17 @@ const CASES_BY_ALERT: Readonly<Record<string, readonly Case[]>> = {
       10,
       { [fingerprint()]: '7 8x10', [fingerprint(SECOND)]: '7x2 8x8' },
     ],
+    [
+      'one no longer follows the changes of the other',
+      30,
+      { [fingerprint()]: '7x30', [fingerprint(SECOND)]: '7x5 8+1x25' },
+      { ...JOB, subject: 'keys' },
+    ],
+    [
+      'both change all the time, and are scraped one after the other',
+      30,
+      { [fingerprint()]: '7+1x30', [fingerprint(SECOND)]: '8+1x30' },
+    ],
   ],
   CertificateExpiring: [
     ['ten days are left', 90, DAYS_LEFT(10), { severity: 'warning' }],
@@ -542,6 +558,10 @@ const CASES_BY_ALERT: Readonly<Record<string, readonly Case[]>> = {
     ],
     ['two keys of different age', 30, otherAge('l')],
   ],
+  OpenFilesUsedUp: [
+    ['no file is left', 3, { [of('auth_sidecar_open_files_used_up')]: '1x5' }, POD],
+    ['one is free', 3, { [of('auth_sidecar_open_files_used_up')]: '0x5' }],
+  ],
   Overloaded: [
     ...Object.entries(OVERLOADED).map(
       ([text, series]): Case => [
@@ -563,6 +583,7 @@ const CRITICAL = [
   'Down',
   'Absent',
   'ReloadSuspect',
+  'OpenFilesUsedUp',
   'UpstreamUnreachable',
   'Failing',
   'LoginsFailing',

@@ -24,6 +24,7 @@ export async function startStore(
     poolSize: 3,
     log: { info: write, warn: write },
     onReload: (result) => reloads.push(result),
+    endedTokens: () => ({ nowMs: Date.now(), issuedBeforeMs: Date.now() - 86_400_000 }),
     ...options,
   })
   if (!read.ok) {

@@ -208,6 +208,8 @@ ssl = ${certificate === undefined ? 'off' : 'on'}
     kill,
     freeze,
     thaw,
+    /** Runs SQL outside the databases of tests, such as a command on one of them. */
+    inServer: (text: string) => connected('postgres', text),
     /** Makes a database of its own for one test: empty, or with the tables of the credentials. */
     async createDatabase(content: 'empty' | 'tables') {
       const name = `test_${count++}`

@@ -9,7 +9,7 @@ import { type Loaded, loaded, notLoaded } from '../../base/result.ts'
 import { type PollResult, Reloadable, type ReloadResult } from '../../reload/reloadable.ts'
 import type { CredentialSource } from '../credential-checks.ts'
 import type { CredentialList } from '../credential-list.ts'
-import type { RevocationList } from '../revocation-list.ts'
+import type { EndedTokens, RevocationList } from '../revocation-list.ts'
 import type { DatabaseTarget } from './database-pool.ts'
 import { DatabasePool, databaseFailure, LIMIT_LOCKS, readUrlFile } from './database-pool.ts'
 import { NO_SNAPSHOT, readVersion, type Snapshot, SnapshotReader, UNLESS_ENDED } from './snapshot.ts'
@@ -19,6 +19,8 @@ export interface DatabaseOptions {
   readonly poolSize: number
   readonly log: Record<'info' | 'warn', (fields: object, message: string) => void>
   readonly onReload: (result: ReloadResult) => void
+  /** Revocations of these tokens may be lost. */
+  readonly endedTokens: () => EndedTokens
   readonly pollMs?: number
 }
 
@@ -69,11 +71,11 @@ export class CredentialsDatabase implements CredentialSource {
   #isDown = false
 
   constructor(options: DatabaseOptions, target: DatabaseTarget) {
-    const { urlFile, poolSize, log, pollMs = DB_POLL_MS } = options
+    const { urlFile, poolSize, log, endedTokens, pollMs = DB_POLL_MS } = options
     const pool = new DatabasePool(urlFile, target, poolSize)
     this.#options = options
     this.#pool = pool
-    const reader = new SnapshotReader()
+    const reader = new SnapshotReader(endedTokens)
     const load = (_active: Snapshot, isForced: boolean) =>
       pool.ask((connections) => reader.read(connections, isForced))
     this.#snapshots = new Reloadable<Snapshot>({
@@ -96,6 +98,12 @@ export class CredentialsDatabase implements CredentialSource {
   /** `list` and `revocations` return an empty list until there is a snapshot. */
   readonly list = (): CredentialList => this.#snapshots.current().credentials
   readonly revocations = (): RevocationList => this.#snapshots.current().revocations
+
+  readonly isLoaded = (): boolean => this.#isRead
+  /** Which database, for the log, without its password. */
+  readonly label = (): string => this.#pool.label()
+  /** What of the snapshot is probably a mistake, such as a restore from an old backup. */
+  readonly suspicions = (): Pick<Snapshot, 'hasGoneBack' | 'lostRevocations'> => this.#snapshots.current()
 
   /**
    * Resolves with whether the snapshot is as new as the call.

@@ -7,12 +7,20 @@ import type { ClientBase, Pool, QueryResult } from 'pg'
 import { claimsProblem, nameProblem } from '../../base/values.ts'
 import { scopeProblem } from '../../token/scopes.ts'
 import { type Credential, CredentialList, previousSecretProblem } from '../credential-list.ts'
-import { type Revocation, RevocationList } from '../revocation-list.ts'
+import {
+  type EndedTokens,
+  MAX_REMOVED_BY_COMMAND,
+  type Revocation,
+  RevocationList,
+} from '../revocation-list.ts'
 import { secretHashProblem } from '../secret-hash.ts'
 import { ChangesNotRecorded, LIMIT_LOCKS } from './database-pool.ts'
+import { LostRevocations } from './lost-revocations.ts'
 
 export type CredentialRow = Credential & { readonly id: string }
 type RevocationRow = Revocation & { readonly id: string }
+/** `number`: that of the revision after the statement that removed it. */
+type RemovedRow = Revocation & { readonly number: string }
 
 const epochMs = (column: string) => `(extract(epoch FROM ${column}) * 1000)::float8`
 
@@ -23,8 +31,9 @@ export const SELECT_CREDENTIALS = `SELECT id, account_id AS "accountId", access_
 
 const REVOCATION_COLUMNS = `jti, issuer, account_id AS "accountId", access_key AS "accessKey",
   ${epochMs('issued_before')} AS "issuedBeforeMs"`
-export const SELECT_REVOCATIONS = `SELECT id, ${REVOCATION_COLUMNS} FROM storage_auth.revocations`
-const SELECT_REMOVED = `SELECT ${REVOCATION_COLUMNS} FROM storage_auth.removed_revocations WHERE number > $1 AND id <= $2`
+export const SELECT_REVOCATIONS = `SELECT id, ${REVOCATION_COLUMNS},
+  ${epochMs('expires_at')} AS "expiresAtMs" FROM storage_auth.revocations`
+const SELECT_REMOVED = `SELECT number, ${REVOCATION_COLUMNS} FROM storage_auth.removed_revocations WHERE number > $1 AND id <= $2`
 
 /** A token that is revoked twice is one row. */
 export const UNLESS_ENDED =
@@ -99,6 +108,13 @@ export interface Snapshot {
   readonly revocations: RevocationList
   /** Against the former snapshot, only revocations of single tokens were added or removed. */
   readonly changesOnlyTokens: boolean
+  /**
+   * An earlier state is back, as after a restore from a backup, until the state before it returns, or until
+   * all rows were read on demand.
+   */
+  readonly hasGoneBack: boolean
+  /** How many revocations were lost, other than one by one, and are not back. */
+  readonly lostRevocations: number
 }
 
 export const NO_SNAPSHOT: Snapshot = {
@@ -106,11 +122,19 @@ export const NO_SNAPSHOT: Snapshot = {
   problems: [],
   revocations: new RevocationList(),
   changesOnlyTokens: false,
+  hasGoneBack: false,
+  lostRevocations: 0,
 }
 
 interface RevocationChanges {
   readonly added: readonly RevocationRow[]
-  readonly removed: readonly Revocation[]
+  readonly removed: readonly RemovedRow[]
+}
+
+/** What a read has found. `all` has the revocations if not only their changes were read. */
+interface Rows extends Pick<Snapshot, 'credentials' | 'problems'> {
+  readonly changes: RevocationChanges | undefined
+  readonly all: { readonly revocations: RevocationList; readonly newestId: bigint } | undefined
 }
 
 const PAGE_ROWS = 2000
@@ -126,14 +150,22 @@ const MAX_CHANGES = 20_000
  * Reads must not overlap. Between pages, requests are served.
  */
 export class SnapshotReader {
+  readonly #endedTokens: () => EndedTokens
   #revision: Revision | undefined
+  /** The revision before an earlier state came back. */
+  #goneBackFrom: Revision | undefined
   #snapshot = NO_SNAPSHOT
+  #lost = new LostRevocations()
   /** The greatest id of the revocations that were read. */
   #newestId = 0n
 
+  constructor(endedTokens: () => EndedTokens) {
+    this.#endedTokens = endedTokens
+  }
+
   /**
    * Reads what has changed since the last read.
-   * @param readsAll - read all rows, even if nothing has changed
+   * @param readsAll - read all rows, even if nothing has changed, and accept what is there
    */
   async read(pool: Pool, readsAll: boolean): Promise<Snapshot> {
     const client = await pool.connect()
@@ -141,46 +173,84 @@ export class SnapshotReader {
     try {
       await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY')
       const revision = await readRevision(client)
-      const known = readsAll ? undefined : await this.#ancestorOf(revision, client)
-      const credentialsRead =
-        known?.credentialsChange === revision.credentialsChange
-          ? this.#snapshot
-          : await readCredentials(client)
-      const keepsRevocations = known?.revocationsReset === revision.revocationsReset
-      const changes = keepsRevocations ? await this.#readChanges(client, known) : undefined
-      const all = changes === undefined ? await readRevocations(client) : undefined
+      const ancestor = readsAll ? undefined : await ancestorOf(revision, this.#revision, client)
+      const goneBackFrom = readsAll ? undefined : await this.#goneBackBy(revision, client)
+      const known = ancestor?.triggers === revision.triggers ? ancestor : undefined
+      const rows = await this.#readRows(client, revision, known)
       await client.query('COMMIT')
       isBroken = false
-      const { credentials, problems } = credentialsRead
-      if (changes !== undefined) {
-        this.#apply(changes)
+      if (readsAll) {
+        this.#lost = new LostRevocations()
+      } else {
+        this.#noteLost(rows, goneBackFrom !== undefined)
       }
-      this.#newestId = all?.newestId ?? this.#newestId
-      const revocations = all?.revocations ?? this.#snapshot.revocations
-      const changesOnlyTokens = credentials === this.#snapshot.credentials && isOfTokens(changes)
       this.#revision = revision
-      this.#snapshot = { credentials, problems, revocations, changesOnlyTokens }
-      return this.#snapshot
+      this.#goneBackFrom = goneBackFrom
+      return this.#replaceSnapshot(rows)
     } finally {
       client.release(isBroken)
     }
   }
 
-  /**
-   * Returns the revision of the last read if `fresh` came after it in one history,
-   * or undefined, such as after a restore.
-   */
-  async #ancestorOf(fresh: Revision, client: ClientBase): Promise<Revision | undefined> {
+  /** @param known - the revision since which the changes are known */
+  async #readRows(client: ClientBase, revision: Revision, known: Revision | undefined): Promise<Rows> {
+    const keepsCredentials = known?.credentialsChange === revision.credentialsChange
+    const read = keepsCredentials ? this.#snapshot : await readCredentials(client)
+    const { credentials, problems } = read
+    const keepsRevocations = known?.revocationsReset === revision.revocationsReset
+    const changes = keepsRevocations ? await this.#readChanges(client, known) : undefined
+    const all = changes === undefined ? await readRevocations(client) : undefined
+    return { credentials, problems, changes, all }
+  }
+
+  #replaceSnapshot({ credentials, problems, changes, all }: Rows): Snapshot {
+    if (changes !== undefined) {
+      this.#apply(changes)
+    }
+    this.#newestId = all?.newestId ?? this.#newestId
+    const revocations = all?.revocations ?? this.#snapshot.revocations
+    this.#snapshot = {
+      credentials,
+      problems,
+      revocations,
+      changesOnlyTokens: credentials === this.#snapshot.credentials && isOfTokens(changes),
+      hasGoneBack: this.#goneBackFrom !== undefined,
+      lostRevocations: this.#lost.countIn(revocations),
+    }
+    return this.#snapshot
+  }
+
+  /** Must be called before the changes are applied. Those that were added again are not counted afterwards. */
+  #noteLost({ changes, all }: Rows, hasGoneBack: boolean): void {
+    const { revocations } = this.#snapshot
+    const ended = this.#endedTokens()
+    if (all !== undefined) {
+      const lost = revocations.lostIn(all.revocations, ended)
+      this.#lost.add(lost, hasGoneBack ? 0 : MAX_REMOVED_BY_COMMAND)
+      return
+    }
+    const byStatement = new Map<string, Revocation[]>()
+    for (const row of changes?.removed ?? []) {
+      if (!revocations.hasEnded(row, ended)) {
+        const ofStatement = byStatement.get(row.number) ?? []
+        ofStatement.push(row)
+        byStatement.set(row.number, ofStatement)
+      }
+    }
+    for (const lost of byStatement.values()) {
+      this.#lost.add(lost, MAX_REMOVED_BY_COMMAND)
+    }
+  }
+
+  /** Returns the revision whose state is missing in that of `fresh`. */
+  async #goneBackBy(fresh: Revision, client: ClientBase): Promise<Revision | undefined> {
+    const former = this.#goneBackFrom
+    if (former !== undefined) {
+      return (await ancestorOf(fresh, former, client)) === undefined ? former : undefined
+    }
     const known = this.#revision
-    if (known === undefined || known.triggers !== fresh.triggers) {
-      return undefined
-    }
-    if (known.stamp !== fresh.stamp && BigInt(known.number) >= BigInt(fresh.number)) {
-      return undefined
-    }
-    const text = 'SELECT FROM storage_auth.history WHERE number = $1 AND stamp = $2'
-    const { rowCount } = await client.query(text, [known.number, known.stamp])
-    return rowCount === 1 ? known : undefined
+    const isOlder = known !== undefined && BigInt(fresh.number) < BigInt(known.number)
+    return isOlder ? known : undefined
   }
 
   /**
@@ -190,7 +260,7 @@ export class SnapshotReader {
   async #readChanges(client: ClientBase, { number }: Revision): Promise<RevocationChanges | undefined> {
     const limit = `LIMIT ${MAX_CHANGES}`
     const newest = String(this.#newestId)
-    const { rows: removed } = await client.query<Revocation>(`${SELECT_REMOVED} ${limit}`, [number, newest])
+    const { rows: removed } = await client.query<RemovedRow>(`${SELECT_REMOVED} ${limit}`, [number, newest])
     const newer = `${SELECT_REVOCATIONS} WHERE id > $1 ORDER BY id ${limit}`
     const { rows: added } = await client.query<RevocationRow>(newer, [newest])
     return Math.max(added.length, removed.length) < MAX_CHANGES ? { added, removed } : undefined
@@ -206,6 +276,23 @@ export class SnapshotReader {
     }
     this.#newestId = BigInt(added.at(-1)?.id ?? this.#newestId)
   }
+}
+
+/** Returns `known` if `fresh` came after it in one history, or undefined, such as after a restore. */
+async function ancestorOf(
+  fresh: Revision,
+  known: Revision | undefined,
+  client: ClientBase,
+): Promise<Revision | undefined> {
+  if (known === undefined) {
+    return undefined
+  }
+  if (known.stamp !== fresh.stamp && BigInt(known.number) >= BigInt(fresh.number)) {
+    return undefined
+  }
+  const text = 'SELECT FROM storage_auth.history WHERE number = $1 AND stamp = $2'
+  const { rowCount } = await client.query(text, [known.number, known.stamp])
+  return rowCount === 1 ? known : undefined
 }
 
 const isOfTokens = (changes: RevocationChanges | undefined): boolean =>
