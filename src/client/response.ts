@@ -87,8 +87,8 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
   }
 
   /**
-   * Delays the end until all sockets are read: the short responses of a turn, sent together,
-   * take 10 % less time (Node 26).
+   * Delays the end until all sockets are read: the short responses of a turn cost less if they
+   * are sent together.
    */
   writeEndAfterReads(text: string): void {
     this.#unwritten = text

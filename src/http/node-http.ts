@@ -17,7 +17,7 @@ const callbacks: (() => void)[] = []
  */
 export function afterReads(callback: () => void): void {
   if (callbacks.push(callback) === 1) {
-    setImmediate(callAll) // one for each callback would take 5 % more per request (Node 26)
+    setImmediate(callAll) // one for each callback would cost more
   }
 }
 
@@ -65,7 +65,6 @@ export async function stopListening(server: NetServer, open: readonly unknown[])
 /**
  * Lets a young garbage collection free what the listeners of a closed socket reference.
  * The socket itself lives longer, because V8 puts its `onwrite` into the old space.
- * With the array in `listener.ts`, it saves 10 % per connection (Node 26).
  */
 export function releaseListeners(socket: Socket): void {
   socket.removeAllListeners().on('error', () => {}) // a late error must not end the process

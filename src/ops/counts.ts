@@ -45,10 +45,7 @@ export class Counts<const Key extends string = string> extends Map<Key, number> 
   }
 }
 
-/**
- * One series of a histogram.
- * Saves 4 % of the CPU time of a request, compared to prom-client's `observe` (Node 26).
- */
+/** One series of a histogram. It costs less per request than prom-client's `observe`. */
 export class Durations {
   /** Cumulative: each counts all durations up to its bound. */
   readonly #buckets = LATENCY_BUCKETS.map((le) => ({ le, value: 0 }))

@@ -39,7 +39,6 @@ export function relayBody(res: SidecarResponse, head: UpstreamHead, response: Pa
   res.req.context.count('out', length)
   if (isDone && head.framing === 'length' && length <= MAX_COPIED) {
     // Node sends a string, but no buffer, in one write with the head.
-    // Saves 6 % of the CPU time of a request (Node 26).
     res.writeEndAfterReads(body.takeText())
     return true
   }

@@ -4,12 +4,9 @@
  */
 import type { OnReadOpts } from 'node:net'
 import type { Writable } from 'node:stream'
-import { MessageChannel } from 'node:worker_threads'
+import { freeMemory } from '../http/node-20.ts'
 
-/**
- * Node's streams allocate as much for each read.
- * Reuse saves 60 % of the CPU time of a download (Node 26; bench `objects`).
- */
+/** Node's streams allocate as much for each read. */
 const READ_BYTES = 64 * 1024
 const MAX_SPARE_BUFFERS = 16
 
@@ -119,14 +116,9 @@ export class ReceivedBody {
 
 const MIN_FREED = 16 * 1024 // to free smaller chunks would cost more than it saves
 
-/** Drops every message that is posted to it, because the other end is closed. */
-const { port1: closedPort, port2 } = new MessageChannel()
-port2.close()
-
 /**
  * Returns a callback for `write` that frees the memory of a chunk. Undefined if the chunk is small
- * or shares its memory. A post to a port detaches memory (Node 20 has no `ArrayBuffer.prototype.transfer`).
- * Saves 57 % of the CPU time of an upload (bench `objects`).
+ * or shares its memory.
  */
 export function freeWhenWritten({ buffer, byteLength }: Buffer) {
   if (byteLength < MIN_FREED || byteLength !== buffer.byteLength || !(buffer instanceof ArrayBuffer)) {
@@ -134,7 +126,7 @@ export function freeWhenWritten({ buffer, byteLength }: Buffer) {
   }
   return (error?: Error | null) => {
     if (!error) {
-      closedPort.postMessage(null, [buffer])
+      freeMemory(buffer)
     }
   }
 }

@@ -1,7 +1,7 @@
 /**
  * One connection to an upstream, as the state machine in `contract.ts` describes it.
- * It serves one request at a time. Per request, Node's `http.request` would take 130 % more CPU time,
- * and undici 80 %. Both would add `Connection`, and undici would rename and move `Host`.
+ * It serves one request at a time. Node's `http.request` and undici would take about twice the CPU time
+ * (bench/README.md). Both would add `Connection`, and undici would rename and move `Host`.
  */
 import type { Socket } from 'node:net'
 import type { Writable } from 'node:stream'

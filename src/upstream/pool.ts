@@ -42,7 +42,7 @@ export class UpstreamPool implements ConnectionPool {
   readonly #ready: UpstreamConnection[] = [] // the connection that was used last is at the end
   /**
    * The requests that have a slot and are about to be sent. The oldest is first.
-   * A `Map`, whose former tables keep ended requests in memory, costs 13 % more per request (Node 26).
+   * An array, because the former tables of a `Map` keep ended requests in memory.
    */
   readonly #starting: UpstreamRequest[] = []
   #isDispatchScheduled = false
