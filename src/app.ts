@@ -30,7 +30,7 @@ import { areAllMet } from './ops/status.ts'
 import { VerboseLog } from './ops/verbose-log.ts'
 import { Forwarder } from './proxy/forward.ts'
 import type { Room } from './room.ts'
-import { openAdminRooms, openRooms } from './rooms.ts'
+import { openAdminRooms, openBasic, openRooms } from './rooms.ts'
 import { activeContextOf, upstreamSetName } from './tls/certificates.ts'
 import { TokenCache } from './token/cache.ts'
 import type { Identity } from './token/caller.ts'
@@ -83,15 +83,30 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const reportError: ReportError = (requestId, error) =>
     log.error({ requestId, err: error }, 'request failed with an internal error')
 
+  const throttle = createLoginThrottle(config.limits.loginFailures)
+  const logins = credentials && new LoginService({ credentials, throttle, recordEvent })
+  const basic =
+    credentials &&
+    logins &&
+    (await openBasic({ config, logins, credentials, isRevoked, signAssertions, now }))
   const scopeHosts = new ScopeHosts(config.scopes.hosts)
-  const gate = new Gate(config, endToken !== undefined, tokenCache, scopeHosts)
+  const gate = new Gate(config, { canEndLinks: endToken !== undefined, tokenCache, scopeHosts, basic })
   const secureContextOf = (prefix: string) => activeContextOf(certificateSets.get(upstreamSetName(prefix)))
   const events = (prefix: string) => metrics.ofUpstream(prefix)
   const forwarder = new Forwarder(config, { secureContextOf, responder, events, gate, now, reportError })
-  const throttle = createLoginThrottle(config.limits.loginFailures)
-  const logins = credentials && new LoginService({ credentials, throttle, recordEvent })
   const api = new AccountApi({ config, responder, signer, logins, endToken, recordEvent, scopeHosts, now })
-  const handler = new Handler({ config, gate, forwarder, api, responder, metrics, rooms, now, reportError })
+  const handler = new Handler({
+    config,
+    gate,
+    basic,
+    forwarder,
+    api,
+    responder,
+    metrics,
+    rooms,
+    now,
+    reportError,
+  })
 
   const verboseLog = new VerboseLog(log)
   const flushLogs = () => {

@@ -10,8 +10,16 @@ import type { SidecarResponse } from './client/response.ts'
 import type { Config } from './config/config.ts'
 import type { AccountApi } from './endpoints/account-api.ts'
 import { admit } from './gate/admission.ts'
+import type { BasicVerdict } from './gate/basic-logins.ts'
 import { approvalHeaders } from './gate/forward-auth.ts'
-import type { Decision, Gate, RoutedRequest, ServiceDecision } from './gate/gate.ts'
+import type {
+  BasicRequest,
+  Decision,
+  Gate,
+  LoginNeeded,
+  RoutedRequest,
+  ServiceDecision,
+} from './gate/gate.ts'
 import { HeaderLines, requestIdOf } from './http/headers.ts'
 import type { Room } from './room.ts'
 
@@ -24,6 +32,8 @@ interface Forwarding {
 interface HandlerOptions {
   readonly config: Pick<Config, 'forwardAuth' | 'identity' | 'limits'>
   readonly gate: Gate
+  /** Undefined unless HTTP Basic is on. Rejects only on an internal error. */
+  readonly basic: { logIn(res: SidecarResponse, authorization: string): Promise<BasicVerdict> } | undefined
   readonly api: AccountApi
   readonly responder: Responder
   readonly forwarder: Forwarding
@@ -102,9 +112,12 @@ export class Handler {
   }
 
   /** Returns a promise if the response takes time. The promise rejects only on an internal error. */
-  #carryOut(decided: Decision, res: SidecarResponse): void | Promise<void> {
+  #carryOut(decided: Decision | LoginNeeded, res: SidecarResponse): void | Promise<void> {
     const { config, forwarder, api, responder, metrics, now } = this.#options
     const { context } = res.req
+    if (decided.act === 'authenticate') {
+      return this.#authenticate(decided.request, res)
+    }
     const decision = this.#review(decided, res)
     context.recordDecision(decision)
     const failure = decision.act === 'refuse' ? decision.reason : decision.wouldRefuse
@@ -142,6 +155,19 @@ export class Handler {
       default:
         decision satisfies never // a new decision that is not carried out fails to compile
     }
+  }
+
+  /** Makes a login by HTTP Basic, then carries out the decision on it. */
+  async #authenticate(request: BasicRequest, res: SidecarResponse): Promise<void> {
+    const { gate, basic } = this.#options
+    if (basic === undefined) {
+      throw new Error('HTTP Basic is off')
+    }
+    const verdict = await basic.logIn(res, request.admitted.authorization)
+    if (res.destroyed && !verdict.ok) {
+      return // the client left, perhaps before its secret was hashed
+    }
+    return this.#carryOut(gate.decideOnLogin(request, verdict), res)
   }
 
   #onError(res: SidecarResponse, error: unknown): void {

@@ -5,6 +5,7 @@
  */
 import type { Logger } from './base/log.ts'
 import type { Loaded } from './base/result.ts'
+import type { Basic, BasicOptions } from './basic/basic.ts'
 import type { Config, Problem } from './config/config.ts'
 import type { AdminRoom } from './ops/admin-room.ts'
 import type { ReloadResult } from './reload/reloadable.ts'
@@ -47,6 +48,15 @@ export async function openRooms(options: RoomOptions): Promise<OpenedRooms> {
     problems: opened.flatMap((room) => (room.ok ? [] : room.problems)),
     warnings: opened.flatMap((room) => (room.ok ? room.warnings : [])),
   }
+}
+
+/** HTTP Basic, a room with an interface of its own (`gate/basic-logins.ts`). Undefined if it is off. */
+export async function openBasic(options: BasicOptions): Promise<Basic | undefined> {
+  if (!options.config.basic.enabled) {
+    return undefined
+  }
+  const { Basic } = await import('./basic/basic.ts')
+  return new Basic(options)
 }
 
 /** Opens the rooms of the process that has the admin listener. */

@@ -137,7 +137,7 @@ t.test('only the list of rooms imports a room', async (t) => {
       ([, path = '']) => normalize(join(dirname(file), path)),
     )
   const folderOf = (path: string) => path.split('/')[0]
-  const rooms = ['fair-use', 'tracing']
+  const rooms = ['basic', 'fair-use', 'tracing']
   t.same(
     [
       ...new Set(

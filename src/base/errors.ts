@@ -20,7 +20,7 @@ const invalid = (status: number, message: string) => error(status, 'InvalidArgum
 
 /**
  * Messages are plain words: no stack, path, token, secret or address. An `InvalidArgument` may have a more
- * specific message. The setting `contract.authenticationFailedCode` replaces the code of a failed login.
+ * specific message. The setting `contract.authenticationFailedCode` replaces the code of failed logins.
  */
 export const ERRORS = {
   invalidArgument: invalid(400, 'An argument is not valid, or an argument is missing.'),
@@ -33,6 +33,7 @@ export const ERRORS = {
   headersTooLarge: invalid(431, 'The request has too many or too large header fields.'),
   expiredToken: error(400, 'ExpiredToken', 'Token expired.'),
   invalidToken: error(400, 'InvalidToken', 'Token is not valid.'),
+  basicAuthenticationFailed: error(401, 'Authentication failed', 'Authentication failed.'),
   authenticationFailed: error(403, 'Authentication failed', 'Authentication failed.'),
   accessDenied: error(403, 'AccessDenied', 'The token does not allow this request.'),
   tooManyRequests: error(429, 'TooManyRequests', 'The account is over its limit. Retry later.'),
@@ -60,6 +61,7 @@ export type TokenFailure = keyof typeof TOKEN_ERRORS
 export const ACCESS_ERRORS = {
   missing: ERRORS.invalidToken,
   ...TOKEN_ERRORS,
+  credentials: ERRORS.basicAuthenticationFailed, // of HTTP Basic, or another scheme than it and Bearer
   scope: ERRORS.accessDenied,
   host: ERRORS.accessDenied, // what a path names at this host is not known (`scopes.hosts`)
   fair_use: ERRORS.tooManyRequests, // the setting `fairUse.refusedStatus` replaces the status

@@ -37,7 +37,8 @@ interface Refusal {
   readonly reason: AccessFailure
   readonly error: PublicError
   readonly headers?: HeaderList
-  readonly retryAfterSeconds?: number
+  readonly retryAfterSeconds?: number | undefined
+  readonly cause?: string | undefined
 }
 
 export class Responder {
@@ -84,10 +85,11 @@ export class Responder {
     this.#send(res, status, JSON.stringify({ code, message }), list, options.persistence ?? 'keepAlive')
   }
 
-  /** Refuses a request for its token, or by a room. The reason is a detail of `Proxy-Status`. */
+  /** Refuses a request for its token or login, or by a room. The reason is a detail of `Proxy-Status`. */
   refuseAccess(res: SidecarResponse, refusal: Refusal) {
-    const { reason, error, headers = [], retryAfterSeconds } = refusal
-    const options = { errorType: 'http_request_denied', details: reason, headers, retryAfterSeconds } as const
+    const { reason, error, headers = [], retryAfterSeconds, cause } = refusal
+    const forLog = { retryAfterSeconds, cause }
+    const options = { errorType: 'http_request_denied', details: reason, headers, ...forLog } as const
     this.fail(res, reason, error, options)
   }
 

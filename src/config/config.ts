@@ -60,11 +60,17 @@ const insecureKeySets = (config: Config) =>
 const NO_SCOPE_HOSTS =
   'scopes.hosts: is empty, so links are refused; list the hosts at which clients reach the service'
 
+const PLAIN_BASIC =
+  'basic.enabled: clients send their secret with each request, and the listener has no TLS (listen.tls); a proxy in front of it must have TLS'
+
 /** What an operator should know of the settings before and after a start. */
 export function configWarnings(config: Config): string[] {
   const warnings = insecureKeySets(config)
   if (config.links.enabled && config.scopes.hosts.length === 0) {
     warnings.push(NO_SCOPE_HOSTS)
+  }
+  if (config.basic.enabled && config.listen.tls === undefined) {
+    warnings.push(PLAIN_BASIC)
   }
   return warnings
 }

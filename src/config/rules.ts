@@ -121,6 +121,12 @@ const RULES = [
       report('token.maxLifetimeSeconds', `${bound}: the sidecar's own tokens would be refused`)
     }
   }),
+  rule(['basic.enabled', 'credentials', 'keys'], ({ basic, credentials, keys }, report) => {
+    const hasCredentials = keys.jwksUrl === undefined || credentials.postgres !== undefined
+    if (basic.enabled && !hasCredentials) {
+      report('basic.enabled', 'needs credentials: with keys.jwksUrl, those of credentials.postgres')
+    }
+  }),
   rule(['contract.logout', 'credentials'], ({ contract, credentials }, report) => {
     if (contract.logout && credentials.postgres === undefined) {
       report('contract.logout', 'needs credentials.postgres: a logout must reach every sidecar')

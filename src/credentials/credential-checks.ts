@@ -31,11 +31,19 @@ export type LoginVerdict =
 export interface AcceptedLogin {
   readonly outcome: 'accepted'
   readonly credential: Credential
+  /** That of the secret. */
+  readonly secretHash: string
   /** The secret was the one before the last rotation. */
   readonly usedPreviousSecret: boolean
 }
 
 const REJECTED = { outcome: 'rejected' } as const
+
+/**
+ * Whether a credential may log in, beyond what its list says.
+ * Otherwise its right secret is `rejected` as a wrong one is, after the same time.
+ */
+export type MayLogIn = (credential: Credential) => boolean
 
 /** Where a login comes from. */
 export interface LoginOrigin {
@@ -46,7 +54,7 @@ export interface LoginOrigin {
 
 export interface CredentialChecks {
   /** Never rejects. */
-  authenticate(login: Login, origin: LoginOrigin): Promise<LoginVerdict>
+  authenticate(login: Login, origin: LoginOrigin, mayLogIn?: MayLogIn): Promise<LoginVerdict>
   /** For logs, which name only accounts that exist: any other name is text that the client chose. */
   hasAccount(accountId: string): boolean
   /** For logs, too. */
@@ -61,7 +69,13 @@ export interface CredentialChecks {
    * Reads the active version of the file or database.
    */
   credentialStatus(accountId: string, accessKey: string): CredentialStatus
+  /**
+   * Returns the status of an earlier login: that of its credential while the secret of this hash logs in.
+   */
+  loginStatus(name: CredentialName, secretHash: string): CredentialStatus
 }
+
+type LoginAttempt = Readonly<{ login: Login; mayLogIn: MayLogIn | undefined }>
 
 /** The usable hashes of a credential: the `slow` ones use scrypt. */
 function hashesOf(credential: Credential | undefined, now: number) {
@@ -85,21 +99,24 @@ export function createCredentialChecks(
   const queue = new HashingQueue()
 
   /** The credential may have changed while its hash was computed. */
-  function acceptIfCurrent(login: Login, hash: string): AcceptedLogin | undefined {
+  function acceptIfCurrent({ login, mayLogIn }: LoginAttempt, hash: string): AcceptedLogin | undefined {
     const credential = credentials().find(login)
     if (credential === undefined || !isActive(credential, now())) {
       return undefined
     }
     const isUsable = usableHashes(credential, now()).includes(hash)
+    if (!isUsable || mayLogIn?.(credential) === false) {
+      return undefined
+    }
     const usedPreviousSecret = hash !== credential.secretHash
-    return isUsable ? { outcome: 'accepted', credential, usedPreviousSecret } : undefined
+    return { outcome: 'accepted', credential, secretHash: hash, usedPreviousSecret }
   }
 
   /** Computes all hashes of a login that fails, also with the right secret of a disabled credential. */
-  async function checkHashes(login: Login, hashes: readonly string[]): Promise<AcceptedLogin | undefined> {
+  async function checkHashes(attempt: LoginAttempt, hashes: readonly string[]) {
     for (const hash of hashes) {
-      const matches = await verifySecret(login.secret, hash)
-      const accepted = matches ? acceptIfCurrent(login, hash) : undefined
+      const matches = await verifySecret(attempt.login.secret, hash)
+      const accepted = matches ? acceptIfCurrent(attempt, hash) : undefined
       if (accepted !== undefined) {
         return accepted
       }
@@ -107,13 +124,14 @@ export function createCredentialChecks(
     return undefined
   }
 
-  async function verifyLogin(login: Login, origin: LoginOrigin): Promise<LoginVerdict> {
+  async function verifyLogin(attempt: LoginAttempt, origin: LoginOrigin): Promise<LoginVerdict> {
+    const { login } = attempt
     if (!(await refresh())) {
       return { outcome: 'unavailable' }
     }
     const list = credentials()
     const { fast, slow } = hashesOf(list.find(login), now())
-    const accepted = await checkHashes(login, fast.length === 0 ? [dummySha256] : fast)
+    const accepted = await checkHashes(attempt, fast.length === 0 ? [dummySha256] : fast)
     if (accepted !== undefined) {
       return accepted
     }
@@ -121,23 +139,23 @@ export function createCredentialChecks(
     if (parameters === undefined) {
       return REJECTED
     }
-    return checkInQueue(login, slow.length === 0 ? [dummyHash(parameters)] : slow, origin)
+    return checkInQueue(attempt, slow.length === 0 ? [dummyHash(parameters)] : slow, origin)
   }
 
-  async function checkInQueue(login: Login, hashes: readonly string[], origin: LoginOrigin) {
+  async function checkInQueue(attempt: LoginAttempt, hashes: readonly string[], origin: LoginOrigin) {
     const verdict = await queue.run<LoginVerdict>(origin.network, async () => {
       if (origin.hasLeft()) {
         return { outcome: 'abandoned' }
       }
-      return (await checkHashes(login, hashes)) ?? REJECTED
+      return (await checkHashes(attempt, hashes)) ?? REJECTED
     })
     return verdict === 'busy' ? ({ outcome: 'busy' } as const) : verdict
   }
 
   return {
-    async authenticate(login, origin) {
+    async authenticate(login, origin, mayLogIn) {
       try {
-        const verdict = await verifyLogin(login, origin)
+        const verdict = await verifyLogin({ login, mayLogIn }, origin)
         if (verdict.outcome === 'rejected' || verdict.outcome === 'accepted') {
           queue.onLogin(origin.network, verdict.outcome)
         }
@@ -156,6 +174,19 @@ export function createCredentialChecks(
         return { active: false, exists: credential !== undefined }
       }
       return { active: true, endsAtMs: credential.expiresAtMs, scope: credential.scope }
+    },
+    loginStatus(name, secretHash) {
+      const credential = credentials().find(name)
+      if (credential === undefined || !isActive(credential, now())) {
+        return { active: false }
+      }
+      if (!usableHashes(credential, now()).includes(secretHash)) {
+        return { active: false }
+      }
+      const isPrevious = secretHash !== credential.secretHash
+      const secretEndsAtMs = isPrevious ? credential.previousSecretExpiresAtMs : undefined
+      const endsAtMs = Math.min(credential.expiresAtMs, secretEndsAtMs ?? Number.POSITIVE_INFINITY)
+      return { active: true, endsAtMs, scope: credential.scope }
     },
   }
 }

@@ -9,7 +9,7 @@ import type { LoginFailure, PublicError } from '../base/errors.ts'
 import { failed, ok, type Result } from '../base/result.ts'
 import { clientNetwork } from '../client/client-address.ts'
 import type { SidecarResponse } from '../client/response.ts'
-import type { AcceptedLogin, CredentialChecks, Login } from '../credentials/credential-checks.ts'
+import type { AcceptedLogin, CredentialChecks, Login, MayLogIn } from '../credentials/credential-checks.ts'
 import type { Credential } from '../credentials/credential-list.ts'
 import type { LoginThrottle } from '../credentials/login-throttle.ts'
 import type { Identity } from '../token/caller.ts'
@@ -36,7 +36,13 @@ interface Granted {
   readonly identity: Identity
 }
 
-type Grant<T extends Granted> = (credential: Credential) => Promise<Result<T, PublicError>>
+type Grant<T extends Granted> = (
+  credential: Credential,
+  secretHash: string,
+) => Promise<Result<T, PublicError>>
+
+/** The client that logs in: its request, and whether it has left. */
+export type LoginClient = Pick<SidecarResponse, 'req' | 'destroyed'>
 
 interface LoginServiceOptions {
   readonly credentials: CredentialChecks
@@ -67,58 +73,59 @@ export class LoginService {
    * @param grant - called for an accepted credential only
    */
   async logIn<T extends Granted>(
-    res: SidecarResponse,
+    client: LoginClient,
     login: Login,
     method: LoginMethod,
     grant: Grant<T>,
+    mayLogIn?: MayLogIn,
   ): Promise<Result<T, LoginRefusal>> {
-    const result = await this.#authenticateAndGrant(res, login, method, grant).catch((error: unknown) => {
-      this.#recordFailure(res, method, 'internal')
-      throw error
-    })
+    const result = await this.#authenticate(client, login, mayLogIn)
+      .then((accepted) => (accepted.ok ? this.#grant(client, accepted.value, method, grant) : accepted))
+      .catch((error: unknown) => {
+        this.#recordFailure(client, method, 'internal')
+        throw error
+      })
     if (result.ok || result.error.reason === 'abandoned') {
       return result
     }
     const { reason } = result.error
-    this.#recordFailure(res, method, reason)
+    this.#recordFailure(client, method, reason)
     if (reason === 'busy' || reason === 'throttled') {
       await sleep(RETRY_DELAY_MS)
     }
     return result
   }
 
-  async #authenticateAndGrant<T extends Granted>(
-    res: SidecarResponse,
-    login: Login,
+  async #grant<T extends Granted>(
+    { req }: LoginClient,
+    { credential, secretHash, usedPreviousSecret }: AcceptedLogin,
     method: LoginMethod,
     grant: Grant<T>,
   ): Promise<Result<T, LoginRefusal>> {
-    const { recordEvent } = this.#options
-    const accepted = await this.#authenticate(res, login)
-    if (!accepted.ok) {
-      return accepted
-    }
-    const { credential, usedPreviousSecret } = accepted.value
-    const granted = await grant(credential)
+    const granted = await grant(credential, secretHash)
     if (!granted.ok) {
       return failed({ reason: 'invalid', error: granted.error })
     }
-    res.req.context.recordIdentity(granted.value.identity)
-    recordEvent(res.req, { event: 'login', method, usedPreviousSecret })
+    req.context.recordIdentity(granted.value.identity)
+    this.#options.recordEvent(req, { event: 'login', method, usedPreviousSecret })
     return granted
   }
 
-  async #authenticate(res: SidecarResponse, login: Login): Promise<Result<AcceptedLogin, LoginRefusal>> {
+  async #authenticate(
+    client: LoginClient,
+    login: Login,
+    mayLogIn: MayLogIn | undefined,
+  ): Promise<Result<AcceptedLogin, LoginRefusal>> {
     const { credentials, throttle } = this.#options
-    const { context, clientAddress } = res.req
+    const { context, clientAddress } = client.req
     const { accountId, accessKey } = login
     if (credentials.hasAccount(accountId)) {
       context.recordIdentity({ accountId })
     }
     const address = clientNetwork(clientAddress)
-    const origin = { network: subnetOf(address), hasLeft: () => res.destroyed }
+    const origin = { network: subnetOf(address), hasLeft: () => client.destroyed }
     const verdict = await throttle(login, address, async () =>
-      res.destroyed ? { outcome: 'abandoned' } : credentials.authenticate(login, origin),
+      client.destroyed ? { outcome: 'abandoned' } : credentials.authenticate(login, origin, mayLogIn),
     )
     if (credentials.hasCredential(accountId, accessKey)) {
       context.recordIdentity({ accountId, accessKey })
@@ -133,7 +140,7 @@ export class LoginService {
     }
   }
 
-  #recordFailure({ req }: SidecarResponse, method: LoginMethod, reason: LoginFailure): void {
+  #recordFailure({ req }: LoginClient, method: LoginMethod, reason: LoginFailure): void {
     this.#options.recordEvent(req, { event: 'login_failed', method, reason })
   }
 }

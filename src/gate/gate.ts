@@ -4,7 +4,7 @@
  *   stage      type             made by         contains
  *   admitted   AdmittedRequest  `admit`         the facts of the head, which has only one meaning
  *   routed     RoutedRequest    `Gate.route`    the route, and the RequestedAccess that is judged
- *   decided    Decision         `Gate.decide`   what the handler does, with the caller of a token or link
+ *   decided    Decision         `Gate.decide`   what the handler does, with the caller of a token, link or login
  *   forwarded  Transfer         `Forwarder`     both directions, after a ServiceDecision to forward
  */
 import { ACCESS_ERRORS, type AccessFailure, type PublicError } from '../base/errors.ts'
@@ -18,6 +18,7 @@ import type { ScopeHosts } from '../token/scope-hosts.ts'
 import { type Scope, scopeAllows } from '../token/scopes.ts'
 import type { Verdict } from '../token/verify.ts'
 import type { AdmittedRequest } from './admission.ts'
+import type { BasicLogins, BasicVerdict } from './basic-logins.ts'
 import { originalRequest, VARY_BY_TOKEN } from './forward-auth.ts'
 import type { CallerRoute, OpenRoute, Route, RouteSetting, ServiceRoute } from './route.ts'
 import { createRouter, FORWARD_LINK } from './route.ts'
@@ -50,7 +51,9 @@ export interface RefusalDecision extends DecisionRecord {
   readonly reason: AccessFailure
   readonly error: PublicError
   readonly headers: HeaderList
-  readonly retryAfterSeconds?: number
+  readonly retryAfterSeconds?: number | undefined
+  /** For the access log. */
+  readonly cause?: string | undefined
 }
 
 /** The request passes to a service, behind the sidecar or behind the proxy of forward auth. */
@@ -72,7 +75,28 @@ type CallerDecision = DecisionRecord & Readonly<{ act: CallerRoute['act']; path:
 /** An endpoint serves any client. */
 type OpenDecision = OpenRoute & DecisionRecord
 
-type GateConfig = Pick<Config, RouteSetting | 'enforcement' | 'identity'>
+/** The login of the request is not remembered. The handler makes it, and calls `Gate.decideOnLogin`. */
+export interface LoginNeeded {
+  readonly act: 'authenticate'
+  readonly request: BasicRequest
+}
+
+/** A request to a service that is judged by HTTP Basic: its scheme is not Bearer. */
+export interface BasicRequest extends RoutedRequest {
+  readonly admitted: AdmittedRequest & { readonly authorization: string }
+  readonly route: ServiceRoute
+}
+
+type GateConfig = Pick<Config, RouteSetting | 'basic' | 'enforcement' | 'identity'>
+
+interface GateOptions {
+  /** Whether there is a database for the revocations of links. */
+  readonly canEndLinks: boolean
+  readonly tokenCache: TokenCache
+  readonly scopeHosts: ScopeHosts
+  /** Undefined unless HTTP Basic is on. */
+  readonly basic: BasicLogins | undefined
+}
 
 /** RFC 6750, section 3: `Bearer` needs at least one parameter. */
 const CHALLENGE = 'Bearer realm="storage"'
@@ -83,12 +107,16 @@ export class Gate {
   readonly #routeOf: (request: AdmittedRequest) => Route
   readonly #tokenCache: TokenCache
   readonly #scopeHosts: ScopeHosts
+  readonly #basic: BasicLogins | undefined
+  readonly #basicChallenge: string
 
-  constructor(config: GateConfig, canEndLinks: boolean, tokenCache: TokenCache, scopeHosts: ScopeHosts) {
+  constructor(config: GateConfig, { canEndLinks, tokenCache, scopeHosts, basic }: GateOptions) {
     this.#config = config
     this.#routeOf = createRouter(config, canEndLinks)
     this.#tokenCache = tokenCache
     this.#scopeHosts = scopeHosts
+    this.#basic = basic
+    this.#basicChallenge = `Basic realm="${config.basic.realm}", charset="UTF-8"`
   }
 
   /**
@@ -104,6 +132,7 @@ export class Gate {
       this.#tokenCache.removeTokensOf(issuer)
     } else if (subject !== 'revocations') {
       this.#tokenCache.clear()
+      this.#basic?.clear()
     }
     this.#changes++
   }
@@ -119,7 +148,41 @@ export class Gate {
   }
 
   /** Returns a promise only if a token must be verified. The promise rejects only on an internal error. */
-  decide(routed: RoutedRequest): Decision | Promise<Decision> {
+  decide(routed: RoutedRequest): Decision | LoginNeeded | Promise<Decision> {
+    if (this.#basic === undefined || !usesBasic(routed)) {
+      return this.#decideByToken(routed)
+    }
+    const verdict = this.#basic.find(routed.admitted.authorization)
+    return verdict === undefined
+      ? { act: 'authenticate', request: routed }
+      : this.decideOnLogin(routed, verdict)
+  }
+
+  /**
+   * Decides again on a request that waits, or on a tunnel. A login by HTTP Basic is not made again:
+   * the secret need not be hashed, and a refusal in report mode is no other failed login.
+   */
+  decideAgain(routed: RoutedRequest, former: ServiceDecision): Decision | Promise<Decision> {
+    if (this.#basic === undefined || !usesBasic(routed)) {
+      return this.#decideByToken(routed)
+    }
+    if (former.caller === undefined) {
+      return former
+    }
+    const checked = this.#basic.checkAgain(former.caller)
+    return checked.then((verdict) => this.decideOnLogin(routed, verdict))
+  }
+
+  decideOnLogin(request: BasicRequest, verdict: BasicVerdict): Decision {
+    if (verdict.ok) {
+      return this.#decideFor(request.route, request, verdict.value)
+    }
+    const { reason, cause, retryAfterSeconds } = verdict.error
+    const decision = this.#refuseOrReport(request, reason)
+    return decision.act === 'refuse' ? { ...decision, cause, retryAfterSeconds } : decision
+  }
+
+  #decideByToken(routed: RoutedRequest): Decision | Promise<Decision> {
     const { admitted, route, link } = routed
     // A service might read the other token, so public routes and report mode refuse the request, too.
     if (admitted.hasTwoAuthorizations) {
@@ -138,16 +201,23 @@ export class Gate {
     }
     const verdict = this.#tokenCache.check(token)
     return verdict instanceof Promise
-      ? verdict.then((late) => this.#decideFor(route, routed, late))
-      : this.#decideFor(route, routed, verdict)
+      ? verdict.then((late) => this.#decideOnToken(route, routed, late))
+      : this.#decideOnToken(route, routed, verdict)
   }
 
-  #decideFor(route: ServiceRoute | CallerRoute, routed: RoutedRequest, verdict: Verdict<Caller>): Decision {
-    if (!verdict.ok) {
-      const { reason, identity } = verdict.error
-      return { ...this.#refuseOrReport(routed, reason), formerIdentity: identity }
+  #decideOnToken(
+    route: ServiceRoute | CallerRoute,
+    routed: RoutedRequest,
+    verdict: Verdict<Caller>,
+  ): Decision {
+    if (verdict.ok) {
+      return this.#decideFor(route, routed, verdict.value)
     }
-    const caller = verdict.value
+    const { reason, identity } = verdict.error
+    return { ...this.#refuseOrReport(routed, reason), formerIdentity: identity }
+  }
+
+  #decideFor(route: ServiceRoute | CallerRoute, routed: RoutedRequest, caller: Caller): Decision {
     const failure = accessFailure(routed, caller, this.#scopeHosts)
     // A token whose scope is too narrow proves the caller. The link of another request (`claims`) does not.
     if (failure !== undefined) {
@@ -173,18 +243,31 @@ export class Gate {
   }
 
   #refuse({ admitted, route }: RoutedRequest, reason: AccessFailure, caller?: Caller): Decision {
-    const { authorization } = admitted
-    const documented: PublicError = ACCESS_ERRORS[reason]
-    // The setting is for refused tokens: a 403 (scope) and a 503 (no keys yet) stay.
-    const status = documented.status === 400 ? this.#config.contract.refusedTokenStatus : documented.status
-    // RFC 6750, section 3.1: without a token, or with another scheme, the challenge has no error code.
-    const lacksToken = authorization !== undefined && bearerToken(authorization) === undefined
-    const challenge = reason === 'missing' || lacksToken ? CHALLENGE : `${CHALLENGE}, error="invalid_token"`
-    const headers = status === 401 ? ['WWW-Authenticate', challenge] : []
+    const asksForBasic = this.#basic !== undefined && route.to === 'service'
+    const challenge =
+      reason === 'credentials' || (reason === 'missing' && asksForBasic)
+        ? this.#basicChallenge
+        : bearerChallenge(reason, admitted.authorization)
+    const error = this.#errorOf(reason, asksForBasic)
+    const headers = error.status === 401 ? ['WWW-Authenticate', challenge] : []
     if (route.act === 'approve') {
       headers.push(...VARY_BY_TOKEN)
     }
-    return { act: 'refuse', reason, caller, error: { ...documented, status }, headers }
+    return { act: 'refuse', reason, caller, error, headers }
+  }
+
+  #errorOf(reason: AccessFailure, asksForBasic: boolean): PublicError {
+    const { authenticationFailedCode, refusedTokenStatus } = this.#config.contract
+    const documented: PublicError = ACCESS_ERRORS[reason]
+    if (reason === 'credentials') {
+      return { ...documented, code: authenticationFailedCode }
+    }
+    // Most clients of HTTP Basic send their name only after a 401.
+    if (reason === 'missing' && asksForBasic) {
+      return { ...documented, status: 401 }
+    }
+    // The setting is for refused tokens: a 403 (scope) and a 503 (no keys yet) stay.
+    return documented.status === 400 ? { ...documented, status: refusedTokenStatus } : documented
   }
 
   /** Makes every decision that lets a request pass to a service. */
@@ -193,11 +276,31 @@ export class Gate {
     const isPublic = !route.needsToken
     const isRestricted = isPublic || caller?.identity.scope !== undefined || caller?.link !== undefined
     // A public service receives no token. In report mode without a caller, the service checks the token.
-    const forwardsAuthorization = caller ? this.#config.identity.forwardAuthorization : !isPublic
+    const forwardsAuthorization = caller ? this.#forwardsToken(admitted) : !isPublic
     // In report mode, a refused link stays in the target.
     const target = wouldRefuse === undefined ? link?.target : undefined
     return { act: route.act, admitted, caller, forwardsAuthorization, isRestricted, target, wouldRefuse }
   }
+
+  /** A secret that is a login is never forwarded: unlike a token, it does not end by itself. */
+  #forwardsToken({ authorization }: AdmittedRequest): boolean {
+    return this.#config.identity.forwardAuthorization && isBearer(authorization)
+  }
+}
+
+/** With two `Authorization` lines, or with a link, no request uses HTTP Basic. */
+function usesBasic(routed: RoutedRequest): routed is BasicRequest {
+  const { admitted, route, link } = routed
+  if (admitted.authorization === undefined || admitted.hasTwoAuthorizations || link !== undefined) {
+    return false
+  }
+  return route.to === 'service' && route.needsToken && !isBearer(admitted.authorization)
+}
+
+/** RFC 6750, section 3.1: without a token, or with another scheme, the challenge has no error code. */
+function bearerChallenge(reason: AccessFailure, authorization: string | undefined): string {
+  const lacksToken = authorization !== undefined && bearerToken(authorization) === undefined
+  return reason === 'missing' || lacksToken ? CHALLENGE : `${CHALLENGE}, error="invalid_token"`
 }
 
 /**
@@ -215,18 +318,27 @@ function presentedToken({ link, admitted: { authorization } }: RoutedRequest): s
  * which may be in any case and be followed by several spaces (RFC 6750, section 2.1).
  */
 function bearerToken(authorization: string | undefined): string | undefined {
-  if (authorization === undefined || authorization.charCodeAt(6) !== 0x20) {
-    return undefined
-  }
-  const scheme = authorization.slice(0, 6)
-  if (scheme !== 'Bearer' && scheme.toLowerCase() !== 'bearer') {
+  if (authorization === undefined || authorization.charCodeAt(6) !== SPACE || !isBearer(authorization)) {
     return undefined
   }
   let start = 7
-  while (authorization.charCodeAt(start) === 0x20) {
+  while (authorization.charCodeAt(start) === SPACE) {
     start++
   }
   return start < authorization.length ? authorization.slice(start) : undefined
+}
+
+const SPACE = 0x20
+const TAB = 0x09
+
+/** Whether the scheme is Bearer, with or without a token behind it. */
+function isBearer(authorization = ''): boolean {
+  const scheme = authorization.slice(0, 6)
+  if (scheme !== 'Bearer' && scheme.toLowerCase() !== 'bearer') {
+    return false
+  }
+  const next = authorization.charCodeAt(6)
+  return authorization.length === 6 || next === SPACE || next === TAB
 }
 
 /** Returns why a valid token or link does not allow its request. */

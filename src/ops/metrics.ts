@@ -228,9 +228,16 @@ export class Metrics {
     } else if (what.event === 'link_created') {
       this.#counts.links_issued_total++
     } else if (what.event === 'login_failed') {
-      this.#counts.token_issue_failures_total.add(what.reason)
+      this.#onLoginFailure(what)
     } else {
       what.event satisfies 'logout' | 'link_ended' // have no count
+    }
+  }
+
+  /** A failed login by HTTP Basic is a refused request, which `onTokenCheck` counts. */
+  #onLoginFailure({ method, reason }: Extract<ApiEvent, { event: 'login_failed' }>): void {
+    if (method !== 'basic') {
+      this.#counts.token_issue_failures_total.add(reason)
     }
   }
 

@@ -1,6 +1,6 @@
 /**
  * Has the gate decide again on a request that waits for the upstream, and on an open tunnel:
- * the token may have expired or been revoked, or its scope may have changed.
+ * the token or the credential may have expired or been revoked, or its scope may have changed.
  * In: a call with each tick (`UpstreamPool`). Out: a new decision once one is due.
  */
 import type { ReportError } from '../base/log.ts'
@@ -8,7 +8,7 @@ import type { RequestContext } from '../client/request.ts'
 import type { Decision, Gate, ServiceDecision } from '../gate/gate.ts'
 
 export interface RecheckSource {
-  readonly gate: Pick<Gate, 'decide' | 'changes'>
+  readonly gate: Pick<Gate, 'decideAgain' | 'changes'>
   /** Epoch milliseconds. */
   readonly now: () => number
   readonly reportError: ReportError
@@ -19,6 +19,8 @@ const NEVER = Number.POSITIVE_INFINITY
 export class Recheck {
   readonly #source: RecheckSource
   readonly #context: RequestContext
+  /** The last decision that lets the request pass. */
+  #decision: ServiceDecision
   /** `Gate.changes` before the last decision. */
   #changesBefore: number | undefined
   /**
@@ -30,6 +32,7 @@ export class Recheck {
   constructor(context: RequestContext, decision: ServiceDecision, source: RecheckSource) {
     this.#source = source
     this.#context = context
+    this.#decision = decision
     this.#changesBefore = context.routed?.changesBefore
     this.#dueAtMs = decision.caller?.recheckAtMs ?? NEVER
   }
@@ -50,14 +53,18 @@ export class Recheck {
     let decision: Decision | undefined
     try {
       if (routed !== undefined) {
-        decision = await gate.decide(routed)
+        decision = await gate.decideAgain(routed, this.#decision)
       }
     } catch (error) {
       reportError(id, error)
     }
     // After a refusal, the next tick decides again: the request may have been sent meanwhile,
     // and its retry or tunnel is refused.
-    this.#dueAtMs = decision?.act === 'forward' ? (decision.caller?.recheckAtMs ?? NEVER) : 0
+    this.#dueAtMs = 0
+    if (decision?.act === 'forward') {
+      this.#decision = decision
+      this.#dueAtMs = decision.caller?.recheckAtMs ?? NEVER
+    }
     onDecision(decision)
   }
 }

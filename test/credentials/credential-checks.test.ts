@@ -328,7 +328,7 @@ type Outcome = LoginVerdict['outcome']
 
 const verdictOf = (outcome: Outcome): LoginVerdict =>
   outcome === 'accepted'
-    ? { outcome, credential: credential('AK', fast), usedPreviousSecret: false }
+    ? { outcome, credential: credential('AK', fast), secretHash: fast, usedPreviousSecret: false }
     : { outcome }
 
 /** A throttle of three failures a minute, whose clock the test sets. */

@@ -1,0 +1,36 @@
+/**
+ * Checks a login once for all requests that present it at the same time,
+ * such as those that a browser sends side by side.
+ */
+import type { LoginClient } from '../endpoints/login-service.ts'
+
+interface RunningCheck<T> {
+  readonly clients: LoginClient[]
+  readonly result: Promise<T>
+}
+
+export class SharedChecks<T> {
+  readonly #running = new Map<string, RunningCheck<T>>()
+
+  /**
+   * Joins the check of this key, or starts one. Settles as the check does.
+   * @param check - called with the first client, which has left only once all clients have left
+   */
+  run(key: string, client: LoginClient, check: (client: LoginClient) => Promise<T>): Promise<T> {
+    const running = this.#running.get(key)
+    if (running !== undefined) {
+      running.clients.push(client)
+      return running.result
+    }
+    const clients = [client]
+    const first: LoginClient = {
+      req: client.req,
+      get destroyed() {
+        return clients.every(({ destroyed }) => destroyed)
+      },
+    }
+    const result = check(first).finally(() => this.#running.delete(key))
+    this.#running.set(key, { clients, result })
+    return result
+  }
+}
