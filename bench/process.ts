@@ -27,7 +27,8 @@ export async function start(bench: Bench): Promise<Section> {
 }
 
 async function startOne(bench: Bench): Promise<[Running, number]> {
-  const [port, adminPort] = [await freePort(), await freePort()]
+  const port = await freePort()
+  const adminPort = await freePort()
   const peer = sidecarWith({ SIDECAR_ADMIN_PORT: String(adminPort) })
   const began = performance.now()
   const running = await peer.start({ ...bench, port, upstreamPort: bench.smallUpstream })

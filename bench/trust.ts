@@ -85,6 +85,7 @@ export function expired({ mint }: Trust): string {
 
 /** A token whose signature belongs to another token of the same key. */
 export function forged({ mint }: Trust): string {
-  const [token, other] = [mint(), mint()]
+  const token = mint()
+  const other = mint()
   return token.slice(0, token.lastIndexOf('.')) + other.slice(other.lastIndexOf('.'))
 }

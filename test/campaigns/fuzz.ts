@@ -18,7 +18,8 @@ const CONCURRENT = 100
 
 const text = { type: 'string' } as const
 const { values, positionals } = parseArgs({ options: { seed: text, only: text }, allowPositionals: true })
-const [seconds, seed] = [Number(positionals[0] ?? 60), Number(values.seed ?? randomInt(2 ** 32))]
+const seconds = Number(positionals[0] ?? 60)
+const seed = Number(values.seed ?? randomInt(2 ** 32))
 if (!(seconds > 0) || !Number.isInteger(seed)) {
   throw new Error('usage: npm run fuzz -- [SECONDS] [--seed N [--only N]]')
 }

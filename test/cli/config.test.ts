@@ -395,7 +395,9 @@ t.test('servers that hang, drip or never end delay it by at most 15 s', { timeou
 
 t.test('a missing secret and conflicting options are wrong usage', async (t) => {
   const keepAlive = setInterval(() => {}, 1000) // as the stdin of a process does
-  const [stdin, stdout, stderr] = [new PassThrough(), new PassThrough(), new PassThrough()]
+  const stdin = new PassThrough()
+  const stdout = new PassThrough()
+  const stderr = new PassThrough()
   const late = checkCommand(new CommandIo({ stdin, stdout, stderr, env: {} }))
   await t.rejects(late.parseAsync(['--url', 'http://127.0.0.1:1', ...LOGIN], { from: 'user' }), {
     message: 'no secret has arrived on stdin',

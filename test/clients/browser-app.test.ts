@@ -9,7 +9,8 @@ import { startSidecar } from '../support/sidecar.ts'
 t.test('only a page of an allowed origin can use the API', { skip: NO_BROWSER }, async (t) => {
   const pages = createServer((_req, res) => res.setHeader('Content-Type', 'text/html').end('<p>app</p>'))
   const port = await listen(t, pages)
-  const [app, stranger] = [`http://localhost:${port}`, `http://127.0.0.1:${port}`]
+  const app = `http://localhost:${port}`
+  const stranger = `http://127.0.0.1:${port}`
 
   const upstream = await recordingUpstream(t)
   const cors = `Access-Control-Allow-Origin: ${app}\r\nVary: Origin\r\n`

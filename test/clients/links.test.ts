@@ -39,7 +39,8 @@ async function storage(t: Test, content: Buffer) {
       return res.writeHead(201).end()
     }
     const [, first, last] = /^bytes=(\d+)-(\d*)$/.exec(headers.range ?? '') ?? []
-    const [from, to] = [Number(first ?? 0), Number(last || content.length - 1)]
+    const from = Number(first ?? 0)
+    const to = Number(last || content.length - 1)
     res.setHeader('Accept-Ranges', 'bytes').setHeader('ETag', '"e"').setHeader('Content-Type', 'audio/wav')
     res.setHeader('Content-Range', `bytes ${from}-${to}/${content.length}`)
     res.setHeader('Content-Length', to + 1 - from)
@@ -151,7 +152,8 @@ t.test('a download outlives its link', { skip: !server && NO_SERVER }, async (t)
   const { url: upstreamUrl } = await storage(t, Buffer.alloc(100 * MB, 'x'))
   const links = { 'links-enabled': 'true', 'scopes-hosts': '*' }
   const flags = { ...setup.flags, 'upstream-url': upstreamUrl, ...links }
-  const [here, there] = [await serve(t, flags), await serve(t, flags)]
+  const here = await serve(t, flags)
+  const there = await serve(t, flags)
   const token = await mintToken({ key, claims: { sub: 'a', client_id: 'k' } })
   const { url, linkId } = await sidecarClient(here).link(token, 'GET', '/large')
   const [download] = await once(get(`http://127.0.0.1:${here.port}${url}`), 'response')

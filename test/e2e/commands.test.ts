@@ -98,7 +98,8 @@ credentials: { file: /none/credentials.yaml }
       'pem.jwk.json': '-----BEGIN PRIVATE KEY-----\ncanary\n',
     },
   })
-  const [config, keys] = [join(directory, 'sidecar.yaml'), join(directory, 'keys')]
+  const config = join(directory, 'sidecar.yaml')
+  const keys = join(directory, 'keys')
   const settings = `--config ${config} --keys-directory ${keys} --revocations-file /none/revocations.yaml`
   const env = { SIDECAR_LISTN_PORT: 'canary' }
   const missing = 'cannot be read: there is no such file or directory'

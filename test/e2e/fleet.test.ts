@@ -51,7 +51,8 @@ t.test('a fleet refuses what is revoked or disabled, and nothing else', async (t
   t.same(await everywhere(good), allSay('ok'))
 
   const last = 2
-  const [refused, later] = [await logIn(last), await logIn(last)]
+  const refused = await logIn(last)
+  const later = await logIn(last)
   t.equal(await logOut(refused, last), 204)
   await refusedEverywhere(refused)
   await server.kill()

@@ -60,7 +60,8 @@ const get = async (sidecar: TestSidecar, token: string) => (await ask(sidecar, '
 t.test('a logout ends its token at once, and no other token', async (t) => {
   const { key, flags, upstream } = await prepare(t)
   const here = await startSidecar(t, { settings: flags })
-  const [token, other] = [await mint(key, 'a0', 3600, 'ends'), await mint(key)]
+  const token = await mint(key, 'a0', 3600, 'ends')
+  const other = await mint(key)
   for (const each of [token, other]) {
     t.equal(await get(here, each), 200)
   }
@@ -229,7 +230,8 @@ t.test('1,000 logouts cost cached tokens of others no entry', async (t) => {
     return Object.fromEntries(statuses)
   }
   t.same(await each([...others, ...leaving], (token) => get(sidecar, token)), { 200: 300 })
-  const [hits, misses] = ['auth_sidecar_token_cache_hits_total', 'auth_sidecar_token_cache_misses_total']
+  const hits = 'auth_sidecar_token_cache_hits_total'
+  const misses = 'auth_sidecar_token_cache_misses_total'
   const before = { hits: await sidecar.metric(hits), misses: await sidecar.metric(misses) }
   // Most are rows as other sidecars write them; the logouts here that follow read them.
   const elsewhere = `INSERT INTO storage_auth.revocations (jti, expires_at)
@@ -248,7 +250,8 @@ t.test('1,000 logouts cost cached tokens of others no entry', async (t) => {
 t.test('a link ends by its id, with its token and with its account, on every sidecar', async (t) => {
   const { key, flags, database } = await prepare(t)
   const settings = { ...flags, 'contract-logout': 'false', 'links-enabled': 'true' }
-  const [here, there] = [await startSidecar(t, { settings }), await startSidecar(t, { settings })]
+  const here = await startSidecar(t, { settings })
+  const there = await startSidecar(t, { settings })
   const [maker, parent, other] = [
     await mint(key),
     await mint(key, 'a0', 3600, 'parent'),

@@ -218,7 +218,8 @@ t.test('a credentials file is reloaded every time, in whatever way it is written
 
 t.test('a Secret of keys that Kubernetes swaps is reloaded atomically', async (t) => {
   const directory = join(await temporaryDirectory(t), 'keys')
-  const [old, next] = [await makeKey('ES256', 'swapped-old'), await makeKey('ES256', 'swapped-new')]
+  const old = await makeKey('ES256', 'swapped-old')
+  const next = await makeKey('ES256', 'swapped-new')
   const swap = (files: Readonly<Record<string, string>>) => swapVolume(directory, files)
   const both = {
     'swapped-old.jwk.json': JSON.stringify(old.privateJwk),
@@ -226,7 +227,8 @@ t.test('a Secret of keys that Kubernetes swaps is reloaded atomically', async (t
   }
   swap({ 'swapped-old.jwk.json': both['swapped-old.jwk.json'], active: 'swapped-old' })
   const { sidecar, client, becomes, reloads } = await setup(t, { settings: { 'keys-directory': directory } })
-  const [ofOld, ofNew] = [await sidecar.mint({ key: old }), await sidecar.mint({ key: next })]
+  const ofOld = await sidecar.mint({ key: old })
+  const ofNew = await sidecar.mint({ key: next })
   t.same([await client.check(ofOld), await client.check(ofNew)], ['ok', 'InvalidToken'])
   swap({ ...both, active: 'swapped-old' })
   await becomes(ofNew, 'ok', 'the token of the new key is accepted')
@@ -265,7 +267,8 @@ t.test('SIGHUP names the settings of the file that need a restart', async (t) =>
 t.test('SIGHUP reloads everything, changed or not', async (t) => {
   const { files, token } = await prepareFiles(t)
   const directory = dirname(files['credentials-file'])
-  const [revocations, caFile] = [join(directory, 'revocations.yaml'), join(directory, 'ca.pem')]
+  const revocations = join(directory, 'revocations.yaml')
+  const caFile = join(directory, 'ca.pem')
   writeFileSync(revocations, 'revocations: []\n')
   writeFileSync(caFile, makeCertificate({ commonName: 'authority', authority: true }).cert)
   chmodSync(files['credentials-file'], 0o644)

@@ -401,7 +401,8 @@ t.test('a sidecar without any key or credential of its own accepts tokens of tru
 
 t.test('a key set is fetched over TLS with a CA file, which reloads, and a bearer token', async (t) => {
   const makeAuthority = (commonName: string) => makeCertificate({ commonName, authority: true })
-  const [issuer, other] = [makeAuthority('ca'), makeAuthority('other')]
+  const issuer = makeAuthority('ca')
+  const other = makeAuthority('other')
   const certificate = makeCertificate({ commonName: 'idp', names: ['127.0.0.1'], issuer })
   const directory = t.testdir({ 'ca.crt': other.cert, token: 'secret-of-the-pod' })
   const server = createTlsServer(certificate, (req, res) => {

@@ -186,7 +186,8 @@ t.test('a request on a stale connection', async (t) => {
     ] as const) {
       await t.test(`${what}: ${method} ${lines.join()} is sent once more, on a new connection`, async (t) => {
         const client = await spoil(t, act)
-        const [requests, sockets] = [upstream.requests.length, upstream.sockets.length]
+        const requests = upstream.requests.length
+        const sockets = upstream.sockets.length
         client.send(head(`${method} /again`, ...lines))
         t.equal((await client.response({ head: method === 'HEAD' })).status, 200)
         t.equal(upstream.requests.length - requests, 2)

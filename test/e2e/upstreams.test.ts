@@ -399,7 +399,8 @@ t.test('an upstream that sends no response head', async (t) => {
     const isSyntax = reason === 'http_protocol_error'
     const answer = isSyntax ? { status: 500, code: 'InternalError', error: reason } : unavailable(reason)
     await t.test(`but ${what}: ${answer.status}, and no request is repeated`, async (t) => {
-      const [requests, before] = [upstream.requests.length, await outcome(reason)]
+      const requests = upstream.requests.length
+      const before = await outcome(reason)
       for (const [method, lines, body] of [
         ['GET', [], ''],
         ['PUT', ['Content-Length: 3'], 'abc'],

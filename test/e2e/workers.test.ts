@@ -257,7 +257,8 @@ t.test('an unresponsive worker makes the sidecar not ready, and all end with the
 })
 
 t.test('workers that wait for an issuer report their state', async (t) => {
-  const [issuer, port] = [await freePort(), await freePort()]
+  const issuer = await freePort()
+  const port = await freePort()
   const flags = { 'keys-jwks-url': `http://127.0.0.1:${issuer}/`, 'upstream-url': 'http://127.0.0.1:9' }
   const args = serveArgs({ ...flags, workers: '2', 'admin-port': String(port) })
   const program = startProgram(t, ['serve', ...args])

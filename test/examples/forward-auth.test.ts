@@ -273,7 +273,8 @@ for (const proxy of PROXIES) {
       const limits = await limitsFile(t, 'default: { requestsPerSecond: 0.001, burst: 1 }')
       const { upstream, sidecar, ask } = await start({ 'fair-use-file': limits })
       // Two tokens: the decision on the first one may be cached.
-      const [first, second] = [await sidecar.mint(), await sidecar.mint()]
+      const first = await sidecar.mint()
+      const second = await sidecar.mint()
       t.equal((await ask('GET /a', [bearer(first)])).status, 200)
       const { status, headers, body } = await ask('PUT /a', [bearer(second), 'Content-Length: 3'], 'abc')
       t.match(

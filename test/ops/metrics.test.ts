@@ -153,7 +153,8 @@ t.test('with several processes counters are summed and gauges take the worst sta
     metrics.onReload('keys', 'ok')
     return read('all')
   }
-  const [well, behind] = [processOf(true, 2, 3), processOf(false, 700, 2)]
+  const well = processOf(true, 2, 3)
+  const behind = processOf(false, 700, 2)
   const samples = parseMetrics(await AggregatorRegistry.aggregate([await well, await behind]).metrics())
   for (const [name, value, labels] of [
     ['requests_total', 2, { route: 'proxy', method: 'GET', status: '200' }],

@@ -253,7 +253,8 @@ export async function databaseSetup(
       await hashSecret(secret, 'sha256'),
     ],
   )
-  const [key, upstream] = [await makeKeyDirectory(t, { alg }), await recordingUpstream(t)]
+  const key = await makeKeyDirectory(t, { alg })
+  const upstream = await recordingUpstream(t)
   const flags = {
     'keys-directory': key.directory,
     'credentials-postgres-url-file': database.urlFile,

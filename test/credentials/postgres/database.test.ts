@@ -191,7 +191,8 @@ t.test('new revocations are read alone', async (t) => {
   }
   const isRevoked = (tokenId: string) =>
     replica.revocations().isRevoked({ tokenId, accountId: 'a', accessKey: 'k', issuedAtSeconds: 0 })
-  const [now, ended] = ['now()', "now() - interval '1 second'"]
+  const now = 'now()'
+  const ended = "now() - interval '1 second'"
   // No change of credentials is recorded for it: it is not read while only revocations are new.
   await sql(`BEGIN; SET LOCAL session_replication_role = replica;
     UPDATE storage_auth.credentials SET disabled = true; COMMIT`)
@@ -532,7 +533,8 @@ t.test('TLS follows the URL, and an unverified server is not used', async (t) =>
 })
 
 t.test('a new URL in the file is used when the old one fails, or on a refresh', async (t) => {
-  const [first, second] = [await withAcme(), await withAcme()]
+  const first = await withAcme()
+  const second = await withAcme()
   await second.sql('UPDATE storage_auth.credentials SET disabled = true')
   const urlFile = `${first.urlFile}.moving`
   await writeFile(urlFile, first.url)
