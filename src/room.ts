@@ -50,7 +50,7 @@ export type Direction = 'in' | 'out'
  *   onForwardEnd           the exchange with the upstream has ended, or has become a tunnel
  *   onEnd                  once: its response is over, or its tunnel is closed
  *   onBytes, mayRead       any number of times before `onEnd`
- *   onReadEnd              once for each reader that `mayRead` was asked for
+ *   onReadEnd              once for each reader, also for one that has not asked `mayRead`
  */
 export interface RequestWatcher {
   /** Additional fields of the access line and of audit lines. */

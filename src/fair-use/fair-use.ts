@@ -66,6 +66,9 @@ const WOULD_LIMIT: Readonly<Record<Limit, RequestWatcher>> = {
   in_flight: { logFields: { wouldLimit: 'in_flight' }, mustLog: true },
 }
 
+/** What decides whether and how a request counts. */
+type Reviewed = Pick<ServiceDecision, 'act' | 'caller' | 'wouldRefuse'>
+
 export class FairUse implements Room {
   readonly reloadSubject = SUBJECT
   readonly #options: FairUseOptions
@@ -84,7 +87,7 @@ export class FairUse implements Room {
     limits.subscribe(() => this.#onNewLimits())
   }
 
-  review(decision: ServiceDecision, context: RequestContext): RefusalDecision | undefined {
+  review(decision: Reviewed, context: Pick<RequestContext, 'addWatcher'>): RefusalDecision | undefined {
     const { caller, wouldRefuse } = decision
     if (caller === undefined || wouldRefuse !== undefined) {
       return undefined
@@ -108,7 +111,7 @@ export class FairUse implements Room {
     return this.#refuse(decision, limits, excess)
   }
 
-  #refuse(decision: ServiceDecision, limits: AccountLimits, excess: Excess): RefusalDecision {
+  #refuse(decision: Reviewed, limits: AccountLimits, excess: Excess): RefusalDecision {
     const { refusedStatus: status } = this.#options.config.fairUse
     const waitSeconds = Math.max(1, Math.ceil(excess.waitMs / 1000))
     const headers = ['RateLimit-Policy', limits.policy, 'RateLimit', rateLimit(excess.limit, waitSeconds)]

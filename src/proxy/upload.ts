@@ -69,8 +69,10 @@ export class Upload implements PacedReader {
   }
 
   #end(): void {
-    this.#writer = undefined
-    this.#req.context.onReadEnd(this)
+    if (this.#writer !== undefined) {
+      this.#writer = undefined
+      this.#req.context.onReadEnd(this)
+    }
   }
 
   onWritable(): void {
