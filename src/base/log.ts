@@ -9,24 +9,26 @@ export type { Logger } from 'pino'
 /** Logs an internal error of a request. */
 export type ReportError = (requestId: string, error: unknown) => void
 
+/** After a failed write. */
+const FLUSH_MS = 1000
+
 /** Writes log lines to stdout. `process.stdout` must be used before: it makes a pipe non-blocking. */
 export class LogDestination {
   /** The number of lines that were dropped because the reader was slow or a write failed. */
   dropped = 0
   #isOpen = true
+  #flushing: NodeJS.Timeout | undefined
   readonly #stream = pino.destination({
     dest: 1,
     sync: false,
     maxLength: 1024 * 1024, // while the reader is slow, pino drops the lines beyond this length
-    // pino repeats a failed write, such as to a full disk, only when it flushes. A flush needs a `minLength`.
-    minLength: 1,
-    periodicFlush: 1000,
+    minLength: 1, // a flush needs it
   })
 
   constructor() {
     this.#stream.on('drop', () => this.dropped++)
     // Without a listener, the error of a full disk ends the process. pino itself handles a closed pipe.
-    this.#stream.on('error', () => {})
+    this.#stream.on('error', () => this.#flushLater())
     // pino flushes at exit. If the reader of a full pipe is stuck, the flush would wait forever.
     process.prependListener('exit', () => this.#stream.destroy())
   }
@@ -36,6 +38,16 @@ export class LogDestination {
     if (this.#isOpen) {
       this.#stream.write(line)
     }
+  }
+
+  /** pino repeats a failed write only when it flushes. */
+  #flushLater(): void {
+    this.#flushing ??= setTimeout(() => {
+      this.#flushing = undefined
+      if (this.#isOpen) {
+        this.#stream.flush()
+      }
+    }, FLUSH_MS).unref()
   }
 
   /** Accepts no more lines, and writes the queued lines for at most half a second. */

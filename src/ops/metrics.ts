@@ -26,7 +26,7 @@ import { ByLabel, Counts, Durations } from './counts.ts'
 import type { OpenFiles } from './open-files.ts'
 
 /** The interval of the timer that measures delays of the event loop. An idle process wakes up for it. */
-const EVENT_LOOP_TIMER_MS = 50
+const EVENT_LOOP_TIMER_MS = 100
 
 /** Requests with other methods have the label `other`. */
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS'])

@@ -2,14 +2,17 @@
 
 /**
  *   current   the active version is that of the source
+ *   watched   the same, and `wake` is called after a change
  *   settling  a new version may be incomplete
  *   failing   the source is not available, or its version is rejected
  */
-export type SourceState = 'current' | 'settling' | 'failing'
+export type SourceState = 'current' | 'watched' | 'settling' | 'failing'
 
 export interface PollPauses {
   /** The pause while the source is `current`. Sources with the same pause are polled at the same moments. */
   readonly pollMs: number
+  /** Default: `pollMs`. */
+  readonly watchedMs?: number
   /** Default: `pollMs`. */
   readonly settlingMs?: number
   /** Default: `pollMs`. */
@@ -22,6 +25,10 @@ export class PollTimer {
   #isStarted = false
   #isStopped = false
   #timer: NodeJS.Timeout | undefined
+  /** That of the current pause. */
+  #state: SourceState | undefined
+  /** Whether `wake` was called since the last pause. */
+  #isWoken = false
 
   constructor(pauses: PollPauses, poll: () => void) {
     this.#pauses = pauses
@@ -37,8 +44,21 @@ export class PollTimer {
     this.cancel()
   }
 
+  /** Must be called before a poll. */
   cancel(): void {
     clearTimeout(this.#timer)
+    this.#state = undefined
+    this.#isWoken = false
+  }
+
+  /** Ends the pause of a watched source. During a poll, which may be too early, it makes the next pause a short one. */
+  wake(): void {
+    if (this.#state === 'watched') {
+      this.cancel()
+      this.#poll()
+    } else {
+      this.#isWoken = true
+    }
   }
 
   /**
@@ -46,18 +66,20 @@ export class PollTimer {
    * @param keepsAlive - whether the process must not end before the poll
    */
   set(state: SourceState, keepsAlive: boolean): void {
+    const isWoken = this.#isWoken
     this.cancel()
     if (!this.#isStarted || this.#isStopped) {
       return
     }
-    this.#timer = setTimeout(this.#poll, this.#pauseMs(state))
+    this.#state = state === 'watched' && isWoken ? 'current' : state
+    this.#timer = setTimeout(this.#poll, this.#pauseMs(this.#state))
     if (!keepsAlive) {
       this.#timer.unref()
     }
   }
 
   #pauseMs(state: SourceState): number {
-    const { pollMs, settlingMs = pollMs, failingMs = pollMs } = this.#pauses
+    const { pollMs, watchedMs = pollMs, settlingMs = pollMs, failingMs = pollMs } = this.#pauses
     switch (state) {
       case 'settling':
         return settlingMs
@@ -65,6 +87,8 @@ export class PollTimer {
         return failingMs
       case 'current':
         return untilSharedMoment(pollMs)
+      case 'watched':
+        return untilSharedMoment(watchedMs)
     }
   }
 }

@@ -2,6 +2,7 @@
  * Loads values from files, and loads them again when they have changed and are complete:
  * good ones after 0.2 to 0.7 s. Bad ones are reported after 1.3 s.
  * Polls `stat`, which also detects renames, Kubernetes' `..data` swaps and changes on network disks.
+ * While nothing changes, `FileWatch` does, and the polls are rare.
  */
 import { access, constants, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
@@ -9,6 +10,7 @@ import { isOutOfFiles } from '../base/errors.ts'
 import { type Logger, loggedItems } from '../base/log.ts'
 import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 import { errorCode, visibleNames } from '../files/files.ts'
+import { FileWatch } from './file-watch.ts'
 import { type Found, Reloadable, type ReloadResult } from './reloadable.ts'
 import { choosePolicy, countPoll, loadCounts, type PollHistory } from './settling.ts'
 
@@ -32,6 +34,8 @@ interface PolledFilesOptions<T> {
  * A good version is active after this time and one `SETTLING_MS` at most, within the second that is promised.
  */
 const FILE_POLL_MS = 500
+/** If the watch misses a change all the same. */
+const WATCHED_POLL_MS = 10_000
 const SETTLING_MS = 200
 /** The cause of a failure may be temporary, such as missing rights. */
 const REJECTED_MS = 5000
@@ -51,19 +55,30 @@ export async function openPolledFiles<T>(
   }
 
   // The version is read before the files, so that the next poll finds a change made during the load.
-  const version = (await versionOf(paths, includes)) ?? ''
+  const before = await versionOf(paths, includes)
+  const version = before?.text ?? ''
+  let files = before?.files ?? []
   const first = await loadFiles()
   if (!first.ok) {
     return first
   }
   let history: PollHistory = { version, polls: 0, unsettledPolls: 0 }
 
+  const watch = new FileWatch()
+
   async function poll(): Promise<Loaded<Found<T>>> {
+    const polled = files
+    // First, so that files of all sources, which are polled at the same moments, are also watched at the same ones.
+    const wereWatched = watch.watch(polled)
     const found = await versionOf(paths, includes)
-    if (found !== undefined) {
-      history = countPoll(history, found)
+    if (found === undefined) {
+      return loaded({ version: history.version, load })
     }
-    return loaded({ version: history.version, load })
+    history = countPoll(history, found.text)
+    files = found.files
+    // A watch that began with this poll may have missed a change after the version was read.
+    const isWatched = wereWatched && files.join('\0') === polled.join('\0')
+    return loaded({ version: history.version, load, isWatched })
   }
 
   async function load(active: T, isForced: boolean): Promise<Loaded<T> | 'incomplete'> {
@@ -79,7 +94,7 @@ export async function openPolledFiles<T>(
       history = before
       return 'incomplete'
     }
-    const isUnchanged = async () => (await versionOf(paths, includes)) === before.version
+    const isUnchanged = async () => (await versionOf(paths, includes))?.text === before.version
     if (!(await loadCounts(policy, next.ok, isUnchanged))) {
       history = before
       return 'incomplete'
@@ -91,7 +106,9 @@ export async function openPolledFiles<T>(
     poll,
     initial: first.value,
     version,
+    watch,
     pollMs: FILE_POLL_MS,
+    watchedMs: WATCHED_POLL_MS,
     settlingMs: SETTLING_MS,
     rejectedMs: REJECTED_MS,
     onPolled(polled) {
@@ -114,20 +131,29 @@ export async function openPolledFiles<T>(
   return loaded(reloadable, first.warnings)
 }
 
+interface FilesVersion {
+  /** Differs after every change of the files or of the targets of symbolic links. */
+  readonly text: string
+  /** What was found: the paths, and the files of those that are directories. */
+  readonly files: readonly string[]
+}
+
 /**
- * Returns a text that differs after every change of the files or of the targets of symbolic links.
  * Undefined if the process may open no more files: then a directory cannot be read, and may be unchanged.
  * Never rejects.
  */
-async function versionOf(paths: readonly string[], includes: Includes): Promise<string | undefined> {
+async function versionOf(paths: readonly string[], includes: Includes): Promise<FilesVersion | undefined> {
   let isOutOfAny = false
+  const files = [...paths]
   const describe = async (path: string, isListed: boolean): Promise<unknown> => {
     try {
       const stats = await stat(path, { bigint: true })
       // The directory's own status also changes with files that are not polled, such as locks.
       if (isListed && stats.isDirectory()) {
         const names = (await visibleNames(path)).filter(includes)
-        return [names, await Promise.all(names.map((name) => describe(join(path, name), false)))]
+        const listed = names.map((name) => join(path, name))
+        files.push(...listed)
+        return [names, await Promise.all(listed.map((file) => describe(file, false)))]
       }
       return [stats.dev, stats.ino, stats.size, stats.mtimeNs, stats.ctimeNs].join()
     } catch (error) {
@@ -136,7 +162,7 @@ async function versionOf(paths: readonly string[], includes: Includes): Promise<
     }
   }
   const described = await Promise.all(paths.map((path) => describe(path, true)))
-  return isOutOfAny ? undefined : JSON.stringify(described)
+  return isOutOfAny ? undefined : { text: JSON.stringify(described), files }
 }
 
 async function writeWarnings(paths: readonly string[], includes: Includes): Promise<string[]> {

@@ -5,6 +5,7 @@
  *
  *   the last poll has found         active value         next poll      reported (`mustReport`)
  *   the version that is active      this version         `pollMs`       no
+ *   the same, and it is watched     this version         `watchedMs`    no
  *   a new version that loads        it, from now on      `pollMs`       yes
  *   one that may be incomplete      the last good one    `settlingMs`   no
  *   a new version that is rejected  the last good one    `failingMs`    yes
@@ -31,6 +32,14 @@ export interface Found<T> {
    * `incomplete`: another poll must find the version before it is loaded, or rejected.
    */
   readonly load: (active: T, isForced: boolean) => Promise<Loaded<T> | 'incomplete'>
+  /** Whether the watch sees every change after this version. */
+  readonly isWatched?: boolean
+}
+
+/** Calls back after a change of the source. */
+export interface SourceWatch {
+  start(onChange: () => void): void
+  stop(): void
 }
 
 /** The active value if it is that of the source, or why it is not. `mustReport`: see the table above. */
@@ -42,6 +51,7 @@ interface ReloadableOptions<T> extends PollPauses {
   /** The value until the first load. `version`: set if this value already comes from the source. */
   readonly initial: T
   readonly version?: string
+  readonly watch?: SourceWatch
   /** How long a rejected version is not loaded again, unless it returns after another version. Default: 0. */
   readonly rejectedMs?: number
   /** Called after each poll with a result. A new version is active by then. */
@@ -60,6 +70,7 @@ export class Reloadable<T> {
   #value: T
   /** Why the source is not available. */
   #unavailable: string | undefined
+  #isWatched = false
   #isStopped = false
   #resolveLoaded: ((first: Loaded<boolean>) => void) | undefined
 
@@ -91,6 +102,7 @@ export class Reloadable<T> {
   /** Begins to poll: at once if no version is active, and then keeps the process alive until one is. */
   start(): void {
     this.#timer.start()
+    this.#options.watch?.start(() => this.#timer.wake())
     if (this.#choice.hasActive) {
       this.#setTimer('current')
     } else {
@@ -115,6 +127,7 @@ export class Reloadable<T> {
   stop(): void {
     this.#isStopped = true
     this.#timer.stop()
+    this.#options.watch?.stop()
     this.#resolveLoaded?.(loaded(false))
   }
 
@@ -154,7 +167,10 @@ export class Reloadable<T> {
     if (polled === 'incomplete') {
       return 'settling'
     }
-    return this.#choice.hasRejected || this.#unavailable !== undefined ? 'failing' : 'current'
+    if (this.#choice.hasRejected || this.#unavailable !== undefined) {
+      return 'failing'
+    }
+    return this.#isWatched ? 'watched' : 'current'
   }
 
   #setTimer(state: SourceState): void {
@@ -170,6 +186,7 @@ export class Reloadable<T> {
     const unavailable = found.ok ? undefined : found.problems.join('\n')
     const isKnown = unavailable === this.#unavailable
     this.#unavailable = unavailable
+    this.#isWatched = found.ok && found.value.isWatched === true
     if (!found.ok) {
       return { ...found, mustReport: !isKnown }
     }

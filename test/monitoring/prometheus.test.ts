@@ -333,7 +333,7 @@ const OVERLOADED: Readonly<Record<string, Series>> = {
     [of('auth_sidecar_client_connections_dropped_total')]: '0+1x15',
   },
   'delays every hundredth request by more than 100 ms in its event loop': {
-    [of('nodejs_eventloop_lag_p99_seconds')]: '0.2x15',
+    [of('nodejs_eventloop_lag_p99_seconds')]: '0.21x15',
     [build]: '1x15',
   },
   'queues requests because limits.upstreamConnections are busy': { [QUEUE]: '3x15' },

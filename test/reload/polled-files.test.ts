@@ -59,6 +59,7 @@ async function openFile(t: Test, logInfo = () => {}): Promise<FileUnderTest> {
     throw new Error('not opened')
   }
   const file = opened.value
+  t.teardown(() => file.stop())
   file.subscribe(() => {
     outcome = 'activated'
   })
@@ -129,6 +130,15 @@ t.test('a change is active 0.8 s after it at most', async (t) => {
   t.same(await file.pollTimes(2), ['nothing', 'activated'])
   const [untilFound = 0, untilStable = 0] = delaysMs
   t.ok(untilFound + untilStable <= 800, `${delaysMs}`)
+})
+
+t.test('a file is watched from the second poll on, and polled each 10 s', async (t) => {
+  const file = await openFile(t)
+  const delaysMs = file.startTimers()
+  await file.pollTimes(2)
+  const [first = 0, second = 0, watched = 0] = delaysMs
+  t.ok(first <= 500 && second <= 500, `${delaysMs}`)
+  t.ok(watched > 9000, `${delaysMs}`)
 })
 
 t.test('the return of the active version is no change', async (t) => {
