@@ -30,7 +30,7 @@ import { areAllMet } from './ops/status.ts'
 import { VerboseLog } from './ops/verbose-log.ts'
 import { Forwarder } from './proxy/forward.ts'
 import type { Room } from './room.ts'
-import { openAdminRooms, openBasic, openRooms } from './rooms.ts'
+import { openAdminRooms, openBasic, openEndpoints, openRooms } from './rooms.ts'
 import { activeContextOf, upstreamSetName } from './tls/certificates.ts'
 import { TokenCache } from './token/cache.ts'
 import type { Identity } from './token/caller.ts'
@@ -90,7 +90,11 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     logins &&
     (await openBasic({ config, logins, credentials, isRevoked, signAssertions, now }))
   const scopeHosts = new ScopeHosts(config.scopes.hosts)
-  const gate = new Gate(config, { canEndLinks: endToken !== undefined, tokenCache, scopeHosts, basic })
+  const { publicJwks } = keys
+  const forEndpoints = { config, responder, signer, logins, verify, endToken, recordEvent, publicJwks }
+  const endpoints = await openEndpoints(forEndpoints)
+  const canEndLinks = endToken !== undefined
+  const gate = new Gate(config, { canEndLinks, tokenCache, scopeHosts, basic, endpoints })
   const secureContextOf = (prefix: string) => activeContextOf(certificateSets.get(upstreamSetName(prefix)))
   const events = (prefix: string) => metrics.ofUpstream(prefix)
   const forwarder = new Forwarder(config, { secureContextOf, responder, events, gate, now, reportError })
@@ -101,6 +105,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     basic,
     forwarder,
     api,
+    endpoints,
     responder,
     metrics,
     rooms,
@@ -142,7 +147,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const read = metrics.readFrom(sources)
   const signingKid = () => keys.ring().signing?.kid
   const accounts = () => busiestAccounts.counts()
-  const adminData: AdminData = { conditions, jwks: keys.publicJwks, signingKid, metrics: read, accounts }
+  const adminData: AdminData = { conditions, jwks: publicJwks, signingKid, metrics: read, accounts }
   const secureContext = activeContextOf(certificateSets.get('admin'))
   const adminRooms = worker ? [] : await openAdminRooms(config)
   const forAdmin = { config, adminData, secureContext, log, now, rooms: adminRooms }

@@ -1,6 +1,6 @@
 /**
  * Handles a request: admits it, carries out the decision of the gate, and responds to an internal error.
- * In: a request. Out: a response by the upstream, the Account API or the responder.
+ * In: a request. Out: a response by the upstream, the Account API, a room or the responder.
  */
 import { type AccessFailure, ERRORS } from './base/errors.ts'
 import type { ReportError } from './base/log.ts'
@@ -21,7 +21,7 @@ import type {
   ServiceDecision,
 } from './gate/gate.ts'
 import { HeaderLines, requestIdOf } from './http/headers.ts'
-import type { Room } from './room.ts'
+import type { Room, RoomEndpoint } from './room.ts'
 
 interface Forwarding {
   /** If false, `forward` refuses the request without a transfer. */
@@ -40,15 +40,18 @@ interface HandlerOptions {
   /** Called once for each request that needs a caller, or has two `Authorization` lines. */
   readonly metrics: { onTokenCheck(reason: 'ok' | AccessFailure): void }
   readonly rooms: readonly Pick<Room, 'onRequest' | 'review'>[]
+  readonly endpoints: readonly RoomEndpoint[]
   readonly now: () => number
   readonly reportError: ReportError
 }
 
 export class Handler {
   readonly #options: HandlerOptions
+  readonly #endpoints: ReadonlyMap<string, RoomEndpoint>
 
   constructor(options: HandlerOptions) {
     this.#options = options
+    this.#endpoints = new Map(options.endpoints.map((endpoint) => [endpoint.path, endpoint]))
   }
 
   /** Never throws. */
@@ -150,6 +153,8 @@ export class Handler {
         return api.createLink(res, decision.caller)
       case 'endLink':
         return api.endLink(res, decision.caller.identity, decision.path)
+      case 'respond':
+        return this.#endpoints.get(decision.path)?.respond(res)
       case 'refuseMethod':
         return responder.refuseMethod(res, decision.allowed)
       default:

@@ -1,12 +1,14 @@
 /**
  * The interface between the core and a room: a feature in a folder of its own, which `rooms.ts` creates.
  * The core knows no room. A room may refuse a request that would be forwarded or approved,
- * and watch a request until its end. Rooms that are switched off are not loaded, and cost a request nothing.
+ * watch a request until its end, and answer paths of its own. Rooms that are switched off are not loaded, and cost a request nothing.
  */
 import type { Aggregator } from 'prom-client'
 import type { Failure, UpstreamOutcome } from './base/errors.ts'
 import type { RequestContext, SidecarRequest } from './client/request.ts'
+import type { SidecarResponse } from './client/response.ts'
 import type { DecisionRecord, RefusalDecision, ServiceDecision } from './gate/gate.ts'
+import type { EndpointPlace } from './gate/route.ts'
 
 /**
  * The part of a room in each process that serves requests.
@@ -35,6 +37,12 @@ export interface Room {
   reload?(): Promise<unknown>
   /** Called after the drain. May return a promise. */
   stop?(): unknown
+}
+
+/** A path of the data listener that a room answers itself. It needs no token. */
+export interface RoomEndpoint extends EndpointPlace {
+  /** Answers a request of any method. A promise rejects only on an internal error. */
+  respond(res: SidecarResponse): void | Promise<void>
 }
 
 /** `in`: from the client. `out`: to the client. */

@@ -6,10 +6,16 @@
 import type { Logger } from './base/log.ts'
 import type { Loaded } from './base/result.ts'
 import type { Basic, BasicOptions } from './basic/basic.ts'
+import type { Responder } from './client/responder.ts'
 import type { Config, Problem } from './config/config.ts'
+import type { EndToken } from './credentials/revocation-limit.ts'
+import type { RecordEvent } from './endpoints/api-events.ts'
+import type { LoginService } from './endpoints/login-service.ts'
 import type { AdminRoom } from './ops/admin-room.ts'
 import type { ReloadResult } from './reload/reloadable.ts'
-import type { Room } from './room.ts'
+import type { Room, RoomEndpoint } from './room.ts'
+import type { TokenSigner } from './token/issue.ts'
+import type { Verify } from './token/verify.ts'
 
 export interface RoomOptions {
   readonly config: Config
@@ -57,6 +63,31 @@ export async function openBasic(options: BasicOptions): Promise<Basic | undefine
   }
   const { Basic } = await import('./basic/basic.ts')
   return new Basic(options)
+}
+
+/** What the endpoints of rooms use. They are opened once the auth data is loaded. */
+export interface EndpointOptions {
+  readonly config: Config
+  readonly responder: Responder
+  readonly signer: TokenSigner
+  /** Absent without `credentials.file` and without a database. */
+  readonly logins: LoginService | undefined
+  readonly verify: Verify
+  /** Absent without a database for revocations. */
+  readonly endToken: EndToken | undefined
+  readonly recordEvent: RecordEvent
+  readonly publicJwks: () => object | undefined
+}
+
+/** Opens the endpoints of the rooms that are switched on. */
+export async function openEndpoints(options: EndpointOptions): Promise<readonly RoomEndpoint[]> {
+  const { config, logins, endToken } = options
+  // A sidecar without logins does not start with OAuth.
+  if (!config.oauth.enabled || logins === undefined) {
+    return []
+  }
+  const { openOAuth } = await import('./oauth/oauth.ts')
+  return openOAuth({ ...options, logins }, endToken)
 }
 
 /** Opens the rooms of the process that has the admin listener. */

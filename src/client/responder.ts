@@ -31,6 +31,8 @@ export interface ErrorResponseOptions {
   readonly persistence?: Persistence | undefined
   readonly cause?: string | undefined
   readonly headers?: HeaderList
+  /** Default: the code and the message of the error. */
+  readonly body?: object | undefined
 }
 
 interface Refusal {
@@ -48,8 +50,19 @@ export class Responder {
     this.#allowedOrigins = new Set(allowedOrigins)
   }
 
-  sendJson(res: SidecarResponse, status: number, body: object): void {
-    this.#send(res, status, JSON.stringify(body), [], 'keepAlive')
+  sendJson(res: SidecarResponse, status: number, body: object, headers: HeaderList = []): void {
+    this.#send(res, status, asciiJson(body), headers, 'keepAlive')
+  }
+
+  /** Sends a body that is the same for every client, and that caches may keep. */
+  sendCacheable(res: SidecarResponse, body: object, maxAgeSeconds: number): void {
+    const headers = ['Cache-Control', `public, max-age=${maxAgeSeconds}`]
+    // A cache must not give a response without CORS headers to a browser.
+    const lacksVary = this.#allowedOrigins.size > 0 && !this.#isAllowedOrigin(res.req.headers.origin)
+    if (lacksVary) {
+      headers.push('Vary', 'Origin')
+    }
+    this.sendJson(res, 200, body, headers)
   }
 
   sendEmpty(res: SidecarResponse, status: number, headers: HeaderList = []): void {
@@ -74,6 +87,7 @@ export class Responder {
    */
   fail(res: SidecarResponse, reason: Failure, error: PublicError, options: ErrorResponseOptions = {}) {
     const { status, code, message } = error
+    const { body = { code, message } } = options
     const defaultType = status === 503 ? 'proxy_internal_response' : 'http_request_error'
     const { errorType = defaultType, details, headers = [] } = options
     const retryAfterSeconds = options.retryAfterSeconds ?? (status === 503 ? 1 : undefined)
@@ -82,7 +96,7 @@ export class Responder {
     if (retryAfterSeconds !== undefined) {
       list.push('Retry-After', String(retryAfterSeconds))
     }
-    this.#send(res, status, JSON.stringify({ code, message }), list, options.persistence ?? 'keepAlive')
+    this.#send(res, status, JSON.stringify(body), list, options.persistence ?? 'keepAlive')
   }
 
   /** Refuses a request for its token or login, or by a room. The reason is a detail of `Proxy-Status`. */
@@ -99,8 +113,11 @@ export class Responder {
     this.fail(res, failure, error, { errorType, persistence, cause })
   }
 
-  /** Refuses a method with a 405. A CORS preflight of an allowed origin (Fetch standard) gets a 204. */
-  refuseMethod(res: SidecarResponse, allowed: string) {
+  /**
+   * Refuses a method with a 405. A CORS preflight of an allowed origin (Fetch standard) gets a 204.
+   * `body`: that of the 405.
+   */
+  refuseMethod(res: SidecarResponse, allowed: string, body?: object) {
     const { context, headers } = res.req
     if (context.admitted?.isPreflight === true && this.#isAllowedOrigin(headers.origin)) {
       const allow = [
@@ -110,7 +127,7 @@ export class Responder {
       ]
       return this.sendEmpty(res, 204, allow.flat())
     }
-    this.fail(res, 'method', ERRORS.methodNotAllowed, { headers: ['Allow', allowed] })
+    this.fail(res, 'method', ERRORS.methodNotAllowed, { headers: ['Allow', allowed], body })
   }
 
   /** Returns the response of an `UnparsedRefusal`, for which Node has no response object. */
@@ -152,6 +169,13 @@ export class Responder {
     ].flat()
   }
 }
+
+/** Keys and issuers may have names in any script. */
+const asciiJson = (body: object): string =>
+  JSON.stringify(body).replace(
+    /[\x80-\uffff]/g,
+    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  )
 
 const proxyStatus = (errorType: ProxyErrorType, details?: string): string =>
   `${PROXY_NAME}; error=${errorType}${details === undefined ? '' : `; details="${details}"`}`

@@ -3,6 +3,7 @@ import type { z } from 'zod'
 import { printable } from '../base/log.ts'
 import { isLoopback } from '../http/hosts.ts'
 import { PUBLIC_ALGORITHMS } from '../keys/key-ring.ts'
+import { oauthTokenPaths } from './oauth-paths.ts'
 import { checkRules } from './rules.ts'
 import { CREDENTIALS_FILE, KEYS_DIRECTORY, REVOCATIONS_FILE, settingsSchema } from './schema.ts'
 import { API_TOKEN_SECONDS, RUN_ALWAYS } from './setting-kinds.ts'
@@ -29,6 +30,7 @@ export const configSchema = (needsUpstream: boolean) =>
       const file = credentials.file ?? (hasCredentialsFile ? CREDENTIALS_FILE : undefined)
       return {
         ...rest,
+        oauth: { ...rest.oauth, tokenPaths: oauthTokenPaths(rest) },
         token: { ...token, maxLifetimeSeconds, maxSignedSeconds },
         keys: { ...keys, directory },
         credentials: { ...credentials, file },

@@ -2,6 +2,7 @@
 import type { z } from 'zod'
 import { isHttps } from '../http/hosts.ts'
 import { isWithin, LINKS_PATH, TOKEN_PATH, withoutFinalSlash } from '../http/request-target.ts'
+import { oauthTokenPaths, otherOAuthPaths } from './oauth-paths.ts'
 import { isOwnListener } from './own-listener.ts'
 import { type Settings, valueAt } from './settings.ts'
 
@@ -13,7 +14,8 @@ type PathIn<Group> = {
 }[keyof Group & string]
 
 type SettingPath = PathIn<Settings>
-type Report = (path: SettingPath | `${SettingPath}.${number}.${string}`, message: string) => void
+type PathInList = `${SettingPath}.${number}` | `${SettingPath}.${number}.${string}`
+type Report = (path: SettingPath | PathInList, message: string) => void
 
 /**
  * `validate` is called only if each of the settings at `paths` is valid by itself. It must read no others.
@@ -64,11 +66,50 @@ const OWN_PATHS = rule(
   },
 )
 
+const OAUTH_PATHS = rule(
+  [
+    'listen.basePath',
+    'oauth',
+    'contract.logout',
+    'token.issuer',
+    'forwardAuth.path',
+    'publicRoutes',
+    'links.enabled',
+  ],
+  (settings, report) => {
+    const { oauth, listen, links, forwardAuth, publicRoutes } = settings
+    if (!oauth.enabled) {
+      return
+    }
+    const token = listen.basePath + TOKEN_PATH
+    const isLink = (path: string) => links.enabled && isWithin(path, listen.basePath + LINKS_PATH)
+    const reserved = new Set([token, `${token}/`, ...otherOAuthPaths(settings)])
+    for (const [index, path] of oauth.tokenPaths.entries()) {
+      if (oauth.tokenPaths.indexOf(path) < index) {
+        report(`oauth.tokenPaths.${index}`, 'repeats a path before it')
+      } else if (reserved.has(path) || isLink(path)) {
+        report(`oauth.tokenPaths.${index}`, 'must not be another endpoint of the sidecar')
+      }
+    }
+    const paths = [...oauthTokenPaths(settings), ...otherOAuthPaths(settings)]
+    const hidden = paths.find((path) => forwardAuth.path !== '' && isWithin(path, forwardAuth.path))
+    if (hidden !== undefined) {
+      report('forwardAuth.path', `must not be the OAuth endpoint ${hidden}, or a path above it`)
+    }
+    for (const [index, { path }] of publicRoutes.entries()) {
+      if (paths.includes(path)) {
+        report(`publicRoutes.${index}.path`, 'must not be an OAuth endpoint, which is never forwarded')
+      }
+    }
+  },
+)
+
 const RULES = [
   exclusive('keys.jwksUrl', 'keys.directory'),
   exclusive('credentials.file', 'keys.jwksUrl', ': such a sidecar only verifies and issues no tokens'),
   exclusive('credentials.postgres', 'credentials.file'),
   exclusive('identity.assertion.enabled', 'keys.jwksUrl', ': an assertion needs a key that signs'),
+  exclusive('oauth.enabled', 'keys.jwksUrl', ': such a sidecar only verifies and issues no tokens'),
   rule(['keys'], ({ keys: { caFile, jwksUrl } }, report) => {
     if (caFile !== undefined && !isHttps(jwksUrl)) {
       report('keys.caFile', 'needs a keys.jwksUrl that begins with https:')
@@ -145,6 +186,7 @@ const RULES = [
     }
   }),
   OWN_PATHS,
+  OAUTH_PATHS,
   rule(['listen.host', 'listen.port', 'admin'], ({ listen: { host, port }, admin }, report) => {
     const isOnAllAddresses = [host, admin.host].some((one) => one === '::' || one === '0.0.0.0')
     const isShared = host === admin.host || isOnAllAddresses

@@ -11,8 +11,10 @@ import {
   API_TOKEN_SECONDS,
   addressRange,
   basePath,
+  exactPaths,
   filePath,
   httpUrl,
+  ignoredScopes,
   listenHost,
   oneOf,
   optionalFilePath,
@@ -201,6 +203,14 @@ export const settingsSchema = group({
     enabled: setting(boolean, false, 'Whether a name and a secret in HTTP Basic are a login.'),
     realm: setting(realm, 'storage', 'Realm of the challenge, which some clients show.'),
     cacheSeconds: setting(integer(1, 86400), 300, 'Seconds until the secret is checked again.'),
+  }),
+  oauth: section('OAuth 2.0 (client_credentials), for clients that speak the standard.', {
+    enabled: setting(boolean, false, 'Whether clients log in at oauth.tokenPaths.'),
+    tokenPaths: list(
+      exactPaths,
+      'Exact paths of the token endpoint, the first for the metadata; none: {listen.basePath}/v2/oauth/token.',
+    ),
+    ignoredScopes: list(ignoredScopes, 'Words that are left out of the scope that a client asks for.'),
   }),
   fairUse: section('Limits for one account, so that none takes the service from the others.', {
     file: setting(optionalFilePath, '', 'YAML file with the limits, re-read on change; empty: no limits.'),

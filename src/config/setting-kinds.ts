@@ -96,6 +96,16 @@ const exactPath = matching(
   "must be an exact path that begins with '/', percent-encoded, without '?', '#', '*' and spaces (no patterns)",
 )
 
+export const exactPaths = z.array(exactPath, 'must be a list of exact paths')
+
+/** A word of a scope (RFC 6749, section 3.3). Without one of our own, a token would allow more than asked for. */
+const ignoredScope = matching(
+  /^(?!storage\.)[!#-[\]-~]{1,128}$/,
+  'must be one word of a scope, without quotes and backslashes, that does not begin with storage.',
+)
+
+export const ignoredScopes = z.array(ignoredScope, 'must be a list of words of a scope')
+
 /** Methods are case-sensitive (RFC 9110, section 9.1): `get` would never match a request. */
 const forwardedMethod = matching(
   /^(?!(?:CONNECT|TRACE)$)[A-Z0-9!#$%&'*+.^_`|~-]+$/,

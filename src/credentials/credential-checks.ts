@@ -10,7 +10,18 @@ import {
 import { HashingQueue } from './hashing-queue.ts'
 import { dummyHash, scryptPrefixOf, verifySecret } from './secret-hash.ts'
 
-export type Login = CredentialName & { readonly secret: string }
+/** The names of a credential and its secret, as a client has sent them. */
+export interface NamedSecret extends CredentialName {
+  readonly secret: string
+}
+
+export interface Login extends NamedSecret {
+  /**
+   * A second way to read what the client has sent, tried after the first.
+   * Both are one login: one attempt for the throttle, which counts it for the names of the first.
+   */
+  readonly otherReading?: NamedSecret | undefined
+}
 
 export interface CredentialSource {
   readonly list: () => CredentialList
@@ -75,20 +86,26 @@ export interface CredentialChecks {
   loginStatus(name: CredentialName, secretHash: string): CredentialStatus
 }
 
-type LoginAttempt = Readonly<{ login: Login; mayLogIn: MayLogIn | undefined }>
+/** A secret, and a hash that it is compared with. */
+interface Attempt {
+  readonly login: NamedSecret
+  readonly hash: string
+}
 
-/** The usable hashes of a credential: the `slow` ones use scrypt. */
-function hashesOf(credential: Credential | undefined, now: number) {
-  const hashes = credential === undefined ? [] : usableHashes(credential, now)
-  return {
-    fast: hashes.filter((hash) => scryptPrefixOf(hash) === undefined),
-    slow: hashes.filter((hash) => scryptPrefixOf(hash) !== undefined),
-  }
+const isSlow = (hash: string) => scryptPrefixOf(hash) !== undefined
+
+const readingsOf = (login: Login): readonly NamedSecret[] =>
+  login.otherReading === undefined ? [login] : [login, login.otherReading]
+
+/** Without a hash, one that no secret matches takes the same time. */
+function attemptsOf(login: NamedSecret, hashes: readonly string[], dummy: string): readonly Attempt[] {
+  const compared = hashes.length === 0 ? [dummy] : hashes
+  return compared.map((hash) => ({ login, hash }))
 }
 
 /**
  * Every failed login takes the same time: once any credential uses scrypt, one scrypt run,
- * and a second one if the credential has two secrets that use it.
+ * and a second one if the credential has two secrets that use it. A login with two readings takes twice that.
  */
 export function createCredentialChecks(
   { list: credentials, refresh }: CredentialSource,
@@ -98,8 +115,13 @@ export function createCredentialChecks(
   const dummySha256 = dummyHash('$sha256')
   const queue = new HashingQueue()
 
+  function hashesIn(list: CredentialList, name: CredentialName): readonly string[] {
+    const credential = list.find(name)
+    return credential === undefined ? [] : usableHashes(credential, now())
+  }
+
   /** The credential may have changed while its hash was computed. */
-  function acceptIfCurrent({ login, mayLogIn }: LoginAttempt, hash: string): AcceptedLogin | undefined {
+  function acceptIfCurrent({ login, hash }: Attempt, mayLogIn?: MayLogIn): AcceptedLogin | undefined {
     const credential = credentials().find(login)
     if (credential === undefined || !isActive(credential, now())) {
       return undefined
@@ -113,10 +135,10 @@ export function createCredentialChecks(
   }
 
   /** Computes all hashes of a login that fails, also with the right secret of a disabled credential. */
-  async function checkHashes(attempt: LoginAttempt, hashes: readonly string[]) {
-    for (const hash of hashes) {
-      const matches = await verifySecret(attempt.login.secret, hash)
-      const accepted = matches ? acceptIfCurrent(attempt, hash) : undefined
+  async function checkHashes(attempts: readonly Attempt[], mayLogIn?: MayLogIn) {
+    for (const attempt of attempts) {
+      const matches = await verifySecret(attempt.login.secret, attempt.hash)
+      const accepted = matches ? acceptIfCurrent(attempt, mayLogIn) : undefined
       if (accepted !== undefined) {
         return accepted
       }
@@ -124,38 +146,45 @@ export function createCredentialChecks(
     return undefined
   }
 
-  async function verifyLogin(attempt: LoginAttempt, origin: LoginOrigin): Promise<LoginVerdict> {
-    const { login } = attempt
+  async function verifyLogin(login: Login, origin: LoginOrigin, mayLogIn?: MayLogIn): Promise<LoginVerdict> {
     if (!(await refresh())) {
       return { outcome: 'unavailable' }
     }
     const list = credentials()
-    const { fast, slow } = hashesOf(list.find(login), now())
-    const accepted = await checkHashes(attempt, fast.length === 0 ? [dummySha256] : fast)
+    const readings = readingsOf(login)
+    const fast = readings.flatMap((reading) => {
+      const hashes = hashesIn(list, reading).filter((hash) => !isSlow(hash))
+      return attemptsOf(reading, hashes, dummySha256)
+    })
+    const accepted = await checkHashes(fast, mayLogIn)
     if (accepted !== undefined) {
       return accepted
     }
-    const parameters = list.scryptParametersFor(login)
-    if (parameters === undefined) {
+    const slow = readings.flatMap((reading) => {
+      const parameters = list.scryptParametersFor(reading)
+      const hashes = hashesIn(list, reading).filter(isSlow)
+      return parameters === undefined ? [] : attemptsOf(reading, hashes, dummyHash(parameters))
+    })
+    if (slow.length === 0) {
       return REJECTED
     }
-    return checkInQueue(attempt, slow.length === 0 ? [dummyHash(parameters)] : slow, origin)
+    return checkInQueue(origin, async () => (await checkHashes(slow, mayLogIn)) ?? REJECTED)
   }
 
-  async function checkInQueue(attempt: LoginAttempt, hashes: readonly string[], origin: LoginOrigin) {
-    const verdict = await queue.run<LoginVerdict>(origin.network, async () => {
-      if (origin.hasLeft()) {
-        return { outcome: 'abandoned' }
-      }
-      return (await checkHashes(attempt, hashes)) ?? REJECTED
-    })
-    return verdict === 'busy' ? ({ outcome: 'busy' } as const) : verdict
+  async function checkInQueue(
+    origin: LoginOrigin,
+    check: () => Promise<LoginVerdict>,
+  ): Promise<LoginVerdict> {
+    const verdict = await queue.run<LoginVerdict>(origin.network, async () =>
+      origin.hasLeft() ? { outcome: 'abandoned' } : check(),
+    )
+    return verdict === 'busy' ? { outcome: 'busy' } : verdict
   }
 
   return {
     async authenticate(login, origin, mayLogIn) {
       try {
-        const verdict = await verifyLogin({ login, mayLogIn }, origin)
+        const verdict = await verifyLogin(login, origin, mayLogIn)
         if (verdict.outcome === 'rejected' || verdict.outcome === 'accepted') {
           queue.onLogin(origin.network, verdict.outcome)
         }

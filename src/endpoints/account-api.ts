@@ -4,14 +4,13 @@
  * In: a request that its route allows.
  * Out: a documented response, with the same body for every rejected login.
  */
-import { ERRORS, type PublicError } from '../base/errors.ts'
+import { ERRORS } from '../base/errors.ts'
 import type { JsonObject } from '../base/json.ts'
-import { failed, ok, type Result } from '../base/result.ts'
-import { claimsProblem, nameProblem, secretProblem } from '../base/values.ts'
+import { failed, ok } from '../base/result.ts'
+import { nameProblem, secretProblem } from '../base/values.ts'
 import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { Config } from '../config/config.ts'
-import type { Credential } from '../credentials/credential-list.ts'
 import type { EndingToken, EndToken, NotEnded } from '../credentials/revocation-limit.ts'
 import { HeaderLines, type HeaderList } from '../http/headers.ts'
 import { isHost } from '../http/hosts.ts'
@@ -20,10 +19,12 @@ import type { Caller, Identity } from '../token/caller.ts'
 import type { TokenSigner } from '../token/issue.ts'
 import { isLinkId, isLinkOf, LINK_METHODS, linkTarget, linkTargetProblem } from '../token/links.ts'
 import type { ScopeHosts } from '../token/scope-hosts.ts'
-import { coversScope, parseScope, parseStoredScope, type Scope, scopeAllows } from '../token/scopes.ts'
+import { type Scope, scopeAllows } from '../token/scopes.ts'
 import type { ApiEvent, RecordEvent } from './api-events.ts'
-import { type BodyLimits, badArgument, readJson } from './json-body.ts'
+import { readJson } from './json-body.ts'
 import type { LoginRefusal, LoginService } from './login-service.ts'
+import { type BodyLimits, badArgument, bodyLimitsOf } from './request-body.ts'
+import { grantToken } from './token-grant.ts'
 
 interface AccountApiOptions {
   readonly config: Pick<Config, 'contract' | 'limits' | 'links' | 'listen' | 'timeouts' | 'token'>
@@ -46,8 +47,7 @@ export class AccountApi {
 
   constructor(options: AccountApiOptions) {
     this.#options = options
-    const { limits, timeouts } = options.config
-    this.#bodyLimits = { idleSeconds: timeouts.idleSeconds, headerLines: limits.headerLines }
+    this.#bodyLimits = bodyLimitsOf(options.config)
   }
 
   /** POST: issues a token. Rejects only on an internal error. */
@@ -64,13 +64,9 @@ export class AccountApi {
       return responder.fail(res, 'invalid', fields.error)
     }
     const { login, requestedScope } = fields.value
-    const issued = await logins.logIn(res, login, 'token', async (credential) => {
-      const granted = grantScope(requestedScope, credential)
-      const { accountId, accessKey } = credential
-      return granted.ok
-        ? ok(await signer.issueToken({ accountId, accessKey, scope: granted.value }))
-        : granted
-    })
+    const issued = await logins.logIn(res, login, 'token', (credential) =>
+      grantToken(signer, credential, requestedScope),
+    )
     if (!issued.ok) {
       return this.#refuseLogin(res, issued.error)
     }
@@ -191,7 +187,7 @@ function readLogin(members: JsonObject) {
     accessKey: read('accessKey', nameProblem),
     secret: read('secret', secretProblem),
   }
-  // `grantScope` checks the text once the login is accepted:
+  // `grantToken` checks the text once the login is accepted:
   // a requested scope must not change how a login fails.
   const scope = members['scope']
   if (scope !== undefined && typeof scope !== 'string') {
@@ -201,32 +197,6 @@ function readLogin(members: JsonObject) {
     return failed(badArgument(problems.join(' ')))
   }
   return ok({ login, requestedScope: scope?.toString() })
-}
-
-/** The limit of every field of a login. The scope of a credential may be longer. */
-const MAX_REQUESTED_SCOPE_CHARACTERS = 1024
-
-/** Returns the requested scope if the credential covers it. The default is the scope of the credential. */
-function grantScope(
-  requested: string | undefined,
-  { accountId, accessKey, scope: ownText }: Credential,
-): Result<Scope | undefined, PublicError> {
-  const own = parseStoredScope(ownText)
-  if (requested === undefined) {
-    return ok(own)
-  }
-  if (requested.length > MAX_REQUESTED_SCOPE_CHARACTERS) {
-    return failed(badArgument(`scope must have at most ${MAX_REQUESTED_SCOPE_CHARACTERS} characters.`))
-  }
-  const scope = parseScope(requested)
-  if (!scope.ok) {
-    return failed(badArgument(`scope ${scope.error}.`))
-  }
-  if (own !== undefined && !coversScope(own, scope.value)) {
-    return failed(badArgument('scope has an item that the credential does not cover.'))
-  }
-  const isTooLong = claimsProblem(accountId, accessKey, requested) !== undefined
-  return isTooLong ? failed(badArgument('scope is too long for a token with these names.')) : scope
 }
 
 /** `host`: one of those at which links are accepted, if it is given. */

@@ -79,12 +79,35 @@ export class LoginService {
     grant: Grant<T>,
     mayLogIn?: MayLogIn,
   ): Promise<Result<T, LoginRefusal>> {
-    const result = await this.#authenticate(client, login, mayLogIn)
-      .then((accepted) => (accepted.ok ? this.#grant(client, accepted.value, method, grant) : accepted))
-      .catch((error: unknown) => {
-        this.#recordFailure(client, method, 'internal')
-        throw error
-      })
+    const accepted = await this.authenticate(client, login, method, mayLogIn)
+    if (!accepted.ok) {
+      return accepted
+    }
+    const { credential, secretHash, usedPreviousSecret } = accepted.value
+    const granted = await grant(credential, secretHash).catch((error: unknown) => {
+      this.#recordFailure(client, method, 'internal')
+      throw error
+    })
+    if (!granted.ok) {
+      this.#recordFailure(client, method, 'invalid')
+      return failed({ reason: 'invalid', error: granted.error })
+    }
+    client.req.context.recordIdentity(granted.value.identity)
+    this.#options.recordEvent(client.req, { event: 'login', method, usedPreviousSecret })
+    return granted
+  }
+
+  /** Authenticates a client that is given nothing. Only a failure has an audit line. Rejects as `logIn` does. */
+  async authenticate(
+    client: LoginClient,
+    login: Login,
+    method: LoginMethod,
+    mayLogIn?: MayLogIn,
+  ): Promise<Result<AcceptedLogin, LoginRefusal>> {
+    const result = await this.#check(client, login, mayLogIn).catch((error: unknown) => {
+      this.#recordFailure(client, method, 'internal')
+      throw error
+    })
     if (result.ok || result.error.reason === 'abandoned') {
       return result
     }
@@ -96,22 +119,7 @@ export class LoginService {
     return result
   }
 
-  async #grant<T extends Granted>(
-    { req }: LoginClient,
-    { credential, secretHash, usedPreviousSecret }: AcceptedLogin,
-    method: LoginMethod,
-    grant: Grant<T>,
-  ): Promise<Result<T, LoginRefusal>> {
-    const granted = await grant(credential, secretHash)
-    if (!granted.ok) {
-      return failed({ reason: 'invalid', error: granted.error })
-    }
-    req.context.recordIdentity(granted.value.identity)
-    this.#options.recordEvent(req, { event: 'login', method, usedPreviousSecret })
-    return granted
-  }
-
-  async #authenticate(
+  async #check(
     client: LoginClient,
     login: Login,
     mayLogIn: MayLogIn | undefined,

@@ -20,7 +20,7 @@ import type { Verdict } from '../token/verify.ts'
 import type { AdmittedRequest } from './admission.ts'
 import type { BasicLogins, BasicVerdict } from './basic-logins.ts'
 import { originalRequest, VARY_BY_TOKEN } from './forward-auth.ts'
-import type { CallerRoute, OpenRoute, Route, RouteSetting, ServiceRoute } from './route.ts'
+import type { CallerRoute, EndpointPlace, OpenRoute, Route, RouteSetting, ServiceRoute } from './route.ts'
 import { createRouter, FORWARD_LINK } from './route.ts'
 
 export interface RoutedRequest {
@@ -96,6 +96,8 @@ interface GateOptions {
   readonly scopeHosts: ScopeHosts
   /** Undefined unless HTTP Basic is on. */
   readonly basic: BasicLogins | undefined
+  /** Those of rooms. */
+  readonly endpoints: readonly EndpointPlace[]
 }
 
 /** RFC 6750, section 3: `Bearer` needs at least one parameter. */
@@ -110,9 +112,10 @@ export class Gate {
   readonly #basic: BasicLogins | undefined
   readonly #basicChallenge: string
 
-  constructor(config: GateConfig, { canEndLinks, tokenCache, scopeHosts, basic }: GateOptions) {
+  constructor(config: GateConfig, options: GateOptions) {
+    const { canEndLinks, tokenCache, scopeHosts, basic, endpoints } = options
     this.#config = config
-    this.#routeOf = createRouter(config, canEndLinks)
+    this.#routeOf = createRouter(config, canEndLinks, endpoints)
     this.#tokenCache = tokenCache
     this.#scopeHosts = scopeHosts
     this.#basic = basic
@@ -184,6 +187,9 @@ export class Gate {
 
   #decideByToken(routed: RoutedRequest): Decision | Promise<Decision> {
     const { admitted, route, link } = routed
+    if (route.act === 'respond') {
+      return route
+    }
     // A service might read the other token, so public routes and report mode refuse the request, too.
     if (admitted.hasTwoAuthorizations) {
       return this.#refuse(routed, 'malformed')

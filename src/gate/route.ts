@@ -17,6 +17,7 @@ export const ROUTE_LABELS = [
   'link_issue',
   'proxy',
   'link',
+  /** Needs no token: public routes, and the metadata of OAuth. */
   'public',
   'forward_auth',
 ] as const
@@ -43,8 +44,12 @@ export interface CallerRoute {
   readonly label: RouteLabel
 }
 
-/** To an endpoint of the sidecar that needs no token. `allowed`: the value of `Allow`. */
+/**
+ * To an endpoint of the sidecar that needs no token. `allowed`: the value of `Allow`.
+ * `respond`: the endpoint of a room at `path` answers each method, and reads `Authorization` itself.
+ */
 export type OpenRoute =
+  | Readonly<{ to: 'openEndpoint'; act: 'respond'; label: RouteLabel; path: string }>
   | Readonly<{ to: 'openEndpoint'; act: 'logIn'; label: RouteLabel }>
   | Readonly<{ to: 'openEndpoint'; act: 'refuseMethod'; label: RouteLabel; allowed: string }>
 
@@ -80,8 +85,22 @@ function tokenRoutes(canLogOut: boolean): Routes {
   return routes
 }
 
-/** @param canEndLinks - whether there is a database for the revocations of links */
-export function createRouter(config: Pick<Config, RouteSetting>, canEndLinks: boolean) {
+/** Where an endpoint of a room is. */
+export interface EndpointPlace {
+  /** The exact raw path. */
+  readonly path: string
+  readonly label: RouteLabel
+}
+
+/**
+ * @param canEndLinks - whether there is a database for the revocations of links
+ * @param endpoints - those of rooms
+ */
+export function createRouter(
+  config: Pick<Config, RouteSetting>,
+  canEndLinks: boolean,
+  endpoints: readonly EndpointPlace[] = [],
+) {
   const { links, forwardAuth, listen } = config
   const tokenPath = listen.basePath + TOKEN_PATH
   const tokenPathSlash = `${tokenPath}/`
@@ -91,6 +110,13 @@ export function createRouter(config: Pick<Config, RouteSetting>, canEndLinks: bo
   const toTokens = endpoint('token_check', tokenRoutes(config.contract.logout))
   const toLinks = endpoint('link_issue', new Map([['POST', CREATE_LINK]]))
   const toLink = endpoint('link_issue', new Map(canEndLinks ? [['DELETE', END_LINK]] : []))
+
+  const ofRooms = new Map(
+    endpoints.map(({ path, label }): [string, OpenRoute] => [
+      path,
+      { to: 'openEndpoint', act: 'respond', label, path },
+    ]),
+  )
 
   function endpointAt(path: string) {
     if (path === tokenPath || path === tokenPathSlash) {
@@ -116,6 +142,10 @@ export function createRouter(config: Pick<Config, RouteSetting>, canEndLinks: bo
     const toEndpoint = endpointAt(path)
     if (toEndpoint !== undefined) {
       return toEndpoint(method)
+    }
+    const ofRoom = ofRooms.size === 0 ? undefined : ofRooms.get(path)
+    if (ofRoom !== undefined) {
+      return ofRoom
     }
     if (forwardAuth.path !== '' && isWithin(path, forwardAuth.path)) {
       return APPROVE

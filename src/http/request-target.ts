@@ -19,6 +19,12 @@ export interface RequestedAccess {
 /** The paths of the sidecar itself, behind `listen.basePath`. */
 export const TOKEN_PATH = '/v2/auth/token'
 export const LINKS_PATH = '/v2/auth/links'
+export const OAUTH_TOKEN_PATH = '/v2/oauth/token'
+export const OAUTH_REVOCATION_PATH = '/v2/oauth/revoke'
+
+/** The paths that standards define, which no setting moves (RFC 8414, section 3). */
+export const JWKS_PATH = '/.well-known/jwks.json'
+export const OAUTH_METADATA_PATH = '/.well-known/oauth-authorization-server'
 
 /**
  * Returns the origin form of a target, or undefined.

@@ -12,6 +12,7 @@ import { gzip } from 'node:zlib'
 import { AggregatorRegistry } from 'prom-client'
 import type { Logger } from '../base/log.ts'
 import type { Config } from '../config/config.ts'
+import { JWKS_PATH } from '../http/request-target.ts'
 import { ALPN_PROTOCOLS } from '../tls/listener-tls.ts'
 import type { AdminRoom, AdminRoute } from './admin-room.ts'
 import type { AccountCounts } from './busiest-accounts.ts'
@@ -129,7 +130,7 @@ function pagesOf(config: StatusConfig, data: AdminData, samples: Samples, rooms:
       const registry = AggregatorRegistry.aggregate([[START_TIME], await data.metrics('all')])
       return { status: 200, type: registry.contentType, body: Buffer.from(await registry.metrics()) }
     },
-    async '/.well-known/jwks.json'() {
+    async [JWKS_PATH]() {
       const keys = await data.jwks()
       if (keys === undefined) {
         return json(503, { code: 'ServiceNotReady', message: 'There are no keys yet.' })

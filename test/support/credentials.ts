@@ -3,7 +3,7 @@ import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Test } from 'tap'
 import { stringify } from 'yaml'
-import type { Login } from '../../src/credentials/credential-checks.ts'
+import type { NamedSecret } from '../../src/credentials/credential-checks.ts'
 import { generateSecret, hashSecret } from '../../src/credentials/secret-hash.ts'
 import { temporaryDirectory } from './temporary-directory.ts'
 
@@ -28,7 +28,7 @@ export async function makeCredentialsFile(
   credentials: readonly CredentialOptions[] = [{}],
 ) {
   const accounts = new Map<string, object[]>()
-  const logins: Login[] = []
+  const logins: NamedSecret[] = []
   for (const [index, credential] of credentials.entries()) {
     const { accountId = 'acme', accessKey = `AK${index}`, secret = generateSecret() } = credential
     const { scheme = 'sha256', expiresAt, disabled, scope } = credential

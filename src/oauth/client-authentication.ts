@@ -1,0 +1,83 @@
+/**
+ * Reads how a client authenticates: `client_secret_basic` or `client_secret_post` (RFC 6749, section 2.3.1).
+ * In: a request with its form. Out: a login, which is not checked yet, or why there is none.
+ */
+import type { PublicError } from '../base/errors.ts'
+import { failed, ok, type Result } from '../base/result.ts'
+import { secretProblem } from '../base/values.ts'
+import type { Login, NamedSecret } from '../credentials/credential-checks.ts'
+import { credentialOfUser } from '../endpoints/user-name.ts'
+import type { AdmittedRequest } from '../gate/admission.ts'
+import { type BasicCredentials, parseBasicAuthorization } from '../http/basic-authorization.ts'
+import type { Form } from './form.ts'
+import { INVALID_CLIENT, invalidRequest } from './oauth-errors.ts'
+
+type Authorization = Pick<AdmittedRequest, 'authorization' | 'hasTwoAuthorizations'>
+type CredentialNames = Parameters<typeof credentialOfUser>[1]
+
+export function readClient(
+  { admitted }: { readonly admitted: Authorization | undefined },
+  form: Form,
+  names: CredentialNames,
+): Result<Login, PublicError> {
+  if (admitted === undefined || admitted.hasTwoAuthorizations) {
+    return failed(INVALID_CLIENT)
+  }
+  const { authorization } = admitted
+  const readings = authorization === undefined ? inForm(form) : inHeader(authorization, form)
+  if (!readings.ok) {
+    return readings
+  }
+  const [first, second] = readings.value.filter(canBeCorrect)
+  if (first === undefined) {
+    return failed(INVALID_CLIENT)
+  }
+  const otherReading = second && namedSecret(second, names)
+  return ok({ ...namedSecret(first, names), otherReading })
+}
+
+type Readings = Result<readonly BasicCredentials[], PublicError>
+
+function inForm(form: Form): Readings {
+  const name = form.get('client_id')
+  const secret = form.get('client_secret')
+  return name === undefined || secret === undefined ? failed(INVALID_CLIENT) : ok([{ name, secret }])
+}
+
+/** The standard encodes both parts like those of a form. Many clients send them as they are. */
+function inHeader(authorization: string, form: Form): Readings {
+  const raw = parseBasicAuthorization(authorization)
+  if (raw === undefined) {
+    return failed(INVALID_CLIENT)
+  }
+  if (form.has('client_secret')) {
+    return failed(invalidRequest('The client authenticates in two ways: Authorization and client_secret.'))
+  }
+  const decoded = formDecoded(raw)
+  const isOne = decoded === undefined || (decoded.name === raw.name && decoded.secret === raw.secret)
+  const readings = isOne ? [raw] : [decoded, raw]
+  const clientId = form.get('client_id')
+  if (clientId !== undefined && !readings.some(({ name }) => name === clientId)) {
+    return failed(invalidRequest('client_id is not the name in Authorization.'))
+  }
+  return ok(readings)
+}
+
+function formDecoded({ name, secret }: BasicCredentials): BasicCredentials | undefined {
+  try {
+    return { name: formDecodedText(name), secret: formDecodedText(secret) }
+  } catch {
+    return undefined // an invalid escape
+  }
+}
+
+const formDecodedText = (text: string) => decodeURIComponent(text.replaceAll('+', ' '))
+
+/** No credential has other names or secrets, so they need no check. */
+const canBeCorrect = ({ name, secret }: BasicCredentials) =>
+  name !== '' && !/\p{Cc}/u.test(name) && secretProblem(secret) === undefined
+
+const namedSecret = ({ name, secret }: BasicCredentials, names: CredentialNames): NamedSecret => ({
+  ...credentialOfUser(name, names),
+  secret,
+})
