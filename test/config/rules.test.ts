@@ -119,6 +119,62 @@ t.test('a public route is not the token endpoint, under any base path', async (t
   t.strictSame(route('/v2/auth/tokens', ''), [])
 })
 
+t.test(
+  'the paths of OAuth are no other endpoint, no public route and not below that of forward auth',
+  async (t) => {
+    const issuer = 'token: { issuer: https://auth.example }'
+    const logout = 'contract: { logout: true }\ncredentials: { postgres: { urlFile: f } }'
+    const at = (yaml: string, oauth = 'enabled: true') =>
+      refused({ yaml: `oauth: { ${oauth} }\n${yaml}` }).map((problem) => problem.replace(/:.*/, ''))
+    t.strictSame(accepted({ yaml: 'listen: { basePath: /api }' }).config.oauth, {
+      enabled: false,
+      tokenPaths: ['/api/v2/oauth/token'],
+      ignoredScopes: [],
+    })
+    const paths = (...list: string[]) => `enabled: true, tokenPaths: [${list.join(', ')}]`
+    const only = ['oauth.tokenPaths[1]']
+    t.strictSame(at('', paths('/a', '/v1/oauth/tokens')), [])
+    t.strictSame(at('', paths('/a', '/a')), only, 'twice')
+    t.strictSame(at('', paths('/a', '/v2/auth/token')), only)
+    t.strictSame(at('', paths('/a', '/v2/auth/token/')), only)
+    t.strictSame(at('', paths('/a', '/v2/auth/links/x')), [], 'links are off')
+    t.strictSame(at('links: { enabled: true }', paths('/a', '/v2/auth/links/x')), only)
+    t.strictSame(at('', paths('/a', '/v2/oauth/revoke')), [], 'logout is off')
+    t.strictSame(at(logout, paths('/a', '/v2/oauth/revoke')), only)
+    t.strictSame(at('', paths('/a', '/.well-known/jwks.json')), [], 'the issuer is no URL')
+    t.strictSame(at(issuer, paths('/a', '/.well-known/jwks.json')), only)
+    t.strictSame(at('forwardAuth: { path: /v2 }').slice(0, 1), ['forwardAuth.path'])
+    t.strictSame(at('forwardAuth: { path: /v2/oauth }'), ['forwardAuth.path'])
+    t.strictSame(at('forwardAuth: { path: /v2/oauth/token }'), ['forwardAuth.path'])
+    t.strictSame(at('forwardAuth: { path: /v2/oauth/token/x }'), [])
+    t.strictSame(at(`forwardAuth: { path: /.well-known }\n${issuer}`), ['forwardAuth.path'])
+    t.strictSame(at('forwardAuth: { path: /v2/oauth }', 'enabled: false'), [])
+    const route = (path: string) => `publicRoutes: [{ method: GET, path: ${path} }]`
+    t.strictSame(at(route('/v2/oauth/token')), ['publicRoutes[0].path'])
+    t.strictSame(at(route('/v2/oauth/token'), 'enabled: false'), [])
+    t.strictSame(at(`${route('/.well-known/oauth-authorization-server')}\n${issuer}`), [
+      'publicRoutes[0].path',
+    ])
+    t.strictSame(
+      refused({ yaml: 'oauth: { enabled: true }', flags: { '--keys-jwks-url': 'http://issuer/keys' } }),
+      [
+        'oauth.enabled: cannot be used with keys.jwksUrl: such a sidecar only verifies and issues no tokens (sidecar.yaml:1:19)',
+      ],
+    )
+    for (const path of ['a', '/a?b', '/a#b', '/a b', '/a*', '/é', '']) {
+      t.strictSame(at('', paths(`'${path}'`)), ['oauth.tokenPaths[0]'], path)
+    }
+    for (const word of ['', 'a b', 'storage.read:/', 'é', 'a"b']) {
+      t.strictSame(at('', `ignoredScopes: ['${word}']`), ['oauth.ignoredScopes[0]'], word)
+    }
+    t.strictSame(
+      accepted({ env: { SIDECAR_UPSTREAM_URL: 'http://a', SIDECAR_OAUTH_TOKEN_PATHS: '["/x"]' } }).config
+        .oauth.tokenPaths,
+      ['/x'],
+    )
+  },
+)
+
 t.test('with links, their paths are no public route and not that of forward auth', async (t) => {
   const at = (path: string, enabled = true) =>
     refused({
