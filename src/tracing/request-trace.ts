@@ -91,7 +91,9 @@ export class RequestTrace implements RequestWatcher {
     }
     if (this.#req.context.admitted?.hasBody) {
       this.#req.once('end', () => {
-        exchange.sentMs = performance.now()
+        if (exchange.endMs === undefined) {
+          exchange.sentMs = performance.now() // else the rest was discarded
+        }
       })
     }
   }

@@ -6,7 +6,7 @@
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-proto'
 import { BatchSpanProcessor, type ReadableSpan, type SpanExporter } from '@opentelemetry/sdk-trace-base'
 import { codeOf } from '../base/errors.ts'
-import type { Logger } from '../base/log.ts'
+import { type Logger, loggable } from '../base/log.ts'
 import { withoutPath } from '../http/hosts.ts'
 
 /** Those that are being sent included. */
@@ -116,10 +116,10 @@ export class SpanQueue {
   }
 }
 
-/** A network code or a status. The message and the body of a collector stay out of the log. */
+/** A network code, a status, or a text of the exporter. What the collector says stays out of the log. */
 function causeOf({ error }: ExportResult): string {
   if (error !== undefined && 'code' in error && typeof error.code === 'number') {
     return `status ${error.code}`
   }
-  return codeOf(error) ?? 'no answer in time'
+  return codeOf(error) ?? loggable(error?.message ?? 'unknown')
 }

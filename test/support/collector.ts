@@ -31,7 +31,7 @@ const TAKE: Respond = (res) => res.writeHead(200, { 'Content-Type': 'application
 
 export type Collector = Awaited<ReturnType<typeof startCollector>>
 
-export async function startCollector(t: Pick<Test, 'teardown'>) {
+export async function startCollector(t: Pick<Test, 'teardown'>, listenOn = 0) {
   const spans: CollectedSpan[] = []
   const requests: IncomingMessage[] = []
   const waiters = new Waiters()
@@ -48,7 +48,7 @@ export async function startCollector(t: Pick<Test, 'teardown'>) {
     respond(res, req)
     waiters.wake()
   })
-  const port = await listen(t, server)
+  const port = await listen(t, server, listenOn)
   const traces = (traceId?: string) =>
     spans.filter((span) => traceId === undefined || span.traceId === traceId)
   const received = (count: number, traceId?: string): Promise<readonly CollectedSpan[]> =>

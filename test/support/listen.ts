@@ -3,12 +3,13 @@ import { once } from 'node:events'
 import type { AddressInfo, Server } from 'node:net'
 import type { Test } from 'tap'
 
-/** Listens on a port of the loopback interface until the end of the test; returns the port. */
+/** Listens on a free or a given port of the loopback interface until the end of the test; returns the port. */
 export async function listen(
   t: Pick<Test, 'teardown'>,
   server: Server & { closeAllConnections?(): void },
+  listenOn = 0,
 ): Promise<number> {
-  await once(server.listen(0, '127.0.0.1'), 'listening')
+  await once(server.listen(listenOn, '127.0.0.1'), 'listening')
   t.teardown(() => {
     server.close()
     server.closeAllConnections?.()
