@@ -168,6 +168,7 @@ export class Handler {
     if (basic === undefined) {
       throw new Error('HTTP Basic is off')
     }
+    res.req.context.recordCacheMiss()
     const verdict = await basic.logIn(res, request.admitted.authorization)
     if (res.destroyed && !verdict.ok) {
       return // the client left, perhaps before its secret was hashed

@@ -63,7 +63,7 @@ const NO_SCOPE_HOSTS =
   'scopes.hosts: is empty, so links are refused; list the hosts at which clients reach the service'
 
 const PLAIN_BASIC =
-  'basic.enabled: clients send their secret with each request, and the listener has no TLS (listen.tls); a proxy in front of it must have TLS'
+  'basic.enabled: clients send their secret with each request, here without TLS (listen.tls), so a proxy in front must have it'
 
 /** What an operator should know of the settings before and after a start. */
 export function configWarnings(config: Config): string[] {

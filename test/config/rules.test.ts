@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs'
 import t from 'tap'
 import { parse, parseDocument } from 'yaml'
 import { settingsFile, withSettingsTable } from '../../scripts/write-docs.ts'
+import { configWarnings } from '../../src/config/config.ts'
 import { effectiveSettings } from '../../src/config/load.ts'
 import { configJsonSchema, SETTINGS, valueAt } from '../../src/config/settings.ts'
 import { accepted, refused } from './support.ts'
@@ -103,6 +104,29 @@ t.test('a key is needed as long as tokens, and as links of tokens by other issue
   t.equal(need('{}'), 86405)
   t.equal(need('{ enabled: true }'), 300005)
   t.equal(need('{ enabled: true, maxLifetimeSeconds: 200000 }'), 200005)
+})
+
+t.test('HTTP Basic needs credentials, seconds in bounds, and a realm that needs no escapes', async (t) => {
+  const jwks = 'keys: { jwksUrl: https://a/k }'
+  const problem = 'basic.enabled: needs credentials: with keys.jwksUrl, those of credentials.postgres'
+  t.strictSame(refused({ yaml: `${jwks}\nbasic: { enabled: true }` }), [`${problem} (sidecar.yaml:2:19)`])
+  accepted({ yaml: `${jwks}\nbasic: { enabled: true }\ncredentials: { postgres: { urlFile: /u } }` })
+  accepted({ yaml: `${jwks}\nbasic: { enabled: false }` })
+  for (const members of ['cacheSeconds: 0', 'cacheSeconds: 86401', 'realm: ""', `realm: 'a"b'`, 'realm: é']) {
+    const setting = `basic.${members.slice(0, members.indexOf(':'))}`
+    t.match(refused({ yaml: `basic: { ${members} }` }), [new RegExp(`^${setting}: must be `)], members)
+  }
+  accepted({ yaml: 'basic: { enabled: true, realm: My storage, cacheSeconds: 86400 }' })
+})
+
+t.test('HTTP Basic without TLS is a warning', async (t) => {
+  const warnings = (yaml: string) => configWarnings(accepted({ yaml }).config)
+  t.match(warnings('basic: { enabled: true }'), [/^basic\.enabled: .*without TLS/])
+  t.strictSame(warnings('basic: { enabled: false }'), [])
+  t.strictSame(
+    warnings('basic: { enabled: true }\nlisten: { tls: { certFile: /c.pem, keyFile: /k.pem } }'),
+    [],
+  )
 })
 
 t.test('a public route is not the token endpoint, under any base path', async (t) => {

@@ -6,9 +6,13 @@ import type { Setup, SetupOptions } from './setup.ts'
 import { startSetup } from './setup.ts'
 import { temporaryDirectory } from './temporary-directory.ts'
 
+/** The value of `Authorization` for a name and a secret. */
+export const basicValue = (name: string, secret: string): string =>
+  `Basic ${Buffer.from(`${name}:${secret}`).toString('base64')}`
+
 /** The line `Authorization` of a name and a secret, with its line end. */
 export const basicLine = (name: string, secret: string): string =>
-  `Authorization: Basic ${Buffer.from(`${name}:${secret}`).toString('base64')}\r\n`
+  `Authorization: ${basicValue(name, secret)}\r\n`
 
 /** A login as the line of HTTP Basic, by its access key alone. */
 export const lineOf = ({ accessKey, secret }: { accessKey: string; secret: string }): string =>
