@@ -56,11 +56,21 @@ const panelQueries = () =>
       })),
   )
 
-/** The metrics that an expression names, without those of other deployments. */
-const metricsIn = (expression: string) =>
-  Array.from(expression.matchAll(/(?<![:\w])(?:auth_sidecar|process|nodejs)_\w+/g), ([name]) => name).filter(
-    (name) => !CONDITIONAL.test(name),
-  )
+/** The metrics that an expression names. */
+const namesIn = (expression: string) =>
+  Array.from(expression.matchAll(/(?<![:\w])(?:auth_sidecar|process|nodejs)_\w+/g), ([name]) => name)
+/** Without those of other deployments. */
+const metricsIn = (expression: string) => namesIn(expression).filter((name) => !CONDITIONAL.test(name))
+
+t.test('the dashboard shows each metric that an alert reads', async (t) => {
+  const shown = new Set(PANELS.flatMap(({ targets = [] }) => targets.flatMap(({ expr }) => namesIn(expr))))
+  /** They only tell which targets are meant, or count what another metric shows. */
+  const others = /build_info|reloads_total|jwks_fetches_total|_count$/
+  for (const { alert, record, expr } of RULES.groups.flatMap(({ rules }) => rules)) {
+    const missing = namesIn(expr).filter((name) => !shown.has(name) && !others.test(name))
+    t.strictSame(missing, [], alert ?? record ?? '')
+  }
+})
 
 t.test('queries and rules refer to existing series', { skip: without('prometheus') }, async (t) => {
   const upstream = await recordingUpstream(t)
