@@ -172,7 +172,10 @@ export function createDataService(
       if (lameDuck) {
         await sleep(config.shutdown.lameDuckSeconds * 1000)
       }
-      const report = await drainListener(listener, config.shutdown.deadlineSeconds, onDeadline)
+      const onWaiting = (secondsLeft: number) =>
+        log.info({ inFlight: listener.inFlight, secondsLeft }, 'waiting for requests in flight')
+      const { deadlineSeconds } = config.shutdown
+      const report = await drainListener(listener, { deadlineSeconds, onWaiting, onDeadline })
       forwarder.close()
       flushLogs()
       return report
@@ -192,15 +195,32 @@ async function listen(settings: 'admin' | 'listen', listener: Pick<DataListener 
 /** An aborted connection closes at once. If one stays open, the drain ends after this time. */
 const ABORT_MS = 1000
 const DRAIN_STEP_MS = 50
+/** A process that is killed while it waits has said so shortly before. */
+const WAITING_LINE_MS = 5000
+
+interface DrainOptions {
+  readonly deadlineSeconds: number
+  /** Called at once if requests are in flight, and every few seconds until they have ended. */
+  readonly onWaiting: (secondsLeft: number) => void
+  readonly onDeadline: () => void
+}
 
 /** Stops listening, closes each connection once it is idle, and aborts the others after the deadline. */
-async function drainListener(listener: DataListener, deadlineSeconds: number, onDeadline: () => void) {
+async function drainListener(
+  listener: DataListener,
+  { deadlineSeconds, onWaiting, onDeadline }: DrainOptions,
+) {
   const { inFlight } = listener
   const deadline = performance.now() + deadlineSeconds * 1000
   let isClosed = false
   let tunnels = 0
+  let nextLineAt = 0
   const closed = listener.close().then(() => (isClosed = true))
   while (!isClosed && performance.now() < deadline) {
+    if (listener.inFlight > 0 && performance.now() >= nextLineAt) {
+      onWaiting(Math.round((deadline - performance.now()) / 1000))
+      nextLineAt = performance.now() + WAITING_LINE_MS
+    }
     listener.closeIdle() // a response that began before the drain may have promised keep-alive
     if (listener.inFlight === 0) {
       tunnels += listener.closeTunnels() // a tunnel does not end by itself

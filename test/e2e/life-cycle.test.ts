@@ -66,6 +66,12 @@ t.test('SIGTERM: not ready at once, accepts during the lame duck, then drains wi
   await eventually(async () => !(await succeeds(rawClient(t, sidecar.port))), 'the end of the lame duck')
   t.equal((await ready()).status, 503, 'probes are still served')
   t.equal(sidecar.child.exitCode, null, 'the transfer under way is not cut')
+  await sidecar.until(
+    () => sidecar.log().some(({ msg }) => msg === 'waiting for requests in flight'),
+    'a line that a kill would leave as the last one',
+  )
+  const waiting = sidecar.log().filter(({ msg }) => msg === 'waiting for requests in flight')
+  t.match(waiting[0], { level: 30, inFlight: 1, secondsLeft: 25 })
   slowSocket?.write('whole')
   await slow.until('half-whole')
   t.match(await sidecar.ended, { code: 0, signal: null })
