@@ -19,7 +19,7 @@ import { LoginService } from './endpoints/login-service.ts'
 import { admit } from './gate/admission.ts'
 import { Gate } from './gate/gate.ts'
 import { Handler } from './handler.ts'
-import { type App, createDataService, LifeCycle } from './life-cycle.ts'
+import { type App, createDataService, LifeCycle, startedTogether } from './life-cycle.ts'
 import { createAccessLog } from './ops/access-log.ts'
 import { type AdminData, createAdminListener } from './ops/admin.ts'
 import { createAuditor } from './ops/audit-log.ts'
@@ -29,7 +29,6 @@ import { OpenFiles } from './ops/open-files.ts'
 import { areAllMet } from './ops/status.ts'
 import { VerboseLog } from './ops/verbose-log.ts'
 import { Forwarder } from './proxy/forward.ts'
-import type { Room } from './room.ts'
 import { openAdminRooms, openBasic, openEndpoints, openRooms } from './rooms.ts'
 import { activeContextOf, upstreamSetName } from './tls/certificates.ts'
 import { TokenCache } from './token/cache.ts'
@@ -149,7 +148,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const accounts = () => busiestAccounts.counts()
   const adminData: AdminData = { conditions, jwks: publicJwks, signingKid, metrics: read, accounts }
   const secureContext = activeContextOf(certificateSets.get('admin'))
-  const adminRooms = worker ? [] : await openAdminRooms(config)
+  const adminRooms = worker ? [] : await openAdminRooms({ config, log, now, authData })
   const forAdmin = { config, adminData, secureContext, log, now, rooms: adminRooms }
   const admin = worker ? undefined : createAdminListener(forAdmin)
 
@@ -168,19 +167,6 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
     abort: () => {
       listener.abort()
     },
-  }
-}
-
-/** What the life cycle starts, reloads and stops, such as the sources of auth data, and the rooms. */
-function startedTogether(all: readonly Pick<Room, 'start' | 'reload' | 'stop'>[]) {
-  return {
-    start() {
-      for (const one of all) {
-        one.start?.()
-      }
-    },
-    reload: () => Promise.all(all.map((one) => one.reload?.())),
-    stop: () => Promise.all(all.map((one) => one.stop?.())),
   }
 }
 

@@ -74,6 +74,25 @@ interface LifeCycleParts {
   readonly admin: AdminListener | undefined
 }
 
+interface Source {
+  start?(): void
+  reload?(): Promise<unknown>
+  stop?(): Promise<unknown> | unknown
+}
+
+/** What the life cycle starts, reloads and stops, such as the sources of auth data, and the rooms. */
+export function startedTogether(all: readonly Source[]) {
+  return {
+    start() {
+      for (const one of all) {
+        one.start?.()
+      }
+    },
+    reload: () => Promise.all(all.map((one) => one.reload?.())),
+    stop: () => Promise.all(all.map((one) => one.stop?.())),
+  }
+}
+
 /**
  * The state of the life cycle, for parts that are created before those that it starts and stops (`appOf`).
  */

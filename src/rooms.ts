@@ -3,6 +3,7 @@
  * A new room: its folder, an entry here in each list that it needs, its group of settings,
  * and its page of the docs.
  */
+import { type AuthData, InvalidAuthData } from './auth/auth-data.ts'
 import type { Logger } from './base/log.ts'
 import type { Loaded } from './base/result.ts'
 import type { Basic, BasicOptions } from './basic/basic.ts'
@@ -90,12 +91,39 @@ export async function openEndpoints(options: EndpointOptions): Promise<readonly 
   return openOAuth({ ...options, logins }, endToken)
 }
 
-/** Opens the rooms of the process that has the admin listener. */
-export async function openAdminRooms(config: Config): Promise<readonly AdminRoom[]> {
+export interface AdminRoomOptions {
+  readonly config: Config
+  readonly log: Pick<Logger, 'info' | 'warn' | 'error'>
+  /** Epoch milliseconds. */
+  readonly now: () => number
+  /** Of the process itself. Undefined in the primary of several workers, unless `needsAuthData`. */
+  readonly authData: AuthData | undefined
+}
+
+/** Whether a room on the admin listener reads keys, credentials or revocations. */
+export const needsAuthData = ({ feed }: Config): boolean => feed.enabled
+
+/**
+ * Opens the rooms of the process that has the admin listener. They work only after `start` is called.
+ * @throws InvalidAuthData with the problems of their files
+ */
+export async function openAdminRooms(options: AdminRoomOptions): Promise<readonly AdminRoom[]> {
+  const { config, log, authData } = options
   const rooms: AdminRoom[] = []
   if (config.fairUse.file !== '') {
     const { FairUseStatus } = await import('./fair-use/status.ts')
     rooms.push(new FairUseStatus(config.fairUse.enforcement))
+  }
+  if (config.feed.enabled && authData?.store !== undefined) {
+    const { openFeed } = await import('./feed/feed.ts')
+    const opened = await openFeed({ ...options, authData, store: authData.store })
+    if (!opened.ok) {
+      throw new InvalidAuthData(opened.problems)
+    }
+    for (const warning of opened.warnings) {
+      log.warn(warning)
+    }
+    rooms.push(opened.value)
   }
   return rooms
 }

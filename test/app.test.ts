@@ -137,8 +137,8 @@ t.test('only the list of rooms imports a room', async (t) => {
       ([, path = '']) => normalize(join(dirname(file), path)),
     )
   const folderOf = (path: string) => path.split('/')[0]
-  const rooms = ['basic', 'fair-use', 'oauth', 'tracing']
-  const core = ['base', 'client', 'config', 'credentials', 'endpoints', 'ops', 'reload', 'token']
+  const rooms = ['basic', 'fair-use', 'feed', 'oauth', 'tracing']
+  const core = ['auth', 'base', 'client', 'config', 'credentials', 'endpoints', 'ops', 'reload', 'token']
   t.same(
     [
       ...new Set(

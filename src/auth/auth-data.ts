@@ -28,6 +28,7 @@ import type { IsRevoked } from '../token/caller.ts'
 import { createIssuers, type TokenIssuer } from '../token/issuers.ts'
 import type { AuthSources, ReloadSubject, SourceOptions } from './auth-sources.ts'
 import { DATABASE_SETTING, openSources } from './auth-sources.ts'
+import { AuthStore } from './auth-store.ts'
 import { Suspicions } from './suspicions.ts'
 import { watchedStates } from './watched-states.ts'
 
@@ -50,6 +51,8 @@ export interface AuthData extends Pick<AuthSources, 'certificateSets' | 'keySets
     /** Undefined without a database. */
     readonly endToken: EndToken | undefined
   }
+  /** The credentials and revocations together. Undefined without `credentials.file` and a database. */
+  readonly store: AuthStore | undefined
   /** The number of credentials that may log in now. */
   readonly activeCredentials: () => number
   readonly suspicions: Pick<Suspicions, 'suspect' | 'fingerprints'>
@@ -108,6 +111,7 @@ export async function openAuthData(
     log.warn(warning)
   }
   const { certificateSets, keySets } = sources
+  const hasStore = sources.database !== undefined || sources.credentialsFile !== undefined
   const ownKeySet = keySets.find(({ issuer }) => issuer === config.token.issuer)
   const keys = keysIn(options, sources, ownKeySet)
   const credentials = credentialsIn(options, sources)
@@ -120,6 +124,7 @@ export async function openAuthData(
     credentials,
     revocations: revocationsIn(options, sources),
     certificateSets,
+    store: hasStore ? new AuthStore(sources) : undefined,
     suspicions,
     activeCredentials: () => credentialSourceIn(sources)?.list().countActive(options.now()) ?? 0,
     subjects: subjectsIn(sources),

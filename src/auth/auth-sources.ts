@@ -104,10 +104,14 @@ async function openFiles<T>(
   return collect(opening, await openPolledFiles(options))
 }
 
+/** Of a database whose state is served to a fleet, which waits for it. */
+const FEED_POLL_MS = 200
+
 export const DATABASE_SETTING = 'credentials.postgres.urlFile'
 
 async function openCredentialsDatabase(opening: Opening) {
-  const { postgres } = opening.config.credentials
+  const { credentials, feed } = opening.config
+  const { postgres } = credentials
   if (postgres === undefined) {
     return undefined
   }
@@ -115,7 +119,8 @@ async function openCredentialsDatabase(opening: Opening) {
   const { openDatabase } = await import('../credentials/postgres/database.ts')
   const onReload = (result: ReloadResult) => opening.onReload?.('credentials', result)
   const endedTokens = () => endedTokensOf(opening)
-  const database = openDatabase({ ...postgres, log: opening.log, onReload, endedTokens })
+  const pollMs = feed.enabled ? FEED_POLL_MS : undefined
+  const database = openDatabase({ ...postgres, log: opening.log, onReload, endedTokens, pollMs })
   return collect(opening, await withSetting(DATABASE_SETTING, database))
 }
 

@@ -74,6 +74,22 @@ export function configWarnings(config: Config): string[] {
   if (config.basic.enabled && config.listen.tls === undefined) {
     warnings.push(PLAIN_BASIC)
   }
+  return [...warnings, ...feedWarnings(config)]
+}
+
+function feedWarnings({ feed, admin, trustedIssuers }: Config): string[] {
+  if (!feed.enabled) {
+    return []
+  }
+  const warnings: string[] = []
+  if (admin.tls === undefined && !isLoopback(admin.host)) {
+    warnings.push(
+      'feed.enabled: without admin.tls, the tokens of followers and the state cross the network in plain text',
+    )
+  }
+  if (feed.subjects.length > 0 && trustedIssuers.length === 0) {
+    warnings.push('feed.subjects: there are no trustedIssuers, so no token has such an access key')
+  }
   return warnings
 }
 

@@ -173,6 +173,16 @@ const RULES = [
       report('contract.logout', 'needs credentials.postgres: a logout must reach every sidecar')
     }
   }),
+  rule(['feed'], ({ feed: { enabled, tokenFile, subjects } }, report) => {
+    if (enabled && tokenFile === '' && subjects.length === 0) {
+      report('feed.enabled', 'needs feed.tokenFile or feed.subjects: nobody could follow')
+    }
+  }),
+  rule(['feed.enabled', 'keys.jwksUrl', 'credentials'], ({ feed, keys, credentials }, report) => {
+    if (feed.enabled && keys.jwksUrl !== undefined && credentials.postgres === undefined) {
+      report('feed.enabled', 'needs a store of its own: a key directory with credentials, or a database')
+    }
+  }),
   rule(['identity.assertion', 'token.audience'], ({ identity: { assertion }, token }, report) => {
     if (assertion.enabled && assertion.audience === token.audience) {
       report('identity.assertion.audience', NOT_AN_ACCESS_TOKEN)

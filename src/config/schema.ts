@@ -6,7 +6,7 @@
  * A setting that depends on others may need a rule (`rules.ts`) or a default (`config.ts`).
  */
 import { z } from 'zod'
-import { boolean, integer } from '../base/values.ts'
+import { boolean, integer, nameSchema } from '../base/values.ts'
 import {
   API_TOKEN_SECONDS,
   addressRange,
@@ -238,6 +238,15 @@ export const settingsSchema = group({
       'Whether a traceparent decides on sampling and is continued; false for an edge: it is only linked.',
     ),
     accountAttribute: setting(boolean, false, 'Whether spans name the account.'),
+  }),
+  feed: section('Serves credentials and revocations to the sidecars of a fleet: docs/fleet.md.', {
+    enabled: setting(boolean, false, 'Whether /feed of the admin listener serves them.'),
+    tokenFile: setting(optionalFilePath, '', 'File with the token of followers, re-read on change.'),
+    subjects: list(
+      z.array(nameSchema, 'must be a list of access keys'),
+      'Access keys of trusted issuers whose tokens may follow, such as system:serviceaccount:storage:follower.',
+    ),
+    maxFollowers: setting(integer(1, 1_000_000), 20000, 'Maximum followers that are served or wait.'),
   }),
   upgrade: section('Protocol upgrades.', {
     enabled: setting(boolean, false, 'Whether WebSocket handshakes are forwarded like other requests.'),

@@ -23,6 +23,8 @@ export interface Credential extends CredentialName {
 }
 
 export class CredentialList {
+  /** A text that differs after every change of the file. Empty for rows of a database. */
+  readonly version: string
   readonly #accounts = new Set<string>()
   readonly #byName = new Map<string, Credential>()
   /** Null: several accounts have this access key. */
@@ -31,6 +33,10 @@ export class CredentialList {
   /** The seed of `scryptParametersFor`: unknown to clients, equal in all processes, and rarely replaced. */
   #smallestScryptHash: string | undefined
   #fingerprint = 0
+
+  constructor(version = '') {
+    this.version = version
+  }
 
   add(credential: Credential): void {
     const { accountId, accessKey, secretHash, previousSecretHash } = credential
@@ -63,6 +69,11 @@ export class CredentialList {
 
   get size(): number {
     return this.#byName.size
+  }
+
+  /** The credentials at this moment: later changes of the list do not change the array. */
+  all(): readonly Credential[] {
+    return [...this.#byName.values()]
   }
 
   countActive(now: number): number {

@@ -2,6 +2,7 @@
  * Loads the YAML files of credentials and revocations. Parses large files in a worker thread,
  * so that requests do not wait. A file that needs too much time or memory ends its thread, and is unusable.
  */
+import { hash } from 'node:crypto'
 import { once } from 'node:events'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { Worker } from 'node:worker_threads'
@@ -26,16 +27,15 @@ const UNPARSED = `cannot be parsed within ${MAX_SECONDS} s and ${MAX_HEAP_MB} MB
 let idleThread: Worker | undefined
 
 export async function loadCredentialsFile(path: string): Promise<Loaded<CredentialList>> {
-  const credentials = new CredentialList()
-  const read = await eachRow(path, 'credentials', (row) => credentials.add(row))
-  if (read.ok) {
-    return loaded(credentials, read.warnings)
+  const read = await readRegularFile(path, MAX_FILE_BYTES)
+  if (!read.ok) {
+    const hint = `storage-auth-sidecar credentials add --file ${path} --account ACCOUNT creates it`
+    return read.kind === 'missing' ? notLoaded(read.problems.map((problem) => `${problem}; ${hint}`)) : read
   }
-  if (read.kind !== 'missing') {
-    return read
-  }
-  const hint = `storage-auth-sidecar credentials add --file ${path} --account ACCOUNT creates it`
-  return notLoaded(read.problems.map((problem) => `${problem}; ${hint}`))
+  const { bytes } = read.value
+  const credentials = new CredentialList(digestOf(bytes))
+  const parsed = await eachRow(path, bytes, 'credentials', (row) => credentials.add(row))
+  return parsed.ok ? loaded(credentials, read.warnings) : parsed
 }
 
 /** @param required - if false, the file may be missing while `active` has no revocation */
@@ -44,22 +44,26 @@ export async function loadRevocationsFile(
   required: boolean,
   active?: RevocationList,
 ): Promise<Loaded<RevocationList>> {
-  const revocations = new RevocationList()
-  const read = await eachRow(path, 'revocations', (row) => revocations.add(row))
-  const mayBeMissing = !required && (active?.size ?? 0) === 0
-  if (!read.ok && !(read.kind === 'missing' && mayBeMissing)) {
-    return read
-  }
-  return loaded(revocations) // without the warnings, which are about secrets
-}
-
-/** Problems begin with the path. Never rejects. */
-async function eachRow<K extends Kind>(path: string, kind: K, add: (row: Row[K]) => void) {
   const read = await readRegularFile(path, MAX_FILE_BYTES)
   if (!read.ok) {
-    return read
+    const mayBeMissing = !required && (active?.size ?? 0) === 0
+    return read.kind === 'missing' && mayBeMissing ? loaded(new RevocationList()) : read
   }
   const { bytes } = read.value
+  const revocations = new RevocationList(digestOf(bytes))
+  const parsed = await eachRow(path, bytes, 'revocations', (row) => revocations.add(row))
+  return parsed.ok ? loaded(revocations) : parsed // without the warnings, which are about secrets
+}
+
+const digestOf = (bytes: Buffer): string => hash('sha256', bytes, 'base64url')
+
+/** Problems begin with the path. Never rejects. */
+async function eachRow<K extends Kind>(
+  path: string,
+  bytes: Buffer,
+  kind: K,
+  add: (row: Row[K]) => void,
+): Promise<Loaded> {
   try {
     const batches = bytes.length <= MAX_INLINE_BYTES ? parseInTurns(kind, bytes) : parseInThread(kind, bytes)
     for await (const batch of batches) {
@@ -70,7 +74,7 @@ async function eachRow<K extends Kind>(path: string, kind: K, add: (row: Row[K])
         add(row)
       }
     }
-    return read
+    return loaded(undefined)
   } catch {
     // The thread has ended, is late, or the parser has failed. The error may quote the file.
     return notLoaded([`${path}: ${UNPARSED}`])

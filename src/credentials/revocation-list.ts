@@ -34,6 +34,8 @@ export interface EndedTokens {
 type Bounds = Map<string, number[]>
 
 export class RevocationList {
+  /** A text that differs after every change of the file. Empty for rows of a database. */
+  readonly version: string
   #size = 0
   #fingerprint = 0
   /**
@@ -45,6 +47,10 @@ export class RevocationList {
   readonly #repeats = new Map<string, number>()
   readonly #accounts: Bounds = new Map()
   readonly #accessKeys: Bounds = new Map()
+
+  constructor(version = '') {
+    this.version = version
+  }
 
   get size(): number {
     return this.#size
@@ -88,6 +94,30 @@ export class RevocationList {
     }
   }
 
+  /**
+   * When the tokens of a revocation of this list end, in epoch milliseconds (`Infinity`: not known).
+   * Undefined if the list does not have the revocation.
+   */
+  endOf({ jti, issuer, accountId, accessKey, issuedBeforeMs }: Revocation): number | undefined {
+    if (jti) {
+      const endsAtSeconds = this.#tokens.get(issuer ?? undefined)?.get(jti)
+      return endsAtSeconds === undefined ? undefined : endsAtSeconds * 1000
+    }
+    const bounds = accountId ? this.#accounts.get(accountId) : this.#accessKeys.get(accessKey ?? '')
+    const bound = issuedBeforeMs ?? Number.POSITIVE_INFINITY
+    return bounds?.includes(bound) ? Number.POSITIVE_INFINITY : undefined
+  }
+
+  /** Those that differ in what they revoke, as they are at this moment: later changes add none. */
+  all(): Iterable<Revocation> {
+    const tokens = [...this.#tokens].map(([issuer, ends]) => ({ issuer, jtis: [...ends.keys()], ends }))
+    return allOf([
+      ...tokens.map(tokenRevocations),
+      boundRevocations([...this.#accounts], (accountId) => ({ accountId })),
+      boundRevocations([...this.#accessKeys], (accessKey) => ({ accessKey })),
+    ])
+  }
+
   /** Called for each hit of the token cache. */
   isRevoked({ tokenId, accountId, accessKey, issuedAtSeconds }: RevocableToken, issuer: string): boolean {
     const issuedAtMs = issuedAtSeconds * 1000
@@ -101,7 +131,7 @@ export class RevocationList {
 
   /** Yields the revocations of this list that `other` lacks, and whose tokens have not all ended. */
   *lostIn(other: RevocationList, ended: EndedTokens): Generator<Revocation> {
-    for (const revocation of this.#all()) {
+    for (const revocation of this.#names()) {
       if (!this.hasEnded(revocation, ended) && !other.covers(revocation)) {
         yield revocation
       }
@@ -133,7 +163,7 @@ export class RevocationList {
   }
 
   /** One revocation for each name. */
-  *#all(): Generator<Revocation> {
+  *#names(): Generator<Revocation> {
     for (const [issuer, tokens] of this.#tokens) {
       for (const jti of tokens.keys()) {
         yield { jti, issuer }
@@ -183,6 +213,36 @@ export class RevocationList {
 
 /** Issuers and token ids hold no control characters. */
 const tokenKey = (jti: string, issuer: string | null | undefined) => `${issuer ?? ''}\u0001${jti}`
+
+function* allOf(lists: readonly Iterable<Revocation>[]): Generator<Revocation> {
+  for (const list of lists) {
+    yield* list
+  }
+}
+
+function* tokenRevocations(tokens: {
+  readonly issuer: string | undefined
+  readonly jtis: readonly string[]
+  readonly ends: ReadonlyMap<string, number>
+}): Generator<Revocation> {
+  for (const jti of tokens.jtis) {
+    const endsAtSeconds = tokens.ends.get(jti) ?? Number.POSITIVE_INFINITY
+    yield { jti, issuer: tokens.issuer, expiresAtMs: finite(endsAtSeconds * 1000) }
+  }
+}
+
+function* boundRevocations(
+  names: readonly (readonly [string, readonly number[]])[],
+  target: (name: string) => Revocation,
+): Generator<Revocation> {
+  for (const [name, bounds] of names) {
+    for (const bound of new Set(bounds)) {
+      yield { ...target(name), issuedBeforeMs: finite(bound) }
+    }
+  }
+}
+
+const finite = (time: number) => (time === Number.POSITIVE_INFINITY ? undefined : time)
 
 function fingerprintOfRevocation({ jti, issuer, accountId, accessKey, issuedBeforeMs }: Revocation): number {
   const bound = issuedBeforeMs == null ? null : Math.round(issuedBeforeMs)

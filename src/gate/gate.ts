@@ -323,7 +323,7 @@ function presentedToken({ link, admitted: { authorization } }: RoutedRequest): s
  * Returns the token after `Bearer`,
  * which may be in any case and be followed by several spaces (RFC 6750, section 2.1).
  */
-function bearerToken(authorization: string | undefined): string | undefined {
+export function bearerToken(authorization: string | undefined): string | undefined {
   if (authorization === undefined || authorization.charCodeAt(6) !== SPACE || !isBearer(authorization)) {
     return undefined
   }

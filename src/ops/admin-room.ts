@@ -2,7 +2,8 @@
  * The part of a room (`room.ts`) on the admin listener.
  * With several workers, only their primary process has it.
  */
-import type { RequestListener } from 'node:http'
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { RoomMetric } from '../room.ts'
 import type { StatusProblem } from './problems.ts'
 import type { Windows } from './samples.ts'
 
@@ -16,13 +17,18 @@ export interface AdminRoom {
   problems?(windows: Windows): Iterable<StatusProblem>
   /** What the room shows on the status page. `windows.tenMinutes.ofRoom` reads its metrics. */
   statusLines?(windows: Windows): Iterable<StatusLine>
+  /** Read at each scrape, beside those of the processes that serve requests. */
+  metrics?(): readonly RoomMetric[]
   start?(): void
+  /** Called before the admin listener closes its connections. Later requests must not wait. */
   stop?(): unknown
 }
 
 export interface AdminRoute {
-  /** Called for GET and HEAD. Must respond. */
-  readonly handle: RequestListener
-  /** A response may wait for an event: its connection is neither bounded nor timed out until then. */
-  readonly mayWait: boolean
+  /**
+   * Called for GET and HEAD. Must respond.
+   * @param mayWait - lets the response wait for an event: until the response is closed, its connection
+   *   is neither bounded nor timed out. Must be called only for clients that have proved themselves
+   */
+  handle(req: IncomingMessage, res: ServerResponse, mayWait: () => void): void
 }

@@ -16,7 +16,7 @@ import { JWKS_PATH } from '../http/request-target.ts'
 import { ALPN_PROTOCOLS } from '../tls/listener-tls.ts'
 import type { AdminRoom, AdminRoute } from './admin-room.ts'
 import type { AccountCounts } from './busiest-accounts.ts'
-import type { MetricFamily, ReadMetrics } from './metrics.ts'
+import { familyOf, type MetricFamily, type ReadMetrics } from './metrics.ts'
 import { Samples } from './samples.ts'
 import { areAllMet, type ReadyCondition, type StatusConfig } from './status.ts'
 import { statusDocument } from './status-document.ts'
@@ -55,8 +55,12 @@ export interface AdminListenerOptions {
 export function createAdminListener(options: AdminListenerOptions) {
   const { config, adminData, secureContext, log, now, rooms = [] } = options
   const onError = (error: unknown) => log.error({ err: error }, 'listener error')
-  const samples = new Samples(adminData.metrics, now)
-  const pages = Object.entries<Render>(pagesOf(config, adminData, samples, rooms))
+  const metrics: ReadMetrics = async (group) => [
+    ...(await adminData.metrics(group)),
+    ...rooms.flatMap((room) => room.metrics?.() ?? []).map(familyOf),
+  ]
+  const samples = new Samples(metrics, now)
+  const pages = Object.entries<Render>(pagesOf(config, { ...adminData, metrics }, samples, rooms))
   const renders = new Map(pages.map(([path, render]) => [path, onceAtATime(render, onError)]))
   const routes = new Map<string, AdminRoute>(rooms.flatMap((room) => [...(room.routes ?? [])]))
   const { server, exempt, destroyAll } = createBoundedServer(secureContext, (req, res) => {
@@ -69,10 +73,7 @@ export function createAdminListener(options: AdminListenerOptions) {
     const path = url.split('?', 1)[0] ?? ''
     const route = routes.get(path)
     if (route !== undefined) {
-      if (route.mayWait) {
-        exempt(res)
-      }
-      return route.handle(req, res)
+      return route.handle(req, res, () => exempt(res))
     }
     const render = renders.get(path)
     if (render === undefined) {
@@ -188,7 +189,7 @@ const compress = promisify(gzip)
 const compressing = new WeakMap<Page, Promise<Buffer>>()
 
 /** RFC 9110, section 12.5.3: a weight of zero means "not acceptable". */
-function acceptsGzip({ 'accept-encoding': accepted = '' }: IncomingHttpHeaders): boolean {
+export function acceptsGzip({ 'accept-encoding': accepted = '' }: IncomingHttpHeaders): boolean {
   return String(accepted)
     .toLowerCase()
     .split(',')
@@ -261,7 +262,7 @@ function createBoundedServer(secureContext: (() => SecureContext) | undefined, h
     handle(req, res)
   })
   http.timeout = TIMEOUT_MS // closes connections of clients that do not read, or leave a handshake unfinished
-  http.maxRequestsPerSocket = 100
+  http.maxRequestsPerSocket = 1000
 
   const server = createTcpServer((tcpSocket) => {
     const tls = secureContext && { secureContext: secureContext(), ALPNProtocols: ALPN_PROTOCOLS }

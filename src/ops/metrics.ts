@@ -348,7 +348,7 @@ export function familiesOf(values: Partial<Values<MetricName>>): MetricFamily[] 
   })
 }
 
-const familyOf = ({ name, ...metric }: RoomMetric): MetricFamily => ({
+export const familyOf = ({ name, ...metric }: RoomMetric): MetricFamily => ({
   ...metric,
   name: `${METRIC_PREFIX}${name}`,
   values: metric.values.map(({ labels, value }) => ({ labels, value })),

@@ -4,16 +4,16 @@
  */
 import { AggregatorRegistry } from 'prom-client'
 import type { AppOptions } from '../app.ts'
-import { InvalidAuthData } from '../auth/auth-data.ts'
+import { InvalidAuthData, openAuthData } from '../auth/auth-data.ts'
 import type { LogDestination, Logger } from '../base/log.ts'
 import type { Config } from '../config/config.ts'
 import { SHARED_LIMITS } from '../config/schema.ts'
-import { type App, LifeCycle } from '../life-cycle.ts'
+import { type App, LifeCycle, startedTogether } from '../life-cycle.ts'
 import { type AdminData, createAdminListener } from '../ops/admin.ts'
 import { sumOfCounts } from '../ops/busiest-accounts.ts'
 import { familiesOf, type PrimaryValues, type ProcessCounts } from '../ops/metrics.ts'
 import { VerboseLog } from '../ops/verbose-log.ts'
-import { openAdminRooms } from '../rooms.ts'
+import { needsAuthData, openAdminRooms } from '../rooms.ts'
 import { activeContextOf, certificateFiles, openCertificateSet } from '../tls/certificates.ts'
 import { openFilesLimit, withinOpenFiles } from './open-files.ts'
 import { WorkerPool } from './pool.ts'
@@ -37,10 +37,13 @@ export async function createPrimary(
   // Each worker has its own cache.
   const cache = { ...config.cache, maxTokens: config.cache.maxTokens * count }
   const secureContext = activeContextOf(opened?.value)
-  const rooms = await openAdminRooms(config)
+  // The workers report reloads, and what they say of the files.
+  const authData = needsAuthData(config) ? await openAuthData({ config, log, now: Date.now }) : undefined
+  const rooms = await openAdminRooms({ config, log, now: Date.now, authData })
   const forAdmin = { config: { ...config, cache }, adminData, secureContext, log, now: Date.now, rooms }
   const admin = createAdminListener(forAdmin)
-  const parts = { config, log, settingsFile, sources: opened?.value, service: pool, adminData, admin }
+  const sources = startedTogether([opened?.value, authData].filter((source) => source !== undefined))
+  const parts = { config, log, settingsFile, sources, service: pool, adminData, admin }
   return { ...lifeCycle.appOf(parts), verboseLog }
 }
 

@@ -37,6 +37,22 @@ t.test('a verify-only sidecar accepts no credentials file', async (t) => {
   t.match(credentials, { file: undefined, postgres: { urlFile: 'f' } })
 })
 
+t.test('a feed needs followers that can prove themselves, and a store of its own', async (t) => {
+  t.match(accepted({ yaml: 'feed: { enabled: true, tokenFile: f }' }).config.feed, {
+    subjects: [],
+    maxFollowers: 20000,
+  })
+  t.match(accepted({ yaml: 'feed: { enabled: true, subjects: [a] }' }).config.feed, { tokenFile: '' })
+  const noFollower = 'feed.enabled: needs feed.tokenFile or feed.subjects: nobody could follow'
+  t.strictSame(refused({ yaml: 'feed: { enabled: true }' }), [`${noFollower} (sidecar.yaml:1:18)`])
+  const flags = { '--keys-jwks-url': 'http://issuer/keys' }
+  const noStore = 'feed.enabled: needs a store of its own: a key directory with credentials, or a database'
+  const feed = 'feed: { enabled: true, tokenFile: f }'
+  t.strictSame(refused({ yaml: feed, flags }), [`${noStore} (sidecar.yaml:1:18)`])
+  accepted({ yaml: `${feed}\ncredentials: { postgres: { urlFile: u } }`, flags })
+  accepted({ yaml: 'feed: { enabled: false, tokenFile: f }', flags })
+})
+
 t.test('each trusted issuer is complete, named once, and maps values to accounts in one way', async (t) => {
   const good = 'issuer: https://a, jwksUrl: https://a/keys, audience: x'
   const entry = (text: string) => `trustedIssuers:\n  - { ${text} }`

@@ -13,6 +13,7 @@ import t from 'tap'
 import { parse } from 'yaml'
 import { loadConfig } from '../../src/config/load.ts'
 import { FAIR_USE_METRICS } from '../../src/fair-use/metrics.ts'
+import { FEED_METRICS } from '../../src/feed/metrics.ts'
 import { METRIC_PREFIX, METRICS } from '../../src/ops/metrics.ts'
 import { TRACING_METRICS } from '../../src/tracing/metrics.ts'
 import { eventually } from '../support/eventually.ts'
@@ -78,9 +79,10 @@ async function scrape({ adminPort }: TestSidecar): Promise<Map<string, Map<strin
 t.test('the page has every metric, label and label value, and every access log field', async (t) => {
   const upstream = await recordingUpstream(t)
   const fairUse = join(t.testdir({ 'fair-use.yaml': 'default: { inFlight: 9 }' }), 'fair-use.yaml')
+  const feed = { 'feed-enabled': 'true', 'feed-subjects': '["follower"]' }
   const sidecar = await startSidecar(t, {
     upstreamUrl: upstream.url,
-    settings: { 'fair-use-file': fairUse, 'tracing-endpoint': 'http://127.0.0.1:9/' },
+    settings: { 'fair-use-file': fairUse, 'tracing-endpoint': 'http://127.0.0.1:9/', ...feed },
   })
   const at = `http://127.0.0.1:${sidecar.port}/a`
   await Promise.all(Array.from({ length: 100 }, () => fetch(at))) // more than have a line each
@@ -97,7 +99,9 @@ t.test('the page has every metric, label and label value, and every access log f
   const rows = documented.flatMap(({ metric, labels }) =>
     codeIn(metric).map((name) => [name, codeIn(labels)] as const),
   )
-  const names = [METRICS, FAIR_USE_METRICS, TRACING_METRICS].flatMap((metrics) => Object.keys(metrics))
+  const names = [METRICS, FAIR_USE_METRICS, FEED_METRICS, TRACING_METRICS].flatMap((metrics) =>
+    Object.keys(metrics),
+  )
   const declared = names.sort().map((name) => `${METRIC_PREFIX}${name}`)
   t.strictSame(rows.map(([name]) => name).sort(), declared.sort(), 'every declared metric')
   const found = [...metrics.keys(), ...declared.filter(isConditional)]

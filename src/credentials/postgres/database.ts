@@ -21,7 +21,7 @@ export interface DatabaseOptions {
   readonly onReload: (result: ReloadResult) => void
   /** Revocations of these tokens may be lost. */
   readonly endedTokens: () => EndedTokens
-  readonly pollMs?: number
+  readonly pollMs?: number | undefined
 }
 
 export type DatabaseState = 'current' | 'database down, last snapshot active'
@@ -69,6 +69,7 @@ export class CredentialsDatabase implements CredentialSource {
   readonly #pool: DatabasePool
   readonly #snapshots: Reloadable<Snapshot>
   #isDown = false
+  #reachedAtMonotonicMs = performance.now()
 
   constructor(options: DatabaseOptions, target: DatabaseTarget) {
     const { urlFile, poolSize, log, endedTokens, pollMs = DB_POLL_MS } = options
@@ -150,6 +151,18 @@ export class CredentialsDatabase implements CredentialSource {
     })
   }
 
+  /** The snapshot that `list` and `revocations` are part of. Undefined until there is one. */
+  readonly snapshot = (): Snapshot | undefined => (this.#isRead ? this.#snapshots.current() : undefined)
+
+  /** `onSnapshot`: called for each new snapshot. */
+  subscribeSnapshots(onSnapshot: (snapshot: Snapshot) => void): void {
+    this.#snapshots.subscribe(onSnapshot)
+  }
+
+  /** How long the database has not been reached. */
+  readonly downSeconds = (): number =>
+    this.#isDown ? Math.max(0, (performance.now() - this.#reachedAtMonotonicMs) / 1000) : 0
+
   start(): void {
     this.#snapshots.start()
   }
@@ -178,6 +191,7 @@ export class CredentialsDatabase implements CredentialSource {
     const wasDown = this.#isDown
     this.#isDown = !polled.ok
     if (polled.ok) {
+      this.#reachedAtMonotonicMs = performance.now()
       // Each logout revokes one token. A log line for each logout in each sidecar would be noise.
       const isReported = polled.mustReport && !polled.value.changesOnlyTokens
       this.#reportSnapshot(polled.value, { isReported, wasDown })

@@ -80,9 +80,10 @@ async function readRevision(database: Pool | ClientBase): Promise<Revision> {
 
 /** Returns a text that differs after every change of the tables. @throws ChangesNotRecorded */
 export async function readVersion(database: Pool | ClientBase): Promise<string> {
-  const { number, stamp, triggers } = await readRevision(database)
-  return `${number} ${stamp} ${triggers}`
+  return versionOf(await readRevision(database))
 }
+
+const versionOf = ({ number, stamp, triggers }: Revision) => `${number} ${stamp} ${triggers}`
 
 export function rowProblem(row: CredentialRow) {
   const { id, accountId, accessKey, secretHash, previousSecretHash, scope } = row
@@ -103,11 +104,15 @@ export function rowProblem(row: CredentialRow) {
  * `revocations` is the same object in all snapshots, until all of them are read.
  */
 export interface Snapshot {
+  /** A text that differs after every change of the tables. */
+  readonly version: string
   readonly credentials: CredentialList
   readonly problems: readonly string[]
   readonly revocations: RevocationList
   /** Against the former snapshot, only revocations of single tokens were added or removed. */
   readonly changesOnlyTokens: boolean
+  /** Against the former snapshot. Undefined if all revocations were read. */
+  readonly revocationChanges: RevocationChanges | undefined
   /**
    * An earlier state is back, as after a restore from a backup, until the state before it returns, or until
    * all rows were read on demand.
@@ -118,15 +123,17 @@ export interface Snapshot {
 }
 
 export const NO_SNAPSHOT: Snapshot = {
+  version: '',
   credentials: new CredentialList(),
   problems: [],
   revocations: new RevocationList(),
   changesOnlyTokens: false,
+  revocationChanges: undefined,
   hasGoneBack: false,
   lostRevocations: 0,
 }
 
-interface RevocationChanges {
+export interface RevocationChanges {
   readonly added: readonly RevocationRow[]
   readonly removed: readonly RemovedRow[]
 }
@@ -186,7 +193,7 @@ export class SnapshotReader {
       }
       this.#revision = revision
       this.#goneBackFrom = goneBackFrom
-      return this.#replaceSnapshot(rows)
+      return this.#replaceSnapshot(rows, versionOf(revision))
     } finally {
       client.release(isBroken)
     }
@@ -203,17 +210,19 @@ export class SnapshotReader {
     return { credentials, problems, changes, all }
   }
 
-  #replaceSnapshot({ credentials, problems, changes, all }: Rows): Snapshot {
+  #replaceSnapshot({ credentials, problems, changes, all }: Rows, version: string): Snapshot {
     if (changes !== undefined) {
       this.#apply(changes)
     }
     this.#newestId = all?.newestId ?? this.#newestId
     const revocations = all?.revocations ?? this.#snapshot.revocations
     this.#snapshot = {
+      version,
       credentials,
       problems,
       revocations,
       changesOnlyTokens: credentials === this.#snapshot.credentials && isOfTokens(changes),
+      revocationChanges: changes,
       hasGoneBack: this.#goneBackFrom !== undefined,
       lostRevocations: this.#lost.countIn(revocations),
     }
