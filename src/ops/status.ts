@@ -110,9 +110,12 @@ function trustIn({ values }: Windows) {
       ([certificate, seconds]) => ({ certificate, expiresAt: new Date(seconds * 1000).toISOString() }),
     ),
     revocations: values.total('revocations'),
+    /** The number of credentials that may log in now. */
+    activeCredentials: values.total('credentials_active'),
     reloads: [...values.by('reload_last_good_timestamp_seconds', 'subject')].map(([subject, seconds]) => ({
       subject,
       failing: values.total('reload_failing', { subject }) > 0,
+      suspect: values.total('reload_suspect', { subject }) > 0,
       lastGoodAt: new Date(seconds * 1000).toISOString(),
     })),
   }

@@ -118,12 +118,20 @@ function facts(/** @type {Child[][]} */ ...entries) {
   return h('dl', { class: 'facts' }, ...rows)
 }
 
+/** @type {(ok: boolean, state: string | undefined) => keyof typeof SHAPES} */
+function kindOfCheck(ok, state) {
+  if (!ok) {
+    return 'bad'
+  }
+  return state?.startsWith('database down') ? 'warn' : 'good'
+}
+
 function showState(/** @type {StatusDocument} */ status) {
   const [worst, ...others] = status.problems
   /** @param {StatusDocument['problems'][number]} problem */
   const kindOf = ({ severity }) => (severity === 'critical' ? 'bad' : 'warn')
   const checks = status.checks.map(({ name, ok, state }) =>
-    h('li', {}, mark(ok ? 'good' : 'bad', name), quiet(` ${state ?? (ok ? 'ok' : 'failing')}`)),
+    h('li', {}, mark(kindOfCheck(ok, state), name), quiet(` ${state ?? (ok ? 'ok' : 'failing')}`)),
   )
   const more = others.map((problem) => h('li', {}, mark(kindOf(problem), problem.text)))
   fill(
@@ -163,11 +171,11 @@ function showFigures(/** @type {StatusDocument} */ status) {
     figure('Refused', recent, amount(rejections.perSecond), ' /s', counted(rejections.count)),
     figure('Latency p99', recent, duration(latency.p99Seconds), '', `p50 ${duration(latency.p50Seconds)}`),
     figure(
-      'Cached',
+      'Cache hits',
       window,
       percent(cache.hitRatio),
       '',
-      `${count(cache.entries)} of ${count(cache.capacity)} now`,
+      `${count(cache.entries)} of ${count(cache.capacity)} tokens`,
     ),
     figure('In flight', 'now', count(requests.inFlight), '', plural(requests.connections, 'connection')),
     figure('CPU', recent, percent(process.cpuRatio), '', 'of one core'),
@@ -275,28 +283,47 @@ function showKeys(/** @type {StatusDocument} */ { keys, keySets, certificates, t
     tokensLiveSeconds > 0 ? age(tokensLiveSeconds) : 'none left',
   ])
   const sets = keySets.map(({ issuer, ageSeconds }) => [
-    `keys of ${issuer}`,
+    `Keys of ${issuer}`,
     ageSeconds === null ? 'not received yet' : `received ${age(ageSeconds)} ago`,
   ])
   const ends = certificates.map(({ certificate, expiresAt }) => [
-    certificate,
+    `Certificate ${certificate}`,
     expiresAt < now ? 'expired on ' : `expires in ${age(secondsBetween(now, expiresAt))}, on `,
     time(expiresAt, expiresAt.slice(0, 10)),
   ])
   const titles = ['Key', 'Use', 'Age', 'Tokens live at most']
-  fill('keys', table(['Keys'], titles, rows), facts(...sets, ...ends))
+  const none = ['none yet', '', '', '']
+  fill('keys', table(['Keys'], titles, rows.length > 0 ? rows : [none]), facts(...sets, ...ends))
 }
 
-function showTrust(/** @type {StatusDocument} */ { credentials, revocations, reloads, time: now }) {
-  const rows = reloads.map(({ subject, failing, lastGoodAt }) => [
-    subject,
-    failing ? mark('bad', 'unusable') : mark('good', 'ok'),
-    time(lastGoodAt, `${age(secondsBetween(lastGoodAt, now))} ago`),
+/** @param {StatusDocument['reloads'][number]} reload */
+function newestVersion({ failing, suspect }) {
+  if (suspect) {
+    return mark('bad', 'suspect')
+  }
+  return failing ? mark('bad', 'unusable') : mark('good', 'ok')
+}
+
+function showTrust(/** @type {StatusDocument} */ status) {
+  const { credentials, activeCredentials, revocations, reloads, time: now } = status
+  const rows = reloads.map((reload) => [
+    reload.subject,
+    newestVersion(reload),
+    time(reload.lastGoodAt, `${age(secondsBetween(reload.lastGoodAt, now))} ago`),
   ])
   fill(
     'trust',
     h('h2', {}, 'Credentials and revocations'),
-    facts(['Credentials', bold(credentials)], ['Revocations', bold(count(revocations)), ' active']),
+    facts(
+      credentials === 'none'
+        ? ['Credentials', 'none: this sidecar only verifies']
+        : [
+            'Credentials',
+            bold(count(activeCredentials)),
+            ` active, from ${credentials === 'file' ? 'a file' : credentials}`,
+          ],
+      ['Revocations', bold(count(revocations)), ' active'],
+    ),
     table(['Reloads'], ['Subject', 'Newest version', 'Active since'], rows),
   )
 }

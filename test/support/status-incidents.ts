@@ -49,6 +49,12 @@ export const INCIDENTS: Readonly<Record<string, Incident>> = {
     },
   },
   'the credentials file was emptied': {
+    setup: {
+      authData: {
+        activeCredentials: () => 0,
+        suspicions: { suspect: () => [['credentials', 1]], fingerprints: () => [] },
+      },
+    },
     act(metrics, isNow) {
       good(metrics, isNow ? 0 : 50)
       refused(metrics, 'revoked', isNow ? 50 : 0)
