@@ -171,11 +171,11 @@ function showFigures(/** @type {StatusDocument} */ status) {
     figure('Refused', recent, amount(rejections.perSecond), ' /s', counted(rejections.count)),
     figure('Latency p99', recent, duration(latency.p99Seconds), '', `p50 ${duration(latency.p50Seconds)}`),
     figure(
-      'Cache hits',
+      'Cached',
       window,
       percent(cache.hitRatio),
       '',
-      `${count(cache.entries)} of ${count(cache.capacity)} tokens`,
+      `${count(cache.entries)} of ${count(cache.capacity)} now`,
     ),
     figure('In flight', 'now', count(requests.inFlight), '', plural(requests.connections, 'connection')),
     figure('CPU', recent, percent(process.cpuRatio), '', 'of one core'),

@@ -179,6 +179,22 @@ t.test('the page in incidents: nothing is too wide, and no words stick together'
   }
 })
 
+t.test('what is suspect, or of an earlier moment, has no mark of a good state', async (t) => {
+  const sidecar = await startSidecar(t, { upstreamUrl: 'http://127.0.0.1:9' })
+  const open = async (incident: string) => {
+    const json = await statusIn(INCIDENTS[incident] ?? { act() {} })
+    const answer = (route: Route) => route.fulfill({ json })
+    const { page } = await openPage(browser, `http://127.0.0.1:${sidecar.adminPort}/`, LOOKS.light, answer)
+    await page.locator('.verdict').waitFor()
+    return page
+  }
+  const emptied = await open('the credentials file was emptied')
+  t.match(await cells(emptied, 'trust', 'credentials'), [/suspect/, /ago/])
+  t.match(await emptied.locator('#trust .facts').innerText(), /0 active, from a file/)
+  const down = await open('the database is down')
+  t.match(await down.locator('.checks .mark.warn').innerText(), /credentials/)
+})
+
 t.test('the page after ten busy minutes', async (t) => {
   const setup = await tenBusyMinutes()
   const status = withoutThisMachine(await setup.report())
