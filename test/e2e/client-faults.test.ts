@@ -93,7 +93,9 @@ t.test('a client that disconnects aborts its request at the upstream', async (t)
 
 t.test('a reset in the middle of an upload that the upstream does not read ends its request', async (t) => {
   for (const start of [startSetup, startSecured]) {
-    const { sidecar, head } = await start(t, { hooks: { read: false } })
+    // On a busy machine, it takes long until the client can write no more.
+    const settings = { 'timeouts-idle-seconds': '600' }
+    const { sidecar, head } = await start(t, { hooks: { read: false }, settings })
     const tcp = connect(sidecar.port, '127.0.0.1')
     const client = start === startSetup ? tcp : connectTls({ socket: tcp, rejectUnauthorized: false })
     for (const socket of [tcp, client]) {
