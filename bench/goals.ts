@@ -1,6 +1,7 @@
 /** The goals of the product's performance, whether a run reached them, and the tables of a run. */
 import type { Section } from './compare.ts'
 import { FEW, MANY, STRANGERS } from './flood.ts'
+import { WORST_WAYS } from './neighbours.ts'
 
 /** Reads a figure of a run; `NaN` where it was not measured. */
 type Find = (scenario: string, row: string, figure: string) => number
@@ -37,6 +38,7 @@ function goals(find: Find, nodeMajor: number): readonly Goal[] {
     ['200 slow readers', growth('200 slow readers'), '<=', 100, ' MB'],
     ['200 stalled uploads', growth('200 stalled uploads'), '<=', 100, ' MB'],
     ...floodGoals(find),
+    ...fairUseGoals(find),
     ['logins', find('logins', 'sidecar', 'requests/s'), '>=', 3000, ' per second'],
   ]
 }
@@ -56,6 +58,40 @@ function floodGoals(find: Find): Goal[] {
     [`${MANY}, requests/s to those of ${FEW}`, many / few, '>=', 0.8, 'x'],
     turn(STRANGERS),
     turn(MANY),
+  ]
+}
+
+function fairUseGoals(find: Find): Goal[] {
+  const cpu = (row: string) => find('limits', row, 'CPU µs') - find('limits', 'no limits', 'CPU µs')
+  const limited = ['requests', 'concurrency', 'bytes down', 'bytes up'].flatMap((way): Goal[] => {
+    const figure = (name: string) => find('limited-neighbours', `${way}, limited`, name)
+    return [
+      [`beside limited ${way}: p99 to alone`, figure('p99 to alone'), '<=', 1.1, 'x'],
+      [`beside limited ${way}: served to alone`, figure('served to alone'), '>=', 0.9, 'x'],
+    ]
+  })
+  const worst = WORST_WAYS.map(
+    ({ name }): Goal => [
+      `beside ${name}: p99 to alone`,
+      find('neighbours', name, 'p99 to alone'),
+      '<=',
+      2,
+      'x',
+    ],
+  )
+  const paced = ['1024 MiB down', '1024 MiB up'].flatMap((name): Goal[] => [
+    [`${name} at 10 MB/s, at least`, find('pacing', name, 'MB/s'), '>=', 9, ' MB/s'],
+    [`${name} at 10 MB/s, at most`, find('pacing', name, 'MB/s'), '<=', 11, ' MB/s'],
+    [`${name} at 10 MB/s, memory`, find('pacing', name, 'growth MB'), '<=', 40, ' MB'],
+  ])
+  return [
+    ['account with limits, CPU above none', cpu('account with limits'), '<=', 1, ' µs'],
+    ['account without limits, CPU above none', cpu('account without limits'), '<=', 0.3, ' µs'],
+    ['account in use', find('accounts', 'difference', 'bytes each'), '<=', 200, ' bytes'],
+    ['account that is quiet', find('accounts', 'difference', 'bytes each, quiet'), '<=', 20, ' bytes'],
+    ...limited,
+    ...worst,
+    ...paced,
   ]
 }
 

@@ -127,7 +127,7 @@ function withOneToken(
   return peers.map((peer) => entrant(bench, peer, { requests, ...options }))
 }
 
-function entrant(
+export function entrant(
   { lab }: Bench,
   peer: Peer,
   options: Pick<LoadOptions, 'requests' | 'rate'>,

@@ -8,7 +8,9 @@ import type { Bench, Section } from './compare.ts'
 import { flood } from './flood.ts'
 import { goalsTable, sectionTable } from './goals.ts'
 import { openLab } from './lab.ts'
+import { accounts, limits, pacing } from './limits.ts'
 import { generator } from './load.ts'
+import { limitedNeighbours, neighbours } from './neighbours.ts'
 import { PEERS, startSmallUpstream } from './peers.ts'
 import { start, tokens } from './process.ts'
 import { cold, connections, halfLoad, hot, logins, refused, scoped } from './requests.ts'
@@ -28,6 +30,11 @@ const SCENARIOS: Readonly<Record<string, (bench: Bench) => Promise<Section>>> = 
   memory,
   logins,
   flood,
+  limits,
+  accounts,
+  pacing,
+  'limited-neighbours': limitedNeighbours,
+  neighbours,
 }
 
 const SCENARIO_NAMES = Object.keys(SCENARIOS)

@@ -1,6 +1,7 @@
 /**
  * The storage service of large objects: `node upstream.js PORT`. `GET /object?size=N` sends N bytes, `PUT
  * /stall` reads nothing, any other PUT counts what it receives, and any other GET is answered with 1 KiB.
+ * A WebSocket echoes.
  */
 import { createServer } from 'node:http'
 
@@ -37,4 +38,12 @@ createServer({ highWaterMark: 1 << 20 }, (req, res) => {
     res.end()
   }
   send()
-}).listen(Number(process.argv[2]), '127.0.0.1', 4096)
+})
+  .on('upgrade', (_req, socket) => {
+    socket.on('error', () => {})
+    socket.write(
+      'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n',
+    )
+    socket.pipe(socket)
+  })
+  .listen(Number(process.argv[2]), '127.0.0.1', 4096)

@@ -1,0 +1,152 @@
+/** The scenarios of fair use: what limits cost a request, what an account holds, and how exact pacing is. */
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { freePort } from '../test/support/free-port.ts'
+import { metricAt } from '../test/support/prometheus.ts'
+import type { Bench, Row, Section } from './compare.ts'
+import { compare } from './compare.ts'
+import { type Lab, listening, residentMegabytes } from './lab.ts'
+import { load, requestText, writeRequests } from './load.ts'
+import type { ObjectLoad, ObjectReport } from './object-client.ts'
+import { sidecarWith, startObjectUpstream } from './peers.ts'
+import { entrant } from './requests.ts'
+import type { Trust } from './trust.ts'
+
+const MB = 1e6
+const GIB = 2 ** 30
+const PACED_BYTES_PER_SECOND = 10 * MB
+
+let files = 0
+
+/** Writes limits to a file. Returns the setting that names it. */
+export function limitsSetting({ directory }: Lab, limits: string) {
+  const file = join(directory, `${files++}.fair-use.yaml`)
+  writeFileSync(file, limits)
+  return { SIDECAR_FAIR_USE_FILE: file }
+}
+
+/** No limit is ever reached. */
+const HIGH =
+  '{ requestsPerSecond: 1000000, inFlight: 1000000, uploadBytesPerSecond: 1000000000000, downloadBytesPerSecond: 1000000000000 }'
+
+/** A cached token: of an account with limits, of one without, and where there are no limits at all. */
+export async function limits(bench: Bench): Promise<Section> {
+  const { lab, trust } = bench
+  const requests = writeRequests(lab, [requestText(trust.mint())])
+  const peers = {
+    'no limits': sidecarWith(),
+    'account without limits': sidecarWith(limitsSetting(lab, `accounts: { other: ${HIGH} }`)),
+    'account with limits': sidecarWith(limitsSetting(lab, `default: ${HIGH}`)),
+  }
+  const entrants = Object.entries(peers).map(([label, peer]) => entrant(bench, peer, { requests }, label))
+  return { title: 'Limits of accounts', rows: await compare(bench, entrants) }
+}
+
+/** Collects the garbage of a sidecar on SIGUSR2. */
+const COLLECT = 'import{getHeapSnapshot}from"node:v8";process.on("SIGUSR2",()=>getHeapSnapshot().destroy())'
+/** An account pays its request back in this time. */
+const QUIET_SECONDS = 120
+/** Of a secret that nobody has. */
+const HASH = `$sha256$${'A'.repeat(43)}`
+
+/**
+ * The heap that accounts hold which have sent a request, and once they are quiet.
+ * Another sidecar without limits receives the same requests.
+ */
+export async function accounts(bench: Bench): Promise<Section> {
+  const count = bench.quick ? 10_000 : 100_000
+  const { lab, trust } = bench
+  const names = Array.from({ length: count }, (_, at) => `account-${at}`)
+  const credentials = names.map(
+    (name) => `{ accountId: ${name}, credentials: [{ accessKey: k, secretHash: '${HASH}' }] }`,
+  )
+  const file = join(lab.directory, 'many-credentials.yaml')
+  writeFileSync(file, `accounts: [${credentials.join(',\n')}]\n`)
+  const texts = names.map((name) => requestText(trust.mint({ sub: name, client_id: 'k' })))
+  const requests = writeRequests(lab, texts)
+  const none = await heapsOf(bench, { file, requests, count })
+  const slow = limitsSetting(lab, `default: { requestsPerSecond: ${1 / QUIET_SECONDS}, burst: 1 }`)
+  const limited = await heapsOf(bench, { file, requests, count, settings: slow })
+  const figures = {
+    'bytes each': (limited.used - none.used) / count,
+    'bytes each, quiet': (limited.quiet - none.quiet) / count,
+  }
+  return { title: `Memory of ${count} accounts in use`, rows: [{ name: 'difference', figures }] }
+}
+
+/** The last flag wins. */
+const withCredentials = (trust: Trust, file: string): Trust => ({
+  ...trust,
+  flags: [...trust.flags, '--credentials-file', file],
+})
+
+interface HeapOptions {
+  readonly file: string
+  readonly requests: ReturnType<typeof writeRequests>
+  readonly count: number
+  readonly settings?: Readonly<Record<string, string>>
+}
+
+/** The growth of the heap by a request of each account, and what is left of it once all are quiet. */
+async function heapsOf(bench: Bench, { file, requests, count, settings = {} }: HeapOptions) {
+  const [port, adminPort] = [await freePort(), await freePort()]
+  const running = await sidecarWith({
+    SIDECAR_CACHE_MAX_TOKENS: '1',
+    SIDECAR_ADMIN_PORT: String(adminPort),
+    NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(COLLECT)}`,
+    ...settings,
+  }).start({ ...bench, trust: withCredentials(bench.trust, file), port, upstreamPort: bench.smallUpstream })
+  const heap = async () => {
+    for (let look = 0; look < 2; look++) {
+      for (const pid of running.pids) {
+        process.kill(pid, 'SIGUSR2')
+      }
+      await sleep(3000)
+    }
+    return metricAt(adminPort, 'nodejs_heap_size_used_bytes')
+  }
+  try {
+    await listening(port)
+    const before = await heap()
+    const rate = 2000
+    await load(bench.lab, { port, requests, connections: 50, rate, seconds: count / rate + 1 })
+    const used = (await heap()) - before
+    await sleep(QUIET_SECONDS * 1000)
+    return { used, quiet: (await heap()) - before }
+  } finally {
+    await running.stop()
+  }
+}
+
+/** An object at a limit of 10 MB/s: how fast it moves, and the memory meanwhile. */
+export async function pacing(bench: Bench): Promise<Section> {
+  const { lab, trust, quick } = bench
+  const upstreamPort = await startObjectUpstream(lab)
+  const size = quick ? 2 ** 26 : GIB
+  const rows: Row[] = []
+  for (const direction of ['down', 'up'] as const) {
+    const port = await freePort()
+    const limit = direction === 'down' ? 'downloadBytesPerSecond' : 'uploadBytesPerSecond'
+    const setting = limitsSetting(lab, `default: { ${limit}: ${PACED_BYTES_PER_SECOND} }`)
+    const running = await sidecarWith(setting).start({ ...bench, port, upstreamPort })
+    await listening(port)
+    const before = residentMegabytes(running)
+    let peak = before
+    const sampling = setInterval(() => {
+      peak = Math.max(peak, residentMegabytes(running))
+    }, 100)
+    try {
+      const options = { port, token: trust.mint(), direction, size, count: 1 } satisfies ObjectLoad
+      const { seconds, bytes } = (await lab.ask('object-client.ts', options)) as ObjectReport
+      rows.push({
+        name: `${size / 2 ** 20} MiB ${direction}`,
+        figures: { 'MB/s': bytes / MB / seconds, 'RSS before, MB': before, 'growth MB': peak - before },
+      })
+    } finally {
+      clearInterval(sampling)
+      await running.stop()
+    }
+  }
+  return { title: 'Objects paced at 10 MB/s', rows }
+}
