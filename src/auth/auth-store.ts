@@ -3,7 +3,7 @@
  * what a room serves to other sidecars. Sidecars with the same store have the same versions.
  */
 import { hash } from 'node:crypto'
-import type { CredentialList } from '../credentials/credential-list.ts'
+import type { CredentialList, CredentialName } from '../credentials/credential-list.ts'
 import type { Revocation, RevocationList } from '../credentials/revocation-list.ts'
 import type { AuthSources } from './auth-sources.ts'
 
@@ -13,10 +13,15 @@ export interface StoreState {
   readonly credentials: CredentialList
   readonly revocations: readonly RevocationList[]
   /**
-   * The revocations that were added or removed since the former state.
-   * Undefined if they are not known: then the lists must be compared.
+   * What was added, changed or removed since the former state.
+   * Undefined if it is not known: then the lists must be compared.
    */
-  readonly touchedRevocations: readonly Revocation[] | undefined
+  readonly touched: TouchedRows | undefined
+}
+
+export interface TouchedRows {
+  readonly credentials: readonly CredentialName[] | undefined
+  readonly revocations: readonly Revocation[] | undefined
 }
 
 export class AuthStore {
@@ -27,8 +32,8 @@ export class AuthStore {
     this.#sources = sources
     sources.credentialsFile?.subscribe(() => this.#emit(undefined))
     sources.revocationsFile?.subscribe(() => this.#emit(undefined))
-    sources.database?.subscribeSnapshots(({ revocationChanges: changes }) =>
-      this.#emit(changes && [...changes.removed, ...changes.added]),
+    sources.database?.subscribeSnapshots(({ changedCredentials: credentials, revocationChanges: changes }) =>
+      this.#emit({ credentials, revocations: changes && [...changes.removed, ...changes.added] }),
     )
   }
 
@@ -53,8 +58,8 @@ export class AuthStore {
     return this.#sources.database?.downSeconds() ?? 0
   }
 
-  #emit(touchedRevocations: readonly Revocation[] | undefined): void {
-    const state = this.#stateAfter(touchedRevocations)
+  #emit(touched: TouchedRows | undefined): void {
+    const state = this.#stateAfter(touched)
     if (state === undefined) {
       return
     }
@@ -63,7 +68,7 @@ export class AuthStore {
     }
   }
 
-  #stateAfter(touchedRevocations: readonly Revocation[] | undefined): StoreState | undefined {
+  #stateAfter(touched: TouchedRows | undefined): StoreState | undefined {
     const { credentialsFile, revocationsFile, database } = this.#sources
     const snapshot = database?.snapshot()
     const credentials = snapshot?.credentials ?? credentialsFile?.current()
@@ -74,7 +79,7 @@ export class AuthStore {
     const files = [credentials.version, ...lists.map(({ version }) => version)].filter((text) => text !== '')
     const ofDatabase = snapshot === undefined ? [] : [versionText(snapshot.version)]
     const version = [...ofDatabase, ...files].join('.')
-    return { version, credentials, revocations: lists, touchedRevocations }
+    return { version, credentials, revocations: lists, touched }
   }
 }
 

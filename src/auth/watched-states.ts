@@ -69,15 +69,14 @@ function keySetState(jwksUrl: string, keySet: RemoteKeys): WatchedState {
   }
 }
 
-/** Each version must be a list of its own. */
 export function credentialsState(current: () => CredentialList) {
-  let trusted = current()
+  let trustedSize = current().size
   return {
     subject: 'credentials',
     fingerprint: () => current().fingerprint,
-    suspicion: () => (trusted.size > 0 && current().size === 0 ? BECAME_EMPTY : undefined),
+    suspicion: () => (trustedSize > 0 && current().size === 0 ? BECAME_EMPTY : undefined),
     trust() {
-      trusted = current()
+      trustedSize = current().size
     },
   } as const
 }

@@ -1,7 +1,7 @@
 /** The list of credentials, and the parser of the YAML file. Problems quote no value: it may be a secret. */
 import { createHmac } from 'node:crypto'
 import { z } from 'zod'
-import { addFingerprint, fingerprintOf } from '../base/fingerprint.ts'
+import { addFingerprint, fingerprintOf, subtractFingerprint } from '../base/fingerprint.ts'
 import { boolean, checkedText, claimsProblem, must, nameSchema, timeSchema } from '../base/values.ts'
 import { type ListFormat, type Parse, parseList } from '../files/yaml-list.ts'
 import { scopeProblem } from '../token/scopes.ts'
@@ -25,11 +25,14 @@ export interface Credential extends CredentialName {
 export class CredentialList {
   /** A text that differs after every change of the file. Empty for rows of a database. */
   readonly version: string
-  readonly #accounts = new Set<string>()
+  /** How many credentials each account has. */
+  readonly #accounts = new Map<string, number>()
   readonly #byName = new Map<string, Credential>()
-  /** Null: several accounts have this access key. */
-  readonly #byAccessKey = new Map<string, Credential | null>()
-  readonly #scryptParameters = new Set<string>()
+  readonly #byAccessKey = new Map<string, Credential>()
+  /** The credentials of each access key that several accounts have. */
+  readonly #sharing = new Map<string, readonly Credential[]>()
+  /** How many hashes have each set of parameters. */
+  readonly #scryptParameters = new Map<string, number>()
   /** The seed of `scryptParametersFor`: unknown to clients, equal in all processes, and rarely replaced. */
   #smallestScryptHash: string | undefined
   #fingerprint = 0
@@ -38,16 +41,49 @@ export class CredentialList {
     this.version = version
   }
 
+  /** Replaces the credential of the same name, if there is one. */
   add(credential: Credential): void {
-    const { accountId, accessKey, secretHash, previousSecretHash } = credential
-    this.#accounts.add(accountId)
+    const { accountId, accessKey } = credential
+    this.remove(credential)
+    increase(this.#accounts, accountId, 1)
     this.#byName.set(keyOf(credential), credential)
-    this.#byAccessKey.set(accessKey, this.#byAccessKey.has(accessKey) ? null : credential)
-    this.#addHash(secretHash)
-    if (previousSecretHash) {
-      this.#addHash(previousSecretHash)
+    const other = this.#byAccessKey.get(accessKey)
+    if (other === undefined) {
+      this.#byAccessKey.set(accessKey, credential)
+    } else {
+      this.#sharing.set(accessKey, [...(this.#sharing.get(accessKey) ?? [other]), credential])
+    }
+    for (const hash of hashesOf(credential)) {
+      this.#addHash(hash)
     }
     this.#fingerprint = addFingerprint(this.#fingerprint, fingerprintOfCredential(credential))
+  }
+
+  /** Does nothing if there is no such credential. */
+  remove(name: CredentialName): void {
+    const credential = this.find(name)
+    if (credential === undefined) {
+      return
+    }
+    const { accountId, accessKey } = credential
+    increase(this.#accounts, accountId, -1)
+    this.#byName.delete(keyOf(credential))
+    const others = this.#sharing.get(accessKey)?.filter((one) => one !== credential) ?? []
+    const [other] = others
+    if (other === undefined) {
+      this.#byAccessKey.delete(accessKey)
+    } else {
+      this.#byAccessKey.set(accessKey, other)
+    }
+    if (others.length > 1) {
+      this.#sharing.set(accessKey, others)
+    } else {
+      this.#sharing.delete(accessKey)
+    }
+    for (const hash of hashesOf(credential)) {
+      this.#removeHash(hash)
+    }
+    this.#fingerprint = subtractFingerprint(this.#fingerprint, fingerprintOfCredential(credential))
   }
 
   /** Equal for lists of the same credentials, from a file or from tables. */
@@ -60,10 +96,22 @@ export class CredentialList {
     if (prefix === undefined) {
       return
     }
-    this.#scryptParameters.add(prefix)
+    increase(this.#scryptParameters, prefix, 1)
     const smallest = this.#smallestScryptHash
     if (smallest === undefined || secretHash < smallest) {
       this.#smallestScryptHash = secretHash
+    }
+  }
+
+  /** The credential of the hash must be gone. */
+  #removeHash(secretHash: string): void {
+    const prefix = scryptPrefixOf(secretHash)
+    if (prefix === undefined) {
+      return
+    }
+    increase(this.#scryptParameters, prefix, -1)
+    if (secretHash === this.#smallestScryptHash) {
+      this.#smallestScryptHash = smallestScryptHash(this.#byName.values())
     }
   }
 
@@ -94,7 +142,7 @@ export class CredentialList {
 
   /** Returns undefined if no account has the access key, or several have. */
   findByAccessKey(accessKey: string): Credential | undefined {
-    return this.#byAccessKey.get(accessKey) ?? undefined
+    return this.#sharing.has(accessKey) ? undefined : this.#byAccessKey.get(accessKey)
   }
 
   /**
@@ -107,8 +155,32 @@ export class CredentialList {
       return undefined
     }
     const digest = createHmac('sha256', this.#smallestScryptHash).update(keyOf(name)).digest().readUInt32BE()
-    return [...this.#scryptParameters].sort()[digest % this.#scryptParameters.size]
+    return [...this.#scryptParameters.keys()].sort()[digest % this.#scryptParameters.size]
   }
+}
+
+function increase(counts: Map<string, number>, key: string, by: 1 | -1): void {
+  const count = (counts.get(key) ?? 0) + by
+  if (count > 0) {
+    counts.set(key, count)
+  } else {
+    counts.delete(key)
+  }
+}
+
+const hashesOf = ({ secretHash, previousSecretHash }: Credential): readonly string[] =>
+  previousSecretHash ? [secretHash, previousSecretHash] : [secretHash]
+
+function smallestScryptHash(credentials: Iterable<Credential>): string | undefined {
+  let smallest: string | undefined
+  for (const credential of credentials) {
+    for (const hash of hashesOf(credential)) {
+      if (scryptPrefixOf(hash) !== undefined && (smallest === undefined || hash < smallest)) {
+        smallest = hash
+      }
+    }
+  }
+  return smallest
 }
 
 function fingerprintOfCredential(credential: Credential): number {

@@ -71,6 +71,19 @@ export function diffCredentials(former: CredentialList, fresh: CredentialList): 
   return changes
 }
 
+/** @param touched - the credentials that were added, changed or removed since the former state */
+export function touchedCredentials(
+  touched: readonly CredentialName[],
+  fresh: CredentialList,
+): Changes['credentials'] {
+  const changes = new Map<string, Change<FeedCredential>>()
+  for (const name of touched) {
+    const credential = fresh.find(name)
+    changes.set(credentialKey(name), credential === undefined ? removal(name) : changeTo(credential))
+  }
+  return changes
+}
+
 /** A disabled credential is one that followers do not have. */
 function isSame(former: Credential | undefined, fresh: Credential): boolean {
   if (former === undefined || former.disabled || fresh.disabled) {

@@ -25,7 +25,13 @@ import type { Windows } from '../ops/samples.ts'
 import { openPolledFiles } from '../reload/polled-files.ts'
 import type { Reloadable, ReloadResult } from '../reload/reloadable.ts'
 import type { RoomMetric } from '../room.ts'
-import { type Changes, diffCredentials, diffRevocations, touchedRevocations } from './diff.ts'
+import {
+  type Changes,
+  diffCredentials,
+  diffRevocations,
+  touchedCredentials,
+  touchedRevocations,
+} from './diff.ts'
 import { Documents, type Encoding } from './documents.ts'
 import { BodyWriter, Turns } from './fan-out.ts'
 import { History } from './history.ts'
@@ -339,12 +345,13 @@ export class Feed implements AdminRoom {
 }
 
 function changesBetween(former: StoreState, fresh: StoreState): Changes {
-  const { touchedRevocations: touched } = fresh
+  const { credentials, revocations } = fresh.touched ?? {}
   return {
-    credentials: diffCredentials(former.credentials, fresh.credentials),
-    revocations:
-      touched === undefined
-        ? diffRevocations(former.revocations, fresh.revocations)
-        : touchedRevocations(touched, fresh.revocations),
+    credentials: credentials
+      ? touchedCredentials(credentials, fresh.credentials)
+      : diffCredentials(former.credentials, fresh.credentials),
+    revocations: revocations
+      ? touchedRevocations(revocations, fresh.revocations)
+      : diffRevocations(former.revocations, fresh.revocations),
   }
 }

@@ -8,13 +8,26 @@ import { type Credential, CredentialList } from '../../src/credentials/credentia
 import { parseFeed } from '../../src/credentials/feed/format.ts'
 import { FollowedState } from '../../src/credentials/feed/state.ts'
 import { type Revocation, RevocationList } from '../../src/credentials/revocation-list.ts'
-import { type Changes, diff, type FeedState, joined, touchedRevocations } from '../../src/feed/diff.ts'
+import {
+  type Changes,
+  diff,
+  type FeedState,
+  joined,
+  touchedCredentials,
+  touchedRevocations,
+} from '../../src/feed/diff.ts'
 import { Documents } from '../../src/feed/documents.ts'
 import { History } from '../../src/feed/history.ts'
 
 const NOW = Date.parse('2027-01-01T00:00:00Z')
 const HOUR = 3_600_000
 const HASH = 'a-hash-that-nobody-may-read'
+
+interface Rows {
+  readonly credentials: readonly Credential[]
+  readonly file: readonly Revocation[]
+  readonly database: readonly Revocation[]
+}
 
 const name = fc.constantFrom('a', 'b', 'c', 'ä', '%')
 const credential = fc.record({
@@ -31,12 +44,11 @@ const revocation: fc.Arbitrary<Revocation> = fc.oneof(
   fc.record({ accountId: name, issuedBeforeMs: time }),
   fc.record({ accessKey: name, issuedBeforeMs: time }),
 )
-const rows = fc.record({
+const rows: fc.Arbitrary<Rows> = fc.record({
   credentials: fc.array(credential, { maxLength: 12 }),
   file: fc.array(revocation, { maxLength: 6 }),
   database: fc.array(revocation, { maxLength: 6 }),
 })
-type Rows = typeof rows extends fc.Arbitrary<infer Value> ? Value : never
 
 function stateOf({ credentials, file, database }: Rows): FeedState {
   const list = new CredentialList()
@@ -182,6 +194,26 @@ t.test('what was touched in a list leads to the same state as a comparison', asy
       const revocations = touchedRevocations([...removed, ...added], state.revocations)
       await apply(follower, { credentials: new Map(), revocations })
       await compare(t, follower, { ...before, database: [...database, ...added] })
+    }),
+    { numRuns: 300 },
+  )
+})
+
+t.test('credentials that were touched lead to the same state as a comparison', async (t) => {
+  const step = fc.tuple(rows, fc.array(credential, { maxLength: 5 }), fc.array(credential, { maxLength: 5 }))
+  await fc.assert(
+    fc.asyncProperty(step, async ([before, added, removed]) => {
+      const state = stateOf(before)
+      const follower = await follow(state)
+      for (const each of removed) {
+        state.credentials.remove(each)
+      }
+      for (const each of added) {
+        state.credentials.add(each)
+      }
+      const credentials = touchedCredentials([...removed, ...added], state.credentials)
+      await apply(follower, { credentials, revocations: new Map() })
+      await compare(t, follower, { ...before, credentials: [...state.credentials.all()] })
     }),
     { numRuns: 300 },
   )

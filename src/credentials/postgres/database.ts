@@ -143,10 +143,9 @@ export class CredentialsDatabase implements CredentialSource {
 
   /** `onChange`: called for each new snapshot except the first. `revocations`: no credential has changed. */
   subscribe(onChange: (subject: 'credentials' | 'revocations') => void): void {
-    this.#snapshots.subscribe(({ credentials }, former) => {
-      const isSame = credentials === former.credentials
+    this.#snapshots.subscribe(({ changedCredentials }, former) => {
       if (former !== NO_SNAPSHOT) {
-        onChange(isSame ? 'revocations' : 'credentials')
+        onChange(changedCredentials?.length === 0 ? 'revocations' : 'credentials')
       }
     })
   }

@@ -1,12 +1,16 @@
 /**
  * Reads credentials and revocations from their tables into memory. Each read is one transaction.
- * After the first read, credentials are read only if they have changed, and of revocations only the changes
- * (`tables.sql`). Leaves out rows without a valid credential. Their problems name the ids of the rows.
+ * After the first read, only the changes are read (`tables.sql`). Leaves out rows without a valid credential. Their problems name the ids of the rows.
  */
 import type { ClientBase, Pool, QueryResult } from 'pg'
 import { claimsProblem, nameProblem } from '../../base/values.ts'
 import { scopeProblem } from '../../token/scopes.ts'
-import { type Credential, CredentialList, previousSecretProblem } from '../credential-list.ts'
+import {
+  type Credential,
+  CredentialList,
+  type CredentialName,
+  previousSecretProblem,
+} from '../credential-list.ts'
 import {
   type EndedTokens,
   MAX_REMOVED_BY_COMMAND,
@@ -29,6 +33,9 @@ export const SELECT_CREDENTIALS = `SELECT id, account_id AS "accountId", access_
   ${epochMs('previous_secret_expires_at')} AS "previousSecretExpiresAtMs", disabled, scope,
   coalesce(${epochMs('expires_at')}, 'Infinity') AS "expiresAtMs" FROM storage_auth.credentials`
 
+const SELECT_REMOVED_CREDENTIALS = `SELECT id, account_id AS "accountId", access_key AS "accessKey"
+  FROM storage_auth.removed_credentials WHERE number > $1`
+
 const REVOCATION_COLUMNS = `jti, issuer, account_id AS "accountId", access_key AS "accessKey",
   ${epochMs('issued_before')} AS "issuedBeforeMs"`
 export const SELECT_REVOCATIONS = `SELECT id, ${REVOCATION_COLUMNS},
@@ -44,6 +51,7 @@ interface Revision {
   readonly number: string
   readonly stamp: string
   readonly credentialsChange: string
+  readonly credentialsReset: string
   readonly revocationsReset: string
   /**
    * The versions of the triggers. They differ after a trigger was disabled, as by `pg_restore
@@ -53,7 +61,13 @@ interface Revision {
   readonly triggerCount: number
 }
 
-const TRIGGERS = ['record_change', 'record_removal', 'limit_ended']
+const TRIGGERS = [
+  'record_change',
+  'record_removal',
+  'record_credential_removal',
+  'mark_credential',
+  'limit_ended',
+]
 /** `record_change` is a trigger of both tables. */
 const TRIGGER_COUNT = TRIGGERS.length + 1
 
@@ -61,7 +75,7 @@ const TRIGGER_COUNT = TRIGGERS.length + 1
 async function readRevision(database: Pool | ClientBase): Promise<Revision> {
   const results: unknown = await database.query(
     `${LIMIT_LOCKS} SELECT number, stamp, credentials_change AS "credentialsChange",
-       revocations_reset AS "revocationsReset", triggers, "triggerCount"
+       credentials_reset AS "credentialsReset", revocations_reset AS "revocationsReset", triggers, "triggerCount"
      FROM storage_auth.revision, (
        SELECT count(*)::int AS "triggerCount", string_agg(xmin::text, ' ' ORDER BY oid) AS triggers
        FROM pg_trigger WHERE tgname IN ('${TRIGGERS.join("', '")}') AND tgenabled IN ('O', 'A')
@@ -100,8 +114,8 @@ export function rowProblem(row: CredentialRow) {
 }
 
 /**
- * The rows of the tables at one moment.
- * `revocations` is the same object in all snapshots, until all of them are read.
+ * The rows of the tables at one moment. The lists are the same objects in all snapshots, until all of their rows
+ * are read.
  */
 export interface Snapshot {
   /** A text that differs after every change of the tables. */
@@ -111,6 +125,8 @@ export interface Snapshot {
   readonly revocations: RevocationList
   /** Against the former snapshot, only revocations of single tokens were added or removed. */
   readonly changesOnlyTokens: boolean
+  /** The credentials that differ from the former snapshot. Undefined if all were read. */
+  readonly changedCredentials: readonly CredentialName[] | undefined
   /** Against the former snapshot. Undefined if all revocations were read. */
   readonly revocationChanges: RevocationChanges | undefined
   /**
@@ -128,6 +144,7 @@ export const NO_SNAPSHOT: Snapshot = {
   problems: [],
   revocations: new RevocationList(),
   changesOnlyTokens: false,
+  changedCredentials: undefined,
   revocationChanges: undefined,
   hasGoneBack: false,
   lostRevocations: 0,
@@ -138,8 +155,23 @@ export interface RevocationChanges {
   readonly removed: readonly RemovedRow[]
 }
 
-/** What a read has found. `all` has the revocations if not only their changes were read. */
-interface Rows extends Pick<Snapshot, 'credentials' | 'problems'> {
+interface CredentialChanges {
+  readonly changed: readonly CredentialRow[]
+  readonly removed: readonly (CredentialName & { readonly id: string })[]
+}
+
+/** Those of the last read that found the rows invalid, by their ids. */
+type Problems = Map<string, string>
+
+interface AllCredentials {
+  readonly credentials: CredentialList
+  readonly problems: Problems
+}
+
+/** What a read has found. `all…` has the rows if not only their changes were read. */
+interface Rows {
+  readonly credentialChanges: CredentialChanges | undefined
+  readonly allCredentials: AllCredentials | undefined
   readonly changes: RevocationChanges | undefined
   readonly all: { readonly revocations: RevocationList; readonly newestId: bigint } | undefined
 }
@@ -162,6 +194,7 @@ export class SnapshotReader {
   /** The revision before an earlier state came back. */
   #goneBackFrom: Revision | undefined
   #snapshot = NO_SNAPSHOT
+  #problems: Problems = new Map()
   #lost = new LostRevocations()
   /** The greatest id of the revocations that were read. */
   #newestId = 0n
@@ -201,27 +234,37 @@ export class SnapshotReader {
 
   /** @param known - the revision since which the changes are known */
   async #readRows(client: ClientBase, revision: Revision, known: Revision | undefined): Promise<Rows> {
-    const keepsCredentials = known?.credentialsChange === revision.credentialsChange
-    const read = keepsCredentials ? this.#snapshot : await readCredentials(client)
-    const { credentials, problems } = read
+    const credentialChanges = await readCredentialChanges(client, revision, known)
+    const allCredentials = credentialChanges === undefined ? await readCredentials(client) : undefined
     const keepsRevocations = known?.revocationsReset === revision.revocationsReset
     const changes = keepsRevocations ? await this.#readChanges(client, known) : undefined
     const all = changes === undefined ? await readRevocations(client) : undefined
-    return { credentials, problems, changes, all }
+    return { credentialChanges, allCredentials, changes, all }
   }
 
-  #replaceSnapshot({ credentials, problems, changes, all }: Rows, version: string): Snapshot {
+  #replaceSnapshot(rows: Rows, version: string): Snapshot {
+    const { credentialChanges, allCredentials, changes, all } = rows
+    if (credentialChanges !== undefined) {
+      this.#applyToCredentials(credentialChanges)
+    }
     if (changes !== undefined) {
       this.#apply(changes)
     }
     this.#newestId = all?.newestId ?? this.#newestId
+    this.#problems = allCredentials?.problems ?? this.#problems
+    const credentials = allCredentials?.credentials ?? this.#snapshot.credentials
     const revocations = all?.revocations ?? this.#snapshot.revocations
+    const changedCredentials = credentialChanges && [
+      ...credentialChanges.removed,
+      ...credentialChanges.changed,
+    ]
     this.#snapshot = {
       version,
       credentials,
-      problems,
+      problems: [...this.#problems.values()],
       revocations,
-      changesOnlyTokens: credentials === this.#snapshot.credentials && isOfTokens(changes),
+      changesOnlyTokens: changedCredentials?.length === 0 && isOfTokens(changes),
+      changedCredentials,
       revocationChanges: changes,
       hasGoneBack: this.#goneBackFrom !== undefined,
       lostRevocations: this.#lost.countIn(revocations),
@@ -275,6 +318,18 @@ export class SnapshotReader {
     return Math.max(added.length, removed.length) < MAX_CHANGES ? { added, removed } : undefined
   }
 
+  /** What was removed may be there again. */
+  #applyToCredentials({ changed, removed }: CredentialChanges): void {
+    for (const { id, ...name } of removed) {
+      this.#problems.delete(id)
+      this.#snapshot.credentials.remove(name)
+    }
+    for (const row of changed) {
+      this.#snapshot.credentials.remove(row)
+      addRow(row, { credentials: this.#snapshot.credentials, problems: this.#problems })
+    }
+  }
+
   #apply({ added, removed }: RevocationChanges): void {
     const { revocations } = this.#snapshot
     for (const row of removed) {
@@ -307,18 +362,42 @@ async function ancestorOf(
 const isOfTokens = (changes: RevocationChanges | undefined): boolean =>
   changes !== undefined && [...changes.added, ...changes.removed].every(({ jti }) => jti)
 
-async function readCredentials(client: ClientBase) {
-  const credentials = new CredentialList()
-  const problems: string[] = []
-  await readPages<CredentialRow>(client, SELECT_CREDENTIALS, (row) => {
-    const problem = rowProblem(row)
-    if (problem === undefined) {
-      credentials.add(row)
-    } else {
-      problems.push(problem)
-    }
-  })
-  return { credentials, problems }
+/** Undefined if there are too many changes, or none can be known. */
+async function readCredentialChanges(
+  client: ClientBase,
+  revision: Revision,
+  known: Revision | undefined,
+): Promise<CredentialChanges | undefined> {
+  if (known?.credentialsReset !== revision.credentialsReset) {
+    return undefined
+  }
+  if (known.credentialsChange === revision.credentialsChange) {
+    return { changed: [], removed: [] }
+  }
+  const limit = `LIMIT ${MAX_CHANGES}`
+  const { rows: removed } = await client.query<CredentialName & { readonly id: string }>(
+    `${SELECT_REMOVED_CREDENTIALS} ${limit}`,
+    [known.number],
+  )
+  const newer = `${SELECT_CREDENTIALS} WHERE changed > $1 ${limit}`
+  const { rows: changed } = await client.query<CredentialRow>(newer, [known.number])
+  return Math.max(changed.length, removed.length) < MAX_CHANGES ? { changed, removed } : undefined
+}
+
+async function readCredentials(client: ClientBase): Promise<AllCredentials> {
+  const all = { credentials: new CredentialList(), problems: new Map<string, string>() }
+  await readPages<CredentialRow>(client, SELECT_CREDENTIALS, (row) => addRow(row, all))
+  return all
+}
+
+function addRow(row: CredentialRow, { credentials, problems }: AllCredentials): void {
+  const problem = rowProblem(row)
+  if (problem === undefined) {
+    problems.delete(row.id)
+    credentials.add(row)
+  } else {
+    problems.set(row.id, problem)
+  }
 }
 
 async function readRevocations(client: ClientBase) {

@@ -2,7 +2,9 @@
 -- Names and scopes obey the rules of `nameProblem` and `parseScope` (except its rule for paths), for rows written by hand.
 -- Triggers count changes in "revision". "stamp" is random: a restore from a backup may repeat a number, but not number and stamp.
 -- "history" has the last 10,000 pairs of both: a sidecar whose pair is there reads only what has changed since.
---   credentials: all rows, if "credentials_change" differs, the stamp of their last change
+--   credentials: if "credentials_change" differs, the stamp of their last change, rows whose "changed" is a greater number,
+--                and "removed_credentials" with a greater number;
+--                all rows, if "credentials_reset" differs, the stamp of the last TRUNCATE or new name
 --   revocations: rows with a greater id, and "removed_revocations" with a greater number;
 --                all rows, if "revocations_reset" differs, the stamp of the last UPDATE or TRUNCATE
 -- Each run changes all stamps, so that sidecars also read changes that no trigger recorded.
@@ -31,6 +33,9 @@ ALTER TABLE storage_auth.credentials ADD COLUMN IF NOT EXISTS previous_secret_ha
   CHECK (previous_secret_hash ~ '^\$(sha256|scrypt)\$');
 ALTER TABLE storage_auth.credentials ADD COLUMN IF NOT EXISTS previous_secret_expires_at timestamptz
   CHECK (isfinite(previous_secret_expires_at) AND previous_secret_expires_at < '10000-01-01 00:00:00+00');
+-- The number of the revision that changed the row last.
+ALTER TABLE storage_auth.credentials ADD COLUMN IF NOT EXISTS changed bigint NOT NULL DEFAULT 0;
+CREATE INDEX IF NOT EXISTS credentials_changed ON storage_auth.credentials (changed);
 -- Hashed, because an index entry holds at most 2.7 kB; no name contains U+0001.
 CREATE OR REPLACE FUNCTION storage_auth.name_key(account_id text, access_key text) RETURNS bytea
   LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp
@@ -78,6 +83,13 @@ CREATE TABLE IF NOT EXISTS storage_auth.removed_revocations (
   issued_before timestamptz
 );
 CREATE INDEX IF NOT EXISTS removed_revocations_number ON storage_auth.removed_revocations (number);
+CREATE TABLE IF NOT EXISTS storage_auth.removed_credentials (
+  number bigint NOT NULL,
+  id bigint NOT NULL,
+  account_id text NOT NULL,
+  access_key text NOT NULL
+);
+CREATE INDEX IF NOT EXISTS removed_credentials_number ON storage_auth.removed_credentials (number);
 
 CREATE TABLE IF NOT EXISTS storage_auth.revision (
   singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
@@ -87,9 +99,10 @@ CREATE TABLE IF NOT EXISTS storage_auth.revision (
 ALTER TABLE storage_auth.revision ADD COLUMN IF NOT EXISTS other_change uuid NOT NULL DEFAULT gen_random_uuid();
 ALTER TABLE storage_auth.revision ADD COLUMN IF NOT EXISTS credentials_change uuid NOT NULL DEFAULT gen_random_uuid();
 ALTER TABLE storage_auth.revision ADD COLUMN IF NOT EXISTS revocations_reset uuid NOT NULL DEFAULT gen_random_uuid();
+ALTER TABLE storage_auth.revision ADD COLUMN IF NOT EXISTS credentials_reset uuid NOT NULL DEFAULT gen_random_uuid();
 INSERT INTO storage_auth.revision (number, stamp) VALUES (1, gen_random_uuid())
   ON CONFLICT (singleton) DO UPDATE SET stamp = gen_random_uuid(), other_change = gen_random_uuid(),
-    credentials_change = gen_random_uuid(), revocations_reset = gen_random_uuid();
+    credentials_change = gen_random_uuid(), credentials_reset = gen_random_uuid(), revocations_reset = gen_random_uuid();
 DELETE FROM storage_auth.history;
 INSERT INTO storage_auth.history (number, stamp) SELECT number, stamp FROM storage_auth.revision;
 
@@ -105,10 +118,12 @@ DECLARE
   only_adds boolean := TG_TABLE_NAME = 'revocations'
     AND (TG_OP = 'INSERT' OR (TG_OP = 'DELETE' AND pg_trigger_depth() > 1));
   is_reset boolean := TG_TABLE_NAME = 'revocations' AND TG_OP IN ('UPDATE', 'TRUNCATE');
+  is_credentials_reset boolean := TG_TABLE_NAME = 'credentials' AND TG_OP = 'TRUNCATE';
 BEGIN
   UPDATE storage_auth.revision SET number = number + 1, stamp = new_stamp,
     other_change = CASE WHEN only_adds THEN other_change ELSE new_stamp END,
     credentials_change = CASE WHEN TG_TABLE_NAME = 'credentials' THEN new_stamp ELSE credentials_change END,
+    credentials_reset = CASE WHEN is_credentials_reset THEN new_stamp ELSE credentials_reset END,
     revocations_reset = CASE WHEN is_reset THEN new_stamp ELSE revocations_reset END
     RETURNING number INTO new_number;
   -- Without a row of "revision", sidecars report that changes are not recorded. After a restore of "revision" alone,
@@ -117,6 +132,7 @@ BEGIN
     ON CONFLICT (number) DO UPDATE SET stamp = new_stamp;
   DELETE FROM storage_auth.history WHERE number <= new_number - 10000;
   DELETE FROM storage_auth.removed_revocations WHERE number <= new_number - 10000;
+  DELETE FROM storage_auth.removed_credentials WHERE number <= new_number - 10000;
   IF TG_TABLE_NAME = 'revocations' AND TG_OP = 'INSERT' THEN
     DELETE FROM storage_auth.revocations WHERE id IN (
       SELECT id FROM storage_auth.revocations WHERE expires_at < now() ORDER BY expires_at LIMIT 1000);
@@ -132,6 +148,29 @@ BEGIN
   INSERT INTO storage_auth.removed_revocations (number, id, jti, issuer, account_id, access_key, issued_before)
     SELECT revision.number, removed.id, removed.jti, removed.issuer, removed.account_id, removed.access_key, removed.issued_before
     FROM removed, storage_auth.revision;
+  RETURN NULL;
+END
+$$;
+
+-- After "record_change", which has locked and counted the revision. A new name would leave the old one behind.
+CREATE OR REPLACE FUNCTION storage_auth.mark_credential() RETURNS trigger
+  LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+  AS $$
+BEGIN
+  NEW.changed := coalesce((SELECT number FROM storage_auth.revision), 0);
+  IF TG_OP = 'UPDATE' AND (NEW.id, NEW.account_id, NEW.access_key) IS DISTINCT FROM (OLD.id, OLD.account_id, OLD.access_key) THEN
+    UPDATE storage_auth.revision SET credentials_reset = gen_random_uuid();
+  END IF;
+  RETURN NEW;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION storage_auth.record_credential_removal() RETURNS trigger
+  LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+  AS $$
+BEGIN
+  INSERT INTO storage_auth.removed_credentials (number, id, account_id, access_key)
+    SELECT revision.number, removed.id, removed.account_id, removed.access_key FROM removed, storage_auth.revision;
   RETURN NULL;
 END
 $$;
@@ -156,6 +195,12 @@ $$;
 DROP TRIGGER IF EXISTS record_change ON storage_auth.credentials;
 CREATE TRIGGER record_change BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON storage_auth.credentials
   FOR EACH STATEMENT EXECUTE FUNCTION storage_auth.record_change();
+DROP TRIGGER IF EXISTS mark_credential ON storage_auth.credentials;
+CREATE TRIGGER mark_credential BEFORE INSERT OR UPDATE ON storage_auth.credentials
+  FOR EACH ROW EXECUTE FUNCTION storage_auth.mark_credential();
+DROP TRIGGER IF EXISTS record_credential_removal ON storage_auth.credentials;
+CREATE TRIGGER record_credential_removal AFTER DELETE ON storage_auth.credentials REFERENCING OLD TABLE AS removed
+  FOR EACH STATEMENT EXECUTE FUNCTION storage_auth.record_credential_removal();
 DROP TRIGGER IF EXISTS record_change ON storage_auth.revocations;
 CREATE TRIGGER record_change BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON storage_auth.revocations
   FOR EACH STATEMENT EXECUTE FUNCTION storage_auth.record_change();
@@ -171,7 +216,7 @@ CREATE TRIGGER limit_ended BEFORE INSERT ON storage_auth.revocations
 DO $$ DECLARE grantee text; BEGIN
   FOR grantee IN SELECT DISTINCT acl.grantee::regrole::text FROM pg_class, aclexplode(relacl) AS acl
     WHERE oid = 'storage_auth.revision'::regclass AND acl.privilege_type = 'SELECT' AND acl.grantee <> 0
-  LOOP EXECUTE format('GRANT SELECT ON storage_auth.history, storage_auth.removed_revocations TO %s', grantee); END LOOP;
+  LOOP EXECUTE format('GRANT SELECT ON storage_auth.history, storage_auth.removed_revocations, storage_auth.removed_credentials TO %s', grantee); END LOOP;
   FOR grantee IN SELECT DISTINCT acl.grantee::regrole::text FROM pg_attribute, aclexplode(attacl) AS acl
     WHERE attrelid = 'storage_auth.revocations'::regclass AND attname = 'jti'
       AND acl.privilege_type = 'INSERT' AND acl.grantee <> 0

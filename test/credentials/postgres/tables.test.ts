@@ -44,7 +44,12 @@ t.test(
   async (t) => {
     const { urlFile, sql, name } = await createDatabase('tables')
     // The tables and grants as version 0.1.0 has left them.
-    await sql(`DROP TABLE storage_auth.history, storage_auth.removed_revocations;
+    await sql(`DROP TABLE storage_auth.history, storage_auth.removed_revocations, storage_auth.removed_credentials;
+    DROP TRIGGER mark_credential ON storage_auth.credentials; DROP FUNCTION storage_auth.mark_credential;
+    DROP TRIGGER record_credential_removal ON storage_auth.credentials;
+    DROP FUNCTION storage_auth.record_credential_removal; DROP INDEX storage_auth.credentials_changed;
+    ALTER TABLE storage_auth.credentials DROP COLUMN changed;
+    ALTER TABLE storage_auth.revision DROP COLUMN credentials_reset;
     DROP TRIGGER record_removal ON storage_auth.revocations; DROP TRIGGER limit_ended ON storage_auth.revocations;
     DROP FUNCTION storage_auth.record_removal; DROP FUNCTION storage_auth.limit_ended;
     ALTER TABLE storage_auth.revision DROP COLUMN credentials_change, DROP COLUMN revocations_reset;
