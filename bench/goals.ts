@@ -19,12 +19,14 @@ function goals(find: Find, nodeMajor: number): readonly Goal[] {
   const growth = (name: string) => find('memory', name, 'growth MB')
   const waiting = find('half-load', 'sidecar', 'p99 ms') - find('half-load', 'nginx', 'p99 ms')
   const judging = (kind: string) => find('scoped', kind, 'CPU µs') - find('scoped', 'unrestricted', 'CPU µs')
+  const ofBasic = find('basic', 'basic', 'CPU µs') - find('basic', 'token', 'CPU µs')
   return [
     ['cached token, CPU to Envoy', cpu('hot', 'envoy'), '<=', newer ? 0.6 : 0.7, 'x'],
     ['cached token, CPU to the limit', cpu('hot', 'limit'), '<=', 1.3, 'x'],
     ['cached token, CPU to nginx', cpu('hot', 'nginx'), '<=', newer ? 2.6 : 3, 'x'],
     ['restricted token, CPU above an unrestricted one', judging('restricted'), '<=', 1.5, ' µs'],
     ['link, CPU above an unrestricted token', judging('link'), '<=', 2, ' µs'],
+    ['remembered login by HTTP Basic, CPU above a cached token', ofBasic, '<=', 3, ' µs'],
     ['new connection, CPU to Envoy', cpu('connections', 'envoy'), '<=', newer ? 1 : 1.5, 'x'],
     ['first use of a token, CPU to HAProxy', cpu('cold', 'haproxy'), '<=', 1.6, 'x'],
     ...['10 MiB down', '10 MiB up', '1 GiB down', '1 GiB up'].map(

@@ -52,6 +52,12 @@ export function requestText(token: string | undefined, ...more: readonly string[
   return [...REQUEST, ...authorization, ...more, '\r\n'].join('\r\n')
 }
 
+/** The bytes of the same request with HTTP Basic. */
+export function basicText(accessKey: string, secret: string): string {
+  const value = Buffer.from(`${accessKey}:${secret}`).toString('base64')
+  return requestText(undefined, `Authorization: Basic ${value}`)
+}
+
 /** The bytes of the same request with a link. */
 export function linkText({ mint }: Trust): string {
   const [start = '', ...lines] = REQUEST

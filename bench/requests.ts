@@ -1,6 +1,7 @@
 /** The scenarios of small requests: CPU time of the proxy, requests a second and latency. */
 import { type Bench, compare, type Entrant, type Figures, type Section } from './compare.ts'
 import {
+  basicText,
   type LoadOptions,
   type LoadReport,
   linkText,
@@ -24,6 +25,7 @@ import {
 import { expired, forged, type Trust } from './trust.ts'
 
 const withLinks = sidecarWith({ SIDECAR_LINKS_ENABLED: 'true', SIDECAR_SCOPES_HOSTS: '*' })
+const withBasic = sidecarWith({ SIDECAR_BASIC_ENABLED: 'true' })
 const CONNECTIONS = 50
 /** More tokens than the caches hold, so that each has been evicted when its turn comes again. */
 const COLD_TOKENS = 12_000
@@ -58,6 +60,19 @@ export async function scoped(bench: Bench): Promise<Section> {
     entrant(bench, withLinks, { requests: writeRequests(lab, [text]) }, label),
   )
   return { title: 'A token restricted by a scope, and a link', rows: await compare(bench, entrants) }
+}
+
+/** A remembered login by HTTP Basic, beside a cached token. */
+export async function basic(bench: Bench): Promise<Section> {
+  const { trust, lab } = bench
+  const texts = {
+    token: requestText(trust.mint()),
+    basic: basicText(trust.login.accessKey, trust.login.secret),
+  }
+  const entrants = Object.entries(texts).map(([label, text]) =>
+    entrant(bench, withBasic, { requests: writeRequests(lab, [text]) }, label),
+  )
+  return { title: 'A remembered login by HTTP Basic', rows: await compare(bench, entrants) }
 }
 
 /** One token, and a new connection for each request. */

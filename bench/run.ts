@@ -13,13 +13,14 @@ import { generator } from './load.ts'
 import { limitedNeighbours, neighbours } from './neighbours.ts'
 import { PEERS, startSmallUpstream } from './peers.ts'
 import { start, tokens } from './process.ts'
-import { cold, connections, halfLoad, hot, logins, refused, scoped } from './requests.ts'
+import { basic, cold, connections, halfLoad, hot, logins, refused, scoped } from './requests.ts'
 import { memory, objects } from './transfers.ts'
 import { createTrust } from './trust.ts'
 
 const SCENARIOS: Readonly<Record<string, (bench: Bench) => Promise<Section>>> = {
   hot,
   scoped,
+  basic,
   refused,
   connections,
   cold,

@@ -87,7 +87,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const basic =
     credentials &&
     logins &&
-    (await openBasic({ config, logins, credentials, isRevoked, signAssertions, now }))
+    (await openBasic(config, { logins, credentials, isRevoked, signAssertions, now }))
   const scopeHosts = new ScopeHosts(config.scopes.hosts)
   const { publicJwks } = keys
   const forEndpoints = { config, responder, signer, logins, verify, endToken, recordEvent, publicJwks }

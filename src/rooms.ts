@@ -58,12 +58,21 @@ export async function openRooms(options: RoomOptions): Promise<OpenedRooms> {
 }
 
 /** HTTP Basic, a room with an interface of its own (`gate/basic-logins.ts`). Undefined if it is off. */
-export async function openBasic(options: BasicOptions): Promise<Basic | undefined> {
-  if (!options.config.basic.enabled) {
+export async function openBasic(
+  { basic, cache, limits, token }: Config,
+  options: Omit<BasicOptions, 'cacheSeconds' | 'maxLogins' | 'headerBytes' | 'issuer'>,
+): Promise<Basic | undefined> {
+  if (!basic.enabled) {
     return undefined
   }
   const { Basic } = await import('./basic/basic.ts')
-  return new Basic(options)
+  return new Basic({
+    ...options,
+    cacheSeconds: basic.cacheSeconds,
+    maxLogins: cache.maxTokens,
+    headerBytes: limits.headerBytes,
+    issuer: token.issuer,
+  })
 }
 
 /** What the endpoints of rooms use. They are opened once the auth data is loaded. */

@@ -4,13 +4,12 @@
  * In: the value of `Authorization`. Out: a caller as of a token, or why the login is refused.
  * Refused logins are not remembered: the client may have mistyped what is right in a second.
  */
-import { createHmac, randomBytes, randomUUID } from 'node:crypto'
+import { randomUUID } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { LRUCache } from 'lru-cache'
 import { ERRORS } from '../base/errors.ts'
 import { failed, ok } from '../base/result.ts'
 import { clientNetwork } from '../client/client-address.ts'
-import type { Config } from '../config/config.ts'
 import type { CredentialChecks } from '../credentials/credential-checks.ts'
 import type { Credential, CredentialName } from '../credentials/credential-list.ts'
 import type { LoginClient, LoginRefusal, LoginService } from '../endpoints/login-service.ts'
@@ -20,10 +19,17 @@ import { type BasicCredentials, parseBasicAuthorization } from '../http/basic-au
 import type { Caller, CallerOptions, IsRevoked, RevocableToken } from '../token/caller.ts'
 import { callerOf } from '../token/caller.ts'
 import { parseStoredScope } from '../token/scopes.ts'
+import { LoginKeys } from './login-keys.ts'
 import { SharedChecks } from './shared-checks.ts'
 
 export interface BasicOptions extends Pick<CallerOptions, 'signAssertions' | 'now'> {
-  readonly config: Pick<Config, 'basic' | 'cache' | 'token'>
+  /** For how long a login is remembered. */
+  readonly cacheSeconds: number
+  readonly maxLogins: number
+  /** `limits.headerBytes`. */
+  readonly headerBytes: number
+  /** The sidecar's own, for revocations. */
+  readonly issuer: string
   readonly logins: LoginService
   readonly credentials: Pick<CredentialChecks, 'loginStatus'>
   readonly isRevoked: IsRevoked
@@ -54,21 +60,20 @@ export class Basic implements BasicLogins {
   readonly #callerOptions: CallerOptions
   readonly #issuer: string
   readonly #lifetimeMs: number
-  /** Without the key, a copy of the keys of `#remembered` cannot be compared with guessed secrets. */
-  readonly #hmacKey = randomBytes(32)
+  readonly #keys: LoginKeys
   readonly #remembered: LRUCache<string, Accepted>
   readonly #loginOf = new WeakMap<Caller, Login>()
   readonly #checks = new SharedChecks<BasicVerdict>()
   #clears = 0
 
   constructor(options: BasicOptions) {
-    const { config, signAssertions, now } = options
-    const { cacheSeconds } = config.basic
+    const { cacheSeconds, maxLogins, headerBytes, issuer, signAssertions, now } = options
     this.#options = options
     this.#callerOptions = { signAssertions, maxAgeSeconds: cacheSeconds, now }
-    this.#issuer = config.token.issuer
+    this.#issuer = issuer
     this.#lifetimeMs = cacheSeconds * 1000
-    this.#remembered = new LRUCache({ max: config.cache.maxTokens })
+    this.#keys = new LoginKeys(headerBytes)
+    this.#remembered = new LRUCache({ max: maxLogins })
   }
 
   find(authorization: string): BasicVerdict | undefined {
@@ -76,7 +81,7 @@ export class Basic implements BasicLogins {
     if (presented === undefined) {
       return REFUSED
     }
-    const accepted = this.#remembered.get(this.#keyOf(presented))
+    const accepted = this.#remembered.get(this.#keys.keyOf(presented))
     return accepted !== undefined && this.#isFresh(accepted.value) ? accepted : undefined
   }
 
@@ -86,7 +91,7 @@ export class Basic implements BasicLogins {
     if (presented === undefined) {
       return REFUSED
     }
-    const key = this.#keyOf(presented)
+    const key = this.#keys.keyOf(presented)
     const remembered = this.#remembered.get(key)?.value
     if (remembered !== undefined && this.#lives(remembered)) {
       return this.#checks.run(key, client, () => this.#renew(key, remembered))
@@ -110,12 +115,6 @@ export class Basic implements BasicLogins {
   clear(): void {
     this.#clears++
     this.#remembered.clear()
-  }
-
-  /** Lengths separate the two, because a secret may hold any separator. */
-  #keyOf({ name, secret }: BasicCredentials): string {
-    const hmac = createHmac('sha256', this.#hmacKey)
-    return hmac.update(`${name.length} ${secret.length} ${name}${secret}`).digest('base64')
   }
 
   /** The assertions of a caller that is not fresh, but lives, must be renewed. */

@@ -20,12 +20,12 @@ const OTHER_HASH = await hashSecret('other secret', 'sha256')
 const RIGHT = basicValue('AK', 'secret')
 
 interface Setup {
-  readonly maxTokens?: number
+  readonly maxLogins?: number
   readonly signAssertions?: () => Promise<Assertions>
 }
 
 /** Remembered logins of a list that the test changes, with a clock that it sets. */
-function setUp({ maxTokens = 10, signAssertions }: Setup = {}) {
+function setUp({ maxLogins = 10, signAssertions }: Setup = {}) {
   const clock = { ms: START }
   const now = () => clock.ms
   const list = { current: new CredentialList() }
@@ -38,14 +38,7 @@ function setUp({ maxTokens = 10, signAssertions }: Setup = {}) {
   }
   const logins = new LoginService({ credentials, throttle, recordEvent })
   const basic = new Basic({
-    config: {
-      basic: { enabled: true, realm: 'storage', cacheSeconds: 300 },
-      cache: { maxTokens, maxAgeSeconds: 300 },
-      token: {
-        ...{ issuer: 'us', audience: 'storage', lifetimeSeconds: 60, clockToleranceSeconds: 5 },
-        ...{ maxLifetimeSeconds: 60, maxSignedSeconds: 65 },
-      },
-    },
+    ...{ cacheSeconds: 300, maxLogins, headerBytes: 16384, issuer: 'us' },
     ...{ logins, credentials, signAssertions, now },
     isRevoked: ({ tokenId, accountId }, issuer) =>
       issuer === 'us' && (revoked.has(tokenId) || revoked.has(accountId)),
@@ -122,7 +115,7 @@ t.test('a name by its access key and one by its account are two logins of one cr
 })
 
 t.test('as many logins are remembered as tokens are cached', async (t) => {
-  const { check, load } = setUp({ maxTokens: 3 })
+  const { check, load } = setUp({ maxLogins: 3 })
   const names = ['a', 'b', 'c', 'd']
   load(...names.map((accessKey) => ({ accessKey })))
   for (const name of names) {
