@@ -12,7 +12,7 @@ import type { Logger, ReportError } from './base/log.ts'
 import { DataListener } from './client/listener.ts'
 import { Responder } from './client/responder.ts'
 import type { Config } from './config/config.ts'
-import type { CredentialChecks } from './credentials/credential-checks.ts'
+import type { CredentialLookups } from './credentials/credential-checks.ts'
 import { createLoginThrottle } from './credentials/login-throttle.ts'
 import { AccountApi } from './endpoints/account-api.ts'
 import { LoginService } from './endpoints/login-service.ts'
@@ -59,7 +59,7 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const metrics = new Metrics(now)
   const audit = createAuditor(metrics, log, config.log.audit)
   const { recordEvent, recordReload, recordLinkUse } = audit
-  let loadedCredentials: () => CredentialChecks | undefined = () => undefined
+  let loadedCredentials: () => CredentialLookups | undefined = () => undefined
   const hasCredentials = (accountId: string) => loadedCredentials()?.hasAccount(accountId)
   const opened = await openRooms({ config, log, now, hasCredentials, onReload: recordReload })
   const { rooms } = opened
@@ -70,11 +70,12 @@ export async function createApp(options: AppOptions): Promise<ServingApp> {
   const { keys, credentials, certificateSets, issuers } = authData
   const areCredentialsLoaded = () =>
     authData.conditions().every(({ name, ok }) => name !== 'credentials' || ok)
-  loadedCredentials = () => (areCredentialsLoaded() ? credentials : undefined)
+  loadedCredentials = () => (areCredentialsLoaded() ? authData.lookups : undefined)
   const { isRevoked, endToken } = authData.revocations
   const signer = new TokenSigner(keys.ring, config.token, now)
   const { clockToleranceSeconds } = config.token
-  const verify = createVerifier({ issuers, isRevoked, clockToleranceSeconds, now })
+  const isUnavailable = authData.feed?.isTooOld
+  const verify = createVerifier({ issuers, isRevoked, isUnavailable, clockToleranceSeconds, now })
   const { maxTokens, maxAgeSeconds } = config.cache
   const signAssertions = assertionSigning(config, signer)
   const tokenCache = new TokenCache({ verify, isRevoked, signAssertions, maxTokens, maxAgeSeconds, now })

@@ -9,18 +9,24 @@
  *   credentials file      the same                          the same
  *   revocations file      the same                          checks tunnels again
  *   rows of the database  0.5 s, each login and logout      the same as for files
+ *   feed of issuers       at once: the issuer waits         the same as for files, and once it is too old
  *   key set of an issuer  60 s, and for an unknown kid      drops its cached tokens, checks tunnels again
  *   certificate files     as key files                      nothing: they are for new connections
  *
  * Then `checkStatus` of `token/verify.ts` refuses the token of a disabled credential (`revoked`). Waiting
  * requests are checked like tunnels. A change ends no transfer in progress.
  * Revocations are looked up at each use of a cached token.
- * Without a database, a sidecar that fetches its keys learns of no disabled credential.
+ * Without a database or a feed, a sidecar that fetches its keys learns of no disabled credential.
  */
 import { formatProblems, type Problem, problemsAt } from '../config/config.ts'
-import type { CredentialChecks, CredentialSource } from '../credentials/credential-checks.ts'
+import type {
+  CredentialChecks,
+  CredentialLookups,
+  CredentialSource,
+} from '../credentials/credential-checks.ts'
 import { createCredentialChecks } from '../credentials/credential-checks.ts'
-import type { CredentialsDatabase, DatabaseState } from '../credentials/postgres/database.ts'
+import type { FeedFollower, FeedState } from '../credentials/feed/follower.ts'
+import type { DatabaseState } from '../credentials/postgres/database.ts'
 import { type EndToken, limitEndings } from '../credentials/revocation-limit.ts'
 import { type FindKey, findInRing, type KeyRing, publicJwks, tokenLifetimes } from '../keys/key-ring.ts'
 import type { KeySetState, RemoteKeys } from '../keys/remote-keys.ts'
@@ -45,6 +51,10 @@ export interface AuthData extends Pick<AuthSources, 'certificateSets' | 'keySets
   readonly issuers: readonly [TokenIssuer, ...TokenIssuer[]]
   /** Undefined without `credentials.file` and without a database. */
   readonly credentials: CredentialChecks | undefined
+  /** Of the same credentials, or of those of a feed. */
+  readonly lookups: CredentialLookups | undefined
+  /** Undefined without a feed. */
+  readonly feed: Pick<FeedFollower, 'ageSeconds' | 'isTooOld'> | undefined
   readonly revocations: {
     readonly isRevoked: IsRevoked
     readonly count: () => number
@@ -62,7 +72,7 @@ export interface AuthData extends Pick<AuthSources, 'certificateSets' | 'keySets
   subscribe(onChange: OnAuthDataChange): void
   start(): void
   /**
-   * True once the JWK Set at `keys.jwksUrl` and the database are loaded.
+   * True once the JWK Set at `keys.jwksUrl`, and the database or the feed are loaded.
    * False if stopped earlier.
    * @throws InvalidAuthData
    */
@@ -80,7 +90,7 @@ type OnAuthDataChange = (subject: Exclude<ReloadSubject, 'certificates'>, issuer
 export interface AuthCondition extends Partial<KeySetState> {
   readonly name: 'keys' | 'credentials'
   readonly ok: boolean
-  readonly state?: DatabaseState | undefined
+  readonly state?: DatabaseState | FeedState | undefined
 }
 
 /** The sidecar cannot start until an operator repairs its files or its database. */
@@ -115,18 +125,21 @@ export async function openAuthData(
   const ownKeySet = keySets.find(({ issuer }) => issuer === config.token.issuer)
   const keys = keysIn(options, sources, ownKeySet)
   const credentials = credentialsIn(options, sources)
+  const lookups = credentials ?? sources.feed?.lookups
   const polled = polledSources(sources)
   const suspicions = new Suspicions(watchedStates(options, sources), log)
   return {
     keys,
     keySets,
-    issuers: createIssuers(config, keys.findKey, keySets, credentials),
+    issuers: createIssuers(config, keys.findKey, keySets, lookups),
     credentials,
+    lookups,
+    feed: sources.feed,
     revocations: revocationsIn(options, sources),
     certificateSets,
     store: hasStore ? new AuthStore(sources) : undefined,
     suspicions,
-    activeCredentials: () => credentialSourceIn(sources)?.list().countActive(options.now()) ?? 0,
+    activeCredentials: () => countActive(options, sources),
     subjects: subjectsIn(sources),
     conditions: () => conditionsOf(sources, ownKeySet),
     subscribe: (onChange) => subscribeToSources(sources, onChange),
@@ -191,8 +204,15 @@ function credentialSourceIn({ database, credentialsFile }: AuthSources): Credent
   return undefined
 }
 
-function revocationsIn({ config }: SourceOptions, { revocationsFile, database }: AuthSources) {
-  const sources = [revocationsFile?.current, database?.revocations]
+function countActive({ now }: SourceOptions, sources: AuthSources): number {
+  return sources.feed?.countActive() ?? credentialSourceIn(sources)?.list().countActive(now()) ?? 0
+}
+
+const hasCredentials = (sources: AuthSources) =>
+  sources.feed !== undefined || credentialSourceIn(sources) !== undefined
+
+function revocationsIn({ config }: SourceOptions, { revocationsFile, database, feed }: AuthSources) {
+  const sources = [revocationsFile?.current, database?.revocations, feed?.revocations]
   const lists = sources.filter((list) => list !== undefined)
   const isRevoked: IsRevoked = (token, issuer) => lists.some((list) => list().isRevoked(token, issuer))
   return {
@@ -207,7 +227,7 @@ function subjectsIn(sources: AuthSources): ReloadSubject[] {
   if (sources.keyFiles !== undefined) {
     subjects.push('keys')
   }
-  if (credentialSourceIn(sources) !== undefined) {
+  if (hasCredentials(sources)) {
     subjects.push('credentials')
   }
   if (sources.certificateSets.size > 0) {
@@ -218,19 +238,21 @@ function subjectsIn(sources: AuthSources): ReloadSubject[] {
 
 function conditionsOf(sources: AuthSources, ownKeySet: RemoteKeys | undefined): AuthCondition[] {
   const conditions: AuthCondition[] = [ownKeySet?.condition() ?? { name: 'keys', ok: true }]
-  if (credentialSourceIn(sources) !== undefined) {
-    conditions.push(sources.database?.condition() ?? { name: 'credentials', ok: true })
+  if (hasCredentials(sources)) {
+    const { database, feed } = sources
+    conditions.push(database?.condition() ?? feed?.condition() ?? { name: 'credentials', ok: true })
   }
   return conditions
 }
 
 function polledSources(sources: AuthSources) {
-  const { keyFiles, credentialsFile, revocationsFile, database, certificateSets, keySets } = sources
+  const { keyFiles, credentialsFile, revocationsFile, database, feed, certificateSets, keySets } = sources
   const ofSettings = [
     keyFiles,
     credentialsFile,
     revocationsFile,
     database,
+    feed,
     ...keySets,
     ...certificateSets.values(),
   ]
@@ -245,21 +267,23 @@ function subscribeToSources(sources: AuthSources, onChange: OnAuthDataChange): v
   sources.credentialsFile?.subscribe(() => onChange('credentials'))
   sources.revocationsFile?.subscribe(() => onChange('revocations'))
   sources.database?.subscribe(onChange)
+  sources.feed?.subscribe(onChange)
 }
 
 /** Resolves with false if a source was stopped before it was loaded. @throws InvalidAuthData */
 async function whenSourcesLoaded(
-  { database }: AuthSources,
+  { database, feed }: AuthSources,
   ownKeySet: RemoteKeys | undefined,
 ): Promise<boolean> {
   const loads = await Promise.all([
     firstLoadOf('keys.jwksUrl', ownKeySet),
     firstLoadOf(DATABASE_SETTING, database),
+    firstLoadOf('credentials.feed.url', feed),
   ])
   return loads.every(Boolean)
 }
 
-async function firstLoadOf(setting: string, source: RemoteKeys | CredentialsDatabase | undefined) {
+async function firstLoadOf(setting: string, source: Pick<RemoteKeys, 'whenLoaded'> | undefined) {
   if (source === undefined) {
     return true
   }

@@ -1,22 +1,29 @@
 /**
  * Opens the sources of auth data that the settings name, with one function for each: files,
- * the database and key sets.
+ * the database, the feed and key sets.
  */
 import type { Logger } from '../base/log.ts'
 import { type Loaded, notLoaded } from '../base/result.ts'
 import { type Config, configWarnings, keySetsOf, type Problem, problemsAt } from '../config/config.ts'
 import type { CredentialList } from '../credentials/credential-list.ts'
+import { FeedFollower } from '../credentials/feed/follower.ts'
 import { loadCredentialsFile, loadRevocationsFile } from '../credentials/list-files.ts'
 import type { CredentialsDatabase } from '../credentials/postgres/database.ts'
 import type { EndedTokens, RevocationList } from '../credentials/revocation-list.ts'
-import { readBearerToken } from '../keys/jwk-set.ts'
+import { readBearerToken } from '../files/bearer-token.ts'
 import { isKeyFileName, loadKeyRing } from '../keys/key-directory.ts'
 import type { KeyRing } from '../keys/key-ring.ts'
 import { RemoteKeys } from '../keys/remote-keys.ts'
 import { openPolledFiles } from '../reload/polled-files.ts'
 import type { Reloadable, ReloadResult } from '../reload/reloadable.ts'
 import type { CertificateName, CertificateSet, CertificateSets } from '../tls/certificates.ts'
-import { activeContextOf, certificateFiles, issuerSetName, openCertificateSet } from '../tls/certificates.ts'
+import {
+  activeContextOf,
+  certificateFiles,
+  FEED_SET,
+  issuerSetName,
+  openCertificateSet,
+} from '../tls/certificates.ts'
 
 export type ReloadSubject = 'keys' | 'credentials' | 'revocations' | 'certificates'
 
@@ -42,6 +49,8 @@ export interface AuthSources {
   readonly revocationsFile: Reloadable<RevocationList> | undefined
   /** In place of the credentials file, and with revocations. */
   readonly database: CredentialsDatabase | undefined
+  /** In place of both, where key files are fetched, too. */
+  readonly feed: FeedFollower | undefined
   readonly certificateSets: CertificateSets
   /** That at `keys.jwksUrl`, in place of key files, and those of trusted issuers. */
   readonly keySets: readonly RemoteKeys[]
@@ -57,12 +66,13 @@ export async function openSources(options: SourceOptions): Promise<AuthSources> 
   const revocationsFile = await openRevocationsFile(opening)
   const database = await openCredentialsDatabase(opening)
   const certificateSets = await openCertificateSets(opening)
+  const feed = await openFeed(opening, certificateSets)
   const keySets = await openKeySets(opening, certificateSets)
   const problems = opening.results.flatMap((result) => (result.ok ? [] : result.problems))
   const ofSources = opening.results.flatMap((result) => (result.ok ? result.warnings : []))
   const warnings = [...new Set([...ofSources, ...configWarnings(options.config)])]
   const files = { keyFiles, credentialsFile, revocationsFile, certificateSets }
-  return { ...files, database, keySets, problems, warnings }
+  return { ...files, database, feed, keySets, problems, warnings }
 }
 
 function openKeyFiles(opening: Opening) {
@@ -141,6 +151,21 @@ async function openCertificateSets(opening: Opening): Promise<CertificateSets> {
     }
   }
   return sets
+}
+
+async function openFeed(opening: Opening, certificateSets: CertificateSets) {
+  const { config, log, now } = opening
+  const { feed } = config.credentials
+  if (feed === undefined) {
+    return undefined
+  }
+  collect(opening, await withSetting('credentials.feed.tokenFile', readBearerToken(feed.tokenFile)))
+  const certificates = certificateSets.get(FEED_SET)
+  const onReload = (result: ReloadResult) => opening.onReload?.('credentials', result)
+  const secureContext = activeContextOf(certificates)
+  const follower = new FeedFollower({ ...feed, secureContext, log, now, onReload })
+  certificates?.subscribe(() => follower.reconnect())
+  return follower
 }
 
 async function openKeySets(opening: Opening, certificateSets: CertificateSets): Promise<RemoteKeys[]> {

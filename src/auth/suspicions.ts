@@ -5,7 +5,8 @@
  *   the file was replaced behind its mount (no link)       when the path leads to a file with a link
  *   the credentials became empty                           with a version that has some
  *   revocations were lost: more than one name at once,     with a version that has them again
- *   or by a file that is older than the one before
+ *   or by a file that is older than the one before;
+ *   of the feed, by a whole state
  *   an earlier state of the database is back               when the state before it returns
  *
  * `revocations remove` takes one name: that is no suspicion, and neither is a revocation whose tokens have

@@ -3,6 +3,7 @@
  * A new kind of source adds a state for each subject that it has.
  */
 import type { CredentialList } from '../credentials/credential-list.ts'
+import type { FeedFollower } from '../credentials/feed/follower.ts'
 import type { CredentialsDatabase } from '../credentials/postgres/database.ts'
 import { MAX_REMOVED_BY_COMMAND, type RevocationList } from '../credentials/revocation-list.ts'
 import { fingerprintOfKeys, type KeyRing } from '../keys/key-ring.ts'
@@ -20,7 +21,7 @@ const wereLost = (count: number) =>
 
 export function watchedStates(options: SourceOptions, sources: AuthSources): WatchedState[] {
   const { keys, credentials, revocations, token } = options.config
-  const { keyFiles, credentialsFile, revocationsFile, database, keySets } = sources
+  const { keyFiles, credentialsFile, revocationsFile, database, feed, keySets } = sources
   const ownKeySet = keySets.find(({ issuer }) => issuer === token.issuer)
   const states: WatchedState[] = []
   if (keyFiles !== undefined && keys.directory !== undefined) {
@@ -39,6 +40,9 @@ export function watchedStates(options: SourceOptions, sources: AuthSources): Wat
   }
   if (database !== undefined) {
     states.push(...databaseStates(database))
+  }
+  if (feed !== undefined) {
+    states.push(...feedStates(options, feed))
   }
   return states
 }
@@ -127,6 +131,42 @@ function databaseStates(database: CredentialsDatabase): WatchedState[] {
         return lostRevocations > 0 ? wereLost(lostRevocations) : undefined
       },
       trust() {},
+    },
+  ]
+}
+
+/** Changes come in place: only a whole state is one of its own, which may lack what was there. */
+function feedStates(options: SourceOptions, feed: FeedFollower): WatchedState[] {
+  const ofFeed = {
+    origin: () => ({ from: feed.from }),
+    subscribe(onChange: () => void) {
+      feed.subscribe(onChange)
+      feed.whenLoaded.then(onChange) // the first state, of which `feed.subscribe` tells nothing, is trusted
+    },
+  }
+  let hadCredentials = feed.countActive() > 0
+  let trusted = feed.revocations()
+  return [
+    {
+      ...ofFeed,
+      subject: 'credentials',
+      fingerprint: () => feed.state()?.fingerprint,
+      suspicion: () => (hadCredentials && feed.countActive() === 0 ? BECAME_EMPTY : undefined),
+      trust() {
+        hadCredentials = feed.countActive() > 0
+      },
+    },
+    {
+      ...ofFeed,
+      subject: 'revocations',
+      fingerprint: () => feed.state()?.revocations.fingerprint,
+      suspicion() {
+        const lost = [...trusted.lostIn(feed.revocations(), endedTokensOf(options))].length
+        return lost > MAX_REMOVED_BY_COMMAND ? wereLost(lost) : undefined
+      },
+      trust() {
+        trusted = feed.revocations()
+      },
     },
   ]
 }

@@ -9,9 +9,10 @@ import { configWarnings, formatProblems, keySetsOf, problemsAt } from '../config
 import type { LoadedConfig, LoadOptions } from '../config/load.ts'
 import { effectiveSettings, FILE_VARIABLE, loadConfig } from '../config/load.ts'
 import { configJsonSchema, FLAGS, SETTINGS } from '../config/settings.ts'
+import { FeedClient } from '../credentials/feed/feed-client.ts'
 import { fetchJwks, importKeys } from '../keys/jwk-set.ts'
 import { openRooms } from '../rooms.ts'
-import { activeContextOf, type CertificateSets, issuerSetName } from '../tls/certificates.ts'
+import { activeContextOf, type CertificateSets, FEED_SET, issuerSetName } from '../tls/certificates.ts'
 import { type CommandIo, describe, type Flags, UsageFailure } from './command-io.ts'
 
 /** Flags of settings, which commander names in camel case. */
@@ -84,7 +85,7 @@ export function configCommand(io: CommandIo): Command {
     'SIDECAR_UPSTREAM_URL=http://127.0.0.1:9000 storage-auth-sidecar config check --json',
   )
     .option('--files', 'validate keys, credentials, revocations and certificates, too')
-    .option('--fetch', 'also fetch each key set once, and say whether it is good')
+    .option('--fetch', 'also fetch each key set, and the feed, once, and say whether it is good')
     .option('--strict', 'fail on warnings, too')
     .option('--json', 'print the outcome as JSON')
   addSettingFlags(check).action(async (flags: CheckFlags) => {
@@ -145,6 +146,9 @@ async function checkSettings(flags: CheckFlags, io: CommandIo) {
   const { problems, warnings, certificateSets } = await checkFiles(config)
   const keySets = flags.fetch ? keySetsOf(config) : []
   const checks = await Promise.all(keySets.map((keySet) => checkKeySet(keySet, certificateSets)))
+  if (flags.fetch && !problems.some(({ path }) => path.startsWith('credentials.feed'))) {
+    checks.push(await checkFeed(config, certificateSets))
+  }
   return {
     problems: withOrigins([...problems, ...checks.flatMap((check) => check.problems)], loaded.value),
     warnings,
@@ -211,4 +215,25 @@ async function checkKeySet({ setting, ...keySet }: KeySetSettings, certificateSe
   }
   const notes = [`${keys.length} of its keys can be used`, ...warnings]
   return { problems: [], notes: notes.map((note) => `${path}: ${note}`) }
+}
+
+/** Asks a hub once. */
+async function checkFeed({ credentials: { feed } }: Config, certificateSets: CertificateSets) {
+  if (feed === undefined) {
+    return { problems: [], notes: [] }
+  }
+  const path = 'credentials.feed.url'
+  const secureContext = activeContextOf(certificateSets.get(FEED_SET))
+  const client = new FeedClient({ ...feed, secureContext }, Math.random)
+  const answer = await client.ask({ since: undefined, waitSeconds: 0 }, new AbortController().signal)
+  client.disconnect()
+  if (!answer.ok) {
+    return { problems: problemsAt(path, [`the feed ${answer.error.problem}`]), notes: [] }
+  }
+  if (answer.value === 'unchanged') {
+    return { problems: [], notes: [] } // never: no version was named
+  }
+  const { credentials, revocations } = answer.value
+  const note = `${credentials.set.length} credentials, ${revocations.set.length} revocations`
+  return { problems: [], notes: [`${path}: ${note}`] }
 }

@@ -108,6 +108,16 @@ const RULES = [
   exclusive('keys.jwksUrl', 'keys.directory'),
   exclusive('credentials.file', 'keys.jwksUrl', ': such a sidecar only verifies and issues no tokens'),
   exclusive('credentials.postgres', 'credentials.file'),
+  exclusive('credentials.feed', 'credentials.file'),
+  exclusive('credentials.feed', 'credentials.postgres'),
+  rule(['credentials', 'keys.jwksUrl'], ({ credentials: { feed }, keys }, report) => {
+    if (feed !== undefined && keys.jwksUrl === undefined) {
+      report('credentials.feed', 'needs keys.jwksUrl: the feed has no secrets, so nobody can log in')
+    }
+    if (feed?.caFile !== undefined && !isHttps(feed.url)) {
+      report('credentials.feed', 'has a caFile, which needs a url that begins with https:')
+    }
+  }),
   exclusive('identity.assertion.enabled', 'keys.jwksUrl', ': an assertion needs a key that signs'),
   exclusive('oauth.enabled', 'keys.jwksUrl', ': such a sidecar only verifies and issues no tokens'),
   rule(['keys'], ({ keys: { caFile, jwksUrl } }, report) => {

@@ -26,6 +26,7 @@ import {
   realm,
   scopeHost,
   seconds,
+  secureUrl,
   share,
   strictMap,
   timerSeconds,
@@ -95,6 +96,8 @@ const sharedLimits = group({
 })
 export const SHARED_LIMITS = sharedLimits.keyof().options
 
+const MAX_STALE_SECONDS = 31_536_000
+
 const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const
 const WORKERS = "must be an integer from 1 to 1024, or 'auto'"
 
@@ -150,11 +153,29 @@ export const settingsSchema = group({
     ),
     caFile: withExample(filePath.optional(), 'PEM file of the CAs of keys.jwksUrl.', `${ETC}/issuer-ca.crt`),
   }),
-  credentials: section('Who may log in: a file or a database, not both; no file with keys.jwksUrl.', {
+  credentials: section('Who may log in: a file or a database; with keys.jwksUrl, a database or a feed.', {
     file: dependentSetting(filePath, CREDENTIALS_FILE, 'YAML file of accounts.'),
     postgres: optionalSection('Credentials in PostgreSQL, shared by all replicas.', {
       urlFile: withExample(filePath, 'File of the connection URL, with its password.', `${ETC}/postgres-url`),
       poolSize: workerLimit(1000, 5, 'Maximum number of connections.'),
+    }),
+    feed: optionalSection('Credentials and revocations of issuing sidecars, followed without a database.', {
+      url: withExample(
+        secureUrl,
+        'URL of their feed; http: only to this machine.',
+        'https://issuer:8081/feed',
+      ),
+      caFile: withExample(filePath.optional(), 'PEM file of the CAs of url.', `${ETC}/issuer-ca.crt`),
+      tokenFile: withExample(
+        filePath,
+        'File of the token that is sent there, read anew for each request.',
+        '/var/run/secrets/feed/token',
+      ),
+      maxStaleSeconds: withExample(
+        integer(60, MAX_STALE_SECONDS).optional(),
+        'Age of the state from which every token gets 503; default: the last state stays in use.',
+        3600,
+      ),
     }),
   }),
   revocations: section('Tokens withdrawn before they expire.', {

@@ -2,7 +2,7 @@
 import { isIP } from 'node:net'
 import { z } from 'zod'
 import { checkedText, integer, must, nameSchema } from '../base/values.ts'
-import { isHost, isHttps } from '../http/hosts.ts'
+import { isHost, isHttps, isLoopback } from '../http/hosts.ts'
 import { PUBLIC_ALGORITHMS } from '../keys/key-ring.ts'
 import { scopeProblem } from '../token/scopes.ts'
 
@@ -127,6 +127,12 @@ function isHttpUrl(url: string): boolean {
   const { username, password } = new URL(url)
   return username === '' && password === ''
 }
+
+/** A token is sent to it, and what comes back decides on tokens. */
+export const secureUrl = satisfying(
+  (url) => isHttpUrl(url) && (isHttps(url) || isLoopback(new URL(url).hostname)),
+  'must be an https: URL without a user name, password or fragment; http: only to this machine',
+)
 
 /** A zone (`%eth0`) names a link of one host, and is refused. */
 export const addressRange = satisfying((range) => {

@@ -63,23 +63,27 @@ export interface LoginOrigin {
   readonly hasLeft: () => boolean
 }
 
-export interface CredentialChecks {
-  /** Never rejects. */
-  authenticate(login: Login, origin: LoginOrigin, mayLogIn?: MayLogIn): Promise<LoginVerdict>
+/** What is known of credentials. A feed, which has no secrets, knows no more. */
+export interface CredentialLookups {
   /** For logs, which name only accounts that exist: any other name is text that the client chose. */
   hasAccount(accountId: string): boolean
   /** For logs, too. */
   hasCredential(accountId: string, accessKey: string): boolean
   /**
+   * Called for each token that is not cached, and at each login.
+   * Reads the active version of the file, database or feed.
+   */
+  credentialStatus(accountId: string, accessKey: string): CredentialStatus
+}
+
+export interface CredentialChecks extends CredentialLookups {
+  /** Never rejects. */
+  authenticate(login: Login, origin: LoginOrigin, mayLogIn?: MayLogIn): Promise<LoginVerdict>
+  /**
    * Returns the account of the one credential that has this access key.
    * Undefined if none has it, or several have.
    */
   accountOf(accessKey: string): string | undefined
-  /**
-   * Called for each token that is not cached, and at each login.
-   * Reads the active version of the file or database.
-   */
-  credentialStatus(accountId: string, accessKey: string): CredentialStatus
   /**
    * Returns the status of an earlier login: that of its credential while the secret of this hash logs in.
    */

@@ -3,14 +3,12 @@
  * In: its source and the accepted algorithms. Out: the usable keys, and a warning for each other key.
  * Follows no redirect. Problems quote neither the query of the URL, which may be a secret, nor the response.
  */
-import { once } from 'node:events'
-import { get as getHttp, type IncomingMessage } from 'node:http'
-import { get as getHttps, type RequestOptions } from 'node:https'
 import { setImmediate as nextTurn } from 'node:timers/promises'
-import type { ConnectionOptions, SecureContext } from 'node:tls'
+import type { SecureContext } from 'node:tls'
 import { failed, type Loaded, loaded, notLoaded, ok } from '../base/result.ts'
-import { errorCode, readRegularFile, readUpTo } from '../files/files.ts'
-import { lookup } from '../http/hosts.ts'
+import { readBearerToken } from '../files/bearer-token.ts'
+import { errorCode, readUpTo } from '../files/files.ts'
+import { type GetOptions, get } from '../http/get.ts'
 import { fitsType, importKey, PRIVATE_MEMBERS } from './jwk.ts'
 import type { Algorithm, Key } from './key-ring.ts'
 
@@ -26,7 +24,6 @@ export interface KeySetSource {
 
 const FETCH_MS = 5000
 const MAX_BYTES = 1_048_576
-const MAX_BEARER_BYTES = 65_536
 /** After this number of imported keys, the event loop serves requests. */
 const KEYS_PER_TURN = 20
 
@@ -64,19 +61,6 @@ export async function fetchJwks(
   }
 }
 
-/** Never rejects. Problems begin with the path. */
-export async function readBearerToken(path: string): Promise<Loaded<string>> {
-  const read = await readRegularFile(path, MAX_BEARER_BYTES)
-  if (!read.ok) {
-    return read
-  }
-  const value = read.value.bytes.toString('latin1').trim()
-  if (!/^[!-~]+$/.test(value)) {
-    return notLoaded([`${path}: holds no token`])
-  }
-  return loaded(value)
-}
-
 const NO_SET = 'is not a JWK Set'
 
 /**
@@ -96,16 +80,8 @@ const shallow = (key: object): UncheckedJwk =>
 
 const isNested = (value: unknown) => [value].flat().some((item) => item instanceof Object)
 
-type FetchOptions = RequestOptions &
-  Pick<ConnectionOptions, 'secureContext'> & { readonly signal: AbortSignal }
-
-/** Uses `http.get`, because Node's `fetch` has no option for CAs. */
-async function fetchText(url: URL, options: FetchOptions) {
-  const get = url.protocol === 'https:' ? getHttps : getHttp
-  const request = get(url, { ...options, agent: false, lookup })
-  request.on('error', () => {}) // `once`, or the read of the response, rejects with the same error
-  // A 101 that was not requested ends the request without an event. Only the signal then ends the wait.
-  const response: IncomingMessage = (await once(request, 'response', { signal: options.signal }))[0]
+async function fetchText(url: URL, options: GetOptions) {
+  const response = await get(url, { ...options, agent: false })
   try {
     if (response.statusCode !== 200) {
       return failed(`was answered with status ${response.statusCode}`)
@@ -116,7 +92,7 @@ async function fetchText(url: URL, options: FetchOptions) {
     }
     return ok(bytes.toString())
   } finally {
-    request.destroy()
+    response.destroy()
   }
 }
 

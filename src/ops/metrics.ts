@@ -65,6 +65,7 @@ export const METRICS = {
   client_connections_dropped_by_address_total: counter('Closed because of limits.connectionsPerAddress.', []),
   client_connections_evicted_total: counter('Idle connections closed to make room for new ones.', []),
   enforcing: gauge('1 while refused tokens are refused, 0 with enforcement: report.', [], 'min'),
+  feed_age_seconds: gauge('Seconds since a hub last said that the state is the newest.', [], 'max'),
   jwks_age_seconds: gauge('Seconds since the issuer last sent a good JWK Set.', ['issuer'], 'max'),
   jwks_fetches_total: counter('Fetches of JWK Sets by issuer and result.', ['issuer', 'result']),
   key_token_lifetime_seconds: gauge('Seconds that tokens of the key may live at most.', ['kid'], 'max'),
@@ -147,7 +148,14 @@ export interface MetricSources {
   readonly config: Pick<Config, 'enforcement'>
   readonly authData: Pick<
     AuthData,
-    'subjects' | 'keys' | 'keySets' | 'revocations' | 'certificateSets' | 'suspicions' | 'activeCredentials'
+    | 'subjects'
+    | 'keys'
+    | 'keySets'
+    | 'revocations'
+    | 'certificateSets'
+    | 'suspicions'
+    | 'activeCredentials'
+    | 'feed'
   >
   readonly tokenCache: Pick<TokenCache, 'counts'>
   readonly listener: Pick<DataListener, 'inFlight' | 'connections' | 'connectionCounts'>
@@ -315,6 +323,7 @@ export class Metrics {
       client_connections_evicted_total: listener.connectionCounts.evicted,
       open_files_used_up: Number(openFiles.areUsedUp),
       enforcing: Number(config.enforcement === 'enforce'),
+      feed_age_seconds: sources.authData.feed?.ageSeconds(),
       jwks_age_seconds: keySets.map(({ issuer, state }) => [issuer, state().ageSeconds]),
       jwks_fetches_total: keySets.map(({ issuer, fetches }) => [issuer, Object.entries(fetches)]),
       key_token_lifetime_seconds: keys.tokenLifetimes().map(({ kid, seconds }) => [kid, seconds]),

@@ -14,6 +14,7 @@ const CERTIFICATE_CRITICAL_DAYS = 2
 const KEY_WARNING_DAYS = 90
 const DAY_SECONDS = 86_400
 const KEYS_MINUTES = 5
+const FEED_MINUTES = 5
 
 /**
  * Reasons to refuse tokens that were good once, or that cannot be checked.
@@ -43,7 +44,7 @@ export function statusProblems(windows: Windows, status: Status): StatusProblem[
     ...loginProblems(windows, isDatabaseDown),
     ...tokenProblems(windows),
     ...requestProblems(windows, status),
-    ...trustProblems(windows, isDatabaseDown),
+    ...trustProblems(windows, status, isDatabaseDown),
   ]
 }
 
@@ -145,10 +146,11 @@ function* requestProblems({ tenMinutes, recently, values }: Windows, { checks, r
   }
 }
 
-function* trustProblems(windows: Windows, isDatabaseDown: boolean): Problems {
+function* trustProblems(windows: Windows, status: Status, isDatabaseDown: boolean): Problems {
   yield* certificateProblems(windows)
   yield* reloadProblems(windows, isDatabaseDown)
   yield* keySetProblems(windows)
+  yield* feedProblems(status)
   for (const [kid, age] of windows.values.by('signing_key_age_seconds', 'kid')) {
     if (age > KEY_WARNING_DAYS * DAY_SECONDS) {
       yield warning(`Signing key "${kid}" is older than ${KEY_WARNING_DAYS} d`)
@@ -197,5 +199,20 @@ function* keySetProblems({ values }: Windows): Problems {
     } else if (age !== undefined && age > KEYS_MINUTES * 60) {
       yield warning(`No good keys from ${issuer} for more than ${KEYS_MINUTES} min; the last ones are active`)
     }
+  }
+}
+
+function* feedProblems({ feed }: Status): Problems {
+  const { ageSeconds = null, maxStaleSeconds = null } = feed ?? {}
+  if (ageSeconds === null) {
+    return
+  }
+  if (maxStaleSeconds !== null && ageSeconds > maxStaleSeconds) {
+    yield critical(
+      'The state of the feed is too old (credentials.feed.maxStaleSeconds): every token gets 503',
+    )
+  } else if (ageSeconds > FEED_MINUTES * 60) {
+    const minutes = Math.floor(ageSeconds / 60)
+    yield warning(`The feed has brought nothing for ${minutes} min: token checks use its last state`)
   }
 }

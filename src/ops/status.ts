@@ -71,6 +71,7 @@ export function statusOf(config: StatusConfig, conditions: readonly ReadyConditi
       ...upstreamIn(windows, prefix),
     })),
     credentials: credentialsFrom(config),
+    feed: feedIn(config, windows),
     process: {
       cpuRatio: recently.rate('process_cpu_seconds_total'),
       rssBytes: values.total('process_resident_memory_bytes'),
@@ -172,7 +173,19 @@ function credentialsFrom({ credentials }: StatusConfig) {
   if (credentials.file !== undefined) {
     return 'file'
   }
+  if (credentials.feed !== undefined) {
+    return 'feed'
+  }
   return credentials.postgres === undefined ? 'none' : 'PostgreSQL'
+}
+
+/** Null without a feed. `ageSeconds`: null until it has brought a state. */
+function feedIn({ credentials }: StatusConfig, { values }: Windows) {
+  if (credentials.feed === undefined) {
+    return null
+  }
+  const ageSeconds = values.by('feed_age_seconds', '').get('') ?? null
+  return { ageSeconds, maxStaleSeconds: credentials.feed.maxStaleSeconds ?? null }
 }
 
 function upstreamState(isDown: boolean, isDegraded: boolean, count: number) {

@@ -296,6 +296,15 @@ function showKeys(/** @type {StatusDocument} */ { keys, keySets, certificates, t
   fill('keys', table(['Keys'], titles, rows.length > 0 ? rows : [none]), facts(...sets, ...ends))
 }
 
+/** @type {Record<string, string>} */
+const SOURCE_NAMES = { file: 'a file', feed: 'the feed' }
+
+/** How old the state of the feed is. */
+function feedFact(/** @type {NonNullable<StatusDocument['feed']>} */ { ageSeconds, maxStaleSeconds }) {
+  const limit = maxStaleSeconds === null ? '' : `, too old after ${age(maxStaleSeconds)}`
+  return ['Feed', ageSeconds === null ? 'not received yet' : `confirmed ${age(ageSeconds)} ago${limit}`]
+}
+
 /** @param {StatusDocument['reloads'][number]} reload */
 function newestVersion({ failing, suspect }) {
   if (suspect) {
@@ -305,7 +314,7 @@ function newestVersion({ failing, suspect }) {
 }
 
 function showTrust(/** @type {StatusDocument} */ status) {
-  const { credentials, activeCredentials, revocations, reloads, time: now } = status
+  const { credentials, activeCredentials, feed, revocations, reloads, time: now } = status
   const rows = reloads.map((reload) => [
     reload.subject,
     newestVersion(reload),
@@ -320,8 +329,9 @@ function showTrust(/** @type {StatusDocument} */ status) {
         : [
             'Credentials',
             bold(count(activeCredentials)),
-            ` active, from ${credentials === 'file' ? 'a file' : credentials}`,
+            ` active, from ${SOURCE_NAMES[credentials] ?? credentials}`,
           ],
+      ...(feed === null ? [] : [feedFact(feed)]),
       ['Revocations', bold(count(revocations)), ' active'],
     ),
     table(['Reloads'], ['Subject', 'Newest version', 'Active since'], rows),

@@ -1,5 +1,5 @@
 /**
- * Loads certificates of listeners, upstreams and issuers from PEM files (RFC 7468).
+ * Loads certificates of listeners, upstreams, issuers and the feed from PEM files (RFC 7468).
  * No function rejects. The files of one set become active together, so the key is always
  * that of the first certificate. Problems quote no file.
  */
@@ -16,9 +16,10 @@ import { LISTENER_OPTIONS } from './listener-tls.ts'
 /**
  * Also the label `certificate` of metrics. An issuer is named by its setting, such as `trustedIssuers[0]`.
  */
-export type CertificateName = 'listener' | 'admin' | `issuer:${string}` | `upstream:${string}`
+export type CertificateName = 'listener' | 'admin' | 'feed' | `issuer:${string}` | `upstream:${string}`
 
 export const upstreamSetName = (prefix: string) => `upstream:${prefix}` as const
+export const FEED_SET = 'feed'
 export const issuerSetName = (setting: string) => `issuer:${setting}` as const
 
 const FILE_SETTINGS = ['certFile', 'keyFile', 'caFile', 'clientCaFile'] as const
@@ -43,13 +44,14 @@ export interface CertificateSet {
 export type CertificateSets = ReadonlyMap<CertificateName, Reloadable<CertificateSet>>
 
 export function certificateFiles(config: Config): CertificateFiles[] {
-  const { listen, admin, upstreams } = config
+  const { listen, admin, upstreams, credentials } = config
   const all: CertificateFiles[] = [
     { name: 'listener', setting: 'listen.tls', ...listen.tls },
     { name: 'admin', setting: 'admin.tls', ...admin.tls },
     ...upstreams.map((upstream, index) => {
       return { ...upstream, name: upstreamSetName(upstream.prefix), setting: `upstreams[${index}]` }
     }),
+    { name: FEED_SET, setting: 'credentials.feed', caFile: credentials.feed?.caFile },
     ...keySetsOf(config).map(({ setting, caFile }) => ({ name: issuerSetName(setting), setting, caFile })),
   ]
   return all.filter((files) => pathsOf(files).length > 0)

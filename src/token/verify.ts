@@ -38,12 +38,23 @@ export interface VerifierOptions {
   /** The sidecar's own issuer is the first. */
   readonly issuers: readonly [TokenIssuer, ...TokenIssuer[]]
   readonly isRevoked: IsRevoked
+  /** Whether too little is known of the credentials to accept any token. */
+  readonly isUnavailable?: (() => boolean) | undefined
   /** How far `iat` and `nbf` may lie ahead. The expiry is never stretched. */
   readonly clockToleranceSeconds: number
   readonly now: () => number
 }
 
 export function createVerifier(options: VerifierOptions): Verify {
+  const verify = issuerVerifier(options)
+  const { isUnavailable } = options
+  if (isUnavailable === undefined) {
+    return verify
+  }
+  return async (token) => (isUnavailable() ? refused('unavailable') : verify(token))
+}
+
+function issuerVerifier(options: VerifierOptions): Verify {
   const [own] = options.issuers
   const byName = new Map<unknown, TokenIssuer>(options.issuers.map((issuer) => [issuer.name, issuer]))
   return async (token) => {

@@ -54,7 +54,7 @@ t.test('settings in pages are valid', async (t) => {
 const PAGE = 'docs/operations.md'
 const TRACEPARENT = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01'
 /** Documented, but only with a setting that this test does not use. */
-const isConditional = (name: string) => /jwks|worker|certificate/.test(name)
+const isConditional = (name: string) => /jwks|worker|certificate|feed/.test(name)
 
 /** Names and label names of the sidecar's own series. */
 async function scrape({ adminPort }: TestSidecar): Promise<Map<string, Map<string, Set<string>>>> {

@@ -183,6 +183,14 @@ export const INCIDENTS: Readonly<Record<string, Incident>> = {
     severity: 'warning',
     series: { [own('jwks_age_seconds', { issuer: 'idp' })]: `30x${BEFORE} 30+30x${AFTER}` },
   },
+  'no hub of the feed responds to a follower': {
+    alert: 'FeedStale',
+    severity: 'warning',
+    series: {
+      [own('feed_age_seconds')]: `15x${BEFORE} 15+30x${AFTER}`,
+      [own('reload_failing', { subject: 'credentials' })]: gauge(0, 1),
+    },
+  },
   'the credentials database is down': {
     alert: 'LoginsFailing',
     severity: 'critical',

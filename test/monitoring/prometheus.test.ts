@@ -28,7 +28,7 @@ const DASHBOARD: { panels: readonly Panel[] } = JSON.parse(
   monitoringFile('storage-auth-sidecar.dashboard.json'),
 )
 /** Series of a deployment with issuers, TLS or workers. */
-const CONDITIONAL = /jwks|certificate_|worker_/
+const CONDITIONAL = /feed_age|jwks|certificate_|worker_/
 const PANELS = DASHBOARD.panels.filter(({ type }) => type !== 'row')
 
 /**
@@ -203,6 +203,8 @@ t.test(
     ])
     t.strictSame(await loud('f', 'ClientsRefused', 'TokensRefused', 'LoginsRefused'), ['ClientsRefused'])
     t.strictSame(await loud('g', 'LoginsFailing', 'ReloadFailing'), ['LoginsFailing'], 'a database is down')
+    const feedAway = ['FeedStale', 'ReloadFailing subject=credentials']
+    t.strictSame(await loud('k', ...feedAway), ['FeedStale'], 'no hub answers')
     t.strictSame(await loud('h', 'ReloadSuspect', 'StateDiffers'), ['ReloadSuspect'])
     const emptied = ['ReloadSuspect subject=credentials', 'ClientsRefused reason=revoked', 'LoginsRefused']
     t.strictSame(await loud('i', ...emptied), ['ReloadSuspect'], 'a credentials file is emptied')
@@ -508,6 +510,11 @@ const CASES_BY_ALERT: Readonly<Record<string, readonly Case[]>> = {
     ['the issuer is away', 10, { [jwksAge]: '301x10' }, ISSUER_KEYS],
     ['the issuer never responded', 20, { [fetches]: '0x20' }, ISSUER_KEYS],
     ['all is loaded', 10, { [reloadFailing]: '0x10', [jwksAge]: '59x10', [fetches]: '0+1x10' }],
+  ],
+  FeedStale: [
+    ['no hub has answered for two minutes', 5, { [of('auth_sidecar_feed_age_seconds')]: '150x10' }, POD],
+    ['hubs answer each half minute', 20, { [of('auth_sidecar_feed_age_seconds')]: '30x20' }],
+    ['a hub restarts', 20, { [of('auth_sidecar_feed_age_seconds')]: '5x5 130 5x14' }],
   ],
   ReloadSuspect: [
     ['a restore un-revokes a customer', 3, { [SUSPECT]: '1x5' }, { ...POD, subject: 'revocations' }],

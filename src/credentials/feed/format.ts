@@ -101,13 +101,13 @@ export async function parseFeed(text: string): Promise<Result<FeedUpdate>> {
   try {
     return ok(await updateIn(JSON.parse(text)))
   } catch (error) {
-    return failed(error instanceof Malformed ? error.message : 'sent no JSON')
+    return failed(error instanceof Malformed ? error.message : 'is no JSON')
   }
 }
 
 async function updateIn(value: unknown): Promise<FeedUpdate> {
   if (!isJsonObject(value)) {
-    throw new Malformed('sent no JSON object')
+    throw new Malformed('is no JSON object')
   }
   // First: another format may have any other members.
   if (value['format'] !== FEED_FORMAT) {
@@ -119,7 +119,7 @@ async function updateIn(value: unknown): Promise<FeedUpdate> {
   const credentials = changesIn(value['credentials'], 'credentials')
   const revocations = changesIn(value['revocations'], 'revocations')
   if (from === null && credentials.removed.length + revocations.removed.length > 0) {
-    throw new Malformed('removes something from a whole state')
+    throw new Malformed('removes something in a whole state')
   }
   const update: FeedUpdate = {
     version,
@@ -256,7 +256,7 @@ function revocationIn(entry: JsonObject): Result<Revocation> {
   if (!texts.ok) {
     return texts
   }
-  const { jti, issuer, accountId, accessKey, issuedBefore } = texts.value
+  const { jti, issuer, accountId, accessKey, issuedBefore, expiresAt } = texts.value
   if ([jti, accountId, accessKey].filter((name) => name !== undefined).length !== 1) {
     return failed('needs exactly one of jti, accountId and accessKey')
   }
@@ -266,7 +266,8 @@ function revocationIn(entry: JsonObject): Result<Revocation> {
   if (jti === undefined && issuer !== undefined) {
     return failed('issuer needs jti')
   }
-  return ok({ jti, issuer, accountId, accessKey, issuedBeforeMs: timeIn(issuedBefore) })
+  const times = { issuedBeforeMs: timeIn(issuedBefore), expiresAtMs: timeIn(expiresAt) }
+  return ok({ jti, issuer, accountId, accessKey, ...times })
 }
 
 const timeIn = (text: string | undefined) => (text === undefined ? undefined : parseTime(text))

@@ -1,5 +1,6 @@
 /** The state that a follower holds: the credentials and revocations of the last whole state and its changes. */
 import { setImmediate as nextTurn } from 'node:timers/promises'
+import { addFingerprint, fingerprintOf, subtractFingerprint } from '../../base/fingerprint.ts'
 import type { CredentialName } from '../credential-list.ts'
 import { type Revocation, RevocationList } from '../revocation-list.ts'
 import { credentialKey, type FeedUpdate, type FollowedCredential, revocationKey } from './format.ts'
@@ -13,6 +14,7 @@ export class FollowedState {
   /** How many credentials each account has. */
   readonly #accounts = new Map<string, number>()
   readonly #revocationKeys = new Set<string>()
+  #fingerprint = 0
   readonly revocations = new RevocationList()
 
   private constructor(version: string) {
@@ -75,30 +77,32 @@ export class FollowedState {
     return count
   }
 
-  /** The entries in no order, for comparisons. */
-  entries() {
-    return { credentials: [...this.#credentials.values()], revocations: [...this.#revocationKeys] }
+  /** Of the credentials. Equal in followers that have the same. */
+  get fingerprint(): number {
+    return this.#fingerprint
   }
 
   #set(credential: FollowedCredential): void {
     const { accountId } = credential
-    const key = credentialKey(credential)
-    if (!this.#credentials.has(key)) {
-      this.#accounts.set(accountId, (this.#accounts.get(accountId) ?? 0) + 1)
-    }
-    this.#credentials.set(key, credential)
+    this.#remove(credential)
+    this.#accounts.set(accountId, (this.#accounts.get(accountId) ?? 0) + 1)
+    this.#credentials.set(credentialKey(credential), credential)
+    this.#fingerprint = addFingerprint(this.#fingerprint, fingerprintOfCredential(credential))
   }
 
   #remove(name: CredentialName): void {
-    const { accountId } = name
-    if (!this.#credentials.delete(credentialKey(name))) {
+    const key = credentialKey(name)
+    const known = this.#credentials.get(key)
+    if (known === undefined) {
       return
     }
-    const left = (this.#accounts.get(accountId) ?? 0) - 1
+    this.#credentials.delete(key)
+    this.#fingerprint = subtractFingerprint(this.#fingerprint, fingerprintOfCredential(known))
+    const left = (this.#accounts.get(name.accountId) ?? 0) - 1
     if (left > 0) {
-      this.#accounts.set(accountId, left)
+      this.#accounts.set(name.accountId, left)
     } else {
-      this.#accounts.delete(accountId)
+      this.#accounts.delete(name.accountId)
     }
   }
 
@@ -110,6 +114,9 @@ export class FollowedState {
     }
   }
 }
+
+const fingerprintOfCredential = ({ accountId, accessKey, expiresAtMs, scope }: FollowedCredential) =>
+  fingerprintOf(accountId, accessKey, expiresAtMs, scope)
 
 async function eachInTurns<T>(list: readonly T[], use: (entry: T) => void): Promise<void> {
   for (const [index, entry] of list.entries()) {

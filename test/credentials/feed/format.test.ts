@@ -109,8 +109,8 @@ t.test('a document that is not as agreed is refused as a whole, and no problem q
     t.type(problem, 'string', JSON.stringify(document)?.slice(0, 100))
     t.notMatch(problem, /SECRET/)
   }
-  t.equal(errorIn(await parseFeed('{"format": 1')), 'sent no JSON')
-  t.equal(errorIn(await parseFeed('')), 'sent no JSON')
+  t.equal(errorIn(await parseFeed('{"format": 1')), 'is no JSON')
+  t.equal(errorIn(await parseFeed('')), 'is no JSON')
 })
 
 t.test('__proto__ is a name like any other, and no member', async (t) => {
@@ -170,11 +170,6 @@ function documentBetween(before: Model | undefined, after: Model, number: number
   }
 }
 
-function sortedEntries(state: FollowedState) {
-  const { credentials, revocations } = state.entries()
-  return [...credentials.map((one) => JSON.stringify(one)).sort(), ...[...revocations].sort()]
-}
-
 t.test('changes that lead on from a state give what the whole state gives', async (t) => {
   await fc.assert(
     fc.asyncProperty(model, fc.array(model, { maxLength: 4 }), async (first, later) => {
@@ -187,7 +182,8 @@ t.test('changes that lead on from a state give what the whole state gives', asyn
       const whole = await parsed(documentBetween(undefined, before, later.length))
       const fresh = await FollowedState.of(whole)
       t.equal(state.version, fresh.version)
-      t.strictSame(sortedEntries(state), sortedEntries(fresh))
+      t.equal(state.fingerprint, fresh.fingerprint)
+      t.equal(state.revocations.fingerprint, fresh.revocations.fingerprint)
       t.equal(state.size, fresh.size)
       t.equal(state.revocations.size, fresh.revocations.size)
       for (const account of ['a', 'b', '__proto__', 'ü']) {

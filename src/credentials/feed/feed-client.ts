@@ -1,0 +1,234 @@
+/**
+ * Asks a hub for its feed, bounded in time, size and depth. Follows no redirect.
+ * In: the version that the follower has. Out: a checked update, or why there is none.
+ * One connection is kept for the next request. Its certificate was checked when it was opened, so it does
+ * not outlive its CAs, nor `MAX_CONNECTION_MS`.
+ */
+import { Agent as HttpAgent, type IncomingMessage } from 'node:http'
+import { Agent as HttpsAgent } from 'node:https'
+import { pipeline } from 'node:stream'
+import type { SecureContext } from 'node:tls'
+import { createGunzip } from 'node:zlib'
+import { failed, ok, type Result } from '../../base/result.ts'
+import { readBearerToken } from '../../files/bearer-token.ts'
+import { errorCode, readUpTo } from '../../files/files.ts'
+import { get } from '../../http/get.ts'
+import { isHttps } from '../../http/hosts.ts'
+import { type FeedUpdate, MAX_FEED_BYTES, MAX_FEED_DEPTH, parseFeed } from './format.ts'
+
+export interface FeedSource {
+  readonly url: string
+  readonly tokenFile: string
+  /** The CAs of the hub; default: those of Node. */
+  readonly secureContext?: (() => SecureContext) | undefined
+}
+
+export interface FeedQuestion {
+  /** Undefined: the whole state is asked for. */
+  readonly since: string | undefined
+  /** How long the hub may wait for a newer version. */
+  readonly waitSeconds: number
+}
+
+/** `unchanged`: the version that was named is the newest. */
+export type FeedAnswer = Result<FeedUpdate | 'unchanged', FeedFailure>
+
+export interface FeedFailure {
+  /** The rest of a sentence that begins with "the feed". */
+  readonly problem: string
+  /** The hub has sent something whole that is no feed. To ask for the same again would be in vain. */
+  readonly isUnusable: boolean
+}
+
+const unreachable = (problem: string) => failed<FeedFailure>({ problem, isUnusable: false })
+const unusable = (problem: string) => failed<FeedFailure>({ problem, isUnusable: true })
+
+/** For the connection, TLS and the head, beyond the wait that was asked for. */
+const HEAD_MS = 5000
+const BODY_MS = 60_000
+const MAX_CONNECTION_MS = 300_000
+/** A vanished hub is noticed about ten seconds later. */
+const PROBE_AFTER_MS = 5000
+
+type Agent = HttpAgent | HttpsAgent
+
+export class FeedClient {
+  readonly #source: FeedSource
+  readonly #random: () => number
+  #agent: Agent | undefined
+  #context: SecureContext | undefined
+  #replaceAtMs = 0
+
+  constructor(source: FeedSource, random: () => number) {
+    this.#source = source
+    this.#random = random
+  }
+
+  /** Whether the next request may use a connection that has been used before. */
+  get isConnected(): boolean {
+    const isFresh = performance.now() < this.#replaceAtMs && this.#source.secureContext?.() === this.#context
+    return this.#agent !== undefined && isFresh
+  }
+
+  /** Never rejects. The signal ends the request. */
+  async ask(question: FeedQuestion, signal: AbortSignal): Promise<FeedAnswer> {
+    const deadline = new AbortController()
+    const abort = () => deadline.abort()
+    let late = 'was not answered in time'
+    let timer = setTimeout(abort, question.waitSeconds * 1000 + HEAD_MS)
+    try {
+      const token = await readBearerToken(this.#source.tokenFile)
+      if (!token.ok) {
+        return unreachable(`cannot be asked for: ${token.problems.join(', ')}`)
+      }
+      const response = await this.#send(question, token.value, AbortSignal.any([signal, deadline.signal]))
+      clearTimeout(timer)
+      timer = setTimeout(abort, BODY_MS)
+      late = `did not arrive within ${BODY_MS / 1000} s`
+      return await this.#read(response, question)
+    } catch (error) {
+      if (deadline.signal.aborted) {
+        return unreachable(late)
+      }
+      const code = errorCode(error)
+      return isOfCompression(code)
+        ? unusable(`cannot be unzipped: ${code}`)
+        : unreachable(`cannot be fetched: ${code}`)
+    } finally {
+      clearTimeout(timer)
+    }
+  }
+
+  /** The next request opens a new connection. */
+  disconnect(): void {
+    this.#agent?.destroy()
+    this.#agent = undefined
+  }
+
+  #send({ since, waitSeconds }: FeedQuestion, token: string, signal: AbortSignal): Promise<IncomingMessage> {
+    const headers: Record<string, string> = {
+      Accept: 'application/json',
+      'Accept-Encoding': 'gzip',
+      Authorization: `Bearer ${token}`,
+    }
+    if (waitSeconds > 0) {
+      headers['Prefer'] = `wait=${waitSeconds}`
+    }
+    const target = new URL(this.#source.url)
+    if (since !== undefined) {
+      const separator = target.search === '' ? '' : `${target.search}&`
+      target.search = `${separator}since=${encodeURIComponent(since)}`
+    }
+    const agent = this.#connection()
+    return get(target, { agent, secureContext: this.#context, headers, signal })
+  }
+
+  #connection(): Agent {
+    if (this.#agent !== undefined && this.isConnected) {
+      return this.#agent
+    }
+    this.disconnect()
+    this.#context = this.#source.secureContext?.()
+    // At random, so that the followers of a hub do not return together.
+    this.#replaceAtMs = performance.now() + MAX_CONNECTION_MS * (0.5 + this.#random() / 2)
+    const options = { keepAlive: true, maxSockets: 1 }
+    // A resumed session would not check the certificate again.
+    this.#agent = isHttps(this.#source.url)
+      ? new HttpsAgent({ ...options, maxCachedSessions: 0 })
+      : new HttpAgent(options)
+    return this.#agent
+  }
+
+  async #read(response: IncomingMessage, { since }: FeedQuestion): Promise<FeedAnswer> {
+    const problem = headProblem(response, since !== undefined)
+    if (problem !== undefined) {
+      response.destroy()
+      return unreachable(problem)
+    }
+    response.socket.setKeepAlive(true, PROBE_AFTER_MS)
+    if (response.statusCode === 304) {
+      response.resume()
+      return ok('unchanged')
+    }
+    const isCompressed = response.headers['content-encoding'] === 'gzip'
+    const bytes = await readUpTo(isCompressed ? unzipped(response) : response, MAX_FEED_BYTES)
+    if (bytes.length > MAX_FEED_BYTES) {
+      response.destroy()
+      return unusable(`is larger than ${MAX_FEED_BYTES} bytes`)
+    }
+    return updateIn(bytes)
+  }
+}
+
+/** Returns why the response cannot be used, whatever its body is. */
+function headProblem({ statusCode, headers }: IncomingMessage, mayBeUnchanged: boolean): string | undefined {
+  if (statusCode === 304 && mayBeUnchanged) {
+    return undefined
+  }
+  if (statusCode === 401) {
+    return 'was answered with status 401: the hub refuses the token in credentials.feed.tokenFile'
+  }
+  if (statusCode !== 200) {
+    return `was answered with status ${statusCode}`
+  }
+  if (!/^application\/json *(?:;|$)/i.test(headers['content-type'] ?? '')) {
+    return 'is not application/json'
+  }
+  const coding = headers['content-encoding'] ?? 'identity'
+  return coding === 'identity' || coding === 'gzip' ? undefined : 'has an unknown Content-Encoding'
+}
+
+/** An error of the response, or a compressed body that is cut short, is an error of the result. */
+const unzipped = (response: IncomingMessage) => pipeline(response, createGunzip(), () => {})
+
+const isOfCompression = (code: string) => code.startsWith('Z_')
+
+async function updateIn(bytes: Buffer): Promise<FeedAnswer> {
+  if (isDeep(bytes)) {
+    return unusable('is nested too deeply')
+  }
+  let text: string
+  try {
+    // Names that are not UTF-8 would otherwise become other names.
+    text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes)
+  } catch {
+    return unusable('is not UTF-8')
+  }
+  const parsed = await parseFeed(text)
+  return parsed.ok ? parsed : unusable(parsed.error)
+}
+
+const QUOTE = 0x22
+const BACKSLASH = 0x5c
+const OPENING_BRACKET = 0x5b
+const CLOSING_BRACKET = 0x5d
+const OPENING_BRACE = 0x7b
+const CLOSING_BRACE = 0x7d
+
+/** `JSON.parse` needs seconds and gigabytes for a text that consists of brackets. */
+function isDeep(bytes: Buffer): boolean {
+  let depth = 0
+  for (let at = 0; at < bytes.length; at++) {
+    const byte = bytes[at]
+    if (byte === QUOTE) {
+      at = endOfString(bytes, at + 1)
+    } else if (byte === OPENING_BRACKET || byte === OPENING_BRACE) {
+      depth++
+    } else if (byte === CLOSING_BRACKET || byte === CLOSING_BRACE) {
+      depth--
+    }
+    if (depth > MAX_FEED_DEPTH) {
+      return true
+    }
+  }
+  return false
+}
+
+/** Returns the place of the quote that ends the string. */
+function endOfString(bytes: Buffer, start: number): number {
+  let at = start
+  while (at < bytes.length && bytes[at] !== QUOTE) {
+    at += bytes[at] === BACKSLASH ? 2 : 1
+  }
+  return at
+}

@@ -1,0 +1,346 @@
+/**
+ * Follows the feed of issuing sidecars: which credentials may be used, and what is revoked.
+ * Asks a hub, which waits until there is a newer version, and asks again at once.
+ *
+ *   the hub has sent                active state           next request
+ *   changes, or that none is new    the one that results   at once
+ *   a whole state                   it, from now on        at once; after a pause if it is the second in a row
+ *   one that lost most credentials  the last good one      after a pause; accepted once it has stayed so
+ *   nothing, or what is no feed     the last good one      after a pause, and then without waiting
+ */
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Logger } from '../../base/log.ts'
+import { type Loaded, loaded, notLoaded } from '../../base/result.ts'
+import { type Found, type PollResult, Reloadable, type ReloadResult } from '../../reload/reloadable.ts'
+import type { CredentialStatus } from '../../token/issuers.ts'
+import type { CredentialLookups } from '../credential-checks.ts'
+import { RevocationList } from '../revocation-list.ts'
+import { FeedClient, type FeedSource } from './feed-client.ts'
+import type { FeedUpdate } from './format.ts'
+import { Pauses } from './pauses.ts'
+import { FollowedState } from './state.ts'
+
+export interface FollowerOptions extends FeedSource {
+  /** Undefined: the last state stays in use, however old it is. */
+  readonly maxStaleSeconds?: number | undefined
+  readonly log: Pick<Logger, 'info' | 'warn' | 'error'>
+  readonly now: () => number
+  readonly onReload: (result: ReloadResult) => void
+  /** From 0 to 1. */
+  readonly random?: () => number
+  /** Ends early, without rejecting, when the signal aborts. */
+  readonly pause?: (ms: number, signal: AbortSignal) => Promise<unknown>
+}
+
+export type FeedState = 'current' | 'feed failing, last state active' | 'feed failing, state too old'
+
+const WAIT_SECONDS = 30
+/** A hub that says sooner that nothing is new does not wait, although it was asked to. */
+const MIN_WAIT_MS = 1000
+/** A whole state with a smaller part of the active credentials is probably a mistake. */
+const MIN_LEFT = 0.1
+const LOSS_CONFIRMED_MS = 60_000
+const LOST = 'lost nine tenths of the credentials: refused, unless it stays so for a minute'
+const AGE_CHECK_MS = 1000
+
+/** What the feed has sent until now. A new object for each version; `state` changes in place. */
+interface Followed {
+  readonly state: FollowedState
+  /** What differs from the version before. */
+  readonly changed: 'credentials' | 'revocations'
+  readonly changesOnlyTokens: boolean
+}
+type FoundState = Found<Followed | undefined>
+
+const NO_REVOCATIONS = new RevocationList()
+
+const pauseFor = (ms: number, signal: AbortSignal) => sleep(ms, undefined, { signal }).catch(() => {})
+
+/** No method and no promise of this class rejects. */
+export class FeedFollower {
+  readonly whenLoaded: Promise<Loaded<boolean>>
+  readonly lookups: CredentialLookups
+  /** What log lines show of its URL. */
+  readonly from: string
+  readonly #options: FollowerOptions
+  readonly #client: FeedClient
+  readonly #pauses: Pauses
+  readonly #followed: Reloadable<Followed | undefined>
+  readonly #subscribers: ((subject: 'credentials' | 'revocations') => void)[] = []
+  /** Ends the pause before a request, and its wait. */
+  #interrupt: AbortController | undefined
+  #wasInterrupted = false
+  /** How many updates there were: the version of the last one, as `Reloadable` compares it. */
+  #updates = 0
+  /** The next request asks for the whole state. */
+  #asksWhole = false
+  #lostSinceMs: number | undefined
+  /** Why the newest state could not be fetched, or is refused. */
+  #problem: string | undefined
+  #reported: Followed | undefined
+  #goodAt = { ms: 0, monotonicMs: 0 }
+  #ageTimer: NodeJS.Timeout | undefined
+  #wasTooOld = false
+
+  constructor(options: FollowerOptions) {
+    const { url, log, random = Math.random } = options
+    const { origin, pathname } = new URL(url)
+    this.#options = options
+    this.from = `${origin}${pathname}` // the query may be a secret
+    this.#client = new FeedClient(options, random)
+    this.#pauses = new Pauses(random)
+    this.#followed = new Reloadable<Followed | undefined>({
+      poll: () => this.#poll(),
+      initial: undefined,
+      pollMs: 1,
+      onPolled: (polled) => this.#report(polled),
+      onError: (err) => log.error({ from: this.from, err }, 'the feed could not be applied'),
+    })
+    this.whenLoaded = this.#followed.whenLoaded
+    this.lookups = {
+      hasAccount: (accountId) => this.state()?.hasAccount(accountId) === true,
+      hasCredential: (accountId, accessKey) => this.state()?.find({ accountId, accessKey }) !== undefined,
+      credentialStatus: this.#credentialStatus,
+    }
+  }
+
+  /** Undefined until the first one has arrived. */
+  readonly state = (): FollowedState | undefined => this.#followed.current()?.state
+
+  readonly revocations = (): RevocationList => this.state()?.revocations ?? NO_REVOCATIONS
+
+  readonly countActive = (): number => this.state()?.countActive(this.#options.now()) ?? 0
+
+  /** Since a hub last said that the state is the newest. Undefined until there is a state. */
+  readonly ageSeconds = (): number | undefined => {
+    if (this.state() === undefined) {
+      return undefined
+    }
+    // Neither a clock that is set back nor a machine that sleeps may keep the state young.
+    const byClockMs = this.#options.now() - this.#goodAt.ms
+    const monotonicMs = performance.now() - this.#goodAt.monotonicMs
+    return Math.max(byClockMs, monotonicMs, 0) / 1000
+  }
+
+  /** Whether the state is so old that no token may be accepted. */
+  readonly isTooOld = (): boolean => {
+    const { maxStaleSeconds = Number.POSITIVE_INFINITY } = this.#options
+    return (this.ageSeconds() ?? 0) > maxStaleSeconds
+  }
+
+  readonly condition = () => {
+    const isLoaded = this.state() !== undefined
+    return { name: 'credentials', ok: isLoaded, state: isLoaded ? this.#feedState() : undefined } as const
+  }
+
+  /**
+   * `onChange`: called for each new version except the first, and when the state has become too old.
+   * A whole state may have changed both.
+   */
+  subscribe(onChange: (subject: 'credentials' | 'revocations') => void): void {
+    this.#subscribers.push(onChange)
+    this.#followed.subscribe((fresh, former) => {
+      if (fresh === undefined || former === undefined || fresh === former) {
+        return
+      }
+      onChange(fresh.changed)
+      if (fresh.state !== former.state) {
+        onChange('revocations')
+      }
+    })
+  }
+
+  start(): void {
+    this.#followed.start()
+    if (this.#options.maxStaleSeconds !== undefined) {
+      this.#ageTimer = setInterval(() => this.#checkAge(), AGE_CHECK_MS).unref()
+    }
+  }
+
+  /** Asks for the whole state, and accepts it however small it is. */
+  async reload(): Promise<void> {
+    if (this.state() === undefined) {
+      return
+    }
+    this.#asksWhole = true
+    const reloading = this.#followed.reload()
+    this.reconnect()
+    await reloading
+  }
+
+  /** Must be called after a change of the CAs: asks on a new connection. */
+  reconnect(): void {
+    this.#pauses.reset()
+    this.#client.disconnect()
+    this.#interrupt?.abort()
+  }
+
+  /** Ends the request in progress. */
+  async stop(): Promise<void> {
+    clearInterval(this.#ageTimer)
+    this.#followed.stop()
+    this.reconnect()
+    await this.#followed.whenIdle()
+    this.#client.disconnect()
+  }
+
+  readonly #credentialStatus = (accountId: string, accessKey: string): CredentialStatus => {
+    const credential = this.state()?.find({ accountId, accessKey })
+    if (credential === undefined || this.#options.now() >= credential.expiresAtMs) {
+      return { active: false, exists: credential !== undefined }
+    }
+    return { active: true, endsAtMs: credential.expiresAtMs, scope: credential.scope }
+  }
+
+  async #poll(): Promise<Loaded<FoundState>> {
+    const { pause = pauseFor } = this.#options
+    const interrupt = new AbortController()
+    this.#interrupt = interrupt
+    await pause(this.#pauses.next(), interrupt.signal)
+    const since = this.#asksWhole ? undefined : this.state()?.version
+    const waitSeconds = this.#client.isConnected && this.#problem === undefined ? WAIT_SECONDS : 0
+    const askedAtMs = performance.now()
+    const answer = await this.#client.ask({ since, waitSeconds }, interrupt.signal)
+    this.#interrupt = undefined
+    this.#wasInterrupted = !answer.ok && interrupt.signal.aborted
+    if (this.#wasInterrupted) {
+      return this.#unchanged()
+    }
+    if (!answer.ok) {
+      const { problem, isUnusable } = answer.error
+      return this.#failed(problem, isUnusable)
+    }
+    if (answer.value === 'unchanged') {
+      const isHasty = waitSeconds > 0 && performance.now() - askedAtMs < MIN_WAIT_MS
+      this.#pauses.note(isHasty ? 'hasty' : 'steady')
+      return this.#unchanged()
+    }
+    return this.#found(answer.value, since)
+  }
+
+  /** `isUnusable`: the same changes could not be applied later, either. */
+  #failed(problem: string, isUnusable: boolean): Loaded<FoundState> {
+    this.#client.disconnect()
+    this.#pauses.note('failed')
+    this.#asksWhole ||= isUnusable
+    return notLoaded([problem])
+  }
+
+  #unchanged(): Loaded<FoundState> {
+    return loaded({ version: String(this.#updates), load: async (active) => loaded(active) })
+  }
+
+  #found(update: FeedUpdate, since: string | undefined): Loaded<FoundState> {
+    if (update.from !== null && update.from !== since) {
+      return this.#failed('has changes of another version than it was asked for', true)
+    }
+    this.#updates++
+    const version = String(this.#updates)
+    if (update.from === null) {
+      this.#pauses.note('whole')
+      return loaded({ version, load: (active, isForced) => this.#loadWhole(update, active, isForced) })
+    }
+    this.#pauses.note('steady')
+    return loaded({ version, load: async (active) => loaded(active && applied(update, active.state)) })
+  }
+
+  async #loadWhole(update: FeedUpdate, active: Followed | undefined, isForced: boolean) {
+    const state = await FollowedState.of(update)
+    if (active !== undefined && !isForced && this.#isLoss(active.state, state)) {
+      this.#pauses.note('failed')
+      return notLoaded([LOST])
+    }
+    this.#asksWhole = false
+    return loaded<Followed>({ state, changed: 'credentials', changesOnlyTokens: false })
+  }
+
+  /** Whether most credentials are lost, and have not been for long. */
+  #isLoss(active: FollowedState, fresh: FollowedState): boolean {
+    const now = this.#options.now()
+    if (fresh.countActive(now) >= MIN_LEFT * active.countActive(now)) {
+      return false
+    }
+    this.#lostSinceMs ??= now
+    return Math.abs(now - this.#lostSinceMs) < LOSS_CONFIRMED_MS
+  }
+
+  #report(polled: PollResult<Followed | undefined>): void {
+    if (this.#wasInterrupted) {
+      this.#wasInterrupted = false
+      return
+    }
+    const former = this.#problem
+    this.#problem = polled.ok ? undefined : polled.problems.join(', ')
+    if (this.#problem !== undefined) {
+      this.#reportProblem(this.#problem, former)
+      return
+    }
+    const { log, now, onReload } = this.#options
+    this.#goodAt = { ms: now(), monotonicMs: performance.now() }
+    this.#lostSinceMs = undefined
+    const followed = this.#followed.current()
+    // Each logout revokes one token. A log line for each logout in each sidecar would be noise.
+    const isReported = followed !== this.#reported && followed?.changesOnlyTokens === false
+    this.#reported = followed
+    if (isReported || former !== undefined) {
+      onReload('ok')
+    }
+    if (isReported) {
+      const { size, revocations } = followed.state
+      log.info({ credentials: size, revocations: revocations.size }, 'new credentials active')
+    }
+    if (former !== undefined) {
+      log.info({ from: this.from }, 'the feed can be followed again')
+    }
+  }
+
+  #reportProblem(problem: string, former: string | undefined): void {
+    if (problem === former) {
+      return
+    }
+    const { log, onReload } = this.#options
+    const fields = { from: this.from, problem: `the feed ${problem}` }
+    if (this.state() === undefined) {
+      log.warn(fields, 'waiting for the feed')
+      return
+    }
+    onReload('failed')
+    log.error(fields, 'the feed cannot be followed, the last state stays active')
+  }
+
+  #feedState(): FeedState {
+    if (this.isTooOld()) {
+      return 'feed failing, state too old'
+    }
+    return this.#problem === undefined ? 'current' : 'feed failing, last state active'
+  }
+
+  /** Cached tokens, waiting requests and tunnels are then checked again. */
+  #checkAge(): void {
+    const isTooOld = this.isTooOld()
+    if (isTooOld && !this.#wasTooOld) {
+      const { log, maxStaleSeconds } = this.#options
+      log.error(
+        { from: this.from, maxStaleSeconds },
+        'the state of the feed is too old: no token is accepted',
+      )
+      for (const onChange of this.#subscribers) {
+        onChange('credentials')
+      }
+    }
+    this.#wasTooOld = isTooOld
+  }
+}
+
+/** Applies the changes to the state itself. */
+function applied(update: FeedUpdate, state: FollowedState): Followed {
+  const { credentials, revocations } = update
+  const hasCredentials = credentials.set.length + credentials.removed.length > 0
+  const areTokens = [...revocations.set, ...revocations.removed].every(({ jti }) => jti !== undefined)
+  state.apply(update)
+  return {
+    state,
+    changed: hasCredentials ? 'credentials' : 'revocations',
+    changesOnlyTokens: !hasCredentials && areTokens,
+  }
+}
