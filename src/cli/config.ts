@@ -230,10 +230,11 @@ async function checkFeed({ credentials: { feed } }: Config, certificateSets: Cer
   if (!answer.ok) {
     return { problems: problemsAt(path, [`the feed ${answer.error.problem}`]), notes: [] }
   }
-  if (answer.value === 'unchanged') {
+  const { update } = answer.value
+  if (update === undefined) {
     return { problems: [], notes: [] } // never: no version was named
   }
-  const { credentials, revocations } = answer.value
+  const { credentials, revocations } = update
   const note = `${credentials.set.length} credentials, ${revocations.set.length} revocations`
   return { problems: [], notes: [`${path}: ${note}`] }
 }

@@ -30,8 +30,14 @@ export interface FeedQuestion {
   readonly waitSeconds: number
 }
 
-/** `unchanged`: the version that was named is the newest. */
-export type FeedAnswer = Result<FeedUpdate | 'unchanged', FeedFailure>
+export type FeedAnswer = Result<FeedNews, FeedFailure>
+
+export interface FeedNews {
+  /** Undefined: the version that was named is the newest. */
+  readonly update: FeedUpdate | undefined
+  /** For how many seconds the hub itself has not reached its database. */
+  readonly hubAgeSeconds: number
+}
 
 export interface FeedFailure {
   /** The rest of a sentence that begins with "the feed". */
@@ -146,9 +152,10 @@ export class FeedClient {
       return unreachable(problem)
     }
     response.socket.setKeepAlive(true, PROBE_AFTER_MS)
+    const hubAgeSeconds = ageIn(response)
     if (response.statusCode === 304) {
       response.resume()
-      return ok('unchanged')
+      return ok({ update: undefined, hubAgeSeconds })
     }
     const isCompressed = response.headers['content-encoding'] === 'gzip'
     const bytes = await readUpTo(isCompressed ? unzipped(response) : response, MAX_FEED_BYTES)
@@ -156,8 +163,14 @@ export class FeedClient {
       response.destroy()
       return unusable(`is larger than ${MAX_FEED_BYTES} bytes`)
     }
-    return updateIn(bytes)
+    const update = await updateIn(bytes)
+    return update.ok ? ok({ update: update.value, hubAgeSeconds }) : update
   }
+}
+
+/** RFC 9111, section 5.1: a value that is no number is ignored. */
+function ageIn({ headers: { age = '' } }: IncomingMessage): number {
+  return /^\d{1,9}$/.test(age) ? Number(age) : 0
 }
 
 /** Returns why the response cannot be used, whatever its body is. */
@@ -183,7 +196,7 @@ const unzipped = (response: IncomingMessage) => pipeline(response, createGunzip(
 
 const isOfCompression = (code: string) => code.startsWith('Z_')
 
-async function updateIn(bytes: Buffer): Promise<FeedAnswer> {
+async function updateIn(bytes: Buffer): Promise<Result<FeedUpdate, FeedFailure>> {
   if (isDeep(bytes)) {
     return unusable('is nested too deeply')
   }

@@ -78,6 +78,8 @@ export class FeedFollower {
   /** Why the newest state could not be fetched, or is refused. */
   #problem: string | undefined
   #reported: Followed | undefined
+  /** For how long the hub that has answered has not reached its database. */
+  #hubAgeMs = 0
   #goodAt = { ms: 0, monotonicMs: 0 }
   #ageTimer: NodeJS.Timeout | undefined
   #wasTooOld = false
@@ -111,7 +113,7 @@ export class FeedFollower {
 
   readonly countActive = (): number => this.state()?.countActive(this.#options.now()) ?? 0
 
-  /** Since a hub last said that the state is the newest. Undefined until there is a state. */
+  /** Since the state was last known to be that of the hubs' store. Undefined until there is a state. */
   readonly ageSeconds = (): number | undefined => {
     if (this.state() === undefined) {
       return undefined
@@ -210,12 +212,14 @@ export class FeedFollower {
       const { problem, isUnusable } = answer.error
       return this.#failed(problem, isUnusable)
     }
-    if (answer.value === 'unchanged') {
+    const { update, hubAgeSeconds } = answer.value
+    this.#hubAgeMs = hubAgeSeconds * 1000
+    if (update === undefined) {
       const isHasty = waitSeconds > 0 && performance.now() - askedAtMs < MIN_WAIT_MS
       this.#pauses.note(isHasty ? 'hasty' : 'steady')
       return this.#unchanged()
     }
-    return this.#found(answer.value, since)
+    return this.#found(update, since)
   }
 
   /** `isUnusable`: the same changes could not be applied later, either. */
@@ -276,7 +280,8 @@ export class FeedFollower {
       return
     }
     const { log, now, onReload } = this.#options
-    this.#goodAt = { ms: now(), monotonicMs: performance.now() }
+    const monotonicMs = performance.now()
+    this.#goodAt = { ms: now() - this.#hubAgeMs, monotonicMs: monotonicMs - this.#hubAgeMs }
     this.#lostSinceMs = undefined
     const followed = this.#followed.current()
     // Each logout revokes one token. A log line for each logout in each sidecar would be noise.

@@ -77,6 +77,11 @@ export class FollowedState {
     return count
   }
 
+  /** In no order, for comparisons. */
+  entries() {
+    return { credentials: [...this.#credentials.values()], revocations: [...this.#revocationKeys] }
+  }
+
   /** Of the credentials. Equal in followers that have the same. */
   get fingerprint(): number {
     return this.#fingerprint

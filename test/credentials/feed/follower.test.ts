@@ -149,6 +149,18 @@ const BAD_ANSWERS: readonly (readonly [what: string, respond: (res: ServerRespon
   ['no gzip', text(good, gzip), /cannot be unzipped/],
   ['gzip that is cut', text(gzipSync(good).subarray(0, -9), gzip), /cannot be unzipped/],
   ['gzip that expands 1,000 times', text(gzipSync(Buffer.alloc(80_000_000)), gzip), /larger than/],
+  [
+    'an endless one',
+    (res) => {
+      res.writeHead(200, { 'content-type': 'application/json' })
+      const more = () => {
+        while (!res.destroyed && res.write('[{"a":"b"},'.repeat(100_000))) {}
+      }
+      res.on('drain', more)
+      more()
+    },
+    /larger than/,
+  ],
   ['a reset', (res) => res.socket?.destroy(), /cannot be fetched: ECONNRESET/],
   [
     'a state in two chunks and a FIN',
@@ -309,6 +321,19 @@ t.test('the age counts from the last good answer, and a state that is too old is
   clock.ms -= 3_600_000
   await hub.start()
   await eventually(() => Number(follower.ageSeconds()) < 30 && !follower.isTooOld(), 'a state that is new')
+})
+
+t.test('the age includes the time for which the hub has not reached its database', async (t) => {
+  const hub = await startHub(t, STATE)
+  hub.respond = (res, { since }) => {
+    if (since === null) {
+      hub.send(res, wholeDocument('v1', STATE), { age: '70' })
+    }
+  }
+  const { follower } = await follow(t, hub, { maxStaleSeconds: 60 })
+  await inTime(follower.whenLoaded, 'the first state')
+  t.ok(Number(follower.ageSeconds()) >= 70)
+  t.equal(follower.isTooOld(), true)
 })
 
 t.test('401 for an hour at the start is waited out, and said once', async (t) => {
