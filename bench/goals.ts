@@ -42,6 +42,7 @@ function goals(find: Find, nodeMajor: number): readonly Goal[] {
     ...floodGoals(find),
     ...fairUseGoals(find),
     ['logins', find('logins', 'sidecar', 'requests/s'), '>=', 3000, ' per second'],
+    ['OAuth logins', find('logins', 'oauth logins', 'requests/s'), '>=', 3000, ' per second'],
   ]
 }
 

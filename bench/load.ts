@@ -74,6 +74,19 @@ export function loginText(login: Trust['login']): string {
   return `POST /v2/auth/token HTTP/1.1\r\n${headers}\r\n\r\n${body}`
 }
 
+/** The bytes of a login by OAuth 2.0, as most clients send it. */
+export function oauthLoginText({ accountId, accessKey, secret }: Trust['login']): string {
+  const body = 'grant_type=client_credentials'
+  const client = Buffer.from(`${accountId}~${accessKey}:${secret}`).toString('base64')
+  const headers = [
+    'Host: s',
+    `Authorization: Basic ${client}`,
+    'Content-Type: application/x-www-form-urlencoded',
+    `Content-Length: ${body.length}`,
+  ]
+  return ['POST /v2/oauth/token HTTP/1.1', ...headers, '', body].join('\r\n')
+}
+
 let files = 0
 
 /** Writes requests to a file from which every generator reads. */

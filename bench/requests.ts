@@ -7,6 +7,7 @@ import {
   linkText,
   load,
   loginText,
+  oauthLoginText,
   requestText,
   writeRequests,
 } from './load.ts'
@@ -129,7 +130,12 @@ export async function halfLoad(bench: Bench): Promise<Section> {
 /** Logins with a generated secret. */
 export async function logins(bench: Bench): Promise<Section> {
   const requests = writeRequests(bench.lab, [loginText(bench.trust.login)])
-  const rows = await compare(bench, [entrant(bench, sidecar, { requests })])
+  const oauthRequests = writeRequests(bench.lab, [oauthLoginText(bench.trust.login)])
+  const withOAuth = sidecarWith({ SIDECAR_OAUTH_ENABLED: 'true' })
+  const rows = await compare(bench, [
+    entrant(bench, sidecar, { requests }),
+    entrant(bench, withOAuth, { requests: oauthRequests }, 'oauth logins'),
+  ])
   return { title: 'Logins with a generated secret', rows }
 }
 

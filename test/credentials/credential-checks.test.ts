@@ -137,6 +137,36 @@ t.test('a right secret of a disabled credential costs as much as a wrong one', a
   }
 })
 
+t.test(
+  'a login with two readings tries both, and fails after twice the hashes, whatever is wrong',
+  async (t) => {
+    const { store } = makeStore(mixed)
+    const logIn = async (first: Login, second: Login) => {
+      scryptRuns = 0
+      const outcome = await store.authenticate({ ...first, otherReading: second })
+      return [outcome, scryptRuns]
+    }
+    t.same(await logIn(login('fast'), login('fast', 'wrong')), ['accepted', 0])
+    t.same(await logIn(login('fast', 'wrong'), login('fast')), ['accepted', 0])
+    t.same(await logIn(login('slow'), login('slow', 'wrong')), ['accepted', 1])
+    t.same(await logIn(login('slow', 'wrong'), login('slow')), ['accepted', 2])
+    t.same(await logIn(login('unknown'), login('fast')), ['accepted', 0], 'of two names')
+    const failing = [
+      login('fast', 'wrong'),
+      login('slow', 'wrong'),
+      login('unknown'),
+      login('disabled'),
+      login('slow-expired'),
+      login('fast', SECRET, 'nobody'),
+    ]
+    for (const first of failing) {
+      for (const second of failing) {
+        t.same(await logIn(first, second), ['rejected', 2], `${first.accessKey} ${second.accessKey}`)
+      }
+    }
+  },
+)
+
 t.test('the account of an access key is known if exactly one credential has it', (t) => {
   const { store } = makeStore([
     ...mixed,

@@ -1,4 +1,5 @@
 /** OAuth 2.0: `POST` on `oauth.tokenPaths`. Revocation and metadata: `oauth-revocation.test.ts`. */
+import { createHook } from 'node:async_hooks'
 import { decodeJwt } from 'jose'
 import t, { type Test } from 'tap'
 import {
@@ -395,6 +396,49 @@ t.test('all failed logins get the same response byte for byte', async (t) => {
   const [answer = ''] = answers
   t.equal(answer.match(/^WWW-Authenticate:/gim)?.length, 1)
   t.match(answer, /^Proxy-Status: storage-auth-sidecar; error=http_request_denied\r$/m)
+})
+
+t.test('all failed logins compute the same hashes', async (t) => {
+  let scryptRuns = 0
+  const hook = createHook({
+    init(_id, type) {
+      if (type === 'SCRYPTREQUEST') {
+        scryptRuns++
+      }
+    },
+  }).enable()
+  t.teardown(() => hook.disable())
+  const setup = await oauthSetup(t, {
+    credentials: [
+      { accountId: 'acme', accessKey: 'chosen', secret: 'right', scheme: 'scrypt' },
+      { accountId: 'acme', accessKey: 'generated', secret: 'right' },
+      { accountId: 'acme', accessKey: 'off', secret: 'right', scheme: 'scrypt', disabled: true },
+      { accountId: 'acme', accessKey: 'old', secret: 'right', expiresAt: '2020-01-01T00:00:00Z' },
+    ],
+  })
+  const runsOf = async (bytes: Buffer) => {
+    scryptRuns = 0
+    const { status } = await setup.ask(bytes)
+    return [status, scryptRuns]
+  }
+  t.same(await runsOf(loginInHeader('chosen', 'right')), [200, 1])
+  t.same(await runsOf(loginInBody('generated', 'right')), [200, 0])
+  const attempts = [
+    ['chosen', 'wrong'],
+    ['acme~chosen', 'wrong'],
+    ['generated', 'wrong'],
+    ['off', 'right'],
+    ['acme~old', 'right'],
+    ['nobody', 'right'],
+    ['nobody~chosen', 'right'],
+    ['acme~nobody', 'right'],
+  ] as const
+  for (const [name, secret] of attempts) {
+    t.same(await runsOf(loginInBody(name, secret)), [401, 1], name)
+  }
+  for (const name of ['chosen', 'nobody']) {
+    t.same(await runsOf(loginInHeader(name, 'wr%6Fng')), [401, 2], `${name}, in two readings`)
+  }
 })
 
 t.test('the challenge names basic.realm', async (t) => {
