@@ -9,6 +9,7 @@ import { connect, createServer, type Socket } from 'node:net'
 import type { Field, Head, Response } from '../support/http-text.ts'
 import { readBody, readHead, readResponse, valuesOf } from '../support/http-text.ts'
 import { folded, isBound, isJudged, isWithin } from './access.ts'
+import { isOAuthBody, loginProblem } from './oauth-logins.ts'
 import { NAME_HEADER, type Reply } from './replies.ts'
 import type { Script, SentRequest } from './requests.ts'
 import type { CampaignTrust, Identity } from './sidecar-process.ts'
@@ -235,13 +236,25 @@ export async function startCampaign(trust: CampaignTrust) {
     return SEES_RESETS && looksComplete && reply.ending === 'reset' ? 'complete that was reset' : undefined
   }
 
+  /** A problem of the response to a login by OAuth, which has the name of its request as its id. */
+  function oauthProblem({ status, fields, content, complete }: Response): string | undefined {
+    const [id = ''] = valuesOf(fields, 'x-request-id')
+    const sent = tracked.get(id)
+    const login = sent?.request.login
+    if (sent === undefined || login === undefined || !complete || sent.loose || sent.damaged) {
+      return undefined
+    }
+    count(`OAuth ${status}`)
+    return loginProblem(login, { status, fields, body: content.toString('latin1') })
+  }
+
   function responseProblem(response: Response, how: Ending): string | undefined {
     const [name] = valuesOf(response.fields, NAME_HEADER)
     count(name === undefined ? `own ${response.status}` : 'from the upstream')
     if (/poison/.test(name ?? response.content.toString('latin1'))) {
       return 'that no client asked for'
     }
-    const problem = name === undefined ? ownProblem(response) : undefined
+    const problem = name === undefined ? (ownProblem(response) ?? oauthProblem(response)) : undefined
     return problem ?? contentProblem(response, tracked.get(name ?? ''), how)
   }
 
@@ -454,7 +467,11 @@ function ownProblem({ status, fields, content, complete }: Response): string | u
 
 function ownBodyProblem(status: number, body: string): string | undefined {
   try {
-    const { code, message, expirationSec } = JSON.parse(body)
+    const json = JSON.parse(body)
+    if (isOAuthBody(status, json)) {
+      return undefined
+    }
+    const { code, message, expirationSec } = json
     if (status === 200) {
       return Number.isInteger(expirationSec) ? undefined : 'of its own without expirationSec'
     }

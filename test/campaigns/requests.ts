@@ -4,6 +4,7 @@
  */
 import { ISSUER } from '../../bench/trust.ts'
 import { SECOND_RESOURCE_WORDS } from './access.ts'
+import { type ExpectedLogin, randomOAuthLogin } from './oauth-logins.ts'
 import { createRandom, type Random } from './random.ts'
 import { longName, type Reply, randomReply } from './replies.ts'
 import type { CampaignTrust, Identity } from './sidecar-process.ts'
@@ -33,6 +34,8 @@ interface Draft {
   shifts: boolean
   /** The parts that a twist has changed: a second one could undo it. */
   readonly twisted: Set<Part>
+  /** Of a login by OAuth. */
+  login?: ExpectedLogin
 }
 
 /** A request as it was sent. */
@@ -50,6 +53,8 @@ export interface SentRequest {
   /** That of its token or link; `undefined` without a valid one. */
   readonly identity: Identity | undefined
   readonly reply: Reply
+  /** Of a login by OAuth, whose response has the name as its request id. */
+  readonly login: ExpectedLogin | undefined
 }
 
 export interface Script {
@@ -70,6 +75,13 @@ const SEVERITY: readonly Fate[] = ['plain', 'loose', 'broken', 'refused', 'damag
 const METHODS = ['GET', 'GET', 'GET', 'HEAD', 'PUT', 'PUT', 'POST', 'DELETE', 'OPTIONS', 'PATCH']
 const PLAIN_NAMES = ['Accept', 'X-Amz-Meta-A', 'user-agent', 'RANGE', 'x-meta_b']
 const OUR_NAMES = ['Account-Id', 'Access-Key', 'Token-Id', 'Token-Expires', 'Assertion', 'Anything']
+
+/** What a request is about. */
+const CONTENTS: readonly (readonly [weight: number, add: typeof makeLogin])[] = [
+  [88, addBody],
+  [6, makeLogin],
+  [6, makeOAuthLogin],
+]
 
 /** Makes the script of a connection. The last request of each closes it. */
 export function makeScript(seed: number, connection: number, trust: CampaignTrust): Script {
@@ -104,32 +116,29 @@ function makeRequest(
 ): SentRequest {
   const draft = newDraft(random, name)
   const may = (probability: number) => oddity !== 'last' && random.chance(probability)
-  if (may(0.06)) {
-    makeLogin(draft, random, name, trust)
-  } else {
-    addBody(draft, random)
-  }
+  const content = oddity === 'last' ? addBody : random.weighted(CONTENTS)
+  content(draft, random, name, trust)
   const token = random.pick(may(0.15) ? trust.bad : [...trust.good.keys()])
-  const link = may(0.2) ? makeLink(draft, random, name, trust) : undefined
+  const mayHaveLink = draft.login === undefined && may(0.2)
+  const link = mayHaveLink ? makeLink(draft, random, name, trust) : undefined
   const identity = link === undefined ? trust.good.get(token) : link.identity
   if (identity === undefined || link?.authorized) {
     worsen(draft, 'refused')
   }
-  if (link?.authorized ?? true) {
-    authorize(draft, random, token)
-  }
+  authorizeUnlessLogin(draft, random, link?.authorized === false ? undefined : token)
   addPlainLines(draft, random)
   twistAtTimes(draft, random, oddity)
-  const { method, target, version, lines, content } = draft
+  const { method, target, version, lines } = draft
   const sent = link === undefined ? target : link.target
   let bytes = `${[`${method} ${sent} ${version}`, ...lines].join('\r\n')}\r\n\r\n${draft.body}`
   if (oddity !== 'last' && may(0.08 * oddity)) {
     worsen(draft, 'damaged')
     bytes = damagedAround(name, bytes, random)
   }
-  const { fate, shifts } = draft
+  const { fate, shifts, login } = draft
   const reply = randomReply(random, name)
-  return { name, bytes, method, target, lines, content, fate, shifts, identity, reply }
+  const ofDraft = { method, target, lines, content: draft.content, fate, shifts, login }
+  return { name, bytes, ...ofDraft, identity, reply }
 }
 
 function newDraft(random: Random, name: string): Draft {
@@ -146,7 +155,10 @@ function newDraft(random: Random, name: string): Draft {
   }
 }
 
-function authorize(draft: Draft, random: Random, token: string): void {
+function authorizeUnlessLogin(draft: Draft, random: Random, token: string | undefined): void {
+  if (draft.login !== undefined || token === undefined) {
+    return
+  }
   const scheme = random.pick(['Authorization: Bearer', 'authorization: bEARER  '])
   draft.lines.splice(random.int(0, 1), 0, `${scheme} ${token}`)
 }
@@ -166,6 +178,9 @@ function twistAtTimes(draft: Draft, random: Random, oddity: number | 'last'): vo
   let goesOn = random.chance(oddity)
   while (goesOn) {
     twist(draft, random)
+    if (draft.login?.success === 'yes') {
+      draft.login = { ...draft.login, success: 'maybe' }
+    }
     goesOn = random.chance(0.3)
   }
 }
@@ -308,6 +323,21 @@ function makeLogin(draft: Draft, random: Random, name: string, trust: CampaignTr
   draft.method = random.pick(['POST', 'POST', 'POST', 'PUT', 'GET', 'HEAD'])
   draft.target = `/v2/auth/token${random.pick(['', '/'])}?${name}`
   draft.lines.push(`Content-Type: ${random.pick(['application/json', 'application/json', 'text/plain'])}`)
+  setContent(draft, random, content, random.chance(0.3))
+  worsen(draft, 'refused')
+  for (const part of ['method', 'target', 'body'] as const) {
+    draft.twisted.add(part)
+  }
+}
+
+/** A login by OAuth. It names itself by its request id, because its response has no other name. */
+function makeOAuthLogin(draft: Draft, random: Random, name: string, trust: CampaignTrust): void {
+  const { expected, lines, content } = randomOAuthLogin(random, trust)
+  const method = random.pick(['POST', 'POST', 'POST', 'POST', 'PUT', 'HEAD'])
+  draft.method = method
+  draft.target = `/v2/oauth/token?${name}`
+  draft.lines.push(`X-Request-Id: ${name}`, ...lines)
+  draft.login = method === 'POST' ? expected : { ...expected, success: 'no' }
   setContent(draft, random, content, random.chance(0.3))
   worsen(draft, 'refused')
   for (const part of ['method', 'target', 'body'] as const) {

@@ -90,6 +90,10 @@ export async function createCampaignTrust(path: string): Promise<CampaignTrust> 
     JSON.stringify(trusted),
     '--links-enabled',
     'true',
+    '--oauth-enabled',
+    'true',
+    '--oauth-ignored-scopes',
+    'catalog',
     '--scopes-hosts',
     LISTED_HOSTS.join(),
   ]
