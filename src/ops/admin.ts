@@ -9,13 +9,13 @@ import { type AddressInfo, createServer as createTcpServer, type Socket } from '
 import { type SecureContext, TLSSocket } from 'node:tls'
 import { promisify } from 'node:util'
 import { gzip } from 'node:zlib'
-import { AggregatorRegistry } from 'prom-client'
 import type { Logger } from '../base/log.ts'
 import type { Config } from '../config/config.ts'
 import { JWKS_PATH } from '../http/request-target.ts'
 import { ALPN_PROTOCOLS } from '../tls/listener-tls.ts'
 import type { AdminRoom, AdminRoute } from './admin-room.ts'
 import type { AccountCounts } from './busiest-accounts.ts'
+import { EXPOSITION_TYPE, exposition } from './exposition.ts'
 import { familyOf, type MetricFamily, type ReadMetrics } from './metrics.ts'
 import { Samples } from './samples.ts'
 import { areAllMet, type ReadyCondition, type StatusConfig } from './status.ts'
@@ -128,8 +128,8 @@ function pagesOf(config: StatusConfig, data: AdminData, samples: Samples, rooms:
       return json(isReady ? 200 : 503, { status: isReady ? 'ready' : 'not ready', checks: conditions })
     },
     async '/metrics'() {
-      const registry = AggregatorRegistry.aggregate([[START_TIME], await data.metrics('all')])
-      return { status: 200, type: registry.contentType, body: Buffer.from(await registry.metrics()) }
+      const body = await exposition([START_TIME, ...(await data.metrics('all'))])
+      return { status: 200, type: EXPOSITION_TYPE, body }
     },
     async [JWKS_PATH]() {
       const keys = await data.jwks()
@@ -152,7 +152,7 @@ function pagesOf(config: StatusConfig, data: AdminData, samples: Samples, rooms:
   }
 }
 
-/** Of this process, which may be the primary of workers. prom-client omits its own when it aggregates. */
+/** Of this process, which may be the primary of workers. It stands before prom-client's own. */
 const START_TIME: MetricFamily = {
   name: 'process_start_time_seconds',
   help: 'Start time of the process since unix epoch in seconds.',
@@ -162,7 +162,7 @@ const START_TIME: MetricFamily = {
 }
 
 /**
- * Renders once per turn of the event loop.
+ * Renders a page once for all that ask meanwhile.
  * Otherwise 100 clients with 100 pipelined requests each stop traffic for 6 s.
  */
 function onceAtATime(render: Render, onError: (error: unknown) => void): Render {

@@ -129,10 +129,17 @@ export type ProcessCounts = () => Values<OfProcess>
 export type PrimaryValues = Values<OfPrimary | 'ready' | OfProcess>
 
 type DeclaredFamily = Awaited<ReturnType<Registry['getMetricsAsJSON']>>[number]
+export type MetricValue = DeclaredFamily['values'][number] & { readonly metricName?: string | undefined }
 /**
  * A metric and its values in prom-client's JSON form. `type` is a word there, though declared as a number.
+ * The values are made while they are read: see `eachSeries`.
  */
-export type MetricFamily = Omit<DeclaredFamily, 'type' | 'collect'> & { readonly type: unknown }
+export type MetricFamily = Omit<DeclaredFamily, 'type' | 'collect' | 'values'> & {
+  readonly type: unknown
+  readonly values: Iterable<MetricValue>
+}
+/** As it is sent to another process. */
+export type StoredFamily = Omit<MetricFamily, 'values'> & { readonly values: readonly MetricValue[] }
 
 /** `status`: the metrics of the status page. */
 export type MetricGroup = 'all' | 'status'
@@ -353,7 +360,8 @@ export function familiesOf(values: Partial<Values<MetricName>>): MetricFamily[] 
   return (Object.keys(values) as MetricName[]).map((key) => {
     const { type, help, labels, aggregator } = METRICS[key]
     const name = `${METRIC_PREFIX}${key}`
-    return { name, help, type, aggregator, values: valuesOf(name, labels, values[key]) }
+    const series = { [Symbol.iterator]: () => valuesOf(name, labels, values[key], {}) }
+    return { name, help, type, aggregator, values: series }
   })
 }
 
@@ -364,22 +372,24 @@ export const familyOf = ({ name, ...metric }: RoomMetric): MetricFamily => ({
 })
 
 /** `labels`: the names of the labels that `series` still has. `above`: the labels with values. */
-function valuesOf(
+function* valuesOf(
   name: string,
   [label = '', ...others]: readonly string[],
   series: Series,
-  above: Readonly<Record<string, string>> = {},
-): MetricFamily['values'] {
+  above: Readonly<Record<string, string>>,
+): Generator<MetricValue> {
   if (series === undefined) {
-    return []
+    return
   }
   if (typeof series === 'number') {
-    return [{ labels: above, value: series }]
+    yield { labels: above, value: series }
+    return
   }
   if (series instanceof Durations) {
-    return series.values(name, above)
+    yield* series.values(name, above)
+    return
   }
-  return Array.from(series, ([value, below]) =>
-    valuesOf(name, others, below, { ...above, [label]: value }),
-  ).flat()
+  for (const [value, below] of series) {
+    yield* valuesOf(name, others, below, { ...above, [label]: value })
+  }
 }

@@ -2,10 +2,12 @@
  * Samples of the metrics over ten minutes, for the status page.
  * The labels of `metrics.ts` bound their memory.
  */
-import type { LabelOf, MetricFamily, MetricName, PROCESS_METRICS, ReadMetrics } from './metrics.ts'
+import { ByLabel } from './counts.ts'
+import { eachSeries } from './exposition.ts'
+import type { LabelOf, MetricName, MetricValue, PROCESS_METRICS, ReadMetrics } from './metrics.ts'
 import { METRIC_PREFIX } from './metrics.ts'
 
-type Labels = MetricFamily['values'][number]['labels']
+type Labels = MetricValue['labels']
 type Name = MetricName | (typeof PROCESS_METRICS)[number]
 type Label<N extends Name> = N extends MetricName ? LabelOf<N> : never
 
@@ -16,7 +18,13 @@ type Wanted = string | readonly string[] | RegExp
 /** The metrics at one moment (epoch milliseconds), a column for each series. A missing value is zero. */
 type Sample = Readonly<{ at: number; row: readonly number[] }>
 
-type Columns = Map<string, Map<string, { readonly labels: Labels; readonly index: number }>>
+type Column = Readonly<{ labels: Labels; index: number }>
+/** By their labels, and also by the upstream that they are of: there may be hundreds. */
+interface ColumnsOfMetric {
+  readonly all: Map<string, Column>
+  readonly ofUpstreams: ByLabel<string, Column[]>
+}
+type Columns = ByLabel<string, ColumnsOfMetric>
 
 export type Windows = Readonly<Awaited<ReturnType<Samples['windows']>>>
 
@@ -35,7 +43,7 @@ const RECENT_MS = 30_000
 export class Samples {
   readonly #metrics: ReadMetrics
   readonly #now: () => number
-  readonly #columns: Columns = new Map()
+  readonly #columns: Columns = new ByLabel(() => ({ all: new Map(), ofUpstreams: new ByLabel(() => []) }))
   readonly #samples: Sample[] = []
   #columnCount = 0
   #timer: NodeJS.Timeout | undefined
@@ -104,21 +112,26 @@ export class Samples {
 
   async #current(): Promise<Sample> {
     const row: number[] = []
-    for (const { name, type, values } of await this.#metrics('status')) {
-      const metric = name.replace(METRIC_PREFIX, '')
-      const ofMetric = this.#columns.get(metric) ?? new Map()
-      this.#columns.set(metric, ofMetric)
-      for (const { labels, value } of values) {
-        if (type === 'histogram' && !('le' in labels)) {
-          continue // the sum and the count of a histogram
-        }
-        const key = JSON.stringify(labels)
-        const column = ofMetric.get(key) ?? { labels, index: this.#columnCount++ }
-        ofMetric.set(key, column)
-        row[column.index] = value
+    await eachSeries(await this.#metrics('status'), ({ labels, value }, { name, type }) => {
+      if (type === 'histogram' && !('le' in labels)) {
+        return // the sum and the count of a histogram
       }
-    }
+      const columns = this.#columns.of(name.replace(METRIC_PREFIX, ''))
+      const key = JSON.stringify(labels)
+      const column = columns.all.get(key) ?? this.#addColumn(columns, key, labels)
+      row[column.index] = value
+    })
     return { at: this.#now(), row }
+  }
+
+  #addColumn({ all, ofUpstreams }: ColumnsOfMetric, key: string, labels: Labels): Column {
+    const column = { labels, index: this.#columnCount++ }
+    all.set(key, column)
+    const { upstream } = labels
+    if (upstream !== undefined) {
+      ofUpstreams.of(String(upstream)).push(column)
+    }
+    return column
   }
 }
 
@@ -134,13 +147,15 @@ export class Growth {
   readonly at: number
   readonly seconds: number
   readonly #columns: Columns
-  readonly #growth: readonly number[]
+  readonly #from: Sample['row']
+  readonly #to: Sample['row']
 
   constructor(columns: Columns, from: Sample, to: Sample) {
     this.at = to.at
     this.seconds = (to.at - from.at) / 1000
     this.#columns = columns
-    this.#growth = to.row.map((last, index) => Math.max(0, last - (from.row[index] ?? 0)))
+    this.#from = from.row
+    this.#to = to.row
   }
 
   /** Returns the growth of the series that `where` selects, as a sum for each value of `label`. */
@@ -160,16 +175,25 @@ export class Growth {
   ): Map<string, number> {
     const growth = new Map<string, number>()
     const wanted = Object.entries(where)
-    for (const { labels, index } of this.#columns.get(metric)?.values() ?? []) {
-      const grown = this.#growth[index]
+    for (const { labels, index } of this.#columnsOf(metric, where['upstream'])) {
+      const last = this.#to[index]
       const isWanted = wanted.every(([name, value]) => matches(String(labels[name]), value))
-      if (grown === undefined || !isWanted) {
+      if (last === undefined || !isWanted) {
         continue
       }
       const value = String(labels[label] ?? '')
+      const grown = Math.max(0, last - (this.#from[index] ?? 0))
       growth.set(value, (growth.get(value) ?? 0) + grown)
     }
     return growth
+  }
+
+  #columnsOf(metric: string, upstream: Wanted | undefined): Iterable<Column> {
+    const columns = this.#columns.get(metric)
+    if (columns === undefined) {
+      return []
+    }
+    return typeof upstream === 'string' ? (columns.ofUpstreams.get(upstream) ?? []) : columns.all.values()
   }
 
   total<N extends Name>(metric: N, where?: Where<N>): number {

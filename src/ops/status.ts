@@ -128,9 +128,11 @@ const requestsTo = (upstream: string, growth: Growth, outcome: readonly Upstream
 function upstreamIn({ at, tenMinutes, recently, steps, values }: Windows, upstream: string) {
   const count = tenMinutes.total('upstream_requests_total', { upstream })
   const failedNow = requestsTo(upstream, recently, FAILED)
-  const okAt = steps.findLast((step) => requestsTo(upstream, step, ['ok']) > 0)?.at ?? 0
-  const failing = steps.findLast((step) => requestsTo(upstream, step, FAILED) > 0)
-  const isDown = failing && failing.at > Math.max(okAt, at - FAILURE_SECONDS * 1000)
+  const failed = requestsTo(upstream, tenMinutes, FAILED)
+  const lastOkAt = () => steps.findLast((step) => requestsTo(upstream, step, ['ok']) > 0)?.at ?? 0
+  // To look at every step of hundreds of upstreams would take long.
+  const failing = failed === 0 ? undefined : steps.findLast((step) => requestsTo(upstream, step, FAILED) > 0)
+  const isDown = failing !== undefined && failing.at > Math.max(lastOkAt(), at - FAILURE_SECONDS * 1000)
   const failures = failing?.by('upstream_requests_total', 'outcome', { upstream, outcome: FAILED }) ?? []
   const [[outcome] = []] = [...failures].sort(([, a], [, b]) => b - a)
   const secondsAgo = Math.floor((at - (failing?.at ?? at)) / 1000)
@@ -138,9 +140,9 @@ function upstreamIn({ at, tenMinutes, recently, steps, values }: Windows, upstre
   const serverErrorRatio = ratioOf(responses.get('5xx') ?? 0, sum(responses))
   const isDegraded = failedNow > 0 || Boolean(serverErrorRatio)
   return {
-    state: upstreamState(Boolean(isDown), isDegraded, count),
+    state: upstreamState(isDown, isDegraded, count),
     count,
-    failed: requestsTo(upstream, tenMinutes, FAILED),
+    failed,
     failedNow,
     serverErrors: tenMinutes.total('upstream_responses_total', { upstream, class: '5xx' }),
     serverErrorRatio,

@@ -3,12 +3,12 @@ import cluster, { type Worker } from 'node:cluster'
 import { EventEmitter, once } from 'node:events'
 import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { AggregatorRegistry } from 'prom-client'
 import { InvalidAuthData } from '../auth/auth-data.ts'
 import type { LogDestination, Logger } from '../base/log.ts'
 import type { Config } from '../config/config.ts'
 import type { DataService, DrainReport } from '../life-cycle.ts'
-import type { MetricFamily, MetricGroup } from '../ops/metrics.ts'
+import type { MetricGroup, StoredFamily } from '../ops/metrics.ts'
+import { aggregate } from './aggregate.ts'
 import type { FromWorker, SerializedError, ToWorker, WorkerState } from './worker.ts'
 
 const KILL_AFTER_DEADLINE_MS = 3000
@@ -31,7 +31,7 @@ export class WorkerPool implements DataService {
   /**
    * The counts of ended workers. Without these counts, sums would fall, which Prometheus takes for a restart.
    */
-  #endedCounts: Promise<readonly MetricFamily[]> = Promise.resolve([])
+  #endedCounts: Promise<readonly StoredFamily[]> = Promise.resolve([])
   #isStopping = false
   #isVerbose = false
 
@@ -64,7 +64,7 @@ export class WorkerPool implements DataService {
     return [...this.#workers].flatMap(({ state }) => state ?? [])
   }
 
-  async metrics(): Promise<readonly (readonly MetricFamily[])[]> {
+  async metrics(): Promise<readonly (readonly StoredFamily[])[]> {
     return [await this.#endedCounts, ...Array.from(this.#workers, ({ metrics }) => [...metrics.values()])]
   }
 
@@ -128,9 +128,7 @@ export class WorkerPool implements DataService {
       return // `#fork` rejects
     }
     const counts = [...worker.metrics.values()].filter(({ type }) => type !== 'gauge')
-    this.#endedCounts = this.#endedCounts.then((sum) =>
-      AggregatorRegistry.aggregate([sum, counts]).getMetricsAsJSON(),
-    )
+    this.#endedCounts = this.#endedCounts.then((sum) => aggregate([sum, counts]))
     const servedMs = performance.now() - worker.listeningMonotonicMs
     this.#replace(Math.max(0, MIN_SERVED_MS - servedMs))
   }
@@ -185,7 +183,7 @@ class WorkerProcess {
   readonly closed: Promise<void>
   state: WorkerState | undefined
   /** The newest values of all metrics by name: a state may hold only some of them. */
-  readonly metrics = new Map<string, MetricFamily>()
+  readonly metrics = new Map<string, StoredFamily>()
   drainReport: DrainReport | undefined
   readonly #worker: Worker
   readonly #states = new EventEmitter<Record<MetricGroup, []>>()

@@ -2,7 +2,6 @@
  * A sidecar of several processes. Workers share the data listener, load keys and credentials,
  * and serve requests. The primary process serves the admin listener for all of them.
  */
-import { AggregatorRegistry } from 'prom-client'
 import type { AppOptions } from '../app.ts'
 import { InvalidAuthData, openAuthData } from '../auth/auth-data.ts'
 import type { LogDestination, Logger } from '../base/log.ts'
@@ -11,10 +10,12 @@ import { SHARED_LIMITS } from '../config/schema.ts'
 import { type App, LifeCycle, startedTogether } from '../life-cycle.ts'
 import { type AdminData, createAdminListener } from '../ops/admin.ts'
 import { sumOfCounts } from '../ops/busiest-accounts.ts'
+import { storedFamilies } from '../ops/exposition.ts'
 import { familiesOf, type PrimaryValues, type ProcessCounts } from '../ops/metrics.ts'
 import { VerboseLog } from '../ops/verbose-log.ts'
 import { needsAuthData, openAdminRooms } from '../rooms.ts'
 import { activeContextOf, certificateFiles, openCertificateSet } from '../tls/certificates.ts'
+import { aggregate } from './aggregate.ts'
 import { openFilesLimit, withinOpenFiles } from './open-files.ts'
 import { WorkerPool } from './pool.ts'
 
@@ -73,7 +74,7 @@ function createAdminData(pool: WorkerPool, lifeCycle: LifeCycle, counts: Process
         worker_restarts_total: pool.restarts,
         ...counts(),
       } satisfies PrimaryValues)
-      return AggregatorRegistry.aggregate([own, ...(await pool.metrics())]).getMetricsAsJSON()
+      return aggregate([await storedFamilies(own), ...(await pool.metrics())])
     },
   }
 }

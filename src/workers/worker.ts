@@ -5,7 +5,8 @@ import type { Config, Problem } from '../config/config.ts'
 import type { DrainReport } from '../life-cycle.ts'
 import type { AdminData } from '../ops/admin.ts'
 import type { AccountCounts } from '../ops/busiest-accounts.ts'
-import type { MetricFamily, MetricGroup } from '../ops/metrics.ts'
+import { storedFamilies } from '../ops/exposition.ts'
+import type { MetricGroup, StoredFamily } from '../ops/metrics.ts'
 import type { ReadyCondition } from '../ops/status.ts'
 
 /** What the primary shows of a worker on its admin listener. */
@@ -14,7 +15,7 @@ export interface WorkerState {
   readonly jwks: object | undefined
   readonly signingKid: string | undefined
   /** Those of the group that the primary has asked for. */
-  readonly metrics: readonly MetricFamily[]
+  readonly metrics: readonly StoredFamily[]
   readonly accounts: AccountCounts
 }
 
@@ -72,7 +73,8 @@ async function serve(app: ServingApp): Promise<void> {
 }
 
 async function report(data: AdminData, group: MetricGroup): Promise<void> {
-  const [metrics, signingKid] = await Promise.all([data.metrics(group), data.signingKid()])
+  const [families, signingKid] = await Promise.all([data.metrics(group), data.signingKid()])
+  const metrics = await storedFamilies(families)
   const [conditions, jwks, accounts] = await Promise.all([data.conditions(), data.jwks(), data.accounts()])
   await sendToPrimary({ type: 'state', group, state: { conditions, jwks, signingKid, metrics, accounts } })
 }

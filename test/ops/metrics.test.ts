@@ -1,10 +1,11 @@
-import { AggregatorRegistry } from 'prom-client'
 import t from 'tap'
 import { ACCESS_FAILURES, LOGIN_FAILURES, UPSTREAM_OUTCOMES } from '../../src/base/errors.ts'
 import { VERSION } from '../../src/base/version.ts'
 import type { RouteLabel } from '../../src/gate/route.ts'
+import { exposition, storedFamilies } from '../../src/ops/exposition.ts'
 import { type MetricSources, Metrics } from '../../src/ops/metrics.ts'
 import type { ReadyCondition } from '../../src/ops/status.ts'
+import { aggregate } from '../../src/workers/aggregate.ts'
 import { parseMetrics, type Sample } from '../support/prometheus.ts'
 import { NOON, statusSetup } from '../support/status-setup.ts'
 
@@ -64,7 +65,7 @@ function metricsOf({ authData, isReady = true, now = () => 61_500_000 }: Changes
     isReady: () => isReady,
     processCounts: () => ({ log_lines_dropped_total: 11, uncaught_exceptions_total: 12 }),
   })
-  const scrape = async () => parseMetrics(await AggregatorRegistry.aggregate([await read('all')]).metrics())
+  const scrape = async () => parseMetrics(String(await exposition(await read('all'))))
   return { metrics, read, scrape }
 }
 
@@ -145,17 +146,17 @@ t.test('fetches of a JWK Set are counted, and its age is absent before the first
 })
 
 t.test('with several processes counters are summed and gauges take the worst state', async (t) => {
-  const processOf = (isReady: boolean, ageSeconds: number, revocations: number) => {
+  const processOf = async (isReady: boolean, ageSeconds: number, revocations: number) => {
     const keySets = [keySet('idp', () => ageSeconds)]
     const authData = { keySets, revocations: { count: () => revocations } }
     const { metrics, read } = metricsOf({ authData, isReady })
     metrics.onRequest('proxy', 'GET', 200, 0.3)
     metrics.onReload('keys', 'ok')
-    return read('all')
+    return storedFamilies(await read('all'))
   }
   const well = processOf(true, 2, 3)
   const behind = processOf(false, 700, 2)
-  const samples = parseMetrics(await AggregatorRegistry.aggregate([await well, await behind]).metrics())
+  const samples = parseMetrics(String(await exposition(await aggregate([await well, await behind]))))
   for (const [name, value, labels] of [
     ['requests_total', 2, { route: 'proxy', method: 'GET', status: '200' }],
     ['request_duration_seconds_bucket', 2, { route: 'proxy', le: '0.5' }],

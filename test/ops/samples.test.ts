@@ -1,6 +1,7 @@
 import { mock } from 'node:test'
 import t from 'tap'
 import { Samples } from '../../src/ops/samples.ts'
+import { statusSetup } from '../support/status-setup.ts'
 
 t.test('the metrics are read each minute, and every five seconds while the page is looked at', async (t) => {
   mock.timers.enable({ apis: ['setTimeout'] })
@@ -40,4 +41,30 @@ t.test('ten minutes are kept, whatever the steps', async (t) => {
   const { tenMinutes, recently } = await samples.windows()
   t.ok(tenMinutes.seconds >= 600 && tenMinutes.seconds <= 660, `${tenMinutes.seconds} s`)
   t.equal(recently.seconds, 61, 'at least 30 s')
+})
+
+t.test('the status of ten times as many upstreams does not take a hundred times as long', async (t) => {
+  /** In microseconds. */
+  const cpuTimeWith = async (count: number) => {
+    const upstreams = Array.from({ length: count }, (_, index) => ({
+      prefix: `/service-${index}/`,
+      url: 'http://127.0.0.1:9000',
+    }))
+    const { metrics, step, report } = statusSetup({ upstreams })
+    for (let steps = 0; steps < 10; steps++) {
+      for (const { prefix } of upstreams) {
+        metrics.ofUpstream(prefix).onOutcome('ok')
+      }
+      await step()
+    }
+    await report()
+    const before = process.cpuUsage()
+    await report()
+    const { user, system } = process.cpuUsage(before)
+    return user + system
+  }
+  await cpuTimeWith(20)
+  const few = await cpuTimeWith(20)
+  const many = await cpuTimeWith(200)
+  t.ok(many < few * 25, `${few} and ${many}`)
 })
