@@ -14,6 +14,8 @@ import { limitedNeighbours, neighbours } from './neighbours.ts'
 import { PEERS, startSmallUpstream } from './peers.ts'
 import { start, tokens } from './process.ts'
 import { basic, cold, connections, halfLoad, hot, logins, refused, scoped } from './requests.ts'
+import { cold, connections, halfLoad, hot, logins, refused, scoped } from './requests.ts'
+import { tracing } from './tracing.ts'
 import { memory, objects } from './transfers.ts'
 import { createTrust } from './trust.ts'
 
@@ -36,6 +38,7 @@ const SCENARIOS: Readonly<Record<string, (bench: Bench) => Promise<Section>>> = 
   pacing,
   'limited-neighbours': limitedNeighbours,
   neighbours,
+  tracing,
 }
 
 const SCENARIO_NAMES = Object.keys(SCENARIOS)

@@ -46,13 +46,13 @@ const WITHOUT_PARENT: RequestWatcher = { upstreamHeaders: { removed: PARENT_HEAD
 interface Parts extends Pick<TracingOptions, 'config' | 'now'> {
   readonly ratio: number
   readonly trustIncoming: boolean
-  readonly queue: SpanQueue
+  readonly queue: Pick<SpanQueue, 'add' | 'dropped' | 'stop'>
 }
 
 export class Tracing implements Room {
   readonly #ratio: number
   readonly #trustIncoming: boolean
-  readonly #queue: SpanQueue
+  readonly #queue: Parts['queue']
   readonly #ids = new RandomIdGenerator()
   readonly #traceOptions: TraceOptions
 
