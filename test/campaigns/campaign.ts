@@ -34,6 +34,9 @@ interface Arrival {
   readonly sent: Tracked | undefined
 }
 
+/** The account that has limits, if the campaign has any. */
+export const LIMITED_ACCOUNT = 'acme'
+
 interface Tracked {
   readonly request: SentRequest
   readonly script: Script
@@ -42,6 +45,8 @@ interface Tracked {
   readonly damaged: boolean
   arrivals: number
   answered: boolean
+  /** The sidecar has refused it, because its account is over a limit. */
+  limited: boolean
   seenMethod: string
 }
 
@@ -73,8 +78,9 @@ export async function startCampaign(trust: CampaignTrust) {
     if (request.fate === 'refused') {
       return 'a request that had to be refused'
     }
-    if (isWrongRepeat(arrival, sent)) {
-      return 'a request arrived twice'
+    const repeatProblem = wrongArrival(arrival, sent)
+    if (repeatProblem !== undefined) {
+      return repeatProblem
     }
     const identities = possibleIdentities(sent)
     if (!identities.some((identity) => hasIdentity(fields, identity))) {
@@ -112,9 +118,11 @@ export async function startCampaign(trust: CampaignTrust) {
     return undefined
   }
 
+  const sentTo = (target: string) => tracked.get(/z\d+[a-f]{4}\.\d+z/.exec(target)?.[0] ?? '')
+
   function onArrival(head: Head): Arrival {
     const [method = '', target = ''] = head.start.split(' ')
-    const sent = tracked.get(/z\d+[a-f]{4}\.\d+z/.exec(target)?.[0] ?? '')
+    const sent = sentTo(target)
     if (sent !== undefined) {
       sent.arrivals++
       sent.seenMethod = method
@@ -248,13 +256,14 @@ export async function startCampaign(trust: CampaignTrust) {
     return loginProblem(login, { status, fields, body: content.toString('latin1') })
   }
 
-  function responseProblem(response: Response, how: Ending): string | undefined {
+  function responseProblem(response: Response, script: Script, how: Ending): string | undefined {
     const [name] = valuesOf(response.fields, NAME_HEADER)
     count(name === undefined ? `own ${response.status}` : 'from the upstream')
     if (/poison/.test(name ?? response.content.toString('latin1'))) {
       return 'that no client asked for'
     }
-    const problem = name === undefined ? (ownProblem(response) ?? oauthProblem(response)) : undefined
+    const own = () => ownProblem(response) ?? oauthProblem(response) ?? limitProblem(response, script, trust)
+    const problem = name === undefined ? own() : undefined
     return problem ?? contentProblem(response, tracked.get(name ?? ''), how)
   }
 
@@ -283,7 +292,7 @@ export async function startCampaign(trust: CampaignTrust) {
       }
     }
     for (const response of responses) {
-      complain(responseProblem(response, how))
+      complain(responseProblem(response, script, how))
     }
     complain(orderProblem(responses, names))
     if (how === 'closed' && lacksResponses(script, responses)) {
@@ -302,7 +311,7 @@ export async function startCampaign(trust: CampaignTrust) {
       for (const request of script.requests) {
         damaged ||= request.fate === 'damaged'
         loose ||= damaged || request.shifts
-        const state = { arrivals: 0, answered: false, seenMethod: '' }
+        const state = { arrivals: 0, answered: false, limited: false, seenMethod: '' }
         tracked.set(request.name, { request, script, loose, damaged, ...state })
       }
       const { received, how } = await send(script, port)
@@ -322,6 +331,10 @@ export async function startCampaign(trust: CampaignTrust) {
         }
       }, 10_000).unref()
     },
+    /** Judges a refusal by fair use, as the log tells it. */
+    onLimited(account: unknown, path: string) {
+      violations.push(...refusalProblems(account, sentTo(path)))
+    },
     close() {
       server.close()
       for (const socket of sockets) {
@@ -335,8 +348,26 @@ export async function startCampaign(trust: CampaignTrust) {
 const isRepeatable = ({ method, head }: Arrival) =>
   (method === 'GET' || method === 'HEAD') && readBody(Buffer.alloc(0), { ...head, end: 0 }) !== undefined
 
-const isWrongRepeat = (arrival: Arrival, { arrivals, answered }: Tracked) =>
-  arrivals > 1 && (answered || !isRepeatable(arrival))
+/** Why the request may not arrive now, although it was sent. */
+function wrongArrival(arrival: Arrival, { arrivals, answered, limited }: Tracked): string | undefined {
+  if (limited) {
+    return 'a request of an account over its limit'
+  }
+  const isWrongRepeat = arrivals > 1 && (answered || !isRepeatable(arrival))
+  return isWrongRepeat ? 'a request arrived twice' : undefined
+}
+
+/** Judges a refusal by fair use, and notes it. */
+function refusalProblems(account: unknown, sent: Tracked | undefined): string[] {
+  if (account !== LIMITED_ACCOUNT) {
+    return [`a refusal by fair use for ${account}, which has no limits`]
+  }
+  if (sent === undefined || sent.loose) {
+    return []
+  }
+  sent.limited = true
+  return sent.arrivals > 0 ? [`${sent.request.name}: a request over a limit has arrived`] : []
+}
 
 /** The names that only the sidecar may write, with values that only clients write (`FORGED`). */
 const OWN_NAMES = /^(?:x-authenticated-|x-forwarded-(?:for|host|proto|port)$|forwarded$)/
@@ -445,6 +476,17 @@ function readResponses(bytes: Buffer, isHead: Parameters<typeof readResponse>[2]
 }
 
 /** The problem of a response by the sidecar: it must be JSON with a length, a code and a message. */
+/** Only clients of the limited account may be over a limit. */
+function limitProblem({ status }: Response, { requests, bytes }: Script, trust: CampaignTrust) {
+  if (status !== 429 || requests.some(({ identity }) => identity?.accountId === LIMITED_ACCOUNT)) {
+    return undefined
+  }
+  // A damaged script may have moved a token.
+  const tokens = [...trust.good].filter(([, { accountId }]) => accountId === LIMITED_ACCOUNT)
+  const holdsToken = tokens.some(([token]) => bytes.includes(token))
+  return holdsToken ? undefined : 'of a limit that its account does not have'
+}
+
 function ownProblem({ status, fields, content, complete }: Response): string | undefined {
   const value = (name: string) => valuesOf(fields, name).join()
   if (value('content-type') !== 'application/json') {
@@ -456,7 +498,7 @@ function ownProblem({ status, fields, content, complete }: Response): string | u
   if (value('cache-control') !== 'no-store') {
     return `of its own that may be stored (${status})`
   }
-  if (status === 503 && value('retry-after') === '') {
+  if ((status === 503 || status === 429) && value('retry-after') === '') {
     return 'of its own without Retry-After'
   }
   if (!complete || content.length === 0) {

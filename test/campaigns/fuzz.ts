@@ -2,14 +2,17 @@
  * The fuzz run:
  * random and damaged requests through the built program, judged by what a recording upstream saw.
  *
- *     npm run fuzz -- [SECONDS] [--seed N [--only CONNECTION]]
+ *     npm run fuzz -- [SECONDS] [--limits] [--seed N [--only CONNECTION]]
  *
+ * With `--limits`, one account has limits (fair use): it alone may get a 429, and its request reaches no upstream.
  * Needs Node only. The last line is `0 violations`, with exit code 0, or `N violations`, with exit code 1.
  */
 import { randomInt } from 'node:crypto'
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { parseArgs } from 'node:util'
-import { startCampaign } from './campaign.ts'
+import { LIMITED_ACCOUNT, startCampaign } from './campaign.ts'
 import { makeScript } from './requests.ts'
 import { createCampaignTrust, startSidecar } from './sidecar-process.ts'
 
@@ -17,11 +20,15 @@ import { createCampaignTrust, startSidecar } from './sidecar-process.ts'
 const CONCURRENT = 100
 
 const text = { type: 'string' } as const
-const { values, positionals } = parseArgs({ options: { seed: text, only: text }, allowPositionals: true })
+const flag = { type: 'boolean', default: false } as const
+const { values, positionals } = parseArgs({
+  options: { seed: text, only: text, limits: flag },
+  allowPositionals: true,
+})
 const seconds = Number(positionals[0] ?? 60)
 const seed = Number(values.seed ?? randomInt(2 ** 32))
 if (!(seconds > 0) || !Number.isInteger(seed)) {
-  throw new Error('usage: npm run fuzz -- [SECONDS] [--seed N [--only N]]')
+  throw new Error('usage: npm run fuzz -- [SECONDS] [--limits] [--seed N [--only N]]')
 }
 console.log(`seed ${seed}`)
 
@@ -30,7 +37,18 @@ const campaign = await startCampaign(trust)
 const FLAGS =
   '--timeouts-idle-seconds 3 --timeouts-upstream-response-seconds 3 --timeouts-headers-seconds 3 ' +
   '--limits-login-failures-count 1000000 --log-access all'
-const sidecar = await startSidecar(trust, campaign.upstreamPort, FLAGS.split(' '))
+const LIMITS =
+  '{ requestsPerSecond: 50, burst: 10, inFlight: 5, uploadBytesPerSecond: 2000000, downloadBytesPerSecond: 2000000 }'
+const limitsFile = join(trust.directory, 'fair-use.yaml')
+writeFileSync(limitsFile, `accounts: { ${LIMITED_ACCOUNT}: ${LIMITS} }`)
+const flags = [...FLAGS.split(' '), ...(values.limits ? ['--fair-use-file', limitsFile] : [])]
+const sidecar = await startSidecar(trust, campaign.upstreamPort, flags, {
+  onLine({ reason, account, path }) {
+    if (reason === 'fair_use') {
+      campaign.onLimited(account, String(path))
+    }
+  },
+})
 const violations = () => [
   ...campaign.violations,
   ...sidecar.complaints.map((line) => `logged: ${line}`),
@@ -59,6 +77,9 @@ if (sidecar.ended === undefined) {
     found.push(`${inFlight} requests are left in flight`)
   }
 }
+if (values.limits && values.only === undefined && !campaign.counts.has('own 429')) {
+  found.push('no request was over a limit')
+}
 await sidecar.stop()
 campaign.close()
 trust.remove()
@@ -69,7 +90,9 @@ for (const what of found) {
   console.log(`violation: ${what}`)
 }
 if (found.length > 0) {
-  console.log(`again: npm run fuzz -- ${seconds} --seed ${seed} [--only CONNECTION]`)
+  console.log(
+    `again: npm run fuzz -- ${seconds}${values.limits ? ' --limits' : ''} --seed ${seed} [--only CONNECTION]`,
+  )
 }
 console.log(`${found.length} violations`)
 process.exit(found.length === 0 ? 0 : 1)

@@ -35,6 +35,7 @@ export interface CampaignTrust {
   readonly logins: readonly Login[]
   readonly flags: readonly string[]
   readonly mint: Trust['mint']
+  readonly directory: string
   remove(): void
 }
 
@@ -97,18 +98,24 @@ export async function createCampaignTrust(path: string): Promise<CampaignTrust> 
     '--scopes-hosts',
     LISTED_HOSTS.join(),
   ]
-  return { good, bad, logins, flags: [...trust.flags, ...more], mint: trust.mint, remove }
+  return { good, bad, logins, flags: [...trust.flags, ...more], mint: trust.mint, directory, remove }
 }
 
 /** Reasons of refusals, which strangers can cause: whatever the client does then, no 5xx is counted. */
 const REFUSALS = new Set([...ACCESS_FAILURES, 'admission', 'parser', 'method', 'invalid', 'rejected'])
+
+interface ProcessOptions {
+  readonly nodeFlags?: readonly string[]
+  /** Called with each line of the log. */
+  readonly onLine?: (line: Readonly<Record<string, unknown>>) => void
+}
 
 /** Starts `serve` on free ports of the loopback interface, in front of an upstream. */
 export async function startSidecar(
   trust: CampaignTrust,
   upstreamPort: number,
   flags: readonly string[],
-  nodeFlags: readonly string[] = [],
+  { nodeFlags = [], onLine = () => {} }: ProcessOptions = {},
 ) {
   const listening = serveArgs({ 'upstream-url': `http://127.0.0.1:${upstreamPort}` })
   const all = [...trust.flags, ...listening, ...flags]
@@ -141,7 +148,9 @@ export async function startSidecar(
   await new Promise<void>((resolve, reject) => {
     createInterface({ input: child.stdout }).on('line', (line) => {
       look(line)
-      const { msg, listener, port } = JSON.parse(line)
+      const parsed = JSON.parse(line)
+      onLine(parsed)
+      const { msg, listener, port } = parsed
       complaints.push(...faultsIn(line))
       if (msg === 'listening') {
         ports.set(listener, port)

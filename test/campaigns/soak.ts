@@ -134,9 +134,9 @@ const FLAGS =
   '--log-access off --cache-max-tokens 500' // each link takes an entry
 const trust = await createCampaignTrust('/o')
 const COLLECT = 'import{getHeapSnapshot}from"node:v8";process.on("SIGUSR2",()=>getHeapSnapshot().destroy())'
-const sidecar = await startSidecar(trust, upstreamPort, FLAGS.split(' '), [
-  `--import=data:text/javascript,${encodeURIComponent(COLLECT)}`,
-])
+const sidecar = await startSidecar(trust, upstreamPort, FLAGS.split(' '), {
+  nodeFlags: [`--import=data:text/javascript,${encodeURIComponent(COLLECT)}`],
+})
 const problems = new Map<string, number>()
 const tally = new Map<string, number>()
 const add = (counts: Map<string, number>, key: string) => counts.set(key, (counts.get(key) ?? 0) + 1)
