@@ -19,6 +19,9 @@ import { TRACING_METRICS } from '../../src/tracing/metrics.ts'
 import { eventually } from '../support/eventually.ts'
 import { limitsFile } from '../support/limited-setup.ts'
 import { codeIn, tableUnder } from '../support/markdown.ts'
+import { basic, FORM, TOKEN_PATH } from '../support/oauth.ts'
+import { NO_SERVER } from '../support/opened-database.ts'
+import { databaseSetup, startPostgres } from '../support/postgres.ts'
 import { parseMetrics } from '../support/prometheus.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
 import { type Setup, type SetupOptions, startSetup } from '../support/setup.ts'
@@ -339,15 +342,23 @@ t.test('docs/openapi.yaml is an OpenAPI 3.1 document', async (t) => {
   t.same([valid, errors, validator.version], [true, undefined, '3.1'])
 })
 
-function documentedOperations() {
+/** Of OAuth, which needs other settings, or of all else. */
+type Group = 'oauth' | 'other'
+
+const groupOf = (path: string): Group => (/oauth|well-known/.test(path) ? 'oauth' : 'other')
+
+function documentedOperations(group: Group) {
   return Object.entries(paths).flatMap(([path, item]) =>
-    METHODS.filter((method) => item[method] !== undefined).map((method) => ({ method, path })),
+    METHODS.filter((method) => item[method] !== undefined && groupOf(path) === group).map((method) => ({
+      method,
+      path,
+    })),
   )
 }
 
 /** Such as `get /v2/auth/token 200`. */
-function documentedResponses(): string[] {
-  return documentedOperations().flatMap(({ method, path }) => {
+function documentedResponses(group: Group): string[] {
+  return documentedOperations(group).flatMap(({ method, path }) => {
     const { responses = {} } = paths[path]?.[method] ?? {}
     return Object.keys(responses).map((status) => `${method} ${path} ${status}`)
   })
@@ -414,7 +425,7 @@ t.test('every documented response occurs as documented, and no other one', async
   await ask(setup, 'post', links, setup.authorization, '{"method":"GET","target":"/b"}')
   failing.restore()
   await ask(setup, 'post', links, `${setup.authorization}Content-Length: 9\r\n`)
-  for (const { method, path } of documentedOperations()) {
+  for (const { method, path } of documentedOperations('other')) {
     for (const lines of ['a: b'.repeat(9999), 'Expect: 200-ok', 'Host: h2']) {
       await ask(setup, method, path, `${lines}\r\n`)
     }
@@ -433,7 +444,67 @@ t.test('every documented response occurs as documented, and no other one', async
   })
   await ask(limited, 'get', '/_auth', limited.authorization)
   await ask(limited, 'get', '/_auth', limited.authorization)
-  for (const documented of documentedResponses()) {
+  for (const documented of documentedResponses('other')) {
     t.ok(seen.has(documented), documented)
   }
 })
+
+const postgres = await startPostgres(t)
+
+t.test(
+  'every documented response of OAuth occurs as documented',
+  { skip: postgres === undefined && NO_SERVER },
+  async (t) => {
+    if (postgres === undefined) {
+      return
+    }
+    const credentials = ['AK', 'OTHER'].map((accessKey) => ({ accountId: accessKey, accessKey }))
+    const { flags } = await databaseSetup(t, postgres.createDatabase, credentials, 'a secret')
+    const settings = {
+      ...flags,
+      'contract-logout': 'true',
+      'oauth-enabled': 'true',
+      'token-issuer': 'https://auth.example',
+      'limits-login-failures-count': '1',
+      'timeouts-idle-seconds': '0.3',
+      'timeouts-headers-seconds': '0.3',
+    }
+    const setup = await startSetup(t, { settings })
+    const grant = 'grant_type=client_credentials'
+    const { access_token: token } = await ask(
+      setup,
+      'post',
+      TOKEN_PATH,
+      FORM + basic('OTHER', 'a secret'),
+      `${grant}&scope=storage.read:/a`,
+    )
+    const posts = [
+      { path: TOKEN_PATH, good: grant },
+      { path: '/v2/oauth/revoke', good: `token=${token}` },
+    ]
+    for (const { path, good } of posts) {
+      const client = FORM + basic('OTHER', 'a secret')
+      const askAs = (lines: string) => ask(setup, 'post', path, FORM + lines, good)
+      await ask(setup, 'post', path, client, good)
+      await ask(setup, 'post', path, client, '')
+      await ask(setup, 'post', path, `${client}Content-Length: 9\r\n`)
+      await askAs(basic(`nobody at ${path}`, 'x'))
+      await askAs(basic(`nobody at ${path}`, 'x'))
+    }
+    const signing = t.capture(crypto.subtle, 'sign', () => Promise.reject(new Error('signing fails')))
+    await ask(setup, 'post', TOKEN_PATH, FORM + basic('OTHER', 'a secret'), grant)
+    signing.restore()
+    for (const { method, path } of documentedOperations('oauth')) {
+      for (const lines of ['a: b'.repeat(9999), 'Expect: 200-ok', 'Host: h2']) {
+        await ask(setup, method, path, `${lines}\r\n`)
+      }
+      if (method === 'get') {
+        await ask(setup, method, path, 'half')
+        await ask(setup, method, path)
+      }
+    }
+    for (const documented of documentedResponses('oauth')) {
+      t.ok(seen.has(documented), documented)
+    }
+  },
+)
