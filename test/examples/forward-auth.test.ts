@@ -9,6 +9,7 @@ import t, { type Test } from 'tap'
 import { isMap, isScalar, parseAllDocuments, visit } from 'yaml'
 import { ERRORS } from '../../src/base/errors.ts'
 import { JUDGED_HEADERS, SECOND_RESOURCE_WORDS } from '../../src/http/headers.ts'
+import { basicValue } from '../support/basic.ts'
 import { eventually, SOON_MS } from '../support/eventually.ts'
 import { freePort } from '../support/free-port.ts'
 import { limitsFile } from '../support/limited-setup.ts'
@@ -201,6 +202,28 @@ for (const proxy of PROXIES) {
         t.equal(headers['www-authenticate'], proxy.refusedStatus === 401 ? challenge : undefined)
       }
       t.equal(upstream.requests.length, before)
+    })
+
+    await t.test('HTTP Basic is a login of the client, which is refused as documented', async (t) => {
+      const { upstream, sidecar, ask } = await start({ 'basic-enabled': 'true' })
+      const [login] = sidecar.logins
+      const basic = (secret = '') => `Authorization: ${basicValue(String(login?.accessKey), secret)}`
+      t.equal((await ask('GET /a', [basic(login?.secret)])).status, 200)
+      t.match(upstream.requests[0]?.headers, { 'x-authenticated-account-id': 'acme' })
+      t.equal(upstream.requests[0]?.headers['authorization'], undefined)
+      const failed = async (lines: readonly string[], address?: string) => {
+        const { status, headers, body } = await ask('GET /a', lines, '', address)
+        return { status, challenge: headers['www-authenticate'], ...JSON.parse(body.toString()) }
+      }
+      const refused = { status: 401, challenge: 'Basic realm="storage", charset="UTF-8"' }
+      t.match(await failed([]), { ...refused, code: 'InvalidToken' })
+      for (let count = 0; count < LOGIN_FAILURES; count++) {
+        const { code, message } = ERRORS.basicAuthenticationFailed
+        t.match(await failed([basic('wrong')], '127.0.0.2'), { ...refused, code, message })
+      }
+      t.match(await failed([basic('wrong')], '127.0.0.2'), { status: 503, code: 'ServiceNotReady' })
+      t.match(await failed([basic('wrong')], '127.0.0.3'), { status: 401 }, 'another client')
+      t.equal(upstream.requests.length, 1)
     })
 
     await t.test('a request is judged by the scope of its token', async (t) => {
