@@ -294,6 +294,24 @@ t.test('a link counts for the account that made it', async (t) => {
   t.strictSame([await follow(), await get(), await follow(), await get()], [200, 200, 429, 429])
 })
 
+t.test('a request with HTTP Basic counts, and its refusal is no challenge', async (t) => {
+  const { sidecar, ask, get } = await limitedSetup(t, `default: ${TWO}`, {
+    settings: { 'basic-enabled': 'true' },
+  })
+  const [login] = sidecar.logins
+  const basic = Buffer.from(`${login?.accessKey}:${login?.secret}`).toString('base64')
+  const request = `GET /a HTTP/1.1\r\nHost: a\r\nAuthorization: Basic ${basic}\r\n\r\n`
+  t.strictSame([(await ask(request)).status, await get()], [200, 200])
+  const refused = await ask(request)
+  isOwnResponse(t, refused, {
+    status: 429,
+    code: 'TooManyRequests',
+    error: 'http_request_denied',
+    details: 'fair_use',
+  })
+  t.notOk(refused.headers['www-authenticate'])
+})
+
 t.test('a clock that steps neither ends nor prolongs a limit', async (t) => {
   let nowMs = Date.now()
   const { get, sidecar } = await limitedSetup(t, `default: ${TWO}`, { now: () => nowMs })
