@@ -218,7 +218,7 @@ const compose = parse(readFileSync('examples/compose/compose.yaml', 'utf8'), { m
 const UNIT = 'storage-auth-sidecar.service'
 
 t.test('Compose: clients reach the sidecar alone, whose settings are valid', async (t) => {
-  const { sidecar, storage, prometheus, postgres, ...commands } = compose.services
+  const { sidecar, storage, prometheus, postgres, collector, jaeger, ...commands } = compose.services
   const loaded = loadConfig({ file: 'examples/compose/sidecar.yaml', env: {}, flags: {} })
   t.match(loaded, { ok: true, value: { config: { upstreams: [{ url: 'http://storage:9000' }] } } })
   for (const one of [sidecar, ...Object.values<object>(commands)]) {
@@ -233,6 +233,20 @@ t.test('Compose: clients reach the sidecar alone, whose settings are valid', asy
   }
   t.match(sidecar.ports, ['8080:8080', /^127\.0\.0\.1:/])
   t.match(prometheus.ports, [/^127\.0\.0\.1:/])
+  t.match(jaeger.ports, [/^127\.0\.0\.1:/])
+  t.notOk(collector.ports)
+})
+
+t.test('Compose: the sidecar sends its spans to where the collector takes them', async (t) => {
+  const settings = parse(readFileSync('examples/compose/sidecar.yaml', 'utf8'))
+  const collector = parse(readFileSync('examples/compose/collector.yaml', 'utf8'))
+  const { hostname, port, pathname } = new URL(settings.tracing.endpoint)
+  t.strictSame([hostname, pathname], ['collector', '/v1/traces'])
+  t.equal(collector.receivers.otlp.protocols.http.endpoint, `0.0.0.0:${port}`)
+  t.match(collector.exporters.otlp.endpoint, /^jaeger:/)
+  for (const name of ['sidecar', 'collector', 'jaeger']) {
+    t.ok(compose.services[name].networks.includes('traces'), name)
+  }
 })
 
 t.test('Compose accepts the file', { skip: without('docker', 'compose', 'version') }, async (t) => {
