@@ -88,7 +88,7 @@ export function revocationKey({ jti, issuer, accountId, accessKey, issuedBeforeM
 const MAX_VERSION_LENGTH = 1024
 
 /** After this number of entries, the event loop serves requests. */
-const ENTRIES_PER_TURN = 2000
+const ENTRIES_PER_TURN = 500
 
 /** A document that is refused. Its message is the rest of a sentence, and quotes nothing of the document. */
 class Malformed extends Error {}

@@ -6,7 +6,7 @@ import { type Revocation, RevocationList } from '../revocation-list.ts'
 import { credentialKey, type FeedUpdate, type FollowedCredential, revocationKey } from './format.ts'
 
 /** After this number of entries, the event loop serves requests. */
-const ENTRIES_PER_TURN = 2000
+const ENTRIES_PER_TURN = 500
 
 export class FollowedState {
   #version: string
