@@ -339,6 +339,14 @@ const slowThenGood = (): Series => {
   }
 }
 const QUEUE = of('auth_sidecar_upstream_queue', { upstream: '/' })
+/** Of 6,000 token checks a minute. */
+function cacheChecks(evictions: number): Series {
+  return {
+    [of('auth_sidecar_token_cache_hits_total')]: `0+${6000 - evictions}x15`,
+    [of('auth_sidecar_token_cache_misses_total')]: `0+${evictions}x15`,
+    [of('auth_sidecar_token_cache_evictions_total')]: `0+${evictions}x15`,
+  }
+}
 /** Shortages by the text of the alert. */
 const OVERLOADED: Readonly<Record<string, Series>> = {
   'closes new connections because limits.connections are open': {
@@ -350,6 +358,7 @@ const OVERLOADED: Readonly<Record<string, Series>> = {
   },
   'queues requests because limits.upstreamConnections are busy': { [QUEUE]: '3x15' },
   'drops log lines because its output takes none': { [of('auth_sidecar_log_lines_dropped_total')]: '0+1x15' },
+  'verifies tokens again because more than cache.maxTokens are in use': cacheChecks(1200),
 }
 
 type Case = readonly [string, number, Series, ...Labels[]]
@@ -594,6 +603,7 @@ const CASES_BY_ALERT: Readonly<Record<string, readonly Case[]>> = {
       { [of('auth_sidecar_client_connections_dropped_total')]: '0+1x12 12x10' },
     ],
     ['a burst is over', 15, { [QUEUE]: '0x10 3 0x10' }],
+    ['few tokens are evicted', 15, cacheChecks(590)],
   ],
 }
 const CRITICAL = [
