@@ -57,17 +57,25 @@ export async function openRooms(options: RoomOptions): Promise<OpenedRooms> {
   }
 }
 
+interface BasicParts extends Pick<BasicOptions, 'isRevoked' | 'signAssertions' | 'now'> {
+  /** Both are absent without `credentials.file` and without a database. */
+  readonly logins: LoginService | undefined
+  readonly credentials: BasicOptions['credentials'] | undefined
+}
+
 /** HTTP Basic, a room with an interface of its own (`gate/basic-logins.ts`). Undefined if it is off. */
-export async function openBasic(
-  { basic, cache, limits, token }: Config,
-  options: Omit<BasicOptions, 'cacheSeconds' | 'maxLogins' | 'headerBytes' | 'issuer'>,
-): Promise<Basic | undefined> {
-  if (!basic.enabled) {
+export async function openBasic(config: Config, parts: BasicParts): Promise<Basic | undefined> {
+  const { basic, cache, limits, token } = config
+  const { logins, credentials } = parts
+  // A sidecar without logins does not start with Basic.
+  if (!basic.enabled || logins === undefined || credentials === undefined) {
     return undefined
   }
   const { Basic } = await import('./basic/basic.ts')
   return new Basic({
-    ...options,
+    ...parts,
+    logins,
+    credentials,
     cacheSeconds: basic.cacheSeconds,
     maxLogins: cache.maxTokens,
     headerBytes: limits.headerBytes,

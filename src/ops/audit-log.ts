@@ -13,6 +13,8 @@ import { LinkUses } from './link-uses.ts'
 import type { Metrics } from './metrics.ts'
 import { traceIdOf } from './traceparent.ts'
 
+export type Auditor = ReturnType<typeof createAuditor>
+
 export function createAuditor(metrics: Pick<Metrics, 'onEvent' | 'onReload'>, log: Logger, isOn: boolean) {
   const linkUses = new LinkUses()
   const failedLogins = new LineSampling<object>((line, sampled) => log.info({ ...line, sampled }, 'audit'))
