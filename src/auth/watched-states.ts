@@ -17,7 +17,9 @@ const GONE_BACK =
 const BECAME_EMPTY = 'the credentials became empty: every login and token is refused'
 
 const wereLost = (count: number) =>
-  `${count} revocation${count === 1 ? ' was' : 's were'} lost: their tokens are accepted again`
+  count === 1
+    ? '1 revocation was lost: its tokens are accepted again'
+    : `${count} revocations were lost: their tokens are accepted again`
 
 export function watchedStates(options: SourceOptions, sources: AuthSources): WatchedState[] {
   const { keys, credentials, revocations, token } = options.config
