@@ -9,6 +9,7 @@ import { connect, createServer, type Socket } from 'node:net'
 import type { Field, Head, Response } from '../support/http-text.ts'
 import { readBody, readHead, readResponse, valuesOf } from '../support/http-text.ts'
 import { folded, isBound, isJudged, isWithin } from './access.ts'
+import { basicIdentity, isLoginNow } from './basic-logins.ts'
 import { isOAuthBody, loginProblem } from './oauth-logins.ts'
 import { NAME_HEADER, type Reply } from './replies.ts'
 import type { Script, SentRequest } from './requests.ts'
@@ -64,7 +65,7 @@ export async function startCampaign(trust: CampaignTrust) {
   function callerOf(fields: readonly Field[], more: readonly (Identity | undefined)[]): Identity | undefined {
     const [tokenId = ''] = valuesOf(fields, `${IDENTITY_PREFIX}token-id`)
     const all = [...trust.good.values(), ...more]
-    return all.find((identity) => identity !== undefined && encoded(identity.tokenId) === tokenId)
+    return all.find((identity) => identity && (identity.isBasic || encoded(identity.tokenId) === tokenId))
   }
 
   /** A violation of a request that arrived at the upstream, from its head alone. */
@@ -101,7 +102,8 @@ export async function startCampaign(trust: CampaignTrust) {
     const ofTokens = [...trust.good]
       .filter(([token]) => script.bytes.includes(token))
       .map(([, identity]) => identity)
-    return [...ofTokens, ...script.requests.flatMap(({ identity }) => identity ?? [])]
+    const ofLogins = /basic/i.test(script.bytes) ? trust.logins.map(basicIdentity) : []
+    return [...ofTokens, ...ofLogins, ...script.requests.flatMap(({ identity }) => identity ?? [])]
   }
 
   function accessProblem(arrival: Arrival, identities: readonly Identity[]): string | undefined {
@@ -124,6 +126,9 @@ export async function startCampaign(trust: CampaignTrust) {
     const [method = '', target = ''] = head.start.split(' ')
     const sent = sentTo(target)
     if (sent !== undefined) {
+      if (sent.request.identity?.isBasic) {
+        count('HTTP Basic at the upstream')
+      }
       sent.arrivals++
       sent.seenMethod = method
     }
@@ -256,13 +261,24 @@ export async function startCampaign(trust: CampaignTrust) {
     return loginProblem(login, { status, fields, body: content.toString('latin1') })
   }
 
+  /** A problem of the sidecar's response to a login by HTTP Basic, which has the name of its request as its id. */
+  function basicProblem({ status, fields }: Response): string | undefined {
+    const [id = ''] = valuesOf(fields, 'x-request-id')
+    const sent = tracked.get(id)
+    if (sent === undefined || sent.loose || sent.request.identity?.isBasic !== true) {
+      return undefined
+    }
+    return status === 401 ? 'to a right login that is refused' : undefined
+  }
+
   function responseProblem(response: Response, script: Script, how: Ending): string | undefined {
     const [name] = valuesOf(response.fields, NAME_HEADER)
     count(name === undefined ? `own ${response.status}` : 'from the upstream')
     if (/poison/.test(name ?? response.content.toString('latin1'))) {
       return 'that no client asked for'
     }
-    const own = () => ownProblem(response) ?? oauthProblem(response) ?? limitProblem(response, script, trust)
+    const ofLogin = () => oauthProblem(response) ?? basicProblem(response)
+    const own = () => ownProblem(response) ?? ofLogin() ?? limitProblem(response, script, trust)
     const problem = name === undefined ? own() : undefined
     return problem ?? contentProblem(response, tracked.get(name ?? ''), how)
   }
@@ -437,6 +453,12 @@ function hasIdentity(fields: readonly Field[], identity: Identity): boolean {
     ['token-id', encoded(identity.tokenId)],
     ['token-expires', String(identity.expiresAt)],
   ])
+  if (identity.isBasic) {
+    const found = (name: string) => valuesOf(fields, IDENTITY_PREFIX + name).join()
+    const [tokenId, expires] = [found('token-id'), found('token-expires')]
+    expected.set('token-id', isLoginNow(tokenId, expires) ? tokenId : 'that of a login')
+    expected.set('token-expires', expires)
+  }
   if (identity.scope !== undefined) {
     expected.set('scope', identity.scope)
   }
@@ -500,6 +522,10 @@ function ownProblem({ status, fields, content, complete }: Response): string | u
   }
   if ((status === 503 || status === 429) && value('retry-after') === '') {
     return 'of its own without Retry-After'
+  }
+  const challenges = valuesOf(fields, 'www-authenticate')
+  if (status === 401 && !(challenges.length === 1 && /^Basic realm="storage"/.test(challenges[0] ?? ''))) {
+    return `of its own without its challenge (${status})`
   }
   if (!complete || content.length === 0) {
     return undefined

@@ -36,7 +36,7 @@ const trust = await createCampaignTrust('/b')
 const campaign = await startCampaign(trust)
 const FLAGS =
   '--timeouts-idle-seconds 3 --timeouts-upstream-response-seconds 3 --timeouts-headers-seconds 3 ' +
-  '--limits-login-failures-count 1000000 --log-access all'
+  '--limits-login-failures-count 1000000 --log-access all --basic-enabled true'
 const LIMITS =
   '{ requestsPerSecond: 50, burst: 10, inFlight: 5, uploadBytesPerSecond: 2000000, downloadBytesPerSecond: 2000000 }'
 const limitsFile = join(trust.directory, 'fair-use.yaml')
@@ -79,6 +79,15 @@ if (sidecar.ended === undefined) {
 }
 if (values.limits && values.only === undefined && !campaign.counts.has('own 429')) {
   found.push('no request was over a limit')
+}
+/** In less time, there may be none. */
+const ENOUGH_SECONDS = 30
+if (
+  seconds >= ENOUGH_SECONDS &&
+  values.only === undefined &&
+  !campaign.counts.has('HTTP Basic at the upstream')
+) {
+  found.push('no login by HTTP Basic has passed')
 }
 await sidecar.stop()
 campaign.close()

@@ -4,6 +4,7 @@
  */
 import { ISSUER } from '../../bench/trust.ts'
 import { SECOND_RESOURCE_WORDS } from './access.ts'
+import { randomBasic } from './basic-logins.ts'
 import { type ExpectedLogin, randomOAuthLogin } from './oauth-logins.ts'
 import { createRandom, type Random } from './random.ts'
 import { longName, type Reply, randomReply } from './replies.ts'
@@ -118,14 +119,7 @@ function makeRequest(
   const may = (probability: number) => oddity !== 'last' && random.chance(probability)
   const content = oddity === 'last' ? addBody : random.weighted(CONTENTS)
   content(draft, random, name, trust)
-  const token = random.pick(may(0.15) ? trust.bad : [...trust.good.keys()])
-  const mayHaveLink = draft.login === undefined && may(0.2)
-  const link = mayHaveLink ? makeLink(draft, random, name, trust) : undefined
-  const identity = link === undefined ? trust.good.get(token) : link.identity
-  if (identity === undefined || link?.authorized) {
-    worsen(draft, 'refused')
-  }
-  authorizeUnlessLogin(draft, random, link?.authorized === false ? undefined : token)
+  const { identity, link } = prove(draft, random, name, trust, may)
   addPlainLines(draft, random)
   twistAtTimes(draft, random, oddity)
   const { method, target, version, lines } = draft
@@ -155,12 +149,40 @@ function newDraft(random: Random, name: string): Draft {
   }
 }
 
-function authorizeUnlessLogin(draft: Draft, random: Random, token: string | undefined): void {
-  if (draft.login !== undefined || token === undefined) {
-    return
+/** Adds a token, a link or a login by HTTP Basic, unless the request is a login itself. Returns whose it is. */
+function prove(
+  draft: Draft,
+  random: Random,
+  name: string,
+  trust: CampaignTrust,
+  may: (probability: number) => boolean,
+) {
+  const token = random.pick(may(0.15) ? trust.bad : [...trust.good.keys()])
+  const isLogin = draft.login !== undefined
+  const link = !isLogin && may(0.2) ? makeLink(draft, random, name, trust) : undefined
+  if (!isLogin && link === undefined && may(0.15)) {
+    return { identity: addBasic(draft, random, name, trust), link }
   }
-  const scheme = random.pick(['Authorization: Bearer', 'authorization: bEARER  '])
-  draft.lines.splice(random.int(0, 1), 0, `${scheme} ${token}`)
+  const identity = link === undefined ? trust.good.get(token) : link.identity
+  if (identity === undefined || link?.authorized) {
+    worsen(draft, 'refused')
+  }
+  if (!isLogin && link?.authorized !== false) {
+    const scheme = random.pick(['Authorization: Bearer', 'authorization: bEARER  '])
+    draft.lines.splice(random.int(0, 1), 0, `${scheme} ${token}`)
+  }
+  return { identity, link }
+}
+
+/** By its request id, its own response is told from those of others. */
+function addBasic(draft: Draft, random: Random, name: string, trust: CampaignTrust): Identity | undefined {
+  const { line, identity } = randomBasic(random, trust)
+  draft.lines.splice(random.int(0, 1), 0, line)
+  draft.lines.push(`X-Request-Id: ${name}`)
+  if (identity === undefined) {
+    worsen(draft, 'refused')
+  }
+  return identity
 }
 
 function addPlainLines(draft: Draft, random: Random): void {

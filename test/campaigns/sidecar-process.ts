@@ -25,6 +25,8 @@ export interface Identity {
   readonly issuer?: string
   /** Of a link: the request that it allows. */
   readonly bound?: BoundRequest
+  /** Of a login by HTTP Basic, whose token id and end are not known. */
+  readonly isBasic?: boolean
 }
 
 /** Credentials and tokens of a campaign's clients, and the sidecar's configuration. */
@@ -121,7 +123,9 @@ export async function startSidecar(
   const all = [...trust.flags, ...listening, ...flags]
   const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('SIDECAR_')))
   const child = spawn(process.execPath, [...nodeFlags, MAIN, 'serve', ...all], { env })
-  const secrets = [...trust.logins.map(({ secret }) => secret), ...[...trust.good.keys()].map(signatureOf)]
+  const basicOf = ({ accessKey, secret }: Login) => Buffer.from(`${accessKey}:${secret}`).toString('base64')
+  const ofLogins = trust.logins.flatMap((login) => [login.secret, basicOf(login)])
+  const secrets = [...ofLogins, ...[...trust.good.keys()].map(signatureOf)]
   const complaints: string[] = []
   const ports = new Map<string, number>()
   let ended: string | undefined
