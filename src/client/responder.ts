@@ -51,7 +51,7 @@ export class Responder {
   }
 
   sendJson(res: SidecarResponse, status: number, body: object, headers: HeaderList = []): void {
-    this.#send(res, status, asciiJson(body), headers, 'keepAlive')
+    this.#send(res, status, JSON.stringify(body), headers, 'keepAlive')
   }
 
   /** Sends a body that is the same for every client, and that caches may keep. */
@@ -169,13 +169,6 @@ export class Responder {
     ].flat()
   }
 }
-
-/** Keys and issuers may have names in any script. */
-const asciiJson = (body: object): string =>
-  JSON.stringify(body).replace(
-    /[\x80-\uffff]/g,
-    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
-  )
 
 const proxyStatus = (errorType: ProxyErrorType, details?: string): string =>
   `${PROXY_NAME}; error=${errorType}${details === undefined ? '' : `; details="${details}"`}`
