@@ -43,26 +43,43 @@ export class Turns {
 const CHUNK_BYTES = 65_536
 /** Others wait: else a fleet that comes back at once would need a buffer of the system for each follower. */
 const MAX_LARGE_BODIES = 64
-/** A follower that reads nothing for so long is dropped. */
-const STALLED_MS = 10_000
-/** A larger body must be read in this time. */
-const MAX_SEND_MS = 60_000
+
+/** How long a follower may take. One that is slower is dropped. */
+interface SendLimits {
+  /** To read anything more. */
+  readonly stalledMs: number
+  /** To read a body of more than `CHUNK_BYTES`, from its turn on. */
+  readonly bodyMs: number
+}
+const LIMITS: SendLimits = { stalledMs: 10_000, bodyMs: 60_000 }
 
 /** Writes the bodies of responses whose heads are set. */
 export class BodyWriter {
   readonly #large = pLimit(MAX_LARGE_BODIES)
+  readonly #limits: SendLimits
+
+  constructor(limits = LIMITS) {
+    this.#limits = limits
+  }
 
   /** Never rejects. A follower that is too slow loses its connection. */
-  write(res: ServerResponse, body: Buffer): Promise<unknown> {
-    res.socket?.setTimeout(STALLED_MS) // Node then closes the connection, unless it makes progress
-    if (body.length <= CHUNK_BYTES || res.req.method === 'HEAD') {
-      res.end(body)
-      return Promise.resolve()
+  async write(res: ServerResponse, body: Buffer): Promise<void> {
+    if (body.length > CHUNK_BYTES && res.req.method !== 'HEAD') {
+      return this.#large(() => this.#writeParts(res, body))
     }
-    return this.#large(async () => {
-      const signal = AbortSignal.timeout(MAX_SEND_MS)
-      await pipeline(Readable.from(chunksOf(body)), res, { signal }).catch(() => res.destroy())
-    })
+    this.#closeIfStalled(res)
+    res.end(body)
+  }
+
+  async #writeParts(res: ServerResponse, body: Buffer): Promise<void> {
+    this.#closeIfStalled(res)
+    const signal = AbortSignal.timeout(this.#limits.bodyMs)
+    await pipeline(Readable.from(chunksOf(body)), res, { signal }).catch(() => res.destroy())
+  }
+
+  /** Node closes the connection after this time without progress. */
+  #closeIfStalled(res: ServerResponse): void {
+    res.socket?.setTimeout(this.#limits.stalledMs)
   }
 }
 

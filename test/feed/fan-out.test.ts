@@ -1,0 +1,91 @@
+import { once } from 'node:events'
+import { createServer, get, type IncomingMessage, type ServerResponse } from 'node:http'
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import t, { type Test } from 'tap'
+import { BodyWriter, Turns } from '../../src/feed/fan-out.ts'
+import { eventually } from '../support/eventually.ts'
+import { listen } from '../support/listen.ts'
+
+const HOUR = 3_600_000
+/** More than the system buffers of a connection. */
+const LARGE = Buffer.alloc(48 * 1024 * 1024, 'state')
+
+/** A server that writes this body, and a client of it whose response is paused. */
+async function setUp(t: Test, writer: BodyWriter, body = LARGE) {
+  const responses: ServerResponse[] = []
+  const server = createServer((_req, res) => {
+    responses.push(res)
+    res.writeHead(200, { 'Content-Length': body.length })
+    writer.write(res, body)
+  })
+  const port = await listen(t, server)
+  async function ask(): Promise<IncomingMessage> {
+    const [response]: IncomingMessage[] = await once(
+      get({ port, host: '127.0.0.1', agent: false }),
+      'response',
+    )
+    if (response === undefined) {
+      throw new Error('no response')
+    }
+    response.on('error', () => {})
+    return response
+  }
+  return { ask, responses }
+}
+
+t.test('a body of any size arrives whole', async (t) => {
+  for (const body of [
+    Buffer.from(''),
+    Buffer.from('{}'),
+    Buffer.alloc(65_536, 1),
+    Buffer.alloc(65_537, 2),
+    LARGE,
+  ]) {
+    const { ask } = await setUp(t, new BodyWriter(), body)
+    const arrived = Buffer.concat(await (await ask()).toArray())
+    t.ok(arrived.equals(body), `${body.length} bytes`)
+  }
+})
+
+t.test('a follower that does not read costs a bounded buffer, and is dropped', async (t) => {
+  const { ask, responses } = await setUp(t, new BodyWriter({ stalledMs: 500, bodyMs: HOUR }))
+  const response = await ask()
+  await eventually(() => Number(responses[0]?.writableLength) > 0, 'the buffers to be full')
+  t.ok(Number(responses[0]?.writableLength) <= 2 * 65_536, 'of this process')
+  await eventually(() => responses[0]?.destroyed, 'the end of the connection')
+  response.destroy()
+})
+
+t.test('a follower that reads too slowly is dropped', async (t) => {
+  const { ask, responses } = await setUp(t, new BodyWriter({ stalledMs: HOUR, bodyMs: 500 }))
+  const response = await ask()
+  await eventually(() => responses[0]?.destroyed, 'the end of the connection')
+  response.destroy()
+})
+
+t.test('slow followers take only so many places, and the places are free again', async (t) => {
+  const { ask, responses } = await setUp(t, new BodyWriter({ stalledMs: 300, bodyMs: HOUR }))
+  const slow = await Promise.all(Array.from({ length: 66 }, ask)).catch(() => [])
+  // The heads of those that wait for a place go out with the first bytes of their bodies.
+  for (const response of slow) {
+    response.destroy()
+  }
+  await eventually(() => responses.every(({ destroyed }) => destroyed), 'the places')
+  const arrived = Buffer.concat(await (await ask()).toArray())
+  t.equal(arrived.length, LARGE.length)
+})
+
+t.test('a few calls are made in each turn of the event loop, in their order', async (t) => {
+  const turns = new Turns()
+  const calls: number[] = []
+  for (let at = 0; at < 20; at++) {
+    turns.add(() => calls.push(at))
+  }
+  const counts: number[] = []
+  while (calls.length < 20) {
+    await nextTurn()
+    counts.push(calls.length)
+  }
+  t.ok(counts.length >= 3, 'not all at once')
+  t.same(calls, [...Array(20).keys()])
+})
