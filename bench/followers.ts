@@ -6,11 +6,12 @@
  *   node --import=./scripts/strip-types.mjs bench/followers.ts --beside [--followers=2000]
  *
  * Prints the time from the commit of a change to each follower's having it, CPU time and memory of the hubs, and
- * bytes. With `--beside`: the waiting time of a hub's own requests, without followers and with them.
+ * bytes. With `--beside`: the waiting time of a hub's own requests, without followers and with them, and the longest turn
+ * of its event loop, which other load on the machine does not change on Node 26.
  */
 import { type ChildProcess, execFile } from 'node:child_process'
 import { once } from 'node:events'
-import { readFileSync, writeFileSync } from 'node:fs'
+import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { mkdtemp } from 'node:fs/promises'
 import { connect, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -112,7 +113,10 @@ class Follower {
     this.#head = ''
     this.#left = -1
     this.#mayWait = true
-    if (!isLast) {
+    if (isLast) {
+      this.stop()
+      this.start()
+    } else {
       this.#ask()
     }
   }
@@ -142,8 +146,14 @@ interface Hub {
   readonly child: ChildProcess
 }
 
-async function startHub(settings: Readonly<Record<string, string>>): Promise<Hub> {
-  const { pid, port, adminPort, child } = await serve(t, { ...settings, 'log-level': 'info' })
+/** @param turnsFile - where the hub writes its longest turn of the event loop (`turns.mjs`) */
+async function startHub(settings: Readonly<Record<string, string>>, turnsFile?: string): Promise<Hub> {
+  const measured = {
+    nodeArgs: ['--import', new URL('./turns.mjs', import.meta.url).href],
+    env: { BENCH_TURNS_FILE: turnsFile },
+  }
+  const options = turnsFile === undefined ? {} : measured
+  const { pid, port, adminPort, child } = await serve(t, settings, options)
   return { pid, port, adminPort, child }
 }
 
@@ -364,8 +374,9 @@ function percents(hubs: readonly Hub[], before: readonly number[], seconds: numb
 async function beside(): Promise<void> {
   const count = Number(flags.followers ?? 2000)
   const { database, directory, key, settings } = await setUp()
-  const hub = await startHub(settings)
-  const token = await mintToken({ key, claims: { sub: 'account-1', client_id: 'AK19' } })
+  const turnsFile = join(directory, 'turns')
+  const hub = await startHub(settings, turnsFile)
+  const token = await mintToken({ key, claims: { sub: 'account-9999', client_id: 'AK99999' } })
   const file = join(directory, 'requests')
   writeFileSync(file, `GET /object HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n\r\n`)
   const load = async (seconds = 15) => {
@@ -377,10 +388,14 @@ async function beside(): Promise<void> {
       rate: 500,
     }
     const args = ['--import=./scripts/strip-types.mjs', 'bench/load-client.ts', JSON.stringify(options)]
+    rmSync(turnsFile, { force: true })
+    await sleep(300)
     const { stdout } = await promisify(execFile)(process.execPath, args)
+    const turnMs = Number(readFileSync(turnsFile, 'utf8'))
     const report: { readonly p99: number; readonly failed: number; readonly refused: number } =
       JSON.parse(stdout)
-    return `${report.p99.toFixed(2)} ms (${report.failed + report.refused} failed)`
+    const failed = report.failed + report.refused
+    return `${report.p99.toFixed(2)} ms, longest turn ${turnMs.toFixed(1)} ms of CPU (${failed} failed)`
   }
   await load(3)
   say('p99 of 500 requests a second, alone', await load())

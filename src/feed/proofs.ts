@@ -3,7 +3,7 @@
  * (`feed.subjects`), whose tokens are verified as those of clients are.
  * In: the header lines of a request. Out: whether they prove a follower.
  */
-import { createHash, timingSafeEqual } from 'node:crypto'
+import { hash, timingSafeEqual } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
 import type { AuthData } from '../auth/auth-data.ts'
 import { failed } from '../base/result.ts'
@@ -50,7 +50,7 @@ export function presentedToken({ headersDistinct }: IncomingMessage): string | u
 
 /** Takes the same time for all tokens of a length. */
 const isEqual = (token: string, expected: string) => timingSafeEqual(digest(token), digest(expected))
-const digest = (text: string) => createHash('sha256').update(text).digest()
+const digest = (text: string) => hash('sha256', text, 'buffer')
 
 /** The issuers know the subjects alone, with the accounts that these have for clients, if they have any. */
 function tokensOfSubjects({ config, authData, now }: ProofOptions): TokenCache {
