@@ -43,18 +43,27 @@ const MAX_STATUSES = 64
 const STATUS_CLASSES = ['2xx', '3xx', '4xx', '5xx']
 export const METRIC_PREFIX = 'auth_sidecar_'
 
-/** `labels`: their names. `aggregator`: how the values of several processes become one. */
-const metric =
-  <const Type extends 'counter' | 'gauge' | 'histogram'>(type: Type) =>
-  <const Labels extends readonly string[]>(help: string, labels: Labels, aggregator: Aggregator = 'sum') => ({
-    type,
-    help,
-    labels,
-    aggregator,
-  })
-const counter = metric('counter')
-const gauge = metric('gauge')
-const histogram = metric('histogram')
+// `labels`: their names, at most three. `aggregator`: how the values of several processes become one.
+
+function counter<const Labels extends LabelNames>(
+  help: string,
+  labels: Labels,
+  aggregator: Aggregator = 'sum',
+) {
+  return { type: 'counter', help, labels, aggregator } as const
+}
+
+function gauge<const Labels extends LabelNames>(
+  help: string,
+  labels: Labels,
+  aggregator: Aggregator = 'sum',
+) {
+  return { type: 'gauge', help, labels, aggregator } as const
+}
+
+function histogram<const Labels extends LabelNames>(help: string, labels: Labels) {
+  return { type: 'histogram', help, labels, aggregator: 'sum' } as const
+}
 
 /** All metrics of the sidecar. Names are without `METRIC_PREFIX`. */
 export const METRICS = {
@@ -115,12 +124,24 @@ export const METRICS = {
 export type MetricName = keyof typeof METRICS
 export type LabelOf<Name extends MetricName> = (typeof METRICS)[Name]['labels'][number]
 
-/** One value, or the series of each value of the first label. A series without a value is left out. */
-type Series = number | Durations | undefined | Iterable<readonly [labelValue: string, Series]>
-type SeriesOf<Labels> = Labels extends readonly [string, ...infer Others]
-  ? Iterable<readonly [labelValue: string, SeriesOf<Others>]>
-  : number | Durations | undefined
-type Values<N extends MetricName> = { readonly [Name in N]: SeriesOf<(typeof METRICS)[Name]['labels']> }
+type LabelNames =
+  | readonly []
+  | readonly [string]
+  | readonly [string, string]
+  | readonly [string, string, string]
+/** A series without a value is left out. */
+type OneSeries = number | Durations | undefined
+/** The series of each value of a label. */
+type ByValue<Below> = Iterable<readonly [labelValue: string, Below]>
+interface SeriesByLabelCount {
+  0: OneSeries
+  1: ByValue<OneSeries>
+  2: ByValue<ByValue<OneSeries>>
+  3: ByValue<ByValue<ByValue<OneSeries>>>
+}
+type Series = SeriesByLabelCount[keyof SeriesByLabelCount]
+type SeriesOf<Name extends MetricName> = SeriesByLabelCount[(typeof METRICS)[Name]['labels']['length']]
+type Values<N extends MetricName> = { readonly [Name in N]: SeriesOf<Name> }
 
 // Of each process, whatever it serves.
 type OfProcess = 'log_lines_dropped_total' | 'uncaught_exceptions_total'
