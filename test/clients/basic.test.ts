@@ -1,15 +1,17 @@
 /**
  * Clients that can send a name and a password alone, with HTTP Basic (docs/standard-clients.md):
- * against Apache's mod_dav, and against rclone's server for restic.
+ * against Apache's mod_dav, and rclone's server for restic; and a browser.
  */
 import { spawn, spawnSync } from 'node:child_process'
 import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { APACHE, apacheConfig } from '../support/apache.ts'
+import { NO_BROWSER, startBrowser } from '../support/browser.ts'
 import { eventually } from '../support/eventually.ts'
 import { freePort } from '../support/free-port.ts'
 import { watchProcess, without } from '../support/other-programs.ts'
+import { recordingUpstream } from '../support/recording-upstream.ts'
 import { startSidecar } from '../support/sidecar.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 
@@ -62,6 +64,7 @@ async function startBasicSidecar(t: Test, upstreamUrl: string) {
     authority,
     url: `http://${authority}/`,
     logins: () => sidecar.log.filter(({ event }) => event === 'login').length,
+    failures: () => sidecar.log.filter(({ event }) => event === 'login_failed').length,
     refused: () => sidecar.log.filter(({ msg, status }) => msg === 'request' && status === 401),
   }
 }
@@ -255,3 +258,33 @@ t.test(
     t.equal(logins(), 1)
   },
 )
+
+t.test('a browser logs in once for a page, and fails once', { skip: NO_BROWSER }, async (t) => {
+  const images = Array.from({ length: 12 }, (_, at) => `<img src="/image-${at}.svg">`).join('')
+  const upstream = await recordingUpstream(t)
+  upstream.reply((socket, { target }) => {
+    const isPage = target === '/page'
+    const body = isPage ? `<!doctype html>${images}` : '<svg xmlns="http://www.w3.org/2000/svg"/>'
+    const type = isPage ? 'text/html' : 'image/svg+xml'
+    socket.write(`HTTP/1.1 200 OK\r\nContent-Type: ${type}\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
+  })
+  const { url, user, password, logins, failures, refused } = await startBasicSidecar(t, upstream.url)
+  const browser = await startBrowser(t)
+  const open = async (secret: string) => {
+    const context = await browser.newContext({ httpCredentials: { username: user, password: secret } })
+    const page = await context.newPage()
+    const status = await page.goto(`${url}page`, { waitUntil: 'load' }).then(
+      (response) => response?.status(),
+      (error) => String(error),
+    )
+    await context.close()
+    return status
+  }
+  t.equal(await open(password), 200)
+  t.equal(logins(), 1, 'one login for the page and its images')
+  t.equal(failures(), 0)
+  t.match(refused()[0], { path: '/page', reason: 'missing' }, 'it asks for the name')
+  t.ok(upstream.requests.length > 12)
+  t.match(String(await open('wrong')), /401|ERR_INVALID_AUTH_CREDENTIALS/)
+  t.equal(failures(), 1, 'one failed login')
+})
