@@ -4,6 +4,7 @@
  * At the end nothing may be left in flight, and descriptors and heap must be back at their start.
  *
  *     npm run soak -- [SECONDS] [SEED]
+ *     npm run soak -- --reloads [SECONDS]      another run: `reloads.ts`
  *
  * Needs Node only. The last line is `0 violations`, with exit code 0, or `N violations`, with exit code 1.
  */
@@ -33,6 +34,9 @@ const MAX_HEAP_GROWTH = 6e6
 const MEGABYTE = 2 ** 20
 const MODES = ['garbage', 'truncated', 'reset', 'silent', 'unread', 'restart'] as const
 
+if (process.argv[2] === '--reloads') {
+  await import('./reloads.ts') // ends the process
+}
 const [seconds = 60, seed = randomInt(2 ** 32)] = process.argv.slice(2).map(Number)
 if (!(seconds > 0) || !Number.isInteger(seed)) {
   throw new Error('usage: npm run soak -- [SECONDS] [SEED]')
