@@ -297,6 +297,19 @@ t.test('settings that cannot be meant are refused', async (t) => {
   t.equal((await runProgram(t, [...base, ...feed, ...jwks])).code, 0)
 })
 
+t.test('token inspect asks the feed for the credential', async (t) => {
+  const hub = await startHub(t, STATE)
+  const { jwksUrl, settings } = await settingsFor(t, hub)
+  const flags = Object.entries({ ...settings, 'keys-jwks-url': jwksUrl, 'trusted-issuers': '[]' })
+  const inspect = (token: string) =>
+    runProgram(t, ['token', 'inspect', token, ...flags.flatMap(([name, value]) => [`--${name}`, value])])
+  t.match(await inspect(await tokenOf()), { code: 0, stdout: /accepted/ })
+  t.match(await inspect(await tokenOf({ accountId: 'acme', accessKey: 'unknown' })), {
+    code: 1,
+    stdout: /revoked/,
+  })
+})
+
 t.test('config check reads the files of the feed, and with --fetch the feed itself', async (t) => {
   const hub = await startHub(t, STATE)
   const { jwksUrl, settings } = await settingsFor(t, hub)

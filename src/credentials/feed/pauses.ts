@@ -1,6 +1,6 @@
 /** How long a follower pauses before it asks a hub again, from what the hub has sent. */
 
-const FIRST_PAUSE_MS = 2000
+const FIRST_PAUSE_MS = 1000
 const MAX_PAUSE_MS = 10_000
 
 /**
