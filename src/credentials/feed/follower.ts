@@ -75,7 +75,9 @@ export class FeedFollower {
   /** The next request asks for the whole state. */
   #asksWhole = false
   #lostSinceMs: number | undefined
-  /** Why the newest state could not be fetched, or is refused. */
+  /** How many requests in a row have brought nothing that can be used. */
+  #failures = 0
+  /** What was reported of them: why no newer state could be fetched, or is refused. */
   #problem: string | undefined
   #reported: Followed | undefined
   /** For how long the hub that has answered has not reached its database. */
@@ -200,13 +202,13 @@ export class FeedFollower {
     this.#interrupt = interrupt
     await pause(this.#pauses.next(), interrupt.signal)
     const since = this.#asksWhole ? undefined : this.state()?.version
-    const waitSeconds = this.#client.isConnected && this.#problem === undefined ? WAIT_SECONDS : 0
+    const waitSeconds = this.#client.isConnected && this.#failures === 0 ? WAIT_SECONDS : 0
     const askedAtMs = performance.now()
     const answer = await this.#client.ask({ since, waitSeconds }, interrupt.signal)
     this.#interrupt = undefined
     this.#wasInterrupted = !answer.ok && interrupt.signal.aborted
     if (this.#wasInterrupted) {
-      return this.#unchanged()
+      return this.state() === undefined ? notLoaded(['was not waited for']) : this.#unchanged()
     }
     if (!answer.ok) {
       const { problem, isUnusable } = answer.error
@@ -273,36 +275,41 @@ export class FeedFollower {
       this.#wasInterrupted = false
       return
     }
-    const former = this.#problem
-    this.#problem = polled.ok ? undefined : polled.problems.join(', ')
-    if (this.#problem !== undefined) {
-      this.#reportProblem(this.#problem, former)
+    if (!polled.ok) {
+      this.#reportProblem(polled.problems.join(', '))
       return
     }
     const { log, now, onReload } = this.#options
     const monotonicMs = performance.now()
     this.#goodAt = { ms: now() - this.#hubAgeMs, monotonicMs: monotonicMs - this.#hubAgeMs }
     this.#lostSinceMs = undefined
+    const wasFailing = this.#problem !== undefined
+    this.#failures = 0
+    this.#problem = undefined
     const followed = this.#followed.current()
     // Each logout revokes one token. A log line for each logout in each sidecar would be noise.
     const isReported = followed !== this.#reported && followed?.changesOnlyTokens === false
     this.#reported = followed
-    if (isReported || former !== undefined) {
+    if (isReported || wasFailing) {
       onReload('ok')
     }
     if (isReported) {
       const { size, revocations } = followed.state
       log.info({ credentials: size, revocations: revocations.size }, 'new credentials active')
     }
-    if (former !== undefined) {
+    if (wasFailing) {
       log.info({ from: this.from }, 'the feed can be followed again')
     }
   }
 
-  #reportProblem(problem: string, former: string | undefined): void {
-    if (problem === former) {
+  /** A hub that ends is no problem: another one answers the next request. */
+  #reportProblem(problem: string): void {
+    this.#failures++
+    const isFirst = this.#failures === 1 && this.state() !== undefined
+    if (isFirst || problem === this.#problem) {
       return
     }
+    this.#problem = problem
     const { log, onReload } = this.#options
     const fields = { from: this.from, problem: `the feed ${problem}` }
     if (this.state() === undefined) {

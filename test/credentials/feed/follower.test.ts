@@ -221,8 +221,30 @@ t.test('what is malformed is asked for as a whole', async (t) => {
   await hub.until(({ since }, at) => since === null && at > 0)
 })
 
+t.test('a reconnection before the first state is no state', async (t) => {
+  const hub = await startHub(t, STATE)
+  hub.respond = () => {}
+  const { follower, lines } = await follow(t, hub)
+  let isLoaded = false
+  follower.whenLoaded.then(() => {
+    isLoaded = true
+  })
+  await hub.until(() => true)
+  follower.reconnect()
+  await hub.until((_request, at) => at > 0)
+  t.equal(isLoaded, false)
+  hub.respond = undefined
+  follower.reconnect()
+  await inTime(follower.whenLoaded, 'the first state')
+  t.equal(follower.state()?.size, 2)
+  t.same(
+    lines.map(({ message }) => message),
+    ['new credentials active'],
+  )
+})
+
 t.test('after a lost connection, only what has changed is asked for', async (t) => {
-  const { hub, isActive } = await started(t)
+  const { hub, isActive, lines, reloads, follower } = await started(t)
   await hub.until(({ since }) => since === 'v1')
   hub.stop()
   await hub.start()
@@ -230,6 +252,13 @@ t.test('after a lost connection, only what has changed is asked for', async (t) 
   hub.publish({ credentials: [OTHER] })
   await eventually(() => !isActive(), 'the change')
   t.equal(hub.requests.filter(({ since }) => since === null).length, 1)
+  t.equal(follower.condition().state, 'current')
+  t.same(
+    lines.map(({ message }) => message),
+    ['new credentials active', 'new credentials active'],
+    'a hub that restarts is no problem',
+  )
+  t.same(reloads, ['ok', 'ok'])
 })
 
 t.test('pauses are random, grow to ten seconds, and end with a good answer', async (t) => {
@@ -366,11 +395,17 @@ t.test('stop ends a request that waits, and one that pauses', async (t) => {
   const { hub, follower } = await started(t)
   await hub.until(({ waits }) => waits)
   await inTime(follower.stop(), 'the end of the request')
+  let isPausing = false
   const other = await started(t, STATE, {
-    pause: (ms, signal) => (ms === 0 ? Promise.resolve() : never(signal)),
+    async pause(ms, signal) {
+      if (ms > 0) {
+        isPausing = true
+        await never(signal)
+      }
+    },
   })
   other.hub.stop()
-  await eventually(() => other.problems().length > 0, 'the pause')
+  await eventually(() => isPausing, 'the pause')
   await inTime(other.follower.stop(), 'the end of the pause')
 })
 
