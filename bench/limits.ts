@@ -46,7 +46,7 @@ export async function limits(bench: Bench): Promise<Section> {
 /** Collects the garbage of a sidecar on SIGUSR2. */
 const COLLECT = 'import{getHeapSnapshot}from"node:v8";process.on("SIGUSR2",()=>getHeapSnapshot().destroy())'
 /** An account pays its request back in this time. */
-const QUIET_SECONDS = 120
+const QUIET_SECONDS = 90
 /** Of a secret that nobody has. */
 const HASH = `$sha256$${'A'.repeat(43)}`
 
@@ -59,10 +59,10 @@ export async function accounts(bench: Bench): Promise<Section> {
   const { lab, trust } = bench
   const names = Array.from({ length: count }, (_, at) => `account-${at}`)
   const credentials = names.map(
-    (name) => `{ accountId: ${name}, credentials: [{ accessKey: k, secretHash: '${HASH}' }] }`,
+    (name) => `- { accountId: ${name}, credentials: [{ accessKey: k, secretHash: '${HASH}' }] }`,
   )
   const file = join(lab.directory, 'many-credentials.yaml')
-  writeFileSync(file, `accounts: [${credentials.join(',\n')}]\n`)
+  writeFileSync(file, `accounts:\n${credentials.join('\n')}\n`)
   const texts = names.map((name) => requestText(trust.mint({ sub: name, client_id: 'k' })))
   const requests = writeRequests(lab, texts)
   const none = await heapsOf(bench, { file, requests, count })
@@ -112,7 +112,7 @@ async function heapsOf(bench: Bench, { file, requests, count, settings = {} }: H
     const rate = 2000
     await load(bench.lab, { port, requests, connections: 50, rate, seconds: count / rate + 1 })
     const used = (await heap()) - before
-    await sleep(QUIET_SECONDS * 1000)
+    await sleep((QUIET_SECONDS + 2) * 1000)
     return { used, quiet: (await heap()) - before }
   } finally {
     await running.stop()
