@@ -10,6 +10,7 @@ import { listening } from './lab.ts'
 import { limitsSetting } from './limits.ts'
 import { type LoadReport, linkText, loadWithAnyAnswers, requestText, writeRequests } from './load.ts'
 import { sidecarWith, startObjectUpstream } from './peers.ts'
+import type { Trust } from './trust.ts'
 
 const QUIET_RATE = 200
 const QUIET_CONNECTIONS = 20
@@ -24,7 +25,7 @@ interface Loud {
   readonly port: number
   /** The line `Authorization` of its token. */
   readonly bearer: string
-  readonly mint: () => string
+  readonly mint: Trust['mint']
   readonly seconds: number
 }
 
@@ -142,7 +143,8 @@ export const WORST_WAYS: readonly Way[] = [
     name: 'links',
     settings: { SIDECAR_LINKS_ENABLED: 'true', SIDECAR_SCOPES_HOSTS: '*' },
     begin: (loud) => {
-      const texts = Array.from({ length: 100 }, () => linkText(loud.bench.trust))
+      const trust = { ...loud.bench.trust, mint: loud.mint }
+      const texts = Array.from({ length: 100 }, () => linkText(trust))
       return flood(loud, texts, LOUD_RATE / 3)
     },
   },
@@ -188,7 +190,7 @@ export async function neighbours(bench: Bench): Promise<Section> {
 async function preparation(bench: Bench) {
   const { lab, trust, quick } = bench
   const { accountId: sub, accessKey: client_id } = trust.addLogin('loud')
-  const mint = () => trust.mint({ sub, client_id })
+  const mint: Trust['mint'] = (claims, header) => trust.mint({ sub, client_id, ...claims }, header)
   const upstreamPort = await startObjectUpstream(lab)
   const requests = writeRequests(lab, [requestText(trust.mint())])
   const seconds = quick ? 2 : 8
