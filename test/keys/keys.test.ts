@@ -15,7 +15,7 @@ import { loaded, NotDone } from '../../src/base/result.ts'
 import { generateKey, importKey, newKid } from '../../src/keys/jwk.ts'
 import { activateKey, addKey, retireKey } from '../../src/keys/key-changes.ts'
 import { isKid, loadKeyRing } from '../../src/keys/key-directory.ts'
-import { ALGORITHMS, publicJwks, tokenLifetimes } from '../../src/keys/key-ring.ts'
+import { ALGORITHMS, fingerprintOfKeys, publicJwks, tokenLifetimes } from '../../src/keys/key-ring.ts'
 import { makeKey, makeKeyDirectory, ringOf, type TestKey, writeKey } from '../support/keys.ts'
 
 const kid = 'k1'
@@ -48,6 +48,19 @@ t.test('a private key of each algorithm signs and verifies, a public one only ve
       t.notOk((await imported((await makeKey(alg, kid)).publicJwk)).signKey, alg)
     }
   }
+})
+
+t.test('the fingerprint of keys is that of their public halves, in any order', async (t) => {
+  const other = await makeKey('ES256', 'k2')
+  const fingerprint = async (...jwks: object[]) => {
+    const keys = await Promise.all(jwks.map(imported))
+    return fingerprintOfKeys({ keys: new Map(keys.map((key) => [key.kid, key])) })
+  }
+  const both = await fingerprint(es256.privateJwk, other.privateJwk)
+  t.equal(await fingerprint(other.publicJwk, es256.publicJwk), both)
+  t.not(await fingerprint(es256.privateJwk), both)
+  const replaced = { ...other.privateJwk, kid }
+  t.not(await fingerprint(replaced), await fingerprint(es256.privateJwk), 'another key of the same kid')
 })
 
 t.test('the published JWK contains only public parameters', async (t) => {
