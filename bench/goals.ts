@@ -27,6 +27,8 @@ function goals(find: Find, nodeMajor: number): readonly Goal[] {
     ['restricted token, CPU above an unrestricted one', judging('restricted'), '<=', 1.5, ' µs'],
     ['link, CPU above an unrestricted token', judging('link'), '<=', 2, ' µs'],
     ['remembered login by HTTP Basic, CPU above a cached token', ofBasic, '<=', 3, ' µs'],
+    ['tracing, not sampled', find('tracing', 'not sampled by its caller', 'CPU µs'), '<=', 0.3, ' µs'],
+    ['tracing, sampled', find('tracing', 'sampled', 'CPU µs'), '<=', 15, ' µs'],
     ['new connection, CPU to Envoy', cpu('connections', 'envoy'), '<=', newer ? 1 : 1.5, 'x'],
     ['first use of a token, CPU to HAProxy', cpu('cold', 'haproxy'), '<=', 1.6, 'x'],
     ...['10 MiB down', '10 MiB up', '1 GiB down', '1 GiB up'].map(
