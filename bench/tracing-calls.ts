@@ -25,8 +25,8 @@ const UNSAMPLED = {
 } as const
 const SAMPLED = `${TRACE}-01`
 /** Their spans are a batch, which is sent during the pause. */
-const BATCH = 128
-const BATCHES = 100
+const BATCH = 256
+const BATCHES = 50
 const PAUSE_MS = 20
 const SENDING_ROUNDS = 5
 

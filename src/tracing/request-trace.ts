@@ -51,6 +51,7 @@ export const PARENT_HEADERS: ReadonlySet<string> = new Set(['traceparent', 'trac
 /** `tracestate` belongs to the trace and passes with it. */
 const CONTINUED_HEADERS: ReadonlySet<string> = new Set(['traceparent'])
 const MAX_PATH = 1024
+const MAX_HOST = 256
 
 export class RequestTrace implements RequestWatcher {
   readonly logFields: { readonly traceId: string; readonly spanId: string }
@@ -113,21 +114,22 @@ export class RequestTrace implements RequestWatcher {
 
   onEnd(end: RequestEnd): void {
     const { queue, resource } = this.#options
-    const server = finishedSpan(this.#serverFacts(end), resource)
+    const path = this.#path()
+    const server = finishedSpan(this.#serverFacts(end, path), resource)
     const exchange = this.#exchange
     if (exchange === undefined) {
       queue.add([server])
     } else {
-      queue.add([finishedSpan(this.#clientFacts(exchange), resource), server])
+      queue.add([finishedSpan(this.#clientFacts(exchange, path), resource), server])
     }
   }
 
-  #serverFacts({ status, reason }: RequestEnd): SpanFacts {
+  #serverFacts({ status, reason }: RequestEnd, path: string | undefined): SpanFacts {
     const { scheme, namesAccount } = this.#options
     const { traceId, parent, linked } = this.#origin
     const { context, method, clientAddress } = this.#req
     const host = context.admitted?.host
-    const local = host === undefined ? undefined : serverAt(scheme, loggable(host))
+    const local = host === undefined ? undefined : serverAt(scheme, host.slice(0, MAX_HOST)) // admitted: plain characters
     const account = namesAccount ? context.identityForLog?.accountId : undefined
     const hasFailed = status >= 499 // 499: the client has not received the whole response
     return {
@@ -142,7 +144,7 @@ export class RequestTrace implements RequestWatcher {
       attributes: {
         'http.response.status_code': status,
         'url.scheme': scheme,
-        'url.path': this.#path(),
+        'url.path': path,
         'server.address': local?.address,
         'server.port': local?.port,
         'client.address': clientAddress,
@@ -155,7 +157,7 @@ export class RequestTrace implements RequestWatcher {
     }
   }
 
-  #clientFacts(exchange: Exchange): SpanFacts {
+  #clientFacts(exchange: Exchange, path: string | undefined): SpanFacts {
     const { context, method } = this.#req
     const { spanId, server, startMs, sentMs, endMs = performance.now(), status, outcome } = exchange
     const { queueMs, firstByteMs } = context
@@ -173,7 +175,7 @@ export class RequestTrace implements RequestWatcher {
       attributes: {
         'http.response.status_code': status,
         'url.scheme': server?.scheme,
-        'url.path': this.#path(),
+        'url.path': path,
         'server.address': server?.address,
         'server.port': server?.port,
         'error.type': exchangeError(outcome, status),

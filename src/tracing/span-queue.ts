@@ -11,8 +11,8 @@ import { withoutPath } from '../http/hosts.ts'
 
 /** Those that are being sent included. */
 const MAX_WAITING = 2048
-/** To encode a batch takes less than a millisecond, in which no request is served. */
-const BATCH_SPANS = 256
+/** To encode and send a batch takes two milliseconds, in which no request is served. Smaller ones cost more. */
+const BATCH_SPANS = 512
 /** How long a span waits for others, at most. */
 const BATCH_MS = 1000
 /** For one batch, with the attempts after a 429 or 503. */
@@ -100,11 +100,11 @@ export class SpanQueue {
     this.#options.log.warn({ collector, cause, dropped }, 'spans were dropped')
   }
 
-  /** Sends what waits, for at most a second. What is left is dropped. */
-  async stop(): Promise<void> {
+  /** Sends what waits. What is left after this time is dropped. */
+  async stop(maxMs = STOP_MS): Promise<void> {
     let timer: NodeJS.Timeout | undefined
     const deadline = new Promise<void>((resolve) => {
-      timer = setTimeout(resolve, STOP_MS)
+      timer = setTimeout(resolve, maxMs)
     })
     const sent = this.#processor.shutdown().catch(() => {}) // `#export` has counted what was not sent
     await Promise.race([sent, deadline])
