@@ -122,15 +122,22 @@ export class Feed implements AdminRoom {
     this.#documents = new Documents(options.now)
     this.#state = options.store.current()
     options.store.subscribe((state) => this.#onState(state))
+    // After a change, all followers come back at once.
     const handle: AdminRoute['handle'] = (req, res, mayWait) => {
-      this.#serve(req, res, mayWait).catch((error: unknown) => this.#onError(res, error))
+      this.#turns.add(() => {
+        this.#serve(req, res, mayWait).catch((error: unknown) => this.#onError(res, error))
+      })
     }
     this.routes = new Map([[PATH, { handle }]])
   }
 
   async #serve(req: IncomingMessage, res: ServerResponse, mayWait: () => void): Promise<void> {
     const token = presentedToken(req)
-    if (token === undefined || !(await this.#proofs.isProven(token))) {
+    const isProven = token !== undefined && (await this.#proofs.isProven(token))
+    if (res.destroyed) {
+      return // it would never leave the set of followers
+    }
+    if (!isProven) {
       return this.#refuse(res, 'unauthorized', UNAUTHORIZED, { 'WWW-Authenticate': 'Bearer realm="feed"' })
     }
     const read = readFeedRequest(req.url ?? '', req.headers)
@@ -158,6 +165,9 @@ export class Feed implements AdminRoom {
 
   #answerOrWait(res: ServerResponse, request: FeedRequest, token: string): void {
     const state = this.#state
+    if (res.destroyed) {
+      return
+    }
     if (state === undefined) {
       this.#refuse(res, 'unready', ERRORS.notReady, { 'Retry-After': 1 })
     } else if (!request.versions.includes(state.version)) {

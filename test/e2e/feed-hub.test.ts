@@ -3,7 +3,8 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { eventually } from '../support/eventually.ts'
+import { makeCertificate } from '../support/certificates.ts'
+import { eventually, succeeds } from '../support/eventually.ts'
 import { askFeed, testFollower } from '../support/feed-client.ts'
 import { makeKey } from '../support/keys.ts'
 import { listen } from '../support/listen.ts'
@@ -11,6 +12,7 @@ import { databaseSetup, requirePostgres } from '../support/postgres.ts'
 import { serve } from '../support/program.ts'
 import { rawClient } from '../support/raw-client.ts'
 import { startSidecar } from '../support/sidecar.ts'
+import { temporaryDirectory } from '../support/temporary-directory.ts'
 import { type MintOptions, mintToken } from '../support/tokens.ts'
 
 const TOKEN = 'a-token-of-all-followers-0123456789'
@@ -263,6 +265,24 @@ t.test('at the end of a hub its followers are sent to another one', async (t) =>
   t.same([...new Set(answers.map(({ headers }) => headers.connection))], ['close'])
 })
 
+t.test('a follower that waits over TLS outlives a new certificate and a new CA', async (t) => {
+  const before = makeCertificate({ commonName: 'hub', names: ['127.0.0.1'] })
+  const after = makeCertificate({ commonName: 'hub', names: ['127.0.0.1'] })
+  const directory = await temporaryDirectory(t)
+  const [certFile, keyFile] = [join(directory, 'tls.crt'), join(directory, 'tls.key')]
+  writeFileSync(certFile, before.cert)
+  writeFileSync(keyFile, before.key)
+  const { ask, revoke } = await fileHub(t, { 'admin-tls-cert-file': certFile, 'admin-tls-key-file': keyFile })
+  const since = (await ask({ ca: before.cert })).document().version
+  const waiting = ask({ ca: before.cert, since, headers: { prefer: 'wait=60' } })
+  writeFileSync(certFile, after.cert)
+  writeFileSync(keyFile, after.key)
+  await eventually(() => succeeds(ask({ ca: after.cert })), 'the new certificate')
+  t.notOk(await succeeds(ask({ ca: before.cert })))
+  revoke({ jti: 'one' })
+  t.match((await waiting).document().revocations.set, [{ jti: 'one' }])
+})
+
 t.test('the status page says how many follow', async (t) => {
   const { sidecar, ask } = await fileHub(t)
   await ask()
@@ -364,7 +384,9 @@ t.test('any hub of a database goes on where another one stopped', async (t) => {
     [true, false, false],
     'one whole state alone',
   )
-  const whole = (await askFeed(second.adminPort, { token: TOKEN })).document()
+  const askForAll = () => askFeed(second.adminPort, { token: TOKEN })
+  await eventually(async () => (await askForAll()).document().revocations.set.length === 1, 'the other hub')
+  const whole = (await askForAll()).document()
   t.match(whole.revocations.set, [{ jti: 'live', issuer: 'i', expiresAt: /^20/ }])
   t.notMatch(JSON.stringify(whole), HASHES)
 

@@ -1,6 +1,7 @@
 /** Asks the feed of a sidecar as a follower does, and applies what it says. */
 import { once } from 'node:events'
 import { type IncomingMessage, request } from 'node:http'
+import { request as requestTls } from 'node:https'
 import { gunzipSync } from 'node:zlib'
 import { type FeedDocument, type FeedUpdate, parseFeed } from '../../src/credentials/feed/format.ts'
 import { FollowedState } from '../../src/credentials/feed/state.ts'
@@ -12,21 +13,20 @@ export interface FeedAsk {
   readonly headers?: Readonly<Record<string, string>>
   /** The target, in place of `/feed` with `since`. */
   readonly target?: string
+  /** The CA of a hub with TLS. */
+  readonly ca?: string
 }
 
 /** One request on a connection of its own. */
-export async function askFeed(port: number, { token, since, method = 'GET', headers = {}, target }: FeedAsk) {
+export async function askFeed(
+  port: number,
+  { token, since, method = 'GET', headers = {}, target, ca }: FeedAsk,
+) {
   const query = since === undefined ? '' : `?since=${encodeURIComponent(since)}`
   const bearer = token === undefined ? {} : { authorization: `Bearer ${token}` }
   const path = target ?? `/feed${query}`
-  const asked = request({
-    port,
-    host: '127.0.0.1',
-    path,
-    method,
-    agent: false,
-    headers: { ...bearer, ...headers },
-  })
+  const options = { port, host: '127.0.0.1', path, method, agent: false, headers: { ...bearer, ...headers } }
+  const asked = ca === undefined ? request(options) : requestTls({ ...options, ca })
   asked.end()
   const [response]: IncomingMessage[] = await once(asked, 'response')
   if (response === undefined) {
