@@ -128,6 +128,10 @@ t.test('HTTP Basic needs credentials, seconds in bounds, and a realm that needs 
   t.strictSame(refused({ yaml: `${jwks}\nbasic: { enabled: true }` }), [`${problem} (sidecar.yaml:2:19)`])
   accepted({ yaml: `${jwks}\nbasic: { enabled: true }\ncredentials: { postgres: { urlFile: /u } }` })
   accepted({ yaml: `${jwks}\nbasic: { enabled: false }` })
+  const feed = 'credentials: { feed: { url: https://a/feed, tokenFile: /t } }'
+  t.strictSame(refused({ yaml: `${jwks}\nbasic: { enabled: true }\n${feed}` }), [
+    `${problem} (sidecar.yaml:2:19)`,
+  ])
   for (const members of ['cacheSeconds: 0', 'cacheSeconds: 86401', 'realm: ""', `realm: 'a"b'`, 'realm: é']) {
     const setting = `basic.${members.slice(0, members.indexOf(':'))}`
     t.match(refused({ yaml: `basic: { ${members} }` }), [new RegExp(`^${setting}: must be `)], members)
