@@ -594,8 +594,9 @@ t.test('helm', { skip: without('helm') || without('kubectl') }, async (t) => {
     t.throws(() => gateway('--values', join(root, 'bad.json')), /containers/)
     const refused = {
       'settings.liste={}': /liste/,
-      'settings.upstreams="http://x"': /upstreams': got string, want array/,
-      'settings.upstreams=[{"prefix":"/"}]': /missing property 'url'/,
+      // In the words of Helm before 3.18, and of later ones.
+      'settings.upstreams="http://x"': /upstreams(: Invalid type. Expected: array|': got string, want array)/,
+      'settings.upstreams=[{"prefix":"/"}]': /url is required|missing property 'url'/,
       'settings.listen={"port":9000}': /set ports\.data instead/,
       'settings.upstreams=[]': /settings\.upstreams is needed/,
       'ports={"data":8081}': /must differ/,
