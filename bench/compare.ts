@@ -56,7 +56,8 @@ interface Started {
   readonly samples: Figures[]
 }
 
-function takesPart({ peers, skip }: Bench, { name, missing }: Peer): boolean {
+/** Whether a peer is wanted and installed. */
+export function takesPart({ peers, skip }: Bench, { name, missing }: Peer): boolean {
   if (peers !== undefined && !peers.includes(name)) {
     return false
   }

@@ -127,6 +127,9 @@ export function sectionTable({ rows }: Section): string {
 
 /** Three significant digits or more. */
 function figureText(value = Number.NaN): string {
+  if (Number.isNaN(value)) {
+    return '–'
+  }
   if (value < 10) {
     return value.toFixed(2)
   }

@@ -67,6 +67,12 @@ export function linkText({ mint }: Trust): string {
   return [start.replace(target, `${target}?link_token=${link}`), ...lines, '\r\n'].join('\r\n')
 }
 
+/** The bytes of an upload. */
+export function uploadText(token: string, bytes: number): string {
+  const request = requestText(token, `Content-Length: ${bytes}`).replace('GET', 'PUT')
+  return request + 'x'.repeat(bytes)
+}
+
 /** The bytes of a login. */
 export function loginText(login: Trust['login']): string {
   const body = JSON.stringify(login)

@@ -7,6 +7,7 @@ import { check } from './check.ts'
 import type { Bench, Section } from './compare.ts'
 import { flood } from './flood.ts'
 import { goalsTable, sectionTable } from './goals.ts'
+import { growth } from './growth.ts'
 import { openLab } from './lab.ts'
 import { accounts, limits, pacing } from './limits.ts'
 import { generator } from './load.ts'
@@ -38,6 +39,7 @@ const SCENARIOS: Readonly<Record<string, (bench: Bench) => Promise<Section>>> = 
   'limited-neighbours': limitedNeighbours,
   neighbours,
   tracing,
+  growth,
 }
 
 const SCENARIO_NAMES = Object.keys(SCENARIOS)
