@@ -5,15 +5,24 @@
  */
 import { type SpanContext, SpanKind, TraceFlags } from '@opentelemetry/api'
 import type { Resource } from '@opentelemetry/resources'
+import type { TimedEvent } from '@opentelemetry/sdk-trace-base'
 import type { UpstreamOutcome } from '../base/errors.ts'
 import { loggable } from '../base/log.ts'
-import type { SidecarRequest } from '../client/request.ts'
+import type { RequestContext, SidecarRequest } from '../client/request.ts'
 import { pathOf } from '../http/request-target.ts'
 import { TRACE_FLAGS, type TraceParent } from '../ops/traceparent.ts'
 import type { RequestEnd, RequestWatcher, UpstreamHeaders } from '../room.ts'
 import { flatCopy } from '../token/caller.ts'
 import type { SpanQueue } from './span-queue.ts'
-import { finishedSpan, methodAttribute, type Server, type SpanFacts, serverAt } from './spans.ts'
+import {
+  finishedSpan,
+  methodAttribute,
+  type Server,
+  type SpanAttributes,
+  type SpanFacts,
+  serverAt,
+  spanEvent,
+} from './spans.ts'
 
 export interface TraceOptions {
   /** Epoch milliseconds. */
@@ -128,10 +137,29 @@ export class RequestTrace implements RequestWatcher {
     const { scheme, namesAccount } = this.#options
     const { traceId, parent, linked } = this.#origin
     const { context, method, clientAddress } = this.#req
-    const host = context.admitted?.host
-    const local = host === undefined ? undefined : serverAt(scheme, host.slice(0, MAX_HOST)) // admitted: plain characters
+    const known = methodAttribute(method)
+    const attributes: SpanAttributes = {
+      'http.request.method': known,
+      'http.response.status_code': status,
+      'url.scheme': scheme,
+      'client.address': clientAddress,
+      'auth_sidecar.route': context.routeLabel,
+    }
+    addServer(attributes, hostOf(context, scheme), path)
     const account = namesAccount ? context.identityForLog?.accountId : undefined
-    const hasFailed = status >= 499 // 499: the client has not received the whole response
+    if (account !== undefined) {
+      attributes['auth_sidecar.account'] = loggable(account)
+    }
+    if (reason !== undefined) {
+      attributes['auth_sidecar.reason'] = reason
+    }
+    if (status >= 499) {
+      attributes['error.type'] = reason ?? String(status) // 499: the client has not received all
+    }
+    const cacheResult = this.#cacheResult()
+    if (cacheResult !== undefined) {
+      attributes['auth_sidecar.cache'] = cacheResult
+    }
     return {
       kind: SpanKind.SERVER,
       traceId,
@@ -140,52 +168,53 @@ export class RequestTrace implements RequestWatcher {
       link: linked && remote(linked),
       startMs: context.startedMonotonicMs + this.#epochMs,
       endMs: performance.now() + this.#epochMs,
-      method: methodAttribute(method),
-      attributes: {
-        'http.response.status_code': status,
-        'url.scheme': scheme,
-        'url.path': path,
-        'server.address': local?.address,
-        'server.port': local?.port,
-        'client.address': clientAddress,
-        'error.type': hasFailed ? (reason ?? String(status)) : undefined,
-        'auth_sidecar.reason': reason,
-        'auth_sidecar.cache': this.#cacheResult(),
-        'auth_sidecar.route': context.routeLabel,
-        'auth_sidecar.account': account && loggable(account),
-      },
+      method: known,
+      attributes,
     }
   }
 
   #clientFacts(exchange: Exchange, path: string | undefined): SpanFacts {
-    const { context, method } = this.#req
-    const { spanId, server, startMs, sentMs, endMs = performance.now(), status, outcome } = exchange
-    const { queueMs, firstByteMs } = context
-    const epochMs = this.#epochMs
-    const connectedMs = queueMs === undefined ? undefined : startMs + queueMs + epochMs
-    const firstMs = firstByteMs === undefined ? undefined : context.startedMonotonicMs + firstByteMs + epochMs
+    const { method } = this.#req
+    const { spanId, server, startMs, endMs = performance.now(), status, outcome } = exchange
+    const known = methodAttribute(method)
+    const attributes: SpanAttributes = { 'http.request.method': known }
+    if (status !== undefined) {
+      attributes['http.response.status_code'] = status
+    }
+    if (server !== undefined) {
+      attributes['url.scheme'] = server.scheme
+    }
+    addServer(attributes, server, path)
+    const error = exchangeError(outcome, status)
+    if (error !== undefined) {
+      attributes['error.type'] = error
+    }
     return {
       kind: SpanKind.CLIENT,
       traceId: this.#origin.traceId,
       spanId,
       parent: { ...this.logFields, traceFlags: TraceFlags.SAMPLED },
-      startMs: startMs + epochMs,
-      endMs: endMs + epochMs,
-      method: methodAttribute(method),
-      attributes: {
-        'http.response.status_code': status,
-        'url.scheme': server?.scheme,
-        'url.path': path,
-        'server.address': server?.address,
-        'server.port': server?.port,
-        'error.type': exchangeError(outcome, status),
-      },
-      events: [
-        { name: 'connected', atMs: connectedMs },
-        { name: 'request_sent', atMs: sentMs === undefined ? undefined : sentMs + epochMs },
-        { name: 'first_byte', atMs: firstMs },
-      ],
+      startMs: startMs + this.#epochMs,
+      endMs: endMs + this.#epochMs,
+      method: known,
+      attributes,
+      events: this.#events(exchange),
     }
+  }
+
+  #events({ startMs, sentMs }: Exchange): TimedEvent[] {
+    const { queueMs, firstByteMs, startedMonotonicMs } = this.#req.context
+    const events: TimedEvent[] = []
+    if (queueMs !== undefined) {
+      events.push(spanEvent('connected', startMs + queueMs + this.#epochMs))
+    }
+    if (sentMs !== undefined) {
+      events.push(spanEvent('request_sent', sentMs + this.#epochMs))
+    }
+    if (firstByteMs !== undefined) {
+      events.push(spanEvent('first_byte', startedMonotonicMs + firstByteMs + this.#epochMs))
+    }
+    return events
   }
 
   /** Without the query, which may hold a secret. */
@@ -203,6 +232,25 @@ export class RequestTrace implements RequestWatcher {
       return 'miss'
     }
     return isCallerProven ? 'hit' : undefined
+  }
+}
+
+/** The host that the client has asked for: only that of an admitted request is known. */
+function hostOf({ admitted }: RequestContext, scheme: Server['scheme']): Server | undefined {
+  const host = admitted?.host
+  return host === undefined ? undefined : serverAt(scheme, host.slice(0, MAX_HOST))
+}
+
+function addServer(attributes: SpanAttributes, server: Server | undefined, path: string | undefined): void {
+  if (path !== undefined) {
+    attributes['url.path'] = path
+  }
+  if (server === undefined) {
+    return
+  }
+  attributes['server.address'] = server.address
+  if (server.port !== undefined) {
+    attributes['server.port'] = server.port
   }
 }
 

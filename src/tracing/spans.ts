@@ -5,7 +5,6 @@
  */
 import { randomUUID } from 'node:crypto'
 import {
-  type Attributes,
   type HrTime,
   type Link,
   type SpanContext,
@@ -41,7 +40,7 @@ export const SPAN_ATTRIBUTES = [
   'auth_sidecar.account',
 ] as const
 type AttributeName = (typeof SPAN_ATTRIBUTES)[number]
-export type SpanAttributes = Readonly<Partial<Record<AttributeName, string | number | undefined>>>
+export type SpanAttributes = Partial<Record<AttributeName, string | number>>
 
 /** On the CLIENT span. */
 export const SPAN_EVENTS = ['connected', 'request_sent', 'first_byte'] as const
@@ -116,12 +115,12 @@ export interface SpanFacts {
   /** `http.request.method`. */
   readonly method: string
   readonly attributes: SpanAttributes
-  readonly events?: readonly { readonly name: EventName; readonly atMs: number | undefined }[]
+  readonly events?: TimedEvent[]
 }
 
 /** A span whose `error.type` is set has failed. */
 export function finishedSpan(facts: SpanFacts, resource: Resource): ReadableSpan {
-  const { kind, traceId, spanId, parent, link, startMs, endMs, method, attributes, events = [] } = facts
+  const { kind, traceId, spanId, parent, link, startMs, endMs, method, attributes, events } = facts
   const context: SpanContext = { traceId, spanId, traceFlags: TraceFlags.SAMPLED }
   const hasFailed = attributes['error.type'] !== undefined
   return {
@@ -134,9 +133,9 @@ export function finishedSpan(facts: SpanFacts, resource: Resource): ReadableSpan
     duration: hrTime(endMs - startMs),
     ended: true,
     status: { code: hasFailed ? SpanStatusCode.ERROR : SpanStatusCode.UNSET },
-    attributes: knownAttributes(method, attributes),
+    attributes,
     links: link === undefined ? NO_LINKS : [{ context: link, attributes: {} }],
-    events: eventsOf(events),
+    events: events ?? NO_EVENTS,
     resource,
     instrumentationScope: SCOPE,
     droppedAttributesCount: 0,
@@ -147,21 +146,9 @@ export function finishedSpan(facts: SpanFacts, resource: Resource): ReadableSpan
 
 const SCOPE = { name: PROXY_NAME, version: VERSION }
 const NO_LINKS: Link[] = []
+const NO_EVENTS: TimedEvent[] = []
 
-function knownAttributes(method: string, attributes: SpanAttributes): Attributes {
-  const known: Attributes = { 'http.request.method': method }
-  for (const name of SPAN_ATTRIBUTES) {
-    const value = attributes[name]
-    if (value !== undefined) {
-      known[name] = value
-    }
-  }
-  return known
-}
-
-function eventsOf(events: SpanFacts['events'] = []): TimedEvent[] {
-  return events.flatMap(({ name, atMs }) => (atMs === undefined ? [] : [{ name, time: hrTime(atMs) }]))
-}
+export const spanEvent = (name: EventName, atMs: number): TimedEvent => ({ name, time: hrTime(atMs) })
 
 /** Seconds and nanoseconds. */
 function hrTime(milliseconds: number): HrTime {

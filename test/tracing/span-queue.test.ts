@@ -25,7 +25,7 @@ function span(path = '/a') {
     startMs: 1_700_000_000_000.25,
     endMs: 1_700_000_001_000.75,
     method: 'GET',
-    attributes: { 'url.path': path },
+    attributes: { 'http.request.method': 'GET', 'url.path': path },
   } as const
   return finishedSpan(facts, RESOURCE)
 }
