@@ -3,10 +3,9 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { freePort } from '../test/support/free-port.ts'
-import { metricAt } from '../test/support/prometheus.ts'
 import type { Bench, Row, Section } from './compare.ts'
 import { compare } from './compare.ts'
-import { type Lab, listening, residentMegabytes } from './lab.ts'
+import { ask, type Lab, listening, residentMegabytes } from './lab.ts'
 import { load, requestText, writeRequests } from './load.ts'
 import type { ObjectLoad, ObjectReport } from './object-client.ts'
 import { sidecarWith, startObjectUpstream } from './peers.ts'
@@ -106,7 +105,8 @@ async function heapsOf(bench: Bench, { file, requests, count, settings = {} }: H
         process.kill(pid, 'SIGUSR2')
       }
       await sleep(1000)
-      looks.push(await metricAt(adminPort, 'nodejs_heap_size_used_bytes'))
+      const { body } = await ask(adminPort, '/metrics') // on a new connection: the process stops meanwhile
+      looks.push(Number(/^nodejs_heap_size_used_bytes (\S+)/m.exec(body)?.[1]))
     }
     return Math.min(...looks)
   }
