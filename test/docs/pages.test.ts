@@ -275,9 +275,12 @@ t.test('comments of src and docs/architecture.md name files and identifiers that
   const exists = new Set(sources.join('\n').replace(comment, '').match(/#?\w+/g))
   const own = sources.filter((_, at) => files[at] !== 'http/node-http.ts') // it names functions of Node
   const comments = own.flatMap((source) => source.match(comment) ?? [])
-  const text = [read('docs/architecture.md'), ...comments].join('\n')
+  const page = read('docs/architecture.md')
+  const text = [page, ...comments].join('\n')
   const names = text.match(/(?<=`)[a-z]+[A-Z]\w*(?=`)|(?<=[\s`.])#[a-z]\w*/g) ?? []
-  const paths = text.match(/(?<=`)[\w/-]+\.ts(?=`)/g) ?? []
+  const quotedPaths = text.match(/(?<=`)[\w/-]+\.ts(?=`)/g) ?? []
+  const drawnPaths = page.match(/(?<= )[\w/-]+\.ts(?=[ ,\n])/g) ?? []
+  const paths = [...quotedPaths, ...drawnPaths]
   const isMissing = (path: string) => !files.some((file) => `/${file}`.endsWith(`/${path}`))
   t.strictSame([...names.filter((name) => !exists.has(name)), ...paths.filter(isMissing)], [])
   t.ok(names.length > 100 && paths.length > 100)
