@@ -187,7 +187,7 @@ t.test('a follower proves itself by a token of a trusted issuer, which may be re
     const claims = { iss: issuer, aud: ['storage-feed'], sub, client_id: undefined }
     return mintToken({ key, lifetimeSeconds, header: { typ: undefined }, claims })
   }
-  const projected = await writeToken(t, await serviceAccountToken(5))
+  const projected = await writeToken(t, await serviceAccountToken(3600))
   const follower = await serve(t, {
     ...followerFlags(hubs.second.adminPort, projected),
     'upstream-url': 'http://127.0.0.1:9',
