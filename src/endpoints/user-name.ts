@@ -4,7 +4,7 @@
  */
 import type { CredentialName } from '../credentials/credential-list.ts'
 
-interface CredentialNames {
+export interface AccountLookup {
   /**
    * Returns the account of the one credential that has this access key.
    * Undefined if none has it, or several have.
@@ -20,8 +20,8 @@ const NO_ACCOUNT = '\u0000'
  * the last `~`. Any other user name gets an account of its own that cannot exist,
  * so that its failed logins are bounded, too.
  */
-export function credentialOfUser(userName: string, logins: CredentialNames): CredentialName {
-  const owner = logins.accountOf(userName)
+export function credentialOfUser(userName: string, accounts: AccountLookup): CredentialName {
+  const owner = accounts.accountOf(userName)
   if (owner !== undefined) {
     return { accountId: owner, accessKey: userName }
   }

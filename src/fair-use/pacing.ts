@@ -1,5 +1,5 @@
 /**
- * Lets paused transfers read on, the one that has waited longest first. One tick serves all transfers, and
+ * Lets paused transfers read on, the one that has waited longest first. One timer serves all transfers. It
  * runs only while one waits.
  */
 import type { Direction, PacedReader } from '../room.ts'
@@ -59,7 +59,7 @@ export class Pacing {
     this.#timer = undefined
   }
 
-  /** As many readers as the credit of their accounts is enough for, if each reads as much as it can. */
+  /** Selects readers until the credit of their account is used up. Each counts as one full read. */
   #due(): readonly PacedReader[] {
     const nowMs = this.now()
     const granted = { in: new Map<Account, number>(), out: new Map<Account, number>() }

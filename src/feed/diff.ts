@@ -84,10 +84,13 @@ export function touchedCredentials(
   return changes
 }
 
-/** A disabled credential is one that followers do not have. */
+/** Whether followers have the same of both. They have nothing of a disabled credential. */
 function isSame(former: Credential | undefined, fresh: Credential): boolean {
-  if (former === undefined || former.disabled || fresh.disabled) {
-    return (former?.disabled ?? true) === fresh.disabled
+  if (former === undefined || former.disabled) {
+    return fresh.disabled
+  }
+  if (fresh.disabled) {
+    return false
   }
   return former.expiresAtMs === fresh.expiresAtMs && (former.scope ?? '') === (fresh.scope ?? '')
 }

@@ -28,14 +28,15 @@ export function readFeedRequest(target: string, headers: IncomingHttpHeaders): R
   })
 }
 
-/** `since` of the query. Other parameters are ignored. */
+/** `since` of the query, without `URLSearchParams`, which reads a `+` as a space. Other parameters are ignored. */
 function sinceIn(target: string): Result<string | undefined> {
-  const [, ...queries] = target.split('?')
+  const queryStart = target.indexOf('?')
+  const query = queryStart === -1 ? '' : target.slice(queryStart + 1)
   const values: string[] = []
-  for (const parameter of queries.join('?').split('&')) {
-    const [name, ...rest] = parameter.split('=')
+  for (const parameter of query.split('&')) {
+    const [name] = parameter.split('=', 1)
     if (name === 'since') {
-      values.push(rest.join('='))
+      values.push(parameter.slice('since='.length))
     }
   }
   const [since = '', ...more] = values
@@ -55,7 +56,7 @@ function entityTags(field: string | undefined): string[] {
   return Array.from((field ?? '').matchAll(/"([^"]*)"/g), ([, tag = '']) => tag)
 }
 
-/** RFC 7240, sections 2 and 4.3. What cannot be read is no wish to wait. */
+/** RFC 7240, sections 2 and 4.3. 0 if there is no valid `wait`. */
 function waitSeconds(field: string | string[] | undefined): number {
   const preferences = String(field ?? '').split(',')
   for (const preference of preferences) {

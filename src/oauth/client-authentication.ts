@@ -6,19 +6,18 @@ import type { PublicError } from '../base/errors.ts'
 import { failed, ok, type Result } from '../base/result.ts'
 import { secretProblem } from '../base/values.ts'
 import type { Login, NamedSecret } from '../credentials/credential-checks.ts'
-import { credentialOfUser } from '../endpoints/user-name.ts'
+import { type AccountLookup, credentialOfUser } from '../endpoints/user-name.ts'
 import type { AdmittedRequest } from '../gate/admission.ts'
 import { type BasicCredentials, parseBasicAuthorization } from '../http/basic-authorization.ts'
 import type { Form } from './form.ts'
 import { INVALID_CLIENT, invalidRequest } from './oauth-errors.ts'
 
 type Authorization = Pick<AdmittedRequest, 'authorization' | 'hasTwoAuthorizations'>
-type CredentialNames = Parameters<typeof credentialOfUser>[1]
 
 export function readClient(
   { admitted }: { readonly admitted: Authorization | undefined },
   form: Form,
-  names: CredentialNames,
+  accounts: AccountLookup,
 ): Result<Login, PublicError> {
   if (admitted === undefined || admitted.hasTwoAuthorizations) {
     return failed(INVALID_CLIENT)
@@ -28,12 +27,12 @@ export function readClient(
   if (!readings.ok) {
     return readings
   }
-  const [first, second] = readings.value.filter(canBeCorrect)
+  const [first, second] = readings.value.filter(mayExist)
   if (first === undefined) {
     return failed(INVALID_CLIENT)
   }
-  const otherReading = second && namedSecret(second, names)
-  return ok({ ...namedSecret(first, names), otherReading })
+  const otherReading = second && namedSecret(second, accounts)
+  return ok({ ...namedSecret(first, accounts), otherReading })
 }
 
 type Readings = Result<readonly BasicCredentials[], PublicError>
@@ -44,7 +43,10 @@ function inForm(form: Form): Readings {
   return name === undefined || secret === undefined ? failed(INVALID_CLIENT) : ok([{ name, secret }])
 }
 
-/** The standard encodes both parts like those of a form. Many clients send them as they are. */
+/**
+ * The standard encodes name and secret as in a form, but many clients send them as they are.
+ * Both readings are returned if they differ.
+ */
 function inHeader(authorization: string, form: Form): Readings {
   const raw = parseBasicAuthorization(authorization)
   if (raw === undefined) {
@@ -54,8 +56,8 @@ function inHeader(authorization: string, form: Form): Readings {
     return failed(invalidRequest('The client authenticates in two ways: Authorization and client_secret.'))
   }
   const decoded = formDecoded(raw)
-  const isOne = decoded === undefined || (decoded.name === raw.name && decoded.secret === raw.secret)
-  const readings = isOne ? [raw] : [decoded, raw]
+  const differs = decoded !== undefined && (decoded.name !== raw.name || decoded.secret !== raw.secret)
+  const readings = differs ? [decoded, raw] : [raw]
   const clientId = form.get('client_id')
   if (clientId !== undefined && !readings.some(({ name }) => name === clientId)) {
     return failed(invalidRequest('client_id is not the name in Authorization.'))
@@ -73,11 +75,11 @@ function formDecoded({ name, secret }: BasicCredentials): BasicCredentials | und
 
 const formDecodedText = (text: string) => decodeURIComponent(text.replaceAll('+', ' '))
 
-/** No credential has other names or secrets, so they need no check. */
-const canBeCorrect = ({ name, secret }: BasicCredentials) =>
+/** Whether a credential can have this name and this secret. */
+const mayExist = ({ name, secret }: BasicCredentials) =>
   name !== '' && !/\p{Cc}/u.test(name) && secretProblem(secret) === undefined
 
-const namedSecret = ({ name, secret }: BasicCredentials, names: CredentialNames): NamedSecret => ({
-  ...credentialOfUser(name, names),
+const namedSecret = ({ name, secret }: BasicCredentials, accounts: AccountLookup): NamedSecret => ({
+  ...credentialOfUser(name, accounts),
   secret,
 })

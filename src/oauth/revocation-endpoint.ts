@@ -1,6 +1,6 @@
 /**
  * The revocation endpoint (RFC 7009): a client ends a token of its own, as by logout.
- * Any other text is no token of the client, which the response does not tell.
+ * The response is the same if the text is no token of the client.
  */
 import type { PublicError } from '../base/errors.ts'
 import { failed, ok, type Result } from '../base/result.ts'
@@ -22,10 +22,11 @@ export class RevocationEndpoint {
   readonly #bodyLimits: BodyLimits
 
   constructor(options: OAuthOptions, endToken: EndToken) {
+    const { config, responder } = options
     this.#options = options
     this.#endToken = endToken
-    this.#bodyLimits = bodyLimitsOf(options.config)
-    this.#refusals = new OAuthRefusals(options.responder, options.config.basic.realm)
+    this.#bodyLimits = bodyLimitsOf(config)
+    this.#refusals = new OAuthRefusals(responder, config.basic.realm)
   }
 
   /** Rejects only on an internal error. */

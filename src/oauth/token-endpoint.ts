@@ -13,7 +13,7 @@ import { type Form, readForm } from './form.ts'
 import type { OAuthOptions } from './oauth.ts'
 import { invalidRequest, OAuthRefusals, UNSUPPORTED_GRANT_TYPE } from './oauth-errors.ts'
 
-/** Section 5.1 asks for both, for caches of HTTP/1.0, too. `Cache-Control` is in every response. */
+/** RFC 6749, section 5.1: beside `Cache-Control: no-store`, which every response has, for caches of HTTP/1.0. */
 const UNCACHED = ['Pragma', 'no-cache']
 
 export class TokenEndpoint {
@@ -25,7 +25,7 @@ export class TokenEndpoint {
   constructor(options: OAuthOptions) {
     const { config, responder } = options
     this.#options = options
-    this.#bodyLimits = bodyLimitsOf(options.config)
+    this.#bodyLimits = bodyLimitsOf(config)
     this.#refusals = new OAuthRefusals(responder, config.basic.realm)
     this.#ignoredScopes = new Set(config.oauth.ignoredScopes)
   }
@@ -78,8 +78,8 @@ export class TokenEndpoint {
   /** Undefined if the client asks for nothing but ignored words. `grantToken` checks the rest. */
   #requestedScope(form: Form): string | undefined {
     const words = form.get('scope')?.split(' ') ?? []
-    const asked = words.filter((word) => !this.#ignoredScopes.has(word))
-    return asked.length === 0 ? undefined : asked.join(' ')
+    const wanted = words.filter((word) => !this.#ignoredScopes.has(word))
+    return wanted.length === 0 ? undefined : wanted.join(' ')
   }
 }
 

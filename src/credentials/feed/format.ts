@@ -13,10 +13,10 @@ import type { Revocation } from '../revocation-list.ts'
 
 export const FEED_FORMAT = 1
 
-/** A body is at most so large, before and after its compression. */
+/** The largest body, compressed or not. */
 export const MAX_FEED_BYTES = 64 * 1024 * 1024
 
-/** The deepest list or map of a document is an entry. */
+/** Levels of lists and maps in a document: itself, `credentials`, `set`, an entry. */
 export const MAX_FEED_DEPTH = 4
 
 /** A credential that may be used now. The feed holds no secret and no hash. Times are RFC 3339. */
@@ -99,13 +99,13 @@ class Malformed extends Error {}
  */
 export async function parseFeed(text: string): Promise<Result<FeedUpdate>> {
   try {
-    return ok(await updateIn(JSON.parse(text)))
+    return ok(await readUpdate(JSON.parse(text)))
   } catch (error) {
     return failed(error instanceof Malformed ? error.message : 'is no JSON')
   }
 }
 
-async function updateIn(value: unknown): Promise<FeedUpdate> {
+async function readUpdate(value: unknown): Promise<FeedUpdate> {
   if (!isJsonObject(value)) {
     throw new Malformed('is no JSON object')
   }
@@ -113,24 +113,25 @@ async function updateIn(value: unknown): Promise<FeedUpdate> {
   if (value['format'] !== FEED_FORMAT) {
     throw new Malformed(`has another format than ${FEED_FORMAT}`)
   }
-  expectMembers(value, 'the document', ['format', 'version', 'from', 'credentials', 'revocations'])
-  const version = versionIn(value['version'], 'version')
-  const from = value['from'] === null ? null : versionIn(value['from'], 'from')
-  const credentials = changesIn(value['credentials'], 'credentials')
-  const revocations = changesIn(value['revocations'], 'revocations')
-  if (from === null && credentials.removed.length + revocations.removed.length > 0) {
+  refuseOtherMembers(value, 'the document', ['format', 'version', 'from', 'credentials', 'revocations'])
+  const version = readVersion(value['version'], 'version')
+  const from = value['from'] === null ? null : readVersion(value['from'], 'from')
+  const credentials = readChanges(value['credentials'], 'credentials')
+  const revocations = readChanges(value['revocations'], 'revocations')
+  const hasRemoved = credentials.removed.length > 0 || revocations.removed.length > 0
+  if (from === null && hasRemoved) {
     throw new Malformed('removes something in a whole state')
   }
   const update: FeedUpdate = {
     version,
     from,
     credentials: {
-      set: await each(credentials.set, 'credentials.set', credentialIn),
-      removed: await each(credentials.removed, 'credentials.removed', nameIn),
+      set: await readEntries(credentials.set, 'credentials.set', readCredential),
+      removed: await readEntries(credentials.removed, 'credentials.removed', readCredentialName),
     },
     revocations: {
-      set: await each(revocations.set, 'revocations.set', revocationIn),
-      removed: await each(revocations.removed, 'revocations.removed', revocationIn),
+      set: await readEntries(revocations.set, 'revocations.set', readRevocation),
+      removed: await readEntries(revocations.removed, 'revocations.removed', readRevocation),
     },
   }
   const names = [...update.credentials.set, ...update.credentials.removed].map(credentialKey)
@@ -144,13 +145,13 @@ async function updateIn(value: unknown): Promise<FeedUpdate> {
   return update
 }
 
-function expectMembers(map: JsonObject, subject: string, known: readonly string[]): void {
+function refuseOtherMembers(map: JsonObject, subject: string, known: readonly string[]): void {
   if (Object.keys(map).some((name) => !known.includes(name))) {
     throw new Malformed(`has a member of ${subject} that is not known`)
   }
 }
 
-function versionIn(value: unknown, member: string): string {
+function readVersion(value: unknown, member: string): string {
   const isVersion = typeof value === 'string' && value !== '' && value.length <= MAX_VERSION_LENGTH
   // A lone surrogate could not be sent back in a URL.
   if (!isVersion || !value.isWellFormed()) {
@@ -159,11 +160,11 @@ function versionIn(value: unknown, member: string): string {
   return value
 }
 
-function changesIn(value: unknown, member: string) {
+function readChanges(value: unknown, member: string) {
   if (!isJsonObject(value)) {
     throw new Malformed(`has no ${member}`)
   }
-  expectMembers(value, member, ['set', 'removed'])
+  refuseOtherMembers(value, member, ['set', 'removed'])
   const { set, removed } = value
   if (!Array.isArray(set) || !Array.isArray(removed)) {
     throw new Malformed(`has no list ${member}.set or ${member}.removed`)
@@ -171,13 +172,17 @@ function changesIn(value: unknown, member: string) {
   return { set: set as readonly unknown[], removed: removed as readonly unknown[] }
 }
 
-async function each<T>(list: readonly unknown[], path: string, read: (entry: JsonObject) => Result<T>) {
+async function readEntries<T>(
+  list: readonly unknown[],
+  path: string,
+  readEntry: (entry: JsonObject) => Result<T>,
+): Promise<T[]> {
   const entries: T[] = []
   for (const [index, value] of list.entries()) {
     if (index % ENTRIES_PER_TURN === ENTRIES_PER_TURN - 1) {
       await nextTurn()
     }
-    const entry = isJsonObject(value) ? read(value) : failed('is not a map')
+    const entry = isJsonObject(value) ? readEntry(value) : failed('is not a map')
     if (!entry.ok) {
       throw new Malformed(`has an invalid entry ${path}[${index}]: ${entry.error}`)
     }
@@ -188,22 +193,25 @@ async function each<T>(list: readonly unknown[], path: string, read: (entry: Jso
 
 type Member = readonly [name: string, problemOf: (text: string) => string | undefined]
 
-/** Returns the texts of an entry. No other member may be there. */
-function textsIn(entry: JsonObject, members: readonly Member[]): Result<Readonly<Record<string, string>>> {
+/** Reads the members that an entry has, which are all strings. Another member is refused. */
+function readTexts(entry: JsonObject, members: readonly Member[]): Result<Readonly<Record<string, string>>> {
   const texts: Record<string, string> = {}
   for (const [name, problemOf] of members) {
     const value = entry[name]
     if (value === undefined) {
       continue
     }
-    const problem = typeof value === 'string' ? problemOf(value) : 'must be a string'
-    if (typeof value !== 'string' || problem !== undefined) {
+    if (typeof value !== 'string') {
+      return failed(`${name} must be a string`)
+    }
+    const problem = problemOf(value)
+    if (problem !== undefined) {
       return failed(`${name} ${problem}`)
     }
     texts[name] = value
   }
-  const isKnown = Object.keys(entry).length === Object.keys(texts).length
-  return isKnown ? ok(texts) : failed('has a member that is not known')
+  const hasOthers = Object.keys(entry).length > Object.keys(texts).length
+  return hasOthers ? failed('has a member that is not known') : ok(texts)
 }
 
 const NAME_MEMBERS: readonly Member[] = [
@@ -223,8 +231,8 @@ const REVOCATION_MEMBERS: readonly Member[] = [
   ['expiresAt', timeProblem],
 ]
 
-function credentialIn(entry: JsonObject): Result<FollowedCredential> {
-  const texts = textsIn(entry, CREDENTIAL_MEMBERS)
+function readCredential(entry: JsonObject): Result<FollowedCredential> {
+  const texts = readTexts(entry, CREDENTIAL_MEMBERS)
   if (!texts.ok) {
     return texts
   }
@@ -236,11 +244,11 @@ function credentialIn(entry: JsonObject): Result<FollowedCredential> {
   if (problem !== undefined) {
     return failed(`accessKey ${problem}`)
   }
-  return ok({ accountId, accessKey, expiresAtMs: timeIn(expiresAt) ?? Number.POSITIVE_INFINITY, scope })
+  return ok({ accountId, accessKey, expiresAtMs: optionalTime(expiresAt) ?? Number.POSITIVE_INFINITY, scope })
 }
 
-function nameIn(entry: JsonObject): Result<CredentialName> {
-  const texts = textsIn(entry, NAME_MEMBERS)
+function readCredentialName(entry: JsonObject): Result<CredentialName> {
+  const texts = readTexts(entry, NAME_MEMBERS)
   if (!texts.ok) {
     return texts
   }
@@ -251,8 +259,8 @@ function nameIn(entry: JsonObject): Result<CredentialName> {
   return ok({ accountId, accessKey })
 }
 
-function revocationIn(entry: JsonObject): Result<Revocation> {
-  const texts = textsIn(entry, REVOCATION_MEMBERS)
+function readRevocation(entry: JsonObject): Result<Revocation> {
+  const texts = readTexts(entry, REVOCATION_MEMBERS)
   if (!texts.ok) {
     return texts
   }
@@ -266,8 +274,14 @@ function revocationIn(entry: JsonObject): Result<Revocation> {
   if (jti === undefined && issuer !== undefined) {
     return failed('issuer needs jti')
   }
-  const times = { issuedBeforeMs: timeIn(issuedBefore), expiresAtMs: timeIn(expiresAt) }
-  return ok({ jti, issuer, accountId, accessKey, ...times })
+  return ok({
+    jti,
+    issuer,
+    accountId,
+    accessKey,
+    issuedBeforeMs: optionalTime(issuedBefore),
+    expiresAtMs: optionalTime(expiresAt),
+  })
 }
 
-const timeIn = (text: string | undefined) => (text === undefined ? undefined : parseTime(text))
+const optionalTime = (text: string | undefined) => (text === undefined ? undefined : parseTime(text))
