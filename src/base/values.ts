@@ -9,7 +9,7 @@ import { z } from 'zod'
 const MAX_FIELD_CODE_POINTS = 1024
 
 /** Nothing is trimmed or normalized: every code point of a secret matters. */
-export function secretProblem(text: string): string | undefined {
+export function textProblem(text: string): string | undefined {
   // A code point is one or two UTF-16 units. The first bound is cheap: a very long text is not counted.
   const tooLong = text.length > 2 * MAX_FIELD_CODE_POINTS || [...text].length > MAX_FIELD_CODE_POINTS
   if (text === '' || tooLong) {
@@ -24,7 +24,7 @@ export function secretProblem(text: string): string | undefined {
 
 /** A name becomes a claim, a header value and a part of a log line. */
 export const nameProblem = (text: string): string | undefined =>
-  secretProblem(text) ?? (/\p{Cc}/u.test(text) ? 'must not hold control characters' : undefined)
+  textProblem(text) ?? (/\p{Cc}/u.test(text) ? 'must not hold control characters' : undefined)
 
 /** All other claims and an RSA-4096 signature fit into the rest of a token's 8 KiB. */
 const MAX_CLAIMS_BYTES = 5120

@@ -4,7 +4,7 @@ import { createInterface } from 'node:readline/promises'
 import { addAbortSignal, type Readable, type Writable } from 'node:stream'
 import { Command, InvalidArgumentError } from 'commander'
 import type { Loaded } from '../base/result.ts'
-import { secretProblem } from '../base/values.ts'
+import { textProblem } from '../base/values.ts'
 import { filePath } from '../config/setting-kinds.ts'
 import { fileErrorText, readUpTo } from '../files/files.ts'
 
@@ -99,7 +99,7 @@ export class CommandIo {
     const { stdin } = this.#streams
     const isTerminal = 'isTTY' in stdin && stdin.isTTY === true
     const secret = isTerminal ? await this.#promptSecret() : await this.#readPipedSecret(timeoutMs)
-    const problem = secretProblem(secret)
+    const problem = textProblem(secret)
     if (problem !== undefined) {
       throw new UsageFailure(`the secret on stdin ${problem}`)
     }

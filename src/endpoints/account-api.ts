@@ -7,7 +7,7 @@
 import { ERRORS } from '../base/errors.ts'
 import type { JsonObject } from '../base/json.ts'
 import { failed, ok } from '../base/result.ts'
-import { nameProblem, secretProblem } from '../base/values.ts'
+import { nameProblem, textProblem } from '../base/values.ts'
 import type { Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { Config } from '../config/config.ts'
@@ -185,7 +185,7 @@ function readLogin(members: JsonObject) {
   const login = {
     accountId: read('accountId', nameProblem),
     accessKey: read('accessKey', nameProblem),
-    secret: read('secret', secretProblem),
+    secret: read('secret', textProblem),
   }
   // `grantToken` checks the text once the login is accepted:
   // a requested scope must not change how a login fails.

@@ -4,7 +4,7 @@
  */
 import type { PublicError } from '../base/errors.ts'
 import { failed, ok, type Result } from '../base/result.ts'
-import { secretProblem } from '../base/values.ts'
+import { textProblem } from '../base/values.ts'
 import type { Login, NamedSecret } from '../credentials/credential-checks.ts'
 import { type AccountLookup, credentialOfUser } from '../endpoints/user-name.ts'
 import type { AdmittedRequest } from '../gate/admission.ts'
@@ -77,7 +77,7 @@ const formDecodedText = (text: string) => decodeURIComponent(text.replaceAll('+'
 
 /** Whether a credential can have this name and this secret. */
 const mayExist = ({ name, secret }: BasicCredentials) =>
-  name !== '' && !/\p{Cc}/u.test(name) && secretProblem(secret) === undefined
+  name !== '' && !/\p{Cc}/u.test(name) && textProblem(secret) === undefined
 
 const namedSecret = ({ name, secret }: BasicCredentials, accounts: AccountLookup): NamedSecret => ({
   ...credentialOfUser(name, accounts),

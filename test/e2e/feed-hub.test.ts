@@ -434,6 +434,35 @@ t.test('the state is that of a restored database, whatever its number', async (t
   await eventually(() => hasCredentials(3), 'the restored state')
 })
 
+t.test('rows that no command writes reach followers as the hub takes them', async (t) => {
+  const { database, hub } = await databaseHubs(t)
+  const { adminPort } = await hub()
+  const follower = testFollower(adminPort, TOKEN)
+  await database.sql(`
+    INSERT INTO storage_auth.revocations (account_id, issued_before)
+      VALUES ('acme', '2030-01-01 00:00:00.0002Z'), ('acme', '2030-01-01 00:00:00.0007Z');
+    INSERT INTO storage_auth.revocations (jti, expires_at)
+      VALUES ('for ever', 'infinity'), ('long ago', '-infinity'), ('year 20000', '20000-01-01'), ('last', '294000-01-01');
+    INSERT INTO storage_auth.revocations (jti, issuer) VALUES ('of an issuer', E'a\nb')`)
+  const has = async (text: string) => {
+    await follower.ask()
+    return follower.entries().revocations.some((key) => key.includes(text))
+  }
+  for (const jti of ['for ever', 'year 20000', 'last', 'of an issuer']) {
+    await eventually(() => has(jti), jti)
+  }
+  t.notOk(await has('long ago'))
+  const byChanges = follower.entries()
+  const other = testFollower(adminPort, TOKEN)
+  await other.ask()
+  t.same(other.entries(), byChanges, 'the whole state has the same')
+
+  await database.sql(`DELETE FROM storage_auth.revocations WHERE issued_before = '2030-01-01 00:00:00.0002Z';
+    DELETE FROM storage_auth.revocations WHERE jti = 'last'`)
+  await eventually(async () => !(await has('last')), 'the removal')
+  t.ok(await has('acme'), 'one of two revocations within a millisecond is left')
+})
+
 t.test('while the database is away, a hub says how old its state is', async (t) => {
   const { hub } = await databaseHubs(t)
   const { adminPort } = await hub()

@@ -6,7 +6,7 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { isJsonObject, type JsonObject } from '../../base/json.ts'
 import { failed, ok, type Result } from '../../base/result.ts'
-import { claimsProblem, nameProblem, parseTime, timeProblem } from '../../base/values.ts'
+import { claimsProblem, nameProblem, parseTime, textProblem, timeProblem } from '../../base/values.ts'
 import { scopeProblem } from '../../token/scopes.ts'
 import type { CredentialName } from '../credential-list.ts'
 import type { Revocation } from '../revocation-list.ts'
@@ -226,7 +226,7 @@ const CREDENTIAL_MEMBERS: readonly Member[] = [
 const REVOCATION_MEMBERS: readonly Member[] = [
   ...NAME_MEMBERS,
   ['jti', nameProblem],
-  ['issuer', nameProblem],
+  ['issuer', textProblem], // the table has no rule against control characters
   ['issuedBefore', timeProblem],
   ['expiresAt', timeProblem],
 ]

@@ -36,10 +36,16 @@ export const SELECT_CREDENTIALS = `SELECT id, account_id AS "accountId", access_
 const SELECT_REMOVED_CREDENTIALS = `SELECT id, account_id AS "accountId", access_key AS "accessKey"
   FROM storage_auth.removed_credentials WHERE number > $1`
 
+/**
+ * Rounded up to whole milliseconds, which the feed has, so that two rows are equal for it and for this process.
+ * As `numeric`, because PostgreSQL 13 extracts a float.
+ */
 const REVOCATION_COLUMNS = `jti, issuer, account_id AS "accountId", access_key AS "accessKey",
-  ${epochMs('issued_before')} AS "issuedBeforeMs"`
+  ceil(extract(epoch FROM issued_before)::numeric * 1000)::float8 AS "issuedBeforeMs"`
+/** An end that no time of the feed can express is none. */
+const REVOCATION_END = `CASE WHEN expires_at < '10000-01-01 00:00:00+00' THEN ${epochMs('expires_at')} END`
 export const SELECT_REVOCATIONS = `SELECT id, ${REVOCATION_COLUMNS},
-  ${epochMs('expires_at')} AS "expiresAtMs" FROM storage_auth.revocations`
+  ${REVOCATION_END} AS "expiresAtMs" FROM storage_auth.revocations`
 const SELECT_REMOVED = `SELECT number, ${REVOCATION_COLUMNS} FROM storage_auth.removed_revocations WHERE number > $1 AND id <= $2`
 
 /** A token that is revoked twice is one row. */
