@@ -197,8 +197,9 @@ const unzipped = (response: IncomingMessage) => pipeline(response, createGunzip(
 const isOfCompression = (code: string) => code.startsWith('Z_')
 
 async function updateIn(bytes: Buffer): Promise<Result<FeedUpdate, FeedFailure>> {
-  if (isDeep(bytes)) {
-    return unusable('is nested too deeply')
+  const problem = bracketProblem(bytes)
+  if (problem !== undefined) {
+    return unusable(problem)
   }
   let text: string
   try {
@@ -218,23 +219,31 @@ const CLOSING_BRACKET = 0x5d
 const OPENING_BRACE = 0x7b
 const CLOSING_BRACE = 0x7d
 
-/** `JSON.parse` needs seconds and gigabytes for a text that consists of brackets. */
-function isDeep(bytes: Buffer): boolean {
+/** An entry has more: the shortest is `{"jti":"x"}`. */
+const MIN_ENTRY_BYTES = 10
+/** Few brackets do no harm, wherever they are. */
+const HARMLESS_BRACKETS = 100
+
+/** `JSON.parse` needs a minute and gigabytes for a text that consists of brackets. */
+function bracketProblem(bytes: Buffer): string | undefined {
   let depth = 0
+  let opened = 0
   for (let at = 0; at < bytes.length; at++) {
     const byte = bytes[at]
     if (byte === QUOTE) {
       at = endOfString(bytes, at + 1)
     } else if (byte === OPENING_BRACKET || byte === OPENING_BRACE) {
       depth++
+      opened++
     } else if (byte === CLOSING_BRACKET || byte === CLOSING_BRACE) {
       depth--
     }
     if (depth > MAX_FEED_DEPTH) {
-      return true
+      return 'is nested too deeply'
     }
   }
-  return false
+  const maxOpened = HARMLESS_BRACKETS + bytes.length / MIN_ENTRY_BYTES
+  return opened > maxOpened ? 'has more lists and maps than entries can have' : undefined
 }
 
 /** Returns the place of the quote that ends the string. */

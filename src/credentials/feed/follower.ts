@@ -3,8 +3,8 @@
  * Asks a hub, which waits until there is a newer version, and asks again at once.
  *
  *   the hub has sent                active state           next request
- *   changes, or that none is new    the one that results   at once
- *   a whole state                   it, from now on        at once; after a pause if it is the second in a row
+ *   changes, or that none is new    the one that results   at once; within 0.1 s if the hub has not waited
+ *   a whole state                   it, from now on        at once; after a pause if it is the second in a minute
  *   one that lost most credentials  the last good one      after a pause; accepted once it has stayed so
  *   nothing, or what is no feed     the last good one      after a pause, and then without waiting
  */
@@ -15,9 +15,9 @@ import { type Found, type PollResult, Reloadable, type ReloadResult } from '../.
 import type { CredentialStatus } from '../../token/issuers.ts'
 import type { CredentialLookups } from '../credential-checks.ts'
 import { RevocationList } from '../revocation-list.ts'
-import { FeedClient, type FeedSource } from './feed-client.ts'
+import { FeedClient, type FeedNews, type FeedQuestion, type FeedSource } from './feed-client.ts'
 import type { FeedUpdate } from './format.ts'
-import { Pauses } from './pauses.ts'
+import { type Outcome, Pauses } from './pauses.ts'
 import { FollowedState } from './state.ts'
 
 export interface FollowerOptions extends FeedSource {
@@ -204,7 +204,8 @@ export class FeedFollower {
     const since = this.#asksWhole ? undefined : this.state()?.version
     const waitSeconds = this.#client.isConnected && this.#failures === 0 ? WAIT_SECONDS : 0
     const askedAtMs = performance.now()
-    const answer = await this.#client.ask({ since, waitSeconds }, interrupt.signal)
+    const question = { since, waitSeconds }
+    const answer = await this.#client.ask(question, interrupt.signal)
     this.#interrupt = undefined
     this.#wasInterrupted = !answer.ok && interrupt.signal.aborted
     if (this.#wasInterrupted) {
@@ -214,20 +215,27 @@ export class FeedFollower {
       const { problem, isUnusable } = answer.error
       return this.#failed(problem, isUnusable)
     }
-    const { update, hubAgeSeconds } = answer.value
+    return this.#received(answer.value, question, performance.now() - askedAtMs < MIN_WAIT_MS)
+  }
+
+  /** `isQuick`: the hub has not waited. */
+  #received({ update, hubAgeSeconds }: FeedNews, asked: FeedQuestion, isQuick: boolean): Loaded<FoundState> {
     this.#hubAgeMs = hubAgeSeconds * 1000
     if (update === undefined) {
-      const isHasty = waitSeconds > 0 && performance.now() - askedAtMs < MIN_WAIT_MS
-      this.#pauses.note(isHasty ? 'hasty' : 'steady')
+      this.#note(isQuick && asked.waitSeconds > 0 ? 'hasty' : 'steady')
       return this.#unchanged()
     }
-    return this.#found(update, since)
+    return this.#found(update, asked.since, isQuick ? 'quick' : 'steady')
+  }
+
+  #note(outcome: Outcome): void {
+    this.#pauses.note(outcome, performance.now())
   }
 
   /** `isUnusable`: the same changes could not be applied later, either. */
   #failed(problem: string, isUnusable: boolean): Loaded<FoundState> {
     this.#client.disconnect()
-    this.#pauses.note('failed')
+    this.#note('failed')
     this.#asksWhole ||= isUnusable
     return notLoaded([problem])
   }
@@ -236,24 +244,25 @@ export class FeedFollower {
     return loaded({ version: String(this.#updates), load: async (active) => loaded(active) })
   }
 
-  #found(update: FeedUpdate, since: string | undefined): Loaded<FoundState> {
+  /** `ofChanges`: what changes are, if it has sent changes. */
+  #found(update: FeedUpdate, since: string | undefined, ofChanges: Outcome): Loaded<FoundState> {
     if (update.from !== null && update.from !== since) {
       return this.#failed('has changes of another version than it was asked for', true)
     }
     this.#updates++
     const version = String(this.#updates)
     if (update.from === null) {
-      this.#pauses.note('whole')
+      this.#note('whole')
       return loaded({ version, load: (active, isForced) => this.#loadWhole(update, active, isForced) })
     }
-    this.#pauses.note('steady')
+    this.#note(ofChanges)
     return loaded({ version, load: async (active) => loaded(active && applied(update, active.state)) })
   }
 
   async #loadWhole(update: FeedUpdate, active: Followed | undefined, isForced: boolean) {
     const state = await FollowedState.of(update)
     if (active !== undefined && !isForced && this.#isLoss(active.state, state)) {
-      this.#pauses.note('failed')
+      this.#note('failed')
       return notLoaded([LOST])
     }
     this.#asksWhole = false

@@ -143,6 +143,7 @@ const BAD_ANSWERS: readonly (readonly [what: string, respond: (res: ServerRespon
   ['a body that is cut', text(good.slice(0, -2)), /is no JSON/],
   ['another format', text(good.replace('"format":1', '"format":2')), /another format/],
   ['a deep one', text(DEEP), /nested too deeply/],
+  ['brackets alone', text(good.replace('[]', `[${'{},'.repeat(10_000)}{}]`)), /more lists and maps/],
   ['no UTF-8', text(Buffer.from(good.replace('v9', '\u00ff'), 'latin1')), /is not UTF-8/],
   ['a repeated credential', text(JSON.stringify(wholeDocument('v9', { credentials: [AK, AK] }))), /repeats/],
   ['changes of another version', text(good.replace('null', '"v7"')), /another version/],
@@ -290,6 +291,38 @@ t.test('a hub that does not wait, or two that disagree, are not asked without a 
   }
   await eventually(() => sent > 8, 'whole states of both')
   t.ok(pauses.slice(-3).every((ms) => ms >= 2000))
+})
+
+t.test('hubs that disagree, of which one knows the other, are asked after pauses', async (t) => {
+  const { hub, pauses } = await started(t)
+  let wholes = 0
+  const none = { set: [], removed: [] }
+  hub.respond = (res, { since }) => {
+    if (since === 'old') {
+      hub.send(res, { format: 1, version: 'new', from: since, credentials: none, revocations: none })
+    } else {
+      wholes++
+      hub.send(res, wholeDocument('old', STATE))
+    }
+  }
+  hub.stop()
+  await hub.start()
+  await eventually(() => wholes > 6, 'whole states of one')
+  t.ok(pauses.slice(-4).filter((ms) => ms >= 2000).length >= 2, 'after each whole state')
+})
+
+t.test('a hub that always has changes is asked ten times a second', async (t) => {
+  const { hub, pauses } = await started(t)
+  let sent = 0
+  const none = { set: [], removed: [] }
+  hub.respond = (res, { since }) => {
+    sent++
+    hub.send(res, { format: 1, version: `v${sent}`, from: since, credentials: none, revocations: none })
+  }
+  hub.stop()
+  await hub.start()
+  await eventually(() => sent > 8, 'changes')
+  t.same(pauses.slice(-3), [100, 100, 100])
 })
 
 t.test('a state that lost nine tenths of the credentials is accepted once it has stayed so', async (t) => {
