@@ -6,48 +6,18 @@ import { spawn, spawnSync } from 'node:child_process'
 import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { APACHE, apacheConfig } from '../support/apache.ts'
+import { APACHE, startApache } from '../support/apache.ts'
 import { NO_BROWSER, startBrowser } from '../support/browser.ts'
 import { eventually } from '../support/eventually.ts'
 import { freePort } from '../support/free-port.ts'
-import { watchProcess, without } from '../support/other-programs.ts'
+import { runToEnd, without } from '../support/other-programs.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
 import { startSidecar } from '../support/sidecar.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 
 t.setTimeout(240_000)
 
-interface Run {
-  readonly env?: Readonly<Record<string, string>>
-  readonly cwd?: string
-  readonly input?: string
-}
-
-/** Runs a program to its end; not synchronously, because the sidecar is in this process. */
-async function run(t: Test, command: string, args: readonly string[], { env, cwd, input = '' }: Run = {}) {
-  const child = spawn(command, args, { cwd, env: { ...process.env, ...env } })
-  child.stdin.end(input)
-  const { ended, stdout, stderr } = watchProcess(t, child)
-  const { code } = await ended
-  return { code, output: stdout() + stderr() }
-}
-
-async function startApache(t: Test) {
-  const directory = await temporaryDirectory(t)
-  const files = join(directory, 'files')
-  mkdirSync(files)
-  for (const path of [directory, files]) {
-    chmodSync(path, 0o777) // Apache's workers are another user
-  }
-  const port = await freePort()
-  const file = join(directory, 'config')
-  writeFileSync(file, apacheConfig('', directory).replaceAll('9000', String(port)))
-  const server = spawn(APACHE, ['-DFOREGROUND', '-f', file], { stdio: 'ignore' })
-  t.teardown(() => server.kill())
-  const url = `http://127.0.0.1:${port}`
-  await eventually(() => fetch(url).catch(() => undefined), 'Apache')
-  return { url, files }
-}
+const PYTHON = 'python3'
 
 /** A sidecar that takes HTTP Basic. `authority`: its host and port. */
 async function startBasicSidecar(t: Test, upstreamUrl: string) {
@@ -69,7 +39,7 @@ async function startBasicSidecar(t: Test, upstreamUrl: string) {
   }
 }
 
-/** Both, in front of each other. */
+/** A sidecar that takes HTTP Basic, in front of Apache's WebDAV. */
 async function startDav(t: Test) {
   const apache = await startApache(t)
   return { ...(await startBasicSidecar(t, apache.url)), apache: apache.url, files: apache.files }
@@ -77,7 +47,7 @@ async function startDav(t: Test) {
 
 t.test('curl --user uploads and downloads', { skip: without(APACHE) || without('curl') }, async (t) => {
   const { url, user, password, files, logins } = await startDav(t)
-  const curl = (...args: string[]) => run(t, 'curl', ['-sS', '--fail', ...args])
+  const curl = (...args: string[]) => runToEnd(t, 'curl', ['-sS', '--fail', ...args])
   t.equal((await curl('--user', `${user}:${password}`, '-T', 'package.json', `${url}file`)).code, 0)
   t.equal(readFileSync(join(files, 'file'), 'utf8'), readFileSync('package.json', 'utf8'))
   t.match(await curl('--anyauth', '--user', `${user}:${password}`, `${url}file`), {
@@ -97,9 +67,9 @@ t.test(
     for (let at = 0; at < 50; at++) {
       writeFileSync(join(source, `file ${at}.txt`), `content ${at}`)
     }
-    const { output: obscured } = await run(t, 'rclone', ['obscure', password])
+    const { output: obscured } = await runToEnd(t, 'rclone', ['obscure', password])
     const remote = ['--webdav-url', url, '--webdav-user', user, '--webdav-pass', obscured.trim()]
-    const rclone = (...args: string[]) => run(t, 'rclone', [...args, ...remote, '--config', '/dev/null'])
+    const rclone = (...args: string[]) => runToEnd(t, 'rclone', [...args, ...remote, '--config', '/dev/null'])
     t.match(await rclone('copy', source, ':webdav:/copied'), { code: 0 })
     t.equal(readdirSync(join(files, 'copied')).filter((name) => name.endsWith('.txt')).length, 50)
     t.match(await rclone('check', source, ':webdav:/copied'), { code: 0, output: /0 differences found/ })
@@ -111,24 +81,23 @@ t.test(
 )
 
 t.test('cadaver logs in when it is asked', { skip: without(APACHE) || without('cadaver') }, async (t) => {
-  const { url, authority, user, password, files, logins, refused } = await startDav(t)
+  const { url, user, password, files, logins, refused } = await startDav(t)
   const home = await temporaryDirectory(t)
-  const [host] = authority.split(':')
-  writeFileSync(join(home, '.netrc'), `machine ${host} login ${user} password ${password}\n`, { mode: 0o600 })
+  const { hostname } = new URL(url)
+  const netrc = `machine ${hostname} login ${user} password ${password}\n`
+  writeFileSync(join(home, '.netrc'), netrc, { mode: 0o600 })
   writeFileSync(join(home, 'local'), 'content')
   const commands = ['mkcol /inbox', 'put local /inbox/a', 'move /inbox/a /inbox/b', 'ls /inbox', 'quit', '']
-  const { output } = await run(t, 'cadaver', [url], {
+  const { output } = await runToEnd(t, 'cadaver', [url], {
     env: { HOME: home },
     cwd: home,
-    input: commands.join('\n'),
+    stdin: commands.join('\n'),
   })
   t.comment(output)
   t.equal(readFileSync(join(files, 'inbox/b'), 'utf8'), 'content')
   t.equal(logins(), 1)
   t.match(refused(), [{ reason: 'missing' }])
 })
-
-const PYTHON = 'python3'
 
 t.test(
   "Python's webdavclient3 works with webdav_login and webdav_password",
@@ -153,7 +122,7 @@ try:
 except WebDavException as error:
     print(type(error).__name__)
 `
-    const result = await run(t, PYTHON, ['-c', program, url, user], { env: { SECRET: password } })
+    const result = await runToEnd(t, PYTHON, ['-c', program, url, user], { env: { SECRET: password } })
     t.match(result, { code: 0, output: /'a', 'c'.*True/ })
     t.same(
       readdirSync(join(files, 'inbox')).filter((name) => !name.startsWith('.')),
@@ -165,11 +134,13 @@ except WebDavException as error:
 
 /** Why nothing can be mounted here; false where it can. */
 function withoutMounts(): string | false {
-  const missing = without('mount.davfs')
-  if (missing !== false || process.getuid?.() === 0) {
-    return missing || (existsSync('/dev/fuse') ? false : 'there is no /dev/fuse')
+  if (process.getuid?.() !== 0) {
+    return 'only root can mount'
   }
-  return 'only root can mount'
+  if (!existsSync('/dev/fuse')) {
+    return 'there is no /dev/fuse'
+  }
+  return without('mount.davfs')
 }
 
 t.test('davfs2 mounts, writes and reads', { skip: without(APACHE) || withoutMounts() }, async (t) => {
@@ -187,7 +158,7 @@ t.test('davfs2 mounts, writes and reads', { skip: without(APACHE) || withoutMoun
   const config = join(directory, 'davfs2.conf')
   const lines = [`secrets ${secrets}`, `cache_dir ${cache}`, 'ask_auth 0', 'delay_upload 0', 'use_locks 1']
   writeFileSync(config, `${lines.join('\n')}\n`, { mode: 0o600 })
-  const mounted = await run(t, 'mount.davfs', [url, mountPoint, '-o', `conf=${config}`])
+  const mounted = await runToEnd(t, 'mount.davfs', [url, mountPoint, '-o', `conf=${config}`])
   t.teardown(() => spawnSync('umount', [mountPoint]))
   if (/mounting failed|not permitted/.test(mounted.output)) {
     t.pass('this machine lets nobody mount', { skip: mounted.output.trim() })
@@ -195,7 +166,7 @@ t.test('davfs2 mounts, writes and reads', { skip: without(APACHE) || withoutMoun
   }
   t.match(mounted, { code: 0, output: '' })
   const local = join(mountPoint, 'file')
-  const written = await run(t, 'sh', [
+  const written = await runToEnd(t, 'sh', [
     '-c',
     `mkdir ${mountPoint}/d && echo content > ${local} && cat ${local}`,
   ])
@@ -206,7 +177,7 @@ t.test('davfs2 mounts, writes and reads', { skip: without(APACHE) || withoutMoun
   )
   t.equal(readFileSync(join(files, 'file'), 'utf8'), 'content\n')
   t.ok(existsSync(join(files, 'd')))
-  t.equal((await run(t, 'umount', [mountPoint])).code, 0)
+  t.equal((await runToEnd(t, 'umount', [mountPoint])).code, 0)
   t.equal(logins(), 1)
 })
 
@@ -216,8 +187,8 @@ t.test(
   async (t) => {
     const results = async (url: string, ...login: string[]) => {
       const cwd = await temporaryDirectory(t)
-      const { output } = await run(t, 'litmus', ['-k', url, ...login], { cwd })
-      // Times, and the id in the name of a request, differ.
+      const { output } = await runToEnd(t, 'litmus', ['-k', url, ...login], { cwd })
+      // The other lines have times and ids, which differ.
       return output
         .split(/[\r\n]+/)
         .filter((line) => /^ *\d+\. .*\. (pass|FAIL|WARNING|SKIPPED)|^<- summary/.test(line))
@@ -247,7 +218,7 @@ t.test(
     const { authority, user, password, logins } = await startBasicSidecar(t, `http://127.0.0.1:${port}`)
     const env = { RESTIC_PASSWORD: 'of the repository', HOME: directory }
     const restic = (login: string, ...args: string[]) =>
-      run(t, 'restic', ['-r', `rest:http://${login}@${authority}/`, ...args], { env, cwd: directory })
+      runToEnd(t, 'restic', ['-r', `rest:http://${login}@${authority}/`, ...args], { env, cwd: directory })
     const login = `${user}:${password}`
     t.match(await restic(login, 'init'), { code: 0 })
     t.match(await restic(login, 'backup', 'source'), { code: 0, output: /snapshot \w+ saved/ })

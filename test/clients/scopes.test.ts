@@ -2,28 +2,19 @@
  * The recipes of docs/restrict-a-credential.md, and real clients with restricted credentials,
  * against Apache's mod_dav.
  */
-import { spawn, spawnSync } from 'node:child_process'
-import { chmodSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { spawn } from 'node:child_process'
+import { existsSync, readFileSync } from 'node:fs'
 import { createServer, request } from 'node:http'
-import { dirname, join } from 'node:path'
+import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { APACHE, apacheConfig } from '../support/apache.ts'
+import { APACHE, startApache } from '../support/apache.ts'
 import { eventually } from '../support/eventually.ts'
 import { freePort } from '../support/free-port.ts'
 import { listen } from '../support/listen.ts'
 import { codeIn, tableUnder } from '../support/markdown.ts'
-import { watchProcess, without } from '../support/other-programs.ts'
+import { runToEnd, watchProcess, without } from '../support/other-programs.ts'
 import { startSidecar } from '../support/sidecar.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
-
-/** Runs a program to its end; not synchronously, because the sidecar is in this process. */
-async function run(t: Test, command: string, args: readonly string[], input = '') {
-  const child = spawn(command, args)
-  child.stdin.end(input)
-  const { ended, stdout, stderr } = watchProcess(t, child)
-  const { code } = await ended
-  return { code, output: stdout() + stderr() }
-}
 
 const FILES = [
   'photos/p',
@@ -33,27 +24,18 @@ const FILES = [
   'releases/app/v1',
   'releases/b/v1',
   'home/ann/n',
+  'home/bob/n',
+  'tmp/t',
+  'done/d',
+  'reports/today.txt',
+  'reports/other',
 ]
-FILES.push('home/bob/n', 'tmp/t', 'done/d', 'reports/today.txt', 'reports/other')
 
-async function startApache(t: Test) {
-  const directory = await temporaryDirectory(t)
-  for (const file of FILES) {
-    const path = join(directory, 'files', file)
-    mkdirSync(dirname(path), { recursive: true })
-    writeFileSync(path, 'content')
-  }
-  spawnSync('chmod', ['-R', 'a+rwX', directory]) // Apache's workers are another user
-  chmodSync(directory, 0o777)
-  const port = await freePort()
-  const file = join(directory, 'config')
-  writeFileSync(file, apacheConfig('', directory).replaceAll('9000', String(port)))
-  const server = spawn(APACHE, ['-DFOREGROUND', '-f', file], { stdio: 'ignore' })
-  t.teardown(() => server.kill())
-  const upstreamUrl = `http://127.0.0.1:${port}`
-  await eventually(() => fetch(upstreamUrl).catch(() => undefined), 'Apache')
-  const { port: sidecar, mint } = await startSidecar(t, { upstreamUrl })
-  return { url: `http://127.0.0.1:${sidecar}`, files: join(directory, 'files'), mint }
+/** A sidecar in front of Apache with `FILES`. */
+async function startDav(t: Test) {
+  const apache = await startApache(t, FILES)
+  const { port, mint } = await startSidecar(t, { upstreamUrl: apache.url })
+  return { url: `http://127.0.0.1:${port}`, files: apache.files, mint }
 }
 
 /** `method path [to path] [new]`, those that pass and those that do not; `new`: what exists is kept. */
@@ -127,7 +109,7 @@ function requestIn(text: string, url: string) {
 }
 
 t.test('each recipe allows what it says', { skip: without(APACHE) }, async (t) => {
-  const { url, mint } = await startApache(t)
+  const { url, mint } = await startDav(t)
   const scopes = tableUnder('docs/restrict-a-credential.md', '## Recipes').map(({ scope }) =>
     String(codeIn(scope)[0]),
   )
@@ -156,11 +138,11 @@ t.test(
   'rclone with a read-only credential lists, copies, and cannot delete',
   { skip: without(APACHE) || without('rclone') },
   async (t) => {
-    const { url, files, mint } = await startApache(t)
+    const { url, files, mint } = await startDav(t)
     const token = await mint({ claims: { scope: 'storage.read:/photos' } })
     const remote = `:webdav,url='${url}/photos',bearer_token='${token}':`
     const rclone = (...args: string[]) =>
-      run(t, 'rclone', [...args, '--config', '/dev/null', '--retries', '1', '--low-level-retries', '1'])
+      runToEnd(t, 'rclone', [...args, '--config', '/dev/null', '--retries', '1', '--low-level-retries', '1'])
     t.match(await rclone('lsf', remote), { code: 0, output: /^p$/m })
     const target = await temporaryDirectory(t)
     t.match(await rclone('copy', remote, target), { code: 0 })
@@ -201,7 +183,7 @@ t.test('a condition in another letter case protects nothing', { skip: without('r
 })
 
 t.test('cadaver moves within the scope only', { skip: without(APACHE) || without('cadaver') }, async (t) => {
-  const { url, files, mint } = await startApache(t)
+  const { url, files, mint } = await startDav(t)
   const authorization = `Bearer ${await mint({ claims: { scope: 'storage.read:/ storage.modify:/inbox' } })}`
   // cadaver sends no token by itself.
   const adding = createServer((req, res) => {
@@ -214,7 +196,10 @@ t.test('cadaver moves within the scope only', { skip: without(APACHE) || without
   })
   const port = await listen(t, adding)
   const lines = ['move /inbox/i /inbox/moved', 'move /inbox/moved /done/stolen', 'quit', '']
-  const { output } = await run(t, 'cadaver', [`http://127.0.0.1:${port}/`], lines.join('\n'))
+  const { output } = await runToEnd(t, 'cadaver', [`http://127.0.0.1:${port}/`], {
+    stdin: lines.join('\n'),
+  })
   t.match(output, /succeeded[\s\S]*403 Forbidden/)
-  t.same([existsSync(join(files, 'inbox/moved')), existsSync(join(files, 'done/stolen'))], [true, false])
+  t.equal(existsSync(join(files, 'inbox/moved')), true)
+  t.equal(existsSync(join(files, 'done/stolen')), false)
 })

@@ -1,10 +1,9 @@
-import { setFlagsFromString } from 'node:v8'
-import { runInNewContext } from 'node:vm'
 import fc from 'fast-check'
 import t from 'tap'
 import { Account } from '../../src/fair-use/account.ts'
 import { FairUseLimits } from '../../src/fair-use/limits.ts'
 import { Pacing } from '../../src/fair-use/pacing.ts'
+import { usedHeap } from '../support/heap.ts'
 
 const limitsOf = (written: Readonly<Record<string, number>>, shares = 1) => {
   const limits = new FairUseLimits({ default: written }, { shares, enforcement: 'enforce' }).of('acme')
@@ -107,8 +106,6 @@ t.test('workers share each limit, and none has less than one request', async (t)
 })
 
 t.test('an account takes at most 200 bytes', async (t) => {
-  setFlagsFromString('--expose-gc')
-  const collectGarbage: () => void = runInNewContext('gc')
   const pacing = new Pacing(() => 1000)
   const limits = limitsOf({
     requestsPerSecond: 10,
@@ -118,17 +115,15 @@ t.test('an account takes at most 200 bytes', async (t) => {
   })
   const accounts = new Map<string, Account>()
   const count = 100_000
-  collectGarbage()
-  const before = process.memoryUsage().heapUsed
+  const before = usedHeap()
   for (let index = 0; index < count; index++) {
     const account = new Account(limits, pacing)
     account.take(1000.5)
     account.onBytes('in', 1)
     account.onBytes('out', 1)
-    accounts.set(JSON.parse(`"account-${index}"`), account) // as a token is parsed
+    accounts.set(JSON.parse(`"account-${index}"`), account) // a string of its own, as in the claims of a token
   }
-  collectGarbage()
-  const bytes = (process.memoryUsage().heapUsed - before) / count
+  const bytes = (usedHeap() - before) / count
   t.ok(bytes <= 200, `${bytes} bytes`)
   t.equal(accounts.size, count)
 })

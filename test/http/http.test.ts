@@ -1,7 +1,5 @@
 import dns from 'node:dns/promises'
 import { mock } from 'node:test'
-import { setFlagsFromString } from 'node:v8'
-import { runInNewContext } from 'node:vm'
 import pg from 'pg'
 import t from 'tap'
 import { networkFailureOf } from '../../src/base/errors.ts'
@@ -12,6 +10,7 @@ import { afterReads } from '../../src/http/node-http.ts'
 import { fetchJwks } from '../../src/keys/jwk-set.ts'
 import { requestHeadText } from '../../src/proxy/request-headers.ts'
 import { TokenCache } from '../../src/token/cache.ts'
+import { usedHeap } from '../support/heap.ts'
 import { requestContext } from '../support/request-context.ts'
 import { admitted } from '../support/request-heads.ts'
 import { makeCaller } from '../support/tokens.ts'
@@ -80,9 +79,6 @@ t.test('callbacks after the reads keep their order, and one that throws holds up
   t.equal(called.join(), 'a,b,nested,c,d')
 })
 
-setFlagsFromString('--expose-gc')
-const collectGarbage: () => void = runInNewContext('gc')
-
 const COUNT = 1000
 const LINE = 15_000
 
@@ -97,13 +93,11 @@ async function growth(fill: (at: number) => unknown): Promise<number> {
   for (let at = 0; at < 10; at++) {
     await fill(-at)
   }
-  collectGarbage()
-  const before = process.memoryUsage().heapUsed
+  const before = usedHeap()
   for (let at = 0; at < COUNT; at++) {
     await fill(at)
   }
-  collectGarbage()
-  return (process.memoryUsage().heapUsed - before) / 2 ** 20
+  return (usedHeap() - before) / 2 ** 20
 }
 
 t.test('no cache keeps the line from which its keys and values were cut', async (t) => {

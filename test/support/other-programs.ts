@@ -1,5 +1,5 @@
 /** Programs beside the sidecar, as far as a machine has them. */
-import { type ChildProcess, spawnSync } from 'node:child_process'
+import { type ChildProcess, type SpawnOptionsWithoutStdio, spawn, spawnSync } from 'node:child_process'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Test } from 'tap'
@@ -38,6 +38,24 @@ export function watchProcess(
     /** Resolves when it has ended and its output is complete. */
     ended,
   }
+}
+
+interface RunOptions extends Pick<SpawnOptionsWithoutStdio, 'cwd' | 'env'> {
+  readonly stdin?: string
+}
+
+/** Runs a program to its end; not synchronously, because a sidecar may be in this process. */
+export async function runToEnd(
+  t: Pick<Test, 'teardown'>,
+  command: string,
+  args: readonly string[],
+  { cwd, env, stdin = '' }: RunOptions = {},
+) {
+  const child = spawn(command, args, { cwd, env: { ...process.env, ...env } })
+  child.stdin.end(stdin)
+  const { ended, stdout, stderr } = watchProcess(t, child)
+  const { code } = await ended
+  return { code, output: stdout() + stderr() }
 }
 
 /**

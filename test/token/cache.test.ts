@@ -1,10 +1,9 @@
-import { setFlagsFromString } from 'node:v8'
-import { runInNewContext } from 'node:vm'
 import t, { type Test } from 'tap'
 import { failed } from '../../src/base/result.ts'
 import { TokenCache } from '../../src/token/cache.ts'
 import type { Caller, VerifiedToken } from '../../src/token/caller.ts'
 import type { RefusedToken, Verdict } from '../../src/token/verify.ts'
+import { usedHeap } from '../support/heap.ts'
 import { makeVerifiedToken } from '../support/tokens.ts'
 
 const START = Date.UTC(2026, 10, 20, 12)
@@ -171,15 +170,11 @@ t.test('a verification that began before a change, or a revocation, is repeated'
   }
 })
 
-setFlagsFromString('--expose-gc')
-const collectGarbage: () => void = runInNewContext('gc')
-
-/** The least of several collections: what ends in the background is left by the first ones. */
-async function usedHeap(): Promise<number> {
+/** The least of several collections: the first ones leave what ends in the background. */
+async function settledHeap(): Promise<number> {
   let least = Number.POSITIVE_INFINITY
   for (let collection = 0; collection < 4; collection++) {
-    collectGarbage()
-    least = Math.min(least, process.memoryUsage().heapUsed)
+    least = Math.min(least, usedHeap())
     await new Promise(setImmediate)
   }
   return least
@@ -189,14 +184,14 @@ async function usedHeap(): Promise<number> {
 async function keptBytes(t: Test): Promise<number> {
   const { check, asked } = setUp({ maxTokens: 10_000 })
   const padding = 'A'.repeat(350)
-  const before = await usedHeap()
+  const before = await settledHeap()
   for (let n = 0; n < 10_000; n++) {
     const head = Buffer.from(`Bearer AA.${padding}.${n + 10_000}${' '.repeat(14_000)}`).toString('latin1')
     const pending = check(head.slice(7, 366))
     asked.pop()?.accept(good(`account ${n}`))
     await pending
   }
-  const kept = (await usedHeap()) - before
+  const kept = (await settledHeap()) - before
   t.ok(isValue(check(`AA.${padding}.10000`)))
   return kept
 }
