@@ -37,15 +37,12 @@ export function createLoginThrottle(
   const failures = createFixedWindow<number[]>(windowSeconds, monotonicNow)
   const limits = new Map<string, LimitFunction>()
 
-  function record(pair: string, key: number, verdict: LoginVerdict): void {
-    const keys = failures.get(pair) ?? []
-    const others = keys.filter((other) => other !== key)
-    if (verdict.outcome === 'rejected') {
-      failures.set(pair, [...keys, key])
-    }
-    if (verdict.outcome !== 'accepted') {
-      return
-    }
+  function recordFailure(pair: string, key: number): void {
+    failures.set(pair, [...(failures.get(pair) ?? []), key])
+  }
+
+  function takeBackFailures(pair: string, key: number): void {
+    const others = failures.get(pair)?.filter((other) => other !== key) ?? []
     if (others.length === 0) {
       failures.delete(pair)
     } else {
@@ -53,10 +50,8 @@ export function createLoginThrottle(
     }
   }
 
-  return async ({ accountId, accessKey }, clientAddress, authenticate) => {
-    // The client chooses the account name, which may be long. The digest is short.
-    const pair = `${hash('sha256', accountId, 'base64url')} ${clientAddress}`
-    const key = hash('sha256', accessKey, 'buffer').readUIntBE(0, 6)
+  return async (name, clientAddress, authenticate) => {
+    const pair = pairOf(name, clientAddress)
     const failureCount = () => failures.get(pair)?.length ?? 0
     // Each login in flight may fail, so 200 guesses at once get no more attempts than `count`.
     const attemptsLeft = () => Math.max(1, count - failureCount())
@@ -71,7 +66,13 @@ export function createLoginThrottle(
           return { outcome: 'throttled', retryAfterSeconds: secondsLeft(failures, pair) }
         }
         const verdict = await authenticate()
-        record(pair, key, verdict)
+        if (verdict.outcome === 'rejected') {
+          recordFailure(pair, keyOf(name))
+        } else if (verdict.outcome === 'accepted') {
+          // A login with two readings may be that of another credential than the name.
+          const { credential } = verdict
+          takeBackFailures(pairOf(credential, clientAddress), keyOf(credential))
+        }
         limit.concurrency = attemptsLeft()
         return verdict
       })
@@ -82,3 +83,9 @@ export function createLoginThrottle(
     }
   }
 }
+
+/** The client chooses the account name, which may be long. The digest is short. */
+const pairOf = ({ accountId }: CredentialName, clientAddress: string) =>
+  `${hash('sha256', accountId, 'base64url')} ${clientAddress}`
+
+const keyOf = ({ accessKey }: CredentialName) => hash('sha256', accessKey, 'buffer').readUIntBE(0, 6)

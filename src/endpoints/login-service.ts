@@ -126,7 +126,7 @@ export class LoginService {
   ): Promise<Result<AcceptedLogin, LoginRefusal>> {
     const { credentials, throttle } = this.#options
     const { context, clientAddress } = client.req
-    const { accountId, accessKey } = login
+    const { accountId } = login
     if (credentials.hasAccount(accountId)) {
       context.recordIdentity({ accountId })
     }
@@ -135,8 +135,10 @@ export class LoginService {
     const verdict = await throttle(login, address, async () =>
       client.destroyed ? { outcome: 'abandoned' } : credentials.authenticate(login, origin, mayLogIn),
     )
-    if (credentials.hasCredential(accountId, accessKey)) {
-      context.recordIdentity({ accountId, accessKey })
+    // A login with two readings may be that of another credential than its names.
+    const named = verdict.outcome === 'accepted' ? verdict.credential : login
+    if (credentials.hasCredential(named.accountId, named.accessKey)) {
+      context.recordIdentity({ accountId: named.accountId, accessKey: named.accessKey })
     }
     switch (verdict.outcome) {
       case 'accepted':

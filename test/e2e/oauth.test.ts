@@ -572,6 +572,25 @@ t.test('failed logins of all kinds share one throttle', async (t) => {
   t.equal(elsewhere.status, 200, 'and so is the account from another address')
 })
 
+t.test('a login of another name than its first reading takes back no failures of that name', async (t) => {
+  const { ask, sidecar } = await oauthSetup(t, {
+    settings: { 'limits-login-failures-count': '3' },
+    credentials: [
+      { accountId: 'acme', accessKey: 'AK' },
+      { accountId: 'acm%65', accessKey: 'AK' },
+    ],
+  })
+  const [victim, other] = sidecar.logins
+  const status = async (name: string, secret = '') => (await ask(loginInHeader(name, secret))).status
+  t.same([await status('acme~AK', 'guess 1'), await status('acme~AK', 'guess 2')], [401, 401])
+  t.equal(await status('acm%65~AK', other?.secret), 200)
+  t.match(
+    sidecar.log.findLast(({ msg }) => msg === 'audit'),
+    { event: 'login', account: 'acm%65', accessKey: 'AK' },
+  )
+  t.same([await status('acme~AK', 'guess 3'), await status('acme~AK', victim?.secret)], [401, 503])
+})
+
 t.test('a bare name that no credential has is throttled under itself', async (t) => {
   const setup = await oauthSetup(t, { settings: { 'limits-login-failures-count': '2' } })
   const status = async (name: string) => (await setup.ask(loginInHeader(name, 'guess'))).status
