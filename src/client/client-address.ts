@@ -6,6 +6,7 @@
  */
 import { isIP, type Socket } from 'node:net'
 import ipaddr from 'ipaddr.js'
+import { flatCopy } from '../http/headers.ts'
 
 /** The headers in which proxies say for which address they forward a request. */
 interface ForwardedHeaders {
@@ -169,7 +170,7 @@ function addressOf(node: string): string | undefined {
 /** Returns the canonical form of an IP address without its zone index, or undefined. */
 function normalize(text: string): string | undefined {
   if (isIP(text) === 4) {
-    return text
+    return flatCopy(text)
   }
   const bare = text.replace(/%.*$/, '')
   return isIP(text) === 6 && ipaddr.isValid(bare) ? ipaddr.process(bare).toString() : undefined

@@ -1,4 +1,5 @@
 /** The `traceparent` of a request (W3C Trace Context): the trace that it belongs to. */
+import { flatCopy } from '../http/headers.ts'
 
 export interface TraceParent {
   readonly traceId: string
@@ -24,10 +25,11 @@ export function readTraceparent(header: string | string[] | undefined): TracePar
   if (typeof header !== 'string' || !hasForm(header) || !hasIds(header)) {
     return undefined
   }
+  const text = header.length > LENGTH ? flatCopy(header.slice(0, LENGTH)) : header
   return {
-    traceId: header.slice(3, 35),
-    spanId: header.slice(36, 52),
-    flags: Number.parseInt(header.slice(53, LENGTH), 16),
+    traceId: text.slice(3, 35),
+    spanId: text.slice(36, 52),
+    flags: Number.parseInt(text.slice(53), 16),
   }
 }
 

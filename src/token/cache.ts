@@ -6,8 +6,9 @@
  */
 import { LRUCache } from 'lru-cache'
 import { ok } from '../base/result.ts'
+import { flatCopy } from '../http/headers.ts'
 import type { Caller, CallerOptions, IsRevoked } from './caller.ts'
-import { callerOf, flatCopy, isCallerRevoked } from './caller.ts'
+import { callerOf, isCallerRevoked } from './caller.ts'
 import type { Verdict, Verify } from './verify.ts'
 
 interface TokenCacheOptions extends CallerOptions {

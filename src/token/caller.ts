@@ -1,5 +1,5 @@
 /** The caller of a request, proven by a token or a link, and its identity as headers. */
-import { headerText } from '../http/headers.ts'
+import { flatCopy, headerText } from '../http/headers.ts'
 import type { Link } from './links.ts'
 import type { Scope } from './scopes.ts'
 
@@ -106,9 +106,3 @@ export function identityHeaders(identity: Identity, assertion?: string): string[
  */
 export const encodeIdentityValue = (value: string): string =>
   value.toWellFormed().replace(/[^!-$&-~]/gu, encodeURIComponent)
-
-/**
- * Copies a Latin-1 text.
- * V8 keeps the whole text in memory behind a slice, and the parts behind a concatenation.
- */
-export const flatCopy = (text: string): string => Buffer.from(text, 'latin1').toString('latin1')

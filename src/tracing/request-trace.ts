@@ -9,10 +9,10 @@ import type { TimedEvent } from '@opentelemetry/sdk-trace-base'
 import type { UpstreamOutcome } from '../base/errors.ts'
 import { loggable } from '../base/log.ts'
 import type { RequestContext, SidecarRequest } from '../client/request.ts'
+import { flatCopy } from '../http/headers.ts'
 import { pathOf } from '../http/request-target.ts'
 import { TRACE_FLAGS, type TraceParent } from '../ops/traceparent.ts'
 import type { RequestEnd, RequestWatcher, UpstreamHeaders } from '../room.ts'
-import { flatCopy } from '../token/caller.ts'
 import type { SpanQueue } from './span-queue.ts'
 import {
   finishedSpan,
@@ -222,7 +222,6 @@ export class RequestTrace implements RequestWatcher {
     const { context, url = '' } = this.#req
     // A refused target may be an absolute URL with a password.
     const path = context.admitted?.path ?? (url.startsWith('/') ? pathOf(url).replace(/#.*/s, '') : undefined)
-    // A slice would keep the whole target in memory while the span waits.
     return path && loggable(flatCopy(path.slice(0, MAX_PATH)), MAX_PATH)
   }
 
@@ -238,7 +237,7 @@ export class RequestTrace implements RequestWatcher {
 /** The host that the client has asked for: only that of an admitted request is known. */
 function hostOf({ admitted }: RequestContext, scheme: Server['scheme']): Server | undefined {
   const host = admitted?.host
-  return host === undefined ? undefined : serverAt(scheme, host.slice(0, MAX_HOST))
+  return host === undefined ? undefined : serverAt(scheme, flatCopy(host.slice(0, MAX_HOST)))
 }
 
 function addServer(attributes: SpanAttributes, server: Server | undefined, path: string | undefined): void {
@@ -254,10 +253,10 @@ function addServer(attributes: SpanAttributes, server: Server | undefined, path:
   }
 }
 
-const remote = ({ traceId, spanId }: TraceParent): SpanContext => ({
+const remote = ({ traceId, spanId, flags }: TraceParent): SpanContext => ({
   traceId,
   spanId,
-  traceFlags: TraceFlags.SAMPLED,
+  traceFlags: flags & TRACE_FLAGS.sampled,
   isRemote: true,
 })
 

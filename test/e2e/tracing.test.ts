@@ -187,7 +187,16 @@ t.test('the flag of an untrusted client counts for nothing, and its trace is lin
   const servers = spans.filter(({ kind }) => kind === 'server')
   t.equal(servers.length, sampled.length)
   t.ok(servers.every(({ links, parentId }) => parentId === '' && links.length === 1))
-  t.strictSame(servers[0]?.links, [{ traceId: TRACE, spanId: PARENT }])
+  t.strictSame(servers[0]?.links, [{ traceId: TRACE, spanId: PARENT, isSampled: true }])
+})
+
+t.test('the link to an untrusted client that has not sampled says so', async (t) => {
+  const { collector, traceAtUpstream } = await tracedSetup(t, {
+    settings: { ...ALL, 'tracing-trust-incoming': 'false' },
+  })
+  await traceAtUpstream(UNSAMPLED)
+  const { server } = await collector.pair()
+  t.strictSame(server.links, [{ traceId: TRACE, spanId: PARENT, isSampled: false }])
 })
 
 t.test('one request of a hundred is sampled', async (t) => {

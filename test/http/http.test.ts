@@ -1,5 +1,7 @@
 import dns from 'node:dns/promises'
+import { Socket } from 'node:net'
 import { mock } from 'node:test'
+import type { ReadableSpan } from '@opentelemetry/sdk-trace-base'
 import pg from 'pg'
 import t from 'tap'
 import { networkFailureOf } from '../../src/base/errors.ts'
@@ -8,10 +10,12 @@ import { createLoginThrottle } from '../../src/credentials/login-throttle.ts'
 import { clientConfig } from '../../src/credentials/postgres/database-pool.ts'
 import { afterReads } from '../../src/http/node-http.ts'
 import { fetchJwks } from '../../src/keys/jwk-set.ts'
+import { LinkUses } from '../../src/ops/link-uses.ts'
 import { requestHeadText } from '../../src/proxy/request-headers.ts'
 import { TokenCache } from '../../src/token/cache.ts'
+import { Tracing } from '../../src/tracing/tracing.ts'
 import { usedHeap } from '../support/heap.ts'
-import { requestContext } from '../support/request-context.ts'
+import { requestContext, requestOn } from '../support/request-context.ts'
 import { admitted } from '../support/request-heads.ts'
 import { makeCaller } from '../support/tokens.ts'
 
@@ -110,6 +114,26 @@ t.test('no cache keeps the line from which its keys and values were cut', async 
     maxAgeSeconds: 300,
     now: Date.now,
   })
+  const uses = new LinkUses()
+  const waiting: ReadableSpan[] = []
+  const socket = new Socket()
+  const requestWith = (headers: { readonly Host: string; readonly traceparent: string }) => {
+    const req = requestOn(socket, peer)
+    Object.assign(req, { method: 'GET', url: '/'.padEnd(LINE, 'a') })
+    req.headers = { traceparent: headers.traceparent }
+    const route = { to: 'service', act: 'forward', needsToken: true, label: 'proxy' } as const
+    const facts = { ...admitted({}), host: headers.Host }
+    req.context.recordHead({ admitted: facts, route, requested: facts, link: undefined, changesBefore: 0 })
+    return req
+  }
+  const tracing = new Tracing({
+    config: {
+      ...{ name: '', listen: { host: '', port: 0, basePath: '' }, upstreams: [] },
+      tracing: { endpoint: '', trustIncoming: true, accountAttribute: false },
+    },
+    ...{ now: Date.now, ratio: 0, trustIncoming: true },
+    queue: { add: (spans) => waiting.push(...spans), dropped: 0, stop: async () => {} },
+  })
   const caches: Record<string, (at: number) => unknown> = {
     'tokens and their identity lines': async (at) => {
       const verdict = await cache.check(cut(`AAAAAAAAAAAAAAAA.${at}.AAAAAAAAAAAAAAAA`))
@@ -131,6 +155,21 @@ t.test('no cache keeps the line from which its keys and values were cut', async 
       const address = peer.clientAddress({ 'x-forwarded-for': forwardedFor })
       const login = { accountId: cut(`an account with a long name ${at}`), accessKey: cut(`a key ${at}`) }
       return throttle(login, address, async () => ({ outcome: 'rejected' }))
+    },
+    'uses of links': (at) => {
+      const forwardedFor = cut(`203.100.${100 + ((at + 10) >> 8)}.${100 + ((at + 10) % 100)}`)
+      uses.isFirst(String(at), peer.clientAddress({ 'x-forwarded-for': forwardedFor }))
+    },
+    'spans that wait': (at) => {
+      const req = requestWith({
+        Host: `a${at}`.padEnd(LINE, 'a'),
+        traceparent: `01-${'a'.repeat(32)}-${'b'.repeat(16)}-01-`.padEnd(LINE, '.'),
+      })
+      tracing.onRequest(req)
+      for (const watcher of req.context.watchers) {
+        watcher.onForward?.({ host: 'h', pathPrefix: '' })
+        watcher.onEnd?.({ status: 200, reason: undefined, seconds: 0 })
+      }
     },
   }
   for (const [name, fill] of Object.entries(caches)) {

@@ -17,7 +17,11 @@ export interface CollectedSpan {
   readonly endNs: bigint
   readonly attributes: Readonly<Record<string, unknown>>
   readonly events: readonly { readonly name: string; readonly atNs: bigint }[]
-  readonly links: readonly { readonly traceId: string; readonly spanId: string }[]
+  readonly links: readonly {
+    readonly traceId: string
+    readonly spanId: string
+    readonly isSampled: boolean
+  }[]
   readonly hasFailed: boolean
   readonly statusMessage: string
   /** The attributes of the resource. */
@@ -123,6 +127,7 @@ function spanOf(span: Message) {
     links: messagesIn(span, 13).map((link) => ({
       traceId: bytesIn(link, 1).toString('hex'),
       spanId: bytesIn(link, 2).toString('hex'),
+      isSampled: (numberIn(link, 6) & 1n) === 1n,
     })),
     hasFailed: status !== undefined && numberIn(status, 3) === 2n,
     statusMessage: status === undefined ? '' : textIn(status, 2),
