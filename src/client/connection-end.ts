@@ -22,11 +22,16 @@ const DISCARD_MS = 30_000
 export class ConnectionEnd {
   readonly #socket: Socket
   readonly #turns: Turns
-  #discardEndsAtMonotonicMs: number | undefined
+  #discardsSinceMonotonicMs: number | undefined
 
   constructor(socket: Socket, turns: Turns) {
     this.#socket = socket
     this.#turns = turns
+  }
+
+  /** Since when what follows the last response is discarded. Undefined before. */
+  get discardsSinceMonotonicMs(): number | undefined {
+    return this.#discardsSinceMonotonicMs
   }
 
   /**
@@ -78,8 +83,9 @@ export class ConnectionEnd {
   #limitDiscard(onLate: () => void): void {
     this.#socket.setTimeout(DISCARD_IDLE_MS) // then `Connection.onTimeout` ends the discard
     const now = performance.now()
-    this.#discardEndsAtMonotonicMs ??= now + DISCARD_MS
-    const deadline = setTimeout(onLate, Math.max(0, this.#discardEndsAtMonotonicMs - now))
+    this.#discardsSinceMonotonicMs ??= now
+    const endsAtMonotonicMs = this.#discardsSinceMonotonicMs + DISCARD_MS
+    const deadline = setTimeout(onLate, Math.max(0, endsAtMonotonicMs - now))
     this.#socket.once('close', () => clearTimeout(deadline))
   }
 }

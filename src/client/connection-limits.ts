@@ -1,10 +1,11 @@
 /**
  * The limits of client connections. Above `limits.connections`, the connection that has been idle longest
- * makes room for a new one. `limits.connectionsPerAddress` bounds those of one IPv4 address or IPv6 /64,
+ * makes room for a new one, or the oldest TLS handshake. `limits.connectionsPerAddress` bounds those of one IPv4 address or IPv6 /64,
  * but not those of trusted proxies.
  */
 import type { Socket } from 'node:net'
 import type { Config } from '../config/config.ts'
+import type { TlsSockets } from '../tls/listener-tls.ts'
 import { clientNetwork, type Peer } from './client-address.ts'
 import type { Connection } from './connection.ts'
 
@@ -22,9 +23,14 @@ export class ConnectionLimits {
   /** The connection that has been idle longest is at the end. Some are not idle any more. */
   #idle: IdleConnection[] = []
   readonly counts = { dropped: 0, droppedByAddress: 0, evicted: 0 }
+  readonly #tlsSockets: Pick<TlsSockets, 'destroyOldest'>
 
-  constructor(limits: Pick<Config['limits'], 'connections' | 'connectionsPerAddress'>) {
+  constructor(
+    limits: Pick<Config['limits'], 'connections' | 'connectionsPerAddress'>,
+    tlsSockets: Pick<TlsSockets, 'destroyOldest'>,
+  ) {
     this.#limits = limits
+    this.#tlsSockets = tlsSockets
   }
 
   /** Whether a new connection is accepted. `count`: of all, also those in a TLS handshake. */
@@ -35,7 +41,7 @@ export class ConnectionLimits {
       this.counts.droppedByAddress++
       return false
     }
-    if (count >= this.#limits.connections && !this.#evictIdle(open)) {
+    if (count >= this.#limits.connections && !this.#makeRoom(open)) {
       this.counts.dropped++
       return false
     }
@@ -62,6 +68,15 @@ export class ConnectionLimits {
     })
   }
 
+  /** Returns false if each connection serves a request or receives a head. */
+  #makeRoom(open: readonly Connection[]): boolean {
+    const isEvicted = this.#evictIdle(open) || this.#tlsSockets.destroyOldest()
+    if (isEvicted) {
+      this.counts.evicted++
+    }
+    return isEvicted
+  }
+
   /** Closes the connection that has been idle longest. Returns false if none is idle. */
   #evictIdle(open: readonly Connection[]): boolean {
     if (this.#evictNextFound()) {
@@ -85,8 +100,7 @@ export class ConnectionLimits {
     if (idle === undefined) {
       return false
     }
-    idle.connection.closeIfIdle()
-    this.counts.evicted++
+    idle.connection.evict()
     return true
   }
 }

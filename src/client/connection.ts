@@ -121,10 +121,21 @@ export class Connection implements ClientConnection {
     return this.#servesNothing && this.#input === 'open'
   }
 
-  /** Since when the connection could be closed without loss. Undefined while it could not. */
+  /**
+   * Since when the connection serves no request: it is idle, or discards what follows its last response.
+   * Undefined while it serves one or receives a head.
+   */
   get idleSinceMonotonicMs(): number | undefined {
-    const isIdle = this.isIdle && !this.nextHead.hasBegun && !this.socket.destroyed
-    return isIdle ? this.#lastUsedMonotonicMs : undefined
+    if (this.socket.destroyed) {
+      return undefined
+    }
+    const isIdle = this.isIdle && !this.nextHead.hasBegun
+    return isIdle ? this.#lastUsedMonotonicMs : this.end.discardsSinceMonotonicMs
+  }
+
+  /** Closes the connection in favor of a new one, while `idleSinceMonotonicMs` is defined. */
+  evict(): void {
+    this.socket.destroy()
   }
 
   get #servesNothing(): boolean {

@@ -75,7 +75,7 @@ export class DataListener {
   constructor(config: ListenerConfig, certificates: Certificates, callbacks: ListenerCallbacks) {
     const { limits, timeouts, upgrade } = config
     this.#config = config
-    this.#limits = new ConnectionLimits(limits)
+    this.#limits = new ConnectionLimits(limits, this.#tlsSockets)
     this.#isSecure = certificates !== undefined
     this.#peerOf = createPeers(config.forwarded.trust)
     this.#callbacks = { ...callbacks, inFlight: () => this.inFlight, turns: new Turns() }

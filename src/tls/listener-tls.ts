@@ -56,6 +56,18 @@ export class TlsSockets {
     return tcpSocket
   }
 
+  /** Destroys the socket whose handshake has lasted longest. Returns false if there is none. */
+  destroyOldest(): boolean {
+    const [oldest] = this.#pending
+    if (oldest === undefined) {
+      return false
+    }
+    const [key, tcpSocket] = oldest
+    this.#pending.delete(key)
+    tcpSocket.destroy()
+    return true
+  }
+
   destroyPending(): void {
     for (const tcpSocket of this.#pending.values()) {
       tcpSocket.destroy()

@@ -1,6 +1,7 @@
 import t from 'tap'
 import { eventually } from '../support/eventually.ts'
 import { rawClient } from '../support/raw-client.ts'
+import { startSecured } from '../support/secured.ts'
 import { startSetup } from '../support/setup.ts'
 
 const COUNT = 'auth_sidecar_client_connections'
@@ -81,4 +82,30 @@ t.test('a trusted proxy may open more connections than other addresses', async (
     client.send(head('GET /o'))
     t.equal((await client.response()).status, 200)
   }
+})
+
+t.test('a client that sends on after its last response makes room, too', async (t) => {
+  const { sidecar, connect, head } = await startSetup(t, { settings: { 'limits-connections': '2' } })
+  const refusedUpload = 'PUT /o HTTP/1.1\r\nHost: a\r\nContent-Length: 9999\r\n\r\n'
+  for (const refused of [refusedUpload, 'no request\r\n\r\n']) {
+    for (let at = 0; at < 2; at++) {
+      const stranger = await connect()
+      stranger.send(refused)
+      t.equal((await stranger.response()).status, 400)
+      stranger.send('x')
+    }
+    const client = await connect()
+    client.send(head('GET /o'))
+    t.equal((await client.response()).status, 200)
+  }
+  t.equal(await sidecar.metric(`${COUNT}_dropped_total`), 0)
+})
+
+t.test('a TLS handshake that does not go on makes room, too', async (t) => {
+  const { sidecar, get } = await startSecured(t, { settings: { 'limits-connections': '2' } })
+  const [oldest] = [await rawClient(t, sidecar.port), await rawClient(t, sidecar.port)]
+  await eventually(async () => (await sidecar.metric(COUNT)) === 2, 'both to be accepted')
+  t.equal(await get(), 200)
+  await oldest.closed()
+  t.equal(await sidecar.metric(`${COUNT}_dropped_total`), 0)
 })
