@@ -72,7 +72,10 @@ export const METRICS = {
   client_connections: gauge('Open connections of clients.', []),
   client_connections_dropped_total: counter('New connections closed while limits.connections were open.', []),
   client_connections_dropped_by_address_total: counter('Closed because of limits.connectionsPerAddress.', []),
-  client_connections_evicted_total: counter('Idle connections, and TLS handshakes, closed to make room for new ones.', []),
+  client_connections_evicted_total: counter(
+    'Idle connections, and TLS handshakes, closed to make room for new ones.',
+    [],
+  ),
   enforcing: gauge('1 while refused tokens are refused, 0 with enforcement: report.', [], 'min'),
   feed_age_seconds: gauge('Seconds since a hub last said that the state is the newest.', [], 'max'),
   jwks_age_seconds: gauge('Seconds since the issuer last sent a good JWK Set.', ['issuer'], 'max'),

@@ -1,7 +1,6 @@
 import t from 'tap'
 import { eventually } from '../support/eventually.ts'
 import { rawClient } from '../support/raw-client.ts'
-import { startSecured } from '../support/secured.ts'
 import { startSetup } from '../support/setup.ts'
 
 const COUNT = 'auth_sidecar_client_connections'
@@ -98,14 +97,5 @@ t.test('a client that sends on after its last response makes room, too', async (
     client.send(head('GET /o'))
     t.equal((await client.response()).status, 200)
   }
-  t.equal(await sidecar.metric(`${COUNT}_dropped_total`), 0)
-})
-
-t.test('a TLS handshake that does not go on makes room, too', async (t) => {
-  const { sidecar, get } = await startSecured(t, { settings: { 'limits-connections': '2' } })
-  const [oldest] = [await rawClient(t, sidecar.port), await rawClient(t, sidecar.port)]
-  await eventually(async () => (await sidecar.metric(COUNT)) === 2, 'both to be accepted')
-  t.equal(await get(), 200)
-  await oldest.closed()
   t.equal(await sidecar.metric(`${COUNT}_dropped_total`), 0)
 })

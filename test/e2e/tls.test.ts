@@ -162,15 +162,14 @@ t.test('a handshake that takes too long is closed, even if bytes trickle', async
   t.equal(await secured.get(), 200)
 })
 
-t.test('handshakes count toward the connection limit', async (t) => {
-  const secured = await startSecured(t, { settings: { 'limits-connections': '1' } })
-  const silent = await rawClient(t, secured.sidecar.port)
-  await eventually(async () => (await openConnections(secured)) === 1, 'the first connection')
-  t.not(await handshake(secured), 'ok')
-  t.equal(await secured.sidecar.metric('auth_sidecar_client_connections_dropped_total'), 1)
-  silent.socket.destroy()
-  await eventually(async () => (await openConnections(secured)) === 0, 'room')
+t.test('handshakes count toward the connection limit, and the oldest makes room', async (t) => {
+  const secured = await startSecured(t, { settings: { 'limits-connections': '2' } })
+  const [oldest] = [await rawClient(t, secured.sidecar.port), await rawClient(t, secured.sidecar.port)]
+  await eventually(async () => (await openConnections(secured)) === 2, 'both connections')
   t.equal(await secured.get(), 200)
+  await oldest.closed()
+  t.equal(await secured.sidecar.metric('auth_sidecar_client_connections_evicted_total'), 1)
+  t.equal(await secured.sidecar.metric('auth_sidecar_client_connections_dropped_total'), 0)
 })
 
 t.test('a truncated object over TLS never looks complete', async (t) => {
