@@ -4,7 +4,7 @@
  *
  *   the hub has sent                active state           next request
  *   changes, or that none is new    the one that results   at once; within 0.1 s if the hub has not waited
- *   a whole state                   it, from now on        at once; after a pause if it is the second in a minute
+ *   a whole state                   it, from now on        at once; after a pause if there were several in a minute
  *   one that lost most credentials  the last good one      after a pause; accepted once it has stayed so
  *   nothing, or what is no feed     the last good one      after a pause, and then without waiting
  */
@@ -222,10 +222,14 @@ export class FeedFollower {
   #received({ update, hubAgeSeconds }: FeedNews, asked: FeedQuestion, isQuick: boolean): Loaded<FoundState> {
     this.#hubAgeMs = hubAgeSeconds * 1000
     if (update === undefined) {
-      this.#note(isQuick && asked.waitSeconds > 0 ? 'hasty' : 'steady')
+      const mayWait = asked.waitSeconds > 0
+      if (mayWait && hubAgeSeconds > 0) {
+        this.#client.disconnect() // a new connection may lead to a hub that reaches its database
+      }
+      this.#note(isQuick && mayWait ? 'hasty' : 'steady')
       return this.#unchanged()
     }
-    return this.#found(update, asked.since, isQuick ? 'quick' : 'steady')
+    return this.#found(update, asked.since, isQuick)
   }
 
   #note(outcome: Outcome): void {
@@ -244,18 +248,17 @@ export class FeedFollower {
     return loaded({ version: String(this.#updates), load: async (active) => loaded(active) })
   }
 
-  /** `ofChanges`: what changes are, if it has sent changes. */
-  #found(update: FeedUpdate, since: string | undefined, ofChanges: Outcome): Loaded<FoundState> {
+  #found(update: FeedUpdate, since: string | undefined, isQuick: boolean): Loaded<FoundState> {
     if (update.from !== null && update.from !== since) {
       return this.#failed('has changes of another version than it was asked for', true)
     }
     this.#updates++
     const version = String(this.#updates)
     if (update.from === null) {
-      this.#note('whole')
+      this.#note(isQuick ? 'whole' : 'steady')
       return loaded({ version, load: (active, isForced) => this.#loadWhole(update, active, isForced) })
     }
-    this.#note(ofChanges)
+    this.#note(isQuick ? 'changes' : 'steady')
     return loaded({ version, load: async (active) => loaded(active && applied(update, active.state)) })
   }
 

@@ -2,24 +2,25 @@
 
 const FIRST_PAUSE_MS = 1000
 const MAX_PAUSE_MS = 10_000
-/** A hub that always has changes, such as one with an error, costs the follower this much less than a core. */
-const QUICK_PAUSE_MS = 100
-/** Whole states that follow each other sooner are of hubs that disagree. */
+/** Limits what a hub costs that always has changes, such as one with an error. */
+const CHANGES_PAUSE_MS = 100
+/** Hubs that disagree send whole states by turns. So many, each within a minute of the one before, are no sign of it. */
+const FREE_WHOLES = 3
 const WHOLE_AGAIN_MS = 60_000
 
 /**
  *   failed   no hub could be asked, or what it sent cannot be used
  *   hasty    nothing is new, and the hub did not wait although it was asked to
- *   whole    a whole state. Hubs that disagree send it again and again, with changes in between
- *   quick    changes that the hub had within a second
- *   steady   changes, or nothing new after a wait
+ *   whole    a whole state that the hub had at once
+ *   changes  changes that the hub had at once. Hubs that disagree may send them between whole states
+ *   steady   anything good after a wait
  */
-export type Outcome = 'failed' | 'hasty' | 'whole' | 'quick' | 'steady'
+export type Outcome = 'failed' | 'hasty' | 'whole' | 'changes' | 'steady'
 
 export class Pauses {
   readonly #random: () => number
   #inVain = 0
-  #isQuick = false
+  #hadChanges = false
   /** How many whole states followed each other. */
   #wholes = 0
   #wholeAtMs = Number.NEGATIVE_INFINITY
@@ -31,7 +32,7 @@ export class Pauses {
 
   /** `nowMs`: monotonic. */
   note(outcome: Outcome, nowMs: number): void {
-    this.#isQuick = outcome === 'quick'
+    this.#hadChanges = outcome === 'changes'
     switch (outcome) {
       case 'failed':
       case 'hasty':
@@ -40,7 +41,7 @@ export class Pauses {
       case 'whole':
         this.#noteWhole(nowMs)
         break
-      case 'quick':
+      case 'changes':
         this.#inVain = 0
         break
       case 'steady':
@@ -50,18 +51,17 @@ export class Pauses {
     }
   }
 
-  /** The first whole state is followed by no pause. */
   #noteWhole(nowMs: number): void {
     const isAgain = nowMs - this.#wholeAtMs < WHOLE_AGAIN_MS
     this.#wholeAtMs = nowMs
     this.#wholes = isAgain ? this.#wholes + 1 : 1
-    this.#inVain = this.#wholes - 1
+    this.#inVain = Math.max(0, this.#wholes - FREE_WHOLES)
   }
 
   /** The next request is not to wait for what happened before. */
   reset(): void {
     this.#inVain = 0
-    this.#isQuick = false
+    this.#hadChanges = false
   }
 
   /** Milliseconds. At random, so that the followers of a hub that restarts do not return together. */
@@ -69,6 +69,6 @@ export class Pauses {
     if (this.#inVain > 0) {
       return Math.min(MAX_PAUSE_MS, FIRST_PAUSE_MS * 2 ** (this.#inVain - 1)) * this.#random()
     }
-    return this.#isQuick ? QUICK_PAUSE_MS * this.#random() : 0
+    return this.#hadChanges ? CHANGES_PAUSE_MS * this.#random() : 0
   }
 }

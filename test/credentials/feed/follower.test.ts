@@ -398,6 +398,19 @@ t.test('the age includes the time for which the hub has not reached its database
   t.equal(follower.isTooOld(), true)
 })
 
+t.test('a hub that does not reach its database is left after a wait, for another one', async (t) => {
+  const { hub } = await started(t)
+  await hub.until(({ waits }) => waits)
+  hub.respond = (res) => res.writeHead(304, { age: '7' }).end()
+  hub.stop()
+  await hub.start()
+  const before = hub.requests.length
+  await hub.until(({ waits }, at) => waits && at > before + 3)
+  const unasked = hub.requests.slice(before).filter(({ waits }) => !waits)
+  t.ok(unasked.length >= 2, 'the first request of a connection does not wait')
+  t.equal(new Set(unasked.map(({ connection }) => connection)).size, unasked.length)
+})
+
 t.test('401 for an hour at the start is waited out, and said once', async (t) => {
   const hub = await startHub(t, STATE)
   hub.respond = (res) => res.writeHead(401).end()
