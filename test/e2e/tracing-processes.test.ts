@@ -152,9 +152,11 @@ t.test('a collector that hangs delays neither requests nor the drain', async (t)
 t.test('each worker sends its spans, and their counts are added', async (t) => {
   const { collector, ask, metric, stop } = await setup(t, { ...ALL, workers: '2' })
   const instances = () => new Set(collector.spans.map(({ resource }) => resource['service.instance.id']))
+  let asked = 0
   while (instances().size < 2) {
     t.strictSame(new Set(await Promise.all(Array.from({ length: 8 }, ask))), new Set([200]))
-    await collector.received(2)
+    asked += 8
+    await collector.received(2 * asked)
   }
   t.equal(await metric(DROPPED), 0)
   collector.respond((res) => res.writeHead(500).end())
