@@ -79,7 +79,10 @@ t.test('queries and rules refer to existing series', { skip: without('prometheus
     { prefix: '/gone', url: 'http://127.0.0.1:1' },
   ]
   const limits = await limitsFile(t, 'default: { inFlight: 1000 }')
-  const settings = { upstreams: JSON.stringify(upstreams), 'fair-use-file': limits }
+  const settings = {
+    ...{ upstreams: JSON.stringify(upstreams), 'fair-use-file': limits },
+    'tracing-endpoint': 'http://127.0.0.1:1/v1/traces',
+  }
   const sidecar = await startSidecar(t, { settings })
   const [port, gone] = await freePorts(2)
   const target = (port = 0) => ({
