@@ -225,7 +225,7 @@ async function checkFeed({ credentials: { feed } }: Config, certificateSets: Cer
   const path = 'credentials.feed.url'
   const secureContext = activeContextOf(certificateSets.get(FEED_SET))
   const client = new FeedClient({ ...feed, secureContext }, Math.random)
-  const answer = await client.ask({ since: undefined, waitSeconds: 0 }, new AbortController().signal)
+  const answer = await client.fetch({ since: undefined, waitSeconds: 0 }, new AbortController().signal)
   client.disconnect()
   if (!answer.ok) {
     return { problems: problemsAt(path, [`the feed ${answer.error.problem}`]), notes: [] }

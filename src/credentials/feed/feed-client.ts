@@ -1,8 +1,8 @@
 /**
- * Asks a hub for its feed, bounded in time, size and depth. Follows no redirect.
+ * Fetches the feed from a hub (an issuing sidecar), bounded in time, size and depth. Follows no redirect.
  * In: the version that the follower has. Out: a checked update, or why there is none.
- * One connection is kept for the next request. Its certificate was checked when it was opened, so it does
- * not outlive its CAs, nor `MAX_CONNECTION_MS`.
+ * One connection is kept for the next request. The hub's certificate is checked only when it is opened, so
+ * the connection is replaced after a change of the CAs, and at the latest after `MAX_CONNECTION_AGE_MS`.
  */
 import { Agent as HttpAgent, type IncomingMessage } from 'node:http'
 import { Agent as HttpsAgent } from 'node:https'
@@ -23,17 +23,15 @@ export interface FeedSource {
   readonly secureContext?: (() => SecureContext) | undefined
 }
 
-export interface FeedQuestion {
-  /** Undefined: the whole state is asked for. */
+export interface FeedRequest {
+  /** The version that the follower has. Undefined requests the whole state. */
   readonly since: string | undefined
   /** How long the hub may wait for a newer version. */
   readonly waitSeconds: number
 }
 
-export type FeedAnswer = Result<FeedNews, FeedFailure>
-
-export interface FeedNews {
-  /** Undefined: the version that was named is the newest. */
+export interface FeedResponse {
+  /** Undefined: there is no newer version than `since`. */
   readonly update: FeedUpdate | undefined
   /** For how many seconds the hub itself has not reached its database. */
   readonly hubAgeSeconds: number
@@ -42,19 +40,21 @@ export interface FeedNews {
 export interface FeedFailure {
   /** The rest of a sentence that begins with "the feed". */
   readonly problem: string
-  /** The hub has sent something whole that is no feed. To ask for the same again would be in vain. */
+  /** The response is complete, but no valid feed: the same request would fail again. */
   readonly isUnusable: boolean
 }
+
+export type FeedResult = Result<FeedResponse, FeedFailure>
 
 const unreachable = (problem: string) => failed<FeedFailure>({ problem, isUnusable: false })
 const unusable = (problem: string) => failed<FeedFailure>({ problem, isUnusable: true })
 
-/** For the connection, TLS and the head, beyond the wait that was asked for. */
+/** For the connection, TLS and the head, beyond `waitSeconds`. */
 const HEAD_MS = 5000
 const BODY_MS = 60_000
-const MAX_CONNECTION_MS = 300_000
-/** A vanished hub is noticed about ten seconds later. */
-const PROBE_AFTER_MS = 5000
+const MAX_CONNECTION_AGE_MS = 300_000
+/** The first TCP keep-alive probe. A vanished hub is noticed about ten seconds later. */
+const TCP_KEEP_ALIVE_MS = 5000
 
 type Agent = HttpAgent | HttpsAgent
 
@@ -62,44 +62,46 @@ export class FeedClient {
   readonly #source: FeedSource
   readonly #random: () => number
   #agent: Agent | undefined
-  #context: SecureContext | undefined
-  #replaceAtMs = 0
+  #secureContext: SecureContext | undefined
+  #replaceAtMonotonicMs = 0
 
   constructor(source: FeedSource, random: () => number) {
     this.#source = source
     this.#random = random
   }
 
-  /** Whether the next request may use a connection that has been used before. */
-  get isConnected(): boolean {
-    const isFresh = performance.now() < this.#replaceAtMs && this.#source.secureContext?.() === this.#context
-    return this.#agent !== undefined && isFresh
+  /** Whether the next request may use the connection of the previous one. */
+  get canReuseConnection(): boolean {
+    const isYoung = performance.now() < this.#replaceAtMonotonicMs
+    const hasCurrentCas = this.#source.secureContext?.() === this.#secureContext
+    return this.#agent !== undefined && isYoung && hasCurrentCas
   }
 
   /** Never rejects. The signal ends the request. */
-  async ask(question: FeedQuestion, signal: AbortSignal): Promise<FeedAnswer> {
+  async fetch(request: FeedRequest, signal: AbortSignal): Promise<FeedResult> {
     const deadline = new AbortController()
     const abort = () => deadline.abort()
-    let late = 'was not answered in time'
-    let timer = setTimeout(abort, question.waitSeconds * 1000 + HEAD_MS)
+    let timeoutProblem = 'was not answered in time'
+    let timer = setTimeout(abort, request.waitSeconds * 1000 + HEAD_MS)
     try {
       const token = await readBearerToken(this.#source.tokenFile)
       if (!token.ok) {
         return unreachable(`cannot be asked for: ${token.problems.join(', ')}`)
       }
-      const response = await this.#send(question, token.value, AbortSignal.any([signal, deadline.signal]))
+      const response = await this.#send(request, token.value, AbortSignal.any([signal, deadline.signal]))
       clearTimeout(timer)
       timer = setTimeout(abort, BODY_MS)
-      late = `did not arrive within ${BODY_MS / 1000} s`
-      return await this.#read(response, question)
+      timeoutProblem = `did not arrive within ${BODY_MS / 1000} s`
+      return await this.#read(response, request)
     } catch (error) {
       if (deadline.signal.aborted) {
-        return unreachable(late)
+        return unreachable(timeoutProblem)
       }
       const code = errorCode(error)
-      return isOfCompression(code)
-        ? unusable(`cannot be unzipped: ${code}`)
-        : unreachable(`cannot be fetched: ${code}`)
+      if (code.startsWith('Z_')) {
+        return unusable(`cannot be unzipped: ${code}`)
+      }
+      return unreachable(`cannot be fetched: ${code}`)
     } finally {
       clearTimeout(timer)
     }
@@ -111,7 +113,7 @@ export class FeedClient {
     this.#agent = undefined
   }
 
-  #send({ since, waitSeconds }: FeedQuestion, token: string, signal: AbortSignal): Promise<IncomingMessage> {
+  #send({ since, waitSeconds }: FeedRequest, token: string, signal: AbortSignal): Promise<IncomingMessage> {
     const headers: Record<string, string> = {
       Accept: 'application/json',
       'Accept-Encoding': 'gzip',
@@ -125,18 +127,19 @@ export class FeedClient {
       const separator = target.search === '' ? '' : `${target.search}&`
       target.search = `${separator}since=${encodeURIComponent(since)}`
     }
-    const agent = this.#connection()
-    return get(target, { agent, secureContext: this.#context, headers, signal })
+    const agent = this.#currentAgent()
+    return get(target, { agent, secureContext: this.#secureContext, headers, signal })
   }
 
-  #connection(): Agent {
-    if (this.#agent !== undefined && this.isConnected) {
+  /** Returns the agent, or a new one if its connection must not be used any more. */
+  #currentAgent(): Agent {
+    if (this.#agent !== undefined && this.canReuseConnection) {
       return this.#agent
     }
     this.disconnect()
-    this.#context = this.#source.secureContext?.()
+    this.#secureContext = this.#source.secureContext?.()
     // At random, so that the followers of a hub do not return together.
-    this.#replaceAtMs = performance.now() + MAX_CONNECTION_MS * (0.5 + this.#random() / 2)
+    this.#replaceAtMonotonicMs = performance.now() + MAX_CONNECTION_AGE_MS * (0.5 + this.#random() / 2)
     const options = { keepAlive: true, maxSockets: 1 }
     // A resumed session would not check the certificate again.
     this.#agent = isHttps(this.#source.url)
@@ -145,13 +148,13 @@ export class FeedClient {
     return this.#agent
   }
 
-  async #read(response: IncomingMessage, { since }: FeedQuestion): Promise<FeedAnswer> {
+  async #read(response: IncomingMessage, { since }: FeedRequest): Promise<FeedResult> {
     const problem = headProblem(response, since !== undefined)
     if (problem !== undefined) {
       response.destroy()
       return unreachable(problem)
     }
-    response.socket.setKeepAlive(true, PROBE_AFTER_MS)
+    response.socket.setKeepAlive(true, TCP_KEEP_ALIVE_MS)
     const hubAgeSeconds = ageIn(response)
     if (response.statusCode === 304) {
       response.resume()
@@ -163,13 +166,14 @@ export class FeedClient {
       response.destroy()
       return unusable(`is larger than ${MAX_FEED_BYTES} bytes`)
     }
-    const update = await updateIn(bytes)
+    const update = await decodeFeed(bytes)
     return update.ok ? ok({ update: update.value, hubAgeSeconds }) : update
   }
 }
 
 /** RFC 9111, section 5.1: a value that is no number is ignored. */
-function ageIn({ headers: { age = '' } }: IncomingMessage): number {
+function ageIn({ headers }: IncomingMessage): number {
+  const age = headers.age ?? ''
   return /^\d{1,9}$/.test(age) ? Number(age) : 0
 }
 
@@ -194,9 +198,7 @@ function headProblem({ statusCode, headers }: IncomingMessage, mayBeUnchanged: b
 /** An error of the response, or a compressed body that is cut short, is an error of the result. */
 const unzipped = (response: IncomingMessage) => pipeline(response, createGunzip(), () => {})
 
-const isOfCompression = (code: string) => code.startsWith('Z_')
-
-async function updateIn(bytes: Buffer): Promise<Result<FeedUpdate, FeedFailure>> {
+async function decodeFeed(bytes: Buffer): Promise<Result<FeedUpdate, FeedFailure>> {
   const problem = bracketProblem(bytes)
   if (problem !== undefined) {
     return unusable(problem)
@@ -228,7 +230,8 @@ const HARMLESS_BRACKETS = 100
 function bracketProblem(bytes: Buffer): string | undefined {
   let depth = 0
   let opened = 0
-  for (let at = 0; at < bytes.length; at++) {
+  let at = 0
+  while (at < bytes.length) {
     const byte = bytes[at]
     if (byte === QUOTE) {
       at = endOfString(bytes, at + 1)
@@ -241,12 +244,13 @@ function bracketProblem(bytes: Buffer): string | undefined {
     if (depth > MAX_FEED_DEPTH) {
       return 'is nested too deeply'
     }
+    at++
   }
   const maxOpened = HARMLESS_BRACKETS + bytes.length / MIN_ENTRY_BYTES
   return opened > maxOpened ? 'has more lists and maps than entries can have' : undefined
 }
 
-/** Returns the place of the quote that ends the string. */
+/** Returns the index of the quote that ends the string. */
 function endOfString(bytes: Buffer, start: number): number {
   let at = start
   while (at < bytes.length && bytes[at] !== QUOTE) {

@@ -1,12 +1,13 @@
 /**
- * Follows the feed of issuing sidecars: which credentials may be used, and what is revoked.
- * Asks a hub, which waits until there is a newer version, and asks again at once.
+ * Follows the feed of issuing sidecars (hubs): which credentials may be used, and what is revoked.
+ * A hub responds once it has a newer version (long polling). The follower then sends the next request.
  *
- *   the hub has sent                active state           next request
- *   changes, or that none is new    the one that results   at once; within 0.1 s if the hub has not waited
- *   a whole state                   it, from now on        at once; after a pause if there were several in a minute
- *   one that lost most credentials  the last good one      after a pause; accepted once it has stayed so
- *   nothing, or what is no feed     the last good one      after a pause, and then without waiting
+ *   response of the hub           active state      next request
+ *   changes                       with the changes  at once; within 0.1 s if the hub has not waited
+ *   no newer version              as before         at once; after a pause if the hub has not waited
+ *   a whole state                 the new one       at once; after a pause if there were several in a minute
+ *   one without most credentials  as before         after a pause; accepted if still so after a minute
+ *   none, or one that is no feed  as before         after a pause; the hub is asked not to wait
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from '../../base/log.ts'
@@ -15,7 +16,7 @@ import { type Found, type PollResult, Reloadable, type ReloadResult } from '../.
 import type { CredentialStatus } from '../../token/issuers.ts'
 import type { CredentialLookups } from '../credential-checks.ts'
 import { RevocationList } from '../revocation-list.ts'
-import { FeedClient, type FeedNews, type FeedQuestion, type FeedSource } from './feed-client.ts'
+import { FeedClient, type FeedRequest, type FeedResponse, type FeedSource } from './feed-client.ts'
 import type { FeedUpdate } from './format.ts'
 import { type Outcome, Pauses } from './pauses.ts'
 import { FollowedState } from './state.ts'
@@ -35,15 +36,15 @@ export interface FollowerOptions extends FeedSource {
 export type FeedState = 'current' | 'feed failing, last state active' | 'feed failing, state too old'
 
 const WAIT_SECONDS = 30
-/** A hub that says sooner that nothing is new does not wait, although it was asked to. */
+/** A hub that responds sooner, without a newer version, has not waited as requested. */
 const MIN_WAIT_MS = 1000
 /** A whole state with a smaller part of the active credentials is probably a mistake. */
-const MIN_LEFT = 0.1
+const MIN_KEPT_RATIO = 0.1
 const LOSS_CONFIRMED_MS = 60_000
 const LOST = 'lost nine tenths of the credentials: refused, unless it stays so for a minute'
 const AGE_CHECK_MS = 1000
 
-/** What the feed has sent until now. A new object for each version; `state` changes in place. */
+/** The result of all updates until now. A new object for each version; `state` changes in place. */
 interface Followed {
   readonly state: FollowedState
   /** What differs from the version before. */
@@ -70,17 +71,17 @@ export class FeedFollower {
   /** Ends the pause before a request, and its wait. */
   #interrupt: AbortController | undefined
   #wasInterrupted = false
-  /** How many updates there were: the version of the last one, as `Reloadable` compares it. */
+  /** The number of updates until now. For `Reloadable`, it is the version of the state. */
   #updates = 0
   /** The next request asks for the whole state. */
   #asksWhole = false
   #lostSinceMs: number | undefined
   /** How many requests in a row have brought nothing that can be used. */
   #failures = 0
-  /** What was reported of them: why no newer state could be fetched, or is refused. */
+  /** The last problem that was reported: why no newer state could be fetched, or was refused. */
   #problem: string | undefined
   #reported: Followed | undefined
-  /** For how long the hub that has answered has not reached its database. */
+  /** For how long the hub that responded last has not reached its database. */
   #hubAgeMs = 0
   #goodAt = { ms: 0, monotonicMs: 0 }
   #ageTimer: NodeJS.Timeout | undefined
@@ -202,41 +203,43 @@ export class FeedFollower {
     this.#interrupt = interrupt
     await pause(this.#pauses.next(), interrupt.signal)
     const since = this.#asksWhole ? undefined : this.state()?.version
-    const waitSeconds = this.#client.isConnected && this.#failures === 0 ? WAIT_SECONDS : 0
-    const askedAtMs = performance.now()
-    const question = { since, waitSeconds }
-    const answer = await this.#client.ask(question, interrupt.signal)
+    const waitSeconds = this.#client.canReuseConnection && this.#failures === 0 ? WAIT_SECONDS : 0
+    const sentAtMonotonicMs = performance.now()
+    const request = { since, waitSeconds }
+    const result = await this.#client.fetch(request, interrupt.signal)
     this.#interrupt = undefined
-    this.#wasInterrupted = !answer.ok && interrupt.signal.aborted
+    this.#wasInterrupted = !result.ok && interrupt.signal.aborted
     if (this.#wasInterrupted) {
       return this.state() === undefined ? notLoaded(['was not waited for']) : this.#unchanged()
     }
-    if (!answer.ok) {
-      const { problem, isUnusable } = answer.error
+    if (!result.ok) {
+      const { problem, isUnusable } = result.error
       return this.#failed(problem, isUnusable)
     }
-    return this.#received(answer.value, question, performance.now() - askedAtMs < MIN_WAIT_MS)
+    const isQuick = performance.now() - sentAtMonotonicMs < MIN_WAIT_MS
+    return this.#onResponse(result.value, request, isQuick)
   }
 
   /** `isQuick`: the hub has not waited. */
-  #received({ update, hubAgeSeconds }: FeedNews, asked: FeedQuestion, isQuick: boolean): Loaded<FoundState> {
+  #onResponse(response: FeedResponse, request: FeedRequest, isQuick: boolean): Loaded<FoundState> {
+    const { update, hubAgeSeconds } = response
     this.#hubAgeMs = hubAgeSeconds * 1000
     if (update === undefined) {
-      const mayWait = asked.waitSeconds > 0
+      const mayWait = request.waitSeconds > 0
       if (mayWait && hubAgeSeconds > 0) {
         this.#client.disconnect() // a new connection may lead to a hub that reaches its database
       }
       this.#note(isQuick && mayWait ? 'hasty' : 'steady')
       return this.#unchanged()
     }
-    return this.#found(update, asked.since, isQuick)
+    return this.#acceptUpdate(update, request.since, isQuick)
   }
 
   #note(outcome: Outcome): void {
     this.#pauses.note(outcome, performance.now())
   }
 
-  /** `isUnusable`: the same changes could not be applied later, either. */
+  /** `isUnusable`: the same changes would fail again, so the next request is for the whole state. */
   #failed(problem: string, isUnusable: boolean): Loaded<FoundState> {
     this.#client.disconnect()
     this.#note('failed')
@@ -248,7 +251,7 @@ export class FeedFollower {
     return loaded({ version: String(this.#updates), load: async (active) => loaded(active) })
   }
 
-  #found(update: FeedUpdate, since: string | undefined, isQuick: boolean): Loaded<FoundState> {
+  #acceptUpdate(update: FeedUpdate, since: string | undefined, isQuick: boolean): Loaded<FoundState> {
     if (update.from !== null && update.from !== since) {
       return this.#failed('has changes of another version than it was asked for', true)
     }
@@ -259,12 +262,12 @@ export class FeedFollower {
       return loaded({ version, load: (active, isForced) => this.#loadWhole(update, active, isForced) })
     }
     this.#note(isQuick ? 'changes' : 'steady')
-    return loaded({ version, load: async (active) => loaded(active && applied(update, active.state)) })
+    return loaded({ version, load: async (active) => loaded(active && applyChanges(update, active.state)) })
   }
 
   async #loadWhole(update: FeedUpdate, active: Followed | undefined, isForced: boolean) {
     const state = await FollowedState.of(update)
-    if (active !== undefined && !isForced && this.#isLoss(active.state, state)) {
+    if (active !== undefined && !isForced && this.#isUnconfirmedLoss(active.state, state)) {
       this.#note('failed')
       return notLoaded([LOST])
     }
@@ -272,10 +275,10 @@ export class FeedFollower {
     return loaded<Followed>({ state, changed: 'credentials', changesOnlyTokens: false })
   }
 
-  /** Whether most credentials are lost, and have not been for long. */
-  #isLoss(active: FollowedState, fresh: FollowedState): boolean {
+  /** Whether most credentials are lost, for less than `LOSS_CONFIRMED_MS`. */
+  #isUnconfirmedLoss(active: FollowedState, fresh: FollowedState): boolean {
     const now = this.#options.now()
-    if (fresh.countActive(now) >= MIN_LEFT * active.countActive(now)) {
+    if (fresh.countActive(now) >= MIN_KEPT_RATIO * active.countActive(now)) {
       return false
     }
     this.#lostSinceMs ??= now
@@ -356,8 +359,7 @@ export class FeedFollower {
   }
 }
 
-/** Applies the changes to the state itself. */
-function applied(update: FeedUpdate, state: FollowedState): Followed {
+function applyChanges(update: FeedUpdate, state: FollowedState): Followed {
   const { credentials, revocations } = update
   const hasCredentials = credentials.set.length + credentials.removed.length > 0
   const areTokens = [...revocations.set, ...revocations.removed].every(({ jti }) => jti !== undefined)

@@ -1,7 +1,7 @@
 /**
  * The documents of the feed, by which issuing sidecars serve their credentials and revocations to a fleet.
- * In: JSON. Out: a checked update of the state. What a member means is decided by `format` alone, so a
- * document with a member that is not known here is refused: it might restrict something.
+ * In: JSON. Out: a checked update of the state. A document with an unknown member is refused, because the
+ * member might restrict something.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { isJsonObject, type JsonObject } from '../../base/json.ts'
@@ -76,13 +76,14 @@ export const credentialKey = ({ accountId, accessKey }: CredentialName) => `${ac
 
 /** Equal for revocations that revoke the same tokens. */
 export function revocationKey({ jti, issuer, accountId, accessKey, issuedBeforeMs }: Revocation): string {
-  const bound = issuedBeforeMs ?? ''
   if (jti != null) {
     return `jti\u0001${jti}\u0001${issuer ?? ''}`
   }
-  return accountId == null
-    ? `accessKey\u0001${accessKey}\u0001${bound}`
-    : `accountId\u0001${accountId}\u0001${bound}`
+  const bound = issuedBeforeMs ?? ''
+  if (accountId != null) {
+    return `accountId\u0001${accountId}\u0001${bound}`
+  }
+  return `accessKey\u0001${accessKey}\u0001${bound}`
 }
 
 const MAX_VERSION_LENGTH = 1024
@@ -134,15 +135,19 @@ async function readUpdate(value: unknown): Promise<FeedUpdate> {
       removed: await readEntries(revocations.removed, 'revocations.removed', readRevocation),
     },
   }
-  const names = [...update.credentials.set, ...update.credentials.removed].map(credentialKey)
+  refuseRepeats(update)
+  return update
+}
+
+function refuseRepeats({ credentials, revocations }: FeedUpdate): void {
+  const names = [...credentials.set, ...credentials.removed].map(credentialKey)
   if (new Set(names).size < names.length) {
     throw new Malformed('repeats a credential')
   }
-  const set = new Set(update.revocations.set.map(revocationKey))
-  if (update.revocations.removed.some((entry) => set.has(revocationKey(entry)))) {
+  const set = new Set(revocations.set.map(revocationKey))
+  if (revocations.removed.some((entry) => set.has(revocationKey(entry)))) {
     throw new Malformed('sets and removes one revocation')
   }
-  return update
 }
 
 function refuseOtherMembers(map: JsonObject, subject: string, known: readonly string[]): void {
@@ -191,10 +196,11 @@ async function readEntries<T>(
   return entries
 }
 
+type Texts = Readonly<Record<string, string>>
 type Member = readonly [name: string, problemOf: (text: string) => string | undefined]
 
 /** Reads the members that an entry has, which are all strings. Another member is refused. */
-function readTexts(entry: JsonObject, members: readonly Member[]): Result<Readonly<Record<string, string>>> {
+function readTexts(entry: JsonObject, members: readonly Member[]): Result<Texts> {
   const texts: Record<string, string> = {}
   for (const [name, problemOf] of members) {
     const value = entry[name]

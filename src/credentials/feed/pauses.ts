@@ -4,13 +4,14 @@ const FIRST_PAUSE_MS = 1000
 const MAX_PAUSE_MS = 10_000
 /** Limits what a hub costs that always has changes, such as one with an error. */
 const CHANGES_PAUSE_MS = 100
-/** Hubs that disagree send whole states by turns. So many, each within a minute of the one before, are no sign of it. */
+/** Hubs that disagree send whole states by turns. Up to this number in a row are no sign of it. */
 const FREE_WHOLES = 3
+/** Whole states are in a row if each follows sooner than this. */
 const WHOLE_AGAIN_MS = 60_000
 
 /**
- *   failed   no hub could be asked, or what it sent cannot be used
- *   hasty    nothing is new, and the hub did not wait although it was asked to
+ *   failed   there was no response, or it cannot be used
+ *   hasty    no newer version, and the hub did not wait as requested
  *   whole    a whole state that the hub had at once
  *   changes  changes that the hub had at once. Hubs that disagree may send them between whole states
  *   steady   anything good after a wait
@@ -19,7 +20,8 @@ export type Outcome = 'failed' | 'hasty' | 'whole' | 'changes' | 'steady'
 
 export class Pauses {
   readonly #random: () => number
-  #inVain = 0
+  /** How many outcomes in a row ask for a pause. */
+  #pausesInRow = 0
   #hadChanges = false
   /** How many whole states followed each other. */
   #wholes = 0
@@ -36,16 +38,16 @@ export class Pauses {
     switch (outcome) {
       case 'failed':
       case 'hasty':
-        this.#inVain++
+        this.#pausesInRow++
         break
       case 'whole':
         this.#noteWhole(nowMs)
         break
       case 'changes':
-        this.#inVain = 0
+        this.#pausesInRow = 0
         break
       case 'steady':
-        this.#inVain = 0
+        this.#pausesInRow = 0
         this.#wholes = 0
         break
     }
@@ -55,19 +57,19 @@ export class Pauses {
     const isAgain = nowMs - this.#wholeAtMs < WHOLE_AGAIN_MS
     this.#wholeAtMs = nowMs
     this.#wholes = isAgain ? this.#wholes + 1 : 1
-    this.#inVain = Math.max(0, this.#wholes - FREE_WHOLES)
+    this.#pausesInRow = Math.max(0, this.#wholes - FREE_WHOLES)
   }
 
-  /** The next request is not to wait for what happened before. */
+  /** The next request is sent without a pause. */
   reset(): void {
-    this.#inVain = 0
+    this.#pausesInRow = 0
     this.#hadChanges = false
   }
 
   /** Milliseconds. At random, so that the followers of a hub that restarts do not return together. */
   next(): number {
-    if (this.#inVain > 0) {
-      return Math.min(MAX_PAUSE_MS, FIRST_PAUSE_MS * 2 ** (this.#inVain - 1)) * this.#random()
+    if (this.#pausesInRow > 0) {
+      return Math.min(MAX_PAUSE_MS, FIRST_PAUSE_MS * 2 ** (this.#pausesInRow - 1)) * this.#random()
     }
     return this.#hadChanges ? CHANGES_PAUSE_MS * this.#random() : 0
   }

@@ -1,4 +1,7 @@
-/** The state that a follower holds: the credentials and revocations of the last whole state and its changes. */
+/**
+ * The state that a follower has: the credentials and revocations of the last whole state, with all changes
+ * that followed.
+ */
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { addFingerprint, fingerprintOf, subtractFingerprint } from '../../base/fingerprint.ts'
 import type { CredentialName } from '../credential-list.ts'
