@@ -8,7 +8,7 @@ import http, { type IncomingHttpHeaders, type IncomingMessage, type RequestOptio
 import https from 'node:https'
 import { TLSSocket } from 'node:tls'
 import type { Command } from 'commander'
-import { networkFailureOf, PROXY_NAME } from '../base/errors.ts'
+import { type ForwardingFailure, networkFailureOf, PROXY_NAME } from '../base/errors.ts'
 import { parseJsonObject } from '../base/json.ts'
 import { NotDone } from '../base/result.ts'
 import { errorCode, readUpTo } from '../files/files.ts'
@@ -41,21 +41,17 @@ export interface Finding {
   readonly remedy: string | undefined
 }
 
-const ok = (check: Finding['check'], message: string): Finding => ({
+type Check = Finding['check']
+
+const ok = (check: Check, message: string): Finding => ({ check, status: 'ok', message, remedy: undefined })
+
+const warning = (check: Check, message: string): Finding => problem(check, 'warning', message)
+
+const failure = (check: Check, message: string): Finding => problem(check, 'failure', message)
+
+const problem = (check: Check, status: 'warning' | 'failure', message: string): Finding => ({
   check,
-  status: 'ok',
-  message,
-  remedy: undefined,
-})
-const warning = (check: Finding['check'], message: string): Finding => ({
-  check,
-  status: 'warning',
-  message,
-  remedy: REMEDIES[check],
-})
-const failure = (check: Finding['check'], message: string): Finding => ({
-  check,
-  status: 'failure',
+  status,
   message,
   remedy: REMEDIES[check],
 })
@@ -63,11 +59,18 @@ const failure = (check: Finding['check'], message: string): Finding => ({
 type OptionalFlag = 'adminUrl' | 'upstreamUrl' | 'echoPath' | 'account' | 'accessKey'
 type CheckFlags = Flags<'url', OptionalFlag, 'secretStdin' | 'json'>
 
-const parseUrl = parserWith((text) => {
-  const { protocol = '', username, password } = URL.canParse(text) ? new URL(text) : {}
-  const isPlain = /^https?:$/.test(protocol) && !username && !password && !/[?#]/.test(text)
-  return isPlain ? undefined : 'must be an http: or https: URL without user name, query and fragment'
-})
+const parseUrl = parserWith((text) =>
+  isPlainUrl(text) ? undefined : 'must be an http: or https: URL without user name, query and fragment',
+)
+
+function isPlainUrl(text: string): boolean {
+  if (!URL.canParse(text) || /[?#]/.test(text)) {
+    return false
+  }
+  const { protocol, username, password } = new URL(text)
+  const isHttp = protocol === 'http:' || protocol === 'https:'
+  return isHttp && username === '' && password === ''
+}
 
 const parseRequestPath = parserWith((text) =>
   /^\/[!-~]*$/.test(text) ? undefined : "must begin with '/' and be percent-encoded",
@@ -129,24 +132,24 @@ async function readCredential({ account, accessKey, secretStdin }: CheckFlags, i
 
 async function checkSidecar({ url, echoPath }: CheckFlags, credential: object | undefined) {
   const { origin } = new URL(url)
-  const endpoint = below(url, TOKEN_PATH)
-  const probe = new URL(`${origin}${echoPath ?? '/storage-auth-sidecar-check'}`)
+  const tokenUrl = below(url, TOKEN_PATH)
+  const objectUrl = new URL(`${origin}${echoPath ?? '/storage-auth-sidecar-check'}`)
   // OPTIONS is a safe method: it changes nothing, whichever server responds.
-  const first = await sendRequest(endpoint, { method: 'OPTIONS' })
+  const first = await sendRequest(tokenUrl, { method: 'OPTIONS' })
   if (first.status === 0) {
     return [judgeSilence(first)]
   }
-  const isEndpoint = first.status === 405 && isOurs(first)
-  if (!isEndpoint && !isInvalidToken(first)) {
+  const isTokenEndpoint = first.status === 405 && isOurs(first)
+  if (!isTokenEndpoint && !isInvalidToken(first)) {
     // What another server does with the other requests says nothing about the sidecar.
     return [judgeOtherServer(first)]
   }
-  const [refusals, exposure, session] = await Promise.all([
-    checkRefusals(probe),
+  const [refusals, exposure, login] = await Promise.all([
+    checkRefusals(objectUrl),
     checkExposure(origin),
-    isEndpoint && credential !== undefined ? checkLogin(endpoint, probe, credential, echoPath) : [],
+    isTokenEndpoint && credential !== undefined ? checkLogin(tokenUrl, objectUrl, credential, echoPath) : [],
   ])
-  const findings = [judgeEndpoint(isEndpoint), ...refusals, judgeClock(first), exposure, ...session]
+  const findings = [judgeEndpoint(isTokenEndpoint), ...refusals, judgeClock(first), exposure, ...login]
   if (echoPath !== undefined && credential === undefined) {
     findings.push(warning('identity', 'not checked: needs --account, --access-key and --secret-stdin'))
   }
@@ -161,8 +164,8 @@ function judgeSilence({ error, code }: ProbeResponse): Finding {
   return failure('reachable', `no HTTP response: ${reason}`)
 }
 
-function judgeEndpoint(isEndpoint: boolean): Finding {
-  return isEndpoint
+function judgeEndpoint(isTokenEndpoint: boolean): Finding {
+  return isTokenEndpoint
     ? ok('endpoint', 'the token endpoint answers')
     : failure('endpoint', 'the sidecar answers, but its token endpoint is elsewhere')
 }
@@ -171,29 +174,32 @@ function judgeOtherServer({ status }: ProbeResponse): Finding {
   return failure('endpoint', `another server responds instead of the sidecar (status ${status})`)
 }
 
-function checkRefusals(probe: URL): Promise<Finding[]> {
-  const forged = (exp: number) => {
-    const header = { alg: 'ES256', kid: 'check', typ: 'at+jwt' }
-    const names = { iss: 'check', aud: 'check', sub: 'check', client_id: 'check', jti: 'check' }
-    const parts = [header, { ...names, iat: exp - 60, exp }].map((part) =>
-      Buffer.from(JSON.stringify(part)).toString('base64url'),
-    )
-    return { Authorization: `Bearer ${parts.join('.')}.${randomBytes(64).toString('base64url')}` }
-  }
+function checkRefusals(objectUrl: URL): Promise<Finding[]> {
   const requests = {
     'without a token': {},
-    'with a forged token': forged(4_000_000_000),
-    'with a forged token that looks expired': forged(1_000_000_000),
+    'with a forged token': { Authorization: `Bearer ${forgedToken(4_000_000_000)}` },
+    'with a forged token that looks expired': { Authorization: `Bearer ${forgedToken(1_000_000_000)}` },
   }
   return Promise.all(
     Object.entries(requests).map(async ([kind, headers]) => {
-      const response = await sendRequest(probe, { headers })
+      const response = await sendRequest(objectUrl, { headers })
       return isInvalidToken(response)
         ? ok('enforcement', `a request ${kind} is refused`)
         : failure('enforcement', `the sidecar does not refuse a request ${kind} (${outcomeOf(response)})`)
     }),
   )
 }
+
+/** A well-formed token with a random signature. `exp`: epoch seconds. */
+function forgedToken(exp: number): string {
+  const header = { alg: 'ES256', kid: 'check', typ: 'at+jwt' }
+  const names = { iss: 'check', aud: 'check', sub: 'check', client_id: 'check', jti: 'check' }
+  const claims = { ...names, iat: exp - 60, exp }
+  const signature = randomBytes(64).toString('base64url')
+  return `${base64urlOf(header)}.${base64urlOf(claims)}.${signature}`
+}
+
+const base64urlOf = (part: object) => Buffer.from(JSON.stringify(part)).toString('base64url')
 
 function judgeClock({ headers }: ProbeResponse): Finding {
   const seconds = Math.round(Math.abs(Date.parse(headers.date ?? '') - Date.now()) / 1000)
@@ -214,42 +220,62 @@ async function checkExposure(origin: string): Promise<Finding> {
     : ok('admin exposure', 'the admin listener cannot be reached through the data address')
 }
 
-async function checkLogin(endpoint: URL, probe: URL, credential: object, echoPath: string | undefined) {
-  const json = { method: 'POST', headers: { 'Content-Type': 'application/json' } }
-  const issued = await sendRequest(endpoint, { ...json, body: JSON.stringify(credential) })
+async function checkLogin(
+  tokenUrl: URL,
+  objectUrl: URL,
+  credential: object,
+  echoPath: string | undefined,
+): Promise<Finding[]> {
+  const issued = await sendRequest(tokenUrl, {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/json' },
+    body: JSON.stringify(credential),
+  })
   const { token } = fieldsOf(issued)
   // The pattern also keeps a hostile value out of the head of the next request.
   const isToken = typeof token === 'string' && token.length <= MAX_TOKEN_BYTES && /^[\w.-]+$/.test(token)
   if (issued.status !== 200 || !isToken) {
     return [failure('login', `the login fails (${outcomeOf(issued)})`)]
   }
-  const headers = { Authorization: `Bearer ${token}` }
-  const marker = randomUUID()
+  const authorization = { Authorization: `Bearer ${token}` }
+  const forgedAccount = randomUUID()
   const requestId = randomUUID()
-  const names = ['X-Authenticated-Account-Id', 'X_Authenticated_Account_Id', 'X.Authenticated.Account.Id']
-  const forged = Object.fromEntries(names.map((name) => [name, marker]))
-  const [left, passed] = await Promise.all([
-    sendRequest(endpoint, { headers }),
-    sendRequest(probe, { headers: { ...headers, ...forged, 'X-Request-Id': requestId } }),
+  const headers = { ...authorization, ...identityHeaders(forgedAccount), 'X-Request-Id': requestId }
+  const [timeLeft, forwarded] = await Promise.all([
+    sendRequest(tokenUrl, { headers: authorization }),
+    sendRequest(objectUrl, { headers }),
   ])
-  const findings = [
-    ok('login', 'a login works'),
-    left.status === 200 && Number(fieldsOf(left)['expirationSec']) > 0
-      ? ok('time left', 'the time left of the token is reported')
-      : failure('time left', `the time left of the token is not reported (${outcomeOf(left)})`),
-    // A 502 or 503 may come from a load balancer without a backend, and not from the service.
-    passed.status === 0 || passed.status >= 500 || isOurs(passed)
-      ? failure('token', `a valid token does not reach the service, or it fails (${outcomeOf(passed)})`)
-      : ok('token', 'a valid token reaches the service'),
-  ]
+  const findings = [ok('login', 'a login works'), judgeTimeLeft(timeLeft), judgeForwarded(forwarded)]
   if (echoPath !== undefined) {
-    findings.push(judgeEcho(passed.body, marker, requestId))
+    findings.push(judgeEcho(forwarded.body, forgedAccount, requestId))
   }
   return findings
 }
 
-function judgeEcho(body: string, marker: string, requestId: string): Finding {
-  if (body.includes(marker)) {
+/** In each spelling that a service may read as the header of the sidecar. */
+const identityHeaders = (account: string) => ({
+  'X-Authenticated-Account-Id': account,
+  X_Authenticated_Account_Id: account,
+  'X.Authenticated.Account.Id': account,
+})
+
+function judgeTimeLeft(response: ProbeResponse): Finding {
+  const seconds = Number(fieldsOf(response)['expirationSec'])
+  return response.status === 200 && seconds > 0
+    ? ok('time left', 'the time left of the token is reported')
+    : failure('time left', `the time left of the token is not reported (${outcomeOf(response)})`)
+}
+
+function judgeForwarded(response: ProbeResponse): Finding {
+  // A 502 or 503 may come from a load balancer without a backend, and not from the service.
+  const hasFailed = response.status === 0 || response.status >= 500
+  return hasFailed || isOurs(response)
+    ? failure('token', `a valid token does not reach the service, or it fails (${outcomeOf(response)})`)
+    : ok('token', 'a valid token reaches the service')
+}
+
+function judgeEcho(body: string, forgedAccount: string, requestId: string): Finding {
+  if (body.includes(forgedAccount)) {
     return failure('identity', "a client's own identity headers reach the service")
   }
   if (body.includes(requestId)) {
@@ -300,36 +326,63 @@ const below = (url: string, path: string) => new URL(withoutFinalSlash(url) + pa
 const REQUEST_MS = 3000
 const MAX_BODY_BYTES = 262_144
 
-/** If there is no response, `status` is 0 and `code` says why. Without TLS, `certificateEndsAtMs` is NaN. */
-type ProbeResponse = Awaited<ReturnType<typeof sendRequest>>
+interface ProbeResponse {
+  /** 0 if there is no response. */
+  readonly status: number
+  readonly headers: IncomingHttpHeaders
+  readonly body: string
+  /** Why there is no response: Node's error code or `timeout`. */
+  readonly code: string
+  readonly error: ForwardingFailure | undefined
+  readonly isConnected: boolean
+  /** NaN without TLS. */
+  readonly certificateEndsAtMs: number
+}
+
+interface ProbeOptions extends Pick<RequestOptions, 'method' | 'headers'> {
+  readonly body?: string
+}
 
 /** Never rejects. A body that is too long is truncated. */
-async function sendRequest(
-  url: URL,
-  { body, ...options }: Pick<RequestOptions, 'method' | 'headers'> & { readonly body?: string } = {},
-) {
+async function sendRequest(url: URL, { body, ...options }: ProbeOptions = {}): Promise<ProbeResponse> {
   // A 101 ends the request without an event. This timer, unlike AbortSignal.timeout, keeps the process alive.
   const limit = new AbortController()
   const timer = setTimeout(() => limit.abort(), REQUEST_MS)
   const { signal } = limit
-  const { request: start } = url.protocol === 'https:' ? https : http
-  const request = start(url, { ...options, agent: false, signal })
+  const client = url.protocol === 'https:' ? https : http
+  const request = client.request(url, { ...options, agent: false, signal })
   let isConnected = false
-  request.on('socket', (socket) => socket.on('connect', () => (isConnected = true)))
+  request.on('socket', (socket) => {
+    socket.on('connect', () => {
+      isConnected = true
+    })
+  })
   request.on('error', () => {}) // `once` or the read of the body also throws the error
   try {
     request.end(body)
     const response: IncomingMessage = (await once(request, 'response', { signal }))[0]
-    const { socket, statusCode: status = 0, headers } = response
+    const { socket, statusCode, headers } = response
     const validTo = socket instanceof TLSSocket ? socket.getPeerCertificate().valid_to : ''
-    const text = (await readUpTo(response, MAX_BODY_BYTES)).toString()
-    const certificateEndsAtMs = Date.parse(validTo)
-    return { status, headers, body: text, code: '', error: undefined, isConnected, certificateEndsAtMs }
+    const bytes = await readUpTo(response, MAX_BODY_BYTES)
+    return {
+      status: statusCode ?? 0,
+      headers,
+      body: bytes.toString(),
+      code: '',
+      error: undefined,
+      isConnected,
+      certificateEndsAtMs: Date.parse(validTo),
+    }
   } catch (error) {
-    const code = signal.aborted ? 'timeout' : errorCode(error)
-    const headers: IncomingHttpHeaders = {}
-    const failed = { status: 0, headers, body: '', isConnected, certificateEndsAtMs: Number.NaN }
-    return { ...failed, code, error: networkFailureOf(error) }
+    return {
+      status: 0,
+      headers: {},
+      body: '',
+      code: signal.aborted ? 'timeout' : errorCode(error),
+      error: networkFailureOf(error),
+      isConnected,
+      certificateEndsAtMs: Number.NaN,
+    }
   } finally {
     clearTimeout(timer)
     request.destroy()

@@ -18,17 +18,15 @@ export async function runProgram(signals: Signals): Promise<void> {
   let stdoutError: string | undefined
   // A closed stdout does not end the process, but is reported: the lost output may be a new secret.
   // The first use of `process.stdout` also makes a pipe non-blocking, which the log needs.
-  process.stdout.on('error', (error) => (stdoutError ??= fileErrorText(error)))
+  process.stdout.on('error', (error) => {
+    stdoutError ??= fileErrorText(error)
+  })
   process.stderr.on('error', () => {})
   const destination = new LogDestination()
   const code = await runCommand({ signals, destination }).then(() => 0, exitCodeOf)
   await destination.close()
-  // A pager may read slowly. The wait ends when the pager ends.
-  for (const stream of [process.stdout, process.stderr]) {
-    if (stream.writableLength > 0) {
-      await new Promise((resolve) => stream.write('', resolve))
-    }
-  }
+  await flush(process.stdout)
+  await flush(process.stderr)
   if (stdoutError === undefined || code !== 0) {
     process.exit(code)
   }
@@ -36,7 +34,14 @@ export async function runProgram(signals: Signals): Promise<void> {
   process.exit(1)
 }
 
-async function runCommand(serving: ProcessContext): Promise<void> {
+/** A pager may read slowly. The wait ends when the pager ends. */
+async function flush(stream: NodeJS.WriteStream): Promise<void> {
+  if (stream.writableLength > 0) {
+    await new Promise((resolve) => stream.write('', resolve))
+  }
+}
+
+async function runCommand(context: ProcessContext): Promise<void> {
   const io = new CommandIo(process)
   const description = 'Issues, checks and caches Account API tokens in front of a storage service.'
   const examples = ['demo', 'serve --config sidecar.yaml', 'help credentials']
@@ -44,21 +49,21 @@ async function runCommand(serving: ProcessContext): Promise<void> {
   const program = io.command('storage-auth-sidecar', description, ...lines).version(VERSION)
   // Loaded on demand: all modules together cost a sidecar memory and start-up time.
   const commands: Readonly<Record<string, () => Promise<Command>>> = {
-    serve: async () => (await import('./serve.ts')).serveCommand(io, serving),
-    demo: async () => (await import('./demo.ts')).demoCommand(io, serving),
+    serve: async () => (await import('./serve.ts')).serveCommand(io, context),
+    demo: async () => (await import('./demo.ts')).demoCommand(io, context),
     config: async () => (await import('./config.ts')).configCommand(io),
     keys: async () => (await import('./keys.ts')).keysCommand(io),
     credentials: async () => (await import('./credentials.ts')).credentialsCommand(io),
     revocations: async () => (await import('./credentials.ts')).revocationsCommand(io),
     check: async () => (await import('./check.ts')).checkCommand(io),
     token: async () => (await import('./token.ts')).tokenCommand(io),
-    worker: async () => (await import('./serve.ts')).workerCommand(serving),
+    worker: async () => (await import('./serve.ts')).workerCommand(context),
   }
   const name = process.argv[2] ?? ''
-  for (const load of Object.hasOwn(commands, name) ? [commands[name]] : Object.values(commands)) {
-    const command = await load?.()
-    if (command !== undefined) {
-      program.addCommand(command, { hidden: command.name() === 'worker' })
+  const isCommand = Object.hasOwn(commands, name)
+  for (const [commandName, load] of Object.entries(commands)) {
+    if (!isCommand || commandName === name) {
+      program.addCommand(await load(), { hidden: commandName === 'worker' })
     }
   }
   await program.parseAsync()
