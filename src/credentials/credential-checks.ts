@@ -18,16 +18,14 @@ export interface NamedSecret extends CredentialName {
 export interface Login extends NamedSecret {
   /**
    * A second way to read what the client has sent, tried after the first.
-   * Both are one login: one attempt for the throttle, which counts it for the names of the first.
+   * For the throttle, both are one attempt with the names of the first.
    */
   readonly otherReading?: NamedSecret | undefined
 }
 
 export interface CredentialSource {
   readonly list: () => CredentialList
-  /**
-   * Called before each login. False if the database cannot be asked whether the list is as new as the call.
-   */
+  /** Called before each login. Resolves to false if the database cannot confirm that the list is current. */
   readonly refresh: () => Promise<boolean>
 }
 
@@ -42,17 +40,17 @@ export type LoginVerdict =
 export interface AcceptedLogin {
   readonly outcome: 'accepted'
   readonly credential: Credential
-  /** That of the secret. */
+  /** The hash that the secret matches. */
   readonly secretHash: string
-  /** The secret was the one before the last rotation. */
+  /** Whether the secret is the one before the last rotation. */
   readonly usedPreviousSecret: boolean
 }
 
 const REJECTED = { outcome: 'rejected' } as const
 
 /**
- * Whether a credential may log in, beyond what its list says.
- * Otherwise its right secret is `rejected` as a wrong one is, after the same time.
+ * Whether an active credential may log in. If not, its secret is `rejected` like a wrong one, after the same
+ * time.
  */
 export type MayLogIn = (credential: Credential) => boolean
 
@@ -63,7 +61,7 @@ export interface LoginOrigin {
   readonly hasLeft: () => boolean
 }
 
-/** What is known of credentials. A feed, which has no secrets, knows no more. */
+/** What can be asked about credentials without a secret: all that a follower of the feed can answer. */
 export interface CredentialLookups {
   /** For logs, which name only accounts that exist: any other name is text that the client chose. */
   hasAccount(accountId: string): boolean
@@ -84,13 +82,11 @@ export interface CredentialChecks extends CredentialLookups {
    * Undefined if none has it, or several have.
    */
   accountOf(accessKey: string): string | undefined
-  /**
-   * Returns the status of an earlier login: that of its credential while the secret of this hash logs in.
-   */
+  /** Returns the status of the credential while the secret with this hash is valid, else inactive. */
   loginStatus(name: CredentialName, secretHash: string): CredentialStatus
 }
 
-/** A secret, and a hash that it is compared with. */
+/** One comparison: a secret, and the hash that it may match. */
 interface Attempt {
   readonly login: NamedSecret
   readonly hash: string
@@ -101,7 +97,7 @@ const isSlow = (hash: string) => scryptPrefixOf(hash) !== undefined
 const readingsOf = (login: Login): readonly NamedSecret[] =>
   login.otherReading === undefined ? [login] : [login, login.otherReading]
 
-/** Without a hash, one that no secret matches takes the same time. */
+/** Without hashes, the secret is compared with a dummy hash, so that the check takes the same time. */
 function attemptsOf(login: NamedSecret, hashes: readonly string[], dummy: string): readonly Attempt[] {
   const compared = hashes.length === 0 ? [dummy] : hashes
   return compared.map((hash) => ({ login, hash }))
@@ -117,7 +113,7 @@ export function createCredentialChecks(
   onError?: (error: unknown) => void,
 ): CredentialChecks {
   const dummySha256 = dummyHash('$sha256')
-  const nobody: Credential = {
+  const unknownCredential: Credential = {
     accountId: '',
     accessKey: '',
     secretHash: dummySha256,
@@ -126,19 +122,24 @@ export function createCredentialChecks(
   }
   const queue = new HashingQueue()
 
-  /** Takes the same time for a name that no credential has. */
+  /** Takes the same time for an unknown name. */
   function hashesIn(list: CredentialList, name: CredentialName): readonly string[] {
-    return usableHashes(list.find(name) ?? nobody, now())
+    return usableHashes(list.find(name) ?? unknownCredential, now())
+  }
+
+  /** Returns the credential while it is active and the secret with this hash is valid. */
+  function findUsable(name: CredentialName, hash: string): Credential | undefined {
+    const credential = credentials().find(name)
+    if (credential === undefined || !isActive(credential, now())) {
+      return undefined
+    }
+    return usableHashes(credential, now()).includes(hash) ? credential : undefined
   }
 
   /** The credential may have changed while its hash was computed. */
   function acceptIfCurrent({ login, hash }: Attempt, mayLogIn?: MayLogIn): AcceptedLogin | undefined {
-    const credential = credentials().find(login)
-    if (credential === undefined || !isActive(credential, now())) {
-      return undefined
-    }
-    const isUsable = usableHashes(credential, now()).includes(hash)
-    if (!isUsable || mayLogIn?.(credential) === false) {
+    const credential = findUsable(login, hash)
+    if (credential === undefined || mayLogIn?.(credential) === false) {
       return undefined
     }
     const usedPreviousSecret = hash !== credential.secretHash
@@ -163,23 +164,23 @@ export function createCredentialChecks(
     }
     const list = credentials()
     const readings = readingsOf(login)
-    const fast = readings.flatMap((reading) => {
+    const fastAttempts = readings.flatMap((reading) => {
       const hashes = hashesIn(list, reading).filter((hash) => !isSlow(hash))
       return attemptsOf(reading, hashes, dummySha256)
     })
-    const accepted = await checkHashes(fast, mayLogIn)
+    const accepted = await checkHashes(fastAttempts, mayLogIn)
     if (accepted !== undefined) {
       return accepted
     }
-    const slow = readings.flatMap((reading) => {
+    const slowAttempts = readings.flatMap((reading) => {
       const parameters = list.scryptParametersFor(reading)
       const hashes = hashesIn(list, reading).filter(isSlow)
       return parameters === undefined ? [] : attemptsOf(reading, hashes, dummyHash(parameters))
     })
-    if (slow.length === 0) {
+    if (slowAttempts.length === 0) {
       return REJECTED
     }
-    return checkInQueue(origin, async () => (await checkHashes(slow, mayLogIn)) ?? REJECTED)
+    return checkInQueue(origin, async () => (await checkHashes(slowAttempts, mayLogIn)) ?? REJECTED)
   }
 
   async function checkInQueue(
@@ -216,11 +217,8 @@ export function createCredentialChecks(
       return { active: true, endsAtMs: credential.expiresAtMs, scope: credential.scope }
     },
     loginStatus(name, secretHash) {
-      const credential = credentials().find(name)
-      if (credential === undefined || !isActive(credential, now())) {
-        return { active: false }
-      }
-      if (!usableHashes(credential, now()).includes(secretHash)) {
+      const credential = findUsable(name, secretHash)
+      if (credential === undefined) {
         return { active: false }
       }
       const isPrevious = secretHash !== credential.secretHash

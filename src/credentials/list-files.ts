@@ -16,14 +16,14 @@ import { RevocationList } from './revocation-list.ts'
 export const MAX_FILE_BYTES = 8_388_608
 /** A larger file is parsed in a thread. A thread takes a second to start, and some memory. */
 const MAX_INLINE_BYTES = 65_536
-/** A larger file leaves hundreds of megabytes in its thread, so that thread ends. */
+/** A thread that has parsed a larger file is ended, because it keeps hundreds of megabytes. */
 const MAX_REUSED_THREAD_BYTES = 1_048_576
 /** Block lists of any length need less. Other layouts, such as JSON, need this for about 1 MB of text. */
 const MAX_SECONDS = 30
 const MAX_HEAP_MB = 160
 const UNPARSED = `cannot be parsed within ${MAX_SECONDS} s and ${MAX_HEAP_MB} MB of memory; write it as the commands do: a line for each member`
 
-/** A used thread has compiled its code: it parses 280 kB in 0.14 s. A new thread needs 1.2 s. */
+/** Kept for the next file: its code is compiled, so it parses 280 kB in 0.14 s instead of 1.2 s. */
 let idleThread: Worker | undefined
 
 export async function loadCredentialsFile(path: string): Promise<Loaded<CredentialList>> {
@@ -38,7 +38,10 @@ export async function loadCredentialsFile(path: string): Promise<Loaded<Credenti
   return parsed.ok ? loaded(credentials, read.warnings) : parsed
 }
 
-/** @param required - if false, the file may be missing while `active` has no revocation */
+/**
+ * @param required - if false, the file may be missing
+ * @param active - a file that is missing after it had revocations is a mistake
+ */
 export async function loadRevocationsFile(
   path: string,
   required: boolean,
