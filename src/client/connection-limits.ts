@@ -14,13 +14,13 @@ interface IdleConnection {
   readonly sinceMonotonicMs: number
 }
 
-/** One search through all connections finds as many. */
-const MAX_FOUND = 256
+/** How many idle connections one search through all connections keeps for the next evictions. */
+const MAX_IDLE_FOUND = 256
 
 export class ConnectionLimits {
   readonly #limits: Pick<Config['limits'], 'connections' | 'connectionsPerAddress'>
   readonly #openByNetwork = new Map<string, number>()
-  /** The connection that has been idle longest is at the end. Some are not idle any more. */
+  /** Found by the last search, the one that has been idle longest at the end. Some may be busy again. */
   #idle: IdleConnection[] = []
   readonly counts = { dropped: 0, droppedByAddress: 0, evicted: 0 }
   readonly #tlsSockets: Pick<TlsSockets, 'destroyOldest'>
@@ -33,15 +33,19 @@ export class ConnectionLimits {
     this.#tlsSockets = tlsSockets
   }
 
-  /** Whether a new connection is accepted. `count`: of all, also those in a TLS handshake. */
-  accepts(tcpSocket: Socket, peer: Peer, open: readonly Connection[], count: number): boolean {
+  /**
+   * Counts a new connection, and closes another one if there are too many.
+   * Returns false if the new one must be closed.
+   * @param openCount - the number of all connections, also those in a TLS handshake, which `open` lacks
+   */
+  tryAccept(tcpSocket: Socket, peer: Peer, open: readonly Connection[], openCount: number): boolean {
     const isBounded = this.#limits.connectionsPerAddress > 0
     const network = isBounded ? clientNetwork(peer.address) : undefined
     if (network !== undefined && this.#isNetworkFull(network, peer)) {
       this.counts.droppedByAddress++
       return false
     }
-    if (count >= this.#limits.connections && !this.#makeRoom(open)) {
+    if (openCount >= this.#limits.connections && !this.#makeRoom(open)) {
       this.counts.dropped++
       return false
     }
@@ -82,18 +86,21 @@ export class ConnectionLimits {
     if (this.#evictNextFound()) {
       return true
     }
-    const found = open.flatMap((connection) => {
+    const idle: IdleConnection[] = []
+    for (const connection of open) {
       const sinceMonotonicMs = connection.idleSinceMonotonicMs
-      return sinceMonotonicMs === undefined ? [] : { connection, sinceMonotonicMs }
-    })
-    found.sort((a, b) => b.sinceMonotonicMs - a.sinceMonotonicMs)
-    this.#idle = found.slice(-MAX_FOUND)
+      if (sinceMonotonicMs !== undefined) {
+        idle.push({ connection, sinceMonotonicMs })
+      }
+    }
+    idle.sort((a, b) => b.sinceMonotonicMs - a.sinceMonotonicMs)
+    this.#idle = idle.slice(-MAX_IDLE_FOUND)
     return this.#evictNextFound()
   }
 
   #evictNextFound(): boolean {
     let idle = this.#idle.pop()
-    // Those that have become busy since they were found stay open.
+    // One that was used after the search stays open.
     while (idle !== undefined && idle.connection.idleSinceMonotonicMs !== idle.sinceMonotonicMs) {
       idle = this.#idle.pop()
     }

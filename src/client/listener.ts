@@ -119,7 +119,7 @@ export class DataListener {
       const peer = this.#peerAt(tcpSocket)
       // Not Node's own limit of connections:
       // before Node 22.12, full workers pass a connection to each other endlessly.
-      if (!this.#limits.accepts(tcpSocket, peer, this.#open, this.connections)) {
+      if (!this.#limits.tryAccept(tcpSocket, peer, this.#open, this.connections)) {
         tcpSocket.destroy()
       } else if (this.#isSecure) {
         this.#tlsSockets.add(tcpSocket)

@@ -1,7 +1,6 @@
 /**
- * What has arrived of the next head of a client connection, by the number of its bytes: Node's
- * parser reports only whole heads. In: the end of each response.
- * Out: whether the next head has begun, whether its rest is late, and whether Node has read on.
+ * Whether a client has begun to send its next request head. Node's parser reports only complete heads, so
+ * this compares how many bytes the socket has read with how many it had read when the last response ended.
  */
 import type { Socket } from 'node:net'
 import { headerText } from '../http/headers.ts'
@@ -12,7 +11,7 @@ export class NextHead {
   readonly #headMs: number
   /**
    * `socket.bytesRead` at the end of the previous response.
-   * Undefined while a request is served that had to wait.
+   * Undefined (unknown) while a request is served that had to wait: others may have arrived behind it.
    */
   #bytesBefore: number | undefined
   #endsAtMonotonicMs: number | undefined
@@ -29,15 +28,13 @@ export class NextHead {
     this.#endsAtMonotonicMs = undefined
   }
 
-  /**
-   * The next request has waited, and others may have arrived behind it: until `restart`, nothing is known.
-   */
+  /** The next request has waited. Until `restart`, a head is taken to have begun, and bytes to be lost. */
   stop(): void {
     this.#bytesBefore = undefined
   }
 
   get hasBegun(): boolean {
-    return !this.#hasRead(0)
+    return !this.#hasReadExactly(0)
   }
 
   /**
@@ -53,16 +50,16 @@ export class NextHead {
   }
 
   /**
-   * Whether more bytes than the head of this request have been read. Known limit: a head without
+   * Whether Node may have read more bytes than the head of this request. Known limit: a head without
    * spaces after its colons, or one that begins before the previous response ends, hides some of them.
    */
   mayHaveLostBytes(req: SidecarRequest): boolean {
     const head = `${req.method} ${req.url} HTTP/1.1\r\n${headerText(req.rawHeaders)}\r\n`
-    return !this.#hasRead(head.length)
+    return !this.#hasReadExactly(head.length)
   }
 
-  /** Whether exactly so many bytes have arrived since the previous response. */
-  #hasRead(bytes: number): boolean {
+  /** Whether this number of bytes has arrived since the previous response. False if it is unknown. */
+  #hasReadExactly(bytes: number): boolean {
     return this.#bytesBefore !== undefined && this.#socket.bytesRead === this.#bytesBefore + bytes
   }
 }
