@@ -45,6 +45,7 @@ export const DEFAULT_SAMPLE_RATIO = 0.01
 const group = <Shape extends z.core.$ZodLooseShape>(shape: Shape) =>
   strictMap(`must be a map of settings: ${Object.keys(shape).join(', ')}`, shape)
 
+/** Must have the type of the setting. */
 type Fallback<Output> = z.core.util.NoUndefined<NoInfer<Output>>
 
 const setting = <Output>(kind: z.ZodType<Output>, fallback: Fallback<Output>, description: string) =>
@@ -66,11 +67,11 @@ function certificatePair(receivers: string, directory: string) {
   }
 }
 
-/** The description of a limit says whether workers share it. */
-const limit = (scope: string) => (max: number, fallback: number, description: string) =>
-  setting(integer(1, max), fallback, `${description} ${scope}`)
-const workerLimit = limit('In each worker.')
-const sharedLimit = limit('Divided among workers, at least 1 for each.')
+const workerLimit = (max: number, fallback: number, description: string) =>
+  setting(integer(1, max), fallback, `${description} In each worker.`)
+
+const sharedLimit = (max: number, fallback: number, description: string) =>
+  setting(integer(1, max), fallback, `${description} Divided among workers, at least 1 for each.`)
 
 const list = <Member extends z.ZodType>(kind: z.ZodArray<Member>, description: string) =>
   kind.default([]).describe(description)
@@ -213,7 +214,7 @@ export const settingsSchema = group({
   scopes: section('Where restricted tokens and links are accepted.', {
     hosts: list(
       z.array(scopeHost, "must be a list of hosts, or ['*']"),
-      "Hosts at which the paths of scopes and links name what they say, with or without a port; ['*']: the service does not choose by Host. At any other host, and at all while the list is empty, restricted tokens and links are refused.",
+      "Hosts at which restricted tokens and links are accepted, with or without a port; ['*']: all, for a service that does not choose by Host; empty: none.",
     ),
   }),
   links: section('URLs that allow one request without a token.', {
@@ -283,7 +284,7 @@ export const settingsSchema = group({
     connectionsPerAddress: setting(
       integer(0, 1_000_000),
       0,
-      'Maximum client connections of one address (IPv6: /64) to a process, but of a trusted proxy; 0: no limit.',
+      'Maximum client connections of one address (IPv6: /64) to a process, except those of trusted proxies; 0: no limit.',
     ),
     uploadBytesPerSecond: setting(
       integer(0, 1_000_000_000),
@@ -321,7 +322,7 @@ export const settingsSchema = group({
   workers: setting(
     z.union([integer(1, 1024, WORKERS), z.literal('auto', WORKERS)], WORKERS),
     1,
-    'Processes that share the listener; auto: one for each core, on Node 22.12 and newer fewer by a CPU quota.',
+    'Processes that share the listener; auto: one for each core, or fewer if there is a CPU quota (Node 22.12 and newer).',
   ),
   contract: section('Forms that clients of the API disagree on; the defaults are documented.', {
     expirationSec: setting(oneOf(['integer', 'string']), 'integer', 'JSON type of expirationSec.'),

@@ -9,8 +9,25 @@ import { settingsSchema } from './schema.ts'
 
 export type Settings = z.output<typeof settingsSchema>
 
-/** `default` is undefined if the setting has no default, or one that depends on other settings. */
-export type Setting = Readonly<ReturnType<typeof settingOf>>
+export interface Setting {
+  readonly path: string
+  readonly steps: readonly string[]
+  readonly variable: string
+  readonly flag: string
+  readonly description: string
+  readonly schema: z.core.$ZodType
+  /** Undefined if there is none. */
+  readonly default: unknown
+}
+
+/** A member of the maps in a list of settings, such as `upstreams[].url`. */
+export interface ListMember {
+  readonly path: string
+  readonly description: string
+  readonly schema: z.core.$ZodType
+  readonly default: unknown
+  readonly required: boolean
+}
 
 export const SETTINGS: readonly Setting[] = flatten(settingsSchema, [])
 
@@ -28,7 +45,7 @@ export const SETTING_OF_NAME = new Map(
 
 export const FLAGS: readonly string[] = [...SETTING_OF_NAME.keys()].filter((name) => name.startsWith('--'))
 
-/** Returns the members of the group of settings at the steps. Empty if there is none. */
+/** Returns the names of the members of the group at the steps. Empty if there is no group. */
 export function namesBelow(steps: readonly Step[]): readonly string[] {
   let schema: z.core.$ZodType | undefined = settingsSchema
   for (const step of steps) {
@@ -66,7 +83,8 @@ function flatten(schema: z.ZodObject, above: readonly string[]): Setting[] {
   })
 }
 
-function settingOf(member: z.core.$ZodType, inner: z.core.$ZodType, steps: readonly string[]) {
+/** @param schema - the schema of the member, without its default */
+function settingOf(member: z.core.$ZodType, schema: z.core.$ZodType, steps: readonly string[]): Setting {
   const name = steps.map((step) => step.replace(/[A-Z]/g, '_$&').toUpperCase()).join('_')
   const meta = z.globalRegistry.get(member)
   return {
@@ -75,18 +93,9 @@ function settingOf(member: z.core.$ZodType, inner: z.core.$ZodType, steps: reado
     variable: `SIDECAR_${name}`,
     flag: `--${name.toLowerCase().replaceAll('_', '-')}`,
     description: String(meta?.description),
-    schema: inner,
+    schema,
     default: member instanceof z.ZodDefault ? member.def.defaultValue : meta?.['default'],
   }
-}
-
-/** A member of the maps in a list of settings, such as `upstreams[].url`. */
-export interface ListMember {
-  readonly path: string
-  readonly description: string
-  readonly schema: z.core.$ZodType
-  readonly default: unknown
-  readonly required: boolean
 }
 
 /** Returns the members of a list of maps. Empty for every other setting. */
