@@ -13,8 +13,8 @@ export class SharedChecks<T> {
   readonly #running = new Map<string, RunningCheck<T>>()
 
   /**
-   * Joins the check of this key, or starts one. Settles as the check does.
-   * @param check - called with the first client, which has left only once all clients have left
+   * Joins the running check of this key, or starts one. Settles as the check does.
+   * @param check - called with a client that stands for all that join: it is `destroyed` once all of them are
    */
   run(key: string, client: LoginClient, check: (client: LoginClient) => Promise<T>): Promise<T> {
     const running = this.#running.get(key)
@@ -23,13 +23,13 @@ export class SharedChecks<T> {
       return running.result
     }
     const clients = [client]
-    const first: LoginClient = {
+    const allClients: LoginClient = {
       req: client.req,
       get destroyed() {
         return clients.every(({ destroyed }) => destroyed)
       },
     }
-    const result = check(first).finally(() => this.#running.delete(key))
+    const result = check(allClients).finally(() => this.#running.delete(key))
     this.#running.set(key, { clients, result })
     return result
   }
