@@ -1,3 +1,4 @@
+/** JSON objects whose members are not known yet. */
 export type JsonObject = Readonly<Record<string, unknown>>
 
 export const isJsonObject = (value: unknown): value is JsonObject =>
