@@ -5,7 +5,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Logger, loggedItems } from '../base/log.ts'
 import { failed, type Loaded, loaded, notLoaded } from '../base/result.ts'
-import { type PollResult, Reloadable, type ReloadResult } from '../reload/reloadable.ts'
+import { type Found, type PollResult, Reloadable, type ReloadResult } from '../reload/reloadable.ts'
 import { fetchJwks, importKeys, type KeySetSource } from './jwk-set.ts'
 import { type FindKey, type FoundKey, findInSet, type Key, type KeyRing } from './key-ring.ts'
 
@@ -46,28 +46,13 @@ export class RemoteKeys {
   #fetchedForKidAtMs = Number.NEGATIVE_INFINITY
 
   constructor(options: RemoteKeysOptions) {
-    const { issuer, jwksUrl, algorithms, log } = options
+    const { issuer, jwksUrl, log } = options
     const { origin, pathname } = new URL(jwksUrl)
     const logFields = { issuer, from: `${origin}${pathname}` } // the query may be a secret
     this.issuer = issuer
     this.#options = options
     this.#keySet = new Reloadable<readonly Key[] | undefined>({
-      poll: async () => {
-        const fetched = await fetchJwks(options, this.#stopping.signal)
-        if (!fetched.ok) {
-          return fetched
-        }
-        // The version ignores the order of the keys, because a new version empties the token cache.
-        const sorted = fetched.value.map((jwk) => JSON.stringify(jwk)).sort()
-        const load = async (active: readonly Key[] | undefined) => {
-          const { keys, warnings } = await importKeys(fetched.value, algorithms)
-          // A set without usable keys withdraws the keys of the active set.
-          // As the first set, such a set is a mistake.
-          const isUsable = keys.length > 0 || active !== undefined
-          return isUsable ? loaded(keys, warnings) : notLoaded(warnings)
-        }
-        return loaded({ version: sorted.join(), load })
-      },
+      poll: () => this.#fetch(),
       initial: undefined,
       pollMs: REFRESH_MS,
       failingMs: COOLDOWN_MS,
@@ -86,13 +71,17 @@ export class RemoteKeys {
     if (found.ok || found.error === 'algorithm') {
       return found
     }
-    return found.error === 'unavailable' || kid !== undefined ? this.#findNewer(kid, alg) : found
+    if (found.error === 'unknown_key' && kid === undefined) {
+      return found
+    }
+    return this.#findNewer(kid, alg)
   }
 
   /** Returns the keys that have a kid, for a sidecar without keys of its own. */
-  readonly ring = (): KeyRing => ({
-    keys: new Map(this.#keySet.current()?.flatMap((key) => (key.kid === '' ? [] : [[key.kid, key]]))),
-  })
+  readonly ring = (): KeyRing => {
+    const named = this.#keySet.current()?.filter(({ kid }) => kid !== '') ?? []
+    return { keys: new Map(named.map((key) => [key.kid, key])) }
+  }
 
   readonly condition = () => ({ name: 'keys', ok: this.state().loaded, ...this.state() }) as const
 
@@ -123,6 +112,23 @@ export class RemoteKeys {
     this.#keySet.stop()
   }
 
+  async #fetch(): Promise<Loaded<Found<readonly Key[] | undefined>>> {
+    const fetched = await fetchJwks(this.#options, this.#stopping.signal)
+    if (!fetched.ok) {
+      return fetched
+    }
+    const jwks = fetched.value
+    // The version ignores the order of the keys, because a new version empties the token cache.
+    const sorted = jwks.map((jwk) => JSON.stringify(jwk)).sort()
+    const load = async (active: readonly Key[] | undefined) => {
+      const { keys, warnings } = await importKeys(jwks, this.#options.algorithms)
+      // A set without usable keys withdraws the keys of the active set. As the first set, it is a mistake.
+      const isUsable = keys.length > 0 || active !== undefined
+      return isUsable ? loaded(keys, warnings) : notLoaded(warnings)
+    }
+    return loaded({ version: sorted.join(), load })
+  }
+
   #report(polled: PollResult<readonly Key[] | undefined>, logFields: object): void {
     const { log, now } = this.#options
     const wasFailing = this.#lastFetch === 'failed'
@@ -149,9 +155,9 @@ export class RemoteKeys {
       log.error({ ...logFields, problems }, `the JWK Set cannot be used, ${active}`)
       return
     }
-    const keys = polled.value
-    const kids = keys && loggedItems(keys).map(({ kid }) => kid)
-    log.info({ ...logFields, keys: keys?.length, kids }, 'a new JWK Set is active')
+    const keys = polled.value ?? []
+    const kids = loggedItems(keys).map(({ kid }) => kid)
+    log.info({ ...logFields, keys: keys.length, kids }, 'a new JWK Set is active')
     if (polled.warnings.length > 0) {
       const problems = loggedItems(polled.warnings)
       log.warn({ ...logFields, problems }, 'a part of the JWK Set cannot be used')
@@ -166,8 +172,9 @@ export class RemoteKeys {
   async #findNewer(kid: string | undefined, alg: string): Promise<FoundKey> {
     const now = this.#options.now()
     // `Math.abs`, because the clock may be set back.
-    const isPast = (atMs: number) => Math.abs(now - atMs) >= COOLDOWN_MS
-    if (this.#keySet.current() !== undefined && isPast(this.#fetchedForKidAtMs) && isPast(this.#failedAtMs)) {
+    const isCool = (atMs: number) => Math.abs(now - atMs) >= COOLDOWN_MS
+    const isDue = isCool(this.#fetchedForKidAtMs) && isCool(this.#failedAtMs)
+    if (this.#keySet.current() !== undefined && isDue) {
       this.#fetchedForKidAtMs = now
       // Also during a fetch, which may have begun before the key was published.
       this.#newestFetch = this.#keySet.refresh()
