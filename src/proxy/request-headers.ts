@@ -16,20 +16,21 @@ export const UPGRADE_LINES = 'Connection: Upgrade\r\nUpgrade: websocket\r\n'
  */
 export function requestHeadText(
   context: RequestContext,
-  { admitted, caller, forwardsAuthorization, target = admitted.target }: ServiceDecision,
+  decision: ServiceDecision,
   upstream: { readonly host: string; readonly assertionAudience: string },
 ): string {
+  const { admitted, caller } = decision
   const { lines, host, requestId } = admitted
   const { peer } = context.connection
-  const change = upstreamHeadersOf(context)
+  const headerChange = upstreamHeadersOf(context)
   const forwards: ForwardedLines = {
-    authorization: forwardsAuthorization,
+    authorization: decision.forwardsAuthorization,
     requestId: requestId !== undefined,
     proxyLines: peer.isTrusted,
-    removed: change?.removed,
+    removed: headerChange?.removed,
   }
   let hasProxyLines = false
-  let head = `${admitted.method} ${target} HTTP/1.1\r\n`
+  let head = `${admitted.method} ${decision.target ?? admitted.target} HTTP/1.1\r\n`
   for (let line = 0; line < lines.kinds.length; line++) {
     if (isForwarded(lines, line, forwards)) {
       head += `${lines.name(line)}: ${lines.value(line)}\r\n`
@@ -52,8 +53,8 @@ export function requestHeadText(
   if (caller !== undefined) {
     head += caller.identityLines
   }
-  if (change !== undefined) {
-    head += change.addedLines
+  if (headerChange !== undefined) {
+    head += headerChange.addedLines
   }
   if (context.isDetached) {
     head += UPGRADE_LINES
@@ -61,12 +62,13 @@ export function requestHeadText(
   return `${head}\r\n`
 }
 
-/** Which lines of some kinds the upstream receives. `removed`: names of others, in lower case. */
+/** Whether the upstream receives header lines that are forwarded on a condition. */
 interface ForwardedLines {
   readonly authorization: boolean
   readonly requestId: boolean
   /** `Forwarded` and `X-Forwarded-*`. */
   readonly proxyLines: boolean
+  /** Names of lines that are not forwarded, in lower case. */
   readonly removed: ReadonlySet<string> | undefined
 }
 
