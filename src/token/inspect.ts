@@ -48,7 +48,7 @@ export async function inspectToken(token: string, context: InspectionContext) {
   return {
     verdict: refusal ? 'refused' : 'valid',
     reason: refusal?.reason ?? null,
-    explanation: explanationOf(verdict, credentialActive, unverified),
+    explanation: explainVerdict(verdict, credentialActive, unverified),
     kid: textOrNull(header?.['kid']),
     alg: textOrNull(header?.['alg']),
     /** The names that upstreams receive, or received before the token ended. */
@@ -90,16 +90,18 @@ function isListedToken(
 }
 
 function readableParts(token: string) {
-  const parts = token.replace(/^bearer\s+/i, '').split('.', 2)
-  // A larger part may nest so deeply that it cannot be written as JSON.
-  const [header, claims] = parts.map((part) => jsonObjectIn(part.length > MAX_TOKEN_BYTES ? '' : part))
-  return { header, claims }
+  const [header = '', claims = ''] = token.replace(/^bearer\s+/i, '').split('.', 2)
+  return { header: readablePart(header), claims: readablePart(claims) }
 }
+
+/** A larger part may nest so deeply that it cannot be written as JSON. */
+const readablePart = (part: string) => (part.length > MAX_TOKEN_BYTES ? undefined : jsonObjectIn(part))
 
 /** Returns the names of a credential of the sidecar, as its own tokens and links have them. */
 function ownNames(claims: Claims, issuer: string): OwnNames | undefined {
-  const { iss, parent_iss: parentIssuer = iss, sub, client_id: clientId } = claims
-  const isOwn = iss === issuer && parentIssuer === issuer
+  const { iss, parent_iss: parentIssuer, sub, client_id: clientId } = claims
+  const isOfOwnToken = parentIssuer === undefined || parentIssuer === issuer // only links have a parent
+  const isOwn = iss === issuer && isOfOwnToken
   if (!isOwn || typeof sub !== 'string' || typeof clientId !== 'string') {
     return undefined
   }
@@ -127,31 +129,38 @@ const secondsUntil = (exp: unknown, nowMs: number) =>
 
 const textOrNull = (value: unknown) => (typeof value === 'string' ? value : null)
 
-const EXPLANATIONS: Readonly<Record<Exclude<InspectedFailure['reason'], 'claims' | 'unknown_key'>, string>> =
-  {
-    missing: 'There is no token.',
-    malformed:
-      'It is not three parts in canonical base64url without padding, separated by dots; ' +
-      `or it begins with a scheme such as Bearer, or has more than ${MAX_TOKEN_BYTES} characters.`,
-    algorithm: 'The alg differs from that of the key, so the content is unproven.',
-    signature: 'The signature is not by the key that kid names, so the content is unproven.',
-    unavailable: 'The keys of its issuer have not been fetched yet, so the content is unproven.',
-    expired: 'The token was valid and has expired.',
-    revoked: 'The token was valid and has been revoked: by its jti, its account or its access key.',
-  }
+type FixedReason = Exclude<InspectedFailure['reason'], 'claims' | 'unknown_key'>
 
-const explanationOf = (
+const EXPLANATIONS: Readonly<Record<FixedReason, string>> = {
+  missing: 'There is no token.',
+  malformed:
+    'It is not three parts in canonical base64url without padding, separated by dots; ' +
+    `or it begins with a scheme such as Bearer, or has more than ${MAX_TOKEN_BYTES} characters.`,
+  algorithm: 'The alg differs from that of the key, so the content is unproven.',
+  signature: 'The signature is not by the key that kid names, so the content is unproven.',
+  unavailable: 'The keys of its issuer have not been fetched yet, so the content is unproven.',
+  expired: 'The token was valid and has expired.',
+  revoked: 'The token was valid and has been revoked: by its jti, its account or its access key.',
+}
+
+function explainVerdict(
   verdict: Result<VerifiedToken, InspectedFailure>,
   credentialActive: boolean | null,
   unverified: UnverifiedToken,
-) => (verdict.ok ? acceptance(verdict.value) : explain(verdict.error, credentialActive, unverified))
+): string {
+  return verdict.ok
+    ? explainAcceptance(verdict.value)
+    : explainRefusal(verdict.error, credentialActive, unverified)
+}
 
-const acceptance = ({ link }: VerifiedToken) =>
-  link === undefined
-    ? 'The token is accepted.'
-    : `It is a link: it is accepted as link_token of its ${link.method} request, and refused as a bearer token.`
+function explainAcceptance({ link }: VerifiedToken): string {
+  if (link === undefined) {
+    return 'The token is accepted.'
+  }
+  return `It is a link: it is accepted as link_token of its ${link.method} request, and refused as a bearer token.`
+}
 
-function explain(
+function explainRefusal(
   { reason, invalidPart }: InspectedFailure,
   credentialActive: boolean | null,
   unverified: UnverifiedToken,
