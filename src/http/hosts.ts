@@ -24,25 +24,32 @@ export function withoutPath(url: string): string {
  * A silent DNS server blocks its thread for up to a minute.
  * With one lookup for each host at a time, one silent host leaves a thread free.
  */
-const running = new Map<string, Promise<LookupAddress[]>>()
+const runningLookups = new Map<string, Promise<LookupAddress[]>>()
 
 /** Resolves to at least one address. Rejects with the error of Node's lookup. */
 export function lookupAddresses(host: string): Promise<LookupAddress[]> {
-  const shared = running.get(host)
+  const shared = runningLookups.get(host)
   if (shared !== undefined) {
     return shared
   }
   // Node's own lookups for sockets have the same hint.
-  const addresses = dns.lookup(host, { all: true, hints: ADDRCONFIG }).finally(() => running.delete(host))
-  running.set(host, addresses)
+  const addresses = dns
+    .lookup(host, { all: true, hints: ADDRCONFIG })
+    .finally(() => runningLookups.delete(host))
+  runningLookups.set(host, addresses)
   return addresses
 }
 
 /** An option of `http.get` and `socket.connect`. */
 export const lookup: LookupFunction = (host, { all }, callback) => {
   lookupAddresses(host).then(
-    (addresses) =>
-      all ? callback(null, addresses) : callback(null, addresses[0]?.address ?? '', addresses[0]?.family),
+    (addresses) => {
+      if (all) {
+        callback(null, addresses)
+      } else {
+        callback(null, addresses[0]?.address ?? '', addresses[0]?.family)
+      }
+    },
     (error: NodeJS.ErrnoException) => callback(error, []),
   )
 }
