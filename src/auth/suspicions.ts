@@ -1,12 +1,12 @@
 /**
- * Watches the auth data for changes that load well and are probably mistakes, and tells its fingerprints.
+ * Reports changes of the auth data that are valid and probably mistakes, and the fingerprints of the data.
  *
  *   suspicion                                              ends
  *   the file was replaced behind its mount (no link)       when the path leads to a file with a link
  *   the credentials became empty                           with a version that has some
- *   revocations were lost: more than one name at once,     with a version that has them again
- *   or by a file that is older than the one before;
- *   of the feed, by a whole state
+ *   revocations were lost: of more than one name at once,  with a version that has them again
+ *   by a file that is older than the one before,
+ *   or by a whole state of the feed
  *   an earlier state of the database is back               when the state before it returns
  *
  * `revocations remove` takes one name: that is no suspicion, and neither is a revocation whose tokens have
@@ -70,7 +70,7 @@ export class Suspicions {
     clearInterval(this.#timer)
   }
 
-  /** What is there is right: it is the first content, or an operator has asked for a reload. */
+  /** Trusts the active content: it is the first, or an operator has asked for a reload. */
   accept(): void {
     for (const watch of this.#watches) {
       this.#run(watch.accept())
@@ -86,13 +86,13 @@ export class Suspicions {
     return [...subjects]
   }
 
-  /** A number for each subject, equal in replicas that have the same content. */
+  /** A number for each subject, equal in replicas that have the same content. Undefined until it is loaded. */
   fingerprints(): (readonly [SuspectSubject, number | undefined])[] {
     const subjects = new Map<SuspectSubject, number | undefined>()
     for (const { subject, fingerprint } of this.#watches) {
-      const known = subjects.has(subject) ? subjects.get(subject) : 0
-      const isKnown = known !== undefined && fingerprint !== undefined
-      subjects.set(subject, isKnown ? addFingerprint(known, fingerprint) : undefined)
+      const sum = subjects.has(subject) ? subjects.get(subject) : 0
+      const areLoaded = sum !== undefined && fingerprint !== undefined
+      subjects.set(subject, areLoaded ? addFingerprint(sum, fingerprint) : undefined)
     }
     return [...subjects]
   }
@@ -106,11 +106,11 @@ class Watch {
   readonly #state: WatchedState
   readonly #log: Pick<Logger, 'warn' | 'info'>
   #trustedTimeMs = 0
-  /** By what makes it suspect. */
-  readonly #suspicions = { content: undefined, link: undefined } as Record<
-    'content' | 'link',
-    string | undefined
-  >
+  /** What is suspect about the content, and about the link of its file. */
+  readonly #suspicions: Record<'content' | 'link', string | undefined> = {
+    content: undefined,
+    link: undefined,
+  }
 
   constructor(state: WatchedState, log: Pick<Logger, 'warn' | 'info'>) {
     this.#state = state
