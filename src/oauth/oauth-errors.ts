@@ -7,7 +7,7 @@ import type { ErrorResponseOptions, Responder } from '../client/responder.ts'
 import type { SidecarResponse } from '../client/response.ts'
 import type { LoginRefusal } from '../endpoints/login-service.ts'
 
-/** The same for every client that is not authenticated: nothing tells an unknown name from a wrong secret. */
+/** The same for an unknown name and a wrong secret, so that a client cannot tell which names exist. */
 export const INVALID_CLIENT: PublicError = {
   status: 401,
   code: 'invalid_client',
@@ -37,10 +37,10 @@ export class OAuthRefusals {
     this.#challenge = `Basic realm="${realm}"`
   }
 
-  /** Refuses a request before a secret is checked. An error of another catalogue becomes `invalid_request`. */
+  /** Refuses a request before a secret is checked. `InvalidArgument` becomes `invalid_request`. */
   refuseRequest(res: SidecarResponse, error: PublicError): void {
-    const isOther = error.code === ERRORS.invalidArgument.code
-    this.#fail(res, 'invalid', isOther ? { ...error, code: 'invalid_request' } : error)
+    const isOfAccountApi = error.code === ERRORS.invalidArgument.code
+    this.#fail(res, 'invalid', isOfAccountApi ? { ...error, code: 'invalid_request' } : error)
   }
 
   refuseUnavailable(res: SidecarResponse): void {
@@ -79,14 +79,16 @@ export class OAuthRefusals {
     error: PublicError,
     options: ErrorResponseOptions = {},
   ): void {
-    const isUnauthenticated = error.status === INVALID_CLIENT.status
+    const body = bodyOf(error)
+    if (error.status !== INVALID_CLIENT.status) {
+      this.#responder.fail(res, reason, error, { ...options, body })
+      return
+    }
     this.#responder.fail(res, reason, error, {
       ...options,
-      ...(isUnauthenticated && {
-        errorType: 'http_request_denied',
-        headers: ['WWW-Authenticate', this.#challenge],
-      }),
-      body: bodyOf(error),
+      errorType: 'http_request_denied',
+      headers: ['WWW-Authenticate', this.#challenge],
+      body,
     })
   }
 }

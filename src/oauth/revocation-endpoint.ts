@@ -1,6 +1,6 @@
 /**
  * The revocation endpoint (RFC 7009): a client ends a token of its own, as by logout.
- * The response is the same if the text is no token of the client.
+ * The response is the same if the text is not a token of the client.
  */
 import type { PublicError } from '../base/errors.ts'
 import { failed, ok, type Result } from '../base/result.ts'
@@ -15,6 +15,11 @@ import { type Form, readForm } from './form.ts'
 import type { OAuthOptions } from './oauth.ts'
 import { invalidRequest, OAuthRefusals } from './oauth-errors.ts'
 
+interface RevocationRequest {
+  readonly login: Login
+  readonly token: string
+}
+
 export class RevocationEndpoint {
   readonly #options: OAuthOptions
   readonly #endToken: EndToken
@@ -22,11 +27,10 @@ export class RevocationEndpoint {
   readonly #bodyLimits: BodyLimits
 
   constructor(options: OAuthOptions, endToken: EndToken) {
-    const { config, responder } = options
     this.#options = options
     this.#endToken = endToken
-    this.#bodyLimits = bodyLimitsOf(config)
-    this.#refusals = new OAuthRefusals(responder, config.basic.realm)
+    this.#bodyLimits = bodyLimitsOf(options.config)
+    this.#refusals = new OAuthRefusals(options.responder, options.config.basic.realm)
   }
 
   /** Rejects only on an internal error. */
@@ -46,7 +50,7 @@ export class RevocationEndpoint {
     if (!accepted.ok) {
       return this.#refusals.refuseLogin(res, accepted.error)
     }
-    const own = await this.#tokenOf(accepted.value.credential, token)
+    const own = await this.#ownTokenOf(accepted.value.credential, token)
     if (own !== undefined) {
       const { identity, issuer } = own
       const ended = await this.#endToken({ ...identity, issuer })
@@ -69,19 +73,16 @@ export class RevocationEndpoint {
   }
 
   /** Undefined unless the text is a valid token that the credential got from this issuer. */
-  async #tokenOf(credential: CredentialName, text: string): Promise<VerifiedToken | undefined> {
+  async #ownTokenOf(credential: CredentialName, text: string): Promise<VerifiedToken | undefined> {
     const { config, verify } = this.#options
     const verdict = await verify(text)
     if (!verdict.ok) {
       return undefined
     }
     const { identity, issuer, link } = verdict.value
-    const isOwn = identity.accountId === credential.accountId && identity.accessKey === credential.accessKey
-    return isOwn && issuer === config.token.issuer && link === undefined ? verdict.value : undefined
+    const isOfCredential =
+      identity.accountId === credential.accountId && identity.accessKey === credential.accessKey
+    const isOwn = isOfCredential && issuer === config.token.issuer && link === undefined
+    return isOwn ? verdict.value : undefined
   }
-}
-
-interface RevocationRequest {
-  readonly login: Login
-  readonly token: string
 }
