@@ -23,9 +23,6 @@ const command = [
 if (!isWhole) {
   command.push('--allow-empty-coverage')
 }
-if (isWhole) {
-  console.log('All tests take 3 to 5 minutes on two idle cores, and longer beside other work.\n')
-}
 let coveredLines
 const count = { passed: 0, failed: 0, skipped: 0 }
 
