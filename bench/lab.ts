@@ -133,6 +133,21 @@ export function residentMegabytes({ pids }: Running): number {
   return (sum(withChildren(pids).map(kilobytes)) * 1024) / 1e6
 }
 
+/** Runs the work, and returns its result with the resident memory before it and the growth at the most. */
+export async function withPeakMemory<T>(running: Running, work: () => Promise<T>) {
+  const before = residentMegabytes(running)
+  let peak = before
+  const sampling = setInterval(() => {
+    peak = Math.max(peak, residentMegabytes(running))
+  }, 100)
+  try {
+    const result = await work()
+    return { result, memory: { 'RSS before, MB': before, 'growth MB': peak - before } }
+  } finally {
+    clearInterval(sampling)
+  }
+}
+
 /** Fields 14 and 15; the command name before them may contain a closing parenthesis. */
 function ticks(pid: number): number {
   const stat = readFileSync(`/proc/${pid}/stat`, 'latin1')

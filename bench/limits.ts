@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { freePort } from '../test/support/free-port.ts'
 import type { Bench, Row, Section } from './compare.ts'
 import { compare } from './compare.ts'
-import { ask, type Lab, listening, residentMegabytes } from './lab.ts'
+import { ask, type Lab, listening, withPeakMemory } from './lab.ts'
 import { load, requestText, writeRequests } from './load.ts'
 import type { ObjectLoad, ObjectReport } from './object-client.ts'
 import { sidecarWith, startObjectUpstream } from './peers.ts'
@@ -138,21 +138,16 @@ export async function pacing(bench: Bench): Promise<Section> {
     const limit = direction === 'down' ? 'downloadBytesPerSecond' : 'uploadBytesPerSecond'
     const setting = limitsSetting(lab, `default: { ${limit}: ${PACED_BYTES_PER_SECOND} }`)
     const running = await sidecarWith(setting).start({ ...bench, port, upstreamPort })
-    await listening(port)
-    const before = residentMegabytes(running)
-    let peak = before
-    const sampling = setInterval(() => {
-      peak = Math.max(peak, residentMegabytes(running))
-    }, 100)
     try {
+      await listening(port)
       const options = { port, token: trust.mint(), direction, size, count: 1 } satisfies ObjectLoad
-      const { seconds, bytes } = (await lab.ask('object-client.ts', options)) as ObjectReport
+      const { result, memory } = await withPeakMemory(running, () => lab.ask('object-client.ts', options))
+      const { seconds, bytes } = result as ObjectReport
       rows.push({
         name: `${size / 2 ** 20} MiB ${direction}`,
-        figures: { 'MB/s': bytes / MB / seconds, 'RSS before, MB': before, 'growth MB': peak - before },
+        figures: { 'MB/s': bytes / MB / seconds, ...memory },
       })
     } finally {
-      clearInterval(sampling)
       await running.stop()
     }
   }

@@ -83,7 +83,8 @@ async function runAll(): Promise<boolean> {
   const results: Record<string, Section> = {}
   let failed = false
   for (const [name, run] of Object.entries(SCENARIOS)) {
-    if (!(options.only?.includes(name) ?? true)) {
+    const isSelected = options.only === undefined || options.only.includes(name)
+    if (!isSelected) {
       continue
     }
     const began = performance.now()
@@ -113,8 +114,8 @@ function readOptions() {
     console.log(USAGE)
     process.exit(0)
   }
-  const only = names('only', values.only, SCENARIO_NAMES)
-  const peers = names('peers', values.peers, PEER_NAMES)
+  const only = readNames('only', values.only, SCENARIO_NAMES)
+  const peers = readNames('peers', values.peers, PEER_NAMES)
   return {
     quick,
     check,
@@ -136,12 +137,14 @@ function durationsOf(quick: boolean, check: boolean) {
   return { rounds: 5, seconds: 2, warmUpSeconds: 10 }
 }
 
-function names(option: string, value: string | undefined, known: readonly string[]): string[] | undefined {
-  const unknown = value?.split(',').filter((name) => !known.includes(name)) ?? []
+/** The names of an option, separated by commas. Undefined if the option is not given. */
+function readNames(option: string, value: string | undefined, known: readonly string[]) {
+  const names = value?.split(',')
+  const unknown = names?.filter((name) => !known.includes(name)) ?? []
   if (unknown.length > 0) {
     fail(`--${option}: unknown ${unknown.join(', ')}`)
   }
-  return value?.split(',')
+  return names
 }
 
 function fail(message: string): never {

@@ -3,7 +3,7 @@ import { connect, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { freePort } from '../test/support/free-port.ts'
 import { type Bench, compare, type Row, type Section } from './compare.ts'
-import { listening, residentMegabytes } from './lab.ts'
+import { listening, withPeakMemory } from './lab.ts'
 import type { ObjectLoad, ObjectReport } from './object-client.ts'
 import { envoy, haproxy, nginx, sidecar, startObjectUpstream } from './peers.ts'
 
@@ -57,20 +57,14 @@ export async function memory(bench: Bench): Promise<Section> {
   async function phase(name: string, work: (port: number) => Promise<number>): Promise<void> {
     const port = await freePort()
     const running = await sidecar.start({ ...bench, port, upstreamPort })
-    await listening(port)
-    for (const direction of DIRECTIONS) {
-      await move(port, direction, MIB, 20)
-    }
-    const before = residentMegabytes(running)
-    let peak = before
-    const sampling = setInterval(() => {
-      peak = Math.max(peak, residentMegabytes(running))
-    }, 100)
     try {
-      const transfers = await work(port)
-      rows.push({ name, figures: { 'RSS before, MB': before, 'growth MB': peak - before, transfers } })
+      await listening(port)
+      for (const direction of DIRECTIONS) {
+        await move(port, direction, MIB, 20)
+      }
+      const { result: transfers, memory } = await withPeakMemory(running, () => work(port))
+      rows.push({ name, figures: { ...memory, transfers } })
     } finally {
-      clearInterval(sampling)
       await running.stop()
     }
   }

@@ -1,3 +1,4 @@
+/** The keys of remembered logins, compared with `createHmac`. */
 import { createHmac } from 'node:crypto'
 import t from 'tap'
 import { LoginKeys } from '../../src/basic/login-keys.ts'
@@ -13,7 +14,7 @@ t.test('a key is an HMAC-SHA-256 of name and secret with their lengths', async (
     ['märz', 'пароль 🔑'],
     ['AK', 's'.repeat(12_000)],
     ['AK', 'я'.repeat(6000)],
-    ['AK', 'secret'],
+    ['AK', 'secret'], // again, after longer ones: the buffer is reused
   ] as const) {
     const text = `${name.length} ${secret.length} ${name}${secret}`
     const expected = createHmac('sha256', secretKey).update(text).digest('base64')
@@ -21,9 +22,10 @@ t.test('a key is an HMAC-SHA-256 of name and secret with their lengths', async (
   }
 })
 
-t.test('each process has other keys, and each name and secret', async (t) => {
+t.test('keys differ by name, by secret and by process', async (t) => {
   const keys = new LoginKeys(HEADER_BYTES)
   const all = [
+    // The same text, if nothing separated the two.
     keys.keyOf({ name: 'ab', secret: 'c' }),
     keys.keyOf({ name: 'a', secret: 'bc' }),
     keys.keyOf({ name: 'a', secret: 'b c' }),

@@ -21,13 +21,19 @@ import type { CampaignTrust, Identity } from './sidecar-process.ts'
  */
 const PATIENCE_MS = 25_000
 const IDENTITY_PREFIX = 'x-authenticated-'
-/** What clients send in lines that the sidecar must drop or replace. */
+/** The values that clients send in lines that the sidecar must drop or replace. */
 const FORGED = /^(?:evil|6\.6\.6\.6|for=6\.6\.6\.6)$/
 
 /** Below libuv 1.52, Node reports a reset that arrives together with the last data as a clean end. */
 const SEES_RESETS = Number(process.versions.uv.split('.')[1]) >= 52
 
-/** A request at the upstream. */
+/** The name of a request, in its target and in the path of a log line. */
+const NAME_IN_TARGET = /z\d+[a-f]{4}\.\d+z/
+
+/** The account that has limits, if the campaign has any. */
+export const LIMITED_ACCOUNT = 'acme'
+
+/** A request at the upstream. `sent`: the same as a client has sent it. */
 interface Arrival {
   readonly method: string
   readonly target: string
@@ -35,16 +41,16 @@ interface Arrival {
   readonly sent: Tracked | undefined
 }
 
-/** The account that has limits, if the campaign has any. */
-export const LIMITED_ACCOUNT = 'acme'
-
+/** A request that a client sends, and what has become of it. */
 interface Tracked {
   readonly request: SentRequest
   readonly script: Script
-  /** Whether an earlier request of the connection may have shifted the framing, or moved tokens. */
+  /** Whether it or an earlier request of the connection may have shifted the framing, or moved tokens. */
   readonly loose: boolean
+  /** Whether an earlier request may have moved tokens between requests. */
   readonly damaged: boolean
   arrivals: number
+  /** The upstream has begun to respond. */
   answered: boolean
   /** The sidecar has refused it, because its account is over a limit. */
   limited: boolean
@@ -57,15 +63,16 @@ export async function startCampaign(trust: CampaignTrust) {
   const counts = new Map<string, number>()
   const violations: string[] = []
   const sockets = new Set<Socket>()
-  const violation = (what: string, bytes = '') =>
+  const report = (what: string, bytes = '') =>
     violations.push(bytes === '' ? what : `${what}: ${JSON.stringify(redacted(bytes.slice(0, 600)))}`)
   const count = (what: string) => counts.set(what, (counts.get(what) ?? 0) + 1)
 
-  /** Whose identity a request at the upstream has: that of a token, or one of `more`. */
-  function callerOf(fields: readonly Field[], more: readonly (Identity | undefined)[]): Identity | undefined {
+  /** Whose identity a request at the upstream has: that of a token, or one of `others`. */
+  function callerOf(fields: readonly Field[], others: readonly Identity[]): Identity | undefined {
     const [tokenId = ''] = valuesOf(fields, `${IDENTITY_PREFIX}token-id`)
-    const all = [...trust.good.values(), ...more]
-    return all.find((identity) => identity && (identity.isBasic || encoded(identity.tokenId) === tokenId))
+    const all = [...trust.good.values(), ...others]
+    // A login by HTTP Basic has a token id of the sidecar's choice.
+    return all.find((identity) => identity.isBasic || encoded(identity.tokenId) === tokenId)
   }
 
   /** A violation of a request that arrived at the upstream, from its head alone. */
@@ -120,7 +127,7 @@ export async function startCampaign(trust: CampaignTrust) {
     return undefined
   }
 
-  const sentTo = (target: string) => tracked.get(/z\d+[a-f]{4}\.\d+z/.exec(target)?.[0] ?? '')
+  const sentTo = (target: string) => tracked.get(NAME_IN_TARGET.exec(target)?.[0] ?? '')
 
   function onArrival(head: Head): Arrival {
     const [method = '', target = ''] = head.start.split(' ')
@@ -135,7 +142,7 @@ export async function startCampaign(trust: CampaignTrust) {
     const arrival = { method, target, head, sent }
     const problem = /^\S+ \S+ HTTP\/1\.1$/.test(head.start) ? headProblem(arrival) : 'a malformed start line'
     if (problem !== undefined) {
-      violation(`at the upstream: ${problem}`, lines(head))
+      report(`at the upstream: ${problem}`, lines(head))
     }
     return arrival
   }
@@ -146,16 +153,19 @@ export async function startCampaign(trust: CampaignTrust) {
   }
 
   function onWhole({ sent, head }: Arrival, body: Buffer, trailers: readonly Field[]): void {
-    const caller = callerOf(head.fields, [sent?.request.identity])
-    for (const trailer of trailers.filter((trailer) => mustNotPass(trailer, caller))) {
-      violation(`at the upstream: the trailer ${trailer.name}`, lines(head))
+    const identity = sent?.request.identity
+    const caller = callerOf(head.fields, identity === undefined ? [] : [identity])
+    for (const trailer of trailers) {
+      if (mustNotPass(trailer, caller)) {
+        report(`at the upstream: the trailer ${trailer.name}`, lines(head))
+      }
     }
     count('complete at the upstream')
     if (sent?.request.fate === 'broken') {
-      violation('at the upstream: a broken body is complete', lines(head))
+      report('at the upstream: a broken body is complete', lines(head))
     }
     if (sent !== undefined && !sent.loose && body.toString('latin1') !== sent.request.content) {
-      violation(`at the upstream: another body (${body.length} bytes)`, lines(head))
+      report(`at the upstream: another body (${body.length} bytes)`, lines(head))
     }
   }
 
@@ -211,7 +221,7 @@ export async function startCampaign(trust: CampaignTrust) {
       return true
     }
     function refuse(what: string): void {
-      violation(`at the upstream: ${what}`, bytes.toString('latin1'))
+      report(`at the upstream: ${what}`, bytes.toString('latin1'))
       socket.destroy()
     }
     function answer({ method, sent }: Arrival): void {
@@ -239,13 +249,13 @@ export async function startCampaign(trust: CampaignTrust) {
   }
 
   /** A problem of a response of the upstream, beside its place among the others. */
-  function contentProblem(response: Response, sent: Tracked | undefined, how: Ending): string | undefined {
+  function contentProblem(response: Response, sent: Tracked | undefined, ending: Ending): string | undefined {
     const reply = sent?.request.reply ?? NO_REPLY
     const { good, content } = forMethod(reply, sent?.seenMethod ?? '')
     if (response.complete && good && response.content.toString('latin1') !== content) {
       return 'with another body'
     }
-    const looksComplete = how === 'closed' && !response.complete && !response.framed
+    const looksComplete = ending === 'closed' && !response.complete && !response.framed
     return SEES_RESETS && looksComplete && reply.ending === 'reset' ? 'complete that was reset' : undefined
   }
 
@@ -273,22 +283,28 @@ export async function startCampaign(trust: CampaignTrust) {
     return status === 401 ? 'to a right login that is refused' : undefined
   }
 
-  function responseProblem(response: Response, script: Script, how: Ending): string | undefined {
+  function responseProblem(response: Response, script: Script, ending: Ending): string | undefined {
     const [name] = valuesOf(response.fields, NAME_HEADER)
     count(name === undefined ? `own ${response.status}` : 'from the upstream')
     if (/poison/.test(name ?? response.content.toString('latin1'))) {
       return 'that no client asked for'
     }
-    const ofLogin = () => oauthProblem(response) ?? basicProblem(response)
-    const own = () => ownProblem(response) ?? ofLogin() ?? limitProblem(response, script, trust)
-    const problem = name === undefined ? own() : undefined
-    return problem ?? contentProblem(response, tracked.get(name ?? ''), how)
+    if (name !== undefined) {
+      return contentProblem(response, tracked.get(name), ending)
+    }
+    return (
+      ownProblem(response) ??
+      oauthProblem(response) ??
+      basicProblem(response) ??
+      limitProblem(response, script, trust) ??
+      contentProblem(response, undefined, ending)
+    )
   }
 
   function orderProblem(responses: readonly Response[], names: readonly string[]): string | undefined {
     const answered = responses.map(({ fields }) => valuesOf(fields, NAME_HEADER)[0])
-    const over = answered.findIndex((name) => tracked.get(name ?? '')?.request.fate === 'broken')
-    if (over !== -1 && over < answered.length - 1) {
+    const brokenAt = answered.findIndex((name) => tracked.get(name ?? '')?.request.fate === 'broken')
+    if (brokenAt !== -1 && brokenAt < answered.length - 1) {
       return 'after the complete one to a request whose body is broken'
     }
     const places = answered.flatMap((name) => (name === undefined ? [] : names.indexOf(name)))
@@ -297,24 +313,24 @@ export async function startCampaign(trust: CampaignTrust) {
   }
 
   /** Judges the responses that a client received. */
-  function judgeClient(script: Script, received: string, how: Ending): void {
+  function judgeClient(script: Script, received: string, ending: Ending): void {
     const names = script.requests.map(({ name }) => name)
     const responses = readResponses(Buffer.from(received, 'latin1'), isHeadResponse)
     if (responses === 'bad') {
-      violation(`${names[0]}: a client received malformed bytes`, received)
+      report(`${names[0]}: a client received malformed bytes`, received)
       return
     }
     const complain = (problem: string | undefined) => {
       if (problem !== undefined) {
-        violation(`${names[0]}: a client received a response ${problem}`, received)
+        report(`${names[0]}: a client received a response ${problem}`, received)
       }
     }
     for (const response of responses) {
-      complain(responseProblem(response, script, how))
+      complain(responseProblem(response, script, ending))
     }
     complain(orderProblem(responses, names))
-    if (how === 'closed' && lacksResponses(script, responses)) {
-      violation(`${names[0]}: ${names.length} plain requests got ${responses.length} responses`, received)
+    if (ending === 'closed' && lacksResponses(script, responses)) {
+      report(`${names[0]}: ${names.length} plain requests got ${responses.length} responses`, received)
     }
   }
 
@@ -329,18 +345,26 @@ export async function startCampaign(trust: CampaignTrust) {
       for (const request of script.requests) {
         damaged ||= request.fate === 'damaged'
         loose ||= damaged || request.shifts
-        const state = { arrivals: 0, answered: false, limited: false, seenMethod: '' }
-        tracked.set(request.name, { request, script, loose, damaged, ...state })
+        tracked.set(request.name, {
+          request,
+          script,
+          loose,
+          damaged,
+          arrivals: 0,
+          answered: false,
+          limited: false,
+          seenMethod: '',
+        })
       }
-      const { received, how } = await send(script, port)
+      const { received, ending } = await send(script, port)
       // Node 20 to 26 does not parse what a client pipelines behind an offer to upgrade that is declined.
-      const isLost = script.requests.some(({ bytes }) => /^connection: *upgrade/im.test(bytes))
-      if (how === 'hung' && isLost) {
+      const offersUpgrade = script.requests.some(({ bytes }) => /^connection: *upgrade/im.test(bytes))
+      if (ending === 'hung' && offersUpgrade) {
         count('without a response behind an offer to upgrade')
-      } else if (how === 'hung') {
-        violation(`${script.requests[0]?.name}: the connection hangs`, received)
+      } else if (ending === 'hung') {
+        report(`${script.requests[0]?.name}: the connection hangs`, received)
       } else {
-        judgeClient(script, received, how)
+        judgeClient(script, received, ending)
       }
       // Requests of this connection may still arrive, and must be recognized.
       setTimeout(() => {
@@ -349,7 +373,7 @@ export async function startCampaign(trust: CampaignTrust) {
         }
       }, 10_000).unref()
     },
-    /** Judges a refusal by fair use, as the log tells it. */
+    /** Judges a refusal by fair use that the log reports. */
     onLimited(account: unknown, path: string) {
       violations.push(...refusalProblems(account, sentTo(path)))
     },
@@ -375,7 +399,7 @@ function wrongArrival(arrival: Arrival, { arrivals, answered, limited }: Tracked
   return isWrongRepeat ? 'a request arrived twice' : undefined
 }
 
-/** Judges a refusal by fair use, and notes it. */
+/** Returns the problems of a refusal by fair use, and marks the request as over the limit. */
 function refusalProblems(account: unknown, sent: Tracked | undefined): string[] {
   if (account !== LIMITED_ACCOUNT) {
     return [`a refusal by fair use for ${account}, which has no limits`]
@@ -457,7 +481,8 @@ function hasIdentity(fields: readonly Field[], identity: Identity): boolean {
   ])
   if (identity.isBasic) {
     const found = (name: string) => valuesOf(fields, IDENTITY_PREFIX + name).join()
-    const [tokenId, expires] = [found('token-id'), found('token-expires')]
+    const tokenId = found('token-id')
+    const expires = found('token-expires')
     expected.set('token-id', isLoginNow(tokenId, expires) ? tokenId : 'that of a login')
     expected.set('token-expires', expires)
   }
@@ -499,7 +524,6 @@ function readResponses(bytes: Buffer, isHead: Parameters<typeof readResponse>[2]
   return responses
 }
 
-/** The problem of a response by the sidecar: it must be JSON with a length, a code and a message. */
 /** Only clients of the limited account may be over a limit. */
 function limitProblem({ status }: Response, { requests, bytes }: Script, trust: CampaignTrust) {
   if (status !== 429 || requests.some(({ identity }) => identity?.accountId === LIMITED_ACCOUNT)) {
@@ -511,6 +535,7 @@ function limitProblem({ status }: Response, { requests, bytes }: Script, trust: 
   return holdsToken ? undefined : 'of a limit that its account does not have'
 }
 
+/** The problem of a response by the sidecar: it must be JSON with a length, a code and a message. */
 function ownProblem({ status, fields, content, complete }: Response): string | undefined {
   const value = (name: string) => valuesOf(fields, name).join()
   if (value('content-type') !== 'application/json') {
@@ -555,31 +580,33 @@ function ownBodyProblem(status: number, body: string): string | undefined {
 type Ending = 'closed' | 'reset' | 'aborted' | 'hung'
 
 /** Plays the client's side of a script. */
-function send(script: Script, port: number): Promise<{ received: string; how: Ending }> {
+function send(script: Script, port: number): Promise<{ received: string; ending: Ending }> {
   return new Promise((resolve) => {
     let received = ''
     let sent = 0
-    let next = 0
+    let piece = 0
     const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true, noDelay: true })
     socket.setEncoding('latin1')
-    const settle = (how: Ending) => {
+    const settle = (ending: Ending) => {
       clearTimeout(patience)
-      if (how === 'aborted') {
+      if (ending === 'aborted') {
         socket.resetAndDestroy()
       } else {
         socket.destroy()
       }
-      resolve({ received, how })
+      resolve({ received, ending })
     }
     const patience = setTimeout(settle, PATIENCE_MS, 'hung')
     const write = () => {
-      const to = script.cuts[next++] ?? script.bytes.length
-      socket.write(script.bytes.slice(sent, to), 'latin1')
-      sent = to
+      const end = script.cuts[piece] ?? script.bytes.length
+      piece++
+      socket.write(script.bytes.slice(sent, end), 'latin1')
+      sent = end
       if (sent < script.bytes.length) {
         setTimeout(write, script.pauseMs)
       } else if (script.leave === 'abort') {
-        setTimeout(settle, script.bytes.length % 5, 'aborted')
+        const delayMs = script.bytes.length % 5 // another one for each script
+        setTimeout(settle, delayMs, 'aborted')
       } else if (script.leave !== 'wait' && script.leave !== 'reset') {
         socket.end()
       }

@@ -1,3 +1,4 @@
+/** The `revocations` commands, on a file and on a database. */
 import { readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
@@ -29,27 +30,30 @@ async function revokesListsAndRemoves(
   store: readonly [string, string],
   isRevoked: () => Promise<boolean>,
 ) {
-  const now = { accountId: 'acme', issuedBefore: new Date(NOW).toISOString() }
-  t.same(await json('add', ...store, '--account', 'acme', '--issued-before', 'now'), now)
+  const ofAccount = { accountId: 'acme', issuedBefore: new Date(NOW).toISOString() }
+  t.same(await json('add', ...store, '--account', 'acme', '--issued-before', 'now'), ofAccount)
   t.equal(await isRevoked(), true, 'a token of the same second too')
   t.same(await json('add', ...store, '--jti', 'other'), { jti: 'other' })
-  const early = { accessKey: 'AK', issuedBefore: '1970-01-01T00:00:00.000Z' }
-  t.same(await json('add', ...store, '--access-key', 'AK', '--issued-before', '1970-01-01T00:00:00Z'), early)
+  const ofAccessKey = { accessKey: 'AK', issuedBefore: '1970-01-01T00:00:00.000Z' }
+  t.same(
+    await json('add', ...store, '--access-key', 'AK', '--issued-before', '1970-01-01T00:00:00Z'),
+    ofAccessKey,
+  )
   t.same(await json('add', ...store, '--account', 'acme', '--issued-before', '2020-01-01T00:00:00Z'), {
     accountId: 'acme',
     issuedBefore: '2020-01-01T00:00:00.000Z',
   })
   t.equal((await json('list', ...store, '--json')).length, 4)
   const table = `BY         NAME   ISSUED BEFORE
-accountId  acme   ${now.issuedBefore}
+accountId  acme   ${ofAccount.issuedBefore}
 jti        other  any time
-accessKey  AK     ${early.issuedBefore}
+accessKey  AK     ${ofAccessKey.issuedBefore}
 accountId  acme   2020-01-01T00:00:00.000Z
 `
   t.equal((await run('list', ...store)).stdout, table)
   t.same(await json('remove', ...store, '--account', 'acme', '--json'), { accountId: 'acme', removed: true })
   t.equal(await isRevoked(), false)
-  t.same(await json('list', ...store, '--json'), [{ jti: 'other' }, early])
+  t.same(await json('list', ...store, '--json'), [{ jti: 'other' }, ofAccessKey])
   t.match((await run('remove', ...store, '--account', 'acme')).failure, {
     exitCode: 1,
     message: /there is no such revocation$/,
@@ -95,16 +99,15 @@ t.test('wrong usage and unusable files end with exit code 2, and change nothing'
   await writeFile(file, 'revocations: 5\n')
   await writeFile(`${file}.merge`, 'revocations: [{ <<: { jti: a } }]\n')
   await writeFile(`${file}.large`, 'revocations: []\n# '.padEnd(8_388_608, 'x'))
-  const one = 'give exactly one of --jti, --account and --access-key'
-  const both = ['--account', 'a', '--access-key', 'b']
-  const times = ['--issued-before', 'yesterday']
+  const needsOne = 'give exactly one of --jti, --account and --access-key'
+  const two = ['--account', 'a', '--access-key', 'b']
   for (const [args, message] of [
-    [['add', '--file', file], one],
-    [['add', '--file', file, ...both], one],
-    [['remove', '--file', file, ...both], one],
+    [['add', '--file', file], needsOne],
+    [['add', '--file', file, ...two], needsOne],
+    [['remove', '--file', file, ...two], needsOne],
     [['add', '--file', file, '--jti', 'a', '--issued-before', 'now'], /cannot be used with option/],
     [
-      ['add', '--file', file, '--account', 'a', ...times],
+      ['add', '--file', file, '--account', 'a', '--issued-before', 'yesterday'],
       /'--issued-before <time>' is invalid. It must be an RFC 3339 time/,
     ],
     [

@@ -1,7 +1,8 @@
+/** The `token` commands: issue and inspect. */
 import { rmSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
 import { decodeJwt } from 'jose'
-import t from 'tap'
+import t, { type Test } from 'tap'
 import { credentialsCommand } from '../../src/cli/credentials.ts'
 import { tokenCommand } from '../../src/cli/token.ts'
 import { makeKeyDirectory, writeKey } from '../support/keys.ts'
@@ -13,89 +14,91 @@ const NOW = Date.UTC(2026, 10, 20, 12)
 const SUBJECT = ['--account', 'acme', '--access-key', 'AK1']
 
 /** Settings, keys and one credential on disk, and the commands that use them. */
-async function setUp(t: Parameters<typeof makeKeyDirectory>[0]) {
+async function setUp(t: Test) {
   const keys = await makeKeyDirectory(t)
   const credentials = `${keys.directory}/.credentials.yaml`
   const config = `${keys.directory}/.sidecar.yaml`
-  writeFileSync(
-    config,
-    `keys: { directory: ${keys.directory} }\ncredentials: { file: ${credentials} }\ntoken: { lifetimeSeconds: 600 }\n`,
-  )
-  const credential = (verb: string) =>
+  const settings = `keys: { directory: ${keys.directory} }
+credentials: { file: ${credentials} }
+token: { lifetimeSeconds: 600 }
+`
+  writeFileSync(config, settings)
+  const changeCredential = (verb: string) =>
     runCommand(credentialsCommand, [verb, '--file', credentials, ...SUBJECT])
-  await credential('add')
-  const token = (args: readonly string[], input: CommandInput = {}) => {
+  await changeCredential('add')
+  const runToken = (args: readonly string[], input: CommandInput = {}) => {
     const [verb = '', ...rest] = args
     return runCommand(tokenCommand, [verb, '--config', config, ...rest], { now: NOW, ...input })
   }
   const mint = async (options: object = {}) =>
     mintToken({ key: keys, now: NOW, claims: { sub: 'acme', client_id: 'AK1' }, ...options })
-  return { keys, credentials, config, credential, token, mint }
+  return { keys, credentials, config, changeCredential, runToken, mint }
 }
 
 t.test('issue creates a token that inspect reports as valid', async (t) => {
-  const { token, keys } = await setUp(t)
-  const issued = await token(['issue', ...SUBJECT])
-  t.same([issued.failure, issued.stderr], [undefined, ''])
+  const { runToken, keys } = await setUp(t)
+  const issued = await runToken(['issue', ...SUBJECT])
+  t.equal(issued.failure, undefined)
+  t.equal(issued.stderr, '')
   t.match(issued.stdout, /^[\w-]+\.[\w-]+\.[\w-]+\n$/)
   t.match(decodeJwt(issued.stdout), { sub: 'acme', client_id: 'AK1', exp: NOW / 1000 + 600 })
 
-  const inspected = await token(['inspect', '--json', issued.stdout.trim()])
+  const inspected = await runToken(['inspect', '--json', issued.stdout.trim()])
   t.equal(inspected.failure, undefined)
   t.match(JSON.parse(inspected.stdout), { verdict: 'valid', reason: null, kid: keys.kid, alg: 'ES256' })
   t.match(JSON.parse(inspected.stdout), { timeLeftSeconds: 600, revoked: false, credentialActive: true })
 })
 
 t.test('issue gives the token of a restricted credential its scope', async (t) => {
-  const { token, credentials } = await setUp(t)
+  const { runToken, credentials } = await setUp(t)
   const scope = 'storage.read:/backups'
   const restricted = ['--account', 'acme', '--access-key', 'AK2']
   await runCommand(credentialsCommand, ['add', '--file', credentials, ...restricted, '--scope', scope])
-  t.match(decodeJwt((await token(['issue', ...restricted])).stdout), { client_id: 'AK2', scope })
-  t.notOk('scope' in decodeJwt((await token(['issue', ...SUBJECT])).stdout))
+  t.match(decodeJwt((await runToken(['issue', ...restricted])).stdout), { client_id: 'AK2', scope })
+  t.notOk('scope' in decodeJwt((await runToken(['issue', ...SUBJECT])).stdout))
 })
 
 t.test('issue accepts a lifetime up to the maximum', async (t) => {
-  const { token } = await setUp(t)
-  const issued = await token(['issue', ...SUBJECT, '--lifetime-seconds', '5', '--json'])
+  const { runToken } = await setUp(t)
+  const issued = await runToken(['issue', ...SUBJECT, '--lifetime-seconds', '5', '--json'])
   const { token: text, ...rest } = JSON.parse(issued.stdout)
   t.same(rest, { expirationSec: 5, expiresAt: '2026-11-20T12:00:05.000Z' })
   t.equal(decodeJwt(text).exp, NOW / 1000 + 5)
   for (const lifetime of ['0', '86401', '-1', '1.5', 'x']) {
-    const { failure, stdout } = await token(['issue', ...SUBJECT, '--lifetime-seconds', lifetime])
+    const { failure, stdout } = await runToken(['issue', ...SUBJECT, '--lifetime-seconds', lifetime])
     t.match(failure, { exitCode: 2, message: /lifetime-seconds/ }, lifetime)
     t.equal(stdout, '')
   }
-  t.equal((await token(['issue', ...SUBJECT, '--lifetime-seconds', '86400'])).failure, undefined)
+  t.equal((await runToken(['issue', ...SUBJECT, '--lifetime-seconds', '86400'])).failure, undefined)
 })
 
 t.test('issue refuses invalid names and a directory without a signing key', async (t) => {
-  const { token, keys } = await setUp(t)
-  const bad = await token(['issue', '--account', 'a\r\nb', '--access-key', 'AK1'])
+  const { runToken, keys } = await setUp(t)
+  const bad = await runToken(['issue', '--account', 'a\r\nb', '--access-key', 'AK1'])
   t.match(bad.failure, {
     exitCode: 2,
     message: /'--account <id>' is invalid. It must not hold control characters/,
   })
   const long = '密'.repeat(1024)
-  const tooLong = await token(['issue', '--account', long, '--access-key', long])
+  const tooLong = await runToken(['issue', '--account', long, '--access-key', long])
   t.match(tooLong.failure, { exitCode: 2, message: /^--access-key must be shorter: account and access key/ })
-  t.match((await token(['issue', '--account', 'acme'])).failure, { exitCode: 2 })
+  t.match((await runToken(['issue', '--account', 'acme'])).failure, { exitCode: 2 })
   rmSync(`${keys.directory}/${keys.kid}.jwk.json`)
   writeKey(keys.directory, keys.publicJwk)
-  t.match((await token(['issue', ...SUBJECT])).failure, { exitCode: 2, message: /holds no private key/ })
+  t.match((await runToken(['issue', ...SUBJECT])).failure, { exitCode: 2, message: /holds no private key/ })
 })
 
 t.test('issue warns of a token that the sidecar refuses', async (t) => {
-  const { token, keys, config, credential, credentials } = await setUp(t)
+  const { runToken, keys, config, changeCredential, credentials } = await setUp(t)
   const warnings = async (...args: string[]) => {
-    const { failure, stdout, stderr } = await token(['issue', ...args])
+    const { failure, stdout, stderr } = await runToken(['issue', ...args])
     t.equal(failure, undefined)
     t.match(stdout, /^[\w-]+\.[\w-]+\.[\w-]+\n$/)
     return stderr
   }
   const refused = 'warning: no active credential has this account and access key: the token is refused\n'
   t.equal(await warnings('--account', 'acme', '--access-key', 'AK2'), refused)
-  await credential('disable')
+  await changeCredential('disable')
   t.equal(await warnings(...SUBJECT), refused)
   rmSync(credentials)
   const unknown = /^warning: no credential is known, so the token has no scope: .*there is no such file/
@@ -109,17 +112,17 @@ t.test('issue warns of a token that the sidecar refuses', async (t) => {
 })
 
 t.test('inspect reads a token from stdin', async (t) => {
-  const { token, mint } = await setUp(t)
-  const { failure, stdout } = await token(['inspect', '--json'], { stdin: `${await mint()}\n` })
+  const { runToken, mint } = await setUp(t)
+  const { failure, stdout } = await runToken(['inspect', '--json'], { stdin: `${await mint()}\n` })
   t.equal(failure, undefined)
   t.match(JSON.parse(stdout), { verdict: 'valid', claims: { sub: 'acme' } })
-  t.match((await token(['inspect'], { stdin: Buffer.alloc(3_000_000) })).failure, { exitCode: 1 })
+  t.match((await runToken(['inspect'], { stdin: Buffer.alloc(3_000_000) })).failure, { exitCode: 1 })
 })
 
 t.test('inspect reports in words, without the signature', async (t) => {
-  const { token, mint, keys } = await setUp(t)
+  const { runToken, mint, keys } = await setUp(t)
   const minted = await mint()
-  const { stdout } = await token(['inspect', minted])
+  const { stdout } = await runToken(['inspect', minted])
   t.match(stdout, /^verdict {5}valid\n {12}The token is accepted\.\n/)
   t.match(
     stdout,
@@ -130,9 +133,9 @@ t.test('inspect reports in words, without the signature', async (t) => {
 })
 
 t.test('inspect exits with 1 for a refused token and prints the reason', async (t) => {
-  const { token, mint, credential } = await setUp(t)
+  const { runToken, mint, changeCredential } = await setUp(t)
   const refused = async (text: string, at = NOW) => {
-    const { failure, stdout } = await token(['inspect', text], { now: at })
+    const { failure, stdout } = await runToken(['inspect', text], { now: at })
     t.equal(failure?.exitCode, 1)
     return `${failure?.message}\n${stdout}`
   }
@@ -152,7 +155,7 @@ t.test('inspect exits with 1 for a refused token and prints the reason', async (
     await refused(await mint({ claims: { iss: 'x' } })),
     /: claims\n.+Its iss is "x"\. Accepted: "[\w-]+" \(token\.issuer\)\./s,
   )
-  await credential('disable')
+  await changeCredential('disable')
   t.match(
     await refused(await mint()),
     /: revoked\n.+account {5}"acme"\naccess key {2}"AK1".+revoked {5}yes\ncredential {2}not active/s,
@@ -160,31 +163,34 @@ t.test('inspect exits with 1 for a refused token and prints the reason', async (
 })
 
 t.test('inspect escapes terminal control characters', async (t) => {
-  const { token, mint } = await setUp(t)
-  const nasty = '\u001b[31m\u009b2J\u202e\u2028\r\n\u007f\ufeff'
-  const text = await mint({ header: { kid: nasty, note: nasty }, claims: { sub: nasty, [nasty]: nasty } })
+  const { runToken, mint } = await setUp(t)
+  const controls = '\u001b[31m\u009b2J\u202e\u2028\r\n\u007f\ufeff'
+  const text = await mint({
+    header: { kid: controls, note: controls },
+    claims: { sub: controls, [controls]: controls },
+  })
   for (const args of [
     ['inspect', text],
     ['inspect', '--json', text],
   ]) {
-    const { stdout } = await token(args)
+    const { stdout } = await runToken(args)
     t.notMatch(stdout, /[^\n -~]/)
     t.match(stdout, '\\u001b[31m\\u009b2J\\u202e\\u2028\\r\\n\\u007f\\ufeff')
   }
-  t.equal(JSON.parse((await token(['inspect', '--json', text])).stdout).kid, nasty)
+  t.equal(JSON.parse((await runToken(['inspect', '--json', text])).stdout).kid, controls)
 })
 
 t.test('unusable settings, keys or credentials exit with 2', async (t) => {
-  const { token, keys, credentials } = await setUp(t)
-  t.match((await token(['issue', ...SUBJECT, '--token-issuer', ''])).failure, { exitCode: 2 })
+  const { runToken, keys, credentials } = await setUp(t)
+  t.match((await runToken(['issue', ...SUBJECT, '--token-issuer', ''])).failure, { exitCode: 2 })
   writeFileSync(`${keys.directory}/note.txt`, '')
-  const warned = await token(['issue', ...SUBJECT])
+  const warned = await runToken(['issue', ...SUBJECT])
   t.equal(warned.failure, undefined)
   t.match(warned.stderr, /^warning: .+note\.txt: ignored/)
   writeFileSync(credentials, '')
-  t.match((await token(['inspect', 'x'])).failure, { exitCode: 2, message: /credentials\.yaml/ })
+  t.match((await runToken(['inspect', 'x'])).failure, { exitCode: 2, message: /credentials\.yaml/ })
   writeFileSync(`${keys.directory}/x.jwk.json`, '')
-  t.match((await token(['issue', ...SUBJECT])).failure, {
+  t.match((await runToken(['issue', ...SUBJECT])).failure, {
     exitCode: 2,
     message: /x\.jwk\.json: is not a JSON text/,
   })

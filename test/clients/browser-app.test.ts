@@ -20,23 +20,25 @@ t.test('only a page of an allowed origin can use the API', { skip: NO_BROWSER },
     if (method === 'PUT') {
       stored = body.toString()
     }
-    const answer = method === 'GET' ? stored : ''
-    const head = method === 'OPTIONS' ? preflight : cors
-    socket.write(`HTTP/1.1 200 OK\r\n${head}Content-Length: ${answer.length}\r\n\r\n${answer}`)
+    const content = method === 'GET' ? stored : ''
+    const lines = method === 'OPTIONS' ? preflight : cors
+    socket.write(`HTTP/1.1 200 OK\r\n${lines}Content-Length: ${content.length}\r\n\r\n${content}`)
   })
   const sidecar = await startSidecar(t, {
     upstreamUrl: upstream.url,
     settings: { 'cors-allowed-origins': app, 'cors-preflight': 'pass' },
   })
-  const expired = await sidecar.mint({ now: Date.now() - 7_200_000, lifetimeSeconds: 3600 })
+  const twoHoursAgo = Date.now() - 7_200_000
+  const expired = await sidecar.mint({ now: twoHoursAgo, lifetimeSeconds: 3600 })
+  const login = JSON.stringify(sidecar.logins[0])
 
   // As text: it runs in the page, where the types of this program are not.
   const script = `(async () => {
     const url = 'http://127.0.0.1:${sidecar.port}'
     const json = { 'Content-Type': 'application/json' }
-    const body = ${JSON.stringify(JSON.stringify(sidecar.logins[0]))}
-    const login = await fetch(url + '/v2/auth/token', { method: 'POST', headers: json, body })
-    const { token } = await login.json()
+    const body = JSON.stringify(${login})
+    const loggedIn = await fetch(url + '/v2/auth/token', { method: 'POST', headers: json, body })
+    const { token } = await loggedIn.json()
     const headers = { Authorization: 'Bearer ' + token }
     const { expirationSec } = await (await fetch(url + '/v2/auth/token', { headers })).json()
     const put = await fetch(url + '/bucket/object', { method: 'PUT', headers, body: 'content' })

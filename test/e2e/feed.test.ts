@@ -63,31 +63,13 @@ t.test('what is disabled in the file of a hub is refused by its follower', async
   const kept = await sidecarClient(hub).login(other)
   t.equal(await client.check(token), 'ok')
   t.equal(await client.login(login), '503 ServiceNotReady')
-  const { accountId, accessKey } = login
-  await runProgram(t, [
-    'credentials',
-    'disable',
-    '--file',
-    file,
-    '--account',
-    accountId,
-    '--access-key',
-    accessKey,
-  ])
+  const credentialFlags = ['--file', file, '--account', login.accountId, '--access-key', login.accessKey]
+  await runProgram(t, ['credentials', 'disable', ...credentialFlags])
   for (let times = 0; times < 4; times++) {
     await becomes(client, token, 'InvalidToken') // by either worker
   }
   t.equal(await client.check(kept), 'ok')
-  await runProgram(t, [
-    'credentials',
-    'enable',
-    '--file',
-    file,
-    '--account',
-    accountId,
-    '--access-key',
-    accessKey,
-  ])
+  await runProgram(t, ['credentials', 'enable', ...credentialFlags])
   await becomes(client, token, 'ok')
 })
 
