@@ -85,7 +85,7 @@ export class Basic implements BasicLogins {
     return accepted !== undefined && this.#isFresh(accepted.value) ? accepted : undefined
   }
 
-  /** Makes a login that `find` has not found. Rejects only on an internal error. */
+  /** Called after `find` has returned undefined. Rejects only on an internal error. */
   async logIn(client: LoginClient, authorization: string): Promise<BasicVerdict> {
     const presented = parseBasicAuthorization(authorization)
     if (presented === undefined) {
@@ -108,6 +108,7 @@ export class Basic implements BasicLogins {
       return REFUSED
     }
     const nowMs = this.#options.now()
+    // A client whose login has ended would log in again: only the end of its credential or secret is a refusal.
     const endsAtMs = nowMs < login.endsAtMs ? login.endsAtMs : nowMs + this.#lifetimeMs
     return this.#callerOf({ ...login, endsAtMs })
   }
@@ -150,6 +151,7 @@ export class Basic implements BasicLogins {
       this.#remember(key, verdict)
       return verdict.ok ? verdict : failed(ERRORS.basicAuthenticationFailed)
     }
+    // A revocation without `issuedBefore` is for new logins, too.
     const mayLogIn = (credential: Credential) => !this.#isRevoked(this.#newLogin(credential))
     const result = await logins.logIn(client, login, 'basic', grant, mayLogIn)
     if (result.ok) {

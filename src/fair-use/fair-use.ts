@@ -15,6 +15,7 @@ import { type Logger, loggable } from '../base/log.ts'
 import { type Loaded, loaded, notLoaded } from '../base/result.ts'
 import type { RequestContext } from '../client/request.ts'
 import { type Config, type Problem, problemsAt } from '../config/config.ts'
+import { VARY_BY_TOKEN } from '../gate/forward-auth.ts'
 import type { RefusalDecision, ServiceDecision } from '../gate/gate.ts'
 import { openPolledFiles } from '../reload/polled-files.ts'
 import type { Reloadable, ReloadResult } from '../reload/reloadable.ts'
@@ -42,12 +43,13 @@ export interface FairUseOptions {
 export async function openFairUse(options: FairUseOptions): Promise<Loaded<FairUse, Problem>> {
   const { config, log, onReload } = options
   const { file, enforcement } = config.fairUse
-  const shares = typeof config.workers === 'number' ? config.workers : 1
+  // A process without a primary may have `auto`: it serves alone.
+  const processes = config.workers === 'auto' ? 1 : config.workers
   const opened = await openPolledFiles({
     subject: SUBJECT,
     paths: [file],
     async load() {
-      const limits = await loadLimits(file, { shares, enforcement })
+      const limits = await loadLimits(file, { processes, enforcement })
       return limits.ok ? limits : notLoaded(problemsAt(SETTING, limits.problems), limits.kind)
     },
     onReload: (result) => onReload(SUBJECT, result),
@@ -57,7 +59,7 @@ export async function openFairUse(options: FairUseOptions): Promise<Loaded<FairU
     return opened
   }
   const room = new FairUse(opened.value, options)
-  return loaded(room, [...opened.warnings, ...room.unknownAccounts()])
+  return loaded(room, [...opened.warnings, ...room.takeAccountWarnings()])
 }
 
 /** Watches a request over a limit that report mode lets pass. */
@@ -116,7 +118,7 @@ export class FairUse implements Room {
     const waitSeconds = Math.max(1, Math.ceil(excess.waitMs / 1000))
     const headers = ['RateLimit-Policy', limits.policy, 'RateLimit', rateLimit(excess.limit, waitSeconds)]
     if (decision.act === 'approve') {
-      headers.push('Vary', 'Authorization')
+      headers.push(...VARY_BY_TOKEN)
     }
     return {
       act: 'refuse',
@@ -161,8 +163,8 @@ export class FairUse implements Room {
     this.#warnOfUnknownAccounts()
   }
 
-  /** A warning for each account of the file that has no credentials. */
-  unknownAccounts(): readonly string[] {
+  /** A warning for each account of the file that has no credentials, once for each version of the file. */
+  takeAccountWarnings(): readonly string[] {
     const { config, hasCredentials } = this.#options
     const mayExist = (accountId: string) =>
       hasCredentials(accountId) !== false || isOfTrustedIssuer(config, accountId)
@@ -178,7 +180,7 @@ export class FairUse implements Room {
   }
 
   #warnOfUnknownAccounts(): void {
-    for (const warning of this.unknownAccounts()) {
+    for (const warning of this.takeAccountWarnings()) {
       this.#options.log.warn({ subject: SUBJECT }, warning)
     }
   }

@@ -81,7 +81,7 @@ export interface AccountLimits {
 /** How this process applies the file. */
 export interface LimitsUse {
   /** The number of processes that share each limit. */
-  readonly shares: number
+  readonly processes: number
   /** `report` limits nothing, so no transfer is paced. */
   readonly enforcement: 'enforce' | 'report'
 }
@@ -109,19 +109,20 @@ export class FairUseLimits {
   }
 }
 
-function limitsOf(written: WrittenLimits, { shares, enforcement }: LimitsUse): AccountLimits | undefined {
+function limitsOf(written: WrittenLimits, { processes, enforcement }: LimitsUse): AccountLimits | undefined {
   const { requestsPerSecond = 0, inFlight = 0 } = written
   const burst = written.burst || Math.max(1, Math.floor(requestsPerSecond * BURST_SECONDS))
-  const requests = requestsPerSecond > 0 ? rateOf(requestsPerSecond / shares, burst / shares) : undefined
+  const requests =
+    requestsPerSecond > 0 ? rateOf(requestsPerSecond / processes, burst / processes) : undefined
   const paces = enforcement === 'enforce'
-  const upload = paces ? byteRateOf(written.uploadBytesPerSecond, shares) : undefined
-  const download = paces ? byteRateOf(written.downloadBytesPerSecond, shares) : undefined
+  const upload = paces ? byteRateOf(written.uploadBytesPerSecond, processes) : undefined
+  const download = paces ? byteRateOf(written.downloadBytesPerSecond, processes) : undefined
   if (requests === undefined && inFlight === 0 && upload === undefined && download === undefined) {
     return undefined
   }
   return {
     requests,
-    inFlight: inFlight > 0 ? Math.max(1, Math.floor(inFlight / shares)) : Number.POSITIVE_INFINITY,
+    inFlight: inFlight > 0 ? Math.max(1, Math.floor(inFlight / processes)) : Number.POSITIVE_INFINITY,
     upload,
     download,
     policy: policyOf(requestsPerSecond, burst, inFlight),
@@ -133,8 +134,8 @@ const rateOf = (perSecond: number, burst: number): Rate => ({
   burst: Math.max(1, burst),
 })
 
-function byteRateOf(perSecond = 0, shares = 1): Rate | undefined {
-  const share = perSecond / shares
+function byteRateOf(perSecond = 0, processes = 1): Rate | undefined {
+  const share = perSecond / processes
   return perSecond > 0 ? rateOf(share, share * BYTE_BURST_SECONDS) : undefined
 }
 

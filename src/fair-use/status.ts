@@ -17,11 +17,11 @@ export class FairUseStatus implements AdminRoom {
   }
 
   *problems({ recently }: Windows): Generator<StatusProblem> {
-    const what = this.#enforcement === 'enforce' ? 'were refused' : 'would be refused'
+    const outcome = this.#enforcement === 'enforce' ? 'were refused' : 'would be refused'
     for (const [limit, count] of recently.ofRoom('fair_use_limited_total', 'limit')) {
       if (count > 0 && isLimit(limit)) {
         const seconds = Math.round(recently.seconds)
-        const text = `Accounts are over their limit of ${NAMES[limit]}: ${count} requests ${what} in ${seconds} s`
+        const text = `Accounts are over their limit of ${NAMES[limit]}: ${count} requests ${outcome} in ${seconds} s`
         yield { severity: 'warning', text }
       }
     }

@@ -52,7 +52,10 @@ export function presentedToken({ headersDistinct }: IncomingMessage): string | u
 const isEqual = (token: string, expected: string) => timingSafeEqual(digest(token), digest(expected))
 const digest = (text: string) => hash('sha256', text, 'buffer')
 
-/** The issuers know the subjects alone, with the accounts that these have for clients, if they have any. */
+/**
+ * Accepts tokens of trusted issuers for the subjects of `feed.subjects` only.
+ * A subject has the account that it has as a client.
+ */
 function tokensOfSubjects({ config, authData, now }: ProofOptions): TokenCache {
   const { feed, token, links, cache } = config
   const trustedIssuers = config.trustedIssuers.map((issuer) => {

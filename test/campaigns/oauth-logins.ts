@@ -21,11 +21,12 @@ export interface OAuthLogin {
 
 type Pair = [name: string, value: string]
 
-const utf8 = (text: string) => Buffer.from(text, 'utf8').toString('latin1')
+/** The UTF-8 bytes of a text, in Latin-1. */
+const utf8Bytes = (text: string) => Buffer.from(text, 'utf8').toString('latin1')
 
 const formOf = (pairs: readonly Pair[]) => new URLSearchParams([...pairs]).toString()
 
-const encoded = (text: string) => formOf([['', text]]).slice(1)
+const encoded = (text: string) => formOf([['', text]]).slice(1) // without the `=` of the empty name
 
 const authorization = (name: string, secret: string) =>
   `Authorization: Basic ${Buffer.from(`${name}:${secret}`).toString('base64')}`
@@ -51,7 +52,7 @@ const FAULTS: readonly ((login: Parts, random: Random) => Partial<Parts>)[] = [
   }),
   (_login, random) => ({ before: random.pick(['?', '\xef\xbb\xbf', '\0', '{"a":"']) }),
   (_login, random) => ({ after: random.pick(BAD_ENDS) }),
-  (_login, random) => ({ more: random.pick(BAD_LINES) }),
+  (_login, random) => ({ extraLine: random.pick(BAD_LINES) }),
   ({ isInHeader }) => (isInHeader ? { after: '&client_secret=x' } : { after: '&client_id=x' }),
 ]
 
@@ -86,7 +87,7 @@ interface Parts {
   readonly before: string
   readonly after: string
   /** A further line of the head. */
-  readonly more: string
+  readonly extraLine: string
 }
 
 export function randomOAuthLogin(random: Random, trust: CampaignTrust): OAuthLogin {
@@ -100,15 +101,15 @@ export function randomOAuthLogin(random: Random, trust: CampaignTrust): OAuthLog
     type: random.pick([TYPE, TYPE.toUpperCase(), `${TYPE};charset="UTF-8"`]),
     before: '',
     after: random.pick(GOOD_ENDS),
-    more: '',
+    extraLine: '',
   }
   const isWrong = random.chance(0.6)
   const parts = isWrong ? { ...right, ...random.pick(FAULTS)(right, random) } : right
-  return { expected: { accountId, success: isWrong ? 'no' : 'yes' }, ...written(parts, random) }
+  return { expected: { accountId, success: isWrong ? 'no' : 'yes' }, ...linesAndContent(parts, random) }
 }
 
-function written(parts: Parts, random: Random): Pick<OAuthLogin, 'lines' | 'content'> {
-  const { name, secret, isInHeader, type, before, after, more } = parts
+function linesAndContent(parts: Parts, random: Random): Pick<OAuthLogin, 'lines' | 'content'> {
+  const { name, secret, isInHeader, type, before, after, extraLine } = parts
   const pairs: Pair[] = [['grant_type', parts.grant]]
   if (parts.scope !== '') {
     pairs.push(['scope', parts.scope])
@@ -118,13 +119,14 @@ function written(parts: Parts, random: Random): Pick<OAuthLogin, 'lines' | 'cont
   }
   const lines = [`Content-Type: ${type}`]
   if (isInHeader) {
-    const write = random.pick([encoded, (text: string) => text])
-    lines.push(authorization(write(name), write(secret)))
+    const asItIs = (text: string) => text
+    const encode = random.pick([encoded, asItIs])
+    lines.push(authorization(encode(name), encode(secret)))
   }
-  if (more !== '') {
-    lines.push(more)
+  if (extraLine !== '') {
+    lines.push(extraLine)
   }
-  return { lines, content: before + utf8(formOf(pairs)) + after }
+  return { lines, content: before + utf8Bytes(formOf(pairs)) + after }
 }
 
 /** An answer of the sidecar to an OAuth login. */

@@ -5,8 +5,8 @@ import { FairUseLimits } from '../../src/fair-use/limits.ts'
 import { Pacing } from '../../src/fair-use/pacing.ts'
 import { usedHeap } from '../support/heap.ts'
 
-const limitsOf = (written: Readonly<Record<string, number>>, shares = 1) => {
-  const limits = new FairUseLimits({ default: written }, { shares, enforcement: 'enforce' }).of('acme')
+const limitsOf = (written: Readonly<Record<string, number>>, processes = 1) => {
+  const limits = new FairUseLimits({ default: written }, { processes, enforcement: 'enforce' }).of('acme')
   if (limits === undefined) {
     throw new Error('these are limits')
   }

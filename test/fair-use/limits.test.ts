@@ -4,7 +4,7 @@ import t, { type Test } from 'tap'
 import { loadLimits } from '../../src/fair-use/limits.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 
-const ENFORCED = { shares: 1, enforcement: 'enforce' } as const
+const ENFORCED = { processes: 1, enforcement: 'enforce' } as const
 
 /** The problems of a file with this text, without its path. */
 async function problemsOf(t: Test, text: string | Uint8Array): Promise<readonly string[]> {
