@@ -59,10 +59,12 @@ function inHeader(authorization: string, form: Form): Readings {
   const differs = decoded !== undefined && (decoded.name !== raw.name || decoded.secret !== raw.secret)
   const readings = differs ? [decoded, raw] : [raw]
   const clientId = form.get('client_id')
-  if (clientId !== undefined && !readings.some(({ name }) => name === clientId)) {
-    return failed(invalidRequest('client_id is not the name in Authorization.'))
+  if (clientId === undefined) {
+    return ok(readings)
   }
-  return ok(readings)
+  const ofClient = readings.filter(({ name }) => name === clientId)
+  const isOther = ofClient.length === 0
+  return isOther ? failed(invalidRequest('client_id is not the name in Authorization.')) : ok(ofClient)
 }
 
 function formDecoded({ name, secret }: BasicCredentials): BasicCredentials | undefined {

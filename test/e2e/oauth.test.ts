@@ -359,6 +359,21 @@ t.test('what is sent in the header may be encoded or raw, and is one failed logi
   t.equal(await setup.sidecar.metric('auth_sidecar_token_issue_failures_total{reason="rejected"}'), 3)
 })
 
+t.test('client_id beside the header says which reading of the name counts', async (t) => {
+  const { ask, sidecar } = await oauthSetup(t, {
+    credentials: [
+      { accountId: 'acme', accessKey: 'a b' },
+      { accountId: 'globex', accessKey: 'a+b' },
+    ],
+  })
+  const [decoded, raw] = sidecar.logins
+  const status = async (clientId: string, secret = '') =>
+    (await ask(loginInHeader('a+b', secret, form({ grant_type: 'client_credentials', client_id: clientId }))))
+      .status
+  t.same([await status('a b', decoded?.secret), await status('a+b', raw?.secret)], [200, 200])
+  t.same([await status('a+b', decoded?.secret), await status('a b', raw?.secret)], [401, 401])
+})
+
 t.test('all failed logins get the same response byte for byte', async (t) => {
   const setup = await oauthSetup(t, {
     credentials: [
