@@ -36,13 +36,20 @@ export interface TokenIssuer {
 
 type ClaimedIdentity = Omit<Identity, 'issuedAtSeconds' | 'expiresAtSeconds'>
 
-/**
- * Whether a credential is active. `endsAtMs`: when it expires (`Infinity`: never).
- * `scope`: what limits its tokens.
- */
-export type CredentialStatus =
-  | { readonly active: true; readonly endsAtMs: number; readonly scope?: string | null | undefined }
-  | { readonly active: false; readonly exists?: boolean }
+export type CredentialStatus = ActiveCredential | InactiveCredential
+
+interface ActiveCredential {
+  readonly active: true
+  /** When it expires. `Infinity`: never. */
+  readonly endsAtMs: number
+  /** What limits its tokens. */
+  readonly scope?: string | null | undefined
+}
+
+interface InactiveCredential {
+  readonly active: false
+  readonly exists?: boolean
+}
 
 type Rules = Readonly<{ issuer: string; audience: string; maxLifetimeSeconds: number }>
 
@@ -52,7 +59,10 @@ interface IssuerSettings {
   readonly trustedIssuers: readonly TrustedIssuerSettings[]
 }
 
-/** The sidecar's own issuer is the first. @param credentials - undefined in a sidecar that only verifies */
+/**
+ * Returns the sidecar's own issuer, followed by the trusted ones.
+ * @param credentials - undefined in a sidecar that only verifies
+ */
 export function createIssuers(
   { token, links, trustedIssuers }: IssuerSettings,
   findOwnKey: FindKey,
@@ -114,13 +124,12 @@ function readOwnIdentity({ sub, client_id, jti, scope }: JWTPayload): Result<Cla
   return parsed.ok ? ok({ ...identity, scope: parsed.value }) : failed('scope')
 }
 
-/**
- * An entry of `trustedIssuers`. `accounts` maps each accepted access key to its account.
- * If absent, the prefix applies.
- */
+/** An entry of `trustedIssuers`. */
 interface TrustedIssuerSettings extends Rules {
   readonly accessKeyClaim: string
+  /** Maps each accepted access key to its account. */
   readonly accounts?: Readonly<Record<string, string>> | undefined
+  /** Without `accounts`, the account of an access key is this prefix with the access key. */
   readonly accountPrefix?: string | undefined
   readonly requiredClaims: Readonly<Record<string, string | number | boolean>>
   readonly scope?: string | undefined
@@ -171,7 +180,7 @@ function trustedIssuer(
   }
 }
 
-/** Returns the name of the first required claim that has not its value, alone or in a list. */
+/** Returns the name of the first claim that neither is nor lists its required value. */
 function missingClaim(claims: JWTPayload, required: TrustedIssuerSettings['requiredClaims']) {
   for (const [name, value] of Object.entries(required)) {
     const claim = claims[name]
