@@ -1,7 +1,7 @@
 /**
  * The limits of client connections. Above `limits.connections`, the connection that has been idle longest
- * makes room for a new one, or the oldest TLS handshake. `limits.connectionsPerAddress` bounds those of one IPv4 address or IPv6 /64,
- * but not those of trusted proxies.
+ * makes room for a new one, or else the oldest TLS handshake. `limits.connectionsPerAddress` bounds those of
+ * one IPv4 address or IPv6 /64, but not those of trusted proxies.
  */
 import type { Socket } from 'node:net'
 import type { Config } from '../config/config.ts'

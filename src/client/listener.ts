@@ -55,7 +55,7 @@ declare module 'node:net' {
   }
 }
 
-/** Of connections that are not accepted yet: more than come at once. The system caps it (`somaxconn`). */
+/** Maximum connections that wait to be accepted: more than come at once. The system caps it (`somaxconn`). */
 const BACKLOG = 4096
 const CHECK_MS = 500 // the interval at which Node and `checkHead` look for late heads
 
@@ -73,29 +73,13 @@ export class DataListener {
 
   /** `certificates`: undefined without TLS. A new certificate is for new connections. */
   constructor(config: ListenerConfig, certificates: Certificates, callbacks: ListenerCallbacks) {
-    const { limits, timeouts, upgrade } = config
+    const { limits, timeouts } = config
     this.#config = config
     this.#limits = new ConnectionLimits(limits, this.#tlsSockets)
     this.#isSecure = certificates !== undefined
     this.#peerOf = createPeers(config.forwarded.trust)
     this.#callbacks = { ...callbacks, inFlight: () => this.inFlight, turns: new Turns() }
-    const httpOptions: ServerOptions<typeof SidecarRequest, typeof SidecarResponse> & {
-      // An option of Node 22.21, 24.9 and later.
-      // An offer that the callback declines is ignored (RFC 9110, section 7.8).
-      shouldUpgradeCallback: (req: SidecarRequest) => boolean
-    } = {
-      IncomingMessage: SidecarRequest,
-      ServerResponse: SidecarResponse,
-      maxHeaderSize: limits.headerBytes,
-      headersTimeout: Math.round(timeouts.headersSeconds * 1000), // Node refuses fractions
-      requestTimeout: 0,
-      keepAliveTimeout: Math.round(timeouts.keepAliveSeconds * 1000),
-      connectionsCheckingInterval: CHECK_MS,
-      requireHostHeader: false, // admission refuses a missing `Host`, in the documented form
-      // Node asks before it emits an event for the request.
-      shouldUpgradeCallback: (req) =>
-        upgrade.enabled && req.socket[CONNECTION]?.isIdle === true && callbacks.opensWebSocket(req),
-    }
+    const httpOptions = httpOptionsOf(config, callbacks)
     if (certificates === undefined) {
       this.#server = createServer(httpOptions)
     } else {
@@ -252,6 +236,32 @@ export class DataListener {
 
   get connections(): number {
     return this.#open.length + this.#tlsSockets.pending
+  }
+}
+
+type HttpOptions = ServerOptions<typeof SidecarRequest, typeof SidecarResponse> & {
+  /**
+   * An option of Node 22.21, 24.9 and later. Node calls it before it emits an event for the request.
+   * An offer that it declines is ignored (RFC 9110, section 7.8).
+   */
+  readonly shouldUpgradeCallback: (req: SidecarRequest) => boolean
+}
+
+function httpOptionsOf(
+  { limits, timeouts, upgrade }: ListenerConfig,
+  { opensWebSocket }: Pick<ListenerCallbacks, 'opensWebSocket'>,
+): HttpOptions {
+  return {
+    IncomingMessage: SidecarRequest,
+    ServerResponse: SidecarResponse,
+    maxHeaderSize: limits.headerBytes,
+    headersTimeout: Math.round(timeouts.headersSeconds * 1000), // Node refuses fractions
+    requestTimeout: 0,
+    keepAliveTimeout: Math.round(timeouts.keepAliveSeconds * 1000),
+    connectionsCheckingInterval: CHECK_MS,
+    requireHostHeader: false, // admission refuses a missing `Host`, in the documented form
+    shouldUpgradeCallback: (req) =>
+      upgrade.enabled && req.socket[CONNECTION]?.isIdle === true && opensWebSocket(req),
   }
 }
 
