@@ -69,8 +69,11 @@ class PlainReader {
   #readMap(indent: number): PlainMap {
     const map: PlainMap = {}
     let isFirst = true
-    while (this.#next !== undefined && columnOf(this.#next) === indent && (isFirst || !this.#next.isItem)) {
-      const { key, scalar } = this.#next
+    while (this.#next !== undefined && columnOf(this.#next) === indent) {
+      const { isItem, key, scalar } = this.#next
+      if (isItem && !isFirst) {
+        break // the next item of the list
+      }
       if (Object.hasOwn(map, key)) {
         throw new NotPlain()
       }

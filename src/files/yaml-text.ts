@@ -15,7 +15,9 @@ export function writePath(steps: readonly Step[]): string {
     if (typeof step === 'number') {
       path += `[${step}]`
     } else {
-      path += (path === '' ? '' : '.') + (/^[\w-]+$/.test(step) ? step : JSON.stringify(step)).slice(0, 80)
+      const separator = path === '' ? '' : '.'
+      const name = /^[\w-]+$/.test(step) ? step : JSON.stringify(step)
+      path += separator + name.slice(0, 80)
     }
   }
   return path
@@ -46,7 +48,7 @@ export function listedNames(unknown: readonly string[]) {
 
 /**
  * `%YAML 1.1` has no effect.
- * `uniqueKeys` would take time quadratic in the members of a map: see `reportNames`.
+ * `uniqueKeys` would take time quadratic in the members of a map: see `normalizeNames`.
  */
 export const YAML_RULES = { schema: 'core', merge: true, resolveKnownTags: false, uniqueKeys: false } as const
 
@@ -85,7 +87,7 @@ export function parseYaml(text: string): Loaded<YamlDocument, YamlProblem> {
       report(message.replace(/(?<=\S): .*$/s, ''), pos[0])
     }
     if (problems.length === 0) {
-      reportNames(document, report)
+      normalizeNames(document, report)
     }
     if (problems.length > 0) {
       return notLoaded(problems)
@@ -101,9 +103,10 @@ export function parseYaml(text: string): Loaded<YamlDocument, YamlProblem> {
 type ReportNode = (message: string, node: Node) => void
 
 /**
- * Reports repeated names, and aliases without an anchor. Makes each name but null a text: `404` is a number.
+ * Reports repeated names, and aliases without an anchor.
+ * Makes each name but null a text: `404` would be a number.
  */
-function reportNames(document: Document, reportAt: (message: string, offset: number) => void): void {
+function normalizeNames(document: Document, reportAt: (message: string, offset: number) => void): void {
   const report: ReportNode = (message, { range }) => reportAt(message, range?.[0] ?? 0)
   const anchors = new Set<string>()
   visit(document, {
@@ -115,13 +118,13 @@ function reportNames(document: Document, reportAt: (message: string, offset: num
         report('alias without an anchor before it', node)
       }
       if (isMap(node)) {
-        readNames(node, report)
+        normalizeNamesOf(node, report)
       }
     },
   })
 }
 
-function readNames({ items }: YAMLMap, report: ReportNode): void {
+function normalizeNamesOf({ items }: YAMLMap, report: ReportNode): void {
   const names = new Set<string>()
   for (const { key } of items) {
     if (!isScalar(key)) {
