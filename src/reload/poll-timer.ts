@@ -51,7 +51,10 @@ export class PollTimer {
     this.#isWoken = false
   }
 
-  /** Ends the pause of a watched source. During a poll, which may be too early, it makes the next pause a short one. */
+  /**
+   * Ends the pause of a watched source. During a poll, it makes the next pause short: the poll may have read
+   * the source before its change.
+   */
   wake(): void {
     if (this.#state === 'watched') {
       this.cancel()

@@ -40,11 +40,14 @@ const SETTLING_MS = 200
 /** The cause of a failure may be temporary, such as missing rights. */
 const REJECTED_MS = 5000
 
+const includesAll: Includes = () => true
+
 /** Loads the files. Polling begins only with `start`. Never rejects. */
 export async function openPolledFiles<T>(
   options: PolledFilesOptions<T>,
 ): Promise<Loaded<Reloadable<T>, FileProblem>> {
-  const { subject, paths, includes = () => true, onReload, log } = options
+  const { subject, paths, onReload, log } = options
+  const includes = options.includes ?? includesAll
   async function loadFiles(active?: T): Promise<Loaded<T, FileProblem>> {
     const next = await options.load(active)
     if (!next.ok) {
@@ -68,7 +71,8 @@ export async function openPolledFiles<T>(
 
   async function poll(): Promise<Loaded<Found<T>>> {
     const polled = files
-    // First, so that files of all sources, which are polled at the same moments, are also watched at the same ones.
+    // Before the poll waits for anything: so the files of all sources, which are polled at the same moments,
+    // are also watched from the same moments on.
     const wereWatched = watch.watch(polled)
     const found = await versionOf(paths, includes)
     if (found === undefined) {

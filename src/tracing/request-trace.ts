@@ -175,7 +175,8 @@ export class RequestTrace implements RequestWatcher {
 
   #clientFacts(exchange: Exchange, path: string | undefined): SpanFacts {
     const { method } = this.#req
-    const { spanId, server, startMs, endMs = performance.now(), status, outcome } = exchange
+    const { spanId, server, startMs, status, outcome } = exchange
+    const endMs = exchange.endMs ?? performance.now()
     const known = methodAttribute(method)
     const attributes: SpanAttributes = { 'http.request.method': known }
     if (status !== undefined) {

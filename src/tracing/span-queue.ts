@@ -11,7 +11,10 @@ import { withoutPath } from '../http/hosts.ts'
 
 /** Those that are being sent included. */
 const MAX_WAITING = 2048
-/** To encode and send a batch takes two milliseconds, in which no request is served. Smaller ones cost more. */
+/**
+ * Encoding and sending a batch takes two milliseconds, in which no request is served. Smaller batches cost
+ * more in all.
+ */
 const BATCH_SPANS = 512
 /** How long a span waits for others, at most. */
 const BATCH_MS = 1000

@@ -57,8 +57,10 @@ const DEFAULT_PORTS = { http: 80, https: 443 } as const
 
 /** `authority`: a host, perhaps with a port. */
 export function serverAt(scheme: Server['scheme'], authority: string): Server {
-  const [, address = authority, port = ''] = /^\[?(.*?)\]?(?::(\d*))?$/.exec(authority) ?? []
-  return { scheme, address, port: port === '' ? DEFAULT_PORTS[scheme] : Number(port) }
+  const match = /^\[?(.*?)\]?(?::(\d*))?$/.exec(authority)
+  const address = match?.[1] ?? authority
+  const port = Number(match?.[2] || DEFAULT_PORTS[scheme])
+  return { scheme, address, port }
 }
 
 /** The servers of the upstreams, by their path prefixes without a final slash. */
