@@ -1,6 +1,6 @@
 /**
- * The composition root: creates the parts of one sidecar from validated settings, each after the parts that it
- * uses. A request passes: listener -> connection -> handler -> admission -> gate (route, token)
+ * The composition root: creates the parts of one sidecar from validated settings, each after those it uses.
+ * A request passes: listener -> connection -> handler -> admission -> gate (route, token)
  * -> forwarder | Account API | responder.
  * The folders are layers, each above the next: cli, workers, app and life-cycle, ops, proxy, handler and
  * endpoints, client, gate, auth, tls, config, credentials, token, keys, reload, files, upstream, http, base

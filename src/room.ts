@@ -1,7 +1,8 @@
 /**
  * The interface between the core and a room: a feature in a folder of its own, which `rooms.ts` creates.
  * The core knows no room. A room may refuse a request that would be forwarded or approved,
- * watch a request until its end, and answer paths of its own. Rooms that are switched off are not loaded, and cost a request nothing.
+ * watch a request until its end, and answer paths of its own. Rooms that are switched off are not loaded, and
+ * cost a request nothing.
  */
 import type { Aggregator } from 'prom-client'
 import type { Failure, UpstreamOutcome } from './base/errors.ts'

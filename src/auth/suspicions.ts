@@ -86,7 +86,7 @@ export class Suspicions {
     return [...subjects]
   }
 
-  /** A number for each subject, equal in replicas that have the same content. Undefined until it is loaded. */
+  /** A number for each subject, equal in replicas with the same content. Undefined until it is loaded. */
   fingerprints(): (readonly [SuspectSubject, number | undefined])[] {
     const subjects = new Map<SuspectSubject, number | undefined>()
     for (const { subject, fingerprint } of this.#watches) {

@@ -1,8 +1,8 @@
 /**
  * HTTP Basic (RFC 7617), for clients that cannot send a token. The first request with a name and a secret is
- * a login. It is remembered for `basic.cacheSeconds`, so that the secret is hashed once and not for every request.
- * In: the value of `Authorization`. Out: a caller as of a token, or why the login is refused.
- * Refused logins are not remembered: the client may have mistyped what is right in a second.
+ * a login. It is cached for `basic.cacheSeconds`, so that the secret is not hashed for every request.
+ * In: the value of `Authorization`. Out: a caller like that of a token, or why the login is refused.
+ * Refused logins are not cached: the client may correct its secret a second later.
  */
 import { randomUUID } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'

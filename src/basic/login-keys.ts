@@ -1,6 +1,6 @@
 /**
- * The keys of remembered logins: HMAC-SHA-256 (RFC 2104) under a random key of the process. Without it, a copy
- * of the keys cannot be compared with guessed secrets.
+ * The cache keys of logins: HMAC-SHA-256 (RFC 2104) under a random key of the process. Without that key,
+ * guessed secrets cannot be compared with a copy of the cache keys.
  */
 import { hash, randomBytes } from 'node:crypto'
 import type { BasicCredentials } from '../http/basic-authorization.ts'

@@ -108,7 +108,10 @@ function readFile(file: string): FileValues {
 
 const MAX_SETTINGS_BYTES = 1_048_576
 
-/** Reads pipes and devices, too (`--config <(…)`). Reads a byte more than allowed, to detect a large file. */
+/**
+ * Reads pipes and devices, too (`--config <(…)`).
+ * Reads at most one byte more than allowed, so that the caller can tell that a file is too large.
+ */
 function readBounded(file: string): Buffer {
   const descriptor = openSync(file, 'r')
   try {

@@ -98,7 +98,10 @@ const exactPath = matching(
 
 export const exactPaths = z.array(exactPath, 'must be a list of exact paths')
 
-/** A word of a scope (RFC 6749, section 3.3). Without one of our own, a token would allow more than asked for. */
+/**
+ * A word of a scope (RFC 6749, section 3.3). Words of our own cannot be ignored: the token would allow more
+ * than the client asked for.
+ */
 const ignoredScope = matching(
   /^(?!storage\.)[!#-[\]-~]{1,128}$/,
   'must be one word of a scope, without quotes and backslashes, that does not begin with storage.',

@@ -17,7 +17,10 @@ export interface Revocation {
   readonly expiresAtMs?: number | null | undefined
 }
 
-/** `revocations remove` removes the revocations of one name. More that vanish at once are probably a mistake. */
+/**
+ * `revocations remove` removes the revocations of one name. If those of more names vanish at once, it is
+ * probably a mistake.
+ */
 export const MAX_REMOVED_BY_COMMAND = 1
 
 /** Which tokens have ended, and need no revocation any more. */
@@ -39,8 +42,8 @@ export class RevocationList {
   #size = 0
   #fingerprint = 0
   /**
-   * For each issuer, the token ids and when their tokens end, in epoch seconds. Those for all issuers are under
-   * undefined. A small integer takes no memory of its own.
+   * For each issuer, the token ids and when their tokens end, in epoch seconds. Those for all issuers are
+   * under undefined. A small integer takes no memory of its own.
    */
   readonly #tokens = new Map<string | undefined, Map<string, number>>()
   /** How many revocations a token id has beyond the first, by `tokenKey`. */

@@ -9,6 +9,7 @@ import type { SidecarResponse } from '../client/response.ts'
 import { type BodyLimits, type BodyType, badArgument, readBody } from './request-body.ts'
 
 const JSON_BODY: BodyType = { mediaType: 'application/json', mayBeMissing: true }
+const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
 /** Never rejects. Stays pending if the connection closes. */
 export async function readJson(
@@ -18,8 +19,6 @@ export async function readJson(
   const body = await readBody(res, limits, JSON_BODY)
   return body.ok ? parseMembers(body.value) : body
 }
-
-const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
 /** Throws for a value that has no exact form, in any field: a number beyond a double, or a lone surrogate. */
 function refuseInexact(_key: string, value: unknown): unknown {

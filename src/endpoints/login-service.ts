@@ -97,7 +97,10 @@ export class LoginService {
     return granted
   }
 
-  /** Authenticates a client that is given nothing. Only a failure has an audit line. Rejects as `logIn` does. */
+  /**
+   * Authenticates a client without giving it a token. Only a failure has an audit line.
+   * Rejects as `logIn` does.
+   */
   async authenticate(
     client: LoginClient,
     login: Login,

@@ -1,6 +1,6 @@
 /**
  * The changes between two states of the store, as the feed sends them.
- * In: two states, or what was touched between them. Out: for each entry that differs, what a follower must do.
+ * In: two states, or what was touched between them. Out: for each entry that differs, its change.
  *
  *   apply(diff(a, b), a) = b      apply(joined([diff(a, b), diff(b, c)]), a) = c
  *
@@ -20,10 +20,11 @@ export interface FeedState {
   readonly revocations: readonly RevocationList[]
 }
 
-/** `entry` of what is removed holds only what identifies it. `endsAtMs`: epoch milliseconds, or `Infinity`. */
 export interface Change<Entry> {
   readonly isSet: boolean
+  /** If it is removed, only what identifies it. */
   readonly entry: Entry
+  /** Epoch milliseconds, or `Infinity`. */
   readonly endsAtMs: number
 }
 

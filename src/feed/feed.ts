@@ -1,8 +1,8 @@
 /**
  * The feed: serves the credentials and revocations of the sidecar's own store to the sidecars of a fleet,
  * which so need no database. `credentials/feed/` is the follower's side, and has the format.
- * In: requests for `/feed` of the admin listener. Out: the whole state, what has changed since the version that
- * the follower has, or nothing new, for which a follower may wait. Never a secret or a hash of one.
+ * In: requests for `/feed` of the admin listener. Out: the whole state, the changes since the version of the
+ * follower, or that there are none, for which a follower may wait. Never a secret or a hash of one.
  *
  *   request.ts    reads a request
  *   proofs.ts     who may follow
@@ -340,7 +340,7 @@ export class Feed implements AdminRoom {
     this.#sharedToken?.token.start()
   }
 
-  /** Sends the followers that wait to other hubs. Resolves once they have their responses, or after a second. */
+  /** Sends waiting followers to other hubs. Resolves once they have their responses, or after a second. */
   async stop(): Promise<void> {
     this.#isStopping = true
     this.#sharedToken?.token.stop()

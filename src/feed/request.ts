@@ -28,7 +28,10 @@ export function readFeedRequest(target: string, headers: IncomingHttpHeaders): R
   })
 }
 
-/** `since` of the query, without `URLSearchParams`, which reads a `+` as a space. Other parameters are ignored. */
+/**
+ * `since` of the query. Other parameters are ignored.
+ * Not by `URLSearchParams`, which reads a `+` as a space.
+ */
 function sinceIn(target: string): Result<string | undefined> {
   const queryStart = target.indexOf('?')
   const query = queryStart === -1 ? '' : target.slice(queryStart + 1)

@@ -1,6 +1,6 @@
 /**
- * What the gate and the handler ask of HTTP Basic (RFC 7617). The room `basic/` makes the logins and remembers
- * them. A login proves a caller as a token does.
+ * The interface of HTTP Basic (RFC 7617) to the gate and the handler. The room `basic/` makes the logins and
+ * caches them. A login proves a caller as a token does.
  */
 import type { Result } from '../base/result.ts'
 import type { Caller } from '../token/caller.ts'
@@ -21,8 +21,9 @@ export interface BasicLogins {
    */
   find(authorization: string): BasicVerdict | undefined
   /**
-   * Checks an earlier login again, also one that is no longer remembered, for a request that waits and for
-   * a tunnel: its credential and its secret may have ended. Needs no secret. Rejects only on an internal error.
+   * Checks an earlier login again, also one that is no longer cached, for a request that waits and for
+   * a tunnel: its credential and its secret may have ended. Needs no secret.
+   * Rejects only on an internal error.
    */
   checkAgain(caller: Caller): Promise<BasicVerdict>
   /** Must be called after each change of the sidecar's key files, or of credentials. */

@@ -4,7 +4,7 @@
  *   stage      type             made by         contains
  *   admitted   AdmittedRequest  `admit`         the facts of the head, which has only one meaning
  *   routed     RoutedRequest    `Gate.route`    the route, and the RequestedAccess that is judged
- *   decided    Decision         `Gate.decide`   what the handler does, with the caller of a token, link or login
+ *   decided    Decision         `Gate.decide`   what the handler does, and for which caller
  *   forwarded  Transfer         `Forwarder`     both directions, after a ServiceDecision to forward
  */
 import { ACCESS_ERRORS, type AccessFailure, type PublicError } from '../base/errors.ts'

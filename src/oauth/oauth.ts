@@ -1,5 +1,5 @@
 /**
- * OAuth 2.0 (RFC 6749) for clients that speak the standard: another form of the login, the logout and the keys.
+ * OAuth 2.0 (RFC 6749) for clients that speak the standard: another form of login, logout and public keys.
  * In: the settings and the parts of the Account API. Out: the endpoints on the data listener.
  *
  *   form.ts                    form bodies, read strictly

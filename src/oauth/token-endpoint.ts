@@ -13,7 +13,7 @@ import { type Form, readForm } from './form.ts'
 import type { OAuthOptions } from './oauth.ts'
 import { invalidRequest, OAuthRefusals, UNSUPPORTED_GRANT_TYPE } from './oauth-errors.ts'
 
-/** RFC 6749, section 5.1: beside `Cache-Control: no-store`, which every response has, for caches of HTTP/1.0. */
+/** RFC 6749, section 5.1: for caches of HTTP/1.0. Every response has `Cache-Control: no-store`, too. */
 const UNCACHED = ['Pragma', 'no-cache']
 
 export class TokenEndpoint {

@@ -1,6 +1,6 @@
 /**
- * Writes metrics in the text format of Prometheus, version 0.0.4, as prom-client does, but some series in each
- * turn of the event loop: with hundreds of upstreams there are tens of thousands, and requests must not wait.
+ * Writes metrics in the text format of Prometheus, version 0.0.4, as prom-client does, but in several turns
+ * of the event loop: hundreds of upstreams have tens of thousands of series, and requests must not wait.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { Registry } from 'prom-client'

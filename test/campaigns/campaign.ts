@@ -273,7 +273,7 @@ export async function startCampaign(trust: CampaignTrust) {
     return loginProblem(expected, { status, fields, body: content.toString('latin1') })
   }
 
-  /** A problem of the sidecar's response to a login by HTTP Basic, which has the name of its request as its id. */
+  /** A problem of the response to a login by HTTP Basic. Its request id is the name of the request. */
   function basicProblem({ status, fields }: Response): string | undefined {
     const [id = ''] = valuesOf(fields, 'x-request-id')
     const sent = tracked.get(id)

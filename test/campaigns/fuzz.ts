@@ -4,7 +4,8 @@
  *
  *     npm run fuzz -- [SECONDS] [--limits] [--seed N [--only CONNECTION]]
  *
- * With `--limits`, one account has limits (fair use): it alone may get a 429, and its request reaches no upstream.
+ * With `--limits`, one account has limits (fair use): it alone may get a 429. Such a request reaches no
+ * upstream.
  * Needs Node only. The last line is `0 violations`, with exit code 0, or `N violations`, with exit code 1.
  */
 import { randomInt } from 'node:crypto'

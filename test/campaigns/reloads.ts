@@ -1,7 +1,7 @@
 /**
- * The soak run of reloads: a change of the credentials each second under a constant rate of requests, from a file
- * and from PostgreSQL. No request may be lost or refused, and memory must stay flat. p99 is reported beside
- * that of a quiet time before.
+ * The soak run of reloads: a change of the credentials each second under a constant rate of requests, from a
+ * file and from PostgreSQL. No request may be lost or refused, and memory must stay flat. p99 is reported
+ * beside that of a quiet time before.
  *
  *     npm run soak -- --reloads [SECONDS]
  *

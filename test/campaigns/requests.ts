@@ -149,7 +149,7 @@ function newDraft(random: Random, name: string): Draft {
   }
 }
 
-/** Adds a token, a link or a login by HTTP Basic, unless the request is a login itself. Returns whose it is. */
+/** Adds a token, a link or an HTTP Basic login, unless the request is itself a login. Returns whose it is. */
 function prove(
   draft: Draft,
   random: Random,

@@ -1,5 +1,6 @@
 /**
- * Clients of OAuth 2.0, with the recipes of docs/standard-clients.md, over TLS. Skipped where a program is missing.
+ * Clients of OAuth 2.0, with the recipes of docs/standard-clients.md, over TLS.
+ * A test is skipped where its program is missing.
  * What `oauth4webapi` requires of metadata, responses, errors and tokens is checked by its own code.
  */
 import { spawn } from 'node:child_process'

@@ -1,6 +1,6 @@
 /**
- * Traces through nginx, the sidecar and a Node service with OpenTelemetry's own instrumentation, and the spans as
- * `opentelemetry-proto` of PyPI reads them. A test is skipped where its programs are missing.
+ * Traces through nginx, the sidecar and a Node service with OpenTelemetry's own instrumentation, and the
+ * spans as `opentelemetry-proto` of PyPI reads them. A test is skipped where its programs are missing.
  */
 import { spawn, spawnSync } from 'node:child_process'
 import { writeFileSync } from 'node:fs'

@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import type { AddressInfo, Server } from 'node:net'
 import type { Test } from 'tap'
 
-/** Listens on a free or a given port of the loopback interface until the end of the test; returns the port. */
+/** Listens on a free or given port of the loopback interface until the end of the test. Returns the port. */
 export async function listen(
   t: Pick<Test, 'teardown'>,
   server: Server & { closeAllConnections?(): void },

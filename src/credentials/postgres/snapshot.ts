@@ -1,6 +1,7 @@
 /**
  * Reads credentials and revocations from their tables into memory. Each read is one transaction.
- * After the first read, only the changes are read (`tables.sql`). Leaves out rows without a valid credential. Their problems name the ids of the rows.
+ * After the first read, only the changes are read (`tables.sql`). Leaves out rows without a valid credential.
+ * Their problems name the ids of the rows.
  */
 import type { ClientBase, Pool, QueryResult } from 'pg'
 import { claimsProblem, nameProblem } from '../../base/values.ts'
@@ -37,7 +38,7 @@ const SELECT_REMOVED_CREDENTIALS = `SELECT id, account_id AS "accountId", access
   FROM storage_auth.removed_credentials WHERE number > $1`
 
 /**
- * Rounded up to whole milliseconds, which the feed has, so that two rows are equal for it and for this process.
+ * Rounded up to whole milliseconds, as in the feed, so that two rows that are equal there are equal here.
  * As `numeric`, because PostgreSQL 13 extracts a float.
  */
 const REVOCATION_COLUMNS = `jti, issuer, account_id AS "accountId", access_key AS "accessKey",
@@ -120,8 +121,8 @@ export function rowProblem(row: CredentialRow) {
 }
 
 /**
- * The rows of the tables at one moment. The lists are the same objects in all snapshots, until all of their rows
- * are read.
+ * The rows of the tables at one moment. The lists are the same objects in all snapshots, until all of their
+ * rows are read.
  */
 export interface Snapshot {
   /** A text that differs after every change of the tables. */
@@ -278,7 +279,9 @@ export class SnapshotReader {
     return this.#snapshot
   }
 
-  /** Must be called before the changes are applied. Those that were added again are not counted afterwards. */
+  /**
+   * Must be called before the changes are applied. Those that were added again are not counted afterwards.
+   */
   #noteLost({ changes, all }: Rows, hasGoneBack: boolean): void {
     const { revocations } = this.#snapshot
     const ended = this.#endedTokens()
