@@ -129,7 +129,7 @@ export class RequestTrace implements RequestWatcher {
     if (exchange === undefined) {
       queue.add([server])
     } else {
-      queue.add([finishedSpan(this.#clientFacts(exchange, path), resource), server])
+      queue.add([finishedSpan(this.#clientFacts(exchange, path, end), resource), server])
     }
   }
 
@@ -173,7 +173,7 @@ export class RequestTrace implements RequestWatcher {
     }
   }
 
-  #clientFacts(exchange: Exchange, path: string | undefined): SpanFacts {
+  #clientFacts(exchange: Exchange, path: string | undefined, { reason }: RequestEnd): SpanFacts {
     const { method } = this.#req
     const { spanId, server, startMs, status, outcome } = exchange
     const endMs = exchange.endMs ?? performance.now()
@@ -186,7 +186,8 @@ export class RequestTrace implements RequestWatcher {
       attributes['url.scheme'] = server.scheme
     }
     addServer(attributes, server, path)
-    const error = exchangeError(outcome, status)
+    const isCutByDrain = outcome === 'client_aborted' && reason === 'drain_deadline'
+    const error = isCutByDrain ? reason : exchangeError(outcome, status)
     if (error !== undefined) {
       attributes['error.type'] = error
     }

@@ -136,6 +136,22 @@ t.test('a drain sends what waits', async (t) => {
   t.equal(collector.spans.length, 2)
 })
 
+t.test('the spans of a request that the drain cuts do not blame its client', async (t) => {
+  const { collector, ask, upstream, stop } = await setup(t, { ...ALL, 'shutdown-deadline-seconds': '0.1' })
+  upstream.reply('')
+  const cut = t.rejects(ask())
+  await eventually(() => upstream.requests.length === 1, 'the request')
+  t.equal(await stop(), 1)
+  await cut
+  t.strictSame(
+    collector.spans.map(({ kind, attributes }) => [kind, attributes['error.type']]),
+    [
+      ['client', 'drain_deadline'],
+      ['server', 'drain_deadline'],
+    ],
+  )
+})
+
 t.test('a collector that hangs delays neither requests nor the drain', async (t) => {
   const { collector, ask, program, stop } = await setup(t, ALL)
   collector.respond(() => {})
