@@ -56,7 +56,7 @@ export type Direction = 'in' | 'out'
  *   onDecision             when it is decided, and again when a request that waits is decided anew
  *   onForward              it waits for a connection to its upstream
  *   onResponse             the head of its response has arrived, or a 101
- *   onForwardEnd           the exchange with the upstream has ended, or has become a tunnel
+ *   onForwardEnd           forwarding has ended, or has become a tunnel
  *   onEnd                  once: its response is over, or its tunnel is closed
  *   onBytes, mayRead       any number of times before `onEnd`
  *   onReadEnd              once for each reader, also for one that has not asked `mayRead`

@@ -2,17 +2,16 @@
  * Answers many followers without delaying the requests that the process serves: a few in each turn of
  * the event loop, and few large bodies at once.
  */
-
 import type { ServerResponse } from 'node:http'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import pLimit from 'p-limit'
 
-/** So many small responses take about half a millisecond. */
+/** Eight small responses take about half a millisecond. */
 const RESPONSES_PER_TURN = 8
 
 /** Calls functions in their order, a few in each turn of the event loop. */
-export class Turns {
+export class ResponseTurns {
   readonly #waiting: (() => void)[] = []
   #isScheduled = false
 
@@ -39,16 +38,16 @@ export class Turns {
   }
 }
 
-/** A body up to this size is written at once: what a follower that does not read costs. */
+/** A larger body is written in parts of this size, so that a follower that does not read holds one part only. */
 const CHUNK_BYTES = 65_536
 /** Others wait: else a fleet that comes back at once would need a buffer of the system for each follower. */
 const MAX_LARGE_BODIES = 64
 
 /** How long a follower may take. One that is slower is dropped. */
 interface SendLimits {
-  /** To read anything more. */
+  /** Without reading anything. */
   readonly stalledMs: number
-  /** To read a body of more than `CHUNK_BYTES`, from its turn on. */
+  /** For a body of more than `CHUNK_BYTES`, once it is being written. */
   readonly bodyMs: number
 }
 const LIMITS: SendLimits = { stalledMs: 10_000, bodyMs: 60_000 }

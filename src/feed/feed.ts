@@ -33,7 +33,7 @@ import {
   touchedRevocations,
 } from './diff.ts'
 import { Documents, type Encoding } from './documents.ts'
-import { BodyWriter, Turns } from './fan-out.ts'
+import { BodyWriter, ResponseTurns } from './fan-out.ts'
 import { History } from './history.ts'
 import { FEED_METRICS, FEED_RESPONSES, type FeedResponse } from './metrics.ts'
 import { type ProofOptions, Proofs, presentedToken } from './proofs.ts'
@@ -102,7 +102,7 @@ export class Feed implements AdminRoom {
   readonly #proofs: Proofs
   readonly #history = new History()
   readonly #documents: Documents
-  readonly #turns = new Turns()
+  readonly #turns = new ResponseTurns()
   readonly #writer = new BodyWriter()
   readonly #followers = new Set<ServerResponse>()
   readonly #waiting = new Set<Waiting>()

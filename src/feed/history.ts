@@ -23,7 +23,7 @@ export class History {
     this.#maxBytes = maxBytes
   }
 
-  /** @param from - the version that the changes lead on from, which was the newest until now */
+  /** @param from - the version that the changes apply to, which was the newest until now */
   add(from: string, changes: Changes): void {
     const bytes = bytesOf(changes)
     this.#steps.push({ from, changes, bytes })
@@ -49,7 +49,7 @@ export class History {
   }
 }
 
-/** Of a map, beside the entries as text. */
+/** What an entry of a map takes beside its text. */
 const ENTRY_BYTES = 100
 
 function bytesOf({ credentials, revocations }: Changes): number {

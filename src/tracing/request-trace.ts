@@ -45,8 +45,8 @@ export interface Origin {
   readonly linked: TraceParent | undefined
 }
 
-/** The exchange with the upstream. Times in monotonic milliseconds. */
-interface Exchange {
+/** What the upstream has received and sent. Times in monotonic milliseconds. */
+interface Forwarding {
   readonly spanId: string
   readonly server: Server | undefined
   readonly startMs: number
@@ -68,15 +68,15 @@ export class RequestTrace implements RequestWatcher {
   readonly #req: SidecarRequest
   readonly #origin: Origin
   readonly #options: TraceOptions
-  /** Added to monotonic milliseconds, gives epoch milliseconds. */
-  readonly #epochMs: number
-  #exchange: Exchange | undefined
+  /** Epoch milliseconds minus monotonic milliseconds. */
+  readonly #epochOffsetMs: number
+  #forwarding: Forwarding | undefined
 
   constructor(req: SidecarRequest, origin: Origin, options: TraceOptions) {
     this.#req = req
     this.#origin = origin
     this.#options = options
-    this.#epochMs = options.now() - performance.now()
+    this.#epochOffsetMs = options.now() - performance.now()
     this.logFields = { traceId: origin.traceId, spanId: options.newSpanId() }
   }
 
@@ -84,7 +84,7 @@ export class RequestTrace implements RequestWatcher {
     const { servers, newSpanId } = this.#options
     const { traceId, parent } = this.#origin
     const spanId = newSpanId()
-    const exchange: Exchange = {
+    const forwarding: Forwarding = {
       spanId,
       server: servers.get(pathPrefix),
       startMs: performance.now(),
@@ -93,7 +93,8 @@ export class RequestTrace implements RequestWatcher {
       status: undefined,
       outcome: undefined,
     }
-    this.#exchange = exchange
+    this.#forwarding = forwarding
+    // Sampled (01), and random (02) if the parent is.
     const isRandom = parent !== undefined && (parent.flags & TRACE_FLAGS.random) !== 0
     this.upstreamHeaders = {
       removed: parent === undefined ? PARENT_HEADERS : CONTINUED_HEADERS,
@@ -101,23 +102,24 @@ export class RequestTrace implements RequestWatcher {
     }
     if (this.#req.context.admitted?.hasBody) {
       this.#req.once('end', () => {
-        if (exchange.endMs === undefined) {
-          exchange.sentMs = performance.now() // else the rest was discarded
+        // After the end, the rest of the body is discarded.
+        if (forwarding.endMs === undefined) {
+          forwarding.sentMs = performance.now()
         }
       })
     }
   }
 
   onResponse(status: number): void {
-    if (this.#exchange !== undefined) {
-      this.#exchange.status = status
+    if (this.#forwarding !== undefined) {
+      this.#forwarding.status = status
     }
   }
 
   onForwardEnd(outcome: UpstreamOutcome | 'refused'): void {
-    if (this.#exchange !== undefined) {
-      this.#exchange.outcome = outcome
-      this.#exchange.endMs = performance.now()
+    if (this.#forwarding !== undefined) {
+      this.#forwarding.outcome = outcome
+      this.#forwarding.endMs = performance.now()
     }
   }
 
@@ -125,11 +127,11 @@ export class RequestTrace implements RequestWatcher {
     const { queue, resource } = this.#options
     const path = this.#path()
     const server = finishedSpan(this.#serverFacts(end, path), resource)
-    const exchange = this.#exchange
-    if (exchange === undefined) {
+    const forwarding = this.#forwarding
+    if (forwarding === undefined) {
       queue.add([server])
     } else {
-      queue.add([finishedSpan(this.#clientFacts(exchange, path, end), resource), server])
+      queue.add([finishedSpan(this.#clientFacts(forwarding, path, end), resource), server])
     }
   }
 
@@ -137,9 +139,9 @@ export class RequestTrace implements RequestWatcher {
     const { scheme, namesAccount } = this.#options
     const { traceId, parent, linked } = this.#origin
     const { context, method, clientAddress } = this.#req
-    const known = methodAttribute(method)
+    const knownMethod = methodAttribute(method)
     const attributes: SpanAttributes = {
-      'http.request.method': known,
+      'http.request.method': knownMethod,
       'http.response.status_code': status,
       'url.scheme': scheme,
       'client.address': clientAddress,
@@ -166,19 +168,19 @@ export class RequestTrace implements RequestWatcher {
       spanId: this.logFields.spanId,
       parent: parent && remote(parent),
       link: linked && remote(linked),
-      startMs: context.startedMonotonicMs + this.#epochMs,
-      endMs: performance.now() + this.#epochMs,
-      method: known,
+      startMs: context.startedMonotonicMs + this.#epochOffsetMs,
+      endMs: performance.now() + this.#epochOffsetMs,
+      method: knownMethod,
       attributes,
     }
   }
 
-  #clientFacts(exchange: Exchange, path: string | undefined, { reason }: RequestEnd): SpanFacts {
+  #clientFacts(forwarding: Forwarding, path: string | undefined, { reason }: RequestEnd): SpanFacts {
     const { method } = this.#req
-    const { spanId, server, startMs, status, outcome } = exchange
-    const endMs = exchange.endMs ?? performance.now()
-    const known = methodAttribute(method)
-    const attributes: SpanAttributes = { 'http.request.method': known }
+    const { spanId, server, startMs, status, outcome } = forwarding
+    const endMs = forwarding.endMs ?? performance.now()
+    const knownMethod = methodAttribute(method)
+    const attributes: SpanAttributes = { 'http.request.method': knownMethod }
     if (status !== undefined) {
       attributes['http.response.status_code'] = status
     }
@@ -187,7 +189,7 @@ export class RequestTrace implements RequestWatcher {
     }
     addServer(attributes, server, path)
     const isCutByDrain = outcome === 'client_aborted' && reason === 'drain_deadline'
-    const error = isCutByDrain ? reason : exchangeError(outcome, status)
+    const error = isCutByDrain ? reason : forwardingError(outcome, status)
     if (error !== undefined) {
       attributes['error.type'] = error
     }
@@ -196,25 +198,25 @@ export class RequestTrace implements RequestWatcher {
       traceId: this.#origin.traceId,
       spanId,
       parent: { ...this.logFields, traceFlags: TraceFlags.SAMPLED },
-      startMs: startMs + this.#epochMs,
-      endMs: endMs + this.#epochMs,
-      method: known,
+      startMs: startMs + this.#epochOffsetMs,
+      endMs: endMs + this.#epochOffsetMs,
+      method: knownMethod,
       attributes,
-      events: this.#events(exchange),
+      events: this.#events(forwarding),
     }
   }
 
-  #events({ startMs, sentMs }: Exchange): TimedEvent[] {
+  #events({ startMs, sentMs }: Forwarding): TimedEvent[] {
     const { queueMs, firstByteMs, startedMonotonicMs } = this.#req.context
     const events: TimedEvent[] = []
     if (queueMs !== undefined) {
-      events.push(spanEvent('connected', startMs + queueMs + this.#epochMs))
+      events.push(spanEvent('connected', startMs + queueMs + this.#epochOffsetMs))
     }
     if (sentMs !== undefined) {
-      events.push(spanEvent('request_sent', sentMs + this.#epochMs))
+      events.push(spanEvent('request_sent', sentMs + this.#epochOffsetMs))
     }
     if (firstByteMs !== undefined) {
-      events.push(spanEvent('first_byte', startedMonotonicMs + firstByteMs + this.#epochMs))
+      events.push(spanEvent('first_byte', startedMonotonicMs + firstByteMs + this.#epochOffsetMs))
     }
     return events
   }
@@ -263,7 +265,7 @@ const remote = ({ traceId, spanId, flags }: TraceParent): SpanContext => ({
 })
 
 /** For a client, a 4xx is an error, too. */
-function exchangeError(outcome: Exchange['outcome'], status: number | undefined): string | undefined {
+function forwardingError(outcome: Forwarding['outcome'], status: number | undefined): string | undefined {
   if (outcome !== undefined && outcome !== 'ok') {
     return outcome
   }

@@ -9,7 +9,7 @@ import { codeOf } from '../base/errors.ts'
 import { type Logger, loggable } from '../base/log.ts'
 import { withoutPath } from '../http/hosts.ts'
 
-/** Those that are being sent included. */
+/** Spans that wait or are being sent. */
 const MAX_WAITING = 2048
 /**
  * Encoding and sending a batch takes two milliseconds, in which no request is served. Smaller batches cost

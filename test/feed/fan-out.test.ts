@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { createServer, get, type IncomingMessage, type ServerResponse } from 'node:http'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import t, { type Test } from 'tap'
-import { BodyWriter, Turns } from '../../src/feed/fan-out.ts'
+import { BodyWriter, ResponseTurns } from '../../src/feed/fan-out.ts'
 import { eventually } from '../support/eventually.ts'
 import { listen } from '../support/listen.ts'
 
@@ -76,7 +76,7 @@ t.test('slow followers take only so many places, and the places are free again',
 })
 
 t.test('a few calls are made in each turn of the event loop, in their order', async (t) => {
-  const turns = new Turns()
+  const turns = new ResponseTurns()
   const calls: number[] = []
   for (let at = 0; at < 20; at++) {
     turns.add(() => calls.push(at))

@@ -39,7 +39,7 @@ export interface FeedRevocation {
   readonly expiresAt?: string
 }
 
-/** `from`: the version that the changes lead on from. Null: the document is the whole state. */
+/** `from`: the version that the changes apply to. Null: the document is the whole state. */
 export interface FeedDocument {
   readonly format: typeof FEED_FORMAT
   readonly version: string
