@@ -10,10 +10,12 @@
  *   the start of the first head, if shorter    idleSeconds         the socket's timeout
  *   the start of a later head                  keepAliveSeconds    the socket's timeout
  *   more of a body; reads of a response        idleSeconds         the socket's timeout (`onIdle`)
- *   the whole body of a login or link          idleSeconds         `json-body.ts`
+ *   the whole body of a login or link          headersSeconds (1)  `request-body.ts`
  *   bytes after the last response              `DISCARD_IDLE_MS`   `connection-end.ts`
  *   all of these bytes                         `DISCARD_MS`        `connection-end.ts`
  *   the last reads of an ended tunnel          `CLOSE_MS`          `proxy/tunnel.ts`
+ *
+ *   (1) or idleSeconds, if shorter
  *
  * A late head (`refuseUnparsed`) or body gets a 408, unless nothing of a head has arrived.
  * The other waits end with the end of the connection.

@@ -298,8 +298,12 @@ export const settingsSchema = group({
     ),
   }),
   timeouts: section('How long the sidecar waits.', {
-    headersSeconds: setting(seconds(), 10, 'Seconds for the TLS handshake, and again for the request head.'),
-    idleSeconds: setting(seconds(), 60, 'Seconds a body may make no progress; for a login or link, in all.'),
+    headersSeconds: setting(
+      seconds(),
+      10,
+      'Seconds for the TLS handshake, for the request head, and for the body of a login or link.',
+    ),
+    idleSeconds: setting(seconds(), 60, 'Seconds a body may make no progress.'),
     keepAliveSeconds: setting(seconds(), 75, 'Seconds an idle client connection is kept open.'),
     upstreamConnectSeconds: setting(seconds(), 3, 'Seconds to connect to an upstream, TLS included.'),
     upstreamMaxAgeSeconds: setting(

@@ -14,14 +14,14 @@ const MAX_BYTES = 16 * 1024
 const TOO_LARGE = badArgument(`The body is larger than ${MAX_BYTES / 1024} KiB.`)
 
 export interface BodyLimits {
-  /** For the whole body. */
-  readonly idleSeconds: number
+  readonly wholeBodySeconds: number
   /** Of the trailers. */
   readonly headerLines: number
 }
 
 export const bodyLimitsOf = ({ limits, timeouts }: Pick<Config, 'limits' | 'timeouts'>): BodyLimits => ({
-  idleSeconds: timeouts.idleSeconds,
+  // It is small, like a head, and any stranger can begin one.
+  wholeBodySeconds: Math.min(timeouts.headersSeconds, timeouts.idleSeconds),
   headerLines: limits.headerLines,
 })
 
@@ -71,7 +71,7 @@ function isTypeInUtf8(contentType: string, mediaType: string): boolean {
 
 function receiveBody(
   req: SidecarRequest,
-  { idleSeconds, headerLines }: BodyLimits,
+  { wholeBodySeconds, headerLines }: BodyLimits,
 ): Promise<Result<Buffer, PublicError>> {
   const { context } = req
   return new Promise((resolve) => {
@@ -94,7 +94,7 @@ function receiveBody(
     // The deadline limits the whole body: a client that sends a byte a minute must not hold a connection.
     // The additional millisecond keeps it off the socket's timeout: of three timers of one duration,
     // Node 26 may fire one too early.
-    const deadline = setTimeout(() => end(failed(ERRORS.requestTimeout)), idleSeconds * 1000 + 1)
+    const deadline = setTimeout(() => end(failed(ERRORS.requestTimeout)), wholeBodySeconds * 1000 + 1)
     context.changeOwner({
       onMalformedBody: () => end(failed(ERRORS.malformedRequest)),
       onClosed: () => clearTimeout(deadline),

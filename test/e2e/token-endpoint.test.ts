@@ -352,9 +352,9 @@ t.test('a login body of 16 KiB is accepted; a larger one is refused unread', asy
   await setup.upstreamSaw(t, 0)
 })
 
-t.test('a login that takes longer than the idle time is a 408, whatever it sends meanwhile', async (t) => {
+t.test('a login that takes longer than a head may is a 408, whatever it sends meanwhile', async (t) => {
   const setup = await startSetup(t, {
-    settings: { 'timeouts-idle-seconds': '0.5', 'links-enabled': 'true' },
+    settings: { 'timeouts-headers-seconds': '0.5', 'links-enabled': 'true' },
   })
   for (const path of ['token', 'links']) {
     const client = await setup.request(`POST /v2/auth/${path}`, ['Content-Length: 1000'])
