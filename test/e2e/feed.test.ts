@@ -175,11 +175,13 @@ t.test('a follower proves itself by a token of a trusted issuer, which may be re
     'upstream-url': 'http://127.0.0.1:9',
   })
   const client = sidecarClient(follower)
+  const followers = () => metricAt(hubs.second.adminPort, 'auth_sidecar_feed_followers')
   const [first, second] = [await logIn(0), await logIn(1)]
   t.equal(await client.check(first), 'ok')
   writeFileSync(projected, await serviceAccountToken(3600))
   await disable(0)
   await becomes(client, first, 'InvalidToken')
+  await eventually(async () => (await followers()) === 1, 'the next request, with the token that is good')
   writeFileSync(projected, await serviceAccountToken(3600, 'system:serviceaccount:storage:other'))
   await disable(1)
   await becomes(client, second, 'InvalidToken')
