@@ -1,7 +1,7 @@
-/** The revocations that a database has lost, other than by a command, until they are back. */
+/** Keeps the revocations that a database has lost, other than by a command, until they are back. */
 import type { Revocation, RevocationList } from '../revocation-list.ts'
 
-/** More are counted, and not kept: the loss ends when these are back. */
+/** Any more are only counted, and taken to be back once all kept ones are. */
 const MAX_KEPT = 10_000
 
 export class LostRevocations {
@@ -9,8 +9,8 @@ export class LostRevocations {
   #others = 0
 
   /**
-   * @param lost - at once, without those whose tokens have ended
-   * @param allowed - how many names may be lost
+   * @param lost - what one change has lost, without revocations whose tokens have ended
+   * @param allowed - how many names one change may lose
    */
   add(lost: Iterable<Revocation>, allowed: number): void {
     const byName = new Map<string, Revocation>()

@@ -47,7 +47,7 @@ const REVOCATION_COLUMNS = `jti, issuer, account_id AS "accountId", access_key A
 const REVOCATION_END = `CASE WHEN expires_at < '10000-01-01 00:00:00+00' THEN ${epochMs('expires_at')} END`
 export const SELECT_REVOCATIONS = `SELECT id, ${REVOCATION_COLUMNS},
   ${REVOCATION_END} AS "expiresAtMs" FROM storage_auth.revocations`
-const SELECT_REMOVED = `SELECT number, ${REVOCATION_COLUMNS} FROM storage_auth.removed_revocations WHERE number > $1 AND id <= $2`
+const SELECT_REMOVED_REVOCATIONS = `SELECT number, ${REVOCATION_COLUMNS} FROM storage_auth.removed_revocations WHERE number > $1 AND id <= $2`
 
 /** A token that is revoked twice is one row. */
 export const UNLESS_ENDED =
@@ -99,7 +99,10 @@ async function readRevision(database: Pool | ClientBase): Promise<Revision> {
   return row
 }
 
-/** Returns a text that differs after every change of the tables. @throws ChangesNotRecorded */
+/**
+ * Returns a text that differs after every change of the tables.
+ * @throws ChangesNotRecorded
+ */
 export async function readVersion(database: Pool | ClientBase): Promise<string> {
   return versionOf(await readRevision(database))
 }
@@ -116,8 +119,12 @@ export function rowProblem(row: CredentialRow) {
     previous_secret_expires_at: previousSecretProblem(row),
     scope: scope == null ? undefined : scopeProblem(scope),
   }
-  const [column, problem] = Object.entries(problems).find(([, problem]) => problem !== undefined) ?? []
-  return problem && `credentials, row ${id}: ${column} ${problem}`
+  for (const [column, problem] of Object.entries(problems)) {
+    if (problem !== undefined) {
+      return `credentials, row ${id}: ${column} ${problem}`
+    }
+  }
+  return undefined
 }
 
 /**
@@ -175,12 +182,17 @@ interface AllCredentials {
   readonly problems: Problems
 }
 
-/** What a read has found. `all…` has the rows if not only their changes were read. */
+interface AllRevocations {
+  readonly revocations: RevocationList
+  readonly newestId: bigint
+}
+
+/** What a read has found: of credentials and of revocations, either their changes or all rows. */
 interface Rows {
   readonly credentialChanges: CredentialChanges | undefined
   readonly allCredentials: AllCredentials | undefined
-  readonly changes: RevocationChanges | undefined
-  readonly all: { readonly revocations: RevocationList; readonly newestId: bigint } | undefined
+  readonly revocationChanges: RevocationChanges | undefined
+  readonly allRevocations: AllRevocations | undefined
 }
 
 const PAGE_ROWS = 2000
@@ -244,23 +256,23 @@ export class SnapshotReader {
     const credentialChanges = await readCredentialChanges(client, revision, known)
     const allCredentials = credentialChanges === undefined ? await readCredentials(client) : undefined
     const keepsRevocations = known?.revocationsReset === revision.revocationsReset
-    const changes = keepsRevocations ? await this.#readChanges(client, known) : undefined
-    const all = changes === undefined ? await readRevocations(client) : undefined
-    return { credentialChanges, allCredentials, changes, all }
+    const revocationChanges = keepsRevocations ? await this.#readRevocationChanges(client, known) : undefined
+    const allRevocations = revocationChanges === undefined ? await readRevocations(client) : undefined
+    return { credentialChanges, allCredentials, revocationChanges, allRevocations }
   }
 
   #replaceSnapshot(rows: Rows, version: string): Snapshot {
-    const { credentialChanges, allCredentials, changes, all } = rows
+    const { credentialChanges, allCredentials, revocationChanges, allRevocations } = rows
     if (credentialChanges !== undefined) {
       this.#applyToCredentials(credentialChanges)
     }
-    if (changes !== undefined) {
-      this.#apply(changes)
+    if (revocationChanges !== undefined) {
+      this.#applyToRevocations(revocationChanges)
     }
-    this.#newestId = all?.newestId ?? this.#newestId
+    this.#newestId = allRevocations?.newestId ?? this.#newestId
     this.#problems = allCredentials?.problems ?? this.#problems
     const credentials = allCredentials?.credentials ?? this.#snapshot.credentials
-    const revocations = all?.revocations ?? this.#snapshot.revocations
+    const revocations = allRevocations?.revocations ?? this.#snapshot.revocations
     const changedCredentials = credentialChanges && [
       ...credentialChanges.removed,
       ...credentialChanges.changed,
@@ -270,9 +282,9 @@ export class SnapshotReader {
       credentials,
       problems: [...this.#problems.values()],
       revocations,
-      changesOnlyTokens: changedCredentials?.length === 0 && isOfTokens(changes),
+      changesOnlyTokens: changedCredentials?.length === 0 && isOfTokens(revocationChanges),
       changedCredentials,
-      revocationChanges: changes,
+      revocationChanges,
       hasGoneBack: this.#goneBackFrom !== undefined,
       lostRevocations: this.#lost.countIn(revocations),
     }
@@ -282,16 +294,16 @@ export class SnapshotReader {
   /**
    * Must be called before the changes are applied. Those that were added again are not counted afterwards.
    */
-  #noteLost({ changes, all }: Rows, hasGoneBack: boolean): void {
+  #noteLost({ revocationChanges, allRevocations }: Rows, hasGoneBack: boolean): void {
     const { revocations } = this.#snapshot
     const ended = this.#endedTokens()
-    if (all !== undefined) {
-      const lost = revocations.lostIn(all.revocations, ended)
+    if (allRevocations !== undefined) {
+      const lost = revocations.lostIn(allRevocations.revocations, ended)
       this.#lost.add(lost, hasGoneBack ? 0 : MAX_REMOVED_BY_COMMAND)
       return
     }
     const byStatement = new Map<string, Revocation[]>()
-    for (const row of changes?.removed ?? []) {
+    for (const row of revocationChanges?.removed ?? []) {
       if (!revocations.hasEnded(row, ended)) {
         const ofStatement = byStatement.get(row.number) ?? []
         ofStatement.push(row)
@@ -318,10 +330,14 @@ export class SnapshotReader {
    * A row that was added and removed since the last read is in neither list.
    * Undefined if there are too many changes.
    */
-  async #readChanges(client: ClientBase, { number }: Revision): Promise<RevocationChanges | undefined> {
+  async #readRevocationChanges(
+    client: ClientBase,
+    { number }: Revision,
+  ): Promise<RevocationChanges | undefined> {
     const limit = `LIMIT ${MAX_CHANGES}`
     const newest = String(this.#newestId)
-    const { rows: removed } = await client.query<RemovedRow>(`${SELECT_REMOVED} ${limit}`, [number, newest])
+    const removals = `${SELECT_REMOVED_REVOCATIONS} ${limit}`
+    const { rows: removed } = await client.query<RemovedRow>(removals, [number, newest])
     const newer = `${SELECT_REVOCATIONS} WHERE id > $1 ORDER BY id ${limit}`
     const { rows: added } = await client.query<RevocationRow>(newer, [newest])
     return Math.max(added.length, removed.length) < MAX_CHANGES ? { added, removed } : undefined
@@ -339,7 +355,7 @@ export class SnapshotReader {
     }
   }
 
-  #apply({ added, removed }: RevocationChanges): void {
+  #applyToRevocations({ added, removed }: RevocationChanges): void {
     const { revocations } = this.#snapshot
     for (const row of removed) {
       revocations.remove(row)
@@ -409,7 +425,7 @@ function addRow(row: CredentialRow, { credentials, problems }: AllCredentials): 
   }
 }
 
-async function readRevocations(client: ClientBase) {
+async function readRevocations(client: ClientBase): Promise<AllRevocations> {
   const revocations = new RevocationList()
   const newestRow = await readPages<RevocationRow>(client, SELECT_REVOCATIONS, (row) => revocations.add(row))
   return { revocations, newestId: BigInt(newestRow?.id ?? 0) }
