@@ -137,21 +137,17 @@ function splitFromEnd(list: string, separator: string): string[] {
   const members: string[] = []
   let isQuoted = false
   let end = list.length
-  for (let at = list.length - 1; at >= -1; at--) {
+  for (let at = list.length - 1; at >= 0; at--) {
     if (list[at] === '"') {
       isQuoted = !isQuoted
     }
-    const isSeparator = list[at] === separator && !isQuoted
-    if (!isSeparator && at >= 0) {
-      continue
+    if (list[at] === separator && !isQuoted) {
+      members.push(list.slice(at + 1, end).trim())
+      end = at
     }
-    const member = list.slice(at + 1, end).trim()
-    if (member !== '') {
-      members.push(member)
-    }
-    end = at
   }
-  return members
+  members.push(list.slice(0, end).trim())
+  return members.filter((member) => member !== '')
 }
 
 /**
