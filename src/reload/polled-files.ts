@@ -169,10 +169,20 @@ async function versionOf(paths: readonly string[], includes: Includes): Promise<
   return isOutOfAny ? undefined : { text: JSON.stringify(described), files }
 }
 
+const WRITABLE_BY_OTHERS = 0o002
+const STICKY = 0o1000
+
+/** Whether other users cannot replace the files of the directory, even if they can write to it. */
+async function isSticky(directory: string): Promise<boolean> {
+  const { mode } = await stat(directory)
+  return (mode & STICKY) !== 0
+}
+
 async function writeWarnings(paths: readonly string[], includes: Includes): Promise<string[]> {
   const writable = new Set<string>()
-  const noteIfWritable = async (path: string, protectingBits = 0) => {
-    if (((await stat(path)).mode & (0o002 | protectingBits)) !== 0o002) {
+  const noteIfWritable = async (path: string) => {
+    const { mode } = await stat(path)
+    if ((mode & WRITABLE_BY_OTHERS) === 0) {
       return
     }
     // Volumes of Kubernetes have such modes, but are mounted read-only.
@@ -183,13 +193,13 @@ async function writeWarnings(paths: readonly string[], includes: Includes): Prom
   }
   for (const path of paths) {
     await noteIfWritable(path)
-    // The sticky bit of a directory keeps other users from replacing its files.
-    if (!(await stat(path)).isDirectory()) {
-      await noteIfWritable(dirname(path), 0o1000)
-    } else {
+    const isDirectory = (await stat(path)).isDirectory()
+    if (isDirectory) {
       for (const name of (await visibleNames(path)).filter(includes)) {
         await noteIfWritable(join(path, name))
       }
+    } else if (!(await isSticky(dirname(path)))) {
+      await noteIfWritable(dirname(path))
     }
   }
   return [...writable].map((path) => `${path} can be written by every user of this machine`)
