@@ -64,14 +64,15 @@ const LOG_OUT: Route = { to: 'endpoint', act: 'logOut', label: 'logout' }
 const CREATE_LINK: Route = { to: 'endpoint', act: 'createLink', label: 'link_issue' }
 const END_LINK: Route = { to: 'endpoint', act: 'endLink', label: 'link_issue' }
 
-/** The routes to an endpoint by method. Others are refused, with the `label`. */
+/** By method. */
+type Routes = ReadonlyMap<string, Route>
+
+/** Returns the route to an endpoint for a method. Methods without a route are refused, with the `label`. */
 function endpoint(label: RouteLabel, routes: Routes): (method: string) => Route {
   const allowed = [...routes.keys()].join(', ')
   const refuseMethod: Route = { to: 'openEndpoint', act: 'refuseMethod', label, allowed }
   return (method) => routes.get(method) ?? refuseMethod
 }
-
-type Routes = ReadonlyMap<string, Route>
 
 function tokenRoutes(canLogOut: boolean): Routes {
   const routes = new Map<string, Route>([

@@ -1,6 +1,6 @@
 /**
- * Finds out when the process may open no more files. Node does not tell it: libuv closes the connections of
- * clients that it cannot accept. So a file is opened each second.
+ * Detects that the process can open no more files, by opening one each second. Node does not report it: libuv
+ * closes the connections of clients that it cannot accept.
  */
 import { closeSync, openSync } from 'node:fs'
 import { devNull } from 'node:os'
@@ -27,7 +27,7 @@ export class OpenFiles {
     clearInterval(this.#timer)
   }
 
-  /** Not asynchronous, which wakes up two threads more: this file is of no disk. */
+  /** Synchronous: `/dev/null` is on no disk, and asynchronous calls would wake up two more threads. */
   #check(): void {
     try {
       closeSync(openSync(devNull, 'r'))
