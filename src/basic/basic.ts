@@ -108,7 +108,8 @@ export class Basic implements BasicLogins {
       return REFUSED
     }
     const nowMs = this.#options.now()
-    // A client whose login has ended would log in again: only the end of its credential or secret is a refusal.
+    // A client would log in again after the end of its login, so only the end of its credential or secret
+    // is a refusal.
     const endsAtMs = nowMs < login.endsAtMs ? login.endsAtMs : nowMs + this.#lifetimeMs
     return this.#callerOf({ ...login, endsAtMs })
   }
