@@ -145,7 +145,7 @@ export function touchedRevocations(
 }
 
 /** The latest end of a revocation that several lists have. Undefined if none has it. */
-function endIn(lists: readonly RevocationList[], revocation: Revocation): number | undefined {
+export function endIn(lists: readonly RevocationList[], revocation: Revocation): number | undefined {
   const ends = lists.map((list) => list.endOf(revocation)).filter((end) => end !== undefined)
   return ends.length === 0 ? undefined : Math.max(...ends)
 }

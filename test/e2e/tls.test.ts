@@ -132,12 +132,8 @@ t.test('with client authorities, only clients with one of their certificates are
 t.test('other bytes than TLS close that connection only', async (t) => {
   const secured = await startSecured(t)
   const lines = secured.sidecar.log.length
-  for (const text of [
-    '\0',
-    'DELETE / HTTP/1.1\r\nHost: a\r\n\r\n',
-    'PRI * HTTP/2.0\r\n\r\n',
-    'x'.repeat(100_000),
-  ]) {
+  // Requests without TLS are another matter: the OpenSSL of newer Nodes knows all methods, and they get a 400.
+  for (const text of ['\0', 'SSH-2.0-client\r\n', 'x'.repeat(100_000)]) {
     const client = await rawClient(t, secured.sidecar.port)
     client.send(text)
     client.socket.end()

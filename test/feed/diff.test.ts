@@ -277,3 +277,15 @@ t.test('a body is built once for all followers, and again when a credential of i
   nowMs = NOW
   t.not(built.whole('2', state), whole)
 })
+
+t.test('a revocation of two lists is in the whole state until the later of its ends', async (t) => {
+  const ended = { jti: 'a', issuer: 'i', expiresAtMs: NOW - HOUR }
+  const alive = { ...ended, expiresAtMs: NOW + HOUR }
+  for (const lists of [
+    { file: [ended], database: [alive] },
+    { file: [alive], database: [ended] },
+  ]) {
+    const follower = await follow(stateOf({ credentials: [], ...lists }))
+    t.strictSame(follower.entries().revocations.map(readable), ['a|i|||'])
+  }
+})
