@@ -2,12 +2,13 @@
  * The load of a fleet on its hubs: simulated followers that wait at two hubs over one PostgreSQL.
  * Run by itself:
  *
- *   ulimit -n 20000; node --import=./scripts/strip-types.mjs bench/followers.ts [--followers=10000] [--changes=10]
+ *   ulimit -n 20000
+ *   node --import=./scripts/strip-types.mjs bench/followers.ts [--followers=10000] [--changes=10]
  *   node --import=./scripts/strip-types.mjs bench/followers.ts --beside [--followers=2000]
  *
- * Prints the time from the commit of a change to each follower's having it, CPU time and memory of the hubs, and
- * bytes. With `--beside`: the waiting time of a hub's own requests, without followers and with them, and the longest turn
- * of its event loop, which other load on the machine does not change on Node 26.
+ * Prints the time from the commit of a change to each follower's having it, CPU time and memory of the hubs,
+ * and bytes. With `--beside`: the waiting time of a hub's own requests, without followers and with them, and
+ * the longest turn of its event loop, which other load on the machine does not change on Node 26.
  */
 import { type ChildProcess, execFile } from 'node:child_process'
 import { once } from 'node:events'

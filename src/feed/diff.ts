@@ -156,7 +156,10 @@ function* allOf(lists: readonly RevocationList[]): Generator<Revocation> {
   }
 }
 
-function revocationChange(revocation: Revocation, endsAtMs: number | undefined): Change<FeedRevocation> {
+export function revocationChange(
+  revocation: Revocation,
+  endsAtMs: number | undefined,
+): Change<FeedRevocation> {
   const isSet = endsAtMs !== undefined
   const expiresAtMs = endsAtMs === Number.POSITIVE_INFINITY ? undefined : endsAtMs
   const entry = feedRevocation({ ...revocation, expiresAtMs }, isSet)
@@ -164,7 +167,7 @@ function revocationChange(revocation: Revocation, endsAtMs: number | undefined):
 }
 
 /** @param hasEnd - whether the entry says when it ends, which does not identify it */
-export function feedRevocation(revocation: Revocation, hasEnd: boolean): FeedRevocation {
+function feedRevocation(revocation: Revocation, hasEnd: boolean): FeedRevocation {
   const { jti, issuer, accountId, accessKey, issuedBeforeMs, expiresAtMs } = revocation
   const entry: Record<string, string> = {}
   const members = { jti, issuer, accountId, accessKey }

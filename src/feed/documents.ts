@@ -5,13 +5,9 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { gzip } from 'node:zlib'
-import {
-  FEED_FORMAT,
-  type FeedCredential,
-  type FeedRevocation,
-  revocationKey,
-} from '../credentials/feed/format.ts'
-import { type Change, type Changes, endIn, type FeedState, feedCredential, feedRevocation } from './diff.ts'
+import { FEED_FORMAT, type FeedCredential, type FeedRevocation } from '../credentials/feed/format.ts'
+import type { Revocation } from '../credentials/revocation-list.ts'
+import { type Change, type Changes, endIn, type FeedState, feedCredential, revocationChange } from './diff.ts'
 
 export type Encoding = 'identity' | 'gzip'
 
@@ -105,17 +101,17 @@ function wholeState({ credentials, revocations }: FeedState, nowMs: number): Ent
     Number.POSITIVE_INFINITY,
   )
   const lists = revocations.map((list) => list.all())
+  const isRepeated = (revocation: Revocation, at: number) =>
+    revocations.slice(0, at).some((list) => list.endOf(revocation) !== undefined)
   function* revoked(): Generator<FeedRevocation> {
-    const seen = new Set<string>()
-    for (const revocation of entriesOfAll(lists)) {
-      const key = revocationKey(revocation)
-      // Several lists may have it, with different ends: the latest counts.
-      const endsAtMs = endIn(revocations, revocation) ?? revocation.expiresAtMs ?? Number.POSITIVE_INFINITY
-      if (!seen.has(key) && nowMs < endsAtMs) {
-        const expiresAtMs = endsAtMs === Number.POSITIVE_INFINITY ? undefined : endsAtMs
-        yield feedRevocation({ ...revocation, expiresAtMs }, true)
+    for (const [at, list] of lists.entries()) {
+      for (const revocation of list) {
+        // Several lists may have it, with different ends: the latest counts.
+        const endsAtMs = endIn(revocations, revocation) ?? revocation.expiresAtMs ?? Number.POSITIVE_INFINITY
+        if (nowMs < endsAtMs && !isRepeated(revocation, at)) {
+          yield revocationChange(revocation, endsAtMs).entry
+        }
       }
-      seen.add(key)
     }
   }
   const entries = {
@@ -123,12 +119,6 @@ function wholeState({ credentials, revocations }: FeedState, nowMs: number): Ent
     revocations: { set: revoked(), removed: [] },
   }
   return { entries, endsAtMs }
-}
-
-function* entriesOfAll<T>(lists: readonly Iterable<T>[]): Generator<T> {
-  for (const list of lists) {
-    yield* list
-  }
 }
 
 function* mapped<T, R>(list: readonly T[], map: (value: T) => R): Generator<R> {
