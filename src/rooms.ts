@@ -131,6 +131,10 @@ export async function openAdminRooms(options: AdminRoomOptions): Promise<readonl
     const { FairUseStatus } = await import('./fair-use/status.ts')
     rooms.push(new FairUseStatus(config.fairUse.enforcement))
   }
+  if (config.tracing.endpoint !== '') {
+    const { tracingStatus } = await import('./tracing/status.ts')
+    rooms.push(tracingStatus)
+  }
   if (config.feed.enabled && authData?.store !== undefined) {
     const { openFeed } = await import('./feed/feed.ts')
     const opened = await openFeed({ ...options, authData, store: authData.store })

@@ -7,6 +7,7 @@
  *   spans.ts            what its spans say: a closed set of attributes
  *   span-queue.ts       the spans that wait for the collector
  *   environment.ts      the variables of OpenTelemetry that are obeyed
+ *   status.ts           the status page
  */
 import { RandomIdGenerator } from '@opentelemetry/sdk-trace-base'
 import type { Logger } from '../base/log.ts'

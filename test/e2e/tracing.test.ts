@@ -420,3 +420,16 @@ t.test('audit lines of a sampled request have its ids', async (t) => {
   t.match(lines[0], { event: 'login', traceId: TRACE, spanId: span?.spanId })
   t.match(lines[1], { event: 'login', traceId: TRACE, spanId: undefined })
 })
+
+t.test('the status page says that spans were dropped', async (t) => {
+  const { collector, traceAtUpstream, sidecar } = await tracedSetup(t)
+  const problems = async () =>
+    Object(await (await fetch(`http://127.0.0.1:${sidecar.adminPort}/status.json`)).json()).problems
+  t.strictSame(await problems(), [])
+  collector.respond((res) => res.writeHead(500).end())
+  await traceAtUpstream(SAMPLED)
+  await eventually(() => sidecar.log.some(({ msg }) => msg === 'spans were dropped'), 'the warning')
+  t.match(await problems(), [
+    { severity: 'warning', text: /^Traces have gaps: 2 spans dropped in \d+ min, see the log$/ },
+  ])
+})

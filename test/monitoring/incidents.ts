@@ -240,4 +240,9 @@ export const INCIDENTS: Readonly<Record<string, Incident>> = {
       ),
     },
   },
+  'the collector of spans is away': {
+    alert: 'SpansDropped',
+    severity: 'warning',
+    series: { [own('spans_dropped_total')]: counter(0, 4) },
+  },
 }

@@ -258,6 +258,7 @@ const jwksAge = of('auth_sidecar_jwks_age_seconds', ISSUER)
 const reloaded = (subject: string) => of('auth_sidecar_reloads_total', { subject, result: 'ok' })
 const fetches = of('auth_sidecar_jwks_fetches_total', { ...ISSUER, result: 'ok' })
 const limited = of('auth_sidecar_fair_use_limited_total', { limit: 'requests' })
+const spansDropped = of('auth_sidecar_spans_dropped_total')
 const DAY = 86_400
 
 /** An hour of good traffic, then every request finds the upstream gone. */
@@ -607,6 +608,11 @@ const CASES_BY_ALERT: Readonly<Record<string, readonly Case[]>> = {
     ],
     ['a burst is over', 15, { [QUEUE]: '0x10 3 0x10' }],
     ['few tokens are evicted', 15, cacheChecks(590)],
+  ],
+  SpansDropped: [
+    ['a collector is away', 15, { [spansDropped]: '0+4x20' }, JOB],
+    ['a collector was away for four minutes', 20, { [spansDropped]: '0x5 4+4x3 16x15' }],
+    ['it takes all', 20, { [spansDropped]: '0x20' }],
   ],
 }
 const CRITICAL = [
